@@ -1,0 +1,141 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Sentinels a caller branches on. Engines wrap them.
+var (
+	// ErrConflict: another append came first; read the head and decide again.
+	ErrConflict = errors.New("another append came first")
+	// ErrNotFound: the ledger, asked at its leader, has no such thing.
+	ErrNotFound = errors.New("not found")
+	// ErrLeaseLost: the claim is another's by now, or nobody's.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrUnreachable: the engine does not answer.
+	ErrUnreachable = errors.New("engine not reachable")
+)
+
+// Entry is one message of the ledger as stored.
+type Entry struct {
+	Ticket string
+	Seq    uint64
+	At     time.Time // the engine's time stamp, UTC
+	Body   []byte    // a protocol.Record
+}
+
+// OfferKey names an offer in the queue.
+type OfferKey struct {
+	Agent    string
+	Lane     protocol.Priority
+	Ticket   string
+	Sequence uint64 // of the ledger append that made the offer
+}
+
+// Delivery is an offer that the queue has given to this process. Exactly one
+// of Remove and GiveBack ends it; without either the queue delivers the offer
+// again one ack wait (AckWait) after the last Extend. None of the three proves
+// ownership: only the ledger does.
+type Delivery interface {
+	Key() OfferKey
+	Body() []byte
+	// Remove takes the offer out of the queue.
+	Remove() error
+	// GiveBack lets the queue deliver the offer again at once, to anybody.
+	GiveBack() error
+	// Extend restarts the ack wait.
+	Extend() error
+}
+
+// AckWait is how long the queue keeps an offer that was delivered and neither
+// extended nor ended from everybody else.
+const AckWait = 30 * time.Second
+
+// Engine is the machinery that a Broker works with: five stores and nothing
+// that decides. JetStream is the one that ships; package brokertest has one in
+// memory for simulation, and the conformance suite that both pass.
+//
+// All methods are safe for concurrent use and block until the engine has
+// answered or ctx ends. A method that waits and tries again says so; the
+// others return ErrUnreachable (wrapped) when there is no connection.
+type Engine interface {
+	// Append stores body as the successor of sequence after on the ticket's
+	// subject; 0 means the ticket's first. id is the record's. It returns the
+	// sequence, or ErrConflict if another append came first. A time-out or a
+	// lost connection is tried again until ctx ends; if our own append turns
+	// out to have been stored, its sequence is returned. When ctx ends first
+	// the append may or may not have happened, and the error wraps ctx.Err().
+	Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (seq uint64, err error)
+	// Last reads the head from the stream's leader. It is never older than
+	// any append acknowledged before the call, nor than min.
+	Last(ctx context.Context, ticket string, min uint64) (Entry, error)
+	// Next reads the ticket's first entry with a sequence over after, from
+	// the leader.
+	Next(ctx context.Context, ticket string, after uint64) (Entry, error)
+	// Heads calls fn with the last entry of every ticket, in the order of
+	// their sequences, up to the ledger's end when the call began. Entries may
+	// be overtaken meanwhile.
+	Heads(ctx context.Context, fn func(Entry) error) error
+	// Entries calls fn with every entry from sequence from on, in order, up to the
+	// ledger's end when the call began.
+	Entries(ctx context.Context, from uint64, fn func(Entry) error) error
+	// Feed hints, best effort, that the ticket has a new head: its sequence.
+	// Hints may be missing, late, or coalesced into the latest. stop ends it.
+	Feed(ctx context.Context, ticket string) (hints <-chan uint64, stop func(), err error)
+	// Follow gives this process its share of all new entries until ctx ends:
+	// shared with every other follower, each entry at least once, out of order
+	// at times. An entry that done was not called for comes again, to any
+	// follower. fn is called from one goroutine and must not block for long;
+	// done may be called later and from elsewhere.
+	Follow(ctx context.Context, fn func(e Entry, done func())) error
+
+	// EnsureQueue makes sure that the agent's queue can be pulled from.
+	EnsureQueue(ctx context.Context, agent string) error
+	// PutOffer puts an offer into the queue. It is no error if it stands there
+	// already. An offer that was removed may be put again (a ghost): claiming drops it.
+	PutOffer(ctx context.Context, key OfferKey, body []byte) error
+	// Pull takes up to most offers, the most urgent lane first, and waits up to
+	// wait for the first. It returns an empty slice when there was none.
+	Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]Delivery, error)
+	// QueueDepth counts the offers that stand in the agent's queue, delivered or not.
+	QueueDepth(ctx context.Context, agent string) (int, error)
+
+	// Arm sets the ticket's wake-up under sequence seq; one already set under the
+	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.
+	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
+	// Due gives this process its share of the wake-ups that have fired, like Follow.
+	Due(ctx context.Context, fn func(ticket string, seq uint64, done func())) error
+
+	// PutProfile registers or replaces an agent.
+	PutProfile(ctx context.Context, p protocol.Profile) error
+	// Profile reads an agent from the leader; ErrNotFound.
+	Profile(ctx context.Context, agent string) (protocol.Profile, error)
+	// RemoveProfile forgets an agent. Its queue and offers stay.
+	RemoveProfile(ctx context.Context, agent string) error
+	// Beat registers a holder, or prolongs its presence by its lease.
+	Beat(ctx context.Context, h protocol.Holder) error
+	// Holder reads a holder from the leader; ErrNotFound when it has expired.
+	Holder(ctx context.Context, id string) (protocol.Holder, error)
+	// RemoveHolder ends a holder's presence at once.
+	RemoveHolder(ctx context.Context, id string) error
+	// Directory returns the current snapshot. The first call starts a watch
+	// and waits until it has caught up; later calls do not block.
+	Directory(ctx context.Context) (*lifecycle.Directory, error)
+	// Departures tells of every holder that expired or left, after Directory
+	// has it no more. Best effort, as long as ctx lives.
+	Departures(ctx context.Context) (<-chan protocol.Holder, error)
+
+	// PutBlob stores a body under its digest; putting it again is harmless.
+	PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error)
+	// Blob reads a body and checks its digest; ErrNotFound.
+	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
+
+	// Reconnected receives, coalesced, after the connection came back or the
+	// server behind it turned out to be another: hints may have been lost.
+	Reconnected(ctx context.Context) <-chan struct{}
+}

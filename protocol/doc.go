@@ -1,0 +1,12 @@
+// Package protocol is the wire of Handoff: what agents hand over (Package),
+// how a target answers (Ack), what comes back (Result), what is recorded
+// (Event, State, Record) and which errors a program may branch on (Error).
+//
+// It owns the names, the limits and the validation of everything that is read
+// from outside. It does no I/O and reads no clock. All JSON is snake_case,
+// durations are whole milliseconds in fields ending in _ms, instants are
+// RFC 3339 in UTC.
+//
+// The rules come from the five documents the product implements; docs/fields.md
+// lists every field of each with its name here.
+package protocol

@@ -1,0 +1,71 @@
+package protocol
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Code is a stable machine-readable word for what was wrong. Codes are never
+// renamed; docs/protocol.md lists them.
+type Code string
+
+const (
+	CodeMalformed      Code = "malformed"     // does not parse
+	CodeMissing        Code = "missing"       // a required field is absent or empty
+	CodeInvalid        Code = "invalid"       // a field has a value it may not have
+	CodeUnknownField   Code = "unknown_field" // a top-level field nobody knows
+	CodeUnknownEvent   Code = "unknown_event" // an event type nobody knows
+	CodeConflict       Code = "conflict"      // two fields that exclude each other
+	CodeVersion        Code = "version"       // another major version
+	CodeTooLarge       Code = "too_large"     // over a stated maximum
+	CodePast           Code = "past"          // an instant that has passed
+	CodeText           Code = "text"          // invalid UTF-8 or NUL
+	CodeUnsupported    Code = "unsupported"   // known, but not in this version
+	CodeUnknownAgent   Code = "unknown_agent" // no such agent in the directory
+	CodeNotAccepting   Code = "not_accepting" // the agent takes no handoffs
+	CodeNoAgent        Code = "no_agent"      // no agent has the capability
+	CodeNotFound       Code = "not_found"     // no such ticket
+	CodeKeyReused      Code = "key_reused"    // same source and key, another package
+	CodeClosed         Code = "closed"        // the handoff is closed
+	CodeIllegal        Code = "illegal"       // not possible in this phase
+	CodeLeaseLost      Code = "lease_lost"    // the claim is not yours (any more)
+	CodeLeaseInvalid   Code = "lease_invalid" // not a lease, or a forged one
+	CodeUnreachable    Code = "unreachable"   // no engine there
+	CodeOutputSchema   Code = "output_schema" // a result that breaks the package's schema
+	CodeNothingToClaim Code = "nothing_to_claim"
+)
+
+// Error is what a refusal of input looks like: which field, what was wrong,
+// and a code to branch on. Nothing was written when one is returned.
+type Error struct {
+	Code    Code   `json:"code"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Source  string `json:"source,omitempty"` // of the package, where known
+	Target  string `json:"target,omitempty"`
+}
+
+// Error reads "field: message (source -> target)".
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Field != "" {
+		b.WriteString(e.Field + ": ")
+	}
+	b.WriteString(e.Message)
+	if e.Source != "" || e.Target != "" {
+		fmt.Fprintf(&b, " (%s -> %s)", e.Source, e.Target)
+	}
+	return b.String()
+}
+
+// Is matches another Error by its code, so that errors.Is(err,
+// &Error{Code: CodeNotFound}) works.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code && (t.Field == "" || t.Field == e.Field)
+}
+
+// Errorf makes an Error.
+func Errorf(code Code, field, format string, args ...any) *Error {
+	return &Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
+}

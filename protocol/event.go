@@ -1,0 +1,296 @@
+package protocol
+
+import "encoding/json"
+
+// EventType names a fact, in the past tense.
+type EventType string
+
+const (
+	EventSubmitted       EventType = "submitted"
+	EventOffered         EventType = "offered"
+	EventClaimed         EventType = "claimed"
+	EventAccepted        EventType = "accepted"
+	EventStarted         EventType = "started"
+	EventProgressed      EventType = "progressed"
+	EventCompleted       EventType = "completed"
+	EventFailed          EventType = "failed"
+	EventRejected        EventType = "rejected"
+	EventConditioned     EventType = "conditioned"
+	EventAnswered        EventType = "answered"
+	EventRetryScheduled  EventType = "retry_scheduled"
+	EventRerouted        EventType = "rerouted"
+	EventEscalated       EventType = "escalated"
+	EventLeaseLost       EventType = "lease_lost"
+	EventReleased        EventType = "released"
+	EventReminded        EventType = "reminded"
+	EventTimedOut        EventType = "timed_out"
+	EventCancelRequested EventType = "cancel_requested"
+	EventClosed          EventType = "closed"
+	EventStuck           EventType = "stuck"
+)
+
+// Event is one fact of a handoff's life. The concrete types are below, one
+// for each EventType.
+type Event interface {
+	EventType() EventType
+	// When is the instant the event carries; the core knows no other clock.
+	When() Time
+}
+
+// Meta is what every event carries beside its own fields. The event's id is
+// the id of its Record and its place in it.
+type Meta struct {
+	At Time   `json:"at"`
+	By string `json:"by,omitempty"` // who caused it: an agent, a holder, "supervisor", a person
+}
+
+// When returns the instant of the event.
+func (m Meta) When() Time { return m.At }
+
+// BlobRef points at a body in the object store.
+type BlobRef struct {
+	Digest string `json:"digest"` // "sha256:" and 64 hex digits
+	Size   int64  `json:"size"`   // bytes
+}
+
+// Submitted begins a handoff. Body or Blob holds the package.
+type Submitted struct {
+	Meta
+	Ticket  string          `json:"ticket"`
+	Package json.RawMessage `json:"package,omitempty"`
+	Blob    *BlobRef        `json:"package_blob,omitempty"`
+	// What the core needs to know of the package, so that it never parses it.
+	Summary Summary `json:"summary"`
+	Policy  Policy  `json:"policy"`
+}
+
+// Summary is the part of a package that the State keeps.
+type Summary struct {
+	Type           Type                 `json:"type"`
+	Source         string               `json:"source"`
+	Target         Target               `json:"target"`
+	Priority       Priority             `json:"priority"`
+	Deadline       Time                 `json:"deadline,omitzero"`
+	Parent         string               `json:"parent,omitempty"`
+	WorkflowID     string               `json:"workflow_id,omitempty"`
+	ConversationID string               `json:"conversation_id,omitempty"`
+	TaskID         string               `json:"task_id,omitempty"`
+	Requires       []RequiredCapability `json:"requires,omitempty"`
+	Risk           Risk                 `json:"risk,omitempty"`
+	Digest         string               `json:"digest"` // sha256 of the package as stored
+	// Overrides are kept so that the policy can be resolved anew when the
+	// handoff goes to another agent.
+	Overrides PolicyOverrides `json:"overrides,omitzero"`
+}
+
+// Offered puts the handoff into an agent's queue. The offer's id is the
+// ledger sequence of the append that holds this event.
+type Offered struct {
+	Meta
+	Agent   string   `json:"agent"`
+	Reason  string   `json:"reason"`            // submitted, retry, reroute, escalation, answer, lease_lost, released, deferred
+	Routing *Routing `json:"routing,omitempty"` // where the agent was chosen
+	Policy  *Policy  `json:"policy,omitempty"`  // resolved anew for this agent
+}
+
+// Routing is why an agent was chosen, kept for whoever asks later.
+type Routing struct {
+	Revision   uint64      `json:"revision"` // of the directory that was seen
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Excluded   []string    `json:"excluded,omitempty"`
+	Choice     string      `json:"choice"`
+	Warnings   []string    `json:"warnings,omitempty"` // a partial match, say
+}
+
+// Candidate is an agent that was looked at, and how well it fits (0 to 1).
+type Candidate struct {
+	Agent string  `json:"agent"`
+	Score float64 `json:"score"`
+	Live  int     `json:"live_holders"`
+	Busy  int     `json:"busy_slots"`
+}
+
+// Claimed says that a holder which polls has the offer in its hands but has
+// not acknowledged it. Workers that run skip it and append Accepted.
+type Claimed struct {
+	Meta
+	Offer   uint64 `json:"offer"`
+	Agent   string `json:"agent"`
+	Holder  string `json:"holder"`
+	LeaseMS int64  `json:"lease_ms"`
+}
+
+// Accepted says that a holder took the offer. Its fence is the ledger
+// sequence of the append that holds this event.
+type Accepted struct {
+	Meta
+	Offer               uint64 `json:"offer"`
+	Agent               string `json:"agent"`
+	Holder              string `json:"holder"`
+	LeaseMS             int64  `json:"lease_ms"`
+	Attempt             int    `json:"attempt"` // the number of this attempt
+	EstimatedCompletion Time   `json:"estimated_completion,omitzero"`
+}
+
+// Started says that the work has begun. Fence is 0 in the append that accepts.
+type Started struct {
+	Meta
+	Fence uint64 `json:"fence"`
+}
+
+// Progressed is a report from within the work.
+type Progressed struct {
+	Meta
+	Fence    uint64   `json:"fence"`
+	Progress Progress `json:"progress"`
+}
+
+// Completed carries the result, or where it lies.
+type Completed struct {
+	Meta
+	Fence  uint64          `json:"fence"`
+	Status ResultStatus    `json:"status"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Blob   *BlobRef        `json:"result_blob,omitempty"`
+	Tokens int64           `json:"tokens,omitempty"`
+}
+
+// Failed ends an attempt without a result.
+type Failed struct {
+	Meta
+	Fence        uint64 `json:"fence"`
+	Attempt      int    `json:"attempt"`
+	Code         string `json:"code"` // handler, panic, exit, output_schema, result_too_large, …
+	Message      string `json:"message"`
+	Retryable    bool   `json:"retryable"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
+}
+
+// Rejected is a refusal. Holder is set when the offer was claimed or accepted first.
+type Rejected struct {
+	Meta
+	Offer       uint64 `json:"offer"`
+	Agent       string `json:"agent"`
+	Holder      string `json:"holder,omitempty"`
+	ReasonCode  string `json:"reason_code,omitempty"`
+	Reason      string `json:"reason"`
+	Alternative string `json:"suggested_alternative,omitempty"`
+}
+
+// Conditioned is an "only if". With RetryAfterMS alone it is a deferral.
+type Conditioned struct {
+	Meta
+	Offer           uint64   `json:"offer"`
+	Agent           string   `json:"agent"`
+	Holder          string   `json:"holder,omitempty"`
+	Reason          string   `json:"reason,omitempty"`
+	NeedsContext    []string `json:"needs_context,omitempty"`
+	NeedsPermission []string `json:"needs_permission,omitempty"`
+	RetryAfterMS    int64    `json:"retry_after_ms,omitempty"`
+}
+
+// Answered supplies what a Conditioned asked for. Denied, it counts as a
+// refusal by the agent that asked.
+type Answered struct {
+	Meta
+	Answer Answer `json:"answer"`
+}
+
+// RetryScheduled says when the next attempt will be offered.
+type RetryScheduled struct {
+	Meta
+	Attempt int  `json:"attempt"` // the attempt that ended
+	Due     Time `json:"due"`
+}
+
+// Rerouted gives up an agent for another; an Offered follows in the append.
+type Rerouted struct {
+	Meta
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"`
+}
+
+// Escalated moves the handoff up the chain of authority; an Offered follows.
+type Escalated struct {
+	Meta
+	Level  int    `json:"level"`
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"`
+}
+
+// LeaseLost says that a holder vanished. For a holder that had only claimed,
+// Fence is 0 and no attempt is charged.
+type LeaseLost struct {
+	Meta
+	Holder  string `json:"holder"`
+	Fence   uint64 `json:"fence"`
+	Attempt int    `json:"attempt,omitempty"`
+}
+
+// Released says that a holder gave the handoff back without charge: a drain.
+type Released struct {
+	Meta
+	Holder string `json:"holder"`
+	Fence  uint64 `json:"fence"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Reminded says that the holder was told its time is running out.
+type Reminded struct {
+	Meta
+	Fence uint64 `json:"fence"`
+}
+
+// Clock is one of the clocks that a handoff lives under.
+type Clock string
+
+const (
+	ClockAcknowledge Clock = "acknowledge" // the agent is absent
+	ClockQueue       Clock = "queue"       // offer to acknowledge
+	ClockWork        Clock = "work"        // accept to complete
+	ClockCondition   Clock = "condition"   // for an answer
+	ClockDeadline    Clock = "deadline"    // over everything
+)
+
+// TimedOut says that a clock ran out.
+type TimedOut struct {
+	Meta
+	Clock   Clock  `json:"clock"`
+	Agent   string `json:"agent,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
+}
+
+// CancelRequested asks for an end. Nobody's work is taken away at once.
+type CancelRequested struct {
+	Meta
+	Reason string `json:"reason,omitempty"`
+}
+
+// Outcome is how a closed handoff ended.
+type Outcome string
+
+const (
+	OutcomeSuccess    Outcome = "success"
+	OutcomePartial    Outcome = "partial"
+	OutcomeFailed     Outcome = "failed"
+	OutcomeTimeout    Outcome = "timeout"
+	OutcomeRejected   Outcome = "rejected"
+	OutcomeCancelled  Outcome = "cancelled"
+	OutcomeRolledBack Outcome = "rolled_back"
+)
+
+// Closed ends a handoff that did not complete. Completed closes by itself.
+type Closed struct {
+	Meta
+	Outcome Outcome `json:"outcome"`
+	Reason  string  `json:"reason"` // a code: attempts_exhausted, crash_loop, deadline, …
+	Message string  `json:"message,omitempty"`
+}
+
+// Stuck says that the supervisor could not look at this handoff. It changes nothing else.
+type Stuck struct {
+	Meta
+	Reason string `json:"reason"`
+}

@@ -1,0 +1,69 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// IDBytesMax is the longest an agent id, or anything else that becomes a
+// subject token, may be.
+const IDBytesMax = 64
+
+// ticketSpace is the namespace of tickets that are derived from a key.
+var ticketSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/agenthandoff/handoff/ticket"))
+
+// NewTicket makes a random ticket (UUIDv4, document 1 §9).
+func NewTicket() string { return uuid.NewString() }
+
+// TicketForKey is the ticket of an idempotency key: the UUIDv5 of source and key.
+func TicketForKey(source, key string) string {
+	return uuid.NewSHA1(ticketSpace, []byte(source+"\x00"+key)).String()
+}
+
+// ChildTicket is the ticket of a handoff that parent hands on with this key.
+func ChildTicket(parent, key string) string {
+	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00child\x00"+key)).String()
+}
+
+// ParseTicket reads a ticket: any RFC 9562 UUID in its hyphenated form.
+// It returns the canonical, lower-case form.
+func ParseTicket(s string) (string, error) {
+	if len(s) != 36 {
+		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", clip(s))
+	}
+	id, err := uuid.Parse(s)
+	if err != nil {
+		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", clip(s))
+	}
+	return id.String(), nil
+}
+
+// CheckID tells whether s may stand for an agent or another subject token:
+// 1 to 64 of A-Z a-z 0-9 _ and -.
+func CheckID(field, s string) error {
+	if s == "" {
+		return Errorf(CodeMissing, field, "is missing or empty")
+	}
+	if len(s) > IDBytesMax {
+		return Errorf(CodeInvalid, field, "is %d bytes long, at most %d are allowed", len(s), IDBytesMax)
+	}
+	if i := strings.IndexFunc(s, notIDRune); i >= 0 {
+		return Errorf(CodeInvalid, field, "%s has a character at byte %d that is not one of A-Z a-z 0-9 _ -", strconv.QuoteToASCII(s), i)
+	}
+	return nil
+}
+
+func notIDRune(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+}
+
+// clip shortens untrusted text for an error message.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

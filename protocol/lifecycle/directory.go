@@ -1,0 +1,62 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Directory is what one observer knows of agents and holders: an immutable
+// snapshot. Decide reads it, nothing here changes it.
+type Directory struct {
+	Revision uint64 // grows with every change the observer saw
+	Agents   map[string]protocol.Profile
+	Holders  map[string]protocol.Holder // those present, by holder id
+
+	// LastPresent is when the observer saw an agent's last serving holder go.
+	// An agent with a live holder, or of which it never saw one, is not in it.
+	LastPresent map[string]time.Time
+
+	// ConnectedSince is since when the observer has had the engine's answers
+	// without a break. Zero is not connected. Who was cut off may not judge
+	// others absent: their presence may have lapsed with its own.
+	ConnectedSince time.Time
+}
+
+// Agent returns the profile of an agent. Human exists without one.
+func (d *Directory) Agent(id string) (protocol.Profile, bool) {
+	if d != nil {
+		if p, ok := d.Agents[id]; ok {
+			return p, true
+		}
+	}
+	if id == protocol.Human {
+		return protocol.Profile{ID: protocol.Human, Name: "a person"}, true
+	}
+	return protocol.Profile{}, false
+}
+
+// Load counts the live holders that serve an agent, and their slots. Holders
+// that merely poll, and those that drain, do not serve.
+func (d *Directory) Load(agent string) (live, slots, busy int) {
+	if d == nil {
+		return 0, 0, 0
+	}
+	for _, h := range d.Holders {
+		if h.Agent == agent && !h.Polling && !h.Draining {
+			live++
+			slots += h.Slots
+			busy += h.Busy
+		}
+	}
+	return live, slots, busy
+}
+
+// Present tells whether a holder is there.
+func (d *Directory) Present(holder string) bool {
+	if d == nil {
+		return false
+	}
+	_, ok := d.Holders[holder]
+	return ok
+}

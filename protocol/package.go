@@ -1,0 +1,263 @@
+package protocol
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Version is the protocol version this code writes, "major.minor". A package
+// of another major version is refused, a newer minor one is accepted.
+const Version = "1.0"
+
+// Type is how responsibility moves (document 1 §2).
+type Type string
+
+const (
+	Sequential Type = "sequential" // ownership passes to the target for good
+	Delegation Type = "delegation" // the source keeps ownership and expects a return
+	Broadcast  Type = "broadcast"  // one package to several agents
+	Escalation Type = "escalation" // up the chain of authority
+)
+
+// Trigger is why a handoff was begun (document 1 §1).
+type Trigger string
+
+const (
+	TriggerTaskCompletion     Trigger = "task_completion"
+	TriggerCapabilityMismatch Trigger = "capability_mismatch"
+	TriggerEscalation         Trigger = "escalation"
+	TriggerTimeout            Trigger = "timeout"
+	TriggerExplicitRequest    Trigger = "explicit_request"
+)
+
+// Priority orders the lanes of an agent's queue, critical first.
+type Priority string
+
+const (
+	Critical Priority = "critical"
+	High     Priority = "high"
+	Normal   Priority = "normal"
+	Low      Priority = "low"
+)
+
+// Priorities are all priorities, the most urgent first.
+var Priorities = []Priority{Critical, High, Normal, Low}
+
+// Risk is a level of risk (document 1, audit).
+type Risk string
+
+const (
+	RiskLow    Risk = "low"
+	RiskMedium Risk = "medium"
+	RiskHigh   Risk = "high"
+)
+
+// Human is the reserved agent that ends every escalation chain: a person.
+// It exists without a profile, serves no workers of ours and is never absent.
+const Human = "human"
+
+// Package is what one agent hands to another. It is immutable once submitted;
+// an Answer may add a supplement to it.
+type Package struct {
+	Version   string   `json:"version,omitempty"` // protocol version; empty means Version
+	Key       string   `json:"key,omitempty"`     // idempotency key: same source and key, same ticket
+	Type      Type     `json:"type,omitempty"`    // default sequential
+	Trigger   Trigger  `json:"trigger,omitempty"` // default explicit_request
+	Source    string   `json:"source"`            // agent that hands over
+	Target    Target   `json:"target"`            // agent, capability, or several agents
+	Reason    string   `json:"reason"`            // why this handoff
+	Priority  Priority `json:"priority,omitempty"`
+	Parent    string   `json:"parent,omitempty"` // ticket this one follows from
+	CreatedAt Time     `json:"created_at,omitzero"`
+
+	Task                 Task                 `json:"task"`
+	Context              Context              `json:"context,omitzero"`
+	Constraints          Constraints          `json:"constraints,omitzero"`
+	Expectations         Expectations         `json:"expectations,omitzero"`
+	RequiredCapabilities []RequiredCapability `json:"required_capabilities,omitempty"`
+	AutonomyBudget       *AutonomyBudget      `json:"autonomy_budget,omitempty"`
+	Return               *ReturnProtocol      `json:"return,omitempty"`
+	Audit                Audit                `json:"audit,omitzero"`
+	Policy               PolicyOverrides      `json:"policy,omitzero"`
+
+	// Extra holds the top-level fields of a newer minor version, which this
+	// code does not know and passes on untouched.
+	Extra map[string]json.RawMessage `json:"-"`
+}
+
+// Target names who shall do the work. Exactly one field is set.
+type Target struct {
+	Agent      string   `json:"agent,omitempty"`
+	Capability string   `json:"capability,omitempty"`
+	Agents     []string `json:"agents,omitempty"` // broadcast
+}
+
+// Task is the work item (document 4).
+type Task struct {
+	ID           string   `json:"id,omitempty"`
+	Type         string   `json:"type,omitempty"`
+	Description  string   `json:"description"`
+	Requirements []string `json:"requirements,omitempty"`
+}
+
+// Context is what the target needs to know to go on without finding it out again.
+type Context struct {
+	OriginalRequest string `json:"original_request,omitempty"`
+	// UserIntent and ConversationID may be absent, but not present and empty
+	// (document 3, Validation): hence the pointers.
+	UserIntent     *string `json:"user_intent,omitempty"`
+	ConversationID *string `json:"conversation_id,omitempty"` // documents 3: session_id
+	WorkflowID     string  `json:"workflow_id,omitempty"`
+	UserID         string  `json:"user_id,omitempty"`
+	CorrelationID  string  `json:"correlation_id,omitempty"`
+	TraceID        string  `json:"trace_id,omitempty"` // document 3: harness_trace_id
+
+	Phase          string            `json:"phase,omitempty"` // workflow phase, not the handoff's
+	NextPhase      string            `json:"next_phase,omitempty"`
+	CompletedSteps []json.RawMessage `json:"completed_steps,omitempty"` // words or objects
+	RemainingSteps []json.RawMessage `json:"remaining_steps,omitempty"`
+
+	Summary    string   `json:"summary,omitempty"`
+	KeyPoints  []string `json:"key_points,omitempty"`
+	ContextURL string   `json:"context_url,omitempty"` // reference transfer: where the rest lies
+
+	// ConversationHistory holds opaque messages: objects with role, name and
+	// content and whatever else they hold, kept as they came.
+	ConversationHistory []Message       `json:"conversation_history,omitempty"`
+	HistoryTransfer     HistoryTransfer `json:"history_transfer,omitzero"`
+
+	Variables           map[string]json.RawMessage `json:"variables,omitempty"`
+	Decisions           []Decision                 `json:"decisions,omitempty"`
+	IntermediateResults map[string]json.RawMessage `json:"intermediate_results,omitempty"`
+	RelevantFiles       []FileReference            `json:"relevant_files,omitempty"`
+	FilesInProgress     []FileLock                 `json:"files_in_progress,omitempty"`
+	Artifacts           Artifacts                  `json:"artifacts,omitzero"`
+	Constraints         []string                   `json:"constraints,omitempty"` // in words
+	WhenStuck           []string                   `json:"when_stuck,omitempty"`
+	Metrics             map[string]json.RawMessage `json:"metrics,omitempty"`
+	Metadata            map[string]json.RawMessage `json:"metadata,omitempty"`
+}
+
+// HistoryTransfer says how much of the conversation was handed over
+// (document 1 §3.2).
+type HistoryTransfer struct {
+	Mode        TransferMode `json:"mode,omitempty"`
+	MaxMessages int          `json:"max_messages,omitempty"` // 0 is no limit
+	Include     *Include     `json:"include,omitempty"`
+}
+
+// TransferMode is a context transfer strategy (documents 1 and 4).
+type TransferMode string
+
+const (
+	TransferFull         TransferMode = "full"
+	TransferSummary      TransferMode = "summary"
+	TransferRelevantOnly TransferMode = "relevant_only"
+	TransferReference    TransferMode = "reference"
+)
+
+// Include says which kinds of message the history holds.
+type Include struct {
+	SystemMessages bool `json:"system_messages"`
+	ToolCalls      bool `json:"tool_calls"`
+	ToolResults    bool `json:"tool_results"`
+	AgentReasoning bool `json:"agent_reasoning"`
+}
+
+// Decision is one made earlier in the workflow.
+type Decision struct {
+	ID          string `json:"id,omitempty"`
+	Description string `json:"description"`
+	Rationale   string `json:"rationale,omitempty"`
+	MadeBy      string `json:"made_by,omitempty"`
+	At          Time   `json:"at,omitzero"`
+}
+
+// FileReference points at a file and what in it matters. A bare string is
+// read as a path.
+type FileReference struct {
+	Path     string   `json:"path"`
+	Sections []string `json:"sections,omitempty"`
+}
+
+// FileLock is a file somebody is working on (document 1 §3.1). Handoff carries
+// it; it does not enforce it.
+type FileLock struct {
+	Path     string `json:"path"`
+	Owner    string `json:"owner,omitempty"`
+	LockType string `json:"lock_type,omitempty"` // exclusive or shared
+}
+
+// Artifact refers to something produced on the way (document 1 §3.3).
+type Artifact struct {
+	ID          string `json:"id,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Type        string `json:"type,omitempty"` // file, code, document, test_result, review_comment, …
+	Path        string `json:"path,omitempty"` // path or URI
+	Status      string `json:"status,omitempty"`
+	CreatedBy   string `json:"created_by,omitempty"`
+	CreatedAt   Time   `json:"created_at,omitzero"`
+	Description string `json:"description,omitempty"`
+}
+
+// Artifacts are given as a list, or as a map from name to path in which null
+// is something not made yet (document 0). Either form is kept.
+type Artifacts struct {
+	List   []Artifact
+	ByName map[string]*string
+}
+
+// Constraints limit the work (document 1).
+type Constraints struct {
+	Budget     *float64 `json:"budget,omitempty"` // in the fleet's own unit, tokens as a rule
+	Deadline   Time     `json:"deadline,omitzero"`
+	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex (document 0)
+}
+
+// Expectations say what a good result is (document 4).
+type Expectations struct {
+	OutputSchema    json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of Result.Body
+	SuccessCriteria []string        `json:"success_criteria,omitempty"`
+	TimeoutMS       int64           `json:"timeout_ms,omitempty"` // work timeout: accept to complete
+	MaxIterations   int             `json:"max_iterations,omitempty"`
+}
+
+// RequiredCapability is one the target must have (document 1 §5.1). A bare
+// string is read as an id.
+type RequiredCapability struct {
+	ID             string  `json:"id"`
+	MinProficiency float64 `json:"min_proficiency,omitempty"` // 0 to 1
+}
+
+// AutonomyBudget is how far the target may go on its own (document 1).
+type AutonomyBudget struct {
+	MaxRisk Risk     `json:"max_risk,omitempty"`
+	Amount  *float64 `json:"amount,omitempty"`
+}
+
+// ReturnProtocol says whether and how the result goes back to the source
+// (document 1 §4).
+type ReturnProtocol struct {
+	Expected  bool      `json:"expected"`
+	TimeoutMS int64     `json:"timeout_ms,omitempty"`
+	OnTimeout OnTimeout `json:"on_timeout,omitempty"`
+	Wait      string    `json:"wait,omitempty"` // block or continue
+}
+
+// OnTimeout is what follows a work timeout (document 1 §4.2).
+type OnTimeout string
+
+const (
+	OnTimeoutRetry    OnTimeout = "retry"
+	OnTimeoutEscalate OnTimeout = "escalate"
+	OnTimeoutFail     OnTimeout = "fail"
+)
+
+// Audit is what the audit trail shall say of this handoff.
+type Audit struct {
+	DecisionRationale string `json:"decision_rationale,omitempty"`
+	RiskLevel         Risk   `json:"risk_level,omitempty"`
+}
+
+// Time is an instant as the wire has it: RFC 3339 in UTC. Zero is absent.
+type Time = time.Time

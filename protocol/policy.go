@@ -1,0 +1,103 @@
+package protocol
+
+// OnNoTaker is what happens to a handoff that nobody takes (document 4).
+type OnNoTaker string
+
+const (
+	NoTakerEscalate OnNoTaker = "escalate"
+	NoTakerQueue    OnNoTaker = "queue"
+	NoTakerReturn   OnNoTaker = "return"
+	NoTakerClose    OnNoTaker = "close"
+)
+
+// Policy is resolved: every number that Decide needs, none absent. It stands
+// in the State of a handoff from its submission on.
+type Policy struct {
+	AckTimeoutMS       int64     `json:"ack_timeout_ms"`   // an agent without a live holder is absent after this
+	QueueTimeoutMS     int64     `json:"queue_timeout_ms"` // offer to acknowledge; 0 is none
+	WorkTimeoutMS      int64     `json:"work_timeout_ms"`  // accept to complete
+	ReminderPercent    int       `json:"reminder_percent"` // of the work timeout
+	OnTimeout          OnTimeout `json:"on_timeout"`
+	MaxAttempts        int       `json:"max_attempts"` // at one agent
+	BackoffBaseMS      int64     `json:"backoff_base_ms"`
+	BackoffCapMS       int64     `json:"backoff_cap_ms"`
+	BackoffSpreadPct   int       `json:"backoff_spread_percent"` // ± of the delay
+	MaxReroutes        int       `json:"max_reroutes"`
+	OnNoTaker          OnNoTaker `json:"on_no_taker"`
+	MaxEscalations     int       `json:"max_escalations"`
+	ConditionTimeoutMS int64     `json:"condition_timeout_ms"` // for an answer
+	MaxConditions      int       `json:"max_conditions"`       // rounds
+	CancelGraceMS      int64     `json:"cancel_grace_ms"`      // from asking a holder to forcing
+}
+
+// PolicyOverrides are the fields of Policy that a package or a profile may
+// set; absent ones keep the default. A package's win over a profile's.
+type PolicyOverrides struct {
+	AckTimeoutMS       *int64     `json:"ack_timeout_ms,omitempty"`
+	QueueTimeoutMS     *int64     `json:"queue_timeout_ms,omitempty"`
+	WorkTimeoutMS      *int64     `json:"work_timeout_ms,omitempty"`
+	ReminderPercent    *int       `json:"reminder_percent,omitempty"`
+	OnTimeout          *OnTimeout `json:"on_timeout,omitempty"`
+	MaxAttempts        *int       `json:"max_attempts,omitempty"`
+	BackoffBaseMS      *int64     `json:"backoff_base_ms,omitempty"`
+	BackoffCapMS       *int64     `json:"backoff_cap_ms,omitempty"`
+	BackoffSpreadPct   *int       `json:"backoff_spread_percent,omitempty"`
+	MaxReroutes        *int       `json:"max_reroutes,omitempty"`
+	OnNoTaker          *OnNoTaker `json:"on_no_taker,omitempty"`
+	MaxEscalations     *int       `json:"max_escalations,omitempty"`
+	ConditionTimeoutMS *int64     `json:"condition_timeout_ms,omitempty"`
+	MaxConditions      *int       `json:"max_conditions,omitempty"`
+	CancelGraceMS      *int64     `json:"cancel_grace_ms,omitempty"`
+}
+
+const (
+	second = int64(1000)
+	minute = 60 * second
+	hour   = 60 * minute
+	day    = 24 * hour
+)
+
+// DefaultPolicy is what holds where neither package nor profile says otherwise.
+// Sources: document 1 §6.2 (acknowledge), §6.3 (reminder), §4.2 (retries),
+// §6.1 (reroutes), §2.4 (escalations), document 4 (no takers).
+func DefaultPolicy() Policy {
+	return Policy{
+		AckTimeoutMS:       30 * second,
+		QueueTimeoutMS:     0,
+		WorkTimeoutMS:      hour,
+		ReminderPercent:    80,
+		OnTimeout:          OnTimeoutRetry,
+		MaxAttempts:        3,
+		BackoffBaseMS:      2 * second,
+		BackoffCapMS:       5 * minute,
+		BackoffSpreadPct:   20,
+		MaxReroutes:        3,
+		OnNoTaker:          NoTakerEscalate,
+		MaxEscalations:     3,
+		ConditionTimeoutMS: hour,
+		MaxConditions:      5,
+		CancelGraceMS:      30 * second,
+	}
+}
+
+// Limits of what may be asked for. Beyond them a package or profile is refused.
+const (
+	AckTimeoutMaxMS       = day
+	QueueTimeoutMaxMS     = 90 * day
+	WorkTimeoutMaxMS      = 30 * day
+	AttemptsMax           = 100
+	BackoffBaseMaxMS      = hour
+	BackoffCapMaxMS       = day
+	BackoffSpreadMaxPct   = 50
+	ReroutesMax           = 20
+	EscalationsMax        = 3 // document 1 §2.4
+	ConditionTimeoutMaxMS = 30 * day
+	ConditionsMax         = 20
+	CancelGraceMaxMS      = hour
+	DeadlineDefaultMS     = 30 * day
+	DeadlineMaxMS         = 90 * day
+	RetryAfterMaxMS       = day
+	LeaseMinMS            = second
+	LeaseMaxMS            = day
+	LeaseDefaultMS        = 30 * second
+)

@@ -1,0 +1,73 @@
+package protocol
+
+import "encoding/json"
+
+// ResultStatus is how well the work went.
+type ResultStatus string
+
+const (
+	Success ResultStatus = "success"
+	Partial ResultStatus = "partial"
+)
+
+// Result is what a worker answers with (document 1 §4.1, document 2).
+type Result struct {
+	Status      ResultStatus               `json:"status,omitempty"`       // default success
+	ContentType string                     `json:"content_type,omitempty"` // text, json or artifact_ref; default by body
+	Body        json.RawMessage            `json:"body,omitempty"`         // any JSON; text is a JSON string
+	Summary     string                     `json:"summary,omitempty"`
+	Artifacts   Artifacts                  `json:"artifacts,omitzero"`
+	Variables   map[string]json.RawMessage `json:"variables,omitempty"` // those that changed
+	Tokens      int64                      `json:"tokens,omitempty"`
+	Iterations  int                        `json:"iterations,omitempty"`
+	Notes       string                     `json:"notes,omitempty"`
+	Command     *Command                   `json:"command,omitempty"`
+}
+
+// Command asks for a further handoff (document 0). Goto is a name, a list of
+// names, or a list of objects with agent and update.
+type Command struct {
+	Goto   json.RawMessage `json:"goto,omitempty"`
+	Update json.RawMessage `json:"update,omitempty"`
+}
+
+// AckStatus is the target's answer to an offer.
+type AckStatus string
+
+const (
+	AckAccepted    AckStatus = "accepted"
+	AckRejected    AckStatus = "rejected"
+	AckConditional AckStatus = "conditional"
+)
+
+// Ack is a target's acknowledgement of an offer (document 4). A rejection
+// needs a reason; a conditional needs at least one of its conditions. With
+// RetryAfterMS alone it is document 1's "deferred": nobody need answer.
+type Ack struct {
+	Status                AckStatus `json:"status"`
+	Reason                string    `json:"reason,omitempty"`
+	ReasonCode            string    `json:"reason_code,omitempty"` // e.g. capability_mismatch; a token
+	SuggestedAlternative  string    `json:"suggested_alternative,omitempty"`
+	NeedsContext          []string  `json:"needs_context,omitempty"`
+	NeedsPermission       []string  `json:"needs_permission,omitempty"`
+	RetryAfterMS          int64     `json:"retry_after_ms,omitempty"`
+	EstimatedCompletionMS int64     `json:"estimated_completion_ms,omitempty"`
+}
+
+// Answer is what the source, or a person, says to a conditional: a supplement,
+// a permission or a denial.
+type Answer struct {
+	By         string                     `json:"by,omitempty"`
+	Text       string                     `json:"text,omitempty"`
+	Variables  map[string]json.RawMessage `json:"variables,omitempty"`
+	Permit     bool                       `json:"permit,omitempty"`
+	Deny       bool                       `json:"deny,omitempty"`
+	DenyReason string                     `json:"deny_reason,omitempty"`
+}
+
+// Progress is a report from within the work.
+type Progress struct {
+	Percent float64         `json:"percent,omitempty"` // 0 to 100
+	Message string          `json:"message,omitempty"`
+	Details json.RawMessage `json:"details,omitempty"`
+}

@@ -1,0 +1,112 @@
+package protocol
+
+// Phase is where a handoff stands, as a person polling sees it.
+type Phase string
+
+const (
+	AwaitingApproval Phase = "awaiting_approval" // the next issue's; no event leads here yet
+	Pending          Phase = "pending"           // an offer stands in an agent's queue
+	Conditional      Phase = "conditional"       // the agent takes it only if
+	PhaseAccepted    Phase = "accepted"          // a holder has it, work not begun
+	Working          Phase = "working"           // a holder works on it
+	Retrying         Phase = "retrying"          // waiting for the next attempt
+	Complete         Phase = "complete"          // the result is there
+	PhaseReturned    Phase = "returned"          // given back to its source
+	PhaseTimeout     Phase = "timeout"           // a clock ran out
+	PhaseRejected    Phase = "rejected"          // refused
+	PhaseFailed      Phase = "failed"            // the attempt failed
+	Cancelled        Phase = "cancelled"         // ended on request
+)
+
+// Phases are all phases, in the order of the table.
+var Phases = []Phase{AwaitingApproval, Pending, Conditional, PhaseAccepted, Working, Retrying,
+	Complete, PhaseReturned, PhaseTimeout, PhaseRejected, PhaseFailed, Cancelled}
+
+// StateBytesMax is the largest State that an append may carry.
+const StateBytesMax = 32 << 10
+
+// State is a handoff after all of its events: enough for Decide, a status
+// query and a claim, and small. Bodies stay in events or blobs.
+//
+// Offer, Fence and PackageSeq are ledger sequences. A State inside an append
+// cannot know that append's own sequence: where such a field refers to it, the
+// wire has Self, and Bind replaces it when the append is read.
+type State struct {
+	Ticket  string  `json:"ticket"`
+	Phase   Phase   `json:"phase"`
+	Closed  bool    `json:"closed"`
+	Outcome Outcome `json:"outcome,omitempty"`
+	Reason  string  `json:"reason,omitempty"`  // code of the outcome, or of what blocks it
+	Message string  `json:"message,omitempty"` // last error or refusal, in words; cut to MessageBytesMax
+
+	Summary
+	Policy     Policy `json:"policy"`
+	PackageSeq uint64 `json:"package_seq"` // append that holds the package
+
+	Agent           string   `json:"agent"`                 // whose queue it is, or was last, in
+	Offer           uint64   `json:"offer"`                 // the current offer
+	Holder          string   `json:"holder,omitempty"`      // who holds it now
+	LeaseMS         int64    `json:"lease_ms,omitempty"`    // the holder's lease
+	Fence           uint64   `json:"fence,omitempty"`       // the holder's fence; 0 while only claimed
+	Attempt         int      `json:"attempt"`               // attempts begun at the current agent
+	AttemptsTotal   int      `json:"attempts_total"`        // attempts begun anywhere
+	LeasesLost      int      `json:"leases_lost"`           // of the attempts at this agent, those ended by a lost lease
+	Tried           []string `json:"tried,omitempty"`       // agents that had it
+	Refused         []string `json:"refused,omitempty"`     // agents that said no: never offered to again
+	Alternative     string   `json:"alternative,omitempty"` // what the last refusal suggested
+	Reroutes        int      `json:"reroutes"`
+	EscalationLevel int      `json:"escalation_level"`
+	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order
+
+	Conditions      *Conditions `json:"conditions,omitempty"` // while conditional
+	ConditionRounds int         `json:"condition_rounds,omitempty"`
+	Supplements     int         `json:"supplements,omitempty"` // answers given so far
+
+	Retryable    bool  `json:"retryable,omitempty"` // the last failure's own word
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
+	TimedOut     Clock `json:"timed_out,omitempty"` // the clock that ran out last, while undecided
+
+	SubmittedAt         Time `json:"submitted_at"`
+	UpdatedAt           Time `json:"updated_at"` // of the last event
+	OfferedAt           Time `json:"offered_at,omitzero"`
+	ClaimedAt           Time `json:"claimed_at,omitzero"`
+	AcceptedAt          Time `json:"accepted_at,omitzero"`
+	StartedAt           Time `json:"started_at,omitzero"`
+	EstimatedCompletion Time `json:"estimated_completion,omitzero"`
+	RetryAt             Time `json:"retry_at,omitzero"` // while retrying or deferred
+	ConditionedAt       Time `json:"conditioned_at,omitzero"`
+	RemindedAt          Time `json:"reminded_at,omitzero"`
+	CancelRequestedAt   Time `json:"cancel_requested_at,omitzero"`
+	ClosedAt            Time `json:"closed_at,omitzero"`
+
+	CancelRequested bool      `json:"cancel_requested"`
+	Progress        *Progress `json:"progress,omitempty"`
+	ResultSeq       uint64    `json:"result_seq,omitempty"` // append that holds the result
+	Tokens          int64     `json:"tokens,omitempty"`
+	StuckReason     string    `json:"stuck,omitempty"`
+
+	PrevHash string `json:"prev_hash,omitempty"` // sha256 of the append before, hex
+}
+
+// Self stands in a State for the sequence of the append that carries it.
+const Self = uint64(1)<<52 - 1 // exact in every JSON reader
+
+// Conditions are what a conditional asks for.
+type Conditions struct {
+	NeedsContext    []string `json:"needs_context,omitempty"`
+	NeedsPermission []string `json:"needs_permission,omitempty"`
+	Reason          string   `json:"reason,omitempty"`
+}
+
+// Bind gives the fields that refer to the append which carries this State
+// their value.
+func (s *State) Bind(seq uint64) {
+	for _, field := range []*uint64{&s.PackageSeq, &s.Offer, &s.Fence, &s.ResultSeq} {
+		if *field == Self {
+			*field = seq
+		}
+	}
+}
+
+// Held tells whether a holder has this handoff in its hands.
+func (s State) Held() bool { return s.Holder != "" }
