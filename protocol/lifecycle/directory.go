@@ -60,3 +60,14 @@ func (d *Directory) Present(holder string) bool {
 	_, ok := d.Holders[holder]
 	return ok
 }
+
+// With returns a snapshot in which the holder is present too.
+func (d *Directory) With(h protocol.Holder) *Directory {
+	next := *d
+	next.Holders = make(map[string]protocol.Holder, len(d.Holders)+1)
+	for id, holder := range d.Holders {
+		next.Holders[id] = holder
+	}
+	next.Holders[h.ID] = h
+	return &next
+}

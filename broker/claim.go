@@ -1,0 +1,277 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/schema"
+)
+
+// Claim is a handoff in a holder's hands. Everything it appends carries the
+// fence: once the ledger has passed the handoff to somebody else, each method
+// returns ErrLeaseLost and changes nothing. Safe for concurrent use.
+type Claim struct {
+	Ticket  string
+	Agent   string
+	Holder  protocol.Holder
+	Offer   uint64
+	Package json.RawMessage
+	Answers []protocol.Answer
+
+	b        *Broker
+	mu       sync.Mutex // guards what follows
+	delivery Delivery   // nil once the queue is done with it
+	head     Head
+}
+
+// State is the handoff as this holder last saw it.
+func (c *Claim) State() protocol.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.head.State
+}
+
+// Fence is the ledger sequence of the acceptance; 0 while only claimed.
+func (c *Claim) Fence() uint64 { return c.State().Fence }
+
+// Attempt is the number of this attempt at this agent, from 1.
+func (c *Claim) Attempt() int { return c.State().Attempt }
+
+// report appends what make says as long as this holder has the handoff.
+func (c *Claim) report(ctx context.Context, make func(protocol.State, time.Time) ([]protocol.Event, error)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fence := c.head.State.Fence
+	for {
+		if err := c.mine(fence); err != nil {
+			return err
+		}
+		events, err := make(c.head.State, c.b.now(c.head))
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		next, err := c.b.append(ctx, c.head, events)
+		switch {
+		case err == nil:
+			c.head = next
+			return nil
+		case !errors.Is(err, ErrConflict):
+			return err
+		}
+		if c.head, err = c.b.Head(ctx, c.Ticket, c.head.Seq+1); err != nil {
+			return err
+		}
+	}
+}
+
+// mine is the fence check. A claim that was acknowledged from another process
+// has a fence now that this one does not know; the holder's id is its proof.
+func (c *Claim) mine(fence uint64) error {
+	s := c.head.State
+	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || fence != 0 && s.Fence != fence {
+		return fmt.Errorf("handoff %s, holder %s: %w", c.Ticket, c.Holder.ID, ErrLeaseLost)
+	}
+	return nil
+}
+
+func meta(c *Claim, now time.Time) protocol.Meta { return protocol.Meta{At: now, By: c.Holder.ID} }
+
+// Acknowledge answers an offer that was only claimed, or takes back an
+// acceptance: refused or conditional, the handoff leaves this holder.
+func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) error {
+	if err := ack.Validate(); err != nil {
+		return err
+	}
+	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+		if ack.Status == protocol.AckAccepted && s.Fence != 0 {
+			return nil, nil // accepted already: saying it twice is harmless
+		}
+		claimant := lifecycle.Claimant{Agent: c.Agent, Holder: c.Holder.ID, LeaseMS: c.Holder.LeaseMS, Offer: c.Offer}
+		return lifecycle.Acknowledge(s, claimant, ack, start, now), nil
+	})
+	if err != nil || ack.Status == protocol.AckAccepted {
+		return err
+	}
+	return c.leaveQueue()
+}
+
+// Progress reports from within the work.
+func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error {
+	if err := progress.Validate(); err != nil {
+		return err
+	}
+	return c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+		if err := c.accepted(s); err != nil {
+			return nil, err
+		}
+		return []protocol.Event{&protocol.Progressed{Meta: meta(c, now), Fence: s.Fence, Progress: progress}}, nil
+	})
+}
+
+// Complete hands in the result and closes the handoff. A result that breaks the
+// package's output schema, or is too large, fails the attempt instead, and the
+// error is a *protocol.Error that says so.
+func (c *Claim) Complete(ctx context.Context, result protocol.Result) error {
+	body, refusal := c.checkResult(&result)
+	if refusal != nil {
+		failure := Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: true}
+		return errors.Join(refusal, c.Fail(ctx, failure))
+	}
+	completed := protocol.Completed{Status: result.Status, Result: body, Tokens: result.Tokens}
+	if len(body) > protocol.InlineBytesMax {
+		blob, err := c.b.PutBlob(ctx, body)
+		if err != nil {
+			return fmt.Errorf("store result of %s: %w", c.Ticket, err)
+		}
+		completed.Result, completed.Blob = nil, &blob
+	}
+	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+		if err := c.accepted(s); err != nil {
+			return nil, err
+		}
+		event := completed
+		event.Meta, event.Fence = meta(c, now), s.Fence
+		return []protocol.Event{&event}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.leaveQueue()
+}
+
+// checkResult makes the result complete and checks it against the package.
+func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol.Error) {
+	refused := func(err error, code protocol.Code) *protocol.Error {
+		var e *protocol.Error
+		if errors.As(err, &e) {
+			return e
+		}
+		return protocol.Errorf(code, "result", "%v", err)
+	}
+	result.Normalize()
+	if err := result.Validate(); err != nil {
+		return nil, refused(err, protocol.CodeInvalid)
+	}
+	var want struct {
+		Expectations struct {
+			OutputSchema json.RawMessage `json:"output_schema"`
+		} `json:"expectations"`
+	}
+	if err := json.Unmarshal(c.Package, &want); err != nil {
+		return nil, refused(err, protocol.CodeMalformed)
+	}
+	if len(want.Expectations.OutputSchema) > 0 {
+		if err := schema.CheckOutput(want.Expectations.OutputSchema, result.Body); err != nil {
+			return nil, refused(err, protocol.CodeOutputSchema)
+		}
+	}
+	body, err := protocol.EncodeResult(*result)
+	if err != nil {
+		return nil, refused(err, protocol.CodeMalformed)
+	}
+	if len(body) > protocol.ResultBytesMax {
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d are allowed; hand large output over as an artifact", len(body), protocol.ResultBytesMax)
+	}
+	return body, nil
+}
+
+// Failure is how an attempt ended without a result.
+type Failure struct {
+	Code       string // handler, panic, exit_3, …; a word to count by
+	Message    string
+	Retryable  bool
+	RetryAfter time.Duration // a floor of the delay before the next attempt
+}
+
+// Fail ends the attempt. Whether there is another is the core's decision.
+func (c *Claim) Fail(ctx context.Context, f Failure) error {
+	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+		if err := c.accepted(s); err != nil {
+			return nil, err
+		}
+		return []protocol.Event{&protocol.Failed{Meta: meta(c, now), Fence: s.Fence, Attempt: s.Attempt,
+			Code: f.Code, Message: protocol.CutText(f.Message, protocol.FailureBytesMax), Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds()}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.leaveQueue()
+}
+
+// Release gives the handoff back without charging an attempt; it is offered
+// to the same agent again at once.
+func (c *Claim) Release(ctx context.Context, reason string) error {
+	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Release(s, c.Holder.ID, reason, now), nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.leaveQueue()
+}
+
+// accepted refuses reports on a handoff that was claimed and not acknowledged.
+func (c *Claim) accepted(s protocol.State) error {
+	if s.Fence == 0 {
+		return protocol.Errorf(protocol.CodeIllegal, "lease", "%s is claimed but not acknowledged: handoff ack LEASE accepted, first", c.Ticket)
+	}
+	return nil
+}
+
+// leaveQueue takes the offer out of the queue, always after the append. Should
+// that fail the queue delivers a ghost, which the next claim drops.
+func (c *Claim) leaveQueue() error {
+	c.mu.Lock()
+	delivery := c.delivery
+	c.delivery = nil
+	c.mu.Unlock()
+	if delivery == nil {
+		return nil
+	}
+	if err := delivery.Remove(); err != nil {
+		c.b.log.Warn("offer not removed from the queue; it will be dropped when it comes again", "ticket", c.Ticket, "err", err)
+	}
+	return nil
+}
+
+// Signal is what a beat tells a holder.
+type Signal struct {
+	CancelRequested bool      `json:"cancel_requested"`
+	Reminded        bool      `json:"reminded"` // most of the work time is used up
+	WorkDeadline    time.Time `json:"work_deadline,omitzero"`
+	Deadline        time.Time `json:"deadline,omitzero"`
+}
+
+// Beat keeps the offer from others and reads the head from the leader. It
+// returns ErrLeaseLost when the handoff is another's by now. The holder's
+// presence is a beat of its own (Engine.Beat), one for all its claims.
+func (c *Claim) Beat(ctx context.Context) (Signal, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.delivery != nil {
+		if err := c.delivery.Extend(); err != nil {
+			return Signal{}, err
+		}
+	}
+	head, err := c.b.Head(ctx, c.Ticket, c.head.Seq)
+	if err != nil {
+		return Signal{}, err
+	}
+	fence := c.head.State.Fence
+	c.head = head
+	if err := c.mine(fence); err != nil {
+		return Signal{}, err
+	}
+	s := head.State
+	signal := Signal{CancelRequested: s.CancelRequested, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
+	if s.Fence != 0 && s.Policy.WorkTimeoutMS > 0 {
+		signal.WorkDeadline = s.AcceptedAt.Add(time.Duration(s.Policy.WorkTimeoutMS) * time.Millisecond)
+	}
+	return signal, nil
+}

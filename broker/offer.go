@@ -1,0 +1,196 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// ErrOfferGone: this offer is not to be had, because the handoff closed, moved
+// on, or is another holder's. Normal; pull the next one.
+var ErrOfferGone = errors.New("offer gone")
+
+// Offer is a handoff that the queue has put into this process's hands. It is
+// claimed by acknowledging it; until then it is anybody's. Not safe for concurrent use.
+type Offer struct {
+	Ticket   string
+	Agent    string
+	Sequence uint64 // the offer's id
+	State    protocol.State
+
+	b        *Broker
+	delivery Delivery
+	head     Head
+	pkg      json.RawMessage
+	blob     *protocol.BlobRef
+	answers  []protocol.Answer
+}
+
+// Pull takes up to most offers from an agent's queue, the most urgent first,
+// waiting up to wait for the first one. Reserve the slots before you call it.
+// An offer that does not decode is dropped: the ledger has all it takes to make it again.
+func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
+	deliveries, err := b.Engine.Pull(ctx, agent, most, wait)
+	if err != nil {
+		return nil, err
+	}
+	offers := make([]*Offer, 0, len(deliveries))
+	for _, d := range deliveries {
+		offer, err := b.offer(d)
+		if err != nil {
+			b.log.Error("offer does not decode; dropped", "ticket", d.Key().Ticket, "err", err)
+			_ = d.Remove() // the next reconciliation offers the handoff again
+			continue
+		}
+		offers = append(offers, offer)
+	}
+	return offers, nil
+}
+
+func (b *Broker) offer(d Delivery) (*Offer, error) {
+	var body offerBody
+	if err := json.Unmarshal(d.Body(), &body); err != nil {
+		return nil, fmt.Errorf("offer of %s: %w", d.Key().Ticket, err)
+	}
+	key := d.Key()
+	return &Offer{
+		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence, State: body.State,
+		b: b, delivery: d, pkg: body.Package, blob: body.Blob, answers: body.Answers,
+		head: Head{Ticket: key.Ticket, Seq: body.Seq, Hash: body.Hash, State: body.State},
+	}, nil
+}
+
+// Package returns what is handed over, fetching it if it is large.
+func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
+	if o.blob != nil && o.pkg == nil {
+		pkg, err := o.b.Blob(ctx, *o.blob)
+		if err != nil {
+			return nil, fmt.Errorf("package of %s: %w", o.Ticket, err)
+		}
+		o.pkg = pkg
+	}
+	return o.pkg, nil
+}
+
+// Answers are the supplements given so far, oldest first.
+func (o *Offer) Answers() []protocol.Answer { return o.answers }
+
+// GiveBack lets anybody have the offer at once. Nothing was appended.
+func (o *Offer) GiveBack() error { return o.delivery.GiveBack() }
+
+// Extend keeps the offer from being delivered to others for another AckWait.
+func (o *Offer) Extend() error { return o.delivery.Extend() }
+
+// Acknowledge answers the offer for a holder: accepted, rejected or
+// conditional. start says that the work begins with the acceptance. The claim is nil
+// unless the answer was accepted. ErrOfferGone (wrapped) means that there is
+// nothing to answer; what the queue needed for it was done.
+func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack protocol.Ack, start bool) (*Claim, error) {
+	if err := ack.Validate(); err != nil {
+		return nil, err
+	}
+	claimant := o.claimant(holder)
+	return o.take(ctx, holder, func(s protocol.State, now time.Time) []protocol.Event {
+		return lifecycle.Acknowledge(s, claimant, ack, start, now)
+	})
+}
+
+// Claim takes the offer for a holder that polls and will acknowledge later,
+// from another process perhaps: the ledger records who has it, and the queue
+// is done with it.
+func (o *Offer) Claim(ctx context.Context, holder protocol.Holder) (*Claim, error) {
+	claim, err := o.take(ctx, holder, func(_ protocol.State, now time.Time) []protocol.Event {
+		return []protocol.Event{&protocol.Claimed{Meta: protocol.Meta{At: now, By: holder.ID},
+			Offer: o.Sequence, Agent: o.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claim, claim.leaveQueue()
+}
+
+func (o *Offer) claimant(h protocol.Holder) lifecycle.Claimant {
+	return lifecycle.Claimant{Agent: o.Agent, Holder: h.ID, LeaseMS: h.LeaseMS, Offer: o.Sequence}
+}
+
+// take appends what answer says to the head, as soon as the core lets this
+// claimant have it. The offer's own state serves as the head until a conflict
+// shows that it is old; then the leader is asked.
+func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (*Claim, error) {
+	pkg, err := o.Package(ctx) // before the append: nobody may hold what he cannot read
+	if err != nil {
+		return nil, err
+	}
+	for {
+		next, err := o.try(ctx, holder, answer)
+		switch {
+		case errors.Is(err, ErrConflict):
+			if err := o.refresh(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		case err != nil:
+			return nil, err
+		case !next.State.Held(): // refused or conditional
+			return nil, o.delivery.Remove()
+		}
+		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
+			Answers: o.answers, b: o.b, delivery: o.delivery, head: next}, nil
+	}
+}
+
+func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (Head, error) {
+	directory := &lifecycle.Directory{}
+	if o.head.State.Held() { // only then does the judgement depend on it
+		var err error
+		if directory, err = o.b.judge(ctx, o.head); err != nil {
+			return Head{}, err
+		}
+	}
+	now := o.b.now(o.head)
+	verdict, events := lifecycle.Claim(o.head.State, o.claimant(holder), directory, now)
+	switch verdict {
+	case lifecycle.Drop:
+		return Head{}, o.drop(ctx, events)
+	case lifecycle.Mine, lifecycle.LetGo:
+		return Head{}, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
+	}
+	state, err := lifecycle.ApplyAll(o.head.State, events)
+	if err != nil {
+		return Head{}, err
+	}
+	return o.b.append(ctx, o.head, append(events, answer(state, now)...))
+}
+
+// drop takes an offer that is over out of the queue, after appending what its
+// end calls for.
+func (o *Offer) drop(ctx context.Context, events []protocol.Event) error {
+	if len(events) > 0 {
+		if _, err := o.b.append(ctx, o.head, events); err != nil {
+			return err
+		}
+	}
+	if err := o.delivery.Remove(); err != nil {
+		return err
+	}
+	return fmt.Errorf("offer %d of %s is over: %w", o.Sequence, o.Ticket, ErrOfferGone)
+}
+
+// refresh reads the head from the leader. An offer whose handoff the leader
+// does not know is let go and never removed: the ledger may be another one.
+func (o *Offer) refresh(ctx context.Context) error {
+	head, err := o.b.Head(ctx, o.Ticket, 0)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("offer %d of %s is of a handoff that the ledger does not have: %w", o.Sequence, o.Ticket, ErrOfferGone)
+	}
+	if err != nil {
+		return err
+	}
+	o.head, o.State = head, head.State
+	return nil
+}

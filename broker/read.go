@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Status reads the state of a handoff from the ledger's leader. An unknown
+// ticket is a *protocol.Error with CodeNotFound that wraps nothing; a "not
+// found" is never a matter of a lagging replica.
+func (b *Broker) Status(ctx context.Context, ticket string) (protocol.State, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	return head.State, unknown(ticket, err)
+}
+
+// unknown turns a missing subject into what a person who asked by ticket reads.
+func unknown(ticket string, err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff has the ticket %s", ticket)
+	}
+	return err
+}
+
+// History reads all changes of a handoff, oldest first.
+func (b *Broker) History(ctx context.Context, ticket string) ([]protocol.Change, error) {
+	var all []protocol.Change
+	err := b.changes(ctx, ticket, func(c protocol.Change) error {
+		all = append(all, c)
+		return nil
+	})
+	if err == nil && len(all) == 0 {
+		err = ErrNotFound
+	}
+	return all, unknown(ticket, err)
+}
+
+func (b *Broker) changes(ctx context.Context, ticket string, fn func(protocol.Change) error) error {
+	for after := uint64(0); ; {
+		entry, err := b.Next(ctx, ticket, after)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		change, err := DecodeChange(entry)
+		if err != nil {
+			return err
+		}
+		if err := fn(change); err != nil {
+			return err
+		}
+		after = entry.Seq
+	}
+}
+
+// Package reads what was handed over, as stored.
+func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return nil, unknown(ticket, err)
+	}
+	submitted, err := b.submitted(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	return b.packageBody(ctx, submitted.Package, submitted.Blob)
+}
+
+// Result reads the result of a handoff. The second value is the state it was
+// read from; without a result the error is ErrNotFound.
+func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return protocol.Result{}, protocol.State{}, unknown(ticket, err)
+	}
+	if head.State.ResultSeq == 0 {
+		return protocol.Result{}, head.State, fmt.Errorf("result of %s: %w", ticket, ErrNotFound)
+	}
+	change, err := b.change(ctx, ticket, head.State.ResultSeq)
+	if err != nil {
+		return protocol.Result{}, head.State, err
+	}
+	for _, e := range change.Record.Events {
+		completed, ok := e.(*protocol.Completed)
+		if !ok {
+			continue
+		}
+		body, err := b.packageBody(ctx, completed.Result, completed.Blob)
+		if err != nil {
+			return protocol.Result{}, head.State, err
+		}
+		result, err := protocol.DecodeResult(body)
+		return result, head.State, err
+	}
+	return protocol.Result{}, head.State, fmt.Errorf("result of %s: entry %d holds none", ticket, change.Seq)
+}
+
+// rereadEvery is how often a waiter reads the head though nothing told it to:
+// the feed may lose what it tells.
+const rereadEvery = 1500 * time.Millisecond
+
+// Wait blocks until the state satisfies until, or ctx ends; then it returns
+// the last state it read and ctx's error. Waiting changes nothing.
+func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error) {
+	// Subscribe first, read second: what happens in between is then hinted at.
+	hints, stop, err := b.Feed(ctx, ticket)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	defer stop()
+	var last Head
+	for {
+		head, err := b.Head(ctx, ticket, last.Seq)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return last.State, ctx.Err()
+		case err != nil:
+			return last.State, unknown(ticket, err)
+		case until(head.State):
+			return head.State, nil
+		}
+		last = head
+		select {
+		case <-ctx.Done():
+			return last.State, ctx.Err()
+		case <-hints:
+		case <-time.After(rereadEvery):
+		}
+	}
+}
+
+// Closed is what most waiters wait for.
+func Closed(s protocol.State) bool { return s.Closed }
+
+// Acknowledged is true once an agent has accepted, and when it never will.
+func Acknowledged(s protocol.State) bool {
+	return s.Closed || s.Phase == protocol.PhaseAccepted || s.Phase == protocol.Working
+}
+
+// Cancel asks for the end of a handoff: at once where nobody holds it, else
+// through its holder's next beat.
+func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
+	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Cancel(h.State, d, by, reason, now)
+	})
+	return head.State, unknown(ticket, err)
+}
+
+// Answer gives a conditional handoff what it asks for, or denies it.
+func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error) {
+	if err := answer.Validate(); err != nil {
+		return protocol.State{}, err
+	}
+	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Answer(h.State, d, answer, now)
+	})
+	return head.State, unknown(ticket, err)
+}

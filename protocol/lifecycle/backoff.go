@@ -1,0 +1,49 @@
+package lifecycle
+
+import (
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Backoff is the delay before the attempt that follows s.Attempt: exponential
+// from the base, doubled each time, capped, spread by a hash of ticket and
+// attempt so that a replay gives the same instant, and never below what the
+// worker asked for (document 1 §4.2).
+func Backoff(s p.State) time.Duration {
+	policy := s.Policy
+	exponential := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(millis(policy.BackoffBaseMS)),
+		backoff.WithMultiplier(2),
+		backoff.WithMaxInterval(millis(policy.BackoffCapMS)),
+		backoff.WithRandomizationFactor(0),
+		backoff.WithMaxElapsedTime(0),
+		backoff.WithClockProvider(stopped{}),
+	)
+	var delay time.Duration
+	for range max(s.Attempt, 1) {
+		delay = exponential.NextBackOff()
+	}
+	delay += spread(s.Ticket, s.AttemptsTotal, delay*time.Duration(policy.BackoffSpreadPct)/100)
+	return max(delay, millis(s.RetryAfterMS)).Round(time.Millisecond)
+}
+
+// stopped is the clock given to the back-off, which reads one though nothing
+// here depends on it.
+type stopped struct{}
+
+func (stopped) Now() time.Time { return time.Time{} }
+
+// spread is between -width and +width, the same for the same ticket and attempt.
+func spread(ticket string, attempt int, width time.Duration) time.Duration {
+	if width <= 0 {
+		return 0
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(ticket + "/" + strconv.Itoa(attempt)))
+	return time.Duration(hash.Sum64()%uint64(2*width+1)) - width
+}

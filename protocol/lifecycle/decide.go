@@ -1,0 +1,351 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// By is what events of the core say caused them.
+const By = "supervisor"
+
+// stepsMax bounds one Decide: no chain of consequences is longer
+// (lease lost, timed out, escalated, offered).
+const stepsMax = 8
+
+// Decide returns what happens next to a handoff as d and now have it, or
+// nothing. The events apply to s in order, in one append. now must not be
+// earlier than the last event.
+func Decide(s p.State, d *Directory, now time.Time) []p.Event {
+	var events []p.Event
+	for range stepsMax {
+		more := step(s, d, now)
+		if len(more) == 0 {
+			break
+		}
+		next, err := ApplyAll(s, more)
+		if err != nil { // a step that is not legal is a bug here; the tests look for it
+			panic(fmt.Sprintf("lifecycle: decided what does not apply: %v", err))
+		}
+		s = next
+		events = append(events, more...)
+	}
+	return events
+}
+
+// step decides one consequence.
+func step(s p.State, d *Directory, now time.Time) []p.Event {
+	if s.Closed || s.Phase == fresh {
+		return nil
+	}
+	meta := p.Meta{At: now, By: By}
+	if s.CancelRequested {
+		return stepCancel(s, d, now)
+	}
+	if due(now, s.Deadline) {
+		return append(timedOutOnce(s, p.ClockDeadline, meta),
+			closed(meta, p.OutcomeTimeout, "deadline", "the deadline passed"))
+	}
+	switch s.Phase {
+	case p.Pending:
+		return stepPending(s, d, now)
+	case p.PhaseAccepted, p.Working:
+		return stepHeld(s, d, now)
+	case p.Conditional:
+		return stepConditional(s, d, now)
+	case p.Retrying:
+		if due(now, s.RetryAt) {
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "retry"}}
+		}
+	case p.PhaseFailed:
+		return stepFailed(s, meta)
+	case p.PhaseRejected:
+		return stepRejected(s, d, meta)
+	case p.PhaseTimeout:
+		return stepTimeout(s, d, meta)
+	}
+	return nil
+}
+
+// stepCancel ends a handoff that nobody holds at once, and a held one when
+// its holder is gone or the grace is over.
+func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
+	grace := s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS))
+	message := "cancelled on request"
+	switch {
+	case !s.Held():
+	case holderLost(s, d, now):
+		message = "cancelled on request; its worker was gone"
+	case due(now, grace):
+		message = "cancelled on request; its worker did not stop in time"
+	default:
+		return nil
+	}
+	return []p.Event{closed(p.Meta{At: now, By: By}, p.OutcomeCancelled, "cancelled", message)}
+}
+
+func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
+	meta := p.Meta{At: now, By: By}
+	if s.Held() { // claimed by a holder that polls, not acknowledged yet
+		if holderLost(s, d, now) {
+			return []p.Event{leaseLost(s, meta), &p.Offered{Meta: meta, Agent: s.Agent, Reason: "lease_lost"}}
+		}
+		return nil
+	}
+	if s.Attempt >= s.Policy.MaxAttempts {
+		return []p.Event{exhausted(s, meta)}
+	}
+	if s.Offer == 0 {
+		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "submitted"}}
+	}
+	if ms := s.Policy.QueueTimeoutMS; ms > 0 && due(now, s.OfferedAt.Add(millis(ms))) && s.Agent != p.Human {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockQueue, Agent: s.Agent}}
+	}
+	if absent(s, d, now) && s.Policy.OnNoTaker != p.NoTakerQueue {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
+	}
+	return nil
+}
+
+func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
+	meta := p.Meta{At: now, By: By}
+	if holderLost(s, d, now) {
+		return afterLoss(s, meta)
+	}
+	work := millis(s.Policy.WorkTimeoutMS)
+	if work <= 0 {
+		return nil
+	}
+	if due(now, s.AcceptedAt.Add(work)) {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockWork, Agent: s.Agent, Attempt: s.Attempt}}
+	}
+	if s.RemindedAt.IsZero() && s.Policy.ReminderPercent > 0 && due(now, reminderAt(s)) {
+		return []p.Event{&p.Reminded{Meta: meta, Fence: s.Fence}}
+	}
+	return nil
+}
+
+// afterLoss charges the lost attempt and offers again while attempts remain.
+func afterLoss(s p.State, meta p.Meta) []p.Event {
+	lost := leaseLost(s, meta)
+	if s.Attempt < s.Policy.MaxAttempts {
+		return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: "lease_lost"}}
+	}
+	after := s
+	after.LeasesLost++
+	return []p.Event{lost, exhausted(after, meta)}
+}
+
+func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
+	meta := p.Meta{At: now, By: By}
+	timedOut := []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
+	switch {
+	case s.ConditionRounds > s.Policy.MaxConditions:
+		return timedOut
+	case s.Conditions == nil && due(now, s.RetryAt): // deferred
+		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "deferred"}}
+	case s.Conditions != nil && due(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
+		return timedOut
+	}
+	return nil
+}
+
+// stepFailed schedules the next attempt, or ends it.
+func stepFailed(s p.State, meta p.Meta) []p.Event {
+	if !s.Retryable {
+		return []p.Event{closed(meta, p.OutcomeFailed, s.Reason, "")}
+	}
+	if s.Attempt >= s.Policy.MaxAttempts {
+		return []p.Event{exhausted(s, meta)}
+	}
+	return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: s.UpdatedAt.Add(Backoff(s))}}
+}
+
+// stepTimeout follows the clock that ran out (document 1 §4.2, §6.2).
+func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
+	switch s.TimedOut {
+	case p.ClockWork:
+		switch {
+		case s.Policy.OnTimeout == p.OnTimeoutRetry && s.Attempt < s.Policy.MaxAttempts:
+			return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
+		case s.Policy.OnTimeout == p.OnTimeoutEscalate:
+			return escalate(s, d, meta, "no result within the work timeout")
+		}
+		return []p.Event{closed(meta, p.OutcomeTimeout, "work_timeout", "no result within the work timeout")}
+	case p.ClockCondition:
+		return escalate(s, d, meta, "the condition was not answered in time")
+	}
+	reason := "no live worker acknowledged the offer in time"
+	if s.TimedOut == p.ClockQueue {
+		reason = "the offer stood in the queue too long"
+	}
+	if s.Priority == p.Critical { // document 1 §6.2: a critical one is escalated at once
+		return escalate(s, d, meta, reason)
+	}
+	if events := reroute(s, d, meta, reason); events != nil {
+		return events
+	}
+	return noTaker(s, d, meta, p.OutcomeTimeout, reason)
+}
+
+// stepRejected finds another taker (document 1 §6.1, document 4).
+func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
+	if events := reroute(s, d, meta, "refused by "+s.Agent); events != nil {
+		return events
+	}
+	return noTaker(s, d, meta, p.OutcomeRejected, "refused, and no other agent is fit")
+}
+
+// noTaker applies the policy for what nobody takes.
+func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, reason string) []p.Event {
+	switch s.Policy.OnNoTaker {
+	case p.NoTakerQueue:
+		if s.Phase == p.PhaseTimeout { // back into the same queue
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "no_taker"}}
+		}
+		return nil // refused by all: stays so until somebody fit turns up, or the deadline passes
+	case p.NoTakerReturn:
+		return []p.Event{closed(meta, p.OutcomeRolledBack, "no_taker", reason)}
+	case p.NoTakerClose:
+		return []p.Event{closed(meta, outcome, "no_taker", reason)}
+	}
+	return escalate(s, d, meta, reason)
+}
+
+// escalate offers the handoff to the next authority. Where there is none, it ends.
+func escalate(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
+	if s.Agent == p.Human || s.EscalationLevel >= s.Policy.MaxEscalations {
+		outcome := p.OutcomeTimeout
+		if s.Phase == p.PhaseRejected {
+			outcome = p.OutcomeRejected
+		}
+		return []p.Event{closed(meta, outcome, "escalation_exhausted", reason)}
+	}
+	level := s.EscalationLevel + 1
+	to := authority(s, d, level)
+	return []p.Event{
+		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, Reason: reason},
+		offer(s, d, meta, to, "escalation", nil),
+	}
+}
+
+// authority is who an agent escalates to: its own choice while that leads
+// somewhere new, a person at the last level.
+func authority(s p.State, d *Directory, level int) string {
+	agent, known := d.Agent(s.Agent)
+	next := agent.EscalatesTo
+	if !known || next == "" || level >= s.Policy.MaxEscalations {
+		return p.Human
+	}
+	profile, known := d.Agent(next)
+	if !known || !profile.Accepts() || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent {
+		return p.Human
+	}
+	return next
+}
+
+// reroute offers the handoff to another fit agent; nil if there is none or
+// enough were tried.
+func reroute(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
+	if s.Reroutes >= s.Policy.MaxReroutes {
+		return nil
+	}
+	routing, ok := Reroute(s, d)
+	if !ok {
+		return nil
+	}
+	return []p.Event{
+		&p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, Reason: reason},
+		offer(s, d, meta, routing.Choice, "reroute", &routing),
+	}
+}
+
+// offer makes the event that puts the handoff before an agent, with the policy
+// that holds there.
+func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *p.Routing) p.Event {
+	profile, _ := d.Agent(agent)
+	policy := ResolvePolicy(s.Summary, profile)
+	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy}
+}
+
+// exhausted closes a handoff whose attempts at this agent are used up. Attempts
+// that all ended by a lost lease are a crash loop: the work kills its workers.
+func exhausted(s p.State, meta p.Meta) p.Event {
+	message := fmt.Sprintf("%d of %d attempts failed", s.Attempt, s.Policy.MaxAttempts)
+	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
+		return closed(meta, p.OutcomeFailed, "crash_loop", message+": each time its worker vanished")
+	}
+	if s.Message != "" {
+		message += ": " + s.Message
+	}
+	return closed(meta, p.OutcomeFailed, "attempts_exhausted", message)
+}
+
+func closed(meta p.Meta, o p.Outcome, reason, message string) p.Event {
+	return &p.Closed{Meta: meta, Outcome: o, Reason: reason, Message: message}
+}
+
+func leaseLost(s p.State, meta p.Meta) p.Event {
+	return &p.LeaseLost{Meta: meta, Holder: s.Holder, Fence: s.Fence, Attempt: s.Attempt}
+}
+
+// timedOutOnce records the clock, where the phase allows it.
+func timedOutOnce(s p.State, clock p.Clock, meta p.Meta) []p.Event {
+	if !Legal(s.Phase, p.EventTimedOut) {
+		return nil
+	}
+	return []p.Event{&p.TimedOut{Meta: meta, Clock: clock, Agent: s.Agent, Attempt: s.Attempt}}
+}
+
+// holderLost tells whether the holder is gone, as far as this observer may
+// judge: it must itself have been connected for one lease.
+func holderLost(s p.State, d *Directory, now time.Time) bool {
+	if !s.Held() || d.Present(s.Holder) {
+		return false
+	}
+	return connectedFor(d, now, millis(s.LeaseMS))
+}
+
+// absent tells whether the agent has had no live holder for the acknowledge
+// timeout. A person is never absent, a paused agent is paused on purpose.
+func absent(s p.State, d *Directory, now time.Time) bool {
+	if s.Agent == p.Human || d == nil {
+		return false
+	}
+	if profile, _ := d.Agent(s.Agent); profile.Paused {
+		return false
+	}
+	if live, _, _ := d.Load(s.Agent); live > 0 {
+		return false
+	}
+	timeout := millis(s.Policy.AckTimeoutMS)
+	since := s.OfferedAt
+	if last := d.LastPresent[s.Agent]; last.After(since) {
+		since = last
+	}
+	grace := min(timeout, millis(p.LeaseDefaultMS)) // for workers to come back with the engine
+	return due(now, since.Add(timeout)) && connectedFor(d, now, grace)
+}
+
+func connectedFor(d *Directory, now time.Time, span time.Duration) bool {
+	return d != nil && !d.ConnectedSince.IsZero() && now.Sub(d.ConnectedSince) >= span
+}
+
+// due tells whether an instant has come. The zero instant never does.
+func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+func reminderAt(s p.State) time.Time {
+	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS * int64(s.Policy.ReminderPercent) / 100))
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package lifecycle
+
+import (
+	"cmp"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// ResolvePolicy is the policy for a package at an agent: the defaults, then the
+// agent's, then the package's own.
+func ResolvePolicy(s p.Summary, profile p.Profile) p.Policy {
+	policy := p.DefaultPolicy()
+	if profile.MaxExecutionMS > 0 {
+		policy.WorkTimeoutMS = profile.MaxExecutionMS
+	}
+	return policy.With(profile.Policy).With(s.Overrides)
+}
+
+// Submit decides the first append of a handoff: who gets the offer, under which
+// policy. body holds the package, or says where it lies. It returns a
+// *protocol.Error when the target is unknown, takes no handoffs, or nobody has
+// the capability.
+func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) ([]p.Event, error) {
+	routing, err := target(summary, d)
+	if err != nil {
+		return nil, err
+	}
+	profile, _ := d.Agent(routing.Choice)
+	if summary.Deadline.IsZero() {
+		summary.Deadline = now.Add(millis(p.DeadlineDefaultMS))
+	}
+	meta := p.Meta{At: now, By: summary.Source}
+	body.Meta, body.Ticket, body.Summary = meta, ticket, summary
+	body.Policy = ResolvePolicy(summary, profile)
+	offered := &p.Offered{Meta: meta, Agent: routing.Choice, Reason: "submitted"}
+	if summary.Target.Agent == "" || len(routing.Warnings) > 0 {
+		offered.Routing = &routing
+	}
+	return []p.Event{&body, offered}, nil
+}
+
+// target finds the agent that a package is for.
+func target(s p.Summary, d *Directory) (p.Routing, error) {
+	switch {
+	case len(s.Target.Agents) > 0 || s.Type == p.Broadcast:
+		return p.Routing{}, p.Errorf(p.CodeUnsupported, "target.agents", "broadcast to several agents is not part of this version; submit one package for each agent")
+	case s.Target.Capability != "":
+		routing, ok := Route(s, d, nil)
+		if !ok {
+			return routing, p.Errorf(p.CodeNoAgent, "target.capability", "no agent has the capability %s; start one: handoff work --agent NAME --capability %s -- CMD", s.Target.Capability, s.Target.Capability)
+		}
+		return routing, nil
+	}
+	name := s.Target.Agent
+	profile, known := d.Agent(name)
+	if !known {
+		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start one: handoff work --agent %s -- CMD", name, name)
+	}
+	if !profile.Accepts() {
+		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "target.agent", "%s takes no handoffs (accepts_handoffs is false)", name)
+	}
+	if riskLevel(s.Risk) > riskLevel(cmp.Or(profile.MaxRisk, p.RiskHigh)) {
+		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
+	}
+	routing := p.Routing{Choice: name}
+	if wanted := needs(s); len(wanted) > 0 && name != p.Human {
+		var ok bool
+		if d != nil {
+			routing.Revision = d.Revision
+		}
+		if _, routing.Warnings, ok = fitness(profile, s, wanted); !ok {
+			return routing, p.Errorf(p.CodeNoAgent, "required_capabilities", "%s has none of the required capabilities in the proficiency asked for", name)
+		}
+	}
+	return routing, nil
+}

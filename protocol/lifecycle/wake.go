@@ -1,0 +1,98 @@
+package lifecycle
+
+import (
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Wake is the earliest instant at which Decide may say something new with
+// nothing else happening. It may have passed: then what the handoff waits for
+// cannot be told from its state (an agent that is absent, a lease). Zero means
+// never, which is true of closed handoffs alone.
+func Wake(s p.State) time.Time {
+	if s.Closed || s.Phase == fresh {
+		return time.Time{}
+	}
+	var wake time.Time
+	consider := func(at time.Time) {
+		if !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+			wake = at
+		}
+	}
+	consider(s.Deadline)
+	if s.CancelRequested {
+		if !s.Held() {
+			consider(s.UpdatedAt)
+		}
+		consider(s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS)))
+		return wake
+	}
+	switch s.Phase {
+	case p.Pending:
+		if s.Held() || s.Agent == p.Human {
+			break
+		}
+		consider(s.OfferedAt.Add(millis(s.Policy.AckTimeoutMS)))
+		if s.Policy.QueueTimeoutMS > 0 {
+			consider(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
+		}
+	case p.PhaseAccepted, p.Working:
+		if s.Policy.WorkTimeoutMS > 0 {
+			consider(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
+			if s.RemindedAt.IsZero() && s.Policy.ReminderPercent > 0 {
+				consider(reminderAt(s))
+			}
+		}
+	case p.Conditional:
+		if s.Conditions == nil {
+			consider(s.RetryAt)
+		} else {
+			consider(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
+		}
+	case p.Retrying:
+		consider(s.RetryAt)
+	case p.PhaseFailed, p.PhaseRejected, p.PhaseTimeout:
+		consider(s.UpdatedAt)
+	}
+	return wake
+}
+
+// stepMin is the shortest time between two looks that nothing but time causes.
+const stepMin = time.Minute
+
+// NextLook is when a handoff at which a look has just found nothing to decide
+// is looked at again: at its Wake, but no later than in a minute or in its own
+// age, whichever is longer, and for a held one in two leases. So a wake-up that
+// was lost is made up for, and a long handoff wakes a logarithmic number of times.
+func NextLook(s p.State, now time.Time) time.Time {
+	if s.Closed {
+		return time.Time{}
+	}
+	at := now.Add(max(stepMin, now.Sub(s.SubmittedAt)))
+	if s.Held() {
+		if lease := now.Add(2 * millis(s.LeaseMS)); lease.Before(at) {
+			at = lease
+		}
+	}
+	if wake := Wake(s); wake.After(now) && wake.Before(at) {
+		at = wake
+	}
+	return at
+}
+
+// Duties is what must stand outside for a state. Seeing to it twice is harmless.
+type Duties struct {
+	// Offer says that the current offer stands in the queue of s.Agent.
+	Offer bool
+	// Look says that a wake-up stands, at NextLook.
+	Look bool
+}
+
+// DutiesOf returns what must stand outside for s.
+func DutiesOf(s p.State) Duties {
+	return Duties{
+		Offer: !s.Closed && s.Phase == p.Pending && !s.Held() && s.Offer != 0,
+		Look:  !s.Closed && s.Phase != fresh,
+	}
+}
