@@ -1,0 +1,174 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// queue is one agent's: a list of offers per lane, oldest first.
+type queue struct {
+	lanes map[protocol.Priority][]*offer
+	bell  bell
+}
+
+// offer is one that stands in a queue. Its address is what a delivery acts on:
+// like the engine's, acknowledgements say which message, not whose delivery.
+type offer struct {
+	key       broker.OfferKey
+	body      []byte
+	heldUntil time.Time // zero: free
+}
+
+func (s *store) queue(agent string) *queue {
+	q := s.queues[agent]
+	if q == nil {
+		q = &queue{lanes: map[protocol.Priority][]*offer{}}
+		s.queues[agent] = q
+	}
+	return q
+}
+
+// release frees all offers, as a restart does.
+func (q *queue) release() {
+	for _, lane := range q.lanes {
+		for _, o := range lane {
+			o.heldUntil = time.Time{}
+		}
+	}
+	q.bell.ring()
+}
+
+// EnsureQueue implements broker.Engine.
+func (m *Memory) EnsureQueue(ctx context.Context, agent string) error {
+	if err := m.enter(ctx); err != nil {
+		return fmt.Errorf("queue of %s: %w", agent, err)
+	}
+	return nil
+}
+
+// PutOffer implements broker.Engine.
+func (m *Memory) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
+	if err := m.enter(ctx); err != nil {
+		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
+	}
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.knobs.DropOffer != nil && s.knobs.DropOffer(key) {
+		return nil
+	}
+	q := s.queue(key.Agent)
+	if slices.ContainsFunc(q.lanes[key.Lane], func(o *offer) bool { return o.key == key }) {
+		return nil
+	}
+	times := 1
+	if s.knobs.DuplicateOffer != nil && s.knobs.DuplicateOffer(key) {
+		times = 2
+	}
+	for range times {
+		q.lanes[key.Lane] = append(q.lanes[key.Lane], &offer{key: key, body: slices.Clone(body)})
+	}
+	q.bell.ring()
+	return nil
+}
+
+// Pull implements broker.Engine.
+func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
+	end := time.Now().Add(wait)
+	for {
+		if err := m.enter(ctx); err != nil {
+			return nil, fmt.Errorf("pull for %s: %w", agent, err)
+		}
+		m.mu.Lock()
+		state := m.state.wait()
+		m.mu.Unlock()
+		now := time.Now()
+		m.s.mu.Lock()
+		q := m.s.queue(agent)
+		got, next := q.take(m.s, most, now)
+		changed := q.bell.wait()
+		m.s.mu.Unlock()
+		left := end.Sub(now)
+		if len(got) > 0 || left <= 0 || most <= 0 {
+			return got, nil
+		}
+		if !next.IsZero() {
+			left = min(left, next.Sub(now))
+		}
+		pause(ctx, left, changed, state)
+	}
+}
+
+// take gives out free offers, the most urgent lane first, and tells when the
+// next held one will be free.
+func (q *queue) take(s *store, most int, now time.Time) (got []broker.Delivery, next time.Time) {
+	for _, lane := range protocol.Priorities {
+		for _, o := range q.lanes[lane] {
+			if len(got) >= most {
+				return got, next
+			}
+			if o.heldUntil.After(now) {
+				if next.IsZero() || o.heldUntil.Before(next) {
+					next = o.heldUntil
+				}
+				continue
+			}
+			o.heldUntil = now.Add(s.ackWait)
+			got = append(got, &delivery{s: s, o: o})
+		}
+	}
+	return got, next
+}
+
+// QueueDepth implements broker.Engine.
+func (m *Memory) QueueDepth(ctx context.Context, agent string) (int, error) {
+	if err := m.enter(ctx); err != nil {
+		return 0, fmt.Errorf("depth of the queue of %s: %w", agent, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	n := 0
+	for _, lane := range m.s.queue(agent).lanes {
+		n += len(lane)
+	}
+	return n, nil
+}
+
+// delivery implements broker.Delivery. A message to an offer that is gone is
+// lost without a word, as with the engine.
+type delivery struct {
+	s *store
+	o *offer
+}
+
+func (d *delivery) Key() broker.OfferKey { return d.o.key }
+func (d *delivery) Body() []byte         { return d.o.body }
+
+func (d *delivery) Remove() error {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	q := d.s.queue(d.o.key.Agent)
+	lane := d.o.key.Lane
+	q.lanes[lane] = slices.DeleteFunc(q.lanes[lane], func(o *offer) bool { return o == d.o })
+	return nil
+}
+
+func (d *delivery) GiveBack() error {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.o.heldUntil = time.Time{}
+	d.s.queue(d.o.key.Agent).bell.ring()
+	return nil
+}
+
+func (d *delivery) Extend() error {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.o.heldUntil = time.Now().Add(d.s.ackWait)
+	return nil
+}

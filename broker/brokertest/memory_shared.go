@@ -1,0 +1,167 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// shared is a durable consumer: every thing added is given to one of those
+// who take, and again after the ack wait unless it was done. The store's lock
+// guards it.
+type shared[K comparable] struct {
+	exists  bool // made by the first who takes; what came before is not in it
+	fresh   []K
+	pending []given[K] // in the order of their deadlines
+	bell    bell
+}
+
+type given[K comparable] struct {
+	key K
+	due time.Time
+}
+
+func (c *shared[K]) add(k K) {
+	if c.exists {
+		c.fresh = append(c.fresh, k)
+		c.bell.ring()
+	}
+}
+
+func (c *shared[K]) clear() { c.fresh, c.pending = nil, nil }
+
+// take returns the next thing, an overdue one first, or how long until one
+// will be overdue.
+func (c *shared[K]) take(now time.Time, ackWait time.Duration) (k K, ok bool, wait time.Duration) {
+	switch {
+	case len(c.pending) > 0 && !c.pending[0].due.After(now):
+		k = c.pending[0].key
+		c.pending = c.pending[1:]
+	case len(c.fresh) > 0:
+		k, c.fresh = c.fresh[0], c.fresh[1:]
+	case len(c.pending) > 0:
+		return k, false, c.pending[0].due.Sub(now)
+	default:
+		return k, false, time.Hour
+	}
+	c.pending = append(c.pending, given[K]{k, now.Add(ackWait)})
+	return k, true, 0
+}
+
+func (c *shared[K]) done(k K) {
+	c.pending = slices.DeleteFunc(c.pending, func(g given[K]) bool { return g.key == k })
+}
+
+// consume gives this caller its share of c until ctx ends or the connection
+// is closed. A cut connection waits.
+func consume[K comparable](ctx context.Context, m *Memory, c *shared[K], fn func(K, func())) error {
+	s := m.s
+	s.mu.Lock()
+	c.exists = true
+	s.mu.Unlock()
+	for {
+		m.mu.Lock()
+		err, closed, state := m.reachable(), m.closed, m.state.wait()
+		m.mu.Unlock()
+		if closed {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		wait := time.Hour
+		s.mu.Lock()
+		changed := c.bell.wait()
+		var k K
+		var ok bool
+		if err == nil {
+			k, ok, wait = c.take(time.Now(), s.ackWait)
+		}
+		s.mu.Unlock()
+		if ok {
+			fn(k, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				c.done(k)
+			})
+			continue
+		}
+		pause(ctx, wait, changed, state)
+	}
+}
+
+// pause waits for whatever comes first.
+func pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-a:
+	case <-b:
+	}
+}
+
+// Follow implements broker.Engine.
+func (m *Memory) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
+	err := consume(ctx, m, &m.s.follow, func(seq uint64, done func()) {
+		m.s.mu.Lock()
+		e := m.s.ledger[seq-1].Entry
+		m.s.mu.Unlock()
+		fn(e, done)
+	})
+	return fmt.Errorf("follow the ledger: %w", err)
+}
+
+// dueKey names a wake-up.
+type dueKey struct {
+	ticket string
+	seq    uint64
+}
+
+// Due implements broker.Engine.
+func (m *Memory) Due(ctx context.Context, fn func(string, uint64, func())) error {
+	err := consume(ctx, m, &m.s.due, func(k dueKey, done func()) { fn(k.ticket, k.seq, done) })
+	return fmt.Errorf("wait for due wake-ups: %w", err)
+}
+
+// Arm implements broker.Engine.
+func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	if err := m.enter(ctx); err != nil {
+		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
+	}
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Fired wake-ups are kept for whoever comes, as the engine's work queue does.
+	s.due.exists = true
+	if s.knobs.DropTimer != nil && s.knobs.DropTimer(ticket, seq) {
+		return nil
+	}
+	k := dueKey{ticket, seq}
+	if t := s.timers[k]; t != nil {
+		t.Stop()
+	}
+	s.armSeq++
+	live := s.armSeq
+	s.armed[k] = live
+	s.timers[k] = time.AfterFunc(time.Until(at), func() { s.fire(k, live) })
+	return nil
+}
+
+func (s *store) fire(k dueKey, live uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.armed[k] != live { // replaced or deleted while it was about to fire
+		return
+	}
+	delete(s.armed, k)
+	delete(s.timers, k)
+	s.due.add(k)
+	if s.knobs.DuplicateTimer != nil && s.knobs.DuplicateTimer(k.ticket, k.seq) {
+		s.due.add(k)
+	}
+}
