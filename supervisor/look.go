@@ -1,0 +1,169 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// look is a reason to look at a handoff.
+type look struct {
+	ticket string
+	// onlyAt, if not 0, drops the look when the head is another by now: then
+	// another event follows, and is a reason of its own.
+	onlyAt uint64
+	// head, if its Seq is not 0, is where the pass just saw the handoff.
+	head broker.Head
+	// done is called when the look needs no repetition. It may be nil.
+	done func()
+}
+
+func (l look) finish() {
+	if l.done != nil {
+		l.done()
+	}
+}
+
+// enqueue hands a look to the loops; it blocks while all of them are busy.
+func (s *Supervisor) enqueue(ctx context.Context, l look) {
+	select {
+	case s.looks <- l:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Supervisor) lookLoop(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case l := <-s.looks:
+			s.look(ctx, l)
+		}
+	}
+}
+
+// triesMax is how often a look that fails for a reason of its own is repeated
+// before the handoff is called stuck.
+const triesMax = 5
+
+// look repeats until it has succeeded, or never can. An engine that does not
+// answer is waited for, and is nobody's fault.
+func (s *Supervisor) look(ctx context.Context, l look) {
+	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	for failures := 0; ; {
+		err := s.lookOnce(ctx, l)
+		switch {
+		case err == nil, errors.Is(err, broker.ErrNotFound): // aged out, or a foreign ticket
+			l.finish()
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, broker.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+			s.log.Warn("engine does not answer; waiting", "ticket", l.ticket, "err", err)
+		default:
+			failures++
+			s.log.Error("look failed", "ticket", l.ticket, "try", failures, "err", err)
+			if failures == triesMax {
+				s.stuck(ctx, l, err)
+				return
+			}
+		}
+		l.head = broker.Head{}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait.NextBackOff()):
+		}
+	}
+}
+
+// lookTimeout bounds one try, so that a loop is never lost to a request
+// without an answer.
+const lookTimeout = 15 * time.Second
+
+func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	head := l.head
+	if head.Seq == 0 {
+		var err error
+		if head, err = s.b.Head(ctx, l.ticket, 0); err != nil {
+			return err
+		}
+	}
+	if head.State.Closed || l.onlyAt != 0 && head.Seq != l.onlyAt {
+		return nil
+	}
+	at := time.Time{}
+	before := head
+	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		at = now
+		return lifecycle.Decide(h.State, d, now), nil
+	})
+	if err != nil {
+		return err
+	}
+	if appended {
+		s.logDecision(before.State, head)
+		// What was appended is followed like any other event: its duties are
+		// seen to then, if it is still the head.
+		return nil
+	}
+	return s.duties(ctx, head, at)
+}
+
+// armMin keeps a wake-up that has come, by a clock other than ours, from
+// firing in a circle.
+const armMin = 200 * time.Millisecond
+
+// duties makes sure that what the state calls for stands outside.
+func (s *Supervisor) duties(ctx context.Context, head broker.Head, now time.Time) error {
+	duties := lifecycle.DutiesOf(head.State)
+	if duties.Offer {
+		if err := s.b.EnsureOffer(ctx, head); err != nil {
+			return err
+		}
+	}
+	if !duties.Look {
+		return nil
+	}
+	at := lifecycle.NextLook(head.State, now)
+	if soonest := now.Add(armMin); at.Before(soonest) {
+		at = soonest
+	}
+	return s.b.Arm(ctx, head.Ticket, head.Seq, at)
+}
+
+func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {
+	after := head.State
+	s.log.Info("decided", "ticket", head.Ticket, "from", before.Phase, "to", after.Phase, "agent", after.Agent,
+		"attempt", after.Attempt, "level", after.EscalationLevel, "closed", after.Closed, "reason", after.Reason, "seq", head.Seq)
+}
+
+// stuck records that a handoff cannot be looked at. Its other reasons to look
+// stay: somebody may mend what was wrong.
+func (s *Supervisor) stuck(ctx context.Context, l look, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	head, err := s.b.Head(ctx, l.ticket, 0)
+	if err == nil && head.State.StuckReason == "" && !head.State.Closed {
+		_, _, err = s.b.UpdateFrom(ctx, head, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+			if h.State.Closed {
+				return nil, nil
+			}
+			return []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: now, By: lifecycle.By}, Reason: cause.Error()}}, nil
+		})
+	}
+	if err != nil {
+		s.log.Error("could not record that a handoff is stuck", "ticket", l.ticket, "err", err)
+	}
+	l.finish()
+}

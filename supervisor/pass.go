@@ -1,0 +1,147 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// judgeAfter is when a pass follows another that came with a new connection:
+// by then this supervisor has been connected for a default lease and may judge
+// who is gone.
+const judgeAfter = time.Duration(protocol.LeaseDefaultMS)*time.Millisecond + time.Second
+
+// passes runs a pass over all heads at the start, after each reconnection and
+// every PassEvery, and a smaller one after each departure.
+func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Holder) error {
+	reconnected := s.b.Reconnected(ctx)
+	every := time.NewTicker(s.cfg.PassEvery)
+	defer every.Stop()
+	judge := time.NewTimer(judgeAfter)
+	defer judge.Stop()
+	s.passAndLog(ctx, "start", s.lookAt)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-every.C:
+			s.passAndLog(ctx, "interval", s.lookAt)
+		case <-judge.C:
+			s.passAndLog(ctx, "may judge", s.lookAt)
+		case <-reconnected:
+			judge.Reset(judgeAfter)
+			s.passAndLog(ctx, "reconnected", s.lookAt)
+		case holder := <-departures:
+			gone := drain(holder, departures)
+			s.passAndLog(ctx, "departure", func(ctx context.Context, h broker.Head) { s.departed(ctx, h, gone) })
+		}
+	}
+}
+
+// drain takes all departures that are there: one pass serves them all.
+func drain(first protocol.Holder, more <-chan protocol.Holder) map[string]protocol.Holder {
+	gone := map[string]protocol.Holder{first.ID: first}
+	for {
+		select {
+		case holder := <-more:
+			gone[holder.ID] = holder
+		default:
+			return gone
+		}
+	}
+}
+
+func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(context.Context, broker.Head)) {
+	begun := time.Now()
+	heads, open, err := Pass(ctx, s.b, func(h broker.Head) error {
+		visit(ctx, h)
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.log.Warn("pass over the heads broke off; the next one makes up for it", "why", why, "err", err)
+	default:
+		s.log.Debug("pass over the heads", "why", why, "heads", heads, "open", open, "took", time.Since(begun))
+	}
+}
+
+// Pass calls visit with the head of every open handoff, as it was when the pass came by.
+func Pass(ctx context.Context, b interface {
+	Heads(ctx context.Context, fn func(broker.Entry) error) error
+}, visit func(broker.Head) error) (heads, open int, err error) {
+	err = b.Heads(ctx, func(e broker.Entry) error {
+		heads++
+		head, err := broker.HeadOf(e)
+		if err != nil {
+			return nil // the follower has said so
+		}
+		if head.State.Closed {
+			return nil
+		}
+		open++
+		if err := visit(head); err != nil {
+			return err
+		}
+		return ctx.Err()
+	})
+	return heads, open, err
+}
+
+func (s *Supervisor) lookAt(ctx context.Context, h broker.Head) {
+	s.enqueue(ctx, look{ticket: h.Ticket, head: h})
+}
+
+// departed looks at what a departed holder had in its hands, and has a look
+// taken at the agent's queue once its absence counts.
+func (s *Supervisor) departed(ctx context.Context, h broker.Head, gone map[string]protocol.Holder) {
+	if _, held := gone[h.State.Holder]; held {
+		s.lookAt(ctx, h)
+		return
+	}
+	if !lifecycle.DutiesOf(h.State).Offer || !agentDeparted(h.State.Agent, gone) {
+		return
+	}
+	directory, err := s.b.Directory(ctx)
+	if err != nil {
+		return // the next pass makes up for it
+	}
+	if live, _, _ := directory.Load(h.State.Agent); live > 0 {
+		return
+	}
+	at := time.Now().Add(time.Duration(h.State.Policy.AckTimeoutMS)*time.Millisecond + armMin)
+	if err := s.b.Arm(ctx, h.Ticket, h.Seq, at); err != nil {
+		s.log.Warn("wake-up not armed", "ticket", h.Ticket, "err", err)
+	}
+}
+
+func agentDeparted(agent string, gone map[string]protocol.Holder) bool {
+	for _, holder := range gone {
+		if holder.Agent == agent {
+			return true
+		}
+	}
+	return false
+}
+
+// Refill puts the offer and the wake-up of every open handoff where they
+// belong, deciding nothing: what an engine needs whose work and timer streams
+// were emptied, before anybody is served.
+func Refill(ctx context.Context, b Broker) error {
+	s, err := New(b, Config{})
+	if err != nil {
+		return err
+	}
+	_, _, err = Pass(ctx, b, func(h broker.Head) error {
+		if err := s.duties(ctx, h, time.Now()); err != nil && !errors.Is(err, broker.ErrNotFound) {
+			return fmt.Errorf("refill %s: %w", h.Ticket, err)
+		}
+		return nil
+	})
+	return err
+}
