@@ -71,7 +71,8 @@ type Head struct {
 	State  protocol.State
 }
 
-func headOf(e Entry) (Head, error) {
+// HeadOf reads the head out of a ledger entry.
+func HeadOf(e Entry) (Head, error) {
 	_, state, err := protocol.DecodeState(e.Body, e.Seq)
 	if err != nil {
 		return Head{}, fmt.Errorf("ledger entry %d of %s: %w", e.Seq, e.Ticket, err)
@@ -103,7 +104,7 @@ func (b *Broker) Head(ctx context.Context, ticket string, min uint64) (Head, err
 	if err != nil {
 		return Head{}, err
 	}
-	return headOf(entry)
+	return HeadOf(entry)
 }
 
 // Decider says what to append to a head; no events is nothing to do.
@@ -117,10 +118,12 @@ func (b *Broker) Update(ctx context.Context, ticket string, decide Decider) (Hea
 	if err != nil {
 		return Head{}, false, err
 	}
-	return b.update(ctx, head, decide)
+	return b.UpdateFrom(ctx, head, decide)
 }
 
-func (b *Broker) update(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
+// UpdateFrom is Update for a caller that has a head at hand. The head may be
+// old: it is read anew when the append shows that it was.
+func (b *Broker) UpdateFrom(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
 	for {
 		directory, err := b.judge(ctx, head)
 		if err != nil {
