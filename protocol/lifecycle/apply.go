@@ -18,7 +18,7 @@ var (
 )
 
 // MessageBytesMax is how much of an error's or a refusal's words the State
-// keeps; the event keeps all of them.
+// keeps, counted in JSON; the event keeps all of them.
 const MessageBytesMax = 2 << 10
 
 // listMax bounds the lists of agents in a State; beyond it the oldest go.
@@ -70,80 +70,6 @@ func ApplyAll(s p.State, events []p.Event) (p.State, error) {
 	return next, nil
 }
 
-// checkStale is the fence: an event names the offer, the holder, the fence or
-// the attempt it is about, and is stale when that is not the current one.
-func checkStale(s p.State, e p.Event) error {
-	stale := func(what string, args ...any) error {
-		return fmt.Errorf("%w: %s of %s", ErrStale, e.EventType(), fmt.Sprintf(what, args...))
-	}
-	offer, holder, fence := uint64(0), "", uint64(0)
-	fenced := false
-	switch e := e.(type) {
-	case *p.Submitted:
-		if s.Ticket != "" {
-			return stale("a handoff that was submitted already")
-		}
-	case *p.Claimed:
-		if s.Held() && s.Offer == e.Offer {
-			return stale("an offer that is held")
-		}
-		offer = e.Offer
-	case *p.Accepted:
-		if s.Held() && s.Offer == e.Offer && (s.Holder != e.Holder || s.Fence != 0) {
-			return stale("an offer that is held")
-		}
-		offer = e.Offer
-	case *p.Rejected:
-		offer, holder = e.Offer, e.Holder
-	case *p.Conditioned:
-		offer, holder = e.Offer, e.Holder
-	case *p.Started:
-		fence, fenced = e.Fence, true
-		if fence == 0 && s.Fence == p.Self { // in the append that accepts
-			fence = p.Self
-		}
-		if s.Phase == p.Working && fence == s.Fence {
-			return stale("work that was started already")
-		}
-	case *p.Progressed:
-		fence, fenced = e.Fence, true
-	case *p.Completed:
-		fence, fenced = e.Fence, true
-	case *p.Failed:
-		fence, fenced = e.Fence, true
-	case *p.Reminded:
-		fence, fenced = e.Fence, true
-	case *p.LeaseLost:
-		if e.Holder != s.Holder || e.Fence != s.Fence {
-			return stale("holder %s", e.Holder)
-		}
-	case *p.Released:
-		if e.Holder != s.Holder || e.Fence != s.Fence {
-			return stale("holder %s", e.Holder)
-		}
-	case *p.RetryScheduled:
-		if e.Attempt != s.Attempt {
-			return stale("attempt %d", e.Attempt)
-		}
-	}
-	if offer != 0 && offer != s.Offer {
-		return stale("offer %d, the current one is %d", offer, s.Offer)
-	}
-	if holder != "" && holder != s.Holder || holder == "" && offer != 0 && s.Held() && !sameClaim(s, e) {
-		return stale("holder %q", holder)
-	}
-	if fenced && (fence != s.Fence || s.Fence == 0) {
-		return stale("fence %d, the current one is %d", fence, s.Fence)
-	}
-	return nil
-}
-
-// sameClaim lets the holder that polls go on from claimed to accepted.
-func sameClaim(s p.State, e p.Event) bool {
-	a, ok := e.(*p.Accepted)
-	return ok && a.Holder == s.Holder && s.Fence == 0
-}
-
 func applySubmitted(s *p.State, ev p.Event) error {
 	e := ev.(*p.Submitted)
 	if e.Ticket == "" {
@@ -151,6 +77,9 @@ func applySubmitted(s *p.State, ev p.Event) error {
 	}
 	s.Ticket, s.Summary, s.Policy = e.Ticket, e.Summary, e.Policy
 	s.SubmittedAt, s.PackageSeq = e.At, p.Self
+	if s.Deadline.IsZero() { // nothing may stay open for ever
+		s.Deadline = e.At.Add(millis(p.DeadlineDefaultMS))
+	}
 	return nil
 }
 
@@ -159,18 +88,25 @@ func applyOffered(s *p.State, ev p.Event) error {
 	if s.Held() {
 		return fmt.Errorf("%w: offered while holder %s has it", ErrIllegal, s.Holder)
 	}
-	if e.Agent != s.Agent { // attempts and conditions are counted anew at each agent
-		s.Attempt, s.LeasesLost, s.ConditionRounds = 0, 0, 0
-		s.Tried = appendAgent(s.Tried, e.Agent)
-	}
+	moveTo(s, e.Agent)
 	if e.Policy != nil {
 		s.Policy = *e.Policy
 	}
-	s.Agent, s.Offer, s.OfferedAt = e.Agent, p.Self, e.At
+	s.Offer, s.OfferedAt = p.Self, e.At
 	s.Alternative, s.Conditions, s.RetryAt, s.TimedOut = "", nil, p.Time{}, ""
-	s.AcceptedAt, s.StartedAt, s.RemindedAt = p.Time{}, p.Time{}, p.Time{}
+	s.ClaimedAt, s.AcceptedAt, s.StartedAt, s.RemindedAt = p.Time{}, p.Time{}, p.Time{}, p.Time{}
 	s.Retryable, s.RetryAfterMS = false, 0
 	return nil
+}
+
+// moveTo gives the handoff to an agent. Attempts and conditions are counted
+// anew at each one.
+func moveTo(s *p.State, agent string) {
+	if agent == s.Agent {
+		return
+	}
+	s.Agent, s.Attempt, s.LeasesLost, s.ConditionRounds = agent, 0, 0, 0
+	s.Tried = appendAgent(s.Tried, agent)
 }
 
 func applyClaimed(s *p.State, ev p.Event) error {
@@ -183,8 +119,12 @@ func applyAccepted(s *p.State, ev p.Event) error {
 	e := ev.(*p.Accepted)
 	s.Attempt++
 	s.AttemptsTotal++
+	if !s.Held() { // taken without a claim before it; an earlier holder's is not this one's
+		s.ClaimedAt = p.Time{}
+	}
 	s.Holder, s.LeaseMS, s.Fence, s.AcceptedAt = e.Holder, e.LeaseMS, p.Self, e.At
-	s.EstimatedCompletion, s.Progress, s.RemindedAt = e.EstimatedCompletion, nil, p.Time{}
+	s.EstimatedCompletion, s.Progress = e.EstimatedCompletion, nil
+	s.StartedAt, s.RemindedAt = p.Time{}, p.Time{} // of the attempt before, on the same offer
 	s.Reason, s.StuckReason = "", ""
 	return nil
 }
@@ -219,7 +159,7 @@ func applyCompleted(s *p.State, ev p.Event) error {
 
 func applyFailed(s *p.State, ev p.Event) error {
 	e := ev.(*p.Failed)
-	s.Reason, s.Message = e.Code, cut(e.Message)
+	s.Reason, s.Message = cutCode(e.Code), cut(e.Message)
 	s.Retryable, s.RetryAfterMS = e.Retryable, e.RetryAfterMS
 	letGo(s)
 	return nil
@@ -228,9 +168,9 @@ func applyFailed(s *p.State, ev p.Event) error {
 func applyRejected(s *p.State, ev p.Event) error {
 	e := ev.(*p.Rejected)
 	uncharge(s)
-	s.Refused = appendAgent(s.Refused, e.Agent)
-	s.Alternative = e.Alternative
-	s.Reason, s.Message = e.ReasonCode, cut(e.Reason)
+	s.Refused = appendAgent(s.Refused, s.Agent)
+	s.Alternative = cutTo(e.Alternative, p.IDBytesMax)
+	s.Reason, s.Message = cutCode(e.ReasonCode), cut(e.Reason)
 	letGo(s)
 	return nil
 }
@@ -254,14 +194,16 @@ func applyConditioned(s *p.State, ev p.Event) error {
 
 func applyAnswered(s *p.State, ev p.Event) error {
 	e := ev.(*p.Answered)
+	s.Conditions = nil // a second answer finds nothing asked
 	if !e.Answer.Deny {
 		s.Supplements++
+		s.Reason, s.RetryAt = "answer", e.At // should no Offered follow in the append, Decide makes it
 		return nil
 	}
 	// Whoever asked and was denied cannot do it: to the routing that is a refusal.
 	s.Phase = p.PhaseRejected
 	s.Refused = appendAgent(s.Refused, s.Agent)
-	s.Reason, s.Message, s.Conditions = "denied", cut(e.Answer.DenyReason), nil
+	s.Reason, s.Message = "denied", cut(e.Answer.DenyReason)
 	return nil
 }
 
@@ -272,6 +214,7 @@ func applyRetryScheduled(s *p.State, ev p.Event) error {
 
 func applyRerouted(s *p.State, ev p.Event) error {
 	s.Reroutes++
+	moveTo(s, ev.(*p.Rerouted).To)
 	return nil
 }
 
@@ -279,6 +222,7 @@ func applyEscalated(s *p.State, ev p.Event) error {
 	e := ev.(*p.Escalated)
 	s.EscalationLevel = e.Level
 	s.Chain = appendAgent(s.Chain, e.From)
+	moveTo(s, e.To)
 	return nil
 }
 
@@ -317,9 +261,7 @@ func applyTimedOut(s *p.State, ev p.Event) error {
 }
 
 func applyCancelRequested(s *p.State, ev p.Event) error {
-	if !s.CancelRequested {
-		s.CancelRequested, s.CancelRequestedAt = true, ev.When()
-	}
+	s.CancelRequested, s.CancelRequestedAt = true, ev.When()
 	return nil
 }
 
@@ -334,7 +276,7 @@ func applyClosed(s *p.State, ev p.Event) error {
 		s.Message = cut(e.Message)
 	}
 	letGo(s)
-	closeAs(s, e.Outcome, e.Reason, e.At)
+	closeAs(s, e.Outcome, cutCode(e.Reason), e.At)
 	return nil
 }
 
@@ -351,7 +293,7 @@ func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 
 // letGo frees the handoff from its holder.
 func letGo(s *p.State) {
-	s.Holder, s.LeaseMS, s.Fence, s.ClaimedAt = "", 0, 0, p.Time{}
+	s.Holder, s.LeaseMS, s.Fence = "", 0, 0
 }
 
 // uncharge takes back the attempt that an acceptance had begun: a refusal, a
@@ -365,7 +307,7 @@ func uncharge(s *p.State) {
 
 // appendAgent adds to a list without touching the array under an older State.
 func appendAgent(list []string, agent string) []string {
-	if slices.Contains(list, agent) {
+	if agent == "" || slices.Contains(list, agent) {
 		return list
 	}
 	next := append(slices.Clip(slices.Clone(list)), agent)
@@ -376,6 +318,9 @@ func appendAgent(list []string, agent string) []string {
 }
 
 func cutAll(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
 	if len(list) > conditionsKept {
 		list = list[:conditionsKept]
 	}
@@ -388,12 +333,30 @@ func cutAll(list []string) []string {
 
 func cut(s string) string { return cutTo(s, MessageBytesMax) }
 
+// cutCode bounds what should be a short machine-readable word.
+func cutCode(s string) string { return cutTo(s, 128) }
+
+// cutTo keeps the beginning of a text that takes at most so many bytes in JSON:
+// it is there that StateBytesMax counts, and a control character is six of them.
 func cutTo(s string, most int) string {
-	if len(s) <= most {
+	const escaped = len(`\u0000`)
+	if len(s) <= most/escaped {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	size := 0
+	for i, r := range s {
+		switch {
+		case strings.ContainsRune("\"\\\b\f\n\r\t", r):
+			size += 2
+		case r < ' ' || r == '\u2028' || r == '\u2029':
+			size += escaped
+		default:
+			size += utf8.RuneLen(r)
+		}
+		if size > most {
+			return strings.TrimSpace(s[:i]) + "…"
+		}
 	}
-	return strings.TrimSpace(s[:most]) + "…"
+	return s
 }

@@ -27,9 +27,6 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 		return nil, err
 	}
 	profile, _ := d.Agent(routing.Choice)
-	if summary.Deadline.IsZero() {
-		summary.Deadline = now.Add(millis(p.DeadlineDefaultMS))
-	}
 	meta := p.Meta{At: now, By: summary.Source}
 	body.Meta, body.Ticket, body.Summary = meta, ticket, summary
 	body.Policy = ResolvePolicy(summary, profile)

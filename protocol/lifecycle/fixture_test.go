@@ -1,0 +1,163 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	ticket = "7d0f2c55-6f0e-4a52-9d53-0a6c7a3f7c11"
+	lease  = int64(30_000)
+	sec    = time.Second
+)
+
+// t0 is when the handoffs of the tests are submitted.
+var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) p.Meta { return p.Meta{At: t0.Add(d), By: "test"} }
+
+// line is one handoff and the ledger under it: each append has a sequence, and
+// the state is bound to it as a reader would find it.
+type line struct {
+	t     testing.TB
+	seq   uint64
+	state p.State
+}
+
+// add appends events that must apply.
+func (l *line) add(events ...p.Event) *line {
+	l.t.Helper()
+	next, err := ApplyAll(l.state, events)
+	if err != nil {
+		l.t.Fatalf("append %s in phase %q: %v", types(events), l.state.Phase, err)
+	}
+	l.seq++
+	next.Bind(l.seq)
+	l.state = next
+	return l
+}
+
+// decide appends what Decide says, and returns it.
+func (l *line) decide(d *Directory, now time.Time) []p.Event {
+	l.t.Helper()
+	events := Decide(l.state, d, now)
+	if len(events) > 0 {
+		l.add(events...)
+	}
+	if more := Decide(l.state, d, now); len(more) > 0 {
+		l.t.Fatalf("decided %s, and at once again %s", types(events), types(more))
+	}
+	return events
+}
+
+func (l *line) claimant(holder string) Claimant {
+	return Claimant{Agent: l.state.Agent, Holder: holder, LeaseMS: lease, Offer: l.state.Offer}
+}
+
+// accept lets a holder accept the current offer and start.
+func (l *line) accept(holder string, after time.Duration) *line {
+	l.t.Helper()
+	return l.add(Acknowledge(l.state, l.claimant(holder), p.Ack{Status: p.AckAccepted}, true, t0.Add(after))...)
+}
+
+// reject lets the agent refuse the current offer.
+func (l *line) reject(alternative string, after time.Duration) *line {
+	l.t.Helper()
+	ack := p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot do it", SuggestedAlternative: alternative}
+	return l.add(Acknowledge(l.state, l.claimant("w1"), ack, false, t0.Add(after))...)
+}
+
+// condition lets the agent ask for context.
+func (l *line) condition(after time.Duration) *line {
+	l.t.Helper()
+	ack := p.Ack{Status: p.AckConditional, Reason: "which branch?", NeedsContext: []string{"branch"}}
+	return l.add(Acknowledge(l.state, l.claimant("w1"), ack, false, t0.Add(after))...)
+}
+
+// fail ends the current attempt.
+func (l *line) fail(retryable bool, retryAfterMS int64, after time.Duration) *line {
+	l.t.Helper()
+	return l.add(&p.Failed{Meta: at(after), Fence: l.state.Fence, Attempt: l.state.Attempt, Code: "exit",
+		Message: "exit status 1", Retryable: retryable, RetryAfterMS: retryAfterMS})
+}
+
+// submit begins a handoff of source src to agent a.
+func submit(t testing.TB, d *Directory, change func(*p.Summary)) *line {
+	t.Helper()
+	s := p.Summary{Type: p.Sequential, Source: "src", Target: p.Target{Agent: "a"}, Priority: p.Normal,
+		Deadline: t0.Add(24 * time.Hour), Digest: "sha256:00"}
+	if change != nil {
+		change(&s)
+	}
+	events, err := Submit(ticket, s, p.Submitted{Package: json.RawMessage(`{}`)}, d, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&line{t: t}).add(events...)
+}
+
+// fleet is a directory of agents by name, none of which has a holder, seen by
+// an observer that has long been connected.
+func fleet(profiles ...p.Profile) *Directory {
+	d := &Directory{Revision: 7, Agents: map[string]p.Profile{}, Holders: map[string]p.Holder{},
+		LastPresent: map[string]time.Time{}, ConnectedSince: t0.Add(-time.Hour)}
+	for _, profile := range profiles {
+		d.Agents[profile.ID] = profile
+	}
+	return d
+}
+
+// live adds a holder that serves an agent.
+func (d *Directory) live(agent, holder string, busy int) *Directory {
+	d.Holders[holder] = p.Holder{ID: holder, Agent: agent, LeaseMS: lease, Slots: 4, Busy: busy}
+	return d
+}
+
+// agent makes a profile with capabilities of full proficiency.
+func agent(id string, capabilities ...string) p.Profile {
+	profile := p.Profile{ID: id}
+	for _, c := range capabilities {
+		profile.Capabilities = append(profile.Capabilities, p.Capability{ID: c, Proficiency: 1})
+	}
+	return profile
+}
+
+func with(profile p.Profile, change func(*p.Profile)) p.Profile {
+	change(&profile)
+	return profile
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func types(events []p.Event) string {
+	out := ""
+	for i, e := range events {
+		if i > 0 {
+			out += " "
+		}
+		out += string(e.EventType())
+	}
+	return out
+}
+
+// asJSON is the state as the wire has it: what replaying and comparing is about.
+func asJSON(t testing.TB, s p.State) string {
+	t.Helper()
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// wantError wants an Error with this code.
+func wantError(t *testing.T, err error, code p.Code) {
+	t.Helper()
+	if !errors.Is(err, &p.Error{Code: code}) {
+		t.Errorf("error %v, want code %s", err, code)
+	}
+}

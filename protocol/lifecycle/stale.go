@@ -1,0 +1,155 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// checkStale is the fence: an event names the offer, the holder, the fence, the
+// attempt, the level or the question that it is about, and is stale when that
+// is not the current one, or is over. Of a handoff that was never submitted
+// nothing can be stale: whoever reads an old "not found" must not take it for
+// an answer.
+func checkStale(s p.State, e p.Event) error {
+	if s.Phase == fresh {
+		return nil
+	}
+	if why := staleness(s, e); why != "" {
+		return fmt.Errorf("%w: %s: %s", ErrStale, e.EventType(), why)
+	}
+	return nil
+}
+
+// staleness says in words why an event is stale; nothing if it is not.
+func staleness(s p.State, e p.Event) string {
+	switch e := e.(type) {
+	case *p.Submitted:
+		return "the handoff was submitted already"
+	case *p.Offered:
+		if s.Phase == p.Pending && offerUntouched(s) {
+			return "an offer stands that nobody has touched"
+		}
+	case *p.Claimed:
+		return staleOffer(s, e.Offer, "", !s.Held())
+	case *p.Accepted:
+		// The holder that polls goes on from claimed to accepted.
+		return staleOffer(s, e.Offer, e.Holder, !s.Held() || s.Holder == e.Holder && s.Fence == 0)
+	case *p.Rejected:
+		return staleOffer(s, e.Offer, e.Holder, s.Holder == e.Holder)
+	case *p.Conditioned:
+		return staleOffer(s, e.Offer, e.Holder, s.Holder == e.Holder)
+	case *p.Started:
+		fence := e.Fence
+		if fence == 0 && s.Fence == p.Self { // in the append that accepts
+			fence = p.Self
+		}
+		if fence == s.Fence && s.Phase == p.Working {
+			return "the work was started already"
+		}
+		return staleFence(s, fence)
+	case *p.Progressed:
+		return staleFence(s, e.Fence)
+	case *p.Completed:
+		return staleFence(s, e.Fence)
+	case *p.Failed:
+		return staleFence(s, e.Fence)
+	case *p.Reminded:
+		if !s.RemindedAt.IsZero() {
+			return "the holder was reminded already"
+		}
+		return staleFence(s, e.Fence)
+	case *p.LeaseLost:
+		return staleHolder(s, e.Holder, e.Fence)
+	case *p.Released:
+		return staleHolder(s, e.Holder, e.Fence)
+	}
+	return staleDecision(s, e)
+}
+
+// staleDecision is the staleness of what no holder says: answers, decisions,
+// requests.
+func staleDecision(s p.State, e p.Event) string {
+	switch e := e.(type) {
+	case *p.Answered:
+		if s.Conditions == nil {
+			return "nothing is asked"
+		}
+	case *p.RetryScheduled:
+		if e.Attempt != s.Attempt || s.Phase == p.Retrying || s.Phase == p.Pending {
+			return fmt.Sprintf("attempt %d is not the one that ended last, or its retry is settled", e.Attempt)
+		}
+	case *p.Rerouted:
+		if e.From != s.Agent {
+			return fmt.Sprintf("it is no longer with %s", e.From)
+		}
+	case *p.Escalated:
+		if e.Level <= s.EscalationLevel {
+			return fmt.Sprintf("level %d was reached already", e.Level)
+		}
+	case *p.TimedOut:
+		if !runs(s, e) {
+			return fmt.Sprintf("the %s clock it means no longer runs", e.Clock)
+		}
+	case *p.CancelRequested:
+		if s.CancelRequested {
+			return "that was asked already"
+		}
+	case *p.Stuck:
+		if s.StuckReason != "" && s.StuckReason == cut(e.Reason) {
+			return "that is known already"
+		}
+	}
+	return ""
+}
+
+// staleOffer judges an event about an offer. mine says that the event comes
+// from whoever may speak for the offer now.
+func staleOffer(s p.State, offer uint64, holder string, mine bool) string {
+	switch {
+	case offer != s.Offer:
+		return fmt.Sprintf("offer %d, the current one is %d", offer, s.Offer)
+	case s.Phase != p.Pending && !s.Held():
+		return fmt.Sprintf("offer %d is over", offer)
+	case !mine:
+		return fmt.Sprintf("holder %q, the current one is %q", holder, s.Holder)
+	}
+	return ""
+}
+
+func staleFence(s p.State, fence uint64) string {
+	if fence == s.Fence && fence != 0 {
+		return ""
+	}
+	return fmt.Sprintf("fence %d, the current one is %d", fence, s.Fence)
+}
+
+func staleHolder(s p.State, holder string, fence uint64) string {
+	if holder == s.Holder && fence == s.Fence {
+		return ""
+	}
+	return fmt.Sprintf("holder %q with fence %d, the current one is %q with %d", holder, fence, s.Holder, s.Fence)
+}
+
+// offerUntouched tells whether the current offer stands as it was made: nobody
+// has had it, so there is no reason for another.
+func offerUntouched(s p.State) bool {
+	return s.Offer != 0 && !s.Held() && s.ClaimedAt.IsZero() && s.AcceptedAt.IsZero()
+}
+
+// runs tells whether the clock that an event says ran out is one that runs. The
+// instants hold off the time-out of an earlier offer or attempt that looks the
+// same otherwise.
+func runs(s p.State, e *p.TimedOut) bool {
+	switch e.Clock {
+	case p.ClockAcknowledge, p.ClockQueue:
+		return s.Phase == p.Pending && !s.Held() && e.Agent == s.Agent && !e.At.Before(s.OfferedAt)
+	case p.ClockWork:
+		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(s.AcceptedAt)
+	case p.ClockCondition:
+		return s.Phase == p.Conditional && e.Agent == s.Agent
+	case p.ClockDeadline:
+		return s.TimedOut != p.ClockDeadline
+	}
+	return true
+}
