@@ -10,13 +10,18 @@ import (
 // nothing else happening. It may have passed: then what the handoff waits for
 // cannot be told from its state (an agent that is absent, a lease). Zero means
 // never, which is true of closed handoffs alone.
-func Wake(s p.State) time.Time {
+func Wake(s p.State) time.Time { return wakeAfter(s, time.Time{}) }
+
+// wakeAfter is the earliest instant later than after at which one of the
+// handoff's clocks runs out. A clock that has run out and changed nothing must
+// not hide those that still run.
+func wakeAfter(s p.State, after time.Time) time.Time {
 	if s.Closed || s.Phase == fresh {
 		return time.Time{}
 	}
 	var wake time.Time
 	consider := func(at time.Time) {
-		if !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
+		if at.After(after) && (wake.IsZero() || at.Before(wake)) {
 			wake = at
 		}
 	}
@@ -30,6 +35,11 @@ func Wake(s p.State) time.Time {
 	}
 	switch s.Phase {
 	case p.Pending:
+		if s.Offer == 0 {
+			consider(s.SubmittedAt)
+			consider(s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS)))
+			break
+		}
 		if s.Held() || s.Agent == p.Human {
 			break
 		}
@@ -75,7 +85,7 @@ func NextLook(s p.State, now time.Time) time.Time {
 			at = lease
 		}
 	}
-	if wake := Wake(s); wake.After(now) && wake.Before(at) {
+	if wake := wakeAfter(s, now); !wake.IsZero() && wake.Before(at) {
 		at = wake
 	}
 	return at
