@@ -77,7 +77,7 @@ func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	case !s.Held():
 	case holderLost(s, d, now):
 		message = "cancelled on request; its worker was gone"
-	case due(now, grace):
+	case due(now, grace), due(now, s.Deadline):
 		message = "cancelled on request; its worker did not stop in time"
 	default:
 		return nil
@@ -97,15 +97,33 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 		return []p.Event{exhausted(s, meta)}
 	}
 	if s.Offer == 0 {
-		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "submitted"}}
+		return firstOffer(s, d, meta)
 	}
 	if ms := s.Policy.QueueTimeoutMS; ms > 0 && due(now, s.OfferedAt.Add(millis(ms))) && s.Agent != p.Human {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockQueue, Agent: s.Agent}}
 	}
-	if absent(s, d, now) && s.Policy.OnNoTaker != p.NoTakerQueue {
+	if absent(s, d, now) && !staysQueued(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil
+}
+
+// firstOffer makes up for a submission whose append held no offer.
+func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
+	routing, err := target(s.Summary, d)
+	if err == nil {
+		return []p.Event{offer(s, d, meta, routing.Choice, "submitted", &routing)}
+	}
+	if due(meta.At, s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS))) {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
+	}
+	return nil // the directory may only just be filling
+}
+
+// staysQueued tells whether the offer waits where it stands though its agent is
+// absent: the policy says so, and there is nobody else to take it.
+func staysQueued(s p.State, d *Directory) bool {
+	return s.Policy.OnNoTaker == p.NoTakerQueue && s.Priority != p.Critical && reroute(s, d, p.Meta{}, "") == nil
 }
 
 func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
@@ -143,8 +161,8 @@ func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 	switch {
 	case s.ConditionRounds > s.Policy.MaxConditions:
 		return timedOut
-	case s.Conditions == nil && due(now, s.RetryAt): // deferred
-		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "deferred"}}
+	case s.Conditions == nil && due(now, s.RetryAt): // deferred, or answered
+		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: s.Reason}}
 	case s.Conditions != nil && due(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
 		return timedOut
 	}
@@ -213,17 +231,18 @@ func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, reason str
 	return escalate(s, d, meta, reason)
 }
 
-// escalate offers the handoff to the next authority. Where there is none, it ends.
+// escalate offers the handoff to the next authority. Where there is none, or a
+// person has refused it already, it ends.
 func escalate(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
-	if s.Agent == p.Human || s.EscalationLevel >= s.Policy.MaxEscalations {
+	level := s.EscalationLevel + 1
+	to := authority(s, d, level)
+	if s.Agent == p.Human || level > s.Policy.MaxEscalations || contains(s.Refused, to) {
 		outcome := p.OutcomeTimeout
 		if s.Phase == p.PhaseRejected {
 			outcome = p.OutcomeRejected
 		}
 		return []p.Event{closed(meta, outcome, "escalation_exhausted", reason)}
 	}
-	level := s.EscalationLevel + 1
-	to := authority(s, d, level)
 	return []p.Event{
 		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, Reason: reason},
 		offer(s, d, meta, to, "escalation", nil),
