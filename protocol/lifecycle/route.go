@@ -57,11 +57,11 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 	return routing, true
 }
 
-// compareCandidates puts first who is there, then who fits best, then who has
+// compareCandidates puts first who is there and not paused, then who fits best, then who has
 // the most room, then by name: the same directory gives the same choice.
 func compareCandidates(d *Directory, a, b p.Candidate) int {
-	if (a.Live > 0) != (b.Live > 0) {
-		if a.Live > 0 {
+	if ready := serves(d, a); ready != serves(d, b) {
+		if ready {
 			return -1
 		}
 		return 1
@@ -74,6 +74,8 @@ func compareCandidates(d *Directory, a, b p.Candidate) int {
 	}
 	return cmp.Compare(a.Agent, b.Agent)
 }
+
+func serves(d *Directory, c p.Candidate) bool { return c.Live > 0 && !d.Agents[c.Agent].Paused }
 
 func loadOf(d *Directory, agent string) float64 {
 	_, slots, busy := d.Load(agent)
