@@ -76,8 +76,8 @@ func staleDecision(s p.State, e p.Event) string {
 			return "nothing is asked"
 		}
 	case *p.RetryScheduled:
-		if e.Attempt != s.Attempt || s.Phase == p.Retrying || s.Phase == p.Pending {
-			return fmt.Sprintf("attempt %d is not the one that ended last, or its retry is settled", e.Attempt)
+		if e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout {
+			return fmt.Sprintf("attempt %d has not just ended", e.Attempt)
 		}
 	case *p.Rerouted:
 		if e.From != s.Agent {

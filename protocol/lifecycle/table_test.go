@@ -29,7 +29,7 @@ failed            illegal  stale     stale        stale        stale        stal
 rejected          illegal  stale     rejected     rejected     stale        stale        rejected     rejected     stale     stale     stale     stale
 conditioned       illegal  stale     conditional  conditional  stale        stale        conditional  conditional  stale     stale     stale     stale
 answered          illegal  stale     stale        stale        conditional  stale        stale        stale        stale     stale     stale     stale
-retry_scheduled   illegal  stale     stale        stale        stale        stale        illegal      illegal      stale     retrying  stale     retrying
+retry_scheduled   illegal  stale     stale        stale        stale        stale        stale        stale        stale     retrying  stale     retrying
 rerouted          illegal  illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   timeout   rejected  illegal
 escalated         illegal  illegal   illegal      illegal      conditional  conditional  illegal      illegal      illegal   timeout   rejected  failed
 lease_lost        illegal  stale     stale        pending      stale        stale        pending      pending      stale     stale     stale     stale
