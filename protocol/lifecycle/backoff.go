@@ -17,7 +17,7 @@ import (
 func Backoff(s p.State) time.Duration {
 	policy := s.Policy
 	exponential := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(millis(policy.BackoffBaseMS)),
+		backoff.WithInitialInterval(millis(min(policy.BackoffBaseMS, policy.BackoffCapMS))),
 		backoff.WithMultiplier(2),
 		backoff.WithMaxInterval(millis(policy.BackoffCapMS)),
 		backoff.WithRandomizationFactor(0),
