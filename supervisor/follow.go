@@ -11,7 +11,7 @@ import (
 )
 
 // follower turns ledger events into looks. An event after which the core has
-// something to say is looked at at once. Any other is held for a moment, one
+// something to say, now or within the hold, is looked at at once. Any other is held for a moment, one
 // for each ticket: most handoffs have moved on, or closed, by then.
 type follower struct {
 	s *Supervisor
@@ -65,7 +65,9 @@ func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
 	if state.UpdatedAt.After(now) {
 		now = state.UpdatedAt
 	}
-	if len(lifecycle.Decide(state, directory, now)) > 0 {
+	events, err := decide(state, directory, now)
+	soon := lifecycle.NextLook(state, now).Before(now.Add(f.s.cfg.Hold)) // a wake-up that must be armed before the hold is over
+	if err != nil || len(events) > 0 || soon {
 		f.s.enqueue(ctx, look{ticket: e.Ticket, done: done})
 		return
 	}

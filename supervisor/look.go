@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -106,7 +107,7 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 	before := head
 	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		at = now
-		return lifecycle.Decide(h.State, d, now), nil
+		return decide(h.State, d, now)
 	})
 	if err != nil {
 		return err
@@ -118,6 +119,18 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 		return nil
 	}
 	return s.duties(ctx, head, at)
+}
+
+// decide asks the core. A state that it chokes on (it panics rather than append
+// what does not apply) makes one handoff stuck; it must not take down every
+// supervisor that comes by.
+func decide(s protocol.State, d *lifecycle.Directory, now time.Time) (events []protocol.Event, err error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			events, err = nil, fmt.Errorf("decide about %s: %v", s.Ticket, broken)
+		}
+	}()
+	return lifecycle.Decide(s, d, now), nil
 }
 
 // armMin keeps a wake-up that has come, by a clock other than ours, from

@@ -97,6 +97,9 @@ func (s *Supervisor) lookAt(ctx context.Context, h broker.Head) {
 	s.enqueue(ctx, look{ticket: h.Ticket, head: h})
 }
 
+// departureSeq is what the check after a departure is armed under. No append has it.
+const departureSeq = 0
+
 // departed looks at what a departed holder had in its hands, and has a look
 // taken at the agent's queue once its absence counts.
 func (s *Supervisor) departed(ctx context.Context, h broker.Head, gone map[string]protocol.Holder) {
@@ -115,7 +118,9 @@ func (s *Supervisor) departed(ctx context.Context, h broker.Head, gone map[strin
 		return
 	}
 	at := time.Now().Add(time.Duration(h.State.Policy.AckTimeoutMS)*time.Millisecond + armMin)
-	if err := s.b.Arm(ctx, h.Ticket, h.Seq, at); err != nil {
+	// Under a sequence of its own, so that it does not replace the wake-up that
+	// the handoff's own clocks have, which may be sooner.
+	if err := s.b.Arm(ctx, h.Ticket, departureSeq, at); err != nil {
 		s.log.Warn("wake-up not armed", "ticket", h.Ticket, "err", err)
 	}
 }
