@@ -1,0 +1,288 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+// watched is a Broker that counts what a supervisor does, and fails where it
+// is told to.
+type watched struct {
+	*broker.Broker
+	mu     sync.Mutex
+	arms   int
+	offers int
+	fail   func(ticket string) error // of Arm; may be nil
+}
+
+func (w *watched) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.arms++
+	if w.fail != nil {
+		if err := w.fail(ticket); err != nil {
+			return err
+		}
+	}
+	return w.Broker.Arm(ctx, ticket, seq, at)
+}
+
+func (w *watched) EnsureOffer(ctx context.Context, head broker.Head) error {
+	w.mu.Lock()
+	w.offers++
+	w.mu.Unlock()
+	return w.Broker.EnsureOffer(ctx, head)
+}
+
+func (w *watched) counts() (arms, offers int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.arms, w.offers
+}
+
+func (w *world) superviseWatched(fail func(string) error) *watched {
+	w.Helper()
+	own := w.m.Connect()
+	b := &watched{Broker: brokerOver(w.T, own), fail: fail}
+	w.superviseOver(own, b, supervisor.Config{})
+	return b
+}
+
+// Most handoffs close within a moment. They cost the supervisor no timer and
+// no second offer.
+func TestHandoffClosedWithinTheHoldCostsNothing(t *testing.T) {
+	inBubble(t, func(w *world) {
+		b := w.superviseWatched(nil)
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		pass(time.Minute) // the passes of the beginning are over
+		for range 100 {
+			w.submit(nil)
+			claim := w.work(coder)
+			pass(400 * time.Millisecond)
+			if err := claim.Progress(w.ctx, protocol.Progress{Percent: 50}); err != nil {
+				t.Fatal(err)
+			}
+			pass(400 * time.Millisecond)
+			w.complete(claim)
+		}
+		pass(time.Hour)
+		if arms, offers := b.counts(); arms != 0 || offers != 0 {
+			t.Errorf("%d timers and %d offers for 100 short handoffs, want none", arms, offers)
+		}
+	})
+}
+
+// A long handoff wakes a logarithmic number of times.
+func TestLongHandoffWakesSeldom(t *testing.T) {
+	inBubble(t, func(w *world) {
+		b := w.superviseWatched(nil)
+		w.agent("coder", nil)
+		w.holder("coder", staying)
+		w.submit(nil)
+		pass(23 * time.Hour)
+		arms, _ := b.counts()
+		passes := int(23 * time.Hour / (5 * time.Minute)) // each arms once
+		if own := arms - passes; own < 1 || own > 30 {
+			t.Errorf("%d wake-ups beside %d passes in 23 hours", own, passes)
+		}
+	})
+}
+
+// Entries that nobody can read, or that the core cannot decide about, do not
+// stall the others.
+func TestPoisonStallsNobody(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		for i := range 100 {
+			ticket := protocol.TicketForKey("poison", fmt.Sprint(i))
+			if _, err := w.b.Append(w.ctx, ticket, 0, "x", []byte(`{"v":1,"events":"none"`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ticket := w.submit(nil)
+		w.fail(w.work(coder))
+		w.complete(w.work(coder))
+		w.want(ticket, "0s submitted offered", "0s accepted started", "0s failed", "0s retry_scheduled",
+			"2s offered", "2s accepted started", "2s completed")
+	})
+}
+
+// A state that the core chokes on makes its handoff stuck, not the supervisor dead.
+func TestImpossibleStateIsStuck(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		ticket := protocol.NewTicket()
+		body, err := protocol.EncodeRecord(protocol.Record{ID: "x", State: protocol.State{
+			Ticket: ticket, Phase: protocol.Working, AcceptedAt: time.Now().UTC(), // held, and by nobody
+			SubmittedAt: time.Now().UTC(), Policy: protocol.DefaultPolicy(),
+			Summary: protocol.Summary{Deadline: time.Now().UTC().Add(staying)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.b.Append(w.ctx, ticket, 0, "x", body); err != nil {
+			t.Fatal(err)
+		}
+		state := w.until(ticket, func(s protocol.State) bool { return s.StuckReason != "" })
+		if !strings.Contains(state.StuckReason, "does not apply") {
+			t.Errorf("stuck for %q", state.StuckReason)
+		}
+		coder := w.holder("coder", staying)
+		other := w.submit(nil)
+		w.complete(w.work(coder))
+		w.closed(other)
+	})
+}
+
+// A look that fails five times is recorded as stuck, once; the others go on,
+// and so does this one when what was wrong is mended.
+func TestStuckAfterFiveTries(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var bad string
+		noRoom := errors.New("no room for timers")
+		b := w.superviseWatched(func(ticket string) error {
+			if ticket == bad {
+				return noRoom
+			}
+			return nil
+		})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		b.mu.Lock()
+		bad = w.submit(nil)
+		b.mu.Unlock()
+		state := w.until(bad, func(s protocol.State) bool { return s.StuckReason != "" })
+		if tried, _ := b.counts(); tried != 5 || state.StuckReason != noRoom.Error() {
+			t.Errorf("stuck after %d tries for %q", tried, state.StuckReason)
+		}
+		pass(time.Hour)
+		if plot := w.plot(bad); plot != "submitted offered, stuck" {
+			t.Errorf("said more than once: %s", plot)
+		}
+		w.complete(w.work(coder))
+		if state := w.closed(bad); state.Outcome != protocol.OutcomeSuccess {
+			t.Errorf("closed as %s", state.Outcome)
+		}
+	})
+}
+
+const retriedPlot = "submitted offered, accepted started, failed, retry_scheduled, offered, accepted started, completed"
+
+// failOnceThenComplete works on n handoffs: the first attempt of each fails.
+func (w *world) failOnceThenComplete(h protocol.Holder, n int) {
+	w.Helper()
+	for done := 0; done < n; {
+		if claim := w.work(h); claim.Attempt() == 1 {
+			w.fail(claim)
+		} else {
+			w.complete(claim)
+			done++
+		}
+	}
+}
+
+// Doubled offers and wake-ups change nothing.
+func TestDuplicatesAreHarmless(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.m.SetKnobs(brokertest.Knobs{
+			DuplicateOffer: func(broker.OfferKey) bool { return true },
+			DuplicateTimer: func(string, uint64) bool { return true },
+		})
+		w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		var tickets []string
+		for range 50 {
+			tickets = append(tickets, w.submit(nil))
+		}
+		w.failOnceThenComplete(coder, len(tickets))
+		pass(time.Hour)
+		for _, ticket := range tickets {
+			if plot := w.plot(ticket); plot != retriedPlot {
+				t.Errorf("%s: %s", ticket, plot)
+			}
+		}
+	})
+}
+
+// Two supervisors share the work: nothing is said twice.
+func TestTwoSupervisorsShare(t *testing.T) {
+	inBubble(t, func(w *world) {
+		_, stop := w.supervise(supervisor.Config{})
+		w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		var tickets []string
+		for range 50 {
+			tickets = append(tickets, w.submit(nil))
+		}
+		w.failOnceThenComplete(coder, len(tickets)/2)
+		stop()
+		w.failOnceThenComplete(coder, len(tickets)-len(tickets)/2)
+		for _, ticket := range tickets {
+			if plot := w.plot(ticket); plot != retriedPlot {
+				t.Errorf("%s: %s", ticket, plot)
+			}
+		}
+	})
+}
+
+// A supervisor that takes its share and never looks holds nothing up for
+// longer than the ack wait.
+func TestFrozenSupervisorIsMadeUpFor(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{PassEvery: staying})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		pass(time.Minute) // no pass helps from here on
+		frozen := w.m.Connect()
+		w.running.Go(func() {
+			_ = frozen.Follow(w.ctx, func(broker.Entry, func()) {})
+			_ = frozen.Close()
+		})
+		var tickets []string
+		for range 20 {
+			tickets = append(tickets, w.submit(nil))
+		}
+		w.failOnceThenComplete(coder, len(tickets))
+		for _, ticket := range tickets {
+			// What was noticed late is scheduled and offered in one append.
+			plot := strings.Replace(w.plot(ticket), "retry_scheduled offered", "retry_scheduled, offered", 1)
+			if plot != retriedPlot {
+				t.Errorf("%s: %s", ticket, plot)
+			}
+		}
+	})
+}
+
+// A supervisor that comes after another was cut off in the middle finds what
+// that one had in its hands.
+func TestSuccessorFindsWhatIsDue(t *testing.T) {
+	inBubble(t, func(w *world) {
+		own, _ := w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		ticket := w.submit(nil)
+		w.fail(w.work(coder))
+		w.until(ticket, func(s protocol.State) bool { return s.Phase == protocol.Retrying })
+		own.Disconnect()
+		pass(time.Minute)
+		w.supervise(supervisor.Config{})
+		w.complete(w.work(coder))
+		w.want(ticket, "0s submitted offered", "0s accepted started", "0s failed", "0s retry_scheduled",
+			"1m0s offered", "1m0s accepted started", "1m0s completed")
+	})
+}
