@@ -1,0 +1,98 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// Cluster is a few nodes in one process, for tests.
+type Cluster struct {
+	Nodes []*Node
+}
+
+// StartCluster starts n nodes under dir, each knowing the others, on ports
+// that were free a moment ago. fsync is as in Config.
+func StartCluster(ctx context.Context, n int, dir string, fsync Fsync) (*Cluster, error) {
+	ports, err := freePorts(2 * n)
+	if err != nil {
+		return nil, err
+	}
+	var routes []string
+	for _, port := range ports[:n] {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	c := &Cluster{Nodes: make([]*Node, n)}
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			cfg := Config{
+				Dir: filepath.Join(dir, fmt.Sprintf("n%d", i+1)), Name: fmt.Sprintf("n%d", i+1), Fsync: fsync,
+				// A fixed port, so that a node is found again after a restart.
+				Port:    ports[n+i],
+				Cluster: &ClusterConfig{Port: ports[i], Routes: routes},
+			}
+			c.Nodes[i], errs[i] = Start(ctx, cfg)
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// URL names all nodes.
+func (c *Cluster) URL() string {
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, n.ClientURL())
+	}
+	return strings.Join(urls, ",")
+}
+
+// Restart starts a node again that was stopped or killed.
+func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
+	c.Nodes[i], err = Start(ctx, c.Nodes[i].cfg)
+	return err
+}
+
+// Stop stops all nodes.
+func (c *Cluster) Stop() error {
+	errs := make([]error, len(c.Nodes))
+	var group sync.WaitGroup
+	for i, n := range c.Nodes {
+		if n == nil {
+			continue
+		}
+		group.Go(func() {
+			err := n.Stop()
+			if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrClosed) {
+				errs[i] = err // a node that was stopped before is no error
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// freePorts finds ports that nobody uses. They are held until all are found,
+// so that they differ.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

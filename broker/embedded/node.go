@@ -1,0 +1,321 @@
+// Package embedded runs the NATS server inside this process: one node by
+// itself, or one of a cluster. It is the only importer of nats-server.
+//
+// It owns a directory: no two processes can use the same one. A single node
+// that was not stopped cleanly empties the streams that may have lost their
+// end, moves their sequences on, and lets the caller fill them again, all
+// before it listens to anybody.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// Fsync says when what is written is on the disk for good.
+type Fsync string
+
+const (
+	// FsyncAlways syncs every write of the ledger before it is acknowledged.
+	// It is the default. Work and timers may be told to persist asynchronously
+	// (broker.Topology.AsyncWork).
+	FsyncAlways Fsync = "always"
+	// FsyncInterval syncs every second: a power cut takes up to the last
+	// second of acknowledged writes. A killed process loses none.
+	FsyncInterval Fsync = "interval"
+)
+
+// Config configures a Node. Dir is required; otherwise the zero value is the
+// default.
+type Config struct {
+	// Dir is where the node keeps its streams; it is made if it is missing.
+	Dir string
+	// Host and Port are where it listens; "" is 127.0.0.1, port 0 picks one.
+	Host string
+	Port int
+	// Fsync is FsyncAlways if empty.
+	Fsync Fsync
+	// Name of the server; "" is handoff. In a cluster each needs its own.
+	Name string
+	// DontListen serves this process only, through Conn. Not for clusters.
+	DontListen bool
+	// Cluster makes it one node of a cluster.
+	Cluster *ClusterConfig
+	// MemoryMaxBytes and StoreMaxBytes limit JetStream; 0 is 1 GiB of memory
+	// (only consumers live there) and as much disk as there is.
+	MemoryMaxBytes int64
+	StoreMaxBytes  int64
+	// Log receives the server's warnings and errors; nil discards.
+	Log *slog.Logger
+	// Refill is called on a single node that was not stopped cleanly, after
+	// its streams of hints were emptied and before it listens. It puts back
+	// what the heads of the ledger call for. nil does nothing: a supervisor's
+	// pass over the heads does the same later.
+	Refill func(ctx context.Context, nc *nats.Conn) error
+}
+
+// ClusterConfig places a node in a cluster.
+type ClusterConfig struct {
+	Name   string // the same for all; "" is handoff
+	Host   string // "" is the node's Host
+	Port   int    // for the other nodes
+	Routes []string
+}
+
+// Node is a running server.
+type Node struct {
+	cfg     Config
+	server  *server.Server
+	log     *logger
+	lock    *os.File
+	unclean bool
+}
+
+const (
+	lockFile   = "handoff.lock"    // flock; holds the pid
+	markerFile = "handoff.running" // there while the node runs, and after a crash
+	storeDir   = "jetstream"
+
+	// startPatience is how long recovery of the store may take.
+	startPatience = 2 * time.Minute
+	memoryMax     = 1 << 30
+)
+
+// Start starts a node and returns when it serves. ctx bounds the start alone.
+func Start(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, lock: lock, log: &logger{log: cfg.Log}}
+	if err := n.start(ctx); err != nil {
+		if n.server != nil {
+			n.server.Shutdown()
+			n.server.WaitForShutdown()
+		}
+		_ = lock.Close()
+		return nil, fmt.Errorf("start a node in %s: %w", cfg.Dir, err)
+	}
+	return n, nil
+}
+
+func (c *Config) complete() error {
+	if c.Dir == "" {
+		return errors.New("embedded: Config.Dir is required")
+	}
+	if c.Host == "" {
+		c.Host = "127.0.0.1"
+	}
+	if c.Name == "" {
+		c.Name = "handoff"
+	}
+	switch c.Fsync {
+	case "":
+		c.Fsync = FsyncAlways
+	case FsyncAlways, FsyncInterval:
+	default:
+		return fmt.Errorf("embedded: fsync is %q, and can be %s or %s", c.Fsync, FsyncAlways, FsyncInterval)
+	}
+	if c.MemoryMaxBytes == 0 {
+		c.MemoryMaxBytes = memoryMax
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Cluster != nil && c.DontListen {
+		return errors.New("embedded: a node of a cluster has to listen")
+	}
+	return os.MkdirAll(c.Dir, 0o700)
+}
+
+func (n *Node) options() (*server.Options, error) {
+	o := &server.Options{
+		ServerName: n.cfg.Name, Host: n.cfg.Host, Port: n.cfg.Port,
+		// Signals are the program's business; the server would exit by itself.
+		NoSigs: true,
+		// The node listens when it is ready to, see serve. The routes of a
+		// cluster wait for the listener, so that there it does so at once.
+		DontListen: n.cfg.Cluster == nil,
+		JetStream:  true, StoreDir: filepath.Join(n.cfg.Dir, storeDir),
+		JetStreamMaxMemory: n.cfg.MemoryMaxBytes, JetStreamMaxStore: n.cfg.StoreMaxBytes,
+		SyncAlways: n.cfg.Fsync == FsyncAlways, SyncInterval: time.Second,
+	}
+	if n.cfg.Port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
+	if n.cfg.StoreMaxBytes == 0 {
+		o.JetStreamMaxStore = 1 << 60 // the server would take three quarters of what is free now
+	}
+	c := n.cfg.Cluster
+	if c == nil {
+		return o, nil
+	}
+	o.Cluster = server.ClusterOpts{Name: c.Name, Host: c.Host, Port: c.Port}
+	if c.Name == "" {
+		o.Cluster.Name = "handoff"
+	}
+	if c.Host == "" {
+		o.Cluster.Host = n.cfg.Host
+	}
+	for _, r := range c.Routes {
+		u, err := url.Parse(r)
+		if err != nil {
+			return nil, fmt.Errorf("route %q: %w", r, err)
+		}
+		o.Routes = append(o.Routes, u)
+	}
+	return o, nil
+}
+
+func (n *Node) start(ctx context.Context) error {
+	marker := filepath.Join(n.cfg.Dir, markerFile)
+	_, err := os.Stat(marker)
+	n.unclean = err == nil
+	if err := writeSynced(marker, strconv.Itoa(os.Getpid())); err != nil {
+		return err
+	}
+	options, err := n.options()
+	if err != nil {
+		return err
+	}
+	if n.server, err = server.NewServer(options); err != nil {
+		return err
+	}
+	n.server.SetLoggerV2(n.log, false, false, false)
+	n.server.Start()
+	if !n.server.ReadyForConnections(untilDeadline(ctx, startPatience)) {
+		return n.log.because(errors.New("the server did not get ready"))
+	}
+	if !n.server.JetStreamEnabled() {
+		return n.log.because(errors.New("JetStream did not start"))
+	}
+	if n.cfg.Cluster != nil {
+		return nil // the others have what this node lost
+	}
+	if n.unclean {
+		if err := n.mend(ctx); err != nil {
+			return fmt.Errorf("after a stop that was not clean: %w", err)
+		}
+	}
+	return n.serve()
+}
+
+// serve opens the listener.
+func (n *Node) serve() error {
+	if n.cfg.DontListen {
+		return nil
+	}
+	n.server.AcceptLoop(make(chan struct{}))
+	if n.server.Addr() == nil {
+		return n.log.because(fmt.Errorf("cannot listen on %s", net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.cfg.Port))))
+	}
+	return nil
+}
+
+// mend empties the streams of hints and has them filled again. Nobody is
+// served yet.
+func (n *Node) mend(ctx context.Context) error {
+	nc, err := n.Conn()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if err := broker.PushHints(ctx, js); err != nil {
+		return err
+	}
+	if n.cfg.Refill == nil {
+		return nil
+	}
+	if err := n.cfg.Refill(ctx, nc); err != nil {
+		return fmt.Errorf("refill the queue: %w", err)
+	}
+	return nil
+}
+
+// Unclean tells whether the node had not been stopped cleanly before this start.
+func (n *Node) Unclean() bool { return n.unclean }
+
+// ClientURL is where clients find the node; "" if it does not listen.
+func (n *Node) ClientURL() string {
+	if n.cfg.DontListen {
+		return ""
+	}
+	return n.server.ClientURL()
+}
+
+// Conn makes a connection within this process: half the latency of a socket's.
+// The caller closes it.
+func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
+	all := append(broker.ConnectOptions(n.cfg.Name), nats.InProcessServer(n.server))
+	nc, err := nats.Connect("", append(all, options...)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect within the process: %w: %w", broker.ErrUnreachable, err)
+	}
+	return nc, nil
+}
+
+// Stop stops the node cleanly and waits until all is on the disk.
+func (n *Node) Stop() error {
+	n.halt()
+	err := os.Remove(filepath.Join(n.cfg.Dir, markerFile))
+	return errors.Join(err, n.lock.Close())
+}
+
+// halt stops the server and leaves the marks of a running one.
+func (n *Node) halt() {
+	n.server.Shutdown()
+	n.server.WaitForShutdown()
+}
+
+// Kill stops the node as a crash would, as far as the next start can tell: for
+// tests.
+func (n *Node) Kill() error {
+	n.halt()
+	return n.lock.Close()
+}
+
+func untilDeadline(ctx context.Context, most time.Duration) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, time.Until(end))
+	}
+	return most
+}
+
+// writeSynced writes a small file that is there after a power cut.
+func writeSynced(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

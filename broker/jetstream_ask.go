@@ -1,0 +1,224 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Codes of the engine that we branch on.
+const (
+	codeConflict       = 10071 // the expected sequence is not the last one
+	codeConflictFlying = 10164 // a write is in flight, or was: try the same again
+	codeNoMessage      = 10037
+	codeNoStream       = 10059
+	codeNoConsumer     = 10014
+)
+
+var (
+	errClosed       = fmt.Errorf("%w: this engine is closed", ErrUnreachable)
+	errDisconnected = fmt.Errorf("%w: no connection", ErrUnreachable)
+)
+
+// apiError is what the engine answers when it refuses.
+type apiError = jetstream.APIError
+
+func hasCode(err error, code jetstream.ErrorCode) bool {
+	var e jetstream.JetStreamError
+	if errors.As(err, &e) && e.APIError() != nil {
+		return e.APIError().ErrorCode == code
+	}
+	return false
+}
+
+func isConflict(err error) bool {
+	return hasCode(err, codeConflict) || hasCode(err, codeConflictFlying)
+}
+
+// passing tells whether the same question may have an answer a moment later.
+func passing(err error) bool {
+	var e jetstream.JetStreamError
+	if errors.As(err, &e) && e.APIError() != nil {
+		return e.APIError().Code == 503 || e.APIError().ErrorCode == codeConflictFlying
+	}
+	for _, known := range []error{
+		ErrUnreachable, nats.ErrNoResponders, nats.ErrTimeout, nats.ErrDisconnected, nats.ErrConnectionReconnecting,
+		nats.ErrReconnectBufExceeded, context.DeadlineExceeded, jetstream.ErrNoStreamResponse, jetstream.ErrNoHeartbeat,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// newBackOff spaces tries: 2 ms, then up to a quarter of a second, spread by
+// half so that many who lost the same leader don't come back as one.
+func newBackOff(ctx context.Context) backoff.BackOffContext {
+	return backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(2*time.Millisecond),
+		backoff.WithMultiplier(2),
+		backoff.WithMaxInterval(250*time.Millisecond),
+		backoff.WithMaxElapsedTime(0),
+	), ctx)
+}
+
+// again does op, and again while it fails in passing, until ctx ends. Each try
+// has tryTimeout. When ctx ends, the error wraps both its cause and op's last.
+func (j *JetStream) again(ctx context.Context, op func(context.Context) error) error {
+	return j.againEach(ctx, tryTimeout, op)
+}
+
+// againEach is again with a time for each try.
+func (j *JetStream) againEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
+	var last error
+	final := false // the last error will not pass
+	try := func() error {
+		switch {
+		case ctx.Err() != nil:
+			final = true
+			if last == nil || errors.Is(last, ctx.Err()) {
+				last = ctx.Err()
+			} else {
+				last = fmt.Errorf("%w (before that: %w)", ctx.Err(), last)
+			}
+		case j.isClosed():
+			last, final = errClosed, true
+		case !j.nc.IsConnected():
+			last = errDisconnected
+		default:
+			tryCtx, cancel := context.WithTimeout(ctx, each)
+			last = op(tryCtx)
+			cancel()
+			final = last != nil && !passing(last)
+		}
+		if final {
+			return backoff.Permanent(last)
+		}
+		return last
+	}
+	if try() == nil || final {
+		return last
+	}
+	if err := backoff.Retry(try, newBackOff(ctx)); err != nil && !final {
+		_ = try() // ctx ended during a pause: say so
+	}
+	return last
+}
+
+// patiently is again for questions that have an end: after askPatience they
+// are ErrUnreachable.
+func (j *JetStream) patiently(ctx context.Context, op func(context.Context) error) error {
+	patient, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	err := j.again(patient, op)
+	if err != nil && ctx.Err() == nil && patient.Err() != nil {
+		return fmt.Errorf("%w: no answer in %v: %w", ErrUnreachable, askPatience, err)
+	}
+	return err
+}
+
+// ask sends one request and decodes the JSON of its answer into answer.
+func (j *JetStream) ask(ctx context.Context, subject string, request []byte, answer any) error {
+	reply, err := j.nc.RequestWithContext(ctx, subject, request)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(reply.Data, answer); err != nil {
+		return fmt.Errorf("answer of %s: %w", subject, err)
+	}
+	return nil
+}
+
+// publish stores one message and returns its sequence. One try.
+func (j *JetStream) publish(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	reply, err := j.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return 0, err
+	}
+	var ack struct {
+		Seq   uint64    `json:"seq"`
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return 0, fmt.Errorf("acknowledgement of %s: %w", msg.Subject, err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	return ack.Seq, nil
+}
+
+// publishHint stores a message of the work or timer stream, and makes the
+// stream again when it is gone.
+func (j *JetStream) publishHint(ctx context.Context, msg *nats.Msg) error {
+	return j.patiently(ctx, func(ctx context.Context) error {
+		_, err := j.publish(ctx, msg)
+		if errors.Is(err, nats.ErrNoResponders) || hasCode(err, codeNoStream) {
+			if healErr := j.makeHints(ctx); healErr == nil {
+				_, err = j.publish(ctx, msg)
+			}
+		}
+		return err
+	})
+}
+
+// getRequest asks a stream's leader for one message.
+type getRequest struct {
+	Seq     uint64 `json:"seq,omitempty"`
+	LastFor string `json:"last_by_subj,omitempty"`
+	NextFor string `json:"next_by_subj,omitempty"`
+}
+
+// stored is the leader's answer.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Header  []byte    `json:"hdrs"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+}
+
+func (s stored) header(key string) string {
+	if len(s.Header) == 0 {
+		return ""
+	}
+	h, err := nats.DecodeHeadersMsg(s.Header)
+	if err != nil {
+		return ""
+	}
+	return h.Get(key)
+}
+
+// get reads one message from a stream's leader: never a replica, which may
+// lag. ErrNotFound is the leader's word.
+func (j *JetStream) get(ctx context.Context, stream string, req getRequest) (stored, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return stored{}, err
+	}
+	var answer struct {
+		Message stored    `json:"message"`
+		Error   *apiError `json:"error"`
+	}
+	err = j.patiently(ctx, func(ctx context.Context) error {
+		answer.Error = nil
+		if err := j.ask(ctx, apiPrefix+"STREAM.MSG.GET."+stream, body, &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil {
+			return answer.Error
+		}
+		return nil
+	})
+	if hasCode(err, codeNoMessage) {
+		return stored{}, ErrNotFound
+	}
+	return answer.Message, err
+}

@@ -1,0 +1,251 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// followBatch is how many messages a follower asks for at once: enough to
+	// hide the way to the engine, few enough for a share each.
+	followBatch = 128
+	// followAckPendingMax is how many may be in the hands of all followers.
+	// They hold entries for about a second, and what nobody can deal with must
+	// never stall the rest.
+	followAckPendingMax = 50_000
+)
+
+// Follow implements Engine. It tries again until ctx ends or the engine is closed.
+func (j *JetStream) Follow(ctx context.Context, fn func(Entry, func())) error {
+	err := j.follow(ctx, LedgerStream, jetstream.ConsumerConfig{
+		Durable: SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: ledgerPrefix + ">",
+	}, func(m *nats.Msg, done func()) {
+		meta, err := m.Metadata()
+		ticket, ok := parseLedgerSubject(m.Subject)
+		if err != nil || !ok {
+			done() // no entry of ours, and it never will be
+			return
+		}
+		fn(Entry{Ticket: ticket, Seq: meta.Sequence.Stream, At: meta.Timestamp.UTC(), Body: m.Data}, done)
+	})
+	return fmt.Errorf("follow the ledger: %w", err)
+}
+
+// Due implements Engine. It tries again until ctx ends or the engine is closed.
+func (j *JetStream) Due(ctx context.Context, fn func(string, uint64, func())) error {
+	err := j.follow(ctx, TimerStream, jetstream.ConsumerConfig{
+		Durable: SupervisorConsumer, FilterSubject: duePrefix + ">",
+	}, func(m *nats.Msg, done func()) {
+		ticket, seq, ok := parseDueSubject(m.Subject)
+		if !ok {
+			done()
+			return
+		}
+		fn(ticket, seq, done)
+	})
+	return fmt.Errorf("wait for due wake-ups: %w", err)
+}
+
+// Arm implements Engine. A time-out is tried again for 5 s. The schedule is
+// written by hand: the library's would be cut to whole seconds.
+func (j *JetStream) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	msg := nats.NewMsg(timerSubject(ticket, seq))
+	msg.Header[jetstream.ScheduleHeader] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
+	msg.Header[jetstream.ScheduleTargetHeader] = []string{dueSubject(ticket, seq)}
+	if err := j.publishHint(ctx, msg); err != nil {
+		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
+	}
+	return nil
+}
+
+// follower is one share in a durable consumer.
+type follower struct {
+	j      *JetStream
+	stream string
+	cfg    jetstream.ConsumerConfig
+	inbox  string // ends with a dot
+	msgs   chan *nats.Msg
+
+	id      uint64 // of the request under way; 0: none
+	left    int
+	expires time.Time
+	epoch   uint64
+}
+
+// follow gives fn this process's share of a shared consumer.
+func (j *JetStream) follow(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, fn func(*nats.Msg, func())) error {
+	cfg.AckPolicy, cfg.AckWait, cfg.MaxDeliver, cfg.MaxAckPending = jetstream.AckExplicitPolicy, j.cfg.AckWait, -1, followAckPendingMax
+	// One request is under way at a time, so that this never overflows.
+	f := &follower{j: j, stream: stream, cfg: cfg, inbox: j.nc.NewInbox() + ".", msgs: make(chan *nats.Msg, 4*followBatch)}
+	sub, err := j.nc.ChanSubscribe(f.inbox+"*", f.msgs)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	defer f.abandon(sub)
+	pauses := newBackOff(ctx)
+	ensured := false
+	for {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if j.isClosed() {
+			return errClosed
+		}
+		link := j.linkChange()
+		err := f.request(ctx, &ensured)
+		if err == nil {
+			err = f.receive(ctx, link, fn)
+		}
+		if err == nil {
+			pauses.Reset()
+			continue
+		}
+		ensured = false
+		f.pause(ctx, link, pauses.NextBackOff())
+	}
+}
+
+func (f *follower) pause(ctx context.Context, link <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(max(d, time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-f.j.life.Done():
+	case <-link:
+	case <-timer.C:
+	}
+}
+
+// request makes the consumer unless that is known to be there, and asks it for
+// the next messages unless that is under way.
+func (f *follower) request(ctx context.Context, ensured *bool) error {
+	if !f.j.nc.IsConnected() {
+		return errDisconnected
+	}
+	if !*ensured {
+		if err := f.ensure(ctx); err != nil {
+			return err
+		}
+		*ensured = true
+	}
+	if f.id != 0 && f.epoch == f.j.epoch.Load() && time.Now().Before(f.expires) {
+		return nil
+	}
+	return f.send()
+}
+
+// ensure makes the consumer if it is not there. One that is there is left as
+// it is: the others share it.
+func (f *follower) ensure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	_, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
+		if err := f.j.makeHints(ctx); err != nil {
+			return err
+		}
+		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil {
+			f.j.tellReconnected() // what was armed is lost
+		}
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) {
+		return nil // somebody else was first
+	}
+	return err
+}
+
+func (f *follower) send() error {
+	f.id++
+	f.left, f.epoch = followBatch, f.j.epoch.Load()
+	f.expires = time.Now().Add(standing + standingGrace)
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, followBatch, standing.Nanoseconds())
+	subject := apiPrefix + "CONSUMER.MSG.NEXT." + f.stream + "." + f.cfg.Durable
+	if err := f.j.nc.PublishRequest(subject, f.inbox+strconv.FormatUint(f.id, 10), body); err != nil {
+		f.left = 0
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return nil
+}
+
+// receive passes on what comes until the request is over (nil) or lost.
+func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*nats.Msg, func())) error {
+	lost := time.NewTimer(time.Until(f.expires))
+	defer lost.Stop()
+	for f.left > 0 {
+		select {
+		case m := <-f.msgs:
+			if m.Reply != "" {
+				f.left--
+				fn(m, func() { _ = f.j.nc.Publish(m.Reply, ackRemove) })
+				continue
+			}
+			if m.Subject != f.inbox+strconv.FormatUint(f.id, 10) {
+				continue // the last word on an older request
+			}
+			f.left = 0
+			f.expires = time.Time{}
+			return statusError(m.Header.Get("Status"))
+		case <-ctx.Done():
+			return nil
+		case <-f.j.life.Done():
+			return nil
+		case <-link:
+			f.expires = time.Time{}
+			return errDisconnected
+		case <-lost.C:
+			return fmt.Errorf("%w: no word on a request", ErrUnreachable)
+		}
+	}
+	f.expires = time.Time{}
+	return nil
+}
+
+// abandon gives back what came and was not passed on, and what still comes for
+// the last request, until that is over: else others would wait an ack wait for
+// it. Close cuts it short; the engine then finds nobody to deliver to.
+func (f *follower) abandon(sub *nats.Subscription) {
+	finish := func() {
+		defer func() { _ = sub.Unsubscribe() }()
+		over := time.NewTimer(time.Until(f.expires))
+		defer over.Stop()
+		for f.left > 0 {
+			select {
+			case m := <-f.msgs:
+				f.giveBack(m)
+			case <-over.C:
+				f.left = 0
+			case <-f.j.life.Done():
+				f.left = 0
+			}
+		}
+		for {
+			select {
+			case m := <-f.msgs:
+				f.giveBack(m)
+			default:
+				return
+			}
+		}
+	}
+	if !f.j.run(finish) {
+		finish()
+	}
+}
+
+func (f *follower) giveBack(m *nats.Msg) {
+	if m.Reply != "" {
+		f.left--
+		_ = f.j.nc.Publish(m.Reply, ackGiveBack)
+	} else if m.Subject == f.inbox+strconv.FormatUint(f.id, 10) {
+		f.left = 0
+	}
+}

@@ -1,0 +1,288 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// recordHeader carries the id of the record, so that whoever must know whose
+// append it was need not parse it.
+const recordHeader = "Handoff-Record"
+
+// Append implements Engine.
+func (j *JetStream) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+	msg := nats.NewMsg(ledgerSubject(ticket))
+	msg.Data = body
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
+	msg.Header[jetstream.ExpectedStreamHeader] = []string{LedgerStream}
+	msg.Header[recordHeader] = []string{id}
+	var seq uint64
+	err := j.again(ctx, func(ctx context.Context) (err error) {
+		seq, err = j.publish(ctx, msg)
+		if hasCode(err, codeConflict) {
+			seq, err = j.judgeConflict(ctx, ticket, after, id)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
+	}
+	return seq, nil
+}
+
+// judgeConflict tells whose the successor of sequence after is. An append that
+// timed out may have been stored, and others may have followed it: the head
+// would tell nothing.
+func (j *JetStream) judgeConflict(ctx context.Context, ticket string, after uint64, id string) (uint64, error) {
+	next, err := j.get(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return 0, ErrConflict // the expected sequence is one that never was
+	case err != nil:
+		return 0, err
+	case next.header(recordHeader) == id:
+		return next.Seq, nil
+	}
+	return 0, ErrConflict
+}
+
+// Last implements Engine.
+func (j *JetStream) Last(ctx context.Context, ticket string, min uint64) (Entry, error) {
+	req := getRequest{LastFor: ledgerSubject(ticket)}
+	var msg stored
+	read := func() (err error) {
+		if msg, err = j.get(ctx, LedgerStream, req); err != nil && !errors.Is(err, ErrNotFound) {
+			return backoff.Permanent(err)
+		}
+		if err == nil && msg.Seq < min {
+			return fmt.Errorf("%w: the head is %d, not yet %d", ErrNotFound, msg.Seq, min)
+		}
+		return err
+	}
+	err := read()
+	if err != nil && min > 0 && errors.Is(err, ErrNotFound) {
+		// A leader that has just been elected may still be applying what was
+		// acknowledged before it.
+		err = backoff.Retry(read, newBackOff(ctx))
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+	}
+	var permanent *backoff.PermanentError
+	if errors.As(err, &permanent) {
+		err = permanent.Err
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("last of %s: %w", ticket, err)
+	}
+	return entryOf(ticket, msg), nil
+}
+
+// Next implements Engine.
+func (j *JetStream) Next(ctx context.Context, ticket string, after uint64) (Entry, error) {
+	msg, err := j.get(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
+	if err != nil {
+		return Entry{}, fmt.Errorf("next of %s after %d: %w", ticket, after, err)
+	}
+	return entryOf(ticket, msg), nil
+}
+
+func entryOf(ticket string, msg stored) Entry {
+	return Entry{Ticket: ticket, Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}
+}
+
+// Feed implements Engine.
+func (j *JetStream) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if j.isClosed() {
+		return nil, nil, errClosed
+	}
+	hints := make(chan uint64, 1)
+	// The library calls the handler of a subscription from one goroutine,
+	// which makes it the only sender.
+	sub, err := j.nc.Subscribe(feedSubject(ticket), func(m *nats.Msg) {
+		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+		if err != nil {
+			return
+		}
+		select {
+		case <-hints: // the latest replaces one not yet read
+		default:
+		}
+		hints <- seq
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("feed of %s: %w: %w", ticket, ErrUnreachable, err)
+	}
+	cancel := context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() })
+	return hints, func() { cancel(); _ = sub.Unsubscribe() }, nil
+}
+
+// Heads implements Engine. It tries again, after the last entry it passed on,
+// when the engine lets it down.
+func (j *JetStream) Heads(ctx context.Context, fn func(Entry) error) error {
+	end := func(ctx context.Context) (uint64, error) {
+		// Read after the consumer was made: every head that it begins with
+		// has a sequence up to this one, and the message there is one of them.
+		return j.ledgerEnd(ctx)
+	}
+	start := func(uint64) jetstream.ConsumerConfig {
+		return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: ledgerPrefix + ">"}
+	}
+	if err := j.replay(ctx, 0, start, end, fn); err != nil {
+		return fmt.Errorf("read the heads of the ledger: %w", err)
+	}
+	return nil
+}
+
+// Entries implements Engine. It tries again, after the last entry it passed
+// on, when the engine lets it down.
+func (j *JetStream) Entries(ctx context.Context, from uint64, fn func(Entry) error) error {
+	last, err := j.ledgerEnd(ctx)
+	if err != nil {
+		return fmt.Errorf("read the ledger from %d: %w", from, err)
+	}
+	if last < from || last == 0 {
+		return nil
+	}
+	end := func(context.Context) (uint64, error) { return last, nil }
+	start := func(after uint64) jetstream.ConsumerConfig {
+		return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1}
+	}
+	if err := j.replay(ctx, max(from, 1)-1, start, end, fn); err != nil {
+		return fmt.Errorf("read the ledger from %d: %w", from, err)
+	}
+	return nil
+}
+
+// ledgerEnd is the sequence of the ledger's last message, by its leader; 0 of
+// an empty one.
+func (j *JetStream) ledgerEnd(ctx context.Context) (last uint64, err error) {
+	err = j.patiently(ctx, func(ctx context.Context) error {
+		stream, err := j.js.Stream(ctx, LedgerStream)
+		if err != nil {
+			return err
+		}
+		if state := stream.CachedInfo().State; state.Msgs > 0 {
+			last = state.LastSeq
+		}
+		return nil
+	})
+	return last, err
+}
+
+const (
+	// replayBatch and replayBytes bound what a replay has in memory.
+	replayBatch = 500
+	replayBytes = 8 << 20
+	// replayIdle is how long a replay waits for the next entry before it
+	// begins again behind the last one.
+	replayIdle = 5 * time.Second
+	// replayTries is how often in a row it does so without one more entry.
+	replayTries = 3
+)
+
+// replay reads the ledger through consumers of its own, from behind sequence
+// after up to an end.
+func (j *JetStream) replay(ctx context.Context, after uint64, start func(after uint64) jetstream.ConsumerConfig,
+	end func(context.Context) (uint64, error), fn func(Entry) error) error {
+	for failures := 0; ; failures++ {
+		before := after
+		err := j.replayOnce(ctx, &after, start(after), end, fn)
+		var mine *callerError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &mine):
+			return mine.err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case j.isClosed():
+			return errClosed
+		case after > before:
+			failures = 0
+		case failures == replayTries || errors.Is(err, ErrUnreachable):
+			return fmt.Errorf("%w: stopped behind sequence %d: %w", ErrUnreachable, after, err)
+		}
+	}
+}
+
+// callerError is an error of the function that entries are given to.
+type callerError struct{ err error }
+
+func (e *callerError) Error() string { return e.err.Error() }
+
+func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream.ConsumerConfig,
+	end func(context.Context) (uint64, error), fn func(Entry) error) error {
+	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas = jetstream.AckNonePolicy, true, 1
+	cfg.InactiveThreshold = 30 * time.Second
+	var consumer jetstream.Consumer
+	err := j.patiently(ctx, func(ctx context.Context) (err error) {
+		consumer, err = j.js.CreateConsumer(ctx, LedgerStream, cfg)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer j.forget(LedgerStream, consumer.CachedInfo().Name)
+	last, err := end(ctx)
+	if err != nil {
+		return err
+	}
+	if last <= *after {
+		return nil
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(replayBatch, replayBytes))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		msg, err := j.nextMessage(ctx, messages)
+		if err != nil {
+			return err
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		seq := meta.Sequence.Stream
+		ticket, ok := parseLedgerSubject(msg.Subject())
+		if ok && seq > *after {
+			if err := fn(Entry{Ticket: ticket, Seq: seq, At: meta.Timestamp.UTC(), Body: msg.Data()}); err != nil {
+				return &callerError{err}
+			}
+			*after = seq
+		}
+		if seq >= last {
+			return nil
+		}
+	}
+}
+
+func (j *JetStream) nextMessage(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	if j.isClosed() {
+		return nil, errClosed
+	}
+	idle, cancel := context.WithTimeout(ctx, replayIdle)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(idle))
+}
+
+// forget deletes a consumer that is of no more use; the engine would do it by
+// itself a little later.
+func (j *JetStream) forget(stream, consumer string) {
+	if j.isClosed() || !j.nc.IsConnected() {
+		return
+	}
+	_ = j.nc.Publish(apiPrefix+"CONSUMER.DELETE."+stream+"."+consumer, nil)
+}

@@ -1,0 +1,232 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	// workAckPendingMax is how many offers of one lane may be in hands at
+	// once. It is no limit for workers, who hold one each a slot: an agent
+	// with 100,000 busy slots in one lane would meet it.
+	workAckPendingMax = 100_000
+	// workWaitingMax is how many pulls may wait on one lane at once.
+	workWaitingMax = 10_000
+)
+
+// EnsureQueue implements Engine: one durable consumer a lane, in memory. A
+// single node forgets them when it restarts, while the offers stay.
+func (j *JetStream) EnsureQueue(ctx context.Context, agent string) error {
+	err := j.patiently(ctx, func(ctx context.Context) error { return j.ensureLanes(ctx, agent) })
+	if err != nil {
+		return fmt.Errorf("queue of %s: %w", agent, err)
+	}
+	return nil
+}
+
+// ensureLanes makes the four consumers at once: on three replicas each takes
+// 50 ms and more.
+func (j *JetStream) ensureLanes(ctx context.Context, agent string) error {
+	errs := make([]error, len(protocol.Priorities))
+	var wg sync.WaitGroup
+	for i, lane := range protocol.Priorities {
+		wg.Go(func() { errs[i] = j.ensureLane(ctx, agent, lane) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (j *JetStream) ensureLane(ctx context.Context, agent string, lane protocol.Priority) error {
+	cfg := jetstream.ConsumerConfig{
+		Durable: laneConsumer(agent, lane), FilterSubject: laneFilter(agent, lane),
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: j.cfg.AckWait, MaxDeliver: -1,
+		MaxAckPending: workAckPendingMax, MaxWaiting: workWaitingMax, MemoryStorage: true,
+	}
+	_, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err := j.makeHints(ctx); err != nil {
+			return err
+		}
+		_, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) {
+		return nil // with another configuration: an operator's, or an older version's
+	}
+	return err
+}
+
+// PutOffer implements Engine. A time-out is tried again for 5 s.
+func (j *JetStream) PutOffer(ctx context.Context, key OfferKey, body []byte) error {
+	msg := nats.NewMsg(workSubject(key))
+	msg.Data = body
+	// No message id: a window of duplicates would lose an offer that is
+	// wanted again, and let a second one in when it is over.
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{"0"}
+	err := j.publishHint(ctx, msg)
+	if err != nil && !hasCode(err, codeConflict) {
+		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
+	}
+	return nil
+}
+
+// QueueDepth implements Engine.
+func (j *JetStream) QueueDepth(ctx context.Context, agent string) (int, error) {
+	depth := 0
+	err := j.patiently(ctx, func(ctx context.Context) error {
+		depth = 0
+		for _, lane := range protocol.Priorities {
+			n, err := j.laneDepth(ctx, agent, lane)
+			if err != nil {
+				return err
+			}
+			depth += n
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("depth of the queue of %s: %w", agent, err)
+	}
+	return depth, nil
+}
+
+func (j *JetStream) laneDepth(ctx context.Context, agent string, lane protocol.Priority) (int, error) {
+	consumer, err := j.js.Consumer(ctx, WorkStream, laneConsumer(agent, lane))
+	switch {
+	case err == nil:
+		info := consumer.CachedInfo()
+		return int(info.NumPending) + info.NumAckPending, nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return 0, nil
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+		return 0, err
+	}
+	// Nobody pulls from it, so that it has no consumer: the stream counts its
+	// subjects, one an offer. An offset beyond them asks for the count alone.
+	var info struct {
+		Total int       `json:"total"`
+		Error *apiError `json:"error"`
+	}
+	request := `{"subjects_filter":` + strconv.Quote(laneFilter(agent, lane)) + `,"offset":1000000000}`
+	if err := j.ask(ctx, apiPrefix+"STREAM.INFO."+WorkStream, []byte(request), &info); err != nil {
+		return 0, err
+	}
+	if info.Error != nil {
+		return 0, info.Error
+	}
+	return info.Total, nil
+}
+
+// queued is an offer as delivered. It implements Delivery.
+type queued struct {
+	key   OfferKey
+	body  []byte
+	reply string // what an acknowledgement is published to
+	nc    *nats.Conn
+}
+
+var (
+	ackRemove   = []byte("+ACK")
+	ackGiveBack = []byte("-NAK")
+	ackExtend   = []byte("+WPI")
+)
+
+func (q *queued) Key() OfferKey   { return q.key }
+func (q *queued) Body() []byte    { return q.body }
+func (q *queued) Remove() error   { return q.say("remove", ackRemove) }
+func (q *queued) GiveBack() error { return q.say("give back", ackGiveBack) }
+func (q *queued) Extend() error   { return q.say("extend", ackExtend) }
+
+func (q *queued) say(what string, word []byte) error {
+	if err := q.nc.Publish(q.reply, word); err != nil {
+		return fmt.Errorf("%s offer %s: %w: %w", what, q.key.Ticket, ErrUnreachable, err)
+	}
+	return nil
+}
+
+// Pull implements Engine. While the engine does not answer it tries again
+// until wait is over; it is ErrUnreachable when there was no answer at all.
+func (j *JetStream) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]Delivery, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if most <= 0 {
+		return nil, nil
+	}
+	p, err := j.takePuller(agent)
+	if err != nil {
+		return nil, fmt.Errorf("pull for %s: %w", agent, err)
+	}
+	defer j.returnPuller(p)
+	got, err := p.pull(ctx, most, wait)
+	if err != nil {
+		return nil, fmt.Errorf("pull for %s: %w", agent, err)
+	}
+	return got, nil
+}
+
+// takePuller returns a puller that nobody uses: the one used last, whose
+// requests may still stand.
+func (j *JetStream) takePuller(agent string) (*puller, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return nil, errClosed
+	}
+	idle := j.pullers[agent]
+	if n := len(idle); n > 0 {
+		p := idle[n-1]
+		j.pullers[agent] = idle[:n-1]
+		p.idle.Stop()
+		return p, nil
+	}
+	return newPuller(j, agent)
+}
+
+// pullerIdle is how long a puller is kept: longer than any of its requests.
+const pullerIdle = 2 * standing
+
+func (j *JetStream) returnPuller(p *puller) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		p.close()
+		return
+	}
+	j.pullers[p.agent] = append(j.pullers[p.agent], p)
+	p.idle = time.AfterFunc(pullerIdle, func() { j.dropPuller(p) })
+}
+
+func (j *JetStream) dropPuller(p *puller) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, other := range j.pullers[p.agent] {
+		if other == p {
+			j.pullers[p.agent] = append(j.pullers[p.agent][:i:i], j.pullers[p.agent][i+1:]...)
+			p.close()
+		}
+	}
+	if len(j.pullers[p.agent]) == 0 {
+		delete(j.pullers, p.agent)
+	}
+}
+
+func (j *JetStream) closePullers() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, idle := range j.pullers {
+		for _, p := range idle {
+			p.idle.Stop()
+			p.close()
+		}
+	}
+	clear(j.pullers)
+}

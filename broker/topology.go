@@ -1,0 +1,295 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Topology is how the streams stand on the engine. The zero value is one
+// replica, everything persisted as the node is configured to.
+type Topology struct {
+	// Replicas of every stream; 0 is 1. A cluster of three nodes wants 3.
+	Replicas int
+	// AsyncWork lets work, timers and presence persist asynchronously on a
+	// single node that syncs every write of the ledger: 2.5 times the
+	// throughput. A power cut may take up to their last 30 s, and their
+	// sequences with them, which is why PushHints is then required before
+	// anything is served. Ignored with more than one replica.
+	AsyncWork bool
+}
+
+const (
+	// ledgerAge bounds how long a handoff is kept after its last append. An
+	// open one is appended again at half of it.
+	ledgerAge = 180 * 24 * time.Hour
+	// blobAge is twice that: a body is put again, hence young again, when it
+	// is referred to at more than half of its age.
+	blobAge = 2 * ledgerAge
+	// markerAge is how long the engine remembers for watchers that a holder
+	// went. A watch that was cut off begins anew, so an hour is ample.
+	markerAge = time.Hour
+	// duplicateWindow is as short as may be: no message of ours has an id, and
+	// a window costs memory and a slow restart.
+	duplicateWindow = time.Second
+	// neverReached is a MaxMsgsPerSubject that only halves the store's block
+	// size, and with it cold reads and cache.
+	neverReached = 1 << 40
+	// workConsumersMax is room for 10,000 agents of four lanes. The engine's
+	// own default is 1,000 consumers a stream.
+	workConsumersMax = 40_000
+)
+
+// Metadata of the ledger stream. It says how the others are to be made again
+// when they are lost, by whoever finds out.
+const (
+	metaReplicas  = "handoff_replicas"
+	metaAsyncWork = "handoff_async_work"
+)
+
+// streams are all that a Topology consists of. now gives the streams that are
+// made anew their first sequence: it only ever grows, so that acknowledgements
+// meant for an older stream of the same name hit nothing.
+func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
+	replicas := max(t.Replicas, 1)
+	persist := jetstream.DefaultPersistMode
+	if t.AsyncWork && replicas == 1 {
+		persist = jetstream.AsyncPersistMode
+	}
+	first := uint64(now.UnixMicro())
+	bucket := func(name string) jetstream.StreamConfig {
+		return jetstream.StreamConfig{
+			Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Replicas: replicas,
+			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DenyDelete: true, AllowRollup: true,
+			AllowDirect: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerAge, Duplicates: duplicateWindow,
+		}
+	}
+	agents, holders := bucket(AgentBucket), bucket(HolderBucket)
+	agents.Description = "agents: id to profile"
+	holders.Description = "holders: who is present, and with which load"
+	holders.PersistMode = persist
+	return []jetstream.StreamConfig{
+		{
+			Name: LedgerStream, Description: "the truth: one subject a handoff, its last message is its head",
+			Subjects: []string{ledgerPrefix + ">"}, Replicas: replicas,
+			Retention: jetstream.LimitsPolicy, MaxAge: ledgerAge, MaxMsgsPerSubject: neverReached,
+			DenyDelete: true, DenyPurge: true, AllowDirect: true, Duplicates: duplicateWindow,
+			RePublish: &jetstream.RePublish{Source: ledgerPrefix + ">", Destination: feedPrefix + ">", HeadersOnly: true},
+			Metadata:  map[string]string{metaReplicas: strconv.Itoa(replicas), metaAsyncWork: strconv.FormatBool(t.AsyncWork)},
+		},
+		{
+			Name: WorkStream, Description: "offers in the queues of agents; made again from the ledger when lost",
+			Subjects: []string{workPrefix + ">"}, Replicas: replicas, FirstSeq: first, PersistMode: persist,
+			Retention: jetstream.WorkQueuePolicy, MaxConsumers: workConsumersMax, AllowDirect: true, Duplicates: duplicateWindow,
+		},
+		{
+			Name: TimerStream, Description: "wake-ups, waiting and due; made again from the ledger when lost",
+			Subjects: []string{timerPrefix + ">", duePrefix + ">"}, Replicas: replicas, FirstSeq: first, PersistMode: persist,
+			Retention: jetstream.WorkQueuePolicy, AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true, Duplicates: duplicateWindow,
+		},
+		agents,
+		holders,
+		{
+			Name: blobStream, Description: "packages and results over the inline limit, by digest",
+			Subjects: []string{"$O." + BlobBucket + ".C.>", "$O." + BlobBucket + ".M.>"}, Replicas: replicas,
+			Discard: jetstream.DiscardNew, AllowRollup: true, MaxAge: blobAge, Duplicates: duplicateWindow,
+			// No direct gets: a body that was just put must be found, whichever
+			// replica would have answered.
+		},
+	}
+}
+
+// EnsureTopology makes the streams that are missing and strengthens those that
+// stand. It never weakens one: replicas and ages only grow, retention, storage
+// and persistence stay, and what an operator set beyond that is left alone. It
+// may be called by any number of processes at once and again at any time.
+func EnsureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	for _, want := range t.streams(time.Now()) {
+		if err := ensureStream(ctx, js, want); err != nil {
+			return err
+		}
+	}
+	return putSentinel(ctx, js)
+}
+
+// ensureHints makes the streams again that may be deleted at any time, as the
+// ledger's metadata says.
+func ensureHints(ctx context.Context, js jetstream.JetStream) error {
+	ledger, err := js.Stream(ctx, LedgerStream)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", LedgerStream, err)
+	}
+	meta := ledger.CachedInfo().Config.Metadata
+	t := Topology{Replicas: ledger.CachedInfo().Config.Replicas, AsyncWork: meta[metaAsyncWork] == "true"}
+	for _, want := range t.streams(time.Now()) {
+		if want.Name != WorkStream && want.Name != TimerStream {
+			continue
+		}
+		if err := ensureStream(ctx, js, want); err != nil {
+			return err
+		}
+	}
+	return putSentinel(ctx, js)
+}
+
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
+	stream, err := js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = js.CreateStream(ctx, want)
+		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return wrapStream("create", want.Name, err)
+		}
+		stream, err = js.Stream(ctx, want.Name) // somebody else was first
+	}
+	if err != nil {
+		return wrapStream("read", want.Name, err)
+	}
+	have := stream.CachedInfo().Config
+	merged, err := strengthen(have, want)
+	if err != nil {
+		return err
+	}
+	if reflect.DeepEqual(have, merged) {
+		return nil
+	}
+	_, err = js.UpdateStream(ctx, merged)
+	return wrapStream("update", want.Name, err)
+}
+
+// strengthen returns what stands with all that want adds to it.
+func strengthen(have, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+	if have.Retention != want.Retention {
+		return have, fmt.Errorf("stream %s has retention %v, and Handoff needs %v: it is not ours to change", have.Name, have.Retention, want.Retention)
+	}
+	if want.Replicas > 1 && have.PersistMode == jetstream.AsyncPersistMode {
+		return have, fmt.Errorf("stream %s persists asynchronously, which the engine allows one replica only: delete it (nats stream rm %s) and try again; it is filled again from the ledger", have.Name, have.Name)
+	}
+	out := have
+	out.Replicas = max(have.Replicas, want.Replicas)
+	if have.MaxAge != 0 && (want.MaxAge == 0 || want.MaxAge > have.MaxAge) {
+		out.MaxAge = want.MaxAge
+	}
+	out.DenyDelete = have.DenyDelete || want.DenyDelete
+	out.DenyPurge = have.DenyPurge || want.DenyPurge
+	out.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
+	out.AllowMsgSchedules = have.AllowMsgSchedules || want.AllowMsgSchedules
+	out.SubjectDeleteMarkerTTL = max(have.SubjectDeleteMarkerTTL, want.SubjectDeleteMarkerTTL)
+	out.Subjects = want.Subjects
+	if want.RePublish != nil {
+		out.RePublish = want.RePublish
+	}
+	if want.Metadata != nil {
+		out.Metadata = map[string]string{}
+		for k, v := range have.Metadata {
+			out.Metadata[k] = v
+		}
+		for k, v := range want.Metadata {
+			out.Metadata[k] = v
+		}
+		out.Metadata[metaReplicas] = strconv.Itoa(out.Replicas)
+	}
+	return out, nil
+}
+
+func wrapStream(what, name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s stream %s: %w", what, name, err)
+	}
+	return nil
+}
+
+// putSentinel puts the first message of the work stream, unless it stands.
+func putSentinel(ctx context.Context, js jetstream.JetStream) error {
+	msg := nats.NewMsg(sentinelSubject)
+	msg.Data = []byte("no consumer covers this message; see sentinelSubject in package broker")
+	_, err := js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
+	if isConflict(err) {
+		return nil
+	}
+	return wrapStream("put the sentinel of", WorkStream, err)
+}
+
+// pushBy is how far PushHints moves a sequence on. No 30 s of unsynced writes
+// hold as many messages.
+const pushBy = 1_000_000
+
+// PushHints empties the work and timer streams and moves their sequences on,
+// so that acknowledgements from before a crash hit nothing. It is for a node
+// that persists them asynchronously and was not stopped cleanly, before anyone
+// else is served; afterwards the caller fills them again from the ledger.
+// Streams that are not there are left alone.
+func PushHints(ctx context.Context, js jetstream.JetStream) error {
+	for _, name := range []string{WorkStream, TimerStream} {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return wrapStream("read", name, err)
+		}
+		// The clock moves the sequence on as well, should the end of the
+		// stream be lost with the state that knew how far it had come.
+		next := max(stream.CachedInfo().State.LastSeq+pushBy, uint64(time.Now().UnixMicro()))
+		if err := stream.Purge(ctx, jetstream.WithPurgeSequence(next)); err != nil {
+			return wrapStream("purge", name, err)
+		}
+		info, err := stream.Info(ctx)
+		if err != nil {
+			return wrapStream("read", name, err)
+		}
+		if info.State.LastSeq+1 < next || info.State.Msgs > 0 {
+			return fmt.Errorf("stream %s: the engine purged to sequence %d with %d messages left, not to %d with none", name, info.State.LastSeq, info.State.Msgs, next)
+		}
+	}
+	if _, err := js.Stream(ctx, WorkStream); err != nil {
+		return nil
+	}
+	return putSentinel(ctx, js)
+}
+
+// StreamStatus is how one stream stands, for people.
+type StreamStatus struct {
+	Name     string        `json:"name"`
+	Missing  bool          `json:"missing,omitempty"`
+	Replicas int           `json:"replicas"`
+	Persist  string        `json:"persist"` // "default" or "async"
+	MaxAge   time.Duration `json:"max_age,omitempty"`
+	Messages uint64        `json:"messages"`
+	Bytes    uint64        `json:"bytes"`
+	FirstSeq uint64        `json:"first_seq"`
+	LastSeq  uint64        `json:"last_seq"`
+	Leader   string        `json:"leader,omitempty"` // in a cluster
+	Created  time.Time     `json:"created"`
+}
+
+// ShowTopology reads how all streams stand, in the order they are made in.
+func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, error) {
+	var all []StreamStatus
+	for _, want := range (Topology{}).streams(time.Now()) {
+		stream, err := js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			all = append(all, StreamStatus{Name: want.Name, Missing: true})
+			continue
+		}
+		if err != nil {
+			return nil, wrapStream("read", want.Name, err)
+		}
+		info := stream.CachedInfo()
+		s := StreamStatus{Name: want.Name, Replicas: info.Config.Replicas, Persist: "default", MaxAge: info.Config.MaxAge,
+			Messages: info.State.Msgs, Bytes: info.State.Bytes, FirstSeq: info.State.FirstSeq, LastSeq: info.State.LastSeq, Created: info.Created}
+		if info.Config.PersistMode == jetstream.AsyncPersistMode {
+			s.Persist = "async"
+		}
+		if info.Cluster != nil {
+			s.Leader = info.Cluster.Leader
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
