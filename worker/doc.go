@@ -1,0 +1,47 @@
+// Package worker is the runtime of a worker: a process that serves one agent.
+// It pulls offers while it has free slots, acknowledges them, runs a Handler
+// on each, and appends what came of it. A Go program embeds it:
+//
+//	w, err := worker.New(b, worker.Config{Agent: "reviewer"}, worker.HandlerFunc(
+//		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+//			return protocol.ResultFromOutput([]byte("looks good")), nil
+//		}))
+//	if err != nil {
+//		return err
+//	}
+//	return w.Run(ctx) // until ctx ends, then drains
+//
+// Any other program becomes a worker through Exec, which runs a command for
+// each handoff.
+//
+// # What a worker promises
+//
+// A worker appends facts and decides nothing: whether a failed handoff is tried
+// again, and where, is the core's decision. What it promises is this.
+//
+//   - It never has more offers in its hands than free slots.
+//   - The engine hears from it before its first pull and until its drain is over.
+//     An offer is kept from others from the moment it was pulled, before any
+//     code of the user's runs.
+//   - A handler whose handoff was taken away, or is to be cancelled, or whose
+//     worker could not confirm its presence for a whole lease, finds its context
+//     cancelled; context.Cause says which (broker.ErrLeaseLost, ErrCancelled,
+//     ErrShutdown). What it returns after its lease was lost changes nothing:
+//     the ledger refuses it by its fence.
+//   - A handler that panics has failed an attempt, and the worker lives on.
+//   - When Run's context ends, offers that were not acknowledged go back at once,
+//     handlers have Config.DrainTimeout to finish, and what they leave behind is
+//     released without charging an attempt.
+//
+// What it cannot promise is that a handler ran only once: a worker may die
+// between its work and its report. Handlers with effects outside should use
+// the ticket as their idempotency key.
+//
+// # What the engine's absence does
+//
+// Every wait for the engine backs off and is unbounded. The work goes on while
+// the lease holds locally, counted from the sending of the last beat that the
+// engine confirmed. A report that finds no engine is repeated for up to
+// ten minutes, since its fence makes a late one harmless; the slot stays
+// taken meanwhile.
+package worker

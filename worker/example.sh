@@ -1,0 +1,30 @@
+#!/bin/sh
+# An agent for handoff. Start it with:  handoff work --agent NAME -- ./agent.sh
+# It is run once for each handoff, with the package as JSON on its standard input.
+
+package=$(cat)
+
+# With jq you get at the fields; without it, use the text as it is.
+if command -v jq >/dev/null 2>&1; then
+	description=$(printf '%s' "$package" | jq -r '.task.description')
+	language=$(printf '%s' "$package" | jq -r '.context.variables.language // empty')
+else
+	description=$(printf '%s' "$package" | tr -d '\n' | sed -n 's/.*"description": *"\([^"]*\)".*/\1/p')
+	language=
+fi
+
+# What you write to standard error goes to the worker's log.
+echo "attempt $HANDOFF_ATTEMPT: $description" >&2
+
+# Not for you? Say so, and it goes to somebody else (or name one, as JSON):
+#   echo "rejected: I do not read German" > "$HANDOFF_ACK_FILE"; exit 69
+# Something missing? Ask. You are run again with the answer in context.variables
+# and in supplements:
+#   if [ -z "$language" ]; then
+#     echo "conditional: which language?" > "$HANDOFF_ACK_FILE"; exit 77
+#   fi
+# Other exit codes:  65 failed for good, 75 retry later, 127 I cannot run here
+# (the worker stops), anything else failed and worth a retry.
+
+# The work goes here. What you write to standard output is the result: text, or JSON.
+printf 'Done (%s%s): %s\n' "$HANDOFF_AGENT" "${language:+, $language}" "$description"

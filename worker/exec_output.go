@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+type logger = *slog.Logger
+
+// limited keeps what is written, up to most bytes, and says when there is more.
+// It goes on swallowing then: the writer is to be ended, not blocked.
+type limited struct {
+	most int64
+	buf  bytes.Buffer
+	over chan struct{}
+	once sync.Once
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if int64(l.buf.Len()+len(b)) > l.most {
+		l.once.Do(func() { close(l.over) })
+		return len(b), nil
+	}
+	return l.buf.Write(b)
+}
+
+func (l *limited) isOver() bool {
+	select {
+	case <-l.over:
+		return true
+	default:
+		return false
+	}
+}
+
+const (
+	// lineBytesMax is how much of a line of standard error is one line of the log.
+	lineBytesMax = 8 << 10
+	// tailLines and tailBytesMax are what a failure's message quotes.
+	tailLines    = 10
+	tailBytesMax = 2 << 10
+)
+
+// lines logs what is read line by line and keeps the last of them.
+type lines struct {
+	log  *slog.Logger
+	kept []string
+}
+
+func (l *lines) readFrom(r io.Reader) {
+	reader := bufio.NewReaderSize(r, lineBytesMax)
+	for {
+		line, err := reader.ReadSlice('\n')
+		if text := strings.TrimRight(string(line), "\r\n"); strings.TrimSpace(text) != "" {
+			text = protocol.Printable(strings.ToValidUTF8(text, "\uFFFD"))
+			l.log.Info("stderr", "line", text)
+			l.kept = append(l.kept, text)
+			if len(l.kept) > tailLines {
+				l.kept = l.kept[1:]
+			}
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// last returns the last line, without its surrounding space.
+func (l *lines) last() string {
+	if len(l.kept) == 0 {
+		return ""
+	}
+	return protocol.CutText(strings.TrimSpace(l.kept[len(l.kept)-1]), tailBytesMax)
+}
+
+// tail returns the last lines, the end of them if they are long.
+func (l *lines) tail() string {
+	text := strings.Join(l.kept, "\n")
+	if cut := len(text) - tailBytesMax; cut > 0 {
+		text = "…" + strings.ToValidUTF8(text[cut:], "")
+	}
+	return text
+}

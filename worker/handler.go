@@ -1,0 +1,136 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Handler does the work. Handle is called once for each attempt, from a
+// goroutine of its own, up to Config.Concurrency at a time.
+//
+// It returns the result, or an error: a plain one is a failed attempt that is
+// worth a retry; Permanent, RetryAfter, Refuse and Stop say otherwise. It must
+// return soon after ctx ended, for Run waits for it; context.Cause(ctx) says
+// why it ended. A result that it returns all the same is handed in, and counts
+// if the handoff is still its own.
+type Handler interface {
+	Handle(ctx context.Context, h Handoff) (protocol.Result, error)
+}
+
+// HandlerFunc is a function that is a Handler.
+type HandlerFunc func(ctx context.Context, h Handoff) (protocol.Result, error)
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
+	return f(ctx, h)
+}
+
+// Acknowledger is what a Handler may also be, to answer an offer before
+// accepting it: accepted (with an estimated completion, if it has one),
+// rejected (with a reason) or conditional. It shall look, not work: the handoff
+// is nobody's yet, and ctx ends after the package's acknowledge timeout (30 s by
+// default), when the offer is lost, and when the worker drains.
+//
+// An error, a panic, or an answer that breaks the rules is a failed attempt.
+// The Handoff has no Attempt and no Fence yet. A Handler that is no
+// Acknowledger accepts everything.
+type Acknowledger interface {
+	Acknowledge(ctx context.Context, h Handoff) (protocol.Ack, error)
+}
+
+// Handoff is what a handler is given. Its fields are the handler's own copies,
+// but Raw, which it must not change.
+type Handoff struct {
+	Ticket  string
+	Agent   string
+	Attempt int    // at this agent, from 1
+	Fence   uint64 // of this attempt: it grows with every attempt at the handoff
+
+	// Package is what was handed over, with the variables of Answers laid
+	// over its own. Raw is the package as it was submitted.
+	Package protocol.Package
+	Raw     json.RawMessage
+	// Answers are the supplements given to conditions so far, oldest first.
+	Answers []protocol.Answer
+
+	// Log writes with the ticket and the attempt on every line.
+	Log *slog.Logger
+
+	r *run // nil in a Handoff that a test has made
+}
+
+// State is the handoff as the worker last saw it: at the claim, or at the
+// latest beat or report.
+func (h Handoff) State() protocol.State {
+	if h.r == nil {
+		return protocol.State{Ticket: h.Ticket, Agent: h.Agent, Attempt: h.Attempt, Fence: h.Fence}
+	}
+	return h.r.state()
+}
+
+// Progress reports from within the work. It blocks until the ledger has the
+// report, or ctx ends. broker.ErrLeaseLost says that the handoff is another's by
+// now; the handler's context is cancelled then too. Each report is an append
+// that everybody sees: a few a minute are fine, hundreds are not.
+func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error {
+	if h.r == nil {
+		return nil
+	}
+	return h.r.progress(ctx, progress)
+}
+
+// Reminded is closed once most of the work time (80 % by default) is used up:
+// time to come to an end, or to ask for help. It never closes where there is no
+// work timeout.
+func (h Handoff) Reminded() <-chan struct{} {
+	if h.r == nil {
+		return nil
+	}
+	return h.r.reminder.wait(h.r.state())
+}
+
+// WorkDeadline is when the work timeout of this attempt runs out; zero if
+// there is none, or the handoff is not accepted yet. The handler's context does
+// not end by itself then: the core takes the handoff away, and the next beat tells.
+func (h Handoff) WorkDeadline() time.Time { return workDeadline(h.State()) }
+
+// Deadline is when the handoff as a whole runs out.
+func (h Handoff) Deadline() time.Time { return h.State().Deadline }
+
+func workDeadline(s protocol.State) time.Time {
+	if s.Fence == 0 || s.AcceptedAt.IsZero() || s.Policy.WorkTimeoutMS <= 0 {
+		return time.Time{}
+	}
+	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS))
+}
+
+func remindAt(s protocol.State) time.Time {
+	if workDeadline(s).IsZero() || s.Policy.ReminderPercent <= 0 {
+		return time.Time{}
+	}
+	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS) * time.Duration(s.Policy.ReminderPercent) / 100)
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// decode reads a package and lays the answers' variables over its own, the
+// later over the earlier.
+func decode(raw json.RawMessage, answers []protocol.Answer) (protocol.Package, error) {
+	pkg, err := protocol.DecodePackage(raw)
+	if err != nil {
+		return pkg, fmt.Errorf("package cannot be read: %w", err)
+	}
+	for _, a := range answers {
+		if len(a.Variables) > 0 && pkg.Context.Variables == nil {
+			pkg.Context.Variables = map[string]json.RawMessage{}
+		}
+		maps.Copy(pkg.Context.Variables, a.Variables)
+	}
+	return pkg, nil
+}

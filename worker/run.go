@@ -1,0 +1,268 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// run is one offer in this worker's hands, from the pull to the report.
+type run struct {
+	w        *Worker
+	offer    *broker.Offer
+	log      *slog.Logger
+	ctx      context.Context // the handler's
+	cancel   context.CancelCauseFunc
+	began    time.Time
+	beating  atomic.Bool
+	claim    atomic.Pointer[broker.Claim]   // nil until accepted
+	seen     atomic.Pointer[protocol.State] // as the claim last had it
+	reminder reminder
+}
+
+func newRun(w *Worker, offer *broker.Offer) *run {
+	r := &run{w: w, offer: offer, began: time.Now(), log: w.log.With("ticket", offer.Ticket)}
+	r.ctx, r.cancel = context.WithCancelCause(w.life)
+	return r
+}
+
+func (r *run) state() protocol.State {
+	if s := r.seen.Load(); s != nil {
+		return *s
+	}
+	return r.offer.State
+}
+
+// see keeps a copy of the claim's state, so that reading it never waits for
+// an append under way.
+func (r *run) see(c *broker.Claim) protocol.State {
+	s := c.State()
+	r.seen.Store(&s)
+	return s
+}
+
+// serve takes the offer from the pull to the report.
+func (r *run) serve() {
+	defer func() {
+		r.w.runs.remove(r)
+		r.reminder.stop()
+		r.cancel(nil)
+		r.w.free(1)
+	}()
+	h, ack, failed, ok := r.consider()
+	if !ok {
+		if r.w.open.Err() != nil {
+			giveBack(r.w, r.offer)
+		}
+		return // otherwise it comes again after the ack wait, and not in a circle
+	}
+	claim := r.acknowledge(ack)
+	if claim == nil {
+		return
+	}
+	var result protocol.Result
+	err := failed
+	if err == nil {
+		err = errors.New("the handler ended its goroutine instead of returning")
+	}
+	defer func() { r.report(claim, result, err) }() // deferred, for runtime.Goexit
+	if failed != nil {
+		return
+	}
+	h.Attempt, h.Fence = claim.Attempt(), claim.Fence()
+	h.Log = r.log.With("attempt", h.Attempt)
+	result, err = r.handle(h)
+}
+
+// consider finds out how to answer the offer. failed is an error of the user's
+// code on the way: the attempt it belongs to is then begun and failed. ok is
+// false if there is no answer: the worker drains, or the package is not to be had.
+func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
+	ack.Status = protocol.AckAccepted
+	h = Handoff{Ticket: r.offer.Ticket, Agent: r.offer.Agent, Answers: r.offer.Answers(), Log: r.log, r: r}
+	var err error
+	err = r.w.persist(r.w.open, "fetch the package", within(fetchTimeout, func(ctx context.Context) error {
+		h.Raw, err = r.offer.Package(ctx)
+		return err
+	}))
+	if err != nil {
+		if r.w.open.Err() == nil {
+			r.log.Error("package not there", "err", err)
+		}
+		return h, ack, nil, false
+	}
+	if h.Package, err = decode(h.Raw, h.Answers); err != nil {
+		// Another worker, of a newer version, may be able to.
+		return h, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "unreadable", Reason: err.Error()}, nil, true
+	}
+	if r.w.acks != nil {
+		ack, failed = r.ask(h)
+	}
+	return h, ack, failed, r.w.open.Err() == nil
+}
+
+// ask lets the user's code answer the offer.
+func (r *run) ask(h Handoff) (protocol.Ack, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, millis(h.State().Policy.AckTimeoutMS))
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(r.w.open, func() { end(ErrShutdown) })()
+	ack, err := guard(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
+	if err == nil {
+		if err = ack.Validate(); err == nil {
+			return ack, nil
+		}
+		err = &Failure{Code: "invalid_ack", Err: fmt.Errorf("acknowledgement: %w", err)}
+	}
+	return protocol.Ack{Status: protocol.AckAccepted}, err
+}
+
+// acknowledge answers the offer. The claim is nil unless it was accepted and is ours.
+func (r *run) acknowledge(ack protocol.Ack) *broker.Claim {
+	ctx, cancel := r.w.reportContext()
+	defer cancel()
+	var claim *broker.Claim
+	err := r.w.persist(ctx, "acknowledge", func(ctx context.Context) (err error) {
+		claim, err = r.offer.Acknowledge(ctx, r.w.holder, ack, true)
+		return err
+	})
+	switch {
+	case errors.Is(err, broker.ErrOfferGone):
+		r.log.Debug("offer gone", "err", err)
+	case err != nil: // it comes again after the ack wait
+		r.log.Error("offer not acknowledged", "err", err)
+	case claim == nil:
+		r.w.counts.declined.Add(1)
+		r.log.Info("handoff declined", "as", ack.Status, "reason", ack.Reason)
+	default:
+		r.see(claim)
+		r.claim.Store(claim)
+		r.w.counts.claimed.Add(1)
+		return claim
+	}
+	return nil
+}
+
+// handle runs the user's code, unless its time is over before it began.
+func (r *run) handle(h Handoff) (protocol.Result, error) {
+	if r.ctx.Err() != nil {
+		return protocol.Result{}, context.Cause(r.ctx)
+	}
+	return guard(r.log, func() (protocol.Result, error) { return r.w.handler.Handle(r.ctx, h) })
+}
+
+// stackBytesMax is how much of a panic's stack goes into the ledger; the log
+// has all of it.
+const stackBytesMax = 4 << 10
+
+// guard turns a panic of the user's code into a failed attempt.
+func guard[T any](log *slog.Logger, f func() (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			log.Error("handler panicked", "panic", p, "stack", string(stack))
+			err = &Failure{Code: "panic", Err: fmt.Errorf("panic: %v\n%s", p, protocol.CutText(string(stack), stackBytesMax))}
+		}
+	}()
+	return f()
+}
+
+// beat keeps the offer from others and heeds what the head says.
+func (r *run) beat() {
+	if !r.beating.CompareAndSwap(false, true) {
+		return // the last one still waits for its answer
+	}
+	defer r.beating.Store(false)
+	claim := r.claim.Load()
+	if claim == nil {
+		if err := r.offer.Extend(); err != nil {
+			r.log.Warn("offer not extended", "err", err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.w.life, r.w.beatEvery)
+	defer cancel()
+	signal, err := claim.Beat(ctx)
+	switch {
+	case errors.Is(err, broker.ErrLeaseLost):
+		r.cancel(err)
+		return
+	case err != nil:
+		r.log.Warn("handoff's head not read in a beat", "err", err)
+		return
+	}
+	r.see(claim)
+	if signal.Reminded {
+		r.reminder.ring()
+	}
+	if signal.CancelRequested {
+		r.cancel(ErrCancelled)
+	}
+}
+
+func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
+	claim := r.claim.Load()
+	if claim == nil {
+		return protocol.Errorf(protocol.CodeIllegal, "progress", "the handoff is not accepted yet")
+	}
+	err := claim.Progress(ctx, progress)
+	switch {
+	case errors.Is(err, broker.ErrLeaseLost):
+		r.cancel(err)
+	case err == nil && r.see(claim).CancelRequested: // seen on the way, sooner than by the next beat
+		r.cancel(ErrCancelled)
+	}
+	return err
+}
+
+// reminder is closed when most of the work time is used up: when the ledger
+// says so, or when it is time by our own clock, for a supervisor may be away.
+type reminder struct {
+	mu    sync.Mutex
+	ch    chan struct{}
+	rung  bool
+	timer *time.Timer
+}
+
+func (m *reminder) make() {
+	if m.ch == nil {
+		m.ch = make(chan struct{})
+	}
+}
+
+func (m *reminder) wait(s protocol.State) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.make()
+	if at := remindAt(s); m.timer == nil && !m.rung && !at.IsZero() {
+		m.timer = time.AfterFunc(time.Until(at), m.ring)
+	}
+	return m.ch
+}
+
+func (m *reminder) ring() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.make()
+	if !m.rung {
+		m.rung = true
+		close(m.ch)
+	}
+}
+
+func (m *reminder) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+}

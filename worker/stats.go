@@ -1,0 +1,31 @@
+package worker
+
+import "sync/atomic"
+
+// Stats counts what became of the handoffs of one worker, from its start.
+// Claimed is the sum of the others and of those in hand.
+type Stats struct {
+	Claimed   int64 // accepted
+	Completed int64
+	Failed    int64 // attempts that failed
+	Refused   int64 // rejected or conditional after they were accepted
+	Released  int64 // given back without charge: cancelled, shut down, unfit
+	Lost      int64 // another's, or closed, before the report
+	Declined  int64 // rejected or conditional before they were accepted: not in Claimed
+	Busy      int   // slots in use now
+	Slots     int
+}
+
+type counters struct {
+	claimed, completed, failed, refused, released, lost, declined atomic.Int64
+}
+
+// Stats returns the counts so far. It is safe to call at any time.
+func (w *Worker) Stats() Stats {
+	c := &w.counts
+	return Stats{
+		Claimed: c.claimed.Load(), Completed: c.completed.Load(), Failed: c.failed.Load(), Refused: c.refused.Load(),
+		Released: c.released.Load(), Lost: c.lost.Load(), Declined: c.declined.Load(),
+		Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
+	}
+}
