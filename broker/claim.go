@@ -27,7 +27,8 @@ type Claim struct {
 	b        *Broker
 	mu       sync.Mutex // guards what follows
 	delivery Delivery   // nil once the queue is done with it
-	head     Head
+	head     Head       // the last at which this holder had the handoff, or its own last append
+	fence    uint64     // 0 until accepted; then it never changes
 }
 
 // State is the handoff as this holder last saw it.
@@ -47,9 +48,8 @@ func (c *Claim) Attempt() int { return c.State().Attempt }
 func (c *Claim) report(ctx context.Context, make func(protocol.State, time.Time) ([]protocol.Event, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fence := c.head.State.Fence
 	for {
-		if err := c.mine(fence); err != nil {
+		if err := c.mine(c.head.State); err != nil {
 			return err
 		}
 		events, err := make(c.head.State, c.b.now(c.head))
@@ -64,19 +64,23 @@ func (c *Claim) report(ctx context.Context, make func(protocol.State, time.Time)
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
-		if c.head, err = c.b.Head(ctx, c.Ticket, c.head.Seq+1); err != nil {
+		head, err := c.b.Head(ctx, c.Ticket, c.head.Seq+1)
+		if err != nil { // the old head stays: with none at all the claim would seem lost
 			return err
 		}
+		c.head = head
 	}
 }
 
 // mine is the fence check. A claim that was acknowledged from another process
-// has a fence now that this one does not know; the holder's id is its proof.
-func (c *Claim) mine(fence uint64) error {
-	s := c.head.State
-	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || fence != 0 && s.Fence != fence {
+// has a fence now that this one does not know yet; the holder's id is its proof.
+// A fence once known stays: the same holder may have the handoff again, under
+// another one, and this claim must not take that for its own.
+func (c *Claim) mine(s protocol.State) error {
+	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || c.fence != 0 && s.Fence != c.fence {
 		return fmt.Errorf("handoff %s, holder %s: %w", c.Ticket, c.Holder.ID, ErrLeaseLost)
 	}
+	c.fence = s.Fence
 	return nil
 }
 
@@ -263,11 +267,10 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 	if err != nil {
 		return Signal{}, err
 	}
-	fence := c.head.State.Fence
-	c.head = head
-	if err := c.mine(fence); err != nil {
+	if err := c.mine(head.State); err != nil {
 		return Signal{}, err
 	}
+	c.head = head
 	s := head.State
 	signal := Signal{CancelRequested: s.CancelRequested, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
 	if s.Fence != 0 && s.Policy.WorkTimeoutMS > 0 {

@@ -16,7 +16,8 @@ import (
 var ErrOfferGone = errors.New("offer gone")
 
 // Offer is a handoff that the queue has put into this process's hands. It is
-// claimed by acknowledging it; until then it is anybody's. Not safe for concurrent use.
+// claimed by acknowledging it; until then it is anybody's. Not safe for
+// concurrent use, but for Extend, which may go on beside everything else.
 type Offer struct {
 	Ticket   string
 	Agent    string
@@ -140,7 +141,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 			return nil, o.delivery.Remove()
 		}
 		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
-			Answers: o.answers, b: o.b, delivery: o.delivery, head: next}, nil
+			Answers: o.answers, b: o.b, delivery: o.delivery, head: next, fence: next.State.Fence}, nil
 	}
 }
 
