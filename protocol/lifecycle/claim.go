@@ -95,13 +95,15 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) []
 }
 
 // Release makes the events by which a holder gives a handoff back without
-// charge: a drain. It is offered to the same agent again at once.
+// charge: a drain. It is offered to the same agent again at once; one that is to
+// be cancelled closes instead, for nobody holds it any more.
 func Release(s p.State, by, reason string, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: by}
-	return []p.Event{
-		&p.Released{Meta: meta, Holder: s.Holder, Fence: s.Fence, Reason: reason},
-		&p.Offered{Meta: meta, Agent: s.Agent, Reason: "released"},
+	released := &p.Released{Meta: meta, Holder: s.Holder, Fence: s.Fence, Reason: reason}
+	if s.CancelRequested {
+		return []p.Event{released, closed(meta, p.OutcomeCancelled, "cancelled", "cancelled on request")}
 	}
+	return []p.Event{released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: "released"}}
 }
 
 // Cancel makes the events of a request to end a handoff: at once where nobody
