@@ -1,0 +1,37 @@
+package protocol_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func TestAgentID(t *testing.T) {
+	for name, want := range map[string]string{
+		"Verification_Expert": "Verification_Expert", // an id stays what it is
+		"web surfer":          "web-surfer-ea53fa80e778",
+	} {
+		if got := protocol.AgentID(name); got != want {
+			t.Errorf("AgentID(%q) = %q, want %q: ids must never change", name, got, want)
+		}
+	}
+	names := []string{"", "human", "Human", "a b", "a-b", "a.b", "a*b", "a>b", "a  b", " a b", "a b ", "A B", "-", "*", ">", ".",
+		"Orchestrator (-> WebSurfer)", "Orchestrator (thought)", "机器人", "机器人二", "Zoë", "Zoe\u0308", "\x00", "\xff\xfe", "x\ny",
+		strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 200), strings.Repeat("x y", 70), strings.Repeat("-", 64)}
+	names = append(names, protocol.AgentID("a b"), protocol.AgentID("")) // ids that were made are names too
+	seen := map[string]string{}
+	for _, name := range names {
+		id := protocol.AgentID(name)
+		if err := protocol.CheckID("agent", id); err != nil {
+			t.Errorf("AgentID(%q): %v", name, err)
+		}
+		if id == protocol.Human {
+			t.Errorf("AgentID(%q) is the reserved agent", name)
+		}
+		if other, taken := seen[id]; taken {
+			t.Errorf("AgentID is %q of both %q and %q", id, name, other)
+		}
+		seen[id] = name
+	}
+}
