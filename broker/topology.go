@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -108,14 +109,33 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 // EnsureTopology makes the streams that are missing and strengthens those that
 // stand. It never weakens one: replicas and ages only grow, retention, storage
 // and persistence stay, and what an operator set beyond that is left alone. It
-// may be called by any number of processes at once and again at any time.
+// may be called by any number of processes at once and again at any time. What
+// fails in passing (a cluster that still elects) it tries again for 30 s.
 func EnsureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	for _, want := range t.streams(time.Now()) {
-		if err := ensureStream(ctx, js, want); err != nil {
+		if err := settle(ctx, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
 			return err
 		}
 	}
-	return putSentinel(ctx, js)
+	return settle(ctx, func(ctx context.Context) error { return putSentinel(ctx, js) })
+}
+
+// settlePatience is how long a cluster may take to be able to make streams.
+const settlePatience = 30 * time.Second
+
+// settle does op again while it fails in passing.
+func settle(ctx context.Context, op func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	return backoff.Retry(func() error {
+		try, cancel := context.WithTimeout(ctx, askPatience)
+		defer cancel()
+		err := op(try)
+		if err != nil && (!passing(err) || ctx.Err() != nil) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, newBackOff(ctx))
 }
 
 // ensureHints makes the streams again that may be deleted at any time, as the

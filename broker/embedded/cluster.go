@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Cluster is a few nodes in one process, for tests.
@@ -17,7 +18,8 @@ type Cluster struct {
 }
 
 // StartCluster starts n nodes under dir, each knowing the others, on ports
-// that were free a moment ago. fsync is as in Config.
+// that were free a moment ago, and waits until they can make streams. fsync is
+// as in Config.
 func StartCluster(ctx context.Context, n int, dir string, fsync Fsync) (*Cluster, error) {
 	ports, err := freePorts(2 * n)
 	if err != nil {
@@ -45,7 +47,31 @@ func StartCluster(ctx context.Context, n int, dir string, fsync Fsync) (*Cluster
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
+	if err := c.waitForLeader(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
 	return c, nil
+}
+
+// waitForLeader waits until the nodes have found each other.
+func (c *Cluster) waitForLeader(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		leader, current := false, true
+		for _, n := range c.Nodes {
+			leader = leader || n.server.JetStreamIsLeader()
+			current = current && n.server.JetStreamIsCurrent()
+		}
+		if leader && current {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the nodes of the cluster did not find each other: %w", ctx.Err())
+		}
+	}
 }
 
 // URL names all nodes.

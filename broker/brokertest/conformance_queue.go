@@ -1,0 +1,314 @@
+package brokertest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+var queueCases = []conformanceCase{
+	{"ensuring a queue twice is harmless", queueTwice},
+	{"offers put before the queue was made are kept", queueLater},
+	{"a delivery carries key and body", deliveryWhole},
+	{"an offer that stands is not put again, delivered or not", offerOnce},
+	{"an offer that was removed may be put again", offerGhost},
+	{"pull returns nothing when there is nothing", pullNothing},
+	{"pull takes the most urgent lane first", pullLanes},
+	{"pull takes no more than asked for", pullMost},
+	{"a waiting pull wakes up", pullWakes},
+	{"pulls at the same time share the offers", pullShare},
+	{"queues are apart", queuesApart},
+	{"what is given back comes again at once", giveBack},
+	{"what is neither extended nor ended comes again", redelivery},
+	{"what is extended stays away", extend},
+	{"what is removed never comes again", remove},
+	{"depth counts what stands, delivered or not", depth},
+	{"pull ends with its context", pullContext},
+}
+
+func queueTwice(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.Normal)
+	k.must(k.EnsureQueue(k.ctx, agent))
+	if got := k.pull(agent, 1); got[0].Key() != key {
+		k.Errorf("got %v, want %v", got[0].Key(), key)
+	}
+}
+
+func queueLater(k *kit) {
+	agent := k.agent()
+	key := k.offer(agent, protocol.Normal)
+	k.must(k.EnsureQueue(k.ctx, agent))
+	if got := k.pull(agent, 1); got[0].Key() != key {
+		k.Errorf("got %v, want %v", got[0].Key(), key)
+	}
+}
+
+func deliveryWhole(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.High)
+	d := k.pull(agent, 1)[0]
+	if d.Key() != key || string(d.Body()) != "body of "+key.Ticket {
+		k.Errorf("delivered %v %q", d.Key(), d.Body())
+	}
+}
+
+func offerOnce(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.Normal)
+	k.must(k.PutOffer(k.ctx, key, []byte("again")))
+	d := k.pull(agent, 1)[0]
+	k.must(k.PutOffer(k.ctx, key, []byte("while held")))
+	if n, err := k.QueueDepth(k.ctx, agent); err != nil || n != 1 {
+		k.Errorf("depth %d, %v, want 1", n, err)
+	}
+	k.must(d.Remove())
+	k.until("an empty queue", func() bool {
+		n, err := k.QueueDepth(k.ctx, agent)
+		k.must(err)
+		return n == 0
+	})
+	k.empty(agent)
+}
+
+func offerGhost(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.Normal)
+	k.must(k.pull(agent, 1)[0].Remove())
+	k.until("the offer being put again", func() bool { // once the removal has been done
+		k.must(k.PutOffer(k.ctx, key, []byte("again")))
+		n, err := k.QueueDepth(k.ctx, agent)
+		k.must(err)
+		return n == 1
+	})
+	k.until("the ghost", func() bool {
+		k.must(k.PutOffer(k.ctx, key, []byte("again")))
+		got, err := k.Pull(k.ctx, agent, 1, 10*time.Millisecond)
+		k.must(err)
+		return len(got) == 1 && string(got[0].Body()) == "again"
+	})
+}
+
+func pullNothing(k *kit) {
+	agent := k.queue()
+	for _, wait := range []time.Duration{0, 10 * time.Millisecond} {
+		got, err := k.Pull(k.ctx, agent, 4, wait)
+		k.must(err)
+		if len(got) != 0 {
+			k.Errorf("got %v", got[0].Key())
+		}
+	}
+	k.offer(agent, protocol.Normal)
+	got, err := k.Pull(k.ctx, agent, 0, time.Hour) // no slot, no offer, no wait
+	k.must(err)
+	if len(got) != 0 {
+		k.Error("got an offer for no slot")
+	}
+	k.pull(agent, 1)
+}
+
+func pullLanes(k *kit) {
+	agent := k.queue()
+	var want []broker.OfferKey
+	for _, lane := range []protocol.Priority{protocol.Low, protocol.Normal, protocol.High, protocol.Critical} {
+		a, b := k.offer(agent, lane), k.offer(agent, lane)
+		want = append([]broker.OfferKey{a, b}, want...)
+	}
+	for len(want) > 0 {
+		most := min(3, len(want))
+		got := k.pull(agent, most)
+		for i, d := range got {
+			if d.Key() != want[i] {
+				k.Fatalf("got %v, want %v", d.Key(), want[i])
+			}
+			k.must(d.Remove())
+		}
+		want = want[most:]
+	}
+}
+
+func pullMost(k *kit) {
+	agent := k.queue()
+	for range 10 {
+		k.offer(agent, protocol.Normal)
+	}
+	got, err := k.Pull(k.ctx, agent, 4, patience)
+	k.must(err)
+	if len(got) == 0 || len(got) > 4 {
+		k.Errorf("%d offers, asked for 4", len(got))
+	}
+	k.pull(agent, 10-len(got))
+	k.empty(agent)
+}
+
+func pullWakes(k *kit) {
+	agent := k.queue()
+	got := make(chan broker.Delivery, 1)
+	go func() { got <- k.pull(agent, 1)[0] }()
+	k.empty(agent) // by then the other waits, or soon will
+	key := k.offer(agent, protocol.Low)
+	if d := receive(k, "the offer", got); d.Key() != key {
+		k.Errorf("got %v, want %v", d.Key(), key)
+	}
+}
+
+func pullShare(k *kit) {
+	const offers, pullers = 40, 4
+	agent := k.queue()
+	var mu sync.Mutex
+	seen := map[broker.OfferKey]int{}
+	var wg sync.WaitGroup
+	all := make(chan struct{})
+	for range pullers {
+		wg.Go(func() {
+			for {
+				got, err := k.Pull(k.ctx, agent, 3, 100*time.Millisecond)
+				if err != nil {
+					k.Error(err)
+					return
+				}
+				mu.Lock()
+				for _, d := range got {
+					seen[d.Key()]++
+					if err := d.Remove(); err != nil {
+						k.Error(err)
+					}
+				}
+				if len(seen) == offers {
+					select {
+					case <-all:
+					default:
+						close(all)
+					}
+				}
+				mu.Unlock()
+				select {
+				case <-all:
+					return
+				case <-k.ctx.Done():
+					return
+				default:
+				}
+			}
+		})
+	}
+	for i := range offers {
+		k.offer(agent, protocol.Priorities[i%len(protocol.Priorities)])
+	}
+	receive(k, "all offers", all)
+	wg.Wait()
+	for key, n := range seen {
+		if n != 1 {
+			k.Errorf("%v came %d times", key, n)
+		}
+	}
+}
+
+func queuesApart(k *kit) {
+	a, b := k.queue(), k.queue()
+	key := k.offer(a, protocol.Normal)
+	k.empty(b)
+	if got := k.pull(a, 1)[0].Key(); got != key {
+		k.Errorf("got %v, want %v", got, key)
+	}
+}
+
+func giveBack(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.Normal)
+	for range 5 {
+		d := k.pull(agent, 1)[0]
+		if d.Key() != key {
+			k.Fatalf("got %v, want %v", d.Key(), key)
+		}
+		k.must(d.GiveBack())
+	}
+}
+
+func redelivery(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.Normal)
+	k.pull(agent, 1)
+	k.empty(agent)
+	if got := k.pull(agent, 1)[0].Key(); got != key {
+		k.Errorf("got %v, want %v", got, key)
+	}
+}
+
+func extend(k *kit) {
+	agent := k.queue()
+	key := k.offer(agent, protocol.Normal)
+	d := k.pull(agent, 1)[0]
+	tick := time.NewTicker(AckWait / 5)
+	defer tick.Stop()
+	for range 10 { // twice the ack wait
+		<-tick.C
+		k.must(d.Extend())
+		got, err := k.Pull(k.ctx, agent, 1, 0)
+		k.must(err)
+		if len(got) > 0 {
+			k.Fatal("it came again while it was extended")
+		}
+	}
+	if got := k.pull(agent, 1)[0].Key(); got != key {
+		k.Errorf("got %v, want %v", got, key)
+	}
+}
+
+func remove(k *kit) {
+	agent := k.queue()
+	k.offer(agent, protocol.Normal)
+	d := k.pull(agent, 1)[0]
+	k.must(d.Remove())
+	k.must(d.Remove()) // once more is harmless
+	got, err := k.Pull(k.ctx, agent, 1, AckWait*3/2)
+	k.must(err)
+	if len(got) > 0 {
+		k.Error("it came again")
+	}
+}
+
+func depth(k *kit) {
+	agent := k.agent()
+	check := func(want int) {
+		k.Helper()
+		k.until("the depth", func() bool {
+			n, err := k.QueueDepth(k.ctx, agent)
+			k.must(err)
+			return n == want
+		})
+	}
+	check(0)
+	for _, lane := range protocol.Priorities {
+		k.offer(agent, lane)
+	}
+	check(4) // of a queue that nobody pulls from yet
+	k.must(k.EnsureQueue(k.ctx, agent))
+	check(4)
+	got := k.pull(agent, 2)
+	check(4)
+	k.must(got[0].Remove())
+	check(3)
+	k.must(got[1].GiveBack())
+	check(3)
+}
+
+func pullContext(k *kit) {
+	agent := k.queue()
+	ctx, cancel := context.WithCancel(k.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := k.Pull(ctx, agent, 1, time.Hour)
+		ended <- err
+	}()
+	k.empty(agent)
+	cancel()
+	k.wantErr(receive(k, "the end of the pull", ended), context.Canceled)
+	key := k.offer(agent, protocol.Normal)
+	if got := k.pull(agent, 1)[0].Key(); got != key {
+		k.Errorf("got %v, want %v", got, key)
+	}
+}

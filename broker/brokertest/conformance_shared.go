@@ -1,0 +1,318 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+var sharedCases = []conformanceCase{
+	{"a follower gets every new entry", followAll},
+	{"followers share, and what is not done comes again", followShare},
+	{"done may be called later", followLater},
+	{"a follower ends with its context", followEnds},
+	{"a wake-up fires when its time has come", armFires},
+	{"a wake-up in the past fires at once", armPast},
+	{"arming again under the same sequence replaces", armReplaces},
+	{"wake-ups of several sequences each fire", armSeveral},
+	{"a due wake-up that is not done comes again", dueAgain},
+	{"a due wake-up waits for somebody to come", dueWaits},
+}
+
+// followed is what a follower got of the tickets that a case cares for.
+type followed struct {
+	mu   sync.Mutex
+	seen map[uint64]int
+	body map[uint64]string
+}
+
+// follow follows until the returned function is called, which waits for the
+// end. accept tells whether an entry counts as done.
+func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int) bool) (*followed, func() error) {
+	f := &followed{seen: map[uint64]int{}, body: map[uint64]string{}}
+	ctx, cancel := context.WithCancel(k.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- k.Follow(ctx, func(e broker.Entry, done func()) {
+			if !ticket(e.Ticket) {
+				done() // another case's
+				return
+			}
+			f.mu.Lock()
+			f.seen[e.Seq]++
+			f.body[e.Seq] = string(e.Body)
+			n := f.seen[e.Seq]
+			f.mu.Unlock()
+			if accept(e.Seq, n) {
+				done()
+			}
+		})
+	}()
+	var once sync.Once
+	var err error
+	stop := func() error {
+		once.Do(func() { cancel(); err = receive(k, "the end of a follower", ended) })
+		return err
+	}
+	k.Cleanup(func() { _ = stop() })
+	return f, stop
+}
+
+func (f *followed) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.seen)
+}
+
+func (f *followed) times(seq uint64) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[seq]
+}
+
+// live makes sure that a follower follows, by appending until it has seen one.
+func (k *kit) live(mine map[string]bool, mu *sync.Mutex, f ...*followed) {
+	k.Helper()
+	k.until("a live follower", func() bool {
+		ticket := protocol.NewTicket()
+		mu.Lock()
+		mine[ticket] = true
+		mu.Unlock()
+		k.append(ticket, 0, "are you there")
+		for _, one := range f {
+			if one.count() > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// mine is a set of tickets that may be asked from a follower's goroutine.
+func mine() (map[string]bool, *sync.Mutex, func(string) bool) {
+	set, mu := map[string]bool{}, &sync.Mutex{}
+	return set, mu, func(t string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return set[t]
+	}
+}
+
+func followAll(k *kit) {
+	set, mu, is := mine()
+	f, stop := k.follow(is, func(uint64, int) bool { return true })
+	k.live(set, mu, f)
+	ticket := protocol.NewTicket()
+	mu.Lock()
+	set[ticket] = true
+	mu.Unlock()
+	var head uint64
+	var seqs []uint64
+	for range 50 {
+		head = k.append(ticket, head, "entry")
+		seqs = append(seqs, head)
+	}
+	for _, seq := range seqs {
+		k.until("every entry", func() bool { return f.times(seq) > 0 })
+	}
+	k.wantErr(stop(), context.Canceled)
+	for _, seq := range seqs {
+		if n := f.times(seq); n != 1 {
+			k.Errorf("entry %d came %d times", seq, n)
+		}
+		if f.body[seq] != "entry" {
+			k.Errorf("entry %d is %q", seq, f.body[seq])
+		}
+	}
+}
+
+func followShare(k *kit) {
+	set, mu, is := mine()
+	// Whoever gets an entry first keeps it undone; the second delivery counts.
+	var all sync.Mutex
+	total := map[uint64]int{}
+	accept := func(seq uint64, _ int) bool {
+		all.Lock()
+		defer all.Unlock()
+		total[seq]++
+		return total[seq] > 1
+	}
+	a, stopA := k.follow(is, accept)
+	b, stopB := k.follow(is, accept)
+	k.live(set, mu, a, b)
+	ticket := protocol.NewTicket()
+	mu.Lock()
+	set[ticket] = true
+	mu.Unlock()
+	var head uint64
+	var seqs []uint64
+	for range 20 {
+		head = k.append(ticket, head, "entry")
+		seqs = append(seqs, head)
+	}
+	for _, seq := range seqs {
+		k.until("each entry again", func() bool { return a.times(seq)+b.times(seq) >= 2 })
+	}
+	k.wantErr(errors.Join(stopA(), stopB()), context.Canceled)
+	for _, seq := range seqs {
+		if n := a.times(seq) + b.times(seq); n != 2 {
+			k.Errorf("entry %d came %d times, want 2", seq, n)
+		}
+	}
+}
+
+func followLater(k *kit) {
+	ctx, cancel := context.WithCancel(k.ctx)
+	type held struct {
+		e    broker.Entry
+		done func()
+	}
+	entries, ended := make(chan held, 1000), make(chan error, 1)
+	go func() {
+		ended <- k.Follow(ctx, func(e broker.Entry, done func()) { entries <- held{e, done} })
+	}()
+	ticket := protocol.NewTicket()
+	var head uint64
+	var first held
+	k.until("a live follower", func() bool {
+		head = k.append(ticket, head, "x")
+		select {
+		case first = <-entries:
+			return true
+		default:
+			return false
+		}
+	})
+	for first.e.Ticket != ticket {
+		first.done()
+		first = receive(k, "an entry of ours", entries)
+	}
+	first.done() // from another goroutine than the follower's
+	// Later entries come, while that one does not come again.
+	head = k.append(ticket, head, "y")
+	for {
+		h := receive(k, "the next entry", entries)
+		h.done()
+		if h.e.Seq == first.e.Seq {
+			k.Errorf("entry %d came again", h.e.Seq)
+		}
+		if h.e.Seq == head {
+			break
+		}
+	}
+	cancel()
+	k.wantErr(receive(k, "the end of the follower", ended), context.Canceled)
+}
+
+func followEnds(k *kit) {
+	ctx, cancel := context.WithTimeout(k.ctx, 20*time.Millisecond)
+	defer cancel()
+	k.wantErr(k.Follow(ctx, func(_ broker.Entry, done func()) { done() }), context.DeadlineExceeded)
+	k.wantErr(k.Due(ctx, func(_ string, _ uint64, done func()) { done() }), context.DeadlineExceeded)
+}
+
+// wakeUp is one that was delivered.
+type wakeUp struct {
+	ticket string
+	seq    uint64
+	at     time.Time
+	done   func()
+}
+
+// dues delivers the due wake-ups of a ticket until the case ends.
+func (k *kit) dues(ticket string) <-chan wakeUp {
+	ctx, cancel := context.WithCancel(k.ctx)
+	all, ended := make(chan wakeUp, 100), make(chan error, 1)
+	go func() {
+		ended <- k.Due(ctx, func(t string, seq uint64, done func()) {
+			if t != ticket {
+				done()
+				return
+			}
+			all <- wakeUp{t, seq, time.Now(), done}
+		})
+	}()
+	k.Cleanup(func() { cancel(); receive(k, "the end of Due", ended) })
+	return all
+}
+
+func armFires(k *kit) {
+	ticket := protocol.NewTicket()
+	dues := k.dues(ticket)
+	at := time.Now().Add(600 * time.Millisecond)
+	k.must(k.Arm(k.ctx, ticket, 3, at))
+	w := receive(k, "the wake-up", dues)
+	w.done()
+	if w.seq != 3 || w.at.Before(at) {
+		k.Errorf("%d fired %v before its time", w.seq, at.Sub(w.at))
+	}
+}
+
+func armPast(k *kit) {
+	ticket := protocol.NewTicket()
+	dues := k.dues(ticket)
+	k.must(k.Arm(k.ctx, ticket, 3, time.Now().Add(-time.Hour)))
+	receive(k, "the wake-up", dues).done()
+}
+
+func armReplaces(k *kit) {
+	ticket := protocol.NewTicket()
+	dues := k.dues(ticket)
+	k.must(k.Arm(k.ctx, ticket, 3, time.Now().Add(time.Hour)))
+	early := time.Now().Add(400 * time.Millisecond)
+	k.must(k.Arm(k.ctx, ticket, 3, early))
+	later := early.Add(600 * time.Millisecond)
+	k.must(k.Arm(k.ctx, ticket, 3, later))
+	w := receive(k, "the wake-up", dues)
+	w.done()
+	if w.at.Before(later) {
+		k.Errorf("fired %v before the time it was moved to", later.Sub(w.at))
+	}
+	// Whatever else was armed before would have to come before this one.
+	k.must(k.Arm(k.ctx, ticket, 4, time.Now()))
+	if w := receive(k, "the other wake-up", dues); w.seq != 4 {
+		k.Errorf("%d fired again", w.seq)
+	} else {
+		w.done()
+	}
+}
+
+func armSeveral(k *kit) {
+	ticket := protocol.NewTicket()
+	dues := k.dues(ticket)
+	want := map[uint64]bool{}
+	for seq := range uint64(10) {
+		want[seq] = true
+		k.must(k.Arm(k.ctx, ticket, seq, time.Now().Add(time.Duration(seq)*20*time.Millisecond)))
+	}
+	for len(want) > 0 {
+		w := receive(k, "every wake-up", dues)
+		w.done()
+		if !want[w.seq] {
+			k.Errorf("%d came again", w.seq)
+		}
+		delete(want, w.seq)
+	}
+}
+
+func dueAgain(k *kit) {
+	ticket := protocol.NewTicket()
+	dues := k.dues(ticket)
+	k.must(k.Arm(k.ctx, ticket, 9, time.Now()))
+	first := receive(k, "the wake-up", dues)
+	second := receive(k, "the wake-up again", dues)
+	second.done()
+	if first.seq != 9 || second.seq != 9 {
+		k.Errorf("%d, then %d came", first.seq, second.seq)
+	}
+}
+
+func dueWaits(k *kit) {
+	ticket := protocol.NewTicket()
+	k.must(k.Arm(k.ctx, ticket, 9, time.Now().Add(-time.Second)))
+	receive(k, "the wake-up", k.dues(ticket)).done()
+}
