@@ -85,6 +85,7 @@ const (
 	AckTimeoutMaxMS       = day
 	QueueTimeoutMaxMS     = 90 * day
 	WorkTimeoutMaxMS      = 30 * day
+	ReminderPercentMax    = 100
 	AttemptsMax           = 100
 	BackoffBaseMaxMS      = hour
 	BackoffCapMaxMS       = day

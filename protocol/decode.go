@@ -1,0 +1,233 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// DecodePackage reads a package and refuses what it cannot read whole: JSON
+// that does not parse (CodeMalformed, with line and column), text that is no
+// text (CodeText), a value of the wrong type (CodeInvalid, with its path), a
+// field nobody knows (CodeUnknownField), a field given twice (CodeMalformed),
+// another major version (CodeVersion), too many bytes or levels (CodeTooLarge).
+//
+// A package of a newer minor version may hold fields that this code does not
+// know: at the top they are kept in Extra and written again, below they are
+// ignored. Free data is kept as it came. Whether the package makes sense is
+// for Validate.
+func DecodePackage(body []byte) (Package, error) {
+	if len(body) > PackageBytesMax {
+		return Package{}, tooLarge("package", len(body), PackageBytesMax)
+	}
+	body = bytes.TrimPrefix(body, byteOrderMark)
+	s := scan(body, packageShape)
+	if s.err != nil {
+		return Package{}, s.err
+	}
+	var pkg Package
+	if s.problem == nil && len(s.unknown) == 0 {
+		if err := json.Unmarshal(body, (*plainPackage)(&pkg)); err != nil {
+			return Package{}, Errorf(CodeMalformed, "package", "cannot be read: %v", err)
+		}
+		if _, err := checkVersion(pkg.Version); err != nil {
+			return Package{}, err.of(&pkg)
+		}
+		tidyPackage(&pkg)
+		return pkg, nil
+	}
+	if err := decodeOddPackage(s, &pkg); err != nil {
+		return Package{}, err
+	}
+	tidyPackage(&pkg)
+	return pkg, nil
+}
+
+// plainPackage is a Package without its methods, which would call themselves.
+type plainPackage Package
+
+var byteOrderMark = []byte("\xEF\xBB\xBF") // some editors begin a file with it
+
+// decodeOddPackage reads a package in which the scan found something: it is
+// broken, or of a newer version.
+func decodeOddPackage(s *scanner, pkg *Package) error {
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(s.data, &top); err != nil || top == nil {
+		return s.problem // the package is no object
+	}
+	peek := func(field string, into any) bool {
+		return top[field] == nil || json.Unmarshal(top[field], into) == nil
+	}
+	// What the error says of source and target is what can be read of them.
+	_ = peek("source", &pkg.Source)
+	_ = peek("target", &pkg.Target)
+	if !peek("version", &pkg.Version) {
+		return Errorf(CodeVersion, "version", "must be text such as %q", Version).of(pkg)
+	}
+	newer, err := checkVersion(pkg.Version)
+	if err != nil {
+		return err.of(pkg)
+	}
+	if s.problem != nil && (newer || len(s.unknown) == 0 || s.problemFirst()) {
+		return s.problem.of(pkg)
+	}
+	if !newer {
+		return s.unknown[0].err.of(pkg)
+	}
+	*pkg = Package{}
+	if err := json.Unmarshal(without(s.data, s.unknown), (*plainPackage)(pkg)); err != nil {
+		return Errorf(CodeMalformed, "package", "cannot be read: %v", err)
+	}
+	for name := range top {
+		if packageShape.fields[name] == nil {
+			if pkg.Extra == nil {
+				pkg.Extra = map[string]json.RawMessage{}
+			}
+			pkg.Extra[name] = top[name]
+		}
+	}
+	return nil
+}
+
+// problemFirst tells whether the shape was broken before the first unknown field.
+func (s *scanner) problemFirst() bool { return s.problemAt < s.unknown[0].start }
+
+// without cuts members out of JSON, each with one of the commas beside it.
+func without(data []byte, cut []member) []byte {
+	out := make([]byte, 0, len(data))
+	pos := 0
+	for _, m := range cut {
+		out = append(out, data[pos:m.start]...)
+		pos = m.end
+		rest := bytes.TrimLeft(data[pos:], " \t\r\n")
+		if len(rest) > 0 && rest[0] == ',' {
+			pos = len(data) - len(rest) + 1
+			continue
+		}
+		out = bytes.TrimRight(out, " \t\r\n")
+		out = bytes.TrimSuffix(out, []byte{','})
+	}
+	return append(out, data[pos:]...)
+}
+
+// checkVersion tells whether a version is a newer minor one of ours. None
+// stands for ours.
+func checkVersion(version string) (newer bool, err *Error) {
+	if version == "" {
+		return false, nil
+	}
+	major, minor, ok := parseVersion(version)
+	if !ok {
+		return false, Errorf(CodeVersion, "version", "%s is no version; write major.minor, such as %q", strconv.QuoteToASCII(clip(version)), Version)
+	}
+	ours, oursMinor, _ := parseVersion(Version)
+	if major != ours {
+		return false, Errorf(CodeVersion, "version", "%s is another major version; this program reads %d.x", version, ours)
+	}
+	return minor > oursMinor, nil
+}
+
+// parseVersion reads "major.minor" in plain decimal numbers.
+func parseVersion(version string) (major, minor int, ok bool) {
+	number := func(s string) (int, bool) {
+		n, err := strconv.ParseUint(s, 10, 16)
+		return int(n), err == nil && (s == "0" || s[0] != '0')
+	}
+	left, right, found := strings.Cut(version, ".")
+	if !found {
+		return 0, 0, false
+	}
+	major, okMajor := number(left)
+	minor, okMinor := number(right)
+	return major, minor, okMajor && okMinor
+}
+
+// tidyPackage removes what JSON can say in two ways.
+func tidyPackage(pkg *Package) {
+	if string(pkg.Expectations.OutputSchema) == "null" {
+		pkg.Expectations.OutputSchema = nil
+	}
+}
+
+func tooLarge(field string, size, most int) *Error {
+	return Errorf(CodeTooLarge, field, "is %d bytes, at most %d are allowed", size, most)
+}
+
+// decodeStrict reads anything but a package: no newer versions, every field known.
+func decodeStrict(body []byte, what string, bytesMax int, sh *shape, into any) error {
+	if len(body) > bytesMax {
+		return tooLarge(what, len(body), bytesMax)
+	}
+	body = bytes.TrimPrefix(body, byteOrderMark)
+	s := scan(body, sh)
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.problem != nil && (len(s.unknown) == 0 || s.problemFirst()):
+		return s.problem
+	case len(s.unknown) > 0:
+		return s.unknown[0].err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return Errorf(CodeMalformed, what, "cannot be read: %v", err)
+	}
+	return nil
+}
+
+// DecodeResult reads a result as strictly as DecodePackage reads a package.
+func DecodeResult(body []byte) (Result, error) {
+	var r Result
+	if err := decodeStrict(body, "result", ResultBytesMax, resultShape, &r); err != nil {
+		return Result{}, err
+	}
+	return r, nil
+}
+
+// DecodeAck reads an acknowledgement as strictly as DecodePackage reads a package.
+func DecodeAck(body []byte) (Ack, error) {
+	var a Ack
+	if err := decodeStrict(body, "ack", AckBytesMax, ackShape, &a); err != nil {
+		return Ack{}, err
+	}
+	return a, nil
+}
+
+// DecodeAnswer reads an answer as strictly as DecodePackage reads a package.
+func DecodeAnswer(body []byte) (Answer, error) {
+	var a Answer
+	if err := decodeStrict(body, "answer", AnswerBytesMax, answerShape, &a); err != nil {
+		return Answer{}, err
+	}
+	return a, nil
+}
+
+// DecodeProfile reads a profile as strictly as DecodePackage reads a package.
+func DecodeProfile(body []byte) (Profile, error) {
+	var p Profile
+	if err := decodeStrict(body, "profile", ProfileBytesMax, profileShape, &p); err != nil {
+		return Profile{}, err
+	}
+	return p, nil
+}
+
+// DecodeProgress reads a progress report as strictly as DecodePackage reads a package.
+func DecodeProgress(body []byte) (Progress, error) {
+	var p Progress
+	if err := decodeStrict(body, "progress", ProgressBytesMax, progressShape, &p); err != nil {
+		return Progress{}, err
+	}
+	return p, nil
+}
+
+// UnmarshalJSON is DecodePackage, so that a package inside something else is
+// read as strictly.
+func (p *Package) UnmarshalJSON(raw []byte) error {
+	pkg, err := DecodePackage(raw)
+	if err != nil {
+		return fmt.Errorf("package: %w", err)
+	}
+	*p = pkg
+	return nil
+}

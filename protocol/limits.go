@@ -1,0 +1,68 @@
+package protocol
+
+// Limits of what is read from outside. Everything has one; beyond it the input
+// is refused with CodeTooLarge (sizes and counts) or CodeInvalid (numbers), and
+// the message states the limit. Limits of durations and of counts that steer
+// the lifecycle stand in policy.go.
+const (
+	// PackageBytesMax is the largest package, in bytes of JSON. Larger work
+	// goes into files, handed over as artifacts.
+	PackageBytesMax = 64 << 20
+	// ResultBytesMax is the largest result, in bytes of JSON.
+	ResultBytesMax = 64 << 20
+	// InlineBytesMax is the largest package or result that travels inside an
+	// append or an offer; beyond it the body lies in the object store.
+	InlineBytesMax = 256 << 10
+	// AnswerBytesMax is the largest answer, in bytes of JSON: it travels
+	// inside an append.
+	AnswerBytesMax = InlineBytesMax
+	// AckBytesMax is the largest acknowledgement, in bytes of JSON.
+	AckBytesMax = 64 << 10
+	// ProgressBytesMax is the largest progress report, in bytes of JSON.
+	ProgressBytesMax = 64 << 10
+	// ProfileBytesMax is the largest profile of an agent, in bytes of JSON.
+	ProfileBytesMax = 64 << 10
+	// DepthMax is how deep lists and objects may be nested.
+	DepthMax = 128
+
+	// AgentsMax is how many agents one package may name.
+	AgentsMax = 1000
+	// KeyBytesMax is the longest idempotency key.
+	KeyBytesMax = 256
+	// NameBytesMax is the longest name or foreign id: of a task, a workflow, a
+	// conversation, a user, a trace. The state keeps some of them.
+	NameBytesMax = 256
+	// RequiredCapabilitiesMax is how many capabilities one package may require.
+	RequiredCapabilitiesMax = 32
+	// TokensMax and IterationsMax bound what may be counted and asked for.
+	TokensMax     = 1_000_000_000_000
+	IterationsMax = 1_000_000
+	// HistoryMessagesMax bounds history_transfer.max_messages.
+	HistoryMessagesMax = 1_000_000
+	// BudgetMax bounds a budget, in whatever unit the fleet counts.
+	BudgetMax = 1e15
+
+	// ReasonBytesMax is the longest reason of an acknowledgement or a denial.
+	ReasonBytesMax = 16 << 10
+	// FailureBytesMax is how much of a failure's message an event keeps.
+	FailureBytesMax = 16 << 10
+	// ProgressMessageBytesMax is the longest message of a progress report.
+	ProgressMessageBytesMax = 4 << 10
+	// NeedsMax is how many things of one kind a conditional may ask for, and
+	// NeedBytesMax is the longest of them.
+	NeedsMax     = 64
+	NeedBytesMax = 1 << 10
+
+	// CapabilitiesMax and ExamplesMax bound the lists of a profile.
+	CapabilitiesMax = 256
+	ExamplesMax     = 64
+	// ConcurrencyMax is the most that one worker may do at once.
+	ConcurrencyMax = 10_000
+	// GotoMax is how many agents a command may name.
+	GotoMax = AgentsMax
+
+	// ReturnTimeoutMaxMS bounds how long a delegation waits for its return.
+	ReturnTimeoutMaxMS = WorkTimeoutMaxMS
+	// EstimateMaxMS bounds an estimated completion.
+	EstimateMaxMS = DeadlineMaxMS
+)

@@ -1,0 +1,79 @@
+package protocol
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// ResultFromOutput makes a result of what a program wrote to its standard
+// output. The first rule that fits holds:
+//
+//  1. Nothing but white space: a result without a body.
+//  2. One JSON object, not empty, that DecodeResult and Validate pass: that result.
+//  3. One JSON value: the body, as it came, of content type json. If it is an
+//     object whose fields are all those of a result, notes say why it was not
+//     taken for one.
+//  4. Else the body is the output as text, without the line breaks at its end,
+//     of content type text. Bytes that are no UTF-8 and NULs become U+FFFD, and
+//     notes count them.
+//
+// A JSON string counts under 3 and is of content type text, since that is what
+// it holds.
+func ResultFromOutput(stdout []byte) Result {
+	stdout = bytes.TrimPrefix(stdout, byteOrderMark)
+	trimmed := bytes.TrimSpace(stdout)
+	if len(trimmed) == 0 {
+		return completed(Result{})
+	}
+	if s := scan(trimmed, resultShape); s.err == nil {
+		if trimmed[0] == '{' && len(s.unknown) == 0 && len(trimmed) > len("{}") {
+			r, err := DecodeResult(trimmed)
+			if err == nil {
+				r.Normalize()
+				err = r.Validate()
+			}
+			if err == nil {
+				return r
+			}
+			return completed(Result{Body: bytes.Clone(trimmed), ContentType: ContentJSON,
+				Notes: fmt.Sprintf("the output looks like a result but is none (%v); it was taken as the body", err)})
+		}
+		return completed(Result{Body: bytes.Clone(trimmed)})
+	}
+	text, notes := cleanText(strings.TrimRight(string(stdout), "\r\n"))
+	body, err := marshal(text)
+	if err != nil { // clean text always has a JSON form
+		panic(err)
+	}
+	return completed(Result{Body: body, ContentType: ContentText, Notes: notes})
+}
+
+func completed(r Result) Result {
+	r.Normalize()
+	return r
+}
+
+// cleanText replaces what the wire refuses, and says how much it was.
+func cleanText(s string) (text, notes string) {
+	broken := 0
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == 0 || r == utf8.RuneError && n <= 1 {
+			broken++
+		}
+		i += n
+	}
+	if broken == 0 {
+		return s, ""
+	}
+	var b strings.Builder
+	for _, r := range s { // a range yields U+FFFD for every broken byte
+		if r == 0 {
+			r = utf8.RuneError
+		}
+		b.WriteRune(r)
+	}
+	return b.String(), fmt.Sprintf("%d bytes of the output were NUL or no UTF-8; they were replaced by U+FFFD", broken)
+}

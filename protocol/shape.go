@@ -1,0 +1,255 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// kind is what JSON a field of ours may hold.
+type kind int
+
+const (
+	kindAny     kind = iota // free data, kept as it came
+	kindObject              // fields of ours
+	kindMap                 // names of the sender's choice
+	kindList                //
+	kindText                //
+	kindInteger             //
+	kindNumber              //
+	kindBoolean             //
+	kindInstant             // text in RFC 3339
+	kindUnion               // one of several shapes, told apart by their first character
+)
+
+// begins tells whether a value of this kind may begin with c.
+func (k kind) begins(c byte) bool {
+	switch k {
+	case kindObject, kindMap:
+		return c == '{'
+	case kindList:
+		return c == '['
+	case kindText, kindInstant:
+		return c == '"'
+	case kindInteger, kindNumber:
+		return c == '-' || c >= '0' && c <= '9'
+	case kindBoolean:
+		return c == 't' || c == 'f'
+	}
+	return true
+}
+
+// shape is what a JSON value must look like to be decoded into a Go type. It is
+// made once from the type, so the two cannot drift apart.
+type shape struct {
+	kind     kind
+	owner    string // what the fields are fields of, for messages
+	fields   map[string]*field
+	order    []*field
+	elem     *shape // of a list or map
+	union    []*shape
+	nullable bool
+	words    string // instead of the kind's own
+}
+
+type field struct {
+	name  string
+	index int // in the Go struct
+	shape *shape
+}
+
+var (
+	anything      = &shape{kind: kindAny}
+	packageShape  = shapeOf(reflect.TypeFor[Package]())
+	resultShape   = shapeOf(reflect.TypeFor[Result]())
+	ackShape      = shapeOf(reflect.TypeFor[Ack]())
+	answerShape   = shapeOf(reflect.TypeFor[Answer]())
+	profileShape  = shapeOf(reflect.TypeFor[Profile]())
+	progressShape = shapeOf(reflect.TypeFor[Progress]())
+	gotoShape     = shapeOf(reflect.TypeFor[Goto]())
+)
+
+func shapeOf(t reflect.Type) *shape {
+	switch t {
+	case reflect.TypeFor[json.RawMessage]():
+		return anything
+	case reflect.TypeFor[time.Time]():
+		return &shape{kind: kindInstant, words: "an instant in RFC 3339, such as 2026-01-31T17:00:00Z"}
+	case reflect.TypeFor[Artifacts]():
+		paths := &shape{kind: kindMap, elem: &shape{kind: kindText, nullable: true}}
+		return &shape{kind: kindUnion, words: "a list of artifacts, or an object of name to path",
+			union: []*shape{{kind: kindList, elem: structShape(reflect.TypeFor[Artifact]())}, paths}}
+	case reflect.TypeFor[RequiredCapability](), reflect.TypeFor[Capability]():
+		return &shape{kind: kindUnion, words: "the id of a capability, or an object with id",
+			union: []*shape{{kind: kindText}, structShape(t)}}
+	case reflect.TypeFor[FileReference]():
+		return &shape{kind: kindUnion, words: "a path, or an object with path and sections",
+			union: []*shape{{kind: kindText}, structShape(t)}}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return shapeOf(t.Elem())
+	case reflect.Struct:
+		return structShape(t)
+	case reflect.Slice:
+		return &shape{kind: kindList, elem: shapeOf(t.Elem())}
+	case reflect.Map:
+		return &shape{kind: kindMap, elem: shapeOf(t.Elem())}
+	case reflect.String:
+		return &shape{kind: kindText}
+	case reflect.Int, reflect.Int64:
+		return &shape{kind: kindInteger}
+	case reflect.Float64:
+		return &shape{kind: kindNumber}
+	case reflect.Bool:
+		return &shape{kind: kindBoolean}
+	}
+	panic("protocol: no shape for " + t.String())
+}
+
+func structShape(t reflect.Type) *shape {
+	sh := &shape{kind: kindObject, fields: map[string]*field{}, owner: ownerName(t)}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		f := &field{name: name, index: i, shape: shapeOf(t.Field(i).Type)}
+		sh.fields[name], sh.order = f, append(sh.order, f)
+	}
+	if t == reflect.TypeFor[Target]() {
+		sh.words = `an object: {"agent": NAME}, {"capability": NAME} or {"agents": [NAMES]}`
+	}
+	return sh
+}
+
+// ownerName turns ReturnProtocol into "return protocol".
+func ownerName(t reflect.Type) string {
+	return strings.ReplaceAll(snake(t.Name()), "_", " ")
+}
+
+// wants says in words what the shape accepts.
+func (sh *shape) wants() string {
+	if sh.words != "" {
+		return sh.words
+	}
+	return [...]string{kindAny: "any JSON", kindObject: "an object", kindMap: "an object", kindList: "a list",
+		kindText: "text in quotes", kindInteger: "a whole number", kindNumber: "a number", kindBoolean: "true or false",
+		kindInstant: "an instant", kindUnion: "one of its forms"}[sh.kind]
+}
+
+// elsewhere are names that the five documents use for fields of ours.
+var elsewhere = map[string]string{
+	"from_agent": "source", "from_agent_id": "source", "source_agent": "source", "from": "source",
+	"to_agent": "target.agent", "to_agent_id": "target.agent", "target_agent": "target.agent", "to": "target.agent",
+	"session_id": "context.conversation_id", "harness_trace_id": "context.trace_id",
+	"context_variables": "context.variables", "completed_work": "context.intermediate_results",
+	"return_protocol": "return", "timeout": "expectations.timeout_ms", "output_format": "expectations.output_schema",
+	"file_references": "context.relevant_files", "relevant_sections": "sections", "decisions_made": "context.decisions",
+	"timestamp": "created_at", "max_execution_time": "max_execution_time_ms", "protocol_version": "version",
+	"agent_id": "id", "agent_name": "name", "needs_more_context": "needs_context", "completed_steps": "context.completed_steps",
+}
+
+// unknownField says what is wrong with a field that sh does not know, and
+// where its content may belong.
+func (sh *shape) unknownField(key string) string {
+	message := "is no field of a " + sh.owner
+	if strings.ContainsAny(sh.owner[:1], "aeio") {
+		message = "is no field of an " + sh.owner
+	}
+	if path := sh.suggest(snake(key)); path != "" && path != key {
+		return message + "; did you mean " + path + "?"
+	}
+	return message + "; free data goes into context.metadata"
+}
+
+// suggest finds the field of sh, or below it, that was probably meant.
+func (sh *shape) suggest(name string) string {
+	if sh.fields[name] != nil {
+		return name
+	}
+	if path := elsewhere[name]; path != "" && sh.fields[strings.Split(path, ".")[0]] != nil {
+		return path
+	}
+	for _, f := range sh.order {
+		if len(name) > 3 && near(f.name, name) {
+			return f.name
+		}
+	}
+	for _, f := range sh.order {
+		if f.shape.kind == kindObject && f.shape.fields[name] != nil {
+			return f.name + "." + name
+		}
+	}
+	return ""
+}
+
+// near tells whether one insertion, deletion or exchange makes b of a.
+func near(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if len(b)-len(a) > 1 {
+		return false
+	}
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	if len(a) < len(b) {
+		return a[i:] == b[i+1:]
+	}
+	return i == len(a) || a[i+1:] == b[i+1:]
+}
+
+// snake turns conversationId and ConversationID into conversation_id.
+func snake(name string) string {
+	var b strings.Builder
+	upper := func(i int) bool { return i >= 0 && i < len(name) && name[i] >= 'A' && name[i] <= 'Z' }
+	for i := range len(name) {
+		c := name[i]
+		if upper(i) {
+			if i > 0 && name[i-1] != '_' && (!upper(i-1) || i+1 < len(name) && !upper(i+1)) {
+				b.WriteByte('_')
+			}
+			c |= 0x20
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// path resolves a wire path such as context.decisions.made_by below sh; lists
+// and maps are stepped through without an index.
+func (sh *shape) path(path string) (*shape, error) {
+	at := sh
+	for name := range strings.SplitSeq(path, ".") {
+		at = at.inner()
+		if at.fields[name] == nil {
+			return nil, fmt.Errorf("%s has no field %s", at.owner, name)
+		}
+		at = at.fields[name].shape
+	}
+	return at, nil
+}
+
+// inner is the object inside lists, maps and unions.
+func (sh *shape) inner() *shape {
+	for {
+		switch {
+		case sh.elem != nil:
+			sh = sh.elem
+		case sh.kind == kindUnion:
+			for _, alternative := range sh.union {
+				if in := alternative.inner(); in.kind == kindObject {
+					return in
+				}
+			}
+			return sh
+		default:
+			return sh
+		}
+	}
+}

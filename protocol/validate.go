@@ -1,0 +1,240 @@
+package protocol
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Validate checks everything about a package that can be known from it alone.
+// It expects what Normalize leaves. The error is a *protocol.Error that names
+// the first field that is wrong, and the package's source and target.
+func (p Package) Validate(now time.Time) error {
+	for _, check := range packageChecks {
+		if err := check(&p, now); err != nil {
+			return err.of(&p)
+		}
+	}
+	return nil
+}
+
+// packageChecks are made in this order, which is the order of the messages
+// that a person who writes a first package wants to see.
+var packageChecks = []func(*Package, time.Time) *Error{
+	func(p *Package, _ time.Time) *Error { _, err := checkVersion(p.Version); return err },
+	checkParties,
+	func(p *Package, _ time.Time) *Error { return required("reason", p.Reason) },
+	checkTask,
+	checkHead,
+	checkType,
+	func(p *Package, _ time.Time) *Error { return checkContext(&p.Context) },
+	checkTimes,
+	checkNumbers,
+	checkRequirements,
+	func(p *Package, _ time.Time) *Error { return p.Policy.validate("policy") },
+	checkWellFormed,
+}
+
+// of names the package an error is about.
+func (e *Error) of(p *Package) *Error {
+	with := *e
+	with.Source, with.Target = clip(p.Source), clip(p.Target.String())
+	return &with
+}
+
+// String names the target in a few words.
+func (t Target) String() string {
+	switch {
+	case t.Agent != "":
+		return t.Agent
+	case t.Capability != "":
+		return "capability " + t.Capability
+	case len(t.Agents) > 3:
+		return fmt.Sprintf("%s and %d more", strings.Join(t.Agents[:3], ", "), len(t.Agents)-3)
+	}
+	return strings.Join(t.Agents, ", ")
+}
+
+func checkParties(p *Package, _ time.Time) *Error {
+	if err := checkID("source", p.Source); err != nil {
+		return err
+	}
+	given := 0
+	for _, there := range []bool{p.Target.Agent != "", p.Target.Capability != "", len(p.Target.Agents) > 0} {
+		if there {
+			given++
+		}
+	}
+	switch {
+	case given == 0:
+		return Errorf(CodeMissing, "target", "is missing: name an agent or a capability")
+	case given > 1:
+		return Errorf(CodeConflict, "target", "names more than one of agent, capability and agents; choose one")
+	case p.Target.Agent != "":
+		if err := checkID("target.agent", p.Target.Agent); err != nil {
+			return err
+		}
+		if p.Target.Agent == p.Source {
+			return Errorf(CodeConflict, "target.agent", "is the source itself; an agent cannot hand over to itself")
+		}
+		return nil
+	case p.Target.Capability != "":
+		return checkID("target.capability", p.Target.Capability)
+	}
+	return checkAgents(p)
+}
+
+func checkAgents(p *Package) *Error {
+	if n := len(p.Target.Agents); n > AgentsMax {
+		return Errorf(CodeTooLarge, "target.agents", "names %d agents, at most %d are allowed", n, AgentsMax)
+	}
+	seen := make(map[string]bool, len(p.Target.Agents))
+	for i, agent := range p.Target.Agents {
+		field := fmt.Sprintf("target.agents[%d]", i)
+		if err := checkID(field, agent); err != nil {
+			return err
+		}
+		if agent == p.Source {
+			return Errorf(CodeConflict, field, "is the source itself; an agent cannot hand over to itself")
+		}
+		if seen[agent] {
+			return Errorf(CodeConflict, field, "names %s a second time", agent)
+		}
+		seen[agent] = true
+	}
+	return nil
+}
+
+func checkTask(p *Package, _ time.Time) *Error {
+	if err := required("task.description", p.Task.Description); err != nil {
+		return err
+	}
+	if err := checkName("task.id", p.Task.ID); err != nil {
+		return err
+	}
+	return checkName("task.type", p.Task.Type)
+}
+
+func checkHead(p *Package, _ time.Time) *Error {
+	if len(p.Key) > KeyBytesMax {
+		return tooLarge("key", len(p.Key), KeyBytesMax)
+	}
+	if p.Parent != "" {
+		if _, err := ParseTicket(p.Parent); err != nil {
+			return Errorf(CodeInvalid, "parent", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", clip(p.Parent))
+		}
+	}
+	if err := oneOf("type", p.Type, Types); err != nil {
+		return err
+	}
+	if err := oneOf("trigger", p.Trigger, Triggers); err != nil {
+		return err
+	}
+	if err := oneOf("priority", p.Priority, Priorities); err != nil {
+		return err
+	}
+	return oneOf("audit.risk_level", p.Audit.RiskLevel, Risks)
+}
+
+// checkType checks what each way of handing over asks for (document 1 §2).
+func checkType(p *Package, _ time.Time) *Error {
+	if several := len(p.Target.Agents) > 0; several != (p.Type == Broadcast) {
+		if several {
+			return Errorf(CodeConflict, "target.agents", "is for the type broadcast; this is of type %s", p.Type)
+		}
+		return Errorf(CodeMissing, "target.agents", "is missing: a broadcast names the agents it goes to")
+	}
+	switch p.Type {
+	case Delegation:
+		if p.Return == nil || p.Return.TimeoutMS == 0 {
+			return Errorf(CodeMissing, "return.timeout_ms", "is missing: a delegation says how long it waits for its return")
+		}
+	case Escalation:
+		if strings.TrimSpace(p.Audit.DecisionRationale) == "" {
+			return Errorf(CodeMissing, "audit.decision_rationale", "is missing or empty: an escalation says why")
+		}
+	}
+	if p.Return == nil {
+		return nil
+	}
+	if err := between("return.timeout_ms", p.Return.TimeoutMS, 0, ReturnTimeoutMaxMS); err != nil {
+		return err
+	}
+	if err := oneOf("return.on_timeout", p.Return.OnTimeout, OnTimeouts); err != nil {
+		return err
+	}
+	return oneOf("return.wait", p.Return.Wait, Waits)
+}
+
+func checkTimes(p *Package, now time.Time) *Error {
+	deadline := p.Constraints.Deadline
+	if deadline.IsZero() {
+		return nil
+	}
+	if !deadline.After(now) {
+		return Errorf(CodePast, "constraints.deadline", "%s has passed; it is %s now", stamp(deadline), stamp(now))
+	}
+	if latest := now.Add(time.Duration(DeadlineMaxMS) * time.Millisecond); deadline.After(latest) {
+		return Errorf(CodeInvalid, "constraints.deadline", "%s is more than %d days ahead", stamp(deadline), DeadlineMaxMS/day)
+	}
+	return nil
+}
+
+func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+func checkNumbers(p *Package, _ time.Time) *Error {
+	e := p.Expectations
+	if err := between("expectations.timeout_ms", e.TimeoutMS, 0, WorkTimeoutMaxMS); err != nil {
+		return err
+	}
+	if own := p.Policy.WorkTimeoutMS; own != nil && e.TimeoutMS > 0 && *own != e.TimeoutMS {
+		return Errorf(CodeConflict, "expectations.timeout_ms", "is %d and policy.work_timeout_ms is %d; they mean the same, give one", e.TimeoutMS, *own)
+	}
+	if err := between("expectations.max_iterations", int64(e.MaxIterations), 0, IterationsMax); err != nil {
+		return err
+	}
+	if err := checkAmount("constraints.budget", p.Constraints.Budget); err != nil {
+		return err
+	}
+	if err := oneOf("constraints.complexity", p.Constraints.Complexity, Complexities); err != nil {
+		return err
+	}
+	if budget := p.AutonomyBudget; budget != nil {
+		if err := checkAmount("autonomy_budget.amount", budget.Amount); err != nil {
+			return err
+		}
+		return oneOf("autonomy_budget.max_risk", budget.MaxRisk, Risks)
+	}
+	return nil
+}
+
+func checkRequirements(p *Package, _ time.Time) *Error {
+	if n := len(p.RequiredCapabilities); n > RequiredCapabilitiesMax {
+		return Errorf(CodeTooLarge, "required_capabilities", "lists %d capabilities, at most %d are allowed", n, RequiredCapabilitiesMax)
+	}
+	for i, c := range p.RequiredCapabilities {
+		field := fmt.Sprintf("required_capabilities[%d]", i)
+		if err := checkID(field+".id", c.ID); err != nil {
+			return err
+		}
+		if err := checkProficiency(field+".min_proficiency", c.MinProficiency); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkWellFormed(p *Package, _ time.Time) *Error {
+	if err := wellFormed(packageShape, p); err != nil {
+		return err
+	}
+	for name, raw := range p.Extra {
+		if err := checkString(name); err != nil {
+			return err.below(name)
+		}
+		if err := checkRaw(raw); err != nil {
+			return err.below(name)
+		}
+	}
+	return nil
+}

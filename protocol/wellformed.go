@@ -1,0 +1,106 @@
+package protocol
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// wellFormed checks all text and free data inside v, a pointer to the Go type
+// that sh was made from: UTF-8 without NUL, and JSON that parses. What was
+// decoded is well formed; what a program put together need not be, and Go's
+// encoder would replace broken text without a word.
+func wellFormed(sh *shape, v any) *Error {
+	return checkValue(sh, reflect.ValueOf(v).Elem())
+}
+
+func checkValue(sh *shape, v reflect.Value) *Error {
+	switch v.Kind() {
+	case reflect.String:
+		return checkString(v.String())
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return checkValue(sh, v.Elem())
+	case reflect.Map:
+		return checkMap(sh, v)
+	case reflect.Slice:
+		if raw, ok := v.Interface().(json.RawMessage); ok {
+			return checkRaw(raw)
+		}
+		for i := range v.Len() {
+			if err := checkValue(sh.elem, v.Index(i)); err != nil {
+				return err.below("[" + strconv.Itoa(i) + "]")
+			}
+		}
+	case reflect.Struct:
+		return checkStruct(sh, v)
+	}
+	return nil
+}
+
+func checkStruct(sh *shape, v reflect.Value) *Error {
+	if sh.kind == kindUnion {
+		if a, ok := v.Interface().(Artifacts); ok {
+			if a.ByName != nil {
+				return checkValue(sh.union[1], reflect.ValueOf(a.ByName))
+			}
+			return checkValue(sh.union[0], reflect.ValueOf(a.List))
+		}
+		sh = sh.union[1]
+	}
+	for _, f := range sh.order {
+		switch f.shape.kind {
+		case kindInteger, kindNumber, kindBoolean, kindInstant:
+			continue
+		}
+		if err := checkValue(f.shape, v.Field(f.index)); err != nil {
+			return err.below(f.name)
+		}
+	}
+	return nil
+}
+
+func checkMap(sh *shape, v reflect.Value) *Error {
+	for entries := v.MapRange(); entries.Next(); {
+		key := entries.Key().String()
+		if err := checkString(key); err != nil {
+			return err.below(key)
+		}
+		if err := checkValue(sh.elem, entries.Value()); err != nil {
+			return err.below(key)
+		}
+	}
+	return nil
+}
+
+func checkString(s string) *Error {
+	if strings.IndexByte(s, 0) >= 0 {
+		return Errorf(CodeText, "", "holds a NUL character")
+	}
+	if !utf8.ValidString(s) {
+		return Errorf(CodeText, "", "holds bytes that are no UTF-8")
+	}
+	return nil
+}
+
+func checkRaw(raw json.RawMessage) *Error {
+	if raw == nil {
+		return nil
+	}
+	return scan(raw, anything).err
+}
+
+// below puts a step in front of the path of an error.
+func (e *Error) below(step string) *Error {
+	switch {
+	case e.Field == "" || e.Field[0] == '[':
+		e.Field = clip(step) + e.Field
+	default:
+		e.Field = clip(step) + "." + e.Field
+	}
+	return e
+}

@@ -1,0 +1,19 @@
+package protocol
+
+// The words that a field may hold, each list in the order of the documents.
+// The JSON Schemas hold the same lists.
+var (
+	Types            = []Type{Sequential, Delegation, Broadcast, Escalation}
+	Triggers         = []Trigger{TriggerTaskCompletion, TriggerCapabilityMismatch, TriggerEscalation, TriggerTimeout, TriggerExplicitRequest}
+	Risks            = []Risk{RiskLow, RiskMedium, RiskHigh}
+	TransferModes    = []TransferMode{TransferFull, TransferSummary, TransferRelevantOnly, TransferReference}
+	OnTimeouts       = []OnTimeout{OnTimeoutRetry, OnTimeoutEscalate, OnTimeoutFail}
+	OnNoTakers       = []OnNoTaker{NoTakerEscalate, NoTakerQueue, NoTakerReturn, NoTakerClose}
+	ResultStatuses   = []ResultStatus{Success, Partial}
+	ContentTypes     = []string{ContentText, ContentJSON, ContentArtifact}
+	AckStatuses      = []AckStatus{AckAccepted, AckRejected, AckConditional}
+	Waits            = []string{"block", "continue"}            // of a return (document 1 §2.2)
+	Complexities     = []string{"simple", "medium", "complex"}  // document 0, economic controls
+	LockTypes        = []string{"exclusive", "shared"}          // document 1 §3.1
+	ArtifactStatuses = []string{"draft", "final", "superseded"} // document 1 §3.3
+)
