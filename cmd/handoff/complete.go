@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// resultFlags are the flags that make a result.
+type resultFlags struct {
+	file, text, body, summary, notes string
+	artifacts, variables             []string
+	partial                          bool
+	tokens                           int64
+}
+
+func newComplete(a *app) *cobra.Command {
+	var (
+		flags  resultFlags
+		result protocol.Result
+	)
+	cmd := a.leaseCommand("complete LEASE",
+		"Hand in the result and close the handoff",
+		`Complete closes the handoff with a result: an object from a file (-f; see "handoff
+schema result"), a text (--text) or JSON (--body), and what else the flags say.
+
+A result that breaks the package's output schema, or is too large, fails the
+attempt instead (exit code 9), and the handoff is tried again while attempts remain.`,
+		`  handoff complete "$LEASE" -f result.json
+  handoff complete "$LEASE" --text "looks good" --artifact report=report.md
+  my-tool | handoff complete "$LEASE" --text -`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Complete(ctx, result); err != nil {
+				if claim.State().Holder != claim.Holder.ID { // the attempt failed with it
+					leave(ctx, b, claim.Holder)
+				}
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	fs := cmd.Flags()
+	fs.StringVarP(&flags.file, "file", "f", "", "read the result object from a JSON file, or stdin with -")
+	fs.StringVar(&flags.text, "text", "", "the body as text, or stdin with -")
+	fs.StringVar(&flags.body, "body", "", "the body as JSON, or stdin with -")
+	fs.StringVar(&flags.summary, "summary", "", "the result in a sentence")
+	fs.StringVar(&flags.notes, "notes", "", "anything for whoever goes on")
+	fs.StringArrayVar(&flags.artifacts, "artifact", nil, "artifact name=path or URI (repeatable)")
+	fs.StringArrayVar(&flags.variables, "var", nil, "changed variable name=value (repeatable)")
+	fs.BoolVar(&flags.partial, "partial", false, "only part of it is done")
+	fs.Int64Var(&flags.tokens, "tokens", 0, "tokens used")
+	// Read before the engine is asked for anything: a file that cannot be read
+	// is no failed attempt.
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		if flags.file != "" && flags.text != "" || flags.file != "" && flags.body != "" || flags.text != "" && flags.body != "" {
+			return usagef("the body comes from one of -f, --text and --body")
+		}
+		result, err = flags.build(a)
+		return err
+	}
+	return cmd
+}
+
+func (f *resultFlags) build(a *app) (protocol.Result, error) {
+	result, err := f.read(a)
+	if err != nil {
+		return result, err
+	}
+	result.Summary = cmp.Or(f.summary, result.Summary)
+	result.Notes = cmp.Or(f.notes, result.Notes)
+	result.Tokens = cmp.Or(f.tokens, result.Tokens)
+	if f.partial {
+		result.Status = protocol.Partial
+	}
+	variables, err := parseVariables("--var", f.variables)
+	if err != nil {
+		return result, err
+	}
+	if result.Variables == nil {
+		result.Variables = variables
+	} else {
+		for name, value := range variables {
+			result.Variables[name] = value
+		}
+	}
+	return result, addArtifacts(&result.Artifacts, f.artifacts)
+}
+
+// read makes the part of the result that comes from one of -f, --text and --body.
+func (f *resultFlags) read(a *app) (protocol.Result, error) {
+	switch {
+	case f.file != "":
+		raw, err := a.read(f.file)
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return protocol.DecodeResult(raw)
+	case f.text == "-":
+		raw, err := a.read("-")
+		return protocol.Result{Body: jsonText(string(raw))}, err
+	case f.text != "":
+		return protocol.Result{Body: jsonText(f.text)}, nil
+	case f.body == "-":
+		raw, err := a.read("-")
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return jsonBody(raw)
+	case f.body != "":
+		return jsonBody([]byte(f.body))
+	}
+	return protocol.Result{}, nil
+}
+
+func jsonBody(raw []byte) (protocol.Result, error) {
+	if !json.Valid(raw) {
+		return protocol.Result{}, protocol.Errorf(protocol.CodeMalformed, "body", "is not JSON; give text with --text")
+	}
+	return protocol.Result{Body: raw}, nil
+}
+
+// jsonString returns the text of a body that is a JSON string.
+func jsonString(raw json.RawMessage) (string, bool) {
+	var text string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		return "", false
+	}
+	return text, true
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// answerWithin is how long a command that does not wait gives an engine it has
+// reached: longer than the election of a leader.
+const answerWithin = 10 * time.Second
+
+// connection says where the engine is, as flags.
+type connection struct {
+	url, context, creds, tlsCA string
+}
+
+func (c *connection) flags(fs *pflag.FlagSet) {
+	fs.StringVarP(&c.url, "nats", "s", "", "engine to use: NATS URLs, comma-separated ($NATS_URL; default "+broker.DefaultURL+")")
+	fs.StringVar(&c.context, "context", "", "context of the nats command line to connect with ($NATS_CONTEXT)")
+	fs.StringVar(&c.creds, "creds", "", "credentials file ($NATS_CREDS)")
+	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
+}
+
+// resolve fills in what the environment says. A flag beats the environment: a
+// context that was asked for is not bent by a NATS_URL that lies about. A URL
+// and a context together are the context's credentials at that URL.
+func (c connection) resolve(env func(string) string) connection {
+	if c.context == "" {
+		c.url = cmp.Or(c.url, env("NATS_URL"))
+		c.creds = cmp.Or(c.creds, env("NATS_CREDS"))
+		c.tlsCA = cmp.Or(c.tlsCA, env("NATS_CA"))
+		c.context = env("NATS_CONTEXT")
+	}
+	return c
+}
+
+// where names the place in messages.
+func (c connection) where() string {
+	switch {
+	case c.context == "":
+		return cmp.Or(c.url, broker.DefaultURL)
+	case c.url != "":
+		return fmt.Sprintf("%s (context %s)", c.url, c.context)
+	}
+	return "context " + c.context
+}
+
+// connect reaches the engine within 3 s, or says where it looked.
+func (a *app) connect(ctx context.Context) (*broker.Broker, func(), error) {
+	return a.connectWith(ctx, broker.Config{})
+}
+
+func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broker, func(), error) {
+	conn := a.conn.resolve(a.env)
+	engine, done, err := conn.open(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := broker.New(engine, cfg)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return b, done, nil
+}
+
+func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine, func(), error) {
+	name := "handoff"
+	if host, err := os.Hostname(); err == nil {
+		name += " on " + host
+	}
+	engineConfig := broker.JetStreamConfig{Log: cfg.Log}
+	if c.context == "" {
+		engine, err := broker.Dial(ctx, broker.DialConfig{URL: c.url, Creds: c.creds, TLSCA: c.tlsCA, Name: name, JetStreamConfig: engineConfig})
+		if err != nil {
+			return nil, nil, err
+		}
+		return engine, func() { _ = engine.Close() }, nil
+	}
+	nc, err := c.dialContext(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := broker.OpenJetStream(nc, engineConfig)
+	if err != nil {
+		nc.Close()
+		return nil, nil, fmt.Errorf("at %s: %w", c.where(), err)
+	}
+	return engine, func() { _ = engine.Close(); nc.Close() }, nil
+}
+
+// dialContext connects with a context of the nats command line, which knows
+// more ways to authenticate than our flags.
+func (c connection) dialContext(name string) (*nats.Conn, error) {
+	dialing := false // set when the context was read and the options are applied
+	options := append(broker.ConnectOptions(name), func(o *nats.Options) error {
+		dialing = true
+		if c.url != "" {
+			o.Servers = strings.Split(c.url, ",")
+		}
+		return nil
+	})
+	if c.creds != "" {
+		options = append(options, nats.UserCredentials(c.creds))
+	}
+	if c.tlsCA != "" {
+		options = append(options, nats.RootCAs(c.tlsCA))
+	}
+	nc, _, err := natscontext.Connect(c.context, options...)
+	switch {
+	case err == nil:
+		return nc, nil
+	case dialing:
+		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", broker.ErrUnreachable, c.where(), err)
+	}
+	return nil, fmt.Errorf("nats context %s: %w", c.context, err)
+}
+
+// onEngine does something short with an engine.
+func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return do(ctx, b)
+}

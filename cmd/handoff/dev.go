@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// devConfig is what the flags of dev say.
+type devConfig struct {
+	dir, fsync string
+	port       int
+	lease      time.Duration
+	verbose    bool
+}
+
+func newDev(a *app) *cobra.Command {
+	var cfg devConfig
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run an engine and a supervisor here",
+		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream
+and a supervisor. It prints "ready nats://…" on stdout when it serves, and its log
+on stderr. Ctrl-C drains and stops it; what was handed over stays in --data and
+goes on with the next start. A start after a crash first puts back what the
+ledger calls for.
+
+--fsync always (the default) has every change on the disk before it is
+acknowledged. --fsync interval syncs once a second: faster, and a power cut may
+take the last second with it, acknowledged tickets included. A killed process
+loses nothing either way.
+
+--lease is the default lease of workers on this engine that choose none
+themselves: how long their handoffs stay theirs without a word from them. It is
+kept with the data. A claim from the command line has a default of its own.
+
+Exit codes: 0 drained; 1 the directory or the port is in use.`,
+		Example: `  handoff dev
+  handoff dev --port 0 --data ./data --fsync interval
+  handoff dev --lease 5s --verbose`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case cfg.fsync != string(embedded.FsyncAlways) && cfg.fsync != string(embedded.FsyncInterval):
+				return usagef("--fsync %s: sync always, or at an interval (of 1 s)", cfg.fsync)
+			case cfg.port < 0 || cfg.port > 65535:
+				return usagef("--port %d: a port is 0 (any) to 65535", cfg.port)
+			case cfg.lease != 0 && (cfg.lease < worker.LeaseMin || cfg.lease > worker.LeaseMax):
+				return protocol.Errorf(protocol.CodeInvalid, "lease", "is %s; a lease is between %s and %s",
+					shortDuration(cfg.lease), shortDuration(worker.LeaseMin), shortDuration(worker.LeaseMax))
+			}
+			if cfg.dir == "" {
+				dir, err := a.dataDir()
+				if err != nil {
+					return err
+				}
+				cfg.dir = dir
+			}
+			return a.dev(cmd.Context(), cfg)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&cfg.dir, "data", "", "directory of the ledger (default ~/.local/share/handoff/dev, or under $XDG_DATA_HOME)")
+	fs.IntVar(&cfg.port, "port", nats.DefaultPort, "port to listen on, on this machine alone; 0 picks one")
+	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
+	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
+	verboseFlag(fs, &cfg.verbose)
+	return cmd
+}
+
+func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
+	fs.BoolVarP(verbose, "verbose", "v", false, "log every append as well")
+}
+
+// dataDir is where dev keeps its ledger when nobody says otherwise: the XDG
+// base directory for data.
+func (a *app) dataDir() (string, error) {
+	base := a.env("XDG_DATA_HOME")
+	if !filepath.IsAbs(base) { // the specification says to ignore others
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("%w; say where the data shall be: --data DIR", err)
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "handoff", "dev"), nil
+}
+
+// log is the log of a process that runs on: for people, on stderr.
+func (a *app) log(verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+}
+
+// dev runs the node and the supervisor until ctx ends.
+func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
+	log := a.log(cfg.verbose)
+	node, err := embedded.Start(ctx, embedded.Config{
+		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
+		Refill: func(ctx context.Context, nc *nats.Conn) error {
+			log.Info("the last stop was not clean; putting back what the ledger calls for")
+			return refill(ctx, nc, log)
+		},
+	})
+	switch {
+	case errors.Is(err, embedded.ErrInUse):
+		return fmt.Errorf("%w; is another handoff dev running?", err)
+	case err != nil:
+		return fmt.Errorf("%w; choose another port with --port, or another directory with --data", err)
+	}
+	defer func() {
+		err = errors.Join(err, node.Stop())
+		log.Info("stopped", "data", cfg.dir)
+	}()
+	nc, err := node.Conn()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	b, done, err := openNode(ctx, nc, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := supervisor.New(b, supervisor.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
+	if a.text() {
+		a.printf("ready %s\n", node.ClientURL())
+	} else if err := a.value(map[string]string{"ready": node.ClientURL()}); err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// openNode makes the streams of a node of our own and opens the engine on it.
+func openNode(ctx context.Context, nc *nats.Conn, cfg devConfig, log *slog.Logger) (*broker.Broker, func(), error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Where every write of the ledger is synced, what is derived from it need
+	// not be: embedded makes it again after a crash.
+	topology := broker.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways)}
+	if err := broker.EnsureTopology(ctx, js, topology); err != nil {
+		return nil, nil, err
+	}
+	if err := setLease(ctx, js, cfg.lease); err != nil {
+		return nil, nil, err
+	}
+	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := broker.New(engine, broker.Config{Log: log})
+	if err != nil {
+		return nil, nil, errors.Join(err, engine.Close())
+	}
+	return b, func() { _ = engine.Close() }, nil
+}
+
+// refill fills the queue and the timers of a node that nobody else is served by yet.
+func refill(ctx context.Context, nc *nats.Conn, log *slog.Logger) error {
+	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = engine.Close() }()
+	b, err := broker.New(engine, broker.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	return supervisor.Refill(ctx, b)
+}
+
+func newSupervise(a *app) *cobra.Command {
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "supervise",
+		Short: "Run a supervisor beside an engine that is there",
+		Long: `Supervise retries, reroutes, escalates and fires timeouts. One is enough; more share
+the work, and any may be killed. "handoff dev" has one in it.`,
+		Example: `  handoff supervise -s nats://engine:4222`,
+		Args:    takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := a.log(verbose)
+			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: log})
+			if err != nil {
+				return err
+			}
+			defer done()
+			s, err := supervisor.New(b, supervisor.Config{Log: log})
+			if err != nil {
+				return err
+			}
+			log.Info("supervising", "engine", a.conn.resolve(a.env).where())
+			return s.Run(cmd.Context())
+		},
+	}
+	verboseFlag(cmd.Flags(), &verbose)
+	return cmd
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newHistory(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "history TICKET",
+		Short: "Show everything that happened to a handoff",
+		Long: `History reads the ledger's entries of one handoff, oldest first: when, how long
+after the event before, what, by whom. With -o json or jsonl it is complete: each
+entry with its sequence, its hash, its events and the state after them.`,
+		Example: `  handoff history 5f0c…
+  handoff history 5f0c… -o jsonl | jq -r '.events[].type'`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+				changes, err := b.History(ctx, ticket)
+				if err != nil {
+					return err
+				}
+				if a.text() {
+					return a.history(changes)
+				}
+				views, err := changeViews(changes)
+				if err != nil {
+					return err
+				}
+				return list(a, views)
+			})
+		},
+	}
+}
+
+// changeView is an entry of the ledger for programs.
+type changeView struct {
+	Seq    uint64            `json:"seq"`
+	At     time.Time         `json:"at"` // the engine's time stamp
+	ID     string            `json:"id"`
+	Hash   string            `json:"hash"`
+	Events []json.RawMessage `json:"events"`
+	State  stateView         `json:"state"`
+}
+
+func changeViews(changes []protocol.Change) ([]changeView, error) {
+	views := make([]changeView, 0, len(changes))
+	for _, c := range changes {
+		v := changeView{Seq: c.Seq, At: c.At.UTC(), ID: c.Record.ID, Hash: c.Hash, State: view(c.Record.State)}
+		for _, e := range c.Record.Events {
+			raw, err := protocol.EncodeEvent(e)
+			if err != nil {
+				return nil, err
+			}
+			v.Events = append(v.Events, raw)
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// history prints one line for each event.
+func (a *app) history(changes []protocol.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	last := changes[len(changes)-1].Record.State
+	a.printf("%s  %s -> %s  %s\n", last.Ticket, last.Source, last.Target.String(), a.phase(last))
+	rows := [][]string{{"TIME (UTC)", "AFTER", "EVENT", "BY", "DETAIL"}}
+	var before time.Time
+	for _, c := range changes {
+		for _, e := range c.Record.Events {
+			at := e.When().UTC()
+			stamp, after := at.Format("15:04:05.000"), ""
+			if at.Format(time.DateOnly) != before.Format(time.DateOnly) {
+				stamp = at.Format("2006-01-02 15:04:05.000")
+			}
+			if !before.IsZero() {
+				after = "+" + shortDuration(at.Sub(before))
+			}
+			by, detail := describe(e)
+			rows = append(rows, []string{stamp, after, string(e.EventType()), who(by), detail})
+			before = at
+		}
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	if last.Closed {
+		a.printf("%s after %s, attempts: %d\n", ending(last), shortDuration(last.ClosedAt.Sub(last.SubmittedAt)), last.AttemptsTotal)
+	} else {
+		a.printf("open for %s; waits for %s\n", shortDuration(last.UpdatedAt.Sub(last.SubmittedAt)), waitingFor(last))
+	}
+	return nil
+}
+
+// who shortens the id of a holder: enough to tell two workers apart.
+func who(by string) string {
+	if _, err := uuid.Parse(by); err == nil {
+		return "holder " + by[:8]
+	}
+	return by
+}
+
+// describe says who caused an event, and what else a person wants to know of it.
+func describe(e protocol.Event) (by, detail string) {
+	switch e := e.(type) {
+	case *protocol.Submitted:
+		return e.By, join(string(e.Summary.Type), e.Summary.Source+" -> "+e.Summary.Target.String(), string(e.Summary.Priority))
+	case *protocol.Offered:
+		return e.By, join("to "+e.Agent, e.Reason, routingText(e.Routing))
+	case *protocol.Claimed:
+		return e.By, join(e.Agent, "lease "+millis(e.LeaseMS))
+	case *protocol.Accepted:
+		detail = join(e.Agent, fmt.Sprintf("attempt %d", e.Attempt), "lease "+millis(e.LeaseMS))
+		if !e.EstimatedCompletion.IsZero() {
+			detail = join(detail, "done by "+when(e.EstimatedCompletion))
+		}
+		return e.By, detail
+	case *protocol.Started:
+		return e.By, ""
+	case *protocol.Progressed:
+		return e.By, strings.TrimSpace(trimFloat(e.Progress.Percent) + "% " + e.Progress.Message)
+	case *protocol.Completed:
+		size := len(e.Result)
+		if e.Blob != nil {
+			size = int(e.Blob.Size)
+		}
+		return e.By, join(string(e.Status), fmt.Sprintf("%d bytes", size))
+	case *protocol.Failed:
+		detail = e.Code + ": " + e.Message
+		if !e.Retryable {
+			detail = "for good: " + detail
+		}
+		return e.By, detail
+	}
+	return describeTurn(e)
+}
+
+// describeTurn is describe for the events by which a handoff changes its course.
+func describeTurn(e protocol.Event) (by, detail string) {
+	switch e := e.(type) {
+	case *protocol.Rejected:
+		detail = join(e.Agent+": "+e.Reason, e.ReasonCode)
+		if e.Alternative != "" {
+			detail = join(detail, "suggests "+e.Alternative)
+		}
+		return e.By, detail
+	case *protocol.Conditioned:
+		needs := needsText(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission})
+		if needs != "" {
+			needs = "needs " + needs
+		}
+		if e.RetryAfterMS > 0 {
+			needs = join(needs, "again after "+millis(e.RetryAfterMS))
+		}
+		return e.By, join(e.Agent+" "+needs, e.Reason)
+	case *protocol.Answered:
+		return e.Answer.By, answerText(e.Answer)
+	case *protocol.RetryScheduled:
+		return e.By, fmt.Sprintf("after attempt %d, at %s", e.Attempt, e.Due.UTC().Format("15:04:05.000"))
+	case *protocol.Rerouted:
+		return e.By, join(e.From+" -> "+e.To, e.Reason)
+	case *protocol.Escalated:
+		return e.By, join(fmt.Sprintf("level %d", e.Level), e.From+" -> "+e.To, e.Reason)
+	case *protocol.LeaseLost:
+		if e.Fence == 0 {
+			return e.By, "the holder of the claim is gone; not charged"
+		}
+		return e.By, fmt.Sprintf("the worker of attempt %d is gone", e.Attempt)
+	case *protocol.Released:
+		return e.By, join("given back, not charged", e.Reason)
+	case *protocol.Reminded:
+		return e.By, "most of the work time is used up"
+	case *protocol.TimedOut:
+		return e.By, join(string(e.Clock)+" timeout", e.Agent)
+	case *protocol.CancelRequested:
+		return e.By, e.Reason
+	case *protocol.Closed:
+		return e.By, join(string(e.Outcome)+" ("+e.Reason+")", e.Message)
+	case *protocol.Stuck:
+		return e.By, e.Reason
+	}
+	return "", ""
+}
+
+func answerText(answer protocol.Answer) string {
+	var parts []string
+	if answer.Permit {
+		parts = append(parts, "permitted")
+	}
+	if answer.Deny {
+		parts = append(parts, "denied", answer.DenyReason)
+	}
+	for name := range answer.Variables {
+		parts = append(parts, name)
+	}
+	return join(append(parts, answer.Text)...)
+}
+
+func routingText(r *protocol.Routing) string {
+	if r == nil {
+		return ""
+	}
+	text := fmt.Sprintf("best of %d", len(r.Candidates))
+	if len(r.Excluded) > 0 {
+		text += ", without " + strings.Join(r.Excluded, ", ")
+	}
+	return join(append([]string{text}, r.Warnings...)...)
+}
+
+// join puts a comma between what is not empty.
+func join(parts ...string) string {
+	kept := parts[:0:0]
+	for _, part := range parts {
+		if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+func millis(ms int64) string { return shortDuration(time.Duration(ms) * time.Millisecond) }
+
+func trimFloat(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	formatText  = "text"
+	formatJSON  = "json"
+	formatJSONL = "jsonl"
+)
+
+var formats = []string{formatText, formatJSON, formatJSONL}
+
+// text tells whether people read the output. In the other formats a program does.
+func (a *app) text() bool { return a.format == formatText }
+
+// printf writes text for people. What its arguments hold may come from
+// anybody's package: it is escaped, the format itself is not.
+func (a *app) printf(format string, args ...any) { fprintf(a.out, format, args...) }
+
+// notef writes a remark that is no output, to stderr.
+func (a *app) notef(format string, args ...any) { fprintf(a.err, format, args...) }
+
+// styled is text of our own that reaches the terminal as it is.
+type styled string
+
+func fprintf(w io.Writer, format string, args ...any) {
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case styled:
+		case error:
+			args[i] = printable(arg.Error())
+		case fmt.Stringer:
+			args[i] = printable(arg.String())
+		default:
+			if v := reflect.ValueOf(arg); v.Kind() == reflect.String {
+				args[i] = printable(v.String())
+			}
+		}
+	}
+	fmt.Fprintf(w, format, args...)
+}
+
+// printable escapes what a terminal would act on, line ends included: a line
+// of ours stays one line, whatever a package says.
+func printable(s string) string {
+	return strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", " ").Replace(protocol.Printable(s))
+}
+
+// value writes one value for programs.
+func (a *app) value(v any) error {
+	body, err := encode(v, a.format == formatJSON)
+	if err != nil {
+		return err
+	}
+	_, err = a.out.Write(body)
+	return err
+}
+
+// list writes values for programs: an array, or one to a line.
+func list[T any](a *app, values []T) error {
+	if a.format == formatJSON {
+		if values == nil {
+			values = []T{}
+		}
+		return a.value(values)
+	}
+	for _, v := range values {
+		if err := a.value(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode writes JSON with a line end. <, > and & stay: nothing here is HTML.
+func encode(v any, indent bool) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if indent {
+		enc.SetIndent("", "  ")
+	}
+	err := enc.Encode(v)
+	return buf.Bytes(), err
+}
+
+// body writes something that came from an agent for whoever reads stdout: as
+// it is into a file or a pipe, escaped line by line to a terminal.
+func (a *app) body(raw []byte) error {
+	if a.terminal {
+		lines := strings.Split(string(raw), "\n")
+		for i, line := range lines {
+			lines[i] = strings.ReplaceAll(protocol.Printable(line), "\r", `\r`)
+		}
+		raw = []byte(strings.Join(lines, "\n"))
+	}
+	_, err := a.out.Write(raw)
+	if err == nil && (len(raw) == 0 || raw[len(raw)-1] != '\n') {
+		_, err = io.WriteString(a.out, "\n")
+	}
+	return err
+}
+
+// document writes JSON that came from an agent, indented.
+func (a *app) document(raw json.RawMessage) error {
+	var buf bytes.Buffer
+	if err := json.Indent(&buf, raw, "", "  "); err != nil {
+		return err
+	}
+	return a.body(buf.Bytes())
+}
+
+// table writes rows in columns; the first row is the heading.
+func (a *app) table(rows [][]string) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, printable(cell))
+		}
+		fmt.Fprint(w, "\n")
+	}
+	return w.Flush()
+}
+
+// fields writes "name  value" lines, leaving out those without a value.
+func (a *app) fields(pairs ...string) error {
+	var rows [][]string
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			rows = append(rows, []string{pairs[i], pairs[i+1]})
+		}
+	}
+	return a.table(rows)
+}
+
+// colours of the phases, for a terminal whose owner has not set NO_COLOR.
+func (a *app) phase(s protocol.State) styled {
+	word := phaseWord(s)
+	if !a.terminal || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" {
+		return styled(word)
+	}
+	const red, green, yellow, reset = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+	colour := ""
+	switch {
+	case s.Closed && failed(s) == nil:
+		colour = green
+	case s.Closed:
+		colour = red
+	case s.Phase == protocol.Conditional, s.Phase == protocol.Retrying, s.EscalationLevel > 0:
+		colour = yellow
+	default:
+		return styled(word)
+	}
+	return styled(colour + word + reset)
+}

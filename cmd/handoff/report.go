@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// leaseCommand is a command that does something with a LEASE.
+func (a *app) leaseCommand(use, short, long, example string, args []string, do func(context.Context, *broker.Broker, *broker.Claim) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Example: example,
+		Long: long + `
+
+A LEASE is what "handoff claim" prints. Exit code 7: the handoff is somebody else's
+by now, or the LEASE was never given out; nothing was changed.`,
+		Args: takes(args...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+				claim, err := b.Resume(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				// Every word from the holder is a sign of life.
+				if err := b.Beat(ctx, claim.Holder); err != nil {
+					return err
+				}
+				return do(ctx, b, claim)
+			})
+			if errors.Is(err, broker.ErrLeaseLost) {
+				return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
+			}
+			return err
+		},
+	}
+}
+
+// reported prints what became of the handoff, and ends the presence of a holder
+// that has nothing in its hands any more.
+func (a *app) reported(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+	state := claim.State()
+	if state.Holder != claim.Holder.ID {
+		leave(ctx, b, claim.Holder)
+	}
+	if !a.text() {
+		return a.value(view(state))
+	}
+	a.printf("%s  %s\n", state.Ticket, a.phase(state))
+	return nil
+}
+
+func newAck(a *app) *cobra.Command {
+	var (
+		ack             protocol.Ack
+		retry, estimate time.Duration
+	)
+	cmd := a.leaseCommand("ack LEASE accepted|rejected|conditional",
+		"Answer an offer: accept it, refuse it, or say what it needs first",
+		`Ack answers an offer. Accepted, the work begins. Rejected, it goes to the suggested
+alternative, to another agent that is fit, or up the chain of authority; a
+refusal needs a reason. Conditional, it waits for what it needs ("handoff
+answer"); with --retry-after alone it merely comes back later.
+
+An offer that was accepted may still be refused, or made conditional, without
+an attempt being charged.`,
+		`  handoff ack "$LEASE" accepted --estimate 20m
+  handoff ack "$LEASE" rejected --reason "this is Rust" --alternative rustacean
+  handoff ack "$LEASE" conditional --needs-context "which branch?" --needs-permission "to push"
+  handoff ack "$LEASE" conditional --retry-after 10m`,
+		[]string{"a LEASE", "accepted, rejected or conditional"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Acknowledge(ctx, ack, true); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	// What makes no answer is refused before the engine is asked for anything.
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		ack.Status = protocol.AckStatus(args[1])
+		ack.RetryAfterMS, ack.EstimatedCompletionMS = retry.Milliseconds(), estimate.Milliseconds()
+		return ack.Validate()
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&ack.Reason, "reason", "", "why; required for rejected")
+	fs.StringVar(&ack.ReasonCode, "reason-code", "", "the reason as a word to count by, such as capability_mismatch")
+	fs.StringVar(&ack.SuggestedAlternative, "alternative", "", "rejected: the agent that fits better")
+	fs.StringArrayVar(&ack.NeedsContext, "needs-context", nil, "conditional: something that must be known first (repeatable)")
+	fs.StringArrayVar(&ack.NeedsPermission, "needs-permission", nil, "conditional: something that must be allowed first (repeatable)")
+	fieldVar(fs, &retry, "retry-after", "conditional: offer it again after this")
+	fieldVar(fs, &estimate, "estimate", "accepted: how long it will take")
+	return cmd
+}
+
+// beatView is what a heartbeat answers.
+type beatView struct {
+	Ticket string `json:"ticket"`
+	broker.Signal
+	Expires time.Time `json:"expires"` // of the lease, without another heartbeat
+}
+
+func newHeartbeat(a *app) *cobra.Command {
+	return a.leaseCommand("heartbeat LEASE",
+		"Say that you are still at it, and hear what has changed",
+		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
+the handoff is to be cancelled (stop, then "handoff release" or "handoff fail"),
+whether most of the work time is used up, and when it and the deadline end.`,
+		`  handoff heartbeat "$LEASE"
+  handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			signal, err := claim.Beat(ctx)
+			if err != nil {
+				return err
+			}
+			expires := time.Now().Add(time.Duration(claim.Holder.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
+			if !a.text() {
+				return a.value(beatView{claim.Ticket, signal, expires})
+			}
+			yes := map[bool]string{true: "yes"}
+			cancel := "no"
+			if signal.CancelRequested {
+				cancel = "yes: stop the work, then handoff release LEASE"
+			}
+			return a.fields("ticket", claim.Ticket, "cancel", cancel, "reminder", yes[signal.Reminded],
+				"work ends", when(signal.WorkDeadline), "deadline", when(signal.Deadline), "lease ends", when(expires))
+		})
+}
+
+func newProgress(a *app) *cobra.Command {
+	var (
+		progress protocol.Progress
+		details  string
+	)
+	cmd := a.leaseCommand("progress LEASE",
+		"Report from within the work",
+		`Progress records how far the work has come, for everybody who asks for the status.`,
+		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if details != "" {
+				progress.Details = jsonOrText(details)
+			}
+			if err := claim.Progress(ctx, progress); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().Float64Var(&progress.Percent, "percent", 0, "how much is done, 0 to 100")
+	cmd.Flags().StringVar(&progress.Message, "message", "", "in words")
+	cmd.Flags().StringVar(&details, "details", "", "whatever else, as JSON")
+	return cmd
+}
+
+func newFail(a *app) *cobra.Command {
+	var (
+		failure   broker.Failure
+		permanent bool
+	)
+	cmd := a.leaseCommand("fail LEASE --reason WHY",
+		"End the attempt without a result",
+		`Fail ends the attempt. It is tried again while attempts remain, with growing delay
+and no sooner than --retry-after; with --permanent the handoff closes as failed.`,
+		`  handoff fail "$LEASE" --reason "the API is down" --retry-after 5m
+  handoff fail "$LEASE" --reason "there is no such repository" --permanent`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			failure.Retryable = !permanent
+			if err := claim.Fail(ctx, failure); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().StringVar(&failure.Message, "reason", "", "why")
+	cmd.Flags().StringVar(&failure.Code, "code", "handler", "the reason as a word to count by")
+	cmd.Flags().BoolVar(&permanent, "permanent", false, "no other attempt would do better")
+	fieldVar(cmd.Flags(), &failure.RetryAfter, "retry-after", "the next attempt comes no sooner")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		switch ms := failure.RetryAfter.Milliseconds(); {
+		case failure.Message == "":
+			return protocol.Errorf(protocol.CodeMissing, "reason", "is missing or empty; give it with --reason")
+		case permanent && ms != 0:
+			return protocol.Errorf(protocol.CodeConflict, "retry_after_ms", "a permanent failure is not tried again")
+		case ms < 0 || ms > protocol.RetryAfterMaxMS:
+			return protocol.Errorf(protocol.CodeInvalid, "retry_after_ms", "is %d; it may be 0 to %d (%s)", ms, protocol.RetryAfterMaxMS, millis(protocol.RetryAfterMaxMS))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func newRelease(a *app) *cobra.Command {
+	var reason string
+	cmd := a.leaseCommand("release LEASE",
+		"Give a handoff back without charging an attempt",
+		`Release gives the handoff back; it is offered to the same agent again at once. After
+a cancel it is the end of it.`,
+		`  handoff release "$LEASE" --reason "shutting down"`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Release(ctx, reason); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	return cmd
+}

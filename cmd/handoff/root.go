@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what all commands share: the streams, the environment, the global
+// flags. One app runs one command line.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) string
+	terminal bool // stdout is one: colour is welcome, and raw control characters are not
+
+	format string
+	conn   connection
+}
+
+// run executes a command line and returns its exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if ctx.Err() != nil { // whatever the error says, it is the consequence of Ctrl-C
+		err = errInterrupted
+	}
+	return a.report(err)
+}
+
+// Groups of the command list.
+const (
+	groupHand   = "hand"
+	groupPoll   = "poll"
+	groupAgents = "agents"
+	groupEngine = "engine"
+	groupWrite  = "write"
+)
+
+// commands lists every command, in the order of the help.
+func commands(a *app) []*cobra.Command {
+	return []*cobra.Command{
+		inGroup(groupHand, newSubmit(a)),
+		inGroup(groupHand, newStatus(a)),
+		inGroup(groupHand, newWait(a)),
+		inGroup(groupHand, newResult(a)),
+		inGroup(groupHand, newHistory(a)),
+		inGroup(groupHand, newAnswer(a)),
+		inGroup(groupHand, newCancel(a)),
+
+		inGroup(groupAgents, newWork(a)),
+		inGroup(groupAgents, newExample(a)),
+		inGroup(groupAgents, newAgents(a)),
+
+		inGroup(groupPoll, newClaim(a)),
+		inGroup(groupPoll, newAck(a)),
+		inGroup(groupPoll, newHeartbeat(a)),
+		inGroup(groupPoll, newProgress(a)),
+		inGroup(groupPoll, newComplete(a)),
+		inGroup(groupPoll, newFail(a)),
+		inGroup(groupPoll, newRelease(a)),
+
+		inGroup(groupEngine, newDev(a)),
+		inGroup(groupEngine, newSupervise(a)),
+
+		inGroup(groupWrite, newSchema(a)),
+		inGroup(groupWrite, newValidate(a)),
+
+		newVersion(a),
+		newExitCodes(),
+	}
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "handoff",
+		Short: "Hand work from one agent to another, durably",
+		Long: `Handoff moves work between agents and never loses it.
+
+An agent submits a package to another and gets a ticket. A worker of the target
+claims it, acknowledges it and completes it. A supervisor retries, reroutes,
+escalates and fires timeouts. Anybody polls by ticket.`,
+		Example: `  handoff dev                                  # an engine and a supervisor, here
+  handoff example > agent.sh && chmod +x agent.sh
+  handoff work --agent reviewer -- ./agent.sh  # in another terminal
+  handoff submit --to reviewer --reason "code is ready" --task "review main.go" --wait`,
+		SilenceErrors: true, // report prints them, in the format asked for
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // an unknown command is RunE's to refuse, as a usage error
+		RunE:          refuseUnknown,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(formats, a.format) {
+				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
+			}
+			return nil
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", formatText, "how to print: text, json (one document) or jsonl (one line each)")
+	a.conn.flags(root.PersistentFlags())
+	root.AddGroup(
+		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},
+		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},
+		&cobra.Group{ID: groupPoll, Title: "Be an agent that polls:"},
+		&cobra.Group{ID: groupEngine, Title: "Run the engine:"},
+		&cobra.Group{ID: groupWrite, Title: "Write packages and results:"},
+	)
+	root.AddCommand(commands(a)...)
+	return root
+}
+
+func inGroup(id string, cmd *cobra.Command) *cobra.Command {
+	cmd.GroupID = id
+	return cmd
+}
+
+// refuseUnknown is the RunE of a command that only has subcommands.
+func refuseUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	// The engine's own tools say "stream ls"; one word wrong is usually a slip.
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, ", "))
+	}
+	return usagef("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+}
+
+// takes checks the number of arguments; names are for the message.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s needs %s; see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return usagef("%s does not take %q; see %s --help", cmd.CommandPath(), args[len(names)], cmd.CommandPath())
+		}
+		return nil
+	}
+}

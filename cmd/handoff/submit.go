@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// waitForever is what --wait means without a value.
+const waitForever = "forever"
+
+func newSubmit(a *app) *cobra.Command {
+	var (
+		flags  packageFlags
+		dryRun bool
+		wait   string
+	)
+	cmd := &cobra.Command{
+		Use:   "submit [-f FILE|-] --to AGENT --reason WHY --task WHAT",
+		Short: "Hand a package to an agent; prints the ticket",
+		Long: `Submit hands a package to an agent, or to whichever agent has a capability, and
+prints the ticket, alone. By the ticket anybody follows the handoff: status,
+wait, result, history.
+
+The package is built from flags, read from a file (-f), or both: then flags that
+are given replace what the file says. "handoff schema package" describes the file.
+The source (--from) is $HANDOFF_AGENT where that is set, else human. Inside a
+worker started by "handoff work" the new handoff follows from the one being
+worked on: its parent is $HANDOFF_TICKET.
+
+With --key, submitting again is the same handoff: the ticket is made from source
+and key, and the same package with the same key changes nothing.
+
+What is wrong with a package is said by field, and nothing is written (exit code
+9). Should the connection break in the middle, the message names the ticket, and
+"handoff status TICKET" tells whether it was submitted.
+
+Exit codes: 0 submitted (with --wait: and closed with success), 4 submitted and
+still open when --wait ended, 5 closed without success, 9 refused.`,
+		Example: `  handoff submit --to reviewer --reason "code is ready" --task "review main.go"
+  handoff submit --capability translate --reason r --task "to French" --var text="good day" --wait
+  handoff submit -f package.json --priority high --wait=30s -o json
+  handoff submit --type delegation --return-timeout 10m --to tester --reason r --task "run the tests"
+  T=$(handoff submit --key nightly-2026-01-31 -f package.json) && handoff wait "$T"`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			if _, err := parseDuration(args[0]); err == nil && wait == waitForever {
+				return usagef("--wait takes its value after an equals sign: write --wait=%s", args[0])
+			}
+			return usagef("submit does not take %q; what to do goes into --task", args[0])
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			limit, err := waitLimit(wait)
+			if err != nil {
+				return err
+			}
+			pkg, err := flags.build(cmd.Flags().Changed, a, time.Now())
+			if err != nil {
+				return err
+			}
+			prepared, err := prepare(pkg)
+			if err != nil {
+				return flags.hint(err)
+			}
+			return a.submit(cmd.Context(), prepared, flags, dryRun, limit)
+		},
+	}
+	flags.declare(cmd.Flags())
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
+	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed; a limit is written with =, as in --wait=30s")
+	cmd.Flags().Lookup("wait").NoOptDefVal = waitForever
+	return cmd
+}
+
+// waitLimit reads --wait: nil is not to wait, negative is to wait without end.
+func waitLimit(text string) (*time.Duration, error) {
+	limit := time.Duration(-1)
+	switch text {
+	case "":
+		return nil, nil
+	case waitForever:
+		return &limit, nil
+	}
+	limit, err := parseDuration(text)
+	if err != nil {
+		return nil, usagef("--wait: %v", err)
+	}
+	if limit < 0 {
+		return nil, usagef("--wait: %q is negative", text)
+	}
+	return &limit, nil
+}
+
+// prepare checks a package as Submit would, without an engine: what is wrong
+// with the input is said even where nobody listens.
+func prepare(pkg protocol.Package) (broker.Prepared, error) {
+	offline, err := broker.New(nil, broker.Config{})
+	if err != nil {
+		return broker.Prepared{}, err
+	}
+	return offline.Prepare(pkg)
+}
+
+func (a *app) submit(ctx context.Context, prepared broker.Prepared, flags packageFlags, dryRun bool, limit *time.Duration) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if prepared.Redacted > 0 {
+		a.notef("handoff: %d secrets were taken out of the package before it was written\n", prepared.Redacted)
+	}
+	if dryRun {
+		return a.dryRun(ctx, b, prepared, flags)
+	}
+	head, err := submitOnce(ctx, b, prepared)
+	if err != nil {
+		return flags.hint(err)
+	}
+	if a.text() {
+		a.printf("%s\n", prepared.Ticket)
+	}
+	if limit == nil {
+		if a.text() {
+			return nil
+		}
+		return a.value(view(head.State))
+	}
+	state, err := waitFor(ctx, b, prepared.Ticket, *limit, broker.Closed)
+	if state.Ticket == "" { // interrupted before the first read
+		state = head.State
+	}
+	if !a.text() {
+		return errors.Join(a.value(view(state)), err)
+	}
+	if err == nil {
+		a.notef("%s: %s\n", prepared.Ticket, ending(state))
+	}
+	return err
+}
+
+// submitOnce submits, and says what to do where nobody knows whether it happened.
+func submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared) (broker.Head, error) {
+	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	head, err := b.Submit(limited, prepared)
+	if err != nil && !is[*protocol.Error](err) {
+		err = fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)
+	}
+	return head, err
+}
+
+// dryRun says what would be written, and who would get it.
+func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prepared, flags packageFlags) error {
+	agent, err := b.CheckTarget(ctx, prepared)
+	if err != nil {
+		return flags.hint(err)
+	}
+	if !a.text() {
+		return a.value(struct {
+			Ticket  string          `json:"ticket"`
+			Agent   string          `json:"agent"`
+			DryRun  bool            `json:"dry_run"`
+			Package json.RawMessage `json:"package"`
+		}{prepared.Ticket, agent, true, prepared.Body})
+	}
+	a.notef("handoff: nothing was written; %s would get this:\n", agent)
+	return a.document(prepared.Body)
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// workFlags are the flags of work.
+type workFlags struct {
+	agent, description string
+	capabilities       []string
+	concurrency        int
+	lease, drain       time.Duration
+	update, verbose    bool
+}
+
+func newWork(a *app) *cobra.Command {
+	var flags workFlags
+	cmd := &cobra.Command{
+		Use:   "work --agent AGENT [flags] -- CMD [ARG…]",
+		Short: "Serve an agent: run a program for each handoff",
+		Long: `Work serves an agent. For each handoff it runs CMD: the package comes on standard
+input as JSON, what CMD writes to standard output is the result (JSON if it
+parses, else text), standard error goes to the log here. Start more of it, on any
+machine, to work on more at once.
+
+The exit code of CMD says what came of it:
+
+  0   complete
+  65  failed for good              75  failed, retry later
+  69  rejected: not for this one   77  conditional: something is needed first
+  126, 127  CMD cannot run: the worker drains and ends, nobody is charged
+  anything else  failed, and worth another attempt
+
+In its environment are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
+HANDOFF_FENCE, HANDOFF_WORK_DEADLINE, HANDOFF_DEADLINE, NATS_URL, and in
+HANDOFF_ACK_FILE the name of a file in which it may say more than an exit code
+can: "rejected: why", "conditional: what is needed", or an acknowledgement as
+JSON (handoff schema ack). After an answer it is run again, with the answer's
+variables in context.variables and the answers themselves in supplements.
+
+"handoff submit" inside CMD hands on: source and parent are filled in.
+
+An agent that is not there yet is registered, with --capability and
+--description. A profile that is there stays as it is, unless --update adds them.
+
+Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
+given back without charge. A second Ctrl-C ends at once.`,
+		Example: `  handoff work --agent reviewer -- ./agent.sh
+  handoff work --agent translator --capability french --capability german:0.6 --concurrency 4 -- python3 translate.py
+  handoff work --agent echo -- cat`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if flags.agent == "" {
+				return usagef("work needs --agent AGENT")
+			}
+			if len(args) == 0 {
+				return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// A program that cannot run is refused before anybody is told of a worker.
+			if err := worker.CheckCommand("", args); err != nil {
+				return err
+			}
+			capabilities, err := parseCapabilities("--capability", flags.capabilities)
+			if err != nil {
+				return err
+			}
+			profile := protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities}
+			return a.work(cmd.Context(), flags, profile, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false) // what follows CMD is CMD's
+	fs.StringVar(&flags.agent, "agent", "", "the agent to serve")
+	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, NAME or NAME:0.8 (repeatable)")
+	fs.StringVar(&flags.description, "description", "", "what a new agent does")
+	fs.BoolVar(&flags.update, "update", false, "add --capability and --description to the profile that is there")
+	fs.IntVar(&flags.concurrency, "concurrency", 0, "handoffs at a time (default: the profile's max_concurrency, else 1)")
+	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
+	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
+	verboseFlag(fs, &flags.verbose)
+	return cmd
+}
+
+func (a *app) work(ctx context.Context, flags workFlags, profile protocol.Profile, command []string) error {
+	log := a.log(flags.verbose)
+	b, done, err := a.connectWith(ctx, broker.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if flags.lease == 0 {
+		flags.lease = defaultLease(ctx, b)
+	}
+	if flags.drain == 0 {
+		flags.drain = -1 // 0 means the default there, and not at all here
+	}
+	if err := a.meetProfile(ctx, b, profile, flags.update); err != nil {
+		return err
+	}
+	program, err := worker.NewExec(worker.ExecConfig{Command: command, Env: a.childEnv(b)})
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(b, worker.Config{
+		Agent: flags.agent, Concurrency: flags.concurrency, Lease: flags.lease, DrainTimeout: flags.drain,
+		Profile: profile, Log: log,
+	}, program)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// meetProfile adds to the profile that is there what was asked for, if told to,
+// and else says what it leaves out: a capability that nobody routes by is a
+// surprise better met here.
+func (a *app) meetProfile(ctx context.Context, b *broker.Broker, wanted protocol.Profile, update bool) error {
+	profile, err := b.Profile(ctx, wanted.ID)
+	if errors.Is(err, broker.ErrNotFound) {
+		return nil // the worker registers it
+	}
+	if err != nil {
+		return err
+	}
+	var lacking []string
+	for _, c := range wanted.Capabilities {
+		i := slices.IndexFunc(profile.Capabilities, func(has protocol.Capability) bool { return has.ID == c.ID })
+		switch {
+		case i < 0:
+			lacking = append(lacking, c.ID)
+			profile.Capabilities = append(profile.Capabilities, c)
+		case profile.Capabilities[i] != c:
+			lacking = append(lacking, c.ID)
+			profile.Capabilities[i] = c
+		}
+	}
+	if wanted.Description != "" && wanted.Description != profile.Description {
+		lacking = append(lacking, "the description")
+		profile.Description = wanted.Description
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	if !update {
+		a.notef("handoff: %s is registered already, without %s; --update adds it\n", wanted.ID, strings.Join(lacking, ", "))
+		return nil
+	}
+	profile.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	if err := profile.Validate(); err != nil {
+		return err
+	}
+	return b.PutProfile(ctx, profile)
+}
+
+// childEnv lets "handoff submit" inside the program find the engine that its
+// worker uses, whichever way that was said.
+func (a *app) childEnv(b *broker.Broker) []string {
+	conn := a.conn.resolve(a.env)
+	env := []string{"NATS_CONTEXT=" + conn.context}
+	if engine, ok := b.Engine.(*broker.JetStream); ok {
+		env = append(env, "NATS_URL="+strings.Join(engine.Conn().Opts.Servers, ","))
+	}
+	for name, path := range map[string]string{"NATS_CREDS": conn.creds, "NATS_CA": conn.tlsCA} {
+		if absolute, err := filepath.Abs(path); path != "" && err == nil {
+			path = absolute
+		}
+		env = append(env, name+"="+path)
+	}
+	return env
+}
+
+func newExample(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "example",
+		Short: "Print a script to start an agent from",
+		Example: `  handoff example > agent.sh && chmod +x agent.sh
+  handoff work --agent reviewer -- ./agent.sh`,
+		Args: takes(),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprint(a.out, worker.ExampleScript())
+			return err
+		},
+	}
+}
