@@ -88,6 +88,9 @@ func applyOffered(s *p.State, ev p.Event) error {
 	if s.Held() {
 		return fmt.Errorf("%w: offered while holder %s has it", ErrIllegal, s.Holder)
 	}
+	if e.Agent == "" {
+		return fmt.Errorf("%w: offered to nobody", ErrIllegal)
+	}
 	moveTo(s, e.Agent)
 	if e.Policy != nil {
 		s.Policy = *e.Policy
@@ -100,23 +103,30 @@ func applyOffered(s *p.State, ev p.Event) error {
 }
 
 // moveTo gives the handoff to an agent. Attempts and conditions are counted
-// anew at each one.
+// anew at each one, and what stood in another's queue is void.
 func moveTo(s *p.State, agent string) {
 	if agent == s.Agent {
 		return
 	}
-	s.Agent, s.Attempt, s.LeasesLost, s.ConditionRounds = agent, 0, 0, 0
+	s.Agent, s.Offer = agent, 0
+	s.Attempt, s.LeasesLost, s.ConditionRounds = 0, 0, 0
 	s.Tried = appendAgent(s.Tried, agent)
 }
 
 func applyClaimed(s *p.State, ev p.Event) error {
 	e := ev.(*p.Claimed)
+	if e.Holder == "" {
+		return fmt.Errorf("%w: claimed by nobody", ErrIllegal)
+	}
 	s.Holder, s.LeaseMS, s.Fence, s.ClaimedAt = e.Holder, e.LeaseMS, 0, e.At
 	return nil
 }
 
 func applyAccepted(s *p.State, ev p.Event) error {
 	e := ev.(*p.Accepted)
+	if e.Holder == "" {
+		return fmt.Errorf("%w: accepted by nobody", ErrIllegal)
+	}
 	s.Attempt++
 	s.AttemptsTotal++
 	if !s.Held() { // taken without a claim before it; an earlier holder's is not this one's
@@ -208,7 +218,7 @@ func applyAnswered(s *p.State, ev p.Event) error {
 }
 
 func applyRetryScheduled(s *p.State, ev p.Event) error {
-	s.RetryAt = ev.(*p.RetryScheduled).Due
+	s.RetryAt, s.TimedOut = ev.(*p.RetryScheduled).Due, "" // what follows the time-out is decided
 	return nil
 }
 

@@ -132,6 +132,9 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) ([]p.Event,
 	if s.Phase != p.Conditional || s.Conditions == nil {
 		return nil, p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks nothing; only a conditional handoff can be answered", s.Ticket, s.Phase)
 	}
+	if s.ConditionRounds > s.Policy.MaxConditions { // the next look gives it to somebody else
+		return nil, p.Errorf(p.CodeIllegal, "ticket", "%s has asked %d times, %d are allowed; it is escalated instead", s.Agent, s.ConditionRounds, s.Policy.MaxConditions)
+	}
 	if len(s.Conditions.NeedsPermission) > 0 && !answer.Permit && !answer.Deny {
 		return nil, p.Errorf(p.CodeMissing, "permit", "%s asks for permission (%s): permit or deny it", s.Ticket, s.Conditions.NeedsPermission[0])
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -46,6 +47,9 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 	if due(now, s.Deadline) {
 		return append(timedOutOnce(s, p.ClockDeadline, meta),
 			closed(meta, p.OutcomeTimeout, "deadline", "the deadline passed"))
+	}
+	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
+		return []p.Event{offer(s, d, meta, s.Agent, "moved", nil)}
 	}
 	switch s.Phase {
 	case p.Pending:
@@ -99,7 +103,7 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Offer == 0 {
 		return firstOffer(s, d, meta)
 	}
-	if ms := s.Policy.QueueTimeoutMS; ms > 0 && due(now, s.OfferedAt.Add(millis(ms))) && s.Agent != p.Human {
+	if ms := s.Policy.QueueTimeoutMS; ms > 0 && due(now, s.OfferedAt.Add(millis(ms))) && s.Agent != p.Human && !staysQueued(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockQueue, Agent: s.Agent}}
 	}
 	if absent(s, d, now) && !staysQueued(s, d) {
@@ -114,14 +118,14 @@ func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if err == nil {
 		return []p.Event{offer(s, d, meta, routing.Choice, "submitted", &routing)}
 	}
-	if due(meta.At, s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS))) {
+	if due(meta.At, s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS))) && !staysQueued(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil // the directory may only just be filling
 }
 
 // staysQueued tells whether the offer waits where it stands though its agent is
-// absent: the policy says so, and there is nobody else to take it.
+// absent or slow: the policy says so, and there is nobody else to take it.
 func staysQueued(s p.State, d *Directory) bool {
 	return s.Policy.OnNoTaker == p.NoTakerQueue && s.Priority != p.Critical && reroute(s, d, p.Meta{}, "") == nil
 }
@@ -172,7 +176,7 @@ func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 // stepFailed schedules the next attempt, or ends it.
 func stepFailed(s p.State, meta p.Meta) []p.Event {
 	if !s.Retryable {
-		return []p.Event{closed(meta, p.OutcomeFailed, s.Reason, "")}
+		return []p.Event{closed(meta, p.OutcomeFailed, cmp.Or(s.Reason, "failed"), "")}
 	}
 	if s.Attempt >= s.Policy.MaxAttempts {
 		return []p.Event{exhausted(s, meta)}
@@ -219,7 +223,7 @@ func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
 func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, reason string) []p.Event {
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
-		if s.Phase == p.PhaseTimeout { // back into the same queue
+		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "no_taker"}}
 		}
 		return nil // refused by all: stays so until somebody fit turns up, or the deadline passes

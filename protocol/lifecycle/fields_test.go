@@ -37,11 +37,11 @@ conditioned pending:      condition_rounds=1 conditioned_at conditions message=w
 conditioned working:      attempt=0 attempts_total=0 condition_rounds=1 conditioned_at conditions fence=- holder=- lease_ms=- message=which? phase=conditional reason=condition
 answered asking:          conditions=- reason=answer retry_at supplements=1
 retry_scheduled failed:   phase=retrying retry_at
-retry_scheduled timeout:  phase=retrying retry_at
-rerouted rejected:        agent=b reroutes=1 tried=[a_b]
-rerouted timeout:         agent=b attempt=0 reroutes=1 tried=[a_b]
-escalated rejected:       agent=chief chain=[a] escalation_level=1 tried=[a_chief]
-escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 tried=[a_chief]
+retry_scheduled timeout:  phase=retrying retry_at timed_out=-
+rerouted rejected:        agent=b offer=0 reroutes=1 tried=[a_b]
+rerouted timeout:         agent=b attempt=0 offer=0 reroutes=1 tried=[a_b]
+escalated rejected:       agent=chief chain=[a] escalation_level=1 offer=0 tried=[a_chief]
+escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 offer=0 tried=[a_chief]
 lease_lost claimed:       holder=- lease_ms=-
 lease_lost accepted:      fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost
 lease_lost working:       fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost

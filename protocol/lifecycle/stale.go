@@ -76,7 +76,7 @@ func staleDecision(s p.State, e p.Event) string {
 			return "nothing is asked"
 		}
 	case *p.RetryScheduled:
-		if e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout {
+		if e.Attempt == 0 || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout {
 			return fmt.Sprintf("attempt %d has not just ended", e.Attempt)
 		}
 	case *p.Rerouted:
@@ -88,8 +88,8 @@ func staleDecision(s p.State, e p.Event) string {
 			return fmt.Sprintf("level %d was reached already", e.Level)
 		}
 	case *p.TimedOut:
-		if !runs(s, e) {
-			return fmt.Sprintf("the %s clock it means no longer runs", e.Clock)
+		if !ranOut(s, e) {
+			return fmt.Sprintf("the %s clock it means does not run, or has not run out", e.Clock)
 		}
 	case *p.CancelRequested:
 		if s.CancelRequested {
@@ -107,7 +107,7 @@ func staleDecision(s p.State, e p.Event) string {
 // from whoever may speak for the offer now.
 func staleOffer(s p.State, offer uint64, holder string, mine bool) string {
 	switch {
-	case offer != s.Offer:
+	case offer == 0 || offer != s.Offer:
 		return fmt.Sprintf("offer %d, the current one is %d", offer, s.Offer)
 	case s.Phase != p.Pending && !s.Held():
 		return fmt.Sprintf("offer %d is over", offer)
@@ -137,19 +137,23 @@ func offerUntouched(s p.State) bool {
 	return s.Offer != 0 && !s.Held() && s.ClaimedAt.IsZero() && s.AcceptedAt.IsZero()
 }
 
-// runs tells whether the clock that an event says ran out is one that runs. The
-// instants hold off the time-out of an earlier offer or attempt that looks the
-// same otherwise.
-func runs(s p.State, e *p.TimedOut) bool {
+// ranOut tells whether the clock that an event says ran out is one that runs, and
+// had run out by then: the time-out of an earlier offer or attempt may look the
+// same in all else.
+func ranOut(s p.State, e *p.TimedOut) bool {
+	waits := s.Phase == p.Pending && !s.Held() && e.Agent == s.Agent
 	switch e.Clock {
-	case p.ClockAcknowledge, p.ClockQueue:
-		return s.Phase == p.Pending && !s.Held() && e.Agent == s.Agent && !e.At.Before(s.OfferedAt)
+	case p.ClockAcknowledge:
+		return waits && !e.At.Before(s.OfferedAt.Add(millis(s.Policy.AckTimeoutMS)))
+	case p.ClockQueue:
+		return waits && !e.At.Before(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
 	case p.ClockWork:
-		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(s.AcceptedAt)
+		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
 	case p.ClockCondition:
-		return s.Phase == p.Conditional && e.Agent == s.Agent
+		return s.Phase == p.Conditional && e.Agent == s.Agent &&
+			(s.ConditionRounds > s.Policy.MaxConditions || !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))))
 	case p.ClockDeadline:
-		return s.TimedOut != p.ClockDeadline
+		return s.TimedOut != p.ClockDeadline && !e.At.Before(s.Deadline)
 	}
 	return true
 }

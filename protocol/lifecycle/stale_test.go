@@ -62,12 +62,14 @@ func TestWrongReference(t *testing.T) {
 		{"the attempt before", stateIn(t, "failed"), &p.RetryScheduled{Meta: m, Attempt: 0}},
 		{"another agent", stateIn(t, "rejected"), &p.Rerouted{Meta: m, From: "b", To: "c"}},
 		{"a level reached", stateIn(t, "rejected"), &p.Escalated{Meta: m, Level: 0, From: "a", To: "c"}},
-		{"another attempt", working, &p.TimedOut{Meta: m, Clock: p.ClockWork, Agent: "a", Attempt: 2}},
-		{"another agent", working, &p.TimedOut{Meta: m, Clock: p.ClockWork, Agent: "b", Attempt: 1}},
+		{"another attempt", working, &p.TimedOut{Meta: at(2 * time.Hour), Clock: p.ClockWork, Agent: "a", Attempt: 2}},
+		{"another agent", working, &p.TimedOut{Meta: at(2 * time.Hour), Clock: p.ClockWork, Agent: "b", Attempt: 1}},
 		{"another agent", pending, &p.TimedOut{Meta: m, Clock: p.ClockQueue, Agent: "b"}},
-		{"before the offer", pending, &p.TimedOut{Meta: at(-sec), Clock: p.ClockQueue, Agent: "a"}},
-		{"before the attempt", working, &p.TimedOut{Meta: at(0), Clock: p.ClockWork, Agent: "a", Attempt: 1}},
-		{"another agent", stateIn(t, "asking"), &p.TimedOut{Meta: m, Clock: p.ClockCondition, Agent: "b"}},
+		{"another agent", stateIn(t, "asking"), &p.TimedOut{Meta: at(30 * 24 * time.Hour), Clock: p.ClockCondition, Agent: "b"}},
+		{"not absent long enough", pending, &p.TimedOut{Meta: at(29 * sec), Clock: p.ClockAcknowledge, Agent: "a"}},
+		{"not timed out yet", working, &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockWork, Agent: "a", Attempt: 1}},
+		{"not timed out yet", stateIn(t, "asking"), &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockCondition, Agent: "a"}},
+		{"not timed out yet", working, &p.TimedOut{Meta: at(24*time.Hour - 1), Clock: p.ClockDeadline}},
 	}
 	for _, c := range cases {
 		wantStale(t, c.what, c.state, c.event)
@@ -165,11 +167,11 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 
 // fencedByLedger tells of appends that name nothing by which the core could tell
 // a late one from a new one: a request to cancel, a report of progress (which
-// repeats itself), and an offer alone, as it follows a delay. For those the
-// ledger's compare-and-set is the fence.
+// repeats itself), an answer (which does not say to which question), and an offer
+// alone, as it follows a delay. For those the ledger's compare-and-set is the fence.
 func fencedByLedger(events []p.Event) bool {
-	switch types(events) {
-	case "cancel_requested", "progressed", "offered":
+	switch events[0].EventType() {
+	case p.EventCancelRequested, p.EventProgressed, p.EventAnswered, p.EventOffered:
 		return true
 	}
 	return false

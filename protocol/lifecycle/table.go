@@ -59,6 +59,23 @@ func Legal(phase p.Phase, e p.EventType) bool {
 	return slices.Contains(table[e].from, phase)
 }
 
+// branches are the phases that an event may lead to beside its rule's.
+var branches = map[p.EventType][]p.Phase{
+	p.EventAnswered: {p.PhaseRejected}, // denied
+	p.EventClosed:   {p.PhaseReturned, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed, p.Cancelled},
+}
+
+// leadsTo tells whether the table shows that an event leads from one phase to another.
+func leadsTo(from p.Phase, e p.EventType, to p.Phase) bool {
+	if slices.Contains(branches[e], to) {
+		return true
+	}
+	if table[e].to == stay {
+		return from == to && e != p.EventClosed
+	}
+	return table[e].to == to
+}
+
 // closedPhase is where each outcome ends.
 var closedPhase = map[p.Outcome]p.Phase{
 	p.OutcomeSuccess: p.Complete, p.OutcomePartial: p.Complete, p.OutcomeFailed: p.PhaseFailed,

@@ -134,7 +134,7 @@ func closedIn(t testing.TB, column string) p.State {
 }
 
 func timedOut(c p.Clock) *p.TimedOut {
-	return &p.TimedOut{Meta: at(2 * time.Hour), Clock: c, Agent: "a", Attempt: 1}
+	return &p.TimedOut{Meta: at(31 * 24 * time.Hour), Clock: c, Agent: "a", Attempt: 1}
 }
 
 // eventFor makes the event of a row. Refusals and conditions name no holder:

@@ -33,10 +33,12 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 		consider(s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS)))
 		return wake
 	}
+	if s.Offer == 0 { // it is missing
+		consider(s.UpdatedAt)
+	}
 	switch s.Phase {
 	case p.Pending:
 		if s.Offer == 0 {
-			consider(s.SubmittedAt)
 			consider(s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS)))
 			break
 		}
