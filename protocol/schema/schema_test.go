@@ -188,13 +188,13 @@ func (c *comparison) want(path string, s map[string]any, kind string) {
 
 func (c *comparison) bounded(path string, s map[string]any) {
 	most, known := maxima[strings.TrimPrefix(path, "policy.")]
-	if s["minimum"] == nil || !known || s["maximum"] != most {
+	if s["minimum"] == nil || !known || s["maximum"] != float64(most) {
 		c.t.Errorf("%s: is from %v to %v in the schema and up to %v in Go", path, s["minimum"], s["maximum"], most)
 	}
 }
 
 // maxima are the limits of every number.
-var maxima = map[string]float64{
+var maxima = map[string]int64{
 	"ack_timeout_ms": protocol.AckTimeoutMaxMS, "queue_timeout_ms": protocol.QueueTimeoutMaxMS,
 	"work_timeout_ms": protocol.WorkTimeoutMaxMS, "reminder_percent": protocol.ReminderPercentMax,
 	"max_attempts": protocol.AttemptsMax, "backoff_base_ms": protocol.BackoffBaseMaxMS,
