@@ -123,13 +123,22 @@ func failed(s protocol.State) error {
 func (a *app) report(err error) int {
 	row := exitFor(err)
 	if a.format != formatJSON && a.format != formatJSONL {
-		fmt.Fprintf(a.err, "handoff: %s\n", printable(err.Error()))
+		fmt.Fprintf(a.err, "handoff: %s\n", protocol.Printable(err.Error()))
 		return row.code
 	}
 	failure := protocol.Error{Code: row.word, Message: err.Error()}
-	var e *protocol.Error
-	if errors.As(err, &e) {
+	var (
+		e       *protocol.Error
+		open    *openError
+		outcome *outcomeError
+	)
+	switch {
+	case errors.As(err, &e):
 		failure = *e
+	case errors.As(err, &open):
+		failure.Source, failure.Target = open.state.Source, open.state.Target.String()
+	case errors.As(err, &outcome):
+		failure.Source, failure.Target = outcome.state.Source, outcome.state.Target.String()
 	}
 	line, jsonErr := json.Marshal(failure)
 	if jsonErr != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -38,22 +37,16 @@ func fprintf(w io.Writer, format string, args ...any) {
 		switch arg := arg.(type) {
 		case styled:
 		case error:
-			args[i] = printable(arg.Error())
+			args[i] = protocol.Printable(arg.Error())
 		case fmt.Stringer:
-			args[i] = printable(arg.String())
+			args[i] = protocol.Printable(arg.String())
 		default:
 			if v := reflect.ValueOf(arg); v.Kind() == reflect.String {
-				args[i] = printable(v.String())
+				args[i] = protocol.Printable(v.String())
 			}
 		}
 	}
 	fmt.Fprintf(w, format, args...)
-}
-
-// printable escapes what a terminal would act on, line ends included: a line
-// of ours stays one line, whatever a package says.
-func printable(s string) string {
-	return strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", " ").Replace(protocol.Printable(s))
 }
 
 // value writes one value for programs.
@@ -95,14 +88,10 @@ func encode(v any, indent bool) ([]byte, error) {
 }
 
 // body writes something that came from an agent for whoever reads stdout: as
-// it is into a file or a pipe, escaped line by line to a terminal.
+// it is into a file or a pipe, escaped to a terminal.
 func (a *app) body(raw []byte) error {
 	if a.terminal {
-		lines := strings.Split(string(raw), "\n")
-		for i, line := range lines {
-			lines[i] = strings.ReplaceAll(protocol.Printable(line), "\r", `\r`)
-		}
-		raw = []byte(strings.Join(lines, "\n"))
+		raw = []byte(protocol.PrintableLines(string(raw)))
 	}
 	_, err := a.out.Write(raw)
 	if err == nil && (len(raw) == 0 || raw[len(raw)-1] != '\n') {
@@ -128,7 +117,7 @@ func (a *app) table(rows [][]string) error {
 			if i > 0 {
 				fmt.Fprint(w, "\t")
 			}
-			fmt.Fprint(w, printable(cell))
+			fmt.Fprint(w, protocol.Printable(cell))
 		}
 		fmt.Fprint(w, "\n")
 	}

@@ -76,6 +76,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupWrite, newSchema(a)),
 		inGroup(groupWrite, newValidate(a)),
 
+		newDemo(a), newDemoTether(a), newDemoAgent(a),
 		newVersion(a),
 		newExitCodes(),
 	}
@@ -132,6 +133,7 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	// The engine's own tools say "stream ls"; one word wrong is usually a slip.
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usagef("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, ", "))
 	}

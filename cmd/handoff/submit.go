@@ -18,9 +18,10 @@ const waitForever = "forever"
 
 func newSubmit(a *app) *cobra.Command {
 	var (
-		flags  packageFlags
-		dryRun bool
-		wait   string
+		flags   packageFlags
+		secrets redactFlags
+		dryRun  bool
+		wait    string
 	)
 	cmd := &cobra.Command{
 		Use:   "submit [-f FILE|-] --to AGENT --reason WHY --task WHAT",
@@ -37,6 +38,10 @@ worked on: its parent is $HANDOFF_TICKET.
 
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.
+
+Before anything is written, what looks like a secret (a key, a token, a password) is
+taken out of the package; stderr says how many. $HANDOFF_REDACT names a file with
+more patterns, one regular expression a line; --redact adds one.
 
 What is wrong with a package is said by field, and nothing is written (exit code
 9). Should the connection break in the middle, the message names the ticket, and
@@ -67,7 +72,7 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 			if err != nil {
 				return err
 			}
-			prepared, err := prepare(pkg)
+			prepared, err := a.prepare(pkg, secrets)
 			if err != nil {
 				return flags.hint(err)
 			}
@@ -75,6 +80,7 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 		},
 	}
 	flags.declare(cmd.Flags())
+	secrets.declare(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
 	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed; a limit is written with =, as in --wait=30s")
 	cmd.Flags().Lookup("wait").NoOptDefVal = waitForever
@@ -102,8 +108,12 @@ func waitLimit(text string) (*time.Duration, error) {
 
 // prepare checks a package as Submit would, without an engine: what is wrong
 // with the input is said even where nobody listens.
-func prepare(pkg protocol.Package) (broker.Prepared, error) {
-	offline, err := broker.New(nil, broker.Config{})
+func (a *app) prepare(pkg protocol.Package, secrets redactFlags) (broker.Prepared, error) {
+	redactor, err := secrets.redactor(a)
+	if err != nil {
+		return broker.Prepared{}, err
+	}
+	offline, err := broker.New(nil, broker.Config{Redactor: redactor})
 	if err != nil {
 		return broker.Prepared{}, err
 	}

@@ -78,8 +78,18 @@ given back without charge. A second Ctrl-C ends at once.`,
 			if err != nil {
 				return err
 			}
-			profile := protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities}
-			return a.work(cmd.Context(), flags, profile, args)
+			cfg := worker.Config{
+				Agent: flags.agent, Concurrency: flags.concurrency, Lease: flags.lease, DrainTimeout: flags.drain,
+				Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities},
+				Log:     a.log(flags.verbose),
+			}
+			if cfg.DrainTimeout == 0 {
+				cfg.DrainTimeout = -1 // 0 means the default there, and not at all here
+			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			return a.work(cmd.Context(), cfg, flags.update, args)
 		},
 	}
 	fs := cmd.Flags()
@@ -95,30 +105,23 @@ given back without charge. A second Ctrl-C ends at once.`,
 	return cmd
 }
 
-func (a *app) work(ctx context.Context, flags workFlags, profile protocol.Profile, command []string) error {
-	log := a.log(flags.verbose)
-	b, done, err := a.connectWith(ctx, broker.Config{Log: log})
+func (a *app) work(ctx context.Context, cfg worker.Config, update bool, command []string) error {
+	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log})
 	if err != nil {
 		return err
 	}
 	defer done()
-	if flags.lease == 0 {
-		flags.lease = defaultLease(ctx, b)
+	if cfg.Lease == 0 {
+		cfg.Lease = defaultLease(ctx, b)
 	}
-	if flags.drain == 0 {
-		flags.drain = -1 // 0 means the default there, and not at all here
-	}
-	if err := a.meetProfile(ctx, b, profile, flags.update); err != nil {
+	if err := a.meetProfile(ctx, b, cfg.Profile, update); err != nil {
 		return err
 	}
 	program, err := worker.NewExec(worker.ExecConfig{Command: command, Env: a.childEnv(b)})
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(b, worker.Config{
-		Agent: flags.agent, Concurrency: flags.concurrency, Lease: flags.lease, DrainTimeout: flags.drain,
-		Profile: profile, Log: log,
-	}, program)
+	w, err := worker.New(b, cfg, program)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,10 @@ func newSchema(a *app) *cobra.Command {
 }
 
 func newValidate(a *app) *cobra.Command {
-	var file string
+	var (
+		file    string
+		secrets redactFlags
+	)
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|-",
 		Short: "Check a package without an engine",
@@ -71,7 +74,7 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 			if err != nil {
 				return err
 			}
-			prepared, err := prepare(pkg)
+			prepared, err := a.prepare(pkg, secrets)
 			if err != nil {
 				return err
 			}
@@ -89,6 +92,7 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the package, or stdin with -")
+	secrets.declare(cmd.Flags())
 	return cmd
 }
 

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// redactFlags say what is taken out of a package before it is written.
+type redactFlags struct {
+	patterns []string
+	off      bool
+}
+
+func (f *redactFlags) declare(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.patterns, "redact", nil, "take out what this regular expression matches as well (repeatable; $HANDOFF_REDACT names a file of them)")
+	fs.BoolVar(&f.off, "no-redact", false, "hand secrets over as they are")
+}
+
+// redactor makes a redactor of the patterns that ship, those of the file that
+// the environment names, and those of the flags.
+func (f *redactFlags) redactor(a *app) (*protocol.Redactor, error) {
+	if f.off {
+		return protocol.NewRedactor(nil)
+	}
+	patterns := slices.Clone(protocol.DefaultRedactions)
+	if path := a.env("HANDOFF_REDACT"); path != "" {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			// Going on without it would write the secrets it was to keep out.
+			return nil, usagef("HANDOFF_REDACT: %v", err)
+		}
+		for line := range strings.Lines(string(body)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				patterns = append(patterns, line)
+			}
+		}
+	}
+	redactor, err := protocol.NewRedactor(append(patterns, f.patterns...))
+	if err != nil {
+		return nil, usagef("--redact or $HANDOFF_REDACT: %v", err)
+	}
+	return redactor, nil
+}

@@ -1,0 +1,404 @@
+package tests
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// TestCLI tells stories of the command line. Each script in tests/script has an
+// engine of its own (handoff dev), and every command is the real binary in a
+// process of its own.
+//
+// Beside what testscript knows, scripts have:
+//
+//	dev [FLAGS]          start handoff dev on $WORK/data; sets NATS_URL
+//	undev                stop it with Ctrl-C; it must exit with 0
+//	work [FLAGS] -- CMD  start handoff work, and wait until it serves
+//	unwork               stop all of those with Ctrl-C; they must exit with 0
+//	interrupt AGENT N ARGS…
+//	                     run handoff ARGS, press Ctrl-C once AGENT has a
+//	                     holder; it must exit with N and leave no holder
+//	code N CMD…          run CMD, which must exit with N
+//	let NAME CMD…        run CMD and keep its stdout in a variable
+//	json PATH [VALUE]    the last stdout, as JSON, has VALUE (or anything) at a.b.0
+//	get NAME PATH        keep what is there in a variable
+//	ledger [unchanged]   remember how long the ledger is, or compare with that
+//	large FILE N         write a package of N bytes
+//	forge NAME LEASE     keep a lease of the same offer with another holder
+//	mkcontext NAME URL   make a context of the nats command line
+func TestCLI(t *testing.T) {
+	bin := filepath.Dir(handoffBinary(t))
+	testscript.Run(t, testscript.Params{
+		Dir: "script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
+			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "share"))
+			env.Values[processesKey{}] = &processes{}
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "interrupt": cmdInterrupt, "code": cmdCode, "let": cmdLet,
+			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
+			"forge": cmdForge, "mkcontext": cmdContext,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+var buildOnce = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "handoff-bin-")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "handoff")
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/agenthandoff/handoff/cmd/handoff").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build handoff: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+// handoffBinary builds the program once for all tests of this process.
+func handoffBinary(t *testing.T) string {
+	t.Helper()
+	bin, err := buildOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// processes are those that a script has started and that run on.
+type processes struct {
+	dev    *process
+	work   []*process
+	ledger int // entries, when the script last asked
+}
+
+type processesKey struct{}
+
+func of(ts *testscript.TestScript) *processes { return ts.Value(processesKey{}).(*processes) }
+
+// process runs beside the script. Its log is shown when the script fails.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+const patience = 30 * time.Second // of the whole suite with what it waits for
+
+// start starts a process and returns what find finds in a line of its stdout,
+// or stderr.
+func start(ts *testscript.TestScript, args []string, onStderr bool, find func(line string) string) (*process, string) {
+	found := make(chan string, 1)
+	onOut, onErr := find, (func(string) string)(nil)
+	if onStderr {
+		onOut, onErr = nil, find
+	}
+	p := spawn(ts, args, onOut, onErr, found)
+	select {
+	case what := <-found:
+		return p, what
+	case <-p.done:
+		ts.Fatalf("handoff %s ended: %v", strings.Join(args, " "), p.err)
+	case <-time.After(patience):
+		ts.Fatalf("handoff %s did not get ready", strings.Join(args, " "))
+	}
+	return nil, ""
+}
+
+// spawn starts a process that runs beside the script, and ends with it. What
+// it wrote is shown when the script fails.
+func spawn(ts *testscript.TestScript, args []string, onOut, onErr func(string) string, found chan<- string) *process {
+	bin, _, _ := strings.Cut(ts.Getenv("PATH"), string(os.PathListSeparator))
+	cmd := exec.Command(filepath.Join(bin, "handoff"), args...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = os.Environ()
+	for _, name := range []string{"NATS_URL", "PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	stdout, err := cmd.StdoutPipe()
+	ts.Check(err)
+	stderr, err := cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	var readers sync.WaitGroup
+	log := &lines{}
+	readers.Go(func() { log.read(stdout, onOut, found) })
+	readers.Go(func() { log.read(stderr, onErr, found) })
+	go func() { // joined by stop
+		readers.Wait()
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	ts.Defer(func() { ts.Logf("%s wrote:\n%s", strings.Join(args, " "), log.String()) })
+	ts.Defer(func() { _ = p.stop(os.Kill) })
+	return p
+}
+
+func (p *process) stop(with os.Signal) error {
+	_ = p.cmd.Process.Signal(with) // it may have ended
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		return errors.New("did not stop in time")
+	}
+}
+
+// lines keeps what a process writes.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) read(from io.Reader, find func(string) string, found chan<- string) {
+	scanner := bufio.NewScanner(from)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		l.mu.Lock()
+		fmt.Fprintln(&l.text, scanner.Text())
+		l.mu.Unlock()
+		if find == nil {
+			continue
+		}
+		if what := find(scanner.Text()); what != "" {
+			found <- what
+			find = nil
+		}
+	}
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func cmdDev(ts *testscript.TestScript, neg bool, args []string) {
+	// One fsync a write would only measure the disk of whoever runs the tests.
+	args = append([]string{"dev", "--data", ts.MkAbs("data"), "--port", "0", "--fsync", "interval"}, args...)
+	p, url := start(ts, args, false, func(line string) string {
+		url, ready := strings.CutPrefix(line, "ready ")
+		if !ready {
+			return ""
+		}
+		return url
+	})
+	of(ts).dev = p
+	ts.Setenv("NATS_URL", url)
+	ts.Setenv("PORT", url[strings.LastIndex(url, ":")+1:])
+}
+
+func cmdUndev(ts *testscript.TestScript, neg bool, args []string) {
+	if err := of(ts).dev.stop(os.Interrupt); err != nil {
+		ts.Fatalf("handoff dev, interrupted: %v", err)
+	}
+}
+
+func cmdWork(ts *testscript.TestScript, neg bool, args []string) {
+	p, _ := start(ts, append([]string{"work"}, args...), true, func(line string) string {
+		if strings.Contains(line, "worker ready") {
+			return line
+		}
+		return ""
+	})
+	of(ts).work = append(of(ts).work, p)
+}
+
+func cmdUnwork(ts *testscript.TestScript, neg bool, args []string) {
+	for _, p := range of(ts).work {
+		if err := p.stop(os.Interrupt); err != nil {
+			ts.Fatalf("handoff work, interrupted: %v", err)
+		}
+	}
+}
+
+func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	engine := dialScript(ctx, ts)
+	defer func() { _ = engine.Close() }()
+	p := spawn(ts, args[2:], nil, nil, nil)
+	present := func() bool {
+		directory, err := engine.Directory(ctx)
+		ts.Check(err)
+		for _, h := range directory.Holders {
+			if h.Agent == args[0] {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(ctx, ts, "a holder of "+args[0], present)
+	var exit *exec.ExitError
+	if err := p.stop(os.Interrupt); !errors.As(err, &exit) || fmt.Sprint(exit.ExitCode()) != args[1] {
+		ts.Fatalf("interrupted, it ended with %v, want exit code %s", err, args[1])
+	}
+	eventually(ctx, ts, "that "+args[0]+" has no holder", func() bool { return !present() })
+}
+
+// eventually polls for what tells nobody when it is so.
+func eventually(ctx context.Context, ts *testscript.TestScript, what string, so func() bool) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-ctx.Done():
+			ts.Fatalf("waited in vain for %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func dialScript(ctx context.Context, ts *testscript.TestScript) *broker.JetStream {
+	engine, err := broker.Dial(ctx, broker.DialConfig{URL: ts.Getenv("NATS_URL"), Name: "handoff tests"})
+	ts.Check(err)
+	return engine
+}
+
+// run runs a command and returns its exit code.
+func run(ts *testscript.TestScript, args []string) int {
+	if len(args) == 0 {
+		ts.Fatalf("no command")
+	}
+	err := ts.Exec(args[0], args[1:]...)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	ts.Fatalf("%s: %v", strings.Join(args, " "), err)
+	return -1
+}
+
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	if got := run(ts, args[1:]); fmt.Sprint(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s\nstdout: %s\nstderr: %s", got, args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+func cmdLet(ts *testscript.TestScript, neg bool, args []string) {
+	if got := run(ts, args[1:]); got != 0 {
+		ts.Fatalf("exit code %d\nstderr: %s", got, ts.ReadFile("stderr"))
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// at finds a.b.0 in the last stdout, or in stderr where that is empty: errors
+// are JSON too.
+func at(ts *testscript.TestScript, path string) (string, bool) {
+	text := ts.ReadFile("stdout")
+	if strings.TrimSpace(text) == "" {
+		text = ts.ReadFile("stderr")
+	}
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		ts.Fatalf("not one JSON value: %v\n%s", err, text)
+	}
+	for _, name := range strings.Split(path, ".") {
+		switch in := value.(type) {
+		case map[string]any:
+			next, ok := in[name]
+			if !ok {
+				return "", false
+			}
+			value = next
+		case []any:
+			var i int
+			if _, err := fmt.Sscan(name, &i); err != nil || i >= len(in) {
+				return "", false
+			}
+			value = in[i]
+		default:
+			return "", false
+		}
+	}
+	if s, ok := value.(string); ok {
+		return s, true
+	}
+	raw, err := json.Marshal(value)
+	ts.Check(err)
+	return string(raw), true
+}
+
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	got, ok := at(ts, args[0])
+	same := ok && (len(args) == 1 || got == args[1])
+	if same == neg {
+		ts.Fatalf("%s is %q (there: %v); want %q, negated: %v\n%s", args[0], got, ok, args[1:], neg, ts.ReadFile("stdout"))
+	}
+}
+
+func cmdGet(ts *testscript.TestScript, neg bool, args []string) {
+	got, ok := at(ts, args[1])
+	if !ok {
+		ts.Fatalf("there is no %s in\n%s", args[1], ts.ReadFile("stdout"))
+	}
+	ts.Setenv(args[0], got)
+}
+
+func cmdLedger(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	engine := dialScript(ctx, ts)
+	defer func() { _ = engine.Close() }()
+	count := 0
+	ts.Check(engine.Entries(ctx, 1, func(broker.Entry) error { count++; return nil }))
+	if len(args) == 0 {
+		of(ts).ledger = count
+		return
+	}
+	if count != of(ts).ledger {
+		ts.Fatalf("the ledger has %d entries and had %d: something was written", count, of(ts).ledger)
+	}
+}
+
+func cmdLarge(ts *testscript.TestScript, neg bool, args []string) {
+	var n int
+	_, err := fmt.Sscan(args[1], &n)
+	ts.Check(err)
+	head, tail := `{"source":"human","target":{"agent":"reviewer"},"reason":"r","task":{"description":"`, `"}}`
+	text := head + strings.Repeat("x", max(0, n-len(head)-len(tail))) + tail
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+func cmdForge(ts *testscript.TestScript, neg bool, args []string) {
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(args[1], "lease_"))
+	ts.Check(err)
+	var token map[string]any
+	ts.Check(json.Unmarshal(raw, &token))
+	token["h"] = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
+	raw, err = json.Marshal(token)
+	ts.Check(err)
+	ts.Setenv(args[0], "lease_"+base64.RawURLEncoding.EncodeToString(raw))
+}
+
+func cmdContext(ts *testscript.TestScript, neg bool, args []string) {
+	dir := filepath.Join(ts.Getenv("XDG_CONFIG_HOME"), "nats", "context")
+	ts.Check(os.MkdirAll(dir, 0o700))
+	ts.Check(os.WriteFile(filepath.Join(dir, args[0]+".json"), fmt.Appendf(nil, `{"url":%q}`, args[1]), 0o600))
+}
