@@ -42,14 +42,43 @@ func (d *Directory) Load(agent string) (live, slots, busy int) {
 	if d == nil {
 		return 0, 0, 0
 	}
+	var l load
 	for _, h := range d.Holders {
-		if h.Agent == agent && !h.Polling && !h.Draining {
-			live++
-			slots += h.Slots
-			busy += h.Busy
+		if h.Agent == agent {
+			l.add(h)
 		}
 	}
-	return live, slots, busy
+	return l.live, l.slots, l.busy
+}
+
+// load is what Load counts, for one agent.
+type load struct{ live, slots, busy int }
+
+func (l *load) add(h protocol.Holder) {
+	if !h.Polling && !h.Draining {
+		l.live++
+		l.slots += h.Slots
+		l.busy += h.Busy
+	}
+}
+
+// share is how much of the slots is busy; without slots, all.
+func (l load) share() float64 {
+	if l.slots == 0 {
+		return 1
+	}
+	return float64(l.busy) / float64(l.slots)
+}
+
+// loads counts for all agents in one pass.
+func (d *Directory) loads() map[string]load {
+	all := make(map[string]load, len(d.Agents))
+	for _, h := range d.Holders {
+		l := all[h.Agent]
+		l.add(h)
+		all[h.Agent] = l
+	}
+	return all
 }
 
 // Present tells whether a holder is there.

@@ -32,57 +32,54 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 	if len(wanted) == 0 {
 		return routing, false
 	}
-	warnings := map[string][]string{}
+	loads := d.loads()
+	var fit []contender
 	for _, profile := range d.Agents {
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human {
 			continue
 		}
-		score, warning, ok := fitness(profile, s, wanted)
+		score, warnings, ok := fitness(profile, s, wanted)
 		if !ok || score == 0 {
 			continue
 		}
-		live, _, busy := d.Load(profile.ID)
-		routing.Candidates = append(routing.Candidates, p.Candidate{Agent: profile.ID, Score: score, Live: live, Busy: busy})
-		warnings[profile.ID] = warning
+		load := loads[profile.ID]
+		fit = append(fit, contender{
+			Candidate: p.Candidate{Agent: profile.ID, Score: score, Live: load.live, Busy: load.busy},
+			serves:    load.live > 0 && !profile.Paused,
+			load:      load.share(),
+			warnings:  warnings,
+		})
 	}
-	if len(routing.Candidates) == 0 {
+	if len(fit) == 0 {
 		return routing, false
 	}
-	slices.SortFunc(routing.Candidates, func(a, b p.Candidate) int { return compareCandidates(d, a, b) })
-	if len(routing.Candidates) > candidatesKept {
-		routing.Candidates = routing.Candidates[:candidatesKept]
+	slices.SortFunc(fit, compareContenders)
+	routing.Choice, routing.Warnings = fit[0].Agent, fit[0].warnings
+	for _, c := range fit[:min(len(fit), candidatesKept)] {
+		routing.Candidates = append(routing.Candidates, c.Candidate)
 	}
-	routing.Choice = routing.Candidates[0].Agent
-	routing.Warnings = warnings[routing.Choice]
 	return routing, true
 }
 
-// compareCandidates puts first who is there and not paused, then who fits best, then who has
-// the most room, then by name: the same directory gives the same choice.
-func compareCandidates(d *Directory, a, b p.Candidate) int {
-	if ready := serves(d, a); ready != serves(d, b) {
-		if ready {
-			return -1
-		}
-		return 1
-	}
-	if c := cmp.Compare(b.Score, a.Score); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(loadOf(d, a.Agent), loadOf(d, b.Agent)); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.Agent, b.Agent)
+// contender is a candidate and what it is compared by.
+type contender struct {
+	p.Candidate
+	serves   bool
+	load     float64
+	warnings []string
 }
 
-func serves(d *Directory, c p.Candidate) bool { return c.Live > 0 && !d.Agents[c.Agent].Paused }
-
-func loadOf(d *Directory, agent string) float64 {
-	_, slots, busy := d.Load(agent)
-	if slots == 0 {
+// compareContenders puts first who is there and not paused, then who fits best,
+// then who has the most room, then by name: the same directory gives the same
+// choice.
+func compareContenders(a, b contender) int {
+	switch {
+	case a.serves && !b.serves:
+		return -1
+	case b.serves && !a.serves:
 		return 1
 	}
-	return float64(busy) / float64(slots)
+	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.load, b.load), cmp.Compare(a.Agent, b.Agent))
 }
 
 // Reroute chooses who gets a handoff next: the alternative that the last
