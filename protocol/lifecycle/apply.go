@@ -353,6 +353,9 @@ func cutTo(s string, most int) string {
 	if len(s) <= most/escaped {
 		return s
 	}
+	if len(s) > most+utf8.UTFMax {
+		s = s[:most+utf8.UTFMax]
+	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	size := 0
 	for i, r := range s {

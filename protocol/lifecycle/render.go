@@ -1,0 +1,109 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Table renders the table of legal events as Markdown, for docs/lifecycle.md: a
+// row for each event, a column for each phase in which a handoff can be open.
+func Table() string {
+	columns := append([]p.Phase{fresh}, open...)
+	var b strings.Builder
+	b.WriteString("| event |")
+	for _, phase := range columns {
+		b.WriteString(" " + title(phase) + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, e := range p.EventTypes {
+		fmt.Fprintf(&b, "| `%s` |", e)
+		for _, phase := range columns {
+			b.WriteString(" " + cell(phase, e) + " |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// cell says where an event leads from a phase: nothing if it is not legal there.
+func cell(from p.Phase, e p.EventType) string {
+	if !Legal(from, e) {
+		return ""
+	}
+	if e == p.EventClosed {
+		return "closed"
+	}
+	var to []string
+	for _, phase := range destinations(from, e) {
+		if phase == from {
+			to = append(to, "·")
+			continue
+		}
+		to = append(to, string(phase))
+	}
+	return strings.Join(to, " or ")
+}
+
+// destinations are the phases that an event may lead to from a phase.
+func destinations(from p.Phase, e p.EventType) []p.Phase {
+	var to []p.Phase
+	for _, phase := range p.Phases {
+		if leadsTo(from, e, phase) {
+			to = append(to, phase)
+		}
+	}
+	return to
+}
+
+// Diagram renders the same as a Mermaid state diagram. Events that are legal in
+// every open phase are drawn once; those that change no phase are not drawn.
+func Diagram() string {
+	var b strings.Builder
+	b.WriteString("stateDiagram-v2\n    state \"any open phase\" as any\n")
+	for _, from := range append([]p.Phase{fresh}, open...) {
+		for _, to := range p.Phases {
+			var events []string
+			for _, e := range p.EventTypes {
+				if from != to && Legal(from, e) && !everywhere(e) && leadsTo(from, e, to) {
+					events = append(events, string(e))
+				}
+			}
+			if len(events) > 0 {
+				fmt.Fprintf(&b, "    %s --> %s: %s\n", node(from), to, strings.Join(events, ", "))
+			}
+		}
+	}
+	for _, e := range p.EventTypes {
+		if !everywhere(e) {
+			continue
+		}
+		for _, to := range branches[e] {
+			fmt.Fprintf(&b, "    any --> %s: %s\n", to, e)
+		}
+	}
+	for _, to := range []p.Phase{p.Complete, p.PhaseReturned, p.Cancelled} {
+		fmt.Fprintf(&b, "    %s --> [*]\n", to)
+	}
+	return b.String()
+}
+
+func everywhere(e p.EventType) bool {
+	return !slices.ContainsFunc(open, func(phase p.Phase) bool { return !Legal(phase, e) })
+}
+
+func title(phase p.Phase) string {
+	if phase == fresh {
+		return "(none)"
+	}
+	return string(phase)
+}
+
+func node(phase p.Phase) string {
+	if phase == fresh {
+		return "[*]"
+	}
+	return string(phase)
+}

@@ -1,0 +1,84 @@
+package lifecycle
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/lifecycle.md")
+
+const doc = "../../docs/lifecycle.md"
+
+// TestDoc: the table and the diagram in the documentation are those of the code.
+func TestDoc(t *testing.T) {
+	have, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := between(t, string(have), "table", Table())
+	want = between(t, want, "diagram", "```mermaid\n"+Diagram()+"```\n")
+	if bytes.Equal(have, []byte(want)) {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is out of date; go test ./protocol/lifecycle -run TestDoc -update writes it anew", doc)
+	}
+	if err := os.WriteFile(doc, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// between replaces what stands between the two marks of a generated part.
+func between(t *testing.T, text, name, body string) string {
+	t.Helper()
+	begin, end := "<!-- generated: "+name+" -->\n", "<!-- end: "+name+" -->"
+	head, rest, found := strings.Cut(text, begin)
+	_, tail, closes := strings.Cut(rest, end)
+	if !found || !closes {
+		t.Fatalf("%s has no %q with %q after it", doc, begin, end)
+	}
+	return head + begin + body + end + tail
+}
+
+// TestDocNamesAll: every phase, event, outcome and clock is spoken of.
+func TestDocNamesAll(t *testing.T) {
+	body, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []string{string(p.ClockAcknowledge), string(p.ClockQueue), string(p.ClockWork), string(p.ClockCondition), string(p.ClockDeadline),
+		string(p.OutcomeSuccess), string(p.OutcomePartial)}
+	for _, phase := range p.Phases {
+		words = append(words, string(phase))
+	}
+	for _, e := range p.EventTypes {
+		words = append(words, string(e))
+	}
+	for outcome := range closedPhase {
+		words = append(words, string(outcome))
+	}
+	for _, word := range words {
+		if !strings.Contains(string(body), "`"+word+"`") {
+			t.Errorf("%s does not speak of `%s`", doc, word)
+		}
+	}
+}
+
+// TestDiagram: what it draws is legal, and every open phase has a way in, but
+// for the one that no event leads to yet.
+func TestDiagram(t *testing.T) {
+	text := Diagram()
+	for _, phase := range p.Phases {
+		if into := strings.Contains(text, "--> "+string(phase)+":"); into == (phase == p.AwaitingApproval) {
+			t.Errorf("a way into %s: %v\n%s", phase, into, text)
+		}
+	}
+	if rows := strings.Count(Table(), "\n"); rows != len(p.EventTypes)+2 {
+		t.Errorf("%d lines in the table", rows)
+	}
+}
