@@ -117,7 +117,7 @@ func (s *Supervisor) departed(ctx context.Context, h broker.Head, gone map[strin
 	if live, _, _ := directory.Load(h.State.Agent); live > 0 {
 		return
 	}
-	at := time.Now().Add(time.Duration(h.State.Policy.AckTimeoutMS)*time.Millisecond + armMin)
+	at := time.Now().Add(lifecycle.AckTimeout(h.State) + armMin)
 	// Under a sequence of its own, so that it does not replace the wake-up that
 	// the handoff's own clocks have, which may be sooner.
 	if err := s.b.Arm(ctx, h.Ticket, departureSeq, at); err != nil {

@@ -342,13 +342,25 @@ func absent(s p.State, d *Directory, now time.Time) bool {
 	if live, _, _ := d.Load(s.Agent); live > 0 {
 		return false
 	}
-	timeout := millis(s.Policy.AckTimeoutMS)
+	timeout := AckTimeout(s)
 	since := s.OfferedAt
 	if last := d.LastPresent[s.Agent]; last.After(since) {
 		since = last
 	}
 	grace := min(timeout, millis(p.LeaseDefaultMS)) // for workers to come back with the engine
 	return due(now, since.Add(timeout)) && connectedFor(d, now, grace)
+}
+
+// AckTimeout is how long the agent of an offer may be without a live holder
+// before the offer is given up (document 1 §6.2). An agent that has begun this
+// handoff already gets twice the time: its worker crashed, and is more likely
+// than not being started again by somebody.
+func AckTimeout(s p.State) time.Duration {
+	timeout := millis(s.Policy.AckTimeoutMS)
+	if s.Attempt > 0 {
+		timeout *= 2
+	}
+	return timeout
 }
 
 func connectedFor(d *Directory, now time.Time, span time.Duration) bool {

@@ -144,7 +144,7 @@ func ranOut(s p.State, e *p.TimedOut) bool {
 	waits := s.Phase == p.Pending && !s.Held() && e.Agent == s.Agent
 	switch e.Clock {
 	case p.ClockAcknowledge:
-		return waits && !e.At.Before(s.OfferedAt.Add(millis(s.Policy.AckTimeoutMS)))
+		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(s)))
 	case p.ClockQueue:
 		return waits && !e.At.Before(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
 	case p.ClockWork:

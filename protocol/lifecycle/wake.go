@@ -45,7 +45,7 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 		if s.Held() || s.Agent == p.Human {
 			break
 		}
-		consider(s.OfferedAt.Add(millis(s.Policy.AckTimeoutMS)))
+		consider(s.OfferedAt.Add(AckTimeout(s)))
 		if s.Policy.QueueTimeoutMS > 0 {
 			consider(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
 		}
