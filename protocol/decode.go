@@ -144,10 +144,33 @@ func parseVersion(version string) (major, minor int, ok bool) {
 	return major, minor, okMajor && okMinor
 }
 
-// tidyPackage removes what JSON can say in two ways.
+// tidyPackage removes what JSON can say in two ways: null, and the lists and
+// maps of the context that are there but empty.
 func tidyPackage(pkg *Package) {
 	if string(pkg.Expectations.OutputSchema) == "null" {
 		pkg.Expectations.OutputSchema = nil
+	}
+	dropEmpty(&pkg.Expectations.SuccessCriteria)
+	c := &pkg.Context
+	dropEmpty(&c.CompletedSteps)
+	dropEmpty(&c.RemainingSteps)
+	dropEmpty(&c.KeyPoints)
+	dropEmpty(&c.ConversationHistory)
+	dropEmpty(&c.Decisions)
+	dropEmpty(&c.RelevantFiles)
+	dropEmpty(&c.FilesInProgress)
+	dropEmpty(&c.Constraints)
+	dropEmpty(&c.WhenStuck)
+	for _, free := range []*map[string]json.RawMessage{&c.Variables, &c.IntermediateResults, &c.Metrics, &c.Metadata} {
+		if len(*free) == 0 {
+			*free = nil
+		}
+	}
+}
+
+func dropEmpty[E any](list *[]E) {
+	if len(*list) == 0 {
+		*list = nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -53,7 +54,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(e.Message)
 	if e.Source != "" || e.Target != "" {
-		fmt.Fprintf(&b, " (%s -> %s)", e.Source, e.Target)
+		fmt.Fprintf(&b, " (%s -> %s)", cmp.Or(e.Source, "?"), cmp.Or(e.Target, "?"))
 	}
 	return b.String()
 }

@@ -19,6 +19,7 @@ type scanner struct {
 	pos   int
 	depth int
 	path  []segment
+	hint  string // of the root shape
 
 	// err ends the scan: syntax, text, depth.
 	err *Error
@@ -44,7 +45,7 @@ type member struct {
 
 // scan reads one JSON value and nothing after it.
 func scan(data []byte, root *shape) *scanner {
-	s := &scanner{data: data}
+	s := &scanner{data: data, hint: root.hint}
 	if !s.checkText() {
 		return s
 	}
@@ -344,7 +345,7 @@ func (s *scanner) member(sh *shape, seen *keys, start int, raw []byte, escaped b
 func (s *scanner) stranger(sh *shape, start int, key string) bool {
 	m := member{start: start}
 	s.path = append(s.path, segment{name: key})
-	m.err = Errorf(CodeUnknownField, s.where(), "%s (%s)", sh.unknownField(key), s.place(start))
+	m.err = Errorf(CodeUnknownField, s.where(), "%s (%s)", sh.unknownField(key, s.hint), s.place(start))
 	ok := s.value(anything, true)
 	s.path = s.path[:len(s.path)-1]
 	m.end = s.pos

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -52,6 +51,12 @@ type shape struct {
 	union    []*shape
 	nullable bool
 	words    string // instead of the kind's own
+	hint     string // where what has no field of its own belongs
+}
+
+func (sh *shape) hinting(hint string) *shape {
+	sh.hint = hint
+	return sh
 }
 
 type field struct {
@@ -62,8 +67,8 @@ type field struct {
 
 var (
 	anything      = &shape{kind: kindAny}
-	packageShape  = shapeOf(reflect.TypeFor[Package]())
-	resultShape   = shapeOf(reflect.TypeFor[Result]())
+	packageShape  = shapeOf(reflect.TypeFor[Package]()).hinting("free data goes into context.metadata")
+	resultShape   = shapeOf(reflect.TypeFor[Result]()).hinting("free data goes into body")
 	ackShape      = shapeOf(reflect.TypeFor[Ack]())
 	answerShape   = shapeOf(reflect.TypeFor[Answer]())
 	profileShape  = shapeOf(reflect.TypeFor[Profile]())
@@ -154,7 +159,7 @@ var elsewhere = map[string]string{
 
 // unknownField says what is wrong with a field that sh does not know, and
 // where its content may belong.
-func (sh *shape) unknownField(key string) string {
+func (sh *shape) unknownField(key, hint string) string {
 	message := "is no field of a " + sh.owner
 	if strings.ContainsAny(sh.owner[:1], "aeio") {
 		message = "is no field of an " + sh.owner
@@ -162,7 +167,10 @@ func (sh *shape) unknownField(key string) string {
 	if path := sh.suggest(snake(key)); path != "" && path != key {
 		return message + "; did you mean " + path + "?"
 	}
-	return message + "; free data goes into context.metadata"
+	if hint != "" {
+		return message + "; " + hint
+	}
+	return message
 }
 
 // suggest finds the field of sh, or below it, that was probably meant.
@@ -219,37 +227,4 @@ func snake(name string) string {
 		b.WriteByte(c)
 	}
 	return b.String()
-}
-
-// path resolves a wire path such as context.decisions.made_by below sh; lists
-// and maps are stepped through without an index.
-func (sh *shape) path(path string) (*shape, error) {
-	at := sh
-	for name := range strings.SplitSeq(path, ".") {
-		at = at.inner()
-		if at.fields[name] == nil {
-			return nil, fmt.Errorf("%s has no field %s", at.owner, name)
-		}
-		at = at.fields[name].shape
-	}
-	return at, nil
-}
-
-// inner is the object inside lists, maps and unions.
-func (sh *shape) inner() *shape {
-	for {
-		switch {
-		case sh.elem != nil:
-			sh = sh.elem
-		case sh.kind == kindUnion:
-			for _, alternative := range sh.union {
-				if in := alternative.inner(); in.kind == kindObject {
-					return in
-				}
-			}
-			return sh
-		default:
-			return sh
-		}
-	}
 }

@@ -58,10 +58,12 @@ type Goto struct {
 // Targets reads Goto: a name, a list of names, or a list of objects with agent
 // and update (document 0, parallel handoff). The error is a *protocol.Error.
 func (c Command) Targets() ([]Goto, error) {
-	list := []json.RawMessage{c.Goto}
+	var list []json.RawMessage
 	switch first(c.Goto) {
 	case 0, 'n':
 		return nil, nil
+	default:
+		list = append(list, c.Goto)
 	case '[':
 		if err := json.Unmarshal(c.Goto, &list); err != nil {
 			return nil, Errorf(CodeMalformed, "command.goto", "cannot be read: %v", err)
