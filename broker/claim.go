@@ -24,19 +24,42 @@ type Claim struct {
 	Package json.RawMessage
 	Answers []protocol.Answer
 
-	b        *Broker
-	mu       sync.Mutex // guards what follows
+	b *Broker
+	// turn holds a token while an append or a beat is under way. Waiting for it
+	// ends with the context, as it would not with a mutex: the engine may be away.
+	turn chan struct{}
+
+	mu       sync.Mutex // guards what follows; never held across a request
 	delivery Delivery   // nil once the queue is done with it
 	head     Head       // the last at which this holder had the handoff, or its own last append
 	fence    uint64     // 0 until accepted; then it never changes
 }
 
-// State is the handoff as this holder last saw it.
-func (c *Claim) State() protocol.State {
+func (c *Claim) begin(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("handoff %s, waiting for an earlier report: %w", c.Ticket, ctx.Err())
+	}
+}
+
+func (c *Claim) end() { <-c.turn }
+
+func (c *Claim) at() Head {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.head.State
+	return c.head
 }
+
+func (c *Claim) move(head Head) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.head = head
+}
+
+// State is the handoff as this holder last saw it. It does not block.
+func (c *Claim) State() protocol.State { return c.at().State }
 
 // Fence is the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.State().Fence }
@@ -44,31 +67,31 @@ func (c *Claim) Fence() uint64 { return c.State().Fence }
 // Attempt is the number of this attempt at this agent, from 1.
 func (c *Claim) Attempt() int { return c.State().Attempt }
 
-// report appends what make says as long as this holder has the handoff.
-func (c *Claim) report(ctx context.Context, make func(protocol.State, time.Time) ([]protocol.Event, error)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		if err := c.mine(c.head.State); err != nil {
+// report appends what say says as long as this holder has the handoff.
+func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) ([]protocol.Event, error)) error {
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	defer c.end()
+	for head := c.at(); ; {
+		if err := c.mine(head.State); err != nil {
 			return err
 		}
-		events, err := make(c.head.State, c.b.now(c.head))
+		events, err := say(head.State, c.b.now(head))
 		if err != nil || len(events) == 0 {
 			return err
 		}
-		next, err := c.b.append(ctx, c.head, events)
+		next, err := c.b.append(ctx, head, events)
 		switch {
 		case err == nil:
-			c.head = next
+			c.move(next)
 			return nil
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
-		head, err := c.b.Head(ctx, c.Ticket, c.head.Seq+1)
-		if err != nil { // the old head stays: with none at all the claim would seem lost
-			return err
+		if head, err = c.b.Head(ctx, c.Ticket, head.Seq+1); err != nil {
+			return err // the claim keeps the head it had: with none at all it would seem lost
 		}
-		c.head = head
 	}
 }
 
@@ -77,6 +100,8 @@ func (c *Claim) report(ctx context.Context, make func(protocol.State, time.Time)
 // A fence once known stays: the same holder may have the handoff again, under
 // another one, and this claim must not take that for its own.
 func (c *Claim) mine(s protocol.State) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || c.fence != 0 && s.Fence != c.fence {
 		return fmt.Errorf("handoff %s, holder %s: %w", c.Ticket, c.Holder.ID, ErrLeaseLost)
 	}
@@ -256,21 +281,26 @@ type Signal struct {
 // returns ErrLeaseLost when the handoff is another's by now. The holder's
 // presence is a beat of its own (Engine.Beat), one for all its claims.
 func (c *Claim) Beat(ctx context.Context) (Signal, error) {
+	if err := c.begin(ctx); err != nil {
+		return Signal{}, err
+	}
+	defer c.end()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.delivery != nil {
-		if err := c.delivery.Extend(); err != nil {
+	delivery := c.delivery
+	c.mu.Unlock()
+	if delivery != nil {
+		if err := delivery.Extend(); err != nil {
 			return Signal{}, err
 		}
 	}
-	head, err := c.b.Head(ctx, c.Ticket, c.head.Seq)
+	head, err := c.b.Head(ctx, c.Ticket, c.at().Seq)
 	if err != nil {
 		return Signal{}, err
 	}
 	if err := c.mine(head.State); err != nil {
 		return Signal{}, err
 	}
-	c.head = head
+	c.move(head)
 	s := head.State
 	signal := Signal{CancelRequested: s.CancelRequested, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
 	if s.Fence != 0 && s.Policy.WorkTimeoutMS > 0 {

@@ -66,7 +66,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 		return nil, err
 	}
 	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: token.LeaseMS, Slots: 1, Busy: 1, Polling: true}
-	claim := &Claim{Ticket: token.Ticket, Agent: token.Agent, Holder: holder, Offer: token.Offer, b: b, head: head}
+	claim := &Claim{Ticket: token.Ticket, Agent: token.Agent, Holder: holder, Offer: token.Offer, b: b, turn: make(chan struct{}, 1), head: head}
 	if err := claim.mine(head.State); err != nil {
 		return nil, err
 	}

@@ -141,7 +141,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 			return nil, o.delivery.Remove()
 		}
 		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
-			Answers: o.answers, b: o.b, delivery: o.delivery, head: next, fence: next.State.Fence}, nil
+			Answers: o.answers, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next, fence: next.State.Fence}, nil
 	}
 }
 
