@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,7 +135,7 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	ackFile := filepath.Join(dir, "ack")
-	p := &program{cfg: e.cfg, log: h.Log, input: input, env: environment(e.cfg, h, ackFile)}
+	p := &program{cfg: e.cfg, log: h.logger(), input: input, env: environment(e.cfg, h, ackFile)}
 	state, err := p.run(ctx)
 	if err != nil {
 		return protocol.Result{}, err
@@ -163,7 +164,7 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 // program is one run of the command.
 type program struct {
 	cfg    ExecConfig
-	log    logger
+	log    *slog.Logger
 	input  []byte
 	env    []string
 	stdout limited

@@ -12,8 +12,6 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-type logger = *slog.Logger
-
 // limited keeps what is written, up to most bytes, and says when there is more.
 // It goes on swallowing then: the writer is to be ended, not blocked.
 type limited struct {

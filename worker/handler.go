@@ -45,7 +45,8 @@ type Acknowledger interface {
 }
 
 // Handoff is what a handler is given. Its fields are the handler's own copies,
-// but Raw, which it must not change.
+// but Raw, which it must not change. A test of a handler may make one itself:
+// its reports go nowhere then.
 type Handoff struct {
 	Ticket  string
 	Agent   string
@@ -102,6 +103,13 @@ func (h Handoff) WorkDeadline() time.Time { return workDeadline(h.State()) }
 
 // Deadline is when the handoff as a whole runs out.
 func (h Handoff) Deadline() time.Time { return h.State().Deadline }
+
+func (h Handoff) logger() *slog.Logger {
+	if h.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return h.Log
+}
 
 func workDeadline(s protocol.State) time.Time {
 	if s.Fence == 0 || s.AcceptedAt.IsZero() || s.Policy.WorkTimeoutMS <= 0 {

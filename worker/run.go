@@ -26,6 +26,9 @@ type run struct {
 	claim    atomic.Pointer[broker.Claim]   // nil until accepted
 	seen     atomic.Pointer[protocol.State] // as the claim last had it
 	reminder reminder
+
+	mu   sync.Mutex
+	back bool // the offer was given back
 }
 
 func newRun(w *Worker, offer *broker.Offer) *run {
@@ -60,7 +63,7 @@ func (r *run) serve() {
 	h, ack, failed, ok := r.consider()
 	if !ok {
 		if r.w.open.Err() != nil {
-			giveBack(r.w, r.offer)
+			r.giveBack()
 		}
 		return // otherwise it comes again after the ack wait, and not in a circle
 	}
@@ -184,9 +187,7 @@ func (r *run) beat() {
 	defer r.beating.Store(false)
 	claim := r.claim.Load()
 	if claim == nil {
-		if err := r.offer.Extend(); err != nil {
-			r.log.Warn("offer not extended", "err", err)
-		}
+		r.extend()
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.w.life, r.w.beatEvery)
@@ -207,6 +208,26 @@ func (r *run) beat() {
 	if signal.CancelRequested {
 		r.cancel(ErrCancelled)
 	}
+}
+
+// extend keeps an offer from others that is not accepted yet.
+func (r *run) extend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.back {
+		return
+	}
+	if err := r.offer.Extend(); err != nil {
+		r.log.Warn("offer not extended", "err", err)
+	}
+}
+
+// giveBack lets others have the offer. No beat under way may extend it after that.
+func (r *run) giveBack() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.back = true
+	giveBack(r.w, r.offer)
 }
 
 func (r *run) progress(ctx context.Context, progress protocol.Progress) error {

@@ -1,0 +1,255 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// world is an engine in memory under a fake clock, and a connection to it for
+// the test, which plays source, supervisor and other workers.
+type world struct {
+	*testing.T
+	ctx     context.Context
+	m       *brokertest.Memory
+	b       *broker.Broker
+	running sync.WaitGroup
+}
+
+// inBubble runs a test in its own world. The bubble does not end while a
+// goroutine is left in it: every test here is also one for leaks.
+func inBubble(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := brokertest.NewMemory()
+		w := &world{T: t, ctx: ctx, m: m, b: brokerOver(t, m)}
+		defer func() {
+			cancel()
+			w.running.Wait()
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		test(w)
+	})
+}
+
+func brokerOver(t testing.TB, engine broker.Engine) *broker.Broker {
+	t.Helper()
+	b, err := broker.New(engine, broker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// serving is a worker that runs.
+type serving struct {
+	*worker.Worker
+	m     *brokertest.Memory // its connection
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // of Run, once ended is closed
+}
+
+// drain ends the worker and waits for it.
+func (s *serving) drain() error {
+	s.stop()
+	<-s.ended
+	return s.err
+}
+
+// serve starts a worker of coder on a connection of its own.
+func (w *world) serve(cfg worker.Config, h worker.Handler) *serving {
+	w.Helper()
+	m := w.m.Connect()
+	return w.serveOver(m, brokerOver(w.T, m), cfg, h)
+}
+
+func (w *world) serveOver(m *brokertest.Memory, b worker.Broker, cfg worker.Config, h worker.Handler) *serving {
+	w.Helper()
+	if cfg.Agent == "" {
+		cfg.Agent = "coder"
+	}
+	it, err := worker.New(b, cfg, h)
+	if err != nil {
+		w.Fatal(err)
+	}
+	s := &serving{Worker: it, m: m, ended: make(chan struct{})}
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(w.ctx)
+	w.running.Go(func() {
+		defer close(s.ended)
+		s.err = it.Run(ctx)
+		_ = m.Close()
+	})
+	synctest.Wait()
+	return s
+}
+
+// submit hands something from lead to coder; change may change the package.
+func (w *world) submit(change func(*protocol.Package)) string {
+	w.Helper()
+	return submitTo(w.T, w.b, change)
+}
+
+func submitTo(t testing.TB, b *broker.Broker, change func(*protocol.Package)) string {
+	t.Helper()
+	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
+		Task: protocol.Task{Description: "write it"}}
+	if change != nil {
+		change(&pkg)
+	}
+	prepared, err := b.Prepare(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := b.Submit(t.Context(), prepared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head.Ticket
+}
+
+// register makes the agent before there is a worker of it.
+func (w *world) register(profile protocol.Profile) {
+	w.Helper()
+	if err := w.b.PutProfile(w.ctx, profile); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) status(ticket string) protocol.State {
+	w.Helper()
+	state, err := w.b.Status(w.ctx, ticket)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return state
+}
+
+// closed waits until the handoff is.
+func (w *world) closed(ticket string) protocol.State {
+	w.Helper()
+	state, err := w.b.Wait(w.ctx, ticket, broker.Closed)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return state
+}
+
+// look does what a supervisor does.
+func (w *world) look(ticket string) protocol.State {
+	w.Helper()
+	head, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Decide(h.State, d, now), nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return head.State
+}
+
+// events are the types of all events of a handoff, one append a word.
+func (w *world) events(ticket string) string {
+	w.Helper()
+	changes, err := w.b.History(w.ctx, ticket)
+	if err != nil {
+		w.Fatal(err)
+	}
+	var all []string
+	for _, c := range changes {
+		var names []string
+		for _, e := range c.Record.Events {
+			names = append(names, string(e.EventType()))
+		}
+		all = append(all, strings.Join(names, "+"))
+	}
+	return strings.Join(all, " ")
+}
+
+// others tries to take an offer as another worker would, without waiting, and
+// gives it back.
+func (w *world) others() (free int) {
+	w.Helper()
+	offers, err := w.b.Pull(w.ctx, "coder", 100, 0)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, o := range offers {
+		if err := o.GiveBack(); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return len(offers)
+}
+
+// holder makes another holder of coder that is present for a day.
+func (w *world) holder() protocol.Holder {
+	w.Helper()
+	h := protocol.Holder{ID: uuid.NewString(), Agent: "coder", LeaseMS: protocol.LeaseMaxMS, Slots: 10}
+	if err := w.b.Beat(w.ctx, h); err != nil {
+		w.Fatal(err)
+	}
+	return h
+}
+
+// pass lets fake time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// done is a handler that completes at once.
+var done = worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+	return protocol.Result{Body: []byte(`"done"`)}, nil
+})
+
+// working is a handler that works until it is told to return, or until its
+// context ends; then it returns the cause.
+type working struct {
+	began chan worker.Handoff
+	end   chan error
+	cause chan error // of the context's end
+}
+
+func newWorking() *working {
+	return &working{began: make(chan worker.Handoff, 100), end: make(chan error), cause: make(chan error, 100)}
+}
+
+func (h *working) Handle(ctx context.Context, handoff worker.Handoff) (protocol.Result, error) {
+	h.began <- handoff
+	select {
+	case err := <-h.end:
+		return protocol.Result{}, err
+	case <-ctx.Done():
+		h.cause <- context.Cause(ctx)
+		return protocol.Result{}, context.Cause(ctx)
+	}
+}
+
+// cancelledBy tells by what the handler's context ended.
+func (w *world) cancelledBy(h *working, want error) {
+	w.Helper()
+	select {
+	case cause := <-h.cause:
+		if !errors.Is(cause, want) {
+			w.Errorf("the handler's context ended by %v, want %v", cause, want)
+		}
+	default:
+		w.Errorf("the handler's context has not ended, want %v", want)
+	}
+}
