@@ -29,6 +29,11 @@ registers an agent that is not there yet; these commands say more about it.`,
 	}
 	cmd.AddCommand(newAgentsList(a), newAgentsShow(a), newAgentsPut(a), newAgentsRemove(a),
 		newAgentsPause(a, "pause", true), newAgentsPause(a, "resume", false))
+	for _, sub := range cmd.Commands() {
+		if sub.Name() != "list" {
+			sub.ValidArgsFunction = a.agentWords
+		}
+	}
 	return cmd
 }
 
@@ -47,6 +52,28 @@ func viewAgent(ctx context.Context, b *broker.Broker, d *lifecycle.Directory, p 
 	var err error
 	v.Queued, err = b.QueueDepth(ctx, p.ID)
 	return v, err
+}
+
+// viewAgents views all agents, and the person once something waits for one.
+func viewAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) ([]agentView, error) {
+	var views []agentView
+	if _, registered := d.Agents[protocol.Human]; !registered {
+		person, err := viewAgent(ctx, b, d, aPerson)
+		if err != nil {
+			return nil, err
+		}
+		if person.Queued > 0 {
+			views = append(views, person)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
+		v, err := viewAgent(ctx, b, d, d.Agents[id])
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+	}
+	return views, nil
 }
 
 // standing says in a word whether the agent takes work.
@@ -76,13 +103,9 @@ func newAgentsList(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var views []agentView
-				for _, id := range slices.Sorted(maps.Keys(directory.Agents)) {
-					v, err := viewAgent(ctx, b, directory, directory.Agents[id])
-					if err != nil {
-						return err
-					}
-					views = append(views, v)
+				views, err := viewAgents(ctx, b, directory)
+				if err != nil {
+					return err
 				}
 				if !a.text() {
 					return list(a, views)
@@ -188,12 +211,18 @@ func holderNote(h protocol.Holder) string {
 	return note
 }
 
+// aPerson is there without having been registered.
+var aPerson = protocol.Profile{ID: protocol.Human, Name: "a person"}
+
 // profileOf reads an agent that somebody named.
 func profileOf(ctx context.Context, b *broker.Broker, agent string) (protocol.Profile, error) {
 	if err := protocol.CheckID("agent", agent); err != nil {
 		return protocol.Profile{}, err
 	}
 	profile, err := b.Profile(ctx, agent)
+	if errors.Is(err, broker.ErrNotFound) && agent == protocol.Human {
+		return aPerson, nil
+	}
 	if errors.Is(err, broker.ErrNotFound) {
 		return profile, protocol.Errorf(protocol.CodeUnknownAgent, "agent", "no agent is called %s", agent)
 	}
@@ -249,6 +278,8 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 	fs.StringVar(&flags.risk, "max-risk", "", "low, medium or high (default)")
 	fs.StringVar(&flags.escalate, "escalates-to", "", "the agent above it (default human)")
 	fs.StringArrayVar(&flags.policies, "policy", nil, "policy name=value, for example max_attempts=1 (repeatable; see handoff schema profile)")
+	a.agentFlags(cmd, "escalates-to")
+	words(cmd, "max-risk", "low", "medium", "high")
 	return cmd
 }
 

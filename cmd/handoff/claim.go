@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,7 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			agent = cmp.Or(agent, a.env("HANDOFF_AGENT"))
 			if err := protocol.CheckID("agent", agent); err != nil {
 				return usagef("claim needs --agent AGENT: %v", err)
 			}
@@ -75,10 +77,11 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 			return a.claimed(claim)
 		},
 	}
-	cmd.Flags().StringVar(&agent, "agent", "", "the agent to claim for")
+	cmd.Flags().StringVar(&agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
 	durationVar(cmd.Flags(), &wait, "wait", 0, "wait this long for an offer (default: take what is there)")
 	durationVar(cmd.Flags(), &lease, "lease", claimLease, "how long the claim lives without a heartbeat")
 	cmd.Flags().BoolVar(&accept, "accept", false, "accept at once and begin, without a separate ack")
+	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
@@ -124,7 +127,7 @@ func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait
 		return nil, err
 	}
 	for until := time.Now().Add(wait); ; {
-		offers, err := b.Pull(ctx, holder.Agent, 1, pullFor(time.Until(until)))
+		offers, err := b.Pull(ctx, holder.Agent, 1, pullFor(holder, time.Until(until)))
 		if err != nil {
 			return nil, err
 		}
@@ -146,11 +149,15 @@ func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait
 const (
 	// pullMin lets an offer that is there arrive, for a claim that does not wait.
 	pullMin = 500 * time.Millisecond
-	// pullMax lets a waiting claim beat: it is under the shortest lease.
-	pullMax = 900 * time.Millisecond
+	// pullMax is often enough to see that an offer was not to be had.
+	pullMax = 5 * time.Second
 )
 
-func pullFor(left time.Duration) time.Duration { return min(max(left, pullMin), pullMax) }
+// pullFor is how long to wait for an offer before the next beat is due.
+func pullFor(holder protocol.Holder, left time.Duration) time.Duration {
+	beat := time.Duration(holder.LeaseMS) * time.Millisecond / 3
+	return max(min(left, beat, pullMax), pullMin)
+}
 
 func take(ctx context.Context, offer *broker.Offer, holder protocol.Holder, accept bool) (*broker.Claim, error) {
 	if accept {

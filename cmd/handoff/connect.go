@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -44,13 +45,19 @@ func (c connection) resolve(env func(string) string) connection {
 	return c
 }
 
-// where names the place in messages.
+// where names the place in messages, without the passwords in it.
 func (c connection) where() string {
+	servers := strings.Split(cmp.Or(c.url, broker.DefaultURL), ",")
+	for i, server := range servers {
+		if u, err := url.Parse(server); err == nil {
+			servers[i] = u.Redacted()
+		}
+	}
 	switch {
 	case c.context == "":
-		return cmp.Or(c.url, broker.DefaultURL)
+		return strings.Join(servers, ",")
 	case c.url != "":
-		return fmt.Sprintf("%s (context %s)", c.url, c.context)
+		return fmt.Sprintf("%s (context %s)", strings.Join(servers, ","), c.context)
 	}
 	return "context " + c.context
 }
@@ -75,6 +82,14 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 }
 
 func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine, func(), error) {
+	for flag, path := range map[string]string{"--creds": c.creds, "--tlsca": c.tlsCA} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil { // the dialer would call it a server that is not there
+			return nil, nil, fmt.Errorf("%s: %w", flag, err)
+		}
+	}
 	name := "handoff"
 	if host, err := os.Hostname(); err == nil {
 		name += " on " + host

@@ -80,6 +80,7 @@ Exit codes: 0 drained; 1 the directory or the port is in use.`,
 	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
 	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
 	verboseFlag(fs, &cfg.verbose)
+	words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	return cmd
 }
 

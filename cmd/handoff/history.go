@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -202,9 +204,7 @@ func answerText(answer protocol.Answer) string {
 	if answer.Deny {
 		parts = append(parts, "denied", answer.DenyReason)
 	}
-	for name := range answer.Variables {
-		parts = append(parts, name)
-	}
+	parts = append(parts, slices.Sorted(maps.Keys(answer.Variables))...)
 	return join(append(parts, answer.Text)...)
 }
 

@@ -35,7 +35,29 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if ctx.Err() != nil { // whatever the error says, it is the consequence of Ctrl-C
 		err = errInterrupted
 	}
+	if is[*usageError](err) {
+		a.format = formatOf(args, a.format)
+	}
 	return a.report(err)
+}
+
+// formatOf finds -o in a command line that did not parse: the error about it
+// has a format too.
+func formatOf(args []string, format string) string {
+	for i, arg := range args {
+		value, found := strings.CutPrefix(arg, "--output=")
+		if !found {
+			value, found = strings.CutPrefix(arg, "-o")
+			value = strings.TrimPrefix(value, "=")
+		}
+		if (arg == "-o" || arg == "--output") && i+1 < len(args) {
+			value, found = args[i+1], true
+		}
+		if found && slices.Contains(formats, value) {
+			format = value
+		}
+	}
+	return format
 }
 
 // Groups of the command list.
@@ -111,6 +133,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 	})
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", formatText, "how to print: text, json (one document) or jsonl (one line each)")
 	a.conn.flags(root.PersistentFlags())
+	words(root, "output", formats...)
 	root.AddGroup(
 		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},
 		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},

@@ -261,6 +261,7 @@ passed; 5 closed without success; 3 no such ticket.`,
 	durationVar(cmd.Flags(), &timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
 	cmd.Flags().StringVar(&until, "until", "closed", "accepted or closed")
 	cmd.Flags().BoolVar(&cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
+	words(cmd, "until", "accepted", "closed")
 	return cmd
 }
 

@@ -84,6 +84,12 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
 	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed; a limit is written with =, as in --wait=30s")
 	cmd.Flags().Lookup("wait").NoOptDefVal = waitForever
+	a.agentFlags(cmd, "to", "from")
+	words(cmd, "type", "sequential", "delegation", "broadcast", "escalation")
+	words(cmd, "priority", "critical", "high", "normal", "low")
+	words(cmd, "trigger", "task_completion", "capability_mismatch", "escalation", "timeout", "explicit_request")
+	words(cmd, "risk", "low", "medium", "high")
+	words(cmd, "on-timeout", "retry", "escalate", "fail")
 	return cmd
 }
 
@@ -127,7 +133,7 @@ func (a *app) submit(ctx context.Context, prepared broker.Prepared, flags packag
 	}
 	defer done()
 	if prepared.Redacted > 0 {
-		a.notef("handoff: %d secrets were taken out of the package before it was written\n", prepared.Redacted)
+		a.notef("handoff: secrets taken out of the package before anything is written: %d\n", prepared.Redacted)
 	}
 	if dryRun {
 		return a.dryRun(ctx, b, prepared, flags)

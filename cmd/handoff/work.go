@@ -102,6 +102,7 @@ given back without charge. A second Ctrl-C ends at once.`,
 	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	verboseFlag(fs, &flags.verbose)
+	a.agentFlags(cmd, "agent")
 	return cmd
 }
 

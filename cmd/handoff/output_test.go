@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const evil = "\x1b[31mred\x07\nphase  complete\u202e"
+
+// TestTextIsEscaped: wherever a package's words end up on a terminal, they are
+// words and not commands to it.
+func TestTextIsEscaped(t *testing.T) {
+	state := protocol.State{
+		Ticket: "t", Phase: protocol.Conditional, Message: evil, Reason: evil, Agent: "a", StuckReason: evil,
+		Summary:    protocol.Summary{Source: "s", Target: protocol.Target{Agent: "a"}, WorkflowID: evil, ConversationID: evil},
+		Conditions: &protocol.Conditions{NeedsContext: []string{evil}, NeedsPermission: []string{evil}},
+		Progress:   &protocol.Progress{Message: evil},
+	}
+	rejected := protocol.Change{Record: protocol.Record{State: state, Events: []protocol.Event{&protocol.Rejected{Agent: "a", Reason: evil}}}}
+	for name, write := range map[string]func(*app) error{
+		"status":  func(a *app) error { return a.state(state) },
+		"history": func(a *app) error { return a.history([]protocol.Change{rejected}) },
+		"agents": func(a *app) error {
+			return a.agents([]agentView{{Profile: protocol.Profile{ID: "a", Description: evil}}})
+		},
+		"text": func(a *app) error { return a.result(protocol.Result{Body: jsonText(evil)}) },
+		"json": func(a *app) error {
+			return a.result(protocol.Result{Body: json.RawMessage(`{"x":"` + "\u009b\u202e" + `"}`)})
+		},
+		"errors": func(a *app) error {
+			a.err = a.out
+			a.report(protocol.Errorf(protocol.CodeInvalid, "x", "%s", evil))
+			return nil
+		},
+	} {
+		var out bytes.Buffer
+		a := &app{out: &out, err: &out, format: formatText, terminal: true, env: func(string) string { return "1" }}
+		if err := write(a); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.ContainsAny(out.String(), "\x1b\x07\u009b\u202e") || name != "text" && strings.Contains(out.String(), "\nphase") {
+			t.Errorf("%s reached the terminal as %q", name, out.String())
+		}
+	}
+}
+
+// TestResultIsKept: into a file or a pipe goes what the agent made.
+func TestResultIsKept(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: &out, format: formatText}
+	if err := a.result(protocol.Result{Body: jsonText(evil)}); err != nil || out.String() != evil+"\n" {
+		t.Errorf("the result is %q (%v), want it as it was", out.String(), err)
+	}
+}
+
+func TestColour(t *testing.T) {
+	done := protocol.State{Phase: protocol.Complete, Closed: true, Outcome: protocol.OutcomeSuccess}
+	for name, c := range map[string]struct {
+		terminal bool
+		env      map[string]string
+		colour   bool
+	}{
+		"terminal": {true, nil, true}, "pipe": {false, nil, false},
+		"NO_COLOR": {true, map[string]string{"NO_COLOR": "1"}, false}, "dumb": {true, map[string]string{"TERM": "dumb"}, false},
+	} {
+		a := &app{terminal: c.terminal, env: func(n string) string { return c.env[n] }}
+		if got := strings.Contains(string(a.phase(done)), "\x1b"); got != c.colour {
+			t.Errorf("%s: colour %v, want %v", name, got, c.colour)
+		}
+	}
+}
+
+// TestEveryPhaseSaysWhatItWaitsFor, in words that are not empty.
+func TestEveryPhaseSaysWhatItWaitsFor(t *testing.T) {
+	for _, phase := range protocol.Phases {
+		if got := waitingFor(protocol.State{Phase: phase, Agent: "a"}); got == "" {
+			t.Errorf("%s waits for nothing that anybody said", phase)
+		}
+	}
+	human := protocol.State{Phase: protocol.Pending, Agent: protocol.Human}
+	if got := waitingFor(human); !strings.Contains(got, "handoff claim --agent human") {
+		t.Errorf("a person is told %q, not what to do", got)
+	}
+}
+
+// TestEveryEventIsDescribed: a type that describe does not know has no cause.
+func TestEveryEventIsDescribed(t *testing.T) {
+	for _, name := range protocol.EventTypes {
+		e, err := protocol.DecodeEvent([]byte(`{"type":"` + string(name) + `","by":"somebody","answer":{"by":"somebody"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by, _ := describe(e); by != "somebody" {
+			t.Errorf("%s is described as caused by %q", name, by)
+		}
+	}
+}
+
+func TestOutcomeIsAlwaysThere(t *testing.T) {
+	raw, err := json.Marshal(view(protocol.State{Ticket: "t", Phase: protocol.Pending, SubmittedAt: time.Unix(0, 0).UTC()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"ticket", "phase", "closed", "outcome"} {
+		if _, there := got[field]; !there {
+			t.Errorf("%s is missing in %s", field, raw)
+		}
+	}
+}
+
+func TestConnection(t *testing.T) {
+	env := map[string]string{"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_CONTEXT": "envctx", "NATS_CA": "env.pem"}
+	get := func(name string) string { return env[name] }
+	for name, c := range map[string]struct {
+		flags, want connection
+		where       string
+	}{
+		"environment":           {connection{}, connection{"nats://env", "envctx", "env.creds", "env.pem"}, "nats://env (context envctx)"},
+		"a URL":                 {connection{url: "nats://flag"}, connection{"nats://flag", "envctx", "env.creds", "env.pem"}, "nats://flag (context envctx)"},
+		"a context is not bent": {connection{context: "mine"}, connection{context: "mine"}, "context mine"},
+		"both":                  {connection{url: "nats://flag", context: "mine"}, connection{url: "nats://flag", context: "mine"}, "nats://flag (context mine)"},
+	} {
+		got := c.flags.resolve(get)
+		if got != c.want || got.where() != c.where {
+			t.Errorf("%s: %+v at %q, want %+v at %q", name, got, got.where(), c.want, c.where)
+		}
+	}
+	if got := (connection{url: "nats://me:secret@host:4222"}).where(); strings.Contains(got, "secret") {
+		t.Errorf("a message would show the password: %s", got)
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	for line, want := range map[string]string{
+		"submit --nope -o json": formatJSON, "-ojsonl x": formatJSONL, "x --output=json": formatJSON, "x --output jsonl": formatJSONL,
+		"x -o yaml": formatText, "x": formatText, "x -o": formatText,
+	} {
+		if got := formatOf(strings.Fields(line), formatText); got != want {
+			t.Errorf("%s: %s, want %s", line, got, want)
+		}
+	}
+}
