@@ -181,6 +181,9 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 	lost := time.NewTimer(time.Until(f.expires))
 	defer lost.Stop()
 	for f.left > 0 {
+		if ctx.Err() != nil { // select would choose at random
+			return nil
+		}
 		select {
 		case m := <-f.msgs:
 			if m.Reply != "" {

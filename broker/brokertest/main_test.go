@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f != nil {
-		_ = f.Value.Set("8")
+		_ = f.Value.Set("6")
 	}
 	os.Exit(m.Run())
 }
