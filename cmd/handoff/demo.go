@@ -34,7 +34,7 @@ one asks for context and gets it, one stays silent until its handoff escalates t
 person, and an attempt fails and is tried again. At the end the ledger is read from
 its first message and held against the tickets that the agents were given.
 
-It takes about 15 seconds, never more than a minute, and leaves nothing but the
+It takes about 10 seconds, never more than a minute, and leaves nothing but the
 report behind; with --keep, the ledger as well.
 
 Exit codes: 0 everything was handed over, done and closed exactly once; 1 not so.`,
@@ -151,7 +151,7 @@ func newDemoAgent(a *app) *cobra.Command {
 		Args:   takes("a NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			where := a.conn.resolve(a.env).where()
-			if err := demo.Agent(cmd.Context(), args[0], where, a.log(false).With("agent", args[0])); err != nil {
+			if err := demo.Agent(cmd.Context(), args[0], where, a.log(false)); err != nil {
 				return fmt.Errorf("agent %s: %w", args[0], err)
 			}
 			return nil
