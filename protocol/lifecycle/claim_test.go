@@ -260,6 +260,10 @@ func TestAnswer(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	often := stateIn(t, "asking")
+	often.ConditionRounds = often.Policy.MaxConditions + 1
+	_, err = Answer(often, d, p.Answer{Text: "so"}, t0)
+	wantError(t, err, p.CodeIllegal)
 	// An answer whose append held no offer is followed up by the next look.
 	l := &line{t: t, state: stateIn(t, "asking"), seq: 5}
 	l.add(&p.Answered{Meta: at(time.Minute), Answer: p.Answer{Text: "so"}})

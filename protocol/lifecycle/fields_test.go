@@ -92,6 +92,34 @@ func TestDeniedAnswerIsARefusal(t *testing.T) {
 	}
 }
 
+// TestNobody: events that name nobody where somebody must be are illegal.
+func TestNobody(t *testing.T) {
+	for column, e := range map[string]p.Event{
+		"fresh":    &p.Submitted{Meta: at(0)},
+		"pending":  &p.Accepted{Meta: at(sec), Offer: 1},
+		"deferred": &p.Offered{Meta: at(sec)},
+	} {
+		before := stateIn(t, column)
+		if after, err := Apply(before, e); result(before, after, err) != "illegal" {
+			t.Errorf("%s by or to nobody: %v", e.EventType(), err)
+		}
+	}
+	before := stateIn(t, "pending")
+	if after, err := Apply(before, &p.Claimed{Meta: at(sec), Offer: 1}); result(before, after, err) != "illegal" {
+		t.Errorf("claimed by nobody: %v", err)
+	}
+}
+
+// TestLargeDetails: details of progress that are too large for the state stay in
+// the event alone.
+func TestLargeDetails(t *testing.T) {
+	details := json.RawMessage(`"` + strings.Repeat("x", MessageBytesMax) + `"`)
+	after, err := Apply(stateIn(t, "working"), &p.Progressed{Meta: at(sec), Fence: 2, Progress: p.Progress{Percent: 7, Details: details}})
+	if err != nil || after.Progress.Details != nil || after.Progress.Percent != 7 {
+		t.Errorf("%v, progress %+v", err, after.Progress)
+	}
+}
+
 // TestUnknownEvent: an event of a newer program is illegal, not a crash.
 func TestUnknownEvent(t *testing.T) {
 	before := stateIn(t, "working")

@@ -64,27 +64,6 @@ func (l *line) accept(holder string, after time.Duration) *line {
 	return l.add(Acknowledge(l.state, l.claimant(holder), p.Ack{Status: p.AckAccepted}, true, t0.Add(after))...)
 }
 
-// reject lets the agent refuse the current offer.
-func (l *line) reject(alternative string, after time.Duration) *line {
-	l.t.Helper()
-	ack := p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot do it", SuggestedAlternative: alternative}
-	return l.add(Acknowledge(l.state, l.claimant("w1"), ack, false, t0.Add(after))...)
-}
-
-// condition lets the agent ask for context.
-func (l *line) condition(after time.Duration) *line {
-	l.t.Helper()
-	ack := p.Ack{Status: p.AckConditional, Reason: "which branch?", NeedsContext: []string{"branch"}}
-	return l.add(Acknowledge(l.state, l.claimant("w1"), ack, false, t0.Add(after))...)
-}
-
-// fail ends the current attempt.
-func (l *line) fail(retryable bool, retryAfterMS int64, after time.Duration) *line {
-	l.t.Helper()
-	return l.add(&p.Failed{Meta: at(after), Fence: l.state.Fence, Attempt: l.state.Attempt, Code: "exit",
-		Message: "exit status 1", Retryable: retryable, RetryAfterMS: retryAfterMS})
-}
-
 // submit begins a handoff of source src to agent a.
 func submit(t testing.TB, d *Directory, change func(*p.Summary)) *line {
 	t.Helper()

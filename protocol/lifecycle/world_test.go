@@ -194,6 +194,11 @@ func (w *world) turn() {
 			}
 		}
 	case 4, 5, 6:
+		if w.n(8) == 0 { // the one who looks has a slow clock
+			on := w.now
+			defer func() { w.now = on }()
+			w.now = on.Add(-one(w, sec, 30*sec))
+		}
 		if events := Decide(h.state, w.d, w.now); w.wild && len(events) > 0 && w.n(2) == 0 {
 			w.append(h, events[:1+w.n(len(events))]) // an append cut short: the next look goes on
 			break
