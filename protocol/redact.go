@@ -1,0 +1,175 @@
+package protocol
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Redacted stands where a secret was.
+const Redacted = "[redacted]"
+
+// RedactionsMax is how many patterns a Redactor may have.
+const RedactionsMax = 256
+
+// secretNames are names whose value is a secret, as programs write them.
+const secretNames = `(?:password|passwd|passphrase|pwd|secret|api[_-]?key|secret[_-]?(?:access[_-]?)?key|private[_-]?key|` +
+	`(?:access|auth|refresh|session|security|bearer|api)[_-]?token)`
+
+// DefaultRedactions are the patterns that hold where nothing else is
+// configured: credentials that are known by their form, and values of fields
+// and assignments that are called passwords and the like. They are in the form
+// that NewRedactor reads. UUIDs, digests and prose pass.
+var DefaultRedactions = []string{
+	// Keys of services, known by their prefix.
+	`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`,
+	`\bgh[pousr]_[A-Za-z0-9]{36,255}\b`,
+	`\bgithub_pat_[A-Za-z0-9_]{22,255}\b`,
+	`\bgl(?:pat|dt|rt|ptt|cbt|oas)-[A-Za-z0-9_=-]{20,}`,
+	`\bxox[abeoprs]-[A-Za-z0-9-]{10,}`,
+	`\bxapp-[0-9]-[A-Za-z0-9-]{10,}`,
+	`hooks\.slack\.com/services/(?P<secret>[A-Za-z0-9/]{20,})`,
+	`\bsk-(?:ant|proj|svcacct|admin|or)-[A-Za-z0-9_-]{20,}`,
+	`\bsk-[A-Za-z0-9_-]{0,40}?[A-Za-z0-9]{20,}`,
+	`\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}`,
+	`\bAIza[A-Za-z0-9_-]{35}`,
+	// Tokens and keys, known by their shape.
+	`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`,
+	`(?i)\bbearer\s+(?P<secret>[A-Za-z._~+/-]{0,15}[0-9][A-Za-z0-9._~+/-]{11,}=*|[A-Za-z0-9._~+/-]{32,}=*)`,
+	`(?i)\bauthorization\W{1,5}basic\s+(?P<secret>[A-Za-z0-9+/]{8,}=*)`,
+	`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`,
+	`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:\s|\\[nr])*(?:[A-Za-z0-9+/=]{24,}(?:\s|\\[nr])*)+[A-Za-z0-9+/=]*`,
+	`\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@"'<>]*:(?P<secret>[^\s/@"'<>]{3,})@`,
+	`(?i)[?&](?:token|sig|signature|x-amz-signature|x-amz-security-token)=(?P<secret>[A-Za-z0-9%+/_.=-]{16,})`,
+	// Assignments. In quotes anything goes; bare words must not look like prose
+	// or like the name of a variable, unless the assignment is one of an
+	// environment or a connection string.
+	`(?i)` + secretNames + `["'\\]*\s{0,3}(?:[:=]|=>)\s{0,3}\\*["'](?P<secret>[^"'\\\s]{4,})`,
+	`(?i)` + secretNames + `["'\\]*\s?[:=]\s?(?P<secret>[0-9!@#^+?][^\s"'&;,()\[\]{}<>\x60\\]{3,}|` +
+		`[^\s"'&;,()\[\]{}<>\x60\\=:$/.~*%|-][^\s"'&;,()\[\]{}<>\x60\\]*[0-9!@#^+?][^\s"'&;,()\[\]{}<>\x60\\]*)`,
+	`(?:^|[\s;])[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|_KEY)=(?P<secret>[^\s"'&;,()\[\]{}<>\x60\\=$/.~*%|-][^\s"'&;,()\[\]{}<>\x60\\]{3,})`,
+	`(?i)[;&?](?:password|passwd|pwd)=(?P<secret>[^\s"'&;,()\[\]{}<>\x60\\=$/.~*%|][^\s"'&;,()\[\]{}<>\x60\\]*)`,
+	// Fields of free data: db_password, clientSecret, API-KEY.
+	`key:(?i)` + secretNames + `$`,
+}
+
+// Redactor takes secrets out of packages. It is safe for use by many
+// goroutines. The zero value redacts nothing.
+type Redactor struct {
+	texts  []*pattern // matched against text
+	names  []*pattern // matched against the names of fields in free data
+	filter filter
+}
+
+// pattern is one expression and where in a match of it the secret stands.
+type pattern struct {
+	expr  *regexp.Regexp
+	group int // the group called secret, 0 for the whole match
+}
+
+// NewRedactor makes a redactor from regular expressions in Go's syntax. What an
+// expression matches is replaced, or only its group called secret if it has
+// one. An expression behind "key:" is matched against the names of fields in
+// free data instead; the whole text of a field that it matches is replaced. No
+// patterns at all redact nothing. The error is a *Error with CodeInvalid that
+// names the pattern, or CodeTooLarge beyond RedactionsMax.
+func NewRedactor(patterns []string) (*Redactor, error) {
+	if len(patterns) > RedactionsMax {
+		return nil, Errorf(CodeTooLarge, "redactions", "lists %d patterns, at most %d are allowed", len(patterns), RedactionsMax)
+	}
+	r := new(Redactor)
+	for i, source := range patterns {
+		source, isName := strings.CutPrefix(source, "key:")
+		expr, err := regexp.Compile(source)
+		if err != nil {
+			return nil, Errorf(CodeInvalid, fmt.Sprintf("redactions[%d]", i), "is no regular expression: %v", err)
+		}
+		if expr.MatchString("") {
+			return nil, Errorf(CodeInvalid, fmt.Sprintf("redactions[%d]", i), "matches the empty text, and so everywhere")
+		}
+		p := &pattern{expr: expr, group: max(expr.SubexpIndex("secret"), 0)}
+		if isName {
+			r.names = append(r.names, p)
+		} else {
+			r.texts = append(r.texts, p)
+		}
+	}
+	for i, p := range slices.Concat(r.texts, r.names) {
+		r.filter.add(p.expr.String(), i)
+	}
+	return r, nil
+}
+
+// Redact replaces the secrets in a package, as EncodePackage wrote it, by
+// Redacted, and returns how many there were. It reads the words and the free
+// data of a package and leaves alone what gives it its structure: ids, names of
+// agents, keys, tickets, instants, enumerations, policies, the output schema,
+// and all numbers. Apart from the secrets every byte stays as it is; without
+// any, the result is body itself. Redacting twice finds nothing the second time.
+func (r *Redactor) Redact(body []byte) ([]byte, int) {
+	if len(r.texts)+len(r.names) == 0 || !r.filter.anywhere(body) {
+		return body, 0
+	}
+	w := redaction{Redactor: r, in: body}
+	w.value(redactPlan, false, false)
+	if w.count == 0 {
+		return body, 0
+	}
+	return append(w.out, body[w.copied:]...), w.count
+}
+
+// span is a range of bytes.
+type span struct{ start, end int }
+
+// secretsIn finds the secrets in a text, in order and without overlaps. which
+// are the patterns that the filter let through.
+func (r *Redactor) secretsIn(text []byte, which patternSet) []span {
+	var found []span
+	for i, p := range r.texts {
+		if !which.has(i) {
+			continue
+		}
+		for _, match := range p.expr.FindAllSubmatchIndex(text, -1) {
+			s := span{match[2*p.group], match[2*p.group+1]}
+			if s.start >= 0 && s.start < s.end && !isPlaceholder(text[s.start:s.end]) {
+				found = append(found, s)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	merged := found[:0]
+	for _, s := range found {
+		if n := len(merged); n > 0 && s.start < merged[n-1].end {
+			merged[n-1].end = max(merged[n-1].end, s.end)
+			continue
+		}
+		merged = append(merged, s)
+	}
+	return merged
+}
+
+// secretName tells whether the name of a field says that its value is a secret.
+func (r *Redactor) secretName(name []byte) bool {
+	if len(r.names) == 0 {
+		return false
+	}
+	which := r.filter.in(name)
+	for i, p := range r.names {
+		if which.has(len(r.texts)+i) && p.expr.Match(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPlaceholder tells whether a value only stands for a secret: what was
+// redacted before, stars, the name of a variable.
+func isPlaceholder(value []byte) bool {
+	return len(value) == 0 || bytes.Contains(value, []byte(Redacted)) || len(bytes.Trim(value, "*xX.")) == 0 ||
+		value[0] == '$' || bytes.HasPrefix(value, []byte("{{")) || bytes.HasPrefix(value, []byte("%(")) ||
+		value[0] == '<' && value[len(value)-1] == '>' ||
+		strings.HasPrefix(Redacted, string(value)) // cut off by a pattern that stops at brackets
+}
