@@ -38,7 +38,7 @@ func DecodePackage(body []byte) (Package, error) {
 		tidyPackage(&pkg)
 		return pkg, nil
 	}
-	if err := decodeOddPackage(s, &pkg); err != nil {
+	if err := decodeOddPackage(&s, &pkg); err != nil {
 		return Package{}, err
 	}
 	tidyPackage(&pkg)

@@ -44,12 +44,9 @@ type member struct {
 }
 
 // scan reads one JSON value and nothing after it.
-func scan(data []byte, root *shape) *scanner {
-	s := &scanner{data: data, hint: root.hint}
-	if !s.checkText() {
-		return s
-	}
-	if s.value(root, false) {
+func scan(data []byte, root *shape) scanner {
+	s := scanner{data: data, hint: root.hint}
+	if s.checkText() && s.value(root, false) {
 		s.space()
 		if s.pos < len(data) {
 			s.malformed("there is something after the end of the JSON")

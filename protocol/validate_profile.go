@@ -17,7 +17,7 @@ func (p *Profile) validate() *Error {
 	if err := checkName("name", p.Name); err != nil {
 		return err
 	}
-	if err := checkName("specialization", p.Specialization); err != nil {
+	if err := optionalID("specialization", p.Specialization); err != nil {
 		return err
 	}
 	if err := checkCapabilities(p.Capabilities); err != nil {

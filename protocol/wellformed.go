@@ -16,6 +16,11 @@ func wellFormed(sh *shape, v any) *Error {
 	return checkValue(sh, reflect.ValueOf(v).Elem())
 }
 
+var (
+	rawType       = reflect.TypeFor[json.RawMessage]()
+	artifactsType = reflect.TypeFor[Artifacts]()
+)
+
 func checkValue(sh *shape, v reflect.Value) *Error {
 	switch v.Kind() {
 	case reflect.String:
@@ -28,8 +33,8 @@ func checkValue(sh *shape, v reflect.Value) *Error {
 	case reflect.Map:
 		return checkMap(sh, v)
 	case reflect.Slice:
-		if raw, ok := v.Interface().(json.RawMessage); ok {
-			return checkRaw(raw)
+		if v.Type() == rawType {
+			return checkRaw(v.Bytes())
 		}
 		for i := range v.Len() {
 			if err := checkValue(sh.elem, v.Index(i)); err != nil {
@@ -44,7 +49,11 @@ func checkValue(sh *shape, v reflect.Value) *Error {
 
 func checkStruct(sh *shape, v reflect.Value) *Error {
 	if sh.kind == kindUnion {
-		if a, ok := v.Interface().(Artifacts); ok {
+		if v.Type() == artifactsType {
+			if v.IsZero() {
+				return nil
+			}
+			a := v.Interface().(Artifacts)
 			if a.ByName != nil {
 				return checkValue(sh.union[1], reflect.ValueOf(a.ByName))
 			}

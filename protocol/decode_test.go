@@ -1,0 +1,193 @@
+package protocol_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func refusal(t testing.TB, err error) *protocol.Error {
+	t.Helper()
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("want a *protocol.Error, have %v", err)
+	}
+	return e
+}
+
+// TestPlace: where it says the mistake is.
+func TestPlace(t *testing.T) {
+	for _, c := range []struct{ body, place string }{
+		{"", "line 1, column 1"},
+		{"{", "line 1, column 2"},
+		{"{\n\"source\": nil}", "line 2, column 11"},
+		{"{\n  \"source\": \"a\",\n  \"reason\": \"é\" x\n}", "line 3, column 17"},
+		{"{\r\n\"source\" 1}", "line 2, column 10"},
+		{"\xEF\xBB\xBF{]", "line 1, column 2"},
+		{`{"source":"` + strings.Repeat("ü", 10) + `\q"}`, "line 1, column 22"},
+		{"{}\n\n{}", "line 3, column 1"},
+		{"{\n\"reason\":\"\xff\"}", "line 2, column 11"},
+		{"{\n\"sauce\":\"a\"}", "line 2, column 1"},
+		{"{\n\"reason\":7}", "line 2, column 10"},
+	} {
+		_, err := protocol.DecodePackage([]byte(c.body))
+		if e := refusal(t, err); !strings.Contains(e.Message, c.place) {
+			t.Errorf("%q: %s; want %s", c.body, e.Message, c.place)
+		}
+	}
+}
+
+// TestScanAgreesWithGo: what our scanner takes for JSON is what Go takes for it.
+func TestScanAgreesWithGo(t *testing.T) {
+	values := []string{`0`, `-0`, `1.5e+10`, `1E5`, `01`, `1.`, `.5`, `-`, `+1`, `1e`, `1e+`, `0x1`, `Infinity`, `tru`, `true`, `nul`, `null`,
+		`"\ud83d\ude00"`, `"\ud83d"`, `"\u12"`, `"\u12g4"`, `"\/\b\f\n\r\t"`, `"\a"`, "\"\t\"", `"`, `"\`, `"\"`, `'a'`, `[`, `]`, `[1,]`, `[,1]`, `[1 2]`, `[[]]`,
+		`{`, `{}`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{"a":1 "b":2}`, `{"a":{"b":[1,{"c":null}]}}`, `{"a":1,"a":2}`, "\u00a0" + `1`, " \r\n\t1 ", `1 2`, `[1}`, `{"a":1]`, `//`, "\ufeff1"}
+	for _, value := range values {
+		body := fmt.Sprintf(`{"context":{"metadata":{"x":%s}}}`, value)
+		_, err := protocol.DecodePackage([]byte(body))
+		if (err == nil) != json.Valid([]byte(body)) {
+			t.Errorf("%s: %v, but json.Valid says %v", value, err, json.Valid([]byte(body)))
+		}
+	}
+}
+
+func TestDecodeLimits(t *testing.T) {
+	nested := func(levels int) string { // of which the package, its context and its metadata are three
+		return `{"context":{"metadata":{"x":` + strings.Repeat("[", levels-3) + strings.Repeat("]", levels-3) + `}}}`
+	}
+	if _, err := protocol.DecodePackage([]byte(nested(protocol.DepthMax))); err != nil {
+		t.Errorf("%d levels: %v", protocol.DepthMax, err)
+	}
+	_, err := protocol.DecodePackage([]byte(nested(protocol.DepthMax + 1)))
+	if e := refusal(t, err); e.Code != protocol.CodeTooLarge {
+		t.Errorf("one level too many: %v", err)
+	}
+	padded := func(size int) []byte {
+		body := append([]byte(`{}`), make([]byte, size-2)...)
+		for i := 2; i < size; i++ {
+			body[i] = ' '
+		}
+		return body
+	}
+	for _, c := range []struct {
+		what   string
+		most   int
+		decode func([]byte) error
+	}{
+		{"package", protocol.PackageBytesMax, func(b []byte) error { _, err := protocol.DecodePackage(b); return err }},
+		{"result", protocol.ResultBytesMax, func(b []byte) error { _, err := protocol.DecodeResult(b); return err }},
+		{"ack", protocol.AckBytesMax, func(b []byte) error { _, err := protocol.DecodeAck(b); return err }},
+		{"answer", protocol.AnswerBytesMax, func(b []byte) error { _, err := protocol.DecodeAnswer(b); return err }},
+		{"profile", protocol.ProfileBytesMax, func(b []byte) error { _, err := protocol.DecodeProfile(b); return err }},
+		{"progress", protocol.ProgressBytesMax, func(b []byte) error { _, err := protocol.DecodeProgress(b); return err }},
+	} {
+		if c.most < 1<<20 || !testing.Short() {
+			if err := c.decode(padded(c.most)); err != nil {
+				t.Errorf("%s of %d bytes: %v", c.what, c.most, err)
+			}
+		}
+		if e := refusal(t, c.decode(padded(c.most+1))); e.Code != protocol.CodeTooLarge || e.Field != c.what {
+			t.Errorf("%s of one byte too many: %v", c.what, e)
+		}
+	}
+}
+
+// TestNewerMinor: what a newer minor version adds is kept at the top and
+// ignored below, wherever it stands and whatever commas are around it.
+func TestNewerMinor(t *testing.T) {
+	const mine = `"source":"a","target":{"agent":"b"},"reason":"r","task":{"description":"d"}`
+	for _, c := range []struct{ body, want string }{
+		{`{"version":"1.1","new":1,` + mine + `}`, `{"version":"1.1",` + mine + `,"new":1}`},
+		{`{` + mine + `,"version":"1.1","new":{"source":"x"} }`, `{"version":"1.1",` + mine + `,"new":{"source":"x"}}`},
+		{`{"b":1,"a":2 , ` + mine + `,"c":[3],"version":"1.65535"}`, `{"version":"1.65535",` + mine + `,"a":2,"b":1,"c":[3]}`},
+		{`{` + mine + `,"version":"1.1","context":{"x":1}}`, `{"version":"1.1",` + mine + `}`},
+		{`{` + mine + `,"version":"1.1","context":{"x":1,"y":2,"phase":"p","z":3}}`, `{"version":"1.1",` + mine + `,"context":{"phase":"p"}}`},
+		{`{` + mine + `,"version":"1.1","context":{"x":1,"Phase":"q","phase":"p" , "z":3 }}`, `{"version":"1.1",` + mine + `,"context":{"phase":"p"}}`},
+		{`{` + mine + `,"version":"1.1","Version":"2.0"}`, `{"version":"1.1",` + mine + `,"Version":"2.0"}`},
+		{`{` + mine + `,"version":"1.1","required_capabilities":[{"id":"c","x":1}]}`, `{"version":"1.1",` + mine + `,"required_capabilities":[{"id":"c"}]}`},
+		{`{` + mine + `,"version":"1.1","":null,"q\"":"\u0041"}`, `{"version":"1.1",` + mine + `,"":null,"q\"":"\u0041"}`},
+	} {
+		pkg, err := protocol.DecodePackage([]byte(c.body))
+		if err != nil {
+			t.Errorf("%s: %v", c.body, err)
+			continue
+		}
+		got, err := protocol.EncodePackage(pkg)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s:\n got %s (%v)\nwant %s", c.body, got, err, c.want)
+		}
+		inside, err := json.Marshal(map[string]any{"pkg": pkg})
+		if err != nil || !json.Valid(inside) {
+			t.Errorf("inside something else: %s, %v", inside, err)
+		}
+	}
+}
+
+// TestDidYouMean: names from elsewhere and slips of the finger lead to ours.
+func TestDidYouMean(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"sorce":1}`:                                "source?",
+		`{"conversationId":1}`:                       "context.conversation_id?",
+		`{"session_id":1}`:                           "context.conversation_id?",
+		`{"toAgentId":1}`:                            "target.agent?",
+		`{"conversation_history":[]}`:                "context.conversation_history?",
+		`{"description":"d"}`:                        "task.description?",
+		`{"context":{"originalRequest":"x"}}`:        "original_request?",
+		`{"expectations":{"timeoutMs":1}}`:           "timeout_ms?",
+		`{"context":{"session_id":"x"}}`:             "free data",
+		`{"context":{"relevant_files":[{"p":"x"}]}}`: "free data",
+	} {
+		_, err := protocol.DecodePackage([]byte(body))
+		if e := refusal(t, err); e.Code != protocol.CodeUnknownField || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %v; want %s", body, err, want)
+		}
+	}
+}
+
+// TestEarliestMistakeWins: of several, the one that stands first is named.
+func TestEarliestMistakeWins(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"reason":1,"zzz":1}`:                     "reason",
+		`{"zzz":1,"reason":1}`:                     "zzz",
+		`{"context":{"zzz":1},"reason":1,"yyy":1}`: "context.zzz",
+		`{"zzz":1,"reason":`:                       "reason", // what does not parse explains itself first
+	} {
+		_, err := protocol.DecodePackage([]byte(body))
+		if e := refusal(t, err); e.Field != want {
+			t.Errorf("%s: %v; want %s", body, err, want)
+		}
+	}
+}
+
+func TestErrorsNameTheParties(t *testing.T) {
+	_, err := protocol.DecodePackage([]byte(`{"zzz":1,"source":"a","target":{"capability":"b"}}`))
+	if e := refusal(t, err); e.Source != "a" || e.Target != "capability b" {
+		t.Errorf("%+v", e)
+	}
+	if !errors.Is(err, &protocol.Error{Code: protocol.CodeUnknownField, Field: "zzz"}) || errors.Is(err, &protocol.Error{Code: protocol.CodeMissing}) {
+		t.Errorf("errors.Is: %v", err)
+	}
+	long := strings.Repeat("é", 100)
+	_, err = protocol.DecodePackage([]byte(`{"zzz":1,"source":"` + long + `"}`))
+	if e := refusal(t, err); len(e.Source) > 90 || !json.Valid([]byte(`"`+e.Source+`"`)) {
+		t.Errorf("a long source is cut between characters: %q", e.Source)
+	}
+}
+
+func TestPackageInsideSomethingElse(t *testing.T) {
+	var outer struct{ Package protocol.Package }
+	if err := json.Unmarshal([]byte(`{"Package":{"source":"a","version":"1.2","x":[1]}}`), &outer); err != nil {
+		t.Fatal(err)
+	}
+	if string(outer.Package.Extra["x"]) != "[1]" {
+		t.Errorf("%+v", outer.Package)
+	}
+	err := json.Unmarshal([]byte(`{"Package":{"sorce":"a"}}`), &outer)
+	if e := refusal(t, err); e.Field != "sorce" {
+		t.Error(err)
+	}
+}
