@@ -61,8 +61,10 @@ const AckWait = 30 * time.Second
 // memory for simulation, and the conformance suite that both pass.
 //
 // All methods are safe for concurrent use and block until the engine has
-// answered or ctx ends. A method that waits and tries again says so; the
-// others return ErrUnreachable (wrapped) when there is no connection.
+// answered or ctx ends. A method that waits and tries again for as long as ctx
+// lives says so; the others bridge a few seconds, an election say, and then
+// return ErrUnreachable (wrapped), as all do once the engine is closed. Channels
+// that are returned are not closed when ctx ends.
 type Engine interface {
 	// Append stores body as the successor of sequence after on the ticket's
 	// subject; 0 means the ticket's first. id is the record's. It returns the
@@ -72,7 +74,8 @@ type Engine interface {
 	// the append may or may not have happened, and the error wraps ctx.Err().
 	Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (seq uint64, err error)
 	// Last reads the head from the stream's leader. It is never older than
-	// any append acknowledged before the call, nor than min.
+	// any append acknowledged before the call, nor than min, which it waits
+	// for until ctx ends.
 	Last(ctx context.Context, ticket string, min uint64) (Entry, error)
 	// Next reads the ticket's first entry with a sequence over after, from
 	// the leader.
@@ -100,7 +103,8 @@ type Engine interface {
 	// already. An offer that was removed may be put again (a ghost): claiming drops it.
 	PutOffer(ctx context.Context, key OfferKey, body []byte) error
 	// Pull takes up to most offers, the most urgent lane first, and waits up to
-	// wait for the first. It returns an empty slice when there was none.
+	// wait for the first. It returns an empty slice when there was none. On
+	// replicas an offer may show a moment after PutOffer, and its lane with it.
 	Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]Delivery, error)
 	// QueueDepth counts the offers that stand in the agent's queue, delivered or not.
 	QueueDepth(ctx context.Context, agent string) (int, error)

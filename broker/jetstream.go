@@ -42,6 +42,9 @@ type DialConfig struct {
 	JetStreamConfig
 }
 
+// ErrNoTopology says that a server is there, and was not set up for Handoff.
+var ErrNoTopology = errors.New("this server has not the streams of Handoff")
+
 // DefaultURL is where handoff dev listens.
 const DefaultURL = nats.DefaultURL
 
@@ -69,6 +72,7 @@ type JetStream struct {
 	wg    sync.WaitGroup // every goroutine of this engine; see run
 	heal  sync.Mutex     // one healing at a time
 	epoch atomic.Uint64  // counts connections; what was asked under an older one is lost
+	beat  atomic.Int64   // Unix ns of the last beat that was confirmed
 
 	mu        sync.Mutex
 	closed    bool
@@ -89,6 +93,7 @@ func ConnectOptions(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(100 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
 		nats.ReconnectBufSize(-1),
@@ -121,7 +126,10 @@ func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 		options = append(options, nats.RootCAs(cfg.TLSCA))
 	}
 	nc, err := nats.Connect(where, append(options, cfg.Options...)...)
-	if err != nil {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return nil, fmt.Errorf("%w: the server at %s does not let us in: %w", ErrUnreachable, where, err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", ErrUnreachable, where, err)
 	}
 	j, err := open(ctx, nc, cfg.JetStreamConfig)
@@ -176,7 +184,7 @@ func (j *JetStream) checkStreams(ctx context.Context) error {
 		})
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return fmt.Errorf("stream %s does not exist on this server: handoff dev makes the streams on a server of its own, handoff topology ensure on yours", name)
+			return fmt.Errorf("%w: stream %s does not exist: handoff dev makes the streams on a server of its own, broker.EnsureTopology on yours", ErrNoTopology, name)
 		case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 			return fmt.Errorf("%w: the server has JetStream switched off: %w", ErrUnreachable, err)
 		case err != nil:
@@ -269,7 +277,7 @@ func (j *JetStream) tellReconnected() {
 
 // identityInterval is how often the streams of hints are checked to be the
 // ones they were.
-const identityInterval = 2 * time.Second
+const identityInterval = 3 * time.Second
 
 // watchIdentity looks whether the work and timer streams are still the same,
 // makes them again when they are gone, and tells Reconnected. One goroutine,

@@ -52,6 +52,7 @@ func (j *JetStream) Beat(ctx context.Context, h protocol.Holder) error {
 	if err := j.putEntry(ctx, holderSubject(h.ID), h, PresenceTTL(h)); err != nil {
 		return fmt.Errorf("beat of %s: %w", h.ID, err)
 	}
+	j.beat.Store(time.Now().UnixNano())
 	return nil
 }
 

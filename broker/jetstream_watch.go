@@ -17,12 +17,14 @@ import (
 
 const (
 	// probeInterval is how often a watch of the directory makes sure that
-	// presence can be written. Holders may lapse unseen for no longer.
-	probeInterval = time.Second
-	// probeLapse is how long the engine may stay without a confirmed probe
-	// before the watch counts as broken: it must be well under any lease that
-	// matters. It also notices that this process itself was frozen.
-	probeLapse = 4 * time.Second
+	// presence can be written, where no beat of this process has shown it.
+	// Every watcher does: a thousand of them write 500 messages a second.
+	probeInterval = 2 * time.Second
+	// probeLapse is how long the engine may stay without a confirmed write
+	// before the watch counts as broken. Where nobody can beat for less, only
+	// holders whose lease is as short lapse unseen. It also notices that this
+	// process itself was frozen.
+	probeLapse = 5 * time.Second
 	// updatesMax bounds the updates that one snapshot takes in.
 	updatesMax = 256
 )
@@ -151,10 +153,14 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 		case <-tick.C:
 			// Wall time, without the monotonic reading: that one stands still
 			// while the machine sleeps, and leases don't.
-			if time.Since(confirmed) > probeLapse {
+			if beat := time.Unix(0, w.j.beat.Load()); beat.After(confirmed) {
+				confirmed = beat
+			}
+			since := time.Since(confirmed)
+			if since > probeLapse {
 				return fmt.Errorf("%w: presence cannot be written since %s", ErrUnreachable, confirmed)
 			}
-			if !probing {
+			if !probing && since > probeInterval/2 {
 				probing = true
 				probes.Go(func() { probed <- w.probe(ctx) })
 			}

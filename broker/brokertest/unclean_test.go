@@ -99,6 +99,22 @@ func (k *kit) pullThrough(agent string, n int) (all []broker.Delivery) {
 	return all
 }
 
+// A crash before the streams were made leaves nothing to put back.
+func TestUncleanStartOfAnEmptyNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := startNode(t, embedded.Config{Dir: dir}).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	n := startNode(t, embedded.Config{Dir: dir, Refill: func(context.Context, *nats.Conn) error {
+		t.Error("there is nothing to refill from")
+		return nil
+	}})
+	if !n.Unclean() {
+		t.Error("the crash was not noticed")
+	}
+}
+
 func TestDirectoryOfANodeIsItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

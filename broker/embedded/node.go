@@ -63,8 +63,8 @@ type Config struct {
 	Log *slog.Logger
 	// Refill is called on a single node that was not stopped cleanly, after
 	// its streams of hints were emptied and before it listens. It puts back
-	// what the heads of the ledger call for. nil does nothing: a supervisor's
-	// pass over the heads does the same later.
+	// what the heads of the ledger call for; without a ledger it is not called.
+	// nil does nothing: a supervisor's pass over the heads does the same later.
 	Refill func(ctx context.Context, nc *nats.Conn) error
 }
 
@@ -246,6 +246,13 @@ func (n *Node) mend(ctx context.Context) error {
 	}
 	if n.cfg.Refill == nil {
 		return nil
+	}
+	_, err = js.Stream(ctx, broker.LedgerStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // the crash was before the streams were made
+	}
+	if err != nil {
+		return err
 	}
 	if err := n.cfg.Refill(ctx, nc); err != nil {
 		return fmt.Errorf("refill the queue: %w", err)
