@@ -71,7 +71,7 @@ Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&file, "file", "f", "", "read the answer from a JSON file, or stdin with -")
-	fs.StringArrayVar(&set, "set", nil, "variable name=value; the value is JSON if it parses, else text (repeatable)")
+	fs.StringArrayVar(&set, "set", nil, "variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
 	fs.StringVar(&text, "text", "", "the answer in words")
 	fs.BoolVar(&permit, "permit", false, "give the permission that is asked for")
 	fs.BoolVar(&deny, "deny", false, "deny what is asked for")

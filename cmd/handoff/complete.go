@@ -50,8 +50,8 @@ attempt instead (exit code 9), and the handoff is tried again while attempts rem
 	fs.StringVar(&flags.body, "body", "", "the body as JSON, or stdin with -")
 	fs.StringVar(&flags.summary, "summary", "", "the result in a sentence")
 	fs.StringVar(&flags.notes, "notes", "", "anything for whoever goes on")
-	fs.StringArrayVar(&flags.artifacts, "artifact", nil, "artifact name=path or URI (repeatable)")
-	fs.StringArrayVar(&flags.variables, "var", nil, "changed variable name=value (repeatable)")
+	fs.StringArrayVar(&flags.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
+	fs.StringArrayVar(&flags.variables, "var", nil, "changed variable `NAME=VALUE` (repeatable)")
 	fs.BoolVar(&flags.partial, "partial", false, "only part of it is done")
 	fs.Int64Var(&flags.tokens, "tokens", 0, "tokens used")
 	// Read before the engine is asked for anything: a file that cannot be read

@@ -17,7 +17,7 @@ type redactFlags struct {
 }
 
 func (f *redactFlags) declare(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.patterns, "redact", nil, "take out what this regular expression matches as well (repeatable; $HANDOFF_REDACT names a file of them)")
+	fs.StringArrayVar(&f.patterns, "redact", nil, "take out what this regular `EXPRESSION` matches as well (repeatable; $HANDOFF_REDACT names a file of them)")
 	fs.BoolVar(&f.off, "no-redact", false, "hand secrets over as they are")
 }
 

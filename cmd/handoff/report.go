@@ -89,8 +89,8 @@ an attempt being charged.`,
 	fs.StringVar(&ack.Reason, "reason", "", "why; required for rejected")
 	fs.StringVar(&ack.ReasonCode, "reason-code", "", "the reason as a word to count by, such as capability_mismatch")
 	fs.StringVar(&ack.SuggestedAlternative, "alternative", "", "rejected: the agent that fits better")
-	fs.StringArrayVar(&ack.NeedsContext, "needs-context", nil, "conditional: something that must be known first (repeatable)")
-	fs.StringArrayVar(&ack.NeedsPermission, "needs-permission", nil, "conditional: something that must be allowed first (repeatable)")
+	fs.StringArrayVar(&ack.NeedsContext, "needs-context", nil, "conditional: `WHAT` must be known first (repeatable)")
+	fs.StringArrayVar(&ack.NeedsPermission, "needs-permission", nil, "conditional: `WHAT` must be allowed first (repeatable)")
 	fieldVar(fs, &retry, "retry-after", "conditional: offer it again after this")
 	fieldVar(fs, &estimate, "estimate", "accepted: how long it will take")
 	return cmd

@@ -105,6 +105,7 @@ func commands(a *app) []*cobra.Command {
 }
 
 func newRoot(a *app) *cobra.Command {
+	cobra.EnableCommandSorting = false // the help follows the order of commands
 	root := &cobra.Command{
 		Use:   "handoff",
 		Short: "Hand work from one agent to another, durably",

@@ -82,7 +82,7 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 	flags.declare(cmd.Flags())
 	secrets.declare(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
-	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed; a limit is written with =, as in --wait=30s")
+	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed, at most `DURATION`; it is written with =, as in --wait=30s")
 	cmd.Flags().Lookup("wait").NoOptDefVal = waitForever
 	a.agentFlags(cmd, "to", "from")
 	words(cmd, "type", "sequential", "delegation", "broadcast", "escalation")

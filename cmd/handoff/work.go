@@ -94,11 +94,12 @@ given back without charge. A second Ctrl-C ends at once.`,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows CMD is CMD's
-	fs.StringVar(&flags.agent, "agent", "", "the agent to serve")
-	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, NAME or NAME:0.8 (repeatable)")
-	fs.StringVar(&flags.description, "description", "", "what a new agent does")
+	fs.SortFlags = false
+	fs.StringVar(&flags.agent, "agent", "", "the `AGENT` to serve")
+	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, `NAME[:0.8]` (repeatable)")
+	fs.StringVar(&flags.description, "description", "", "`WHAT` a new agent does")
 	fs.BoolVar(&flags.update, "update", false, "add --capability and --description to the profile that is there")
-	fs.IntVar(&flags.concurrency, "concurrency", 0, "handoffs at a time (default: the profile's max_concurrency, else 1)")
+	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time (default: the profile's max_concurrency, else 1)")
 	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	verboseFlag(fs, &flags.verbose)
