@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,7 @@ import (
 //	                     holder; it must exit with N and leave no holder
 //	code N CMD…          run CMD, which must exit with N
 //	let NAME CMD…        run CMD and keep its stdout in a variable
+//	eventually RE CMD…   run CMD until its stdout matches
 //	json PATH [VALUE]    the last stdout, as JSON, has VALUE (or anything) at a.b.0
 //	get NAME PATH        keep what is there in a variable
 //	ledger [unchanged]   remember how long the ledger is, or compare with that
@@ -54,7 +56,7 @@ func TestCLI(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "interrupt": cmdInterrupt, "code": cmdCode, "let": cmdLet,
+			"dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext,
 		},
@@ -299,6 +301,14 @@ func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	if got := run(ts, args[1:]); fmt.Sprint(got) != args[0] {
 		ts.Fatalf("exit code %d, want %s\nstdout: %s\nstderr: %s", got, args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 	}
+}
+
+func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	eventually(ctx, ts, args[0], func() bool { return run(ts, args[1:]) == 0 && want.MatchString(ts.ReadFile("stdout")) })
 }
 
 func cmdLet(ts *testscript.TestScript, neg bool, args []string) {
