@@ -62,12 +62,12 @@ func (c Command) Targets() ([]Goto, error) {
 	switch first(c.Goto) {
 	case 0, 'n':
 		return nil, nil
-	default:
-		list = append(list, c.Goto)
 	case '[':
 		if err := json.Unmarshal(c.Goto, &list); err != nil {
 			return nil, Errorf(CodeMalformed, "command.goto", "cannot be read: %v", err)
 		}
+	default:
+		list = append(list, c.Goto)
 	}
 	if len(list) > GotoMax {
 		return nil, Errorf(CodeTooLarge, "command.goto", "names %d agents, at most %d are allowed", len(list), GotoMax)
