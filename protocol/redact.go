@@ -3,10 +3,12 @@ package protocol
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Redacted stands where a secret was.
@@ -16,8 +18,15 @@ const Redacted = "[redacted]"
 const RedactionsMax = 256
 
 // secretNames are names whose value is a secret, as programs write them.
-const secretNames = `(?:password|passwd|passphrase|pwd|secret|api[_-]?key|secret[_-]?(?:access[_-]?)?key|private[_-]?key|` +
-	`(?:access|auth|refresh|session|security|bearer|api)[_-]?token)`
+const (
+	passwordNames = `password|passwd|passphrase|pwd`
+	keyNames      = `api[_-]?key|secret[_-]?(?:access[_-]?)?key`
+	tokenNames    = `(?:access|auth|refresh|session|security|bearer|api)[_-]?token`
+	secretNames   = `(?:` + passwordNames + `|secret|private[_-]?key|` + keyNames + `|` + tokenNames + `)`
+	// assignedNames stand before bare words too. Not sharedSecret and not
+	// PrivateKey, which are variables in every program that does cryptography.
+	assignedNames = `(?:` + passwordNames + `|\bsecret|_secret|` + keyNames + `|` + tokenNames + `)`
+)
 
 // DefaultRedactions are the patterns that hold where nothing else is
 // configured: credentials that are known by their form, and values of fields
@@ -26,8 +35,8 @@ const secretNames = `(?:password|passwd|passphrase|pwd|secret|api[_-]?key|secret
 var DefaultRedactions = []string{
 	// Keys of services, known by their prefix.
 	`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`,
-	`\bgh[pousr]_[A-Za-z0-9]{36,255}\b`,
-	`\bgithub_pat_[A-Za-z0-9_]{22,255}\b`,
+	`\bgh[pousr]_[A-Za-z0-9]{36,}`,
+	`\bgithub_pat_[A-Za-z0-9_]{22,}`,
 	`\bgl(?:pat|dt|rt|ptt|cbt|oas)-[A-Za-z0-9_=-]{20,}`,
 	`\bxox[abeoprs]-[A-Za-z0-9-]{10,}`,
 	`\bxapp-[0-9]-[A-Za-z0-9-]{10,}`,
@@ -40,17 +49,17 @@ var DefaultRedactions = []string{
 	`\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`,
 	`(?i)\bbearer\s+(?P<secret>[A-Za-z._~+/-]{0,15}[0-9][A-Za-z0-9._~+/-]{11,}=*|[A-Za-z0-9._~+/-]{32,}=*)`,
 	`(?i)\bauthorization\W{1,5}basic\s+(?P<secret>[A-Za-z0-9+/]{8,}=*)`,
-	`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`,
+	`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----`,
 	`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:\s|\\[nr])*(?:[A-Za-z0-9+/=]{24,}(?:\s|\\[nr])*)+[A-Za-z0-9+/=]*`,
-	`\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@"'<>]*:(?P<secret>[^\s/@"'<>]{3,})@`,
+	`://[^\s/:@"'<>]*:(?P<secret>[^\s/@"'<>]{3,})@`,
 	`(?i)[?&](?:token|sig|signature|x-amz-signature|x-amz-security-token)=(?P<secret>[A-Za-z0-9%+/_.=-]{16,})`,
 	// Assignments. In quotes anything goes; bare words must not look like prose
 	// or like the name of a variable, unless the assignment is one of an
 	// environment or a connection string.
 	`(?i)` + secretNames + `["'\\]*\s{0,3}(?:[:=]|=>)\s{0,3}\\*["'](?P<secret>[^"'\\\s]{4,})`,
-	`(?i)` + secretNames + `["'\\]*\s?[:=]\s?(?P<secret>[0-9!@#^+?][^\s"'&;,()\[\]{}<>\x60\\]{3,}|` +
+	`(?i)` + assignedNames + `["'\\]*\s?[:=]\s?(?P<secret>[0-9!@#^+?][^\s"'&;,()\[\]{}<>\x60\\]{3,}|` +
 		`[^\s"'&;,()\[\]{}<>\x60\\=:$/.~*%|-][^\s"'&;,()\[\]{}<>\x60\\]*[0-9!@#^+?][^\s"'&;,()\[\]{}<>\x60\\]*)`,
-	`(?:^|[\s;])[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|_KEY)=(?P<secret>[^\s"'&;,()\[\]{}<>\x60\\=$/.~*%|-][^\s"'&;,()\[\]{}<>\x60\\]{3,})`,
+	`(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|_KEY)=(?P<secret>[^\s"'&;,()\[\]{}<>\x60\\=$/.~*%|-][^\s"'&;,()\[\]{}<>\x60\\]{3,})`,
 	`(?i)[;&?](?:password|passwd|pwd)=(?P<secret>[^\s"'&;,()\[\]{}<>\x60\\=$/.~*%|][^\s"'&;,()\[\]{}<>\x60\\]*)`,
 	// Fields of free data: db_password, clientSecret, API-KEY.
 	`key:(?i)` + secretNames + `$`,
@@ -59,8 +68,8 @@ var DefaultRedactions = []string{
 // Redactor takes secrets out of packages. It is safe for use by many
 // goroutines. The zero value redacts nothing.
 type Redactor struct {
-	texts  []*pattern // matched against text
-	names  []*pattern // matched against the names of fields in free data
+	texts  []pattern // matched against text
+	names  []pattern // matched against the names of fields in free data
 	filter filter
 }
 
@@ -68,39 +77,58 @@ type Redactor struct {
 type pattern struct {
 	expr  *regexp.Regexp
 	group int // the group called secret, 0 for the whole match
+	// leading says that a match can only begin where the filter finds a word.
+	// Then expr is anchored, and reads one character before the match.
+	leading bool
 }
 
 // NewRedactor makes a redactor from regular expressions in Go's syntax. What an
 // expression matches is replaced, or only its group called secret if it has
 // one. An expression behind "key:" is matched against the names of fields in
 // free data instead; the whole text of a field that it matches is replaced. No
-// patterns at all redact nothing. The error is a *Error with CodeInvalid that
-// names the pattern, or CodeTooLarge beyond RedactionsMax.
+// patterns at all redact nothing. Expressions that begin with a few plain words
+// cost least. The error is a *Error with CodeInvalid that names the pattern,
+// or CodeTooLarge beyond RedactionsMax.
 func NewRedactor(patterns []string) (*Redactor, error) {
 	if len(patterns) > RedactionsMax {
 		return nil, Errorf(CodeTooLarge, "redactions", "lists %d patterns, at most %d are allowed", len(patterns), RedactionsMax)
 	}
 	r := new(Redactor)
+	var nameWords [][]string
 	for i, source := range patterns {
 		source, isName := strings.CutPrefix(source, "key:")
-		expr, err := regexp.Compile(source)
+		p, words, err := newPattern(source, isName)
 		if err != nil {
-			return nil, Errorf(CodeInvalid, fmt.Sprintf("redactions[%d]", i), "is no regular expression: %v", err)
+			return nil, Errorf(CodeInvalid, fmt.Sprintf("redactions[%d]", i), "%v", err)
 		}
-		if expr.MatchString("") {
-			return nil, Errorf(CodeInvalid, fmt.Sprintf("redactions[%d]", i), "matches the empty text, and so everywhere")
-		}
-		p := &pattern{expr: expr, group: max(expr.SubexpIndex("secret"), 0)}
 		if isName {
 			r.names = append(r.names, p)
-		} else {
-			r.texts = append(r.texts, p)
+			nameWords = append(nameWords, words)
+			continue
 		}
+		r.filter.add(words, len(r.texts))
+		r.texts = append(r.texts, p)
 	}
-	for i, p := range slices.Concat(r.texts, r.names) {
-		r.filter.add(p.expr.String(), i)
+	for i, words := range nameWords { // numbered behind those for texts
+		r.filter.add(words, len(r.texts)+i)
 	}
 	return r, nil
+}
+
+func newPattern(source string, isName bool) (p pattern, words []string, err error) {
+	if p.expr, err = regexp.Compile(source); err != nil {
+		return p, nil, fmt.Errorf("is no regular expression: %w", err)
+	}
+	if p.expr.MatchString("") {
+		return p, nil, errors.New("matches the empty text, and so everywhere")
+	}
+	words, leading := requiredWords(source)
+	if leading && !isName {
+		p.leading = true
+		p.expr = regexp.MustCompile(`\A(?s:.)(?:` + source + `)`)
+	}
+	p.group = max(p.expr.SubexpIndex("secret"), 0)
+	return p, words, nil
 }
 
 // Redact replaces the secrets in a package, as EncodePackage wrote it, by
@@ -128,17 +156,50 @@ type span struct{ start, end int }
 // are the patterns that the filter let through.
 func (r *Redactor) secretsIn(text []byte, which patternSet) []span {
 	var found []span
-	for i, p := range r.texts {
-		if !which.has(i) {
-			continue
+	add := func(match []int, group, offset int) {
+		if match == nil || match[2*group] < 0 {
+			return
 		}
-		for _, match := range p.expr.FindAllSubmatchIndex(text, -1) {
-			s := span{match[2*p.group], match[2*p.group+1]}
-			if s.start >= 0 && s.start < s.end && !isPlaceholder(text[s.start:s.end]) {
-				found = append(found, s)
+		s := span{offset + match[2*group], offset + match[2*group+1]}
+		if s.start < s.end && !isPlaceholder(text[s.start:s.end]) {
+			found = append(found, s)
+		}
+	}
+	r.filter.each(text, func(at, number int) bool {
+		if number >= len(r.texts) || !r.texts[number].leading {
+			return true
+		}
+		p := &r.texts[number]
+		from, before := lead(text, at)
+		match := p.expr.FindSubmatchIndex(from)
+		if match != nil && p.group == 0 {
+			match[0] = at - before // without the character that was read before it
+		}
+		add(match, p.group, before)
+		return true
+	})
+	for i, p := range r.texts {
+		if which.has(i) && !p.leading {
+			for _, match := range p.expr.FindAllSubmatchIndex(text, -1) {
+				add(match, p.group, 0)
 			}
 		}
 	}
+	return merge(found)
+}
+
+// lead is the text from the character before at on, and how many bytes of text
+// were left out: -1 where at is the beginning, and a line is begun before it.
+func lead(text []byte, at int) (from []byte, before int) {
+	if at == 0 {
+		return append([]byte{'\n'}, text...), -1
+	}
+	_, size := utf8.DecodeLastRune(text[:at])
+	return text[at-size:], at - size
+}
+
+// merge sorts spans and joins those that overlap.
+func merge(found []span) []span {
 	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	merged := found[:0]
 	for _, s := range found {

@@ -23,7 +23,7 @@ func (s patternSet) empty() bool    { return s == patternSet{} }
 type filter struct {
 	always  patternSet // patterns without a word
 	anchors map[uint32][]anchor
-	table   [filterSize / 64]uint64 // a bit for the hash of each anchor's first bytes
+	table   [1 << filterBits]bool // by the hash of each anchor's first bytes
 }
 
 type anchor struct {
@@ -33,15 +33,14 @@ type anchor struct {
 
 const (
 	anchorBytesMin = 3 // of a word, and of what is hashed
-	filterSize     = 1 << 12
+	filterBits     = 12
 )
 
 func fold(c byte) uint32 { return uint32(c | 0x20) }
 
-func hashAnchor(window uint32) uint32 { return window * 0x9E3779B1 >> 20 }
+func hashAnchor(window uint32) uint32 { return window * 0x9E3779B1 >> (32 - filterBits) }
 
-func (f *filter) add(expr string, number int) {
-	words := requiredWords(expr)
+func (f *filter) add(words []string, number int) {
 	if len(words) == 0 {
 		f.always.add(number)
 		return
@@ -52,32 +51,48 @@ func (f *filter) add(expr string, number int) {
 	for _, word := range words {
 		window := fold(word[0])<<16 | fold(word[1])<<8 | fold(word[2])
 		f.anchors[window] = append(f.anchors[window], anchor{[]byte(word), number})
-		f.table[hashAnchor(window)/64] |= 1 << (hashAnchor(window) % 64)
+		f.table[hashAnchor(window)] = true
+	}
+}
+
+// each calls found with the place of every word in text and the pattern it
+// belongs to, until it returns false.
+func (f *filter) each(text []byte, found func(at, pattern int) bool) {
+	var window uint32
+	for i, c := range text {
+		window = window<<8&0xFFFFFF | fold(c)
+		if !f.table[hashAnchor(window)] || i < anchorBytesMin-1 {
+			continue
+		}
+		at := i + 1 - anchorBytesMin
+		for _, a := range f.anchors[window] {
+			if startsFolded(text[at:], a.word) && !found(at, a.pattern) {
+				return
+			}
+		}
 	}
 }
 
 // in tells which patterns may match in text.
 func (f *filter) in(text []byte) patternSet {
-	found := f.always
-	var window uint32
-	for i, c := range text {
-		window = window<<8&0xFFFFFF | fold(c)
-		h := hashAnchor(window)
-		if f.table[h/64]&(1<<(h%64)) == 0 || i < anchorBytesMin-1 {
-			continue
-		}
-		for _, a := range f.anchors[window] {
-			if startsFolded(text[i+1-anchorBytesMin:], a.word) {
-				found.add(a.pattern)
-			}
-		}
-	}
-	return found
+	which := f.always
+	f.each(text, func(_, pattern int) bool {
+		which.add(pattern)
+		return true
+	})
+	return which
 }
 
 // anywhere tells whether any pattern may match in a body of JSON.
 func (f *filter) anywhere(body []byte) bool {
-	return !f.in(body).empty() || unusualEscape(body)
+	there := !f.always.empty()
+	if !there {
+		f.each(body, func(_, _ int) bool {
+			there = true
+			return false
+		})
+	}
+	return there || unusualEscape(body)
 }
 
 func startsFolded(text, word []byte) bool {
@@ -112,29 +127,31 @@ const wordsMax = 64
 
 // requiredWords are such that every match of expr contains one of them, in
 // upper or lower case; none if no such words of anchorBytesMin are found.
-func requiredWords(expr string) []string {
+// leading says that every match begins with one of them.
+func requiredWords(expr string) (all []string, leading bool) {
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
-		return nil
+		return nil, false
 	}
-	if words := wordsOf(tree).best; shortest(words) >= anchorBytesMin {
-		return words
+	known := wordsOf(tree)
+	if shortest(known.best) < anchorBytesMin {
+		return nil, false
 	}
-	return nil
+	return known.best, known.leading
 }
 
 // words is what is known of the matches of an expression: either all of them,
-// or words of which each contains one.
+// or words of which each contains one, or begins with one.
 type words struct {
-	exact []string // nil if there are too many
-	best  []string
+	exact   []string // nil if there are too many
+	best    []string
+	leading bool
 }
 
 func wordsOf(tree *syntax.Regexp) words {
 	switch tree.Op {
-	case syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,
-		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
-		return words{exact: []string{""}}
+	case syntax.OpEmptyMatch, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return exactly("")
 	case syntax.OpLiteral:
 		return exactly(string(tree.Rune))
 	case syntax.OpCharClass:
@@ -146,17 +163,19 @@ func wordsOf(tree *syntax.Regexp) words {
 			return exactly(append(slices.Clone(inner.exact), "")...)
 		}
 	case syntax.OpPlus:
-		return words{best: wordsOf(tree.Sub[0]).best}
+		inner := wordsOf(tree.Sub[0])
+		return words{best: inner.best, leading: inner.leading}
 	case syntax.OpRepeat:
 		if tree.Min > 0 {
-			return words{best: wordsOf(tree.Sub[0]).best}
+			inner := wordsOf(tree.Sub[0])
+			return words{best: inner.best, leading: inner.leading}
 		}
 	case syntax.OpAlternate:
 		return alternateWords(tree.Sub)
 	case syntax.OpConcat:
 		return concatWords(tree.Sub)
 	}
-	return words{}
+	return words{} // anchors of lines and texts too: what they need lies outside the match
 }
 
 // exactly keeps the words as they are; what JSON escapes cannot be searched for.
@@ -168,7 +187,7 @@ func exactly(all ...string) words {
 			}
 		}
 	}
-	return words{exact: all, best: all}
+	return words{exact: all, best: all, leading: true}
 }
 
 func classWords(ranges []rune) words {
@@ -184,7 +203,7 @@ func classWords(ranges []rune) words {
 }
 
 func alternateWords(subs []*syntax.Regexp) words {
-	var all words
+	all := words{leading: true}
 	exact := true
 	for _, sub := range subs {
 		one := wordsOf(sub)
@@ -194,6 +213,7 @@ func alternateWords(subs []*syntax.Regexp) words {
 		exact = exact && one.exact != nil
 		all.exact = append(all.exact, one.exact...)
 		all.best = append(all.best, one.best...)
+		all.leading = all.leading && one.leading
 	}
 	if !exact {
 		all.exact = nil
@@ -206,25 +226,28 @@ func alternateWords(subs []*syntax.Regexp) words {
 
 // concatWords joins what is exact as far as it goes, and keeps the best run.
 func concatWords(subs []*syntax.Regexp) words {
-	run, best, whole := []string{""}, []string(nil), true
+	var best words
+	run, whole := []string{""}, true
 	for _, sub := range subs {
 		one := wordsOf(sub)
-		if one.exact != nil && len(run)*len(one.exact) <= wordsMax {
+		joins := len(run)*len(one.best) <= wordsMax
+		if joins && one.exact != nil {
 			run = cross(run, one.exact)
 			continue
 		}
-		whole = false
-		best = better(best, better(run, one.best))
-		run = []string{""}
-		if one.exact != nil {
-			run = one.exact
+		// The run ends here, with the words that sub begins with if there are such.
+		if joins && one.leading {
+			best = better(best, words{best: cross(run, one.best), leading: whole})
+		} else {
+			best = better(best, words{best: run, leading: whole})
+			best = better(best, words{best: one.best})
 		}
+		run, whole = []string{""}, false
 	}
-	best = better(best, run)
 	if whole {
-		return words{exact: run, best: best}
+		return words{exact: run, best: run, leading: true}
 	}
-	return words{best: best}
+	return better(best, words{best: run})
 }
 
 func cross(left, right []string) []string {
@@ -237,9 +260,14 @@ func cross(left, right []string) []string {
 	return all
 }
 
-// better prefers longer words: they are found by accident less often.
-func better(a, b []string) []string {
-	if shortest(b) > shortest(a) {
+// better prefers words that matches begin with, and then the longer ones: they
+// are found by accident less often.
+func better(a, b words) words {
+	least, other := shortest(a.best), shortest(b.best)
+	switch {
+	case a.leading && least >= anchorBytesMin:
+		return a
+	case b.leading && other >= anchorBytesMin, other > least:
 		return b
 	}
 	return a

@@ -1,0 +1,375 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// fill makes a secret out of its form: # becomes a character, so that no
+// scanner takes this file for a leak.
+func fill(form string) string {
+	random := rand.New(rand.NewPCG(1, uint64(len(form))))
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '#':
+			return rune(alphabet[random.IntN(len(alphabet))])
+		case '^':
+			return rune(alphabet[random.IntN(26)])
+		}
+		return r
+	}, form)
+}
+
+func hashes(n int) string { return strings.Repeat("#", n) }
+
+func testRedactor(t testing.TB, patterns ...string) *Redactor {
+	t.Helper()
+	r, err := NewRedactor(patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// secrets are texts with « » around what must go.
+var secrets = []string{
+	"the key is «AK" + "IA" + strings.Repeat("^", 16) + "», use it",
+	"aws_secret_access_key = «" + hashes(39) + "7»",
+	"token «gh" + "p_" + hashes(36) + "».",
+	"«github" + "_pat_" + hashes(60) + "»",
+	"clone with «gl" + "pat-" + hashes(20) + "»",
+	"post as «xo" + "xb-" + "123456789012-1234567890123-" + hashes(24) + "»",
+	"https://hooks.sl" + "ack.com/services/«T0000/B0000/" + hashes(24) + "»",
+	"OPENAI=«sk" + "-" + hashes(48) + "»",
+	"«sk" + "-ant-api03-" + hashes(40) + "-" + hashes(20) + "_" + hashes(10) + "»",
+	"«sk" + "-proj-" + hashes(30) + "_" + hashes(30) + "»",
+	"stripe: «sk" + "_live_" + hashes(24) + "»",
+	"maps «AI" + "za" + hashes(35) + "»",
+	"Authorization: Bearer «" + hashes(12) + "1" + hashes(20) + "»",
+	"curl -H 'authorization: bearer «abc123def456ghi789»'",
+	"Authorization: Basic «" + hashes(20) + "==»",
+	"cookie «ey" + "J" + hashes(20) + ".ey" + "J" + hashes(40) + "." + hashes(43) + "»; path=/",
+	"before\n«-----BEGIN RSA PRIV" + "ATE KEY-----\n" + hashes(64) + "\n" + hashes(64) + "\n-----END RSA PRIV" + "ATE KEY-----»\nafter",
+	"cut off: «-----BEGIN PRIV" + "ATE KEY-----\n" + hashes(64) + "\n" + hashes(64) + "»",
+	"postgres://app:«hunter2»@db.internal:5432/app",
+	"redis://:«s3cr3t!»@cache:6379",
+	"GET /x?user=1&token=«" + hashes(32) + "»&page=2",
+	"password=«hunter2»", "Password: «hunter2!»", "my PASSWORD = «correct7horse», thanks",
+	"export DB_PASSWORD=«swordfish»\nexport X=1",
+	"Server=db;User Id=sa;Pwd=«swordfish»;Timeout=5",
+	`{"user": "a", "password": "«swordfish»", "port": 5}`,
+	`escaped once more: {\"api_key\": \"«abcdefgh»\"}`,
+	`client = Client(api_key="«abcdefgh12»")`,
+	`'secret' => '«swordfish»'`,
+	"twice: password=«hunter2» and secret=«hunter3»",
+}
+
+// prose must pass untouched.
+var prose = []string{
+	"6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+	"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+	"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+	"The password must be at least 8 characters long, see section 3.",
+	"Password: required. Secret: none. Token: 3.5k of 8k used.",
+	"Forgot your password? Enter it, then enter the access token.",
+	"if password == expected: login(user, password=password, api_key=settings.API_KEY)",
+	`password = os.environ["DB_PASSWORD"]; secret = get_secret("x")`,
+	"hs.earlySecret = tls13.NewEarlySecret(hs.suite, psk); PrivateKey: testRSA2048PrivateKey",
+	"password=$PASSWORD api_key=${API_KEY} secret={{ vault.secret }} token=<token>",
+	"PASSWORD=$(cat /run/secrets/pw) PWD=/home/x OLDPWD=/tmp",
+	"password: ******** and password=[redacted]",
+	"max_tokens=4096, tokens_used: 5420, token_budget=25000, next_token = 17",
+	"the bearer of this letter; Bearer authentication/authorization is used",
+	"sk-learn is not scikit-learn; task-management-and-other-things, risk-assessment-of-the-whole-thing",
+	"docs at https://example.com:8080/a@b and git@github.com:agenthandoff/handoff.git, mailto:a@b.c",
+	"https://example.com/?token=short&page=2",
+	"-----BEGIN PRIVATE KEY----- is how such a file begins, and -----BEGIN CERTIFICATE----- how others do.",
+	"-----BEGIN PUBLIC KEY-----\n" + strings.Repeat("A", 64) + "\n-----END PUBLIC KEY-----",
+	"eyJ is how a JWT begins: header.payload.signature",
+	"passwords: hashed with bcrypt", "secret santa: on the 24th", "The secret: patience.",
+	"context://0b0e2c1c-3f58-4b9a-9f0e-5a1f6f1a2b3c", "2026-01-31T12:00:00.123456Z",
+}
+
+// bodyWith is an encoded package with text in its description and, in free
+// data, below a name.
+func bodyWith(t testing.TB, text, name string) []byte {
+	t.Helper()
+	value, _ := marshal(text)
+	body, err := EncodePackage(Package{Source: "a", Target: Target{Agent: "b"}, Reason: "r", Task: Task{Description: text},
+		Context: Context{Variables: map[string]json.RawMessage{name: value}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func TestRedactSecrets(t *testing.T) {
+	r := testRedactor(t, DefaultRedactions...)
+	for _, form := range secrets {
+		form = fill(form)
+		text := strings.NewReplacer("«", "", "»", "").Replace(form)
+		want, n := "", 0
+		for rest := form; ; n++ {
+			before, inside, found := strings.Cut(rest, "«")
+			want += before
+			if !found {
+				break
+			}
+			want += Redacted
+			_, rest, _ = strings.Cut(inside, "»")
+		}
+		body, count := r.Redact(bodyWith(t, text, "note"))
+		if string(body) != string(bodyWith(t, want, "note")) || count != 2*n {
+			t.Errorf("%d secrets taken out of\n%s\ngive\n%s", count, bodyWith(t, text, "note"), body)
+		}
+		if again, count := r.Redact(body); count != 0 || string(again) != string(body) {
+			t.Errorf("redacting twice finds %d more in %s", count, body)
+		}
+	}
+}
+
+func TestRedactNothing(t *testing.T) {
+	r := testRedactor(t, DefaultRedactions...)
+	for _, text := range prose {
+		body := bodyWith(t, text, "tokens_by_agent")
+		if got, count := r.Redact(body); count != 0 || string(got) != string(body) {
+			t.Errorf("%d secrets found in %q:\n%s", count, text, got)
+		}
+	}
+	body := bodyWith(t, secrets[0], "password")
+	for _, none := range []*Redactor{{}, testRedactor(t)} {
+		if got, count := none.Redact(body); count != 0 || string(got) != string(body) {
+			t.Error("without patterns something is redacted")
+		}
+	}
+}
+
+func TestRedactByName(t *testing.T) {
+	r := testRedactor(t, append(DefaultRedactions, `key:^pin$`)...)
+	for name, want := range map[string]bool{
+		"password": true, "db_password": true, "dbPassword": true, "API-KEY": true, "apiKey": true, "clientSecret": true,
+		"aws_secret_access_key": true, "accessToken": true, "pin": true, `p\u0061ssword`: true,
+		"note": false, "tokens": false, "max_tokens": false, "password_hint_shown": false, "key": false, "token_count": false,
+	} {
+		body := fmt.Sprintf(`{"source":"a","context":{"metadata":{"deep":[{"%s":"any words \" at all","n":1.50}]}}}`, name)
+		got, count := r.Redact([]byte(body))
+		expected := body
+		if want {
+			expected = strings.Replace(body, `any words \" at all`, Redacted, 1)
+		}
+		if string(got) != expected || count > 1 {
+			t.Errorf("%s: got %s", name, got)
+		}
+	}
+	// Numbers, truths and what only stands for a secret stay.
+	for _, value := range []string{`12345678`, `null`, `true`, `""`, `"$PASSWORD"`, `"***"`, `"[redacted]"`, `{"type":"string"}`} {
+		body := `{"context":{"variables":{"password":` + value + `}}}`
+		if got, count := r.Redact([]byte(body)); count != 0 || string(got) != body {
+			t.Errorf("got %s", got)
+		}
+	}
+	got, _ := r.Redact([]byte(`{"context":{"variables":{"passwords":["a","b"],"password":["a",["b"]]}}}`))
+	if want := `{"context":{"variables":{"passwords":["a","b"],"password":["[redacted]",["[redacted]"]]}}}`; string(got) != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestRedactLeavesTheStructure puts a secret into every text of a package.
+func TestRedactLeavesTheStructure(t *testing.T) {
+	secret := fill("gh" + "p_" + hashes(36))
+	structure := []string{"version", "key", "type", "trigger", "source", "target.agent", "target.capability", "target.agents",
+		"priority", "parent", "task.id", "task.type", "context.conversation_id", "context.workflow_id", "context.user_id",
+		"context.correlation_id", "context.trace_id", "context.phase", "context.next_phase", "context.history_transfer.mode",
+		"context.decisions.id", "context.decisions.made_by", "context.files_in_progress.owner", "context.files_in_progress.lock_type",
+		"context.artifacts.id", "context.artifacts.type", "context.artifacts.status", "context.artifacts.created_by",
+		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk",
+		"return.on_timeout", "return.wait", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker"}
+	var kept, changed []string
+	r := testRedactor(t, DefaultRedactions...)
+	textFields(packageShape, "", func(path string, wrap func(string) string) {
+		body := wrap(`"` + secret + `"`)
+		switch got, _ := r.Redact([]byte(body)); string(got) {
+		case body:
+			kept = append(kept, path)
+		case wrap(`"` + Redacted + `"`):
+			changed = append(changed, path)
+		default:
+			t.Errorf("%s: %s became %s", path, body, got)
+		}
+	})
+	slices.Sort(structure)
+	slices.Sort(kept)
+	if !slices.Equal(kept, structure) {
+		t.Errorf("left alone is\n%q, not\n%q", kept, structure)
+	}
+	changed = slices.DeleteFunc(changed, func(path string) bool { return path == "context.artifacts" }) // the map, below
+	slices.Sort(changed)
+	if all := slices.Sorted(maps.Keys(redactable)); !slices.Equal(changed, all) {
+		t.Errorf("redacted is\n%q, not\n%q", changed, all)
+	}
+	for _, c := range []struct{ body, want string }{
+		{`{"context":{"artifacts":{"Plan":"x/SECRET","Next":null}}}`, `{"context":{"artifacts":{"Plan":"x/[redacted]","Next":null}}}`},
+		{`{"context":{"relevant_files":["SECRET",{"path":"SECRET"}]}}`, `{"context":{"relevant_files":["[redacted]",{"path":"[redacted]"}]}}`},
+		{`{"key":"SECRET","newer":{"x":["SECRET"]}}`, `{"key":"SECRET","newer":{"x":["[redacted]"]}}`},
+		{`{"context":{"variables":{"z":1.0e+2,"SECRET":"a","a":"\ud800 SECRET é \/ SECRET\n"}}}`,
+			`{"context":{"variables":{"z":1.0e+2,"SECRET":"a","a":"\ud800 [redacted] é \/ [redacted]\n"}}}`},
+		{`{"context":{"variables":{"hidden":"\u0067` + secret[1:] + `"}}}`, `{"context":{"variables":{"hidden":"[redacted]"}}}`},
+		{` { "reason" : "SECRET" , "task" : { "description" : "SECRET" } } `, ` { "reason" : "[redacted]" , "task" : { "description" : "[redacted]" } } `},
+	} {
+		got, _ := r.Redact([]byte(strings.ReplaceAll(c.body, "SECRET", secret)))
+		if want := strings.ReplaceAll(c.want, "SECRET", secret); string(got) != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// textFields visits the paths of all fields below sh that can hold text.
+func textFields(sh *shape, path string, visit func(path string, wrap func(string) string)) {
+	put := func(format string) func(string) string {
+		return func(value string) string { return strings.Replace(format, "?", value, 1) }
+	}
+	var walk func(sh *shape, path, format string)
+	walk = func(sh *shape, path, format string) {
+		switch sh.kind {
+		case kindText, kindAny:
+			visit(path, put(format))
+		case kindList:
+			walk(sh.elem, path, strings.Replace(format, "?", "[?]", 1))
+		case kindMap:
+			walk(sh.elem, path, strings.Replace(format, "?", `{"name":?}`, 1))
+		case kindUnion:
+			if sh.union[0].kind == kindText && redactable[path] == redactNot {
+				walk(sh.union[1], path, format)
+				break
+			}
+			for _, form := range sh.union {
+				walk(form, path, format)
+			}
+		case kindObject:
+			for _, f := range sh.order {
+				walk(f.shape, strings.TrimPrefix(path+"."+f.name, "."), strings.Replace(format, "?", `{"`+f.name+`":?}`, 1))
+			}
+		}
+	}
+	walk(sh, path, "?")
+}
+
+func TestRedactorPatterns(t *testing.T) {
+	for _, bad := range []string{"(", "a*", "key:(?<", "key:", "x{2000}"} {
+		if _, err := NewRedactor([]string{"fine", bad}); err == nil || err.(*Error).Field != "redactions[1]" || err.(*Error).Code != CodeInvalid {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if _, err := NewRedactor(make([]string, RedactionsMax+1)); err == nil || err.(*Error).Code != CodeTooLarge {
+		t.Errorf("too many: %v", err)
+	}
+	r := testRedactor(t, `\b\d{16}\b`, `(?i)emp-(?P<secret>\d+)`)
+	got, count := r.Redact([]byte(`{"reason":"card 1234567890123456 of EMP-77","created_at":"x"}`))
+	if want := `{"reason":"card [redacted] of EMP-[redacted]","created_at":"x"}`; string(got) != want || count != 2 {
+		t.Errorf("%d in %s", count, got)
+	}
+}
+
+// TestRedactionsHaveWords holds because a default pattern without words would
+// be matched against every text of every package.
+func TestRedactionsHaveWords(t *testing.T) {
+	for _, source := range DefaultRedactions {
+		if words, leading := requiredWords(strings.TrimPrefix(source, "key:")); len(words) == 0 || !leading {
+			t.Errorf("%s: matches need not begin with a word (%q)", source, words)
+		}
+	}
+	for expr, want := range map[string]string{
+		`gh[pousr]_[A-Z]+`: "[gho_ ghp_ ghr_ ghs_ ghu_]", `(?i)a(?:bcd|def)+f?gh*`: "[abcd adef]", `a|bcd`: "[]", `x*`: "[]",
+		`(?:abcd)?xyz`: "[abcdxyz xyz]", `\d{3}-(secret)\w`: "[-secret]", `a{2,}bcd`: "[bcd]", `abc"def\ng`: "[]", `(?:abc|d+)efg`: "[efg]",
+	} {
+		words, _ := requiredWords(expr)
+		for i := range words {
+			words[i] = strings.ToLower(words[i])
+		}
+		slices.Sort(words)
+		if got := fmt.Sprint(words); got != want {
+			t.Errorf("%s: words %s, want %s", expr, got, want)
+		}
+	}
+}
+
+// FuzzRedact compares with patterns that are tried at every place, and holds
+// Redact to what it promises of any JSON.
+func FuzzRedact(f *testing.F) {
+	for _, text := range append(slices.Clone(secrets), prose...) {
+		f.Add(fill(text))
+	}
+	f.Add("secret=secret=secret=x7, password=\"a\\u00e9b\\\"cd")
+	r := testRedactor(f, DefaultRedactions...)
+	f.Fuzz(func(t *testing.T, text string) {
+		if !strings.ContainsAny(text, "ſ\u212a") { // in Go they are forms of s and k; nobody writes tokens with them
+			got := r.secretsIn([]byte(text), r.filter.in([]byte(text)))
+			if want := everywhere(r, []byte(text)); !slices.Equal(got, want) {
+				t.Fatalf("%q: found %v, there are %v", text, got, want)
+			}
+		}
+		quoted, _ := marshal(strings.ToValidUTF8(text, "?"))
+		for _, body := range []string{text, `{"context":{"variables":{"password":[` + string(quoted) + `],` + string(quoted) + `:"x"}},"reason":` + string(quoted) + `}`} {
+			got, count := r.Redact([]byte(body))
+			if json.Valid([]byte(body)) && !json.Valid(got) {
+				t.Fatalf("%s became %s", body, got)
+			}
+			if again, more := r.Redact(got); json.Valid(got) && more != 0 {
+				t.Fatalf("%d in %s; redacting twice finds %d more: %s, then %s", count, body, more, got, again)
+			}
+		}
+	})
+}
+
+// everywhere finds secrets without a filter.
+func everywhere(r *Redactor, text []byte) []span {
+	var found []span
+	for _, p := range r.texts {
+		for at := 0; at < len(text); at++ {
+			if !utf8.RuneStart(text[at]) {
+				continue
+			}
+			from, before := lead(text, at)
+			match := p.expr.FindSubmatchIndex(from)
+			if match == nil {
+				continue
+			}
+			if p.group == 0 {
+				match[0] = at - before
+			}
+			s := span{before + match[2*p.group], before + match[2*p.group+1]}
+			if !isPlaceholder(text[s.start:s.end]) {
+				found = append(found, s)
+			}
+		}
+	}
+	return merge(found)
+}
+
+func BenchmarkNewRedactor(b *testing.B) {
+	for b.Loop() {
+		testRedactor(b, DefaultRedactions...)
+	}
+}
+
+func BenchmarkRedact(b *testing.B) {
+	r := testRedactor(b, DefaultRedactions...)
+	clean := strings.Repeat("Please review the migration in pull request 4711; the tests of the 31st pass.\n", 50)
+	for name, text := range map[string]string{"clean": clean, "words": clean + "Reset the password.", "secret": clean + fill(secrets[2])} {
+		body := bodyWith(b, text, "note")
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Redact(body)
+			}
+		})
+	}
+}
