@@ -2,9 +2,7 @@ package brokertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -268,101 +266,4 @@ func TestAbandonedPullsGiveBack(t *testing.T) {
 	mu.Unlock()
 	f, _ = k.follow(is, func(uint64, int) bool { return true })
 	k.until("the entries that were given back", func() bool { return f.count() >= 48 })
-}
-
-// The engine's two words for a conflict: 10164 says that a write is in flight.
-// It must be taken for "again", and does come up.
-func TestTrapConflictInFlight(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t)
-	k := newKit(t, dial(t, c.URL()))
-	js := jsAt(t, c.URL())
-	ticket := protocol.NewTicket()
-	var head uint64
-	inFlight := false
-	for range 300 {
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		expected := head
-		for range 4 {
-			wg.Go(func() {
-				ack, err := js.Publish(k.ctx, "handoff.ledger."+ticket, nil, jetstream.WithExpectLastSequencePerSubject(expected))
-				mu.Lock()
-				defer mu.Unlock()
-				var api *jetstream.APIError
-				switch {
-				case err == nil:
-					head = ack.Sequence
-				case errors.As(err, &api) && api.ErrorCode == 10164:
-					inFlight = true
-				case !errors.As(err, &api) || api.ErrorCode != 10071:
-					k.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if inFlight {
-			break
-		}
-	}
-	if !inFlight {
-		k.Log("10164 did not come up in 300 rounds")
-	}
-	t.Run("a lone writer is never told that it lost", func(t *testing.T) {
-		k := &kit{T: t, Engine: k.Engine, ctx: k.ctx}
-		ticket, head := protocol.NewTicket(), uint64(0)
-		for range 300 {
-			head = k.append(ticket, head, "x")
-		}
-	})
-	t.Run("reads through any node see what was appended through another", func(t *testing.T) {
-		var engines []*broker.JetStream
-		for _, n := range c.Nodes {
-			engines = append(engines, dial(t, n.ClientURL()))
-		}
-		for i := range 300 {
-			ticket := protocol.NewTicket()
-			seq, err := engines[i%3].Append(k.ctx, ticket, 0, ticket, []byte("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e, err := engines[(i+1)%3].Last(k.ctx, ticket, 0); err != nil || e.Seq != seq {
-				t.Fatalf("read %d, %v after append %d", e.Seq, err, seq)
-			}
-		}
-	})
-	t.Run("wake-ups survive restarts, and fire once", func(t *testing.T) { timersThroughRestarts(t, c) })
-}
-
-// timersThroughRestarts restarts each node while wake-ups are armed and fire.
-// (nats-server#8423 once lost them.)
-func timersThroughRestarts(t *testing.T, c *embedded.Cluster) {
-	const timers = 100
-	k := newKit(t, dial(t, c.URL()))
-	ticket := protocol.NewTicket()
-	dues := make(chan uint64, 10*timers)
-	ctx, cancel := context.WithCancel(k.ctx)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- k.Due(ctx, func(tk string, seq uint64, done func()) {
-			if tk == ticket {
-				dues <- seq
-			}
-			done()
-		})
-	}()
-	begin := time.Now()
-	for seq := range uint64(timers) {
-		k.must(k.Arm(k.ctx, ticket, seq, begin.Add(time.Second+time.Duration(seq)*20*time.Millisecond)))
-	}
-	for i := range c.Nodes {
-		k.must(c.Nodes[i].Stop())
-		k.must(c.Restart(k.ctx, i))
-	}
-	seen := map[uint64]bool{}
-	for len(seen) < timers {
-		seen[receive(k, "every wake-up", dues)] = true
-	}
-	cancel()
-	receive(k, "the end of Due", ended)
 }
