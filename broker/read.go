@@ -158,7 +158,13 @@ func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answ
 	if err := answer.Validate(); err != nil {
 		return protocol.State{}, err
 	}
+	asked := uint64(0) // the offer whose agent asked, when we first looked
 	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		if asked == 0 {
+			asked = h.State.Offer
+		} else if asked != h.State.Offer {
+			return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s has moved on while it was answered; see what it asks now: handoff status %s", ticket, ticket)
+		}
 		return lifecycle.Answer(h.State, d, answer, now)
 	})
 	return head.State, unknown(ticket, err)

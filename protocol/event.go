@@ -189,10 +189,12 @@ type Conditioned struct {
 	RetryAfterMS    int64    `json:"retry_after_ms,omitempty"`
 }
 
-// Answered supplies what a Conditioned asked for. Denied, it counts as a
-// refusal by the agent that asked.
+// Answered supplies what a Conditioned asked for. Offer is the one whose agent
+// asked: a later agent's question is another. Denied, it counts as a refusal by
+// the agent that asked.
 type Answered struct {
 	Meta
+	Offer  uint64 `json:"offer"`
 	Answer Answer `json:"answer"`
 }
 

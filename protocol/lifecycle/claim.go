@@ -139,7 +139,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) ([]p.Event,
 		return nil, p.Errorf(p.CodeMissing, "permit", "%s asks for permission (%s): permit or deny it", s.Ticket, s.Conditions.NeedsPermission[0])
 	}
 	meta := p.Meta{At: now, By: answer.By}
-	events := []p.Event{&p.Answered{Meta: meta, Answer: answer}}
+	events := []p.Event{&p.Answered{Meta: meta, Offer: s.Offer, Answer: answer}}
 	if !answer.Deny {
 		return append(events, &p.Offered{Meta: meta, Agent: s.Agent, Reason: "answer"}), nil
 	}

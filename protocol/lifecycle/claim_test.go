@@ -266,7 +266,7 @@ func TestAnswer(t *testing.T) {
 	wantError(t, err, p.CodeIllegal)
 	// An answer whose append held no offer is followed up by the next look.
 	l := &line{t: t, state: stateIn(t, "asking"), seq: 5}
-	l.add(&p.Answered{Meta: at(time.Minute), Answer: p.Answer{Text: "so"}})
+	l.add(&p.Answered{Meta: at(time.Minute), Offer: l.state.Offer, Answer: p.Answer{Text: "so"}})
 	if got := brief(l.decide(d, t0.Add(time.Minute))); got != "offered a (answer)" {
 		t.Errorf("decided %s", got)
 	}

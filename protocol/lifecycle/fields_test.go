@@ -82,7 +82,7 @@ func TestFields(t *testing.T) {
 // TestDeniedAnswerIsARefusal: whoever asked and was denied cannot do it.
 func TestDeniedAnswerIsARefusal(t *testing.T) {
 	before := stateIn(t, "asking")
-	after, err := Apply(before, &p.Answered{Meta: at(sec), Answer: p.Answer{Deny: true, DenyReason: "secret"}})
+	after, err := Apply(before, &p.Answered{Meta: at(sec), Offer: 1, Answer: p.Answer{Deny: true, DenyReason: "secret"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 func (w *world) decision(s p.State, of p.EventType, m p.Meta, attempt int, holder string, fence uint64) p.Event {
 	switch of {
 	case p.EventAnswered:
-		return &p.Answered{Meta: m, Answer: p.Answer{Text: w.text(), Deny: w.n(3) == 0}}
+		return &p.Answered{Meta: m, Offer: near(w, s.Offer), Answer: p.Answer{Text: w.text(), Deny: w.n(3) == 0}}
 	case p.EventRetryScheduled:
 		return &p.RetryScheduled{Meta: m, Attempt: attempt, Due: w.now.Add(time.Minute)}
 	case p.EventRerouted:

@@ -83,7 +83,9 @@ func compareContenders(a, b contender) int {
 }
 
 // Reroute chooses who gets a handoff next: the alternative that the last
-// refusal suggested if it is fit, else the best other agent.
+// refusal suggested if it is fit, else the best other agent. Agents that had
+// it and are not there are not asked again. What was escalated does not go back
+// down by itself: an authority may suggest somebody, else it goes further up.
 func Reroute(s p.State, d *Directory) (p.Routing, bool) {
 	excluded := appendAgent(s.Refused, s.Agent)
 	if alt := s.Alternative; alt != "" && alt != s.Source && !contains(excluded, alt) && d != nil {
@@ -93,6 +95,14 @@ func Reroute(s p.State, d *Directory) (p.Routing, bool) {
 				return p.Routing{Revision: d.Revision, Excluded: excluded, Choice: alt, Warnings: warnings,
 					Candidates: []p.Candidate{{Agent: alt, Score: score, Live: live, Busy: busy}}}, true
 			}
+		}
+	}
+	if s.EscalationLevel > 0 {
+		return p.Routing{Excluded: excluded}, false
+	}
+	for _, agent := range s.Tried {
+		if live, _, _ := d.Load(agent); live == 0 {
+			excluded = appendAgent(excluded, agent)
 		}
 	}
 	return Route(s.Summary, d, excluded)

@@ -75,6 +75,9 @@ func staleDecision(s p.State, e p.Event) string {
 		if s.Conditions == nil {
 			return "nothing is asked"
 		}
+		if e.Offer != s.Offer {
+			return fmt.Sprintf("it answers what was asked of offer %d, the current one is %d", e.Offer, s.Offer)
+		}
 	case *p.RetryScheduled:
 		if e.Attempt == 0 || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout {
 			return fmt.Sprintf("attempt %d has not just ended", e.Attempt)

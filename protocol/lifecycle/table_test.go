@@ -163,7 +163,7 @@ func eventFor(e p.EventType) p.Event {
 	case p.EventConditioned:
 		return &p.Conditioned{Meta: m, Offer: 1, Agent: "a", NeedsContext: []string{"branch"}, Reason: "which?"}
 	case p.EventAnswered:
-		return &p.Answered{Meta: m, Answer: p.Answer{Text: "main"}}
+		return &p.Answered{Meta: m, Offer: 1, Answer: p.Answer{Text: "main"}}
 	case p.EventRetryScheduled:
 		return &p.RetryScheduled{Meta: m, Attempt: 1, Due: t0.Add(time.Minute)}
 	case p.EventRerouted:
