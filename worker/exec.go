@@ -84,13 +84,13 @@ type ExecConfig struct {
 // is the reason, or the context that is needed. With 75, a file of
 // {"retry_after_ms": 60000} sets the delay.
 //
-// On unix the program is a process group of its own. The group gets TERM, and
-// KILL after KillGrace, when the handler's context ends; the same happens to
+// On unix the program runs in a process group of its own. The group gets TERM,
+// and KILL after KillGrace, when the handler's context ends; the same happens to
 // what the program leaves running when it exits. If the worker itself is killed
-// with KILL, a small sh that watches over it kills the group, and on Linux the
-// kernel kills the program itself (PR_SET_PDEATHSIG) even without that sh. Not
-// reached are processes that left the group (setsid). On other systems only
-// the program itself is killed, at once.
+// with KILL, the group is killed by its leader, a small sh that waits for that
+// alone; on Linux the kernel kills the program (PR_SET_PDEATHSIG) even where
+// there is no sh. Not reached are processes that left the group (setsid). On
+// other systems only the program itself is killed, at once.
 type Exec struct{ cfg ExecConfig }
 
 // NewExec checks the configuration, and that the command can be run
@@ -185,7 +185,6 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 
 	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
 	cmd.Dir, cmd.Env = p.cfg.Dir, p.env
-	ownGroup(cmd)
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()
 	stderr, err3 := cmd.StderrPipe()
@@ -194,11 +193,13 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 			return nil, Stop(fmt.Errorf("no pipe for %s: %w", p.cfg.Command[0], err))
 		}
 	}
+	group := newGroup()
+	defer group.dismiss()
+	group.add(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, Stop(fmt.Errorf("%s cannot be started: %w", p.cfg.Command[0], err))
 	}
-	group := newGroup(cmd.Process)
-	defer group.close()
+	group.added(cmd.Process)
 
 	p.stdout = limited{most: p.cfg.OutputBytesMax, over: make(chan struct{})}
 	p.stderr = lines{log: p.log}
@@ -210,21 +211,27 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 	read.Go(func() { _, _ = io.Copy(&p.stdout, stdout) })
 	read.Go(func() { p.stderr.readFrom(stderr) })
 
-	state, err := p.await(ctx, cmd, group)
+	silent := make(chan struct{}) // closed when nobody holds its output open any more
+	go func() {
+		read.Wait()
+		close(silent)
+	}()
+
+	state, err := p.await(ctx, cmd, group, silent)
 	_ = stdin.Close()
 	feed.Wait()
 	late := time.AfterFunc(drainPipes, func() {
 		_ = stdout.Close()
 		_ = stderr.Close()
 	})
-	read.Wait()
+	<-silent
 	late.Stop()
 	_, _ = stdout.Close(), stderr.Close()
 	return state, err
 }
 
 // await waits for the program's end, and ends it when its time is over.
-func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group) (*os.ProcessState, error) {
+func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent <-chan struct{}) (*os.ProcessState, error) {
 	type exit struct {
 		state *os.ProcessState
 		err   error
@@ -255,7 +262,7 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group) (*os.P
 			x = <-ended
 		}
 	}
-	group.endRest(p.cfg.KillGrace)
+	group.endRest(p.cfg.KillGrace, silent)
 	if cut != nil {
 		return nil, cut
 	}

@@ -1,12 +1,7 @@
 package worker
 
-import (
-	"os/exec"
-	"syscall"
-)
+import "syscall"
 
-// ownGroup makes the program the leader of a group of its own, which the
-// kernel kills (the leader alone) when the thread that starts it ends.
-func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+// dieWithUs lets the kernel kill the program (but not what it has started) when
+// the thread that starts it ends.
+func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -9,15 +9,16 @@ import (
 )
 
 // group is the program alone: this system has no process groups to end.
-type group struct{ leader *os.Process }
+type group struct{ program *os.Process }
 
-func ownGroup(*exec.Cmd) {}
+func newGroup() *group { return &group{} }
 
-func newGroup(leader *os.Process) *group { return &group{leader} }
+func (g *group) add(*exec.Cmd)             {}
+func (g *group) added(program *os.Process) { g.program = program }
 
-func (g *group) signalEnd()            { _ = g.leader.Kill() } // there is no TERM
-func (g *group) kill()                 { _ = g.leader.Kill() }
-func (g *group) endRest(time.Duration) {}
-func (g *group) close()                {}
+func (g *group) signalEnd()                             { _ = g.program.Kill() } // there is no TERM
+func (g *group) kill()                                  { _ = g.program.Kill() }
+func (g *group) endRest(time.Duration, <-chan struct{}) {}
+func (g *group) dismiss()                               {}
 
 func deathBy(*os.ProcessState) string { return "exit_unknown" }

@@ -3,7 +3,6 @@
 package worker
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -11,70 +10,94 @@ import (
 	"time"
 )
 
-// group is the process group of a program: it, and what it started.
+// group is the process group of a program: a guard, which leads it, the program,
+// and what that starts.
 type group struct {
-	id    int // its leader's process id
-	guard *exec.Cmd
-	alive io.Closer // closed by our death, too
-}
-
-// newGroup watches over the group of a program that was started with ownGroup.
-func newGroup(leader *os.Process) *group {
-	g := &group{id: leader.Pid}
-	g.watch()
-	return g
+	id    int       // 0 as long as it is empty
+	guard *exec.Cmd // nil where there is no sh; then the program leads
 }
 
 // guardScript waits for the end of its standard input, which is the worker's
-// end, and kills the group. It is itself killed when it is not needed any more.
-const guardScript = `read -r _; kill -s KILL -- "-$1"`
+// end, and kills its own group. It has to be there before the program is: the
+// worker may be killed at any instant. It ignores what ends the others.
+const guardScript = `trap '' HUP INT QUIT TERM; read -r _; kill -s KILL 0`
 
-// watch starts the guard, in a session of its own so that no signal from the
-// terminal and no end of the group reaches it. Where there is no sh there is none.
-func (g *group) watch() {
-	guard := exec.Command("/bin/sh", "-c", guardScript, "handoff-guard", strconv.Itoa(g.id))
-	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+// newGroup makes the group.
+func newGroup() *group {
+	guard := exec.Command("/bin/sh", "-c", guardScript)
+	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	guard.Dir, guard.Env = "/", []string{}
-	alive, err := guard.StdinPipe()
+	alive, err := guard.StdinPipe() // closed by our death, too
 	if err != nil {
-		return
+		return &group{}
 	}
 	if guard.Start() != nil {
 		_ = alive.Close()
-		return
+		return &group{}
 	}
-	g.guard, g.alive = guard, alive
+	return &group{id: guard.Process.Pid, guard: guard}
 }
 
-// close ends the guard, before its pipe: it must not find that closed.
-func (g *group) close() {
+// add makes a program that is not started yet a member.
+func (g *group) add(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: g.id}
+	dieWithUs(cmd.SysProcAttr)
+}
+
+// added is called once it is started.
+func (g *group) added(program *os.Process) {
+	if g.guard == nil {
+		g.id = program.Pid
+	}
+}
+
+// dismiss ends the guard alone. It is killed before its input ends, so that it
+// kills nobody.
+func (g *group) dismiss() {
 	if g.guard == nil {
 		return
 	}
 	_ = g.guard.Process.Kill()
-	_ = g.guard.Wait() // closes the pipe
+	_ = g.guard.Wait() // closes its input
+	g.guard = nil
 }
 
 func (g *group) signalEnd() { _ = syscall.Kill(-g.id, syscall.SIGTERM) }
 func (g *group) kill()      { _ = syscall.Kill(-g.id, syscall.SIGKILL) }
 
-// restEvery is how often the rest of a group is looked at while it ends.
-const restEvery = 20 * time.Millisecond
+const (
+	// restEvery is how often the rest of a group is looked at while it ends.
+	restEvery = 20 * time.Millisecond
+	// restSilent is the grace of a rest that has closed its output. It is dead as
+	// a rule, and only not reaped yet: in a container without an init, never.
+	restSilent = 100 * time.Millisecond
+)
 
-// endRest ends what is left of the group after its leader has ended.
-func (g *group) endRest(grace time.Duration) {
+// endRest ends what is left of the group after the program has ended. silent is
+// closed when nobody holds the program's output open.
+func (g *group) endRest(grace time.Duration, silent <-chan struct{}) {
+	g.dismiss()                                      // as long as it is there one cannot tell whether anybody else is
 	if syscall.Kill(-g.id, syscall.SIGTERM) != nil { // nobody left
 		return
 	}
 	tick := time.NewTicker(restEvery)
 	defer tick.Stop()
-	for end := time.Now().Add(grace); time.Now().Before(end); {
-		<-tick.C
-		if syscall.Kill(-g.id, 0) != nil {
-			return
+	for end := time.Now().Add(grace); time.Now().Before(end) && syscall.Kill(-g.id, 0) == nil; {
+		select {
+		case <-tick.C:
+		case <-silent:
+			end = earlier(end, time.Now().Add(restSilent))
+			silent = nil
 		}
 	}
 	g.kill()
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // deathBy names the signal that ended a program.

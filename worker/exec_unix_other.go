@@ -2,12 +2,6 @@
 
 package worker
 
-import (
-	"os/exec"
-	"syscall"
-)
+import "syscall"
 
-// ownGroup makes the program the leader of a group of its own.
-func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-}
+func dieWithUs(*syscall.SysProcAttr) {} // the guard alone sees to it

@@ -1,0 +1,312 @@
+//go:build unix
+
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// script writes a shell script and returns its path.
+func script(t testing.TB, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func execOf(t testing.TB, cfg worker.ExecConfig) *worker.Exec {
+	t.Helper()
+	e, err := worker.NewExec(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// handoff is one as a program gets it, without an engine behind it.
+func handoff() worker.Handoff {
+	return worker.Handoff{Ticket: "3f0c9a3e-5a77-4f0e-8d6f-4f4b0a9d7c11", Agent: "coder", Attempt: 2, Fence: 17,
+		Raw: json.RawMessage(`{"source":"lead","task":{"description":"write it"},"context":{"variables":{"branch":"old","n":1}}}`)}
+}
+
+// outcome says in a word what an error of a handler becomes.
+func outcome(t *testing.T, err error) string {
+	t.Helper()
+	var failure *worker.Failure
+	switch {
+	case err == nil:
+		return "complete"
+	case errors.As(err, &failure) && failure.Permanent:
+		return "permanent " + failure.Code
+	case errors.As(err, &failure) && failure.RetryAfter > 0:
+		return fmt.Sprintf("retry after %v %s", failure.RetryAfter, failure.Code)
+	case errors.As(err, &failure):
+		return "retry " + failure.Code
+	case worker.IsStop(err):
+		return "stop"
+	}
+	if ack, ok := worker.RefusalOf(err); ok {
+		raw, err := json.Marshal(ack)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	return err.Error()
+}
+
+func TestExitCodes(t *testing.T) {
+	rejected := func(reason string) string { return `{"status":"rejected","reason":"` + reason + `"}` }
+	conditional := func(need string) string { return `{"status":"conditional","needs_context":["` + need + `"]}` }
+	const ack = ` > "$HANDOFF_ACK_FILE"; `
+	for _, c := range []struct{ body, want string }{
+		{`exit 0`, "complete"},
+		{`exit 1`, "retry exit_1"},
+		{`exit 64`, "retry exit_64"},
+		{`exit 255`, "retry exit_255"},
+		{`exit 65`, "permanent exit_65"},
+		{`exit 75`, "retry after 30s exit_75"},
+		{`echo '{"retry_after_ms": 60000}'` + ack + `exit 75`, "retry after 1m0s exit_75"},
+		{`exit 69`, rejected("exit status 69")},
+		{`echo one >&2; echo '  two ' >&2; exit 69`, rejected("two")},
+		{`echo rejected no German here` + ack + `exit 69`, rejected("no German here")},
+		{`echo rejected: no German here` + ack + `exit 0`, rejected("no German here")},
+		{`echo '{"status":"rejected","reason":"no","suggested_alternative":"b"}'` + ack + `exit 1`, `{"status":"rejected","reason":"no","suggested_alternative":"b"}`},
+		{`exit 77`, conditional("exit status 77")},
+		{`echo 'which branch?' >&2; exit 77`, conditional("which branch?")},
+		{`echo 'conditional: which branch?'` + ack + `exit 77`, conditional("which branch?")},
+		{`echo '{"status":"conditional","needs_permission":["to push"]}'` + ack, `{"status":"conditional","needs_permission":["to push"]}`},
+		{`echo accepted` + ack, "complete"},
+		{`:` + ack, "complete"},
+		{`echo '{"status":'` + ack, "retry invalid_ack"},
+		{`echo perhaps` + ack, "retry invalid_ack"},
+		{`echo rejected` + ack, "retry invalid_ack"},
+		{`head -c 100000 /dev/zero` + ack, "retry invalid_ack"},
+		{`exit 126`, "stop"},
+		{`exit 127`, "stop"},
+		{`no_such_command_anywhere`, "stop"},
+		{`kill -KILL $$`, "retry signal_9"},
+		{`kill -TERM $$`, "retry signal_15"},
+	} {
+		_, err := execOf(t, worker.ExecConfig{Command: []string{script(t, c.body)}}).Handle(t.Context(), handoff())
+		if got := outcome(t, err); got != c.want {
+			t.Errorf("%s\n got %s\nwant %s", c.body, got, c.want)
+		}
+	}
+}
+
+func TestOutputIsTheResult(t *testing.T) {
+	for body, want := range map[string]string{
+		`echo hello`:                               `"hello`,
+		`echo '{"answer": 42}'`:                    `{"answer": 42}`,
+		`cat | tr -d '\n' | wc -c`:                 ``,
+		`exec 0<&-; echo '[1]'`:                    `[1]`, // input unread
+		`echo '[2]'; sleep 60 >&- &`:               `[2]`, // leaves something behind
+		`echo '[3]'; (sleep 60) & :`:               `[3]`, // with the output open
+		`exec 1>&- 2>&-; sleep 0; :`:               ``,
+		`printf '{"status":"partial","body":"x"}'`: `"x"`,
+	} {
+		h := handoff()
+		h.Raw = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+		begin := time.Now()
+		result, err := execOf(t, worker.ExecConfig{Command: []string{script(t, body)}}).Handle(t.Context(), h)
+		if err != nil || !strings.HasPrefix(string(result.Body), want) {
+			t.Errorf("%s: %s, %v", body, result.Body, err)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("%s took %v", body, took)
+		}
+	}
+}
+
+func TestProgramsSurroundings(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("INHERITED", "yes")
+	body := `echo "$HANDOFF_TICKET $HANDOFF_AGENT $HANDOFF_ATTEMPT $HANDOFF_FENCE $NATS_URL $INHERITED ${HANDOFF_ACK_FILE:+ack} $(pwd) $1"`
+	e := execOf(t, worker.ExecConfig{Command: []string{script(t, body), "an argument"}, Dir: dir, Env: []string{"NATS_URL=nats://there:4222"}})
+	result, err := e.Handle(t.Context(), handoff())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := json.Unmarshal(result.Body, &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := "3f0c9a3e-5a77-4f0e-8d6f-4f4b0a9d7c11 coder 2 17 nats://there:4222 yes ack " + dir + " an argument"; strings.TrimSpace(got) != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "handoff-*", "ack"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("acknowledgement files left: %v, %v", left, err)
+	}
+}
+
+// Supplements reach a program in its input: variables where it looks for them
+// anyhow, all else in a list.
+func TestInputWithSupplements(t *testing.T) {
+	e := execOf(t, worker.ExecConfig{Command: []string{"cat"}})
+	result, err := e.Handle(t.Context(), handoff())
+	if err != nil || string(result.Body) != string(handoff().Raw) {
+		t.Errorf("without answers: %s, %v", result.Body, err)
+	}
+	h := handoff()
+	h.Answers = []protocol.Answer{
+		{By: "lead", Text: "take <main>", Variables: map[string]json.RawMessage{"branch": []byte(`"main"`)}},
+		{By: "lead", Permit: true},
+	}
+	result, err = e.Handle(t.Context(), h)
+	want := `{"context":{"variables":{"branch":"main","n":1}},"source":"lead","supplements":[{"by":"lead","text":"take <main>","variables":{"branch":"main"}},{"by":"lead","permit":true}],"task":{"description":"write it"}}`
+	if err != nil || string(result.Body) != want {
+		t.Errorf("with answers: %s, %v", result.Body, err)
+	}
+	h.Raw = json.RawMessage(`{"task":{"description":"no context at all"}}`)
+	if result, err = e.Handle(t.Context(), h); err != nil || !strings.Contains(string(result.Body), `"branch":"main"`) {
+		t.Errorf("without a context: %s, %v", result.Body, err)
+	}
+}
+
+func TestStderrIsLoggedAndQuoted(t *testing.T) {
+	var log bytes.Buffer
+	h := handoff()
+	h.Log = slog.New(slog.NewTextHandler(&log, nil))
+	body := `i=0; while [ $i -lt 30 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 'the end, \033[31mred, without a newline' >&2; exit 3`
+	_, err := execOf(t, worker.ExecConfig{Command: []string{script(t, body)}}).Handle(t.Context(), h)
+	if err == nil || !strings.Contains(err.Error(), "exit status 3: line 21\n") || !strings.HasSuffix(err.Error(), "without a newline") {
+		t.Errorf("error %q", err)
+	}
+	for _, want := range []string{`line="line 0"`, `line="line 29"`, "without a newline"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %s:\n%s", want, log.String())
+		}
+	}
+	long := `head -c 1000000 /dev/zero | tr '\0' 'x' >&2; exit 3`
+	if _, err := execOf(t, worker.ExecConfig{Command: []string{script(t, long)}}).Handle(t.Context(), handoff()); err == nil || len(err.Error()) > 4<<10 {
+		t.Errorf("a long line makes an error of %d bytes", len(err.Error()))
+	}
+}
+
+func TestOutputOverTheLimit(t *testing.T) {
+	for name, body := range map[string]string{
+		"that goes on":    `yes`,
+		"that then ends":  `head -c 2000 /dev/zero`,
+		"that then fails": `head -c 2000 /dev/zero; exit 65`,
+	} {
+		begin := time.Now()
+		_, err := execOf(t, worker.ExecConfig{Command: []string{script(t, body)}, OutputBytesMax: 1000}).Handle(t.Context(), handoff())
+		if got := outcome(t, err); got != "retry output_too_large" || time.Since(begin) > 3*time.Second {
+			t.Errorf("output %s: %s after %v", name, got, time.Since(begin))
+		}
+	}
+	result, err := execOf(t, worker.ExecConfig{Command: []string{script(t, `head -c 1000 /dev/zero | tr '\0' 'x'`)}, OutputBytesMax: 1000}).Handle(t.Context(), handoff())
+	if err != nil || len(result.Body) != 1002 {
+		t.Errorf("output at the limit: %d bytes, %v", len(result.Body), err)
+	}
+}
+
+func TestExecConfig(t *testing.T) {
+	for field, cfg := range map[string]worker.ExecConfig{
+		"command":          {},
+		"output_bytes_max": {Command: []string{"cat"}, OutputBytesMax: -1},
+		"kill_grace":       {Command: []string{"cat"}, KillGrace: -1},
+		"env":              {Command: []string{"cat"}, Env: []string{"NOVALUE"}},
+		"dir":              {Command: []string{"cat"}, Dir: "/no/such/directory"},
+	} {
+		var refused *protocol.Error
+		if _, err := worker.NewExec(cfg); !errors.As(err, &refused) || refused.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestCheckCommand(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, body string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(body), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("ok.sh", "#!/bin/sh\n", 0o755)
+	t.Chdir(dir)
+	for _, c := range []struct {
+		dir, name, want string // want: part of the message, or empty
+	}{
+		{"", "cat", ""},
+		{"", filepath.Join(dir, "ok.sh"), ""},
+		{"", "./ok.sh", ""},
+		{dir, "./ok.sh", ""},
+		{"/", "./ok.sh", "not found"},
+		{"", write("plain.sh", "#!/bin/sh\n", 0o644), "chmod +x"},
+		{"", write("text.sh", "echo hello\n", 0o755), "#!/bin/sh"},
+		{"", write("empty", "", 0o755), "#!/bin/sh"},
+		{"", write("gone.py", "#!/no/such/python -u\n", 0o755), "/no/such/python"},
+		{"", write("env.py", "#! /usr/bin/env python3\n", 0o755), ""},
+		{"", dir, "not"},
+		{"", filepath.Join(dir, "missing"), "not found"},
+		{"", "no_such_command_anywhere", "not found"},
+		{"", "", "missing"},
+	} {
+		err := worker.CheckCommand(c.dir, []string{c.name})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q in %q: %v, want %q", c.name, c.dir, err, c.want)
+		}
+	}
+}
+
+// What cannot be started at all, though it was there a moment ago, stops the worker.
+func TestCommandVanishes(t *testing.T) {
+	path := script(t, "exit 0")
+	e := execOf(t, worker.ExecConfig{Command: []string{path}})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Handle(t.Context(), handoff())
+	if got := outcome(t, err); got != "stop" || !strings.Contains(err.Error(), path) {
+		t.Errorf("%s: %v", got, err)
+	}
+}
+
+func TestExampleScript(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sh")
+	if err := os.WriteFile(path, []byte(worker.ExampleScript()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, shell := range map[string]string{"with jq": os.Getenv("PATH"), "with POSIX tools alone": posixOnly(t)} {
+		e := execOf(t, worker.ExecConfig{Command: []string{path}, Env: []string{"PATH=" + shell}})
+		result, err := e.Handle(context.Background(), handoff())
+		if err != nil || !strings.Contains(string(result.Body), "Done (coder): write it") {
+			t.Errorf("%s: %s, %v", name, result.Body, err)
+		}
+	}
+}
+
+// posixOnly makes a PATH with what the example may use, and no jq.
+func posixOnly(t *testing.T) string {
+	dir := t.TempDir()
+	for _, tool := range []string{"cat", "tr", "sed"} {
+		for _, from := range []string{"/bin", "/usr/bin"} {
+			if _, err := os.Stat(filepath.Join(from, tool)); err == nil {
+				if err := os.Symlink(filepath.Join(from, tool), filepath.Join(dir, tool)); err == nil {
+					break
+				}
+			}
+		}
+	}
+	return dir
+}
