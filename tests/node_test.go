@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -87,18 +88,18 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// begin runs a component until stop, which joins it.
+// begin runs a component until stop, which joins it and may be called twice.
 func begin(t *testing.T, r runner) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	return func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("%T ended: %v", r, err)
 		}
-	}
+	})
 }
 
 func newSupervisor(t *testing.T, b supervisor.Broker) *supervisor.Supervisor {
