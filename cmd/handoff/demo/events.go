@@ -67,9 +67,10 @@ func eventWords(e protocol.Event) string {
 		return "given back"
 	case *protocol.Closed:
 		return fmt.Sprintf("closed as %s (%s) %s", e.Outcome, e.Reason, e.Message)
-	case *protocol.Started, *protocol.Claimed, *protocol.Reminded, *protocol.CancelRequested, *protocol.Stuck:
-		return map[protocol.EventType]string{protocol.EventClaimed: "claimed by a person",
-			protocol.EventStuck: "stuck"}[e.EventType()]
+	case *protocol.Claimed:
+		return "claimed by a person"
+	case *protocol.Stuck:
+		return "stuck: " + e.Reason
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +31,23 @@ func TestFunctions(t *testing.T) {
 }
 
 func TestMarks(t *testing.T) {
-	var found inspection
-	found.marks(file{Path: "f", Language: "Go"}, []byte(strings.Join([]string{
-		"// TODO: one", "x := 1 // FIXME(ann) two", "# HACK", "<!-- TODO three -->",
-		`s := "TODO: not this"`, "// TODOs are no marks", "// TODO, FIXME and the like", "// see XXXX",
-	}, "\n")))
-	var got []string
-	for _, m := range found.Marks {
-		got = append(got, strings.TrimSpace(m.Word+" "+m.Text))
-	}
-	if want := "TODO one|FIXME two|HACK|TODO three"; strings.Join(got, "|") != want {
-		t.Errorf("marks are %q, want %s", got, want)
+	for _, test := range []struct{ language, body, want string }{
+		{"Go", "package p // TODO: one\n\n/* none\n * FIXME(ann) two\n */\n// HACK\nvar s = `\n// TODO no comment\n` + \"// TODO nor this\"\n",
+			"1 TODO one|4 FIXME two|6 HACK"},
+		{"Shell", "# TODO one\necho \"# FIXME not this\"\necho \"x\" # XXX two\n# TODOs are none, nor\n# TODO, FIXME and the like, nor XXXX\n",
+			"1 TODO one|3 XXX two"},
+		{"Markdown", "TODO in prose\n<!-- TODO one -->\n", "2 TODO one"},
+		{"JSON", `{"a": "# TODO"}`, ""},
+	} {
+		var found inspection
+		found.marks(file{Path: "f", Language: test.language}, []byte(test.body))
+		var got []string
+		for _, m := range found.Marks {
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", m.Line, m.Word, m.Text)))
+		}
+		if strings.Join(got, "|") != test.want {
+			t.Errorf("marks in %s are %q, want %s", test.language, got, test.want)
+		}
 	}
 }
 

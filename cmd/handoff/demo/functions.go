@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"iter"
 	"regexp"
 	"strings"
 )
@@ -47,6 +48,28 @@ func goFunctions(path string, body []byte) []longFunction {
 		all = append(all, longFunction{Path: path, Line: from, Name: goName(f), Lines: to - from + 1})
 	}
 	return all
+}
+
+// goComments yields the lines of all comments.
+func goComments(path string, body []byte) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		set := token.NewFileSet()
+		parsed, _ := parser.ParseFile(set, path, body, parser.ParseComments|parser.SkipObjectResolution)
+		if parsed == nil {
+			return
+		}
+		for _, group := range parsed.Comments {
+			for _, comment := range group.List {
+				n := set.PositionFor(comment.Pos(), false).Line
+				for line := range strings.Lines(comment.Text) {
+					if !yield(n, line) {
+						return
+					}
+					n++
+				}
+			}
+		}
+	}
 }
 
 // goName is the name with its receiver's type: Broker.Submit.

@@ -1,11 +1,10 @@
 package demo
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -142,15 +141,30 @@ func (found *inspection) marks(f file, body []byte) {
 	if f.Language == "JSON" || f.Language == "CSV" || f.Language == "Go module" {
 		return // there are no comments in these
 	}
-	lines := bufio.NewScanner(bytes.NewReader(body))
-	lines.Buffer(nil, fileBytesMax+1)
-	for n := 1; lines.Scan(); n++ {
-		match := markPattern.FindSubmatch(lines.Bytes())
-		if match == nil {
+	for n, line := range comments(f, body) {
+		at := markPattern.FindStringSubmatchIndex(line)
+		if at == nil || strings.Count(line[:at[0]], `"`)%2 == 1 { // what looks like a comment is part of a text
 			continue
 		}
-		text := strings.TrimSpace(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSpace(string(match[2])), "*/"), "-->"))
-		found.Marks = append(found.Marks, mark{Path: f.Path, Line: n, Word: string(match[1]), Text: clip(text, 120)})
+		word, text := line[at[2]:at[3]], strings.TrimSpace(line[at[4]:at[5]])
+		text = strings.TrimSpace(strings.TrimSuffix(strings.TrimSuffix(text, "*/"), "-->"))
+		found.Marks = append(found.Marks, mark{Path: f.Path, Line: n, Word: word, Text: clip(text, 120)})
+	}
+}
+
+// comments yields the lines that may hold comments, by their number: in Go just
+// those, elsewhere all.
+func comments(f file, body []byte) iter.Seq2[int, string] {
+	if f.Language == "Go" {
+		return goComments(f.Path, body)
+	}
+	return func(yield func(int, string) bool) {
+		n := 0
+		for line := range strings.Lines(string(body)) {
+			if n++; !yield(n, line) {
+				return
+			}
+		}
 	}
 }
 
