@@ -29,6 +29,10 @@ func TestUncleanStart(t *testing.T) {
 	keys := []broker.OfferKey{k.offer(agent, protocol.Normal), k.offer(agent, protocol.High)}
 	old := k.pull(agent, 2)
 	k.must(k.Arm(k.ctx, protocol.NewTicket(), 1, time.Now().Add(time.Hour)))
+	ticket := protocol.NewTicket()
+	dues := k.dues(ticket)
+	k.must(k.Arm(k.ctx, ticket, 1, time.Now()))
+	receive(k, "a wake-up before the crash", dues).done()
 	before := k.stream(js, broker.WorkStream).State
 	timers := k.stream(js, broker.TimerStream).State
 	k.must(n.Kill())
@@ -77,6 +81,10 @@ func TestUncleanStart(t *testing.T) {
 		if string(d.Body()) != "again" {
 			t.Errorf("an offer from before the crash: %q", d.Body())
 		}
+	}
+	k.must(k.Arm(k.ctx, ticket, 2, time.Now())) // through a consumer that is older than the sequences
+	if w := receive(k, "a wake-up after it", dues); w.seq != 2 {
+		t.Errorf("%d fired", w.seq)
 	}
 	k.must(n.Stop())
 	clean := startNode(t, embedded.Config{Dir: dir, Port: port})
