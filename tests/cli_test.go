@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 //
 // Beside what testscript knows, scripts have:
 //
+//	handoff ARGS…        run it; it must exit with 0
 //	dev [FLAGS]          start handoff dev on $WORK/data; sets NATS_URL
 //	undev                stop it with Ctrl-C; it must exit with 0
 //	work [FLAGS] -- CMD  start handoff work, and wait until it serves
@@ -56,7 +58,7 @@ func TestCLI(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet,
+			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext,
 		},
@@ -65,11 +67,23 @@ func TestCLI(t *testing.T) {
 	})
 }
 
+// TestMain takes the program away again that handoffBinary has built.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir := binDir.Load(); dir != nil {
+		_ = os.RemoveAll(*dir)
+	}
+	os.Exit(code)
+}
+
+var binDir atomic.Pointer[string]
+
 var buildOnce = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "handoff-bin-")
 	if err != nil {
 		return "", err
 	}
+	binDir.Store(&dir)
 	bin := filepath.Join(dir, "handoff")
 	if out, err := exec.Command("go", "build", "-o", bin, "github.com/agenthandoff/handoff/cmd/handoff").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build handoff: %w\n%s", err, out)
@@ -297,11 +311,30 @@ func run(ts *testscript.TestScript, args []string) int {
 	return -1
 }
 
-func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
-	if got := run(ts, args[1:]); fmt.Sprint(got) != args[0] {
-		ts.Fatalf("exit code %d, want %s\nstdout: %s\nstderr: %s", got, args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+// mustExit runs a command, which must exit with want.
+func mustExit(ts *testscript.TestScript, want string, args []string) {
+	got := run(ts, args)
+	for tries := 0; got == 6 && want != "6" && tries < 3 && starved(ts); tries++ {
+		got = run(ts, args)
+	}
+	if fmt.Sprint(got) != want {
+		ts.Fatalf("exit code %d, want %s\nstdout: %s\nstderr: %s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 	}
 }
+
+// starved tells whether an engine that runs did not get to answer within the
+// 3 s that a command gives it: so it may be while the tests of all packages
+// share two cores.
+func starved(ts *testscript.TestScript) bool {
+	stderr := ts.ReadFile("stderr")
+	return strings.Contains(stderr, ts.Getenv("NATS_URL")) && strings.Contains(stderr, "i/o timeout")
+}
+
+func cmdHandoff(ts *testscript.TestScript, neg bool, args []string) {
+	mustExit(ts, "0", append([]string{"handoff"}, args...))
+}
+
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) { mustExit(ts, args[0], args[1:]) }
 
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -312,9 +345,7 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func cmdLet(ts *testscript.TestScript, neg bool, args []string) {
-	if got := run(ts, args[1:]); got != 0 {
-		ts.Fatalf("exit code %d\nstderr: %s", got, ts.ReadFile("stderr"))
-	}
+	mustExit(ts, "0", args[1:])
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
