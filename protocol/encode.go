@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -9,32 +10,41 @@ import (
 // without escaping <, > and &, the fields of Extra behind those we know. Free
 // data that is no JSON is a *protocol.Error with CodeMalformed.
 func EncodePackage(p Package) (json.RawMessage, error) {
-	body, err := marshal((*plainPackage)(&p))
-	if err != nil {
-		return nil, Errorf(CodeMalformed, "package", "cannot be written: %v", err)
+	w := writers.Get().(*writer)
+	defer w.free()
+	if err := w.value((*plainPackage)(&p)); err != nil {
+		return nil, err.below("package")
 	}
-	if len(p.Extra) == 0 {
-		return body, nil
+	if len(p.Extra) > 0 {
+		w.buf.Truncate(w.buf.Len() - 1)
+		if err := w.extra(p.Extra); err != nil {
+			return nil, err
+		}
+		w.raw("}")
 	}
-	names := make([]string, 0, len(p.Extra))
-	for name := range p.Extra {
+	return bytes.Clone(w.buf.Bytes()), nil
+}
+
+// extra writes the fields of a newer version behind those of ours.
+func (w *writer) extra(extra map[string]json.RawMessage) *Error {
+	names := make([]string, 0, len(extra))
+	for name := range extra {
 		if packageShape.fields[name] == nil { // else the field itself stands there already
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	body = body[:len(body)-1]
 	for _, name := range names {
-		body = append(body, ',')
-		if body, err = appendJSON(body, name); err != nil {
-			return nil, Errorf(CodeMalformed, name, "cannot be written: %v", err)
+		w.raw(",")
+		if err := w.value(name); err != nil {
+			return err.below(name)
 		}
-		body = append(body, ':')
-		if body, err = appendJSON(body, p.Extra[name]); err != nil {
-			return nil, Errorf(CodeMalformed, name, "cannot be written: %v", err)
+		w.raw(":")
+		if err := w.value(extra[name]); err != nil {
+			return err.below(name)
 		}
 	}
-	return append(body, '}'), nil
+	return nil
 }
 
 // MarshalJSON is EncodePackage, so that a package inside something else keeps
@@ -43,9 +53,10 @@ func (p Package) MarshalJSON() ([]byte, error) { return EncodePackage(p) }
 
 // EncodeResult writes a result as it is stored.
 func EncodeResult(r Result) (json.RawMessage, error) {
-	body, err := marshal(&r)
-	if err != nil {
-		return nil, Errorf(CodeMalformed, "result", "cannot be written: %v", err)
+	w := writers.Get().(*writer)
+	defer w.free()
+	if err := w.value(&r); err != nil {
+		return nil, err.below("result")
 	}
-	return body, nil
+	return bytes.Clone(w.buf.Bytes()), nil
 }

@@ -27,19 +27,32 @@ var writers = sync.Pool{New: func() any {
 // keptBytesMax is the largest buffer that is kept for the next use.
 const keptBytesMax = 1 << 20
 
-// appendJSON appends the JSON of v to dst.
-func appendJSON(dst []byte, v any) ([]byte, error) {
-	w := writers.Get().(*writer)
-	w.buf.Reset()
-	if err := w.enc.Encode(v); err != nil {
-		return dst, err
-	}
-	dst = append(dst, bytes.TrimSuffix(w.buf.Bytes(), []byte{'\n'})...)
+// free gives the writer back. What it wrote is gone then.
+func (w *writer) free() {
 	if w.buf.Cap() <= keptBytesMax {
+		w.buf.Reset()
 		writers.Put(w)
 	}
-	return dst, nil
+}
+
+// raw writes text as it is.
+func (w *writer) raw(text string) { w.buf.WriteString(text) }
+
+// value writes the JSON of v. What cannot be written is an Error with CodeMalformed.
+func (w *writer) value(v any) *Error {
+	if err := w.enc.Encode(v); err != nil {
+		return Errorf(CodeMalformed, "", "cannot be written: %v", err)
+	}
+	w.buf.Truncate(w.buf.Len() - 1) // the encoder ends with a line break
+	return nil
 }
 
 // marshal writes JSON without escaping <, > and &.
-func marshal(v any) ([]byte, error) { return appendJSON(nil, v) }
+func marshal(v any) ([]byte, error) {
+	w := writers.Get().(*writer)
+	defer w.free()
+	if err := w.value(v); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(w.buf.Bytes()), nil
+}

@@ -26,7 +26,7 @@ func (p *Package) Normalize(now time.Time) {
 		p.Priority = Normal
 	}
 	if p.CreatedAt.IsZero() {
-		p.CreatedAt = now.Round(0) // without the monotonic clock, which the wire has not
+		p.CreatedAt = now.Truncate(time.Millisecond) // what people and logs can compare; and without the monotonic clock
 	}
 	p.CreatedAt = p.CreatedAt.UTC()
 	if !p.Constraints.Deadline.IsZero() {

@@ -1,10 +1,5 @@
 package protocol
 
-import (
-	"encoding/json"
-	"fmt"
-)
-
 // Record is the body of one append to the ledger: the events that were
 // applied together and the state after them.
 type Record struct {
@@ -23,16 +18,6 @@ type Change struct {
 	Hash   string // sha256 of the record as stored, hex
 	Record Record // State is bound to Seq
 }
-
-type wireRecord struct {
-	Version int               `json:"v"`
-	ID      string            `json:"id"`
-	Events  []json.RawMessage `json:"events"`
-	State   State             `json:"state"`
-}
-
-// recordVersion is the version of the record's shape, apart from Version.
-const recordVersion = 1
 
 // newEvent makes an empty event of each type, to decode into.
 var newEvent = map[EventType]func() Event{
@@ -86,90 +71,3 @@ func (*TimedOut) EventType() EventType        { return EventTimedOut }
 func (*CancelRequested) EventType() EventType { return EventCancelRequested }
 func (*Closed) EventType() EventType          { return EventClosed }
 func (*Stuck) EventType() EventType           { return EventStuck }
-
-// EncodeEvent writes an event as JSON, its type in the first field.
-func EncodeEvent(e Event) (json.RawMessage, error) {
-	body, err := marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("encode event %s: %w", e.EventType(), err)
-	}
-	head := []byte(`{"type":"` + string(e.EventType()) + `"`)
-	if len(body) > 2 { // more than {}
-		head = append(head, ',')
-	}
-	return append(head, body[1:]...), nil
-}
-
-// DecodeEvent reads what EncodeEvent wrote. An unknown type is an Error with
-// CodeUnknownEvent.
-func DecodeEvent(raw []byte) (Event, error) {
-	var head struct {
-		Type EventType `json:"type"`
-	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return nil, Errorf(CodeMalformed, "events", "event is not JSON: %v", err)
-	}
-	make, ok := newEvent[head.Type]
-	if !ok {
-		return nil, Errorf(CodeUnknownEvent, "events.type", "no event is called %q", head.Type)
-	}
-	e := make()
-	if err := json.Unmarshal(raw, e); err != nil {
-		return nil, Errorf(CodeMalformed, "events", "event %s: %v", head.Type, err)
-	}
-	return e, nil
-}
-
-// EncodeRecord writes a record for the ledger. It refuses a state over StateBytesMax.
-func EncodeRecord(r Record) ([]byte, error) {
-	w := wireRecord{Version: recordVersion, ID: r.ID, State: r.State}
-	for _, e := range r.Events {
-		raw, err := EncodeEvent(e)
-		if err != nil {
-			return nil, err
-		}
-		w.Events = append(w.Events, raw)
-	}
-	return marshal(w)
-}
-
-// DecodeRecord reads a record as it came from the ledger at seq, its state
-// bound to that sequence.
-func DecodeRecord(body []byte, seq uint64) (Record, error) {
-	w, err := decodeWireRecord(body)
-	if err != nil {
-		return Record{}, err
-	}
-	r := Record{ID: w.ID, State: w.State}
-	for _, raw := range w.Events {
-		e, err := DecodeEvent(raw)
-		if err != nil {
-			return Record{}, err
-		}
-		r.Events = append(r.Events, e)
-	}
-	r.State.Bind(seq)
-	return r, nil
-}
-
-// DecodeState reads only the state and the id of a record, bound to seq: what
-// a hot path needs.
-func DecodeState(body []byte, seq uint64) (id string, s State, err error) {
-	w, err := decodeWireRecord(body)
-	if err != nil {
-		return "", State{}, err
-	}
-	w.State.Bind(seq)
-	return w.ID, w.State, nil
-}
-
-func decodeWireRecord(body []byte) (wireRecord, error) {
-	var w wireRecord
-	if err := json.Unmarshal(body, &w); err != nil {
-		return w, Errorf(CodeMalformed, "record", "record is not JSON: %v", err)
-	}
-	if w.Version != recordVersion {
-		return w, Errorf(CodeVersion, "v", "record version %d, this program reads %d", w.Version, recordVersion)
-	}
-	return w, nil
-}

@@ -272,17 +272,25 @@ func (s *scanner) list(sh *shape) bool {
 }
 
 func (s *scanner) object(sh *shape) bool {
+	var seen keys
+	return s.members(func(start int, key []byte, escaped bool) bool {
+		return s.member(sh, &seen, start, key, escaped)
+	})
+}
+
+// members reads an object behind its brace and calls fn at the value of each
+// member: start is where its key begins, raw the key in quotes. fn reads the value.
+func (s *scanner) members(fn func(start int, raw []byte, escaped bool) bool) bool {
 	if s.empty('}') {
 		return true
 	}
-	var seen keys
 	for {
 		s.space()
 		start := s.pos
-		if s.pos >= len(s.data) || s.data[s.pos] != '"' {
-			if s.pos >= len(s.data) {
-				return s.malformed("the JSON ends too early")
-			}
+		if start >= len(s.data) {
+			return s.malformed("the JSON ends too early")
+		}
+		if s.data[start] != '"' {
 			return s.malformed("expected the name of a field in quotes, found %s", s.found())
 		}
 		escaped, ok := s.text()
@@ -295,7 +303,7 @@ func (s *scanner) object(sh *shape) bool {
 			return s.malformed("expected ':' after the name of a field")
 		}
 		s.pos++
-		if !s.member(sh, &seen, start, raw, escaped) {
+		if !fn(start, raw, escaped) {
 			return false
 		}
 		if more, ok := s.next('}'); !ok || !more {
