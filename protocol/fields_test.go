@@ -1,0 +1,206 @@
+package protocol
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEveryFieldHasARow compares docs/fields.md with the list of the
+// documents' fields, in both directions and document by document, and looks up
+// each wire name that it mentions in the Go types.
+func TestEveryFieldHasARow(t *testing.T) {
+	rows := fieldRows(t)
+	var documented []string
+	for _, r := range rows {
+		if slices.Contains(documented, r.field) {
+			t.Errorf("%s has two rows", r.field)
+		}
+		documented = append(documented, r.field)
+		if err := r.check(); err != nil {
+			t.Errorf("%s: %v", r.field, err)
+		}
+	}
+	fields := documentFields(t)
+	for _, field := range fields {
+		if !slices.Contains(documented, field) {
+			t.Errorf("%s has no row in docs/fields.md", field)
+		}
+	}
+	for _, field := range documented {
+		if !slices.Contains(fields, field) {
+			t.Errorf("%s has a row and is not in testdata/document_fields.txt", field)
+		}
+	}
+}
+
+// TestEveryWireNameIsKnown is the other way round: a field of a package that
+// no document asks for is a mistake, or needs a reason here.
+func TestEveryWireNameIsKnown(t *testing.T) {
+	var text strings.Builder
+	for _, r := range fieldRows(t) {
+		text.WriteString(r.wire + r.reader)
+	}
+	for _, root := range []string{"", "result", "ack", "answer", "profile"} {
+		for path := range leaves(wireRoots[root], root) {
+			known := sameFields.Replace(path)
+			if asked := strings.Contains(text.String(), "`"+known+"`"); asked == ownFields[known] {
+				t.Errorf("%s is asked for by a document: %t; it is one of the design's own: %t", path, asked, ownFields[known])
+			}
+		}
+	}
+}
+
+// sameFields are types that are used twice.
+var sameFields = strings.NewReplacer("profile.policy.", "policy.", "result.artifacts.", "context.artifacts.")
+
+// ownFields are asked for by the design, not by one of the documents.
+var ownFields = map[string]bool{
+	"parent": true, "policy.queue_timeout_ms": true, "policy.condition_timeout_ms": true, "policy.max_conditions": true,
+	"policy.cancel_grace_ms": true, "context.artifacts.name": true,
+	"answer.by": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
+	"profile.paused": true, "profile.updated_at": true, "profile.registered_by_worker": true,
+	"profile.capabilities.id": true,
+}
+
+type fieldRow struct{ field, wire, reader string }
+
+var rowForm = regexp.MustCompile("^\\| `(.+?)` \\| (.+?) \\| (.+?) \\|$")
+
+func fieldRows(t *testing.T) []fieldRow {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "fields.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []fieldRow
+	document := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if title, found := strings.CutPrefix(line, "## Document "); found {
+			document, _, _ = strings.Cut(title, ":")
+		}
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		cells := rowForm.FindStringSubmatch(line)
+		if cells == nil || document == "" {
+			t.Fatalf("no row of three cells: %s", line)
+		}
+		rows = append(rows, fieldRow{document + ": " + cells[1], cells[2], cells[3]})
+	}
+	return rows
+}
+
+func documentFields(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "document_fields.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			fields = append(fields, line)
+		}
+	}
+	return fields
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+func (r fieldRow) check() error {
+	elsewhere := strings.HasPrefix(r.wire, "not on the wire: ")
+	if names := quoted.FindAllString(r.wire, -1); !elsewhere && len(names) == 0 {
+		return fmt.Errorf("has no wire name, and no word why")
+	}
+	if !elsewhere && r.reader == "–" {
+		return fmt.Errorf("is read by nobody")
+	}
+	for _, name := range quoted.FindAllStringSubmatch(r.wire+" "+r.reader, -1) {
+		if strings.HasPrefix(name[1], "handoff ") { // a command
+			continue
+		}
+		if err := resolveWire(name[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wireRoots are what a wire name begins with; a package's begin with nothing.
+var wireRoots = map[string]reflect.Type{
+	"": reflect.TypeFor[Package](), "result": reflect.TypeFor[Result](), "ack": reflect.TypeFor[Ack](),
+	"answer": reflect.TypeFor[Answer](), "profile": reflect.TypeFor[Profile](), "holder": reflect.TypeFor[Holder](),
+	"state": reflect.TypeFor[State](), "error": reflect.TypeFor[Error](),
+}
+
+// resolveWire looks up a wire name such as context.phase or
+// events.offered.agent over the JSON tags of the Go types.
+func resolveWire(name string) error {
+	root, rest, _ := strings.Cut(name, ".")
+	at := wireRoots[root]
+	switch {
+	case root == "events":
+		kind, path, _ := strings.Cut(rest, ".")
+		if newEvent[EventType(kind)] == nil {
+			return fmt.Errorf("`%s`: there is no event %s", name, kind)
+		}
+		if at, rest = reflect.TypeOf(newEvent[EventType(kind)]()), path; path == "type" { // written by EncodeEvent
+			return nil
+		}
+	case at == nil:
+		at, rest = wireRoots[""], name
+	}
+	for step := range strings.SplitSeq(rest, ".") {
+		next := jsonFields(at)[step]
+		if next == nil {
+			return fmt.Errorf("`%s`: %s has no field %s", name, at, step)
+		}
+		at = next
+	}
+	return nil
+}
+
+// jsonFields are the fields of a type, or of what its lists and maps hold, by
+// their wire names. Those of embedded structs are its own.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t == reflect.TypeFor[Artifacts]() {
+		t = reflect.TypeFor[Artifact]()
+	}
+	fields := map[string]reflect.Type{}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[Time]() {
+		return fields
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.Anonymous && name != "-" {
+			fields[name] = f.Type
+		}
+	}
+	return fields
+}
+
+// leaves are the paths of the fields below t that have no fields of their own.
+func leaves(t reflect.Type, path string) map[string]bool {
+	all := map[string]bool{}
+	for name, of := range jsonFields(t) {
+		at := strings.TrimPrefix(path+"."+name, ".")
+		below := leaves(of, at)
+		if len(below) == 0 {
+			all[at] = true
+		}
+		for leaf := range below {
+			all[leaf] = true
+		}
+	}
+	return all
+}
