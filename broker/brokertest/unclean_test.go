@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
@@ -38,8 +39,8 @@ func TestUncleanStart(t *testing.T) {
 	k.must(n.Kill())
 
 	refilled := false
-	n = startNode(t, embedded.Config{Dir: dir, Port: port, Refill: func(ctx context.Context, nc *nats.Conn) error {
-		refilled = true
+	n = startNode(t, embedded.Config{Dir: dir, Port: port, Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
+		refilled = unclean
 		if c, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), time.Second); err == nil {
 			_ = c.Close()
 			t.Error("others are served before the queue is filled")
@@ -107,19 +108,38 @@ func (k *kit) pullThrough(agent string, n int) (all []broker.Delivery) {
 	return all
 }
 
-// A crash before the streams were made leaves nothing to put back.
+// A crash before the streams were made leaves nothing to put back, and nothing
+// in the way of making them.
 func TestUncleanStartOfAnEmptyNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := startNode(t, embedded.Config{Dir: dir}).Kill(); err != nil {
 		t.Fatal(err)
 	}
-	n := startNode(t, embedded.Config{Dir: dir, Refill: func(context.Context, *nats.Conn) error {
-		t.Error("there is nothing to refill from")
-		return nil
-	}})
+	n := startNode(t, embedded.Config{Dir: dir, Prepare: makeStreams})
 	if !n.Unclean() {
 		t.Error("the crash was not noticed")
+	}
+}
+
+func makeStreams(ctx context.Context, nc *nats.Conn, _ bool) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	return broker.EnsureTopology(ctx, js, broker.Topology{})
+}
+
+// A start that fails before anybody is served is no crash.
+func TestFailedStartIsNoCrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	refuse := func(context.Context, *nats.Conn, bool) error { return errors.New("no") }
+	if _, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Prepare: refuse}); err == nil {
+		t.Fatal("the node started")
+	}
+	if startNode(t, embedded.Config{Dir: dir}).Unclean() {
+		t.Error("the next start counts as unclean")
 	}
 }
 

@@ -61,11 +61,11 @@ type Config struct {
 	StoreMaxBytes  int64
 	// Log receives the server's warnings and errors; nil discards.
 	Log *slog.Logger
-	// Refill is called on a single node that was not stopped cleanly, after
-	// its streams of hints were emptied and before it listens. It puts back
-	// what the heads of the ledger call for; without a ledger it is not called.
-	// nil does nothing: a supervisor's pass over the heads does the same later.
-	Refill func(ctx context.Context, nc *nats.Conn) error
+	// Prepare is called on a single node before it listens: nobody else is
+	// served yet. It makes the streams. unclean tells that the node had not
+	// been stopped cleanly: its streams of hints were emptied then, and Prepare
+	// puts back what the heads of the ledger call for. nil does nothing.
+	Prepare func(ctx context.Context, nc *nats.Conn, unclean bool) error
 }
 
 // ClusterConfig places a node in a cluster.
@@ -109,6 +109,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		if n.server != nil {
 			n.server.Shutdown()
 			n.server.WaitForShutdown()
+		}
+		if !n.unclean { // nor is what was stopped before it served
+			_ = os.Remove(filepath.Join(cfg.Dir, markerFile))
 		}
 		_ = lock.Close()
 		return nil, fmt.Errorf("start a node in %s: %w", cfg.Dir, err)
@@ -209,10 +212,8 @@ func (n *Node) start(ctx context.Context) error {
 	if n.cfg.Cluster != nil {
 		return nil // the others have what this node lost
 	}
-	if n.unclean {
-		if err := n.mend(ctx); err != nil {
-			return fmt.Errorf("after a stop that was not clean: %w", err)
-		}
+	if err := n.prepare(ctx); err != nil {
+		return err
 	}
 	return n.serve()
 }
@@ -229,33 +230,31 @@ func (n *Node) serve() error {
 	return nil
 }
 
-// mend empties the streams of hints and has them filled again. Nobody is
-// served yet.
-func (n *Node) mend(ctx context.Context) error {
+// prepare empties the streams of hints after a stop that was not clean, and
+// lets the caller make and fill what it needs. Nobody is served yet.
+func (n *Node) prepare(ctx context.Context) error {
+	if !n.unclean && n.cfg.Prepare == nil {
+		return nil
+	}
 	nc, err := n.Conn()
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
+	if n.unclean {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		if err := broker.PushHints(ctx, js); err != nil {
+			return fmt.Errorf("after a stop that was not clean: %w", err)
+		}
 	}
-	if err := broker.PushHints(ctx, js); err != nil {
-		return err
-	}
-	if n.cfg.Refill == nil {
+	if n.cfg.Prepare == nil {
 		return nil
 	}
-	_, err = js.Stream(ctx, broker.LedgerStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil // the crash was before the streams were made
-	}
-	if err != nil {
-		return err
-	}
-	if err := n.cfg.Refill(ctx, nc); err != nil {
-		return fmt.Errorf("refill the queue: %w", err)
+	if err := n.cfg.Prepare(ctx, nc, n.unclean); err != nil {
+		return fmt.Errorf("prepare the streams: %w", err)
 	}
 	return nil
 }

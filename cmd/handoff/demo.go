@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -89,7 +90,11 @@ func (a *app) screen(asJSON bool) demo.Screen {
 // startEngine starts a node in this process, as dev does, on any free port.
 func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
 	log := slog.New(slog.DiscardHandler)
-	node, err := embedded.Start(ctx, embedded.Config{Dir: dir, Log: log})
+	cfg := devConfig{fsync: string(embedded.FsyncAlways)}
+	node, err := embedded.Start(ctx, embedded.Config{Dir: dir, Log: log,
+		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
+			return prepare(ctx, nc, cfg, unclean, log)
+		}})
 	if err != nil {
 		return demo.Engine{}, err
 	}
@@ -97,7 +102,7 @@ func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
 	if err != nil {
 		return demo.Engine{}, errors.Join(err, node.Stop())
 	}
-	b, done, err := openNode(ctx, nc, devConfig{fsync: string(embedded.FsyncAlways)}, log)
+	b, done, err := openNode(nc, log)
 	if err != nil {
 		nc.Close()
 		return demo.Engine{}, errors.Join(err, node.Stop())

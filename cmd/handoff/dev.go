@@ -116,9 +116,8 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	log := a.log(cfg.verbose)
 	node, err := embedded.Start(ctx, embedded.Config{
 		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
-		Refill: func(ctx context.Context, nc *nats.Conn) error {
-			log.Info("the last stop was not clean; putting back what the ledger calls for")
-			return refill(ctx, nc, log)
+		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
+			return prepare(ctx, nc, cfg, unclean, log)
 		},
 	})
 	switch {
@@ -136,7 +135,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	defer nc.Close()
-	b, done, err := openNode(ctx, nc, cfg, log)
+	b, done, err := openNode(nc, log)
 	if err != nil {
 		return err
 	}
@@ -154,21 +153,33 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	return s.Run(ctx)
 }
 
-// openNode makes the streams of a node of our own and opens the engine on it.
-func openNode(ctx context.Context, nc *nats.Conn, cfg devConfig, log *slog.Logger) (*broker.Broker, func(), error) {
+// prepare makes the streams of a node of our own, and fills the queue and the
+// timers again after a stop that was not clean. Nobody else is served yet.
+func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, log *slog.Logger) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	// Where every write of the ledger is synced, what is derived from it need
 	// not be: embedded makes it again after a crash.
 	topology := broker.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways)}
 	if err := broker.EnsureTopology(ctx, js, topology); err != nil {
-		return nil, nil, err
+		return err
 	}
-	if err := setLease(ctx, js, cfg.lease); err != nil {
-		return nil, nil, err
+	if err := setLease(ctx, js, cfg.lease); err != nil || !unclean {
+		return err
 	}
+	log.Info("the last stop was not clean; putting back what the ledger calls for")
+	b, done, err := openNode(nc, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return supervisor.Refill(ctx, b)
+}
+
+// openNode opens the engine on a node of our own.
+func openNode(nc *nats.Conn, log *slog.Logger) (*broker.Broker, func(), error) {
 	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: log})
 	if err != nil {
 		return nil, nil, err
@@ -178,20 +189,6 @@ func openNode(ctx context.Context, nc *nats.Conn, cfg devConfig, log *slog.Logge
 		return nil, nil, errors.Join(err, engine.Close())
 	}
 	return b, func() { _ = engine.Close() }, nil
-}
-
-// refill fills the queue and the timers of a node that nobody else is served by yet.
-func refill(ctx context.Context, nc *nats.Conn, log *slog.Logger) error {
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: log})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = engine.Close() }()
-	b, err := broker.New(engine, broker.Config{Log: log})
-	if err != nil {
-		return err
-	}
-	return supervisor.Refill(ctx, b)
 }
 
 func newSupervise(a *app) *cobra.Command {
