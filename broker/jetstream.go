@@ -141,6 +141,22 @@ func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 	return j, nil
 }
 
+// withoutSecrets returns a list of server URLs as it may be shown.
+func withoutSecrets(servers string) string {
+	list := strings.Split(servers, ",")
+	for i, server := range list {
+		scheme, rest, ok := strings.Cut(server, "://")
+		if !ok {
+			scheme, rest = "nats", server
+		}
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			rest = rest[at+1:]
+		}
+		list[i] = strings.TrimSpace(scheme) + "://" + rest
+	}
+	return strings.Join(list, ",")
+}
+
 // OpenJetStream opens the engine over a connection that the caller keeps and
 // closes, after Close. ConnectOptions suit it. It takes at most 3 s.
 func OpenJetStream(nc *nats.Conn, cfg JetStreamConfig) (*JetStream, error) {

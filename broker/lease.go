@@ -14,18 +14,18 @@ import (
 
 // leaseToken is what a LEASE on the command line holds. The holder's id is
 // random and made for this claim alone: whoever knows it is the holder, and the
-// ledger says whether it still is.
+// ledger says whether it still is, and for how long a beat prolongs it. Whoever
+// can read the ledger can make a lease, as he could append to it.
 type leaseToken struct {
-	Ticket  string `json:"t"`
-	Agent   string `json:"a"`
-	Offer   uint64 `json:"o"`
-	Holder  string `json:"h"`
-	LeaseMS int64  `json:"l"`
+	Ticket string `json:"t"`
+	Agent  string `json:"a"`
+	Offer  uint64 `json:"o"`
+	Holder string `json:"h"`
 }
 
 // Lease writes the claim as a token from which Resume makes it again, in any process.
 func (c *Claim) Lease() string {
-	raw, _ := json.Marshal(leaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, LeaseMS: c.Holder.LeaseMS}) // cannot fail
+	raw, _ := json.Marshal(leaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID}) // cannot fail
 	return "lease_" + base64.RawURLEncoding.EncodeToString(raw)
 }
 
@@ -43,8 +43,7 @@ func parseLease(lease string) (leaseToken, error) {
 	}
 	_, ticketErr := protocol.ParseTicket(token.Ticket)
 	_, holderErr := uuid.Parse(token.Holder)
-	if ticketErr != nil || holderErr != nil || token.Offer == 0 || protocol.CheckID("lease", token.Agent) != nil ||
-		token.LeaseMS < protocol.LeaseMinMS || token.LeaseMS > protocol.LeaseMaxMS {
+	if ticketErr != nil || holderErr != nil || token.Offer == 0 || protocol.CheckID("lease", token.Agent) != nil {
 		return token, bad
 	}
 	return token, nil
@@ -65,7 +64,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: token.LeaseMS, Slots: 1, Busy: 1, Polling: true}
+	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: head.State.LeaseMS, Slots: 1, Busy: 1, Polling: true}
 	claim := &Claim{Ticket: token.Ticket, Agent: token.Agent, Holder: holder, Offer: token.Offer, b: b, turn: make(chan struct{}, 1), head: head}
 	if err := claim.mine(head.State); err != nil {
 		return nil, err
