@@ -128,14 +128,14 @@ func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 	nc, err := nats.Connect(where, append(options, cfg.Options...)...)
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return nil, fmt.Errorf("%w: the server at %s does not let us in: %w", ErrUnreachable, where, err)
+		return nil, fmt.Errorf("%w: the server at %s does not let us in: %w", ErrUnreachable, withoutSecrets(where), err)
 	case err != nil:
-		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", ErrUnreachable, where, err)
+		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", ErrUnreachable, withoutSecrets(where), err)
 	}
 	j, err := open(ctx, nc, cfg.JetStreamConfig)
 	if err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("at %s: %w", where, err)
+		return nil, fmt.Errorf("at %s: %w", withoutSecrets(where), err)
 	}
 	j.owned = true
 	return j, nil
