@@ -20,11 +20,12 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 		running, waiting := w.submit(nil), w.submit(nil)
 		synctest.Wait()
 		s.stop()
-		pass(20 * time.Second)
+		synctest.Wait() // it says so at once
 		directory, err := w.b.Directory(w.ctx)
 		if err != nil || !directory.Holders[s.Holder()].Draining {
 			t.Errorf("holder %+v, %v", directory.Holders[s.Holder()], err)
 		}
+		pass(20 * time.Second)
 		h.end <- nil
 		if err := s.drain(); err != nil {
 			t.Error(err)

@@ -32,7 +32,7 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 	case ExitRejected:
 		return protocol.Result{}, Reject(last, ack.SuggestedAlternative)
 	case ExitConditional:
-		return protocol.Result{}, NeedContext(last)
+		return protocol.Result{}, NeedContext(protocol.CutText(last, protocol.NeedBytesMax))
 	case ExitCannotRun, ExitNotFound:
 		return protocol.Result{}, Stop(fmt.Errorf("%s cannot run (%s): %s", e.cfg.Command[0], state, last))
 	default:
@@ -61,9 +61,6 @@ func (e *Exec) failure(p *program, state *os.ProcessState, code int, ack protoco
 	return f
 }
 
-// ackBytesMax is how much of the acknowledgement file is read.
-const ackBytesMax = 64 << 10
-
 // readAck reads the acknowledgement file: JSON, or a word and a reason. No file,
 // or an empty one, is the zero Ack.
 func readAck(path string) (ack protocol.Ack, err error) {
@@ -75,28 +72,25 @@ func readAck(path string) (ack protocol.Ack, err error) {
 		return ack, err
 	}
 	defer file.Close()
-	body, err := io.ReadAll(io.LimitReader(file, ackBytesMax+1))
+	body, err := io.ReadAll(io.LimitReader(file, protocol.AckBytesMax+1))
 	if err != nil {
 		return ack, err
 	}
-	if len(body) > ackBytesMax {
-		return ack, protocol.Errorf(protocol.CodeTooLarge, "ack", "is over %d bytes", ackBytesMax)
+	if len(body) > protocol.AckBytesMax {
+		return ack, protocol.Errorf(protocol.CodeTooLarge, "ack", "is over %d bytes", protocol.AckBytesMax)
 	}
 	body = bytes.TrimSpace(body)
 	switch {
 	case len(body) == 0:
 		return ack, nil
-	case body[0] == '{':
-		if err := json.Unmarshal(body, &ack); err != nil {
-			return ack, protocol.Errorf(protocol.CodeMalformed, "ack", "does not parse: %v", err)
-		}
-	default:
+	case body[0] != '{':
 		ack = ackFromWords(string(body))
+		return ack, ack.Validate()
 	}
-	if ack.Status == "" { // {"retry_after_ms": …}: it goes with the exit code
-		return ack, nil
+	if json.Unmarshal(body, &ack) == nil && ack.Status == "" {
+		return ack, nil // {"retry_after_ms": …}: it goes with the exit code
 	}
-	return ack, ack.Validate()
+	return protocol.DecodeAck(body)
 }
 
 // ackFromWords reads "rejected no German here" and "conditional: which branch?".

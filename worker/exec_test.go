@@ -97,6 +97,8 @@ func TestExitCodes(t *testing.T) {
 		{`echo perhaps` + ack, "retry invalid_ack"},
 		{`echo rejected` + ack, "retry invalid_ack"},
 		{`head -c 100000 /dev/zero` + ack, "retry invalid_ack"},
+		{`echo '{"status":"rejected","reason":"no","reson":1}'` + ack, "retry invalid_ack"},
+		{`head -c 3000 /dev/zero | tr '\0' x >&2; exit 77`, conditional(strings.Repeat("x", 1021) + "…")},
 		{`exit 126`, "stop"},
 		{`exit 127`, "stop"},
 		{`no_such_command_anywhere`, "stop"},

@@ -37,7 +37,8 @@ func (f HandlerFunc) Handle(ctx context.Context, h Handoff) (protocol.Result, er
 // is nobody's yet, and ctx ends after the package's acknowledge timeout (30 s by
 // default), when the offer is lost, and when the worker drains.
 //
-// An error, a panic, or an answer that breaks the rules is a failed attempt.
+// It may be asked about an offer that turns out to be gone. An error, a panic, or
+// an answer that breaks the rules is a failed attempt.
 // The Handoff has no Attempt and no Fence yet. A Handler that is no
 // Acknowledger accepts everything.
 type Acknowledger interface {

@@ -199,29 +199,38 @@ func TestBeatThatIsAnsweredTooLate(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
 		slow := &slowBeats{Broker: brokerOver(t, m)}
-		h := newWorking()
-		w.serveOver(m, slow, worker.Config{Lease: 3 * time.Second}, h)
+		var stopped time.Time
+		w.serveOver(m, slow, worker.Config{Lease: 3 * time.Second}, worker.HandlerFunc(func(ctx context.Context, _ worker.Handoff) (protocol.Result, error) {
+			<-ctx.Done()
+			stopped = time.Now()
+			return protocol.Result{}, context.Cause(ctx)
+		}))
 		w.submit(nil)
 		synctest.Wait()
 		slow.delay.Store(int64(900 * time.Millisecond)) // within the beat's own time
 		pass(time.Minute)
-		if len(h.cause) != 0 {
+		if !stopped.IsZero() {
 			t.Fatal("stopped though every beat was confirmed")
 		}
 		slow.delay.Store(int64(time.Hour))
 		pass(4 * time.Second)
-		w.cancelledBy(h, broker.ErrLeaseLost)
+		if after := stopped.Sub(slow.sent); after != 3*time.Second {
+			t.Errorf("stopped %v after the last confirmed beat was sent", after)
+		}
 	})
 }
 
 type slowBeats struct {
 	*broker.Broker
 	delay atomic.Int64
+	sent  time.Time // of the last that was confirmed
 }
 
 func (s *slowBeats) Beat(ctx context.Context, h protocol.Holder) error {
+	sent := time.Now()
 	select {
 	case <-time.After(time.Duration(s.delay.Load())):
+		s.sent = sent
 		return s.Broker.Beat(ctx, h)
 	case <-ctx.Done():
 		return ctx.Err()

@@ -35,7 +35,7 @@ const (
 	LeaseMin            = time.Duration(protocol.LeaseMinMS) * time.Millisecond
 	LeaseMax            = time.Duration(protocol.LeaseMaxMS) * time.Millisecond
 	DrainTimeoutDefault = 30 * time.Second
-	ConcurrencyMax      = 4096
+	ConcurrencyMax      = protocol.ConcurrencyMax
 )
 
 // Config configures a Worker. The zero value of each field is its default;

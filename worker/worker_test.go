@@ -139,13 +139,9 @@ func TestResultAgainstTheSchema(t *testing.T) {
 		ticket := w.submit(func(p *protocol.Package) { p.Expectations.OutputSchema = []byte(`{"type":"object"}`) })
 		synctest.Wait()
 		state := w.status(ticket)
-		if state.Reason == "output_schema" && s.Stats().Failed == 1 {
-			return
+		if state.Reason != "output_schema" || state.Phase != protocol.PhaseFailed || s.Stats().Failed != 1 {
+			t.Errorf("state %+v, stats %+v", state, s.Stats())
 		}
-		if state.Outcome == protocol.OutcomeSuccess {
-			t.Skip("schemas are not checked yet")
-		}
-		t.Errorf("state %+v, stats %+v", state, s.Stats())
 	})
 }
 
@@ -314,17 +310,22 @@ func TestPausedAgent(t *testing.T) {
 func TestRedeliveryOfItsOwn(t *testing.T) {
 	inBubble(t, func(w *world) {
 		h := newWorking()
-		s := w.serve(worker.Config{Concurrency: 4}, h)
+		var asked atomic.Int32
+		s := w.serve(worker.Config{Concurrency: 4}, asking{h, func(context.Context, worker.Handoff) (protocol.Ack, error) {
+			asked.Add(1)
+			return protocol.Ack{Status: protocol.AckAccepted}, nil
+		}})
+		w.m.SetKnobs(brokertest.Knobs{DuplicateOffer: func(broker.OfferKey) bool { return true }})
 		ticket := w.submit(nil)
 		synctest.Wait()
 		w.m.Restart()
 		pass(time.Minute)
-		if len(h.began) != 1 {
-			t.Fatalf("begun %d times", len(h.began))
+		if len(h.began) != 1 || asked.Load() != 1 {
+			t.Fatalf("begun %d times, asked %d times", len(h.began), asked.Load())
 		}
 		h.end <- nil
 		w.closed(ticket)
-		synctest.Wait()
+		pass(2 * broker.AckWait) // the other copy is a ghost now
 		if depth, _ := w.b.QueueDepth(w.ctx, "coder"); depth != 0 {
 			t.Errorf("%d offers left in the queue", depth)
 		}
