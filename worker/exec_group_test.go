@@ -146,7 +146,7 @@ func TestNoOrphansOfAKilledWorker(t *testing.T) {
 			}
 			l := newLifeline(t)
 			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), runCommandEnv+"="+script(t, family(l, stubborn)))
+			cmd.Env = append(os.Environ(), runCommandEnv+"="+script(t, family(l, stubborn)), "TMPDIR="+t.TempDir())
 			cmd.Stderr = os.Stderr
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
