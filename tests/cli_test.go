@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,7 +86,11 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	}
 	binDir.Store(&dir)
 	bin := filepath.Join(dir, "handoff")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/agenthandoff/handoff/cmd/handoff").CombinedOutput(); err != nil {
+	args := []string{"build", "-o", bin, "github.com/agenthandoff/handoff/cmd/handoff"}
+	if raceEnabled {
+		args = slices.Insert(args, 1, "-race")
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build handoff: %w\n%s", err, out)
 	}
 	return bin, nil
