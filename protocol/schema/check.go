@@ -13,10 +13,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// OutputSchemaBytesMax is the largest output schema, in bytes of JSON. The
-// compiler's time grows with the square of the number of subschemas; at this
-// size it stays under a second.
-const OutputSchemaBytesMax = 128 << 10
+// Limits of an output schema. The compiler's time grows with the square of the
+// number of objects, and faster with their depth; within these limits it stays
+// under a second.
+const (
+	OutputSchemaBytesMax   = 128 << 10 // of JSON
+	OutputSchemaObjectsMax = 4096
+	OutputSchemaDepthMax   = protocol.DepthMax
+)
 
 // schemaField is where a package asks for an output, resultField what is checked.
 const (
@@ -137,6 +141,12 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	if number := unwieldy(doc); number != "" {
 		return nil, protocol.Errorf(protocol.CodeInvalid, schemaField, "holds the number %s, which is too long", short(number))
 	}
+	switch objects, depth := measure(doc); {
+	case objects > OutputSchemaObjectsMax:
+		return nil, protocol.Errorf(protocol.CodeTooLarge, schemaField, "has %d objects, at most %d are allowed", objects, OutputSchemaObjectsMax)
+	case depth > OutputSchemaDepthMax:
+		return nil, protocol.Errorf(protocol.CodeTooLarge, schemaField, "is nested %d levels deep, at most %d are allowed", depth, OutputSchemaDepthMax)
+	}
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	compiler.UseLoader(nowhere{})
@@ -204,4 +214,26 @@ func unwieldy(value any) string {
 		}
 	}
 	return ""
+}
+
+// measure counts what may be a subschema: objects, true and false.
+func measure(value any) (objects, depth int) {
+	below := func(value any) {
+		o, d := measure(value)
+		objects, depth = objects+o, max(depth, d+1)
+	}
+	switch value := value.(type) {
+	case bool:
+		return 1, 0
+	case []any:
+		for _, item := range value {
+			below(item)
+		}
+	case map[string]any:
+		objects = 1
+		for _, item := range value {
+			below(item)
+		}
+	}
+	return objects, depth
 }

@@ -88,6 +88,12 @@ func TestCheckSchema(t *testing.T) {
 			}
 		})
 	}
+	for want, large := range map[string]string{
+		"at most 4096": `{"allOf": [` + strings.Repeat("{},", schema.OutputSchemaObjectsMax) + `true]}`,
+		"at most 128":  strings.Repeat(`{"not": `, schema.OutputSchemaDepthMax+1) + "{}" + strings.Repeat("}", schema.OutputSchemaDepthMax+1),
+	} {
+		wantError(t, schema.CheckSchema(json.RawMessage(large)), protocol.CodeTooLarge, "expectations.output_schema", want)
+	}
 	large := json.RawMessage(`{"description": "` + strings.Repeat("x", schema.OutputSchemaBytesMax) + `"}`)
 	wantError(t, schema.CheckSchema(large), protocol.CodeTooLarge, "expectations.output_schema", "at most 131072")
 }
