@@ -23,23 +23,17 @@ func DecodePackage(body []byte) (Package, error) {
 		return Package{}, tooLarge("package", len(body), PackageBytesMax)
 	}
 	body = bytes.TrimPrefix(body, byteOrderMark)
-	s := scan(body, packageShape)
+	var pkg Package
+	s := scan(body, packageShape, &pkg)
 	if s.err != nil {
 		return Package{}, s.err
 	}
-	var pkg Package
-	if s.problem == nil && len(s.unknown) == 0 {
-		if err := json.Unmarshal(body, (*plainPackage)(&pkg)); err != nil {
-			return Package{}, Errorf(CodeMalformed, "package", "cannot be read: %v", err)
+	if s.problem != nil || len(s.unknown) > 0 {
+		if err := s.oddPackage(&pkg); err != nil {
+			return Package{}, err
 		}
-		if _, err := checkVersion(pkg.Version); err != nil {
-			return Package{}, err.of(&pkg)
-		}
-		tidyPackage(&pkg)
-		return pkg, nil
-	}
-	if err := decodeOddPackage(&s, &pkg); err != nil {
-		return Package{}, err
+	} else if _, err := checkVersion(pkg.Version); err != nil {
+		return Package{}, err.of(&pkg)
 	}
 	tidyPackage(&pkg)
 	return pkg, nil
@@ -50,42 +44,31 @@ type plainPackage Package
 
 var byteOrderMark = []byte("\xEF\xBB\xBF") // some editors begin a file with it
 
-// decodeOddPackage reads a package in which the scan found something: it is
-// broken, or of a newer version.
-func decodeOddPackage(s *scanner, pkg *Package) error {
+// oddPackage judges a package in which the scan found something: it is broken,
+// or of a newer version. Then what is new at the top goes into Extra.
+func (s *scanner) oddPackage(pkg *Package) *Error {
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(s.data, &top); err != nil || top == nil {
 		return s.problem // the package is no object
 	}
-	peek := func(field string, into any) bool {
-		return top[field] == nil || json.Unmarshal(top[field], into) == nil
-	}
-	// What the error says of source and target is what can be read of them.
-	_ = peek("source", &pkg.Source)
-	_ = peek("target", &pkg.Target)
-	if !peek("version", &pkg.Version) {
+	if c := first(top["version"]); c != 0 && c != '"' && c != 'n' {
 		return Errorf(CodeVersion, "version", "must be text such as %q", Version).of(pkg)
 	}
 	newer, err := checkVersion(pkg.Version)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err.of(pkg)
-	}
-	if s.problem != nil && (newer || len(s.unknown) == 0 || s.problemFirst()) {
+	case s.problem != nil && (newer || len(s.unknown) == 0 || s.problemFirst()):
 		return s.problem.of(pkg)
-	}
-	if !newer {
+	case !newer:
 		return s.unknown[0].err.of(pkg)
 	}
-	*pkg = Package{}
-	if err := json.Unmarshal(without(s.data, s.unknown), (*plainPackage)(pkg)); err != nil {
-		return Errorf(CodeMalformed, "package", "cannot be read: %v", err)
-	}
-	for name := range top {
+	for name, value := range top {
 		if packageShape.fields[name] == nil {
 			if pkg.Extra == nil {
 				pkg.Extra = map[string]json.RawMessage{}
 			}
-			pkg.Extra[name] = top[name]
+			pkg.Extra[name] = value
 		}
 	}
 	return nil
@@ -93,24 +76,6 @@ func decodeOddPackage(s *scanner, pkg *Package) error {
 
 // problemFirst tells whether the shape was broken before the first unknown field.
 func (s *scanner) problemFirst() bool { return s.problemAt < s.unknown[0].start }
-
-// without cuts members out of JSON, each with one of the commas beside it.
-func without(data []byte, cut []member) []byte {
-	out := make([]byte, 0, len(data))
-	pos := 0
-	for _, m := range cut {
-		out = append(out, data[pos:m.start]...)
-		pos = m.end
-		rest := bytes.TrimLeft(data[pos:], " \t\r\n")
-		if len(rest) > 0 && rest[0] == ',' {
-			pos = len(data) - len(rest) + 1
-			continue
-		}
-		out = bytes.TrimRight(out, " \t\r\n")
-		out = bytes.TrimSuffix(out, []byte{','})
-	}
-	return append(out, data[pos:]...)
-}
 
 // checkVersion tells whether a version is a newer minor one of ours. None
 // stands for ours.
@@ -184,7 +149,7 @@ func decodeStrict(body []byte, what string, bytesMax int, sh *shape, into any) e
 		return tooLarge(what, len(body), bytesMax)
 	}
 	body = bytes.TrimPrefix(body, byteOrderMark)
-	s := scan(body, sh)
+	s := scan(body, sh, into)
 	switch {
 	case s.err != nil:
 		return s.err
@@ -192,9 +157,6 @@ func decodeStrict(body []byte, what string, bytesMax int, sh *shape, into any) e
 		return s.problem
 	case len(s.unknown) > 0:
 		return s.unknown[0].err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return Errorf(CodeMalformed, what, "cannot be read: %v", err)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package protocol_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -66,13 +68,7 @@ func TestDecodeLimits(t *testing.T) {
 	if e := refusal(t, err); e.Code != protocol.CodeTooLarge {
 		t.Errorf("one level too many: %v", err)
 	}
-	padded := func(size int) []byte {
-		body := append([]byte(`{}`), make([]byte, size-2)...)
-		for i := 2; i < size; i++ {
-			body[i] = ' '
-		}
-		return body
-	}
+	padded := func(size int) []byte { return append([]byte(`{}`), bytes.Repeat([]byte{' '}, size-2)...) }
 	for _, c := range []struct {
 		what   string
 		most   int
@@ -85,7 +81,7 @@ func TestDecodeLimits(t *testing.T) {
 		{"profile", protocol.ProfileBytesMax, func(b []byte) error { _, err := protocol.DecodeProfile(b); return err }},
 		{"progress", protocol.ProgressBytesMax, func(b []byte) error { _, err := protocol.DecodeProgress(b); return err }},
 	} {
-		if c.most < 1<<20 || !testing.Short() {
+		if c.what != "result" { // as large as a package; once is enough
 			if err := c.decode(padded(c.most)); err != nil {
 				t.Errorf("%s of %d bytes: %v", c.what, c.most, err)
 			}
@@ -189,5 +185,83 @@ func TestPackageInsideSomethingElse(t *testing.T) {
 	err := json.Unmarshal([]byte(`{"Package":{"sorce":"a"}}`), &outer)
 	if e := refusal(t, err); e.Field != "sorce" {
 		t.Error(err)
+	}
+}
+
+// TestDecodeAsGoDoes: decoding in one pass gives what encoding/json gives.
+func TestDecodeAsGoDoes(t *testing.T) {
+	type plain protocol.Package // without DecodePackage behind it
+	for name, v := range vectors(t, "valid") {
+		raw := v.raw(t)
+		var got, want any
+		var err error
+		switch v.Kind {
+		case "package":
+			var pkg protocol.Package
+			pkg, err = protocol.DecodePackage(raw)
+			pkg.Extra = nil
+			got, want = plain(pkg), new(plain)
+		case "result":
+			got, err = protocol.DecodeResult(raw)
+			want = new(protocol.Result)
+		case "ack":
+			got, err = protocol.DecodeAck(raw)
+			want = new(protocol.Ack)
+		case "answer":
+			got, err = protocol.DecodeAnswer(raw)
+			want = new(protocol.Answer)
+		case "profile":
+			got, err = protocol.DecodeProfile(raw)
+			want = new(protocol.Profile)
+		case "progress":
+			got, err = protocol.DecodeProgress(raw)
+			want = new(protocol.Progress)
+		case "record":
+			_, got, err = protocol.DecodeState(raw, 1)
+			record := new(struct{ State protocol.State })
+			if err := json.Unmarshal(raw, record); err != nil {
+				t.Fatal(err)
+			}
+			record.State.Bind(1)
+			want = &record.State
+		default: // events: TestEventsAsGoWritesThem
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Kind != "record" {
+			if err := json.Unmarshal(raw, want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if name == "package-empty-lists" { // which DecodePackage makes absent
+			continue
+		}
+		if want := reflect.ValueOf(want).Elem().Interface(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)
+		}
+	}
+}
+
+// TestLedgerIsReadLeniently: what stands in the ledger is read, even if a
+// newer or a foreign program wrote it.
+func TestLedgerIsReadLeniently(t *testing.T) {
+	const record = `{"v":1,"id":"x","new":[1],"events":[{"new":{"a":1},"at":"2026-06-01T12:00:00Z","type":"stuck","reason":"half \ud83d nul \u0000 bytes ` + "\xff" + `"}],` +
+		`"state":{"ticket":"t","novelty":true,"message":"twice","message":"` + "\xff" + `"}}`
+	r, err := protocol.DecodeRecord([]byte(record), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Events[0].(*protocol.Stuck).Reason; got != "half \ufffd nul \x00 bytes \ufffd" || r.State.Message != "\ufffd" {
+		t.Errorf("%q, %q", got, r.State.Message)
+	}
+	deep := json.RawMessage(strings.Repeat("[", protocol.DepthMax) + strings.Repeat("]", protocol.DepthMax))
+	raw, err := protocol.EncodeRecord(protocol.Record{ID: "x", Events: []protocol.Event{&protocol.Submitted{Package: deep}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := protocol.DecodeRecord(raw, 1); err != nil {
+		t.Errorf("a package as deep as it may be: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func ResultFromOutput(stdout []byte) Result {
 	if len(trimmed) == 0 {
 		return completed(Result{})
 	}
-	if s := scan(trimmed, resultShape); s.err == nil {
+	if s := scan(trimmed, resultShape, nil); s.err == nil {
 		if trimmed[0] == '{' && len(s.unknown) == 0 && len(trimmed) > len("{}") {
 			r, err := DecodeResult(trimmed)
 			if err == nil {

@@ -2,7 +2,9 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"reflect"
 )
 
 // A record on the wire:
@@ -10,11 +12,27 @@ import (
 //	{"v":1, "id":"…", "events":[{"type":"…", …}, …], "state":{…}}
 //
 // It is read and written for every step of every handoff, and may carry a
-// package or a result of InlineBytesMax. So it is cut into its members by one
-// scan, and bodies are passed by: encoding/json sees the small rest.
+// package or a result of InlineBytesMax. So it is read in one pass, and bodies
+// are carried byte for byte.
 
 // recordVersion is the version of the record's shape, apart from Version.
 const recordVersion = 1
+
+// recordDepth is how many levels of a record may be around a package or result.
+const recordDepth = 8
+
+var (
+	stateShape  = shapeOf(reflect.TypeFor[State]())
+	eventShapes = func() map[EventType]*shape {
+		shapes := map[EventType]*shape{}
+		for kind, newEmpty := range newEvent {
+			shapes[kind] = shapeOf(reflect.TypeOf(newEmpty()))
+		}
+		return shapes
+	}()
+	textShape  = shapeOf(reflect.TypeFor[string]())
+	countShape = shapeOf(reflect.TypeFor[int]())
+)
 
 // EncodeRecord writes a record for the ledger. A state over StateBytesMax is an
 // Error with CodeTooLarge; a body that is no JSON is one with CodeMalformed.
@@ -86,7 +104,7 @@ func (w *writer) event(e Event) *Error {
 	if body == nil {
 		return nil
 	}
-	if s := scan(body, anything); s.err != nil {
+	if s := scan(body, anything, nil); s.err != nil {
 		return s.err.below(name).below("events")
 	}
 	w.buf.Truncate(w.buf.Len() - 1)
@@ -96,183 +114,80 @@ func (w *writer) event(e Event) *Error {
 	return nil
 }
 
-// part is a member of an object: from its key at start, its value at from.
-type part struct {
-	key              []byte
-	start, from, end int
-}
-
-func (p part) value(data []byte) []byte { return data[p.from:p.end] }
-
-// parts are the members of an object.
-type parts []part
-
-// find returns the member with this key, or one without a value.
-func (all parts) find(key string) part {
-	for _, p := range all {
-		if string(p.key) == key {
-			return p
-		}
-	}
-	return part{}
-}
-
-// split reads an object at hand and says where its members stand. It stops at
-// the value of each in into, which reads it; without into any value will do.
-func (s *scanner) split(into func(key []byte) bool) (all parts, ok bool) {
-	s.space()
-	if s.pos >= len(s.data) || s.data[s.pos] != '{' {
-		return nil, s.malformed("expected an object")
-	}
-	s.pos++
-	all = make(parts, 0, 8)
-	ok = s.members(func(start int, raw []byte, _ bool) bool {
-		s.space()
-		p := part{key: raw[1 : len(raw)-1], start: start, from: s.pos}
-		if into == nil || !into(p.key) {
-			if !s.value(anything, true) {
-				return false
-			}
-		}
-		p.end = s.pos
-		all = append(all, p)
-		return s.err == nil
-	})
-	return all, ok
-}
-
-// end ends a scan: nothing may follow.
-func (s *scanner) end(field string) *Error {
-	s.space()
-	if s.err == nil && s.pos < len(s.data) {
-		s.malformed("there is something after the end of the JSON")
-	}
-	if s.err != nil {
-		s.err.Field = field
-	}
-	return s.err
-}
-
-// DecodeEvent reads what EncodeEvent wrote. An unknown type is an Error with
-// CodeUnknownEvent.
+// DecodeEvent reads what EncodeEvent wrote, and skips fields it does not know.
+// An unknown type is an Error with CodeUnknownEvent.
 func DecodeEvent(raw []byte) (Event, error) {
-	s := scanner{data: raw}
-	var all parts
-	if s.checkText() {
-		all, _ = s.split(nil)
+	s := scanner{data: raw, lenient: true}
+	e, ok := s.event()
+	if ok {
+		s.end()
 	}
-	if err := s.end("events"); err != nil {
-		return nil, err
-	}
-	e, err := decodeEvent(raw, part{end: len(raw)}, all)
-	if err != nil {
+	if err := s.broken("events"); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// decodeEvent reads the event that stands at the place of whole in data and
-// has these members.
-func decodeEvent(data []byte, whole part, all parts) (Event, *Error) {
-	kind := EventType(unquote(all.find("type").value(data)))
-	newEmpty, ok := newEvent[kind]
+// event reads the event at hand.
+func (s *scanner) event() (Event, bool) {
+	kind, ok := s.eventType()
 	if !ok {
-		return nil, Errorf(CodeUnknownEvent, "events.type", "no event is called %q", clip(string(kind)))
+		return nil, false
+	}
+	newEmpty := newEvent[kind]
+	if newEmpty == nil {
+		s.err = Errorf(CodeUnknownEvent, "events.type", "no event is called %q", clip(string(kind)))
+		return nil, false
 	}
 	e := newEmpty()
-	rest := whole.value(data)
-	cut := func(key string) (body json.RawMessage) {
-		p := all.find(key)
-		if value := p.value(data); len(value) > 0 && string(value) != "null" {
-			rest = without(rest, []member{{start: p.start - whole.from, end: p.end - whole.from}})
-			return bytes.Clone(value)
-		}
-		return nil
-	}
-	switch e := e.(type) {
-	case *Submitted:
-		e.Package = cut("package")
-	case *Completed:
-		e.Result = cut("result")
-	}
-	if err := json.Unmarshal(rest, e); err != nil {
-		return nil, Errorf(CodeMalformed, "events", "event %s: %v", kind, err)
-	}
-	return e, nil
+	return e, s.value(eventShapes[kind], reflect.ValueOf(e).Elem(), false)
 }
 
-// eventPart is an event inside a record: where it stands, and its members.
-type eventPart struct {
-	whole part
-	parts
-}
-
-// splitRecord finds the members of a record and, if wanted, of its events.
-func splitRecord(body []byte, withEvents bool) (all parts, events []eventPart, err *Error) {
-	s := scanner{data: body}
-	if s.checkText() {
-		all, _ = s.split(func(key []byte) bool {
-			if string(key) != "events" || !withEvents {
-				return false
-			}
-			events = s.events()
-			return true
-		})
-	}
-	if err := s.end("record"); err != nil {
-		return nil, nil, err
-	}
-	var version int
-	if err := json.Unmarshal(all.find("v").value(body), &version); err != nil || version != recordVersion {
-		return nil, nil, Errorf(CodeVersion, "v", "record version %s, this program reads %d", clip(string(all.find("v").value(body))), recordVersion)
-	}
-	return all, events, nil
-}
-
-// events reads the list of events at hand.
-func (s *scanner) events() (list []eventPart) {
+// eventType looks ahead for the type of the event at hand. As a rule it stands first.
+func (s *scanner) eventType() (kind EventType, ok bool) {
 	s.space()
-	if s.pos >= len(s.data) || s.data[s.pos] != '[' {
-		s.malformed("expected a list of events")
-		return nil
+	start := s.pos
+	const head = `{"type":"`
+	if rest := s.data[start:]; bytes.HasPrefix(rest, []byte(head)) {
+		name := rest[len(head):]
+		if i := bytes.IndexAny(name[:min(len(name), 64)], `"\\`); i >= 0 && name[i] == '"' {
+			return EventType(name[:i]), true
+		}
+	}
+	if start >= len(s.data) || s.data[start] != '{' {
+		return "", s.malformed("expected an event, an object")
 	}
 	s.pos++
-	if s.empty(']') {
-		return nil
-	}
-	for {
-		s.space()
-		e := eventPart{whole: part{from: s.pos}}
-		var ok bool
-		if e.parts, ok = s.split(nil); !ok {
-			return nil
+	ok = s.members(func(_ int, raw []byte, _ bool) bool {
+		if string(raw) == `"type"` {
+			return s.value(textShape, reflect.ValueOf(&kind).Elem(), true)
 		}
-		e.whole.end = s.pos
-		list = append(list, e)
-		if more, ok := s.next(']'); !ok || !more {
-			return list
-		}
+		return s.value(anything, reflect.Value{}, true)
+	})
+	s.pos = start
+	return kind, ok
+}
+
+// broken is what was wrong with a document of the ledger.
+func (s *scanner) broken(field string) *Error {
+	switch {
+	case s.err != nil && s.err.Code == CodeUnknownEvent:
+		return s.err
+	case s.err != nil:
+		return Errorf(s.err.Code, field, "%s: %s", cmp.Or(s.err.Field, "the JSON"), s.err.Message)
+	case s.problem != nil:
+		return Errorf(CodeMalformed, field, "%s: %s", cmp.Or(s.problem.Field, "the JSON"), s.problem.Message)
 	}
+	return nil
 }
 
 // DecodeRecord reads a record as it came from the ledger at seq, its state
-// bound to that sequence. Errors have CodeMalformed, CodeText, CodeVersion for
-// another shape of record, or CodeUnknownEvent.
+// bound to that sequence. Errors have CodeMalformed, CodeVersion for another
+// shape of record, CodeUnknownEvent, or CodeTooLarge for too many levels.
 func DecodeRecord(body []byte, seq uint64) (Record, error) {
-	all, events, err := splitRecord(body, true)
-	if err != nil {
+	var r Record
+	if err := decodeRecord(body, seq, &r, true); err != nil {
 		return Record{}, err
-	}
-	r := Record{Events: make([]Event, 0, len(events))}
-	if r.ID, r.State, err = decodeState(body, all, seq); err != nil {
-		return Record{}, err
-	}
-	for _, event := range events {
-		e, err := decodeEvent(body, event.whole, event.parts)
-		if err != nil {
-			return Record{}, err
-		}
-		r.Events = append(r.Events, e)
 	}
 	return r, nil
 }
@@ -280,29 +195,60 @@ func DecodeRecord(body []byte, seq uint64) (Record, error) {
 // DecodeState reads only the state and the id of a record, bound to seq: what
 // a hot path needs.
 func DecodeState(body []byte, seq uint64) (id string, s State, err error) {
-	all, _, refusal := splitRecord(body, false)
-	if refusal == nil {
-		id, s, refusal = decodeState(body, all, seq)
+	var r Record
+	if err := decodeRecord(body, seq, &r, false); err != nil {
+		return "", State{}, err
 	}
-	if refusal != nil {
-		return "", State{}, refusal
-	}
-	return id, s, nil
+	return r.ID, r.State, nil
 }
 
-func decodeState(body []byte, all parts, seq uint64) (id string, s State, err *Error) {
-	for _, m := range []struct {
-		key  string
-		into any
-	}{{"id", &id}, {"state", &s}} {
-		value := all.find(m.key).value(body)
-		if len(value) == 0 {
-			return "", State{}, Errorf(CodeMissing, m.key, "is missing in a record")
-		}
-		if err := json.Unmarshal(value, m.into); err != nil {
-			return "", State{}, Errorf(CodeMalformed, m.key, "cannot be read: %v", err)
-		}
+func decodeRecord(body []byte, seq uint64, r *Record, withEvents bool) error {
+	s := scanner{data: body, lenient: true}
+	if s.space(); s.pos >= len(body) || body[s.pos] != '{' {
+		return Errorf(CodeMalformed, "record", "is no JSON object")
 	}
-	s.Bind(seq)
-	return id, s, nil
+	s.pos++
+	version, hasState := 0, false
+	if s.members(func(_ int, raw []byte, _ bool) bool {
+		switch string(raw) {
+		case `"v"`:
+			return s.value(countShape, reflect.ValueOf(&version).Elem(), true)
+		case `"id"`:
+			return s.value(textShape, reflect.ValueOf(&r.ID).Elem(), true)
+		case `"state"`:
+			hasState = true
+			return s.value(stateShape, reflect.ValueOf(&r.State).Elem(), false)
+		case `"events"`:
+			if withEvents {
+				return s.events(r)
+			}
+		}
+		return s.value(anything, reflect.Value{}, true)
+	}) {
+		s.end()
+	}
+	if s.err == nil && version != recordVersion { // which explains a shape that is not ours
+		return Errorf(CodeVersion, "v", "record version %d, this program reads %d", version, recordVersion)
+	}
+	if err := s.broken("record"); err != nil {
+		return err
+	}
+	if r.ID == "" || !hasState {
+		return Errorf(CodeMissing, "record", "has no id or no state")
+	}
+	r.State.Bind(seq)
+	return nil
+}
+
+// events reads the list of events at hand.
+func (s *scanner) events(r *Record) bool {
+	if s.space(); s.pos >= len(s.data) || s.data[s.pos] != '[' {
+		return s.malformed("expected a list of events")
+	}
+	s.pos++
+	return s.elements(func(int) bool {
+		e, ok := s.event()
+		r.Events = append(r.Events, e)
+		return ok
+	})
 }

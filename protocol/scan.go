@@ -2,18 +2,17 @@ package protocol
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
-	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// scanner reads JSON once, without building anything. It finds what does not
-// parse (with line and column), text that is no text, and, against a shape,
-// values of the wrong type, fields nobody knows and fields given twice. What
-// passes it can be decoded into the Go type the shape was made from.
+// scanner reads JSON in one pass. It finds what does not parse (with line and
+// column), text that is no text, and, against a shape, values of the wrong
+// type, fields nobody knows and fields given twice; and it stores what it reads
+// in the Go value that the shape was made from, if it is given one.
 type scanner struct {
 	data  []byte
 	pos   int
@@ -21,8 +20,15 @@ type scanner struct {
 	path  []segment
 	hint  string // of the root shape
 
+	// lenient is for what stands in the ledger already, perhaps from a newer
+	// program or one in another language: unknown fields and fields given twice
+	// are passed over, and broken text is mended.
+	lenient bool
+
 	// err ends the scan: syntax, text, depth.
 	err *Error
+	own []byte // a copy of data, of which free data are parts
+
 	// problem is the first disagreement with the shape. The scan goes on after
 	// it, because a wrong version explains it better.
 	problem   *Error
@@ -37,22 +43,33 @@ type segment struct {
 	index int
 }
 
-// member is a field of an object, as a range of bytes from its key to the end of its value.
+// member is a field that the shape does not know, and what to say of it.
 type member struct {
-	start, end int
-	err        *Error
+	start int
+	err   *Error
 }
 
-// scan reads one JSON value and nothing after it.
-func scan(data []byte, root *shape) scanner {
+// scan reads one JSON value and nothing after it. into is a pointer to the Go
+// type of the shape, or nil.
+func scan(data []byte, root *shape, into any) scanner {
 	s := scanner{data: data, hint: root.hint}
-	if s.checkText() && s.value(root, false) {
-		s.space()
-		if s.pos < len(data) {
-			s.malformed("there is something after the end of the JSON")
-		}
+	var v reflect.Value
+	if into != nil {
+		v = reflect.ValueOf(into).Elem()
+	}
+	if s.checkText() && s.value(root, v, false) {
+		s.end()
 	}
 	return s
+}
+
+// end makes sure that nothing follows.
+func (s *scanner) end() bool {
+	s.space()
+	if s.pos < len(s.data) {
+		return s.malformed("there is something after the end of the JSON")
+	}
+	return true
 }
 
 // checkText refuses bytes that are no text before anything else looks at them.
@@ -132,39 +149,61 @@ func (s *scanner) space() {
 	}
 }
 
-// value reads one value. nullOK says that null stands for a value left out.
-func (s *scanner) value(sh *shape, nullOK bool) bool {
+// value reads one value, and stores it in v if there is one. nullOK says that
+// null stands for a value left out.
+func (s *scanner) value(sh *shape, v reflect.Value, nullOK bool) bool {
 	s.space()
 	if s.pos >= len(s.data) {
 		return s.malformed("the JSON ends too early")
 	}
 	start, c := s.pos, s.data[s.pos]
-	sh = s.choose(sh, c, nullOK)
+	if fits := s.choose(sh, c, nullOK); fits != sh {
+		v = part(v, sh, fits)
+		sh = fits
+	}
+	if v.IsValid() && v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	var escaped, ok bool
 	switch {
 	case c == '{' || c == '[':
-		return s.nested(sh, c)
+		ok = s.nested(sh, v, c)
 	case c == '"':
-		escaped, ok := s.text()
-		if ok && sh.kind != kindAny {
-			s.checkTyped(sh, start, escaped)
-		}
-		return ok
+		escaped, ok = s.text()
 	case c == '-' || c >= '0' && c <= '9':
-		if !s.number() {
-			return false
-		}
-		if sh.kind == kindInteger || sh.kind == kindNumber {
-			s.checkNumber(sh, start)
-		}
-		return true
+		ok = s.number()
 	case c == 't':
-		return s.literal("true")
+		ok = s.literal("true")
 	case c == 'f':
-		return s.literal("false")
+		ok = s.literal("false")
 	case c == 'n':
-		return s.literal("null")
+		ok = s.literal("null")
+	default:
+		return s.malformed("expected a value, found %s", s.found())
 	}
-	return s.malformed("expected a value, found %s", s.found())
+	if ok && (v.IsValid() || sh.kind != kindAny) {
+		s.store(sh, v, start, escaped)
+	}
+	return ok
+}
+
+// part is where the value of one alternative of a union goes. What has the
+// wrong type, and null, goes nowhere.
+func part(v reflect.Value, union, chosen *shape) reflect.Value {
+	if !v.IsValid() || chosen.kind == kindAny {
+		return reflect.Value{}
+	}
+	if v.Type() == artifactsType {
+		return v.Field(slices.Index(union.union, chosen)) // list or map
+	}
+	if v.Type() == capabilityType { // a proficiency that is not given is 1
+		v.Set(reflect.ValueOf(Capability{Proficiency: 1}))
+	}
+	if chosen.kind == kindText {
+		return v.Field(0) // of a bare string: the id, the path
+	}
+	return v
 }
 
 // found quotes the character at hand.
@@ -198,24 +237,20 @@ func (s *scanner) choose(sh *shape, c byte, nullOK bool) *shape {
 	return anything
 }
 
-func (s *scanner) literal(word string) bool {
-	if !bytes.HasPrefix(s.data[s.pos:], []byte(word)) {
-		return s.malformed("expected a value, found %s", s.found())
+func (s *scanner) nested(sh *shape, v reflect.Value, open byte) bool {
+	most := DepthMax
+	if s.lenient {
+		most += recordDepth
 	}
-	s.pos += len(word)
-	return true
-}
-
-func (s *scanner) nested(sh *shape, open byte) bool {
-	if s.depth++; s.depth > DepthMax {
-		return s.fail(CodeTooLarge, "is nested more than %d levels deep", DepthMax)
+	if s.depth++; s.depth > most {
+		return s.fail(CodeTooLarge, "is nested more than %d levels deep", most)
 	}
 	s.pos++
 	var ok bool
 	if open == '{' {
-		ok = s.object(sh)
+		ok = s.object(sh, v)
 	} else {
-		ok = s.list(sh)
+		ok = s.list(sh, v)
 	}
 	s.depth--
 	return ok
@@ -248,21 +283,37 @@ func (s *scanner) empty(closer byte) bool {
 	return false
 }
 
-func (s *scanner) list(sh *shape) bool {
-	elem := anything
-	if sh.kind == kindList {
-		elem = sh.elem
-		s.path = append(s.path, segment{})
-		defer func() { s.path = s.path[:len(s.path)-1] }()
+func (s *scanner) list(sh *shape, v reflect.Value) bool {
+	if sh.kind != kindList {
+		return s.elements(func(int) bool { return s.value(anything, reflect.Value{}, true) })
 	}
+	s.path = append(s.path, segment{})
+	var elem reflect.Value
+	fill := v.IsValid()
+	if fill {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // empty is not absent
+	}
+	ok := s.elements(func(i int) bool {
+		s.path[len(s.path)-1].index = i
+		if fill {
+			v.Grow(1)
+			v.SetLen(i + 1)
+			elem = v.Index(i)
+		}
+		return s.value(sh.elem, elem, false)
+	})
+	s.path = s.path[:len(s.path)-1]
+	return ok
+}
+
+// elements reads a list behind its bracket and calls fn at each element, which
+// reads it.
+func (s *scanner) elements(fn func(i int) bool) bool {
 	if s.empty(']') {
 		return true
 	}
 	for i := 0; ; i++ {
-		if sh.kind == kindList {
-			s.path[len(s.path)-1].index = i
-		}
-		if !s.value(elem, false) {
+		if !fn(i) {
 			return false
 		}
 		if more, ok := s.next(']'); !ok || !more {
@@ -271,10 +322,13 @@ func (s *scanner) list(sh *shape) bool {
 	}
 }
 
-func (s *scanner) object(sh *shape) bool {
+func (s *scanner) object(sh *shape, v reflect.Value) bool {
 	var seen keys
-	return s.members(func(start int, key []byte, escaped bool) bool {
-		return s.member(sh, &seen, start, key, escaped)
+	if v.IsValid() && sh.kind == kindMap {
+		v.Set(reflect.MakeMap(v.Type())) // empty is not absent
+	}
+	return s.members(func(start int, raw []byte, escaped bool) bool {
+		return s.member(sh, v, &seen, start, raw, escaped)
 	})
 }
 
@@ -313,250 +367,65 @@ func (s *scanner) members(fn func(start int, raw []byte, escaped bool) bool) boo
 }
 
 // member reads the value of a field whose key, in quotes, is raw.
-func (s *scanner) member(sh *shape, seen *keys, start int, raw []byte, escaped bool) bool {
+func (s *scanner) member(sh *shape, v reflect.Value, seen *keys, start int, raw []byte, escaped bool) bool {
 	if sh.kind != kindObject && sh.kind != kindMap {
-		return s.value(anything, true)
+		return s.value(anything, reflect.Value{}, true)
 	}
 	key := raw[1 : len(raw)-1]
 	if escaped {
-		if s.halfCharacter(raw) {
+		if halfCharacter(raw) && !s.lenient {
 			s.complain(CodeText, start, "has a field name with half a character in it (a lone surrogate)")
 		}
 		key = []byte(unquote(raw))
 	}
 	if sh.kind == kindMap {
-		s.path = append(s.path, segment{name: string(key)})
-		if !seen.add(key) {
-			s.complain(CodeMalformed, start, "is there twice")
-		}
-		ok := s.value(sh.elem, false)
-		s.path = s.path[:len(s.path)-1]
-		return ok
+		return s.entry(sh, v, seen, start, s.mend(string(key)))
 	}
 	f := sh.fields[string(key)]
 	if f == nil {
-		return s.stranger(sh, start, string(key))
+		return s.stranger(sh, start, key)
 	}
 	s.path = append(s.path, segment{name: f.name})
-	if !seen.mark(f.index) {
+	if !seen.mark(f.order) && !s.lenient {
 		s.complain(CodeMalformed, start, "is there twice")
 	}
-	ok := s.value(f.shape, true)
+	if v.IsValid() {
+		v = v.FieldByIndex(f.index)
+	}
+	ok := s.value(f.shape, v, true)
+	s.path = s.path[:len(s.path)-1]
+	return ok
+}
+
+// entry reads the value of a name in free data.
+func (s *scanner) entry(sh *shape, v reflect.Value, seen *keys, start int, key string) bool {
+	s.path = append(s.path, segment{name: key})
+	if !seen.add(key) && !s.lenient {
+		s.complain(CodeMalformed, start, "is there twice")
+	}
+	var value reflect.Value
+	if v.IsValid() {
+		value = reflect.New(v.Type().Elem()).Elem()
+	}
+	ok := s.value(sh.elem, value, false)
+	if ok && v.IsValid() {
+		v.SetMapIndex(reflect.ValueOf(key), value)
+	}
 	s.path = s.path[:len(s.path)-1]
 	return ok
 }
 
 // stranger reads a field that the shape does not know.
-func (s *scanner) stranger(sh *shape, start int, key string) bool {
+func (s *scanner) stranger(sh *shape, start int, key []byte) bool {
+	if s.lenient {
+		return s.value(anything, reflect.Value{}, true)
+	}
+	name := string(key)
 	m := member{start: start}
-	s.path = append(s.path, segment{name: key})
-	m.err = Errorf(CodeUnknownField, s.where(), "%s (%s)", sh.unknownField(key, s.hint), s.place(start))
-	ok := s.value(anything, true)
+	s.path = append(s.path, segment{name: name})
+	m.err = Errorf(CodeUnknownField, s.where(), "%s (%s)", sh.unknownField(name, s.hint), s.place(start))
+	ok := s.value(anything, reflect.Value{}, true)
 	s.path = s.path[:len(s.path)-1]
-	m.end = s.pos
 	s.unknown = append(s.unknown, m)
 	return ok
-}
-
-// plain are the bytes of a string that need no second look.
-var plain = func() (table [256]bool) {
-	for c := range table {
-		table[c] = c >= 0x20 && c != '"' && c != '\\'
-	}
-	return table
-}()
-
-// text reads a string. escaped says that there are escapes in it.
-func (s *scanner) text() (escaped, ok bool) {
-	data, i := s.data, s.pos+1
-	for {
-		for i < len(data) && plain[data[i]] {
-			i++
-		}
-		s.pos = i
-		switch {
-		case i >= len(data):
-			return escaped, s.malformed("a text in quotes does not end")
-		case data[i] == '"':
-			s.pos++
-			return escaped, true
-		case data[i] != '\\':
-			return escaped, s.malformed("a text holds a control character (%#02x) that must be escaped", data[i])
-		}
-		if !s.escape() {
-			return true, false
-		}
-		escaped, i = true, s.pos
-	}
-}
-
-// escape reads one escape sequence. NUL is refused in this guise too.
-func (s *scanner) escape() bool {
-	rest := s.data[s.pos:]
-	if len(rest) < 2 {
-		return s.malformed("a text in quotes does not end")
-	}
-	switch rest[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		s.pos += 2
-		return true
-	case 'u':
-		unit, ok := hex4(rest[2:])
-		if !ok {
-			return s.malformed(`\u must be followed by four hex digits`)
-		}
-		if unit == 0 {
-			return s.fail(CodeText, `holds a NUL character (\u0000)`)
-		}
-		s.pos += 6
-		return true
-	}
-	return s.malformed("there is no escape \\%c", rest[1])
-}
-
-func hex4(b []byte) (unit rune, ok bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	for _, c := range b[:4] {
-		switch {
-		case c >= '0' && c <= '9':
-			unit = unit<<4 | rune(c-'0')
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			unit = unit<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return unit, true
-}
-
-// number reads a number as JSON has it: no leading zeros, no bare point.
-func (s *scanner) number() bool {
-	digits := func() bool {
-		start := s.pos
-		for s.pos < len(s.data) && s.data[s.pos] >= '0' && s.data[s.pos] <= '9' {
-			s.pos++
-		}
-		return s.pos > start
-	}
-	at := func(set string) bool {
-		return s.pos < len(s.data) && bytes.IndexByte([]byte(set), s.data[s.pos]) >= 0
-	}
-	if at("-") {
-		s.pos++
-	}
-	if at("0") {
-		s.pos++
-		if at("0123456789") {
-			return s.malformed("a number may not begin with 0")
-		}
-	} else if !digits() {
-		return s.malformed("expected a digit")
-	}
-	if at(".") {
-		s.pos++
-		if !digits() {
-			return s.malformed("expected a digit after the point")
-		}
-	}
-	if at("eE") {
-		s.pos++
-		if at("+-") {
-			s.pos++
-		}
-		if !digits() {
-			return s.malformed("expected a digit in the exponent")
-		}
-	}
-	return true
-}
-
-// checkNumber checks that a number fits into the Go type behind the shape.
-func (s *scanner) checkNumber(sh *shape, start int) {
-	text := string(s.data[start:s.pos])
-	if sh.kind == kindInteger {
-		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
-			s.complain(CodeInvalid, start, "must be a whole number of at most 18 digits, written without point or exponent")
-		}
-		return
-	}
-	if _, err := strconv.ParseFloat(text, 64); err != nil {
-		s.complain(CodeInvalid, start, "is too large a number")
-	}
-}
-
-// checkTyped checks a string that becomes a field of ours. Half a character
-// would be replaced on decoding, so it is refused here and kept in free data.
-func (s *scanner) checkTyped(sh *shape, start int, escaped bool) {
-	raw := s.data[start:s.pos]
-	if escaped && s.halfCharacter(raw) {
-		s.complain(CodeText, start, "holds half a character (a lone surrogate)")
-		return
-	}
-	if sh.kind == kindInstant {
-		var at time.Time
-		if err := at.UnmarshalJSON(raw); err != nil {
-			s.complain(CodeInvalid, start, "must be %s", sh.wants())
-		}
-	}
-}
-
-// halfCharacter tells whether a string has a surrogate without its other half.
-func (s *scanner) halfCharacter(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if i++; raw[i] != 'u' {
-			continue
-		}
-		unit, _ := hex4(raw[i+1:])
-		i += 4
-		if !utf16.IsSurrogate(unit) {
-			continue
-		}
-		if i+2 >= len(raw) || raw[i+1] != '\\' || raw[i+2] != 'u' {
-			return true
-		}
-		low, _ := hex4(raw[i+3:])
-		if utf16.DecodeRune(unit, low) == utf8.RuneError {
-			return true
-		}
-		i += 6
-	}
-	return false
-}
-
-// unquote decodes a string that the scanner has read.
-func unquote(raw []byte) string {
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return string(raw)
-	}
-	return text
-}
-
-// keys finds keys given twice: fields of ours by a bit each, free ones by name.
-type keys struct {
-	bits  uint64
-	names map[string]struct{}
-}
-
-func (k *keys) mark(index int) bool {
-	bit := uint64(1) << index
-	fresh := k.bits&bit == 0
-	k.bits |= bit
-	return fresh
-}
-
-func (k *keys) add(key []byte) bool {
-	if _, there := k.names[string(key)]; there {
-		return false
-	}
-	if k.names == nil {
-		k.names = map[string]struct{}{}
-	}
-	k.names[string(key)] = struct{}{}
-	return true
 }

@@ -17,6 +17,7 @@ const (
 	kindList                //
 	kindText                //
 	kindInteger             //
+	kindCount               // not negative
 	kindNumber              //
 	kindBoolean             //
 	kindInstant             // text in RFC 3339
@@ -32,7 +33,7 @@ func (k kind) begins(c byte) bool {
 		return c == '['
 	case kindText, kindInstant:
 		return c == '"'
-	case kindInteger, kindNumber:
+	case kindInteger, kindCount, kindNumber:
 		return c == '-' || c >= '0' && c <= '9'
 	case kindBoolean:
 		return c == 't' || c == 'f'
@@ -61,19 +62,22 @@ func (sh *shape) hinting(hint string) *shape {
 
 type field struct {
 	name  string
-	index int // in the Go struct
+	order int   // among the fields of its object
+	index []int // in the Go struct
 	shape *shape
 }
 
 var (
-	anything      = &shape{kind: kindAny}
-	packageShape  = shapeOf(reflect.TypeFor[Package]()).hinting("free data goes into context.metadata")
-	resultShape   = shapeOf(reflect.TypeFor[Result]()).hinting("free data goes into body")
-	ackShape      = shapeOf(reflect.TypeFor[Ack]())
-	answerShape   = shapeOf(reflect.TypeFor[Answer]())
-	profileShape  = shapeOf(reflect.TypeFor[Profile]())
-	progressShape = shapeOf(reflect.TypeFor[Progress]())
-	gotoShape     = shapeOf(reflect.TypeFor[Goto]())
+	anything       = &shape{kind: kindAny}
+	artifactsType  = reflect.TypeFor[Artifacts]()
+	capabilityType = reflect.TypeFor[Capability]()
+	packageShape   = shapeOf(reflect.TypeFor[Package]()).hinting("free data goes into context.metadata")
+	resultShape    = shapeOf(reflect.TypeFor[Result]()).hinting("free data goes into body")
+	ackShape       = shapeOf(reflect.TypeFor[Ack]())
+	answerShape    = shapeOf(reflect.TypeFor[Answer]())
+	profileShape   = shapeOf(reflect.TypeFor[Profile]())
+	progressShape  = shapeOf(reflect.TypeFor[Progress]())
+	gotoShape      = shapeOf(reflect.TypeFor[Goto]())
 )
 
 func shapeOf(t reflect.Type) *shape {
@@ -82,11 +86,11 @@ func shapeOf(t reflect.Type) *shape {
 		return anything
 	case reflect.TypeFor[time.Time]():
 		return &shape{kind: kindInstant, words: "an instant in RFC 3339, such as 2026-01-31T17:00:00Z"}
-	case reflect.TypeFor[Artifacts]():
+	case artifactsType:
 		paths := &shape{kind: kindMap, elem: &shape{kind: kindText, nullable: true}}
 		return &shape{kind: kindUnion, words: "a list of artifacts, or an object of name to path",
 			union: []*shape{{kind: kindList, elem: structShape(reflect.TypeFor[Artifact]())}, paths}}
-	case reflect.TypeFor[RequiredCapability](), reflect.TypeFor[Capability]():
+	case reflect.TypeFor[RequiredCapability](), capabilityType:
 		return &shape{kind: kindUnion, words: "the id of a capability, or an object with id",
 			union: []*shape{{kind: kindText}, structShape(t)}}
 	case reflect.TypeFor[FileReference]():
@@ -106,6 +110,8 @@ func shapeOf(t reflect.Type) *shape {
 		return &shape{kind: kindText}
 	case reflect.Int, reflect.Int64:
 		return &shape{kind: kindInteger}
+	case reflect.Uint64:
+		return &shape{kind: kindCount}
 	case reflect.Float64:
 		return &shape{kind: kindNumber}
 	case reflect.Bool:
@@ -116,13 +122,13 @@ func shapeOf(t reflect.Type) *shape {
 
 func structShape(t reflect.Type) *shape {
 	sh := &shape{kind: kindObject, fields: map[string]*field{}, owner: ownerName(t)}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name == "-" {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || name == "-" { // what is embedded has its fields here
 			continue
 		}
-		f := &field{name: name, index: i, shape: shapeOf(t.Field(i).Type)}
-		sh.fields[name], sh.order = f, append(sh.order, f)
+		known := &field{name: name, order: len(sh.order), index: f.Index, shape: shapeOf(f.Type)}
+		sh.fields[name], sh.order = known, append(sh.order, known)
 	}
 	if t == reflect.TypeFor[Target]() {
 		sh.words = `an object: {"agent": NAME}, {"capability": NAME} or {"agents": [NAMES]}`
@@ -141,7 +147,7 @@ func (sh *shape) wants() string {
 		return sh.words
 	}
 	return [...]string{kindAny: "any JSON", kindObject: "an object", kindMap: "an object", kindList: "a list",
-		kindText: "text in quotes", kindInteger: "a whole number", kindNumber: "a number", kindBoolean: "true or false",
+		kindText: "text in quotes", kindInteger: "a whole number", kindCount: "a whole number", kindNumber: "a number", kindBoolean: "true or false",
 		kindInstant: "an instant", kindUnion: "one of its forms"}[sh.kind]
 }
 

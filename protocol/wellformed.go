@@ -16,10 +16,7 @@ func wellFormed(sh *shape, v any) *Error {
 	return checkValue(sh, reflect.ValueOf(v).Elem())
 }
 
-var (
-	rawType       = reflect.TypeFor[json.RawMessage]()
-	artifactsType = reflect.TypeFor[Artifacts]()
-)
+var rawType = reflect.TypeFor[json.RawMessage]()
 
 func checkValue(sh *shape, v reflect.Value) *Error {
 	switch v.Kind() {
@@ -63,10 +60,10 @@ func checkStruct(sh *shape, v reflect.Value) *Error {
 	}
 	for _, f := range sh.order {
 		switch f.shape.kind {
-		case kindInteger, kindNumber, kindBoolean, kindInstant:
+		case kindInteger, kindCount, kindNumber, kindBoolean, kindInstant:
 			continue
 		}
-		if err := checkValue(f.shape, v.Field(f.index)); err != nil {
+		if err := checkValue(f.shape, v.FieldByIndex(f.index)); err != nil {
 			return err.below(f.name)
 		}
 	}
@@ -100,7 +97,7 @@ func checkRaw(raw json.RawMessage) *Error {
 	if raw == nil {
 		return nil
 	}
-	return scan(raw, anything).err
+	return scan(raw, anything, nil).err
 }
 
 // below puts a step in front of the path of an error.
