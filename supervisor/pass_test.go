@@ -68,6 +68,26 @@ func TestLastDepartureEmptiesTheQueue(t *testing.T) {
 	})
 }
 
+// An agent whose worker died with the handoff in its hands is given twice the
+// time to come back, after each departure.
+func TestDepartureAfterALostLease(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		pass(time.Minute)
+		ticket := w.submit(nil)
+		w.work(w.holder("coder", 10*time.Second))
+		busy := w.holder("coder", staying)
+		pass(10 * time.Minute)
+		if err := w.b.RemoveHolder(w.ctx, busy.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.until(ticket, func(s protocol.State) bool { return s.Agent == protocol.Human })
+		w.want(ticket, "1m0s submitted offered", "1m0s accepted started", "1m10s lease_lost offered",
+			"12m0.2s timed_out escalated offered")
+	})
+}
+
 // The check after a departure does not put off the handoff's own clocks.
 func TestDepartureKeepsOtherClocks(t *testing.T) {
 	inBubble(t, func(w *world) {
