@@ -63,7 +63,7 @@ func readLedger(t *testing.T, b *broker.Broker) (map[string][]*turn, error) {
 				if err != nil {
 					return err
 				}
-				turns[e.Ticket] = &turn{ticket: e.Ticket, history: pkg.Context.ConversationHistory}
+				turns[e.Ticket] = &turn{ticket: e.Ticket, history: unwrapAll(pkg.Context.ConversationHistory)}
 				told[event.Summary.ConversationID] = append(told[event.Summary.ConversationID], turns[e.Ticket])
 			case *protocol.Completed:
 				body, err := stored(t, b, event.Result, event.Blob)
@@ -78,6 +78,7 @@ func readLedger(t *testing.T, b *broker.Broker) (map[string][]*turn, error) {
 				if err := json.Unmarshal(result.Body, &turns[e.Ticket].said); err != nil {
 					return fmt.Errorf("result of %s: %w", e.Ticket, err)
 				}
+				unwrapAll(turns[e.Ticket].said)
 			}
 		}
 		turns[e.Ticket].last = change.Record.State

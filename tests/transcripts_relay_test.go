@@ -143,7 +143,7 @@ func (r *relay) prepare(c conversation, start int, parent string) (broker.Prepar
 		Key: fmt.Sprintf("%s/%d", c.id, start), Parent: parent,
 		Trigger: protocol.TriggerTaskCompletion, Reason: "it is the target's turn to speak",
 		Task: protocol.Task{Description: "Go on with the conversation."},
-		Context: protocol.Context{ConversationID: &c.id, ConversationHistory: c.messages[:start],
+		Context: protocol.Context{ConversationID: &c.id, ConversationHistory: wrapAll(c.messages[:start]),
 			HistoryTransfer: protocol.HistoryTransfer{Mode: protocol.TransferFull}},
 	}
 	return r.b.Prepare(pkg)
@@ -166,6 +166,6 @@ func (r *relay) answer(ctx context.Context, h worker.Handoff) (protocol.Result, 
 			return protocol.Result{}, fmt.Errorf("hand on: %w", err)
 		}
 	}
-	body, err := json.Marshal(said)
+	body, err := json.Marshal(wrapAll(said))
 	return protocol.Result{Body: body}, err
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -148,7 +147,15 @@ func oddConversations() []conversation {
 		json.RawMessage(`{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"a\": 1}"}}]}`),
 		json.RawMessage(`{"role":"tool","tool_call_id":"1","content":"password = \"hunter2hunter2\" sk-abcdefghijklmnopqrstuvwxyz123456 AKIAIOSFODNN7EXAMPLE"}`),
 	)
-	return slices.Clip(all)
+	add( // what the protocol refuses, and recordings hold all the same
+		json.RawMessage(`{"name":"nul\u0000name","content":"a\u0000b"}`),
+		json.RawMessage(`{"name":"half","content":"a lone \ud800 surrogate"}`),
+		json.RawMessage("{\"name\":\"bytes\",\"content\":\"not \xff UTF-8\"}"),
+		json.RawMessage(`"a message that is no object"`), json.RawMessage(`null`),
+		json.RawMessage(`{"name":"twice","content":1,"content":2}`),
+		say("end", "the end"),
+	)
+	return all
 }
 
 // say makes a message, with fields that only its own system knows.
