@@ -181,9 +181,11 @@ func (j *JetStream) ledgerEnd(ctx context.Context) (last uint64, err error) {
 }
 
 const (
-	// replayBatch and replayBytes bound what a replay has in memory.
-	replayBatch = 500
-	replayBytes = 8 << 20
+	// replayBatch bounds what a replay has in memory: 256 entries of at most
+	// 300 KB or so. A bound in bytes would be the better one, but on a consumer
+	// of last messages the engine loses those that no longer fit a request
+	// (nats-server 2.15.2; TestHeadsOfAllSizes).
+	replayBatch = 256
 	// replayIdle is how long a replay waits for the next entry before it
 	// begins again behind the last one.
 	replayIdle = 5 * time.Second
@@ -241,12 +243,12 @@ func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream
 	if last <= *after {
 		return nil
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(replayBatch, replayBytes))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(replayBatch))
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
-	for {
+	for delivered := uint64(1); ; delivered++ {
 		msg, err := j.nextMessage(ctx, messages)
 		if err != nil {
 			return err
@@ -254,6 +256,9 @@ func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream
 		meta, err := msg.Metadata()
 		if err != nil {
 			return err
+		}
+		if meta.Sequence.Consumer != delivered { // one was lost on the way to us
+			return fmt.Errorf("delivery %d came where %d was due", meta.Sequence.Consumer, delivered)
 		}
 		seq := meta.Sequence.Stream
 		ticket, ok := parseLedgerSubject(msg.Subject())
