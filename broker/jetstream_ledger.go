@@ -261,6 +261,10 @@ func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream
 			return fmt.Errorf("delivery %d came where %d was due", meta.Sequence.Consumer, delivered)
 		}
 		seq := meta.Sequence.Stream
+		if cfg.DeliverPolicy == jetstream.DeliverByStartSequencePolicy && seq != *after+1 && delivered > 1 {
+			// The ledger denies deletion: only its beginning may be gone.
+			return fmt.Errorf("entry %d came where %d was due", seq, *after+1)
+		}
 		ticket, ok := parseLedgerSubject(msg.Subject())
 		if ok && seq > *after {
 			if err := fn(Entry{Ticket: ticket, Seq: seq, At: meta.Timestamp.UTC(), Body: msg.Data()}); err != nil {
