@@ -270,8 +270,8 @@ func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream
 			if err := fn(Entry{Ticket: ticket, Seq: seq, At: meta.Timestamp.UTC(), Body: msg.Data()}); err != nil {
 				return &callerError{err}
 			}
-			*after = seq
 		}
+		*after = max(*after, seq)
 		if seq >= last {
 			return nil
 		}
