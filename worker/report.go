@@ -10,12 +10,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// reportContext is how long a report may take.
+// reportContext is how long a report may take: for as long as this worker
+// lives. While it is there the ledger takes the handoff for held, so that a
+// report given up would leave it to the work timeout. The fence makes a late
+// one harmless.
 func (w *Worker) reportContext() (context.Context, context.CancelFunc) {
 	if w.reports.Err() != nil {
 		return context.WithTimeout(w.life, lastReport)
 	}
-	return context.WithTimeout(w.reports, reportPatience)
+	return context.WithCancel(w.reports)
 }
 
 // report appends what came of the attempt. It appends facts: what follows from
@@ -49,7 +52,7 @@ func (r *run) report(claim *broker.Claim, result protocol.Result, err error) {
 func (r *run) send(what string, report func(context.Context) error) error {
 	ctx, cancel := r.w.reportContext()
 	defer cancel()
-	return r.w.persist(ctx, what, report)
+	return r.w.persistFor(ctx, forEver, what, report)
 }
 
 func (r *run) complete(claim *broker.Claim, result protocol.Result) {

@@ -21,9 +21,8 @@ const (
 	// triesMax bounds the tries at what fails for a reason of its own, and not
 	// because the engine is away.
 	triesMax = 5
-	// reportPatience is how long a report waits for an engine that is away. The
-	// work is done and was expensive; the fence makes a late report harmless.
-	reportPatience = 10 * time.Minute
+	// forEver is no bound: for what may have happened, and must be known.
+	forEver = 0
 	// lastReport is what remains for the report of a handler that outlived
 	// the drain.
 	lastReport = 5 * time.Second
@@ -37,6 +36,11 @@ func newPauses() *backoff.ExponentialBackOff {
 // persist repeats try until it succeeds, fails for good, or ctx ends. An engine
 // that is away is waited for.
 func (w *Worker) persist(ctx context.Context, what string, try func(context.Context) error) error {
+	return w.persistFor(ctx, triesMax, what, try)
+}
+
+// persistFor is persist with a bound of its own.
+func (w *Worker) persistFor(ctx context.Context, most int, what string, try func(context.Context) error) error {
 	pauses := newPauses()
 	for tries := 1; ; tries++ {
 		err := try(ctx)
@@ -47,7 +51,7 @@ func (w *Worker) persist(ctx context.Context, what string, try func(context.Cont
 			return err
 		case away(err):
 			tries--
-		case final(err) || tries == triesMax:
+		case final(err) || tries == most:
 			return err
 		}
 		pause := pauses.NextBackOff()

@@ -134,7 +134,7 @@ func (r *run) acknowledge(ack protocol.Ack) *broker.Claim {
 	ctx, cancel := r.w.reportContext()
 	defer cancel()
 	var claim *broker.Claim
-	err := r.w.persist(ctx, "acknowledge", func(ctx context.Context) (err error) {
+	err := r.w.persistFor(ctx, forEver, "acknowledge", func(ctx context.Context) (err error) {
 		claim, err = r.offer.Acknowledge(ctx, r.w.holder, ack, true)
 		return err
 	})
