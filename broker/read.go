@@ -96,8 +96,12 @@ func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, pr
 		if err != nil {
 			return protocol.Result{}, head.State, err
 		}
-		result, err := protocol.DecodeResult(body)
-		return result, head.State, err
+		// Leniently: a worker of a newer version may have said more.
+		var result protocol.Result
+		if err := json.Unmarshal(body, &result); err != nil {
+			return result, head.State, fmt.Errorf("result of %s: %w", ticket, err)
+		}
+		return result, head.State, nil
 	}
 	return protocol.Result{}, head.State, fmt.Errorf("result of %s: entry %d holds none", ticket, change.Seq)
 }
