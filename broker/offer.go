@@ -30,6 +30,7 @@ type Offer struct {
 	pkg      json.RawMessage
 	blob     *protocol.BlobRef
 	answers  []protocol.Answer
+	large    *protocol.BlobRef // the answers, where they are too large for the queue
 }
 
 // Pull takes up to most offers from an agent's queue, the most urgent first,
@@ -61,12 +62,12 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 	key := d.Key()
 	return &Offer{
 		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence, State: body.State,
-		b: b, delivery: d, pkg: body.Package, blob: body.Blob, answers: body.Answers,
+		b: b, delivery: d, pkg: body.Package, blob: body.Blob, answers: body.Answers, large: body.AnswersBlob,
 		head: Head{Ticket: key.Ticket, Seq: body.Seq, Hash: body.Hash, State: body.State},
 	}, nil
 }
 
-// Package returns what is handed over, fetching it if it is large.
+// Package returns what is handed over, fetching it, and the answers, if they are large.
 func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	if o.blob != nil && o.pkg == nil {
 		pkg, err := o.b.Blob(ctx, *o.blob)
@@ -75,10 +76,20 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 		}
 		o.pkg = pkg
 	}
+	if o.large != nil && o.answers == nil {
+		list, err := o.b.Blob(ctx, *o.large)
+		if err == nil {
+			err = json.Unmarshal(list, &o.answers)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("answers to %s: %w", o.Ticket, err)
+		}
+	}
 	return o.pkg, nil
 }
 
-// Answers are the supplements given so far, oldest first.
+// Answers are the supplements given so far, oldest first; large ones are there
+// once Package has returned.
 func (o *Offer) Answers() []protocol.Answer { return o.answers }
 
 // GiveBack lets anybody have the offer at once. Nothing was appended.

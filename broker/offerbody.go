@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,7 +18,14 @@ type offerBody struct {
 	Package json.RawMessage   `json:"package,omitempty"`
 	Blob    *protocol.BlobRef `json:"package_blob,omitempty"`
 	Answers []protocol.Answer `json:"answers,omitempty"`
+	// AnswersBlob is where the answers lie that are too large to be here.
+	AnswersBlob *protocol.BlobRef `json:"answers_blob,omitempty"`
 }
+
+// answersInlineMax bounds the answers in an offer. With a package at its inline
+// limit and a state at its own the offer stays far under the megabyte that the
+// engine takes in a message: 20 answers of 256 KiB each would not.
+const answersInlineMax = 128 << 10
 
 // EnsureOffer makes sure that the head's current offer stands in its agent's
 // queue. Doing it twice is harmless.
@@ -34,11 +42,35 @@ func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
 }
 
 func (b *Broker) putOffer(ctx context.Context, head Head, pkg json.RawMessage, blob *protocol.BlobRef, answers []protocol.Answer) error {
-	body, err := json.Marshal(offerBody{Seq: head.Seq, Hash: head.Hash, State: head.State, Package: pkg, Blob: blob, Answers: answers})
+	offer := offerBody{Seq: head.Seq, Hash: head.Hash, State: head.State, Package: pkg, Blob: blob, Answers: answers}
+	if len(answers) > 0 {
+		list, err := encode(answers)
+		if err != nil {
+			return fmt.Errorf("encode answers of %s: %w", head.Ticket, err)
+		}
+		if len(list) > answersInlineMax {
+			ref, err := b.PutBlob(ctx, list)
+			if err != nil {
+				return fmt.Errorf("store answers of %s: %w", head.Ticket, err)
+			}
+			offer.Answers, offer.AnswersBlob = nil, &ref
+		}
+	}
+	body, err := encode(offer)
 	if err != nil {
 		return fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
 	}
 	return b.PutOffer(ctx, offerKey(head.State), body)
+}
+
+// encode is json.Marshal without the escapes for HTML: they make six bytes of
+// one, and of a package full of markup more than the engine takes in a message.
+func encode(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return out.Bytes(), err
 }
 
 func offerKey(s protocol.State) OfferKey {

@@ -90,7 +90,7 @@ func (r *run) serve() {
 // false if there is no answer: the worker drains, or the package is not to be had.
 func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 	ack.Status = protocol.AckAccepted
-	h = Handoff{Ticket: r.offer.Ticket, Agent: r.offer.Agent, Answers: r.offer.Answers(), Log: r.log, r: r}
+	h = Handoff{Ticket: r.offer.Ticket, Agent: r.offer.Agent, Log: r.log, r: r}
 	var err error
 	err = r.w.persist(r.w.open, "fetch the package", within(fetchTimeout, func(ctx context.Context) error {
 		h.Raw, err = r.offer.Package(ctx)
@@ -102,6 +102,7 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 		}
 		return h, ack, nil, false
 	}
+	h.Answers = r.offer.Answers() // fetched with the package
 	if h.Package, err = decode(h.Raw, h.Answers); err != nil {
 		// Another worker, of a newer version, may be able to.
 		return h, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "unreadable", Reason: err.Error()}, nil, true
