@@ -62,7 +62,7 @@ func (s *Supervisor) look(ctx context.Context, l look) {
 	for failures := 0; ; {
 		err := s.lookOnce(ctx, l)
 		switch {
-		case err == nil, errors.Is(err, broker.ErrNotFound): // aged out, or a foreign ticket
+		case err == nil:
 			l.finish()
 			return
 		case ctx.Err() != nil:
@@ -96,7 +96,11 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 	head := l.head
 	if head.Seq == 0 {
 		var err error
-		if head, err = s.b.Head(ctx, l.ticket, 0); err != nil {
+		head, err = s.b.Head(ctx, l.ticket, 0)
+		if errors.Is(err, broker.ErrNotFound) { // aged out, or a foreign ticket
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -137,22 +141,22 @@ func decide(s protocol.State, d *lifecycle.Directory, now time.Time) (events []p
 // firing in a circle.
 const armMin = 200 * time.Millisecond
 
-// duties makes sure that what the state calls for stands outside.
+// duties makes sure that what the state calls for stands outside. The wake-up
+// does not depend on the offer: what cannot be offered has a deadline all the same.
 func (s *Supervisor) duties(ctx context.Context, head broker.Head, now time.Time) error {
 	duties := lifecycle.DutiesOf(head.State)
+	var offered error
 	if duties.Offer {
-		if err := s.b.EnsureOffer(ctx, head); err != nil {
-			return err
-		}
+		offered = s.b.EnsureOffer(ctx, head)
 	}
 	if !duties.Look {
-		return nil
+		return offered
 	}
 	at := lifecycle.NextLook(head.State, now)
 	if soonest := now.Add(armMin); at.Before(soonest) {
 		at = soonest
 	}
-	return s.b.Arm(ctx, head.Ticket, head.Seq, at)
+	return errors.Join(offered, s.b.Arm(ctx, head.Ticket, head.Seq, at))
 }
 
 func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -136,15 +137,21 @@ func agentDeparted(agent string, gone map[string]protocol.Holder) bool {
 
 // Refill puts the offer and the wake-up of every open handoff where they
 // belong, deciding nothing: what an engine needs whose work and timer streams
-// were emptied, before anybody is served.
-func Refill(ctx context.Context, b Broker) error {
-	s, err := New(b, Config{})
+// were emptied, before anybody is served. A handoff that cannot be helped is
+// logged and passed over: the others must not wait for it. An engine that does
+// not answer ends it with an error.
+func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
+	s, err := New(b, Config{Log: log})
 	if err != nil {
 		return err
 	}
 	_, _, err = Pass(ctx, b, func(h broker.Head) error {
-		if err := s.duties(ctx, h, time.Now()); err != nil && !errors.Is(err, broker.ErrNotFound) {
+		err := s.duties(ctx, h, time.Now())
+		if ctx.Err() != nil || errors.Is(err, broker.ErrUnreachable) {
 			return fmt.Errorf("refill %s: %w", h.Ticket, err)
+		}
+		if err != nil {
+			s.log.Error("handoff not put back", "ticket", h.Ticket, "err", err)
 		}
 		return nil
 	})

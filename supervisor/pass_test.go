@@ -1,6 +1,7 @@
 package supervisor_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -230,7 +231,7 @@ func TestRefill(t *testing.T) {
 		pass(time.Hour)
 		w.m.DeleteWork()
 		w.m.DeleteTimers()
-		if err := supervisor.Refill(w.ctx, w.b); err != nil {
+		if err := supervisor.Refill(w.ctx, w.b, nil); err != nil {
 			t.Fatal(err)
 		}
 		if depth, err := w.b.QueueDepth(w.ctx, "coder"); err != nil || depth != 2 {
@@ -238,6 +239,60 @@ func TestRefill(t *testing.T) {
 		}
 		for _, ticket := range []string{overdue, waits} {
 			w.want(ticket, "0s submitted offered")
+		}
+	})
+}
+
+// barren is a broker that cannot offer one handoff, whose package is gone, say.
+type barren struct {
+	supervisor.Broker
+	ticket string
+	why    error
+}
+
+func (b *barren) EnsureOffer(ctx context.Context, head broker.Head) error {
+	if head.Ticket == b.ticket {
+		return b.why
+	}
+	return b.Broker.EnsureOffer(ctx, head)
+}
+
+// One handoff that cannot be offered must not keep an engine from starting
+// after a crash: the others are put back all the same.
+func TestRefillPassesOverWhatCannotBeOffered(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		first := w.submit(nil)
+		w.submit(nil)
+		w.m.DeleteWork()
+		for _, why := range []error{broker.ErrNotFound, errors.New("maximum payload exceeded")} {
+			if err := supervisor.Refill(w.ctx, &barren{Broker: w.b, ticket: first, why: why}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if depth, err := w.b.QueueDepth(w.ctx, "coder"); err != nil || depth != 1 {
+				t.Errorf("%d offers stand, %v; want that of the other handoff", depth, err)
+			}
+		}
+		w.m.Disconnect()
+		if err := supervisor.Refill(w.ctx, w.b, nil); !errors.Is(err, broker.ErrUnreachable) {
+			t.Errorf("with the engine away: %v, want ErrUnreachable", err)
+		}
+	})
+}
+
+// What cannot be offered is called stuck, and its clocks run on.
+func TestDeadlineOfWhatCannotBeOffered(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		w.holder("coder", staying)
+		ticket := w.submit(func(p *protocol.Package) { p.Constraints.Deadline = time.Now().UTC().Add(10 * time.Minute) })
+		own := w.m.Connect()
+		w.superviseOver(own, &barren{Broker: brokerOver(t, own), ticket: ticket, why: broker.ErrNotFound}, supervisor.Config{PassEvery: staying})
+		if state := w.until(ticket, func(s protocol.State) bool { return s.StuckReason != "" }); state.Closed {
+			t.Error("it is closed already")
+		}
+		if state := w.closed(ticket); state.ClosedAt.Sub(w.begun) != 10*time.Minute {
+			t.Errorf("closed at %v, want the deadline after 10m", state.ClosedAt.Sub(w.begun))
 		}
 	})
 }

@@ -175,7 +175,7 @@ func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, lo
 		return err
 	}
 	defer done()
-	return supervisor.Refill(ctx, b)
+	return supervisor.Refill(ctx, b, log)
 }
 
 // openNode opens the engine on a node of our own.
