@@ -137,10 +137,27 @@ func (b *Broker) UpdateFrom(ctx context.Context, head Head, decide Decider) (Hea
 		if !errors.Is(err, ErrConflict) {
 			return next, err == nil, err
 		}
-		if head, err = b.Head(ctx, head.Ticket, head.Seq+1); err != nil {
+		if head, err = b.successor(ctx, head); err != nil {
 			return Head{}, false, err
 		}
 	}
+}
+
+// successorPatience is how long a leader that has just been elected may take to
+// know what was acknowledged before it.
+const successorPatience = 5 * time.Second
+
+// successor reads the head after a conflict said that it has moved on. Should
+// the leader have nothing newer in time, what it has counts: a ledger that was
+// not synced may have lost its end in a power cut, and will never have it.
+func (b *Broker) successor(ctx context.Context, old Head) (Head, error) {
+	patient, cancel := context.WithTimeout(ctx, successorPatience)
+	defer cancel()
+	head, err := b.Head(patient, old.Ticket, old.Seq+1)
+	if err != nil && ctx.Err() == nil && patient.Err() != nil {
+		return b.Head(ctx, old.Ticket, 0)
+	}
+	return head, err
 }
 
 // judge returns the directory to decide by. A snapshot may lag behind a holder

@@ -89,7 +89,7 @@ func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) 
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
-		if head, err = c.b.Head(ctx, c.Ticket, head.Seq+1); err != nil {
+		if head, err = c.b.successor(ctx, head); err != nil {
 			return err // the claim keeps the head it had: with none at all it would seem lost
 		}
 	}

@@ -194,10 +194,11 @@ func (o *Offer) drop(ctx context.Context, events []protocol.Event) error {
 }
 
 // refresh reads the head from the leader. An offer whose handoff the leader
-// does not know is let go and never removed: the ledger may be another one.
+// does not know, or not so far, is let go and never removed: the leader may be
+// behind, the ledger may be another one, or have lost its end.
 func (o *Offer) refresh(ctx context.Context) error {
 	head, err := o.b.Head(ctx, o.Ticket, 0)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || err == nil && head.Seq < o.head.Seq {
 		return fmt.Errorf("offer %d of %s is of a handoff that the ledger does not have: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
 	if err != nil {

@@ -1,0 +1,108 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// behind is an engine whose leader was just elected and has not caught up: it
+// refuses appends to what it does not know yet, and reads old heads.
+type behind struct {
+	broker.Engine
+	conflicts int                     // that it still answers with
+	old       map[string]broker.Entry // heads as it has them; others are up to date
+}
+
+func (b *behind) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+	if b.conflicts > 0 {
+		b.conflicts--
+		return 0, broker.ErrConflict
+	}
+	return b.Engine.Append(ctx, ticket, after, id, body)
+}
+
+func (b *behind) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
+	if e, ok := b.old[ticket]; ok && e.Seq >= min {
+		return e, nil
+	}
+	return b.Engine.Last(ctx, ticket, min)
+}
+
+// A conflict after which the head has not moved, and will not, must not leave a
+// report waiting for a successor: the holder lives, so nobody else would end it.
+func TestReportAfterAConflictWithoutASuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &behind{Engine: brokertest.NewMemory()}
+		b, claim, _ := claimed(t, engine)
+		engine.conflicts = 1
+		if _, err := b.Cancel(t.Context(), claim.Ticket, "human", "enough"); err != nil {
+			t.Fatal(err)
+		}
+		engine.conflicts = 1
+		if err := claim.Complete(t.Context(), protocol.Result{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// After a power cut a ledger that was not synced may lack what a claim rests on.
+func TestReportToALedgerThatLostItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &behind{Engine: brokertest.NewMemory()}
+		_, claim, _ := claimed(t, engine)
+		submitted, err := engine.Next(t.Context(), claim.Ticket, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := brokertest.NewMemory()
+		if _, err := after.Append(t.Context(), claim.Ticket, 0, uuid.NewString(), submitted.Body); err != nil {
+			t.Fatal(err)
+		}
+		engine.Engine = after
+		if err := claim.Complete(t.Context(), protocol.Result{}); !errors.Is(err, broker.ErrLeaseLost) {
+			t.Errorf("completion of what the ledger forgot: %v, want ErrLeaseLost", err)
+		}
+	})
+}
+
+// An offer newer than the head that is read is current for all this leader
+// knows: it is let go, not removed.
+func TestOfferIsNotDroppedByAnOldHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		engine := &behind{Engine: brokertest.NewMemory(), old: map[string]broker.Entry{}}
+		b, first, holder := claimed(t, engine)
+		submitted, err := engine.Next(ctx, first.Ticket, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Release(ctx, "drain"); err != nil { // offered anew
+			t.Fatal(err)
+		}
+		offers, err := b.Pull(ctx, holder.Agent, 1, 0)
+		if err != nil || len(offers) != 1 {
+			t.Fatalf("pull: %d offers, %v", len(offers), err)
+		}
+		engine.conflicts, engine.old[first.Ticket] = 1, submitted
+		accept := protocol.Ack{Status: protocol.AckAccepted}
+		if _, err := offers[0].Acknowledge(ctx, holder, accept, true); !errors.Is(err, broker.ErrOfferGone) {
+			t.Fatalf("acknowledged by an old head: %v, want ErrOfferGone", err)
+		}
+		clear(engine.old)
+		again, err := b.Pull(ctx, holder.Agent, 1, 2*broker.AckWait)
+		if err != nil || len(again) != 1 || again[0].Sequence != offers[0].Sequence {
+			t.Fatalf("the offer does not come again: %d offers, %v", len(again), err)
+		}
+		if _, err := again[0].Acknowledge(ctx, holder, accept, true); err != nil {
+			t.Error(err)
+		}
+	})
+}
