@@ -107,10 +107,10 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 	if head.State.Closed || l.onlyAt != 0 && head.Seq != l.onlyAt {
 		return nil
 	}
-	at := time.Time{}
+	at, judge := time.Time{}, time.Time{}
 	before := head
 	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		at = now
+		at, judge = now, lifecycle.JudgeAt(h.State, d)
 		return decide(h.State, d, now)
 	})
 	if err != nil {
@@ -122,7 +122,11 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 		// seen to then, if it is still the head.
 		return nil
 	}
-	return s.duties(ctx, head, at)
+	next := lifecycle.NextLook(head.State, at)
+	if judge.After(at) && judge.Before(next) { // we came back too lately to say more now
+		next = judge
+	}
+	return s.duties(ctx, head, at, next)
 }
 
 // decide asks the core. A state that it chokes on (it panics rather than append
@@ -143,7 +147,7 @@ const armMin = 200 * time.Millisecond
 
 // duties makes sure that what the state calls for stands outside. The wake-up
 // does not depend on the offer: what cannot be offered has a deadline all the same.
-func (s *Supervisor) duties(ctx context.Context, head broker.Head, now time.Time) error {
+func (s *Supervisor) duties(ctx context.Context, head broker.Head, now, next time.Time) error {
 	duties := lifecycle.DutiesOf(head.State)
 	var offered error
 	if duties.Offer {
@@ -152,11 +156,10 @@ func (s *Supervisor) duties(ctx context.Context, head broker.Head, now time.Time
 	if !duties.Look {
 		return offered
 	}
-	at := lifecycle.NextLook(head.State, now)
-	if soonest := now.Add(armMin); at.Before(soonest) {
-		at = soonest
+	if soonest := now.Add(armMin); next.Before(soonest) {
+		next = soonest
 	}
-	return errors.Join(offered, s.b.Arm(ctx, head.Ticket, head.Seq, at))
+	return errors.Join(offered, s.b.Arm(ctx, head.Ticket, head.Seq, next))
 }
 
 func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {

@@ -146,7 +146,8 @@ func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
 		return err
 	}
 	_, _, err = Pass(ctx, b, func(h broker.Head) error {
-		err := s.duties(ctx, h, time.Now())
+		now := time.Now()
+		err := s.duties(ctx, h, now, lifecycle.NextLook(h.State, now))
 		if ctx.Err() != nil || errors.Is(err, broker.ErrUnreachable) {
 			return fmt.Errorf("refill %s: %w", h.Ticket, err)
 		}

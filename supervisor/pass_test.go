@@ -296,3 +296,23 @@ func TestDeadlineOfWhatCannotBeOffered(t *testing.T) {
 		}
 	})
 }
+
+// A supervisor that comes when it is all overdue decides as soon as it has been
+// connected for long enough to judge, and not at some later look.
+func TestJudgesAsSoonAsItMay(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		w.agent("absent", nil)
+		held := w.submit(func(p *protocol.Package) { p.Policy.WorkTimeoutMS = ptr(int64(86_400_000)) })
+		w.work(w.holder("coder", 10*time.Minute))
+		unheard := w.submit(func(p *protocol.Package) {
+			p.Target.Agent, p.Policy.AckTimeoutMS = "absent", ptr(int64(5000))
+		})
+		pass(50 * time.Minute)
+		w.supervise(supervisor.Config{PassEvery: staying})
+		w.holder("coder", staying)
+		pass(15 * time.Minute)
+		w.want(unheard, "0s submitted offered", "50m5s timed_out escalated offered")
+		w.want(held, "0s submitted offered", "0s accepted started", "1h0m0s lease_lost offered")
+	})
+}

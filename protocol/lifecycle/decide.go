@@ -347,8 +347,13 @@ func absent(s p.State, d *Directory, now time.Time) bool {
 	if last := d.LastPresent[s.Agent]; last.After(since) {
 		since = last
 	}
-	grace := min(timeout, millis(p.LeaseDefaultMS)) // for workers to come back with the engine
-	return due(now, since.Add(timeout)) && connectedFor(d, now, grace)
+	return due(now, since.Add(timeout)) && connectedFor(d, now, absenceGrace(s))
+}
+
+// absenceGrace is how long an observer must have been connected before it calls
+// an agent absent: workers come back with the engine.
+func absenceGrace(s p.State) time.Duration {
+	return min(AckTimeout(s), millis(p.LeaseDefaultMS))
 }
 
 // AckTimeout is how long the agent of an offer may be without a live holder

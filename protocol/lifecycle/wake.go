@@ -93,6 +93,24 @@ func NextLook(s p.State, now time.Time) time.Time {
 	return at
 }
 
+// JudgeAt is when the observer of d will have been connected for long enough to
+// say that the holder, or the agent of a standing offer, is gone; zero if they
+// are not missing. A look before that decides nothing, whatever their clocks say.
+func JudgeAt(s p.State, d *Directory) time.Time {
+	switch {
+	case s.Closed || d == nil || d.ConnectedSince.IsZero():
+	case s.Held():
+		if !d.Present(s.Holder) {
+			return d.ConnectedSince.Add(millis(s.LeaseMS))
+		}
+	case s.Phase == p.Pending && s.Agent != p.Human:
+		if live, _, _ := d.Load(s.Agent); live == 0 {
+			return d.ConnectedSince.Add(absenceGrace(s))
+		}
+	}
+	return time.Time{}
+}
+
 // Duties is what must stand outside for a state. Seeing to it twice is harmless.
 type Duties struct {
 	// Offer says that the current offer stands in the queue of s.Agent.
