@@ -26,6 +26,10 @@ func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Hold
 	judge := time.NewTimer(judgeAfter)
 	defer judge.Stop()
 	s.passAndLog(ctx, "start", s.lookAt)
+	gone := map[string]protocol.Holder{}
+	rested := time.NewTimer(0) // when departures may cost the next pass
+	defer rested.Stop()
+	var rest <-chan time.Time // rested, while there are departures to see to
 	for {
 		select {
 		case <-ctx.Done():
@@ -38,21 +42,30 @@ func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Hold
 			judge.Reset(judgeAfter)
 			s.passAndLog(ctx, "reconnected", s.lookAt)
 		case holder := <-departures:
-			gone := drain(holder, departures)
-			s.passAndLog(ctx, "departure", func(ctx context.Context, h broker.Head) { s.departed(ctx, h, gone) })
+			gone[holder.ID], rest = holder, rested.C
+			drain(gone, departures)
+		case <-rest:
+			begun, those := time.Now(), gone
+			s.passAndLog(ctx, "departure", func(ctx context.Context, h broker.Head) { s.departed(ctx, h, those) })
+			gone, rest = map[string]protocol.Holder{}, nil
+			rested.Reset(min(departureRest*time.Since(begun), time.Minute))
 		}
 	}
 }
 
+// departureRest is how many times as long as a pass for departures took the next
+// one waits, at most a minute. Each claim from a command line that finds nothing is a departure:
+// polling agents must not keep a supervisor reading all heads without a break.
+const departureRest = 9
+
 // drain takes all departures that are there: one pass serves them all.
-func drain(first protocol.Holder, more <-chan protocol.Holder) map[string]protocol.Holder {
-	gone := map[string]protocol.Holder{first.ID: first}
+func drain(gone map[string]protocol.Holder, more <-chan protocol.Holder) {
 	for {
 		select {
 		case holder := <-more:
 			gone[holder.ID] = holder
 		default:
-			return gone
+			return
 		}
 	}
 }

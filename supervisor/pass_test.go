@@ -316,3 +316,36 @@ func TestJudgesAsSoonAsItMay(t *testing.T) {
 		w.want(held, "0s submitted offered", "0s accepted started", "1h0m0s lease_lost offered")
 	})
 }
+
+// slow is a broker whose ledger takes a second to read.
+type slow struct {
+	supervisor.Broker
+	passes int
+}
+
+func (s *slow) Heads(ctx context.Context, fn func(broker.Entry) error) error {
+	s.passes++
+	time.Sleep(time.Second) // the bubble's clock
+	return s.Broker.Heads(ctx, fn)
+}
+
+// Agents that poll come and go. Their departures must not keep a supervisor
+// reading all heads without a break.
+func TestManyDeparturesCostFewPasses(t *testing.T) {
+	inBubble(t, func(w *world) {
+		own := w.m.Connect()
+		b := &slow{Broker: brokerOver(t, own)}
+		w.superviseOver(own, b, supervisor.Config{PassEvery: staying})
+		pass(time.Minute)
+		before := b.passes
+		for range 1000 {
+			if err := w.b.RemoveHolder(w.ctx, w.holder("coder", staying).ID); err != nil {
+				t.Fatal(err)
+			}
+			pass(100 * time.Millisecond)
+		}
+		if passes := b.passes - before; passes < 9 || passes > 11 {
+			t.Errorf("%d passes of a second in 100 s of polling, want one in 10 s", passes)
+		}
+	})
+}
