@@ -106,3 +106,35 @@ func TestOfferIsNotDroppedByAnOldHead(t *testing.T) {
 		}
 	})
 }
+
+// full is an engine that cannot store anything for a while.
+type full struct {
+	broker.Engine
+	refusals int
+}
+
+func (f *full) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+	if f.refusals > 0 {
+		f.refusals--
+		return 0, errors.New("no space left on device")
+	}
+	return f.Engine.Append(ctx, ticket, after, id, body)
+}
+
+// A result that is refused fails the attempt. Until the ledger has taken that
+// nobody must read the refusal as the end of it.
+func TestRefusedResultThatCouldNotBeReported(t *testing.T) {
+	engine := &full{Engine: brokertest.NewMemory()}
+	b, claim, _ := claimed(t, engine)
+	engine.refusals = 1
+	var refused *protocol.Error
+	if err := claim.Complete(t.Context(), protocol.Result{Status: "odd"}); err == nil || errors.As(err, &refused) {
+		t.Errorf("while nothing can be stored: %v, want an error worth another try", err)
+	}
+	if err := claim.Complete(t.Context(), protocol.Result{Status: "odd"}); !errors.As(err, &refused) {
+		t.Errorf("then: %v, want the refusal", err)
+	}
+	if state, err := b.Status(t.Context(), claim.Ticket); err != nil || state.Phase != protocol.PhaseFailed {
+		t.Errorf("the attempt is %s, %v; want failed", state.Phase, err)
+	}
+}

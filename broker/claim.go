@@ -150,7 +150,12 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result) error {
 	body, refusal := c.checkResult(&result)
 	if refusal != nil {
 		failure := Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: true}
-		return errors.Join(refusal, c.Fail(ctx, failure))
+		// While the ledger has not taken the failure the refusal is no answer:
+		// whoever got it would stop trying, with the handoff still in hand.
+		if err := c.Fail(ctx, failure); err != nil {
+			return fmt.Errorf("fail %s for its result (%v): %w", c.Ticket, refusal, err)
+		}
+		return refusal
 	}
 	completed := protocol.Completed{Status: result.Status, Result: body, Tokens: result.Tokens}
 	if len(body) > protocol.InlineBytesMax {
