@@ -147,7 +147,9 @@ func (f *follower) ensure(ctx context.Context) error {
 	defer cancel()
 	_, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)
+		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil {
+			f.j.tellReconnected() // it begins with what is new: nobody was told of what came before
+		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
 		if err := f.j.makeHints(ctx); err != nil {
@@ -188,7 +190,8 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 		case m := <-f.msgs:
 			if m.Reply != "" {
 				f.left--
-				fn(m, func() { _ = f.j.nc.Publish(m.Reply, ackRemove) })
+				reply := m.Reply // all that done may keep: it is held for a while, and bodies are large
+				fn(m, func() { _ = f.j.nc.Publish(reply, ackRemove) })
 				continue
 			}
 			if m.Subject != f.inbox+strconv.FormatUint(f.id, 10) {

@@ -136,7 +136,9 @@ func (p *puller) pull(ctx context.Context, most int, wait time.Duration) ([]Deli
 		case len(got) > 0:
 			return p.take(true), nil
 		case ctx.Err() != nil:
-			p.take(true)
+			for _, d := range p.take(true) { // came at the last moment
+				_ = d.GiveBack() // else it comes again after the ack wait
+			}
 			return nil, ctx.Err()
 		case p.j.isClosed():
 			p.take(true)
