@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,7 @@ func newComplete(a *app) *cobra.Command {
 		"Hand in the result and close the handoff",
 		`Complete closes the handoff with a result: an object from a file (-f; see "handoff
 schema result"), a text (--text) or JSON (--body), and what else the flags say.
+Something must be given; --text "" where there is nothing to say.
 
 A result that breaks the package's output schema, or is too large, fails the
 attempt instead (exit code 9), and the handoff is tried again while attempts remain.`,
@@ -56,7 +58,12 @@ attempt instead (exit code 9), and the handoff is tried again while attempts rem
 	fs.Int64Var(&flags.tokens, "tokens", 0, "tokens used")
 	// Read before the engine is asked for anything: a file that cannot be read
 	// is no failed attempt.
-	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		// A forgotten -f must not close the handoff with nothing, for nobody
+		// could hand in the result any more.
+		if !slices.ContainsFunc(resultFlagNames, cmd.Flags().Changed) {
+			return usagef("complete needs a result: -f FILE, --text or --body (--text \"\" for an empty one)")
+		}
 		if flags.file != "" && flags.text != "" || flags.file != "" && flags.body != "" || flags.text != "" && flags.body != "" {
 			return usagef("the body comes from one of -f, --text and --body")
 		}
@@ -65,6 +72,9 @@ attempt instead (exit code 9), and the handoff is tried again while attempts rem
 	}
 	return cmd
 }
+
+// resultFlagNames are the flags that say something of the result.
+var resultFlagNames = []string{"file", "text", "body", "summary", "notes", "artifact", "var", "partial", "tokens"}
 
 func (f *resultFlags) build(a *app) (protocol.Result, error) {
 	result, err := f.read(a)
@@ -119,7 +129,8 @@ func (f *resultFlags) read(a *app) (protocol.Result, error) {
 
 func jsonBody(raw []byte) (protocol.Result, error) {
 	if !json.Valid(raw) {
-		return protocol.Result{}, protocol.Errorf(protocol.CodeMalformed, "body", "is not JSON; give text with --text")
+		_, err := protocol.DecodeResult(raw) // which says where
+		return protocol.Result{}, inField(err, "body", "; give text with --text")
 	}
 	return protocol.Result{Body: raw}, nil
 }

@@ -55,6 +55,9 @@ func (a *app) value(v any) error {
 	if err != nil {
 		return err
 	}
+	if a.terminal { // JSON itself escapes less than a terminal may act upon
+		body = []byte(protocol.PrintableLines(string(body)))
+	}
 	_, err = a.out.Write(body)
 	return err
 }

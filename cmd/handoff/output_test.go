@@ -32,6 +32,10 @@ func TestTextIsEscaped(t *testing.T) {
 		"json": func(a *app) error {
 			return a.result(protocol.Result{Body: json.RawMessage(`{"x":"` + "\u009b\u202e" + `"}`)})
 		},
+		"-o json": func(a *app) error {
+			a.format = formatJSON
+			return a.value(map[string]string{"x": "\u009b\u202e"})
+		},
 		"errors": func(a *app) error {
 			a.err = a.out
 			a.report(protocol.Errorf(protocol.CodeInvalid, "x", "%s", evil))

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,6 +93,9 @@ func (f *packageFlags) build(changed func(string) bool, a *app, now time.Time) (
 	}
 	set("reason", &pkg.Reason, f.reason)
 	set("key", &pkg.Key, f.key)
+	if changed("key") && f.key == "" { // an unset variable in a script: without a key it would be a new handoff each time
+		return pkg, protocol.Errorf(protocol.CodeMissing, "key", "is there but empty; leave --key out or fill it in")
+	}
 	set("task", &pkg.Task.Description, f.task)
 	set("task-id", &pkg.Task.ID, f.taskID)
 	set("task-type", &pkg.Task.Type, f.taskType)
@@ -296,8 +301,9 @@ func (f *packageFlags) hint(err error) error {
 // read reads a file named on the command line, - being stdin, up to the size
 // that any input may have.
 func (a *app) read(path string) ([]byte, error) {
-	from := a.in
+	from, name := a.in, "standard input"
 	if path != "-" {
+		name = path
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, err
@@ -307,10 +313,10 @@ func (a *app) read(path string) ([]byte, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(from, protocol.PackageBytesMax+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(body) > protocol.PackageBytesMax {
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "package", "%s is over %d bytes, which is the most that is read; hand large files over as artifacts", path, protocol.PackageBytesMax)
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "package", "%s is over %d bytes, which is the most that is read; hand large files over as artifacts", name, protocol.PackageBytesMax)
 	}
 	return body, nil
 }
@@ -324,9 +330,34 @@ func (a *app) readPart(path, before, after string) (protocol.Package, error) {
 	}
 	if !json.Valid(body) {
 		_, err := protocol.DecodePackage(body)
-		return protocol.Package{}, err
+		return protocol.Package{}, inField(err, path, "")
 	}
-	return protocol.DecodePackage(slices.Concat([]byte(before), body, []byte(after)))
+	pkg, err := protocol.DecodePackage(slices.Concat([]byte(before), body, []byte(after)))
+	var e *protocol.Error
+	if errors.As(err, &e) { // before stands in the first line, and not in the file
+		moved := *e
+		moved.Message = firstLine.ReplaceAllStringFunc(e.Message, func(at string) string {
+			column, _ := strconv.Atoi(firstLine.FindStringSubmatch(at)[1])
+			return fmt.Sprintf("(line 1, column %d)", column-len(before))
+		})
+		err = &moved
+	}
+	return pkg, err
+}
+
+// firstLine is how the decoder says where a field stands.
+var firstLine = regexp.MustCompile(`\(line 1, column ([0-9]+)\)`)
+
+// inField says of input that did not parse which input it was: the decoder knows
+// only that it stands on its own, and may name a field from deep within.
+func inField(err error, field, more string) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	named.Field, named.Message = field, named.Message+more
+	return &named
 }
 
 // plainJSON says in words what encoding/json says in Go's.

@@ -26,6 +26,11 @@ by now, or the LEASE was never given out; nothing was changed.`,
 				if err != nil {
 					return err
 				}
+				// A lease with another agent's name in it was made up, and its
+				// beat would make that agent look alive.
+				if claim.Agent != claim.State().Agent {
+					return broker.ErrLeaseLost
+				}
 				// Every word from the holder is a sign of life.
 				if err := b.Beat(ctx, claim.Holder); err != nil {
 					return err
@@ -152,7 +157,7 @@ func newProgress(a *app) *cobra.Command {
 		})
 	cmd.Flags().Float64Var(&progress.Percent, "percent", 0, "how much is done, 0 to 100")
 	cmd.Flags().StringVar(&progress.Message, "message", "", "in words")
-	cmd.Flags().StringVar(&details, "details", "", "whatever else, as JSON")
+	cmd.Flags().StringVar(&details, "details", "", "whatever else; JSON if it parses, else text")
 	return cmd
 }
 
