@@ -75,5 +75,8 @@ func cleanText(s string) (text, notes string) {
 		}
 		b.WriteRune(r)
 	}
+	if broken == 1 {
+		return b.String(), "1 byte of the output was NUL or no UTF-8; it was replaced by U+FFFD"
+	}
 	return b.String(), fmt.Sprintf("%d bytes of the output were NUL or no UTF-8; they were replaced by U+FFFD", broken)
 }

@@ -151,7 +151,8 @@ func (sh *shape) wants() string {
 		kindInstant: "an instant", kindUnion: "one of its forms"}[sh.kind]
 }
 
-// elsewhere are names that the five documents use for fields of ours.
+// elsewhere are names that the five documents and the command line use for
+// fields of ours.
 var elsewhere = map[string]string{
 	"from_agent": "source", "from_agent_id": "source", "source_agent": "source", "from": "source",
 	"to_agent": "target.agent", "to_agent_id": "target.agent", "target_agent": "target.agent", "to": "target.agent",
@@ -160,6 +161,8 @@ var elsewhere = map[string]string{
 	"return_protocol": "return", "timeout": "expectations.timeout_ms", "output_format": "expectations.output_schema",
 	"file_references": "context.relevant_files", "relevant_sections": "sections", "decisions_made": "context.decisions",
 	"timestamp": "created_at", "max_execution_time": "max_execution_time_ms", "protocol_version": "version",
+	"alternative": "suggested_alternative", "retry_after": "retry_after_ms", "estimate": "estimated_completion_ms",
+	"estimated_completion": "estimated_completion_ms", "set": "variables",
 	"agent_id": "id", "agent_name": "name", "needs_more_context": "needs_context", "completed_steps": "context.completed_steps",
 }
 

@@ -23,10 +23,8 @@ func CheckCommand(dir string, command []string) error {
 	if len(command) == 0 || command[0] == "" {
 		return protocol.Errorf(protocol.CodeMissing, field, "is missing: handoff work --agent NAME -- CMD")
 	}
-	if dir != "" {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return protocol.Errorf(protocol.CodeInvalid, "dir", "%q is not a directory", dir)
-		}
+	if dir != "" && !isDirectory(dir) {
+		return protocol.Errorf(protocol.CodeInvalid, "dir", "%q is not a directory", dir)
 	}
 	name := command[0]
 	if strings.ContainsRune(name, filepath.Separator) && !filepath.IsAbs(name) {
@@ -42,6 +40,8 @@ func CheckCommand(dir string, command []string) error {
 		return protocol.Errorf(protocol.CodeInvalid, field, "%q is in the current directory: write ./%s", command[0], command[0])
 	case errors.Is(err, os.ErrPermission):
 		return protocol.Errorf(protocol.CodeInvalid, field, "%q is not executable: chmod +x %s", command[0], command[0])
+	case isDirectory(name):
+		return protocol.Errorf(protocol.CodeInvalid, field, "%q is a directory, not a program", command[0])
 	default:
 		return protocol.Errorf(protocol.CodeInvalid, field, "%q was not found", command[0])
 	}
@@ -49,6 +49,11 @@ func CheckCommand(dir string, command []string) error {
 		return nil
 	}
 	return checkFirstLine(command[0], path)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // checkFirstLine refuses what the kernel could not start: a text without #!,

@@ -16,8 +16,10 @@ fi
 # What you write to standard error goes to the worker's log.
 echo "attempt $HANDOFF_ATTEMPT: $description" >&2
 
-# Not for you? Say so, and it goes to somebody else (or name one, as JSON):
+# Not for you? Say so, and it goes to somebody else:
 #   echo "rejected: I do not read German" > "$HANDOFF_ACK_FILE"; exit 69
+# or, as JSON ("handoff schema ack"), to whom you name:
+#   echo '{"status":"rejected","reason":"it is German","suggested_alternative":"anna"}' > "$HANDOFF_ACK_FILE"; exit 69
 # Something missing? Ask. You are run again with the answer in context.variables
 # and in supplements:
 #   if [ -z "$language" ]; then
