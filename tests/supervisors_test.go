@@ -28,9 +28,6 @@ type need struct {
 	events map[protocol.EventType]int
 }
 
-// slow is how long a worker takes over what is too slow, by far.
-const slow = 3 * time.Second
-
 var needs = []need{
 	{"fails once", "taker", func(p *protocol.Package) { p.Policy.BackoffBaseMS = pointer(int64(200)) },
 		map[protocol.EventType]int{protocol.EventOffered: 2, protocol.EventAccepted: 2, protocol.EventFailed: 1, protocol.EventRetryScheduled: 1}},
@@ -39,15 +36,19 @@ var needs = []need{
 	{"is deferred", "taker", nil,
 		map[protocol.EventType]int{protocol.EventOffered: 2, protocol.EventAccepted: 2, protocol.EventConditioned: 1}},
 	{"takes too long", "taker", func(p *protocol.Package) {
-		p.Policy.WorkTimeoutMS, p.Policy.BackoffBaseMS = pointer(int64(1000)), pointer(int64(200))
+		p.Policy.WorkTimeoutMS, p.Policy.BackoffBaseMS = pointer(int64(2000)), pointer(int64(200))
 		p.Policy.ReminderPercent = pointer(0)
 	}, map[protocol.EventType]int{protocol.EventOffered: 2, protocol.EventAccepted: 2, protocol.EventTimedOut: 1, protocol.EventRetryScheduled: 1}},
 	{"is not heard", "absent", func(p *protocol.Package) { p.Policy.AckTimeoutMS = pointer(int64(200)) },
 		map[protocol.EventType]int{protocol.EventOffered: 2, protocol.EventAccepted: 1, protocol.EventTimedOut: 1, protocol.EventEscalated: 1}},
 }
 
-// meetNeed is what the workers do: the first time what the description says.
-func meetNeed(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+// meetNeeds is what the workers do: the first time what the description says.
+func meetNeeds(b *broker.Broker) worker.HandlerFunc {
+	return func(ctx context.Context, h worker.Handoff) (protocol.Result, error) { return meetNeed(ctx, b, h) }
+}
+
+func meetNeed(ctx context.Context, b *broker.Broker, h worker.Handoff) (protocol.Result, error) {
 	first := h.Attempt == 1 && h.Agent == "taker" && h.State().ConditionRounds == 0
 	if !first {
 		return done(), nil
@@ -60,11 +61,9 @@ func meetNeed(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	case "is deferred":
 		return protocol.Result{}, worker.Defer("not now", 200*time.Millisecond)
 	case "takes too long":
-		select {
-		case <-ctx.Done():
-		case <-time.After(slow):
-		}
-		return protocol.Result{}, errors.New("gave up")
+		// Sooner than the next beat would tell.
+		_, err := b.Wait(ctx, h.Ticket, func(s protocol.State) bool { return s.Fence != h.Fence })
+		return protocol.Result{}, errors.Join(err, errors.New("gave up"))
 	}
 	return done(), nil
 }
@@ -84,8 +83,9 @@ func TestKilledSupervisors(t *testing.T) {
 		putAgent(t, b, protocol.Profile{ID: agent})
 	}
 	for _, agent := range []string{"taker", "spare", protocol.Human} {
-		defer begin(t, newWorker(t, b, worker.Config{Agent: agent, Concurrency: 64}, meetNeed))()
+		defer begin(t, newWorker(t, b, worker.Config{Agent: agent, Concurrency: 128}, meetNeeds(b)))()
 	}
+	supervisors := newSupervisors(t, ctx, url)
 	killing, stop := context.WithTimeout(ctx, 6*time.Second)
 	defer stop()
 	var acked sync.Map // ticket to need
@@ -93,7 +93,7 @@ func TestKilledSupervisors(t *testing.T) {
 	for i := range 4 {
 		sources.Go(func() { submitNeeds(t, ctx, killing.Done(), b, i, &acked) })
 	}
-	kills := killSupervisors(t, ctx, killing.Done(), url, rand.New(rand.NewPCG(seed, 1)))
+	kills := supervisors.killUntil(ctx, killing.Done(), rand.New(rand.NewPCG(seed, 1)))
 	sources.Wait()
 	stopped := time.Now()
 	total := 0
@@ -172,26 +172,41 @@ func submitNeeds(t *testing.T, ctx context.Context, stop <-chan struct{}, b *bro
 	}
 }
 
-// killSupervisors keeps three supervisors, kills one after another, and leaves
-// three behind.
-func killSupervisors(t *testing.T, ctx context.Context, stop <-chan struct{}, url string, rng *rand.Rand) (kills int) {
+// supervisors are three processes beside an engine.
+type supervisors struct {
+	t   *testing.T
+	url string
+	all [3]*child
+}
+
+func newSupervisors(t *testing.T, ctx context.Context, url string) *supervisors {
 	t.Helper()
-	start := func(i int) *child {
-		s := launch(t, fmt.Sprintf("supervisor %d", i), []string{"NATS_URL=" + url}, "supervise")
-		s.writes(ctx, "supervising")
-		return s
+	s := &supervisors{t: t, url: url}
+	for i := range s.all {
+		s.start(ctx, i)
 	}
-	all := []*child{start(0), start(1), start(2)}
+	return s
+}
+
+func (s *supervisors) start(ctx context.Context, i int) {
+	s.t.Helper()
+	s.all[i] = launch(s.t, fmt.Sprintf("supervisor %d", i), []string{"NATS_URL=" + s.url}, "supervise")
+	s.all[i].writes(ctx, "supervising")
+}
+
+// killUntil kills one after another until it is told to stop, and leaves three behind.
+func (s *supervisors) killUntil(ctx context.Context, stop <-chan struct{}, rng *rand.Rand) (kills int) {
+	s.t.Helper()
 	for {
 		select {
 		case <-time.After(time.Duration(50+rng.IntN(250)) * time.Millisecond):
 		case <-stop:
 			return kills
 		}
-		i := rng.IntN(len(all))
-		all[i].kill()
+		i := rng.IntN(len(s.all))
+		s.all[i].kill()
 		kills++
-		all[i] = start(i)
+		s.start(ctx, i)
 	}
 }
 
