@@ -27,7 +27,7 @@ func (a *app) agentWords(cmd *cobra.Command, _ []string, _ string) ([]string, co
 	_ = a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
 		directory, err := b.Directory(ctx)
 		if err == nil {
-			names = append(names, slices.Sorted(maps.Keys(directory.Agents))...)
+			names = slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(names, maps.Keys(directory.Agents)))))
 		}
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,7 +82,30 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 	return b, done, nil
 }
 
+// checkURL refuses addresses that the dialer would take for the engine on this
+// machine, such as a scheme mistyped or a host left out: what is submitted there
+// would be found by nobody.
+func (c connection) checkURL() error {
+	if c.url == "" {
+		return nil
+	}
+	for _, server := range strings.Split(c.url, ",") {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		u, err := url.Parse(server)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return usagef("%s is not the URL of an engine; write nats://HOST:4222", c.where())
+		}
+	}
+	return nil
+}
+
 func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine, func(), error) {
+	if err := c.checkURL(); err != nil {
+		return nil, nil, err
+	}
 	for flag, path := range map[string]string{"--creds": c.creds, "--tlsca": c.tlsCA} {
 		if path == "" {
 			continue

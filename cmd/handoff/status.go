@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,13 +45,20 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 					if err != nil {
 						return err
 					}
+					if !a.text() {
+						return a.value(json.RawMessage(body))
+					}
 					return a.document(body)
 				}
 				state, err := b.Status(ctx, ticket)
 				if err != nil {
 					return err
 				}
-				return a.state(state)
+				if err := a.state(state); err != nil {
+					return err
+				}
+				a.whyWaiting(ctx, b, state)
+				return nil
 			})
 		},
 	}
@@ -352,6 +360,26 @@ success and has none; 3 no such ticket.`,
 }
 
 // result prints what a person wants of a result: its body, or else its summary.
+// whyWaiting says for people what the ledger does not know: why nobody takes a
+// handoff that anybody might wonder about.
+func (a *app) whyWaiting(ctx context.Context, b *broker.Broker, s protocol.State) {
+	if !a.text() || s.Closed || s.Phase != protocol.Pending || s.Held() || s.Agent == protocol.Human {
+		return
+	}
+	directory, err := b.Directory(ctx)
+	if err != nil { // the status stands without it
+		return
+	}
+	profile, known := directory.Agent(s.Agent)
+	live, _, _ := directory.Load(s.Agent)
+	switch {
+	case known && profile.Paused:
+		a.notef("handoff: %s is paused: handoff agents resume %s\n", s.Agent, s.Agent)
+	case live == 0:
+		a.notef("handoff: no worker serves %s: handoff work --agent %s -- CMD\n", s.Agent, s.Agent)
+	}
+}
+
 func (a *app) result(r protocol.Result) error {
 	if text, ok := jsonString(r.Body); ok {
 		return a.body([]byte(text))

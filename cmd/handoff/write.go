@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -41,7 +42,11 @@ func newSchema(a *app) *cobra.Command {
 			if len(args) == 1 {
 				name = args[0]
 			}
-			_, err := a.out.Write(append(schemas[name](), '\n'))
+			body := append(schemas[name](), '\n')
+			if a.format == formatJSONL {
+				return a.value(json.RawMessage(body)) // which becomes one line
+			}
+			_, err := a.out.Write(body)
 			return err
 		},
 	}
