@@ -37,6 +37,19 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 	return []p.Event{&body, offered}, nil
 }
 
+// has tells whether there is an agent with a capability, fit or not.
+func (d *Directory) has(capability string) bool {
+	if d == nil {
+		return false
+	}
+	for _, profile := range d.Agents {
+		if _, has := proficiencyOf(profile, capability); has {
+			return true
+		}
+	}
+	return false
+}
+
 // target finds the agent that a package is for.
 func target(s p.Summary, d *Directory) (p.Routing, error) {
 	switch {
@@ -45,7 +58,11 @@ func target(s p.Summary, d *Directory) (p.Routing, error) {
 	case s.Target.Capability != "":
 		routing, ok := Route(s, d, nil)
 		if !ok {
-			return routing, p.Errorf(p.CodeNoAgent, "target.capability", "no agent has the capability %s; start one: handoff work --agent NAME --capability %s -- CMD", s.Target.Capability, s.Target.Capability)
+			problem := "no agent has the capability %s"
+			if d.has(s.Target.Capability) {
+				problem = "no agent with the capability %s may take this (it is the source, or its proficiency, max_risk or accepts_handoffs forbids it)"
+			}
+			return routing, p.Errorf(p.CodeNoAgent, "target.capability", problem+"; start one: handoff work --agent NAME --capability %s -- CMD", s.Target.Capability, s.Target.Capability)
 		}
 		return routing, nil
 	}
