@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -112,9 +114,12 @@ func (f *resultFlags) read(a *app) (protocol.Result, error) {
 		return protocol.DecodeResult(raw)
 	case f.text == "-":
 		raw, err := a.read("-")
-		return protocol.Result{Body: jsonText(string(raw))}, err
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return textBody(string(raw))
 	case f.text != "":
-		return protocol.Result{Body: jsonText(f.text)}, nil
+		return textBody(f.text)
 	case f.body == "-":
 		raw, err := a.read("-")
 		if err != nil {
@@ -125,6 +130,18 @@ func (f *resultFlags) read(a *app) (protocol.Result, error) {
 		return jsonBody([]byte(f.body))
 	}
 	return protocol.Result{}, nil
+}
+
+// textBody refuses what the wire cannot carry: replaced, it would not be what
+// was handed in, and sent, it would be a failed attempt.
+func textBody(text string) (protocol.Result, error) {
+	switch {
+	case strings.ContainsRune(text, 0):
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; hand over what is no text as an artifact")
+	case !utf8.ValidString(text):
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; hand over what is no text as an artifact")
+	}
+	return protocol.Result{Body: jsonText(text)}, nil
 }
 
 func jsonBody(raw []byte) (protocol.Result, error) {
