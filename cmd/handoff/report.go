@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -147,6 +148,9 @@ func newProgress(a *app) *cobra.Command {
 		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if !utf8.ValidString(details) {
+				return protocol.Errorf(protocol.CodeText, "details", "holds bytes that are no UTF-8")
+			}
 			if details != "" {
 				progress.Details = jsonOrText(details)
 			}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -61,6 +62,9 @@ func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, er
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
 			return nil, usagef("%s %q: write name=value", flag, pair)
+		}
+		if !utf8.ValidString(pair) { // encoding/json would put something else in its place
+			return nil, protocol.Errorf(protocol.CodeText, strings.TrimPrefix(flag, "--"), "%q holds bytes that are no UTF-8", pair)
 		}
 		variables[key] = jsonOrText(value)
 	}
