@@ -82,7 +82,8 @@ type Engine interface {
 	Next(ctx context.Context, ticket string, after uint64) (Entry, error)
 	// Heads calls fn with the last entry of every ticket, in the order of
 	// their sequences, up to the ledger's end when the call began. Entries may
-	// be overtaken meanwhile.
+	// be overtaken meanwhile; on replicas a ticket may then come twice, its
+	// last entry last.
 	Heads(ctx context.Context, fn func(Entry) error) error
 	// Entries calls fn with every entry from sequence from on, in order, up to the
 	// ledger's end when the call began.

@@ -19,6 +19,7 @@ const (
 	codeNoMessage      = 10037
 	codeNoStream       = 10059
 	codeNoConsumer     = 10014
+	codeNoPeers        = 10005 // too few nodes for the replicas, at the moment
 )
 
 var (

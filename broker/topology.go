@@ -112,6 +112,19 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 // may be called by any number of processes at once and again at any time. What
 // fails in passing (a cluster that still elects) it tries again for 30 s.
 func EnsureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	// A cluster that has just started may have a leader and miss a peer.
+	patience := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(10*time.Second))
+	return backoff.Retry(func() error {
+		err := ensureTopology(ctx, js, t)
+		if err != nil && !hasCode(err, codeNoPeers) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(patience, ctx))
+}
+
+func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	for _, want := range t.streams(time.Now()) {
 		if err := settle(ctx, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
 			return err
