@@ -124,8 +124,21 @@ func (b *Broker) Update(ctx context.Context, ticket string, decide Decider) (Hea
 // UpdateFrom is Update for a caller that has a head at hand. The head may be
 // old: it is read anew when the append shows that it was.
 func (b *Broker) UpdateFrom(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
+	return b.update(ctx, head, b.judge, decide)
+}
+
+// note is UpdateFrom for facts that do not depend on who is there: decide gets
+// no directory, whose first use in a process starts a watch.
+func (b *Broker) note(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
+	return b.update(ctx, head, b.nobody, decide)
+}
+
+// seeing reads of the directory what a decision about a handoff depends on.
+type seeing func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error)
+
+func (b *Broker) update(ctx context.Context, head Head, see seeing, decide Decider) (Head, bool, error) {
 	for {
-		directory, err := b.judge(ctx, head)
+		directory, err := see(ctx, head.State)
 		if err != nil {
 			return head, false, err
 		}
@@ -162,16 +175,15 @@ func (b *Broker) successor(ctx context.Context, old Head) (Head, error) {
 
 // judge returns the directory to decide by. A snapshot may lag behind a holder
 // that has just begun: one that seems gone is asked for at the leader.
-func (b *Broker) judge(ctx context.Context, head Head) (*lifecycle.Directory, error) {
+func (b *Broker) judge(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
 	directory, err := b.Directory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	holder := head.State.Holder
-	if holder == "" || directory.Present(holder) {
+	if s.Holder == "" || directory.Present(s.Holder) {
 		return directory, nil
 	}
-	present, err := b.Holder(ctx, holder)
+	present, err := b.Holder(ctx, s.Holder)
 	if errors.Is(err, ErrNotFound) {
 		return directory, nil
 	}

@@ -23,6 +23,7 @@ type Claim struct {
 	Offer   uint64
 	Package json.RawMessage
 	Answers []protocol.Answer
+	Trail   []protocol.TrailEntry
 
 	b *Broker
 	// turn holds a token while an append or a beat is under way. Waiting for it
@@ -69,6 +70,50 @@ func (c *Claim) Attempt() int { return c.State().Attempt }
 
 // report appends what say says as long as this holder has the handoff.
 func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) ([]protocol.Event, error)) error {
+	return c.reportBy(ctx, c.b.nobody, func(s protocol.State, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return say(s, now)
+	})
+}
+
+// What a report needs to know of the directory.
+
+func (b *Broker) nobody(context.Context, protocol.State) (*lifecycle.Directory, error) {
+	return nil, nil
+}
+
+// everybody starts a watch at its first use in a process.
+func (b *Broker) everybody(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
+	return b.Directory(ctx)
+}
+
+// onlyAgent is the directory with no more than one agent.
+func (b *Broker) onlyAgent(agent string) seeing {
+	return func(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
+		return b.directoryFor(ctx, protocol.Summary{Target: protocol.Target{Agent: agent}})
+	}
+}
+
+// itsSource is enough for the end of a handoff: whether a return can be delivered.
+func (b *Broker) itsSource(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+	return b.onlyAgent(s.Source)(ctx, s)
+}
+
+func (b *Broker) sourceIfReturned(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+	if !s.ReturnExpected {
+		return nil, nil
+	}
+	return b.itsSource(ctx, s)
+}
+
+func (b *Broker) sourceIfCancelled(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+	if !s.CancelReturn {
+		return nil, nil
+	}
+	return b.itsSource(ctx, s)
+}
+
+// reportBy is report for what may depend on the directory.
+func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.State, *lifecycle.Directory, time.Time) ([]protocol.Event, error)) error {
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
@@ -77,7 +122,11 @@ func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) 
 		if err := c.mine(head.State); err != nil {
 			return err
 		}
-		events, err := say(head.State, c.b.now(head))
+		directory, err := see(ctx, head.State)
+		if err != nil {
+			return err
+		}
+		events, err := say(head.State, directory, c.b.now(head))
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -143,12 +192,36 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	})
 }
 
-// Complete hands in the result and closes the handoff. A result that breaks the
-// package's output schema, or is too large, fails the attempt instead, and the
-// error is a *protocol.Error that says so.
-func (c *Claim) Complete(ctx context.Context, result protocol.Result) error {
-	body, refusal := c.checkResult(&result)
-	if refusal != nil {
+// Complete hands in the result and closes the handoff. What the result's command
+// asks for (document 0), and the children given, are handed off with it: they are
+// recorded in the same append, and submitted from there. A result that breaks the
+// package's output schema, or is too large, or a command that cannot be followed,
+// fails the attempt instead, and the error is a *protocol.Error that says so.
+//
+// A holder that has lost its lease gets ErrLeaseLost, and its result is kept in
+// the history (LateResults), as far as LateResultsMax allows. One that has handed in
+// its result already changes nothing, and that is no error.
+func (c *Claim) Complete(ctx context.Context, result protocol.Result, children ...Child) error {
+	completed, handOffs, err := c.completion(ctx, result, children)
+	if err == nil {
+		err = c.reportBy(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+			if err := c.accepted(s); err != nil {
+				return nil, err
+			}
+			event := completed
+			event.Meta = meta(c, now)
+			events := make([]protocol.HandedOff, len(handOffs))
+			for i, made := range handOffs {
+				events[i] = made.event
+			}
+			return lifecycle.Complete(s, d, event, events, now)
+		})
+		if errors.Is(err, ErrLeaseLost) {
+			err = c.late(ctx, completed, err)
+		}
+	}
+	var refusal *protocol.Error
+	if errors.As(err, &refusal) && refusal.Code != protocol.CodeIllegal { // what cannot be handed in never will be
 		failure := Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: true}
 		// While the ledger has not taken the failure the refusal is no answer:
 		// whoever got it would stop trying, with the handoff still in hand.
@@ -157,26 +230,61 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result) error {
 		}
 		return refusal
 	}
-	completed := protocol.Completed{Status: result.Status, Result: body, Tokens: result.Tokens}
-	if len(body) > protocol.InlineBytesMax {
-		blob, err := c.b.PutBlob(ctx, body)
-		if err != nil {
-			return fmt.Errorf("store result of %s: %w", c.Ticket, err)
-		}
-		completed.Result, completed.Blob = nil, &blob
-	}
-	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
-		if err := c.accepted(s); err != nil {
-			return nil, err
-		}
-		event := completed
-		event.Meta, event.Fence = meta(c, now), s.Fence
-		return []protocol.Event{&event}, nil
-	})
 	if err != nil {
 		return err
 	}
+	c.submitChildren(ctx, handOffs)
 	return c.leaveQueue()
+}
+
+// late says what a lost lease means for a result: that it was handed in already,
+// by an append whose answer did not get here perhaps, or that it comes too late.
+func (c *Claim) late(ctx context.Context, completed protocol.Completed, lost error) error {
+	c.mu.Lock()
+	fence := c.fence
+	c.mu.Unlock()
+	handedIn := false
+	err := c.b.changes(ctx, c.Ticket, func(change protocol.Change) error {
+		for _, e := range change.Record.Events {
+			if done, ok := e.(*protocol.Completed); ok && fence != 0 && done.Fence == fence {
+				handedIn = true
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; whether it was by its own result was not read: %w", lost, err)
+	case handedIn:
+		return nil
+	case c.park(ctx, completed):
+		return fmt.Errorf("%w; the result came too late and is kept in its history", lost)
+	}
+	return lost
+}
+
+// completion checks a result and stores what is too large for an append: the
+// event that holds it, and what goes with it. A *protocol.Error is a result that
+// cannot be handed in.
+func (c *Claim) completion(ctx context.Context, result protocol.Result, children []Child) (protocol.Completed, []handedOff, error) {
+	var completed protocol.Completed
+	body, refusal := c.checkResult(&result)
+	if refusal != nil {
+		return completed, nil, refusal
+	}
+	handOffs, err := c.handOffs(ctx, result, children)
+	if err != nil {
+		return completed, nil, err
+	}
+	completed = protocol.Completed{Status: result.Status, Result: body, Tokens: result.Tokens}
+	if len(body) > protocol.InlineBytesMax {
+		blob, err := c.b.PutBlob(ctx, body)
+		if err != nil {
+			return completed, nil, fmt.Errorf("store result of %s: %w", c.Ticket, err)
+		}
+		completed.Result, completed.Blob = nil, &blob
+	}
+	return completed, handOffs, nil
 }
 
 // checkResult makes the result complete and checks it against the package.
@@ -230,7 +338,7 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 			return nil, err
 		}
 		return []protocol.Event{&protocol.Failed{Meta: meta(c, now), Fence: s.Fence, Attempt: s.Attempt,
-			Code: f.Code, Message: protocol.CutText(f.Message, protocol.FailureBytesMax), Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds()}}, nil
+			Code: protocol.CutText(f.Code, protocol.NameBytesMax), Message: protocol.CutText(f.Message, protocol.FailureBytesMax), Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds()}}, nil
 	})
 	if err != nil {
 		return err
@@ -241,8 +349,8 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 // Release gives the handoff back without charging an attempt; it is offered
 // to the same agent again at once.
 func (c *Claim) Release(ctx context.Context, reason string) error {
-	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
-		return lifecycle.Release(s, c.Holder.ID, reason, now), nil
+	err := c.reportBy(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Release(s, d, c.Holder.ID, words(reason), now), nil
 	})
 	if err != nil {
 		return err
@@ -277,7 +385,8 @@ func (c *Claim) leaveQueue() error {
 // Signal is what a beat tells a holder.
 type Signal struct {
 	CancelRequested bool      `json:"cancel_requested"`
-	Reminded        bool      `json:"reminded"` // most of the work time is used up
+	Return          bool      `json:"return,omitempty"` // it shall go back to its source instead
+	Reminded        bool      `json:"reminded"`         // most of the work time is used up
 	WorkDeadline    time.Time `json:"work_deadline,omitzero"`
 	Deadline        time.Time `json:"deadline,omitzero"`
 }
@@ -307,7 +416,7 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 	}
 	c.move(head)
 	s := head.State
-	signal := Signal{CancelRequested: s.CancelRequested, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
+	signal := Signal{CancelRequested: s.CancelRequested, Return: s.CancelReturn, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
 	if s.Fence != 0 && s.Policy.WorkTimeoutMS > 0 {
 		signal.WorkDeadline = s.AcceptedAt.Add(time.Duration(s.Policy.WorkTimeoutMS) * time.Millisecond)
 	}

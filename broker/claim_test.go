@@ -111,3 +111,38 @@ func claim(t *testing.T, b *broker.Broker, holder protocol.Holder) *broker.Claim
 	}
 	return claim
 }
+
+// lossy is an engine that stores an append and does not say so.
+type lossy struct {
+	broker.Engine
+	silent bool
+}
+
+func (l *lossy) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+	seq, err := l.Engine.Append(ctx, ticket, after, id, body)
+	if l.silent {
+		return 0, context.DeadlineExceeded
+	}
+	return seq, err
+}
+
+// A result whose append was stored without an answer is handed in again, and is
+// neither lost nor late.
+func TestResultHandedInTwice(t *testing.T) {
+	ctx := t.Context()
+	engine := &lossy{Engine: brokertest.NewMemory()}
+	b, claim, _ := claimed(t, engine)
+	engine.silent = true
+	if err := claim.Complete(ctx, done); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("without an answer: %v", err)
+	}
+	engine.silent = false
+	for range 2 {
+		if err := claim.Complete(ctx, done); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+	if changes, err := b.History(ctx, claim.Ticket); err != nil || len(changes) != 3 {
+		t.Errorf("%d entries, %v; want submitted, accepted, completed", len(changes), err)
+	}
+}

@@ -19,6 +19,9 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrUnreachable: the engine does not answer.
 	ErrUnreachable = errors.New("engine not reachable")
+	// ErrLedgerChanged: the ledger does not go on where it was read up to. It
+	// is another one, has lost its end, or has dropped what comes next for its age.
+	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
 )
 
 // Entry is one message of the ledger as stored.
@@ -27,6 +30,13 @@ type Entry struct {
 	Seq    uint64
 	At     time.Time // the engine's time stamp, UTC
 	Body   []byte    // a protocol.Record
+}
+
+// Ledger says which ledger it is and how far it goes.
+type Ledger struct {
+	Created time.Time // of the ledger itself, UTC: another ledger has another one
+	First   uint64    // the oldest sequence that it still has, or will have
+	Last    uint64    // the newest that it ever had; 0 before the first append
 }
 
 // OfferKey names an offer in the queue.
@@ -88,6 +98,17 @@ type Engine interface {
 	// Entries calls fn with every entry from sequence from on, in order, up to the
 	// ledger's end when the call began.
 	Entries(ctx context.Context, from uint64, fn func(Entry) error) error
+	// Ledger reads from the leader how far the ledger goes: no append that was
+	// acknowledged before the call has a higher sequence than its Last.
+	Ledger(ctx context.Context) (Ledger, error)
+	// Tail calls fn with every message of the ledger from sequence from on, in
+	// order and without a gap, first what is there and then what comes, until ctx
+	// ends; from 0 is the first that it still has. A message that is no entry, and
+	// never will be, has no Ticket. It does not try again: where it cannot vouch
+	// for the order any more it ends with ErrUnreachable, and the caller begins
+	// again behind the last message that it had. It ends with ErrLedgerChanged
+	// where there is no such beginning.
+	Tail(ctx context.Context, from uint64, fn func(Entry) error) error
 	// Feed hints, best effort, that the ticket has a new head: its sequence.
 	// Hints may be missing, late, or coalesced into the latest. stop ends it.
 	Feed(ctx context.Context, ticket string) (hints <-chan uint64, stop func(), err error)
@@ -103,9 +124,23 @@ type Engine interface {
 	// PutOffer puts an offer into the queue. It is no error if it stands there
 	// already. An offer that was removed may be put again (a ghost): claiming drops it.
 	PutOffer(ctx context.Context, key OfferKey, body []byte) error
-	// Pull takes up to most offers, the most urgent lane first, and waits up to
-	// wait for the first. It returns an empty slice when there was none. On
-	// replicas an offer may show a moment after PutOffer, and its lane with it.
+	// Pull takes up to most offers, and waits up to wait for the first. It
+	// returns an empty slice when there was none. On replicas an offer may show
+	// a moment after PutOffer, and its lane with it.
+	//
+	// Of every 8 offers (TurnEvery) that this engine takes for the agent, in one
+	// pull or in many, 7 are of the most urgent lane that has any: critical before
+	// high before normal before low. The eighth is the turn of those who wait:
+	// high, normal and low have it one after another. The lane whose turn it is
+	// passes it on, when it has nothing, to the next of the three that has
+	// something, and when none has, the turn is one like any other (LaneOrder).
+	// So nothing waits for ever behind a steady stream of its betters: where all
+	// lanes always have offers, critical gets 21 of 24 (TurnRound) and the others
+	// one each, and the first offer of any lane is taken within 24, the n-th
+	// within 24 n. The count is this engine's own and begins at none: who opens
+	// one for every single offer has the most urgent alone. A lane that was
+	// found empty may show a new offer a moment later than it was put. Within
+	// one batch the order means nothing.
 	Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]Delivery, error)
 	// QueueDepth counts the offers that stand in the agent's queue, delivered or not.
 	QueueDepth(ctx context.Context, agent string) (int, error)

@@ -81,6 +81,8 @@ type JetStream struct {
 	key       int
 	watching  bool // see watchIdentity
 	pullers   map[string][]*puller
+	taken     map[string]*atomic.Int64 // by agent, see takenBy
+	foreign   map[string]bool          // consumers that tellForeign has spoken of
 	dir       *directoryWatch
 }
 
@@ -178,7 +180,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, 
 	}
 	j := &JetStream{
 		nc: nc, js: js, cfg: cfg, link: make(chan struct{}),
-		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{},
+		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, foreign: map[string]bool{},
 	}
 	j.life, j.end = context.WithCancel(context.Background())
 	if err := j.checkStreams(ctx); err != nil {

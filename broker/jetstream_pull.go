@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -26,12 +27,17 @@ const (
 
 // puller takes offers from one agent's queue for one caller at a time. It has
 // one inbox and at most one request at each lane's consumer, of two kinds: a
-// sweep takes what is there, a standing request waits for one offer. A sweep
-// goes through the lanes in order, and leaves out those with a standing
+// sweep takes what is there, a standing request waits for one offer. The lanes
+// are swept in the order that LaneOrder gives, but for those with a standing
 // request: had they an offer, it would be here.
 //
 // Standing requests outlive the pull that made them, and serve the next one.
-// An offer that arrives while nobody pulls is given back at once.
+// An offer that arrives while nobody pulls is given back at once. So is one
+// that arrives when a more urgent lane is being swept: its lane has no request
+// any more then, so that it is swept when it is its turn. That is how a
+// process which never waits, because one lane always has something, learns of
+// the others without asking them each time: when the turn of those who wait
+// finds a lane empty, a request is left standing there.
 type puller struct {
 	j     *JetStream
 	agent string
@@ -39,9 +45,12 @@ type puller struct {
 	sub   *nats.Subscription
 	idle  *time.Timer
 	wake  chan struct{} // something came
+	taken *atomic.Int64 // offers of this agent, by all pullers of this process
+	plan  lanePlan      // of the sweep under way
 
 	mu     sync.Mutex
 	want   int // of the pull under way
+	least  int // the least urgent lane whose offers it takes now
 	got    []Delivery
 	lanes  []laneRequest
 	serial uint64
@@ -50,7 +59,7 @@ type puller struct {
 // laneRequest is the request under way at one lane's consumer.
 type laneRequest struct {
 	id      uint64 // 0: none
-	left    int    // offers it may still bring
+	left    int    // offers it may still bring, or has not brought
 	sweep   bool
 	expires time.Time
 	epoch   uint64 // of the connection that it was sent over
@@ -59,7 +68,7 @@ type laneRequest struct {
 
 func newPuller(j *JetStream, agent string) (*puller, error) {
 	p := &puller{j: j, agent: agent, inbox: j.nc.NewInbox() + ".", wake: make(chan struct{}, 1),
-		lanes: make([]laneRequest, len(protocol.Priorities))}
+		taken: j.takenBy(agent), lanes: make([]laneRequest, len(protocol.Priorities))}
 	var err error
 	if p.sub, err = j.nc.Subscribe(p.inbox+"*", p.receive); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -85,12 +94,13 @@ func (p *puller) receive(m *nats.Msg) {
 	if !ok {
 		return // not an offer, and not ours to acknowledge
 	}
-	lane := &p.lanes[laneIndex(key.Lane)]
+	i := laneIndex(key.Lane)
+	lane := &p.lanes[i]
 	if lane.left--; lane.left <= 0 {
 		lane.id, lane.status = 0, ""
 	}
 	q := &queued{key: key, body: m.Data, reply: m.Reply, nc: p.j.nc}
-	if len(p.got) < p.want {
+	if len(p.got) < p.want && i <= p.least {
 		p.got = append(p.got, q)
 	} else if err := q.GiveBack(); err != nil {
 		p.j.cfg.Log.Debug("offer comes again after the ack wait", "err", err)
@@ -106,7 +116,7 @@ func (p *puller) ended(m *nats.Msg) {
 	}
 	for i := range p.lanes {
 		if lane := &p.lanes[i]; lane.id == id {
-			lane.id, lane.left, lane.status = 0, 0, m.Header.Get("Status")
+			lane.id, lane.status = 0, m.Header.Get("Status")
 			p.ring()
 		}
 	}
@@ -119,18 +129,23 @@ func (p *puller) ring() {
 	}
 }
 
-// pull implements Pull on a puller that the caller has for itself.
-func (p *puller) pull(ctx context.Context, most int, wait time.Duration) ([]Delivery, error) {
+// pull implements Pull on a puller that the caller has for itself. The places
+// of a whole batch in the order of the turns are taken at its beginning, so that
+// no other puller takes the same, and those left over are given up at its end:
+// offers that are there fill them all.
+func (p *puller) pull(ctx context.Context, most int, wait time.Duration) (offers []Delivery, _ error) {
+	first := p.taken.Add(int64(most)) - int64(most)
+	defer func() { p.taken.Add(int64(len(offers) - most)) }()
 	end := time.Now().Add(wait)
 	p.mu.Lock()
-	p.want, p.got = most, nil
+	p.want, p.least, p.got = most, 0, nil
 	p.mu.Unlock()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	pauses := newBackOff(ctx)
 	var failed error
 	for {
-		err := p.round(ctx, timer, end)
+		err := p.round(ctx, timer, end, first)
 		got := p.take(false)
 		switch {
 		case len(got) > 0:
@@ -194,15 +209,14 @@ func (p *puller) recover(ctx context.Context, pauses backoff.BackOff, left time.
 
 // round sweeps the lanes and then, if there was nothing, lets a request stand
 // at each until an offer comes, one ends, or the pull does.
-func (p *puller) round(ctx context.Context, timer *time.Timer, end time.Time) error {
+func (p *puller) round(ctx context.Context, timer *time.Timer, end time.Time, first int64) error {
 	if !p.j.nc.IsConnected() {
 		return errDisconnected
 	}
-	for i := range p.lanes {
-		if done, err := p.sweep(ctx, i); done || err != nil {
-			return err
-		}
+	if err := p.sweep(ctx, first); err != nil {
+		return err
 	}
+	p.takeFrom(len(p.lanes) - 1)
 	for !p.came() {
 		left := time.Until(end)
 		if left <= 0 {
@@ -233,16 +247,64 @@ func (p *puller) round(ctx context.Context, timer *time.Timer, end time.Time) er
 	return nil
 }
 
-// sweep takes what one lane has now. It tells whether the pull has enough.
-func (p *puller) sweep(ctx context.Context, i int) (done bool, err error) {
+// sweep takes what is there for a pull whose first offer has that many before it.
+func (p *puller) sweep(ctx context.Context, first int64) error {
 	p.mu.Lock()
-	room := p.want - len(p.got)
-	lane := &p.lanes[i]
-	if room <= 0 || p.alive(lane) {
-		p.mu.Unlock()
-		return room <= 0, nil
+	p.plan.begin(first, p.want)
+	for i := range p.lanes {
+		p.plan.empty[i] = p.alive(&p.lanes[i])
 	}
-	err = p.send(i, room, true, tryTimeout)
+	p.mu.Unlock()
+	for seen := p.fill(0); ; {
+		i, n := p.plan.next()
+		if n == 0 {
+			return nil
+		}
+		short, err := p.sweepLane(ctx, i, n)
+		if err != nil {
+			return err
+		}
+		seen = p.fill(seen) // while the lane still counts for what it brought
+		p.plan.empty[i] = short
+		if short && p.plan.waits(i) {
+			// It goes on with a more urgent lane, and may never come to wait.
+			if err := p.lookOut(i); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// fill notes in the plan what has come, but for the first offers seen before.
+func (p *puller) fill(seen int) int {
+	got := p.take(false)
+	for _, d := range got[seen:] {
+		p.plan.fill(laneIndex(d.Key().Lane))
+	}
+	return len(got)
+}
+
+// takeFrom has offers of less urgent lanes than this one given back from now on.
+func (p *puller) takeFrom(least int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.least = least
+}
+
+// lookOut leaves a request standing at a lane that was found empty.
+func (p *puller) lookOut(i int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.send(i, 1, false, standing)
+}
+
+// sweepLane takes up to n of what one lane has now. It tells whether the lane
+// had less than that.
+func (p *puller) sweepLane(ctx context.Context, i, n int) (short bool, err error) {
+	p.mu.Lock()
+	lane := &p.lanes[i]
+	p.least = i
+	err = p.send(i, n, true, tryTimeout)
 	id := lane.id
 	p.mu.Unlock()
 	if err != nil {
@@ -253,10 +315,10 @@ func (p *puller) sweep(ctx context.Context, i int) (done bool, err error) {
 	defer lost.Stop()
 	for {
 		p.mu.Lock()
-		over, status, room := lane.id != id, lane.status, p.want-len(p.got)
+		over, short, status := lane.id != id, lane.left > 0, lane.status
 		p.mu.Unlock()
 		if over {
-			return room <= 0, statusError(status)
+			return short, statusError(status)
 		}
 		select {
 		case <-p.wake:
@@ -265,9 +327,9 @@ func (p *puller) sweep(ctx context.Context, i int) (done bool, err error) {
 		case <-link:
 			return false, errDisconnected
 		case <-ctx.Done():
-			return true, nil
+			return false, ctx.Err()
 		case <-p.j.life.Done():
-			return true, nil
+			return false, errClosed
 		}
 	}
 }

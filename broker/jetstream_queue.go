@@ -2,10 +2,14 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,9 +63,61 @@ func (j *JetStream) ensureLane(ctx context.Context, agent string, lane protocol.
 		_, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
 	}
 	if errors.Is(err, jetstream.ErrConsumerExists) {
-		return nil // with another configuration: an operator's, or an older version's
+		j.tellForeign(ctx, cfg)
+		return nil // an operator's, or an older version's: it stays as it is
 	}
 	return err
+}
+
+// tellForeign logs in which settings a lane's consumer is not as we make it,
+// once for each consumer. A lane that serves nobody, or nobody any more, may be
+// such a one.
+func (j *JetStream) tellForeign(ctx context.Context, ours jetstream.ConsumerConfig) {
+	j.mu.Lock()
+	told := j.foreign[ours.Durable]
+	j.mu.Unlock()
+	if told {
+		return
+	}
+	consumer, err := j.js.Consumer(ctx, WorkStream, ours.Durable)
+	if err != nil {
+		return // it is no more than a word, and comes the next time
+	}
+	for _, d := range differences(consumer.CachedInfo().Config, ours) {
+		j.cfg.Log.Warn("a queue's consumer is not as Handoff makes it, and stays so; to have it made anew, delete it",
+			"consumer", ours.Durable, "field", d.field, "is", d.is, "ours", d.ours)
+	}
+	j.mu.Lock()
+	j.foreign[ours.Durable] = true
+	j.mu.Unlock()
+}
+
+// difference is a field of a consumer's configuration as the engine names it,
+// with what it holds as JSON (durations in nanoseconds), "" where it is not set.
+type difference struct{ field, is, ours string }
+
+// differences compares by field, for all there are: an operator may have set one
+// that we do not know.
+func differences(is, ours jetstream.ConsumerConfig) []difference {
+	is.Name, is.Metadata = ours.Name, ours.Metadata // the engine fills them in
+	has, want := fields(is), fields(ours)
+	all := maps.Clone(has)
+	maps.Copy(all, want)
+	var found []difference
+	for _, field := range slices.Sorted(maps.Keys(all)) {
+		if string(has[field]) != string(want[field]) {
+			found = append(found, difference{field, string(has[field]), string(want[field])})
+		}
+	}
+	return found
+}
+
+func fields(cfg jetstream.ConsumerConfig) map[string]json.RawMessage {
+	var all map[string]json.RawMessage
+	if raw, err := json.Marshal(cfg); err == nil {
+		_ = json.Unmarshal(raw, &all) // an object, as it was made from a struct
+	}
+	return all
 }
 
 // PutOffer implements Engine. A time-out is tried again for 5 s.
@@ -166,7 +222,7 @@ func (j *JetStream) Pull(ctx context.Context, agent string, most int, wait time.
 		return nil, fmt.Errorf("pull for %s: %w", agent, err)
 	}
 	defer j.returnPuller(p)
-	got, err := p.pull(ctx, most, wait)
+	got, err := p.pull(ctx, min(most, workAckPendingMax), wait) // no lane gives out more
 	if err != nil {
 		return nil, fmt.Errorf("pull for %s: %w", agent, err)
 	}
@@ -189,6 +245,37 @@ func (j *JetStream) takePuller(agent string) (*puller, error) {
 		return p, nil
 	}
 	return newPuller(j, agent)
+}
+
+// takenBy is the count of an agent's offers that this process has taken. It is
+// kept when no puller is: the turns of those who wait go by it. The caller has
+// j.mu.
+func (j *JetStream) takenBy(agent string) *atomic.Int64 {
+	count := j.taken[agent]
+	if count == nil {
+		count = new(atomic.Int64)
+		j.taken[agent] = count
+	}
+	return count
+}
+
+// CountOn counts an agent's offers on from all that was ever delivered of them
+// since its consumers were made, to whatever process. It is for processes that
+// take an offer or two and end: counting from nothing each time, none would ever
+// come to the turn of those who wait.
+func (j *JetStream) CountOn(ctx context.Context, agent string) error {
+	delivered := uint64(0)
+	for _, lane := range protocol.Priorities {
+		consumer, err := j.js.Consumer(ctx, WorkStream, laneConsumer(agent, lane))
+		if err != nil {
+			return fmt.Errorf("consumer of %s at %s: %w", lane, agent, err)
+		}
+		delivered += consumer.CachedInfo().Delivered.Consumer
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.takenBy(agent).Store(int64(delivered))
+	return nil
 }
 
 // pullerIdle is how long a puller is kept: longer than any of its requests.

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 
@@ -49,6 +48,13 @@ func parseLease(lease string) (leaseToken, error) {
 	return token, nil
 }
 
+// LeaseTicket is the ticket of the handoff that a lease was given out for. The
+// lease may be lost by now.
+func LeaseTicket(lease string) (string, error) {
+	token, err := parseLease(lease)
+	return token.Ticket, err
+}
+
 // Resume makes a claim from its lease. A lease that was never given out is a
 // *protocol.Error with CodeLeaseInvalid, one that has ended is ErrLeaseLost;
 // neither changes anything.
@@ -65,17 +71,11 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 		return nil, err
 	}
 	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: head.State.LeaseMS, Slots: 1, Busy: 1, Polling: true}
-	claim := &Claim{Ticket: token.Ticket, Agent: token.Agent, Holder: holder, Offer: token.Offer, b: b, turn: make(chan struct{}, 1), head: head}
-	if err := claim.mine(head.State); err != nil {
-		return nil, err
+	claim, err := b.claimOf(ctx, head, holder, token.Offer)
+	if err == nil && token.Agent != head.State.Agent {
+		// The holder is this one, and has it for another agent: somebody wrote
+		// the name. A beat would make the agent of that name look alive.
+		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "names %s, and the handoff is with another agent", token.Agent)
 	}
-	submitted, err := b.submitted(ctx, head)
-	if err != nil {
-		return nil, err
-	}
-	if claim.Package, err = b.packageBody(ctx, submitted.Package, submitted.Blob); err != nil {
-		return nil, fmt.Errorf("package of %s: %w", token.Ticket, err)
-	}
-	claim.Answers, err = b.answers(ctx, head)
 	return claim, err
 }

@@ -29,8 +29,8 @@ type Offer struct {
 	head     Head
 	pkg      json.RawMessage
 	blob     *protocol.BlobRef
-	answers  []protocol.Answer
-	large    *protocol.BlobRef // the answers, where they are too large for the queue
+	notes    notes
+	large    *protocol.BlobRef // the notes, where they are too large for the queue
 }
 
 // Pull takes up to most offers from an agent's queue, the most urgent first,
@@ -62,7 +62,7 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 	key := d.Key()
 	return &Offer{
 		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence, State: body.State,
-		b: b, delivery: d, pkg: body.Package, blob: body.Blob, answers: body.Answers, large: body.AnswersBlob,
+		b: b, delivery: d, pkg: body.Package, blob: body.Blob, notes: notes{body.Answers, body.Trail}, large: body.AnswersBlob,
 		head: Head{Ticket: key.Ticket, Seq: body.Seq, Hash: body.Hash, State: body.State},
 	}, nil
 }
@@ -76,21 +76,26 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 		}
 		o.pkg = pkg
 	}
-	if o.large != nil && o.answers == nil {
-		list, err := o.b.Blob(ctx, *o.large)
+	if o.large != nil {
+		body, err := o.b.Blob(ctx, *o.large)
 		if err == nil {
-			err = json.Unmarshal(list, &o.answers)
+			err = json.Unmarshal(body, &o.notes)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("answers to %s: %w", o.Ticket, err)
 		}
+		o.large = nil
 	}
 	return o.pkg, nil
 }
 
 // Answers are the supplements given so far, oldest first; large ones are there
 // once Package has returned.
-func (o *Offer) Answers() []protocol.Answer { return o.answers }
+func (o *Offer) Answers() []protocol.Answer { return o.notes.Answers }
+
+// Trail is what happened to the handoff before: refusals, escalations, failed
+// attempts; there once Package has returned.
+func (o *Offer) Trail() []protocol.TrailEntry { return o.notes.Trail }
 
 // GiveBack lets anybody have the offer at once. Nothing was appended.
 func (o *Offer) GiveBack() error { return o.delivery.GiveBack() }
@@ -152,7 +157,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 			return nil, o.delivery.Remove()
 		}
 		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
-			Answers: o.answers, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next, fence: next.State.Fence}, nil
+			Answers: o.notes.Answers, Trail: o.notes.Trail, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next, fence: next.State.Fence}, nil
 	}
 }
 
@@ -160,7 +165,7 @@ func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(pro
 	directory := &lifecycle.Directory{}
 	if o.head.State.Held() { // only then does the judgement depend on it
 		var err error
-		if directory, err = o.b.judge(ctx, o.head); err != nil {
+		if directory, err = o.b.judge(ctx, o.head.State); err != nil {
 			return Head{}, err
 		}
 	}

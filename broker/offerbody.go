@@ -18,14 +18,23 @@ type offerBody struct {
 	Package json.RawMessage   `json:"package,omitempty"`
 	Blob    *protocol.BlobRef `json:"package_blob,omitempty"`
 	Answers []protocol.Answer `json:"answers,omitempty"`
-	// AnswersBlob is where the answers lie that are too large to be here.
+	// Trail is what happened to the handoff before it came here.
+	Trail []protocol.TrailEntry `json:"trail,omitempty"`
+	// AnswersBlob is where answers and trail lie that are too large to be here.
 	AnswersBlob *protocol.BlobRef `json:"answers_blob,omitempty"`
 }
 
-// answersInlineMax bounds the answers in an offer. With a package at its inline
+// notes are what was said of a handoff since it was submitted: the answers given
+// so far, oldest first, and the trail.
+type notes struct {
+	Answers []protocol.Answer     `json:"answers,omitempty"`
+	Trail   []protocol.TrailEntry `json:"trail,omitempty"`
+}
+
+// notesInlineMax bounds the notes in an offer. With a package at its inline
 // limit and a state at its own the offer stays far under the megabyte that the
 // engine takes in a message: 20 answers of 256 KiB each would not.
-const answersInlineMax = 128 << 10
+const notesInlineMax = 128 << 10
 
 // EnsureOffer makes sure that the head's current offer stands in its agent's
 // queue. Doing it twice is harmless.
@@ -34,26 +43,26 @@ func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
 	if err != nil {
 		return err
 	}
-	answers, err := b.answers(ctx, head)
+	notes, err := b.notes(ctx, head)
 	if err != nil {
 		return err
 	}
-	return b.putOffer(ctx, head, submitted.Package, submitted.Blob, answers)
+	return b.putOffer(ctx, head, submitted.Package, submitted.Blob, notes)
 }
 
-func (b *Broker) putOffer(ctx context.Context, head Head, pkg json.RawMessage, blob *protocol.BlobRef, answers []protocol.Answer) error {
-	offer := offerBody{Seq: head.Seq, Hash: head.Hash, State: head.State, Package: pkg, Blob: blob, Answers: answers}
-	if len(answers) > 0 {
-		list, err := encode(answers)
+func (b *Broker) putOffer(ctx context.Context, head Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) error {
+	offer := offerBody{Seq: head.Seq, Hash: head.Hash, State: head.State, Package: pkg, Blob: blob, Answers: n.Answers, Trail: n.Trail}
+	if len(n.Answers)+len(n.Trail) > 0 {
+		body, err := encode(n)
 		if err != nil {
 			return fmt.Errorf("encode answers of %s: %w", head.Ticket, err)
 		}
-		if len(list) > answersInlineMax {
-			ref, err := b.PutBlob(ctx, list)
+		if len(body) > notesInlineMax {
+			ref, err := b.PutBlob(ctx, body)
 			if err != nil {
 				return fmt.Errorf("store answers of %s: %w", head.Ticket, err)
 			}
-			offer.Answers, offer.AnswersBlob = nil, &ref
+			offer.Answers, offer.Trail, offer.AnswersBlob = nil, nil, &ref
 		}
 	}
 	body, err := encode(offer)
@@ -91,22 +100,82 @@ func (b *Broker) submitted(ctx context.Context, head Head) (*protocol.Submitted,
 	return nil, fmt.Errorf("package of %s: entry %d holds none", head.Ticket, change.Seq)
 }
 
-// answers collects the supplements given so far, oldest first. Most handoffs
-// have none and cost no read.
-func (b *Broker) answers(ctx context.Context, head Head) ([]protocol.Answer, error) {
-	if head.State.Supplements == 0 {
-		return nil, nil
+// notes collects what was said of a handoff. Most handoffs have none and cost no
+// read.
+func (b *Broker) notes(ctx context.Context, head Head) (notes, error) {
+	s := head.State
+	if s.Supplements == 0 && len(s.Tried) < 2 && s.AttemptsTotal == 0 && s.Origin == "" && s.ConditionRounds == 0 {
+		return notes{}, nil
 	}
-	var answers []protocol.Answer
-	err := b.changes(ctx, head.Ticket, func(c protocol.Change) error {
+	before, err := b.origins(ctx, s.Origin)
+	if err != nil {
+		return notes{}, err
+	}
+	var n notes
+	err = b.changes(ctx, head.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			if a, ok := e.(*protocol.Answered); ok && !a.Answer.Deny {
-				answers = append(answers, a.Answer)
+				n.Answers = append(n.Answers, a.Answer)
 			}
 		}
+		before = append(before, withoutBodies(c))
 		return nil
 	})
-	return answers, err
+	n.Trail = protocol.TrailOf(before)
+	return n, err
+}
+
+// originsMax is how many redrives of redrives are followed back.
+const originsMax = 16
+
+// origins reads what happened to the handoff that one redrives, and to the one
+// that that redrives, oldest first. What has aged out is left out.
+func (b *Broker) origins(ctx context.Context, origin string) ([]protocol.Change, error) {
+	var all []protocol.Change
+	for n := 0; origin != "" && n < originsMax; n++ {
+		var own []protocol.Change
+		if err := b.changes(ctx, origin, func(c protocol.Change) error {
+			own = append(own, withoutBodies(c))
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if len(own) == 0 {
+			break
+		}
+		origin, all = own[len(own)-1].Record.State.Origin, append(own, all...)
+	}
+	return all, nil
+}
+
+// withoutBodies lets go of the packages and results in a change, of which a
+// long history would hold many.
+func withoutBodies(c protocol.Change) protocol.Change {
+	for i, e := range c.Record.Events {
+		switch e := e.(type) {
+		case *protocol.Submitted:
+			without := *e
+			without.Package = nil
+			c.Record.Events[i] = &without
+		case *protocol.HandedOff:
+			without := *e
+			without.Package = nil
+			c.Record.Events[i] = &without
+		case *protocol.Completed:
+			without := *e
+			without.Result = nil
+			c.Record.Events[i] = &without
+		case *protocol.ResultParked:
+			without := *e
+			without.Result = nil
+			c.Record.Events[i] = &without
+		case *protocol.RolledBack:
+			without := *e
+			without.Result = nil
+			c.Record.Events[i] = &without
+		}
+	}
+	return c
 }
 
 // change reads the entry of a ticket at exactly seq.

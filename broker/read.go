@@ -73,8 +73,9 @@ func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, e
 	return b.packageBody(ctx, submitted.Package, submitted.Blob)
 }
 
-// Result reads the result of a handoff. The second value is the state it was
-// read from; without a result the error is ErrNotFound.
+// Result reads the result of a handoff: what completed it, a late result that
+// was used, or what there was of one at a rollback. The second value is the state
+// it was read from; without a result the error is ErrNotFound.
 func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
@@ -87,23 +88,11 @@ func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, pr
 	if err != nil {
 		return protocol.Result{}, head.State, err
 	}
-	for _, e := range change.Record.Events {
-		completed, ok := e.(*protocol.Completed)
-		if !ok {
-			continue
-		}
-		body, err := b.packageBody(ctx, completed.Result, completed.Blob)
-		if err != nil {
-			return protocol.Result{}, head.State, err
-		}
-		// Leniently: a worker of a newer version may have said more.
-		var result protocol.Result
-		if err := json.Unmarshal(body, &result); err != nil {
-			return result, head.State, fmt.Errorf("result of %s: %w", ticket, err)
-		}
-		return result, head.State, nil
+	result, err := b.resultIn(ctx, change)
+	if err != nil {
+		return protocol.Result{}, head.State, fmt.Errorf("result of %s: %w", ticket, err)
 	}
-	return protocol.Result{}, head.State, fmt.Errorf("result of %s: entry %d holds none", ticket, change.Seq)
+	return *result, head.State, nil
 }
 
 // rereadEvery is how often a waiter reads the head though nothing told it to:
@@ -151,10 +140,11 @@ func Acknowledged(s protocol.State) bool {
 // Cancel asks for the end of a handoff: at once where nobody holds it, else
 // through its holder's next beat.
 func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
-	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return lifecycle.Cancel(h.State, d, by, reason, now)
+	reason = words(reason)
+	head, err := b.intervene(ctx, ticket, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Cancel(h.State, d, by, reason, false, now)
 	})
-	return head.State, unknown(ticket, err)
+	return head.State, err
 }
 
 // Answer gives a conditional handoff what it asks for, or denies it.

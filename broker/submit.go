@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -22,16 +21,22 @@ type Prepared struct {
 	// Redacted counts the secrets that were taken out.
 	Redacted int
 	summary  protocol.Summary
+	// late says that the deadline has passed: nothing is begun any more, but what
+	// was submitted under its key before is found.
+	late error
 }
 
-// Prepare checks a package and gives it its ticket: derived from source and
-// key if it has a key, else from parent and key, else random. A *protocol.Error says what is wrong.
+// Prepare checks a package and gives it its ticket: derived from source and key
+// if it has a key, else random. A *protocol.Error says what is wrong. A deadline
+// that has passed is Submit's to refuse where there is a key: the same package may
+// have been submitted while there was time.
 func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 	now := b.now(Head{})
 	given := pkg.CreatedAt
 	pkg.Normalize(now)
-	if err := pkg.Validate(now); err != nil {
-		return Prepared{}, err
+	late := pkg.Validate(now)
+	if late != nil && (pkg.Key == "" || !errors.Is(late, &protocol.Error{Code: protocol.CodePast})) {
+		return Prepared{}, late
 	}
 	if len(pkg.Expectations.OutputSchema) > 0 {
 		if err := schema.CheckSchema(pkg.Expectations.OutputSchema); err != nil {
@@ -57,7 +62,7 @@ func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 		}
 	}
 	sum := sha256.Sum256(digested)
-	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted,
+	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, late: late,
 		summary: pkg.Summarize("sha256:" + hex.EncodeToString(sum[:]))}, nil
 }
 
@@ -72,67 +77,115 @@ func (b *Broker) encode(pkg protocol.Package) (json.RawMessage, int, error) {
 
 // Submit appends a prepared package to the ledger and puts its offer into the
 // target's queue. Submitting the same key with the same package again returns
-// the handoff that is there. Lost connections are tried again until ctx ends;
-// then the submission may or may not have happened, which Status tells, or
+// the handoff that is there, at any later time, and makes up for what an
+// interrupted submission may have left. Lost connections are tried again until ctx
+// ends; then the submission may or may not have happened, which Status tells, or
 // Submit again with the same Prepared.
 func (b *Broker) Submit(ctx context.Context, in Prepared) (Head, error) {
-	directory, err := b.directoryFor(ctx, in.summary)
+	events, _, err := b.begin(ctx, in)
+	if err != nil {
+		return b.again(ctx, in, err)
+	}
+	packed, err := b.keep(ctx, in.Body, in.Package.GroupSize())
 	if err != nil {
 		return Head{}, err
 	}
-	var body protocol.Submitted
-	if len(in.Body) > protocol.InlineBytesMax {
-		// The blob goes first: an append never names what is not there.
-		blob, err := b.PutBlob(ctx, in.Body)
-		if err != nil {
-			return Head{}, fmt.Errorf("store package: %w", err)
-		}
-		body.Blob = &blob
-	} else {
-		body.Package = in.Body
-	}
-	empty := Head{Ticket: in.Ticket}
-	events, err := lifecycle.Submit(in.Ticket, in.summary, body, directory, b.now(empty))
-	if err != nil {
-		return Head{}, named(err, in.Package)
-	}
-	head, err := b.store(ctx, empty, events)
+	submitted := events[0].(*protocol.Submitted)
+	submitted.Package, submitted.Blob = packed.body, packed.blob
+	head, err := b.store(ctx, Head{Ticket: in.Ticket}, events)
 	switch {
 	case errors.Is(err, ErrConflict):
-		return b.submittedBefore(ctx, in)
+		return b.again(ctx, in, err)
 	case err != nil:
 		return Head{}, err
+	case head.State.Aggregate != nil:
+		if err := b.fulfilMembers(ctx, head, head.State.Children.Made.Numbers()); err != nil {
+			b.log.Warn("members not submitted; a supervisor will", "ticket", head.Ticket, "err", err)
+		}
+		return head, nil
 	}
-	if err := b.putOffer(ctx, head, body.Package, body.Blob, nil); err != nil {
+	if err := b.putOffer(ctx, head, packed.body, packed.blob, notes{}); err != nil {
 		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
 	return head, nil
 }
 
-// CheckTarget says what Submit would say of the package's target, and which
-// agent would get the offer. Nothing is written.
-func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, err error) {
-	directory, err := b.directoryFor(ctx, in.summary)
+// begin makes the events of a first append, still without the package, and
+// returns what it read of the directory: as little as the target needs.
+func (b *Broker) begin(ctx context.Context, in Prepared) ([]protocol.Event, *lifecycle.Directory, error) {
+	if in.late != nil {
+		return nil, nil, in.late
+	}
+	var directory *lifecycle.Directory
+	var err error
+	if in.summary.Aggregate != nil {
+		err = b.checkMembers(ctx, in)
+	} else {
+		directory, err = b.directoryFor(ctx, in.summary)
+	}
 	if err != nil {
-		return "", err
+		return nil, nil, named(err, in.Package)
 	}
 	events, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, directory, b.now(Head{}))
-	if err != nil {
-		return "", named(err, in.Package)
-	}
-	return events[len(events)-1].(*protocol.Offered).Agent, nil
+	return events, directory, named(err, in.Package)
 }
 
-// submittedBefore tells a repeated submission from a key used for something else.
-func (b *Broker) submittedBefore(ctx context.Context, in Prepared) (Head, error) {
-	head, err := b.Head(ctx, in.Ticket, 0)
+// CheckTarget says what Submit would say of the package's target, and which
+// agent would get the offer; none gets that of a group. Nothing is written.
+func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, err error) {
+	events, _, err := b.begin(ctx, in)
 	if err != nil {
-		return Head{}, err
+		head, err := b.submittedBefore(ctx, in, err)
+		return head.State.Agent, err
 	}
-	if head.State.Digest != in.summary.Digest {
+	if offered, ok := events[len(events)-1].(*protocol.Offered); ok {
+		agent = offered.Agent
+	}
+	return agent, nil
+}
+
+// again is a submission that cannot be the first.
+func (b *Broker) again(ctx context.Context, in Prepared, why error) (Head, error) {
+	head, err := b.submittedBefore(ctx, in, why)
+	if err == nil {
+		b.makeUp(ctx, head)
+	}
+	return head, err
+}
+
+// submittedBefore tells a repeated submission from a key used for something else,
+// and from one that is refused, for the reason why, and always was. A submission
+// that was accepted once is not refused later: its target may be gone by now.
+func (b *Broker) submittedBefore(ctx context.Context, in Prepared, why error) (Head, error) {
+	var refused *protocol.Error
+	isThere := errors.Is(why, ErrConflict)
+	if !isThere && (in.Package.Key == "" || !errors.As(why, &refused)) {
+		return Head{}, why
+	}
+	head, err := b.Head(ctx, in.Ticket, 0)
+	switch {
+	case !isThere && errors.Is(err, ErrNotFound):
+		return Head{}, why
+	case err != nil:
+		return Head{}, err
+	case head.State.Digest != in.summary.Digest:
 		return Head{}, named(protocol.Errorf(protocol.CodeKeyReused, "key", "the key %q was used by %s for another package (ticket %s)", in.Package.Key, in.Package.Source, in.Ticket), in.Package)
 	}
 	return head, nil
+}
+
+// makeUp does what a submitter that died behind its append has left undone.
+func (b *Broker) makeUp(ctx context.Context, head Head) {
+	var err error
+	switch {
+	case head.State.Aggregate != nil && !head.State.Closed:
+		_, err = b.EnsureChildren(ctx, head)
+	case lifecycle.DutiesOf(head.State).Offer:
+		err = b.EnsureOffer(ctx, head)
+	}
+	if err != nil {
+		b.log.Warn("not made up for; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+	}
 }
 
 // directoryFor reads as little of the directory as the target needs: one agent

@@ -16,7 +16,7 @@ func TestAgentID(t *testing.T) {
 			t.Errorf("AgentID(%q) = %q, want %q: ids must never change", name, got, want)
 		}
 	}
-	names := []string{"", "human", "Human", "a b", "a-b", "a.b", "a*b", "a>b", "a  b", " a b", "a b ", "A B", "-", "*", ">", ".",
+	names := []string{"", "human", "Human", "handoff", "a b", "a-b", "a.b", "a*b", "a>b", "a  b", " a b", "a b ", "A B", "-", "*", ">", ".",
 		"Orchestrator (-> WebSurfer)", "Orchestrator (thought)", "机器人", "机器人二", "Zoë", "Zoe\u0308", "\x00", "\xff\xfe", "x\ny",
 		strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 200), strings.Repeat("x y", 70), strings.Repeat("-", 64)}
 	names = append(names, protocol.AgentID("a b"), protocol.AgentID("")) // ids that were made are names too
@@ -26,7 +26,7 @@ func TestAgentID(t *testing.T) {
 		if err := protocol.CheckID("agent", id); err != nil {
 			t.Errorf("AgentID(%q): %v", name, err)
 		}
-		if id == protocol.Human {
+		if id == protocol.Human || id == protocol.System {
 			t.Errorf("AgentID(%q) is the reserved agent", name)
 		}
 		if other, taken := seen[id]; taken {

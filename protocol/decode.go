@@ -110,11 +110,12 @@ func parseVersion(version string) (major, minor int, ok bool) {
 }
 
 // tidyPackage removes what JSON can say in two ways: null, and the lists and
-// maps of the context that are there but empty.
+// maps of the target and the context that are there but empty.
 func tidyPackage(pkg *Package) {
 	if string(pkg.Expectations.OutputSchema) == "null" {
 		pkg.Expectations.OutputSchema = nil
 	}
+	dropEmpty(&pkg.Target.Agents)
 	dropEmpty(&pkg.Expectations.SuccessCriteria)
 	c := &pkg.Context
 	dropEmpty(&c.CompletedSteps)

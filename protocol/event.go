@@ -27,6 +27,17 @@ const (
 	EventCancelRequested EventType = "cancel_requested"
 	EventClosed          EventType = "closed"
 	EventStuck           EventType = "stuck"
+	EventHandedOff       EventType = "handed_off"
+	EventSuspended       EventType = "suspended"
+	EventChildrenClosed  EventType = "children_closed"
+	EventTaken           EventType = "taken"
+	EventRolledBack      EventType = "rolled_back"
+	EventLateResultUsed  EventType = "late_result_used"
+	EventResultParked    EventType = "result_parked"
+	EventReturnSent      EventType = "return_sent"
+	EventReturned        EventType = "returned"
+	EventRedriven        EventType = "redriven"
+	EventDismissed       EventType = "dismissed"
 )
 
 // Event is one fact of a handoff's life. The concrete types are below, one
@@ -78,9 +89,32 @@ type Summary struct {
 	Requires       []RequiredCapability `json:"requires,omitempty"`
 	Risk           Risk                 `json:"risk,omitempty"`
 	Digest         string               `json:"digest"` // sha256 of the package as stored
+	// N is its place among the children of Parent, from 1; 0 is a handoff that
+	// names a parent which did not hand it off itself.
+	N int `json:"n,omitempty"`
+	// Group is the ticket of the group it belongs to; Aggregate makes it one.
+	Group     string     `json:"group,omitempty"`
+	Aggregate *Aggregate `json:"aggregate,omitempty"`
+	// ReturnExpected says that its end is delivered to the source; Wait is what
+	// a parent does meanwhile (block or continue), where it does not close.
+	ReturnExpected bool   `json:"return_expected,omitempty"`
+	Wait           string `json:"wait,omitempty"`
+	ReturnOf       string `json:"return_of,omitempty"` // the handoff whose return this is
+	Origin         string `json:"origin,omitempty"`    // the handoff that this one redrives
 	// Overrides are kept so that the policy can be resolved anew when the
 	// handoff goes to another agent.
 	Overrides PolicyOverrides `json:"overrides,omitzero"`
+}
+
+// Aggregate is what makes a handoff a group: how its members' ends become its
+// own. The members are its children, with the ordinals 0 to Size-1.
+type Aggregate struct {
+	Size int         `json:"size"`
+	Mode Aggregation `json:"mode"`
+	// Counted are the members whose ends count; empty is all of them.
+	Counted Bits `json:"counted,omitempty"`
+	// CancelRest ends the other members once the outcome is certain.
+	CancelRest bool `json:"cancel_rest,omitempty"`
 }
 
 // Offered puts the handoff into an agent's queue. The offer's id is the
@@ -189,9 +223,11 @@ type Conditioned struct {
 	RetryAfterMS    int64    `json:"retry_after_ms,omitempty"`
 }
 
-// Answered supplies what a Conditioned asked for. Offer is the one whose agent
-// asked: a later agent's question is another. Denied, it counts as a refusal by
-// the agent that asked.
+// Answered supplies what a Conditioned asked for, or is what an authority says
+// to an escalation: then the handoff goes back to the agent that escalated it.
+// Offer is the one whose agent asked, or the one at the authority: a later
+// question is another. Denied, it counts as a refusal by the agent that asked,
+// or by the authority.
 type Answered struct {
 	Meta
 	Offer  uint64 `json:"offer"`
@@ -211,6 +247,9 @@ type Rerouted struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
 	Reason string `json:"reason"`
+	// Manual says that somebody asked for it: it is legal in every open phase,
+	// takes the handoff from its holder, and does not count as a reroute.
+	Manual bool `json:"manual,omitempty"`
 }
 
 // Escalated moves the handoff up the chain of authority; an Offered follows.
@@ -219,7 +258,11 @@ type Escalated struct {
 	Level  int    `json:"level"`
 	From   string `json:"from"`
 	To     string `json:"to"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // of an agent that escalates by itself: its rationale
+	// Fence is set where the holder itself escalates, and then Assessment is
+	// what it has found out so far (document 1 §2.4).
+	Fence      uint64 `json:"fence,omitempty"`
+	Assessment string `json:"assessment,omitempty"`
 }
 
 // LeaseLost says that a holder vanished. For a holder that had only claimed,
@@ -252,7 +295,9 @@ const (
 	ClockAcknowledge Clock = "acknowledge" // the agent is absent
 	ClockQueue       Clock = "queue"       // offer to acknowledge
 	ClockWork        Clock = "work"        // accept to complete
+	ClockProgress    Clock = "progress"    // since the last sign of progress
 	ClockCondition   Clock = "condition"   // for an answer
+	ClockReturn      Clock = "return"      // submission to result, of a handoff that expects a return
 	ClockDeadline    Clock = "deadline"    // over everything
 )
 
@@ -268,6 +313,11 @@ type TimedOut struct {
 type CancelRequested struct {
 	Meta
 	Reason string `json:"reason,omitempty"`
+	// Return says that the handoff shall go back to its source (a rollback)
+	// instead of being cancelled.
+	Return bool `json:"return,omitempty"`
+	// Children says that what this handoff has handed on is cancelled too.
+	Children bool `json:"children,omitempty"`
 }
 
 // Outcome is how a closed handoff ended.
@@ -289,10 +339,116 @@ type Closed struct {
 	Outcome Outcome `json:"outcome"`
 	Reason  string  `json:"reason"` // a code: attempts_exhausted, crash_loop, deadline, …
 	Message string  `json:"message,omitempty"`
+	Inbox   string  `json:"inbox,omitempty"` // in whose inbox it is listed until dismissed
 }
 
 // Stuck says that the supervisor could not look at this handoff. It changes nothing else.
 type Stuck struct {
 	Meta
 	Reason string `json:"reason"`
+}
+
+// HandedOff records a handoff that follows from this one, before it is
+// submitted: a crash between the two neither loses nor doubles it. Package or
+// Blob holds the child's package.
+type HandedOff struct {
+	Meta
+	Fence   uint64          `json:"fence"`
+	N       int             `json:"n"`      // its ordinal among the children, from 0
+	Ticket  string          `json:"ticket"` // of the child, derived from this ticket and N
+	Type    Type            `json:"child_type"`
+	Target  string          `json:"target"` // in words, for people
+	Digest  string          `json:"digest"` // of the child's package as stored
+	Package json.RawMessage `json:"package,omitempty"`
+	Blob    *BlobRef        `json:"package_blob,omitempty"`
+}
+
+// Suspended says that the holder lets go until children have closed. No attempt
+// is charged; the handoff is offered to the same agent again then.
+type Suspended struct {
+	Meta
+	Fence    uint64 `json:"fence"`
+	Children []int  `json:"children"` // ordinals
+}
+
+// ChildrenClosed says which children of a group, or of a handoff that waits for
+// them, have closed.
+type ChildrenClosed struct {
+	Meta
+	Children []ChildClosed `json:"children"`
+}
+
+// ChildClosed is one child's end.
+type ChildClosed struct {
+	N       int     `json:"n"`
+	Outcome Outcome `json:"outcome"`
+}
+
+// Taken gives the handoff to a person, or to an agent that claims it out of
+// turn, whoever had it before. Its fence is the sequence of its append.
+type Taken struct {
+	Meta
+	Agent   string `json:"agent"`
+	Holder  string `json:"holder"`
+	LeaseMS int64  `json:"lease_ms"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// RolledBack returns the handoff to its source, with what there is of a result.
+// Fence is 0 where nobody held it.
+type RolledBack struct {
+	Meta
+	Fence  uint64          `json:"fence,omitempty"`
+	Reason string          `json:"reason"`
+	Inbox  string          `json:"inbox,omitempty"` // as in Closed
+	Result json.RawMessage `json:"result,omitempty"`
+	Blob   *BlobRef        `json:"result_blob,omitempty"`
+}
+
+// ResultParked keeps what a holder handed in that had lost its lease. It
+// changes nothing else, and is legal after the handoff has closed too.
+type ResultParked struct {
+	Meta
+	Holder  string          `json:"holder"`
+	Fence   uint64          `json:"fence"` // the lost one
+	Attempt int             `json:"attempt"`
+	Status  ResultStatus    `json:"status"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Blob    *BlobRef        `json:"result_blob,omitempty"`
+	Tokens  int64           `json:"tokens,omitempty"`
+}
+
+// LateResultUsed completes a handoff that has no attempts left with the result
+// that was parked last (policy late_result: use).
+type LateResultUsed struct {
+	Meta
+	Seq uint64 `json:"seq"` // of the append that holds it
+}
+
+// ReturnSent says under which ticket the return of a closed handoff is
+// delivered to its source.
+type ReturnSent struct {
+	Meta
+	Ticket string `json:"ticket"`
+	To     string `json:"to"`
+}
+
+// Returned says what became of the return: Delivered is that the source has
+// acknowledged it.
+type Returned struct {
+	Meta
+	Delivered bool   `json:"delivered"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// Redriven says that a closed handoff was submitted again, and as what.
+type Redriven struct {
+	Meta
+	Ticket string `json:"ticket"`
+}
+
+// Dismissed takes a closed handoff out of the inbox that lists it.
+type Dismissed struct {
+	Meta
+	Note string `json:"note,omitempty"`
 }

@@ -57,7 +57,9 @@ func TestEveryWireNameIsKnown(t *testing.T) {
 }
 
 // sameFields are types that are used twice.
-var sameFields = strings.NewReplacer("profile.policy.", "policy.", "result.artifacts.", "context.artifacts.")
+var sameFields = strings.NewReplacer("profile.policy.", "policy.",
+	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "result.artifacts.", "context.artifacts.",
+	"returned.context_updates.artifacts_produced.", "context.artifacts.", "members.artifacts.", "context.artifacts.", "members.task.", "task.", "members.target.", "target.")
 
 // ownFields are asked for by the design, not by one of the documents.
 var ownFields = map[string]bool{
@@ -66,6 +68,13 @@ var ownFields = map[string]bool{
 	"answer.by": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
 	"profile.paused": true, "profile.updated_at": true, "profile.registered_by_worker": true,
 	"profile.capabilities.id": true,
+
+	"origin": true, "policy.progress_timeout_ms": true, "policy.late_result": true,
+	"members.reason": true, "members.priority": true, "members.variables": true,
+	"returned.result.summary": true, "returned.reason": true, "returned.progress.percent": true, "returned.progress.message": true,
+	"returned.trail.at": true, "returned.trail.event": true, "returned.trail.agent": true, "returned.trail.to": true, "returned.trail.code": true,
+	"returned.trail.words": true, "returned.trail.assessment": true, "returned.trail.level": true,
+	"returned.members.agent": true, "returned.members.ticket": true, "returned.members.closed": true, "returned.members.status": true,
 }
 
 type fieldRow struct{ field, wire, reader string }

@@ -47,7 +47,7 @@ func stable(t *testing.T, raw []byte, decodeAndEncode func([]byte) ([]byte, erro
 }
 
 func FuzzDecodePackage(f *testing.F) {
-	seed(f, "package")
+	seed(f, "package", "own")
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		stable(t, raw, func(raw []byte) ([]byte, error) {
 			pkg, err := protocol.DecodePackage(raw)
@@ -57,7 +57,11 @@ func FuzzDecodePackage(f *testing.F) {
 			return protocol.EncodePackage(pkg)
 		})
 		// What is accepted can be completed, written and read again.
-		if out, err := relays["package"](raw); err == nil {
+		for _, kind := range []string{"package", "own"} {
+			out, err := relays[kind](raw)
+			if err != nil {
+				continue
+			}
 			if _, err := protocol.DecodePackage(out); err != nil {
 				t.Fatalf("does not read what it wrote: %v\n%s", err, out)
 			}

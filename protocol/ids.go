@@ -24,9 +24,27 @@ func TicketForKey(source, key string) string {
 	return uuid.NewSHA1(ticketSpace, []byte(source+"\x00"+key)).String()
 }
 
+// Every name below has two NULs, that of a key one: an agent may be called like a
+// ticket, and must not be able to take the ticket that is derived from it.
+
 // ChildTicket is the ticket of a handoff that parent hands on with this key.
 func ChildTicket(parent, key string) string {
 	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00child\x00"+key)).String()
+}
+
+// ChildTicketN is the ticket of a parent's child with this ordinal, from 0.
+func ChildTicketN(parent string, n int) string {
+	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00ordinal\x00"+strconv.Itoa(n))).String()
+}
+
+// ReturnTicket is the ticket of the handoff that delivers a handoff's return.
+func ReturnTicket(ticket string) string {
+	return uuid.NewSHA1(ticketSpace, []byte(ticket+"\x00return\x00")).String()
+}
+
+// RedriveTicket is the ticket under which a closed handoff is submitted again.
+func RedriveTicket(origin string) string {
+	return uuid.NewSHA1(ticketSpace, []byte(origin+"\x00redrive\x00")).String()
 }
 
 // ParseTicket reads a ticket: any RFC 9562 UUID in its hyphenated form.
@@ -69,9 +87,10 @@ const agentHashLen = 12
 // a role of another framework, anything from no name at all to a page of text.
 // The same name has the same id for ever, and different names have different
 // ids, apart from collisions of their hashes. A name that is an id already is
-// kept. Any other becomes what can be read of it, a dash and a hash of all of it.
+// kept, unless it is one that is reserved. Any other becomes what can be read of
+// it, a dash and a hash of all of it.
 func AgentID(name string) string {
-	if CheckID("", name) == nil && name != Human && !hashed(name) {
+	if CheckID("", name) == nil && name != Human && name != System && !hashed(name) {
 		return name
 	}
 	readable := strings.Map(func(r rune) rune {

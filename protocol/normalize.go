@@ -1,18 +1,21 @@
 package protocol
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Normalize fills in what a package leaves to us: version, type (broadcast for
-// several agents, else sequential), trigger (escalation for an escalation, else
-// explicit_request), priority normal, and now as the time it was made. A
-// delegation always expects a return. Instants become UTC.
+// several agents or members, else sequential), trigger (escalation for an
+// escalation, else explicit_request), priority normal, and now as the time it was
+// made. A delegation and an escalation always expect a return. Instants become UTC.
 func (p *Package) Normalize(now time.Time) {
 	if p.Version == "" {
 		p.Version = Version
 	}
 	if p.Type == "" {
 		p.Type = Sequential
-		if len(p.Target.Agents) > 0 {
+		if p.GroupSize() > 0 {
 			p.Type = Broadcast
 		}
 	}
@@ -32,28 +35,49 @@ func (p *Package) Normalize(now time.Time) {
 	if !p.Constraints.Deadline.IsZero() {
 		p.Constraints.Deadline = p.Constraints.Deadline.UTC()
 	}
-	if p.Type == Delegation && p.Return != nil && !p.Return.Expected {
-		own := *p.Return // the caller's stays as it is
-		own.Expected = true
-		p.Return = &own
-	}
+	p.expectReturn()
 	if parent, err := ParseTicket(p.Parent); err == nil {
 		p.Parent = parent
 	}
 	tidyPackage(p)
 }
 
+// expectReturn makes explicit what the type implies (document 1 §2.2, §2.4). A
+// delegation without a return protocol is left as it is: it has not said how
+// long it waits.
+func (p *Package) expectReturn() {
+	switch {
+	case p.Return != nil && p.Return.Expected, p.Type != Delegation && p.Type != Escalation:
+	case p.Return != nil:
+		own := *p.Return // the caller's stays as it is
+		own.Expected = true
+		p.Return = &own
+	case p.Type == Escalation:
+		p.Return = &ReturnProtocol{Expected: true}
+	}
+}
+
 // Summarize is the part of a normalized package that the core works with. The
-// package's own words on time become overrides of the policy: the work time
-// is policy.work_timeout_ms, else expectations.timeout_ms, else
-// return.timeout_ms; what follows it is policy.on_timeout, else return.on_timeout.
+// package's own words on time become overrides of the policy, each clock for
+// itself: the work time is policy.work_timeout_ms, else expectations.timeout_ms;
+// the return's is policy.return_timeout_ms, else return.timeout_ms; what follows
+// the return's is policy.on_return_timeout, else return.on_timeout.
+//
+// The summary of a group has an Aggregate and no Target: a state must stay small
+// with a thousand recipients. Those of its members are MemberHandoff's.
 func (p Package) Summarize(digest string) Summary {
 	s := Summary{
 		Type: p.Type, Source: p.Source, Target: p.Target, Priority: p.Priority,
 		Deadline: p.Constraints.Deadline, Parent: p.Parent,
 		WorkflowID: p.Context.WorkflowID, TaskID: p.Task.ID,
 		Requires: p.RequiredCapabilities, Risk: p.Audit.RiskLevel,
-		Digest: digest, Overrides: p.Policy,
+		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy,
+	}
+	if s.Aggregate != nil {
+		s.Target = Target{}
+	}
+	if p.Returned != nil {
+		s.ReturnOf = p.Returned.HandoffID
 	}
 	if p.Context.ConversationID != nil {
 		s.ConversationID = *p.Context.ConversationID
@@ -63,13 +87,16 @@ func (p Package) Summarize(digest string) Summary {
 		o.WorkTimeoutMS = &p.Expectations.TimeoutMS
 	}
 	if r := p.Return; r != nil {
-		if o.WorkTimeoutMS == nil && r.TimeoutMS > 0 {
-			timeout := r.TimeoutMS
-			o.WorkTimeoutMS = &timeout
+		if s.ReturnExpected = r.Expected; r.Expected {
+			s.Wait = cmp.Or(r.Wait, WaitContinue)
 		}
-		if o.OnTimeout == nil && r.OnTimeout != "" {
+		if o.ReturnTimeoutMS == nil && r.TimeoutMS > 0 {
+			timeout := r.TimeoutMS
+			o.ReturnTimeoutMS = &timeout
+		}
+		if o.OnReturnTimeout == nil && r.OnTimeout != "" {
 			action := r.OnTimeout
-			o.OnTimeout = &action
+			o.OnReturnTimeout = &action
 		}
 	}
 	return s

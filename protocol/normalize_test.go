@@ -39,35 +39,80 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// TestSummarize: whose word on time wins.
+// TestNormalizeReturns: who expects a return without saying so.
+func TestNormalizeReturns(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind  protocol.Type
+		given *protocol.ReturnProtocol
+		want  *protocol.ReturnProtocol
+	}{
+		"escalation":              {protocol.Escalation, nil, &protocol.ReturnProtocol{Expected: true}},
+		"escalation with a wait":  {protocol.Escalation, &protocol.ReturnProtocol{Wait: "block"}, &protocol.ReturnProtocol{Expected: true, Wait: "block"}},
+		"delegation":              {protocol.Delegation, &protocol.ReturnProtocol{TimeoutMS: 5}, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 5}},
+		"delegation without one":  {protocol.Delegation, nil, nil}, // refused, since it does not say how long it waits
+		"sequential":              {protocol.Sequential, nil, nil},
+		"sequential, not awaited": {protocol.Sequential, &protocol.ReturnProtocol{TimeoutMS: 5}, &protocol.ReturnProtocol{TimeoutMS: 5}},
+		"broadcast":               {protocol.Broadcast, nil, nil},
+	} {
+		pkg := protocol.Package{Type: c.kind, Return: c.given}
+		pkg.Normalize(vectorNow)
+		if !reflect.DeepEqual(pkg.Return, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, pkg.Return, c.want)
+		}
+	}
+	pkg := protocol.Package{Members: []protocol.Member{{Target: protocol.Target{Agent: "a"}}}}
+	if pkg.Normalize(vectorNow); pkg.Type != protocol.Broadcast {
+		t.Errorf("a package with members is of type %s", pkg.Type)
+	}
+}
+
+// TestSummarize: whose word on time wins, and that the work's and the return's
+// clock are two.
 func TestSummarize(t *testing.T) {
 	ms := func(n int64) *int64 { return &n }
+	on := func(word protocol.OnTimeout) *protocol.OnTimeout { return &word }
 	for name, c := range map[string]struct {
-		policy       *int64
+		policy       protocol.PolicyOverrides
 		expectations int64
-		returns      int64
-		want         int64
+		returns      protocol.ReturnProtocol
+		want         protocol.PolicyOverrides
 	}{
-		"nothing":      {nil, 0, 0, 0},
-		"return":       {nil, 0, 3, 3},
-		"expectations": {nil, 2, 3, 2},
-		"policy":       {ms(1), 2, 3, 1},
+		"nothing":      {},
+		"expectations": {expectations: 2, want: protocol.PolicyOverrides{WorkTimeoutMS: ms(2)}},
+		"return": {returns: protocol.ReturnProtocol{TimeoutMS: 3, OnTimeout: protocol.OnTimeoutFail},
+			want: protocol.PolicyOverrides{ReturnTimeoutMS: ms(3), OnReturnTimeout: on(protocol.OnTimeoutFail)}},
+		"both": {expectations: 2, returns: protocol.ReturnProtocol{TimeoutMS: 3},
+			want: protocol.PolicyOverrides{WorkTimeoutMS: ms(2), ReturnTimeoutMS: ms(3)}},
+		"policy": {protocol.PolicyOverrides{WorkTimeoutMS: ms(1), OnTimeout: on(protocol.OnTimeoutRetry), ReturnTimeoutMS: ms(4), OnReturnTimeout: on(protocol.OnTimeoutEscalate)},
+			2, protocol.ReturnProtocol{TimeoutMS: 3, OnTimeout: protocol.OnTimeoutFail},
+			protocol.PolicyOverrides{WorkTimeoutMS: ms(1), OnTimeout: on(protocol.OnTimeoutRetry), ReturnTimeoutMS: ms(4), OnReturnTimeout: on(protocol.OnTimeoutEscalate)}},
 	} {
 		pkg := whole()
-		pkg.Policy.WorkTimeoutMS, pkg.Expectations.TimeoutMS = c.policy, c.expectations
-		pkg.Return = &protocol.ReturnProtocol{TimeoutMS: c.returns, OnTimeout: protocol.OnTimeoutFail}
-		s := pkg.Summarize("sha256:x")
-		got := int64(0)
-		if s.Overrides.WorkTimeoutMS != nil {
-			got = *s.Overrides.WorkTimeoutMS
+		pkg.Policy, pkg.Expectations.TimeoutMS, pkg.Return = c.policy, c.expectations, &c.returns
+		if s := pkg.Summarize("sha256:x"); !reflect.DeepEqual(s.Overrides, c.want) {
+			t.Errorf("%s: %+v", name, s.Overrides)
 		}
-		if got != c.want || *s.Overrides.OnTimeout != protocol.OnTimeoutFail {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-		if pkg.Policy.WorkTimeoutMS != c.policy {
+		if !reflect.DeepEqual(pkg.Policy, c.policy) {
 			t.Errorf("%s: the package has changed", name)
 		}
 	}
+	for wait, r := range map[string]*protocol.ReturnProtocol{
+		"": {Wait: "block"}, "continue": {Expected: true}, "block": {Expected: true, Wait: "block"},
+	} {
+		pkg := whole()
+		pkg.Return = r
+		if s := pkg.Summarize("d"); s.Wait != wait || s.ReturnExpected != r.Expected {
+			t.Errorf("%+v: wait %q, expected %t", r, s.Wait, s.ReturnExpected)
+		}
+	}
+	pkg := whole()
+	pkg.Origin, pkg.Returned = groupTicket, &protocol.Return{HandoffID: "h"}
+	if s := pkg.Summarize("d"); s.Origin != groupTicket || s.ReturnOf != "h" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSummaryOfAll(t *testing.T) {
 	pkg := whole()
 	pkg.Context.ConversationID, pkg.Context.WorkflowID, pkg.Task.ID, pkg.Parent = of("c"), "w", "t", "p"
 	pkg.Audit.RiskLevel, pkg.Constraints.Deadline = protocol.RiskHigh, vectorNow

@@ -64,7 +64,7 @@ type Package struct {
 	Type      Type     `json:"type,omitempty"`    // default sequential
 	Trigger   Trigger  `json:"trigger,omitempty"` // default explicit_request
 	Source    string   `json:"source"`            // agent that hands over
-	Target    Target   `json:"target"`            // agent, capability, or several agents
+	Target    Target   `json:"target,omitzero"`   // agent, capability, or several agents; see Members and Escalation
 	Reason    string   `json:"reason"`            // why this handoff
 	Priority  Priority `json:"priority,omitempty"`
 	Parent    string   `json:"parent,omitempty"` // ticket this one follows from
@@ -79,6 +79,17 @@ type Package struct {
 	Return               *ReturnProtocol      `json:"return,omitempty"`
 	Audit                Audit                `json:"audit,omitzero"`
 	Policy               PolicyOverrides      `json:"policy,omitzero"`
+
+	// Members makes this a group of different packages: each is this one with
+	// its own target, and whatever else it says, laid over it. Type broadcast,
+	// and no target of its own.
+	Members []Member `json:"members,omitempty"`
+
+	// Returned is what a return carries: the end of a handoff that this package's
+	// target had handed over. Origin is the handoff that this one redrives. Both
+	// are written by Handoff alone.
+	Returned *Return `json:"returned,omitempty"`
+	Origin   string  `json:"origin,omitempty"`
 
 	// Extra holds the top-level fields of a newer minor version, which this
 	// code does not know and passes on untouched.
@@ -239,9 +250,36 @@ type AutonomyBudget struct {
 // (document 1 §4).
 type ReturnProtocol struct {
 	Expected  bool      `json:"expected"`
-	TimeoutMS int64     `json:"timeout_ms,omitempty"`
+	TimeoutMS int64     `json:"timeout_ms,omitempty"` // submission to result; the work has its own
 	OnTimeout OnTimeout `json:"on_timeout,omitempty"`
-	Wait      string    `json:"wait,omitempty"` // block or continue
+	Wait      string    `json:"wait,omitempty"` // block or continue, which is the default
+
+	// Of a group: how the ends of its members become its own (default all),
+	// which of them count (default all), and whether the others are cancelled
+	// once its outcome is certain.
+	Aggregation Aggregation `json:"aggregation,omitempty"`
+	From        []string    `json:"from,omitempty"`
+	CancelRest  bool        `json:"cancel_rest,omitempty"`
+}
+
+// Aggregation is how the ends of a group's members become its own (document 1 §2.3).
+type Aggregation string
+
+const (
+	AggregateAll      Aggregation = "all"      // every one succeeds
+	AggregateAny      Aggregation = "any"      // one succeeds
+	AggregateMajority Aggregation = "majority" // more than half of the recipients succeed
+)
+
+// Member is one recipient of a group, and what of the group's package is
+// different for it.
+type Member struct {
+	Target    Target                     `json:"target"`
+	Reason    string                     `json:"reason,omitempty"`
+	Priority  Priority                   `json:"priority,omitempty"`
+	Task      *Task                      `json:"task,omitempty"`
+	Variables map[string]json.RawMessage `json:"variables,omitempty"` // laid over context.variables
+	Artifacts Artifacts                  `json:"artifacts,omitzero"`  // added to context.artifacts
 }
 
 // OnTimeout is what follows a work timeout (document 1 §4.2).

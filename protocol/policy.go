@@ -28,7 +28,20 @@ type Policy struct {
 	ConditionTimeoutMS int64     `json:"condition_timeout_ms"` // for an answer
 	MaxConditions      int       `json:"max_conditions"`       // rounds
 	CancelGraceMS      int64     `json:"cancel_grace_ms"`      // from asking a holder to forcing
+
+	ProgressTimeoutMS int64      `json:"progress_timeout_ms,omitempty"` // from one sign of progress to the next; 0 is none
+	ReturnTimeoutMS   int64      `json:"return_timeout_ms,omitempty"`   // submission to result; 0 is none
+	OnReturnTimeout   OnTimeout  `json:"on_return_timeout"`
+	LateResult        LateResult `json:"late_result"`
 }
+
+// LateResult is what becomes of a result whose holder had lost its lease.
+type LateResult string
+
+const (
+	LateIgnore LateResult = "ignore" // it stays in the history
+	LateUse    LateResult = "use"    // it completes a handoff that has no attempts left
+)
 
 // PolicyOverrides are the fields of Policy that a package or a profile may
 // set; absent ones keep the default. A package's win over a profile's.
@@ -48,6 +61,11 @@ type PolicyOverrides struct {
 	ConditionTimeoutMS *int64     `json:"condition_timeout_ms,omitempty"`
 	MaxConditions      *int       `json:"max_conditions,omitempty"`
 	CancelGraceMS      *int64     `json:"cancel_grace_ms,omitempty"`
+
+	ProgressTimeoutMS *int64      `json:"progress_timeout_ms,omitempty"`
+	ReturnTimeoutMS   *int64      `json:"return_timeout_ms,omitempty"`
+	OnReturnTimeout   *OnTimeout  `json:"on_return_timeout,omitempty"`
+	LateResult        *LateResult `json:"late_result,omitempty"`
 }
 
 const (
@@ -77,6 +95,8 @@ func DefaultPolicy() Policy {
 		ConditionTimeoutMS: hour,
 		MaxConditions:      5,
 		CancelGraceMS:      30 * second,
+		OnReturnTimeout:    OnTimeoutFail,
+		LateResult:         LateIgnore,
 	}
 }
 
@@ -95,10 +115,18 @@ const (
 	ConditionTimeoutMaxMS = 30 * day
 	ConditionsMax         = 20
 	CancelGraceMaxMS      = hour
-	DeadlineDefaultMS     = 30 * day
-	DeadlineMaxMS         = 90 * day
-	RetryAfterMaxMS       = day
-	LeaseMinMS            = second
-	LeaseMaxMS            = day
-	LeaseDefaultMS        = 30 * second
+	ProgressTimeoutMaxMS  = WorkTimeoutMaxMS
+	// EscalationsTotalMax is how often one handoff may be escalated in all,
+	// answers that sent it back down included.
+	EscalationsTotalMax = 10
+	// LateResultsMax is how many late results one handoff keeps.
+	LateResultsMax = 10
+	// ChildrenMax is how many handoffs one may hand off, and the most members of a group.
+	ChildrenMax       = AgentsMax
+	DeadlineDefaultMS = 30 * day
+	DeadlineMaxMS     = 90 * day
+	RetryAfterMaxMS   = day
+	LeaseMinMS        = second
+	LeaseMaxMS        = day
+	LeaseDefaultMS    = 30 * second
 )

@@ -42,13 +42,26 @@ var newEvent = map[EventType]func() Event{
 	EventCancelRequested: func() Event { return new(CancelRequested) },
 	EventClosed:          func() Event { return new(Closed) },
 	EventStuck:           func() Event { return new(Stuck) },
+	EventHandedOff:       func() Event { return new(HandedOff) },
+	EventSuspended:       func() Event { return new(Suspended) },
+	EventChildrenClosed:  func() Event { return new(ChildrenClosed) },
+	EventTaken:           func() Event { return new(Taken) },
+	EventRolledBack:      func() Event { return new(RolledBack) },
+	EventLateResultUsed:  func() Event { return new(LateResultUsed) },
+	EventResultParked:    func() Event { return new(ResultParked) },
+	EventReturnSent:      func() Event { return new(ReturnSent) },
+	EventReturned:        func() Event { return new(Returned) },
+	EventRedriven:        func() Event { return new(Redriven) },
+	EventDismissed:       func() Event { return new(Dismissed) },
 }
 
 // EventTypes are all event types, in the order of the table.
 var EventTypes = []EventType{EventSubmitted, EventOffered, EventClaimed, EventAccepted,
 	EventStarted, EventProgressed, EventCompleted, EventFailed, EventRejected, EventConditioned,
 	EventAnswered, EventRetryScheduled, EventRerouted, EventEscalated, EventLeaseLost,
-	EventReleased, EventReminded, EventTimedOut, EventCancelRequested, EventClosed, EventStuck}
+	EventReleased, EventReminded, EventTimedOut, EventCancelRequested, EventClosed, EventStuck,
+	EventHandedOff, EventSuspended, EventChildrenClosed, EventTaken, EventRolledBack, EventLateResultUsed,
+	EventResultParked, EventReturnSent, EventReturned, EventRedriven, EventDismissed}
 
 func (*Submitted) EventType() EventType       { return EventSubmitted }
 func (*Offered) EventType() EventType         { return EventOffered }
@@ -71,3 +84,14 @@ func (*TimedOut) EventType() EventType        { return EventTimedOut }
 func (*CancelRequested) EventType() EventType { return EventCancelRequested }
 func (*Closed) EventType() EventType          { return EventClosed }
 func (*Stuck) EventType() EventType           { return EventStuck }
+func (*HandedOff) EventType() EventType       { return EventHandedOff }
+func (*Suspended) EventType() EventType       { return EventSuspended }
+func (*ChildrenClosed) EventType() EventType  { return EventChildrenClosed }
+func (*Taken) EventType() EventType           { return EventTaken }
+func (*RolledBack) EventType() EventType      { return EventRolledBack }
+func (*LateResultUsed) EventType() EventType  { return EventLateResultUsed }
+func (*ResultParked) EventType() EventType    { return EventResultParked }
+func (*ReturnSent) EventType() EventType      { return EventReturnSent }
+func (*Returned) EventType() EventType        { return EventReturned }
+func (*Redriven) EventType() EventType        { return EventRedriven }
+func (*Dismissed) EventType() EventType       { return EventDismissed }

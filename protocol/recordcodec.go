@@ -89,6 +89,21 @@ func (w *writer) event(e Event) *Error {
 			name, body, without.Result = "result", without.Result, nil
 			e = &without
 		}
+	case *HandedOff:
+		if without := *with; without.Package != nil {
+			name, body, without.Package = "package", without.Package, nil
+			e = &without
+		}
+	case *ResultParked:
+		if without := *with; without.Result != nil {
+			name, body, without.Result = "result", without.Result, nil
+			e = &without
+		}
+	case *RolledBack:
+		if without := *with; without.Result != nil {
+			name, body, without.Result = "result", without.Result, nil
+			e = &without
+		}
 	}
 	w.raw(`{"type":"`)
 	w.raw(string(e.EventType()))

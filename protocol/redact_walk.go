@@ -39,7 +39,42 @@ var redactable = map[string]redactMode{
 
 	"expectations.success_criteria": redactText,
 	"audit.decision_rationale":      redactText,
+
+	"members.reason":                redactText,
+	"members.task.description":      redactText,
+	"members.task.requirements":     redactText,
+	"members.variables":             redactFree,
+	"members.artifacts.name":        redactText,
+	"members.artifacts.path":        redactText,
+	"members.artifacts.description": redactText,
+
+	// A return hands over what others have said: results, refusals, errors.
+	"returned.reason":                                         redactText,
+	"returned.message":                                        redactText,
+	"returned.result.body":                                    redactFree,
+	"returned.result.summary":                                 redactText,
+	"returned.context_updates.variables_changed":              redactFree,
+	"returned.context_updates.artifacts_produced.name":        redactText,
+	"returned.context_updates.artifacts_produced.path":        redactText,
+	"returned.context_updates.artifacts_produced.description": redactText,
+	"returned.audit.notes":                                    redactText,
+	"returned.progress.message":                               redactText,
+	"returned.progress.details":                               redactFree,
+	"returned.trail.words":                                    redactText,
+	"returned.trail.assessment":                               redactText,
+	"returned.members.result.body":                            redactFree,
+	"returned.members.result.summary":                         redactText,
+	"returned.members.result.artifacts.name":                  redactText,
+	"returned.members.result.artifacts.path":                  redactText,
+	"returned.members.result.artifacts.description":           redactText,
+	"returned.members.result.variables":                       redactFree,
+	"returned.members.result.notes":                           redactText,
+	"returned.members.result.command.goto":                    redactFree,
+	"returned.members.result.command.update":                  redactFree,
 }
+
+// mapsOrLists are the places of artifacts: maps from name to path, or lists.
+var mapsOrLists = []string{"context.artifacts", "members.artifacts", "returned.context_updates.artifacts_produced", "returned.members.result.artifacts"}
 
 type redactMode int
 
@@ -82,7 +117,13 @@ func planOf(paths map[string]redactMode) *plan {
 		}
 		at.mode = mode
 	}
-	root.fields["context"].fields["artifacts"].named = textPlan
+	for _, path := range mapsOrLists {
+		at := root
+		for name := range strings.SplitSeq(path, ".") {
+			at = at.fields[name]
+		}
+		at.named = textPlan
+	}
 	return root
 }
 

@@ -56,11 +56,14 @@ type State struct {
 	Alternative     string   `json:"alternative,omitempty"` // what the last refusal suggested
 	Reroutes        int      `json:"reroutes"`
 	EscalationLevel int      `json:"escalation_level"`
-	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order
+	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order; of an authority that never took it, the one below
 
 	Conditions      *Conditions `json:"conditions,omitempty"` // while conditional
 	ConditionRounds int         `json:"condition_rounds,omitempty"`
 	Supplements     int         `json:"supplements,omitempty"` // answers given so far
+
+	Escalations int       `json:"escalations,omitempty"` // in all, also those answered
+	Children    *Children `json:"children,omitempty"`    // what it has handed off, or the members of a group
 
 	Retryable    bool  `json:"retryable,omitempty"` // the last failure's own word
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
@@ -76,14 +79,31 @@ type State struct {
 	RetryAt             Time `json:"retry_at,omitzero"` // while retrying or deferred
 	ConditionedAt       Time `json:"conditioned_at,omitzero"`
 	RemindedAt          Time `json:"reminded_at,omitzero"`
+	ProgressAt          Time `json:"progress_at,omitzero"`  // the last sign of progress of this attempt
+	ReturnSince         Time `json:"return_since,omitzero"` // when the return's clock was last set
 	CancelRequestedAt   Time `json:"cancel_requested_at,omitzero"`
 	ClosedAt            Time `json:"closed_at,omitzero"`
 
 	CancelRequested bool      `json:"cancel_requested"`
+	CancelReturn    bool      `json:"cancel_return,omitempty"`   // it shall go back to its source instead
+	CancelChildren  bool      `json:"cancel_children,omitempty"` // and what it handed off is cancelled too
 	Progress        *Progress `json:"progress,omitempty"`
 	ResultSeq       uint64    `json:"result_seq,omitempty"` // append that holds the result
 	Tokens          int64     `json:"tokens,omitempty"`
 	StuckReason     string    `json:"stuck,omitempty"`
+	ReturnTimeouts  int       `json:"return_timeouts,omitempty"`
+
+	// Late results: the lost fences of those that were parked, and the last one.
+	LateFences []uint64     `json:"late_fences,omitempty"`
+	LateSeq    uint64       `json:"late_seq,omitempty"` // append that holds it
+	LateStatus ResultStatus `json:"late_status,omitempty"`
+	LateTokens int64        `json:"late_tokens,omitempty"`
+
+	// After the end.
+	Inbox        string `json:"inbox,omitempty"`         // in whose inbox it is listed until dismissed
+	ReturnTicket string `json:"return_ticket,omitempty"` // the handoff that delivers its return
+	ReturnedAt   Time   `json:"returned_at,omitzero"`    // the return is settled
+	RedrivenAs   string `json:"redriven_as,omitempty"`
 
 	PrevHash string `json:"prev_hash,omitempty"` // sha256 of the append before, hex
 }
@@ -98,10 +118,22 @@ type Conditions struct {
 	Reason          string   `json:"reason,omitempty"`
 }
 
+// Children are the handoffs that one has handed off, by their ordinals.
+type Children struct {
+	Count int `json:"count"` // ordinals are under it
+	// Made are those that exist, or shall; of a group all of them.
+	Made Bits `json:"made,omitempty"`
+	// Closed and Succeeded are what a group, or a handoff that waits, knows of them.
+	Closed    Bits `json:"closed,omitempty"`
+	Succeeded Bits `json:"succeeded,omitempty"`
+	// Awaited are those that it waits for.
+	Awaited Bits `json:"awaited,omitempty"`
+}
+
 // Bind gives the fields that refer to the append which carries this State
 // their value.
 func (s *State) Bind(seq uint64) {
-	for _, field := range []*uint64{&s.PackageSeq, &s.Offer, &s.Fence, &s.ResultSeq} {
+	for _, field := range []*uint64{&s.PackageSeq, &s.Offer, &s.Fence, &s.ResultSeq, &s.LateSeq} {
 		if *field == Self {
 			*field = seq
 		}

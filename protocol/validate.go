@@ -9,36 +9,76 @@ import (
 // Validate checks everything about a package that can be known from it alone.
 // It expects what Normalize leaves. The error is a *protocol.Error that names
 // the first field that is wrong, and the package's source and target.
+//
+// What only Handoff itself may say is refused: returned, origin, and its own
+// name as the source.
 func (p Package) Validate(now time.Time) error {
+	if err := checkForeign(&p); err != nil {
+		return err.of(&p)
+	}
+	if err := p.ValidateOwn(now); err != nil {
+		return err
+	}
+	if p.Type == Broadcast && p.GroupSize() == 0 {
+		return Errorf(CodeMissing, "target.agents", "is missing: a broadcast names the agents it goes to, or has members").of(&p)
+	}
+	if err := checkTimes(&p, now); err != nil {
+		return err.of(&p)
+	}
+	return nil
+}
+
+// ValidateOwn is Validate for packages that Handoff itself makes: returns,
+// redrives, and the packages of a group's members, which are of type broadcast
+// and have a target and a parent of their own. A deadline may have passed: what
+// was promised before is submitted all the same, and then runs out of time.
+// It takes the time as Validate does, so that the one can stand for the other.
+func (p Package) ValidateOwn(_ time.Time) error {
 	for _, check := range packageChecks {
-		if err := check(&p, now); err != nil {
+		if err := check(&p); err != nil {
 			return err.of(&p)
 		}
 	}
 	return nil
 }
 
+// checkForeign refuses what others may not say.
+func checkForeign(p *Package) *Error {
+	switch {
+	case p.Source == System:
+		return Errorf(CodeInvalid, "source", "%s is the reserved name of Handoff itself", System)
+	case p.Returned != nil:
+		return Errorf(CodeInvalid, "returned", "is written by Handoff alone, when it delivers a return; leave it out")
+	case p.Origin != "":
+		return Errorf(CodeInvalid, "origin", "is written by Handoff alone, when a handoff is redriven; leave it out")
+	}
+	return nil
+}
+
 // packageChecks are made in this order, which is the order of the messages
-// that a person who writes a first package wants to see.
-var packageChecks = []func(*Package, time.Time) *Error{
-	func(p *Package, _ time.Time) *Error { _, err := checkVersion(p.Version); return err },
+// that a person who writes a first package wants to see. Validate looks at the
+// deadline behind them.
+var packageChecks = []func(*Package) *Error{
+	func(p *Package) *Error { _, err := checkVersion(p.Version); return err },
 	checkParties,
-	func(p *Package, _ time.Time) *Error { return required("reason", p.Reason) },
-	checkTask,
+	checkMembers,
+	checkOrigin,
+	func(p *Package) *Error { return required("reason", p.Reason) },
+	func(p *Package) *Error { return checkTask("task", &p.Task) },
 	checkHead,
 	checkType,
-	func(p *Package, _ time.Time) *Error { return checkContext(&p.Context) },
-	checkTimes,
+	checkReturn,
+	func(p *Package) *Error { return checkContext(&p.Context) },
 	checkNumbers,
 	checkRequirements,
-	func(p *Package, _ time.Time) *Error { return p.Policy.validate("policy") },
+	func(p *Package) *Error { return p.Policy.validate("policy") },
 	checkWellFormed,
 }
 
 // of names the package an error is about.
 func (e *Error) of(p *Package) *Error {
 	with := *e
-	with.Source, with.Target = clip(p.Source), clip(p.Target.String())
+	with.Source, with.Target = clip(p.Source), clip(p.TargetWords())
 	return &with
 }
 
@@ -55,33 +95,50 @@ func (t Target) String() string {
 	return strings.Join(t.Agents, ", ")
 }
 
-func checkParties(p *Package, _ time.Time) *Error {
+func checkParties(p *Package) *Error {
 	if err := checkID("source", p.Source); err != nil {
 		return err
 	}
-	given := 0
-	for _, there := range []bool{p.Target.Agent != "", p.Target.Capability != "", len(p.Target.Agents) > 0} {
-		if there {
-			given++
-		}
-	}
-	switch {
+	switch given := p.Target.given(); {
+	case p.Members != nil && given > 0:
+		return Errorf(CodeConflict, "target", "is for a package without members; these name their own")
+	case p.Members != nil:
+		return nil
+	case given == 0 && p.Type == Escalation: // then the source's escalates_to is asked
+		return nil
 	case given == 0:
 		return Errorf(CodeMissing, "target", "is missing: name an agent or a capability")
 	case given > 1:
 		return Errorf(CodeConflict, "target", "names more than one of agent, capability and agents; choose one")
-	case p.Target.Agent != "":
-		if err := checkID("target.agent", p.Target.Agent); err != nil {
-			return err
-		}
-		if p.Target.Agent == p.Source {
-			return Errorf(CodeConflict, "target.agent", "is the source itself; an agent cannot hand over to itself")
-		}
-		return nil
-	case p.Target.Capability != "":
-		return checkID("target.capability", p.Target.Capability)
+	case len(p.Target.Agents) > 0:
+		return checkAgents(p)
 	}
-	return checkAgents(p)
+	return checkTarget("target", p.Target, p.Source)
+}
+
+// given counts the fields that are set.
+func (t Target) given() int {
+	n := 0
+	for _, there := range []bool{t.Agent != "", t.Capability != "", len(t.Agents) > 0} {
+		if there {
+			n++
+		}
+	}
+	return n
+}
+
+// checkTarget checks a target that names an agent or a capability.
+func checkTarget(field string, t Target, source string) *Error {
+	if t.Agent == "" {
+		return checkID(field+".capability", t.Capability)
+	}
+	if err := checkID(field+".agent", t.Agent); err != nil {
+		return err
+	}
+	if t.Agent == source {
+		return Errorf(CodeConflict, field+".agent", "is the source itself; an agent cannot hand over to itself")
+	}
+	return nil
 }
 
 func checkAgents(p *Package) *Error {
@@ -105,17 +162,17 @@ func checkAgents(p *Package) *Error {
 	return nil
 }
 
-func checkTask(p *Package, _ time.Time) *Error {
-	if err := required("task.description", p.Task.Description); err != nil {
+func checkTask(field string, t *Task) *Error {
+	if err := required(field+".description", t.Description); err != nil {
 		return err
 	}
-	if err := checkName("task.id", p.Task.ID); err != nil {
+	if err := checkName(field+".id", t.ID); err != nil {
 		return err
 	}
-	return checkName("task.type", p.Task.Type)
+	return checkName(field+".type", t.Type)
 }
 
-func checkHead(p *Package, _ time.Time) *Error {
+func checkHead(p *Package) *Error {
 	if len(p.Key) > KeyBytesMax {
 		return tooLarge("key", len(p.Key), KeyBytesMax)
 	}
@@ -137,12 +194,13 @@ func checkHead(p *Package, _ time.Time) *Error {
 }
 
 // checkType checks what each way of handing over asks for (document 1 §2).
-func checkType(p *Package, _ time.Time) *Error {
-	if several := len(p.Target.Agents) > 0; several != (p.Type == Broadcast) {
-		if several {
-			return Errorf(CodeConflict, "target.agents", "is for the type broadcast; this is of type %s", p.Type)
-		}
-		return Errorf(CodeMissing, "target.agents", "is missing: a broadcast names the agents it goes to")
+func checkType(p *Package) *Error {
+	switch {
+	case p.Type == Broadcast:
+	case len(p.Target.Agents) > 0:
+		return Errorf(CodeConflict, "target.agents", "is for the type broadcast; this is of type %s", p.Type)
+	case len(p.Members) > 0:
+		return Errorf(CodeConflict, "members", "is for the type broadcast; this is of type %s", p.Type)
 	}
 	switch p.Type {
 	case Delegation:
@@ -154,16 +212,7 @@ func checkType(p *Package, _ time.Time) *Error {
 			return Errorf(CodeMissing, "audit.decision_rationale", "is missing or empty: an escalation says why")
 		}
 	}
-	if p.Return == nil {
-		return nil
-	}
-	if err := between("return.timeout_ms", p.Return.TimeoutMS, 0, ReturnTimeoutMaxMS); err != nil {
-		return err
-	}
-	if err := oneOf("return.on_timeout", p.Return.OnTimeout, OnTimeouts); err != nil {
-		return err
-	}
-	return oneOf("return.wait", p.Return.Wait, Waits)
+	return nil
 }
 
 func checkTimes(p *Package, now time.Time) *Error {
@@ -182,7 +231,7 @@ func checkTimes(p *Package, now time.Time) *Error {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-func checkNumbers(p *Package, _ time.Time) *Error {
+func checkNumbers(p *Package) *Error {
 	e := p.Expectations
 	if err := between("expectations.timeout_ms", e.TimeoutMS, 0, WorkTimeoutMaxMS); err != nil {
 		return err
@@ -208,7 +257,7 @@ func checkNumbers(p *Package, _ time.Time) *Error {
 	return nil
 }
 
-func checkRequirements(p *Package, _ time.Time) *Error {
+func checkRequirements(p *Package) *Error {
 	if n := len(p.RequiredCapabilities); n > RequiredCapabilitiesMax {
 		return Errorf(CodeTooLarge, "required_capabilities", "lists %d capabilities, at most %d are allowed", n, RequiredCapabilitiesMax)
 	}
@@ -224,7 +273,7 @@ func checkRequirements(p *Package, _ time.Time) *Error {
 	return nil
 }
 
-func checkWellFormed(p *Package, _ time.Time) *Error {
+func checkWellFormed(p *Package) *Error {
 	if err := wellFormed(packageShape, p); err != nil {
 		return err
 	}
@@ -232,7 +281,7 @@ func checkWellFormed(p *Package, _ time.Time) *Error {
 		if err := checkString(name); err != nil {
 			return err.below(name)
 		}
-		if err := checkRaw(raw); err != nil {
+		if err := checkRaw(raw, 1); err != nil {
 			return err.below(name)
 		}
 	}

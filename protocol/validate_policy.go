@@ -30,6 +30,8 @@ func (o PolicyOverrides) limits() []limit {
 		{"condition_timeout_ms", o.ConditionTimeoutMS, 1, ConditionTimeoutMaxMS},
 		{"max_conditions", wide(o.MaxConditions), 0, ConditionsMax},
 		{"cancel_grace_ms", o.CancelGraceMS, 0, CancelGraceMaxMS},
+		{"progress_timeout_ms", o.ProgressTimeoutMS, 0, ProgressTimeoutMaxMS},
+		{"return_timeout_ms", o.ReturnTimeoutMS, 0, ReturnTimeoutMaxMS},
 	}
 }
 
@@ -66,7 +68,17 @@ func (o PolicyOverrides) validate(prefix string) *Error {
 		}
 	}
 	if o.OnNoTaker != nil {
-		return chosen(prefix+"on_no_taker", *o.OnNoTaker, OnNoTakers)
+		if err := chosen(prefix+"on_no_taker", *o.OnNoTaker, OnNoTakers); err != nil {
+			return err
+		}
+	}
+	if o.OnReturnTimeout != nil {
+		if err := chosen(prefix+"on_return_timeout", *o.OnReturnTimeout, OnTimeouts); err != nil {
+			return err
+		}
+	}
+	if o.LateResult != nil {
+		return chosen(prefix+"late_result", *o.LateResult, LateResults)
 	}
 	return nil
 }
@@ -88,6 +100,10 @@ func (p Policy) With(o PolicyOverrides) Policy {
 	override(&p.ConditionTimeoutMS, o.ConditionTimeoutMS)
 	override(&p.MaxConditions, o.MaxConditions)
 	override(&p.CancelGraceMS, o.CancelGraceMS)
+	override(&p.ProgressTimeoutMS, o.ProgressTimeoutMS)
+	override(&p.ReturnTimeoutMS, o.ReturnTimeoutMS)
+	override(&p.OnReturnTimeout, o.OnReturnTimeout)
+	override(&p.LateResult, o.LateResult)
 	return p
 }
 

@@ -14,6 +14,9 @@ func (p *Profile) validate() *Error {
 	if err := checkID("id", p.ID); err != nil {
 		return err
 	}
+	if p.ID == System {
+		return Errorf(CodeInvalid, "id", "%s is the reserved name of Handoff itself", System)
+	}
 	if err := checkName("name", p.Name); err != nil {
 		return err
 	}

@@ -46,6 +46,16 @@ func TestPackageLimits(t *testing.T) {
 		{"target.agents", 1, protocol.AgentsMax, func(p *protocol.Package, n int64) {
 			p.Type, p.Target = protocol.Broadcast, protocol.Target{Agents: ids(int(n))}
 		}},
+		{"members", 1, protocol.ChildrenMax, func(p *protocol.Package, n int64) {
+			p.Type, p.Target, p.Members = protocol.Broadcast, protocol.Target{}, []protocol.Member{}
+			for range n {
+				p.Members = append(p.Members, protocol.Member{Target: protocol.Target{Agent: "reviewer"}})
+			}
+		}},
+		{"return.from", 0, protocol.ChildrenMax, func(p *protocol.Package, n int64) {
+			p.Type, p.Target = protocol.Broadcast, protocol.Target{Agents: ids(protocol.AgentsMax)}
+			p.Return = &protocol.ReturnProtocol{From: ids(int(n))}
+		}},
 		{"key", 0, protocol.KeyBytesMax, func(p *protocol.Package, n int64) { p.Key = long(int(n)) }},
 		{"task.id", 0, protocol.NameBytesMax, func(p *protocol.Package, n int64) { p.Task.ID = long(int(n)) }},
 		{"task.type", 0, protocol.NameBytesMax, func(p *protocol.Package, n int64) { p.Task.Type = long(int(n)) }},
@@ -107,9 +117,11 @@ func TestPolicyLimits(t *testing.T) {
 		"backoff_cap_ms": {1, protocol.BackoffCapMaxMS}, "backoff_spread_percent": {0, protocol.BackoffSpreadMaxPct},
 		"max_reroutes": {0, protocol.ReroutesMax}, "max_escalations": {0, protocol.EscalationsMax},
 		"condition_timeout_ms": {1, protocol.ConditionTimeoutMaxMS}, "max_conditions": {0, protocol.ConditionsMax},
-		"cancel_grace_ms": {0, protocol.CancelGraceMaxMS},
+		"cancel_grace_ms": {0, protocol.CancelGraceMaxMS}, "progress_timeout_ms": {0, protocol.ProgressTimeoutMaxMS},
+		"return_timeout_ms": {0, protocol.ReturnTimeoutMaxMS},
 	}
-	words := map[string][]string{"on_timeout": {"retry", "escalate", "fail"}, "on_no_taker": {"escalate", "queue", "return", "close"}}
+	words := map[string][]string{"on_timeout": {"retry", "escalate", "fail"}, "on_no_taker": {"escalate", "queue", "return", "close"},
+		"on_return_timeout": {"retry", "escalate", "fail"}, "late_result": {"ignore", "use"}}
 	decode := func(field string, value any) (o protocol.PolicyOverrides) {
 		raw, _ := json.Marshal(map[string]any{field: value})
 		if err := json.Unmarshal(raw, &o); err != nil {
@@ -307,6 +319,18 @@ func TestTargetString(t *testing.T) {
 		"a, b, c and 2 more": {Agents: []string{"a", "b", "c", "d", "e"}},
 	} {
 		if got := target.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := (protocol.Package{Target: target}).TargetWords(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for want, pkg := range map[string]protocol.Package{
+		"group of 2":             {Members: make([]protocol.Member, 2)},
+		"authority above worker": {Type: protocol.Escalation, Source: "worker"},
+		"human":                  {Type: protocol.Escalation, Source: "worker", Target: protocol.Target{Agent: protocol.Human}},
+	} {
+		if got := pkg.TargetWords(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -11,14 +11,16 @@ import (
 // wellFormed checks all text and free data inside v, a pointer to the Go type
 // that sh was made from: UTF-8 without NUL, and JSON that parses. What was
 // decoded is well formed; what a program put together need not be, and Go's
-// encoder would replace broken text without a word.
+// encoder would replace broken text without a word. Free data counts the levels
+// around it: what passes is nested no deeper, once encoded, than a reader allows.
 func wellFormed(sh *shape, v any) *Error {
-	return checkValue(sh, reflect.ValueOf(v).Elem())
+	return checkValue(sh, reflect.ValueOf(v).Elem(), 0)
 }
 
 var rawType = reflect.TypeFor[json.RawMessage]()
 
-func checkValue(sh *shape, v reflect.Value) *Error {
+// checkValue checks a value with so many objects and lists around it.
+func checkValue(sh *shape, v reflect.Value, depth int) *Error {
 	switch v.Kind() {
 	case reflect.String:
 		return checkString(v.String())
@@ -26,25 +28,25 @@ func checkValue(sh *shape, v reflect.Value) *Error {
 		if v.IsNil() {
 			return nil
 		}
-		return checkValue(sh, v.Elem())
+		return checkValue(sh, v.Elem(), depth)
 	case reflect.Map:
-		return checkMap(sh, v)
+		return checkMap(sh, v, depth+1)
 	case reflect.Slice:
 		if v.Type() == rawType {
-			return checkRaw(v.Bytes())
+			return checkRaw(v.Bytes(), depth)
 		}
 		for i := range v.Len() {
-			if err := checkValue(sh.elem, v.Index(i)); err != nil {
+			if err := checkValue(sh.elem, v.Index(i), depth+1); err != nil {
 				return err.below("[" + strconv.Itoa(i) + "]")
 			}
 		}
 	case reflect.Struct:
-		return checkStruct(sh, v)
+		return checkStruct(sh, v, depth)
 	}
 	return nil
 }
 
-func checkStruct(sh *shape, v reflect.Value) *Error {
+func checkStruct(sh *shape, v reflect.Value, depth int) *Error {
 	if sh.kind == kindUnion {
 		if v.Type() == artifactsType {
 			if v.IsZero() {
@@ -52,9 +54,9 @@ func checkStruct(sh *shape, v reflect.Value) *Error {
 			}
 			a := v.Interface().(Artifacts)
 			if a.ByName != nil {
-				return checkValue(sh.union[1], reflect.ValueOf(a.ByName))
+				return checkValue(sh.union[1], reflect.ValueOf(a.ByName), depth)
 			}
-			return checkValue(sh.union[0], reflect.ValueOf(a.List))
+			return checkValue(sh.union[0], reflect.ValueOf(a.List), depth)
 		}
 		sh = sh.union[1]
 	}
@@ -63,20 +65,20 @@ func checkStruct(sh *shape, v reflect.Value) *Error {
 		case kindInteger, kindCount, kindNumber, kindBoolean, kindInstant:
 			continue
 		}
-		if err := checkValue(f.shape, v.FieldByIndex(f.index)); err != nil {
+		if err := checkValue(f.shape, v.FieldByIndex(f.index), depth+1); err != nil {
 			return err.below(f.name)
 		}
 	}
 	return nil
 }
 
-func checkMap(sh *shape, v reflect.Value) *Error {
+func checkMap(sh *shape, v reflect.Value, depth int) *Error {
 	for entries := v.MapRange(); entries.Next(); {
 		key := entries.Key().String()
 		if err := checkString(key); err != nil {
 			return err.below(key)
 		}
-		if err := checkValue(sh.elem, entries.Value()); err != nil {
+		if err := checkValue(sh.elem, entries.Value(), depth); err != nil {
 			return err.below(key)
 		}
 	}
@@ -93,11 +95,15 @@ func checkString(s string) *Error {
 	return nil
 }
 
-func checkRaw(raw json.RawMessage) *Error {
+func checkRaw(raw json.RawMessage, depth int) *Error {
 	if raw == nil {
 		return nil
 	}
-	return scan(raw, anything, nil).err
+	s := scanner{data: raw, hint: anything.hint, depth: depth}
+	if s.checkText() && s.value(anything, reflect.Value{}, false) {
+		s.end()
+	}
+	return s.err
 }
 
 // below puts a step in front of the path of an error.

@@ -9,11 +9,22 @@ var (
 	TransferModes    = []TransferMode{TransferFull, TransferSummary, TransferRelevantOnly, TransferReference}
 	OnTimeouts       = []OnTimeout{OnTimeoutRetry, OnTimeoutEscalate, OnTimeoutFail}
 	OnNoTakers       = []OnNoTaker{NoTakerEscalate, NoTakerQueue, NoTakerReturn, NoTakerClose}
+	LateResults      = []LateResult{LateIgnore, LateUse}
+	Aggregations     = []Aggregation{AggregateAll, AggregateAny, AggregateMajority}
+	Outcomes         = []Outcome{OutcomeSuccess, OutcomePartial, OutcomeFailed, OutcomeTimeout, OutcomeRejected, OutcomeCancelled, OutcomeRolledBack}
+	ReturnStatuses   = []ReturnStatus{ReturnSuccess, ReturnPartial, ReturnFailed, ReturnTimeout}
+	TrailEvents      = []EventType{EventRejected, EventConditioned, EventAnswered, EventEscalated, EventRerouted, EventTimedOut, EventLeaseLost, EventFailed, EventRedriven}
 	ResultStatuses   = []ResultStatus{Success, Partial}
 	ContentTypes     = []string{ContentText, ContentJSON, ContentArtifact}
 	AckStatuses      = []AckStatus{AckAccepted, AckRejected, AckConditional}
-	Waits            = []string{"block", "continue"}            // of a return (document 1 §2.2)
+	Waits            = []string{WaitBlock, WaitContinue}        // of a return (document 1 §2.2)
 	Complexities     = []string{"simple", "medium", "complex"}  // document 0, economic controls
 	LockTypes        = []string{"exclusive", "shared"}          // document 1 §3.1
 	ArtifactStatuses = []string{"draft", "final", "superseded"} // document 1 §3.3
+)
+
+// What a source does while it waits for a return.
+const (
+	WaitBlock    = "block"
+	WaitContinue = "continue"
 )

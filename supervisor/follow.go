@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -20,11 +21,23 @@ type follower struct {
 	held  map[string]heldEvent // the newest event of each ticket that waits
 	order []waiting            // in the order they came; the hold is the same for all
 	wake  chan struct{}        // order is not empty any more
+
+	news   map[string]*news // for handoffs that are to be told of others, by ticket
+	toTell chan struct{}    // news is not empty any more
+}
+
+// news is what a handoff is told of its children, or of its return.
+type news struct {
+	ends []protocol.ChildClosed
+	done []func()
 }
 
 type heldEvent struct {
 	seq  uint64
 	done func()
+	// missing are the children of a closed handoff that have not come by yet. Once
+	// they have, it needs no look.
+	missing protocol.Bits
 }
 
 type waiting struct {
@@ -34,7 +47,8 @@ type waiting struct {
 }
 
 func newFollower(s *Supervisor) *follower {
-	return &follower{s: s, held: map[string]heldEvent{}, wake: make(chan struct{}, 1)}
+	return &follower{s: s, held: map[string]heldEvent{}, wake: make(chan struct{}, 1),
+		news: map[string]*news{}, toTell: make(chan struct{}, 1)}
 }
 
 // take is called for every event of the ledger that falls to this supervisor.
@@ -50,8 +64,21 @@ func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
 		done() // an older one, delivered again
 		return
 	}
+	done = f.relatives(state, done)
+	if state.N > 0 {
+		f.arrived(state.Parent, state.N-1)
+	}
+	duties := lifecycle.DutiesOf(state)
 	if state.Closed {
-		done()
+		switch {
+		case f.s.owes(ctx, state):
+			f.s.enqueue(ctx, look{ticket: e.Ticket, done: done})
+		case duties.Children && !f.s.kept.has(state) && state.Children.Made.Without(state.Children.Closed) != "":
+			// As a rule whoever closed it submits them at once.
+			f.hold(e, heldEvent{done: done, missing: state.Children.Made.Without(state.Children.Closed)})
+		default:
+			done()
+		}
 		return
 	}
 	directory, err := f.s.b.Directory(ctx)
@@ -66,12 +93,32 @@ func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
 		now = state.UpdatedAt
 	}
 	events, err := decide(state, directory, now)
-	soon := lifecycle.NextLook(state, now).Before(now.Add(f.s.cfg.Hold)) // a wake-up that must be armed before the hold is over
-	if err != nil || len(events) > 0 || soon {
+	soon := lifecycle.NextLook(state, now).Before(now.Add(f.s.cfg.Hold))                // a wake-up that must be armed before the hold is over
+	began := state.Phase == protocol.Conditional && duties.Mark && !f.s.kept.has(state) // to wait for children, which may have closed before
+	if err != nil || len(events) > 0 || soon || began {
 		f.s.enqueue(ctx, look{ticket: e.Ticket, done: done})
 		return
 	}
-	f.hold(e.Ticket, e.Seq, done)
+	f.hold(e, heldEvent{done: done})
+}
+
+// arrived lets go of a closed handoff whose children have all come by: most do
+// within a moment, and then nobody need ask for them.
+func (f *follower) arrived(parent string, n int) {
+	f.mu.Lock()
+	held, ok := f.held[parent]
+	if !ok || held.missing == "" {
+		f.mu.Unlock()
+		return
+	}
+	held.missing = held.missing.Without(protocol.Bits("").With(n))
+	if f.held[parent] = held; held.missing != "" {
+		f.mu.Unlock()
+		return
+	}
+	delete(f.held, parent)
+	f.mu.Unlock()
+	held.done()
 }
 
 // overtake lets go of an older event of the ticket. It is false when a newer
@@ -91,10 +138,11 @@ func (f *follower) overtake(ticket string, seq uint64) bool {
 	return true
 }
 
-func (f *follower) hold(ticket string, seq uint64, done func()) {
+func (f *follower) hold(e broker.Entry, event heldEvent) {
+	event.seq = e.Seq
 	f.mu.Lock()
-	f.held[ticket] = heldEvent{seq: seq, done: done}
-	f.order = append(f.order, waiting{ticket: ticket, seq: seq, until: time.Now().Add(f.s.cfg.Hold)})
+	f.held[e.Ticket] = event
+	f.order = append(f.order, waiting{ticket: e.Ticket, seq: e.Seq, until: time.Now().Add(f.s.cfg.Hold)})
 	f.mu.Unlock()
 	select {
 	case f.wake <- struct{}{}:
@@ -148,4 +196,79 @@ func (f *follower) next(now time.Time) (l look, wait time.Duration, any bool) {
 	}
 	delete(f.held, first.ticket)
 	return look{ticket: first.ticket, onlyAt: first.seq, done: event.done}, 0, true
+}
+
+// relatives notes what an event is news of to another handoff: to the parent
+// that a child has closed, to a handoff what became of its return. The event is
+// done when both looks are.
+func (f *follower) relatives(state protocol.State, done func()) func() {
+	parent, origin := lifecycle.TellsParent(state), lifecycle.TellsOrigin(state)
+	if !parent && !origin {
+		return done
+	}
+	var left atomic.Int32
+	finish := func() {
+		if left.Add(-1) == 0 {
+			done()
+		}
+	}
+	left.Store(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if parent {
+		left.Add(1)
+		n := f.newsFor(state.Parent)
+		n.ends = append(n.ends, protocol.ChildClosed{N: state.N - 1, Outcome: state.Outcome})
+		n.done = append(n.done, finish)
+	}
+	if origin {
+		left.Add(1)
+		n := f.newsFor(state.ReturnOf)
+		n.done = append(n.done, finish)
+	}
+	select {
+	case f.toTell <- struct{}{}:
+	default:
+	}
+	return finish
+}
+
+func (f *follower) newsFor(ticket string) *news {
+	n := f.news[ticket]
+	if n == nil {
+		n = &news{}
+		f.news[ticket] = n
+	}
+	return n
+}
+
+// tellEvery is how long news is gathered: a group of a thousand members that
+// close together takes a few appends and not a thousand.
+const tellEvery = 30 * time.Millisecond
+
+// tell looks at the handoffs that there is news for, until ctx ends.
+func (f *follower) tell(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.toTell:
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(tellEvery):
+		}
+		f.mu.Lock()
+		all := f.news
+		f.news = map[string]*news{}
+		f.mu.Unlock()
+		for ticket, n := range all {
+			f.s.enqueue(ctx, look{ticket: ticket, ends: n.ends, done: func() {
+				for _, done := range n.done {
+					done()
+				}
+			}})
+		}
+	}
 }

@@ -19,8 +19,12 @@ type look struct {
 	// onlyAt, if not 0, drops the look when the head is another by now: then
 	// another event follows, and is a reason of its own.
 	onlyAt uint64
-	// head, if its Seq is not 0, is where the pass just saw the handoff.
+	// head, if its Seq is not 0, is where the handoff was just seen.
 	head broker.Head
+	// matched says that whoever looks sees to its children by itself: a pass.
+	matched bool
+	// ends are children of the handoff that have closed.
+	ends []protocol.ChildClosed
 	// done is called when the look needs no repetition. It may be nil.
 	done func()
 }
@@ -104,8 +108,14 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 			return err
 		}
 	}
-	if head.State.Closed || l.onlyAt != 0 && head.Seq != l.onlyAt {
+	if l.onlyAt != 0 && head.Seq != l.onlyAt {
 		return nil
+	}
+	if len(l.ends) > 0 {
+		return s.mark(ctx, head, l.ends)
+	}
+	if head.State.Closed {
+		return s.afterEndOf(ctx, head, l.matched)
 	}
 	at, judge := time.Time{}, time.Time{}
 	before := head
@@ -126,7 +136,7 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 	if judge.After(at) && judge.Before(next) { // we came back too lately to say more now
 		next = judge
 	}
-	return s.duties(ctx, head, at, next)
+	return s.duties(ctx, head, at, next, l.matched)
 }
 
 // decide asks the core. A state that it chokes on (it panics rather than append
@@ -146,20 +156,49 @@ func decide(s protocol.State, d *lifecycle.Directory, now time.Time) (events []p
 const armMin = 200 * time.Millisecond
 
 // duties makes sure that what the state calls for stands outside. The wake-up
-// does not depend on the offer: what cannot be offered has a deadline all the same.
-func (s *Supervisor) duties(ctx context.Context, head broker.Head, now, next time.Time) error {
+// does not depend on the rest: what cannot be offered has a deadline all the same.
+func (s *Supervisor) duties(ctx context.Context, head broker.Head, now, next time.Time, matched bool) error {
 	duties := lifecycle.DutiesOf(head.State)
+	duties.Children = duties.Children && !matched
+	return errors.Join(s.hints(ctx, head, duties, now, next), s.family(ctx, head, duties))
+}
+
+// hints are the offer and the wake-up.
+func (s *Supervisor) hints(ctx context.Context, head broker.Head, duties lifecycle.Duties, now, next time.Time) error {
 	var offered error
 	if duties.Offer {
 		offered = s.b.EnsureOffer(ctx, head)
-	}
-	if !duties.Look {
-		return offered
 	}
 	if soonest := now.Add(armMin); next.Before(soonest) {
 		next = soonest
 	}
 	return errors.Join(offered, s.b.Arm(ctx, head.Ticket, head.Seq, next))
+}
+
+// afterEnd does what a closed handoff still owes: its return to its source,
+// the submission of what it handed off, the end of what it shall not leave behind.
+func (s *Supervisor) afterEnd(ctx context.Context, head broker.Head) error {
+	return s.afterEndOf(ctx, head, false)
+}
+
+func (s *Supervisor) afterEndOf(ctx context.Context, head broker.Head, matched bool) error {
+	before := head.State
+	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return decide(h.State, d, now)
+	})
+	if err != nil {
+		return err
+	}
+	if appended {
+		s.logDecision(before, head)
+	}
+	duties := lifecycle.DutiesOf(head.State)
+	duties.Children = duties.Children && !matched
+	var returned error
+	if duties.Return {
+		returned = s.b.EnsureReturn(ctx, head)
+	}
+	return errors.Join(returned, s.family(ctx, head, duties))
 }
 
 func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {

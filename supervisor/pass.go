@@ -72,10 +72,20 @@ func drain(gone map[string]protocol.Holder, more <-chan protocol.Holder) {
 
 func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(context.Context, broker.Head)) {
 	begun := time.Now()
-	heads, open, err := Pass(ctx, s.b, func(h broker.Head) error {
-		visit(ctx, h)
+	kin := newKin()
+	heads, open, err := pass(ctx, s.b, func(h broker.Head) error {
+		kin.see(h.State)
+		if !h.State.Closed || s.owes(ctx, h.State) {
+			visit(ctx, h)
+		}
 		return nil
 	})
+	if err == nil {
+		for parent := range kin.parents() {
+			s.kept.forget(parent)
+			s.enqueue(ctx, look{ticket: parent})
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -85,20 +95,34 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 	}
 }
 
-// Pass calls visit with the head of every open handoff, as it was when the pass came by.
-func Pass(ctx context.Context, b interface {
-	Heads(ctx context.Context, fn func(broker.Entry) error) error
-}, visit func(broker.Head) error) (heads, open int, err error) {
+// owes tells whether anything can be done about what a closed handoff owes. A
+// return whose source is no agent is read by ticket, and owed for ever.
+func (s *Supervisor) owes(ctx context.Context, state protocol.State) bool {
+	if !lifecycle.Owes(state) {
+		return false
+	}
+	if duties := lifecycle.DutiesOf(state); duties.Return || duties.CancelChildren {
+		return true
+	}
+	directory, err := s.b.Directory(ctx)
+	if err != nil {
+		return true // the look says so
+	}
+	events, err := decide(state, directory, time.Now())
+	return err != nil || len(events) > 0
+}
+
+// pass calls visit with the head of every handoff, as it was when the pass came by.
+func pass(ctx context.Context, b Broker, visit func(broker.Head) error) (heads, open int, err error) {
 	err = b.Heads(ctx, func(e broker.Entry) error {
 		heads++
 		head, err := broker.HeadOf(e)
 		if err != nil {
 			return nil // the follower has said so
 		}
-		if head.State.Closed {
-			return nil
+		if !head.State.Closed {
+			open++
 		}
-		open++
 		if err := visit(head); err != nil {
 			return err
 		}
@@ -108,7 +132,7 @@ func Pass(ctx context.Context, b interface {
 }
 
 func (s *Supervisor) lookAt(ctx context.Context, h broker.Head) {
-	s.enqueue(ctx, look{ticket: h.Ticket, head: h})
+	s.enqueue(ctx, look{ticket: h.Ticket, head: h, matched: true})
 }
 
 // departureSeq is what the check after a departure is armed under. No append has it.
@@ -158,9 +182,12 @@ func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = Pass(ctx, b, func(h broker.Head) error {
+	_, _, err = pass(ctx, b, func(h broker.Head) error {
+		if h.State.Closed {
+			return nil
+		}
 		now := time.Now()
-		err := s.duties(ctx, h, now, lifecycle.NextLook(h.State, now))
+		err := s.hints(ctx, h, lifecycle.DutiesOf(h.State), now, lifecycle.NextLook(h.State, now))
 		if ctx.Err() != nil || errors.Is(err, broker.ErrUnreachable) {
 			return fmt.Errorf("refill %s: %w", h.Ticket, err)
 		}

@@ -27,6 +27,9 @@ type Broker interface {
 	Head(ctx context.Context, ticket string, min uint64) (broker.Head, error)
 	UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error)
 	EnsureOffer(ctx context.Context, head broker.Head) error
+	EnsureChildren(ctx context.Context, head broker.Head) (ended []protocol.ChildClosed, err error)
+	EnsureReturn(ctx context.Context, head broker.Head) error
+	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
@@ -76,6 +79,7 @@ type Supervisor struct {
 	cfg   Config
 	log   *slog.Logger
 	looks chan look
+	kept  *kept
 }
 
 // New returns a supervisor over a broker.
@@ -84,7 +88,7 @@ func New(b Broker, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Supervisor{b: b, cfg: cfg, log: cfg.Log, looks: make(chan look)}, nil
+	return &Supervisor{b: b, cfg: cfg, log: cfg.Log, looks: make(chan look), kept: newKept()}, nil
 }
 
 // Run looks after handoffs until ctx ends, and then returns nil. What it had not
@@ -106,6 +110,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		return s.b.Follow(ctx, func(e broker.Entry, done func()) { follower.take(ctx, e, done) })
 	})
 	group.Go(func() error { return follower.release(ctx) })
+	group.Go(func() error { return follower.tell(ctx) })
 	group.Go(func() error {
 		return s.b.Due(ctx, func(ticket string, _ uint64, done func()) { s.enqueue(ctx, look{ticket: ticket, done: done}) })
 	})

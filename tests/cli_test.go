@@ -35,12 +35,16 @@ import (
 //	undev                stop it with Ctrl-C; it must exit with 0
 //	work [FLAGS] -- CMD  start handoff work, and wait until it serves
 //	unwork               stop all of those with Ctrl-C; they must exit with 0
+//	drain                press Ctrl-C once at the worker started last, and go on
+//	crash work|dev       kill the worker started last, or dev, with SIGKILL
 //	interrupt AGENT N ARGS…
 //	                     run handoff ARGS, press Ctrl-C once AGENT has a
 //	                     holder; it must exit with N and leave no holder
 //	code N CMD…          run CMD, which must exit with N
 //	let NAME CMD…        run CMD and keep its stdout in a variable
 //	eventually RE CMD…   run CMD until its stdout matches
+//	exists-soon FILE     wait until there is such a file, with something in it or not
+//	passed INSTANT       wait until it is over
 //	json PATH [VALUE]    the last stdout, as JSON, has VALUE (or anything) at a.b.0
 //	get NAME PATH        keep what is there in a variable
 //	ledger [unchanged]   remember how long the ledger is, or compare with that
@@ -59,7 +63,7 @@ func TestCLI(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet,
+			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext,
 		},
@@ -256,6 +260,25 @@ func cmdUnwork(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// cmdDrain leaves the end of the worker to itself.
+func cmdDrain(ts *testscript.TestScript, neg bool, args []string) {
+	all := of(ts).work
+	ts.Check(all[len(all)-1].cmd.Process.Signal(os.Interrupt))
+}
+
+// cmdCrash leaves a worker without the chance to say anything.
+func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
+	p := of(ts).dev
+	if args[0] == "work" {
+		last := len(of(ts).work) - 1
+		p, of(ts).work = of(ts).work[last], of(ts).work[:last]
+	}
+	var exit *exec.ExitError
+	if err := p.stop(os.Kill); !errors.As(err, &exit) {
+		ts.Fatalf("killed, it ended with %v", err)
+	}
+}
+
 func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -352,6 +375,26 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 func cmdLet(ts *testscript.TestScript, neg bool, args []string) {
 	mustExit(ts, "0", args[1:])
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// cmdExistsSoon waits for what a program that runs beside the script writes.
+func cmdExistsSoon(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	eventually(ctx, ts, "the file "+args[0], func() bool {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil
+	})
+}
+
+// cmdPassed is for what happens while nobody is there to be asked.
+func cmdPassed(ts *testscript.TestScript, neg bool, args []string) {
+	at, err := time.Parse(time.RFC3339Nano, args[0])
+	ts.Check(err)
+	if time.Until(at) > patience {
+		ts.Fatalf("%s is too far away", args[0])
+	}
+	<-time.After(time.Until(at))
 }
 
 // at finds a.b.0 in the last stdout, or in stderr where that is empty: errors

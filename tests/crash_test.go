@@ -153,7 +153,9 @@ func TestZombieWorker(t *testing.T) {
 	zombie.signal(syscall.SIGCONT)
 	zombie.writes(ctx, "handoff lost")
 	wantResult(t, ctx, b, ticket, "fresh")
-	if after := eventsOf(t, ctx, b, ticket); len(after) != len(before) || after[protocol.EventCompleted] != 1 {
+	after := eventsOf(t, ctx, b, ticket)
+	delete(after, protocol.EventResultParked) // its late result may be kept, and changes nothing
+	if len(after) != len(before) || after[protocol.EventCompleted] != 1 {
 		t.Errorf("the zombie changed the handoff: %v, was %v", after, before)
 	}
 	// And it is a good worker again.

@@ -3,8 +3,6 @@ package tests
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agenthandoff/handoff/broker/embedded"
 )
 
 // long asks for the long forms of the crash tests.
@@ -135,9 +135,12 @@ type engine struct {
 // startDev starts handoff dev with fsync always.
 func startDev(t *testing.T, ctx context.Context, args ...string) *engine {
 	t.Helper()
-	port := quietPort(t)
-	e := &engine{t: t, url: fmt.Sprintf("nats://127.0.0.1:%d", port),
-		args: append([]string{"dev", "--data", t.TempDir(), "--port", fmt.Sprint(port)}, args...)}
+	ports, err := embedded.QuietPorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{t: t, url: fmt.Sprintf("nats://127.0.0.1:%d", ports[0]),
+		args: append([]string{"dev", "--data", t.TempDir(), "--port", fmt.Sprint(ports[0])}, args...)}
 	e.start(ctx)
 	return e
 }
@@ -146,25 +149,6 @@ func (e *engine) start(ctx context.Context) {
 	e.t.Helper()
 	e.child = launch(e.t, "dev", nil, e.args...)
 	e.writes(ctx, "ready ")
-}
-
-// quietPort finds a free port below those that the system gives to outgoing
-// connections: a client that tries to reconnect must not take it meanwhile.
-func quietPort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 20_000 + rand.IntN(10_000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return port
-	}
-	t.Fatal("no free port")
-	return 0
 }
 
 // work starts handoff work and waits until it serves.

@@ -100,7 +100,7 @@ func (w *Worker) beatNow() {
 // first, then each handoff in hand. While the engine is away it asks more often.
 func (w *Worker) beatLoop() {
 	pauses := newPauses()
-	timer := time.NewTimer(w.beatEvery)
+	timer := time.NewTimer(w.cfg.Beat)
 	defer timer.Stop()
 	for {
 		select {
@@ -109,22 +109,44 @@ func (w *Worker) beatLoop() {
 		case <-w.kick:
 		case <-timer.C:
 		}
-		next := w.beatEvery
+		next := w.cfg.Beat
 		if err := w.beatPresence(w.life); err == nil {
 			pauses.Reset()
 		} else if w.life.Err() == nil {
 			next = min(next, pauses.NextBackOff())
 			w.log.Warn("beat not confirmed", "again_in", next, "err", err)
 		}
-		// A handoff in the registry keeps the wait group above zero.
-		w.runs.each(func(r *run) { w.wg.Go(r.beat) })
+		w.lookAfterAll()
 		timer.Reset(next)
 	}
 }
 
+// careLoop looks after the handoffs in hand between two beats that are far apart.
+// It is a loop of its own: a beat may have to wait for its answer meanwhile.
+func (w *Worker) careLoop() {
+	if w.care == w.cfg.Beat {
+		return
+	}
+	tick := time.NewTicker(w.care)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.life.Done():
+			return
+		case <-tick.C:
+			w.lookAfterAll()
+		}
+	}
+}
+
+func (w *Worker) lookAfterAll() {
+	// A handoff in the registry keeps the wait group above zero.
+	w.runs.each(func(r *run) { w.wg.Go(r.beat) })
+}
+
 // beatPresence sends one beat and moves the local lease if it is confirmed.
 func (w *Worker) beatPresence(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, w.beatEvery)
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.BeatTimeout)
 	defer cancel()
 	holder := w.holder
 	holder.Slots, holder.Busy, holder.Draining = cap(w.slots), w.runs.len(), w.open.Err() != nil

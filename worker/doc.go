@@ -14,6 +14,17 @@
 // Any other program becomes a worker through Exec, which runs a command for
 // each handoff.
 //
+// # What a handler may do
+//
+// It returns a result, or an error that says what comes instead: a failure (plain,
+// Permanent, RetryAfter), a refusal (Reject, NeedContext, NeedPermission, Defer),
+// a word to an authority or from one (Escalate, AnswerEscalation), a rollback
+// (HandBack), or that the worker is unfit (Stop). On the way it may report its
+// Progress and hand work on (Handoff.HandOff): to a successor, with the result;
+// or to others whose work it needs, for which it waits without a slot (Await) or
+// within it (Handoff.Wait). A handler that is also an Acknowledger answers offers
+// before it has them, and one that is a Cleaner puts away what it leaves behind.
+//
 // # What a worker promises
 //
 // A worker appends facts and decides nothing: whether a failed handoff is tried
@@ -23,15 +34,20 @@
 //   - The engine hears from it before its first pull and until its drain is over.
 //     An offer is kept from others from the moment it was pulled, before any
 //     code of the user's runs.
-//   - A handler whose handoff was taken away, or is to be cancelled, or whose
-//     worker could not confirm its presence for a whole lease, finds its context
-//     cancelled; context.Cause says which (broker.ErrLeaseLost, ErrCancelled,
-//     ErrShutdown). What it returns after its lease was lost changes nothing:
-//     the ledger refuses it by its fence.
+//   - A handler whose handoff was taken away, or is to be cancelled or returned, or
+//     whose worker could not confirm its presence for a whole lease, finds its
+//     context cancelled; context.Cause says which (broker.ErrLeaseLost,
+//     ErrCancelled, ErrReturned, ErrShutdown). What it returns after its lease was
+//     lost changes nothing: the ledger refuses it by its fence. A result is kept in
+//     the history then, which the log tells, and a handoff whose attempts have run
+//     out may use it (policy late_result).
+//   - What a handler hands off is handed off once, however often it is run: see
+//     Handoff.HandOff.
 //   - A handler that panics has failed an attempt, and the worker lives on.
 //   - When Run's context ends, offers that were not acknowledged go back at once,
 //     handlers have Config.DrainTimeout to finish, and what they leave behind is
-//     released without charging an attempt.
+//     released without charging an attempt. A worker that vanishes instead has
+//     used up one.
 //
 // What it cannot promise is that a handler ran only once: a worker may die
 // between its work and its report. Handlers with effects outside should use

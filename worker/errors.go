@@ -16,6 +16,11 @@ var (
 	// returns an error then gives the handoff up, and it closes as cancelled; one
 	// that returns a result has completed it.
 	ErrCancelled = errors.New("cancel requested")
+	// ErrReturned: the handoff is to go back to its source (handoff return). A
+	// handler that returns an error then gives it up, and it closes as rolled back:
+	// with the reason and the partial result of a HandBack, else with what its last
+	// Progress said. One that returns a result has completed it.
+	ErrReturned = errors.New("return to the source requested")
 	// ErrShutdown: the worker drains and its DrainTimeout is over. The handoff
 	// is released without charging an attempt.
 	ErrShutdown = errors.New("worker shuts down")

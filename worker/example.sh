@@ -25,6 +25,11 @@ echo "attempt $HANDOFF_ATTEMPT: $description" >&2
 #   if [ -z "$language" ]; then
 #     echo "conditional: which language?" > "$HANDOFF_ACK_FILE"; exit 77
 #   fi
+# Too much for you? Ask whoever is above you; or give it back to where it came from:
+#   echo "escalated: two ways, and both break the build" > "$HANDOFF_ACK_FILE"; exit 1
+#   echo "returned: the branch is gone" > "$HANDOFF_ACK_FILE"; exit 1
+# To hand on to others print a command with the result:
+#   echo '{"body":"done","command":{"goto":"tester","update":{"next_task":"test it"}}}'; exit 0
 # Other exit codes:  65 failed for good, 75 retry later, 127 I cannot run here
 # (the worker stops), anything else failed and worth a retry.
 

@@ -36,6 +36,38 @@ func Example() {
 	// completed: 1
 }
 
+// The coder has its work tested, and passes it on to the reviewer when the tests
+// have passed. It runs twice: until it waits, and once more from the beginning
+// when the return is there.
+func ExampleHandoff_HandOff() {
+	code := worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+		test, err := h.HandOff(ctx, protocol.Package{
+			Type: protocol.Delegation, Target: protocol.Target{Agent: "tester"}, Reason: "is it right?",
+			Task:   protocol.Task{Description: "run the tests"},
+			Return: &protocol.ReturnProtocol{TimeoutMS: 600_000, Wait: "block"},
+		})
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		ret, there := h.Return(test)
+		if !there {
+			return protocol.Result{}, worker.Await(test) // no slot is held meanwhile
+		}
+		if ret.Status != protocol.ReturnSuccess {
+			return protocol.Result{}, worker.HandBack("the tests fail", nil)
+		}
+
+		next := h.Continue("reviewer") // with all variables and artifacts
+		next.Task.Description = "review it"
+		next.Context.Variables["tests"] = ret.Result.Body
+		if _, err := h.HandOff(ctx, next); err != nil {
+			return protocol.Result{}, err
+		}
+		return protocol.ResultFromOutput([]byte("coded and tested")), nil // the reviewer gets it now
+	})
+	_, _ = worker.New(nil, worker.Config{Agent: "coder"}, code)
+}
+
 func submit(ctx context.Context, b *broker.Broker, agent, task string) {
 	_ = b.PutProfile(ctx, protocol.Profile{ID: agent})
 	prepared, err := b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: agent},

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,33 +55,60 @@ type ExecConfig struct {
 	KillGrace time.Duration
 	// RetryLater is the least delay after exit code 75. Default 30 s.
 	RetryLater time.Duration
+	// Cleanup is a program, and its arguments, that puts away what Command has
+	// left lying about; see Cleaner for when. Empty is none. It has the same
+	// standard input and environment, but for an empty HANDOFF_ACK_FILE, and
+	// HANDOFF_CLEANUP_REASON. What it prints to standard output goes nowhere, and an
+	// exit code other than 0 is a cleanup that failed.
+	Cleanup []string
 }
 
 // Exec is a Handler that runs a program for each handoff.
 //
 // The program finds the package on its standard input, as JSON: as it was
-// submitted, or, once conditions were answered, with the variables of
-// the answers laid over context.variables, and the answers themselves in
-// a top-level field supplements, oldest first. It need not read any of it.
+// submitted, and at the top level of it, where there is any,
+//
+//	supplements  the answers to conditions and escalations, oldest first; their
+//	             variables are laid over context.variables, too
+//	trail        what happened to the handoff before: refusals, escalations, failures
+//	returns      the ends of what it has handed off and waited for. Results that
+//	             are over 16 MiB together are left out, and the notes say so
+//
+// It need not read any of it.
 //
 // What it writes to standard output is the result (protocol.ResultFromOutput:
-// JSON if it parses, else text). Standard error goes to the worker's log line
+// JSON if it parses, else text); {"command": {"goto": …, "update": …}} in it hands
+// on (protocol.Continue). Standard error goes to the worker's log line
 // by line; its last lines are the message of a failure.
 //
 // In its environment, beside what the worker's own holds and ExecConfig.Env:
 //
 //	HANDOFF_TICKET, HANDOFF_AGENT
-//	HANDOFF_ATTEMPT        from 1
-//	HANDOFF_FENCE          grows with every attempt
-//	HANDOFF_ACK_FILE       see below
-//	HANDOFF_WORK_DEADLINE  RFC 3339, when the work timeout runs out; may be empty
-//	HANDOFF_DEADLINE       RFC 3339, when the handoff as a whole does
+//	HANDOFF_ATTEMPT            from 1
+//	HANDOFF_FENCE              grows with every attempt
+//	HANDOFF_ACK_FILE           see below
+//	HANDOFF_PROGRESS_FILE      each line written there is a report of progress: "40 parsing",
+//	                           or a protocol.Progress as JSON. It is looked at once a second
+//	HANDOFF_WORK_DEADLINE      RFC 3339, when the work timeout runs out; may be empty
+//	HANDOFF_PROGRESS_DEADLINE  RFC 3339, when the progress timeout does; may be empty
+//	HANDOFF_DEADLINE           RFC 3339, when the handoff as a whole does
+//	HANDOFF_CLEANUP_REASON     of Cleanup alone: cancelled, returned or lease_lost
 //
 // Its exit code says what came of it; see the Exit constants. To say more it
 // writes the file that HANDOFF_ACK_FILE names: an acknowledgement as JSON
 // (protocol.Ack), or one line of rejected or conditional and, after it, the
-// reason or what is needed. A refusal in that file counts whatever the exit code
-// is. With exit code 69 and 77 but no such file, the last line of standard error
+// reason or what is needed; or one of these, as a line or as JSON:
+//
+//	answered TEXT        an authority's answer to an escalation (AnswerEscalation):
+//	                     {"status":"answered", …} with the fields of protocol.Answer
+//	escalated RATIONALE  up the chain of authority (Escalate):
+//	                     {"status":"escalated","rationale":"…","assessment":"…"}
+//	returned REASON      back to the source (HandBack), with what it has printed
+//	                     as the partial result: {"status":"returned","reason":"…"}
+//
+// What that file says, but for accepted, counts whatever the exit code is. The
+// group of a program whose handoff is to go back to its source gets TERM, like
+// that of one that is cancelled; it may still write returned. With exit code 69 and 77 but no such file, the last line of standard error
 // is the reason, or the context that is needed. With 75, a file of
 // {"retry_after_ms": 60000} sets the delay.
 //
@@ -105,6 +133,15 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	case cfg.KillGrace < 0 || cfg.RetryLater < 0:
 		return nil, protocol.Errorf(protocol.CodeInvalid, "kill_grace", "%v, and the delay of a retry %v, must not be negative", cfg.KillGrace, cfg.RetryLater)
 	}
+	if len(cfg.Cleanup) > 0 {
+		if err := CheckCommand(cfg.Dir, cfg.Cleanup); err != nil {
+			var e *protocol.Error
+			if errors.As(err, &e) && e.Field == "command" {
+				e.Field = "cleanup"
+			}
+			return nil, err
+		}
+	}
 	for _, entry := range cfg.Env {
 		if !strings.Contains(entry, "=") {
 			return nil, protocol.Errorf(protocol.CodeInvalid, "env", "%q is not NAME=value", entry)
@@ -119,7 +156,7 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	if cfg.RetryLater == 0 {
 		cfg.RetryLater = RetryLaterDefault
 	}
-	cfg.Command, cfg.Env = slices.Clone(cfg.Command), slices.Clone(cfg.Env)
+	cfg.Command, cfg.Cleanup, cfg.Env = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Env)
 	return &Exec{cfg: cfg}, nil
 }
 
@@ -135,12 +172,55 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	ackFile := filepath.Join(dir, "ack")
-	p := &program{cfg: e.cfg, log: h.logger(), input: input, env: environment(e.cfg, h, ackFile)}
+	progressFile := filepath.Join(dir, "progress")
+	env := append(environment(e.cfg, h, ackFile), "HANDOFF_PROGRESS_FILE="+progressFile)
+	p := &program{cfg: e.cfg, command: e.cfg.Command, log: h.logger(), input: input, env: env}
+	watch, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { h.followProgress(watch, progressFile) })
 	state, err := p.run(ctx)
+	stop()
+	watching.Wait()
+	if errors.Is(err, ErrReturned) { // it may have said how far it came
+		if said, unread := readAck(ackFile); unread == nil && said.back != nil {
+			return protocol.Result{}, p.handBack(said.back)
+		}
+	}
 	if err != nil {
 		return protocol.Result{}, err
 	}
 	return e.outcome(p, state, ackFile)
+}
+
+// Cleanup runs the program that puts away. It implements Cleaner.
+func (e *Exec) Cleanup(ctx context.Context, h Handoff, why error) error {
+	if len(e.cfg.Cleanup) == 0 {
+		return nil
+	}
+	input, err := e.input(h)
+	if err != nil {
+		return err
+	}
+	env := append(environment(e.cfg, h, ""), "HANDOFF_CLEANUP_REASON="+cleanupReason(why))
+	p := &program{cfg: e.cfg, command: e.cfg.Cleanup, log: h.logger().With("cleanup", true), input: input, env: env}
+	state, err := p.run(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !state.Success():
+		return errors.New(p.message(state))
+	}
+	return nil
+}
+
+func cleanupReason(why error) string {
+	switch {
+	case errors.Is(why, ErrReturned):
+		return "returned"
+	case errors.Is(why, ErrCancelled):
+		return "cancelled"
+	}
+	return "lease_lost"
 }
 
 func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
@@ -157,18 +237,20 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 		"HANDOFF_FENCE=" + strconv.FormatUint(h.Fence, 10),
 		"HANDOFF_ACK_FILE=" + ackFile,
 		"HANDOFF_WORK_DEADLINE=" + instant(h.WorkDeadline()),
+		"HANDOFF_PROGRESS_DEADLINE=" + instant(h.ProgressDeadline()),
 		"HANDOFF_DEADLINE=" + instant(h.Deadline()),
 	})
 }
 
 // program is one run of the command.
 type program struct {
-	cfg    ExecConfig
-	log    *slog.Logger
-	input  []byte
-	env    []string
-	stdout limited
-	stderr lines
+	cfg     ExecConfig
+	command []string
+	log     *slog.Logger
+	input   []byte
+	env     []string
+	stdout  limited
+	stderr  lines
 }
 
 // drainPipes is how long the output of a program that has ended may still
@@ -183,21 +265,21 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
+	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.Dir, cmd.Env = p.cfg.Dir, p.env
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()
 	stderr, err3 := cmd.StderrPipe()
 	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
-			return nil, Stop(fmt.Errorf("no pipe for %s: %w", p.cfg.Command[0], err))
+			return nil, Stop(fmt.Errorf("no pipe for %s: %w", p.command[0], err))
 		}
 	}
 	group := newGroup()
 	defer group.dismiss()
 	group.add(cmd)
 	if err := cmd.Start(); err != nil {
-		return nil, Stop(fmt.Errorf("%s cannot be started: %w", p.cfg.Command[0], err))
+		return nil, Stop(fmt.Errorf("%s cannot be started: %w", p.command[0], err))
 	}
 	group.added(cmd.Process)
 
@@ -267,7 +349,7 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent
 		return nil, cut
 	}
 	if x.err != nil {
-		return nil, fmt.Errorf("wait for %s: %w", p.cfg.Command[0], x.err)
+		return nil, fmt.Errorf("wait for %s: %w", p.command[0], x.err)
 	}
 	return x.state, nil
 }

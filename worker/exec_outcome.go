@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -15,11 +16,18 @@ import (
 
 // outcome reads what a program that has ended says.
 func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (protocol.Result, error) {
-	ack, err := readAck(ackFile)
-	if err != nil {
+	said, err := readAck(ackFile)
+	ack := said.ack
+	switch {
+	case err != nil:
 		return protocol.Result{}, &Failure{Code: "invalid_ack", Err: fmt.Errorf("HANDOFF_ACK_FILE: %w", err)}
-	}
-	if ack.Status == protocol.AckRejected || ack.Status == protocol.AckConditional {
+	case said.answer != nil:
+		return protocol.Result{}, AnswerEscalation(*said.answer)
+	case said.up != nil:
+		return protocol.Result{}, said.up
+	case said.back != nil:
+		return protocol.Result{}, p.handBack(said.back)
+	case ack.Status == protocol.AckRejected || ack.Status == protocol.AckConditional:
 		return protocol.Result{}, Refuse(ack)
 	}
 	if p.stdout.isOver() { // it wrote too much and ended before we could end it
@@ -42,11 +50,7 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 
 // failure is what a code that stands for a failed attempt says.
 func (e *Exec) failure(p *program, state *os.ProcessState, code int, ack protocol.Ack) error {
-	message := state.String()
-	if tail := p.stderr.tail(); tail != "" {
-		message += ": " + tail
-	}
-	f := &Failure{Err: errors.New(message), Code: fmt.Sprintf("exit_%d", code)}
+	f := &Failure{Err: errors.New(p.message(state)), Code: fmt.Sprintf("exit_%d", code)}
 	switch {
 	case code < 0: // by a signal
 		f.Code = deathBy(state)
@@ -61,84 +65,253 @@ func (e *Exec) failure(p *program, state *os.ProcessState, code int, ack protoco
 	return f
 }
 
+// message is how a program ended, and the last that it said of it.
+func (p *program) message(state *os.ProcessState) string {
+	message := state.String()
+	if tail := p.stderr.tail(); tail != "" {
+		message += ": " + tail
+	}
+	return message
+}
+
+// handBack adds what the program has printed to what it says of a rollback.
+func (p *program) handBack(back *rollback) error {
+	out := p.stdout.buf.Bytes()
+	if p.stdout.isOver() || len(bytes.TrimSpace(out)) == 0 {
+		return back
+	}
+	partial := protocol.ResultFromOutput(out)
+	partial.Status = protocol.Partial // whatever it is, it is not what was asked for
+	return &rollback{reason: back.reason, partial: &partial}
+}
+
+// said is what a program has written into its acknowledgement file: one of these,
+// or nothing. The last three are no acknowledgements of the wire: there they
+// are events of their own.
+type said struct {
+	ack    protocol.Ack
+	answer *protocol.Answer
+	up     *escalation
+	back   *rollback
+}
+
+// Words of the acknowledgement file beside those of protocol.Ack.
+const (
+	saidAnswered  = "answered"
+	saidEscalated = "escalated"
+	saidReturned  = "returned"
+)
+
 // readAck reads the acknowledgement file: JSON, or a word and a reason. No file,
-// or an empty one, is the zero Ack.
-func readAck(path string) (ack protocol.Ack, err error) {
+// or an empty one, says nothing.
+func readAck(path string) (s said, err error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return ack, nil
+		return s, nil
 	}
 	if err != nil {
-		return ack, err
+		return s, err
 	}
 	defer file.Close()
 	body, err := io.ReadAll(io.LimitReader(file, protocol.AckBytesMax+1))
 	if err != nil {
-		return ack, err
+		return s, err
 	}
 	if len(body) > protocol.AckBytesMax {
-		return ack, protocol.Errorf(protocol.CodeTooLarge, "ack", "is over %d bytes", protocol.AckBytesMax)
+		return s, protocol.Errorf(protocol.CodeTooLarge, "ack", "is over %d bytes", protocol.AckBytesMax)
 	}
 	body = bytes.TrimSpace(body)
 	switch {
 	case len(body) == 0:
-		return ack, nil
-	case body[0] != '{':
-		ack = ackFromWords(string(body))
-		return ack, ack.Validate()
+		return s, nil
+	case body[0] == '{':
+		return saidInJSON(body)
 	}
-	if json.Unmarshal(body, &ack) == nil && ack.Status == "" {
-		return ack, nil // {"retry_after_ms": …}: it goes with the exit code
-	}
-	return protocol.DecodeAck(body)
+	return saidInWords(string(body))
 }
 
-// ackFromWords reads "rejected no German here" and "conditional: which branch?".
-func ackFromWords(text string) protocol.Ack {
+// saidInWords reads "rejected no German here" and "conditional: which branch?".
+func saidInWords(text string) (s said, err error) {
 	word, rest := text, ""
 	if i := strings.IndexAny(text, ": \t\r\n"); i >= 0 {
 		word, rest = text[:i], strings.TrimSpace(strings.TrimLeft(text[i:], ": \t"))
 	}
-	ack := protocol.Ack{Status: protocol.AckStatus(word)}
+	if err := checkWord(word); err != nil {
+		return s, err
+	}
+	switch word {
+	case saidAnswered:
+		s.answer = &protocol.Answer{Text: rest}
+		return s, s.answer.Validate()
+	case saidEscalated:
+		s.up = &escalation{rationale: rest}
+		return s, nil
+	case saidReturned:
+		s.back = &rollback{reason: rest}
+		return s, nil
+	}
+	s.ack.Status = protocol.AckStatus(word)
 	switch {
 	case rest == "":
-	case ack.Status == protocol.AckConditional:
-		ack.NeedsContext = []string{rest}
+	case s.ack.Status == protocol.AckConditional:
+		s.ack.NeedsContext = []string{rest}
 	default:
-		ack.Reason = rest
+		s.ack.Reason = rest
 	}
-	return ack
+	return s, s.ack.Validate()
 }
 
-// input is the package as the program finds it: as submitted, or with what
-// the answers add.
+func checkWord(word string) error {
+	words := []string{string(protocol.AckAccepted), string(protocol.AckRejected), string(protocol.AckConditional), saidAnswered, saidEscalated, saidReturned}
+	if slices.Contains(words, word) {
+		return nil
+	}
+	return protocol.Errorf(protocol.CodeInvalid, "status", "must be one of %s, not %q", strings.Join(words, ", "), protocol.CutText(word, protocol.IDBytesMax))
+}
+
+// saidInJSON reads the forms that have more to say.
+func saidInJSON(body []byte) (s said, err error) {
+	var of struct {
+		Status json.RawMessage `json:"status"`
+	}
+	if json.Unmarshal(body, &of) != nil {
+		s.ack, err = protocol.DecodeAck(body) // which says what is wrong with it
+		return s, err
+	}
+	if len(of.Status) == 0 && json.Unmarshal(body, &s.ack) == nil {
+		return s, nil // {"retry_after_ms": …}: it goes with the exit code
+	}
+	var word string
+	if json.Unmarshal(of.Status, &word) == nil {
+		if err := checkWord(word); err != nil {
+			return s, err
+		}
+	}
+	switch word {
+	case saidAnswered:
+		var answer struct {
+			Status string `json:"status"`
+			protocol.Answer
+		}
+		err = decodeOnly(body, &answer)
+		if s.answer = &answer.Answer; err == nil {
+			err = s.answer.Validate()
+		}
+	case saidEscalated:
+		var up struct{ Status, Rationale, Assessment string }
+		err = decodeOnly(body, &up)
+		s.up = &escalation{rationale: up.Rationale, assessment: up.Assessment}
+	case saidReturned:
+		var back struct{ Status, Reason string }
+		err = decodeOnly(body, &back)
+		s.back = &rollback{reason: back.Reason}
+	default:
+		s.ack, err = protocol.DecodeAck(body)
+	}
+	return s, err
+}
+
+// decodeOnly reads JSON that has no other fields than to has.
+func decodeOnly(body []byte, to any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(to); err != nil {
+		return protocol.Errorf(protocol.CodeMalformed, "ack", "%v", err)
+	}
+	return nil
+}
+
+// input is the package as the program finds it: as submitted, or with what was
+// said and done since.
 func (e *Exec) input(h Handoff) ([]byte, error) {
-	if len(h.Answers) == 0 {
+	if len(h.Answers)+len(h.Trail)+len(h.Returns) == 0 {
 		return h.Raw, nil
 	}
-	var pkg, ctx, variables map[string]json.RawMessage
+	var pkg map[string]json.RawMessage
 	if err := json.Unmarshal(h.Raw, &pkg); err != nil {
 		return nil, fmt.Errorf("package: %w", err)
 	}
+	if len(h.Answers) > 0 {
+		if err := layOver(pkg, h.Answers); err != nil {
+			return nil, err
+		}
+	}
+	for name, more := range map[string]struct {
+		any bool
+		say any
+	}{
+		"supplements": {len(h.Answers) > 0, h.Answers},
+		"trail":       {len(h.Trail) > 0, h.Trail},
+		"returns":     {len(h.Returns) > 0, boundReturns(h.Returns, returnsBytesMax)},
+	} {
+		if !more.any {
+			continue
+		}
+		raw, err := marshal(more.say)
+		if err != nil {
+			return nil, fmt.Errorf("package with its %s: %w", name, err)
+		}
+		pkg[name] = raw
+	}
+	return marshal(pkg)
+}
+
+// layOver lays the variables of answers over those of a package.
+func layOver(pkg map[string]json.RawMessage, answers []protocol.Answer) error {
+	var ctx, variables map[string]json.RawMessage
 	if err := unmarshalMap(pkg["context"], &ctx); err != nil {
-		return nil, fmt.Errorf("package: context: %w", err)
+		return fmt.Errorf("package: context: %w", err)
 	}
 	if err := unmarshalMap(ctx["variables"], &variables); err != nil {
-		return nil, fmt.Errorf("package: context.variables: %w", err)
+		return fmt.Errorf("package: context.variables: %w", err)
 	}
-	for _, answer := range h.Answers {
+	for _, answer := range answers {
 		for name, value := range answer.Variables {
 			variables[name] = value
 		}
 	}
-	var err1, err2, err3 error
+	var err1, err2 error
 	ctx["variables"], err1 = marshal(variables)
 	pkg["context"], err2 = marshal(ctx)
-	pkg["supplements"], err3 = marshal(h.Answers)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, fmt.Errorf("package with its supplements: %w", err)
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("package with its supplements: %w", err)
 	}
-	return marshal(pkg)
+	return nil
+}
+
+// returnsBytesMax is how much of the results of what it has handed off a program
+// gets: a hundred large ones would be more than most programs read at once.
+const returnsBytesMax = 16 << 20
+
+// boundReturns leaves out the results, in their order, with which all would be
+// over most bytes together; shorter ones behind them are kept as far as they fit.
+func boundReturns(returns []protocol.Return, most int) []protocol.Return {
+	bound := slices.Clone(returns)
+	for i := range bound {
+		r := &bound[i]
+		body, err := marshal(struct {
+			R *protocol.ReturnResult
+			U *protocol.ContextUpdates
+			M []protocol.MemberReturn
+		}{r.Result, r.ContextUpdates, r.Members})
+		if err == nil && len(body) <= most {
+			most -= len(body)
+			continue
+		}
+		left := fmt.Sprintf("the result is %d bytes and was left out; handoff result %s prints it", len(body), r.HandoffID)
+		if r.Audit.Notes != "" {
+			left = r.Audit.Notes + "\n" + left
+		}
+		r.Audit.Notes, r.ContextUpdates = left, nil
+		if r.Result != nil {
+			r.Result = &protocol.ReturnResult{ContentType: r.Result.ContentType, Summary: protocol.CutText(r.Result.Summary, tailBytesMax)}
+		}
+		r.Members = slices.Clone(r.Members)
+		for j := range r.Members {
+			r.Members[j].Result = nil
+		}
+	}
+	return bound
 }
 
 // unmarshalMap reads an object that may be absent; the map is never nil after it.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -98,6 +99,20 @@ func TestExitCodes(t *testing.T) {
 		{`echo rejected` + ack, "retry invalid_ack"},
 		{`head -c 100000 /dev/zero` + ack, "retry invalid_ack"},
 		{`echo '{"status":"rejected","reason":"no","reson":1}'` + ack, "retry invalid_ack"},
+		{`echo answered: take the left one` + ack + `exit 3`, "answered: take the left one"},
+		{`echo '{"status":"answered","text":"left","variables":{"way":"left"}}'` + ack, "answered: left"},
+		{`echo '{"status":"answered","deny":true,"deny_reason":"no budget"}'` + ack, "denied: no budget"},
+		{`echo answered` + ack, "retry invalid_ack"},
+		{`echo '{"status":"answered"}'` + ack, "retry invalid_ack"},
+		{`echo '{"status":"answered","txt":"left"}'` + ack, "retry invalid_ack"},
+		{`echo escalated two ways` + ack + `exit 1`, "escalated: two ways"},
+		{`echo '{"status":"escalated","rationale":"two ways","assessment":"left"}'` + ack, "escalated: two ways"},
+		{`echo '{"status":"escalated","reason":"two ways"}'` + ack, "retry invalid_ack"},
+		{`echo returned: not worth it` + ack + `exit 1`, "handed back: not worth it"},
+		{`echo returned` + ack, "handed back: "},
+		{`echo '{"status":"returned","reason":"not worth it"}'` + ack, "handed back: not worth it"},
+		{`echo '{"status":7}'` + ack, "retry invalid_ack"},
+		{`echo '{"status":"perhaps"}'` + ack, "retry invalid_ack"},
 		{`head -c 3000 /dev/zero | tr '\0' x >&2; exit 77`, conditional(strings.Repeat("x", 1021) + "…")},
 		{`exit 126`, "stop"},
 		{`exit 127`, "stop"},
@@ -182,6 +197,84 @@ func TestInputWithSupplements(t *testing.T) {
 	}
 }
 
+// What happened before, and what was handed off, reaches a program likewise.
+func TestInputWithTrailAndReturns(t *testing.T) {
+	e := execOf(t, worker.ExecConfig{Command: []string{"cat"}})
+	h := handoff()
+	h.Trail = []protocol.TrailEntry{{Event: protocol.EventRejected, Agent: "anna", Words: "not <mine>"}}
+	h.Returns = []protocol.Return{{HandoffID: "a", Status: protocol.ReturnSuccess, Result: &protocol.ReturnResult{Body: []byte(`"ok"`)}}}
+	result, err := e.Handle(t.Context(), h)
+	var got struct {
+		Source  string                `json:"source"`
+		Trail   []protocol.TrailEntry `json:"trail"`
+		Returns []protocol.Return     `json:"returns"`
+	}
+	if err := errors.Join(err, json.Unmarshal(result.Body, &got)); err != nil || got.Source != "lead" ||
+		len(got.Trail) != 1 || got.Trail[0].Words != "not <mine>" || len(got.Returns) != 1 || string(got.Returns[0].Result.Body) != `"ok"` {
+		t.Errorf("%s, %v", result.Body, err)
+	}
+	if strings.Contains(string(result.Body), "supplements") {
+		t.Errorf("supplements that nobody gave: %s", result.Body)
+	}
+	large := func(bytes int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", bytes) + `"`) }
+	h.Returns = []protocol.Return{
+		{HandoffID: "a", Result: &protocol.ReturnResult{Body: large(10 << 20), Summary: "first"}},
+		{HandoffID: "b", Result: &protocol.ReturnResult{Body: large(10 << 20), Summary: "second"}, Audit: protocol.ReturnAudit{Notes: "slow"},
+			ContextUpdates: &protocol.ContextUpdates{VariablesChanged: map[string]json.RawMessage{"v": []byte("1")}}},
+		{HandoffID: "c", Members: []protocol.MemberReturn{{Agent: "anna", Result: &protocol.Result{Body: large(8 << 20)}}}},
+		{HandoffID: "d", Result: &protocol.ReturnResult{Body: []byte("4")}},
+	}
+	result, err = e.Handle(t.Context(), h)
+	got.Returns = nil
+	if err := errors.Join(err, json.Unmarshal(result.Body, &got)); err != nil {
+		t.Fatal(err)
+	}
+	a, b, c, d := got.Returns[0], got.Returns[1], got.Returns[2], got.Returns[3]
+	if len(a.Result.Body) < 10<<20 || string(d.Result.Body) != "4" || a.Audit.Notes != "" {
+		t.Error("more was left out than had to be")
+	}
+	if b.Result.Body != nil || b.ContextUpdates != nil || b.Result.Summary != "second" || !strings.HasPrefix(b.Audit.Notes, "slow\nthe result is 104") || !strings.Contains(b.Audit.Notes, "handoff result b") {
+		t.Errorf("left out as %+v", b)
+	}
+	if c.Members[0].Result != nil || c.Members[0].Agent != "anna" || !strings.Contains(c.Audit.Notes, "handoff result c") || h.Returns[2].Members[0].Result == nil {
+		t.Errorf("left out as %+v", c)
+	}
+}
+
+// A program puts away what another has left, and is told why.
+func TestExecCleanup(t *testing.T) {
+	into := filepath.Join(t.TempDir(), "said")
+	body := `echo "$HANDOFF_CLEANUP_REASON $HANDOFF_TICKET ${HANDOFF_ACK_FILE:-no file} $1 $(wc -c)" >> ` + into + `; echo "left as it was" >&2; exit ${CODE:-0}`
+	e := execOf(t, worker.ExecConfig{Command: []string{"cat"}, Cleanup: []string{script(t, body), "argument"}})
+	for reason, why := range map[string]error{"returned": worker.HandBack("x", nil), "cancelled": worker.ErrCancelled, "lease_lost": broker.ErrLeaseLost} {
+		if err := e.Cleanup(t.Context(), handoff(), why); err != nil {
+			t.Errorf("%s: %v", reason, err)
+		}
+		said, err := os.ReadFile(into)
+		want := fmt.Sprintf("%s %s no file argument %d", reason, handoff().Ticket, len(handoff().Raw))
+		if err != nil || strings.Join(strings.Fields(string(said)), " ") != want {
+			t.Errorf("said %q, %v; want %q", said, err, want)
+		}
+		if err := os.Remove(into); err != nil {
+			t.Error(err)
+		}
+	}
+	e = execOf(t, worker.ExecConfig{Command: []string{"cat"}, Cleanup: []string{script(t, body)}, Env: []string{"CODE=3"}})
+	if err := e.Cleanup(t.Context(), handoff(), worker.ErrCancelled); err == nil || err.Error() != "exit status 3: left as it was" {
+		t.Errorf("failed as %v", err)
+	}
+	e = execOf(t, worker.ExecConfig{Command: []string{"cat"}, Cleanup: []string{"sleep", "60"}, KillGrace: time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if err := e.Cleanup(ctx, handoff(), worker.ErrCancelled); err == nil || time.Since(begin) > 5*time.Second {
+		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+	if err := execOf(t, worker.ExecConfig{Command: []string{"cat"}}).Cleanup(t.Context(), handoff(), worker.ErrCancelled); err != nil {
+		t.Errorf("without a program: %v", err)
+	}
+}
+
 func TestStderrIsLoggedAndQuoted(t *testing.T) {
 	var log bytes.Buffer
 	h := handoff()
@@ -227,6 +320,7 @@ func TestExecConfig(t *testing.T) {
 		"kill_grace":       {Command: []string{"cat"}, KillGrace: -1},
 		"env":              {Command: []string{"cat"}, Env: []string{"NOVALUE"}},
 		"dir":              {Command: []string{"cat"}, Dir: "/no/such/directory"},
+		"cleanup":          {Command: []string{"cat"}, Cleanup: []string{"no_such_command_anywhere"}},
 	} {
 		var refused *protocol.Error
 		if _, err := worker.NewExec(cfg); !errors.As(err, &refused) || refused.Field != field {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -15,7 +14,8 @@ import (
 // goroutine of its own, up to Config.Concurrency at a time.
 //
 // It returns the result, or an error: a plain one is a failed attempt that is
-// worth a retry; Permanent, RetryAfter, Refuse and Stop say otherwise. It must
+// worth a retry; Permanent, RetryAfter, Refuse, Await, Escalate,
+// AnswerEscalation, HandBack and Stop say otherwise. It must
 // return soon after ctx ended, for Run waits for it; context.Cause(ctx) says
 // why it ended. A result that it returns all the same is handed in, and counts
 // if the handoff is still its own.
@@ -58,13 +58,21 @@ type Handoff struct {
 	// over its own. Raw is the package as it was submitted.
 	Package protocol.Package
 	Raw     json.RawMessage
-	// Answers are the supplements given to conditions so far, oldest first.
+	// Answers are the supplements given to conditions and escalations so far,
+	// oldest first.
 	Answers []protocol.Answer
+	// Trail is what happened to the handoff before it came here: who refused it,
+	// asked, escalated, failed or vanished. Empty for most.
+	Trail []protocol.TrailEntry
+	// Returns are the ends of what it has handed off and waited for (Await), in
+	// the order in which that was handed off.
+	Returns []protocol.Return
 
 	// Log writes with the ticket and the attempt on every line.
 	Log *slog.Logger
 
-	r *run // nil in a Handoff that a test has made
+	r  *run     // nil in a Handoff that a test has made
+	on *handing // of this run of the handler; nil until it is accepted
 }
 
 // State is the handoff as the worker last saw it: at the claim, or at the
@@ -102,6 +110,22 @@ func (h Handoff) Reminded() <-chan struct{} {
 // not end by itself then: the core takes the handoff away, and the next beat tells.
 func (h Handoff) WorkDeadline() time.Time { return workDeadline(h.State()) }
 
+// ProgressDeadline is when the progress timeout runs out, counted from the last
+// Progress, or from the acceptance; zero if there is none, as by default, or the
+// handoff is not accepted yet. A handler that lets it pass loses the handoff like
+// one that lets the work timeout pass, however alive its worker is.
+func (h Handoff) ProgressDeadline() time.Time {
+	s := h.State()
+	if s.Fence == 0 || s.AcceptedAt.IsZero() || s.Policy.ProgressTimeoutMS <= 0 {
+		return time.Time{}
+	}
+	since := s.AcceptedAt
+	if s.ProgressAt.After(since) {
+		since = s.ProgressAt
+	}
+	return since.Add(millis(s.Policy.ProgressTimeoutMS))
+}
+
 // Deadline is when the handoff as a whole runs out.
 func (h Handoff) Deadline() time.Time { return h.State().Deadline }
 
@@ -135,11 +159,6 @@ func decode(raw json.RawMessage, answers []protocol.Answer) (protocol.Package, e
 	if err != nil {
 		return pkg, fmt.Errorf("package cannot be read: %w", err)
 	}
-	for _, a := range answers {
-		if len(a.Variables) > 0 && pkg.Context.Variables == nil {
-			pkg.Context.Variables = map[string]json.RawMessage{}
-		}
-		maps.Copy(pkg.Context.Variables, a.Variables)
-	}
+	pkg.Supplement(answers)
 	return pkg, nil
 }

@@ -22,30 +22,42 @@ func (w *Worker) reportContext() (context.Context, context.CancelFunc) {
 }
 
 // report appends what came of the attempt. It appends facts: what follows from
-// them is the core's decision.
-func (r *run) report(claim *broker.Claim, result protocol.Result, err error) {
+// them is the core's decision. again says that the handler is to be run again.
+func (r *run) report(h Handoff, claim *broker.Claim, result protocol.Result, err error) (again bool) {
 	cause := context.Cause(r.ctx)
-	var stop *stopError
-	var refused *refusal
+	shutdown := errors.Is(cause, ErrShutdown)
+	var (
+		stop   *stopError
+		refuse *refusal
+		waits  *awaiting
+		up     *escalation
+		answer *verdict
+		back   *rollback
+	)
 	switch {
 	case err == nil: // whatever ended its context: the fence says whether it counts
-		r.complete(claim, result)
-	case errors.Is(cause, errLapsed):
-		r.release(claim, "its worker was cut off from the engine for a lease")
-	case errors.Is(cause, broker.ErrLeaseLost):
-		r.ended("lost", cause)
-	case errors.Is(cause, ErrCancelled):
-		r.release(claim, "cancel requested")
-	case errors.Is(cause, ErrShutdown):
-		r.release(claim, "its worker shuts down")
+		r.complete(h, claim, result)
+	case cause != nil && !shutdown:
+		r.giveUp(h, claim, err)
+	case shutdown && !says(err):
+		r.release(h, claim, "its worker shuts down")
 	case errors.As(err, &stop):
 		r.w.stop(stop) // first: it must not pull what it gives back
-		r.release(claim, "its worker is unfit: "+err.Error())
-	case errors.As(err, &refused):
-		r.refuse(claim, refused.ack)
+		r.release(h, claim, "its worker is unfit: "+err.Error())
+	case errors.As(err, &refuse):
+		r.refuse(h, claim, refuse.ack)
+	case errors.As(err, &waits):
+		return r.suspend(h, claim, waits)
+	case errors.As(err, &up):
+		r.escalate(h, claim, up)
+	case errors.As(err, &answer):
+		r.answer(h, claim, answer)
+	case errors.As(err, &back):
+		r.handBack(h, claim, back)
 	default:
-		r.fail(claim, err)
+		r.fail(h, claim, err)
 	}
+	return false
 }
 
 // send repeats a report until the ledger has answered.
@@ -55,8 +67,8 @@ func (r *run) send(what string, report func(context.Context) error) error {
 	return r.w.persistFor(ctx, forEver, what, report)
 }
 
-func (r *run) complete(claim *broker.Claim, result protocol.Result) {
-	err := r.send("complete", func(ctx context.Context) error { return claim.Complete(ctx, result) })
+func (r *run) complete(h Handoff, claim *broker.Claim, result protocol.Result) {
+	err := r.send("complete", func(ctx context.Context) error { return claim.Complete(ctx, result, h.on.children()...) })
 	var refused *protocol.Error
 	switch {
 	case err == nil:
@@ -70,7 +82,7 @@ func (r *run) complete(claim *broker.Claim, result protocol.Result) {
 	}
 }
 
-func (r *run) fail(claim *broker.Claim, cause error) {
+func (r *run) fail(h Handoff, claim *broker.Claim, cause error) {
 	failure := broker.Failure{Code: "handler", Message: cause.Error(), Retryable: true}
 	var f *Failure
 	if errors.As(cause, &f) {
@@ -78,39 +90,40 @@ func (r *run) fail(claim *broker.Claim, cause error) {
 		failure.Retryable, failure.RetryAfter = !f.Permanent, min(max(f.RetryAfter, 0), retryAfterMax)
 	}
 	err := r.send("fail", func(ctx context.Context) error { return claim.Fail(ctx, failure) })
-	r.settled("failed", "fail", cause, err)
+	r.settled(h, "failed", "fail", cause, err)
 }
 
 const retryAfterMax = time.Duration(protocol.RetryAfterMaxMS) * time.Millisecond
 
 // refuse takes the acceptance back.
-func (r *run) refuse(claim *broker.Claim, ack protocol.Ack) {
+func (r *run) refuse(h Handoff, claim *broker.Claim, ack protocol.Ack) {
 	invalid := ack.Validate()
 	if ack.Status == protocol.AckAccepted {
 		invalid = errors.New("an acceptance cannot take an acceptance back")
 	}
 	if invalid != nil {
-		r.fail(claim, &Failure{Code: "invalid_ack", Err: invalid})
+		r.fail(h, claim, &Failure{Code: "invalid_ack", Err: invalid})
 		return
 	}
 	err := r.send("refuse", func(ctx context.Context) error { return claim.Acknowledge(ctx, ack, false) })
-	r.settled("refused", "refuse", &refusal{ack}, err)
+	r.settled(h, "refused", "refuse", &refusal{ack}, err)
 }
 
 // release gives the handoff back without charge. One that is to be cancelled
 // closes with it.
-func (r *run) release(claim *broker.Claim, reason string) {
+func (r *run) release(h Handoff, claim *broker.Claim, reason string) {
 	err := r.send("release", func(ctx context.Context) error {
 		return claim.Release(ctx, protocol.CutText(reason, protocol.FailureBytesMax))
 	})
-	r.settled("released", "release", errors.New(reason), err)
+	r.settled(h, "released", "release", errors.New(reason), err)
 }
 
-func (r *run) settled(outcome, what string, cause, err error) {
+func (r *run) settled(h Handoff, outcome, what string, cause, err error) {
 	switch {
 	case err == nil:
 		r.ended(outcome, cause)
 	case errors.Is(err, broker.ErrLeaseLost):
+		_ = r.cleanup(h, err) // which has logged it
 		r.ended("lost", err)
 	default:
 		r.unreported(what, err)
@@ -138,6 +151,14 @@ func (r *run) ended(outcome string, cause error) {
 		c.released.Add(1)
 	case "lost":
 		c.lost.Add(1)
+	case "suspended":
+		c.suspended.Add(1)
+	case "escalated":
+		c.escalated.Add(1)
+	case "answered":
+		c.answered.Add(1)
+	case "handed back":
+		c.handedBack.Add(1)
 	}
 	attrs := []any{"attempt", r.state().Attempt, "after", time.Since(r.began).Round(time.Millisecond)}
 	if cause != nil {

@@ -27,6 +27,14 @@ type run struct {
 	seen     atomic.Pointer[protocol.State] // as the claim last had it
 	reminder reminder
 
+	progressed atomic.Pointer[protocol.Progress] // the last report of this worker
+	cleaning   sync.WaitGroup                    // of the user's Cleanup, which may outlast the report
+
+	// Of the goroutine that serves alone.
+	handled bool // Handle was called
+	cleaned bool // Cleanup was
+	reruns  int
+
 	mu   sync.Mutex
 	back bool // the offer was given back
 }
@@ -58,6 +66,7 @@ func (r *run) serve() {
 		r.w.runs.remove(r)
 		r.reminder.stop()
 		r.cancel(nil)
+		r.cleaning.Wait()
 		r.w.free(1)
 	}()
 	h, ack, failed, ok := r.consider()
@@ -71,18 +80,26 @@ func (r *run) serve() {
 	if claim == nil {
 		return
 	}
-	var result protocol.Result
-	err := failed
-	if err == nil {
-		err = errors.New("the handler ended its goroutine instead of returning")
-	}
-	defer func() { r.report(claim, result, err) }() // deferred, for runtime.Goexit
-	if failed != nil {
-		return
-	}
-	h.Attempt, h.Fence = claim.Attempt(), claim.Fence()
+	h.Attempt, h.Fence, h.Trail = claim.Attempt(), claim.Fence(), claim.Trail
 	h.Log = r.log.With("attempt", h.Attempt)
+	for r.attempt(h, claim, failed) {
+	}
+}
+
+// attempt runs the user's code on a handoff, unless that has failed already, and
+// reports. again says that it is to be run again, with more returns.
+func (r *run) attempt(h Handoff, claim *broker.Claim, failed error) (again bool) {
+	if failed == nil {
+		failed = r.family(&h, claim)
+	}
+	if failed != nil {
+		return r.report(h, claim, protocol.Result{}, failed)
+	}
+	var result protocol.Result
+	err := errors.New("the handler ended its goroutine instead of returning")
+	defer func() { again = r.report(h, claim, result, err) }() // deferred, for runtime.Goexit
 	result, err = r.handle(h)
+	return false
 }
 
 // consider finds out how to answer the offer. failed is an error of the user's
@@ -102,7 +119,7 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 		}
 		return h, ack, nil, false
 	}
-	h.Answers = r.offer.Answers() // fetched with the package
+	h.Answers, h.Trail = r.offer.Answers(), r.offer.Trail() // fetched with the package
 	if h.Package, err = decode(h.Raw, h.Answers); err != nil {
 		// Another worker, of a newer version, may be able to.
 		return h, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "unreadable", Reason: err.Error()}, nil, true
@@ -161,6 +178,7 @@ func (r *run) handle(h Handoff) (protocol.Result, error) {
 	if r.ctx.Err() != nil {
 		return protocol.Result{}, context.Cause(r.ctx)
 	}
+	r.handled = true
 	return guard(r.log, func() (protocol.Result, error) { return r.w.handler.Handle(r.ctx, h) })
 }
 
@@ -191,7 +209,7 @@ func (r *run) beat() {
 		r.extend()
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.w.life, r.w.beatEvery)
+	ctx, cancel := context.WithTimeout(r.w.life, min(r.w.cfg.BeatTimeout, r.w.care))
 	defer cancel()
 	signal, err := claim.Beat(ctx)
 	switch {
@@ -203,10 +221,23 @@ func (r *run) beat() {
 		return
 	}
 	r.see(claim)
+	r.heed(signal)
+}
+
+// heed does what the ledger asks for.
+func (r *run) heed(signal broker.Signal) {
 	if signal.Reminded {
 		r.reminder.ring()
 	}
-	if signal.CancelRequested {
+	r.endIfAsked(signal.CancelRequested, signal.Return)
+}
+
+// endIfAsked ends the handler's context if the end of the handoff was asked for.
+func (r *run) endIfAsked(end, back bool) {
+	switch {
+	case back:
+		r.cancel(ErrReturned)
+	case end:
 		r.cancel(ErrCancelled)
 	}
 }
@@ -240,8 +271,10 @@ func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
 	switch {
 	case errors.Is(err, broker.ErrLeaseLost):
 		r.cancel(err)
-	case err == nil && r.see(claim).CancelRequested: // seen on the way, sooner than by the next beat
-		r.cancel(ErrCancelled)
+	case err == nil:
+		r.progressed.Store(&progress)
+		s := r.see(claim) // an end that was asked for is seen on the way, sooner than by the next beat
+		r.endIfAsked(s.CancelRequested, s.CancelReturn)
 	}
 	return err
 }

@@ -11,13 +11,20 @@ type Stats struct {
 	Refused   int64 // rejected or conditional after they were accepted
 	Released  int64 // given back without charge: cancelled, shut down, unfit
 	Lost      int64 // another's, or closed, before the report
-	Declined  int64 // rejected or conditional before they were accepted: not in Claimed
-	Busy      int   // slots in use now
-	Slots     int
+
+	Suspended  int64 // waiting for what they have handed off
+	Escalated  int64 // passed up the chain of authority
+	Answered   int64 // sent back to the agent that had escalated them
+	HandedBack int64 // returned to their source
+
+	Declined int64 // rejected or conditional before they were accepted: not in Claimed
+	Busy     int   // slots in use now
+	Slots    int
 }
 
 type counters struct {
-	claimed, completed, failed, refused, released, lost, declined atomic.Int64
+	claimed, completed, failed, refused, released, lost, declined,
+	suspended, escalated, answered, handedBack atomic.Int64
 }
 
 // Stats returns the counts so far. It is safe to call at any time.
@@ -26,6 +33,7 @@ func (w *Worker) Stats() Stats {
 	return Stats{
 		Claimed: c.claimed.Load(), Completed: c.completed.Load(), Failed: c.failed.Load(), Refused: c.refused.Load(),
 		Released: c.released.Load(), Lost: c.lost.Load(), Declined: c.declined.Load(),
+		Suspended: c.suspended.Load(), Escalated: c.escalated.Load(), Answered: c.answered.Load(), HandedBack: c.handedBack.Load(),
 		Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
 	}
 }

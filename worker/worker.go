@@ -27,15 +27,21 @@ type Broker interface {
 	Beat(ctx context.Context, h protocol.Holder) error
 	RemoveHolder(ctx context.Context, id string) error
 	Reconnected(ctx context.Context) <-chan struct{}
+
+	// What a handoff has handed off.
+	History(ctx context.Context, ticket string) ([]protocol.Change, error)
+	ChildReturns(ctx context.Context, s protocol.State) ([]protocol.Return, error)
+	Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error)
+	Return(ctx context.Context, ticket string) (protocol.Return, error)
 }
 
 // Defaults and limits of Config.
 const (
-	LeaseDefault        = time.Duration(protocol.LeaseDefaultMS) * time.Millisecond
-	LeaseMin            = time.Duration(protocol.LeaseMinMS) * time.Millisecond
-	LeaseMax            = time.Duration(protocol.LeaseMaxMS) * time.Millisecond
 	DrainTimeoutDefault = 30 * time.Second
-	ConcurrencyMax      = protocol.ConcurrencyMax
+	// CleanupTimeoutDefault is the default of cancel_grace_ms, too.
+	CleanupTimeoutDefault = 30 * time.Second
+	CleanupTimeoutMax     = time.Hour
+	ConcurrencyMax        = protocol.ConcurrencyMax
 )
 
 // Config configures a Worker. The zero value of each field is its default;
@@ -47,13 +53,30 @@ type Config struct {
 	// profile's max_concurrency, else 1, because most agents are one program
 	// with one place to work in. A profile's max_concurrency is never exceeded.
 	Concurrency int
-	// Lease is how long the handoffs stay this worker's without a word from it.
-	// It beats every third of it, and at least every 10 s. Default 30 s; 1 s
-	// to a day. Shorter ones find a dead worker sooner and forgive less.
+	// Lease is how long the handoffs stay this worker's without a word from it,
+	// 1 s to a day. Shorter ones find a dead worker sooner and forgive less.
+	// Default 30 s; where Beat is given, Misses beats and one BeatTimeout more, so
+	// that the last may still be on its way. The interval of 60 s, the timeout of
+	// 10 s and the 3 misses of document 1 make a lease of 190 s.
 	Lease time.Duration
+	// Beat is the time between two beats, at least 100 ms. Default: the Lease
+	// divided by Misses, at most 10 s. A slow beat is no reason to hear of a cancel
+	// late: each handoff in hand is looked after every 10 s in any case, which keeps
+	// its offer in the queue from others, too.
+	Beat time.Duration
+	// BeatTimeout is how long one beat may take before it counts as missed, at
+	// most Beat. Default: Beat, or what the Lease leaves room for.
+	BeatTimeout time.Duration
+	// Misses is how many beats may be missed before the lease is over, 1 to 100. A
+	// Lease that is shorter than so many beats is refused. Default 3, or as many
+	// as Lease and Beat leave room for.
+	Misses int
 	// DrainTimeout is how long handlers may go on once Run's context has ended.
 	// Default 30 s; negative is not at all.
 	DrainTimeout time.Duration
+	// CleanupTimeout is how long a Cleaner's Cleanup may take. Default 30 s; at
+	// most an hour.
+	CleanupTimeout time.Duration
 	// Profile registers the agent if the directory has none of that name; ID
 	// need not be set. A profile that is there is left alone.
 	Profile protocol.Profile
@@ -70,10 +93,13 @@ func (c Config) Validate() error {
 	switch {
 	case c.Concurrency < 0 || c.Concurrency > ConcurrencyMax:
 		return protocol.Errorf(protocol.CodeInvalid, "concurrency", "is %d, must be 1 to %d, or 0 for the default", c.Concurrency, ConcurrencyMax)
-	case c.Lease != 0 && (c.Lease < LeaseMin || c.Lease > LeaseMax):
-		return protocol.Errorf(protocol.CodeInvalid, "lease", "is %v, must be %v to %v", c.Lease, LeaseMin, LeaseMax)
+	case c.CleanupTimeout < 0 || c.CleanupTimeout > CleanupTimeoutMax:
+		return protocol.Errorf(protocol.CodeInvalid, "cleanup_timeout", "is %v, must be positive and at most %v, or 0 for the default", c.CleanupTimeout, CleanupTimeoutMax)
 	case c.Profile.ID != "" && c.Profile.ID != c.Agent:
 		return protocol.Errorf(protocol.CodeConflict, "profile.id", "is %s, and the worker serves %s", c.Profile.ID, c.Agent)
+	}
+	if err := c.health().validate(); err != nil {
+		return err
 	}
 	profile := c.Profile
 	profile.ID = c.Agent
@@ -81,14 +107,16 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Lease == 0 {
-		c.Lease = LeaseDefault
-	}
+	h := c.health().withDefaults()
+	c.Lease, c.Beat, c.BeatTimeout, c.Misses = h.lease, h.beat, h.beatTimeout, h.misses
 	switch {
 	case c.DrainTimeout == 0:
 		c.DrainTimeout = DrainTimeoutDefault
 	case c.DrainTimeout < 0:
 		c.DrainTimeout = 0
+	}
+	if c.CleanupTimeout == 0 {
+		c.CleanupTimeout = CleanupTimeoutDefault
 	}
 	c.Profile.ID = c.Agent
 	c.Profile.RegisteredByWork = true
@@ -98,24 +126,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// beatMax is the longest time between two beats: the queue keeps an offer
-// from others for three of them (broker.AckWait), however long the lease is.
-const beatMax = broker.AckWait / 3
-
 // Worker serves one agent. Make it with New; it is used for one Run.
 type Worker struct {
 	b       Broker
 	cfg     Config
 	handler Handler
 	acks    Acknowledger // nil: everything is accepted
+	cleaner Cleaner      // nil: there is nothing to put away
 	log     *slog.Logger
 	counts  counters
 
-	started   atomic.Bool
-	holder    protocol.Holder // but Slots, Busy and Draining
-	beatEvery time.Duration
-	presence  *presence
-	kick      chan struct{} // asks for a beat now
+	started  atomic.Bool
+	holder   protocol.Holder // but Slots, Busy and Draining
+	care     time.Duration   // between two looks after a handoff in hand
+	presence *presence
+	kick     chan struct{} // asks for a beat now
 
 	slots     chan struct{} // a token for each handoff in hand, or pulled for
 	slotCount atomic.Int32
@@ -146,12 +171,13 @@ func New(b Broker, cfg Config, h Handler) (*Worker, error) {
 	host, _ := os.Hostname() // for people to read; empty will do
 	w := &Worker{
 		b: b, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
-		beatEvery: min(cfg.Lease/3, beatMax),
-		kick:      make(chan struct{}, 1),
+		care: min(cfg.Beat, careMax),
+		kick: make(chan struct{}, 1),
 		holder: protocol.Holder{ID: uuid.NewString(), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: host, PID: os.Getpid()},
 	}
 	w.acks, _ = h.(Acknowledger)
+	w.cleaner, _ = h.(Cleaner)
 	return w, nil
 }
 
@@ -190,6 +216,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	var loops sync.WaitGroup
 	loops.Go(w.beatLoop)
+	loops.Go(w.careLoop)
 	loops.Go(w.reconnectLoop)
 	w.pullLoop() // until open ends
 	w.drain()

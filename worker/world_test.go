@@ -15,6 +15,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/supervisor"
 	"github.com/agenthandoff/handoff/worker"
 )
 
@@ -141,17 +142,35 @@ func (w *world) status(ticket string) protocol.State {
 	return state
 }
 
-// closed waits until the handoff is.
+// closed waits until the handoff is, and what follows from it at once is done.
 func (w *world) closed(ticket string) protocol.State {
 	w.Helper()
 	state, err := w.b.Wait(w.ctx, ticket, broker.Closed)
 	if err != nil {
 		w.Fatal(err)
 	}
+	synctest.Wait()
 	return state
 }
 
-// look does what a supervisor does.
+// supervise starts a supervisor on a connection of its own.
+func (w *world) supervise() {
+	w.Helper()
+	m := w.m.Connect()
+	s, err := supervisor.New(brokerOver(w.T, m), supervisor.Config{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.running.Go(func() {
+		if err := s.Run(w.ctx); err != nil {
+			w.Error(err)
+		}
+		_ = m.Close()
+	})
+	synctest.Wait()
+}
+
+// look does what a supervisor does about the handoff itself.
 func (w *world) look(ticket string) protocol.State {
 	w.Helper()
 	head, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,12 +25,12 @@ const patience = 20 * time.Second
 // with those returned before, as every case uses tickets and agents of its
 // own, and is closed by the case if it is an io.Closer.
 func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
-	start := func(t *testing.T) *kit {
+	start := func(t *testing.T, patience time.Duration) *kit {
 		e := open(t)
 		if c, ok := e.(io.Closer); ok {
 			t.Cleanup(func() { _ = c.Close() })
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		t.Cleanup(cancel)
 		return &kit{T: t, Engine: e, ctx: ctx}
 	}
@@ -37,17 +38,23 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 	// whoever else follows, so that they run one after another, and alone.
 	t.Run("shared", func(t *testing.T) {
 		for _, c := range sharedCases {
-			t.Run(c.name, func(t *testing.T) { c.run(start(t)) })
+			t.Run(c.name, func(t *testing.T) { c.run(start(t, 2*patience)) })
 		}
 	})
 	t.Run("own", func(t *testing.T) {
-		for _, cases := range [][]conformanceCase{ledgerCases, queueCases, directoryCases, blobCases, everywhereCases} {
+		for _, cases := range [][]conformanceCase{ledgerCases, tailCases, queueCases, turnCases, directoryCases, blobCases, everywhereCases} {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
-					c.run(start(t))
+					c.run(start(t, 2*patience))
 				})
 			}
+		}
+	})
+	// Last, for they leave many queues behind, of which replicas keep house.
+	t.Run("families", func(t *testing.T) {
+		for _, c := range slices.Concat(familyCases, familySizes) {
+			t.Run(c.name, func(t *testing.T) { c.run(start(t, 10*patience)) })
 		}
 	})
 }

@@ -34,6 +34,8 @@ type Memory struct {
 	reconnect map[int]chan struct{}
 	hubKey    int
 	dir       snapshot
+
+	taken map[string]int64 // offers pulled, by agent; the store's lock guards it
 }
 
 var _ broker.Engine = (*Memory)(nil)
@@ -48,6 +50,7 @@ type store struct {
 	ledger  []record
 	tickets map[string][]int // indices into ledger, in order
 	ledgerB bell
+	created time.Time // of the ledger
 
 	follow shared[uint64]
 	due    shared[dueKey]
@@ -87,6 +90,7 @@ func NewMemory() *Memory { return NewMemoryAckWait(broker.AckWait) }
 func NewMemoryAckWait(ackWait time.Duration) *Memory {
 	s := &store{
 		ackWait: ackWait,
+		created: time.Now().UTC(),
 		tickets: map[string][]int{},
 		timers:  map[dueKey]*time.Timer{},
 		armed:   map[dueKey]uint64{},
@@ -99,7 +103,7 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 }
 
 func connect(s *store) *Memory {
-	m := &Memory{s: s, since: time.Now(), reconnect: map[int]chan struct{}{}}
+	m := &Memory{s: s, since: time.Now(), reconnect: map[int]chan struct{}{}, taken: map[string]int64{}}
 	s.mu.Lock()
 	s.conns = append(s.conns, m)
 	s.mu.Unlock()

@@ -90,7 +90,8 @@ func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		now := time.Now()
 		m.s.mu.Lock()
 		q := m.s.queue(agent)
-		got, next := q.take(m.s, most, now)
+		got, next := q.take(m.s, m.taken[agent], most, now)
+		m.taken[agent] += int64(len(got))
 		changed := q.bell.wait()
 		m.s.mu.Unlock()
 		left := end.Sub(now)
@@ -104,25 +105,38 @@ func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Dur
 	}
 }
 
-// take gives out free offers, the most urgent lane first, and tells when the
-// next held one will be free.
-func (q *queue) take(s *store, most int, now time.Time) (got []broker.Delivery, next time.Time) {
-	for _, lane := range protocol.Priorities {
-		for _, o := range q.lanes[lane] {
-			if len(got) >= most {
-				return got, next
+// take gives out free offers, one by one as broker.LaneOrder has it, to a
+// connection that has taken so many before. It tells when the next held one
+// will be free.
+func (q *queue) take(s *store, taken int64, most int, now time.Time) (got []broker.Delivery, next time.Time) {
+	for len(got) < most {
+		o := q.free(broker.LaneOrder(taken+int64(len(got))), now)
+		if o == nil {
+			break
+		}
+		o.heldUntil = now.Add(s.ackWait)
+		got = append(got, &delivery{s: s, o: o})
+	}
+	for _, lane := range q.lanes {
+		for _, o := range lane {
+			if o.heldUntil.After(now) && (next.IsZero() || o.heldUntil.Before(next)) {
+				next = o.heldUntil
 			}
-			if o.heldUntil.After(now) {
-				if next.IsZero() || o.heldUntil.Before(next) {
-					next = o.heldUntil
-				}
-				continue
-			}
-			o.heldUntil = now.Add(s.ackWait)
-			got = append(got, &delivery{s: s, o: o})
 		}
 	}
 	return got, next
+}
+
+// free is the first offer that nobody holds.
+func (q *queue) free(order []protocol.Priority, now time.Time) *offer {
+	for _, lane := range order {
+		for _, o := range q.lanes[lane] {
+			if !o.heldUntil.After(now) {
+				return o
+			}
+		}
+	}
+	return nil
 }
 
 // QueueDepth implements broker.Engine.

@@ -19,13 +19,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// quietPort is for a node that has to be found again after a restart.
+func quietPort(t testing.TB) int {
+	ports, err := embedded.QuietPorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return ports[0]
 }
 
 func portOf(t testing.TB, n *embedded.Node) int {
@@ -44,7 +44,7 @@ func portOf(t testing.TB, n *embedded.Node) int {
 // those who judge others know that they were cut off.
 func TestOutage(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
 	port := portOf(t, n)
 	agent := k.queue()
 	reconnected := k.Reconnected(k.ctx)
@@ -140,7 +140,7 @@ func TestStreamsDeleted(t *testing.T) {
 
 func TestDialNobodyThere(t *testing.T) {
 	t.Parallel()
-	closed := "nats://127.0.0.1:" + strconv.Itoa(freePort(t))
+	closed := "nats://127.0.0.1:" + strconv.Itoa(quietPort(t))
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func TestTrapPresenceByHeader(t *testing.T) {
 // offers: whoever pulls makes the consumers again.
 func TestTrapMemoryConsumersAreForgotten(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
 	agent := k.queue()
 	key := k.offer(agent, protocol.Normal)
 	port := portOf(t, n)

@@ -22,7 +22,7 @@ import (
 // acknowledges from before then hits nothing.
 func TestUncleanStart(t *testing.T) {
 	dir := t.TempDir()
-	k, n, js := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, js := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
 	if n.Unclean() {
 		t.Error("the first start counts as unclean")
 	}

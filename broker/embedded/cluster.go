@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -17,14 +17,36 @@ type Cluster struct {
 	Nodes []*Node
 }
 
+// clusterTries is how often a cluster is started on other ports when somebody
+// else listens on one of those it had chosen.
+const clusterTries = 5
+
 // StartCluster starts n nodes under dir, each knowing the others, on ports
-// that were free a moment ago, and waits until they can make streams. fsync is
-// as in Config.
+// that were free a moment ago (QuietPorts), and waits until they can make
+// streams. Where one was taken meanwhile it begins again with others; from then
+// on a node keeps its ports. fsync is as in Config.
 func StartCluster(ctx context.Context, n int, dir string, fsync Fsync) (*Cluster, error) {
-	ports, err := freePorts(2 * n)
-	if err != nil {
-		return nil, err
+	return startCluster(ctx, n, dir, fsync, QuietPorts)
+}
+
+func startCluster(ctx context.Context, n int, dir string, fsync Fsync, pick func(int) ([]int, error)) (c *Cluster, err error) {
+	for range clusterTries {
+		var ports []int
+		if ports, err = pick(2 * n); err != nil {
+			return nil, err
+		}
+		// All nodes begin again: each has the routes to all the others.
+		if c, err = startOn(ctx, ports, dir, fsync); !errors.Is(err, syscall.EADDRINUSE) {
+			return c, err
+		}
 	}
+	return nil, err
+}
+
+// startOn starts half as many nodes as there are ports: each takes one for the
+// other nodes and one for clients.
+func startOn(ctx context.Context, ports []int, dir string, fsync Fsync) (*Cluster, error) {
+	n := len(ports) / 2
 	var routes []string
 	for _, port := range ports[:n] {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
@@ -106,19 +128,4 @@ func (c *Cluster) Stop() error {
 	}
 	group.Wait()
 	return errors.Join(errs...)
-}
-
-// freePorts finds ports that nobody uses. They are held until all are found,
-// so that they differ.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

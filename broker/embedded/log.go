@@ -11,7 +11,7 @@ import (
 type logger struct {
 	log   *slog.Logger
 	mu    sync.Mutex
-	fatal string
+	fatal error
 }
 
 func (l *logger) Noticef(string, ...any) {}
@@ -28,17 +28,38 @@ func (l *logger) Errorf(format string, args ...any) {
 
 // Fatalf does not end the process: Start returns what it says.
 func (l *logger) Fatalf(format string, args ...any) {
+	word := &lastWord{text: fmt.Sprintf(format, args...)}
+	for _, arg := range args {
+		if err, ok := arg.(error); ok {
+			word.cause = err
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fatal = fmt.Sprintf(format, args...)
+	l.fatal = word
 }
 
 // because adds the server's last word to an error.
 func (l *logger) because(err error) error {
+	if fatal := l.said(); fatal != nil {
+		return fmt.Errorf("%w: %w", err, fatal)
+	}
+	return err
+}
+
+// said is the server's last word; nil as long as it may still start.
+func (l *logger) said() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fatal == "" {
-		return err
-	}
-	return fmt.Errorf("%w: %s", err, l.fatal)
+	return l.fatal
 }
+
+// lastWord is why the server cannot start, in its words. It unwraps to the
+// error among them, so that a caller can branch on a port in use.
+type lastWord struct {
+	text  string
+	cause error
+}
+
+func (w *lastWord) Error() string { return w.text }
+func (w *lastWord) Unwrap() error { return w.cause }

@@ -92,7 +92,9 @@ const (
 
 	// startPatience is how long recovery of the store may take.
 	startPatience = 2 * time.Minute
-	memoryMax     = 1 << 30
+	// readyStep is how long one question may take whether the server is ready.
+	readyStep = 100 * time.Millisecond
+	memoryMax = 1 << 30
 )
 
 // Start starts a node and returns when it serves. ctx bounds the start alone.
@@ -203,8 +205,8 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.server.SetLoggerV2(n.log, false, false, false)
 	n.server.Start()
-	if !n.server.ReadyForConnections(untilDeadline(ctx, startPatience)) {
-		return n.log.because(errors.New("the server did not get ready"))
+	if err := n.awaitReady(ctx); err != nil {
+		return err
 	}
 	if !n.server.JetStreamEnabled() {
 		return n.log.because(errors.New("JetStream did not start"))
@@ -216,6 +218,19 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	return n.serve()
+}
+
+// awaitReady returns when the server is ready, and as soon as it has said why
+// it never will be: asked just once, it would let the whole patience go by.
+func (n *Node) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for ctx.Err() == nil && n.log.said() == nil {
+		if n.server.ReadyForConnections(readyStep) {
+			return nil
+		}
+	}
+	return n.log.because(errors.New("the server did not get ready"))
 }
 
 // serve opens the listener.
@@ -299,13 +314,6 @@ func (n *Node) halt() {
 func (n *Node) Kill() error {
 	n.halt()
 	return n.lock.Close()
-}
-
-func untilDeadline(ctx context.Context, most time.Duration) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return min(most, time.Until(end))
-	}
-	return most
 }
 
 // writeSynced writes a small file that is there after a power cut.

@@ -22,11 +22,15 @@ func newAnswer(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "answer TICKET",
-		Short: "Give a conditional handoff what it asks for",
+		Short: "Give an agent, or an escalated handoff, what it asks for",
 		Long: `Answer gives an agent that took a handoff only on a condition what it needs:
 context (--set, --text, -f), a permission (--permit), or a no (--deny), which the
 routing treats as a refusal by the agent that asked. "handoff status TICKET" shows
-what is asked for.
+what is asked for, "handoff inbox" what waits for you.
+
+A handoff that was escalated is answered the same way, whether somebody has
+claimed it or not: it goes back to the agent that escalated it, with the answer.
+--deny refuses it, and it goes further up. To keep it, "handoff take TICKET".
 
 -f reads an answer object: text, variables, permit, deny, deny_reason.
 
@@ -77,32 +81,5 @@ Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.
 	fs.BoolVar(&deny, "deny", false, "deny what is asked for")
 	fs.StringVar(&reason, "reason", "", "why it is denied")
 	fs.StringVar(&from, "from", "", "who answers (default $HANDOFF_AGENT, else human)")
-	return cmd
-}
-
-func newCancel(a *app) *cobra.Command {
-	var reason, from string
-	cmd := &cobra.Command{
-		Use:   "cancel TICKET",
-		Short: "Ask for the end of a handoff",
-		Long: `Cancel ends a handoff at once where nobody holds it. A worker that holds it is told
-with its next beat and given time to stop; "handoff wait TICKET" sees the end.
-
-Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed already.`,
-		Example: `  handoff cancel 5f0c… --reason "no longer needed"
-  handoff cancel 5f0c… && handoff wait 5f0c… --timeout 1m`,
-		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				state, err := b.Cancel(ctx, ticket, cmp.Or(from, a.me()), reason)
-				if err != nil {
-					return err
-				}
-				return a.state(state)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why")
-	cmd.Flags().StringVar(&from, "from", "", "who asks (default $HANDOFF_AGENT, else human)")
 	return cmd
 }

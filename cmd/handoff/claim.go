@@ -28,25 +28,30 @@ func newClaim(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claim --agent AGENT",
 		Short: "Take the next handoff from an agent's queue",
-		Long: `Claim takes the most urgent handoff offered to an agent and prints a LEASE and the
-package. The LEASE is the proof that it is yours: ack, heartbeat, progress,
-complete, fail and release need it. Whoever has it is the holder, so keep it.
+		Long: `Claim takes the most urgent handoff offered to an agent (of every 8, one is the turn of
+the less urgent, so that nothing waits for ever) and prints a LEASE and the package.
+The LEASE is the proof that it is yours: ack, heartbeat, progress, complete, fail,
+release, return and escalate need it. Whoever has it is the holder, so keep it.
 
 An agent that polls goes through these steps:
 
   claim --agent A          the offer is yours to judge
   ack LEASE accepted       the work is yours to do (claim --accept does both)
   heartbeat LEASE          well before --lease has passed, again and again
-  complete LEASE -f FILE   or fail, or release
+  complete LEASE -f FILE   or fail, release, return, escalate
+
+and hands work on with submit --under LEASE, and await LEASE.
 
 Without a heartbeat for as long as --lease, the handoff goes to somebody else and
 the LEASE is worth nothing any more (exit code 7). Every one of the commands
 above counts as a heartbeat.
 
 The text form begins with lines of a word and a value (LEASE, TICKET, AGENT,
-ATTEMPT, EXPIRES, a SUPPLEMENT for each answer given so far), then an empty line,
-then the package as JSON. With -o json it is one object: lease, ticket, agent,
-attempt, expires, supplements, package.
+ATTEMPT, EXPIRES, a SUPPLEMENT for each answer given so far, a TRAIL for each
+refusal, question, escalation and failure on the way, a RETURN for each end that was
+waited for with "handoff await"), then an empty line, then the package as JSON. With
+-o json it is one object: lease, ticket, agent, attempt, expires, supplements, trail,
+returns, package.
 
 Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 		Example: `  handoff claim --agent reviewer --wait 30s > claimed
@@ -58,9 +63,8 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 			if err := protocol.CheckID("agent", agent); err != nil {
 				return usagef("claim needs --agent AGENT: %v", err)
 			}
-			if ms := lease.Milliseconds(); ms < protocol.LeaseMinMS || ms > protocol.LeaseMaxMS {
-				return protocol.Errorf(protocol.CodeInvalid, "lease", "is %v; a lease is between %v and %v",
-					shortDuration(lease), millis(protocol.LeaseMinMS), millis(protocol.LeaseMaxMS))
+			if err := checkLease(lease); err != nil {
+				return err
 			}
 			b, done, err := a.connect(cmd.Context())
 			if err != nil {
@@ -74,7 +78,7 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 			if err != nil {
 				return err
 			}
-			return a.claimed(claim)
+			return a.claimed(cmd.Context(), b, claim)
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
@@ -83,6 +87,14 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 	cmd.Flags().BoolVar(&accept, "accept", false, "accept at once and begin, without a separate ack")
 	a.agentFlags(cmd, "agent")
 	return cmd
+}
+
+func checkLease(lease time.Duration) error {
+	if ms := lease.Milliseconds(); ms < protocol.LeaseMinMS || ms > protocol.LeaseMaxMS {
+		return protocol.Errorf(protocol.CodeInvalid, "lease", "is %v; a lease is between %v and %v",
+			shortDuration(lease), millis(protocol.LeaseMinMS), millis(protocol.LeaseMaxMS))
+	}
+	return nil
 }
 
 // newPoller is the presence of one claim. Its id is the secret of the LEASE.
@@ -125,6 +137,11 @@ func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait
 	}()
 	if err := b.EnsureQueue(ctx, holder.Agent); err != nil {
 		return nil, err
+	}
+	if engine, ok := b.Engine.(*broker.JetStream); ok {
+		// Only the most urgent would ever be taken by commands that each begin to
+		// count. One that cannot count takes what is most urgent.
+		_ = engine.CountOn(ctx, holder.Agent)
 	}
 	for until := time.Now().Add(wait); ; {
 		offers, err := b.Pull(ctx, holder.Agent, 1, pullFor(holder, time.Until(until)))
@@ -182,29 +199,60 @@ type claimView struct {
 	Accepted    bool              `json:"accepted"`
 	Expires     time.Time         `json:"expires"`     // without a heartbeat
 	Supplements []protocol.Answer `json:"supplements"` // answers to conditions, oldest first
-	Package     json.RawMessage   `json:"package"`     // as it was submitted
+
+	Trail   []protocol.TrailEntry `json:"trail"`   // what happened to it before, oldest first
+	Returns []protocol.Return     `json:"returns"` // the ends of what it has handed off and waited for
+	Package json.RawMessage       `json:"package"` // as it was submitted
 }
 
-func (a *app) claimed(claim *broker.Claim) error {
+func (a *app) claimed(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+	returns, err := b.ChildReturns(ctx, claim.State())
+	if err != nil { // it is claimed all the same, and they can be read by their tickets
+		a.notef("handoff: what came back could not be read: %v\n", err)
+	}
 	expires := time.Now().Add(time.Duration(claim.Holder.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
 	v := claimView{
 		Lease: claim.Lease(), Ticket: claim.Ticket, Agent: claim.Agent, Attempt: claim.Attempt(), Accepted: claim.Fence() != 0,
-		Expires: expires, Supplements: claim.Answers, Package: claim.Package,
+		Expires: expires, Supplements: claim.Answers, Trail: claim.Trail, Returns: returns, Package: claim.Package,
 	}
 	if !a.text() {
 		if v.Supplements == nil {
 			v.Supplements = []protocol.Answer{}
 		}
+		if v.Trail == nil {
+			v.Trail = []protocol.TrailEntry{}
+		}
+		if v.Returns == nil {
+			v.Returns = []protocol.Return{}
+		}
 		return a.value(v)
 	}
 	a.printf("LEASE %s\nTICKET %s\nAGENT %s\nATTEMPT %d\nEXPIRES %s\n", v.Lease, v.Ticket, v.Agent, v.Attempt, v.Expires.Format(time.RFC3339))
 	for _, answer := range v.Supplements {
-		line, err := encode(answer, false)
-		if err != nil {
+		if err := a.headLine("SUPPLEMENT", answer); err != nil {
 			return err
 		}
-		a.printf("SUPPLEMENT %s\n", string(line[:len(line)-1]))
+	}
+	for _, entry := range v.Trail {
+		if err := a.headLine("TRAIL", entry); err != nil {
+			return err
+		}
+	}
+	for _, ret := range v.Returns {
+		if err := a.headLine("RETURN", ret); err != nil {
+			return err
+		}
 	}
 	a.printf("\n")
 	return a.document(v.Package)
+}
+
+// headLine writes a word and a value as JSON.
+func (a *app) headLine(word string, value any) error {
+	line, err := encode(value, false)
+	if err != nil {
+		return err
+	}
+	a.printf("%s %s\n", word, string(line[:len(line)-1]))
+	return nil
 }

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -26,6 +29,7 @@ func newComplete(a *app) *cobra.Command {
 	var (
 		flags  resultFlags
 		result protocol.Result
+		parked bool // the claim has kept its late result already
 	)
 	cmd := a.leaseCommand("complete LEASE",
 		"Hand in the result and close the handoff",
@@ -34,13 +38,17 @@ schema result"), a text (--text) or JSON (--body), and what else the flags say.
 Something must be given; --text "" where there is nothing to say.
 
 A result that breaks the package's output schema, or is too large, fails the
-attempt instead (exit code 9), and the handoff is tried again while attempts remain.`,
+attempt instead (exit code 9), and the handoff is tried again while attempts remain.
+
+A result whose LEASE is lost changes nothing any more (exit code 7), and is kept
+beside the handoff all the same: "handoff result TICKET --late" shows it.`,
 		`  handoff complete "$LEASE" -f result.json
   handoff complete "$LEASE" --text "looks good" --artifact report=report.md
   my-tool | handoff complete "$LEASE" --text -`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
 			if err := claim.Complete(ctx, result); err != nil {
+				parked = errors.Is(err, broker.ErrLeaseLost)
 				if claim.State().Holder != claim.Holder.ID { // the attempt failed with it
 					leave(ctx, b, claim.Holder)
 				}
@@ -48,16 +56,15 @@ attempt instead (exit code 9), and the handoff is tried again while attempts rem
 			}
 			return a.reported(ctx, b, claim)
 		})
-	fs := cmd.Flags()
-	fs.StringVarP(&flags.file, "file", "f", "", "read the result object from a JSON file, or stdin with -")
-	fs.StringVar(&flags.text, "text", "", "the body as text, or stdin with -")
-	fs.StringVar(&flags.body, "body", "", "the body as JSON, or stdin with -")
-	fs.StringVar(&flags.summary, "summary", "", "the result in a sentence")
-	fs.StringVar(&flags.notes, "notes", "", "anything for whoever goes on")
-	fs.StringArrayVar(&flags.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
-	fs.StringArrayVar(&flags.variables, "var", nil, "changed variable `NAME=VALUE` (repeatable)")
-	fs.BoolVar(&flags.partial, "partial", false, "only part of it is done")
-	fs.Int64Var(&flags.tokens, "tokens", 0, "tokens used")
+	flags.declare(cmd.Flags(), true)
+	report := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := report(cmd, args)
+		if !hasCode(protocol.CodeLeaseLost)(err) {
+			return err
+		}
+		return a.keepLate(cmd.Context(), args[0], result, parked, err)
+	}
 	// Read before the engine is asked for anything: a file that cannot be read
 	// is no failed attempt.
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -66,19 +73,56 @@ attempt instead (exit code 9), and the handoff is tried again while attempts rem
 		if !slices.ContainsFunc(resultFlagNames, cmd.Flags().Changed) {
 			return usagef("complete needs a result: -f FILE, --text or --body (--text \"\" for an empty one)")
 		}
-		if flags.file != "" && flags.text != "" || flags.file != "" && flags.body != "" || flags.text != "" && flags.body != "" {
-			return usagef("the body comes from one of -f, --text and --body")
-		}
 		result, err = flags.build(a)
 		return err
 	}
 	return cmd
 }
 
+// keepLate keeps the result of whoever has lost the lease, and says so: the work
+// is not lost, though the handoff is.
+func (a *app) keepLate(ctx context.Context, lease string, result protocol.Result, kept bool, lost error) error {
+	ticket, err := broker.LeaseTicket(lease)
+	if err != nil {
+		return lost
+	}
+	if !kept {
+		if err := a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
+			kept, err = b.ParkLate(ctx, lease, result)
+			return err
+		}); err != nil {
+			return fmt.Errorf("%w; the result could not be kept either: %w", lost, err)
+		}
+	}
+	if !kept {
+		return lost
+	}
+	return protocol.Errorf(protocol.CodeLeaseLost, "lease",
+		"is lost: the handoff is closed, or somebody else's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
+}
+
 // resultFlagNames are the flags that say something of the result.
 var resultFlagNames = []string{"file", "text", "body", "summary", "notes", "artifact", "var", "partial", "tokens"}
 
+// declare declares the flags; partial is one where a result may be whole.
+func (f *resultFlags) declare(fs *pflag.FlagSet, partial bool) {
+	fs.StringVarP(&f.file, "file", "f", "", "read the result object from a JSON file, or stdin with -")
+	fs.StringVar(&f.text, "text", "", "the body as text, or stdin with -")
+	fs.StringVar(&f.body, "body", "", "the body as JSON, or stdin with -")
+	fs.StringVar(&f.summary, "summary", "", "the result in a sentence")
+	fs.StringVar(&f.notes, "notes", "", "anything for whoever goes on")
+	fs.StringArrayVar(&f.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
+	fs.StringArrayVar(&f.variables, "var", nil, "changed variable `NAME=VALUE` (repeatable)")
+	fs.Int64Var(&f.tokens, "tokens", 0, "tokens used")
+	if partial {
+		fs.BoolVar(&f.partial, "partial", false, "only part of it is done")
+	}
+}
+
 func (f *resultFlags) build(a *app) (protocol.Result, error) {
+	if f.file != "" && f.text != "" || f.file != "" && f.body != "" || f.text != "" && f.body != "" {
+		return protocol.Result{}, usagef("the body comes from one of -f, --text and --body")
+	}
 	result, err := f.read(a)
 	if err != nil {
 		return result, err

@@ -167,7 +167,11 @@ func (c connection) dialContext(name string) (*nats.Conn, error) {
 
 // onEngine does something short with an engine.
 func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
-	b, done, err := a.connect(ctx)
+	return a.onEngineWith(ctx, broker.Config{}, do)
+}
+
+func (a *app) onEngineWith(ctx context.Context, cfg broker.Config, do func(context.Context, *broker.Broker) error) error {
+	b, done, err := a.connectWith(ctx, cfg)
 	if err != nil {
 		return err
 	}

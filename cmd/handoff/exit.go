@@ -44,7 +44,9 @@ var exits = []exitRow{
 	{exitInterrupted, "interrupted", "interrupted with Ctrl-C (dev, supervise and work drain and exit with 0)",
 		func(err error) bool { return errors.Is(err, errInterrupted) }},
 	{exitUsage, "usage", "the command line is wrong", is[*usageError]},
-	{exitStillOpen, "still_open", "still open when the wait ended, or no result yet; the wait changed nothing", is[*openError]},
+	{exitStillOpen, "still_open", "still open when the wait ended, or no result yet; the wait changed nothing", func(err error) bool {
+		return is[*openError](err) || is[*noResultError](err)
+	}},
 	{exitNoSuccess, "no_success", "closed without success: failed, timeout, rejected, cancelled, rolled back", is[*outcomeError]},
 	{exitNoTicket, protocol.CodeNotFound, "no such ticket", hasCode(protocol.CodeNotFound)},
 	{exitNothing, protocol.CodeNothingToClaim, "nothing to claim", hasCode(protocol.CodeNothingToClaim)},
@@ -100,6 +102,11 @@ func (e *openError) Error() string {
 	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, waitingFor(e.state))
 }
 
+// noResultError: there is nothing of what was asked for, so far.
+type noResultError struct{ message string }
+
+func (e *noResultError) Error() string { return e.message }
+
 // outcomeError: the handoff closed, and not the way its source had hoped.
 type outcomeError struct{ state protocol.State }
 
@@ -144,7 +151,7 @@ func (a *app) report(err error) int {
 	if jsonErr != nil {
 		line = fmt.Appendf(nil, `{"code":"error","message":%q}`, jsonErr)
 	}
-	fmt.Fprintf(a.err, "%s\n", line)
+	fmt.Fprintf(a.err, "%s\n", escapeJSON(line)) // a terminal, or a log that somebody looks at in one
 	return row.code
 }
 

@@ -77,7 +77,7 @@ func (a *app) history(changes []protocol.Change) error {
 		return nil
 	}
 	last := changes[len(changes)-1].Record.State
-	a.printf("%s  %s -> %s  %s\n", last.Ticket, last.Source, last.Target.String(), a.phase(last))
+	a.printf("%s  %s -> %s  %s\n", last.Ticket, last.Source, last.TargetWords(), a.phase(last))
 	rows := [][]string{{"TIME (UTC)", "AFTER", "EVENT", "BY", "DETAIL"}}
 	var before time.Time
 	for _, c := range changes {
@@ -118,7 +118,11 @@ func who(by string) string {
 func describe(e protocol.Event) (by, detail string) {
 	switch e := e.(type) {
 	case *protocol.Submitted:
-		return e.By, join(string(e.Summary.Type), e.Summary.Source+" -> "+e.Summary.Target.String(), string(e.Summary.Priority))
+		detail = join(string(e.Summary.Type), e.Summary.Source+" -> "+e.Summary.TargetWords(), string(e.Summary.Priority))
+		if e.Summary.Origin != "" {
+			detail = join(detail, "redrive of "+e.Summary.Origin)
+		}
+		return e.By, detail
 	case *protocol.Offered:
 		return e.By, join("to "+e.Agent, e.Reason, routingText(e.Routing))
 	case *protocol.Claimed:
@@ -172,9 +176,17 @@ func describeTurn(e protocol.Event) (by, detail string) {
 	case *protocol.RetryScheduled:
 		return e.By, fmt.Sprintf("after attempt %d, at %s", e.Attempt, e.Due.UTC().Format("15:04:05.000"))
 	case *protocol.Rerouted:
-		return e.By, join(e.From+" -> "+e.To, e.Reason)
+		manual := ""
+		if e.Manual {
+			manual = "by hand"
+		}
+		return e.By, join(e.From+" -> "+e.To, manual, e.Reason)
 	case *protocol.Escalated:
-		return e.By, join(fmt.Sprintf("level %d", e.Level), e.From+" -> "+e.To, e.Reason)
+		assessment := ""
+		if e.Assessment != "" {
+			assessment = "assessment: " + e.Assessment
+		}
+		return e.By, join(fmt.Sprintf("level %d", e.Level), e.From+" -> "+e.To, e.Reason, assessment)
 	case *protocol.LeaseLost:
 		if e.Fence == 0 {
 			return e.By, "the holder of the claim is gone; not charged"
@@ -187,13 +199,82 @@ func describeTurn(e protocol.Event) (by, detail string) {
 	case *protocol.TimedOut:
 		return e.By, join(string(e.Clock)+" timeout", e.Agent)
 	case *protocol.CancelRequested:
-		return e.By, e.Reason
+		what := ""
+		if e.Return {
+			what = "to be given back to its source"
+		}
+		if e.Children {
+			what = join(what, "and all that it has handed off")
+		}
+		return e.By, join(what, e.Reason)
 	case *protocol.Closed:
-		return e.By, join(string(e.Outcome)+" ("+e.Reason+")", e.Message)
+		return e.By, join(string(e.Outcome)+" ("+e.Reason+")", e.Message, inboxWords(e.Inbox))
 	case *protocol.Stuck:
 		return e.By, e.Reason
 	}
+	return describeFamily(e)
+}
+
+// describeFamily is describe for what has to do with other handoffs, with late
+// results, and with what follows the end.
+func describeFamily(e protocol.Event) (by, detail string) {
+	switch e := e.(type) {
+	case *protocol.HandedOff:
+		return e.By, join(string(e.Type)+" to "+e.Target, e.Ticket)
+	case *protocol.Suspended:
+		return e.By, fmt.Sprintf("lets go until what it handed off has ended: %s, not charged", count(len(e.Children), "handoff"))
+	case *protocol.ChildrenClosed:
+		return e.By, childrenText(e.Children)
+	case *protocol.Taken:
+		return e.By, join("by "+e.Agent+", out of turn", "lease "+millis(e.LeaseMS), e.Reason)
+	case *protocol.RolledBack:
+		partial := ""
+		if len(e.Result) > 0 || e.Blob != nil {
+			partial = "with a partial result"
+		}
+		return e.By, join("given back to its source", e.Reason, partial, inboxWords(e.Inbox))
+	case *protocol.LateResultUsed:
+		return e.By, fmt.Sprintf("the late result in entry %d completes it", e.Seq)
+	case *protocol.ResultParked:
+		return e.By, join(fmt.Sprintf("the result of attempt %d came late and changes nothing", e.Attempt), string(e.Status))
+	case *protocol.ReturnSent:
+		return e.By, fmt.Sprintf("the return goes to %s, as %s", e.To, e.Ticket)
+	case *protocol.Returned:
+		if !e.Delivered {
+			return e.By, join("not delivered", e.Reason)
+		}
+		return e.By, "its source has taken in the return"
+	case *protocol.Redriven:
+		return e.By, "submitted again, as " + e.Ticket
+	case *protocol.Dismissed:
+		return e.By, join("out of the inbox", e.Note)
+	}
 	return "", ""
+}
+
+// inboxWords say that somebody shall look at an end.
+func inboxWords(inbox string) string {
+	if inbox == "" {
+		return ""
+	}
+	return "listed in the inbox of " + inbox
+}
+
+// childrenText says which children have ended, and how: #1 success, #2 failed.
+func childrenText(children []protocol.ChildClosed) string {
+	var parts []string
+	for _, c := range children {
+		parts = append(parts, fmt.Sprintf("#%d %s", c.N+1, c.Outcome))
+	}
+	return someOf(parts)
+}
+
+// count writes a number of things: 1 handoff, 2 handoffs.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func answerText(answer protocol.Answer) string {

@@ -22,5 +22,8 @@ func main() {
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		terminal: term.IsTerminal(int(os.Stdout.Fd())),
 	}
+	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+		a.width = columns
+	}
 	os.Exit(a.run(ctx, os.Args[1:]))
 }

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"text/tabwriter"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -55,11 +58,32 @@ func (a *app) value(v any) error {
 	if err != nil {
 		return err
 	}
-	if a.terminal { // JSON itself escapes less than a terminal may act upon
-		body = []byte(protocol.PrintableLines(string(body)))
+	if a.terminal {
+		body = escapeJSON(body)
 	}
 	_, err = a.out.Write(body)
 	return err
+}
+
+// escapeJSON writes out what a terminal may act upon and JSON allows as it is:
+// controls beyond ASCII, marks that turn the direction of writing. It stays the
+// same JSON.
+func escapeJSON(body []byte) []byte {
+	text := string(body)
+	if protocol.PrintableLines(text) == text {
+		return body
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if char := string(r); r < 0x7f || protocol.Printable(char) == char {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return []byte(b.String())
 }
 
 // list writes values for programs: an array, or one to a line.
@@ -113,8 +137,13 @@ func (a *app) document(raw json.RawMessage) error {
 }
 
 // table writes rows in columns; the first row is the heading.
-func (a *app) table(rows [][]string) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+func (a *app) table(rows [][]string) error { return writeTable(a.out, rows) }
+
+// columnGap is the space between two columns.
+const columnGap = 2
+
+func writeTable(to io.Writer, rows [][]string) error {
+	w := tabwriter.NewWriter(to, 0, 0, columnGap, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
 			if i > 0 {
@@ -125,6 +154,61 @@ func (a *app) table(rows [][]string) error {
 		fmt.Fprint(w, "\n")
 	}
 	return w.Flush()
+}
+
+// wordsMin is how narrow the last column of a table may get before its words go
+// onto a line of their own.
+const wordsMin = 24
+
+// tableFit is table for rows that end in words: on a terminal these are cut so
+// that a line stays a line, or put below their row where too little room is left.
+func (a *app) tableFit(rows [][]string) error {
+	if a.width == 0 || len(rows) == 0 {
+		return a.table(rows)
+	}
+	last := len(rows[0]) - 1
+	before := 0
+	for i := range last {
+		widest := 0
+		for _, row := range rows {
+			widest = max(widest, utf8.RuneCountInString(protocol.Printable(row[i])))
+		}
+		before += widest + columnGap
+	}
+	room := a.width - before
+	if room >= wordsMin {
+		for _, row := range rows {
+			row[last] = cutColumns(row[last], room)
+		}
+		return a.table(rows)
+	}
+	var head bytes.Buffer // every row without its words, in columns
+	short := make([][]string, len(rows))
+	for i, row := range rows {
+		short[i] = row[:last]
+	}
+	if err := writeTable(&head, short); err != nil {
+		return err
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(head.String(), "\n"), "\n") {
+		text := strings.TrimRight(line, " ") + "\n"
+		if words := rows[i][last]; words != "" && i > 0 {
+			text += "  " + cutColumns(words, a.width-2) + "\n"
+		}
+		if _, err := io.WriteString(a.out, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutColumns cuts a text to so many columns of a terminal.
+func cutColumns(text string, most int) string {
+	text = protocol.Printable(text)
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:max(most-1, 0)]) + "…"
 }
 
 // fields writes "name  value" lines, leaving out those without a value.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -87,7 +88,7 @@ func TestEveryPhaseSaysWhatItWaitsFor(t *testing.T) {
 		}
 	}
 	human := protocol.State{Phase: protocol.Pending, Agent: protocol.Human}
-	if got := waitingFor(human); !strings.Contains(got, "handoff claim --agent human") {
+	if got := waitingFor(human); !strings.Contains(got, "handoff take") {
 		t.Errorf("a person is told %q, not what to do", got)
 	}
 }
@@ -151,5 +152,55 @@ func TestFormatOf(t *testing.T) {
 		if got := formatOf(strings.Fields(line), formatText); got != want {
 			t.Errorf("%s: %s, want %s", line, got, want)
 		}
+	}
+}
+
+// TestTableFits: a line stays a line on a terminal, and nothing is cut in a pipe.
+func TestTableFits(t *testing.T) {
+	rows := func() [][]string {
+		return [][]string{{"WHY", "TICKET", "WORDS"}, {"look", "5f0c", strings.Repeat("wörter ", 20)}}
+	}
+	for name, c := range map[string]struct{ width, lines int }{"wide": {60, 2}, "narrow": {30, 3}, "a pipe": {0, 2}} {
+		var out bytes.Buffer
+		a := &app{out: &out, width: c.width, terminal: c.width > 0}
+		if err := a.tableFit(rows()); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+		if len(lines) != c.lines {
+			t.Errorf("%s: %d lines, want %d:\n%s", name, len(lines), c.lines, out.String())
+		}
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(line); c.width > 0 && n > c.width {
+				t.Errorf("%s: a line of %d columns: %s", name, n, line)
+			}
+		}
+		if whole := strings.Contains(out.String(), rows()[1][2]); whole != (c.width == 0) {
+			t.Errorf("%s: the words are all there: %v\n%s", name, whole, out.String())
+		}
+	}
+}
+
+// TestEscapeJSON: what a terminal would act upon is escaped, and stays the same JSON.
+func TestEscapeJSON(t *testing.T) {
+	for _, text := range []string{"plain", "naïve ⏎ 日本", "\u009b31m", "\u202etxt.exe", "\x7f", "tag \U000e0041", "line\nbreak\ttab"} {
+		raw, err := encode(map[string]string{"x": text}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		escaped := escapeJSON(raw)
+		var got map[string]string
+		if err := json.Unmarshal(escaped, &got); err != nil || got["x"] != text {
+			t.Errorf("%q became %s (%v)", text, escaped, err)
+		}
+		if shown := protocol.PrintableLines(string(escaped)); shown != string(escaped) {
+			t.Errorf("%q reaches the terminal as %q", text, escaped)
+		}
+	}
+	var out bytes.Buffer
+	a := &app{err: &out, format: formatJSON}
+	a.report(protocol.Errorf(protocol.CodeInvalid, "x", "is \u009b2J"))
+	if strings.ContainsRune(out.String(), '\u009b') {
+		t.Errorf("an error as JSON is %q", out.String())
 	}
 }

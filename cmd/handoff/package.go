@@ -32,14 +32,17 @@ type packageFlags struct {
 	variables, artifacts, relevant, policies []string
 	requires                                 []string
 	rationale, risk, onTimeout, deadline     string
-	workTimeout, returnTimeout               time.Duration
+	workTimeout, progressTimeout             time.Duration
+	lateResult                               string
+
+	returns returnFlags
 }
 
 func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.SortFlags = false // what everybody needs comes first
 	fs.StringVarP(&f.file, "file", "f", "", "read the package from a JSON `FILE`, or stdin with -; flags replace its fields")
 	fs.StringVar(&f.from, "from", "", "the `AGENT` that hands over (default $HANDOFF_AGENT, else human)")
-	fs.StringArrayVar(&f.to, "to", nil, "the `AGENT` to hand to; repeat it to broadcast")
+	fs.StringArrayVar(&f.to, "to", nil, "the `AGENT` to hand to; repeat it to hand the same to several (a broadcast)")
 	fs.StringVar(&f.capability, "capability", "", "hand to the best agent with this `CAPABILITY`, instead of --to")
 	fs.StringVar(&f.reason, "reason", "", "`WHY` this handoff")
 	fs.StringVar(&f.task, "task", "", "`WHAT` is to be done, in words")
@@ -47,7 +50,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.taskType, "task-type", "", "`KIND` of task, your own word")
 	fs.StringArrayVar(&f.requirements, "requirement", nil, "`WORDS` that the work must meet (repeatable)")
 	fs.StringArrayVar(&f.criteria, "criterion", nil, "`WORDS` by which the result is judged (repeatable)")
-	fs.StringVar(&f.kind, "type", "", "`TYPE`: sequential (default), delegation, broadcast or escalation")
+	fs.StringVar(&f.kind, "type", "", "`TYPE`: sequential (default), delegation, broadcast or escalation (needs no --to)")
 	fs.StringVar(&f.trigger, "trigger", "", "`WHAT` set it off: task_completion, capability_mismatch, escalation, timeout, explicit_request")
 	fs.StringVar(&f.priority, "priority", "", "`PRIORITY`: critical, high, normal (default) or low")
 	fs.StringVar(&f.key, "key", "", "idempotency `KEY`: the same source, key and package are the same handoff")
@@ -67,8 +70,10 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.risk, "risk", "", "`RISK`: low, medium or high")
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
 	fieldVar(fs, &f.workTimeout, "work-timeout", "from acceptance to completion (default: the agent's, else 1h)")
-	fieldVar(fs, &f.returnTimeout, "return-timeout", "a result is expected back within this; required for a delegation")
 	fs.StringVar(&f.onTimeout, "on-timeout", "", "`WHAT` follows the work timeout: retry (default), escalate or fail")
+	fieldVar(fs, &f.progressTimeout, "progress-timeout", "from one sign of progress to the next (default: none is asked for)")
+	fs.StringVar(&f.lateResult, "late-result", "", "`WHAT` becomes of a late result when no attempt is left: ignore (default) or use")
+	f.returns.declare(fs)
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema package)")
 }
 
@@ -112,6 +117,9 @@ func (f *packageFlags) build(changed func(string) bool, a *app, now time.Time) (
 	if err := f.limits(&pkg, changed, a, now); err != nil {
 		return pkg, err
 	}
+	if err := f.returns.apply(&pkg, changed, a); err != nil {
+		return pkg, err
+	}
 	return pkg, f.wants(&pkg, changed, a)
 }
 
@@ -126,7 +134,7 @@ func (f *packageFlags) ends(pkg *protocol.Package, changed func(string) bool, en
 	case f.file == "":
 		pkg.Source = protocol.Human
 	}
-	if changed("to") || changed("capability") {
+	if changed("to") || changed("capability") || changed("group") {
 		pkg.Target = protocol.Target{Capability: f.capability}
 	}
 	switch len(f.to) {
@@ -226,11 +234,13 @@ func (f *packageFlags) limits(pkg *protocol.Package, changed func(string) bool, 
 			return protocol.Errorf(protocol.CodeInvalid, "expectations.timeout_ms", "is 0; leave --work-timeout out for the agent's own")
 		}
 	}
-	if changed("return-timeout") {
-		if pkg.Return == nil {
-			pkg.Return = &protocol.ReturnProtocol{Expected: true}
-		}
-		pkg.Return.TimeoutMS = f.returnTimeout.Milliseconds()
+	if changed("progress-timeout") {
+		ms := f.progressTimeout.Milliseconds()
+		pkg.Policy.ProgressTimeoutMS = &ms
+	}
+	if changed("late-result") {
+		late := protocol.LateResult(f.lateResult)
+		pkg.Policy.LateResult = &late
 	}
 	return nil
 }
@@ -281,6 +291,7 @@ func applyPolicies(to *protocol.PolicyOverrides, pairs []string) error {
 // flagOf says with which flag a field of the package is given.
 var flagOf = map[string]string{
 	"source": "--from", "target": "--to or --capability", "target.agent": "--to", "target.capability": "--capability",
+	"target.agents": "--to, for each of them, or --group", "members": "--group",
 	"reason": "--reason", "task.description": "--task", "return.timeout_ms": "--return-timeout", "return": "--return-timeout",
 	"audit.decision_rationale": "--rationale", "constraints.deadline": "--deadline", "expectations.timeout_ms": "--work-timeout",
 	"context.conversation_id": "--conversation", "context.user_intent": "--intent", "priority": "--priority", "type": "--type",

@@ -19,31 +19,33 @@ func (a *app) leaseCommand(use, short, long, example string, args []string, do f
 		Long: long + `
 
 A LEASE is what "handoff claim" prints. Exit code 7: the handoff is somebody else's
-by now, or the LEASE was never given out; nothing was changed.`,
+by now, or the LEASE was never given out; nothing about it was changed.`,
 		Args: takes(args...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				claim, err := b.Resume(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				// A lease with another agent's name in it was made up, and its
-				// beat would make that agent look alive.
-				if claim.Agent != claim.State().Agent {
-					return broker.ErrLeaseLost
-				}
-				// Every word from the holder is a sign of life.
-				if err := b.Beat(ctx, claim.Holder); err != nil {
-					return err
-				}
-				return do(ctx, b, claim)
-			})
-			if errors.Is(err, broker.ErrLeaseLost) {
-				return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
-			}
-			return err
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.onLease(cmd.Context(), args[0], do) },
 	}
+}
+
+// onLease does something short with a claim that was made by an earlier command.
+func (a *app) onLease(ctx context.Context, lease string, do func(context.Context, *broker.Broker, *broker.Claim) error) error {
+	return a.onLeaseWith(ctx, broker.Config{}, lease, do)
+}
+
+func (a *app) onLeaseWith(ctx context.Context, cfg broker.Config, lease string, do func(context.Context, *broker.Broker, *broker.Claim) error) error {
+	err := a.onEngineWith(ctx, cfg, func(ctx context.Context, b *broker.Broker) error {
+		claim, err := b.Resume(ctx, lease)
+		if err != nil {
+			return err
+		}
+		// Every word from the holder is a sign of life.
+		if err := b.Beat(ctx, claim.Holder); err != nil {
+			return err
+		}
+		return do(ctx, b, claim)
+	})
+	if errors.Is(err, broker.ErrLeaseLost) {
+		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
+	}
+	return err
 }
 
 // reported prints what became of the handoff, and ends the presence of a holder
@@ -113,8 +115,9 @@ func newHeartbeat(a *app) *cobra.Command {
 	return a.leaseCommand("heartbeat LEASE",
 		"Say that you are still at it, and hear what has changed",
 		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
-the handoff is to be cancelled (stop, then "handoff release" or "handoff fail"),
-whether most of the work time is used up, and when it and the deadline end.`,
+the handoff is to be cancelled (stop, then "handoff release" or "handoff fail") or to
+go back to its source (clean up, then "handoff return LEASE"), whether most of the
+work time is used up, and when it and the deadline end.`,
 		`  handoff heartbeat "$LEASE"
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
 		[]string{"a LEASE"},
@@ -129,7 +132,10 @@ whether most of the work time is used up, and when it and the deadline end.`,
 			}
 			yes := map[bool]string{true: "yes"}
 			cancel := "no"
-			if signal.CancelRequested {
+			switch {
+			case signal.CancelRequested && signal.Return:
+				cancel = "yes, it goes back to its source: stop the work, clean up, then handoff return LEASE"
+			case signal.CancelRequested:
 				cancel = "yes: stop the work, then handoff release LEASE"
 			}
 			return a.fields("ticket", claim.Ticket, "cancel", cancel, "reminder", yes[signal.Reminded],
@@ -189,9 +195,13 @@ and no sooner than --retry-after; with --permanent the handoff closes as failed.
 	cmd.Flags().BoolVar(&permanent, "permanent", false, "no other attempt would do better")
 	fieldVar(cmd.Flags(), &failure.RetryAfter, "retry-after", "the next attempt comes no sooner")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if err := needWords("reason", failure.Message); err != nil {
+			return err
+		}
+		if err := checkWords("code", failure.Code); err != nil {
+			return err
+		}
 		switch ms := failure.RetryAfter.Milliseconds(); {
-		case failure.Message == "":
-			return protocol.Errorf(protocol.CodeMissing, "reason", "is missing or empty; give it with --reason")
 		case permanent && ms != 0:
 			return protocol.Errorf(protocol.CodeConflict, "retry_after_ms", "a permanent failure is not tried again")
 		case ms < 0 || ms > protocol.RetryAfterMaxMS:
@@ -217,5 +227,33 @@ a cancel it is the end of it.`,
 			return a.reported(ctx, b, claim)
 		})
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", reason) }
+	return cmd
+}
+
+func newEscalate(a *app) *cobra.Command {
+	var rationale, assessment string
+	cmd := a.leaseCommand("escalate LEASE --rationale WHY",
+		"Pass a handoff up to whom its agent escalates to",
+		`Escalate passes the handoff up the chain of authority: to the agent that this one
+escalates to (handoff agents put --escalates-to), at the third level always to a
+person. Whoever gets it sees the rationale, and the assessments of all levels before.
+It comes back when it is answered ("handoff answer"), and counts its attempts anew.`,
+		`  handoff escalate "$LEASE" --rationale "the change touches billing" --assessment "the code itself is fine"`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Escalate(ctx, rationale, assessment); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().StringVar(&rationale, "rationale", "", "why somebody above must decide; required")
+	cmd.Flags().StringVar(&assessment, "assessment", "", "what you have found out so far")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if err := needWords("rationale", rationale); err != nil {
+			return err
+		}
+		return checkWords("assessment", assessment)
+	}
 	return cmd
 }

@@ -16,6 +16,7 @@ type app struct {
 	out, err io.Writer
 	env      func(string) string
 	terminal bool // stdout is one: colour is welcome, and raw control characters are not
+	width    int  // its columns; 0 where it is none
 
 	format string
 	conn   connection
@@ -63,6 +64,7 @@ func formatOf(args []string, format string) string {
 // Groups of the command list.
 const (
 	groupHand   = "hand"
+	groupAct    = "act"
 	groupPoll   = "poll"
 	groupAgents = "agents"
 	groupEngine = "engine"
@@ -77,8 +79,15 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupHand, newWait(a)),
 		inGroup(groupHand, newResult(a)),
 		inGroup(groupHand, newHistory(a)),
-		inGroup(groupHand, newAnswer(a)),
 		inGroup(groupHand, newCancel(a)),
+
+		inGroup(groupAct, newInbox(a)),
+		inGroup(groupAct, newAnswer(a)),
+		inGroup(groupAct, newTake(a)),
+		inGroup(groupAct, newReroute(a)),
+		inGroup(groupAct, newReturn(a)),
+		inGroup(groupAct, newDismiss(a)),
+		inGroup(groupAct, newDead(a)),
 
 		inGroup(groupAgents, newWork(a)),
 		inGroup(groupAgents, newExample(a)),
@@ -91,6 +100,8 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupPoll, newComplete(a)),
 		inGroup(groupPoll, newFail(a)),
 		inGroup(groupPoll, newRelease(a)),
+		inGroup(groupPoll, newEscalate(a)),
+		inGroup(groupPoll, newAwait(a)),
 
 		inGroup(groupEngine, newDev(a)),
 		inGroup(groupEngine, newSupervise(a)),
@@ -137,6 +148,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 	words(root, "output", formats...)
 	root.AddGroup(
 		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},
+		&cobra.Group{ID: groupAct, Title: "Step in, as a person or an agent in charge:"},
 		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},
 		&cobra.Group{ID: groupPoll, Title: "Be an agent that polls:"},
 		&cobra.Group{ID: groupEngine, Title: "Run the engine:"},

@@ -20,21 +20,42 @@ func newSubmit(a *app) *cobra.Command {
 	var (
 		flags   packageFlags
 		secrets redactFlags
+		child   childFlags
 		dryRun  bool
 		wait    string
 	)
 	cmd := &cobra.Command{
 		Use:   "submit [-f FILE|-] --to AGENT --reason WHY --task WHAT",
-		Short: "Hand a package to an agent; prints the ticket",
+		Short: "Hand a package to an agent, or to several; prints the ticket",
 		Long: `Submit hands a package to an agent, or to whichever agent has a capability, and
 prints the ticket, alone. By the ticket anybody follows the handoff: status,
 wait, result, history.
+
+  sequential   (default) the work is the target's from then on
+  delegation   the source waits for it, up to --return-timeout; the end comes back
+               into the source's queue, as a handoff that it takes in
+  broadcast    several --to get the same package, each as a handoff of its own
+  escalation   up the chain of authority: without --to, to whom the source
+               escalates to; --rationale says why
+
+A broadcast, or a --group of different packages, has one ticket, which is polled like
+any other. It succeeds when all members have (--aggregate: any, or more than half of
+them), and closes as soon as that is certain; --cancel-rest ends the others then. A
+group file is a list of members: each has a target, and may have a reason, priority,
+task, variables and artifacts of its own, laid over what the package says:
+
+  [{"target": {"agent": "coder"}, "task": {"description": "fix it"}},
+   {"target": {"capability": "review"}, "variables": {"strict": true}}]
 
 The package is built from flags, read from a file (-f), or both: then flags that
 are given replace what the file says. "handoff schema package" describes the file.
 The source (--from) is $HANDOFF_AGENT where that is set, else human. Inside a
 worker started by "handoff work" the new handoff follows from the one being
 worked on: its parent is $HANDOFF_TICKET.
+
+An agent that polls hands on with --under: the new handoff is recorded with the one it
+holds, so that a crash neither loses nor doubles it, and "handoff await" lets go until
+its end is there.
 
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.
@@ -53,6 +74,8 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
   handoff submit --capability translate --reason r --task "to French" --var text="good day" --wait
   handoff submit -f package.json --priority high --wait=30s -o json
   handoff submit --type delegation --return-timeout 10m --to tester --reason r --task "run the tests"
+  handoff submit --to alice --to bob --to carol --aggregate majority --reason r --task "approve the plan" --wait
+  handoff submit --type escalation --rationale "the budget is exceeded" --reason r --task "may we go on?"
   T=$(handoff submit --key nightly-2026-01-31 -f package.json) && handoff wait "$T"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -68,9 +91,15 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 			if err != nil {
 				return err
 			}
+			if err := child.check(cmd.Flags().Changed, flags.returns.wait); err != nil {
+				return err
+			}
 			pkg, err := flags.build(cmd.Flags().Changed, a, time.Now())
 			if err != nil {
 				return err
+			}
+			if child.lease != "" {
+				return a.handOff(cmd.Context(), pkg, secrets, child, flags)
 			}
 			prepared, err := a.prepare(pkg, secrets)
 			if err != nil {
@@ -81,15 +110,20 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 	}
 	flags.declare(cmd.Flags())
 	secrets.declare(cmd.Flags())
+	child.declare(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
 	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed, at most `DURATION`; it is written with =, as in --wait=30s")
 	cmd.Flags().Lookup("wait").NoOptDefVal = waitForever
-	a.agentFlags(cmd, "to", "from")
+	a.agentFlags(cmd, "to", "from", "count-from")
 	words(cmd, "type", "sequential", "delegation", "broadcast", "escalation")
 	words(cmd, "priority", "critical", "high", "normal", "low")
 	words(cmd, "trigger", "task_completion", "capability_mismatch", "escalation", "timeout", "explicit_request")
 	words(cmd, "risk", "low", "medium", "high")
 	words(cmd, "on-timeout", "retry", "escalate", "fail")
+	words(cmd, "on-return-timeout", "retry", "escalate", "fail")
+	words(cmd, "await", protocol.WaitBlock, protocol.WaitContinue)
+	words(cmd, "aggregate", "all", "any", "majority")
+	words(cmd, "late-result", "ignore", "use")
 	return cmd
 }
 
@@ -149,14 +183,14 @@ func (a *app) submit(ctx context.Context, prepared broker.Prepared, flags packag
 		if a.text() {
 			return nil
 		}
-		return a.value(view(head.State))
+		return a.valueWithMembers(ctx, b, head.State)
 	}
 	state, err := waitFor(ctx, b, prepared.Ticket, *limit, broker.Closed)
 	if state.Ticket == "" { // interrupted before the first read
 		state = head.State
 	}
 	if !a.text() {
-		return errors.Join(a.value(view(state)), err)
+		return errors.Join(a.valueWithMembers(ctx, b, state), err)
 	}
 	if err == nil {
 		a.notef("%s: %s\n", prepared.Ticket, ending(state))
@@ -181,13 +215,21 @@ func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prep
 	if err != nil {
 		return flags.hint(err)
 	}
+	members, err := promisedMembers(prepared)
+	if err != nil {
+		return err
+	}
 	if !a.text() {
 		return a.value(struct {
 			Ticket  string          `json:"ticket"`
-			Agent   string          `json:"agent"`
+			Agent   string          `json:"agent"` // empty for a group
 			DryRun  bool            `json:"dry_run"`
+			Members []memberView    `json:"members,omitempty"`
 			Package json.RawMessage `json:"package"`
-		}{prepared.Ticket, agent, true, prepared.Body})
+		}{prepared.Ticket, agent, true, members, prepared.Body})
+	}
+	if len(members) > 0 {
+		agent = fmt.Sprintf("a group of %d", len(members))
 	}
 	a.notef("handoff: nothing was written; %s would get this:\n", agent)
 	return a.document(prepared.Body)

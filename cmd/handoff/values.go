@@ -52,6 +52,18 @@ func parseInstant(text string, now time.Time) (at time.Time, relative bool, err 
 	return now.Add(d).UTC().Truncate(time.Millisecond), true, nil
 }
 
+// parsePast reads an instant, or a duration before now.
+func parsePast(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at.UTC(), nil
+	}
+	d, err := parseDuration(text)
+	if err != nil || d < 0 {
+		return time.Time{}, fmt.Errorf("%q is neither a duration (2h, 3d) nor an instant (2026-01-31T17:00:00Z)", text)
+	}
+	return now.Add(-d), nil
+}
+
 // parseVariables reads k=v pairs. v is JSON if it parses as JSON, else a string.
 func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, error) {
 	if len(pairs) == 0 {
@@ -69,6 +81,28 @@ func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, er
 		variables[key] = jsonOrText(value)
 	}
 	return variables, nil
+}
+
+// checkWords refuses words that would not be written as they were given: what is
+// no text, and what is longer than an event keeps.
+func checkWords(field, text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return protocol.Errorf(protocol.CodeText, field, "holds bytes that are no UTF-8")
+	case strings.ContainsRune(text, 0):
+		return protocol.Errorf(protocol.CodeText, field, "holds a NUL byte")
+	case len(text) > protocol.ReasonBytesMax:
+		return protocol.Errorf(protocol.CodeTooLarge, field, "is %d bytes, at most %d are allowed", len(text), protocol.ReasonBytesMax)
+	}
+	return nil
+}
+
+// needWords is checkWords for words that must be given.
+func needWords(field, text string) error {
+	if strings.TrimSpace(text) == "" {
+		return protocol.Errorf(protocol.CodeMissing, field, "is missing or empty; give it with --%s", field)
+	}
+	return checkWords(field, text)
 }
 
 func jsonOrText(value string) json.RawMessage {

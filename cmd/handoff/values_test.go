@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -67,5 +70,20 @@ func TestShortDuration(t *testing.T) {
 		if got := shortDuration(d); got != want {
 			t.Errorf("shortDuration(%d) = %s, want %s", d, got, want)
 		}
+	}
+}
+
+func TestCheckWords(t *testing.T) {
+	for text, code := range map[string]protocol.Code{
+		"": "", "a word": "", "a\xffb": protocol.CodeText, "a\x00b": protocol.CodeText,
+		strings.Repeat("x", protocol.ReasonBytesMax): "", strings.Repeat("x", protocol.ReasonBytesMax+1): protocol.CodeTooLarge,
+	} {
+		err := checkWords("reason", text)
+		if got := errors.Is(err, &protocol.Error{Code: code, Field: "reason"}); got != (code != "") || err == nil != (code == "") {
+			t.Errorf("%.20q: %v, want %q", text, err, code)
+		}
+	}
+	if err := needWords("reason", " "); !errors.Is(err, &protocol.Error{Code: protocol.CodeMissing}) {
+		t.Errorf("blank words: %v", err)
 	}
 }

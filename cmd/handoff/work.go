@@ -22,6 +22,10 @@ type workFlags struct {
 	capabilities       []string
 	concurrency        int
 	lease, drain       time.Duration
+	beat, beatTimeout  time.Duration
+	misses             int
+	cleanup            string
+	cleanupTimeout     time.Duration
 	update, verbose    bool
 }
 
@@ -43,17 +47,38 @@ The exit code of CMD says what came of it:
   126, 127  CMD cannot run: the worker drains and ends, nobody is charged
   anything else  failed, and worth another attempt
 
-In its environment are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
-HANDOFF_FENCE, HANDOFF_WORK_DEADLINE, HANDOFF_DEADLINE, NATS_URL, and in
-HANDOFF_ACK_FILE the name of a file in which it may say more than an exit code
-can: "rejected: why", "conditional: what is needed", or an acknowledgement as
-JSON (handoff schema ack). After an answer it is run again, with the answer's
-variables in context.variables and the answers themselves in supplements.
+The package has, where there are any: supplements (answers to what was asked, whose
+variables are in context.variables, too), trail (who refused, asked and failed before)
+and returns (the ends of what was handed off and waited for).
 
-"handoff submit" inside CMD hands on: source and parent are filled in.
+In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
+HANDOFF_FENCE, HANDOFF_WORK_DEADLINE, HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE,
+NATS_URL; in HANDOFF_PROGRESS_FILE the name of a file of which every line that is
+written there is a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a
+file in which it may say more than an exit code can, as a line or as JSON (handoff
+schema ack):
+
+  rejected: why           conditional: what is needed
+  escalated why           passed up to whom the agent escalates to
+  answered text           an authority's answer to an escalation
+  returned why            back to the source, with what was printed as the partial result
+
+A result with a command hands on, in the manner of LangGraph's: {"command": {"goto":
+"tester", "update": {…}}}. A list of names is a broadcast, a list of {"agent",
+"update"} a group of different packages, END the end of the chain. It is recorded
+with the result, so that a crash neither loses nor doubles it. "handoff submit" inside
+CMD submits a handoff of its own at once; source and parent are filled in.
+
+A handoff that is cancelled, is to go back to its source, or whose lease is lost has
+CMD's whole process group terminated. Then --cleanup is run, with the same input and
+environment and HANDOFF_CLEANUP_REASON: cancelled, returned or lease_lost.
 
 An agent that is not there yet is registered, with --capability and
 --description. A profile that is there stays as it is, unless --update adds them.
+
+A worker beats to show that it is there: every --beat, each answered within
+--beat-timeout; after --misses missed ones its --lease is over, and its handoffs go to
+others. Whichever of them are not given follow from those that are.
 
 Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
 given back without charge. A second Ctrl-C ends at once.`,
@@ -71,15 +96,23 @@ given back without charge. A second Ctrl-C ends at once.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// A program that cannot run is refused before anybody is told of a worker.
+			program := worker.ExecConfig{Command: args}
 			if err := worker.CheckCommand("", args); err != nil {
 				return err
+			}
+			if flags.cleanup != "" {
+				program.Cleanup = []string{flags.cleanup}
+				if err := worker.CheckCommand("", program.Cleanup); err != nil {
+					return inField(err, "cleanup", "")
+				}
 			}
 			capabilities, err := parseCapabilities("--capability", flags.capabilities)
 			if err != nil {
 				return err
 			}
 			cfg := worker.Config{
-				Agent: flags.agent, Concurrency: flags.concurrency, Lease: flags.lease, DrainTimeout: flags.drain,
+				Agent: flags.agent, Concurrency: flags.concurrency, DrainTimeout: flags.drain,
+				Lease: flags.lease, Beat: flags.beat, BeatTimeout: flags.beatTimeout, Misses: flags.misses, CleanupTimeout: flags.cleanupTimeout,
 				Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities},
 				Log:     a.log(flags.verbose),
 			}
@@ -89,7 +122,7 @@ given back without charge. A second Ctrl-C ends at once.`,
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			return a.work(cmd.Context(), cfg, flags.update, args)
+			return a.work(cmd.Context(), cfg, flags.update, program)
 		},
 	}
 	fs := cmd.Flags()
@@ -101,29 +134,35 @@ given back without charge. A second Ctrl-C ends at once.`,
 	fs.BoolVar(&flags.update, "update", false, "add --capability and --description to the profile that is there")
 	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time (default: the profile's max_concurrency, else 1)")
 	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
+	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
+	durationVar(fs, &flags.beatTimeout, "beat-timeout", 0, "how long one beat may take (default: until the next one)")
+	fs.IntVar(&flags.misses, "misses", 0, "`N` missed beats end the lease (default 3)")
+	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
+	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	verboseFlag(fs, &flags.verbose)
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
-func (a *app) work(ctx context.Context, cfg worker.Config, update bool, command []string) error {
+func (a *app) work(ctx context.Context, cfg worker.Config, update bool, program worker.ExecConfig) error {
 	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log})
 	if err != nil {
 		return err
 	}
 	defer done()
-	if cfg.Lease == 0 {
+	if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
 		cfg.Lease = defaultLease(ctx, b)
 	}
 	if err := a.meetProfile(ctx, b, cfg.Profile, update); err != nil {
 		return err
 	}
-	program, err := worker.NewExec(worker.ExecConfig{Command: command, Env: a.childEnv(b)})
+	program.Env = a.childEnv(b)
+	handler, err := worker.NewExec(program)
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(b, cfg, program)
+	w, err := worker.New(b, cfg, handler)
 	if err != nil {
 		return err
 	}

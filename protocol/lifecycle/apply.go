@@ -22,7 +22,7 @@ var (
 const MessageBytesMax = 2 << 10
 
 // listMax bounds the lists of agents in a State; beyond it the oldest go.
-const listMax = 64
+const listMax = 48
 
 // conditionsKept is how many needs of either kind the State keeps, each cut to
 // 128 bytes; the event keeps all of them.
@@ -36,14 +36,14 @@ func Apply(s p.State, e p.Event) (p.State, error) {
 	if !known {
 		return s, fmt.Errorf("%w: %s", ErrIllegal, e.EventType())
 	}
-	if s.Closed {
+	if s.Closed && rule.after == nil {
 		return s, fmt.Errorf("%w: %s after the handoff closed", ErrStale, e.EventType())
 	}
 	if err := checkStale(s, e); err != nil {
 		return s, err
 	}
-	if !slices.Contains(rule.from, s.Phase) {
-		return s, fmt.Errorf("%w: %s in phase %q", ErrIllegal, e.EventType(), s.Phase)
+	if !Legal(s.Phase, s.Closed, e.EventType()) {
+		return s, fmt.Errorf("%w: %s in phase %q, closed %t", ErrIllegal, e.EventType(), s.Phase, s.Closed)
 	}
 	next := s
 	if rule.to != stay {
@@ -77,6 +77,12 @@ func applySubmitted(s *p.State, ev p.Event) error {
 	}
 	s.Ticket, s.Summary, s.Policy = e.Ticket, e.Summary, e.Policy
 	s.SubmittedAt, s.PackageSeq = e.At, p.Self
+	if s.ReturnExpected {
+		s.ReturnSince = e.At
+	}
+	if s.Aggregate != nil { // the members of a group are its children
+		s.Children = &p.Children{Count: s.Aggregate.Size, Made: p.AllBits(s.Aggregate.Size)}
+	}
 	if s.Deadline.IsZero() { // nothing may stay open for ever
 		s.Deadline = e.At.Add(millis(p.DeadlineDefaultMS))
 	}
@@ -88,8 +94,8 @@ func applyOffered(s *p.State, ev p.Event) error {
 	if s.Held() {
 		return fmt.Errorf("%w: offered while holder %s has it", ErrIllegal, s.Holder)
 	}
-	if e.Agent == "" {
-		return fmt.Errorf("%w: offered to nobody", ErrIllegal)
+	if e.Agent == "" || s.Aggregate != nil {
+		return fmt.Errorf("%w: offered to %q", ErrIllegal, e.Agent)
 	}
 	moveTo(s, e.Agent)
 	if e.Policy != nil {
@@ -97,6 +103,7 @@ func applyOffered(s *p.State, ev p.Event) error {
 	}
 	s.Offer, s.OfferedAt = p.Self, e.At
 	s.Alternative, s.Conditions, s.RetryAt, s.TimedOut = "", nil, p.Time{}, ""
+	awaitNothing(s)
 	s.ClaimedAt, s.AcceptedAt, s.StartedAt, s.RemindedAt = p.Time{}, p.Time{}, p.Time{}, p.Time{}
 	s.Retryable, s.RetryAfterMS = false, 0
 	return nil
@@ -134,7 +141,7 @@ func applyAccepted(s *p.State, ev p.Event) error {
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.AcceptedAt = e.Holder, e.LeaseMS, p.Self, e.At
 	s.EstimatedCompletion, s.Progress = e.EstimatedCompletion, nil
-	s.StartedAt, s.RemindedAt = p.Time{}, p.Time{} // of the attempt before, on the same offer
+	s.StartedAt, s.RemindedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{} // of the attempt before, on the same offer
 	s.Reason, s.StuckReason = "", ""
 	return nil
 }
@@ -150,7 +157,7 @@ func applyProgressed(s *p.State, ev p.Event) error {
 	if len(progress.Details) > MessageBytesMax { // the event keeps them
 		progress.Details = nil
 	}
-	s.Progress = &progress
+	s.Progress, s.ProgressAt = &progress, ev.When()
 	return nil
 }
 
@@ -204,16 +211,37 @@ func applyConditioned(s *p.State, ev p.Event) error {
 
 func applyAnswered(s *p.State, ev p.Event) error {
 	e := ev.(*p.Answered)
+	asked := s.Phase == p.Conditional
 	s.Conditions = nil // a second answer finds nothing asked
-	if !e.Answer.Deny {
-		s.Supplements++
-		s.Reason, s.RetryAt = "answer", e.At // should no Offered follow in the append, Decide makes it
-		return nil
+	if s.Held() {
+		uncharge(s)
+		letGo(s)
 	}
-	// Whoever asked and was denied cannot do it: to the routing that is a refusal.
-	s.Phase = p.PhaseRejected
-	s.Refused = appendAgent(s.Refused, s.Agent)
-	s.Reason, s.Message = "denied", cut(e.Answer.DenyReason)
+	switch {
+	case e.Answer.Deny: // whoever asked and was denied cannot do it: to the routing that is a refusal
+		s.Phase = p.PhaseRejected
+		s.Refused = appendAgent(s.Refused, s.Agent)
+		s.Reason, s.Message = "denied", cut(e.Answer.DenyReason)
+		return nil
+	case asked:
+		s.RetryAt = e.At // should no Offered follow in the append, Decide makes it
+	default: // an authority has resolved an escalation: it goes on where it was
+		last := len(s.Chain) - 1
+		for last > 0 && (s.Chain[last] == s.Chain[last-1] || slices.Contains(s.Refused, s.Chain[last])) { // who did not want it need not carry it down
+			last--
+		}
+		back := s.Chain[last]
+		s.Chain = slices.Clone(s.Chain[:last])
+		s.EscalationLevel = last
+		s.Refused = withoutAgent(s.Refused, back)
+		moveTo(s, back)
+		s.Phase, s.Offer = p.Pending, 0
+		if back == "" { // no agent had been found when it went up: it has no offer yet
+			s.OfferedAt = p.Time{}
+		}
+	}
+	s.Supplements++
+	s.Reason = "answer"
 	return nil
 }
 
@@ -223,16 +251,47 @@ func applyRetryScheduled(s *p.State, ev p.Event) error {
 }
 
 func applyRerouted(s *p.State, ev p.Event) error {
-	s.Reroutes++
-	moveTo(s, ev.(*p.Rerouted).To)
+	e := ev.(*p.Rerouted)
+	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout
+	switch {
+	case s.Aggregate != nil || e.To == "":
+		return fmt.Errorf("%w: rerouted to %q", ErrIllegal, e.To)
+	case !e.Manual && !undecided:
+		return fmt.Errorf("%w: rerouted in phase %q without being asked to", ErrIllegal, s.Phase)
+	case !e.Manual:
+		s.Reroutes++
+		moveTo(s, e.To)
+		return nil
+	}
+	if s.Fence != 0 {
+		s.Phase = p.Pending
+	}
+	uncharge(s)
+	letGo(s)
+	s.Refused = withoutAgent(s.Refused, e.To)
+	moveTo(s, e.To)
+	s.Offer = 0
 	return nil
 }
 
 func applyEscalated(s *p.State, ev p.Event) error {
 	e := ev.(*p.Escalated)
+	if e.Level != s.EscalationLevel+1 || e.To == "" || s.Aggregate != nil {
+		return fmt.Errorf("%w: escalated to %q at level %d from level %d", ErrIllegal, e.To, e.Level, s.EscalationLevel)
+	}
+	if s.Fence != 0 { // its holder passes it up
+		s.Phase, s.Reason, s.Message = p.Pending, "escalated", cut(e.Reason)
+	}
+	letGo(s)
+	s.Escalations++
 	s.EscalationLevel = e.Level
-	s.Chain = appendAgent(s.Chain, e.From)
+	from := e.From
+	if last := len(s.Chain) - 1; last >= 0 && s.Phase == p.PhaseTimeout && (s.TimedOut == p.ClockAcknowledge || s.TimedOut == p.ClockQueue) {
+		from = s.Chain[last] // an authority that never took it has nothing to pass down: an answer goes past it
+	}
+	s.Chain = append(slices.Clone(s.Chain), from)
 	moveTo(s, e.To)
+	s.Offer = 0
 	return nil
 }
 
@@ -266,22 +325,35 @@ func applyTimedOut(s *p.State, ev p.Event) error {
 	e := ev.(*p.TimedOut)
 	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
 	s.Conditions = nil
+	if e.Clock == p.ClockReturn { // what follows has as long again
+		s.ReturnTimeouts++
+		s.ReturnSince = e.At
+	}
+	awaitNothing(s)
 	letGo(s)
 	return nil
 }
 
 func applyCancelRequested(s *p.State, ev p.Event) error {
-	s.CancelRequested, s.CancelRequestedAt = true, ev.When()
+	e := ev.(*p.CancelRequested)
+	if !s.CancelRequested {
+		s.CancelRequested, s.CancelRequestedAt = true, e.At
+	}
+	s.CancelReturn = s.CancelReturn || e.Return
+	s.CancelChildren = s.CancelChildren || e.Children
+	if e.Reason != "" {
+		s.Message = cut(e.Reason)
+	}
 	return nil
 }
 
 func applyClosed(s *p.State, ev p.Event) error {
 	e := ev.(*p.Closed)
 	phase, ok := closedPhase[e.Outcome]
-	if !ok || phase == p.Complete {
+	if !ok || phase == p.Complete && s.Aggregate == nil { // only a group succeeds by a decision
 		return fmt.Errorf("%w: closed as %q", ErrIllegal, e.Outcome)
 	}
-	s.Phase = phase
+	s.Phase, s.Inbox = phase, e.Inbox
 	if e.Message != "" {
 		s.Message = cut(e.Message)
 	}
@@ -299,6 +371,7 @@ func applyStuck(s *p.State, ev p.Event) error {
 func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 	s.Closed, s.Outcome, s.Reason, s.ClosedAt = true, o, reason, at
 	s.RetryAt, s.Conditions = p.Time{}, nil
+	awaitNothing(s)
 }
 
 // letGo frees the handoff from its holder.
@@ -325,6 +398,14 @@ func appendAgent(list []string, agent string) []string {
 		next = next[len(next)-listMax:]
 	}
 	return next
+}
+
+// withoutAgent is the list without an agent, in an array of its own.
+func withoutAgent(list []string, agent string) []string {
+	if !slices.Contains(list, agent) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(a string) bool { return a == agent })
 }
 
 func cutAll(list []string) []string {

@@ -188,7 +188,7 @@ func TestAcknowledge(t *testing.T) {
 func TestRelease(t *testing.T) {
 	for _, column := range []string{"claimed", "accepted", "working"} {
 		s := stateIn(t, column)
-		events := Release(s, "w1", "drain", t0.Add(time.Minute))
+		events := Release(s, fleet(), "w1", "drain", t0.Add(time.Minute))
 		next, err := ApplyAll(s, events)
 		if err != nil || types(events) != "released offered" {
 			t.Fatalf("%s: %s, %v", column, types(events), err)
@@ -197,7 +197,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s: %s", column, asJSON(t, next))
 		}
 	}
-	if _, err := ApplyAll(stateIn(t, "pending"), Release(stateIn(t, "pending"), "w1", "drain", t0)); err == nil {
+	if _, err := ApplyAll(stateIn(t, "pending"), Release(stateIn(t, "pending"), fleet(), "w1", "drain", t0)); err == nil {
 		t.Error("released what nobody has")
 	}
 }
@@ -209,7 +209,7 @@ func TestCancel(t *testing.T) {
 		"retrying": atOnce, "timeout": atOnce, "rejected": atOnce, "failed": atOnce,
 		"claimed": "cancel_requested", "accepted": "cancel_requested", "working": "cancel_requested"} {
 		s := stateIn(t, column)
-		events, err := Cancel(s, d, "src", "enough", t0.Add(time.Minute))
+		events, err := Cancel(s, d, "src", "enough", false, t0.Add(time.Minute))
 		if err != nil || brief(events) != want {
 			t.Errorf("%s: %s, %v; want %s", column, brief(events), err, want)
 		}
@@ -218,13 +218,13 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%s: %v, %s", column, err, asJSON(t, next))
 		}
 		if next.Closed {
-			_, err = Cancel(next, d, "src", "enough", t0.Add(2*time.Minute))
+			_, err = Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute))
 			wantError(t, err, p.CodeClosed)
-		} else if again, err := Cancel(next, d, "src", "enough", t0.Add(2*time.Minute)); err != nil || len(again) > 0 {
+		} else if again, err := Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute)); err != nil || len(again) > 0 {
 			t.Errorf("%s again: %s, %v", column, brief(again), err)
 		}
 	}
-	if events, err := Cancel(p.State{}, d, "src", "enough", t0); err == nil {
+	if events, err := Cancel(p.State{}, d, "src", "enough", false, t0); err == nil {
 		t.Errorf("cancelled what was never submitted: %s", brief(events))
 	}
 }

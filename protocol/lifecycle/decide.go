@@ -37,16 +37,26 @@ func Decide(s p.State, d *Directory, now time.Time) []p.Event {
 
 // step decides one consequence.
 func step(s p.State, d *Directory, now time.Time) []p.Event {
-	if s.Closed || s.Phase == fresh {
+	if s.Phase == fresh {
 		return nil
 	}
 	meta := p.Meta{At: now, By: By}
+	if s.Closed {
+		return stepClosed(s, d, meta)
+	}
 	if s.CancelRequested {
 		return stepCancel(s, d, now)
 	}
+	if s.Aggregate != nil {
+		if events := stepGroup(s, meta); events != nil { // what is certain no clock undoes
+			return events
+		}
+	}
 	if due(now, s.Deadline) {
-		return append(timedOutOnce(s, p.ClockDeadline, meta),
-			closed(meta, p.OutcomeTimeout, "deadline", "the deadline passed"))
+		return append(timedOutOnce(s, p.ClockDeadline, meta), overdue(meta))
+	}
+	if returnClock(s) && due(now, returnDue(s)) && Legal(s.Phase, false, p.EventTimedOut) {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
 		return []p.Event{offer(s, d, meta, s.Agent, "moved", nil)}
@@ -76,21 +86,33 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 // its holder is gone or the grace is over.
 func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	grace := s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS))
-	message := "cancelled on request"
+	how := ""
 	switch {
 	case !s.Held():
 	case holderLost(s, d, now):
-		message = "cancelled on request; its worker was gone"
+		how = "; its worker was gone"
 	case due(now, grace), due(now, s.Deadline):
-		message = "cancelled on request; its worker did not stop in time"
+		how = "; its worker did not stop in time"
 	default:
 		return nil
 	}
-	return []p.Event{closed(p.Meta{At: now, By: By}, p.OutcomeCancelled, "cancelled", message)}
+	return []p.Event{ended(s, d, p.Meta{At: now, By: By}, how)}
+}
+
+// ended is the end of a handoff of which it was requested: cancelled, or back
+// to its source.
+func ended(s p.State, d *Directory, meta p.Meta, how string) p.Event {
+	if s.CancelReturn {
+		return &p.Closed{Meta: meta, Outcome: p.OutcomeRolledBack, Reason: "returned", Message: "returned on request" + how, Inbox: sourceInbox(s, d)}
+	}
+	return closed(meta, p.OutcomeCancelled, "cancelled", "cancelled on request"+how)
 }
 
 func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
+	if s.Aggregate != nil { // its members bring it on
+		return nil
+	}
 	if s.Held() { // claimed by a holder that polls, not acknowledged yet
 		if holderLost(s, d, now) {
 			return []p.Event{leaseLost(s, meta), &p.Offered{Meta: meta, Agent: s.Agent, Reason: "lease_lost"}}
@@ -127,13 +149,23 @@ func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 // staysQueued tells whether the offer waits where it stands though its agent is
 // absent or slow: the policy says so, and there is nobody else to take it.
 func staysQueued(s p.State, d *Directory) bool {
-	return s.Policy.OnNoTaker == p.NoTakerQueue && s.Priority != p.Critical && reroute(s, d, p.Meta{}, "") == nil
+	return s.Policy.OnNoTaker == p.NoTakerQueue && !goesUpAtOnce(s, d) && reroute(s, d, p.Meta{}, "") == nil
+}
+
+// goesUpAtOnce tells whether what nobody takes is escalated at once, whatever else
+// the policy says: a critical one is (document 1 §6.2), while there is somebody above.
+func goesUpAtOnce(s p.State, d *Directory) bool {
+	_, _, ok := above(s, d)
+	return ok && s.Priority == p.Critical
 }
 
 func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
 	if holderLost(s, d, now) {
 		return afterLoss(s, meta)
+	}
+	if ms := s.Policy.ProgressTimeoutMS; ms > 0 && due(now, progressSince(s).Add(millis(ms))) {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockProgress, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	work := millis(s.Policy.WorkTimeoutMS)
 	if work <= 0 {
@@ -163,6 +195,11 @@ func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
 	timedOut := []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
 	switch {
+	case awaits(s):
+		if s.Children.Awaited.Without(s.Children.Closed) == "" {
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "return"}}
+		}
+		return nil
 	case s.ConditionRounds > s.Policy.MaxConditions:
 		return timedOut
 	case s.Conditions == nil && due(now, s.RetryAt): // deferred, or answered
@@ -187,14 +224,17 @@ func stepFailed(s p.State, meta p.Meta) []p.Event {
 // stepTimeout follows the clock that ran out (document 1 §4.2, §6.2).
 func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	switch s.TimedOut {
+	case p.ClockDeadline: // the append held no end
+		return []p.Event{overdue(meta)}
 	case p.ClockWork:
-		switch {
-		case s.Policy.OnTimeout == p.OnTimeoutRetry && s.Attempt < s.Policy.MaxAttempts:
-			return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
-		case s.Policy.OnTimeout == p.OnTimeoutEscalate:
-			return escalate(s, d, meta, "no result within the work timeout")
+		return stepOverdue(s, d, meta, s.Policy.OnTimeout, "no result within the work timeout")
+	case p.ClockProgress:
+		return stepOverdue(s, d, meta, s.Policy.OnTimeout, "no progress within the progress timeout")
+	case p.ClockReturn:
+		if s.Aggregate != nil { // nobody works on a group itself
+			return stepOverdue(s, d, meta, p.OnTimeoutFail, "the group's outcome was not certain within the return timeout")
 		}
-		return []p.Event{closed(meta, p.OutcomeTimeout, "work_timeout", "no result within the work timeout")}
+		return stepNoReturn(s, d, meta)
 	case p.ClockCondition:
 		return escalate(s, d, meta, "the condition was not answered in time")
 	}
@@ -202,7 +242,7 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.TimedOut == p.ClockQueue {
 		reason = "the offer stood in the queue too long"
 	}
-	if s.Priority == p.Critical { // document 1 §6.2: a critical one is escalated at once
+	if goesUpAtOnce(s, d) {
 		return escalate(s, d, meta, reason)
 	}
 	if events := reroute(s, d, meta, reason); events != nil {
@@ -210,6 +250,157 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	}
 	return noTaker(s, d, meta, p.OutcomeTimeout, reason)
 }
+
+// stepNoReturn follows the return's clock, as the package says. A handoff that
+// nobody has begun waits as long again, as often as it would be tried.
+func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
+	on := s.Policy.OnReturnTimeout
+	if on == p.OnTimeoutRetry {
+		switch {
+		case s.ReturnTimeouts >= s.Policy.MaxAttempts:
+			on = p.OnTimeoutFail
+		case s.Attempt == 0 && canHaveItAgain(s):
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "return_timeout"}}
+		}
+	}
+	return stepOverdue(s, d, meta, on, "no return within the return timeout")
+}
+
+// canHaveItAgain tells whether the handoff may be offered once more to the agent
+// that it is with: there is one, and it has neither refused nor asked too often.
+func canHaveItAgain(s p.State) bool {
+	return s.Agent != "" && !contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
+}
+
+// stepOverdue follows a clock that ran out over somebody's work, as the package
+// says (document 1 §4.2). What fails so is listed for a person too.
+func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, words string) []p.Event {
+	reason := string(s.TimedOut) + "_timeout"
+	switch {
+	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canHaveItAgain(s):
+		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
+	case on == p.OnTimeoutEscalate:
+		return escalate(s, d, meta, words)
+	}
+	if late := lateResult(s, meta); late != nil {
+		return []p.Event{late}
+	}
+	return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeTimeout, Reason: reason, Message: words, Inbox: p.Human}}
+}
+
+// stepGroup closes a group as soon as its outcome is certain (document 1 §2.3).
+func stepGroup(s p.State, meta p.Meta) []p.Event {
+	outcome, message := groupOutcome(s)
+	switch outcome {
+	case "":
+		return nil
+	case p.OutcomeSuccess:
+		return []p.Event{closed(meta, outcome, "aggregated", message)}
+	}
+	return []p.Event{closed(meta, outcome, "aggregation", message)}
+}
+
+// groupOutcome is the outcome of a group once it is certain; nothing before.
+func groupOutcome(s p.State) (outcome p.Outcome, message string) {
+	counted := s.Aggregate.Counted
+	if counted == "" {
+		counted = s.Children.Made
+	}
+	size := counted.Len()
+	succeeded := counted.And(s.Children.Succeeded).Len()
+	failed := counted.And(s.Children.Closed).Len() - succeeded
+	needed := size
+	switch s.Aggregate.Mode {
+	case p.AggregateAny:
+		needed = min(1, size)
+	case p.AggregateMajority:
+		needed = size/2 + 1
+	}
+	switch {
+	case succeeded >= needed:
+		outcome = p.OutcomeSuccess
+	case size-failed < needed:
+		outcome = p.OutcomeFailed
+	}
+	return outcome, fmt.Sprintf("%d of %d succeeded, %d did not; %s was asked for", succeeded, size, failed, s.Aggregate.Mode)
+}
+
+// stepClosed sends the return of a closed handoff on its way, if its source is
+// an agent of the directory; whoever is none reads it by ticket.
+func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
+	if !owesReturn(s) || s.ReturnTicket != "" || parentWakes(s) || s.Source == p.Human {
+		return nil
+	}
+	if profile, known := d.Agent(s.Source); !known || !profile.Accepts() {
+		return nil
+	}
+	return []p.Event{&p.ReturnSent{Meta: meta, Ticket: p.ReturnTicket(s.Ticket), To: s.Source}}
+}
+
+// owesReturn tells whether the source of a closed handoff has yet to get its
+// return. A return expects none; a rollback is one.
+func owesReturn(s p.State) bool {
+	return s.Closed && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack)
+}
+
+// parentWakes tells whether the return is not delivered but wakes the parent
+// that waits for it.
+func parentWakes(s p.State) bool { return s.Wait == "block" && s.Parent != "" && s.N > 0 }
+
+// sourceInbox is the inbox in which what came back is listed: a person's, where
+// the source serves no queue.
+func sourceInbox(s p.State, d *Directory) string {
+	if profile, known := d.Agent(s.Source); known && s.Source != p.Human && profile.Accepts() {
+		return ""
+	}
+	return p.Human
+}
+
+// awaits tells whether a handoff was suspended for children.
+func awaits(s p.State) bool {
+	return s.Phase == p.Conditional && s.Children != nil && s.Children.Awaited != ""
+}
+
+// marksChildren tells whether the ends of children are recorded: in an open
+// group, in a handoff that was suspended for them, and until all have ended
+// where they are cancelled.
+func marksChildren(s p.State) bool {
+	return !s.Closed && s.Aggregate != nil && s.Children != nil || awaits(s) || cancelsChildren(s)
+}
+
+// cancelsChildren tells whether children that are open shall be cancelled.
+func cancelsChildren(s p.State) bool {
+	return s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "" &&
+		(s.CancelChildren || s.Closed && s.Aggregate != nil && s.Aggregate.CancelRest)
+}
+
+// escalated tells whether an authority has the handoff, in its queue or in its hands.
+func escalated(s p.State) bool {
+	return len(s.Chain) > 0 && (s.Phase == p.Pending || s.Fence != 0)
+}
+
+// lateResult is the end by a result that was parked, where the policy uses it; nil else.
+func lateResult(s p.State, meta p.Meta) p.Event {
+	if s.Policy.LateResult != p.LateUse || s.LateSeq == 0 {
+		return nil
+	}
+	return &p.LateResultUsed{Meta: meta, Seq: s.LateSeq}
+}
+
+// progressSince is the last sign of progress of the attempt under way.
+func progressSince(s p.State) time.Time {
+	if s.ProgressAt.After(s.AcceptedAt) {
+		return s.ProgressAt
+	}
+	return s.AcceptedAt
+}
+
+// returnClock tells whether the return's clock runs.
+func returnClock(s p.State) bool {
+	return s.ReturnExpected && s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero()
+}
+
+func returnDue(s p.State) time.Time { return s.ReturnSince.Add(millis(s.Policy.ReturnTimeoutMS)) }
 
 // stepRejected finds another taker (document 1 §6.1, document 4).
 func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
@@ -223,12 +414,15 @@ func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
 func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, reason string) []p.Event {
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
+		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // nobody else will ever be fit for it
+			return []p.Event{closed(meta, outcome, "no_taker", reason)}
+		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "no_taker"}}
 		}
 		return nil // refused by all: stays so until somebody fit turns up, or the deadline passes
 	case p.NoTakerReturn:
-		return []p.Event{closed(meta, p.OutcomeRolledBack, "no_taker", reason)}
+		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeRolledBack, Reason: "no_taker", Message: reason, Inbox: sourceInbox(s, d)}}
 	case p.NoTakerClose:
 		return []p.Event{closed(meta, outcome, "no_taker", reason)}
 	}
@@ -238,9 +432,8 @@ func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, reason str
 // escalate offers the handoff to the next authority. Where there is none, or a
 // person has refused it already, it ends.
 func escalate(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
-	level := s.EscalationLevel + 1
-	to := authority(s, d, level)
-	if s.Agent == p.Human || level > s.Policy.MaxEscalations || contains(s.Refused, to) {
+	level, to, ok := above(s, d)
+	if !ok {
 		outcome := p.OutcomeTimeout
 		if s.Phase == p.PhaseRejected {
 			outcome = p.OutcomeRejected
@@ -251,6 +444,14 @@ func escalate(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
 		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, Reason: reason},
 		offer(s, d, meta, to, "escalation", nil),
 	}
+}
+
+// above is the next level, and who is there; not ok is that nobody is.
+func above(s p.State, d *Directory) (level int, to string, ok bool) {
+	level = s.EscalationLevel + 1
+	to = authority(s, d, level)
+	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
+	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to)
 }
 
 // authority is who an agent escalates to: its own choice while that leads
@@ -296,6 +497,9 @@ func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *
 // that all ended by a lost lease are a crash loop: the work kills its workers.
 func exhausted(s p.State, meta p.Meta) p.Event {
 	message := fmt.Sprintf("%d of %d attempts failed", s.Attempt, s.Policy.MaxAttempts)
+	if late := lateResult(s, meta); late != nil {
+		return late
+	}
 	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
 		return closed(meta, p.OutcomeFailed, "crash_loop", message+": each time its worker vanished")
 	}
@@ -309,13 +513,18 @@ func closed(meta p.Meta, o p.Outcome, reason, message string) p.Event {
 	return &p.Closed{Meta: meta, Outcome: o, Reason: reason, Message: message}
 }
 
+// overdue is the end by the deadline.
+func overdue(meta p.Meta) p.Event {
+	return closed(meta, p.OutcomeTimeout, "deadline", "the deadline passed")
+}
+
 func leaseLost(s p.State, meta p.Meta) p.Event {
 	return &p.LeaseLost{Meta: meta, Holder: s.Holder, Fence: s.Fence, Attempt: s.Attempt}
 }
 
 // timedOutOnce records the clock, where the phase allows it.
 func timedOutOnce(s p.State, clock p.Clock, meta p.Meta) []p.Event {
-	if !Legal(s.Phase, p.EventTimedOut) {
+	if !Legal(s.Phase, false, p.EventTimedOut) {
 		return nil
 	}
 	return []p.Event{&p.TimedOut{Meta: meta, Clock: clock, Agent: s.Agent, Attempt: s.Attempt}}

@@ -9,7 +9,23 @@ import (
 // external are the events that anybody may send at any time, rightly or not.
 // The others are decisions: only wild worlds have them out of nowhere.
 var external = []p.EventType{p.EventSubmitted, p.EventClaimed, p.EventAccepted, p.EventStarted, p.EventProgressed,
-	p.EventCompleted, p.EventFailed, p.EventRejected, p.EventConditioned, p.EventReleased, p.EventCancelRequested, p.EventStuck}
+	p.EventCompleted, p.EventFailed, p.EventRejected, p.EventConditioned, p.EventReleased, p.EventCancelRequested, p.EventStuck,
+	p.EventHandedOff, p.EventSuspended, p.EventResultParked, p.EventDismissed}
+
+// legalHere are the event types that the table allows in each phase.
+var legalHere = func() map[place][]p.EventType {
+	all := map[place][]p.EventType{}
+	for _, phase := range append([]p.Phase{fresh}, p.Phases...) {
+		for _, closed := range []bool{false, true} {
+			for _, e := range p.EventTypes {
+				if Legal(phase, closed, e) {
+					all[place{phase, closed}] = append(all[place{phase, closed}], e)
+				}
+			}
+		}
+	}
+	return all
+}()
 
 // raw sends an event about this offer, holder, fence or attempt, or another.
 func (w *world) raw(h *thread) {
@@ -17,21 +33,49 @@ func (w *world) raw(h *thread) {
 		w.try(h, []p.Event{w.event(h, one(w, external...))})
 		return
 	}
-	e := w.event(h, one(w, p.EventTypes...))
-	if w.n(4) > 0 { // one that is legal here
-		for range len(p.EventTypes) {
-			if Legal(h.state.Phase, e.EventType()) {
-				break
-			}
-			e = w.event(h, one(w, p.EventTypes...))
+	of := one(w, p.EventTypes...)
+	if legal := legalHere[place{h.state.Phase, h.state.Closed}]; len(legal) > 0 && w.n(8) > 0 {
+		of = one(w, legal...)
+		if h.state.Children != nil && w.n(6) == 0 || made(h.state) && seldom(h.state) && w.n(2) == 0 {
+			of = p.EventChildrenClosed
 		}
 	}
-	w.try(h, []p.Event{e})
+	if events := w.prepared(h.state, of); events != nil {
+		w.try(h, events)
+		return
+	}
+	w.try(h, []p.Event{w.event(h, of)})
+}
+
+// prepared is an append in which an event comes with what must go before it, for
+// those that would hardly ever apply by chance; nil for the others.
+func (w *world) prepared(s p.State, of p.EventType) []p.Event {
+	m := p.Meta{At: w.now, By: "raw"}
+	switch {
+	case s.Closed:
+	case of == p.EventChildrenClosed && made(s) && !marksChildren(s):
+		n := s.Children.Made.Without(s.Children.Closed).Numbers()[0]
+		return []p.Event{&p.CancelRequested{Meta: m, Children: true},
+			&p.ChildrenClosed{Meta: m, Children: []p.ChildClosed{{N: n, Outcome: p.OutcomePartial}}}}
+	case of == p.EventClosed && made(s) && w.n(2) == 0:
+		outcome := one(w, p.OutcomeFailed, p.OutcomeRejected, p.OutcomeRejected, p.OutcomeRolledBack)
+		return []p.Event{&p.CancelRequested{Meta: m, Children: true, Return: s.CancelRequested}, &p.Closed{Meta: m, Outcome: outcome, Reason: "raw"}}
+	case of == p.EventSuspended && !made(s) && s.Fence != 0:
+		return []p.Event{&p.HandedOff{Meta: m, Fence: s.Fence, N: 3, Ticket: "child"}, &p.Suspended{Meta: m, Fence: s.Fence, Children: []int{3}}}
+	case of == p.EventLateResultUsed && s.LateSeq == 0:
+		return []p.Event{&p.ResultParked{Meta: m, Holder: "h0", Fence: w.seq, Status: p.Success}, &p.LateResultUsed{Meta: m, Seq: p.Self}}
+	}
+	return nil
+}
+
+// made tells whether there are children that are not known to have closed.
+func made(s p.State) bool {
+	return s.Children != nil && s.Children.Made.Without(s.Children.Closed) != ""
 }
 
 // near is the value, more often than not.
 func near(w *world, v uint64) uint64 {
-	switch w.n(8) {
+	switch w.n(12) {
 	case 0:
 		return v + 1
 	case 1:
@@ -45,16 +89,16 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 	m := p.Meta{At: w.now.Add(-time.Duration(w.n(3)) * sec), By: "raw"}
 	offer, fence, attempt := near(w, s.Offer), near(w, s.Fence), int(near(w, uint64(s.Attempt)))
 	holder := s.Holder
-	if w.n(6) == 0 || holder == "" && w.n(2) == 0 {
+	if w.n(8) == 0 || holder == "" && w.n(2) == 0 {
 		holder = one(w, holders...)
 	}
 	switch of {
 	case p.EventSubmitted:
-		return &p.Submitted{Meta: m, Ticket: ticket, Policy: p.DefaultPolicy()}
+		return &p.Submitted{Meta: m, Ticket: h.ticket, Policy: p.DefaultPolicy()}
 	case p.EventOffered:
-		return &p.Offered{Meta: m, Agent: one(w, agents...), Reason: "raw"}
+		return &p.Offered{Meta: m, Agent: one(w, s.Agent, s.Agent, one(w, agents...)), Reason: "raw"}
 	case p.EventClaimed:
-		return &p.Claimed{Meta: m, Offer: offer, Agent: s.Agent, Holder: one(w, holders...), LeaseMS: lease}
+		return &p.Claimed{Meta: m, Offer: offer, Agent: s.Agent, Holder: w.poller(), LeaseMS: lease}
 	case p.EventAccepted:
 		return &p.Accepted{Meta: m, Offer: offer, Agent: s.Agent, Holder: one(w, holder, one(w, holders...)), LeaseMS: lease, Attempt: attempt}
 	case p.EventStarted:
@@ -69,36 +113,69 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 		return &p.Rejected{Meta: m, Offer: offer, Agent: s.Agent, Holder: holder, Reason: w.text()}
 	case p.EventConditioned:
 		return &p.Conditioned{Meta: m, Offer: offer, Agent: s.Agent, Holder: holder, RetryAfterMS: int64(w.n(3)) * 1000}
+	case p.EventHandedOff:
+		return &p.HandedOff{Meta: m, Fence: fence, N: w.n(4) - w.n(2), Ticket: one(w, "child", "child", "")}
+	case p.EventSuspended:
+		return &p.Suspended{Meta: m, Fence: fence, Children: []int{w.n(3)}}
+	case p.EventReleased:
+		return &p.Released{Meta: m, Holder: holder, Fence: fence}
+	case p.EventReminded:
+		return &p.Reminded{Meta: m, Fence: fence}
+	case p.EventLeaseLost:
+		return &p.LeaseLost{Meta: m, Holder: holder, Fence: fence, Attempt: attempt}
 	}
-	return w.decision(s, of, m, attempt, holder, fence)
+	return w.decision(h, of, m, attempt)
 }
 
-func (w *world) decision(s p.State, of p.EventType, m p.Meta, attempt int, holder string, fence uint64) p.Event {
+// decision makes what no holder says.
+func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Event {
+	s := h.state
 	switch of {
 	case p.EventAnswered:
 		return &p.Answered{Meta: m, Offer: near(w, s.Offer), Answer: p.Answer{Text: w.text(), Deny: w.n(3) == 0}}
 	case p.EventRetryScheduled:
 		return &p.RetryScheduled{Meta: m, Attempt: attempt, Due: w.now.Add(time.Minute)}
 	case p.EventRerouted:
-		return &p.Rerouted{Meta: m, From: one(w, s.Agent, "a"), To: one(w, agents...)}
+		return &p.Rerouted{Meta: m, From: one(w, s.Agent, s.Agent, "a"), To: one(w, agents...), Manual: w.n(2) == 0}
 	case p.EventEscalated:
-		return &p.Escalated{Meta: m, Level: s.EscalationLevel + w.n(2), From: s.Agent, To: one(w, agents...)}
-	case p.EventLeaseLost:
-		return &p.LeaseLost{Meta: m, Holder: holder, Fence: fence, Attempt: attempt}
-	case p.EventReleased:
-		return &p.Released{Meta: m, Holder: holder, Fence: fence}
-	case p.EventReminded:
-		return &p.Reminded{Meta: m, Fence: fence}
+		return &p.Escalated{Meta: m, Level: s.EscalationLevel + 1 - w.n(2), From: s.Agent, To: one(w, agents...), Fence: near(w, s.Fence)}
 	case p.EventTimedOut:
-		clock := one(w, p.ClockAcknowledge, p.ClockQueue, p.ClockWork, p.ClockCondition, p.ClockDeadline)
+		clock := one(w, p.ClockAcknowledge, p.ClockQueue, p.ClockWork, p.ClockProgress, p.ClockReturn, p.ClockCondition, p.ClockDeadline)
 		return &p.TimedOut{Meta: m, Clock: clock, Agent: s.Agent, Attempt: attempt}
 	case p.EventCancelRequested:
-		return &p.CancelRequested{Meta: m}
+		return &p.CancelRequested{Meta: m, Children: w.n(2) == 0, Return: w.n(4) == 0}
 	case p.EventClosed:
 		outcome := one(w, p.OutcomeFailed, p.OutcomeTimeout, p.OutcomeRejected, p.OutcomeCancelled, p.OutcomeRolledBack, p.OutcomeSuccess, "")
-		return &p.Closed{Meta: m, Outcome: outcome, Reason: "raw"}
+		inbox := one(w, "", p.Human)
+		if outcome == p.OutcomeSuccess {
+			inbox = ""
+		}
+		return &p.Closed{Meta: m, Outcome: outcome, Reason: "raw", Inbox: inbox}
 	case p.EventStuck:
 		return &p.Stuck{Meta: m, Reason: w.text()}
+	case p.EventChildrenClosed:
+		ends := []p.ChildClosed{{N: w.n(4), Outcome: one(w, p.OutcomeSuccess, p.OutcomeFailed)}, {N: w.n(4), Outcome: p.OutcomePartial}}
+		return &p.ChildrenClosed{Meta: m, Children: ends[w.n(2):]}
+	case p.EventTaken:
+		return &p.Taken{Meta: m, Agent: one(w, agents...), Holder: one(w, holders...), LeaseMS: lease}
+	case p.EventRolledBack:
+		return &p.RolledBack{Meta: m, Fence: near(w, s.Fence), Reason: w.text()}
+	case p.EventLateResultUsed:
+		return &p.LateResultUsed{Meta: m, Seq: near(w, s.LateSeq)}
+	case p.EventResultParked:
+		fence := w.seq - uint64(w.n(6))
+		if len(s.LateFences) > 0 && w.n(3) == 0 {
+			fence = one(w, s.LateFences...)
+		}
+		return &p.ResultParked{Meta: m, Holder: one(w, holders...), Fence: fence, Attempt: attempt, Status: one(w, p.Success, p.Partial), Tokens: 3}
+	case p.EventReturnSent:
+		return &p.ReturnSent{Meta: m, Ticket: one(w, p.ReturnTicket(h.ticket), ""), To: s.Source}
+	case p.EventReturned:
+		return &p.Returned{Meta: m, Delivered: w.n(2) == 0}
+	case p.EventRedriven:
+		return &p.Redriven{Meta: m, Ticket: one(w, p.RedriveTicket(h.ticket), "")}
+	case p.EventDismissed:
+		return &p.Dismissed{Meta: m, Note: w.text()}
 	}
 	panic("no raw event " + of)
 }

@@ -12,7 +12,7 @@ import (
 func TestReleaseOfWhatIsToBeCancelled(t *testing.T) {
 	s := p.State{Ticket: "t", Phase: p.Working, Agent: "a", Offer: 1, Holder: "w1", Fence: 2, Attempt: 1, AttemptsTotal: 1, CancelRequested: true}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	next, err := ApplyAll(s, Release(s, "w1", "cancel requested", at))
+	next, err := ApplyAll(s, Release(s, fleet(), "w1", "cancel requested", at))
 	if err != nil {
 		t.Fatal(err)
 	}

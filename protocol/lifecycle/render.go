@@ -9,7 +9,8 @@ import (
 )
 
 // Table renders the table of legal events as Markdown, for docs/lifecycle.md: a
-// row for each event, a column for each phase in which a handoff can be open.
+// row for each event, a column for each phase in which a handoff can be open, and
+// one for those that are closed.
 func Table() string {
 	columns := append([]p.Phase{fresh}, open...)
 	var b strings.Builder
@@ -17,20 +18,33 @@ func Table() string {
 	for _, phase := range columns {
 		b.WriteString(" " + title(phase) + " |")
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	b.WriteString(" *closed* |\n|---|" + strings.Repeat("---|", len(columns)+1) + "\n")
 	for _, e := range p.EventTypes {
 		fmt.Fprintf(&b, "| `%s` |", e)
 		for _, phase := range columns {
 			b.WriteString(" " + cell(phase, e) + " |")
 		}
-		b.WriteString("\n")
+		b.WriteString(" " + afterEnd(e) + " |\n")
 	}
 	return b.String()
 }
 
+// afterEnd says where an event leads from the phases of closed handoffs.
+func afterEnd(e p.EventType) string {
+	switch {
+	case table[e].after == nil:
+		return ""
+	case e == p.EventReturned:
+		return "· or returned"
+	case len(table[e].after) < len(closedPhases):
+		return "· (not complete)"
+	}
+	return "·"
+}
+
 // cell says where an event leads from a phase: nothing if it is not legal there.
 func cell(from p.Phase, e p.EventType) string {
-	if !Legal(from, e) {
+	if !Legal(from, false, e) {
 		return ""
 	}
 	if e == p.EventClosed {
@@ -67,7 +81,7 @@ func Diagram() string {
 		for _, to := range p.Phases {
 			var events []string
 			for _, e := range p.EventTypes {
-				if from != to && Legal(from, e) && !everywhere(e) && leadsTo(from, e, to) {
+				if from != to && Legal(from, false, e) && !everywhere(e) && leadsTo(from, e, to) {
 					events = append(events, string(e))
 				}
 			}
@@ -80,8 +94,15 @@ func Diagram() string {
 		if !everywhere(e) {
 			continue
 		}
-		for _, to := range branches[e] {
-			fmt.Fprintf(&b, "    any --> %s: %s\n", to, e)
+		for _, to := range p.Phases {
+			if to == table[e].to || e == p.EventClosed && slices.Contains(closedPhases, to) {
+				fmt.Fprintf(&b, "    any --> %s: %s\n", to, e)
+			}
+		}
+	}
+	for _, from := range table[p.EventReturned].after {
+		if from != p.PhaseReturned {
+			fmt.Fprintf(&b, "    %s --> %s: %s\n", from, p.PhaseReturned, p.EventReturned)
 		}
 	}
 	for _, to := range []p.Phase{p.Complete, p.PhaseReturned, p.Cancelled} {
@@ -91,7 +112,7 @@ func Diagram() string {
 }
 
 func everywhere(e p.EventType) bool {
-	return !slices.ContainsFunc(open, func(phase p.Phase) bool { return !Legal(phase, e) })
+	return !slices.ContainsFunc(open, func(phase p.Phase) bool { return !Legal(phase, false, e) })
 }
 
 func title(phase p.Phase) string {

@@ -51,7 +51,7 @@ func TestDocNamesAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := []string{string(p.ClockAcknowledge), string(p.ClockQueue), string(p.ClockWork), string(p.ClockCondition), string(p.ClockDeadline),
+	words := []string{string(p.ClockAcknowledge), string(p.ClockQueue), string(p.ClockWork), string(p.ClockProgress), string(p.ClockReturn), string(p.ClockCondition), string(p.ClockDeadline),
 		string(p.OutcomeSuccess), string(p.OutcomePartial)}
 	for _, phase := range p.Phases {
 		words = append(words, string(phase))

@@ -103,6 +103,7 @@ func TestRouteOfMany(t *testing.T) {
 func TestSubmit(t *testing.T) {
 	d := fleet(agent("a", "go"), with(agent("deaf", "go"), func(x *p.Profile) { x.AcceptsHandoffs = ptr(false) }),
 		with(agent("timid", "go"), func(x *p.Profile) { x.MaxRisk = p.RiskLow }))
+	up := fleet(agent("a"), with(agent("src"), func(x *p.Profile) { x.EscalatesTo = "a" }))
 	cases := []struct {
 		name  string
 		s     p.Summary
@@ -122,8 +123,10 @@ func TestSubmit(t *testing.T) {
 		{name: "too much of a risk", s: p.Summary{Target: p.Target{Agent: "timid"}, Risk: p.RiskHigh}, d: d, code: p.CodeNotAccepting, field: "audit.risk_level"},
 		{name: "an agent without what is required", s: p.Summary{Target: p.Target{Agent: "a"}, Requires: []p.RequiredCapability{{ID: "sql"}}}, d: d, code: p.CodeNoAgent, field: "required_capabilities"},
 		{name: "a capability nobody has", s: p.Summary{Target: p.Target{Capability: "sql"}}, d: d, code: p.CodeNoAgent, field: "target.capability"},
-		{name: "several agents", s: p.Summary{Target: p.Target{Agents: []string{"a", "b"}}}, d: d, code: p.CodeUnsupported, field: "target.agents"},
-		{name: "a broadcast", s: p.Summary{Type: p.Broadcast, Target: p.Target{Agent: "a"}}, d: d, code: p.CodeUnsupported, field: "target.agents"},
+		{name: "a member of a group", s: p.Summary{Type: p.Broadcast, Target: p.Target{Agent: "a"}, Group: "g"}, d: d, want: "submitted; offered a (submitted)"},
+		{name: "an escalation, to whom its source escalates", s: p.Summary{Type: p.Escalation}, d: up, want: "submitted; offered a (submitted)"},
+		{name: "an escalation, and its source escalates to nobody", s: p.Summary{Type: p.Escalation}, d: d, want: "submitted; offered human (submitted)"},
+		{name: "an escalation to somebody", s: p.Summary{Type: p.Escalation, Target: p.Target{Capability: "go"}}, d: d, want: "submitted; offered a (submitted)"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -147,6 +150,32 @@ func TestSubmit(t *testing.T) {
 				t.Errorf("deadline %s, want the default %s", l.state.Deadline, want)
 			}
 		})
+	}
+}
+
+// TestSubmitGroup: a group has no agent and no offer; its members are its children.
+func TestSubmitGroup(t *testing.T) {
+	s := p.Summary{Type: p.Broadcast, Source: "src", Aggregate: &p.Aggregate{Size: 1000, Mode: p.AggregateMajority}}
+	events, err := Submit(ticket, s, p.Submitted{}, nil, t0)
+	if err != nil || brief(events) != "submitted" {
+		t.Fatalf("%s, %v", brief(events), err)
+	}
+	state := (&line{t: t}).add(events...).state
+	if state.Phase != p.Pending || state.Agent != "" || state.Offer != 0 || state.Children.Count != 1000 || state.Children.Made.Len() != 1000 {
+		t.Errorf("state %s", asJSON(t, state))
+	}
+	if duties := DutiesOf(state); duties != (Duties{Look: true, Children: true, Mark: true}) {
+		t.Errorf("duties %+v", duties)
+	}
+}
+
+// TestSubmitAnyway: what was promised begins though its target is not to be had.
+func TestSubmitAnyway(t *testing.T) {
+	s := p.Summary{Source: "src", Target: p.Target{Agent: "a"}}
+	for want, d := range map[string]*Directory{"submitted": fleet(), "submitted; offered a (submitted)": fleet(agent("a"))} {
+		if got := brief(SubmitAnyway(ticket, s, p.Submitted{}, d, t0)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -19,18 +19,44 @@ import (
 //	[+duration] word arguments [-> what comes of it]
 //
 // where +duration moves the clock first. What comes of it is the events of a
-// look (Decide), or those that follow an answer or a cancel in the same append,
-// in the words of brief; "nothing" is none. The words:
+// look (Decide), or those of the append that somebody makes, in the words of
+// brief; "nothing" is none, "error CODE" a refusal. The words:
+//
+// The fleet and its observer
 //
 //	agent NAME [capability[:proficiency]]… [key=value]…   a profile, anew
+//	no_agent NAME                                          its entry is deleted
 //	live AGENT HOLDER [busy=N]   poll AGENT HOLDER   gone HOLDER
 //	connected   disconnected
-//	submit [key=value]…
-//	claim HOLDER   accept HOLDER   start   progress   complete   release
+//
+// The source, or whoever submits for it
+//
+//	submit [key=value]…     anyway [key=value]…   (what was promised already)
+//	cancel [children]   answer   permit   deny
+//
+// Anybody
+//
+//	take AGENT HOLDER   reroute AGENT   return   redrive   dismiss
+//
+// A holder
+//
+//	claim HOLDER   accept HOLDER   start   progress   complete   partial   release
 //	reject [ALTERNATIVE]   ask WHAT   permission WHAT   defer DURATION
-//	answer   permit   deny   fail [permanent] [retry_after=DURATION]   cancel
-//	look
-//	state key=value…      fields of the state as on the wire, "_" for a space; "-" is absent
+//	fail [permanent] [retry_after=DURATION]   hand_back   escalate
+//	handoff N   suspend N…   complete_with N…   (N is a child's ordinal)
+//	late HOLDER [partial]   finishes, and had lost it: told so, its result is kept
+//
+// The supervisor
+//
+//	look   children N:OUTCOME…   arrived   lost   (of the return)
+//
+// What is there
+//
+//	state key=value…   fields of the state as on the wire, "_" for a space; "-" is
+//	                   absent. made, closed_children, succeeded and awaited are
+//	                   lists of ordinals; since t0 where it is an instant
+//	duties             what must stand outside, and "owes" where a closed one does
+//	routing            the last routing decision
 //
 // Keys of a policy (max_attempts, work_timeout_ms, …) go for a package and for
 // a profile; durations may be written 90s.
@@ -55,13 +81,15 @@ func TestScenarios(t *testing.T) {
 // stage is one scenario under way.
 type stage struct {
 	*line
-	t   *testing.T
-	d   *Directory
-	now time.Time
+	t      *testing.T
+	d      *Directory
+	now    time.Time
+	fences map[string]uint64 // of each holder, the last
+	routed *p.Routing
 }
 
 func play(t *testing.T, steps string) {
-	g := &stage{line: &line{t: t}, t: t, d: fleet(), now: t0}
+	g := &stage{line: &line{t: t}, t: t, d: fleet(), now: t0, fences: map[string]uint64{}}
 	for i, text := range strings.Split(steps, "\n") {
 		text, _, _ = strings.Cut(text, "#")
 		text, want, wants := strings.Cut(text, "->")
@@ -74,6 +102,9 @@ func play(t *testing.T, steps string) {
 			continue
 		}
 		got := g.step(words[0], words[1:])
+		if s := g.state; s.Fence != 0 {
+			g.fences[s.Holder] = s.Fence
+		}
 		if want = strings.Join(strings.Fields(want), " "); wants && got != want {
 			t.Fatalf("line %d, %s:\n got %s\nwant %s", i+1, strings.Join(words, " "), got, want)
 		}
@@ -108,72 +139,42 @@ func (g *stage) step(word string, args []string) string {
 		g.d.ConnectedSince = g.now
 	case "disconnected":
 		g.d.ConnectedSince = time.Time{}
+	case "no_agent":
+		delete(g.d.Agents, args[0])
 	case "look":
-		return brief(g.line.decide(g.d, g.now))
-	case "submit":
-		return g.submit(args)
+		return g.told(g.line.decide(g.d, g.now))
+	case "submit", "anyway":
+		return g.submit(word, args)
 	case "state":
 		g.check(args)
+	case "duties":
+		return dutiesInWords(g.state)
+	case "routing":
+		return routingInWords(g.routed)
 	default:
-		return g.act(word, args)
+		events, err := g.act(word, args)
+		if err != nil {
+			return "error " + string(err.(*p.Error).Code)
+		}
+		if len(events) > 0 {
+			g.add(events...)
+		}
+		return g.told(events)
 	}
 	return ""
 }
 
-// act is what a worker, the source or a person does.
-func (g *stage) act(word string, args []string) string {
-	g.t.Helper()
-	meta, s := p.Meta{At: g.now, By: "test"}, g.state
-	first := strings.Join(args, " ")
-	holder := "w1"
-	if s.Held() {
-		holder = s.Holder
-	}
-	acknowledge := func(ack p.Ack) []p.Event { return Acknowledge(s, g.claimant(holder), ack, false, g.now) }
-	var events []p.Event
-	var err error
-	switch word {
-	case "claim":
-		events = []p.Event{&p.Claimed{Meta: meta, Offer: s.Offer, Agent: s.Agent, Holder: first, LeaseMS: lease}}
-	case "accept":
-		events = Acknowledge(s, g.claimant(first), p.Ack{Status: p.AckAccepted}, false, g.now)
-	case "start":
-		events = []p.Event{&p.Started{Meta: meta, Fence: s.Fence}}
-	case "progress":
-		events = []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: 10}}}
-	case "complete":
-		events = []p.Event{&p.Completed{Meta: meta, Fence: s.Fence, Status: p.Success}}
-	case "release":
-		events = Release(s, holder, "drain", g.now)
-	case "reject":
-		events = acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first})
-	case "ask":
-		events = acknowledge(p.Ack{Status: p.AckConditional, NeedsContext: args})
-	case "permission":
-		events = acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args})
-	case "defer":
-		events = acknowledge(p.Ack{Status: p.AckConditional, RetryAfterMS: g.duration(first).Milliseconds()})
-	case "answer", "permit", "deny":
-		events, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny"}, g.now)
-	case "cancel":
-		events, err = Cancel(s, g.d, "src", "enough", g.now)
-	case "fail":
-		e := &p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: "exit status 1", Retryable: first != "permanent"}
-		if after, ok := strings.CutPrefix(first, "retry_after="); ok {
-			e.RetryAfterMS = g.duration(after).Milliseconds()
+// told is brief, and remembers the routing.
+func (g *stage) told(events []p.Event) string {
+	for _, e := range events {
+		if offered, ok := e.(*p.Offered); ok && offered.Routing != nil {
+			g.routed = offered.Routing
 		}
-		events = []p.Event{e}
-	default:
-		g.t.Fatalf("no word %q", word)
 	}
-	if err != nil {
-		return "error " + string(err.(*p.Error).Code)
-	}
-	g.add(events...)
 	return brief(events)
 }
 
-func (g *stage) submit(args []string) string {
+func (g *stage) submit(word string, args []string) string {
 	g.t.Helper()
 	s := p.Summary{Type: p.Sequential, Source: "src", Target: p.Target{Agent: "a"}, Priority: p.Normal,
 		Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
@@ -199,16 +200,61 @@ func (g *stage) submit(args []string) string {
 		case "deadline":
 			s.Deadline = g.now.Add(g.duration(value))
 		default:
-			policy[key] = g.value(value)
+			if !g.relation(&s, key, value) {
+				policy[key] = g.value(value)
+			}
 		}
 	}
 	g.override(&s.Overrides, policy)
+	if word == "anyway" {
+		events := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
+		g.add(events...)
+		return g.told(events)
+	}
 	events, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
 	if err != nil {
 		return "error " + string(err.(*p.Error).Code)
 	}
 	g.add(events...)
-	return brief(events[1:])
+	return g.told(events[1:])
+}
+
+// relation reads what makes a handoff one of a type, or ties it to others.
+func (g *stage) relation(s *p.Summary, key, value string) bool {
+	g.t.Helper()
+	group := func() *p.Aggregate {
+		if s.Aggregate == nil {
+			s.Type, s.Target, s.Aggregate = p.Broadcast, p.Target{}, &p.Aggregate{Size: 3, Mode: p.AggregateAll}
+		}
+		return s.Aggregate
+	}
+	switch key {
+	case "type":
+		s.Type = p.Type(value)
+		if s.Type == p.Escalation {
+			s.Target = p.Target{}
+		}
+	case "return": // within, and what happens if it does not come
+		s.Type, s.ReturnExpected = p.Delegation, true
+		if value != "" {
+			s.Overrides.ReturnTimeoutMS = ptr(g.duration(value).Milliseconds())
+		}
+	case "wait":
+		s.Wait, s.Parent, s.N = value, "parent", 1
+	case "return_of":
+		s.ReturnOf = value
+	case "group":
+		group().Mode = p.Aggregation(value)
+	case "size":
+		group().Size = g.numbers([]string{value})[0]
+	case "counted":
+		group().Counted = p.Bits("").With(g.numbers(strings.Split(value, ","))...)
+	case "cancel_rest":
+		group().CancelRest = value == "true"
+	default:
+		return false
+	}
+	return true
 }
 
 func (g *stage) profile(args []string) {
@@ -287,6 +333,13 @@ func (g *stage) measure(s string, otherwise float64) (string, float64) {
 func (g *stage) check(args []string) {
 	g.t.Helper()
 	have := fields(g.t, g.state)
+	if c := g.state.Children; c != nil {
+		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "awaited": c.Awaited} {
+			if numbers := set.Numbers(); len(numbers) > 0 {
+				have[key] = strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
+			}
+		}
+	}
 	for _, arg := range args {
 		key, want, _ := strings.Cut(arg, "=")
 		got := "-"
@@ -295,7 +348,7 @@ func (g *stage) check(args []string) {
 		case []any:
 			got = strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]")
 		default:
-			if got = strings.ReplaceAll(fmt.Sprint(v), " ", "_"); strings.HasSuffix(key, "_at") {
+			if got = strings.ReplaceAll(fmt.Sprint(v), " ", "_"); strings.HasSuffix(key, "_at") || key == "return_since" {
 				at, _ := time.Parse(time.RFC3339Nano, got)
 				got = at.Sub(t0).String()
 			}
@@ -304,36 +357,4 @@ func (g *stage) check(args []string) {
 			g.t.Errorf("state %s is %s, want %s", key, got, want)
 		}
 	}
-}
-
-// brief says events in few words.
-func brief(events []p.Event) string {
-	if len(events) == 0 {
-		return "nothing"
-	}
-	var out []string
-	for _, e := range events {
-		word := string(e.EventType())
-		switch e := e.(type) {
-		case *p.Offered:
-			word += fmt.Sprintf(" %s (%s)", e.Agent, e.Reason)
-			if e.Routing != nil && len(e.Routing.Warnings) > 0 {
-				word += " warning"
-			}
-		case *p.Rerouted:
-			word += " " + e.From + ">" + e.To
-		case *p.Escalated:
-			word += fmt.Sprintf(" %d %s>%s", e.Level, e.From, e.To)
-		case *p.TimedOut:
-			word += " " + string(e.Clock)
-		case *p.Closed:
-			word += fmt.Sprintf(" %s (%s)", e.Outcome, e.Reason)
-		case *p.LeaseLost:
-			word += " " + e.Holder
-		case *p.RetryScheduled:
-			word += fmt.Sprintf(" +%s", e.Due.Sub(e.At))
-		}
-		out = append(out, word)
-	}
-	return strings.Join(out, "; ")
 }

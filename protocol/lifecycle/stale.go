@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	p "github.com/agenthandoff/handoff/protocol"
 )
@@ -30,6 +31,9 @@ func staleness(s p.State, e p.Event) string {
 		if s.Phase == p.Pending && offerUntouched(s) {
 			return "an offer stands that nobody has touched"
 		}
+		if s.Agent != "" && e.Agent != "" && e.Agent != s.Agent { // what moves it says so first
+			return fmt.Sprintf("it is no longer with %s", e.Agent)
+		}
 	case *p.Claimed:
 		return staleOffer(s, e.Offer, "", !s.Held())
 	case *p.Accepted:
@@ -54,6 +58,22 @@ func staleness(s p.State, e p.Event) string {
 		return staleFence(s, e.Fence)
 	case *p.Failed:
 		return staleFence(s, e.Fence)
+	case *p.HandedOff:
+		if s.Children != nil && s.Children.Made.Has(e.N) {
+			return fmt.Sprintf("child %d was handed off already", e.N)
+		}
+		return staleFence(s, e.Fence)
+	case *p.Suspended:
+		return staleFence(s, e.Fence)
+	case *p.RolledBack:
+		if !s.Held() && e.Fence == 0 {
+			return ""
+		}
+		return staleFence(s, e.Fence)
+	case *p.Taken:
+		if s.Held() && s.Holder == e.Holder {
+			return "its holder has it already"
+		}
 	case *p.Reminded:
 		if !s.RemindedAt.IsZero() {
 			return "the holder was reminded already"
@@ -72,10 +92,10 @@ func staleness(s p.State, e p.Event) string {
 func staleDecision(s p.State, e p.Event) string {
 	switch e := e.(type) {
 	case *p.Answered:
-		if s.Conditions == nil {
+		if s.Conditions == nil && !escalated(s) {
 			return "nothing is asked"
 		}
-		if e.Offer != s.Offer {
+		if e.Offer == 0 || e.Offer != s.Offer {
 			return fmt.Sprintf("it answers what was asked of offer %d, the current one is %d", e.Offer, s.Offer)
 		}
 	case *p.RetryScheduled:
@@ -90,17 +110,60 @@ func staleDecision(s p.State, e p.Event) string {
 		if e.Level <= s.EscalationLevel {
 			return fmt.Sprintf("level %d was reached already", e.Level)
 		}
+		if e.Fence != 0 || s.Held() {
+			return staleFence(s, e.Fence)
+		}
 	case *p.TimedOut:
 		if !ranOut(s, e) {
 			return fmt.Sprintf("the %s clock it means does not run, or has not run out", e.Clock)
 		}
 	case *p.CancelRequested:
-		if s.CancelRequested {
+		if s.CancelRequested && s.CancelReturn == (s.CancelReturn || e.Return) && s.CancelChildren == (s.CancelChildren || e.Children) {
 			return "that was asked already"
 		}
 	case *p.Stuck:
 		if s.StuckReason != "" && s.StuckReason == cut(e.Reason) {
 			return "that is known already"
+		}
+	}
+	return staleAfter(s, e)
+}
+
+// staleAfter is the staleness of what is said of children, of late results and
+// of the end.
+func staleAfter(s p.State, e p.Event) string {
+	switch e := e.(type) {
+	case *p.ChildrenClosed:
+		if !marksChildren(s) {
+			return "nobody waits for children"
+		}
+		if slices.ContainsFunc(e.Children, func(c p.ChildClosed) bool { return s.Children.Made.Has(c.N) && !s.Children.Closed.Has(c.N) }) {
+			return ""
+		}
+		return "that is known already"
+	case *p.LateResultUsed:
+		if e.Seq != s.LateSeq {
+			return fmt.Sprintf("late result %d, the last one is %d", e.Seq, s.LateSeq)
+		}
+	case *p.ResultParked:
+		if slices.Contains(s.LateFences, e.Fence) || len(s.LateFences) >= p.LateResultsMax {
+			return "that result was parked already, or as many as are kept"
+		}
+	case *p.ReturnSent:
+		if s.ReturnTicket != "" {
+			return "the return was sent already"
+		}
+	case *p.Returned:
+		if !s.ReturnedAt.IsZero() {
+			return "the return is settled already"
+		}
+	case *p.Redriven:
+		if s.RedrivenAs != "" {
+			return "it was redriven already"
+		}
+	case *p.Dismissed:
+		if s.Closed && s.Inbox == "" {
+			return "no inbox lists it"
 		}
 	}
 	return ""
@@ -144,17 +207,23 @@ func offerUntouched(s p.State) bool {
 // had run out by then: the time-out of an earlier offer or attempt may look the
 // same in all else.
 func ranOut(s p.State, e *p.TimedOut) bool {
-	waits := s.Phase == p.Pending && !s.Held() && e.Agent == s.Agent
+	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent
 	switch e.Clock {
 	case p.ClockAcknowledge:
 		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(s)))
 	case p.ClockQueue:
-		return waits && !e.At.Before(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
+		ms := s.Policy.QueueTimeoutMS
+		return waits && ms > 0 && !e.At.Before(s.OfferedAt.Add(millis(ms)))
 	case p.ClockWork:
 		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
+	case p.ClockProgress:
+		ms := s.Policy.ProgressTimeoutMS
+		return s.Fence != 0 && ms > 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(progressSince(s).Add(millis(ms)))
+	case p.ClockReturn:
+		return returnClock(s) && !e.At.Before(returnDue(s))
 	case p.ClockCondition:
-		return s.Phase == p.Conditional && e.Agent == s.Agent &&
-			(s.ConditionRounds > s.Policy.MaxConditions || !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))))
+		asks := s.Conditions != nil && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
+		return s.Phase == p.Conditional && e.Agent == s.Agent && !awaits(s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
 	case p.ClockDeadline:
 		return s.TimedOut != p.ClockDeadline && !e.At.Before(s.Deadline)
 	}

@@ -66,6 +66,28 @@ func TestWrongReference(t *testing.T) {
 		{"another agent", working, &p.TimedOut{Meta: at(2 * time.Hour), Clock: p.ClockWork, Agent: "b", Attempt: 1}},
 		{"another agent", pending, &p.TimedOut{Meta: m, Clock: p.ClockQueue, Agent: "b"}},
 		{"another agent", stateIn(t, "asking"), &p.TimedOut{Meta: at(30 * 24 * time.Hour), Clock: p.ClockCondition, Agent: "b"}},
+		{"another agent", stateIn(t, "retrying"), &p.Offered{Meta: m, Agent: "b"}},
+		{"a level reached", stateIn(t, "above"), &p.Escalated{Meta: m, Level: 1, From: "chief", To: "boss"}},
+		{"another fence", working, &p.Escalated{Meta: m, Level: 1, From: "a", To: "chief", Fence: 3}},
+		{"another fence", working, &p.HandedOff{Meta: m, Fence: 1, N: 1, Ticket: "child"}},
+		{"another fence", working, &p.Suspended{Meta: m, Fence: 1, Children: []int{0}}},
+		{"another fence", working, &p.RolledBack{Meta: m, Fence: 1}},
+		{"a fence, where none has it", pending, &p.RolledBack{Meta: m, Fence: 2}},
+		{"no fence, while held", working, &p.RolledBack{Meta: m}},
+		{"a child made already", working, &p.HandedOff{Meta: m, Fence: 2, N: 0, Ticket: "child"}},
+		{"another agent", working, &p.Rerouted{Meta: m, From: "b", To: "c", Manual: true}},
+		{"another offer", stateIn(t, "asking"), &p.Answered{Meta: m, Offer: 9}},
+		{"no offer", stateIn(t, "asking"), &p.Answered{Meta: m}},
+		{"the offer before it went up", stateIn(t, "above"), &p.Answered{Meta: m, Offer: 1}},
+		{"children it has not", stateIn(t, "waiting"), &p.ChildrenClosed{Meta: m, Children: []p.ChildClosed{{N: 7, Outcome: p.OutcomeSuccess}}}},
+		{"no children", stateIn(t, "group"), &p.ChildrenClosed{Meta: m}},
+		{"another late result", lateIn(t, "failed"), &p.LateResultUsed{Meta: m, Seq: 7}},
+		{"parked already", lateIn(t, "failed"), &p.ResultParked{Meta: m, Fence: 77}},
+		{"no queue clock", pending, &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockQueue, Agent: "a"}},
+		{"no progress clock", working, &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockProgress, Agent: "a", Attempt: 1}},
+		{"no return is expected", working, &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockReturn, Agent: "a", Attempt: 1}},
+		{"not timed out yet", clockedIn(t, "working"), &p.TimedOut{Meta: at(time.Minute - 1), Clock: p.ClockProgress, Agent: "a", Attempt: 1}},
+		{"not timed out yet", clockedIn(t, "working"), &p.TimedOut{Meta: at(time.Minute - sec - 1), Clock: p.ClockReturn, Agent: "a", Attempt: 1}},
 		{"not absent long enough", pending, &p.TimedOut{Meta: at(29 * sec), Clock: p.ClockAcknowledge, Agent: "a"}},
 		{"not timed out yet", working, &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockWork, Agent: "a", Attempt: 1}},
 		{"not timed out yet", stateIn(t, "asking"), &p.TimedOut{Meta: at(time.Hour), Clock: p.ClockCondition, Agent: "a"}},
@@ -79,40 +101,48 @@ func TestWrongReference(t *testing.T) {
 // TestDuplicates: the same event again, wherever it was legal, is stale. A
 // report of progress alone may be applied again: it says the same.
 func TestDuplicates(t *testing.T) {
-	columns, rows, order := grid(wantOpen)
-	for _, row := range order {
-		for i, column := range columns {
-			if cell := rows[row][i]; cell == "stale" || cell == "illegal" {
-				continue
-			}
-			before := stateIn(t, column)
-			e := forHolder(before, eventFor(p.EventType(row)))
-			once, err := Apply(before, e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			once.Bind(9)
-			if row == "progressed" {
-				twice, err := Apply(once, e)
-				if err != nil || asJSON(t, twice) != asJSON(t, once) {
-					t.Errorf("progress in %s twice: %v, or it changed the state", column, err)
+	for _, table := range []struct {
+		text  string
+		state func(testing.TB, string) p.State
+	}{{wantOpen, stateIn}, {wantVariants, lateIn}, {wantClosed, closedIn}, {wantOwing, owingIn}} {
+		columns, rows, order := grid(table.text)
+		for _, row := range order {
+			for i, column := range columns {
+				if cell := rows[row][i]; cell == "stale" || cell == "illegal" {
+					continue
 				}
-				continue
+				before := table.state(t, column)
+				e := about(before, variantFor(row))
+				once, err := Apply(before, e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				once.Bind(9)
+				if row == "progressed" {
+					twice, err := Apply(once, e)
+					if err != nil || asJSON(t, twice) != asJSON(t, once) {
+						t.Errorf("progress in %s twice: %v, or it changed the state", column, err)
+					}
+					continue
+				}
+				wantStale(t, "again, from "+column, once, e)
 			}
-			wantStale(t, "again, from "+column, once, e)
 		}
 	}
 }
 
 // life is a handoff through every kind of turn: retried, conditional, answered,
-// refused, rerouted, claimed by hand, lost, released, escalated, reminded,
-// asked to end, and complete. It returns each append and the state after it.
+// refused, rerouted, claimed by hand, lost, released, escalated by the clock and
+// by its holder, answered by an authority, suspended for a child, taken, reminded,
+// with a result that comes late, asked to end, complete, and returned. It returns
+// each append and the state after it.
 func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	t.Helper()
-	d := fleet(with(agent("a", "review"), func(x *p.Profile) { x.EscalatesTo = "chief" }), agent("b", "review"), agent("chief"))
+	d := fleet(with(agent("a", "review"), func(x *p.Profile) { x.EscalatesTo = "chief" }), agent("b", "review"), agent("chief"), agent("src"))
 	l := submit(t, d, func(s *p.Summary) {
 		s.Requires = []p.RequiredCapability{{ID: "review"}}
 		s.Overrides.OnTimeout = ptr(p.OnTimeoutEscalate)
+		s.ReturnExpected = true
 	})
 	submitted, err := Submit(ticket, l.state.Summary, p.Submitted{Package: []byte(`{}`)}, d, t0)
 	if err != nil {
@@ -150,29 +180,52 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	add(&p.Claimed{Meta: tick(), Offer: l.state.Offer, Agent: "b", Holder: "cli", LeaseMS: lease})
 	decide(time.Minute) // lease lost
 	accept("w2")
-	add(Release(l.state, "w2", "drain", tick().At)...)
+	add(Release(l.state, d, "w2", "drain", tick().At)...)
 	accept("w3")
 	add(&p.Reminded{Meta: tick(), Fence: l.state.Fence})
 	d.live("b", "w3", 1)
 	decide(2 * time.Hour) // work timeout, escalated to a person
+	do := func(events []p.Event, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(events...)
+	}
+	do(Answer(l.state, d, p.Answer{Text: "as you think"}, tick().At)) // back to b
 	accept("w4")
+	lost := l.state.Fence
+	do(HandOff(l.state, p.HandedOff{N: 0, Ticket: p.ChildTicketN(ticket, 0)}, tick().At))
+	do(Suspend(l.state, "w4", []int{0}, tick().At))
+	add(MarkChildren(l.state, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}, tick().At)...)
+	accept("w5")
+	do(Escalate(l.state, d, "w5", "over my head", "it is one of two", tick().At))
+	do(TakeNow(l.state, d, Claimant{Agent: p.Human, Holder: "somebody", LeaseMS: lease}, "", tick().At))
 	add(&p.Progressed{Meta: tick(), Fence: l.state.Fence, Progress: p.Progress{Percent: 50}})
+	add(Park(l.state, p.ResultParked{Holder: "w4", Fence: lost, Status: p.Success}, tick().At)...)
 	add(&p.CancelRequested{Meta: tick()})
-	add(&p.Completed{Meta: tick(), Fence: l.state.Fence, Status: p.Success})
-	if !l.state.Closed || l.state.EscalationLevel != 1 || l.state.Reroutes != 1 || l.state.Supplements != 1 {
+	do(Complete(l.state, d, p.Completed{Status: p.Success}, nil, tick().At))
+	add(&p.Returned{Meta: tick(), Delivered: true})
+	if !l.state.Closed || l.state.Phase != p.PhaseReturned || l.state.EscalationLevel != 1 || l.state.Escalations != 2 || l.state.Reroutes != 1 || l.state.Supplements != 2 {
 		t.Fatalf("the life took another turn: %s", asJSON(t, l.state))
 	}
 	return appends, states
 }
 
 // fencedByLedger tells of appends that name nothing by which the core could tell
-// a late one from a new one: a request to cancel, a report of progress (which
-// repeats itself), an answer (which does not say to which question), and an offer
-// alone, as it follows a delay. For those the ledger's compare-and-set is the fence.
+// a late one from a new one: a request to end it, a report of progress (which
+// repeats itself), an offer alone, as it follows a delay, and what somebody does
+// with it by hand. A reroute or an escalation names the agent and the level that
+// it leaves, and an authority's answer may have brought it back there. For those
+// the ledger's compare-and-set is the fence.
 func fencedByLedger(events []p.Event) bool {
-	switch events[0].EventType() {
-	case p.EventCancelRequested, p.EventProgressed, p.EventAnswered, p.EventOffered:
+	switch e := events[0].(type) {
+	case *p.CancelRequested, *p.Progressed, *p.Offered, *p.Taken, *p.Rerouted:
 		return true
+	case *p.Escalated:
+		return e.Fence == 0
+	case *p.RolledBack:
+		return e.Fence == 0
 	}
 	return false
 }
@@ -210,7 +263,7 @@ func TestShuffled(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		s, done := p.State{}, 0
-		for range 20 * len(appends) {
+		for range 60 * len(appends) {
 			j := rng.IntN(min(len(appends), done+1)) // anything delivered before, or the next
 			if fencedByLedger(appends[j]) && j != done {
 				continue

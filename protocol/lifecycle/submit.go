@@ -22,19 +22,40 @@ func ResolvePolicy(s p.Summary, profile p.Profile) p.Policy {
 // *protocol.Error when the target is unknown, takes no handoffs, or nobody has
 // the capability.
 func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) ([]p.Event, error) {
+	if summary.Aggregate != nil { // a group has no work of its own
+		return begin(ticket, summary, body, now), nil
+	}
 	routing, err := target(summary, d)
 	if err != nil {
 		return nil, err
 	}
 	profile, _ := d.Agent(routing.Choice)
-	meta := p.Meta{At: now, By: summary.Source}
-	body.Meta, body.Ticket, body.Summary = meta, ticket, summary
+	events := begin(ticket, summary, body, now)
+	body, meta := *events[0].(*p.Submitted), events[0].(*p.Submitted).Meta
 	body.Policy = ResolvePolicy(summary, profile)
 	offered := &p.Offered{Meta: meta, Agent: routing.Choice, Reason: "submitted"}
 	if summary.Target.Agent == "" || len(routing.Warnings) > 0 {
 		offered.Routing = &routing
 	}
 	return []p.Event{&body, offered}, nil
+}
+
+// SubmitAnyway is Submit for a handoff that was promised already: the child of
+// another, a return, a redrive. Where its target is not to be had it begins
+// without an offer, and the next look finds an agent, or escalates it.
+func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) []p.Event {
+	events, err := Submit(ticket, summary, body, d, now)
+	if err != nil {
+		return begin(ticket, summary, body, now)
+	}
+	return events
+}
+
+// begin is a submission without an offer.
+func begin(ticket string, summary p.Summary, body p.Submitted, now time.Time) []p.Event {
+	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
+	body.Policy = ResolvePolicy(summary, p.Profile{})
+	return []p.Event{&body}
 }
 
 // has tells whether there is an agent with a capability, fit or not.
@@ -52,9 +73,11 @@ func (d *Directory) has(capability string) bool {
 
 // target finds the agent that a package is for.
 func target(s p.Summary, d *Directory) (p.Routing, error) {
+	if s.Type == p.Escalation && s.Target.Agent == "" && s.Target.Capability == "" { // up from its source
+		source, _ := d.Agent(s.Source)
+		s.Target.Agent = cmp.Or(source.EscalatesTo, p.Human)
+	}
 	switch {
-	case len(s.Target.Agents) > 0 || s.Type == p.Broadcast:
-		return p.Routing{}, p.Errorf(p.CodeUnsupported, "target.agents", "broadcast to several agents is not part of this version; submit one package for each agent")
 	case s.Target.Capability != "":
 		routing, ok := Route(s, d, nil)
 		if !ok {

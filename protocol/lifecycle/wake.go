@@ -33,6 +33,15 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 		consider(s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS)))
 		return wake
 	}
+	if returnClock(s) {
+		consider(returnDue(s))
+	}
+	if s.Aggregate != nil {
+		if outcome, _ := groupOutcome(s); outcome != "" || s.Phase == p.PhaseTimeout {
+			consider(s.UpdatedAt)
+		}
+		return wake
+	}
 	if s.Offer == 0 { // it is missing
 		consider(s.UpdatedAt)
 	}
@@ -50,6 +59,9 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 			consider(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
 		}
 	case p.PhaseAccepted, p.Working:
+		if s.Policy.ProgressTimeoutMS > 0 {
+			consider(progressSince(s).Add(millis(s.Policy.ProgressTimeoutMS)))
+		}
 		if s.Policy.WorkTimeoutMS > 0 {
 			consider(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
 			if s.RemindedAt.IsZero() && s.Policy.ReminderPercent > 0 {
@@ -57,9 +69,14 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 			}
 		}
 	case p.Conditional:
-		if s.Conditions == nil {
+		switch {
+		case awaits(s):
+			if s.Children.Awaited.Without(s.Children.Closed) == "" {
+				consider(s.UpdatedAt)
+			}
+		case s.Conditions == nil:
 			consider(s.RetryAt)
-		} else {
+		default:
 			consider(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
 		}
 	case p.Retrying:
@@ -103,7 +120,7 @@ func JudgeAt(s p.State, d *Directory) time.Time {
 		if !d.Present(s.Holder) {
 			return d.ConnectedSince.Add(millis(s.LeaseMS))
 		}
-	case s.Phase == p.Pending && s.Agent != p.Human:
+	case s.Phase == p.Pending && s.Agent != p.Human && s.Aggregate == nil:
 		if live, _, _ := d.Load(s.Agent); live == 0 {
 			return d.ConnectedSince.Add(absenceGrace(s))
 		}
@@ -117,12 +134,48 @@ type Duties struct {
 	Offer bool
 	// Look says that a wake-up stands, at NextLook.
 	Look bool
+	// Children says that what was handed off has been submitted.
+	Children bool
+	// Mark says that children which have closed are recorded (ChildrenClosed).
+	Mark bool
+	// Return says that the return is delivered: the handoff s.ReturnTicket
+	// exists, and its end is recorded (Returned); where that is empty the
+	// parent, which waits, has been told.
+	Return bool
+	// CancelChildren says that children which are open are cancelled.
+	CancelChildren bool
 }
 
 // DutiesOf returns what must stand outside for s.
 func DutiesOf(s p.State) Duties {
 	return Duties{
-		Offer: !s.Closed && s.Phase == p.Pending && !s.Held() && s.Offer != 0,
-		Look:  !s.Closed && s.Phase != fresh,
+		Offer:          !s.Closed && s.Phase == p.Pending && !s.Held() && s.Offer != 0,
+		Look:           !s.Closed && s.Phase != fresh,
+		Children:       s.Children != nil && s.Children.Made != "",
+		Mark:           marksChildren(s),
+		Return:         owesReturn(s) && (s.ReturnTicket != "" || parentWakes(s)),
+		CancelChildren: cancelsChildren(s),
 	}
+}
+
+// Owes tells whether a closed handoff still owes something to somebody, apart
+// from the submission of its children: its return, or the end of its children. A
+// person serves no queue, and reads a return by its ticket.
+func Owes(s p.State) bool {
+	reads := s.Source == p.Human && s.ReturnTicket == "" && !parentWakes(s)
+	return s.Closed && (owesReturn(s) && !reads || cancelsChildren(s))
+}
+
+// TellsParent tells whether the end of a handoff may be news to its parent: a
+// group, one that went on and may wait for it (also for what expects no return),
+// or one whose children are being cancelled. A hop of a relay is news to nobody.
+func TellsParent(s p.State) bool {
+	return s.Closed && s.Parent != "" && s.N > 0 &&
+		(s.Group != "" || s.Aggregate != nil || s.ReturnExpected || s.Wait != "" || s.Outcome == p.OutcomeCancelled)
+}
+
+// TellsOrigin tells whether a handoff is a return that its source has, or never
+// will have, acknowledged: news to the handoff that it is the return of.
+func TellsOrigin(s p.State) bool {
+	return s.ReturnOf != "" && (s.Closed || s.Fence != 0)
 }

@@ -20,6 +20,7 @@ func TestWakeAndNextLook(t *testing.T) {
 		return s
 	}
 	cancelled := func(s *p.State) { s.CancelRequested, s.CancelRequestedAt = true, t0.Add(10*sec) }
+	returns := func(s *p.State) { s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS = true, t0, 70_000 }
 	day := 24 * time.Hour
 	cases := []struct {
 		name       string
@@ -42,6 +43,21 @@ func TestWakeAndNextLook(t *testing.T) {
 		{"asking", in("asking", nil), 59*time.Minute + 30*sec, time.Hour + sec, time.Hour + sec},
 		{"deferred", in("deferred", nil), 30 * sec, 61 * sec, 61 * sec},
 		{"retrying", in("retrying", nil), 30 * sec, time.Minute, time.Minute},
+		{"working: the progress timeout", in("working", func(s *p.State) { s.Policy.ProgressTimeoutMS = 60_000 }), 50 * sec, 61 * sec, 61 * sec},
+		{"working: the progress timeout, from the last sign", in("working", func(s *p.State) { s.Policy.ProgressTimeoutMS, s.ProgressAt = 60_000, t0.Add(30*sec) }), 50 * sec, 90 * sec, 90 * sec},
+		{"working: the return timeout", in("working", returns), 20 * sec, 70 * sec, 70 * sec},
+		{"pending: the return timeout", in("pending", returns), 50 * sec, 30 * sec, 70 * sec},
+		{"rejected: at once, and then the return timeout", in("rejected", returns), 65 * sec, sec, 70 * sec},
+		{"a return timeout that has been set anew", in("retrying", func(s *p.State) { returns(s); s.ReturnSince = t0.Add(40 * sec) }), 90 * sec, time.Minute, 110 * sec},
+		{"waiting for its children", in("waiting", nil), sec, day, 61 * sec},
+		{"waiting for its children: the return timeout", in("waiting", returns), 20 * sec, 70 * sec, 70 * sec},
+		{"waiting, and its children have closed: at once", in("waiting", func(s *p.State) { s.Children.Closed = s.Children.Made }), 2 * sec, sec, 62 * sec},
+		{"a group", in("group", nil), sec, day, 61 * sec},
+		{"a group: the return timeout", in("group", returns), 20 * sec, 70 * sec, 70 * sec},
+		{"a group whose outcome is certain: at once", in("group", func(s *p.State) { s.Children.Closed = s.Children.Made }), 2 * sec, 0, 62 * sec},
+		{"a group without an acknowledge clock", in("group", nil), time.Hour, day, 2 * time.Hour},
+		{"at an authority", in("above", nil), 2 * sec, 31 * sec, 31 * sec},
+		{"moved, and the offer is missing: at once", in("pending", func(s *p.State) { s.Offer = 0 }), 10 * sec, 0, 30 * sec},
 		{"failed: at once", in("failed", nil), 2 * sec, sec, 62 * sec},
 		{"cancelled in the work: the grace", in("working", cancelled), 20 * sec, 40 * sec, 40 * sec},
 		{"cancelled in the work, and the deadline comes first", in("working", func(s *p.State) { cancelled(s); s.Deadline = t0.Add(30 * sec) }), 20 * sec, 30 * sec, 30 * sec},
@@ -62,6 +78,62 @@ func TestWakeAndNextLook(t *testing.T) {
 	}
 }
 
+// TestDuties: what must stand outside, by the state.
+func TestDuties(t *testing.T) {
+	waitsFor := func(s p.State) p.State {
+		s.ReturnExpected, s.Wait, s.Parent, s.N = true, p.WaitBlock, "parent", 1
+		return s
+	}
+	returned := func(s p.State) p.State { s.ReturnedAt = t0; return s }
+	sent := func(s p.State) p.State { s.ReturnTicket = p.ReturnTicket(ticket); return s }
+	marked := func(s p.State) p.State {
+		children := *s.Children
+		children.Closed = children.Made
+		s.Children = &children
+		return s
+	}
+	group := stateIn(t, "group")
+	rest := func(cancel bool) p.State {
+		s := group
+		s.Aggregate = &p.Aggregate{Size: 3, Mode: p.AggregateAny, CancelRest: cancel}
+		s.Phase, s.Closed, s.Outcome = p.Complete, true, p.OutcomeSuccess
+		return s
+	}
+	person := closedIn(t, "returned")
+	person.Source = p.Human
+	cases := []struct {
+		name  string
+		state p.State
+		want  Duties
+		owes  bool
+	}{
+		{"pending", stateIn(t, "pending"), Duties{Offer: true, Look: true}, false},
+		{"at an authority", stateIn(t, "above"), Duties{Offer: true, Look: true}, false},
+		{"claimed", stateIn(t, "claimed"), Duties{Look: true}, false},
+		{"asking", stateIn(t, "asking"), Duties{Look: true}, false},
+		{"working, with a child", stateIn(t, "working"), Duties{Look: true, Children: true}, false},
+		{"waiting for it", stateIn(t, "waiting"), Duties{Look: true, Children: true, Mark: true}, false},
+		{"a group", group, Duties{Look: true, Children: true, Mark: true}, false},
+		{"a group that has closed", rest(false), Duties{Children: true}, false},
+		{"a group that has closed and cancels the rest", rest(true), Duties{Children: true, Mark: true, CancelChildren: true}, true},
+		{"the same, and the rest has closed", marked(rest(true)), Duties{Children: true}, false},
+		{"complete", closedIn(t, "complete"), Duties{}, false},
+		{"rolled back: its source gets it when it is there", closedIn(t, "returned"), Duties{}, true},
+		{"rolled back to a person, who reads it", person, Duties{}, false},
+		{"rolled back, and on its way", sent(closedIn(t, "returned")), Duties{Return: true}, true},
+		{"rolled back, and delivered", returned(sent(closedIn(t, "returned"))), Duties{}, false},
+		{"failed, and its parent waits for it", waitsFor(closedIn(t, "failed")), Duties{Return: true}, true},
+		{"the same, and it was told", returned(waitsFor(closedIn(t, "failed"))), Duties{}, false},
+		{"complete, its children to be cancelled, a return expected", owingIn(t, "complete"), Duties{Children: true, Mark: true, CancelChildren: true}, true},
+		{"the same, and they have closed", marked(owingIn(t, "complete")), Duties{Children: true}, true},
+	}
+	for _, c := range cases {
+		if got := DutiesOf(c.state); got != c.want || Owes(c.state) != c.owes {
+			t.Errorf("%s: duties %+v, owes %t; want %+v, %t", c.name, got, Owes(c.state), c.want, c.owes)
+		}
+	}
+}
+
 // TestLongWaitWakesSeldom: a handoff that waits a month wakes some twenty times.
 func TestLongWaitWakesSeldom(t *testing.T) {
 	l := submit(t, fleet(agent("a")).live("a", "w1", 4), func(s *p.Summary) { s.Deadline = t0.Add(30 * 24 * time.Hour) })
@@ -72,6 +144,15 @@ func TestLongWaitWakesSeldom(t *testing.T) {
 	if looks > 20 {
 		t.Errorf("%d looks in 30 days", looks)
 	}
+}
+
+// ends are the ends of the first n children.
+func ends(n int, outcome p.Outcome) []p.ChildClosed {
+	all := make([]p.ChildClosed, n)
+	for i := range all {
+		all[i] = p.ChildClosed{N: i, Outcome: outcome}
+	}
+	return all
 }
 
 // TestLargestState: with every text and list at its longest, in the characters
@@ -86,17 +167,24 @@ func TestLargestState(t *testing.T) {
 			s.Requires = append(s.Requires, p.RequiredCapability{ID: id("c", i), MinProficiency: 0.123456789})
 		}
 		s.Requires = append(s.Requires, p.RequiredCapability{ID: "c0"})
-		s.Parent, s.WorkflowID, s.ConversationID, s.TaskID = ticket, id("w", 0), id("v", 0), id("t", 0)
+		name := strings.Repeat("\x01", p.NameBytesMax) // six bytes each in JSON
+		s.Parent, s.WorkflowID, s.ConversationID, s.TaskID = ticket, name, name, name
+		s.Group, s.Origin, s.ReturnOf, s.Digest = ticket, ticket, ticket, "sha256:"+strings.Repeat("0", 64)
+		s.N, s.ReturnExpected, s.Wait, s.Risk = p.ChildrenMax, true, p.WaitContinue, p.RiskMedium
+		most := p.DeadlineMaxMS
+		s.Overrides = p.PolicyOverrides{AckTimeoutMS: &most, QueueTimeoutMS: &most, WorkTimeoutMS: &most, BackoffCapMS: &most, ConditionTimeoutMS: &most,
+			CancelGraceMS: &most, ProgressTimeoutMS: &most, ReturnTimeoutMS: &most, OnNoTaker: ptr(p.NoTakerEscalate), OnTimeout: ptr(p.OnTimeoutEscalate),
+			OnReturnTimeout: ptr(p.OnTimeoutEscalate), LateResult: ptr(p.LateIgnore)}
 	})
 	needs := make([]string, 100)
 	for i := range needs {
 		needs[i] = dear
 	}
 	now := t0
-	for i := range p.ReroutesMax + p.EscalationsMax {
+	for i := range listMax + 6 { // by hand as often as anybody likes
 		now = now.Add(sec)
 		l.add(&p.Rejected{Meta: p.Meta{At: now}, Offer: l.state.Offer, Agent: l.state.Agent, ReasonCode: dear, Reason: dear, Alternative: dear})
-		l.add(&p.Rerouted{Meta: p.Meta{At: now}, From: l.state.Agent, To: id("a", i)}, &p.Offered{Meta: p.Meta{At: now}, Agent: id("a", i)})
+		l.add(&p.Rerouted{Meta: p.Meta{At: now}, From: l.state.Agent, To: id("a", i), Manual: true}, &p.Offered{Meta: p.Meta{At: now}, Agent: id("a", i)})
 	}
 	l.add(&p.Stuck{Meta: p.Meta{At: now}, Reason: dear})
 	l.add(&p.Conditioned{Meta: p.Meta{At: now}, Offer: l.state.Offer, NeedsContext: needs, NeedsPermission: needs, Reason: dear})
@@ -108,7 +196,33 @@ func TestLargestState(t *testing.T) {
 	l.add(&p.Progressed{Meta: p.Meta{At: now}, Fence: l.state.Fence, Progress: p.Progress{Message: dear, Details: details}})
 	l.add(&p.LeaseLost{Meta: p.Meta{At: now}, Holder: "w1", Fence: l.state.Fence}) // the progress stays
 	l.add(&p.Conditioned{Meta: p.Meta{At: now}, Offer: l.state.Offer, NeedsContext: needs, NeedsPermission: needs, Reason: dear})
-	for name, s := range map[string]p.State{"asking": asking, "asking, with the progress of an attempt before": l.state} {
+	again := l.state
+	// It goes up three levels, and its holder hands off as many children as it may.
+	for level := range p.EscalationsMax {
+		l.add(&p.Escalated{Meta: p.Meta{At: now}, Level: level + 1, From: l.state.Agent, To: id("e", level), Reason: dear},
+			&p.Offered{Meta: p.Meta{At: now}, Agent: id("e", level)})
+		l.add(&p.Conditioned{Meta: p.Meta{At: now}, Offer: l.state.Offer, NeedsContext: needs, NeedsPermission: needs, Reason: dear})
+	}
+	children := make([]int, p.ChildrenMax)
+	up := l.state
+	l.add(&p.Taken{Meta: p.Meta{At: now}, Agent: id("t", 0), Holder: id("h", 0)})
+	l.add(&p.Progressed{Meta: p.Meta{At: now}, Fence: l.state.Fence, Progress: p.Progress{Message: dear, Details: details}})
+	for n := range children {
+		children[n] = n
+		l.add(&p.HandedOff{Meta: p.Meta{At: now}, Fence: l.state.Fence, N: n, Ticket: p.ChildTicketN(ticket, n)})
+	}
+	for i := range 2 * p.LateResultsMax {
+		l.add(Park(l.state, p.ResultParked{Fence: 1<<52 - 9 - uint64(i), Status: p.Success}, now)...)
+	}
+	l.add(&p.Suspended{Meta: p.Meta{At: now}, Fence: l.state.Fence, Children: children})
+	l.add(&p.ChildrenClosed{Meta: p.Meta{At: now}, Children: ends(p.ChildrenMax-1, p.OutcomePartial)})
+	l.add(&p.CancelRequested{Meta: p.Meta{At: now}, Reason: dear, Return: true, Children: true}, &p.Stuck{Meta: p.Meta{At: now}, Reason: dear})
+	waiting := l.state
+	l.add(&p.Closed{Meta: p.Meta{At: now}, Outcome: p.OutcomeRolledBack, Reason: dear, Message: dear, Inbox: id("i", 0)})
+	l.add(&p.Redriven{Meta: p.Meta{At: now}, Ticket: p.RedriveTicket(ticket)})
+	l.state.ReturnTicket = p.ReturnTicket(ticket) // a return has none
+	for name, s := range map[string]p.State{"asking": asking, "asking, with the progress of an attempt before": again, "the same, three levels up": up,
+		"waiting for a thousand": waiting, "closed, having waited for a thousand": l.state} {
 		if _, err := p.EncodeRecord(p.Record{ID: "id", State: s}); err != nil || len(asJSON(t, s)) > p.StateBytesMax {
 			t.Errorf("%s: %d bytes, %v", name, len(asJSON(t, s)), err)
 		} else {

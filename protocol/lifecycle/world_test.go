@@ -38,20 +38,28 @@ func (b *bytesChance) n(n int) int {
 // may, may not, or did already.
 type world struct {
 	chance
-	now  time.Time
-	d    *Directory
-	all  []*thread
-	cur  *thread // whose turn it is
-	seq  uint64
-	hits map[pair]int
-	wild bool // decisions too come out of nowhere
+	now   time.Time
+	d     *Directory
+	all   []*thread
+	by    map[string]*thread // by ticket
+	cur   *thread            // whose turn it is
+	seq   uint64
+	polls int
+	hits  *tally
+	wild  bool // decisions too come out of nowhere
+	home  bool // everybody has gone home
 }
 
 // thread is one handoff of a world, and its ledger.
 type thread struct {
-	state p.State
-	start p.State // before the first append
-	log   []entry
+	ticket string
+	parent *thread // whose child it is, or of which group; nil where nobody's
+	kids   map[int]p.Summary
+	lost   []lostClaim
+	state  p.State
+	start  p.State // before the first append
+	log    []entry
+	next   time.Time // the next look, once everybody has gone home
 }
 
 type entry struct {
@@ -59,9 +67,11 @@ type entry struct {
 	events []p.Event
 }
 
-type pair struct {
-	phase p.Phase
-	event p.EventType
+// lostClaim is a holder that had the handoff taken away, and may not know it.
+type lostClaim struct {
+	holder  string
+	fence   uint64
+	attempt int
 }
 
 var (
@@ -69,15 +79,23 @@ var (
 	holders = []string{"h0", "h1", "h2", "h3", "h4", "h5"}
 )
 
-func newWorld(c chance) *world {
-	w := &world{chance: c, now: t0, hits: map[pair]int{}, d: fleet()}
+const (
+	threadsSubmitted = 5 // at most, by somebody
+	threadsMax       = 8 // with children, returns and redrives, while the world goes on
+)
+
+func newWorld(c chance, hits *tally) *world {
+	w := &world{chance: c, now: t0, hits: hits, d: fleet(), by: map[string]*thread{}}
 	for _, id := range agents[:4] {
 		w.profile(id)
+	}
+	if w.n(4) > 0 {
+		w.profile("src")
 	}
 	for range w.n(4) {
 		w.come()
 	}
-	w.wild = w.n(3) == 0
+	w.wild = w.n(5) < 2
 	if w.n(8) == 0 {
 		w.d.ConnectedSince = time.Time{}
 	}
@@ -112,6 +130,8 @@ func (w *world) policy() (o p.PolicyOverrides) {
 	if w.n(3) == 0 {
 		o.OnNoTaker = ptr(one(w, p.NoTakerClose, p.NoTakerQueue, p.NoTakerReturn, p.NoTakerEscalate))
 		o.OnTimeout = ptr(one(w, p.OnTimeoutEscalate, p.OnTimeoutFail, p.OnTimeoutRetry))
+		o.OnReturnTimeout = ptr(one(w, p.OnTimeoutEscalate, p.OnTimeoutFail, p.OnTimeoutRetry))
+		o.LateResult = ptr(one(w, p.LateUse, p.LateIgnore))
 	}
 	if w.n(3) == 0 {
 		o.QueueTimeoutMS = ptr(one(w, int64(3_600_000), 0))
@@ -119,7 +139,9 @@ func (w *world) policy() (o p.PolicyOverrides) {
 		o.ReminderPercent = ptr(one(w, 0, 50, 100))
 		o.ConditionTimeoutMS = ptr(one(w, int64(20_000), 600_000))
 		o.AckTimeoutMS = ptr(one(w, int64(1_000), 30_000, 120_000))
-		o.BackoffBaseMS = ptr(one(w, int64(0), 1_000, 60_000))
+		o.BackoffBaseMS = ptr(one(w, int64(1), 1_000, 60_000))
+		o.ProgressTimeoutMS = ptr(one(w, int64(0), 10_000, 300_000))
+		o.ReturnTimeoutMS = ptr(one(w, int64(0), 30_000, 3_600_000))
 	}
 	return o
 }
@@ -127,7 +149,7 @@ func (w *world) policy() (o p.PolicyOverrides) {
 // come lets a holder serve an agent.
 func (w *world) come() {
 	id := one(w, holders...)
-	h := p.Holder{ID: id, Agent: one(w, agents...), LeaseMS: lease, Slots: 2, Busy: w.n(3), Polling: w.n(4) == 0, Draining: w.n(10) == 0}
+	h := p.Holder{ID: id, Agent: one(w, "a", "b", "c", "chief", p.Human, "src"), LeaseMS: lease, Slots: 2, Busy: w.n(3), Polling: w.n(4) == 0, Draining: w.n(10) == 0}
 	w.d.Holders[id] = h
 	if live, _, _ := w.d.Load(h.Agent); live > 0 {
 		delete(w.d.LastPresent, h.Agent)
@@ -166,33 +188,35 @@ func (w *world) pass(h *thread) {
 	}
 }
 
-// turn is one thing that happens.
+// turn is one thing that happens. Where it leaves a handoff as it is seldom seen,
+// since Decide goes on at once, something else happens first in a wild world.
 func (w *world) turn() {
 	h := one(w, w.all...)
 	w.cur = h
-	if undecided := h.state.Phase == p.PhaseFailed || h.state.Phase == p.PhaseTimeout; w.wild && undecided && !h.state.Closed && w.n(4) > 0 {
-		w.raw(h) // seldom seen so: Decide goes on at once
-		return
+	w.happen(h)
+	for range 4 {
+		if !w.wild || !seldom(h.state) || w.n(4) == 0 {
+			break
+		}
+		w.raw(h)
 	}
-	switch w.n(20) {
+}
+
+// seldom tells whether an open handoff is in a phase that it hardly stays in.
+func seldom(s p.State) bool {
+	switch s.Phase {
+	case p.PhaseFailed, p.PhaseTimeout, p.PhaseRejected, p.Retrying:
+		return !s.Closed
+	}
+	return false
+}
+
+func (w *world) happen(h *thread) {
+	switch w.n(24) {
 	case 0, 1, 2:
 		w.pass(h)
 	case 3:
-		switch w.n(6) {
-		case 0:
-			w.profile(one(w, agents[:4]...))
-		case 1:
-			delete(w.d.Agents, one(w, agents[:4]...))
-		case 2:
-			w.d.ConnectedSince = one(w, time.Time{}, w.now, w.now.Add(-time.Hour))
-		case 3:
-			w.come()
-		default:
-			w.leave(one(w, holders...))
-			if h.state.Held() {
-				w.leave(h.state.Holder)
-			}
-		}
+		w.change(h)
 	case 4, 5, 6:
 		if w.n(8) == 0 { // the one who looks has a slow clock
 			on := w.now
@@ -204,17 +228,21 @@ func (w *world) turn() {
 			break
 		}
 		w.look(h)
-	case 7, 8, 13, 14:
+	case 7, 8, 9, 10:
 		w.raw(h)
-	case 9:
+	case 11:
 		if len(h.log) > 0 { // late, or twice
 			events := one(w, h.log...).events
 			if w.wild || !fencedByLedger(events) {
 				w.try(h, events)
 			}
 		}
-	case 10, 11, 12:
-		if h.state.Closed { // somebody submits another
+	case 12:
+		w.comeLate(h)
+	case 13, 14:
+		w.seeTo(h)
+	case 15, 16:
+		if h.state.Closed && w.n(2) == 0 { // somebody submits another
 			w.submit()
 			break
 		}
@@ -224,130 +252,95 @@ func (w *world) turn() {
 	}
 }
 
-func (w *world) submit() {
-	if len(w.all) > 4 {
-		return
-	}
-	s := p.Summary{Type: p.Sequential, Source: one(w, "src", "a"), Priority: one(w, p.Priorities...), Digest: "sha256:00",
-		Deadline: w.now.Add(one(w, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour)), Overrides: w.policy()}
-	if s.Target.Agent = one(w, "b", "c", "chief", p.Human, ""); s.Target.Agent == "" {
-		s.Target.Capability = one(w, "x", "y")
-	}
-	if w.n(2) == 0 {
-		s.Requires = []p.RequiredCapability{{ID: "x", MinProficiency: float64(w.n(3)) / 4}, {ID: "y"}}[:1+w.n(2)]
-	}
-	h := &thread{}
-	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", len(w.all))
-	events, err := Submit(id, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
-	if err != nil {
-		s.Target, s.Requires = p.Target{Agent: p.Human}, nil
-		if events, err = Submit(id, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now); err != nil {
-			w.fail(h, "nobody can submit to a person: %v", err)
+// change is a change of the directory.
+func (w *world) change(h *thread) {
+	switch w.n(6) {
+	case 0:
+		w.profile(one(w, "a", "b", "c", "chief", "src"))
+	case 1:
+		delete(w.d.Agents, one(w, "a", "b", "c", "chief", "src"))
+	case 2:
+		w.d.ConnectedSince = one(w, time.Time{}, w.now, w.now.Add(-time.Hour))
+	case 3:
+		w.come()
+	default:
+		w.leave(one(w, holders...))
+		if h.state.Held() {
+			w.leave(h.state.Holder)
 		}
 	}
-	w.all, w.cur = append(w.all, h), h
+}
+
+// submit lets somebody submit a handoff, or a group.
+func (w *world) submit() {
+	if len(w.all) >= threadsSubmitted {
+		return
+	}
+	s := w.summary(one(w, "src", "src", "a", "outsider"))
+	if w.n(6) == 0 {
+		size := 1 + w.n(4)
+		s.Type, s.Target, s.Requires = p.Broadcast, p.Target{}, nil
+		s.Aggregate = &p.Aggregate{Size: size, Mode: one(w, p.AggregateAll, p.AggregateAny, p.AggregateMajority), CancelRest: w.n(2) == 0}
+		if w.n(3) == 0 {
+			s.Aggregate.Counted = p.Bits("").With(w.n(size), w.n(size))
+		}
+	}
+	ticket := fmt.Sprintf("00000000-0000-4000-8000-%012d", len(w.all))
+	events, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
+	if err != nil {
+		s.Type, s.Target, s.Requires = p.Sequential, p.Target{Agent: p.Human}, nil
+		if events, err = Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now); err != nil {
+			w.fail(&thread{}, "nobody can submit to a person: %v", err)
+		}
+	}
 	if w.wild && w.n(10) == 0 {
 		events = events[:1] // the offer is missing
 	}
-	w.append(h, events)
+	h := w.begin(ticket, nil, events)
 	if w.wild && w.n(10) == 0 { // no event leads there yet
 		h.state.Phase, h.state.Agent, h.state.Offer = p.AwaitingApproval, "", 0
 		h.start, h.log = h.state, nil
 	}
 }
 
-// act lets somebody do what the handoff's phase calls for.
-func (w *world) act(h *thread) {
-	s := h.state
-	meta := p.Meta{At: w.now, By: "act"}
-	switch {
-	case w.n(25) == 0:
-		if events, err := Cancel(s, w.d, "src", "enough", w.now); err == nil {
-			w.append(h, events)
-		}
-	case s.Offer == 0:
-		w.look(h)
-	case s.Phase == p.Pending || s.Held() && w.n(4) == 0:
-		w.claim(h)
-	case s.Phase == p.PhaseAccepted && w.n(2) == 0:
-		w.append(h, []p.Event{&p.Started{Meta: meta, Fence: s.Fence}})
-	case s.Held():
-		w.work(h, meta)
-	case s.Phase == p.Conditional:
-		answer := p.Answer{By: "src", Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
-		if events, err := Answer(s, w.d, answer, w.now); err == nil {
-			w.append(h, events)
-		}
-	default:
-		w.look(h)
-	}
+// begin adds a handoff to the world.
+func (w *world) begin(ticket string, parent *thread, events []p.Event) *thread {
+	h := &thread{ticket: ticket, parent: parent}
+	w.all, w.by[ticket] = append(w.all, h), h
+	w.append(h, events)
+	return h
 }
 
-// claim is a holder that pulled the offer.
-func (w *world) claim(h *thread) {
-	c := Claimant{Agent: h.state.Agent, Holder: one(w, holders...), LeaseMS: lease, Offer: h.state.Offer}
-	if w.n(10) == 0 {
-		c.Offer, c.Agent = c.Offer-1, one(w, agents...)
+// summary is what is handed over: to an agent, to who has a capability, up to
+// an authority; with a return or without.
+func (w *world) summary(source string) p.Summary {
+	s := p.Summary{Type: p.Sequential, Source: source, Priority: one(w, p.Priorities...), Digest: "sha256:00",
+		Deadline: w.now.Add(one(w, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour)), Overrides: w.policy()}
+	if s.Target.Agent = one(w, "b", "c", "chief", p.Human, ""); s.Target.Agent == "" {
+		s.Target.Capability = one(w, "x", "y")
 	}
-	verdict, events := Claim(h.state, c, w.d, w.now)
-	switch {
-	case verdict == Drop && len(events) > 0:
-		w.append(h, events)
-	case verdict == Take && w.n(5) == 0:
-		w.append(h, append(events, &p.Claimed{Meta: p.Meta{At: w.now}, Offer: c.Offer, Agent: c.Agent, Holder: c.Holder, LeaseMS: lease}))
-	case verdict == Take:
-		w.append(h, append(events, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now)...))
-	case verdict == Mine && h.state.Fence == 0:
-		w.append(h, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now))
+	if w.n(12) == 0 {
+		s.Type, s.Target = p.Escalation, p.Target{}
 	}
-}
-
-func (w *world) ack() p.Ack {
-	switch w.n(8) {
-	case 0, 1:
-		return p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: w.text(), SuggestedAlternative: one(w, "", "a", "b", "c", "nobody")}
-	case 2:
-		return p.Ack{Status: p.AckConditional, Reason: w.text(), NeedsContext: []string{w.text()}}
-	case 3:
-		return p.Ack{Status: p.AckConditional, NeedsPermission: []string{"deploy"}}
-	case 4:
-		return p.Ack{Status: p.AckConditional, RetryAfterMS: one(w, int64(0), 5_000, 600_000)}
+	if w.n(2) == 0 {
+		s.Requires = []p.RequiredCapability{{ID: "x", MinProficiency: float64(w.n(3)) / 4}, {ID: "y"}}[:1+w.n(2)]
 	}
-	return p.Ack{Status: p.AckAccepted, EstimatedCompletionMS: int64(w.n(2)) * 1000}
-}
-
-// work is what a holder does with what it accepted.
-func (w *world) work(h *thread, meta p.Meta) {
-	s := h.state
-	switch {
-	case w.n(6) == 0:
-		w.append(h, Release(s, s.Holder, "drain", w.now))
-	case s.Fence == 0:
-		w.claim(h)
-	case w.n(3) == 0:
-		w.append(h, []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: float64(w.n(100)), Message: w.text()}}})
-	case w.n(4) == 0:
-		w.append(h, []p.Event{&p.Completed{Meta: meta, Fence: s.Fence, Status: one(w, p.Success, p.Partial), Tokens: 5}})
-	case w.n(5) == 0:
-		c := Claimant{Agent: s.Agent, Holder: s.Holder, LeaseMS: s.LeaseMS, Offer: s.Offer}
-		if ack := w.ack(); ack.Status != p.AckAccepted {
-			w.append(h, Acknowledge(s, c, ack, false, w.now))
-		}
-	case w.n(2) == 0:
-		w.append(h, []p.Event{&p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: w.text(),
-			Retryable: w.n(5) > 0, RetryAfterMS: one(w, int64(0), 0, 60_000)}})
-	default:
-		w.leave(s.Holder)
+	if w.n(3) == 0 {
+		s.Type, s.ReturnExpected, s.Wait = p.Delegation, true, one(w, p.WaitBlock, p.WaitContinue)
+		s.Overrides.ReturnTimeoutMS = ptr(one(w, int64(20_000), 600_000, 7_200_000))
 	}
+	return s
 }
 
 // text is short, long, or long and dear in JSON.
 func (w *world) text() string {
 	switch w.n(40) {
 	case 0:
-		return strings.Repeat("ä", 3000)
+		return longText
 	case 1:
-		return strings.Repeat("\x01\xff", 3000)
+		return dearText
 	}
 	return "words"
 }
+
+var longText, dearText = strings.Repeat("ä", 3000), strings.Repeat("\x01\xff", 3000)

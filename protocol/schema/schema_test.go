@@ -68,6 +68,11 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.OnNoTaker]():    texts(protocol.OnNoTakers),
 	reflect.TypeFor[protocol.ResultStatus](): texts(protocol.ResultStatuses),
 	reflect.TypeFor[protocol.AckStatus]():    texts(protocol.AckStatuses),
+	reflect.TypeFor[protocol.Aggregation]():  texts(protocol.Aggregations),
+	reflect.TypeFor[protocol.LateResult]():   texts(protocol.LateResults),
+	reflect.TypeFor[protocol.Outcome]():      texts(protocol.Outcomes),
+	reflect.TypeFor[protocol.ReturnStatus](): texts(protocol.ReturnStatuses),
+	reflect.TypeFor[protocol.EventType]():    texts(protocol.TrailEvents),
 }
 
 // fieldWords are those of fields whose type is a plain string.
@@ -75,6 +80,9 @@ var fieldWords = map[string][]string{
 	"content_type": protocol.ContentTypes, "return.wait": protocol.Waits,
 	"constraints.complexity": protocol.Complexities, "context.files_in_progress.lock_type": protocol.LockTypes,
 	"context.artifacts.status": protocol.ArtifactStatuses, "artifacts.status": protocol.ArtifactStatuses,
+	"members.artifacts.status": protocol.ArtifactStatuses, "returned.context_updates.artifacts_produced.status": protocol.ArtifactStatuses,
+	"returned.members.result.artifacts.status": protocol.ArtifactStatuses,
+	"returned.result.content_type":             protocol.ContentTypes, "returned.members.result.content_type": protocol.ContentTypes,
 }
 
 func texts[T ~string](list []T) []string {
@@ -201,13 +209,16 @@ var maxima = map[string]int64{
 	"backoff_cap_ms": protocol.BackoffCapMaxMS, "backoff_spread_percent": protocol.BackoffSpreadMaxPct,
 	"max_reroutes": protocol.ReroutesMax, "max_escalations": protocol.EscalationsMax,
 	"condition_timeout_ms": protocol.ConditionTimeoutMaxMS, "max_conditions": protocol.ConditionsMax,
-	"cancel_grace_ms": protocol.CancelGraceMaxMS,
+	"cancel_grace_ms": protocol.CancelGraceMaxMS, "progress_timeout_ms": protocol.ProgressTimeoutMaxMS,
+	"return_timeout_ms": protocol.ReturnTimeoutMaxMS,
 
 	"autonomy_budget.amount": protocol.BudgetMax, "constraints.budget": protocol.BudgetMax,
 	"context.history_transfer.max_messages": protocol.HistoryMessagesMax,
 	"expectations.timeout_ms":               protocol.WorkTimeoutMaxMS, "expectations.max_iterations": protocol.IterationsMax,
 	"required_capabilities.min_proficiency": 1, "return.timeout_ms": protocol.ReturnTimeoutMaxMS,
 	"tokens": protocol.TokensMax, "iterations": protocol.IterationsMax,
+	"returned.audit.tokens_consumed": protocol.TokensMax, "returned.members.result.tokens": protocol.TokensMax,
+	"returned.members.result.iterations": protocol.IterationsMax, "returned.progress.percent": 100, "returned.trail.level": protocol.EscalationsMax,
 	"retry_after_ms": protocol.RetryAfterMaxMS, "estimated_completion_ms": protocol.EstimateMaxMS,
 	"capabilities.proficiency": 1, "max_concurrency": protocol.ConcurrencyMax, "max_execution_time_ms": protocol.WorkTimeoutMaxMS,
 }

@@ -1,0 +1,108 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Counting is an engine that counts what is asked of it, so that a test can say
+// what something costs and notice when it costs more.
+type Counting struct {
+	broker.Engine
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+// NewCounting counts the requests to an engine.
+func NewCounting(e broker.Engine) *Counting {
+	return &Counting{Engine: e, calls: map[string]int{}}
+}
+
+// Take returns what was asked since the last Take, such as "append 2, last 1", in
+// the order of the names; empty is nothing.
+func (c *Counting) Take() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(c.calls)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, c.calls[name]))
+	}
+	clear(c.calls)
+	return strings.Join(parts, ", ")
+}
+
+func (c *Counting) count(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[name]++
+}
+
+// Append implements broker.Engine.
+func (c *Counting) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+	c.count("append")
+	return c.Engine.Append(ctx, ticket, after, id, body)
+}
+
+// Last implements broker.Engine.
+func (c *Counting) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
+	c.count("last")
+	return c.Engine.Last(ctx, ticket, min)
+}
+
+// Next implements broker.Engine.
+func (c *Counting) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
+	c.count("next")
+	return c.Engine.Next(ctx, ticket, after)
+}
+
+// PutOffer implements broker.Engine.
+func (c *Counting) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
+	c.count("offer")
+	return c.Engine.PutOffer(ctx, key, body)
+}
+
+// Arm implements broker.Engine.
+func (c *Counting) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	c.count("arm")
+	return c.Engine.Arm(ctx, ticket, seq, at)
+}
+
+// Profile implements broker.Engine.
+func (c *Counting) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
+	c.count("profile")
+	return c.Engine.Profile(ctx, agent)
+}
+
+// Holder implements broker.Engine.
+func (c *Counting) Holder(ctx context.Context, id string) (protocol.Holder, error) {
+	c.count("holder")
+	return c.Engine.Holder(ctx, id)
+}
+
+// Directory implements broker.Engine. It is no request, but its first call in a
+// process starts a watch.
+func (c *Counting) Directory(ctx context.Context) (*lifecycle.Directory, error) {
+	c.count("directory")
+	return c.Engine.Directory(ctx)
+}
+
+// PutBlob implements broker.Engine.
+func (c *Counting) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
+	c.count("put blob")
+	return c.Engine.PutBlob(ctx, body)
+}
+
+// Blob implements broker.Engine.
+func (c *Counting) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
+	c.count("blob")
+	return c.Engine.Blob(ctx, ref)
+}

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// CancelChildren asks for the end of the children of a handoff, and of theirs:
+// where its own end was asked for with theirs, of all of them; else of those that
+// are open.
+func (b *Broker) CancelChildren(ctx context.Context, head Head, by, reason string) error {
+	c := head.State.Children
+	if c == nil {
+		return nil
+	}
+	those := c.Made
+	if !head.State.CancelChildren {
+		those = c.Made.Without(c.Closed)
+	}
+	return b.cancelAll(ctx, childrenOf(head, those), by, reason)
+}
+
+// CancelTree is Cancel for a handoff and everything that it has handed off.
+// One that is closed already is no error: its children are cancelled all the same.
+func (b *Broker) CancelTree(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
+	head, err := b.cancelOne(ctx, ticket, by, reason)
+	if err != nil {
+		return head.State, unknown(ticket, err)
+	}
+	if head.State.Children == nil {
+		return head.State, nil
+	}
+	return head.State, b.cancelAll(ctx, childrenOf(head, head.State.Children.Made), by, reason)
+}
+
+func (b *Broker) cancelOne(ctx context.Context, ticket, by, reason string) (Head, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return head, err
+	}
+	head, _, err = b.update(ctx, head, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		if h.State.Closed {
+			return nil, nil
+		}
+		return lifecycle.Cancel(h.State, d, by, words(reason), true, now)
+	})
+	return head, err
+}
+
+// child is a handoff as its parent knows it.
+type child struct {
+	ticket string
+	parent Head
+}
+
+func childrenOf(parent Head, those protocol.Bits) []child {
+	var all []child
+	for _, n := range those.Numbers() {
+		all = append(all, child{protocol.ChildTicketN(parent.Ticket, n), parent})
+	}
+	return all
+}
+
+// cancelAll cancels children, then theirs, one generation after another: of a
+// chain there is one at a time, and nothing grows with its length.
+func (b *Broker) cancelAll(ctx context.Context, generation []child, by, reason string) error {
+	var failed []error
+	for len(generation) > 0 {
+		heads := make([]Head, len(generation))
+		err := besides(ctx, submitsAtOnce, len(generation), func(ctx context.Context, i int) (err error) {
+			heads[i], err = b.cancelChild(ctx, generation[i], by, reason)
+			return err
+		})
+		if failed = append(failed, err); errors.Is(err, ErrUnreachable) || ctx.Err() != nil {
+			break
+		}
+		generation = nil
+		for _, head := range heads {
+			if head.State.Children != nil {
+				generation = append(generation, childrenOf(head, head.State.Children.Made)...)
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// cancelChild cancels one. One that was promised and is not there yet is made
+// first: nobody may come later and begin it.
+func (b *Broker) cancelChild(ctx context.Context, c child, by, reason string) (Head, error) {
+	head, err := b.cancelOne(ctx, c.ticket, by, reason)
+	if errors.Is(err, ErrNotFound) {
+		if _, err := b.EnsureChildren(ctx, c.parent); err != nil {
+			return Head{}, err
+		}
+		head, err = b.cancelOne(ctx, c.ticket, by, reason)
+	}
+	if errors.Is(err, ErrNotFound) { // so old that it is gone
+		return Head{}, nil
+	}
+	return head, err
+}

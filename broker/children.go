@@ -1,0 +1,331 @@
+package broker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// promised is a handoff that the ledger promises before it exists: a child that
+// was handed off, a member of a group, a return. Whoever finds it missing
+// submits it, and any number may.
+type promised struct {
+	ticket    string
+	summary   protocol.Summary
+	body      json.RawMessage // the package; nil where blob has it
+	blob      *protocol.BlobRef
+	directory *lifecycle.Directory // a snapshot that may be old; nil is none
+}
+
+const (
+	// submitsAtOnce is how many promised handoffs are submitted side by side.
+	submitsAtOnce = 16
+	// readsAtOnce is how many of a handoff's children are read side by side.
+	readsAtOnce = 16
+)
+
+// fulfil submits a promised handoff. That it exists already is no error.
+func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
+	empty := Head{Ticket: p.ticket}
+	body := protocol.Submitted{Package: p.body, Blob: p.blob}
+	events, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.now(empty))
+	if err != nil { // the leader may know better
+		directory, err := b.directoryFor(ctx, p.summary)
+		if err != nil {
+			return Head{}, err
+		}
+		events = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.now(empty))
+	}
+	head, err := b.store(ctx, empty, events)
+	switch {
+	case errors.Is(err, ErrConflict):
+		return b.Head(ctx, p.ticket, 0)
+	case err != nil:
+		return Head{}, fmt.Errorf("submit %s: %w", p.ticket, err)
+	}
+	switch {
+	case head.State.Aggregate != nil:
+		return head, b.fulfilMembers(ctx, head, head.State.Children.Made.Numbers())
+	case lifecycle.DutiesOf(head.State).Offer:
+		said, err := b.notes(ctx, head)
+		if err == nil {
+			err = b.putOffer(ctx, head, p.body, p.blob, said)
+		}
+		if err != nil {
+			b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+		}
+	}
+	return head, nil
+}
+
+// exists tells whether the ledger has a handoff.
+func (b *Broker) exists(ctx context.Context, ticket string) (bool, error) {
+	_, err := b.Last(ctx, ticket, 0)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// packed is a package as it goes into the ledger: inline, or in a blob.
+type packed struct {
+	body   json.RawMessage
+	blob   *protocol.BlobRef
+	digest string
+}
+
+// keep puts a body where it belongs, which copies entries will name.
+func (b *Broker) keep(ctx context.Context, body json.RawMessage, copies int) (packed, error) {
+	sum := sha256.Sum256(body)
+	s := packed{body: body, digest: "sha256:" + hex.EncodeToString(sum[:])}
+	if len(body) <= protocol.InlineBytesMax && len(body)*copies <= 4*protocol.InlineBytesMax {
+		return s, nil
+	}
+	// The blob goes first: an append never names what is not there.
+	blob, err := b.PutBlob(ctx, body)
+	if err != nil {
+		return s, fmt.Errorf("store package: %w", err)
+	}
+	s.body, s.blob = nil, &blob
+	return s, nil
+}
+
+// own makes the stored form of a package that Handoff itself makes.
+func (b *Broker) own(ctx context.Context, pkg protocol.Package) (packed, error) {
+	if err := pkg.ValidateOwn(b.now(Head{})); err != nil {
+		return packed{}, err
+	}
+	body, _, err := b.encode(pkg)
+	if err != nil {
+		return packed{}, err
+	}
+	if len(body) > protocol.PackageBytesMax {
+		return packed{}, protocol.Errorf(protocol.CodeTooLarge, "package", "is %d bytes, at most %d are allowed", len(body), protocol.PackageBytesMax)
+	}
+	return b.keep(ctx, body, pkg.GroupSize())
+}
+
+// EnsureChildren submits what a handoff has handed off, and the members of a
+// group, where they are missing, and tells which of those that were there have
+// closed, of which the handoff does not know. Where the handoff itself has closed,
+// it settles the returns that were to wake it: it will not wait for them any more.
+// It takes one read for each child that the handoff does not know to be closed.
+// Doing it twice is harmless.
+func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protocol.ChildClosed, err error) {
+	c := head.State.Children
+	if c == nil {
+		return nil, nil
+	}
+	missing, closed, err := b.readChildren(ctx, head.Ticket, c.Made.Without(c.Closed).Numbers())
+	for _, child := range closed {
+		s := child.head.State
+		ended = append(ended, protocol.ChildClosed{N: child.n, Outcome: s.Outcome})
+		if head.State.Closed && s.ReturnTicket == "" && lifecycle.DutiesOf(s).Return {
+			err = errors.Join(err, b.settleReturn(ctx, child.head, true, ""))
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return ended, err
+	case head.State.Aggregate != nil:
+		return ended, errors.Join(err, b.fulfilMembers(ctx, head, missing))
+	}
+	return ended, errors.Join(err, b.fulfilChildren(ctx, head, missing))
+}
+
+// closedChild is one that has closed, and its ordinal.
+type closedChild struct {
+	n    int
+	head Head
+}
+
+// readChildren tells which children are not there, and which have closed. One
+// that cannot be read is neither.
+func (b *Broker) readChildren(ctx context.Context, parent string, ordinals []int) (missing []int, closed []closedChild, err error) {
+	there, absent := make([]Head, len(ordinals)), make([]bool, len(ordinals))
+	err = besides(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+		child, err := b.Head(ctx, protocol.ChildTicketN(parent, ordinals[i]), 0)
+		if absent[i] = errors.Is(err, ErrNotFound); absent[i] {
+			return nil
+		}
+		there[i] = child
+		return err
+	})
+	for i, n := range ordinals {
+		switch {
+		case absent[i]:
+			missing = append(missing, n)
+		case there[i].State.Closed:
+			closed = append(closed, closedChild{n, there[i]})
+		}
+	}
+	return missing, closed, err
+}
+
+// besides calls fn with 0 to n-1, so many at once. What fails for a reason of its
+// own does not hold up the others; an engine that does not answer ends it. The
+// error is the first of those there were.
+func besides(ctx context.Context, atOnce, n int, fn func(ctx context.Context, i int) error) error {
+	failed := make([]error, n)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i := range n {
+		group.Go(func() error {
+			if failed[i] = fn(ctx, i); errors.Is(failed[i], ErrUnreachable) || ctx.Err() != nil {
+				return failed[i]
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var first error
+	others := -1
+	for _, err := range failed {
+		if err != nil {
+			if others++; first == nil {
+				first = err
+			}
+		}
+	}
+	if others > 0 {
+		return fmt.Errorf("%w (and %d more)", first, others)
+	}
+	return first
+}
+
+// fulfilChildren submits children from the events that recorded them. What is so
+// old that the ledger has let go of the record was there once, and is not begun again.
+func (b *Broker) fulfilChildren(ctx context.Context, head Head, missing []int) error {
+	want := protocol.Bits("").With(missing...)
+	var failed []error
+	err := b.changes(ctx, head.Ticket, func(c protocol.Change) error {
+		for _, e := range c.Record.Events {
+			if child, ok := e.(*protocol.HandedOff); ok && want.Has(child.N) {
+				failed = append(failed, b.fulfilChild(ctx, c.Record.State, *child))
+			}
+		}
+		return ctx.Err()
+	})
+	return errors.Join(append(failed, err)...)
+}
+
+// fulfilChild submits a child; parent is as it was when it handed it off.
+func (b *Broker) fulfilChild(ctx context.Context, parent protocol.State, child protocol.HandedOff) error {
+	body, err := b.packageBody(ctx, child.Package, child.Blob)
+	if err != nil {
+		return fmt.Errorf("package of child %d of %s: %w", child.N, parent.Ticket, err)
+	}
+	var pkg protocol.Package
+	if pkg, err = protocol.DecodePackage(body); err != nil {
+		return fmt.Errorf("package of child %d of %s: %w", child.N, parent.Ticket, err)
+	}
+	summary := childSummary(pkg, child.Digest, parent.Ticket, child.N, !parent.Closed)
+	_, err = b.fulfil(ctx, promised{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob})
+	return err
+}
+
+// childSummary is the summary of a handoff that parent keeps track of. A parent
+// that goes on may wait for it later, and wants to hear of its end; one that it
+// was handed off by with the result never will.
+func childSummary(pkg protocol.Package, digest, parent string, n int, goesOn bool) protocol.Summary {
+	s := pkg.Summarize(digest)
+	s.Parent, s.N = parent, n+1
+	if goesOn && s.Wait == "" {
+		s.Wait = protocol.WaitContinue
+	}
+	return s
+}
+
+// fulfilMembers submits members of a group from the group's own package.
+func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) error {
+	submitted, err := b.submitted(ctx, head)
+	if errors.Is(err, ErrNotFound) {
+		return nil // so old that the ledger has let go of it, and of members that had closed
+	}
+	if err != nil {
+		return err
+	}
+	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	if err != nil {
+		return fmt.Errorf("package of %s: %w", head.Ticket, err)
+	}
+	pkg, err := protocol.DecodePackage(body)
+	if err != nil {
+		return fmt.Errorf("package of %s: %w", head.Ticket, err)
+	}
+	directory, err := b.Directory(ctx)
+	if err != nil {
+		return err
+	}
+	return besides(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+		return b.fulfilMember(ctx, pkg, *submitted, head, ordinals[i], directory)
+	})
+}
+
+func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitted protocol.Submitted, head Head, n int, directory *lifecycle.Directory) error {
+	member, err := pkg.MemberAt(head.Ticket, n)
+	if err != nil {
+		return err
+	}
+	s := packed{body: submitted.Package, blob: submitted.Blob, digest: head.State.Digest}
+	if !member.Shared {
+		if s, err = b.own(ctx, member.Package); err != nil {
+			return fmt.Errorf("member %d of %s: %w", n, head.Ticket, err)
+		}
+	}
+	_, err = b.fulfil(ctx, promised{ticket: member.Ticket, summary: member.Summarize(s.digest), body: s.body, blob: s.blob, directory: directory})
+	return err
+}
+
+// checkMembers refuses a group of which one recipient cannot be offered anything.
+func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
+	directory, err := b.Directory(ctx)
+	if err != nil {
+		return err
+	}
+	for n := range in.summary.Aggregate.Size {
+		member, err := in.Package.MemberAt(in.Ticket, n)
+		if err != nil {
+			return err
+		}
+		err = b.checkMember(ctx, member, directory)
+		var refused *protocol.Error
+		if errors.As(err, &refused) {
+			with := *refused
+			with.Field = fmt.Sprintf("members[%d].%s", n, refused.Field)
+			if member.Shared {
+				with.Field = fmt.Sprintf("target.agents[%d]", n)
+			}
+			return &with
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkMember judges by a snapshot that may lag behind an agent which has just
+// been registered: before one is refused the leader is asked for it.
+func (b *Broker) checkMember(ctx context.Context, member protocol.MemberHandoff, directory *lifecycle.Directory) error {
+	summary := member.Summarize("")
+	_, err := lifecycle.Submit(member.Ticket, summary, protocol.Submitted{}, directory, b.now(Head{}))
+	if err == nil || member.Target.Agent == "" {
+		return err
+	}
+	if directory, err = b.directoryFor(ctx, summary); err != nil {
+		return err
+	}
+	_, err = lifecycle.Submit(member.Ticket, summary, protocol.Submitted{}, directory, b.now(Head{}))
+	return err
+}

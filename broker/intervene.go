@@ -1,0 +1,205 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// words bounds what somebody says, and makes text of it: it goes into an append,
+// and a return must be able to carry it.
+func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
+
+// intervene is Update for what a person, or an agent in charge, does with a handoff
+// by its ticket, often from a process that does nothing else: it reads no more of
+// the directory than that depends on. Who is gone a supervisor judges.
+func (b *Broker) intervene(ctx context.Context, ticket string, see seeing, decide Decider) (Head, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return Head{}, unknown(ticket, err)
+	}
+	head, _, err = b.update(ctx, head, see, decide)
+	return head, err
+}
+
+// RollBack returns a handoff to its source: at once where nobody holds it, else
+// its holder is asked to clean up first.
+func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
+	reason = words(reason)
+	head, err := b.intervene(ctx, ticket, b.itsSource, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.RollBack(h.State, d, by, reason, now)
+	})
+	return head.State, err
+}
+
+// Reroute offers a handoff to the agent to, whoever has it now.
+func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string) (protocol.State, error) {
+	reason = words(reason)
+	head, err := b.intervene(ctx, ticket, b.onlyAgent(to), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.RerouteTo(h.State, d, to, by, reason, now)
+	})
+	return head.State, err
+}
+
+// Take puts an open handoff into a holder's hands at once, whoever has it now.
+// The holder must have beaten already.
+func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder, reason string) (*Claim, error) {
+	reason = words(reason)
+	head, err := b.intervene(ctx, ticket, b.onlyAgent(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
+		return lifecycle.TakeNow(h.State, d, claimant, reason, now)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.claimOf(ctx, head, holder, head.State.Offer)
+}
+
+// Dismiss takes a closed handoff out of the inbox that lists it.
+func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protocol.State, error) {
+	remark = words(remark)
+	head, err := b.intervene(ctx, ticket, b.nobody, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Dismiss(h.State, by, remark, now)
+	})
+	return head.State, err
+}
+
+// Redrive submits the package of a handoff that closed without success again,
+// as a new handoff that names its origin. to, if not empty, is another agent to
+// send it to. Redriving again what was redriven is an error with CodeConflict;
+// one that was interrupted is finished.
+//
+// The submission goes first and its record second, since nobody but who asked
+// could make up for a submission that the record promises: in between, the origin
+// is still listed, and redriving it again finds what is there.
+func (b *Broker) Redrive(ctx context.Context, ticket, to, by string) (protocol.State, error) {
+	origin, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return protocol.State{}, unknown(ticket, err)
+	}
+	if _, err := lifecycle.Redrive(origin.State, by, b.now(origin)); err != nil {
+		return protocol.State{}, err
+	}
+	again, err := b.redriven(ctx, origin, to)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	head, err := b.fulfil(ctx, again)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	_, _, err = b.note(ctx, origin, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.Redrive(h.State, by, now)
+	})
+	return head.State, err
+}
+
+// redriven makes the package of a handoff that is submitted again, and refuses
+// it where it could not be offered to anybody.
+func (b *Broker) redriven(ctx context.Context, origin Head, to string) (promised, error) {
+	submitted, err := b.submitted(ctx, origin)
+	if err != nil {
+		return promised{}, err
+	}
+	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	if err != nil {
+		return promised{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
+	}
+	pkg, err := protocol.DecodePackage(body)
+	if err != nil {
+		return promised{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
+	}
+	pkg = protocol.RedrivePackage(origin.State, pkg, b.now(origin))
+	if to != "" {
+		if pkg.GroupSize() > 0 {
+			return promised{}, protocol.Errorf(protocol.CodeConflict, "to", "%s is a group; redrive its members one by one to send them elsewhere", origin.Ticket)
+		}
+		pkg.Target = protocol.Target{Agent: to}
+	}
+	summary := pkg.Summarize("")
+	directory, err := b.directoryFor(ctx, summary)
+	if err != nil {
+		return promised{}, err
+	}
+	ticket := protocol.RedriveTicket(origin.Ticket)
+	if _, err := lifecycle.Submit(ticket, summary, protocol.Submitted{}, directory, b.now(origin)); err != nil {
+		return promised{}, named(err, pkg)
+	}
+	s, err := b.own(ctx, pkg)
+	return promised{ticket: ticket, summary: pkg.Summarize(s.digest), body: s.body, blob: s.blob, directory: directory}, err
+}
+
+// Waiting is a handoff that waits for somebody, and why.
+type Waiting struct {
+	Why   lifecycle.Waits
+	State protocol.State
+}
+
+// Inbox lists the handoffs that wait for an agent, or a person, oldest change
+// first, and says why. It reads the heads of all handoffs.
+func (b *Broker) Inbox(ctx context.Context, agent string) ([]Waiting, error) {
+	directory, err := b.Directory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states, err := b.pick(ctx, func(s protocol.State) bool { return lifecycle.WaitsFor(s, agent, directory) != lifecycle.WaitsNot })
+	waiting := make([]Waiting, len(states))
+	for i, s := range states {
+		waiting[i] = Waiting{lifecycle.WaitsFor(s, agent, directory), s}
+	}
+	return waiting, err
+}
+
+// DeadLetters lists the handoffs that closed without success and that keep
+// wants, oldest change first. Returns are not among them: what they would deliver
+// is read by the ticket of their handoff. It reads the heads of all handoffs.
+func (b *Broker) DeadLetters(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
+	return b.pick(ctx, func(s protocol.State) bool {
+		success := s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial
+		return s.Closed && !success && s.ReturnOf == "" && (keep == nil || keep(s))
+	})
+}
+
+// pick lists the states of all handoffs that keep wants. A head that does not
+// decode is passed over: the supervisor says so.
+func (b *Broker) pick(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
+	place, picked := map[string]int{}, []protocol.State{}
+	err := b.Heads(ctx, func(e Entry) error {
+		_, state, err := protocol.DecodeState(e.Body, e.Seq)
+		if err != nil {
+			return nil
+		}
+		i, twice := place[e.Ticket] // on replicas a ticket may come twice, its last entry last
+		switch wanted := keep(state); {
+		case twice:
+			picked[i] = state
+		case wanted:
+			place[e.Ticket] = len(picked)
+			picked = append(picked, state)
+		}
+		return nil
+	})
+	return slices.DeleteFunc(picked, func(s protocol.State) bool { return !keep(s) }), err
+}
+
+// claimOf is the claim of a holder that has a handoff already.
+func (b *Broker) claimOf(ctx context.Context, head Head, holder protocol.Holder, offer uint64) (*Claim, error) {
+	claim := &Claim{Ticket: head.Ticket, Agent: holder.Agent, Holder: holder, Offer: offer, b: b, turn: make(chan struct{}, 1), head: head}
+	if err := claim.mine(head.State); err != nil {
+		return nil, err
+	}
+	submitted, err := b.submitted(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	if claim.Package, err = b.packageBody(ctx, submitted.Package, submitted.Blob); err != nil {
+		return nil, fmt.Errorf("package of %s: %w", head.Ticket, err)
+	}
+	said, err := b.notes(ctx, head)
+	claim.Answers, claim.Trail = said.Answers, said.Trail
+	return claim, err
+}

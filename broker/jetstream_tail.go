@@ -1,0 +1,175 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// tailIdle is how long a tail without news waits before it makes sure that
+// there are none: a consumer may be gone without a word.
+const tailIdle = 2 * time.Second
+
+// Ledger implements Engine.
+func (j *JetStream) Ledger(ctx context.Context) (Ledger, error) {
+	var l Ledger
+	err := j.patiently(ctx, func(ctx context.Context) error {
+		stream, err := j.js.Stream(ctx, LedgerStream)
+		if err != nil {
+			return err
+		}
+		info := stream.CachedInfo()
+		l = Ledger{Created: info.Created.UTC(), First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq}
+		return nil
+	})
+	if err != nil {
+		return Ledger{}, fmt.Errorf("state of the ledger: %w", err)
+	}
+	return l, nil
+}
+
+// Tail implements Engine.
+func (j *JetStream) Tail(ctx context.Context, from uint64, fn func(Entry) error) error {
+	err := j.tail(ctx, from, fn)
+	var mine *callerError
+	switch {
+	case errors.As(err, &mine):
+		return mine.err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case j.isClosed():
+		err = errClosed
+	case !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrLedgerChanged):
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return fmt.Errorf("follow the ledger from %d: %w", from, err)
+}
+
+func (j *JetStream) tail(ctx context.Context, from uint64, fn func(Entry) error) error {
+	ledger, err := j.Ledger(ctx)
+	if err != nil {
+		return err
+	}
+	next := from
+	if from == 0 {
+		next = ledger.First
+	}
+	if next < ledger.First || next > ledger.Last+1 {
+		return fmt.Errorf("%w: it has the entries %d to %d", ErrLedgerChanged, ledger.First, ledger.Last)
+	}
+	ctx, cancel, err := j.whileLinked(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	messages, stop, err := j.tailConsumer(ctx, next)
+	if err != nil {
+		return causeOr(ctx, err)
+	}
+	defer stop()
+	for delivered := uint64(1); ; delivered++ {
+		msg, err := j.tailNext(ctx, messages, ledger.Created, next)
+		if err != nil {
+			return err
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		seq := meta.Sequence.Stream
+		switch {
+		case meta.Sequence.Consumer != delivered:
+			return fmt.Errorf("delivery %d came where %d was due", meta.Sequence.Consumer, delivered)
+		case seq != next && (from > 0 || delivered > 1): // only a beginning may be gone
+			return fmt.Errorf("%w: entry %d came where %d was due", ErrLedgerChanged, seq, next)
+		}
+		ticket, _ := parseLedgerSubject(msg.Subject())
+		if err := fn(Entry{Ticket: ticket, Seq: seq, At: meta.Timestamp.UTC(), Body: msg.Data()}); err != nil {
+			return &callerError{err}
+		}
+		next = seq + 1
+	}
+}
+
+// whileLinked returns a context that ends with the connection, too: a single
+// node forgets the consumer when it restarts, and what was on its way is lost.
+func (j *JetStream) whileLinked(ctx context.Context) (context.Context, func(), error) {
+	link := j.linkChange()
+	ctx, cancel := context.WithCancelCause(ctx)
+	if !j.run(func() {
+		select {
+		case <-link:
+			cancel(errDisconnected)
+		case <-j.life.Done():
+			cancel(errClosed)
+		case <-ctx.Done():
+		}
+	}) {
+		cancel(nil)
+		return nil, nil, errClosed
+	}
+	return ctx, func() { cancel(nil) }, nil
+}
+
+// causeOr is why ctx ended; err if it has not.
+func causeOr(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// tailConsumer begins to receive the ledger from a sequence on.
+func (j *JetStream) tailConsumer(ctx context.Context, from uint64) (jetstream.MessagesContext, func(), error) {
+	cfg := jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
+	}
+	var consumer jetstream.Consumer
+	err := j.patiently(ctx, func(ctx context.Context) (err error) {
+		consumer, err = j.js.CreateConsumer(ctx, LedgerStream, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	name := consumer.CachedInfo().Name
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(replayBatch))
+	if err != nil {
+		j.forget(LedgerStream, name)
+		return nil, nil, err
+	}
+	return messages, func() { messages.Stop(); j.forget(LedgerStream, name) }, nil
+}
+
+// tailNext waits for the next message, for as long as the ledger, asked at its
+// leader, is the same and has nothing new.
+func (j *JetStream) tailNext(ctx context.Context, messages jetstream.MessagesContext, created time.Time, next uint64) (jetstream.Msg, error) {
+	for overdue := false; ; {
+		idle, cancel := context.WithTimeout(ctx, tailIdle)
+		msg, err := messages.Next(jetstream.NextContext(idle))
+		waited := idle.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return msg, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !waited:
+			return nil, err
+		case overdue:
+			return nil, fmt.Errorf("entry %d is there and does not come", next)
+		}
+		ledger, err := j.Ledger(ctx)
+		if err != nil {
+			return nil, causeOr(ctx, err)
+		}
+		if !ledger.Created.Equal(created) || ledger.Last+1 < next {
+			return nil, fmt.Errorf("%w: it was made at %v and ends at %d", ErrLedgerChanged, ledger.Created, ledger.Last)
+		}
+		overdue = ledger.Last >= next
+	}
+}

@@ -1,0 +1,116 @@
+package broker_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+var done = protocol.Result{Body: json.RawMessage(`"done"`)}
+
+// A result counts as late where the handoff was taken from its holder, and
+// only then: what is handed in twice, or after the holder let go, is kept nowhere.
+func TestParkLateKeepsWhatCameLate(t *testing.T) {
+	ctx := t.Context()
+	for name, end := range map[string]func(*broker.Broker, *broker.Claim) error{
+		"still held": func(*broker.Broker, *broker.Claim) error { return nil },
+		"completed":  func(_ *broker.Broker, c *broker.Claim) error { return c.Complete(ctx, done) },
+		"failed": func(_ *broker.Broker, c *broker.Claim) error {
+			return c.Fail(ctx, broker.Failure{Code: "x", Message: "x"})
+		},
+		"released": func(_ *broker.Broker, c *broker.Claim) error { return c.Release(ctx, "x") },
+		"refused": func(_ *broker.Broker, c *broker.Claim) error {
+			return c.Acknowledge(ctx, protocol.Ack{Status: protocol.AckRejected, Reason: "x"}, false)
+		},
+		"escalated":   func(_ *broker.Broker, c *broker.Claim) error { return c.Escalate(ctx, "x", "") },
+		"handed back": func(_ *broker.Broker, c *broker.Claim) error { return c.HandBack(ctx, "x", nil) },
+		"taken from it": func(b *broker.Broker, c *broker.Claim) error {
+			_, err := b.Reroute(ctx, c.Ticket, protocol.Human, "human", "x")
+			return err
+		},
+	} {
+		b, claim, _ := claimed(t, brokertest.NewMemory())
+		if err := end(b, claim); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := name == "taken from it"
+		kept, err := b.ParkLate(ctx, claim.Lease(), done)
+		if err != nil || kept != want {
+			t.Errorf("%s: kept %v (%v), want %v", name, kept, err, want)
+		}
+		if again, err := b.ParkLate(ctx, claim.Lease(), done); err != nil || again {
+			t.Errorf("%s: kept again: %v (%v)", name, again, err)
+		}
+		late, err := b.LateResults(ctx, claim.Ticket)
+		if err != nil || len(late) > 0 != want {
+			t.Errorf("%s: %d late results (%v)", name, len(late), err)
+		}
+	}
+}
+
+// What there was of a result at a rollback, and a late one that was used, are
+// the handoff's result.
+func TestResultOfEveryKind(t *testing.T) {
+	ctx := t.Context()
+	b, claim, _ := claimed(t, brokertest.NewMemory())
+	if err := claim.HandBack(ctx, "the spec is wrong", &protocol.Result{Status: protocol.Partial, Body: json.RawMessage(`"half"`)}); err != nil {
+		t.Fatal(err)
+	}
+	if result, _, err := b.Result(ctx, claim.Ticket); err != nil || string(result.Body) != `"half"` {
+		t.Errorf("after a rollback the result is %s, %v", result.Body, err)
+	}
+
+	b, claim, _ = claimed(t, brokertest.NewMemory())
+	if _, err := b.Reroute(ctx, claim.Ticket, protocol.Human, protocol.Human, ""); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := b.ParkLate(ctx, claim.Lease(), done); err != nil || !kept {
+		t.Fatalf("kept %v, %v", kept, err)
+	}
+	if _, _, err := b.Update(ctx, claim.Ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return []protocol.Event{&protocol.LateResultUsed{Meta: protocol.Meta{At: now}, Seq: h.State.LateSeq}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if result, state, err := b.Result(ctx, claim.Ticket); err != nil || string(result.Body) != `"done"` || state.Outcome != protocol.OutcomeSuccess {
+		t.Errorf("a late result that was used is %s of %s, %v", result.Body, state.Outcome, err)
+	}
+}
+
+// Whoever claims a redrive, and a redrive of that, reads what happened before.
+func TestRedriveKeepsTheTrail(t *testing.T) {
+	ctx := t.Context()
+	b, first, holder := claimed(t, brokertest.NewMemory())
+	ticket, words := first.Ticket, []string{"no ink"}
+	if err := first.Fail(ctx, broker.Failure{Code: "x", Message: "no ink"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, next := range []string{"no paper", "no pen"} {
+		if _, err := b.Cancel(ctx, ticket, "human", ""); err != nil {
+			t.Fatal(err)
+		}
+		again, err := b.Redrive(ctx, ticket, "", "human")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := claim(t, b, holder)
+		words = append(words, "redrive of "+ticket)
+		var trail []string
+		for _, entry := range got.Trail {
+			trail = append(trail, entry.Words)
+		}
+		if got.Ticket != again.Ticket || !slices.Equal(trail, words) {
+			t.Errorf("the trail is %q, want %q", trail, words)
+		}
+		if err := got.Fail(ctx, broker.Failure{Code: "x", Message: next}); err != nil {
+			t.Fatal(err)
+		}
+		ticket, words = got.Ticket, append(words, next)
+	}
+}

@@ -1,0 +1,301 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// EnsureReturn sees to the return of a closed handoff: it submits the handoff
+// that delivers it, and records what became of it. Doing it twice is harmless.
+func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
+	s := head.State
+	if s.ReturnTicket == "" { // the parent waits, and is woken
+		parent, err := b.Head(ctx, s.Parent, 0)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return b.settleReturn(ctx, head, false, "its parent is gone")
+		case err != nil:
+			return err
+		case parent.State.Closed || parent.State.Children != nil && parent.State.Children.Closed.Has(s.N-1):
+			return b.settleReturn(ctx, head, true, "")
+		}
+		return nil
+	}
+	ret, err := b.Head(ctx, s.ReturnTicket, 0)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return b.sendReturn(ctx, head)
+	case err != nil:
+		return err
+	case ret.State.Fence != 0, ret.State.Outcome == protocol.OutcomeSuccess, ret.State.Outcome == protocol.OutcomePartial:
+		return b.settleReturn(ctx, head, true, "")
+	case ret.State.Closed:
+		return b.settleReturn(ctx, head, false, string(ret.State.Outcome))
+	}
+	return nil
+}
+
+func (b *Broker) settleReturn(ctx context.Context, head Head, delivered bool, reason string) error {
+	_, _, err := b.note(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		if !h.State.ReturnedAt.IsZero() {
+			return nil, nil
+		}
+		return []protocol.Event{&protocol.Returned{Meta: protocol.Meta{At: now, By: lifecycle.By}, Delivered: delivered, Reason: reason}}, nil
+	})
+	return err
+}
+
+// sendReturn puts the return into the queue of the handoff's source. It was
+// promised, so that nothing in it may keep it from being sent: what makes it too
+// large, or too deep, is left out, and the notes say how to read it.
+func (b *Broker) sendReturn(ctx context.Context, head Head) error {
+	ret, err := b.returnOf(ctx, head)
+	if err != nil {
+		return err
+	}
+	pkg, s, err := b.packReturn(ctx, head, ret)
+	var unfit *protocol.Error
+	if errors.As(err, &unfit) {
+		withoutResults(&ret, unfit.Message)
+		pkg, s, err = b.packReturn(ctx, head, ret)
+	}
+	if errors.As(err, &unfit) {
+		ret.Trail, ret.Progress, ret.Reason, ret.Message = nil, nil, "", ""
+		pkg, s, err = b.packReturn(ctx, head, ret)
+	}
+	if err != nil {
+		return fmt.Errorf("return of %s: %w", head.Ticket, err)
+	}
+	_, err = b.fulfil(ctx, promised{ticket: head.State.ReturnTicket, summary: pkg.Summarize(s.digest), body: s.body, blob: s.blob})
+	return err
+}
+
+func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return) (protocol.Package, packed, error) {
+	pkg := protocol.ReturnPackage(head.State, ret, b.now(head))
+	s, err := b.own(ctx, pkg)
+	return pkg, s, err
+}
+
+// withoutResults leaves out of a return what was made, and says why and where it is.
+func withoutResults(ret *protocol.Return, why string) {
+	ret.Result, ret.ContextUpdates = nil, nil
+	ret.Audit.Notes = fmt.Sprintf("the result was left out (%s); handoff result %s prints it", why, ret.HandoffID)
+	for i := range ret.Members {
+		ret.Members[i].Result = nil
+	}
+}
+
+// Return is the end of a closed handoff as its source gets it.
+func (b *Broker) Return(ctx context.Context, ticket string) (protocol.Return, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return protocol.Return{}, unknown(ticket, err)
+	}
+	if !head.State.Closed {
+		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is still open (%s)", ticket, head.State.Phase)
+	}
+	return b.returnOf(ctx, head)
+}
+
+func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, error) {
+	all, err := b.origins(ctx, head.State.Origin)
+	if err != nil {
+		return protocol.Return{}, err
+	}
+	var progress *protocol.Progress
+	var result *protocol.Result
+	err = b.changes(ctx, head.Ticket, func(c protocol.Change) error {
+		for _, e := range c.Record.Events {
+			if p, ok := e.(*protocol.Progressed); ok {
+				progress = &p.Progress
+			}
+		}
+		if c.Seq == head.State.ResultSeq {
+			var err error
+			if result, err = b.resultIn(ctx, c); err != nil {
+				return err
+			}
+		}
+		all = append(all, withoutBodies(c))
+		return nil
+	})
+	if err != nil {
+		return protocol.Return{}, err
+	}
+	ret := protocol.ReturnOf(head.State, result, protocol.TrailOf(all), progress)
+	if head.State.Aggregate != nil {
+		ret.Members, err = b.members(ctx, head.State, protocol.MemberResultsBytesMax)
+	}
+	return ret, err
+}
+
+// Members reads the ends of a group's members, in the order of its recipients,
+// with the results of those that have one. Results that would be over
+// PackageBytesMax together are left out, as far as they do not fit: those are
+// read one by one, with Result.
+func (b *Broker) Members(ctx context.Context, group protocol.State) ([]protocol.MemberReturn, error) {
+	if group.Aggregate == nil {
+		return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no group", group.Ticket)
+	}
+	return b.members(ctx, group, protocol.PackageBytesMax)
+}
+
+// members is Members with a bound on the results, in bytes. A thousand members
+// may have a thousand large ones: they are read one after another, and no body
+// that does not fit.
+func (b *Broker) members(ctx context.Context, group protocol.State, room int64) ([]protocol.MemberReturn, error) {
+	members := make([]protocol.MemberReturn, group.Aggregate.Size)
+	results := make([]uint64, len(members)) // the entries that hold them
+	err := besides(ctx, readsAtOnce, len(members), func(ctx context.Context, n int) (err error) {
+		members[n], results[n], err = b.member(ctx, protocol.ChildTicketN(group.Ticket, n))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for n := range members {
+		if results[n] == 0 {
+			continue
+		}
+		change, err := b.change(ctx, members[n].Ticket, results[n])
+		if err != nil {
+			return nil, err
+		}
+		inline, blob, _ := resultAt(change)
+		size := int64(len(inline))
+		if blob != nil {
+			size = blob.Size
+		}
+		if size > room {
+			continue
+		}
+		room -= size
+		if members[n].Result, err = b.resultIn(ctx, change); err != nil {
+			return nil, err
+		}
+	}
+	return members, nil
+}
+
+// member reads how a member of a group ended, and where its result is.
+func (b *Broker) member(ctx context.Context, ticket string) (m protocol.MemberReturn, resultSeq uint64, err error) {
+	m.Ticket = ticket
+	head, err := b.Head(ctx, ticket, 0)
+	if errors.Is(err, ErrNotFound) {
+		return m, 0, nil // not submitted yet
+	}
+	if err != nil {
+		return m, 0, err
+	}
+	if m.Agent = head.State.Agent; m.Agent == "" {
+		m.Agent = head.State.Target.String()
+	}
+	if m.Closed = head.State.Closed; !m.Closed {
+		return m, 0, nil
+	}
+	m.Status = protocol.ReturnStatusOf(head.State.Outcome)
+	return m, head.State.ResultSeq, nil
+}
+
+// ChildReturns reads the ends of the children that a handoff knows to be
+// closed, in the order of their ordinals: what it waited for. Results that would be
+// over PackageBytesMax together are left out, as far as they do not fit, and the
+// notes say so: those are read one by one, with Result.
+func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol.Return, error) {
+	if s.Children == nil {
+		return nil, nil
+	}
+	var all []protocol.Return
+	room := protocol.PackageBytesMax
+	for _, n := range s.Children.Closed.Numbers() {
+		ret, err := b.Return(ctx, protocol.ChildTicketN(s.Ticket, n))
+		if err != nil {
+			return nil, err
+		}
+		body, err := encode(ret)
+		if err != nil {
+			return nil, err
+		}
+		if len(body) > room {
+			withoutResults(&ret, fmt.Sprintf("with those before it it is over %d bytes", protocol.PackageBytesMax))
+		} else {
+			room -= len(body)
+		}
+		all = append(all, ret)
+	}
+	return all, nil
+}
+
+// resultIn is the result that a change holds, wherever it lies.
+func (b *Broker) resultIn(ctx context.Context, c protocol.Change) (*protocol.Result, error) {
+	inline, blob, ok := resultAt(c)
+	if !ok {
+		return nil, fmt.Errorf("entry %d holds no result", c.Seq)
+	}
+	body, err := b.packageBody(ctx, inline, blob)
+	if err != nil {
+		return nil, err
+	}
+	// Leniently: a worker of a newer version may have said more.
+	result := new(protocol.Result)
+	if err := json.Unmarshal(body, result); err != nil {
+		return nil, fmt.Errorf("result in entry %d: %w", c.Seq, err)
+	}
+	return result, nil
+}
+
+// resultAt finds a result in a change, or where it lies: one that completed a
+// handoff, one that came late, or what there was of one at a rollback.
+func resultAt(c protocol.Change) (inline json.RawMessage, blob *protocol.BlobRef, ok bool) {
+	for _, e := range c.Record.Events {
+		switch e := e.(type) {
+		case *protocol.Completed:
+			return e.Result, e.Blob, true
+		case *protocol.ResultParked:
+			return e.Result, e.Blob, true
+		case *protocol.RolledBack:
+			return e.Result, e.Blob, true
+		}
+	}
+	return nil, nil, false
+}
+
+// LateResult is a result that came after its holder had lost the lease.
+type LateResult struct {
+	At      time.Time       `json:"at"`
+	Holder  string          `json:"holder"`
+	Fence   uint64          `json:"fence"`
+	Attempt int             `json:"attempt"`
+	Result  protocol.Result `json:"result"`
+}
+
+// LateResults reads what holders handed in that had lost their lease, oldest first.
+func (b *Broker) LateResults(ctx context.Context, ticket string) ([]LateResult, error) {
+	var all []LateResult
+	found := false
+	err := b.changes(ctx, ticket, func(c protocol.Change) error {
+		found = true
+		for _, e := range c.Record.Events {
+			late, ok := e.(*protocol.ResultParked)
+			if !ok {
+				continue
+			}
+			result, err := b.resultIn(ctx, c)
+			if err != nil {
+				return err
+			}
+			all = append(all, LateResult{At: late.At, Holder: late.Holder, Fence: late.Fence, Attempt: late.Attempt, Result: *result})
+		}
+		return nil
+	})
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return all, unknown(ticket, err)
+}

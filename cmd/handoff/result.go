@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newResult(a *app) *cobra.Command {
+	var late, asReturn bool
+	cmd := &cobra.Command{
+		Use:   "result TICKET",
+		Short: "Print the result of a handoff",
+		Long: `Result prints the body of the result: text as it is, JSON indented. With -o json it
+prints the whole result: status, body, summary, artifacts, variables.
+
+Of a group it prints the members' results, in the order of the recipients, each
+under a heading; with -o json a list of agent, ticket, closed, status and result.
+
+--late prints what came too late: results of workers that had lost their lease by
+then, oldest first, with -o json as a list. They change nothing, unless the
+handoff's policy says late_result=use and no attempt is left.
+
+--return prints the return: the end of a closed handoff as its source gets it,
+with status, result, changed variables, artifacts, tokens, notes, and the trail of
+who refused, asked and failed. It is always JSON.
+
+Exit codes: 0 there is a result; 4 the handoff is still open, or nothing came late
+so far; 5 it closed without success and has none (a group: it has members' results,
+and yet no success); 3 no such ticket.`,
+		Example: `  handoff result 5f0c… > report.md
+  handoff result 5f0c… -o json | jq .artifacts
+  handoff result 5f0c… --return | jq .context_updates
+  handoff result 5f0c… --late`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if late && asReturn {
+				return usagef("--late and --return are two things; choose one")
+			}
+			print := a.resultOf
+			switch {
+			case late:
+				print = a.lateResults
+			case asReturn:
+				print = a.returnOf
+			}
+			return a.onTicket(cmd.Context(), args[0], print)
+		},
+	}
+	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
+	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
+	return cmd
+}
+
+func (a *app) resultOf(ctx context.Context, b *broker.Broker, ticket string) error {
+	result, state, err := b.Result(ctx, ticket)
+	switch {
+	case errors.Is(err, broker.ErrNotFound) && state.Aggregate != nil:
+		return a.groupResults(ctx, b, state)
+	case errors.Is(err, broker.ErrNotFound) && state.Ticket != "":
+		return failed(state)
+	case err != nil:
+		return err
+	case !a.text():
+		return a.value(result)
+	}
+	return a.result(result)
+}
+
+// result prints what a person wants of a result: its body, or else its summary.
+func (a *app) result(r protocol.Result) error {
+	if text, ok := jsonString(r.Body); ok {
+		return a.body([]byte(text))
+	}
+	if len(r.Body) > 0 && string(r.Body) != "null" {
+		return a.document(r.Body)
+	}
+	return a.body([]byte(r.Summary))
+}
+
+// heading tells one of several results from the next, as head and tail do.
+func (a *app) heading(words ...string) { a.printf("==> %s <==\n", join(words...)) }
+
+func (a *app) groupResults(ctx context.Context, b *broker.Broker, state protocol.State) error {
+	members, err := b.Members(ctx, state)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		return errors.Join(list(a, members), failed(state))
+	}
+	for i, m := range members {
+		end := string(m.Status)
+		if !m.Closed {
+			end = "still open"
+		}
+		a.heading(fmt.Sprint(i+1), m.Agent, end, m.Ticket)
+		if m.Result == nil {
+			continue
+		}
+		if err := a.result(*m.Result); err != nil {
+			return err
+		}
+	}
+	return failed(state)
+}
+
+func (a *app) lateResults(ctx context.Context, b *broker.Broker, ticket string) error {
+	all, err := b.LateResults(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		if err := list(a, all); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 {
+		return &noResultError{"no result of " + ticket + " came late"}
+	}
+	if !a.text() {
+		return nil
+	}
+	for _, late := range all {
+		a.heading(fmt.Sprintf("attempt %d", late.Attempt), who(late.Holder), when(late.At))
+		if err := a.result(late.Result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) returnOf(ctx context.Context, b *broker.Broker, ticket string) error {
+	state, err := b.Status(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	if !state.Closed {
+		return &openError{state}
+	}
+	ret, err := b.Return(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		return a.value(ret)
+	}
+	body, err := encode(ret, true)
+	if err != nil {
+		return err
+	}
+	return a.body(body)
+}

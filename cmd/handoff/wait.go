@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newWait(a *app) *cobra.Command {
+	var (
+		timeout time.Duration
+		until   string
+		cancel  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "wait TICKET",
+		Short: "Wait until a handoff is closed, accepted, asks, or has come back",
+		Long: `Wait blocks until the handoff is closed, and prints how it ended. Without --timeout it
+waits as long as that takes. Waiting changes nothing, and any number may wait.
+
+--until waits for something else, or for the end if that comes first: accepted (an
+agent has taken it), asked (an agent wants an answer); returned (it is closed, and
+its source has taken in the return, if one is expected).
+
+Exit codes: 0 closed with success (or accepted, asked); 4 still open when the timeout
+passed; 5 closed without success; 3 no such ticket.`,
+		Example: `  handoff wait 5f0c…
+  handoff wait 5f0c… --timeout 30s --until accepted
+  handoff wait 5f0c… --timeout 10m --cancel-on-timeout`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ready, ok := untils[until]
+			if !ok {
+				return usagef("--until %s: wait until %s", until, strings.Join(untilWords, ", "))
+			}
+			limit := time.Duration(-1)
+			if cmd.Flags().Changed("timeout") {
+				limit = timeout
+			}
+			ticket, err := protocol.ParseTicket(args[0])
+			if err != nil {
+				return err
+			}
+			return a.wait(cmd.Context(), ticket, limit, ready, cancel)
+		},
+	}
+	durationVar(cmd.Flags(), &timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
+	cmd.Flags().StringVar(&until, "until", "closed", strings.Join(untilWords, ", "))
+	cmd.Flags().BoolVar(&cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
+	words(cmd, "until", untilWords...)
+	return cmd
+}
+
+// untils are what may be waited for.
+var untils = map[string]func(protocol.State) bool{
+	"closed":   broker.Closed,
+	"accepted": broker.Acknowledged,
+	"asked": func(s protocol.State) bool {
+		return s.Closed || s.Phase == protocol.Conditional && s.Conditions != nil
+	},
+	"returned": func(s protocol.State) bool {
+		return s.Closed && (!s.ReturnedAt.IsZero() || !s.ReturnExpected && s.Outcome != protocol.OutcomeRolledBack)
+	},
+}
+
+var untilWords = []string{"closed", "accepted", "asked", "returned"}
+
+func (a *app) wait(ctx context.Context, ticket string, limit time.Duration, ready func(protocol.State) bool, cancel bool) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	state, err := waitFor(ctx, b, ticket, limit, ready)
+	if cancel && is[*openError](err) {
+		if state, err = b.Cancel(ctx, ticket, a.me(), "not done when the wait for it timed out"); err == nil {
+			err = failed(state)
+		}
+	}
+	if state.Ticket == "" {
+		return err
+	}
+	if !a.text() {
+		return errors.Join(a.valueWithMembers(ctx, b, state), err)
+	}
+	a.printf("%s  %s\n", state.Ticket, a.phase(state))
+	return err
+}
+
+// waitFor waits up to limit (negative: without end) and says what the exit code
+// shall say. What it returns as the state is the last one read, if any.
+func waitFor(ctx context.Context, b *broker.Broker, ticket string, limit time.Duration, ready func(protocol.State) bool) (protocol.State, error) {
+	switch {
+	case limit == 0: // one look needs its time too
+		state, err := b.Status(ctx, ticket)
+		if err == nil && !ready(state) {
+			err = &openError{state}
+		}
+		return finish(state, err)
+	case limit > 0:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaited)
+		defer cancel()
+	}
+	state, err := b.Wait(ctx, ticket, ready)
+	if err != nil && context.Cause(ctx) == errWaited && state.Ticket != "" {
+		err = &openError{state}
+	}
+	return finish(state, err)
+}
+
+// errWaited tells our own timeout from the engine's.
+var errWaited = errors.New("the wait is over")
+
+// finish turns what was waited for into an exit code: accepted is success
+// enough for who waits for that, closed without success is none.
+func finish(s protocol.State, err error) (protocol.State, error) {
+	if err == nil && s.Closed {
+		err = failed(s)
+	}
+	return s, err
+}

@@ -1,0 +1,347 @@
+package lifecycle
+
+import (
+	"strconv"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// act lets somebody do what the handoff's phase calls for.
+func (w *world) act(h *thread) {
+	s := h.state
+	meta := p.Meta{At: w.now, By: "act"}
+	switch {
+	case s.Closed:
+		w.afterwards(h)
+	case w.n(10) == 0, s.Phase == p.Retrying && w.n(3) == 0:
+		w.intervene(h)
+	case s.Aggregate != nil, s.Offer == 0:
+		w.look(h)
+	case escalated(s) && w.n(4) == 0:
+		w.answer(h)
+	case s.Phase == p.Pending || s.Held() && w.n(4) == 0:
+		w.claim(h)
+	case s.Phase == p.PhaseAccepted && w.n(2) == 0:
+		w.append(h, []p.Event{&p.Started{Meta: meta, Fence: s.Fence}})
+	case s.Held():
+		w.work(h, meta)
+	case awaits(s):
+		if child := w.child(h, one(w, s.Children.Awaited.Numbers()...)); child != nil && !child.state.Closed {
+			w.act(child)
+			break
+		}
+		w.seeTo(h)
+	case s.Phase == p.Conditional:
+		w.answer(h)
+	default:
+		w.look(h)
+	}
+}
+
+func (w *world) answer(h *thread) {
+	answer := p.Answer{By: "src", Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
+	if events, err := Answer(h.state, w.d, answer, w.now); err == nil {
+		w.append(h, events)
+	}
+}
+
+// intervene is what somebody may do with any open handoff from outside.
+func (w *world) intervene(h *thread) {
+	var events []p.Event
+	var err error
+	switch w.n(5) {
+	case 0:
+		events, err = Cancel(h.state, w.d, "src", w.text(), w.n(2) == 0, w.now)
+	case 1:
+		events, err = RollBack(h.state, w.d, "src", w.text(), w.now)
+	case 2:
+		c := Claimant{Agent: one(w, agents...), Holder: one(w, holders...), LeaseMS: lease}
+		if c.Holder == h.state.Holder {
+			return
+		}
+		events, err = TakeNow(h.state, w.d, c, w.text(), w.now)
+	default:
+		events, err = RerouteTo(h.state, w.d, one(w, agents...), "src", w.text(), w.now)
+	}
+	if err == nil {
+		w.append(h, events)
+	}
+}
+
+// afterwards is what somebody may do with a closed handoff.
+func (w *world) afterwards(h *thread) {
+	switch w.n(4) {
+	case 0:
+		w.seeTo(h)
+	case 1, 2:
+		if events, err := Dismiss(h.state, "src", w.text(), w.now); err == nil {
+			w.append(h, events)
+		}
+	default:
+		events, err := Redrive(h.state, "src", w.now)
+		if err != nil || len(w.all) >= threadsMax {
+			break
+		}
+		w.append(h, events)
+		s := h.state.Summary
+		s.Origin, s.Parent, s.N, s.Group, s.Deadline = h.ticket, "", 0, "", w.now.Add(time.Hour)
+		w.begin(h.state.RedrivenAs, nil, SubmitAnyway(h.state.RedrivenAs, s, p.Submitted{}, w.d, w.now))
+	}
+}
+
+// claim is a holder that pulled the offer.
+func (w *world) claim(h *thread) {
+	c := Claimant{Agent: h.state.Agent, Holder: one(w, holders...), LeaseMS: lease, Offer: h.state.Offer}
+	if h.state.Held() && w.n(2) == 0 {
+		c.Holder = h.state.Holder
+	}
+	if w.n(10) == 0 {
+		c.Offer, c.Agent = c.Offer-1, one(w, agents...)
+	}
+	verdict, events := Claim(h.state, c, w.d, w.now)
+	switch {
+	case verdict == Drop && len(events) > 0:
+		w.append(h, events)
+	case verdict == Take && w.n(5) == 0:
+		id := w.poller()
+		if w.n(4) > 0 {
+			w.d.Holders[id] = p.Holder{ID: id, Agent: c.Agent, LeaseMS: lease, Polling: true}
+		}
+		w.append(h, append(events, &p.Claimed{Meta: p.Meta{At: w.now}, Offer: c.Offer, Agent: c.Agent, Holder: id, LeaseMS: lease}))
+	case verdict == Take:
+		w.append(h, append(events, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now)...))
+		if h.state.Fence != 0 && (w.n(6) == 0 || w.wild && w.n(2) == 0) {
+			if events, err := HandOff(h.state, w.handedOff(h), w.now); err == nil {
+				w.append(h, events)
+			}
+		}
+	case verdict == Mine && h.state.Fence == 0:
+		w.append(h, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now))
+	}
+}
+
+// poller is a holder that polls: its id is made for one claim alone.
+func (w *world) poller() string {
+	w.polls++
+	return "poll-" + strconv.Itoa(w.polls)
+}
+
+func (w *world) ack() p.Ack {
+	switch w.n(10) {
+	case 0, 1:
+		return p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: w.text(), SuggestedAlternative: one(w, "", "a", "b", "c", "nobody")}
+	case 2:
+		return p.Ack{Status: p.AckConditional, Reason: w.text(), NeedsContext: []string{w.text()}}
+	case 3:
+		return p.Ack{Status: p.AckConditional, NeedsPermission: []string{"deploy"}}
+	case 4:
+		return p.Ack{Status: p.AckConditional, RetryAfterMS: one(w, int64(0), 5_000, 600_000)}
+	}
+	return p.Ack{Status: p.AckAccepted, EstimatedCompletionMS: int64(w.n(2)) * 1000}
+}
+
+// work is what a holder does with what it accepted.
+func (w *world) work(h *thread, meta p.Meta) {
+	s := h.state
+	switch {
+	case w.n(8) == 0:
+		w.append(h, Release(s, w.d, s.Holder, "drain", w.now))
+	case s.Fence == 0:
+		w.claim(h)
+	case w.n(4) == 0:
+		w.handOn(h)
+	case w.n(5) == 0:
+		w.append(h, []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: float64(w.n(100)), Message: w.text()}}})
+	case w.n(5) == 0:
+		w.finish(h)
+	case w.n(6) == 0:
+		c := Claimant{Agent: s.Agent, Holder: s.Holder, LeaseMS: s.LeaseMS, Offer: s.Offer}
+		if ack := w.ack(); ack.Status != p.AckAccepted {
+			w.append(h, Acknowledge(s, c, ack, false, w.now))
+		}
+	case w.n(3) > 0:
+		w.append(h, []p.Event{&p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: w.text(),
+			Retryable: w.n(5) > 0, RetryAfterMS: one(w, int64(0), 0, 60_000)}})
+	default:
+		w.leave(s.Holder)
+	}
+}
+
+// handOn is a holder that hands off children, waits for them, or passes its
+// handoff up.
+func (w *world) handOn(h *thread) {
+	s := h.state
+	var events []p.Event
+	var err error
+	switch w.n(5) {
+	case 0:
+		events, err = Escalate(s, w.d, s.Holder, "too much", w.text(), w.now)
+	case 1:
+		events, err = HandOff(s, w.handedOff(h), w.now)
+	case 2:
+		if s.Children == nil {
+			return
+		}
+		events, err = Suspend(s, s.Holder, []int{w.n(3), w.n(3)}, w.now)
+	default: // it hands off and waits
+		child := w.handedOff(h)
+		if events, err = HandOff(s, child, w.now); err != nil || len(events) == 0 {
+			return
+		}
+		w.append(h, events)
+		w.beginChild(h, child.N)
+		events, err = Suspend(h.state, s.Holder, []int{child.N}, w.now)
+	}
+	if err == nil {
+		w.append(h, events)
+	}
+}
+
+// handedOff is one more child of a handoff, or one that it has already.
+func (w *world) handedOff(h *thread) p.HandedOff {
+	n := w.n(3)
+	if _, known := h.kids[n]; !known {
+		s := w.summary(h.state.Agent)
+		s.Parent, s.N = h.ticket, n+1
+		if h.kids == nil {
+			h.kids = map[int]p.Summary{}
+		}
+		h.kids[n] = s
+	}
+	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, Ticket: p.ChildTicketN(h.ticket, n), Type: h.kids[n].Type}
+}
+
+// finish is a holder's last word: a result, and perhaps what follows from it, or
+// the handoff back to its source.
+func (w *world) finish(h *thread) {
+	s := h.state
+	var events []p.Event
+	var err error
+	if w.n(4) == 0 {
+		events, err = HandBack(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
+	} else {
+		var next []p.HandedOff
+		if w.n(3) == 0 {
+			next = append(next, w.handedOff(h))
+		}
+		events, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Tokens: 5}, next, w.now)
+	}
+	if err != nil {
+		w.fail(h, "its holder cannot finish: %v", err)
+	}
+	w.append(h, events)
+}
+
+// comeLate is a holder that lost its claim and finishes nevertheless: nothing
+// changes but that its result is kept.
+func (w *world) comeLate(h *thread) {
+	if len(h.lost) == 0 {
+		return
+	}
+	was := one(w, h.lost...)
+	if was.fence == h.state.Fence {
+		w.fail(h, "fence %d was lost and is the current one", was.fence)
+	}
+	w.mustBeStale(h, &p.Completed{Meta: p.Meta{At: w.now, By: was.holder}, Fence: was.fence, Status: p.Success})
+	w.append(h, Park(h.state, p.ResultParked{Holder: was.holder, Fence: was.fence, Attempt: was.attempt,
+		Status: one(w, p.Success, p.Partial), Tokens: 7}, w.now))
+}
+
+// seeTo does what a handoff's duties ask for, as a supervisor does: its
+// children are submitted, their ends recorded, its return is on its way.
+func (w *world) seeTo(h *thread) {
+	duties := DutiesOf(h.state)
+	if duties.Children {
+		for _, n := range h.state.Children.Made.Numbers() {
+			if w.child(h, n) == nil && w.room() {
+				w.beginChild(h, n)
+			}
+		}
+	}
+	if duties.CancelChildren {
+		for _, n := range h.state.Children.Made.Without(h.state.Children.Closed).Numbers() {
+			if child := w.child(h, n); child != nil && !child.state.Closed {
+				events, err := Cancel(child.state, w.d, "parent", "", true, w.now)
+				if err != nil {
+					w.fail(child, "cannot be cancelled: %v", err)
+				}
+				w.append(child, events)
+			}
+		}
+	}
+	if duties.Mark {
+		w.append(h, MarkChildren(h.state, w.d, w.ends(h), w.now))
+	}
+	if duties.Return {
+		w.deliver(h)
+	}
+}
+
+func (w *world) room() bool { return len(w.all) < threadsMax || w.home }
+
+func (w *world) child(h *thread, n int) *thread { return w.by[p.ChildTicketN(h.ticket, n)] }
+
+// beginChild submits a child, or a member of a group.
+func (w *world) beginChild(h *thread, n int) {
+	s, known := h.kids[n]
+	if !known { // of a group, or one that somebody made up
+		s = w.summary(h.state.Source)
+		s.Parent, s.N = h.ticket, n+1
+		if h.state.Aggregate != nil {
+			s.Type, s.Group, s.ReturnExpected, s.Wait = p.Broadcast, h.ticket, false, ""
+			if s.Target.String() == "" {
+				s.Target.Agent = "b"
+			}
+		}
+	}
+	s.Deadline = w.now.Add(24 * time.Hour)
+	ticket := p.ChildTicketN(h.ticket, n)
+	w.begin(ticket, h, SubmitAnyway(ticket, s, p.Submitted{}, w.d, w.now))
+}
+
+// ends are those of the children that have closed, one of them twice at times.
+func (w *world) ends(h *thread) (ends []p.ChildClosed) {
+	for _, n := range h.state.Children.Made.Numbers() {
+		if child := w.child(h, n); child != nil && child.state.Closed {
+			ends = append(ends, p.ChildClosed{N: n, Outcome: child.state.Outcome})
+			if n == 1 {
+				ends = append(ends, ends[0])
+			}
+		}
+	}
+	return ends
+}
+
+// deliver brings the return of a closed handoff to its source: to the parent
+// that waits, which learns it from its child's end, or as a handoff of its own.
+func (w *world) deliver(h *thread) {
+	s := h.state
+	settled := func(delivered bool) {
+		w.append(h, []p.Event{&p.Returned{Meta: p.Meta{At: w.now, By: By}, Delivered: delivered}})
+	}
+	if s.ReturnTicket == "" {
+		switch {
+		case h.parent == nil:
+			settled(false)
+		case h.parent.state.Children.Closed.Has(s.N - 1):
+			settled(true)
+		case h.parent.state.Closed:
+			settled(false)
+		}
+		return
+	}
+	ret := w.by[s.ReturnTicket]
+	switch {
+	case ret == nil && w.room():
+		w.begin(s.ReturnTicket, nil, SubmitAnyway(s.ReturnTicket, returnOf(s), p.Submitted{}, w.d, w.now))
+	case ret != nil && ret.state.Closed:
+		settled(ret.state.Outcome == p.OutcomeSuccess || ret.state.Outcome == p.OutcomePartial)
+	}
+}
+
+// returnOf is the summary of a return: it waits for its agent, and nobody else gets it.
+func returnOf(s p.State) p.Summary {
+	return p.Summary{Type: p.Sequential, Source: "handoff", Target: p.Target{Agent: s.Source}, Priority: s.Priority, ReturnOf: s.Ticket,
+		Overrides: p.PolicyOverrides{OnNoTaker: ptr(p.NoTakerQueue), MaxReroutes: ptr(0), MaxEscalations: ptr(0)}}
+}

@@ -1,0 +1,192 @@
+package lifecycle
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// TestHandOff: what cannot be a child's ordinal is refused in words.
+func TestHandOff(t *testing.T) {
+	working := stateIn(t, "working")
+	for _, n := range []int{-1, p.ChildrenMax} {
+		_, err := HandOff(working, p.HandedOff{N: n, Ticket: "child"}, t0)
+		wantError(t, err, p.CodeTooLarge)
+	}
+	if events, err := HandOff(working, p.HandedOff{N: 0, Ticket: "child"}, t0); err != nil || len(events) > 0 {
+		t.Errorf("a child that was handed off before: %s, %v", brief(events), err)
+	}
+	events, err := HandOff(working, p.HandedOff{N: p.ChildrenMax - 1, Ticket: "child"}, t0)
+	if err != nil || brief(events) != "handed_off 999" {
+		t.Fatalf("%s, %v", brief(events), err)
+	}
+	next, err := ApplyAll(working, events)
+	if err != nil || next.Children.Count != p.ChildrenMax || next.Children.Made.Len() != 2 {
+		t.Errorf("%v, children %+v", err, next.Children)
+	}
+}
+
+// TestSuspendOutOfRange: an ordinal that no child can have is not waited for.
+func TestSuspendOutOfRange(t *testing.T) {
+	for _, children := range [][]int{nil, {-1}, {p.ChildrenMax}, {1}, {0, 1}} {
+		_, err := Suspend(stateIn(t, "working"), "w1", children, t0)
+		wantError(t, err, p.CodeIllegal)
+	}
+}
+
+// TestOvertaken: what a holder says that has lost the handoff does not apply,
+// and a result that it parks twice is kept once.
+func TestOvertaken(t *testing.T) {
+	d := fleet(agent("a"))
+	l := submit(t, d, nil).accept("w1", sec)
+	lost := l.state.Fence
+	l.decide(d, t0.Add(time.Minute))
+	for name, speak := range map[string]func() ([]p.Event, error){
+		"complete": func() ([]p.Event, error) { return Complete(l.state, d, p.Completed{}, nil, t0) },
+		"hand over": func() ([]p.Event, error) {
+			return Complete(l.state, d, p.Completed{}, []p.HandedOff{{N: 0, Ticket: "child"}}, t0)
+		},
+	} {
+		if events, err := speak(); !errors.Is(err, ErrStale) {
+			t.Errorf("%s: %s, %v", name, brief(events), err)
+		}
+	}
+	late := p.ResultParked{Holder: "w1", Fence: lost, Status: p.Success}
+	l.add(Park(l.state, late, t0.Add(time.Minute))...)
+	if again := Park(l.state, late, t0.Add(time.Hour)); again != nil {
+		t.Errorf("parked again: %s", brief(again))
+	}
+	if nobodys := Park(stateIn(t, "group"), late, t0); nobodys != nil {
+		t.Errorf("parked beside a group: %s", brief(nobodys))
+	}
+}
+
+// TestLateResultsAreBounded: ten are kept, the last of them is the one used.
+func TestLateResultsAreBounded(t *testing.T) {
+	l := submit(t, fleet(agent("a")), nil)
+	for i := range 2 * p.LateResultsMax {
+		if events := Park(l.state, p.ResultParked{Fence: uint64(100 + i), Status: p.Success}, t0); i < p.LateResultsMax {
+			l.add(events...)
+		} else if events != nil {
+			t.Errorf("the %d. was parked", i+1)
+		}
+	}
+	if len(l.state.LateFences) != p.LateResultsMax || l.state.LateSeq != l.seq {
+		t.Errorf("late results %v, the last at %d", l.state.LateFences, l.state.LateSeq)
+	}
+}
+
+// TestMarkChildrenOfNobody: ends that nobody waits for make no append.
+func TestMarkChildrenOfNobody(t *testing.T) {
+	d := fleet(agent("a"))
+	ends := []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}
+	for _, s := range []p.State{stateIn(t, "pending"), stateIn(t, "working"), closedIn(t, "complete")} {
+		if events := MarkChildren(s, d, ends, t0); events != nil {
+			t.Errorf("%s: %s", s.Phase, brief(events))
+		}
+	}
+	if events := MarkChildren(stateIn(t, "waiting"), d, []p.ChildClosed{{N: 5}, {N: -1}}, t0); events != nil {
+		t.Errorf("ends of children it has not: %s", brief(events))
+	}
+	if events := MarkChildren(owingIn(t, "failed"), d, ends, t0); brief(events) != "children_closed 0:success" {
+		t.Errorf("of a closed one that cancels its children: %s", brief(events))
+	}
+}
+
+// TestAwaitingApproval: nobody takes or reroutes what may not be offered yet; it
+// can be cancelled, given back, and runs out of time.
+func TestAwaitingApproval(t *testing.T) {
+	d, s := fleet(agent("a"), agent("b")), stateIn(t, "approval")
+	_, err := TakeNow(s, d, Claimant{Agent: "a", Holder: "w1", LeaseMS: lease}, "", t0)
+	wantError(t, err, p.CodeIllegal)
+	_, err = RerouteTo(s, d, "b", "src", "", t0)
+	wantError(t, err, p.CodeIllegal)
+	if events, err := RollBack(s, d, "src", "never mind", t0.Add(sec)); err != nil || brief(events) != "rolled_back" {
+		t.Errorf("%s, %v", brief(events), err)
+	}
+	s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS, s.Policy.OnReturnTimeout = true, t0, 60_000, p.OnTimeoutRetry
+	if got := brief(Decide(s, d, t0.Add(time.Minute))); got != "timed_out return; closed timeout (return_timeout)" {
+		t.Errorf("past its return timeout: %s", got)
+	}
+}
+
+// TestWaitsFor: why a handoff waits for an agent or a person.
+func TestWaitsFor(t *testing.T) {
+	d := fleet(agent("a"), agent("src"))
+	nobody := fleet(agent("a"))
+	listed := owingIn(t, "failed")
+	cases := []struct {
+		name  string
+		state p.State
+		agent string
+		d     *Directory
+		want  Waits
+	}{
+		{"in its queue", stateIn(t, "pending"), "a", d, WaitsOffer},
+		{"in another's", stateIn(t, "pending"), "b", d, WaitsNot},
+		{"passed up to it", stateIn(t, "above"), "chief", d, WaitsEscalation},
+		{"it was passed up", stateIn(t, "above"), "a", d, WaitsNot},
+		{"in its hands", stateIn(t, "working"), "a", d, WaitsHeld},
+		{"claimed by it", stateIn(t, "claimed"), "a", d, WaitsHeld},
+		{"an authority works on it", stateIn(t, "judged"), "chief", d, WaitsHeld},
+		{"a question to its source", stateIn(t, "asking"), "src", d, WaitsQuestion},
+		{"a question, but not to a person", stateIn(t, "asking"), p.Human, d, WaitsNot},
+		{"a question to a person: its source is no agent", stateIn(t, "asking"), p.Human, nobody, WaitsQuestion},
+		{"a deferral asks nobody", stateIn(t, "deferred"), "src", d, WaitsNot},
+		{"nor does one that waits for its children", stateIn(t, "waiting"), "src", d, WaitsNot},
+		{"a retry waits for time", stateIn(t, "retrying"), "a", d, WaitsNot},
+		{"a group waits for its members", stateIn(t, "group"), p.Human, d, WaitsNot},
+		{"closed, and to be seen", listed, p.Human, d, WaitsLook},
+		{"closed, and to be seen by somebody else", listed, "a", d, WaitsNot},
+		{"closed", closedIn(t, "failed"), p.Human, d, WaitsNot},
+	}
+	for _, c := range cases {
+		if got := WaitsFor(c.state, c.agent, c.d); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTells: whose end is news to whom.
+func TestTells(t *testing.T) {
+	child := func(s p.State, change func(*p.State)) p.State {
+		s.Parent, s.N = "parent", 1
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+	closed := closedIn(t, "failed")
+	for name, c := range map[string]struct {
+		state p.State
+		want  bool
+	}{
+		"a member":                    {child(closed, func(s *p.State) { s.Group = "parent" }), true},
+		"one that is waited for":      {child(closed, func(s *p.State) { s.ReturnExpected = true }), true},
+		"a group that was handed off": {child(closed, func(s *p.State) { s.Aggregate = &p.Aggregate{Size: 1} }), true},
+		"one that was cancelled":      {child(closedIn(t, "cancelled"), nil), true},
+		"one that follows":            {child(closed, nil), false},
+		"one that is open":            {child(stateIn(t, "working"), func(s *p.State) { s.ReturnExpected = true }), false},
+		"nobody's child":              {closed, false},
+	} {
+		if got := TellsParent(c.state); got != c.want {
+			t.Errorf("%s tells its parent: %t", name, got)
+		}
+	}
+	ret := func(s p.State) p.State { s.ReturnOf = ticket; return s }
+	for name, c := range map[string]struct {
+		state p.State
+		want  bool
+	}{
+		"a return that its source has accepted": {ret(stateIn(t, "working")), true},
+		"a return that has closed":              {ret(closed), true},
+		"a return in the queue":                 {ret(stateIn(t, "pending")), false},
+		"no return":                             {closed, false},
+	} {
+		if got := TellsOrigin(c.state); got != c.want {
+			t.Errorf("%s tells its origin: %t", name, got)
+		}
+	}
+}

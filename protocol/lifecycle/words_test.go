@@ -1,0 +1,212 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// The words of the scenarios: what people, workers and supervisors do, and what
+// comes of it.
+
+// act is what somebody does with the handoff: the events of one append.
+func (g *stage) act(word string, args []string) ([]p.Event, error) {
+	g.t.Helper()
+	if events, known, err := g.intervene(word, args); known {
+		return events, err
+	}
+	meta, s := p.Meta{At: g.now, By: "test"}, g.state
+	first := strings.Join(args, " ")
+	holder := "w1"
+	if s.Held() {
+		holder = s.Holder
+	}
+	acknowledge := func(ack p.Ack) []p.Event { return Acknowledge(s, g.claimant(holder), ack, false, g.now) }
+	switch word {
+	case "claim":
+		return []p.Event{&p.Claimed{Meta: meta, Offer: s.Offer, Agent: s.Agent, Holder: first, LeaseMS: lease}}, nil
+	case "accept":
+		return Acknowledge(s, g.claimant(first), p.Ack{Status: p.AckAccepted}, false, g.now), nil
+	case "start":
+		return []p.Event{&p.Started{Meta: meta, Fence: s.Fence}}, nil
+	case "progress":
+		return []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: 10}}}, nil
+	case "complete":
+		return Complete(s, g.d, p.Completed{Status: p.Success, Tokens: 3}, nil, g.now)
+	case "partial":
+		return Complete(s, g.d, p.Completed{Status: p.Partial}, nil, g.now)
+	case "complete_with":
+		var children []p.HandedOff
+		for _, n := range g.numbers(args) {
+			children = append(children, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)})
+		}
+		return Complete(s, g.d, p.Completed{Status: p.Success}, children, g.now)
+	case "release":
+		return Release(s, g.d, holder, "drain", g.now), nil
+	case "reject":
+		return acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first}), nil
+	case "ask":
+		return acknowledge(p.Ack{Status: p.AckConditional, NeedsContext: args}), nil
+	case "permission":
+		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args}), nil
+	case "defer":
+		return acknowledge(p.Ack{Status: p.AckConditional, RetryAfterMS: g.duration(first).Milliseconds()}), nil
+	case "fail":
+		e := &p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: "exit status 1", Retryable: first != "permanent"}
+		if after, ok := strings.CutPrefix(first, "retry_after="); ok {
+			e.RetryAfterMS = g.duration(after).Milliseconds()
+		}
+		return []p.Event{e}, nil
+	case "escalate":
+		return Escalate(s, g.d, holder, first, "as far as I see", g.now)
+	case "hand_back":
+		return HandBack(s, g.d, p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)}, g.now)
+	case "handoff":
+		n := g.numbers(args)[0]
+		return HandOff(s, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)}, g.now)
+	case "suspend":
+		return Suspend(s, holder, g.numbers(args), g.now)
+	}
+	g.t.Fatalf("no word %q", word)
+	return nil, nil
+}
+
+// intervene is what the source, a person, a supervisor or a former holder does.
+func (g *stage) intervene(word string, args []string) (events []p.Event, known bool, err error) {
+	g.t.Helper()
+	meta, s := p.Meta{At: g.now, By: By}, g.state
+	switch word {
+	case "answer", "permit", "deny":
+		events, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny"}, g.now)
+	case "cancel":
+		events, err = Cancel(s, g.d, "src", "enough", strings.Join(args, "") == "children", g.now)
+	case "return":
+		events, err = RollBack(s, g.d, "src", "not theirs", g.now)
+	case "take":
+		events, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
+	case "reroute":
+		events, err = RerouteTo(s, g.d, args[0], "src", "better", g.now)
+	case "redrive":
+		events, err = Redrive(s, "src", g.now)
+	case "dismiss":
+		events, err = Dismiss(s, "src", "seen", g.now)
+	case "children":
+		events = MarkChildren(s, g.d, g.ends(args), g.now)
+	case "arrived", "lost":
+		events = []p.Event{&p.Returned{Meta: meta, Delivered: word == "arrived"}}
+	case "late":
+		fence, status := g.fences[args[0]], p.Success
+		if len(args) > 1 {
+			status = p.Partial
+		}
+		wantStale(g.t, "a late result", s, &p.Completed{Meta: meta, Fence: fence, Status: status})
+		events = Park(s, p.ResultParked{Holder: args[0], Fence: fence, Status: status, Tokens: 5}, g.now)
+	default:
+		return nil, false, nil
+	}
+	return events, true, err
+}
+
+// ends reads N:OUTCOME….
+func (g *stage) ends(args []string) (ends []p.ChildClosed) {
+	for _, arg := range args {
+		n, outcome, _ := strings.Cut(arg, ":")
+		ends = append(ends, p.ChildClosed{N: g.numbers([]string{n})[0], Outcome: p.Outcome(outcome)})
+	}
+	return ends
+}
+
+func (g *stage) numbers(args []string) []int {
+	g.t.Helper()
+	var out []int
+	for _, arg := range args {
+		n, err := strconv.Atoi(arg)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func dutiesInWords(s p.State) string {
+	d := DutiesOf(s)
+	var words []string
+	for _, duty := range []struct {
+		is   bool
+		word string
+	}{{d.Offer, "offer"}, {d.Look, "look"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {Owes(s), "owes"}} {
+		if duty.is {
+			words = append(words, duty.word)
+		}
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, " ")
+}
+
+func routingInWords(r *p.Routing) string {
+	if r == nil {
+		return "nothing"
+	}
+	words := "chose " + r.Choice
+	for i, c := range r.Candidates {
+		words += fmt.Sprintf("%s %s:%.2g", map[bool]string{true: " of"}[i == 0], c.Agent, c.Score)
+	}
+	if len(r.Excluded) > 0 {
+		words += " without " + strings.Join(r.Excluded, ",")
+	}
+	if len(r.Warnings) > 0 {
+		words += "; " + strings.Join(r.Warnings, ", ")
+	}
+	return words
+}
+
+// brief says events in few words.
+func brief(events []p.Event) string {
+	if len(events) == 0 {
+		return "nothing"
+	}
+	var out []string
+	for _, e := range events {
+		word := string(e.EventType())
+		switch e := e.(type) {
+		case *p.Offered:
+			word += fmt.Sprintf(" %s (%s)", e.Agent, e.Reason)
+			if e.Routing != nil && len(e.Routing.Warnings) > 0 {
+				word += " warning"
+			}
+		case *p.Rerouted:
+			word += " " + e.From + ">" + e.To
+		case *p.Escalated:
+			word += fmt.Sprintf(" %d %s>%s", e.Level, e.From, e.To)
+		case *p.TimedOut:
+			word += " " + string(e.Clock)
+		case *p.Closed:
+			word += fmt.Sprintf(" %s (%s)", e.Outcome, e.Reason)
+		case *p.LeaseLost:
+			word += " " + e.Holder
+		case *p.RetryScheduled:
+			word += fmt.Sprintf(" +%s", e.Due.Sub(e.At))
+		case *p.HandedOff:
+			word += fmt.Sprintf(" %d", e.N)
+		case *p.Suspended:
+			word += fmt.Sprintf(" %v", e.Children)
+		case *p.ChildrenClosed:
+			for _, c := range e.Children {
+				word += fmt.Sprintf(" %d:%s", c.N, c.Outcome)
+			}
+		case *p.Taken:
+			word += " " + e.Agent
+		case *p.ReturnSent:
+			word += " " + e.To
+		case *p.ResultParked:
+			word += " " + e.Holder
+		}
+		out = append(out, word)
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,175 @@
+package protocol
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// System is the reserved name under which Handoff itself hands over: the source
+// of a return whose handoff had no agent of its own. No profile and no package
+// of others may have it.
+const System = "handoff"
+
+// ReturnBytesMax is how much of a result a return carries: body, variables,
+// artifacts. Of a larger one these are left out, and the notes say how to read it.
+const ReturnBytesMax = PackageBytesMax / 2
+
+// ReturnOf is the return of a closed handoff (document 1 §4.1), from its state
+// after the end, its result if it has one, its trail, and the last report of its
+// work. progress may be nil: then it is the state's own. It is kept only where
+// the work was not finished. The members of a group are for the caller to fill in.
+func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progress) Return {
+	r := Return{
+		HandoffID: state.Ticket, FromAgent: returnSource(state), ToAgent: state.Source,
+		Status: ReturnStatusOf(state.Outcome), Outcome: state.Outcome, Reason: state.Reason, Message: state.Message,
+		Audit: ReturnAudit{CompletionTime: state.ClosedAt, TokensConsumed: state.Tokens},
+		Trail: trail,
+	}
+	if state.Outcome != OutcomeSuccess {
+		if r.Progress = progress; progress == nil {
+			r.Progress = state.Progress
+		}
+	}
+	if result == nil {
+		return r
+	}
+	r.Audit.Notes = result.Notes
+	r.Audit.TokensConsumed = cmp.Or(state.Tokens, result.Tokens)
+	body := ReturnResult{ContentType: result.ContentType, Body: result.Body, Summary: result.Summary}
+	updates := ContextUpdates{VariablesChanged: result.Variables, ArtifactsProduced: result.Artifacts}
+	if size := sizeOf(*result); size > ReturnBytesMax {
+		body.Body, updates = nil, ContextUpdates{}
+		left := fmt.Sprintf("the result is %d bytes and was left out; handoff result %s prints it", size, state.Ticket)
+		if r.Audit.Notes != "" {
+			left = r.Audit.Notes + "\n" + left
+		}
+		r.Audit.Notes = left
+	}
+	if body.ContentType != "" || body.Body != nil || body.Summary != "" {
+		r.Result = &body
+	}
+	if len(updates.VariablesChanged) > 0 || !updates.ArtifactsProduced.IsZero() {
+		r.ContextUpdates = &updates
+	}
+	return r
+}
+
+// sizeOf is about how many bytes the free parts of a result are.
+func sizeOf(r Result) int {
+	size := len(r.Body)
+	for name, value := range r.Variables {
+		size += len(name) + len(value)
+	}
+	for _, a := range r.Artifacts.All() {
+		size += len(a.ID) + len(a.Name) + len(a.Path) + len(a.Description)
+	}
+	return size
+}
+
+// BoundMembers leaves out the results of members of a group, in their order,
+// from the one on with which they would be over MemberResultsBytesMax together.
+// Shorter ones behind it are kept as far as they fit.
+func BoundMembers(members []MemberReturn) {
+	room := MemberResultsBytesMax
+	for i := range members {
+		if members[i].Result == nil {
+			continue
+		}
+		body, err := EncodeResult(*members[i].Result)
+		if err != nil || len(body) > room {
+			members[i].Result = nil
+			continue
+		}
+		room -= len(body)
+	}
+}
+
+// returnSource is the agent that a return comes from: who had the handoff last,
+// or System for a group and where nobody but its source had it.
+func returnSource(state State) string {
+	if state.Aggregate != nil || state.Agent == "" || state.Agent == state.Source {
+		return System
+	}
+	return state.Agent
+}
+
+// ReturnPackage is the package that delivers a return to the source of its
+// handoff, as work that it claims and acknowledges. It passes ValidateOwn and
+// expects no return itself. It waits for its agent as long as that takes:
+// nobody else wants it, so it is neither rerouted nor escalated, and a handoff
+// that nobody takes stays in the queue. Its ticket is ReturnTicket's.
+func ReturnPackage(state State, ret Return, now Time) Package {
+	queue, none := NoTakerQueue, 0
+	pkg := Package{
+		Type: Sequential, Trigger: TriggerTaskCompletion,
+		Source: returnSource(state), Target: Target{Agent: state.Source},
+		Reason:   fmt.Sprintf("return of %s: %s", state.Ticket, ret.Outcome),
+		Priority: state.Priority, Parent: state.Parent,
+		Task:     Task{ID: state.TaskID, Description: returnWords(state, ret)},
+		Context:  Context{WorkflowID: state.WorkflowID},
+		Policy:   PolicyOverrides{OnNoTaker: &queue, MaxReroutes: &none, MaxEscalations: &none},
+		Returned: &ret,
+	}
+	if ret.Status == ReturnTimeout {
+		pkg.Trigger = TriggerTimeout
+	}
+	if state.ConversationID != "" {
+		id := state.ConversationID
+		pkg.Context.ConversationID = &id
+	}
+	pkg.Normalize(now)
+	return pkg
+}
+
+// returnWords tell the source of a handoff how it ended.
+func returnWords(state State, ret Return) string {
+	who := state.TargetWords()
+	if state.Aggregate == nil && state.Agent != "" {
+		who = state.Agent
+	}
+	words := fmt.Sprintf("Take in the return of handoff %s, which %s handed to %s. ", state.Ticket, state.Source, who)
+	switch ret.Outcome {
+	case OutcomeSuccess:
+		words += "It succeeded."
+	case OutcomePartial:
+		words += "It succeeded in part."
+	case OutcomeTimeout:
+		words += "It ran out of time."
+	case OutcomeRejected:
+		words += "Nobody took it."
+	case OutcomeCancelled:
+		words += "It was cancelled."
+	case OutcomeRolledBack:
+		words += "It was given back before it was finished."
+	default:
+		words += "It failed."
+	}
+	if ret.Outcome != OutcomeSuccess && ret.Message != "" {
+		words += " " + cutWords(ret.Message)
+	}
+	return words
+}
+
+// RedrivePackage is the package of a closed handoff as it is submitted again
+// under RedriveTicket: the same work for the same target, with the handoff named
+// as its origin. It passes ValidateOwn. It has no key, since the key's ticket is
+// the origin's, and a deadline only if that still lies ahead. A member of a group
+// is redriven alone: its target is the member's own, and its end goes to nobody's
+// group; a group is redriven whole.
+func RedrivePackage(state State, pkg Package, now Time) Package {
+	pkg.Key, pkg.Origin, pkg.CreatedAt = "", state.Ticket, time.Time{}
+	if !pkg.Constraints.Deadline.After(now) {
+		pkg.Constraints.Deadline = time.Time{}
+	}
+	if state.Group != "" {
+		pkg.Type, pkg.Target, pkg.Members = Sequential, state.Target, nil
+		if pkg.Return != nil {
+			own := *pkg.Return
+			own.Aggregation, own.From, own.CancelRest = "", nil, false
+			pkg.Return = &own
+		}
+	}
+	pkg.Normalize(now)
+	return pkg
+}

@@ -1,0 +1,126 @@
+package protocol
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// TrailWordsBytesMax is how much of a trail entry's words and assessment is kept.
+const TrailWordsBytesMax = 2 << 10
+
+// TrailOf is what the next agent needs to know of a handoff's history: who
+// refused it and whom they suggested, what was asked and answered, who escalated
+// and with which assessment, where it was sent instead, which clocks ran out,
+// which leases were lost, which attempts failed, and what it is a redrive of. It
+// has at most TrailMax entries, the newest, in the order of the history, with
+// words cut to TrailWordsBytesMax. Deferrals are left out: nobody was asked.
+//
+// changes are those of one handoff from its first on; the trail of a redrive is
+// that of its origin's changes with its own appended to them.
+func TrailOf(changes []Change) []TrailEntry {
+	var trail []TrailEntry
+	agent := "" // whose queue it is in, or who has it
+	for _, change := range changes {
+		for _, e := range change.Record.Events {
+			if entry, ok := trailEntry(e, agent); ok {
+				entry.At = e.When()
+				entry.Words, entry.Assessment = cutWords(entry.Words), cutWords(entry.Assessment)
+				trail = append(trail, entry)
+			}
+			switch e := e.(type) {
+			case *Offered:
+				agent = e.Agent
+			case *Accepted:
+				agent = e.Agent
+			case *Taken:
+				agent = e.Agent
+			}
+		}
+		if len(trail) > 2*TrailMax { // a long history keeps no more than it needs
+			trail = slices.Clone(trail[len(trail)-TrailMax:])
+		}
+	}
+	return trail[max(0, len(trail)-TrailMax):]
+}
+
+// trailEntry is what an event leaves in the trail, if anything. agent is who
+// had the handoff before it.
+func trailEntry(e Event, agent string) (TrailEntry, bool) {
+	entry := TrailEntry{Event: e.EventType(), Agent: agent}
+	switch e := e.(type) {
+	case *Rejected:
+		entry.Agent, entry.To, entry.Code, entry.Words = e.Agent, e.Alternative, e.ReasonCode, e.Reason
+	case *Conditioned:
+		if len(e.NeedsContext)+len(e.NeedsPermission) == 0 {
+			return TrailEntry{}, false
+		}
+		entry.Agent, entry.Words = e.Agent, askedFor(e)
+	case *Answered:
+		entry.Agent, entry.To, entry.Words = e.Answer.By, agent, e.Answer.Text
+		if entry.Agent == "" {
+			entry.Agent = e.By
+		}
+		switch {
+		case e.Answer.Deny:
+			entry.Code, entry.Words = "deny", e.Answer.DenyReason
+			if entry.Words == "" {
+				entry.Words = e.Answer.Text
+			}
+		case e.Answer.Permit:
+			entry.Code = "permit"
+		}
+	case *Escalated:
+		entry.Agent, entry.To, entry.Words = e.From, e.To, e.Reason
+		entry.Assessment, entry.Level = e.Assessment, e.Level
+	case *Rerouted:
+		entry.Agent, entry.To, entry.Words = e.From, e.To, e.Reason
+		if e.Manual {
+			entry.Code = "manual"
+		}
+	case *TimedOut:
+		entry.Code = string(e.Clock)
+		if e.Agent != "" {
+			entry.Agent = e.Agent
+		}
+	case *LeaseLost:
+	case *Failed:
+		entry.Code, entry.Words = e.Code, e.Message
+	case *Submitted:
+		if e.Summary.Origin == "" {
+			return TrailEntry{}, false
+		}
+		entry = TrailEntry{Event: EventRedriven, Agent: e.By, Words: "redrive of " + e.Summary.Origin}
+	default:
+		return TrailEntry{}, false
+	}
+	return entry, true
+}
+
+// askedFor says in words what a conditional asks for.
+func askedFor(e *Conditioned) string {
+	var parts []string
+	if len(e.NeedsContext) > 0 {
+		parts = append(parts, "needs context: "+strings.Join(e.NeedsContext, ", "))
+	}
+	if len(e.NeedsPermission) > 0 {
+		parts = append(parts, "needs permission: "+strings.Join(e.NeedsPermission, ", "))
+	}
+	if e.Reason != "" {
+		parts = append(parts, e.Reason)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// cutWords cuts text to TrailWordsBytesMax, between characters, and says so.
+func cutWords(text string) string {
+	if len(text) <= TrailWordsBytesMax {
+		return text
+	}
+	const mark = "…"
+	end := TrailWordsBytesMax - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}

@@ -1,0 +1,55 @@
+package supervisor_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+// A delegation whose return its parent was to wait for, and never did, since its
+// attempt failed, say: the return is settled when the parent closes, and no pass
+// is needed for that.
+func TestReturnToWhoDidNotWait(t *testing.T) {
+	ends := map[string]func(w *world, c *broker.Claim){
+		"completes": func(w *world, c *broker.Claim) { w.complete(c) },
+		"hands on":  func(w *world, c *broker.Claim) { w.completeWith(c, broker.Child{N: 1, Package: handOn("tester")}) },
+		"fails": func(w *world, c *broker.Claim) {
+			if err := c.Fail(w.ctx, broker.Failure{Code: "handler", Message: "it cannot be done"}); err != nil {
+				w.Fatal(err)
+			}
+		},
+	}
+	for name, end := range ends {
+		for _, later := range []time.Duration{0, 10 * time.Second} { // before the parent was looked at, and after
+			t.Run(name+" after "+later.String(), func(t *testing.T) {
+				inBubble(t, func(w *world) {
+					w.supervise(supervisor.Config{PassEvery: staying})
+					w.agent("coder", nil)
+					w.agent("tester", nil)
+					coder, tester := w.holder("coder", staying), w.holder("tester", staying)
+					pass(time.Minute)
+					w.submit(nil)
+					claim := w.work(coder)
+					pkg := handOn("tester")
+					delegate(&pkg)
+					pkg.Return.Wait = protocol.WaitBlock
+					child, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: pkg})
+					if err != nil {
+						t.Fatal(err)
+					}
+					pass(later)
+					w.complete(w.work(tester))
+					pass(later)
+					end(w, claim)
+					pass(5 * time.Second)
+					if s, err := w.b.Status(w.ctx, child); err != nil || s.Phase != protocol.PhaseReturned {
+						t.Errorf("5 s after its parent closed the delegation is %s, settled at %v: %v", s.Phase, s.ReturnedAt, err)
+					}
+				})
+			})
+		}
+	}
+}

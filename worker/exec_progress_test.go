@@ -1,0 +1,54 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func TestProgressFromLine(t *testing.T) {
+	for line, want := range map[string]protocol.Progress{
+		"40 parsing the rest":              {Percent: 40, Message: "parsing the rest"},
+		"40%":                              {Percent: 40},
+		"12.5% of it":                      {Percent: 12.5, Message: "of it"},
+		"parsing":                          {Message: "parsing"},
+		"400 files read":                   {Message: "400 files read"},
+		"-1 odd":                           {Message: "-1 odd"},
+		"NaN":                              {Message: "NaN"},
+		`{"percent":7,"message":"so far"}`: {Percent: 7, Message: "so far"},
+		`{"percent":700}`:                  {Message: `{"percent":700}`},
+		"a\x00b \xff":                      {Message: "ab \uFFFD"},
+	} {
+		if got := progressFromLine(line); got.Percent != want.Percent || got.Message != want.Message {
+			t.Errorf("%q is %+v, want %+v", line, got, want)
+		} else if err := got.Validate(); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	long := progressFromLine(strings.Repeat("ä", protocol.ProgressMessageBytesMax))
+	if err := long.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only whole lines count, and of a long file only its end is read.
+func TestLastLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "progress")
+	for text, want := range map[string]string{
+		"": "", "10": "", "10\n": "10", "10\n20": "10", "10\n20\n\n": "20",
+		strings.Repeat("x", 3*progressTailBytes) + "\n30\n": "30",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLine(path); got != want {
+			t.Errorf("last line %q, want %q", got, want)
+		}
+	}
+	if got := lastLine(path + "-missing"); got != "" {
+		t.Errorf("a file that is not there has the line %q", got)
+	}
+}
