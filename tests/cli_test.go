@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,8 +74,18 @@ func TestCLI(t *testing.T) {
 	})
 }
 
+// storiesAtOnce is how many parallel tests run side by side where no -parallel
+// is given: a story mostly waits for clocks, so two processors carry several.
+const storiesAtOnce = 6
+
 // TestMain takes the program away again that handoffBinary has built.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if at := flag.Lookup("test.parallel"); at.Value.String() == at.DefValue {
+		if err := at.Value.Set(strconv.Itoa(storiesAtOnce)); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if dir := binDir.Load(); dir != nil {
 		_ = os.RemoveAll(*dir)
