@@ -33,6 +33,19 @@ type Config struct {
 	Log *slog.Logger
 	// Now is the local clock; nil is time.Now.
 	Now func() time.Time
+	// Observer is told of every append of this Broker; nil is nobody.
+	Observer Observer
+}
+
+// Observer watches what a Broker appends, for figures and traces. It is called
+// in the middle of an append, from any goroutine, and must neither block nor
+// change what it is given; events may be kept, they are never changed again.
+type Observer interface {
+	// Appended: the events are in the ledger. before is the state that they
+	// were applied to, the zero State for the first append of a handoff.
+	Appended(ctx context.Context, before protocol.State, after Head, events []protocol.Event)
+	// Conflicted: another append came first, and nothing was written.
+	Conflicted(ctx context.Context, ticket string)
 }
 
 // Broker relays handoffs over an Engine. It is safe for concurrent use.
@@ -41,11 +54,12 @@ type Broker struct {
 	redactor *protocol.Redactor
 	log      *slog.Logger
 	clock    func() time.Time
+	observer Observer // nil: nobody
 }
 
 // New returns a Broker over an engine, which the caller closes.
 func New(engine Engine, cfg Config) (*Broker, error) {
-	b := &Broker{Engine: engine, redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now}
+	b := &Broker{Engine: engine, redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
 	if b.redactor == nil {
 		var err error
 		if b.redactor, err = protocol.NewRedactor(protocol.DefaultRedactions); err != nil {
@@ -224,11 +238,18 @@ func (b *Broker) store(ctx context.Context, head Head, events []protocol.Event) 
 	}
 	seq, err := b.Append(ctx, head.Ticket, head.Seq, record.ID, body)
 	if err != nil {
+		if b.observer != nil && errors.Is(err, ErrConflict) {
+			b.observer.Conflicted(ctx, head.Ticket)
+		}
 		return Head{}, fmt.Errorf("append %s after %d: %w", head.Ticket, head.Seq, err)
 	}
 	state.Bind(seq)
 	b.logAppend(ctx, head, state, events, seq)
-	return Head{Ticket: head.Ticket, Seq: seq, Hash: hashOf(body), State: state}, nil
+	next := Head{Ticket: head.Ticket, Seq: seq, Hash: hashOf(body), State: state}
+	if b.observer != nil {
+		b.observer.Appended(ctx, head.State, next, events)
+	}
+	return next, nil
 }
 
 func (b *Broker) logAppend(ctx context.Context, head Head, after protocol.State, events []protocol.Event, seq uint64) {

@@ -44,6 +44,12 @@ var arrows = []arrow{
 		why: "the core is pure: no clock, chance, I/O, goroutine, logger or context"},
 	{who: "protocol", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net"},
 		why: "the wire does no I/O"},
+	{who: "telemetry/...", not: []string{module + "worker", module + "supervisor", module + "index", module + "cmd"},
+		why: "telemetry watches the broker; what the others have to show, cmd hands to it"},
+	{who: "...", not: []string{module + "telemetry"}, except: []string{"cmd/handoff", "telemetry"},
+		why: "nobody depends on being watched: broker.Observer and the small hooks of the others are enough, and cmd wires them"},
+	{who: "...", not: []string{"github.com/prometheus"}, except: []string{"telemetry"},
+		why: "figures are named and counted in one room"},
 	{who: "...", not: []string{module + "broker/brokertest"}, except: []string{"broker/brokertest"},
 		why: "the in-memory engine is for tests alone"},
 }
