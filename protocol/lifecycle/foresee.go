@@ -1,0 +1,65 @@
+package lifecycle
+
+import (
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Foreseen is what will be decided about a handoff, and when.
+type Foreseen struct {
+	At     time.Time
+	Events []p.Event // as Decide makes them at that instant
+}
+
+// clocksMax bounds Foresee. A state lives under no more clocks than this; each
+// instant that is tried is later than the one before.
+const clocksMax = 16
+
+// Foresee returns what Decide will say of a handoff from now on if nothing else
+// happens: no other append, and the directory stays as it is (those absent stay
+// so, those present too). It asks Decide itself, at each instant at which one of
+// the handoff's clocks runs out, or an observer of d may call somebody gone; so
+// it is the core's own decision, made early. False is that nothing will be
+// decided, which is true of closed handoffs alone: those that are open have a
+// deadline. It is the first decision only: apply its events and ask again for
+// what follows.
+func Foresee(s p.State, d *Directory, now time.Time) (Foreseen, bool) {
+	if s.UpdatedAt.After(now) {
+		now = s.UpdatedAt
+	}
+	for range clocksMax {
+		if events := Decide(s, d, now); len(events) > 0 {
+			return Foreseen{At: now, Events: events}, true
+		}
+		if now = nextInstant(s, d, now); now.IsZero() {
+			break
+		}
+	}
+	return Foreseen{}, false
+}
+
+// nextInstant is the earliest instant later than after at which Decide may say
+// something that it did not say before; zero if there is none.
+func nextInstant(s p.State, d *Directory, after time.Time) time.Time {
+	next := wakeAfter(s, after)
+	for _, at := range []time.Time{JudgeAt(s, d), missedAt(s, d)} {
+		if at.After(after) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// missedAt is when an agent whose last worker was seen to go is absent; zero
+// where none was.
+func missedAt(s p.State, d *Directory) time.Time {
+	if s.Phase != p.Pending || s.Closed || s.Held() || d == nil {
+		return time.Time{}
+	}
+	last, seen := d.LastPresent[s.Agent]
+	if !seen {
+		return time.Time{}
+	}
+	return last.Add(AckTimeout(s))
+}
