@@ -53,7 +53,7 @@ func newFollower(s *Supervisor) *follower {
 
 // take is called for every event of the ledger that falls to this supervisor.
 func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
-	_, state, err := protocol.DecodeState(e.Body, e.Seq)
+	state, err := f.read(e)
 	if err != nil {
 		// Nothing can be decided about it, and it will not decode next time either.
 		f.s.log.Error("ledger entry does not decode; passed over", "ticket", e.Ticket, "seq", e.Seq, "err", err)
@@ -100,6 +100,19 @@ func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
 		return
 	}
 	f.hold(e, heldEvent{done: done})
+}
+
+// read decodes an entry's state, and its events only where somebody counts them.
+func (f *follower) read(e broker.Entry) (protocol.State, error) {
+	if f.s.cfg.Watch == (unwatched{}) {
+		_, state, err := protocol.DecodeState(e.Body, e.Seq)
+		return state, err
+	}
+	record, err := protocol.DecodeRecord(e.Body, e.Seq)
+	if err == nil {
+		f.s.cfg.Watch.Followed(e, record)
+	}
+	return record.State, err
 }
 
 // arrived lets go of a closed handoff whose children have all come by: most do

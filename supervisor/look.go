@@ -43,13 +43,13 @@ func (s *Supervisor) enqueue(ctx context.Context, l look) {
 	}
 }
 
-func (s *Supervisor) lookLoop(ctx context.Context) error {
+func (s *Supervisor) lookLoop(ctx context.Context, trying *since) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case l := <-s.looks:
-			s.look(ctx, l)
+			s.look(ctx, l, trying)
 		}
 	}
 }
@@ -60,11 +60,16 @@ const triesMax = 5
 
 // look repeats until it has succeeded, or never can. An engine that does not
 // answer is waited for, and is nobody's fault.
-func (s *Supervisor) look(ctx context.Context, l look) {
+func (s *Supervisor) look(ctx context.Context, l look, trying *since) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
 	for failures := 0; ; {
+		trying.begin()
 		err := s.lookOnce(ctx, l)
+		trying.end()
+		if ctx.Err() == nil {
+			s.cfg.Watch.Looked(err)
+		}
 		switch {
 		case err == nil:
 			l.finish()

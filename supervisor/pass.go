@@ -25,7 +25,7 @@ func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Hold
 	defer every.Stop()
 	judge := time.NewTimer(judgeAfter)
 	defer judge.Stop()
-	s.passAndLog(ctx, "start", s.lookAt)
+	s.passAndLog(ctx, passAtStart, s.lookAt)
 	gone := map[string]protocol.Holder{}
 	rested := time.NewTimer(0) // when departures may cost the next pass
 	defer rested.Stop()
@@ -35,18 +35,18 @@ func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Hold
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-every.C:
-			s.passAndLog(ctx, "interval", s.lookAt)
+			s.passAndLog(ctx, passAtInterval, s.lookAt)
 		case <-judge.C:
-			s.passAndLog(ctx, "may judge", s.lookAt)
+			s.passAndLog(ctx, passAsJudge, s.lookAt)
 		case <-reconnected:
 			judge.Reset(judgeAfter)
-			s.passAndLog(ctx, "reconnected", s.lookAt)
+			s.passAndLog(ctx, passReconnected, s.lookAt)
 		case holder := <-departures:
 			gone[holder.ID], rest = holder, rested.C
 			drain(gone, departures)
 		case <-rest:
 			begun, those := time.Now(), gone
-			s.passAndLog(ctx, "departure", func(ctx context.Context, h broker.Head) { s.departed(ctx, h, those) })
+			s.passAndLog(ctx, passDeparture, func(ctx context.Context, h broker.Head) { s.departed(ctx, h, those) })
 			gone, rest = map[string]protocol.Holder{}, nil
 			rested.Reset(min(departureRest*time.Since(begun), time.Minute))
 		}
@@ -86,8 +86,11 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 			s.enqueue(ctx, look{ticket: parent})
 		}
 	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.cfg.Watch.Passed(why, heads, open, time.Since(begun), err)
 	switch {
-	case ctx.Err() != nil:
 	case err != nil:
 		s.log.Warn("pass over the heads broke off; the next one makes up for it", "why", why, "err", err)
 	default:

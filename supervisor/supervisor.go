@@ -52,6 +52,8 @@ type Config struct {
 	PassEvery time.Duration
 	// Looks is how many handoffs are looked at side by side. Default 32.
 	Looks int
+	// Watch is told of what is done, for figures; nil is nobody.
+	Watch Watch
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -67,6 +69,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Looks == 0 {
 		c.Looks = 32
 	}
+	if c.Watch == nil {
+		c.Watch = unwatched{}
+	}
 	if c.Hold < 0 || c.PassEvery < time.Second || c.Looks < 1 {
 		return c, fmt.Errorf("supervisor config: hold %v, pass every %v, looks %d: must be positive, a pass at most each second", c.Hold, c.PassEvery, c.Looks)
 	}
@@ -80,6 +85,8 @@ type Supervisor struct {
 	log   *slog.Logger
 	looks chan look
 	kept  *kept
+	// trying is since when each loop has been at its present try.
+	trying []since
 }
 
 // New returns a supervisor over a broker.
@@ -88,7 +95,7 @@ func New(b Broker, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Supervisor{b: b, cfg: cfg, log: cfg.Log, looks: make(chan look), kept: newKept()}, nil
+	return &Supervisor{b: b, cfg: cfg, log: cfg.Log, looks: make(chan look), kept: newKept(), trying: make([]since, cfg.Looks)}, nil
 }
 
 // Run looks after handoffs until ctx ends, and then returns nil. What it had not
@@ -102,8 +109,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		return ignoreEnd(ctx, fmt.Errorf("watch departures: %w", err))
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for range s.cfg.Looks {
-		group.Go(func() error { return s.lookLoop(ctx) })
+	for i := range s.trying {
+		group.Go(func() error { return s.lookLoop(ctx, &s.trying[i]) })
 	}
 	follower := newFollower(s)
 	group.Go(func() error {
@@ -112,7 +119,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	group.Go(func() error { return follower.release(ctx) })
 	group.Go(func() error { return follower.tell(ctx) })
 	group.Go(func() error {
-		return s.b.Due(ctx, func(ticket string, _ uint64, done func()) { s.enqueue(ctx, look{ticket: ticket, done: done}) })
+		return s.b.Due(ctx, func(ticket string, _ uint64, done func()) {
+			s.cfg.Watch.Due()
+			s.enqueue(ctx, look{ticket: ticket, done: done})
+		})
 	})
 	group.Go(func() error { return s.passes(ctx, departures) })
 	return ignoreEnd(ctx, group.Wait())
