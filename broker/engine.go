@@ -144,6 +144,11 @@ type Engine interface {
 	Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]Delivery, error)
 	// QueueDepth counts the offers that stand in the agent's queue, delivered or not.
 	QueueDepth(ctx context.Context, agent string) (int, error)
+	// Queues tells how every lane of every queue stands that has any offer, in the
+	// order of agents and lanes. Lanes change while it asks, so that two of them
+	// may be of different moments. Offers to an agent that is not registered are
+	// counted once somebody has pulled for it.
+	Queues(ctx context.Context) ([]QueueStatus, error)
 
 	// Arm sets the ticket's wake-up under sequence seq; one already set under the
 	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -166,17 +165,10 @@ func (j *JetStream) laneDepth(ctx context.Context, agent string, lane protocol.P
 		return 0, err
 	}
 	// Nobody pulls from it, so that it has no consumer: the stream counts its
-	// subjects, one an offer. An offset beyond them asks for the count alone.
-	var info struct {
-		Total int       `json:"total"`
-		Error *apiError `json:"error"`
-	}
-	request := `{"subjects_filter":` + strconv.Quote(laneFilter(agent, lane)) + `,"offset":1000000000}`
-	if err := j.ask(ctx, apiPrefix+"STREAM.INFO."+WorkStream, []byte(request), &info); err != nil {
+	// subjects, one an offer.
+	info, err := j.countSubjects(ctx, WorkStream, laneFilter(agent, lane), subjectsMax)
+	if err != nil {
 		return 0, err
-	}
-	if info.Error != nil {
-		return 0, info.Error
 	}
 	return info.Total, nil
 }

@@ -32,6 +32,7 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	all["PutOffer"] = e.PutOffer(ctx, broker.OfferKey{Agent: "nobody", Lane: protocol.Low, Ticket: ticket, Sequence: 1}, nil)
 	_, all["Pull"] = e.Pull(ctx, "nobody", 1, time.Second)
 	_, all["QueueDepth"] = e.QueueDepth(ctx, "nobody")
+	_, all["Queues"] = e.Queues(ctx)
 	all["Arm"] = e.Arm(ctx, ticket, 1, time.Now().Add(time.Hour))
 	all["Due"] = e.Due(ctx, func(string, uint64, func()) {})
 	all["PutProfile"] = e.PutProfile(ctx, protocol.Profile{ID: "nobody"})

@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,9 @@ var queueCases = []conformanceCase{
 	{"what is extended stays away", extend},
 	{"what is removed never comes again", remove},
 	{"depth counts what stands, delivered or not", depth},
+	{"queues tell of every lane that has any", queuesLanes},
+	{"queues tell of registered agents that nobody ever pulled for", queuesUnpulled},
+	{"the oldest offer of a lane is the oldest that stands", queuesOldest},
 	{"pull ends with its context", pullContext},
 }
 
@@ -316,5 +320,62 @@ func pullContext(k *kit) {
 	key := k.offer(agent, protocol.Normal)
 	if got := k.pull(agent, 1)[0].Key(); got != key {
 		k.Errorf("got %v, want %v", got, key)
+	}
+}
+
+// standing waits until the lanes of an agent stand as they should; oldest is
+// looked at elsewhere.
+func (k *kit) standing(agent string, want ...broker.QueueStatus) []broker.QueueStatus {
+	k.Helper()
+	var got []broker.QueueStatus
+	k.until("the lanes of the queue", func() bool {
+		all, err := k.Queues(k.ctx)
+		k.must(err)
+		got = slices.DeleteFunc(all, func(q broker.QueueStatus) bool { return q.Agent != agent })
+		return slices.EqualFunc(got, want, func(a, b broker.QueueStatus) bool {
+			return a.Lane == b.Lane && a.Depth == b.Depth && a.Delivered == b.Delivered && !a.Oldest.IsZero()
+		})
+	})
+	return got
+}
+
+func queuesLanes(k *kit) {
+	agent := k.queue()
+	k.standing(agent)
+	k.offer(agent, protocol.Low)
+	k.offer(agent, protocol.Low)
+	k.offer(agent, protocol.Critical)
+	k.standing(agent, broker.QueueStatus{Lane: protocol.Critical, Depth: 1}, broker.QueueStatus{Lane: protocol.Low, Depth: 2})
+	first := k.pull(agent, 1)[0]
+	k.standing(agent, broker.QueueStatus{Lane: first.Key().Lane, Depth: 1, Delivered: 1}, broker.QueueStatus{Lane: protocol.Low, Depth: 2})
+	k.must(first.Remove())
+	for _, d := range k.pull(agent, 2) {
+		k.must(d.Remove())
+	}
+	k.standing(agent)
+}
+
+func queuesUnpulled(k *kit) {
+	agent := k.agent()
+	k.must(k.PutProfile(k.ctx, protocol.Profile{ID: agent}))
+	k.offer(agent, protocol.High)
+	k.offer(agent, protocol.Normal)
+	k.standing(agent, broker.QueueStatus{Lane: protocol.High, Depth: 1}, broker.QueueStatus{Lane: protocol.Normal, Depth: 1})
+}
+
+func queuesOldest(k *kit) {
+	agent := k.queue()
+	for range 3 {
+		k.offer(agent, protocol.Normal)
+	}
+	before := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3})
+	first := k.pull(agent, 1)[0]
+	k.must(first.Remove())
+	after := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 2})
+	if !after[0].Oldest.After(before[0].Oldest) {
+		k.Errorf("the oldest was put at %v, and when that was gone at %v", before[0].Oldest, after[0].Oldest)
+	}
+	if age := time.Since(after[0].Oldest); age < 0 || age > time.Hour {
+		k.Errorf("the oldest was put %v ago", age)
 	}
 }

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ type queue struct {
 type offer struct {
 	key       broker.OfferKey
 	body      []byte
+	at        time.Time // it was put
 	heldUntil time.Time // zero: free
 }
 
@@ -71,7 +73,7 @@ func (m *Memory) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 		times = 2
 	}
 	for range times {
-		q.lanes[key.Lane] = append(q.lanes[key.Lane], &offer{key: key, body: slices.Clone(body)})
+		q.lanes[key.Lane] = append(q.lanes[key.Lane], &offer{key: key, body: slices.Clone(body), at: time.Now().UTC()})
 	}
 	q.bell.ring()
 	return nil
@@ -151,6 +153,34 @@ func (m *Memory) QueueDepth(ctx context.Context, agent string) (int, error) {
 		n += len(lane)
 	}
 	return n, nil
+}
+
+// Queues implements broker.Engine.
+func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, fmt.Errorf("how the queues stand: %w", err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	all := []broker.QueueStatus{}
+	for _, agent := range slices.Sorted(maps.Keys(m.s.queues)) {
+		for _, lane := range protocol.Priorities {
+			status := broker.QueueStatus{Agent: agent, Lane: lane}
+			for _, o := range m.s.queues[agent].lanes[lane] {
+				status.Depth++
+				if !o.heldUntil.IsZero() { // over or not: nobody else has it yet
+					status.Delivered++
+				}
+				if status.Oldest.IsZero() || o.at.Before(status.Oldest) {
+					status.Oldest = o.at
+				}
+			}
+			if status.Depth > 0 {
+				all = append(all, status)
+			}
+		}
+	}
+	return all, nil
 }
 
 // delivery implements broker.Delivery. A message to an offer that is gone is
