@@ -22,6 +22,8 @@ var (
 	// ErrLedgerChanged: the ledger does not go on where it was read up to. It
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
+	// ErrNoAnswer: the engine is there, and nobody who would answer (Serve).
+	ErrNoAnswer = errors.New("nobody answers such questions")
 )
 
 // Entry is one message of the ledger as stored.
@@ -179,6 +181,18 @@ type Engine interface {
 	PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error)
 	// Blob reads a body and checks its digest; ErrNotFound.
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
+
+	// Serve answers questions for everybody on the engine until ctx ends: each
+	// verb's with its Answerer, up to AnswersAtOnce side by side. Of several who
+	// serve a verb one is asked. It survives reconnects, and when ctx ends it
+	// answers what has reached it before it returns. A verb is an id.
+	Serve(ctx context.Context, verbs map[string]Answerer) error
+	// Ask asks whoever serves the verb. A question of more than QuestionBytesMax
+	// is refused (a *protocol.Error), and so is one whose answer does not fit a
+	// message of the engine. An error of the Answerer comes back as WireError has
+	// it. ErrNoAnswer: nobody serves the verb, not a second later either, or no answer
+	// came within AnswerTimeMax. Where the connection breaks it asks again.
+	Ask(ctx context.Context, verb string, question []byte) ([]byte, error)
 
 	// Reconnected receives, coalesced, after the connection came back or the
 	// server behind it turned out to be another: hints may have been lost.

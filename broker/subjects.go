@@ -22,6 +22,10 @@ const (
 	// SupervisorConsumer is the durable consumer that all supervisors share,
 	// on the ledger and on the due wake-ups alike.
 	SupervisorConsumer = "supervisor"
+
+	// QueryService is the NATS service that answers questions, and the queue
+	// group of those who do.
+	QueryService = "handoff-index"
 )
 
 // The streams that stand behind the buckets, as every client of the engine
@@ -38,6 +42,7 @@ const (
 	workPrefix   = "handoff.work."
 	timerPrefix  = "handoff.timer."
 	duePrefix    = "handoff.due."
+	queryPrefix  = "handoff.query."
 
 	agentPrefix  = "$KV." + AgentBucket + "."
 	holderPrefix = "$KV." + HolderBucket + ".holder."
@@ -134,6 +139,9 @@ func parseDueSubject(subject string) (ticket string, seq uint64, ok bool) {
 // agentSubject and holderSubject are where the directory's entries stand.
 func agentSubject(agent string) string { return agentPrefix + agent }
 func holderSubject(id string) string   { return holderPrefix + id }
+
+// querySubject is where questions of one kind are asked.
+func querySubject(verb string) string { return queryPrefix + verb }
 
 func oneToken(subject, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(subject, prefix)

@@ -44,6 +44,8 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	_, all["Directory"] = e.Directory(ctx)
 	_, all["Departures"] = e.Departures(ctx)
 	_, all["PutBlob"] = e.PutBlob(ctx, []byte("x"))
+	all["Serve"] = e.Serve(ctx, map[string]broker.Answerer{"nobody-" + ticket[:8]: nil})
+	_, all["Ask"] = e.Ask(ctx, "nobody-"+ticket[:8], nil)
 	_, all["Blob"] = e.Blob(ctx, broker.RefOf([]byte("x")))
 	return all
 }

@@ -65,6 +65,7 @@ type store struct {
 	feeds     map[string]map[int]chan uint64
 	hubKey    int
 	conns     []*Memory
+	desks     []*desk
 }
 
 type record struct {

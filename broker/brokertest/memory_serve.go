@@ -1,0 +1,129 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// answerBytesMax is what a message of the engine in memory holds, as of the
+// server's default.
+const answerBytesMax = 1 << 20
+
+// desk is one Serve.
+type desk struct {
+	m     *Memory
+	verbs map[string]broker.Answerer
+	slots chan struct{}
+	wg    sync.WaitGroup // guarded by the store's lock where it grows
+}
+
+// Serve implements broker.Engine. Questions are answered in the goroutine of
+// whoever asks.
+func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) error {
+	fail := func(err error) error { return fmt.Errorf("answer questions: %w", err) }
+	if err := broker.CheckVerbs(verbs); err != nil {
+		return fail(err)
+	}
+	if err := m.enter(ctx); err != nil {
+		return fail(err)
+	}
+	d := &desk{m: m, verbs: verbs, slots: make(chan struct{}, broker.AnswersAtOnce)}
+	m.s.mu.Lock()
+	m.s.desks = append(m.s.desks, d)
+	m.s.mu.Unlock()
+	var err error
+	for err == nil {
+		m.mu.Lock()
+		changed := m.state.wait()
+		if m.closed {
+			err = m.reachable()
+		}
+		m.mu.Unlock()
+		if err != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-changed:
+		}
+	}
+	m.s.mu.Lock()
+	m.s.desks = slices.DeleteFunc(m.s.desks, func(other *desk) bool { return other == d })
+	m.s.mu.Unlock()
+	d.wg.Wait()
+	return fail(err)
+}
+
+// Ask implements broker.Engine. It does not wait for somebody who would serve.
+func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	if err := broker.CheckQuestion(verb, question); err != nil {
+		return nil, err
+	}
+	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("ask for %s: %w", verb, err) }
+	if err := m.enter(ctx); err != nil {
+		return fail(err)
+	}
+	d := m.s.deskFor(verb)
+	if d == nil {
+		return fail(broker.ErrNoAnswer)
+	}
+	defer d.wg.Done()
+	ctx, cancel := context.WithTimeout(ctx, broker.AnswerTimeMax)
+	defer cancel()
+	select {
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	}
+	answer, err := d.verbs[verb](ctx, slices.Clone(question))
+	if err == nil {
+		err = broker.CheckAnswer(answer, answerBytesMax)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return fail(ctx.Err())
+	case err != nil:
+		return fail(broker.WireError(err))
+	}
+	return slices.Clone(answer), nil
+}
+
+// deskFor picks one of those who serve a verb, each in its turn, and counts
+// the question in; nil where nobody does.
+func (s *store) deskFor(verb string) *desk {
+	s.mu.Lock()
+	all := slices.Clone(s.desks)
+	s.mu.Unlock()
+	for _, d := range all {
+		if d.verbs[verb] != nil && d.m.there() && s.turnOf(d) {
+			return d
+		}
+	}
+	return nil
+}
+
+// turnOf counts a question in, unless the desk has closed, and puts it behind
+// the others.
+func (s *store) turnOf(d *desk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.desks, d)
+	if i < 0 {
+		return false
+	}
+	s.desks = append(slices.Delete(s.desks, i, i+1), d)
+	d.wg.Add(1)
+	return true
+}
+
+func (m *Memory) there() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reachable() == nil
+}

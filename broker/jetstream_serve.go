@@ -1,0 +1,243 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	// queryVersion is the version of what may be asked (SemVer), for the tools
+	// that list services.
+	queryVersion = "1.0.0"
+	// noAnswerPatience is how long nobody may be there to answer: one who serves
+	// and its server are restarted within it, and a start is not that far ahead of
+	// the first question.
+	noAnswerPatience = time.Second
+	// drainPatience is how long the end of Serve waits for answers under way.
+	drainPatience = 5 * time.Second
+	// drainSettle is how long what has arrived may take from the connection to
+	// its goroutine: nothing in between blocks, and nothing tells that it is done.
+	drainSettle = 50 * time.Millisecond
+)
+
+// Serve implements Engine, as a NATS service that "nats micro" finds.
+func (j *JetStream) Serve(ctx context.Context, verbs map[string]Answerer) error {
+	fail := func(err error) error { return fmt.Errorf("answer questions: %w", err) }
+	if err := CheckVerbs(verbs); err != nil {
+		return fail(err)
+	}
+	if ctx.Err() != nil {
+		return fail(ctx.Err())
+	}
+	if j.isClosed() {
+		return fail(errClosed)
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	desk := &desk{nc: j.nc, log: j.cfg.Log, ctx: work, slots: make(chan struct{}, AnswersAtOnce)}
+	service, err := micro.AddService(j.nc, micro.Config{
+		Name: QueryService, Version: queryVersion, QueueGroup: QueryService,
+		Description: "answers questions about handoffs",
+	})
+	if err != nil {
+		return fail(fmt.Errorf("%w: %w", ErrUnreachable, err))
+	}
+	for verb, answer := range verbs {
+		err = errors.Join(err, service.AddEndpoint(verb, desk.handler(answer), micro.WithEndpointSubject(querySubject(verb))))
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-j.life.Done():
+			err = errClosed
+		}
+	}
+	if stopErr := service.Stop(); stopErr == nil {
+		// Behind this round trip the server sends no more of them.
+		_ = j.nc.FlushTimeout(time.Second) // a connection that is gone brings none either
+	}
+	desk.drain(stop)
+	return fail(err)
+}
+
+// desk is where the questions of one Serve arrive.
+type desk struct {
+	nc    *nats.Conn
+	log   *slog.Logger
+	ctx   context.Context // of all answers
+	slots chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	here   int // being answered or waiting for a slot
+	wg     sync.WaitGroup
+}
+
+// handler takes questions in, and never blocks: the service calls it from the
+// one goroutine of its subscription, and others wait behind it. The answer goes out
+// past the service, which does not expect answers after its handler.
+func (d *desk) handler(answer Answerer) micro.HandlerFunc {
+	return func(r micro.Request) {
+		reply, question := r.Reply(), r.Data()
+		if reply == "" {
+			return
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		switch {
+		case d.closed: // as if nobody was here: it is asked again, of another
+			_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Header: nats.Header{"Status": {"503"}}})
+			return
+		case d.here == QuestionsWaitingMax:
+			d.refuse(reply, fmt.Errorf("%w: it has %d questions before it; ask again later", ErrUnreachable, d.here))
+			return
+		}
+		d.here++
+		d.wg.Go(func() {
+			d.answer(reply, question, answer)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.here--
+		})
+	}
+}
+
+// answer works on one question when there is a slot for it.
+func (d *desk) answer(reply string, question []byte, answer Answerer) {
+	ctx, cancel := context.WithTimeout(d.ctx, AnswerTimeMax)
+	defer cancel()
+	var body []byte
+	err := CheckQuestion("q", question) // it may have come from another client than Ask
+	if err == nil {
+		select {
+		case d.slots <- struct{}{}:
+			body, err = answer(ctx, question)
+			<-d.slots
+		case <-ctx.Done():
+			err = fmt.Errorf("too many questions at once: %w", ctx.Err())
+		}
+	}
+	if err == nil {
+		err = CheckAnswer(body, d.nc.MaxPayload())
+	}
+	if err != nil {
+		d.refuse(reply, err)
+		return
+	}
+	if err := d.nc.Publish(reply, body); err != nil {
+		d.log.Warn("an answer did not get out; who asked will ask again", "err", err)
+	}
+}
+
+// refuse answers with an error, as the tools for services know it.
+func (d *desk) refuse(reply string, err error) {
+	wire := toWire(err)
+	body, jsonErr := json.Marshal(wire)
+	if jsonErr != nil {
+		body = []byte(`{"code":"error","message":"the error has no form"}`)
+	}
+	status := "400"
+	if wire.Code == codeFailed || wire.Code == protocol.CodeUnreachable {
+		status = "500"
+		d.log.Warn("a question was not answered", "err", err)
+	}
+	_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Data: body, Header: nats.Header{
+		micro.ErrorHeader: {string(wire.Code)}, micro.ErrorCodeHeader: {status},
+	}}) // a connection that is gone: who asked will ask again
+}
+
+// drain lets what has arrived be answered, for drainPatience at most.
+func (d *desk) drain(stop func()) {
+	time.Sleep(drainSettle)
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	late := time.AfterFunc(drainPatience, stop)
+	defer late.Stop()
+	d.wg.Wait()
+	_ = d.nc.FlushTimeout(time.Second)
+}
+
+// Ask implements Engine.
+func (j *JetStream) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	if err := CheckQuestion(verb, question); err != nil {
+		return nil, err
+	}
+	answer, err := j.askService(ctx, verb, question)
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", verb, err)
+	}
+	return answer, nil
+}
+
+func (j *JetStream) askService(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, AnswerTimeMax)
+	defer cancel()
+	pauses, lonely := newBackOff(limited), time.Time{}
+	for {
+		if err := j.patiently(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
+			return nil, err
+		}
+		reply, err := j.askOnce(limited, verb, question)
+		switch {
+		case err == nil:
+			return readAnswer(reply)
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case limited.Err() != nil:
+			return nil, fmt.Errorf("%w: no answer in %v", ErrNoAnswer, AnswerTimeMax)
+		case errors.Is(err, nats.ErrNoResponders):
+			if lonely.IsZero() {
+				lonely = time.Now()
+			} else if time.Since(lonely) > noAnswerPatience {
+				return nil, ErrNoAnswer
+			}
+		case !passing(err):
+			return nil, err
+		default: // the connection broke: who serves may have, too
+			lonely = time.Time{}
+		}
+		pause := time.NewTimer(max(pauses.NextBackOff(), time.Millisecond))
+		select {
+		case <-limited.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+// askOnce is one try. It ends with the connection, which takes the answer along.
+func (j *JetStream) askOnce(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
+	linked, cancel, err := j.whileLinked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	reply, err := j.nc.RequestWithContext(linked, querySubject(verb), question)
+	if err != nil {
+		return nil, causeOr(linked, err)
+	}
+	return reply, nil
+}
+
+func readAnswer(reply *nats.Msg) ([]byte, error) {
+	if reply.Header.Get(micro.ErrorCodeHeader) == "" {
+		return reply.Data, nil
+	}
+	var e protocol.Error
+	if err := json.Unmarshal(reply.Data, &e); err != nil || e.Code == "" {
+		return nil, fmt.Errorf("an error came back that cannot be read: %s", reply.Header.Get(micro.ErrorHeader))
+	}
+	return nil, fromWire(&e)
+}
