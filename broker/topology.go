@@ -27,9 +27,9 @@ type Topology struct {
 }
 
 const (
-	// ledgerAge bounds how long a handoff is kept after its last append. An
-	// open one is appended again at half of it.
-	ledgerAge = 180 * 24 * time.Hour
+	// ledgerAge bounds how long an append is kept. See retention.go for why it
+	// is long enough.
+	ledgerAge = 190 * 24 * time.Hour
 	// blobAge is twice that: a body is put again, hence young again, when it
 	// is referred to at more than half of its age.
 	blobAge = 2 * ledgerAge

@@ -40,7 +40,7 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, []p.Eve
 		return Mine, nil
 	case s.Held() && !holderLost(s, d, now):
 		return LetGo, nil
-	case due(now, s.Deadline): // passed while nobody looked: it is not begun any more
+	case due(now, Deadline(s)): // passed while nobody looked: it is not begun any more
 		return Drop, Decide(s, d, now)
 	case s.Held():
 		return takeOver(s, c, d, now)

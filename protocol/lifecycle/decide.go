@@ -52,7 +52,7 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 			return events
 		}
 	}
-	if due(now, s.Deadline) {
+	if due(now, Deadline(s)) {
 		return append(timedOutOnce(s, p.ClockDeadline, meta), overdue(meta))
 	}
 	if returnClock(s) && due(now, returnDue(s)) && Legal(s.Phase, false, p.EventTimedOut) {
@@ -91,7 +91,7 @@ func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	case !s.Held():
 	case holderLost(s, d, now):
 		how = "; its worker was gone"
-	case due(now, grace), due(now, s.Deadline):
+	case due(now, grace), due(now, Deadline(s)):
 		how = "; its worker did not stop in time"
 	default:
 		return nil

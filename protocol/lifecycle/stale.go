@@ -225,7 +225,7 @@ func ranOut(s p.State, e *p.TimedOut) bool {
 		asks := s.Conditions != nil && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
 		return s.Phase == p.Conditional && e.Agent == s.Agent && !awaits(s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
 	case p.ClockDeadline:
-		return s.TimedOut != p.ClockDeadline && !e.At.Before(s.Deadline)
+		return s.TimedOut != p.ClockDeadline && !e.At.Before(Deadline(s))
 	}
 	return true
 }

@@ -25,7 +25,7 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 			wake = at
 		}
 	}
-	consider(s.Deadline)
+	consider(Deadline(s))
 	if s.CancelRequested {
 		if !s.Held() {
 			consider(s.UpdatedAt)

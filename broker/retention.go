@@ -1,0 +1,39 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// What document 1 §7.3 asks for at least. The ledger keeps every append for
+// ledgerAge, and a handoff is closed ninety days after its submission at the
+// latest (lifecycle.Deadline). So the first append of a handoff that closed
+// then has still to be kept for completedAge: that, and not the escalations, is
+// what decides, with a rest of ten days in which no supervisor may run.
+const (
+	activeAge     = 30 * 24 * time.Hour  // after its end
+	completedAge  = 90 * 24 * time.Hour  // after its end
+	escalationAge = 180 * 24 * time.Hour // after the escalation
+	// openAge is how long a handoff may be open: the longest deadline.
+	openAge = time.Duration(protocol.DeadlineMaxMS) * time.Millisecond
+)
+
+// DroppedAt is when the ledger begins to drop a handoff: its first append, and
+// with it the package, is then as old as the ledger keeps anything.
+func (h Head) DroppedAt() time.Time {
+	began := h.State.SubmittedAt
+	if !h.At.IsZero() && h.At.Before(began) { // the submitter's clock was ahead; the engine's is what counts
+		began = h.At
+	}
+	return began.Add(ledgerAge)
+}
+
+// OpenTooLong tells whether a handoff is open that a supervisor would have
+// closed an hour ago or more, and how much time is left until the ledger begins to
+// drop it. It is a sign that no supervisor runs, or that a clock is wrong, and
+// the one way in which an open handoff can be lost for its age.
+func (h Head) OpenTooLong(now time.Time) (left time.Duration, tooLong bool) {
+	dropped := h.DroppedAt()
+	return dropped.Sub(now), !h.State.Closed && now.After(dropped.Add(openAge-ledgerAge+time.Hour))
+}

@@ -1,0 +1,57 @@
+package broker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// The minimums of document 1 §7.3 hold by arithmetic, and there is a rest.
+// Whoever lengthens the deadline, or shortens the ledger, finds out here.
+func TestTheLedgerKeepsWhatTheDocumentAsksFor(t *testing.T) {
+	const rest = 10 * 24 * time.Hour // in which no supervisor runs, though a deadline has passed
+	for _, c := range []struct {
+		what string
+		age  time.Duration // that the oldest append concerned may reach
+	}{
+		{"an open handoff, and 30 days after its end", openAge + activeAge + rest},
+		{"a completed one for 90 days, from its first append on", openAge + completedAge + rest},
+		{"an escalation for 180 days", escalationAge},
+	} {
+		if ledgerAge < c.age {
+			t.Errorf("the ledger keeps an append for %v, and must for %v: %s", ledgerAge, c.age, c.what)
+		}
+	}
+	// A body that is referred to at up to half its age is not put again.
+	if blobAge-blobAge/2 < ledgerAge {
+		t.Errorf("a body may be dropped after %v, its handoff is kept for %v", blobAge-blobAge/2, ledgerAge)
+	}
+}
+
+func TestOpenTooLong(t *testing.T) {
+	day := 24 * time.Hour
+	t0 := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	head := Head{At: t0.Add(day), State: protocol.State{SubmittedAt: t0}}
+	closed := head
+	closed.State.Closed = true
+	ahead := head // submitted by a clock that was a year ahead
+	ahead.State.SubmittedAt = t0.Add(365 * day)
+	for _, c := range []struct {
+		name string
+		head Head
+		at   time.Time
+		want bool
+		left time.Duration
+	}{
+		{"at its longest deadline", head, t0.Add(90 * day), false, 100 * day},
+		{"an hour later", head, t0.Add(90*day + 61*time.Minute), true, 100*day - 61*time.Minute},
+		{"about to be dropped", head, t0.Add(189 * day), true, day},
+		{"closed", closed, t0.Add(189 * day), false, day},
+		{"by a clock that was ahead", ahead, t0.Add(189 * day), true, 2 * day},
+	} {
+		if left, got := c.head.OpenTooLong(c.at); got != c.want || left != c.left {
+			t.Errorf("%s: %t, %v left; want %t, %v", c.name, got, left, c.want, c.left)
+		}
+	}
+}
