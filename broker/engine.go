@@ -92,6 +92,9 @@ type Engine interface {
 	// Next reads the ticket's first entry with a sequence over after, from
 	// the leader.
 	Next(ctx context.Context, ticket string, after uint64) (Entry, error)
+	// Since reads the first entry that the ledger got at an instant of the engine's
+	// clock or later, from the leader. ErrNotFound: it got none.
+	Since(ctx context.Context, at time.Time) (Entry, error)
 	// Heads calls fn with the last entry of every ticket, in the order of
 	// their sequences, up to the ledger's end when the call began. Entries may
 	// be overtaken meanwhile; on replicas a ticket may then come twice, its

@@ -175,6 +175,8 @@ type getRequest struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	LastFor string `json:"last_by_subj,omitempty"`
 	NextFor string `json:"next_by_subj,omitempty"`
+
+	StartTime *time.Time `json:"start_time,omitempty"` // instead of Seq
 }
 
 // stored is the leader's answer.

@@ -31,6 +31,21 @@ func (j *JetStream) Ledger(ctx context.Context) (Ledger, error) {
 	return l, nil
 }
 
+// Since implements Engine.
+func (j *JetStream) Since(ctx context.Context, at time.Time) (Entry, error) {
+	at = at.UTC()
+	for request := (getRequest{StartTime: &at}); ; {
+		msg, err := j.get(ctx, LedgerStream, request)
+		if err != nil {
+			return Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
+		}
+		if ticket, ok := parseLedgerSubject(msg.Subject); ok {
+			return Entry{Ticket: ticket, Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}, nil
+		}
+		request = getRequest{Seq: msg.Seq + 1, NextFor: ledgerPrefix + "*"} // no entry of ours
+	}
+}
+
 // Tail implements Engine.
 func (j *JetStream) Tail(ctx context.Context, from uint64, fn func(Entry) error) error {
 	err := j.tail(ctx, from, fn)

@@ -24,6 +24,7 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	_, all["Last"] = e.Last(ctx, ticket, 0)
 	_, all["Last with a minimum"] = e.Last(ctx, ticket, 1)
 	_, all["Next"] = e.Next(ctx, ticket, 0)
+	_, all["Since"] = e.Since(ctx, time.Now())
 	all["Heads"] = e.Heads(ctx, entry)
 	all["Entries"] = e.Entries(ctx, 1, entry)
 	_, _, all["Feed"] = e.Feed(ctx, ticket)

@@ -20,6 +20,7 @@ var tailCases = []conformanceCase{
 	{"a tail stops with the caller's error", tailStops},
 	{"a tail ends with its context", tailEnds},
 	{"closing ends a tail", tailCloses},
+	{"the first entry since an instant", sinceInstant},
 }
 
 func ledgerEnd(k *kit) {
@@ -180,4 +181,26 @@ func tailCloses(k *kit) {
 	_, err := k.Ledger(k.ctx)
 	k.wantErr(err, broker.ErrUnreachable)
 	k.wantErr(k.Tail(k.ctx, 0, func(broker.Entry) error { return nil }), broker.ErrUnreachable)
+}
+
+func sinceInstant(k *kit) {
+	ticket := protocol.NewTicket()
+	first := k.append(ticket, 0, "1")
+	before, err := k.Last(k.ctx, ticket, first)
+	k.must(err)
+	at := before.At.Add(1)
+	_, err = k.Since(k.ctx, at.Add(time.Hour))
+	k.wantErr(err, broker.ErrNotFound)
+	second := k.append(ticket, first, "2")
+	e, err := k.Since(k.ctx, at)
+	k.must(err)
+	if e.Seq <= first || e.Seq > second || e.At.Before(at) {
+		k.Errorf("since %v it is entry %d, stored at %v; %d was there before, %d came after", at, e.Seq, e.At, first, second)
+	}
+	e, err = k.Since(k.ctx, time.Unix(0, 0))
+	l, ledgerErr := k.Ledger(k.ctx)
+	k.must(errors.Join(err, ledgerErr))
+	if e.Seq != l.First || e.Ticket == "" || len(e.Body) == 0 {
+		k.Errorf("since ever it is entry %d of %q, and the ledger begins with %d", e.Seq, e.Ticket, l.First)
+	}
 }

@@ -18,6 +18,21 @@ func (m *Memory) Ledger(ctx context.Context) (broker.Ledger, error) {
 	return broker.Ledger{Created: m.s.created, First: 1, Last: uint64(len(m.s.ledger))}, nil
 }
 
+// Since implements broker.Engine.
+func (m *Memory) Since(ctx context.Context, at time.Time) (broker.Entry, error) {
+	if err := m.enter(ctx); err != nil {
+		return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	for _, r := range m.s.ledger {
+		if !r.At.Before(at) {
+			return r.Entry, nil
+		}
+	}
+	return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, broker.ErrNotFound)
+}
+
 // Tail implements broker.Engine.
 func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
 	fail := func(err error) error { return fmt.Errorf("follow the ledger from %d: %w", from, err) }
