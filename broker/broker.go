@@ -236,7 +236,7 @@ func (b *Broker) store(ctx context.Context, head Head, events []protocol.Event) 
 	if err != nil {
 		return Head{}, err
 	}
-	seq, err := b.Append(ctx, head.Ticket, head.Seq, record.ID, body)
+	seq, err := b.Append(traced(ctx, state), head.Ticket, head.Seq, record.ID, body)
 	if err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)

@@ -230,6 +230,7 @@ func (b *Broker) fulfilChild(ctx context.Context, parent protocol.State, child p
 		return fmt.Errorf("package of child %d of %s: %w", child.N, parent.Ticket, err)
 	}
 	summary := childSummary(pkg, child.Digest, parent.Ticket, child.N, !parent.Closed)
+	summary.Trace = childTrace(parent, child.Fence, child.Trace)
 	_, err = b.fulfil(ctx, promised{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob})
 	return err
 }
@@ -283,7 +284,9 @@ func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitt
 			return fmt.Errorf("member %d of %s: %w", n, head.Ticket, err)
 		}
 	}
-	_, err = b.fulfil(ctx, promised{ticket: member.Ticket, summary: member.Summarize(s.digest), body: s.body, blob: s.blob, directory: directory})
+	summary := member.Summarize(s.digest)
+	summary.Trace = orNone(head.State.TraceAt(protocol.SpanHandoff, 0))
+	_, err = b.fulfil(ctx, promised{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory})
 	return err
 }
 

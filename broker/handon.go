@@ -93,10 +93,12 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	if err != nil {
 		return handedOff{}, err
 	}
+	summary := childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn)
+	summary.Trace = childTrace(c.State(), c.Fence(), in.summary.Trace)
 	return handedOff{
 		event: protocol.HandedOff{N: child.N, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
-			Digest: packed.digest, Package: packed.body, Blob: packed.blob},
-		summary: childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn), directory: directory,
+			Digest: packed.digest, Trace: in.summary.Trace, Package: packed.body, Blob: packed.blob},
+		summary: summary, directory: directory,
 	}, nil
 }
 

@@ -130,7 +130,9 @@ func (b *Broker) redriven(ctx context.Context, origin Head, to string) (promised
 		return promised{}, named(err, pkg)
 	}
 	s, err := b.own(ctx, pkg)
-	return promised{ticket: ticket, summary: pkg.Summarize(s.digest), body: s.body, blob: s.blob, directory: directory}, err
+	summary = pkg.Summarize(s.digest)
+	summary.Trace = orNone(origin.State.TraceAt(protocol.SpanHandoff, 0))
+	return promised{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
 }
 
 // Waiting is a handoff that waits for somebody, and why.

@@ -23,6 +23,7 @@ func (j *JetStream) Append(ctx context.Context, ticket string, after uint64, id 
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
 	msg.Header[jetstream.ExpectedStreamHeader] = []string{LedgerStream}
 	msg.Header[recordHeader] = []string{id}
+	traceHeaders(ctx, msg)
 	var seq uint64
 	err := j.again(ctx, func(ctx context.Context) (err error) {
 		seq, err = j.publish(ctx, msg)

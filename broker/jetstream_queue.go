@@ -126,6 +126,7 @@ func (j *JetStream) PutOffer(ctx context.Context, key OfferKey, body []byte) err
 	// No message id: a window of duplicates would lose an offer that is
 	// wanted again, and let a second one in when it is over.
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{"0"}
+	traceHeaders(ctx, msg)
 	err := j.publishHint(ctx, msg)
 	if err != nil && !hasCode(err, codeConflict) {
 		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)

@@ -69,7 +69,7 @@ func (b *Broker) putOffer(ctx context.Context, head Head, pkg json.RawMessage, b
 	if err != nil {
 		return fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
 	}
-	return b.PutOffer(ctx, offerKey(head.State), body)
+	return b.PutOffer(traced(ctx, head.State), offerKey(head.State), body)
 }
 
 // encode is json.Marshal without the escapes for HTML: they make six bytes of

@@ -72,7 +72,9 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	if err != nil {
 		return fmt.Errorf("return of %s: %w", head.Ticket, err)
 	}
-	_, err = b.fulfil(ctx, promised{ticket: head.State.ReturnTicket, summary: pkg.Summarize(s.digest), body: s.body, blob: s.blob})
+	summary := pkg.Summarize(s.digest)
+	summary.Trace = orNone(head.State.TraceAt(protocol.SpanReturn, 0))
+	_, err = b.fulfil(ctx, promised{ticket: head.State.ReturnTicket, summary: summary, body: s.body, blob: s.blob})
 	return err
 }
 

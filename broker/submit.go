@@ -43,6 +43,7 @@ func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 			return Prepared{}, err
 		}
 	}
+	trace := pkg.TakeTrace() // before the digest is made: from within another trace it is the same package
 	body, redacted, err := b.encode(pkg)
 	if err != nil {
 		return Prepared{}, err
@@ -62,8 +63,9 @@ func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 		}
 	}
 	sum := sha256.Sum256(digested)
-	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, late: late,
-		summary: pkg.Summarize("sha256:" + hex.EncodeToString(sum[:]))}, nil
+	summary := pkg.Summarize("sha256:" + hex.EncodeToString(sum[:]))
+	summary.Trace = orNone(trace)
+	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, late: late, summary: summary}, nil
 }
 
 func (b *Broker) encode(pkg protocol.Package) (json.RawMessage, int, error) {
@@ -81,7 +83,10 @@ func (b *Broker) encode(pkg protocol.Package) (json.RawMessage, int, error) {
 // interrupted submission may have left. Lost connections are tried again until ctx
 // ends; then the submission may or may not have happened, which Status tells, or
 // Submit again with the same Prepared.
+//
+// The trace that it is in is the package's own, else that of ctx (WithTrace).
 func (b *Broker) Submit(ctx context.Context, in Prepared) (Head, error) {
+	in.summary.Trace = inTrace(ctx, in.summary.Trace)
 	events, _, err := b.begin(ctx, in)
 	if err != nil {
 		return b.again(ctx, in, err)

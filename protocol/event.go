@@ -101,6 +101,9 @@ type Summary struct {
 	Wait           string `json:"wait,omitempty"`
 	ReturnOf       string `json:"return_of,omitempty"` // the handoff whose return this is
 	Origin         string `json:"origin,omitempty"`    // the handoff that this one redrives
+	// Trace is the span that this handoff follows from; nil where its trace
+	// begins with it.
+	Trace *TraceContext `json:"trace,omitempty"`
 	// Overrides are kept so that the policy can be resolved anew when the
 	// handoff goes to another agent.
 	Overrides PolicyOverrides `json:"overrides,omitzero"`
@@ -357,8 +360,9 @@ type HandedOff struct {
 	N       int             `json:"n"`      // its ordinal among the children, from 0
 	Ticket  string          `json:"ticket"` // of the child, derived from this ticket and N
 	Type    Type            `json:"child_type"`
-	Target  string          `json:"target"` // in words, for people
-	Digest  string          `json:"digest"` // of the child's package as stored
+	Target  string          `json:"target"`          // in words, for people
+	Digest  string          `json:"digest"`          // of the child's package as stored
+	Trace   *TraceContext   `json:"trace,omitempty"` // what its package said; nil is that it follows from the work
 	Package json.RawMessage `json:"package,omitempty"`
 	Blob    *BlobRef        `json:"package_blob,omitempty"`
 }

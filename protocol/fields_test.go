@@ -69,7 +69,7 @@ var ownFields = map[string]bool{
 	"profile.paused": true, "profile.updated_at": true, "profile.registered_by_worker": true,
 	"profile.capabilities.id": true,
 
-	"origin": true, "policy.progress_timeout_ms": true, "policy.late_result": true,
+	"origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true,
 	"members.reason": true, "members.priority": true, "members.variables": true,
 	"returned.result.summary": true, "returned.reason": true, "returned.progress.percent": true, "returned.progress.message": true,
 	"returned.trail.at": true, "returned.trail.event": true, "returned.trail.agent": true, "returned.trail.to": true, "returned.trail.code": true,

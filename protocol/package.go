@@ -91,6 +91,12 @@ type Package struct {
 	Returned *Return `json:"returned,omitempty"`
 	Origin   string  `json:"origin,omitempty"`
 
+	// TraceParent and TraceState put the handoff into a trace (W3C Trace
+	// Context). They are taken out of the package when it is submitted, and kept
+	// beside it: State.Trace.
+	TraceParent string `json:"traceparent,omitempty"`
+	TraceState  string `json:"tracestate,omitempty"`
+
 	// Extra holds the top-level fields of a newer minor version, which this
 	// code does not know and passes on untouched.
 	Extra map[string]json.RawMessage `json:"-"`

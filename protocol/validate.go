@@ -72,6 +72,7 @@ var packageChecks = []func(*Package) *Error{
 	checkNumbers,
 	checkRequirements,
 	func(p *Package) *Error { return p.Policy.validate("policy") },
+	func(p *Package) *Error { return checkTrace(p.TraceParent, p.TraceState) },
 	checkWellFormed,
 }
 

@@ -242,7 +242,8 @@ func TestSchemasRefuse(t *testing.T) {
 		"package-deadline-date", "package-half-character", "package-twice", "package-twice-nested", "package-twice-variable",
 		"package-nul-escaped", "package-nul-in-free-data", "package-too-deep", "profile-capability-twice", "profile-escalates-to-itself",
 		"answer-reason-without-deny", "package-newer-minor-wrong-type", "package-returned", "package-origin", "package-source-reserved",
-		"package-member-is-source", "package-from-stranger", "package-return-timeouts-differ"}
+		"package-member-is-source", "package-from-stranger", "package-return-timeouts-differ",
+		"package-tracestate-twice"}
 	used := map[string]bool{}
 	for name, v := range vectors(t, "invalid") {
 		of, raw := schemas[v.Kind], v.raw(t)

@@ -35,6 +35,7 @@ var familyCases = []conformanceCase{
 	{"who has seen it takes it out of the inbox", dismissOnce},
 	{"a key is found at any later time", keyLater},
 	{"to whom one hands on", handOnTo},
+	{"what follows is in the same trace", traces},
 }
 
 // relatives is a kit with a broker.

@@ -1,0 +1,72 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// traceKey is under which a context carries a trace.
+type traceKey struct{}
+
+// WithTrace says which span what is done under the context follows from: a
+// handoff that is submitted there, and has no trace of its own, is in that trace,
+// and the engine's messages name it. A worker's handler has it of its work.
+func WithTrace(ctx context.Context, t protocol.TraceContext) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+// TraceFrom is the span of WithTrace; zero is none.
+func TraceFrom(ctx context.Context) protocol.TraceContext {
+	t, _ := ctx.Value(traceKey{}).(protocol.TraceContext)
+	return t
+}
+
+// traced lets the engine's messages about a handoff name it, where it is in a
+// trace that somebody else knows of. Any other costs nothing.
+func traced(ctx context.Context, s protocol.State) context.Context {
+	if s.Trace == nil {
+		return ctx
+	}
+	return WithTrace(ctx, s.TraceAt(protocol.SpanHandoff, 0))
+}
+
+// inTrace is the trace that a summary says: given, or of the context.
+func inTrace(ctx context.Context, given *protocol.TraceContext) *protocol.TraceContext {
+	if given == nil {
+		return orNone(TraceFrom(ctx))
+	}
+	return given
+}
+
+// orNone is how a summary has a trace; one that breaks the rules is none.
+func orNone(t protocol.TraceContext) *protocol.TraceContext {
+	if t.IsZero() || t.Validate() != nil {
+		return nil
+	}
+	return &t
+}
+
+// childTrace is what a child follows from: what its package says, else the work
+// that has handed it off.
+func childTrace(parent protocol.State, fence uint64, given *protocol.TraceContext) *protocol.TraceContext {
+	if given == nil {
+		return orNone(parent.TraceAt(protocol.SpanWork, fence))
+	}
+	return given
+}
+
+// traceHeaders puts the context's trace into a message, by the names of W3C
+// Trace Context.
+func traceHeaders(ctx context.Context, msg *nats.Msg) {
+	t := TraceFrom(ctx)
+	if t.IsZero() {
+		return
+	}
+	msg.Header["traceparent"] = []string{t.Parent}
+	if t.State != "" {
+		msg.Header["tracestate"] = []string{t.State}
+	}
+}
