@@ -23,7 +23,7 @@ var (
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
 	// ErrNoAnswer: the engine is there, and nobody who would answer (Serve).
-	ErrNoAnswer = errors.New("nobody answers such questions")
+	ErrNoAnswer = errors.New("nobody answers questions about handoffs")
 )
 
 // Entry is one message of the ledger as stored.
@@ -62,6 +62,13 @@ type Delivery interface {
 	GiveBack() error
 	// Extend restarts the ack wait.
 	Extend() error
+}
+
+// WakeUp is one that has fired.
+type WakeUp struct {
+	Ticket string
+	Seq    uint64    // it was armed under
+	At     time.Time // it was to fire; zero for one that a version before this armed
 }
 
 // AckWait is how long the queue keeps an offer that was delivered and neither
@@ -159,7 +166,7 @@ type Engine interface {
 	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	// Due gives this process its share of the wake-ups that have fired, like Follow.
-	Due(ctx context.Context, fn func(ticket string, seq uint64, done func())) error
+	Due(ctx context.Context, fn func(w WakeUp, done func())) error
 
 	// PutProfile registers or replaces an agent.
 	PutProfile(ctx context.Context, p protocol.Profile) error

@@ -38,7 +38,7 @@ func (j *JetStream) Follow(ctx context.Context, fn func(Entry, func())) error {
 }
 
 // Due implements Engine. It tries again until ctx ends or the engine is closed.
-func (j *JetStream) Due(ctx context.Context, fn func(string, uint64, func())) error {
+func (j *JetStream) Due(ctx context.Context, fn func(WakeUp, func())) error {
 	err := j.follow(ctx, TimerStream, jetstream.ConsumerConfig{
 		Durable: SupervisorConsumer, FilterSubject: duePrefix + ">",
 	}, func(m *nats.Msg, done func()) {
@@ -47,16 +47,20 @@ func (j *JetStream) Due(ctx context.Context, fn func(string, uint64, func())) er
 			done()
 			return
 		}
-		fn(ticket, seq, done)
+		at, _ := time.Parse(time.RFC3339Nano, string(m.Data)) // zero from who wrote none
+		fn(WakeUp{Ticket: ticket, Seq: seq, At: at}, done)
 	})
 	return fmt.Errorf("wait for due wake-ups: %w", err)
 }
 
 // Arm implements Engine. A time-out is tried again for 5 s. The schedule is
-// written by hand: the library's would be cut to whole seconds.
+// written by hand: the library's would be cut to whole seconds. What fires has
+// lost it, and tells the instant by its body.
 func (j *JetStream) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
 	msg := nats.NewMsg(timerSubject(ticket, seq))
-	msg.Header[jetstream.ScheduleHeader] = []string{"@at " + at.UTC().Format(time.RFC3339Nano)}
+	when := at.UTC().Format(time.RFC3339Nano)
+	msg.Data = []byte(when)
+	msg.Header[jetstream.ScheduleHeader] = []string{"@at " + when}
 	msg.Header[jetstream.ScheduleTargetHeader] = []string{dueSubject(ticket, seq)}
 	if err := j.publishHint(ctx, msg); err != nil {
 		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)

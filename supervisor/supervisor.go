@@ -33,7 +33,7 @@ type Broker interface {
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
-	Due(ctx context.Context, fn func(ticket string, seq uint64, done func())) error
+	Due(ctx context.Context, fn func(w broker.WakeUp, done func())) error
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
 	Reconnected(ctx context.Context) <-chan struct{}
@@ -119,9 +119,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	group.Go(func() error { return follower.release(ctx) })
 	group.Go(func() error { return follower.tell(ctx) })
 	group.Go(func() error {
-		return s.b.Due(ctx, func(ticket string, _ uint64, done func()) {
-			s.cfg.Watch.Due()
-			s.enqueue(ctx, look{ticket: ticket, done: done})
+		return s.b.Due(ctx, func(w broker.WakeUp, done func()) {
+			s.cfg.Watch.Due(w.At)
+			s.enqueue(ctx, look{ticket: w.Ticket, done: done})
 		})
 	})
 	group.Go(func() error { return s.passes(ctx, departures) })

@@ -15,8 +15,8 @@ type Watch interface {
 	// supervisors of an engine each entry falls to one, and again to one when
 	// that one died before it was done with it.
 	Followed(e broker.Entry, r protocol.Record)
-	// Due: a wake-up came.
-	Due()
+	// Due: a wake-up came. asked is when it was to come, zero where nobody knows.
+	Due(asked time.Time)
 	// Looked: a try to look at a handoff has ended, with or without an error.
 	Looked(err error)
 	// Passed: a pass over all heads has ended, in which so many were open. why
@@ -40,7 +40,7 @@ var PassReasons = []string{passAtStart, passAtInterval, passAsJudge, passReconne
 type unwatched struct{}
 
 func (unwatched) Followed(broker.Entry, protocol.Record)        {}
-func (unwatched) Due()                                          {}
+func (unwatched) Due(time.Time)                                 {}
 func (unwatched) Looked(error)                                  {}
 func (unwatched) Passed(string, int, int, time.Duration, error) {}
 

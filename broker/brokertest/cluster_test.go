@@ -92,9 +92,9 @@ func timersThroughRestarts(t *testing.T, c *embedded.Cluster) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- k.Due(ctx, func(tk string, seq uint64, done func()) {
-			if tk == ticket {
-				dues <- seq
+		ended <- k.Due(ctx, func(w broker.WakeUp, done func()) {
+			if w.Ticket == ticket {
+				dues <- w.Seq
 			}
 			done()
 		})

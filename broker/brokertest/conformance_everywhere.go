@@ -35,7 +35,7 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	_, all["QueueDepth"] = e.QueueDepth(ctx, "nobody")
 	_, all["Queues"] = e.Queues(ctx)
 	all["Arm"] = e.Arm(ctx, ticket, 1, time.Now().Add(time.Hour))
-	all["Due"] = e.Due(ctx, func(string, uint64, func()) {})
+	all["Due"] = e.Due(ctx, func(broker.WakeUp, func()) {})
 	all["PutProfile"] = e.PutProfile(ctx, protocol.Profile{ID: "nobody"})
 	_, all["Profile"] = e.Profile(ctx, "nobody")
 	all["RemoveProfile"] = e.RemoveProfile(ctx, "nobody")
@@ -86,7 +86,7 @@ func closeEndsWaits(k *kit) {
 	ended := make(chan error, 3)
 	go func() { _, err := k.Pull(k.ctx, agent, 1, time.Hour); ended <- err }()
 	go func() { ended <- k.Follow(k.ctx, func(_ broker.Entry, done func()) { done() }) }()
-	go func() { ended <- k.Due(k.ctx, func(_ string, _ uint64, done func()) { done() }) }()
+	go func() { ended <- k.Due(k.ctx, func(_ broker.WakeUp, done func()) { done() }) }()
 	k.empty(agent)
 	k.must(c.Close())
 	for range 3 {

@@ -212,13 +212,14 @@ func followEnds(k *kit) {
 	ctx, cancel := context.WithTimeout(k.ctx, 20*time.Millisecond)
 	defer cancel()
 	k.wantErr(k.Follow(ctx, func(_ broker.Entry, done func()) { done() }), context.DeadlineExceeded)
-	k.wantErr(k.Due(ctx, func(_ string, _ uint64, done func()) { done() }), context.DeadlineExceeded)
+	k.wantErr(k.Due(ctx, func(_ broker.WakeUp, done func()) { done() }), context.DeadlineExceeded)
 }
 
 // wakeUp is one that was delivered.
 type wakeUp struct {
 	ticket string
 	seq    uint64
+	asked  time.Time
 	at     time.Time
 	done   func()
 }
@@ -228,12 +229,12 @@ func (k *kit) dues(ticket string) <-chan wakeUp {
 	ctx, cancel := context.WithCancel(k.ctx)
 	all, ended := make(chan wakeUp, 100), make(chan error, 1)
 	go func() {
-		ended <- k.Due(ctx, func(t string, seq uint64, done func()) {
-			if t != ticket {
+		ended <- k.Due(ctx, func(w broker.WakeUp, done func()) {
+			if w.Ticket != ticket {
 				done()
 				return
 			}
-			all <- wakeUp{t, seq, time.Now(), done}
+			all <- wakeUp{w.Ticket, w.Seq, w.At, time.Now(), done}
 		})
 	}()
 	k.Cleanup(func() { cancel(); receive(k, "the end of Due", ended) })
@@ -249,6 +250,9 @@ func armFires(k *kit) {
 	w.done()
 	if w.seq != 3 || w.at.Before(at) {
 		k.Errorf("%d fired %v before its time", w.seq, at.Sub(w.at))
+	}
+	if !w.asked.Equal(at) {
+		k.Errorf("it was armed for %v, and says %v", at, w.asked)
 	}
 }
 

@@ -53,7 +53,7 @@ type store struct {
 	created time.Time // of the ledger
 
 	follow shared[uint64]
-	due    shared[dueKey]
+	due    shared[broker.WakeUp]
 	timers map[dueKey]*time.Timer
 	armed  map[dueKey]uint64 // which arming of a key is the live one
 	armSeq uint64

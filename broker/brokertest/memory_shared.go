@@ -123,8 +123,8 @@ type dueKey struct {
 }
 
 // Due implements broker.Engine.
-func (m *Memory) Due(ctx context.Context, fn func(string, uint64, func())) error {
-	err := consume(ctx, m, &m.s.due, func(k dueKey, done func()) { fn(k.ticket, k.seq, done) })
+func (m *Memory) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
+	err := consume(ctx, m, &m.s.due, fn)
 	return fmt.Errorf("wait for due wake-ups: %w", err)
 }
 
@@ -148,11 +148,11 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	s.armSeq++
 	live := s.armSeq
 	s.armed[k] = live
-	s.timers[k] = time.AfterFunc(time.Until(at), func() { s.fire(k, live) })
+	s.timers[k] = time.AfterFunc(time.Until(at), func() { s.fire(k, live, at) })
 	return nil
 }
 
-func (s *store) fire(k dueKey, live uint64) {
+func (s *store) fire(k dueKey, live uint64, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.armed[k] != live { // replaced or deleted while it was about to fire
@@ -160,8 +160,9 @@ func (s *store) fire(k dueKey, live uint64) {
 	}
 	delete(s.armed, k)
 	delete(s.timers, k)
-	s.due.add(k)
+	w := broker.WakeUp{Ticket: k.ticket, Seq: k.seq, At: at.UTC()}
+	s.due.add(w)
 	if s.knobs.DuplicateTimer != nil && s.knobs.DuplicateTimer(k.ticket, k.seq) {
-		s.due.add(k)
+		s.due.add(w)
 	}
 }

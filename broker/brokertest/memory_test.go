@@ -19,7 +19,7 @@ func TestMemoryRunsOnAFakeClock(t *testing.T) {
 		ended := make(chan error, 2)
 		var entries, dues int
 		go func() { ended <- m.Follow(ctx, func(_ broker.Entry, done func()) { entries++; done() }) }()
-		go func() { ended <- m.Due(ctx, func(_ string, _ uint64, done func()) { dues++; done() }) }()
+		go func() { ended <- m.Due(ctx, func(_ broker.WakeUp, done func()) { dues++; done() }) }()
 		synctest.Wait()
 
 		begin := time.Now()
