@@ -1,0 +1,219 @@
+package telemetry
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Supervision counts what a supervisor does, and from the entries of the ledger
+// that fall to it what becomes of handoffs. Each entry falls to one supervisor,
+// whoever appended it: the sum over all supervisors is the whole. It is a
+// supervisor.Watch.
+type Supervision struct {
+	agents *agents
+
+	events                           *prometheus.CounterVec
+	offers, claims, refusals         *prometheus.CounterVec
+	failures, leasesLost             *prometheus.CounterVec
+	retries, reroutes, escalations   *prometheus.CounterVec
+	timeouts, closed                 *prometheus.CounterVec
+	queue, work, whole               *prometheus.HistogramVec
+	due                              prometheus.Counter
+	late                             prometheus.Histogram
+	looks, lookErrors                prometheus.Counter
+	passes, passErrors               *prometheus.CounterVec
+	passSeconds, passHeads, passOpen prometheus.Gauge
+	passAt, followDelay              prometheus.Gauge
+	seen                             once
+}
+
+// Supervision adds the figures of a supervisor. directory says which agents
+// there are; passReasons are supervisor.PassReasons.
+func (m *Metrics) Supervision(directory Directory, passReasons []string) *Supervision {
+	s := &Supervision{
+		agents:      newAgents(directory),
+		events:      m.counters("handoff_events_total", "Events in the ledger, whoever appended them.", "event"),
+		offers:      m.counters("handoff_offers_total", "Offers put to an agent, by what they were made for.", "agent", "reason"),
+		claims:      m.counters("handoff_claims_total", "Offers that an agent accepted, and handoffs that somebody took for it.", "agent"),
+		refusals:    m.counters("handoff_refusals_total", "Offers that an agent rejected, or would take only on a condition.", "agent", "reason"),
+		failures:    m.counters("handoff_failures_total", "Attempts that failed.", "agent"),
+		leasesLost:  m.counters("handoff_leases_lost_total", "Leases lost: the worker, or who had claimed by hand, was not heard of any more.", "agent"),
+		retries:     m.counters("handoff_retries_total", "Retries scheduled.", "agent"),
+		reroutes:    m.counters("handoff_reroutes_total", "Handoffs taken from an agent and given to another.", "agent"),
+		escalations: m.counters("handoff_escalations_total", "Handoffs passed up by or from an agent.", "agent"),
+		timeouts:    m.counters("handoff_timeouts_total", "Clocks that ran out, by clock.", "clock"),
+		closed:      m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
+		queue:       m.histograms("handoff_queue_seconds", "From an offer to its acceptance.", stageBuckets, "agent"),
+		work:        m.histograms("handoff_work_seconds", "From the acceptance to the result, or to the failure of the attempt.", stageBuckets, "agent"),
+		whole:       m.histograms("handoff_whole_seconds", "From the submission of a handoff to its end.", stageBuckets, "agent"),
+
+		due:         m.counter("handoff_timers_due_total", "Wake-ups that came due."),
+		late:        m.histogram("handoff_timers_late_seconds", "How much later than asked for a wake-up came.", lateBuckets),
+		looks:       m.counter("handoff_looks_total", "Looks at a handoff, tries that failed among them."),
+		lookErrors:  m.counter("handoff_look_errors_total", "Looks at a handoff that failed; they are tried again."),
+		passes:      m.counters("handoff_passes_total", "Passes over all handoffs.", "reason"),
+		passErrors:  m.counters("handoff_pass_errors_total", "Passes over all handoffs that broke off.", "reason"),
+		passSeconds: m.gauge("handoff_pass_seconds", "How long the last pass over all handoffs took."),
+		passHeads:   m.gauge("handoff_pass_handoffs", "Handoffs that the last pass saw."),
+		passOpen:    m.gauge("handoff_pass_open", "Open handoffs that the last pass saw."),
+		passAt:      m.gauge("handoff_pass_timestamp_seconds", "When the last pass over all handoffs ended, as Unix time."),
+		followDelay: m.gauge("handoff_follow_delay_seconds", "How old the newest entry of the ledger was when this supervisor got it."),
+	}
+	m.gauge("handoff_supervisors", "Supervisors in this process.").Set(1)
+	s.zero(passReasons)
+	return s
+}
+
+// zero has the series whose labels are fixed words there from the start: a rate
+// over a counter that was not there before its first event misses that one.
+func (s *Supervision) zero(passReasons []string) {
+	for _, event := range protocol.EventTypes {
+		s.events.WithLabelValues(string(event))
+	}
+	for _, clock := range clocks {
+		s.timeouts.WithLabelValues(string(clock))
+	}
+	for _, reason := range passReasons {
+		s.passes.WithLabelValues(reason)
+		s.passErrors.WithLabelValues(reason)
+	}
+}
+
+var (
+	clocks = []protocol.Clock{protocol.ClockAcknowledge, protocol.ClockQueue, protocol.ClockWork, protocol.ClockProgress,
+		protocol.ClockCondition, protocol.ClockReturn, protocol.ClockDeadline}
+	offerReasons = []string{"submitted", "retry", "reroute", "escalation", "answer", "lease_lost", "released",
+		"deferred", "return", "return_timeout", "no_taker", "moved"}
+)
+
+// word keeps a label to the words that are fixed.
+func word[W ~string](w W, fixed []W) string {
+	if slices.Contains(fixed, w) {
+		return string(w)
+	}
+	return Other
+}
+
+// Followed counts an entry of the ledger. One that is delivered again is not
+// counted twice, as long as this process lives.
+func (s *Supervision) Followed(e broker.Entry, r protocol.Record) {
+	if !s.seen.first(e.Seq) {
+		return
+	}
+	s.followDelay.Set(max(0, time.Since(e.At).Seconds()))
+	for i, event := range r.Events {
+		s.events.WithLabelValues(string(event.EventType())).Inc()
+		s.count(r, i, event)
+	}
+}
+
+// count counts what an event means beside itself.
+func (s *Supervision) count(r protocol.Record, i int, event protocol.Event) {
+	after := &r.State
+	switch e := event.(type) {
+	case *protocol.Offered:
+		s.offers.WithLabelValues(s.agents.label(e.Agent), word(e.Reason, offerReasons)).Inc()
+	case *protocol.Accepted:
+		s.accepted(r, i, e)
+	case *protocol.Taken:
+		s.claims.WithLabelValues(s.agents.label(e.Agent)).Inc()
+	case *protocol.Rejected:
+		s.refusals.WithLabelValues(s.agents.label(e.Agent), "rejected").Inc()
+	case *protocol.Conditioned:
+		s.refusals.WithLabelValues(s.agents.label(e.Agent), "conditional").Inc()
+	case *protocol.Failed:
+		agent := s.agents.label(agentAt(r, i))
+		s.failures.WithLabelValues(agent).Inc()
+		observe(s.work, agent, after.AcceptedAt, e.At)
+	case *protocol.LeaseLost:
+		s.leasesLost.WithLabelValues(s.agents.label(agentAt(r, i))).Inc()
+	case *protocol.RetryScheduled:
+		s.retries.WithLabelValues(s.agents.label(agentAt(r, i))).Inc()
+	case *protocol.Rerouted:
+		s.reroutes.WithLabelValues(s.agents.label(e.From)).Inc()
+	case *protocol.Escalated:
+		s.escalations.WithLabelValues(s.agents.label(e.From)).Inc()
+	case *protocol.TimedOut:
+		s.timeouts.WithLabelValues(word(e.Clock, clocks)).Inc()
+	case *protocol.Completed:
+		observe(s.work, s.agents.label(after.Agent), after.AcceptedAt, e.At)
+		s.ended(after)
+	case *protocol.Closed, *protocol.RolledBack, *protocol.LateResultUsed:
+		s.ended(after)
+	}
+}
+
+func (s *Supervision) accepted(r protocol.Record, i int, e *protocol.Accepted) {
+	agent := s.agents.label(e.Agent)
+	s.claims.WithLabelValues(agent).Inc()
+	for _, earlier := range r.Events[:i] {
+		if earlier.EventType() == protocol.EventLeaseLost { // the offer was taken by another before
+			return
+		}
+	}
+	observe(s.queue, agent, r.State.OfferedAt, e.At)
+}
+
+// ended counts a handoff that has closed: each does once.
+func (s *Supervision) ended(after *protocol.State) {
+	agent := s.agents.label(after.Agent)
+	s.closed.WithLabelValues(agent, word(after.Outcome, outcomes)).Inc()
+	observe(s.whole, agent, after.SubmittedAt, after.ClosedAt)
+}
+
+var outcomes = []protocol.Outcome{protocol.OutcomeSuccess, protocol.OutcomePartial, protocol.OutcomeFailed, protocol.OutcomeTimeout,
+	protocol.OutcomeRejected, protocol.OutcomeCancelled, protocol.OutcomeRolledBack}
+
+// agentAt is the agent that had the handoff at an event, which the state after
+// the append does not tell where a later event of it moved the handoff on.
+func agentAt(r protocol.Record, i int) string {
+	for _, later := range r.Events[i+1:] {
+		switch e := later.(type) {
+		case *protocol.Rerouted:
+			return e.From
+		case *protocol.Escalated:
+			return e.From
+		}
+	}
+	return r.State.Agent
+}
+
+func observe(h *prometheus.HistogramVec, agent string, from, to time.Time) {
+	if !from.IsZero() && !to.IsZero() {
+		h.WithLabelValues(agent).Observe(max(0, to.Sub(from).Seconds()))
+	}
+}
+
+// Due counts a wake-up. asked is when it was to come, zero where nobody knows.
+func (s *Supervision) Due(asked time.Time) {
+	s.due.Inc()
+	if !asked.IsZero() {
+		s.late.Observe(max(0, time.Since(asked).Seconds()))
+	}
+}
+
+// Looked counts a look.
+func (s *Supervision) Looked(err error) {
+	s.looks.Inc()
+	if err != nil {
+		s.lookErrors.Inc()
+	}
+}
+
+// Passed counts a pass over all handoffs.
+func (s *Supervision) Passed(why string, heads, open int, took time.Duration, err error) {
+	s.passes.WithLabelValues(why).Inc()
+	if err != nil {
+		s.passErrors.WithLabelValues(why).Inc()
+		return
+	}
+	s.passHeads.Set(float64(heads))
+	s.passOpen.Set(float64(open))
+	s.passSeconds.Set(took.Seconds())
+	s.passAt.SetToCurrentTime()
+}
