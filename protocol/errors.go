@@ -34,6 +34,7 @@ const (
 	CodeUnreachable    Code = "unreachable"   // no engine there
 	CodeOutputSchema   Code = "output_schema" // a result that breaks the package's schema
 	CodeNothingToClaim Code = "nothing_to_claim"
+	CodeBehind         Code = "behind" // the index has not read all of the ledger
 )
 
 // Error is what a refusal of input looks like: which field, what was wrong,

@@ -88,18 +88,24 @@ func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
 	fs.BoolVarP(verbose, "verbose", "v", false, "log every append as well")
 }
 
-// dataDir is where dev keeps its ledger when nobody says otherwise: the XDG
-// base directory for data.
+// dataDir is where dev keeps its ledger when nobody says otherwise.
 func (a *app) dataDir() (string, error) {
+	home, err := a.dataHome("data")
+	return filepath.Join(home, "dev"), err
+}
+
+// dataHome is where we keep what nobody gives another place, which flag could:
+// the XDG base directory for data.
+func (a *app) dataHome(flag string) (string, error) {
 	base := a.env("XDG_DATA_HOME")
 	if !filepath.IsAbs(base) { // the specification says to ignore others
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("%w; say where the data shall be: --data DIR", err)
+			return "", fmt.Errorf("%w; say where the data shall be, with --%s", err, flag)
 		}
 		base = filepath.Join(home, ".local", "share")
 	}
-	return filepath.Join(base, "handoff", "dev"), nil
+	return filepath.Join(base, "handoff"), nil
 }
 
 // log is the log of a process that runs on: for people, on stderr.

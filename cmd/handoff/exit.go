@@ -25,6 +25,7 @@ const (
 	exitLease       = 7
 	exitNothing     = 8
 	exitRefused     = 9
+	exitBehind      = 10
 	exitInterrupted = 130
 )
 
@@ -53,8 +54,11 @@ var exits = []exitRow{
 	{exitLease, protocol.CodeLeaseLost, "the lease is lost, or was never given out; nothing was changed", func(err error) bool {
 		return errors.Is(err, broker.ErrLeaseLost) || hasCode(protocol.CodeLeaseLost, protocol.CodeLeaseInvalid)(err)
 	}},
-	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable", func(err error) bool {
-		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
+	{exitBehind, protocol.CodeBehind, "the index is behind; --stale prints what it has", func(err error) bool {
+		return is[*behindError](err) || hasCode(protocol.CodeBehind)(err)
+	}},
+	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable, or nobody answers questions (handoff index)", func(err error) bool {
+		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
 	}},
 	{exitRefused, "refused", "the input was refused: the message names the field; nothing was written", is[*protocol.Error]},
 	{exitError, "error", "any other error", func(error) bool { return true }},
@@ -106,6 +110,12 @@ func (e *openError) Error() string {
 type noResultError struct{ message string }
 
 func (e *noResultError) Error() string { return e.message }
+
+// behindError: the answer lacks something, and whoever asked did not say that this
+// will do.
+type behindError struct{ message string }
+
+func (e *behindError) Error() string { return e.message }
 
 // outcomeError: the handoff closed, and not the way its source had hoped.
 type outcomeError struct{ state protocol.State }
@@ -159,7 +169,7 @@ func (a *app) report(err error) int {
 func newExitCodes() *cobra.Command {
 	var b strings.Builder
 	b.WriteString("Every command ends with one of these exit codes:\n\n")
-	byCode := []int{exitDone, exitError, exitUsage, exitNoTicket, exitStillOpen, exitNoSuccess, exitUnreachable, exitLease, exitNothing, exitRefused, exitInterrupted}
+	byCode := []int{exitDone, exitError, exitUsage, exitNoTicket, exitStillOpen, exitNoSuccess, exitUnreachable, exitLease, exitNothing, exitRefused, exitBehind, exitInterrupted}
 	for _, code := range byCode {
 		for _, row := range exits {
 			if row.code == code {
