@@ -79,6 +79,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupHand, newWait(a)),
 		inGroup(groupHand, newResult(a)),
 		inGroup(groupHand, newHistory(a)),
+		inGroup(groupHand, newWhy(a)),
 		inGroup(groupHand, newTail(a)),
 		inGroup(groupHand, newCancel(a)),
 
