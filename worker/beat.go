@@ -103,6 +103,7 @@ func (w *Worker) beatLoop() {
 	timer := time.NewTimer(w.cfg.Beat)
 	defer timer.Stop()
 	for {
+		w.pulse.turn()
 		select {
 		case <-w.life.Done():
 			return

@@ -1,6 +1,9 @@
 package worker
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Stats counts what became of the handoffs of one worker, from its start.
 // Claimed is the sum of the others and of those in hand.
@@ -36,4 +39,30 @@ func (w *Worker) Stats() Stats {
 		Suspended: c.suspended.Load(), Escalated: c.escalated.Load(), Answered: c.answered.Load(), HandedBack: c.handedBack.Load(),
 		Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
 	}
+}
+
+// pulse is what others may read of a worker's beats while it runs.
+type pulse struct {
+	presence atomic.Pointer[presence]
+	turned   atomic.Int64 // Unix nanoseconds; 0 before the first turn
+}
+
+func (p *pulse) turn() { p.turned.Store(time.Now().UnixNano()) }
+
+// Present tells whether the engine has confirmed within the lease that this
+// worker is there. Without that it takes nothing.
+func (w *Worker) Present() bool {
+	p := w.pulse.presence.Load()
+	return p != nil && p.isHeld()
+}
+
+// Overdue is by how much the next turn of the loop that beats is late, whether or
+// not the engine answers; 0 where it is not, or Run has not come that far. More than
+// a few seconds mean that the loop is lost.
+func (w *Worker) Overdue() time.Duration {
+	turned := w.pulse.turned.Load()
+	if turned == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.Unix(0, turned))-w.cfg.Beat-w.cfg.BeatTimeout)
 }

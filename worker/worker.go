@@ -140,6 +140,7 @@ type Worker struct {
 	holder   protocol.Holder // but Slots, Busy and Draining
 	care     time.Duration   // between two looks after a handoff in hand
 	presence *presence
+	pulse    pulse
 	kick     chan struct{} // asks for a beat now
 
 	slots     chan struct{} // a token for each handoff in hand, or pulled for
@@ -208,6 +209,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	w.holder.StartedAt = time.Now().UTC().Truncate(time.Microsecond)
 	w.presence = newPresence(w.cfg.Lease, w.lapse)
+	w.pulse.presence.Store(w.presence)
 	defer w.presence.close()
 	if err := w.begin(); err != nil {
 		return w.ended(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/cmd/handoff/demo"
 )
@@ -102,7 +103,7 @@ func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
 	if err != nil {
 		return demo.Engine{}, errors.Join(err, node.Stop())
 	}
-	b, done, err := openNode(nc, log)
+	b, done, err := openNode(nc, broker.Config{Log: log})
 	if err != nil {
 		nc.Close()
 		return demo.Engine{}, errors.Join(err, node.Stop())

@@ -24,6 +24,7 @@ import (
 // devConfig is what the flags of dev say.
 type devConfig struct {
 	dir, fsync string
+	metrics    string // where to show figures; empty is nowhere
 	port       int
 	lease      time.Duration
 	verbose    bool
@@ -49,10 +50,13 @@ loses nothing either way.
 themselves: how long their handoffs stay theirs without a word from them. It is
 kept with the data. A claim from the command line has a default of its own.
 
+` + metricsHelp + `
+
 Exit codes: 0 drained; 1 the directory or the port is in use.`,
 		Example: `  handoff dev
   handoff dev --port 0 --data ./data --fsync interval
-  handoff dev --lease 5s --verbose`,
+  handoff dev --lease 5s --verbose
+  handoff dev --metrics :9090`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -79,6 +83,7 @@ Exit codes: 0 drained; 1 the directory or the port is in use.`,
 	fs.IntVar(&cfg.port, "port", nats.DefaultPort, "port to listen on, on this machine alone; 0 picks one")
 	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
 	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
+	metricsFlag(fs, &cfg.metrics)
 	verboseFlag(fs, &cfg.verbose)
 	words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	return cmd
@@ -120,6 +125,11 @@ func (a *app) log(verbose bool) *slog.Logger {
 // dev runs the node and the supervisor until ctx ends.
 func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	log := a.log(cfg.verbose)
+	shown, err := a.show(ctx, cfg.metrics, log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
 	node, err := embedded.Start(ctx, embedded.Config{
 		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
 		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
@@ -141,22 +151,39 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	defer nc.Close()
-	b, done, err := openNode(nc, log)
+	b, done, err := openNode(nc, broker.Config{Log: log, Observer: shown.observer()})
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := supervisor.New(b, supervisor.Config{Log: log})
+	shown.engine(b)
+	s, err := supervisor.New(b, supervisor.Config{Log: log, Watch: shown.supervision(b)})
 	if err != nil {
 		return err
 	}
+	shown.supervisor(s)
+	shown.started()
 	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
-	if a.text() {
-		a.printf("ready %s\n", node.ClientURL())
-	} else if err := a.value(map[string]string{"ready": node.ClientURL()}); err != nil {
+	if err := a.ready(node.ClientURL(), shown.url()); err != nil {
 		return err
 	}
 	return s.Run(ctx)
+}
+
+// ready says on stdout that dev serves, and where.
+func (a *app) ready(engine, metrics string) error {
+	if !a.text() {
+		where := map[string]string{"ready": engine}
+		if metrics != "" {
+			where["metrics"] = metrics
+		}
+		return a.value(where)
+	}
+	if metrics != "" {
+		a.printf("metrics %s\n", metrics)
+	}
+	a.printf("ready %s\n", engine)
+	return nil
 }
 
 // prepare makes the streams of a node of our own, and fills the queue and the
@@ -176,7 +203,7 @@ func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, lo
 		return err
 	}
 	log.Info("the last stop was not clean; putting back what the ledger calls for")
-	b, done, err := openNode(nc, log)
+	b, done, err := openNode(nc, broker.Config{Log: log})
 	if err != nil {
 		return err
 	}
@@ -185,12 +212,12 @@ func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, lo
 }
 
 // openNode opens the engine on a node of our own.
-func openNode(nc *nats.Conn, log *slog.Logger) (*broker.Broker, func(), error) {
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: log})
+func openNode(nc *nats.Conn, cfg broker.Config) (*broker.Broker, func(), error) {
+	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: cfg.Log})
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := broker.New(engine, broker.Config{Log: log})
+	b, err := broker.New(engine, cfg)
 	if err != nil {
 		return nil, nil, errors.Join(err, engine.Close())
 	}
@@ -199,28 +226,41 @@ func openNode(nc *nats.Conn, log *slog.Logger) (*broker.Broker, func(), error) {
 
 func newSupervise(a *app) *cobra.Command {
 	var verbose bool
+	var metrics string
 	cmd := &cobra.Command{
 		Use:   "supervise",
 		Short: "Run a supervisor beside an engine that is there",
 		Long: `Supervise retries, reroutes, escalates and fires timeouts. One is enough; more share
-the work, and any may be killed. "handoff dev" has one in it.`,
-		Example: `  handoff supervise -s nats://engine:4222`,
-		Args:    takes(),
+the work, and any may be killed. "handoff dev" has one in it.
+
+` + metricsHelp,
+		Example: `  handoff supervise -s nats://engine:4222
+  handoff supervise --metrics 0.0.0.0:9090`,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := a.log(verbose)
-			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: log})
+			shown, err := a.show(cmd.Context(), metrics, log)
+			if err != nil {
+				return err
+			}
+			defer shown.close()
+			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: log, Observer: shown.observer()})
 			if err != nil {
 				return err
 			}
 			defer done()
-			s, err := supervisor.New(b, supervisor.Config{Log: log})
+			shown.engine(b)
+			s, err := supervisor.New(b, supervisor.Config{Log: log, Watch: shown.supervision(b)})
 			if err != nil {
 				return err
 			}
+			shown.supervisor(s)
+			shown.started()
 			log.Info("supervising", "engine", a.conn.resolve(a.env).where())
 			return s.Run(cmd.Context())
 		},
 	}
+	metricsFlag(cmd.Flags(), &metrics)
 	verboseFlag(cmd.Flags(), &verbose)
 	return cmd
 }

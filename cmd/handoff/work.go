@@ -26,6 +26,7 @@ type workFlags struct {
 	misses             int
 	cleanup            string
 	cleanupTimeout     time.Duration
+	metrics            string
 	update, verbose    bool
 }
 
@@ -80,6 +81,8 @@ A worker beats to show that it is there: every --beat, each answered within
 --beat-timeout; after --misses missed ones its --lease is over, and its handoffs go to
 others. Whichever of them are not given follow from those that are.
 
+` + metricsHelp + `
+
 Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
 given back without charge. A second Ctrl-C ends at once.`,
 		Example: `  handoff work --agent reviewer -- ./agent.sh
@@ -122,7 +125,7 @@ given back without charge. A second Ctrl-C ends at once.`,
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			return a.work(cmd.Context(), cfg, flags.update, program)
+			return a.work(cmd.Context(), cfg, flags, program)
 		},
 	}
 	fs := cmd.Flags()
@@ -140,13 +143,19 @@ given back without charge. A second Ctrl-C ends at once.`,
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
+	metricsFlag(fs, &flags.metrics)
 	verboseFlag(fs, &flags.verbose)
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
-func (a *app) work(ctx context.Context, cfg worker.Config, update bool, program worker.ExecConfig) error {
-	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log})
+func (a *app) work(ctx context.Context, cfg worker.Config, flags workFlags, program worker.ExecConfig) error {
+	shown, err := a.show(ctx, flags.metrics, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log, Observer: shown.observer()})
 	if err != nil {
 		return err
 	}
@@ -154,7 +163,7 @@ func (a *app) work(ctx context.Context, cfg worker.Config, update bool, program 
 	if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
 		cfg.Lease = defaultLease(ctx, b)
 	}
-	if err := a.meetProfile(ctx, b, cfg.Profile, update); err != nil {
+	if err := a.meetProfile(ctx, b, cfg.Profile, flags.update); err != nil {
 		return err
 	}
 	program.Env = a.childEnv(b)
@@ -166,6 +175,8 @@ func (a *app) work(ctx context.Context, cfg worker.Config, update bool, program 
 	if err != nil {
 		return err
 	}
+	shown.worker(cfg.Agent, b, w)
+	shown.started()
 	return w.Run(ctx)
 }
 
