@@ -27,6 +27,10 @@ type QueueStatus struct {
 	// Oldest is when the oldest offer was put that stands in it, delivered or
 	// not, by the engine's clock.
 	Oldest time.Time `json:"oldest"`
+	// Waiting is when the oldest of those was put that nobody was given yet; zero
+	// where all are delivered. An offer stands as long as somebody works on it, so
+	// this is what tells of a queue that is too long.
+	Waiting time.Time `json:"waiting,omitzero"`
 }
 
 const (
@@ -64,10 +68,11 @@ func (j *JetStream) Queues(ctx context.Context) ([]QueueStatus, error) {
 	return nil, fmt.Errorf("how the queues stand: %w", err)
 }
 
-// laneState is a lane with the sequence up to which nothing stands in it.
+// laneState is a lane with the sequence up to which nothing stands in it, and the
+// one up to which everything was delivered.
 type laneState struct {
 	QueueStatus
-	floor uint64
+	floor, delivered uint64
 }
 
 func (j *JetStream) queues(ctx context.Context) ([]QueueStatus, error) {
@@ -102,10 +107,28 @@ func (j *JetStream) queues(ctx context.Context) ([]QueueStatus, error) {
 			return nil, err
 		}
 		lane.Oldest = oldest.Time.UTC()
+		if lane.Waiting, err = j.waitingSince(ctx, lane, oldest); err != nil {
+			return nil, err
+		}
 		all = append(all, lane.QueueStatus)
 	}
 	sortQueues(all)
 	return all, nil
+}
+
+// waitingSince finds when the first offer of a lane was put that nobody was given.
+func (j *JetStream) waitingSince(ctx context.Context, lane laneState, oldest stored) (time.Time, error) {
+	switch {
+	case lane.Depth <= lane.Delivered:
+		return time.Time{}, nil
+	case oldest.Seq > lane.delivered:
+		return lane.Oldest, nil
+	}
+	first, err := j.get(ctx, WorkStream, getRequest{Seq: lane.delivered + 1, NextFor: laneFilter(lane.Agent, lane.Lane)})
+	if errors.Is(err, ErrNotFound) { // delivered meanwhile
+		return time.Time{}, nil
+	}
+	return first.Time.UTC(), err
 }
 
 // sortQueues puts agents in the order of their names, the most urgent lane first.
@@ -133,7 +156,7 @@ func (j *JetStream) coveredLanes(ctx context.Context) (lanes []laneState, covere
 			}
 			covered[agent] |= 1 << laneIndex(lane)
 			if depth := int(c.Pending) + c.AckPending; depth > 0 {
-				lanes = append(lanes, laneState{QueueStatus{Agent: agent, Lane: lane, Depth: depth, Delivered: c.AckPending}, c.AckFloor.Stream})
+				lanes = append(lanes, laneState{QueueStatus{Agent: agent, Lane: lane, Depth: depth, Delivered: c.AckPending}, c.AckFloor.Stream, c.Delivered.Stream})
 			}
 		}
 		offset += len(page.Consumers) + len(page.Missing)

@@ -369,7 +369,14 @@ func queuesOldest(k *kit) {
 		k.offer(agent, protocol.Normal)
 	}
 	before := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3})
+	if !before[0].Waiting.Equal(before[0].Oldest) {
+		k.Errorf("the oldest was put at %v, nobody was given any, and the one that waits longest at %v", before[0].Oldest, before[0].Waiting)
+	}
 	first := k.pull(agent, 1)[0]
+	held := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3, Delivered: 1})
+	if !held[0].Oldest.Equal(before[0].Oldest) || !held[0].Waiting.After(held[0].Oldest) {
+		k.Errorf("with the oldest in hand, put at %v, the one that waits longest was put at %v", held[0].Oldest, held[0].Waiting)
+	}
 	k.must(first.Remove())
 	after := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 2})
 	if !after[0].Oldest.After(before[0].Oldest) {

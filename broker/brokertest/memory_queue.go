@@ -170,6 +170,8 @@ func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 				status.Depth++
 				if !o.heldUntil.IsZero() { // over or not: nobody else has it yet
 					status.Delivered++
+				} else if status.Waiting.IsZero() || o.at.Before(status.Waiting) {
+					status.Waiting = o.at
 				}
 				if status.Oldest.IsZero() || o.at.Before(status.Oldest) {
 					status.Oldest = o.at
