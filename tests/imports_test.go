@@ -38,6 +38,8 @@ var arrows = []arrow{
 		why: "broker/embedded is the only room with a server in it"},
 	{who: "...", not: []string{"github.com/santhosh-tekuri/jsonschema/v6"}, except: []string{"protocol/schema"},
 		why: "JSON Schema is checked in one place"},
+	{who: "...", not: []string{"go.opentelemetry.io"}, except: []string{"telemetry"},
+		why: "telemetry is the only room that knows OpenTelemetry; the others carry a trace as the words of W3C (protocol.TraceContext)"},
 	{who: "...", not: []string{"github.com/spf13/cobra"}, except: []string{"cmd/handoff"},
 		why: "flags belong to the command line"},
 	{who: "protocol/lifecycle", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net", "sync"},
