@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,10 +115,23 @@ func ConnectOptions(name string) []nats.Option {
 func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
-	where := cfg.URL
-	if where == "" {
-		where = DefaultURL
+	nc, err := Connect(cfg)
+	if err != nil {
+		return nil, err
 	}
+	j, err := open(ctx, nc, cfg.JetStreamConfig)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("at %s: %w", withoutSecrets(cmp.Or(cfg.URL, DefaultURL)), err)
+	}
+	j.owned = true
+	return j, nil
+}
+
+// Connect makes the connection of Dial, and asks nothing of the server: it may
+// have no JetStream and no streams. The caller closes it.
+func Connect(cfg DialConfig) (*nats.Conn, error) {
+	where := cmp.Or(cfg.URL, DefaultURL)
 	options := ConnectOptions(cfg.Name)
 	servers := strings.Count(where, ",") + 1
 	options = append(options, nats.Timeout((dialPatience-500*time.Millisecond)/time.Duration(servers)))
@@ -134,13 +148,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", ErrUnreachable, withoutSecrets(where), err)
 	}
-	j, err := open(ctx, nc, cfg.JetStreamConfig)
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("at %s: %w", withoutSecrets(where), err)
-	}
-	j.owned = true
-	return j, nil
+	return nc, nil
 }
 
 // withoutSecrets returns a list of server URLs as it may be shown.

@@ -21,11 +21,23 @@ const (
 	followAckPendingMax = 50_000
 )
 
+// The consumers that supervisors share.
+var (
+	ledgerFollower = jetstream.ConsumerConfig{
+		Durable: SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: ledgerPrefix + ">",
+	}
+	dueFollower = jetstream.ConsumerConfig{Durable: SupervisorConsumer, FilterSubject: duePrefix + ">"}
+)
+
+// followConfig is how a shared consumer is made.
+func followConfig(cfg jetstream.ConsumerConfig, ackWait time.Duration) jetstream.ConsumerConfig {
+	cfg.AckPolicy, cfg.AckWait, cfg.MaxDeliver, cfg.MaxAckPending = jetstream.AckExplicitPolicy, ackWait, -1, followAckPendingMax
+	return cfg
+}
+
 // Follow implements Engine. It tries again until ctx ends or the engine is closed.
 func (j *JetStream) Follow(ctx context.Context, fn func(Entry, func())) error {
-	err := j.follow(ctx, LedgerStream, jetstream.ConsumerConfig{
-		Durable: SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: ledgerPrefix + ">",
-	}, func(m *nats.Msg, done func()) {
+	err := j.follow(ctx, LedgerStream, ledgerFollower, func(m *nats.Msg, done func()) {
 		meta, err := m.Metadata()
 		ticket, ok := parseLedgerSubject(m.Subject)
 		if err != nil || !ok {
@@ -39,9 +51,7 @@ func (j *JetStream) Follow(ctx context.Context, fn func(Entry, func())) error {
 
 // Due implements Engine. It tries again until ctx ends or the engine is closed.
 func (j *JetStream) Due(ctx context.Context, fn func(WakeUp, func())) error {
-	err := j.follow(ctx, TimerStream, jetstream.ConsumerConfig{
-		Durable: SupervisorConsumer, FilterSubject: duePrefix + ">",
-	}, func(m *nats.Msg, done func()) {
+	err := j.follow(ctx, TimerStream, dueFollower, func(m *nats.Msg, done func()) {
 		ticket, seq, ok := parseDueSubject(m.Subject)
 		if !ok {
 			done()
@@ -84,7 +94,7 @@ type follower struct {
 
 // follow gives fn this process's share of a shared consumer.
 func (j *JetStream) follow(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, fn func(*nats.Msg, func())) error {
-	cfg.AckPolicy, cfg.AckWait, cfg.MaxDeliver, cfg.MaxAckPending = jetstream.AckExplicitPolicy, j.cfg.AckWait, -1, followAckPendingMax
+	cfg = followConfig(cfg, j.cfg.AckWait)
 	// One request is under way at a time, so that this never overflows.
 	f := &follower{j: j, stream: stream, cfg: cfg, inbox: j.nc.NewInbox() + ".", msgs: make(chan *nats.Msg, 4*followBatch)}
 	sub, err := j.nc.ChanSubscribe(f.inbox+"*", f.msgs)

@@ -48,12 +48,17 @@ func (j *JetStream) ensureLanes(ctx context.Context, agent string) error {
 	return errors.Join(errs...)
 }
 
-func (j *JetStream) ensureLane(ctx context.Context, agent string, lane protocol.Priority) error {
-	cfg := jetstream.ConsumerConfig{
+// laneConfig is how the consumer of a lane is made.
+func laneConfig(agent string, lane protocol.Priority, ackWait time.Duration) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
 		Durable: laneConsumer(agent, lane), FilterSubject: laneFilter(agent, lane),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: j.cfg.AckWait, MaxDeliver: -1,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1,
 		MaxAckPending: workAckPendingMax, MaxWaiting: workWaitingMax, MemoryStorage: true,
 	}
+}
+
+func (j *JetStream) ensureLane(ctx context.Context, agent string, lane protocol.Priority) error {
+	cfg := laneConfig(agent, lane, j.cfg.AckWait)
 	_, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := j.makeHints(ctx); err != nil {
@@ -111,7 +116,7 @@ func differences(is, ours jetstream.ConsumerConfig) []difference {
 	return found
 }
 
-func fields(cfg jetstream.ConsumerConfig) map[string]json.RawMessage {
+func fields(cfg any) map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if raw, err := json.Marshal(cfg); err == nil {
 		_ = json.Unmarshal(raw, &all) // an object, as it was made from a struct

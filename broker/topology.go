@@ -313,16 +313,19 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 		if err != nil {
 			return nil, wrapStream("read", want.Name, err)
 		}
-		info := stream.CachedInfo()
-		s := StreamStatus{Name: want.Name, Replicas: info.Config.Replicas, Persist: "default", MaxAge: info.Config.MaxAge,
-			Messages: info.State.Msgs, Bytes: info.State.Bytes, FirstSeq: info.State.FirstSeq, LastSeq: info.State.LastSeq, Created: info.Created}
-		if info.Config.PersistMode == jetstream.AsyncPersistMode {
-			s.Persist = "async"
-		}
-		if info.Cluster != nil {
-			s.Leader = info.Cluster.Leader
-		}
-		all = append(all, s)
+		all = append(all, statusOf(stream.CachedInfo()))
 	}
 	return all, nil
+}
+
+func statusOf(info *jetstream.StreamInfo) StreamStatus {
+	s := StreamStatus{Name: info.Config.Name, Replicas: info.Config.Replicas, Persist: "default", MaxAge: info.Config.MaxAge,
+		Messages: info.State.Msgs, Bytes: info.State.Bytes, FirstSeq: info.State.FirstSeq, LastSeq: info.State.LastSeq, Created: info.Created}
+	if info.Config.PersistMode == jetstream.AsyncPersistMode {
+		s.Persist = "async"
+	}
+	if info.Cluster != nil {
+		s.Leader = info.Cluster.Leader
+	}
+	return s
 }
