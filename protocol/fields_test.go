@@ -147,6 +147,7 @@ var wireRoots = map[string]reflect.Type{
 	"": reflect.TypeFor[Package](), "result": reflect.TypeFor[Result](), "ack": reflect.TypeFor[Ack](),
 	"answer": reflect.TypeFor[Answer](), "profile": reflect.TypeFor[Profile](), "holder": reflect.TypeFor[Holder](),
 	"state": reflect.TypeFor[State](), "error": reflect.TypeFor[Error](),
+	"audit_record": reflect.TypeFor[AuditRecord](),
 }
 
 // resolveWire looks up a wire name such as context.phase or

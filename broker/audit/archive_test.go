@@ -1,0 +1,161 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+)
+
+// An archive goes on where it was, through any cut of its last file.
+func TestArchiveGoesOn(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	w.archive(dir, 0) // of nothing
+	w.stories()
+	w.archive(dir, 0)
+	files, _, err := Paths(dir)
+	w.must(err)
+	whole, err := os.ReadFile(files[0])
+	w.must(err)
+	for size := 0; size < len(whole); size += 1 + len(whole)/97 {
+		w.must(os.WriteFile(files[0], whole[:size], 0o600))
+		a, err := OpenArchive(dir, 0)
+		w.must(err)
+		if a.Position() == 0 != (a.file == nil) {
+			t.Fatalf("cut to %d it stands at %d", size, a.Position())
+		}
+		w.must(a.Follow(w.ctx, w.b, FollowConfig{Once: true}))
+		w.must(a.Close())
+		again, err := os.ReadFile(files[0])
+		w.must(err)
+		if string(again) != string(whole) {
+			t.Fatalf("cut to %d of %d bytes and made whole again it is another", size, len(whole))
+		}
+	}
+	// What comes later is added, in files of any size.
+	w.stories()
+	w.archive(dir, 2_000)
+	w.stories()
+	w.archive(dir, 2_000)
+	report, err := VerifyFiles(dir, nil)
+	w.must(err)
+	span, err := w.b.Ledger(w.ctx)
+	w.must(err)
+	if report.Found != 0 || report.FirstSeq != 1 || report.LastSeq != span.Last || report.Entries != span.Last || report.Handoffs != 15 {
+		t.Errorf("%+v", report)
+	}
+}
+
+func TestArchiveIsOneWriters(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	a, err := OpenArchive(dir, 0)
+	w.must(err)
+	if _, err := OpenArchive(dir, 0); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice: %v", err)
+	}
+	w.must(a.Close())
+	a, err = OpenArchive(dir, 0)
+	w.must(err)
+	w.must(a.Close())
+}
+
+// What runs on has everything that comes, on the disk.
+func TestArchiveFollows(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	a, err := OpenArchive(dir, 0)
+	w.must(err)
+	ctx, stop := context.WithCancel(w.ctx)
+	done := make(chan error, 1)
+	seen := make(chan uint64, 100)
+	go func() {
+		done <- a.Follow(ctx, w.b, FollowConfig{Progress: func(seq, _ uint64) { seen <- seq }})
+	}()
+	w.stories()
+	span, err := w.b.Ledger(w.ctx)
+	w.must(err)
+	for whole := false; !whole; { // the file is what others read
+		text := ""
+		if files, _, err := Paths(dir); err == nil {
+			raw, err := os.ReadFile(files[0])
+			w.must(err)
+			text = string(raw)
+		}
+		whole = strings.Count(text, `,"entry":{"`) == int(span.Last)
+		if w.ctx.Err() != nil {
+			t.Fatal("it does not come")
+		}
+	}
+	report, err := VerifyFiles(dir, nil) // beside the writer
+	w.must(err)
+	if report.Found != 0 || report.Entries != span.Last {
+		t.Errorf("%+v", report)
+	}
+	stop()
+	w.must(<-done)
+	w.must(a.Close())
+}
+
+// An archive that belongs to another ledger, or has a hole, is left as it is.
+func TestArchiveOfAnotherLedger(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	w.stories()
+	w.archive(dir, 0)
+	files, _, err := Paths(dir)
+	w.must(err)
+	before, err := os.ReadFile(files[0])
+	w.must(err)
+	other := newWorld(t)
+	for _, stories := range []int{0, 2} { // shorter, then longer
+		for range stories {
+			other.stories()
+		}
+		a, err := OpenArchive(dir, 0)
+		w.must(err)
+		if err := a.Follow(w.ctx, other.b, FollowConfig{}); !errors.Is(err, broker.ErrLedgerChanged) {
+			t.Errorf("%v", err)
+		}
+		w.must(a.Close())
+	}
+	after, err := os.ReadFile(files[0])
+	w.must(err)
+	if string(after) != string(before) {
+		t.Error("the archive has changed")
+	}
+	// A part of it that is gone is told of.
+	w.stories()
+	w.archive(dir, 1_000)
+	files, _, err = Paths(dir)
+	w.must(err)
+	w.must(os.Remove(files[1]))
+	report, err := VerifyFiles(dir, nil)
+	w.must(err)
+	if got := found(report); len(got) < 2 || !strings.HasPrefix(got[0], "line line 1") || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "missing") }) {
+		t.Errorf("%+v", report)
+	}
+	// Its oldest may lie elsewhere.
+	for _, f := range files[2 : len(files)-3] {
+		w.must(os.Remove(f))
+	}
+	w.must(os.Remove(files[0]))
+	report, err = VerifyFiles(dir, nil)
+	w.must(err)
+	if report.Found != 0 || report.WithoutBeginning == 0 || len(report.Notes) != 2 {
+		t.Errorf("%+v", report)
+	}
+	if _, err := VerifyFiles(filepath.Join(dir, "none"), nil); err == nil {
+		t.Error("there is nothing, and it is well")
+	}
+}
+
+var _ Ledger = (*broker.Broker)(nil)
+var _ = brokertest.AckWait

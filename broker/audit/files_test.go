@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func TestExportHoldsTheWholeTrail(t *testing.T) {
+	w := newWorld(t)
+	tickets := w.stories()
+	path := w.export(tickets...)
+	report, err := VerifyFiles(path, nil)
+	w.must(err)
+	if report.Found != 0 || report.Handoffs != len(tickets) || report.Entries != 15 || len(report.Notes) != 0 {
+		t.Errorf("%+v", report)
+	}
+	// Every line is an audit record of document 1; every append is there byte
+	// for byte; each handoff has two records at least, but for the open one.
+	perHandoff := map[string][]protocol.AuditType{}
+	text, err := os.ReadFile(path)
+	w.must(err)
+	for line := range bytes.Lines(text) {
+		var l Line
+		w.must(json.Unmarshal(line, &l))
+		if l.EventType == endType {
+			continue
+		}
+		perHandoff[l.HandoffID] = append(perHandoff[l.HandoffID], l.EventType)
+		if l.ContextSnapshot.VariablesHash != protocol.VariablesHash(map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}) || l.DecisionRationale != "b knows this best" {
+			t.Errorf("%+v", l)
+		}
+		if l.Entry == nil {
+			continue
+		}
+		stored, err := w.b.Next(w.ctx, l.HandoffID, l.Seq-1)
+		w.must(err)
+		if e := l.entry(); !bytes.Equal(e.Body, stored.Body) || hashOf(e.Body) != l.Hash || !e.At.Equal(stored.At) {
+			t.Errorf("entry %d is not as it was stored", l.Seq)
+		}
+	}
+	want := [][]protocol.AuditType{
+		{"initiated", "accepted", "noted", "completed"}, {"initiated", "rejected", "noted", "accepted", "completed"},
+		{"initiated", "cancelled"}, {"initiated", "accepted", "completed"}, {"initiated"},
+	}
+	for i, ticket := range tickets {
+		if !slices.Equal(perHandoff[ticket], want[i]) {
+			t.Errorf("handoff %d has the records %v, want %v", i, perHandoff[ticket], want[i])
+		}
+	}
+}
+
+// What somebody may do to a file, and where it shows.
+func TestTamperedExport(t *testing.T) {
+	w := newWorld(t)
+	path := w.export(w.stories()...)
+	text, err := os.ReadFile(path)
+	w.must(err)
+	lines := strings.SplitAfter(string(text), "\n")
+	lines = lines[:len(lines)-1]
+	if len(lines) != 16 {
+		t.Fatalf("%d lines:\n%s", len(lines), text)
+	}
+	for _, c := range []struct {
+		name   string
+		tamper func(lines []string) []string
+		want   []string
+	}{
+		{"nothing", func(l []string) []string { return l }, nil},
+		{"a changed byte of a body", func(l []string) []string {
+			l[3] = strings.Replace(l[3], `\"tokens\":7`, `\"tokens\":8`, 1)
+			return l
+		}, []string{"hash line 4 seq 12", "replay line 4 seq 12", "line line 5"}},
+		{"a changed record", func(l []string) []string {
+			l[5] = strings.Replace(l[5], "full", "lazy", 1)
+			return l
+		}, []string{"hash line 6 seq 7", "line line 7"}},
+		{"a changed rationale", func(l []string) []string {
+			l[5] = strings.Replace(l[5], "knows", "likes", 1)
+			return l
+		}, []string{"line line 7"}},
+		{"a removed line", func(l []string) []string { return slices.Delete(l, 1, 2) },
+			[]string{"line line 2", "chain line 2 seq 11", "missing line 15"}},
+		{"the last append of a handoff removed", func(l []string) []string { return slices.Delete(l, 3, 4) },
+			[]string{"line line 4", "missing line 15"}},
+		{"swapped lines", func(l []string) []string { l[1], l[2] = l[2], l[1]; return l },
+			[]string{"line line 2", "chain line 2 seq 11", "line line 3", "chain line 3 seq 6", "line line 4", "chain line 4 seq 12"}},
+		{"truncated between lines", func(l []string) []string { return l[:9] }, []string{"truncated line 9"}},
+		{"truncated within a line", func(l []string) []string { l[9] = l[9][:40]; return l[:10] }, []string{"truncated line 10"}},
+		{"a line that is none", func(l []string) []string { return slices.Insert(l, 2, "what\n") },
+			[]string{"unreadable line 3", "line line 4", "missing line 17"}},
+		{"more behind the end", func(l []string) []string { return append(l, l[0]) },
+			[]string{"line line 17", "line line 17", "chain line 17 seq 1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tampered := filepath.Join(t.TempDir(), "x.jsonl")
+			w.must(os.WriteFile(tampered, []byte(strings.Join(c.tamper(slices.Clone(lines)), "")), 0o600))
+			report, err := VerifyFiles(tampered, nil)
+			w.must(err)
+			if got := found(report); !slices.Equal(got, c.want) || report.Found != len(c.want) {
+				t.Errorf("found %q, want %q\n%+v", got, c.want, report.Problems)
+			}
+			for _, p := range report.Problems {
+				if p.File != tampered || p.Words == "" {
+					t.Errorf("%+v", p)
+				}
+			}
+		})
+	}
+}
+
+// States that are no longer in memory are read again, in files as in the ledger.
+func TestChainsReadAgain(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	w.stories()
+	w.archive(dir, 1) // a file for every append
+	files, _, err := Paths(dir)
+	w.must(err)
+	if len(files) != 15 {
+		t.Errorf("%d files", len(files))
+	}
+	for name, verify := range map[string]func(c *chains) (Report, error){
+		"files": func(c *chains) (Report, error) {
+			v := &verifier{report: c.report, chains: c, files: files, archive: true, first: true, tick: newTicker(nil)}
+			v.again, v.begins = v.readAgain, v.mustBegin
+			for i := range files {
+				w.must(v.file(i, i == len(files)-1))
+			}
+			return *v.report, nil
+		},
+	} {
+		var report Report
+		c := newChains(&report)
+		c.states.most = 0
+		got, err := verify(c)
+		w.must(err)
+		if got.Found != 0 || got.Entries != 15 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Ledger is what is read here of a broker.Broker.
+type Ledger interface {
+	Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error)
+	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Ledger(ctx context.Context) (broker.Ledger, error)
+	Package(ctx context.Context, ticket string) (json.RawMessage, error)
+	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
+}
+
+// snapshotsKept is how many packages' snapshots are in memory; a handoff that is
+// not among them has its package read again.
+const snapshotsKept = 50_000
+
+// Reader makes audit records of appends. It is for one goroutine.
+type Reader struct {
+	ledger    Ledger
+	snapshots recent[protocol.Snapshot]
+}
+
+// NewReader returns a Reader of a ledger.
+func NewReader(ledger Ledger) *Reader {
+	return &Reader{ledger: ledger, snapshots: recent[protocol.Snapshot]{most: snapshotsKept}}
+}
+
+// Records are those of an append. What cannot be read is a record that says so.
+func (r *Reader) Records(ctx context.Context, e broker.Entry) ([]protocol.AuditRecord, error) {
+	if e.Ticket == "" {
+		return []protocol.AuditRecord{unreadable(e, nil)}, nil
+	}
+	change, err := broker.DecodeChange(e)
+	if err != nil {
+		return []protocol.AuditRecord{unreadable(e, err)}, nil
+	}
+	snapshot, err := r.snapshot(ctx, e.Ticket, change)
+	if err != nil {
+		return nil, err
+	}
+	return recordsOf(e, change, snapshot), nil
+}
+
+// recordsOf are the records of an append. They are filed under the ticket that
+// it was stored under, whatever its state says.
+func recordsOf(e broker.Entry, c protocol.Change, of protocol.Snapshot) []protocol.AuditRecord {
+	records := protocol.AuditOf(c, of)
+	for i := range records {
+		records[i].HandoffID = e.Ticket
+	}
+	return records
+}
+
+// snapshot is that of the handoff's package. One that is lost, or was never a
+// package, has the zero snapshot.
+func (r *Reader) snapshot(ctx context.Context, ticket string, c protocol.Change) (protocol.Snapshot, error) {
+	if snapshot, known := r.snapshots.get(ticket); known {
+		return snapshot, nil
+	}
+	body, err := r.packageOf(ctx, ticket, c)
+	if err != nil && !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) {
+		return protocol.Snapshot{}, fmt.Errorf("package of %s: %w", ticket, err)
+	}
+	snapshot, err := protocol.SnapshotOf(body)
+	if err != nil {
+		snapshot = protocol.Snapshot{}
+	}
+	r.snapshots.put(ticket, snapshot)
+	return snapshot, nil
+}
+
+func (r *Reader) packageOf(ctx context.Context, ticket string, c protocol.Change) (json.RawMessage, error) {
+	submitted := submittedIn(c)
+	switch {
+	case submitted == nil:
+		return r.ledger.Package(ctx, ticket)
+	case submitted.Blob != nil:
+		return r.ledger.Blob(ctx, *submitted.Blob)
+	}
+	return submitted.Package, nil
+}
+
+func submittedIn(c protocol.Change) *protocol.Submitted {
+	for _, e := range c.Record.Events {
+		if submitted, ok := e.(*protocol.Submitted); ok {
+			return submitted
+		}
+	}
+	return nil
+}
+
+// Appends calls fn with every append of a handoff, oldest first, and its
+// records. An unknown ticket is a *protocol.Error with CodeNotFound.
+func (r *Reader) Appends(ctx context.Context, ticket string, fn func(broker.Entry, []protocol.AuditRecord) error) error {
+	for after := uint64(0); ; {
+		e, err := r.ledger.Next(ctx, ticket, after)
+		switch {
+		case errors.Is(err, broker.ErrNotFound) && after == 0:
+			return protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff has the ticket %s", ticket)
+		case errors.Is(err, broker.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		}
+		records, err := r.Records(ctx, e)
+		if err != nil {
+			return err
+		}
+		if err := fn(e, records); err != nil {
+			return err
+		}
+		after = e.Seq
+	}
+}
+
+// recent keeps the values that were put last, at least half of most and no more
+// than most.
+type recent[V any] struct {
+	most     int
+	new, old map[string]V
+}
+
+func (r *recent[V]) get(key string) (V, bool) {
+	if v, ok := r.new[key]; ok {
+		return v, true
+	}
+	v, ok := r.old[key]
+	return v, ok
+}
+
+func (r *recent[V]) put(key string, v V) {
+	if r.new == nil || len(r.new) >= r.most/2 {
+		r.new, r.old = make(map[string]V), r.new
+	}
+	r.new[key] = v
+}
+
+func (r *recent[V]) drop(key string) {
+	delete(r.new, key)
+	delete(r.old, key)
+}

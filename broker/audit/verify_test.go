@@ -1,0 +1,185 @@
+package audit
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func TestVerifyLedger(t *testing.T) {
+	w := newWorld(t)
+	report, err := VerifyLedger(w.ctx, w.b, nil)
+	w.must(err)
+	if report.Found != 0 || report.Entries != 0 {
+		t.Errorf("an empty ledger: %+v", report)
+	}
+	w.stories()
+	report, err = VerifyLedger(w.ctx, w.b, nil)
+	w.must(err)
+	if report.Found != 0 || report.Entries != 15 || report.Handoffs != 5 || len(report.Notes) != 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// forged is an append that somebody has written into the ledger past Handoff.
+func (w *world) forged(ticket string, tamper func(r *protocol.Record)) {
+	w.Helper()
+	head, err := w.b.Head(w.ctx, ticket, 0)
+	w.must(err)
+	state := head.State
+	state.PrevHash = head.Hash
+	record := protocol.Record{ID: "forged", State: state, Events: []protocol.Event{
+		&protocol.Completed{Meta: protocol.Meta{At: state.UpdatedAt, By: "mallory"}, Fence: state.Fence, Status: protocol.Success}}}
+	tamper(&record)
+	body, err := protocol.EncodeRecord(record)
+	w.must(err)
+	_, err = w.b.Append(w.ctx, ticket, head.Seq, record.ID, body)
+	w.must(err)
+}
+
+func TestForgedAppend(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tamper func(r *protocol.Record)
+		want   string
+		words  string
+	}{
+		{"events that cannot have happened", func(r *protocol.Record) {}, "replay seq 16", "cannot have happened"},
+		{"a state that does not follow", func(r *protocol.Record) {
+			r.Events = []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: r.State.UpdatedAt}, Reason: "x"}}
+			r.State.StuckReason, r.State.Source, r.State.Tokens = "x", "mallory", 9
+		}, "replay seq 16", "source, tokens"},
+		{"another append before it", func(r *protocol.Record) { r.State.PrevHash = strings.Repeat("0", 64) }, "chain seq 16", "prev_hash is 0000000000000000"},
+		{"none before it", func(r *protocol.Record) { r.State.PrevHash = "" }, "chain seq 16", "prev_hash is none"},
+		{"another's ticket", func(r *protocol.Record) {
+			r.State.Ticket = protocol.NewTicket()
+			r.Events = []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: r.State.UpdatedAt}, Reason: "x"}}
+			r.State.StuckReason = "x"
+		}, "chain seq 16", "is stored under one ticket"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.forged(w.stories()[4], c.tamper)
+			report, err := VerifyLedger(w.ctx, w.b, nil)
+			w.must(err)
+			if got := found(report); len(got) == 0 || got[0] != c.want || !strings.Contains(report.Problems[0].Words, c.words) {
+				t.Errorf("found %+v, want %s: %s", report.Problems, c.want, c.words)
+			}
+		})
+	}
+	// Handoffs that begin with something else, and bytes that are nothing.
+	w := newWorld(t)
+	began := w.submit(1)
+	for _, r := range []protocol.Record{
+		{ID: "1", State: protocol.State{Ticket: "x", PackageSeq: 9}, Events: []protocol.Event{&protocol.Stuck{}}},
+		{ID: "2", State: protocol.State{PackageSeq: 1, PrevHash: strings.Repeat("0", 64)}, Events: []protocol.Event{&protocol.Stuck{}}},
+	} {
+		ticket := protocol.NewTicket()
+		r.State.Ticket = ticket
+		body, err := protocol.EncodeRecord(r)
+		w.must(err)
+		_, err = w.b.Append(w.ctx, ticket, 0, r.ID, body)
+		w.must(err)
+	}
+	_, err := w.b.Append(w.ctx, protocol.NewTicket(), 0, "3", []byte("\xff\x00 what"))
+	w.must(err)
+	w.accept(began)
+	want := []string{"chain seq 2", "missing seq 3", "unreadable seq 4"}
+	report, err := VerifyLedger(w.ctx, w.b, nil)
+	w.must(err)
+	if got := found(report); !slices.Equal(got, want) {
+		t.Errorf("found %+v, want %q", report.Problems, want)
+	}
+	// The archive takes them up all the same, and says no more and no less.
+	dir := t.TempDir()
+	w.archive(dir, 0)
+	report, err = VerifyFiles(dir, nil)
+	w.must(err)
+	if got := found(report); len(got) != 3 || report.Entries != 5 {
+		t.Errorf("found %+v", report)
+	}
+	for i, p := range report.Problems {
+		if string(p.Kind) != strings.Fields(want[i])[0] {
+			t.Errorf("found %+v, want %s", p, want[i])
+		}
+	}
+}
+
+// On the engine that ships: what somebody has published beside the handoffs, and
+// what is missing in the middle and at the beginning.
+func TestVerifyLedgerOfJetStream(t *testing.T) {
+	w := newWorld(t)
+	w.stories()
+	var bodies []broker.Entry
+	w.must(w.b.Entries(w.ctx, 0, func(e broker.Entry) error {
+		e.Body = bytes.Clone(e.Body)
+		bodies = append(bodies, e)
+		return nil
+	}))
+	n, err := embedded.Start(w.ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
+	w.must(err)
+	defer func() { _ = n.Stop() }()
+	nc, err := n.Conn()
+	w.must(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	w.must(err)
+	w.must(broker.EnsureTopology(w.ctx, js, broker.Topology{}))
+	w.must(js.DeleteStream(w.ctx, broker.LedgerStream))
+	// One that lets entries be deleted, which ours does not.
+	stream, err := js.CreateStream(w.ctx, jetstream.StreamConfig{Name: broker.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
+	w.must(err)
+	engine, err := broker.Dial(w.ctx, broker.DialConfig{URL: n.ClientURL(), Name: t.Name()})
+	w.must(err)
+	defer func() { _ = engine.Close() }()
+	real, err := broker.New(engine, broker.Config{})
+	w.must(err)
+	for i, e := range bodies {
+		seq, err := engine.Append(w.ctx, e.Ticket, lastOf(bodies[:i], e.Ticket), "id", e.Body)
+		w.must(err)
+		if seq != e.Seq {
+			t.Fatalf("entry %d became %d", e.Seq, seq)
+		}
+	}
+	verify := func(want ...string) {
+		t.Helper()
+		report, err := VerifyLedger(w.ctx, real, nil)
+		w.must(err)
+		if got := found(report); !slices.Equal(got, want) {
+			t.Errorf("found %+v, want %q", report, want)
+		}
+	}
+	verify()
+	_, err = js.Publish(w.ctx, "handoff.ledger.not.one", []byte("x"))
+	w.must(err)
+	verify("unreadable seq 16")
+	w.must(stream.DeleteMsg(w.ctx, 7)) // the refusal of the second handoff
+	verify("chain seq 8", "missing seq 7", "unreadable seq 16")
+	dir := t.TempDir()
+	a, err := OpenArchive(dir, 0)
+	w.must(err)
+	if err := a.Follow(w.ctx, real, FollowConfig{Once: true}); err == nil || a.Position() != 6 {
+		t.Errorf("archived up to %d: %v", a.Position(), err)
+	}
+	w.must(a.Close())
+	w.must(stream.DeleteMsg(w.ctx, 1))
+	verify("chain seq 8", "missing seq 1", "missing seq 7", "unreadable seq 16")
+}
+
+// lastOf is the sequence of a handoff's last entry.
+func lastOf(entries []broker.Entry, ticket string) uint64 {
+	last := uint64(0)
+	for _, e := range entries {
+		if e.Ticket == ticket {
+			last = e.Seq
+		}
+	}
+	return last
+}

@@ -1,0 +1,153 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// world is a broker over an engine in memory, and handoffs on it.
+type world struct {
+	*testing.T
+	ctx context.Context
+	b   *broker.Broker
+	mem *brokertest.Memory
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	mem := brokertest.NewMemory()
+	t.Cleanup(func() { _ = mem.Close() })
+	b, err := broker.New(mem, broker.Config{})
+	w := &world{T: t, ctx: ctx, b: b, mem: mem}
+	w.must(err)
+	for _, agent := range []string{"a", "b"} {
+		w.must(b.PutProfile(ctx, protocol.Profile{ID: agent}))
+	}
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) submit(size int) string {
+	w.Helper()
+	rationale := "b knows this best"
+	in, err := w.b.Prepare(protocol.Package{Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "the <change> is ready",
+		Task:    protocol.Task{ID: "task-1", Description: strings.Repeat("review ", size)},
+		Context: protocol.Context{Variables: map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}},
+		Audit:   protocol.Audit{DecisionRationale: rationale, RiskLevel: protocol.RiskLow}})
+	w.must(err)
+	head, err := w.b.Submit(w.ctx, in)
+	w.must(err)
+	return head.Ticket
+}
+
+// does appends events to a handoff, as whoever is concerned would.
+func (w *world) does(ticket string, events func(h broker.Head, meta protocol.Meta) []protocol.Event) {
+	w.Helper()
+	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return events(h, protocol.Meta{At: now, By: "w1"}), nil
+	})
+	w.must(err)
+}
+
+func (w *world) accept(ticket string) {
+	w.Helper()
+	w.does(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+		return []protocol.Event{
+			&protocol.Accepted{Meta: meta, Offer: h.State.Offer, Agent: h.State.Agent, Holder: "w1", LeaseMS: 30_000, Attempt: h.State.Attempt + 1},
+			&protocol.Started{Meta: meta},
+		}
+	})
+}
+
+func (w *world) complete(ticket string) {
+	w.Helper()
+	w.does(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Result: json.RawMessage(`{"status":"success"}`), Tokens: 7}}
+	})
+}
+
+// stories are some handoffs side by side, their appends mixed: one that
+// completes, one that is refused and passed on, one that times out unseen, one
+// whose package lies in a blob, one that is open.
+func (w *world) stories() []string {
+	w.Helper()
+	tickets := []string{w.submit(1), w.submit(1), w.submit(1), w.submit(50_000), w.submit(1)}
+	w.accept(tickets[0])
+	w.does(tickets[1], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+		return []protocol.Event{&protocol.Rejected{Meta: meta, Offer: h.State.Offer, Agent: "a", ReasonCode: "at_capacity", Reason: "full"}}
+	})
+	w.does(tickets[1], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+		return []protocol.Event{&protocol.Rerouted{Meta: meta, From: "a", To: "b", Reason: "refused"}, &protocol.Offered{Meta: meta, Agent: "b", Reason: "reroute"}}
+	})
+	w.does(tickets[2], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+		return []protocol.Event{&protocol.CancelRequested{Meta: meta, Reason: "changed my mind"}, &protocol.Closed{Meta: meta, Outcome: protocol.OutcomeCancelled, Reason: "cancelled"}}
+	})
+	w.accept(tickets[3])
+	w.does(tickets[0], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+		return []protocol.Event{&protocol.Progressed{Meta: meta, Fence: h.State.Fence, Progress: protocol.Progress{Message: "half\u2028way"}}}
+	})
+	w.complete(tickets[0])
+	w.accept(tickets[1])
+	w.complete(tickets[3])
+	w.complete(tickets[1])
+	return tickets
+}
+
+// archive takes up everything there is.
+func (w *world) archive(dir string, fileBytes int64) {
+	w.Helper()
+	a, err := OpenArchive(dir, fileBytes)
+	w.must(err)
+	w.must(a.Follow(w.ctx, w.b, FollowConfig{Once: true}))
+	w.must(a.Close())
+}
+
+// export writes handoffs into a file.
+func (w *world) export(tickets ...string) string {
+	w.Helper()
+	path := filepath.Join(w.TempDir(), "export.jsonl")
+	f, err := os.Create(path)
+	w.must(err)
+	x, r := NewExport(f), NewReader(w.b)
+	for _, ticket := range tickets {
+		w.must(r.Appends(w.ctx, ticket, x.Write))
+	}
+	w.must(x.End())
+	w.must(f.Close())
+	return path
+}
+
+// found are the problems of a report, without their words.
+func found(r Report) []string {
+	var all []string
+	for _, p := range r.Problems {
+		text := string(p.Kind)
+		if p.Line > 0 {
+			text += fmt.Sprintf(" line %d", p.Line)
+		}
+		if p.Seq > 0 {
+			text += fmt.Sprintf(" seq %d", p.Seq)
+		}
+		all = append(all, text)
+	}
+	return all
+}
