@@ -65,6 +65,7 @@ func formatOf(args []string, format string) string {
 const (
 	groupHand   = "hand"
 	groupAct    = "act"
+	groupAsk    = "ask"
 	groupPoll   = "poll"
 	groupAgents = "agents"
 	groupEngine = "engine"
@@ -80,6 +81,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupHand, newResult(a)),
 		inGroup(groupHand, newHistory(a)),
 		inGroup(groupHand, newWhy(a)),
+		inGroup(groupHand, newShow(a)),
 		inGroup(groupHand, newTail(a)),
 		inGroup(groupHand, newCancel(a)),
 
@@ -90,6 +92,10 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupAct, newReturn(a)),
 		inGroup(groupAct, newDismiss(a)),
 		inGroup(groupAct, newDead(a)),
+
+		inGroup(groupAsk, newList(a)),
+		inGroup(groupAsk, newConversation(a)),
+		inGroup(groupAsk, newStats(a)),
 
 		inGroup(groupAgents, newWork(a)),
 		inGroup(groupAgents, newExample(a)),
@@ -151,6 +157,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 	root.AddGroup(
 		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},
 		&cobra.Group{ID: groupAct, Title: "Step in, as a person or an agent in charge:"},
+		&cobra.Group{ID: groupAsk, Title: "Ask about many of them:"},
 		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},
 		&cobra.Group{ID: groupPoll, Title: "Be an agent that polls:"},
 		&cobra.Group{ID: groupEngine, Title: "Run the engine:"},

@@ -32,6 +32,8 @@ type tale struct {
 	ahead int64
 	depth int
 	open  []relative
+
+	changes []protocol.Change
 }
 
 func newTale(t testing.TB) *tale {
@@ -89,6 +91,7 @@ func (g *tale) add(events ...protocol.Event) *tale {
 	g.seq++
 	next.Bind(g.seq)
 	g.state = next
+	g.changes = append(g.changes, protocol.Change{Seq: g.seq, At: g.now, Record: protocol.Record{Events: events, State: next}})
 	return g
 }
 

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index"
+)
+
+// answerOfIndexWithin is how long one question to the index may take: figures
+// of a million handoffs are not made in a moment.
+const answerOfIndexWithin = 30 * time.Second
+
+// onIndex does something with whoever answers questions about handoffs.
+func (a *app) onIndex(ctx context.Context, do func(context.Context, index.Answers) error) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return do(ctx, answersOf(b))
+}
+
+// answersOf asks over an engine. Where nobody answers the error says what to do.
+func answersOf(b *broker.Broker) index.Answers { return index.Client{Asker: asker{b}} }
+
+type asker struct{ engine index.Asker }
+
+// Ask implements index.Asker.
+func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, answerOfIndexWithin)
+	defer cancel()
+	answer, err := a.engine.Ask(limited, verb, question)
+	switch {
+	case errors.Is(err, broker.ErrNoAnswer):
+		return nil, fmt.Errorf("%w; start somebody who does: handoff index (handoff dev does it, too)", broker.ErrNoAnswer)
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		return nil, fmt.Errorf("%w: the index did not answer in %v", broker.ErrNoAnswer, answerOfIndexWithin)
+	}
+	return answer, err
+}
+
+// behind is an answer that lacks something.
+func behind(s index.Stand) error {
+	how := "cannot tell at the moment whether it has everything"
+	if s.Behind > 0 {
+		how = fmt.Sprintf("has read %d of %d entries of the ledger", s.Seq, s.Seq+s.Behind)
+	}
+	return &behindError{"the index " + how + "; ask again when it has caught up, or see what it has with --stale"}
+}
+
+// freshness is what somebody wants of an answer.
+type freshness struct{ stale bool }
+
+func (f *freshness) flag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.stale, "stale", false, "print what the index has, even if it has not read all of the ledger")
+}
+
+// ask says it in a question. Who takes what is there does not wait for more.
+func (f freshness) ask() index.Ask {
+	if f.stale {
+		return index.Ask{WaitMS: -1}
+	}
+	return index.Ask{}
+}
+
+// check refuses an answer that is not fresh enough.
+func (f freshness) check(s index.Stand) error {
+	if s.Complete || f.stale {
+		return nil
+	}
+	return behind(s)
+}
+
+// standView is what an answer rests on, for programs that read lines.
+type standView struct {
+	index.Stand
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// stand says beside the output what it rests on: to people who asked for
+// --stale, and to programs that read lines. In a document it is a part of it.
+func (a *app) stand(f freshness, s index.Stand, cursor string) error {
+	switch {
+	case a.format == formatJSONL:
+		line, err := encode(standView{s, cursor}, false)
+		if err != nil {
+			return err
+		}
+		_, err = a.err.Write(escapeJSON(line))
+		return err
+	case a.format == formatJSON || !f.stale:
+	case s.Complete:
+		a.notef("handoff: as of entry %d of the ledger: nothing is missing\n", s.Seq)
+	case s.Behind > 0:
+		a.notef("handoff: as of entry %d of the ledger: %d more are not in it yet\n", s.Seq, s.Behind)
+	default:
+		a.notef("handoff: as of entry %d of the ledger: whether more are there is not known\n", s.Seq)
+	}
+	return nil
+}
