@@ -27,18 +27,12 @@ const directoryPatience = 2 * time.Second
 // AgentsMax and Other. What becomes a label remains one while the process
 // lives, as its counters do, even if the directory forgets the agent.
 type agents struct {
-	directory Directory
-
 	mu    sync.RWMutex
 	known map[string]bool
 }
 
-func newAgents(directory Directory) *agents {
-	return &agents{directory: directory, known: map[string]bool{}}
-}
-
 // label is the label value of an agent.
-func (a *agents) label(name string) string {
+func (a *agents) label(name string, in Directory) string {
 	a.mu.RLock()
 	known, full := a.known[name], len(a.known) >= AgentsMax
 	a.mu.RUnlock()
@@ -50,7 +44,7 @@ func (a *agents) label(name string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), directoryPatience)
 	defer cancel()
-	directory, err := a.directory(ctx)
+	directory, err := in(ctx)
 	if err != nil {
 		return Other
 	}

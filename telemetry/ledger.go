@@ -15,7 +15,8 @@ import (
 // whoever appended it: the sum over all supervisors is the whole. It is a
 // supervisor.Watch.
 type Supervision struct {
-	agents *agents
+	agents    *agents
+	directory Directory
 
 	events                           *prometheus.CounterVec
 	offers, claims, refusals         *prometheus.CounterVec
@@ -36,7 +37,7 @@ type Supervision struct {
 // there are; passReasons are supervisor.PassReasons.
 func (m *Metrics) Supervision(directory Directory, passReasons []string) *Supervision {
 	s := &Supervision{
-		agents:      newAgents(directory),
+		agents: m.agents, directory: directory,
 		events:      m.counters("handoff_events_total", "Events in the ledger, whoever appended them.", "event"),
 		offers:      m.counters("handoff_offers_total", "Offers put to an agent, by what they were made for.", "agent", "reason"),
 		claims:      m.counters("handoff_claims_total", "Offers that an agent accepted, and handoffs that somebody took for it.", "agent"),
@@ -112,36 +113,39 @@ func (s *Supervision) Followed(e broker.Entry, r protocol.Record) {
 	}
 }
 
+// label is the label of an agent.
+func (s *Supervision) label(agent string) string { return s.agents.label(agent, s.directory) }
+
 // count counts what an event means beside itself.
 func (s *Supervision) count(r protocol.Record, i int, event protocol.Event) {
 	after := &r.State
 	switch e := event.(type) {
 	case *protocol.Offered:
-		s.offers.WithLabelValues(s.agents.label(e.Agent), word(e.Reason, offerReasons)).Inc()
+		s.offers.WithLabelValues(s.label(e.Agent), word(e.Reason, offerReasons)).Inc()
 	case *protocol.Accepted:
 		s.accepted(r, i, e)
 	case *protocol.Taken:
-		s.claims.WithLabelValues(s.agents.label(e.Agent)).Inc()
+		s.claims.WithLabelValues(s.label(e.Agent)).Inc()
 	case *protocol.Rejected:
-		s.refusals.WithLabelValues(s.agents.label(e.Agent), "rejected").Inc()
+		s.refusals.WithLabelValues(s.label(e.Agent), "rejected").Inc()
 	case *protocol.Conditioned:
-		s.refusals.WithLabelValues(s.agents.label(e.Agent), "conditional").Inc()
+		s.refusals.WithLabelValues(s.label(e.Agent), "conditional").Inc()
 	case *protocol.Failed:
-		agent := s.agents.label(agentAt(r, i))
+		agent := s.label(agentAt(r, i))
 		s.failures.WithLabelValues(agent).Inc()
 		observe(s.work, agent, after.AcceptedAt, e.At)
 	case *protocol.LeaseLost:
-		s.leasesLost.WithLabelValues(s.agents.label(agentAt(r, i))).Inc()
+		s.leasesLost.WithLabelValues(s.label(agentAt(r, i))).Inc()
 	case *protocol.RetryScheduled:
-		s.retries.WithLabelValues(s.agents.label(agentAt(r, i))).Inc()
+		s.retries.WithLabelValues(s.label(agentAt(r, i))).Inc()
 	case *protocol.Rerouted:
-		s.reroutes.WithLabelValues(s.agents.label(e.From)).Inc()
+		s.reroutes.WithLabelValues(s.label(e.From)).Inc()
 	case *protocol.Escalated:
-		s.escalations.WithLabelValues(s.agents.label(e.From)).Inc()
+		s.escalations.WithLabelValues(s.label(e.From)).Inc()
 	case *protocol.TimedOut:
 		s.timeouts.WithLabelValues(word(e.Clock, clocks)).Inc()
 	case *protocol.Completed:
-		observe(s.work, s.agents.label(after.Agent), after.AcceptedAt, e.At)
+		observe(s.work, s.label(after.Agent), after.AcceptedAt, e.At)
 		s.ended(after)
 	case *protocol.Closed, *protocol.RolledBack, *protocol.LateResultUsed:
 		s.ended(after)
@@ -149,7 +153,7 @@ func (s *Supervision) count(r protocol.Record, i int, event protocol.Event) {
 }
 
 func (s *Supervision) accepted(r protocol.Record, i int, e *protocol.Accepted) {
-	agent := s.agents.label(e.Agent)
+	agent := s.label(e.Agent)
 	s.claims.WithLabelValues(agent).Inc()
 	for _, earlier := range r.Events[:i] {
 		if earlier.EventType() == protocol.EventLeaseLost { // the offer was taken by another before
@@ -161,7 +165,7 @@ func (s *Supervision) accepted(r protocol.Record, i int, e *protocol.Accepted) {
 
 // ended counts a handoff that has closed: each does once.
 func (s *Supervision) ended(after *protocol.State) {
-	agent := s.agents.label(after.Agent)
+	agent := s.label(after.Agent)
 	s.closed.WithLabelValues(agent, word(after.Outcome, outcomes)).Inc()
 	observe(s.whole, agent, after.SubmittedAt, after.ClosedAt)
 }

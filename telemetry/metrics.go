@@ -15,6 +15,7 @@ import (
 // the process knows. docs/operations/metrics.md lists all of them.
 type Metrics struct {
 	registry  *prometheus.Registry
+	agents    *agents // shared by all figures: a bound for each alone would be none for all
 	appends   prometheus.Counter
 	conflicts prometheus.Counter
 	events    map[protocol.EventType]prometheus.Counter // resolved once: no look-up by label in an append
@@ -22,7 +23,7 @@ type Metrics struct {
 
 // NewMetrics returns figures with those of the Go runtime and of the process in them.
 func NewMetrics() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry()}
+	m := &Metrics{registry: prometheus.NewRegistry(), agents: &agents{known: map[string]bool{}}}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.appends = m.counter("handoff_appends_total", "Appends to the ledger made by this process.")

@@ -32,7 +32,7 @@ type Engine interface {
 // once in five seconds. An engine that does not answer takes them away, and
 // makes handoff_engine_up 0.
 func (m *Metrics) World(engine Engine) {
-	m.registry.MustRegister(&world{engine: engine, agents: newAgents(engine.Directory), now: time.Now})
+	m.registry.MustRegister(&world{engine: engine, agents: m.agents, now: time.Now})
 }
 
 type world struct {
@@ -51,9 +51,9 @@ var (
 	laneLabels  = []string{"agent", "lane"}
 
 	upDesc        = prometheus.NewDesc("handoff_engine_up", "1 if the engine answered when these figures were read, else 0.", nil, nil)
-	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers that stand in an agent's queue, delivered or not.", laneLabels, nil)
-	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that a worker was given and has not finished with.", laneLabels, nil)
-	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "Age of the oldest offer that stands in an agent's queue; 0 where none does.", laneLabels, nil)
+	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers of an agent's queue that wait for somebody.", laneLabels, nil)
+	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that somebody was given and has not finished with.", laneLabels, nil)
+	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest offer of an agent's queue has waited that nobody was given yet; 0 where there is none.", laneLabels, nil)
 	workersDesc   = prometheus.NewDesc("handoff_workers", "Workers alive that take new handoffs.", agentLabels, nil)
 	slotsDesc     = prometheus.NewDesc("handoff_slots", "Handoffs that those workers can have in hand at a time.", agentLabels, nil)
 	busyDesc      = prometheus.NewDesc("handoff_busy_slots", "Handoffs that those workers have in hand.", agentLabels, nil)
@@ -85,6 +85,8 @@ func (w *world) Collect(to chan<- prometheus.Metric) {
 	w.collectAgents(to, directory)
 }
 
+func (w *world) label(agent string) string { return w.agents.label(agent, w.engine.Directory) }
+
 func gauge(desc *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 }
@@ -111,25 +113,25 @@ func (w *world) collectQueues(to chan<- prometheus.Metric, queues []broker.Queue
 	lanes := map[laneKey]broker.QueueStatus{}
 	for id := range directory.Agents {
 		for _, lane := range protocol.Priorities {
-			lanes[laneKey{w.agents.label(id), lane}] = broker.QueueStatus{}
+			lanes[laneKey{w.label(id), lane}] = broker.QueueStatus{}
 		}
 	}
 	for _, q := range queues {
-		key := laneKey{w.agents.label(q.Agent), q.Lane}
+		key := laneKey{w.label(q.Agent), q.Lane}
 		sum := lanes[key]
 		sum.Depth += q.Depth
 		sum.Delivered += q.Delivered
-		if sum.Oldest.IsZero() || q.Oldest.Before(sum.Oldest) {
-			sum.Oldest = q.Oldest
+		if !q.Waiting.IsZero() && (sum.Waiting.IsZero() || q.Waiting.Before(sum.Waiting)) {
+			sum.Waiting = q.Waiting
 		}
 		lanes[key] = sum
 	}
 	for key, q := range lanes {
 		age := time.Duration(0)
-		if q.Depth > 0 && !q.Oldest.IsZero() {
-			age = max(0, w.now().Sub(q.Oldest))
+		if !q.Waiting.IsZero() {
+			age = max(0, w.now().Sub(q.Waiting))
 		}
-		to <- gauge(depthDesc, float64(q.Depth), key.agent, string(key.lane))
+		to <- gauge(depthDesc, float64(q.Depth-q.Delivered), key.agent, string(key.lane))
 		to <- gauge(deliveredDesc, float64(q.Delivered), key.agent, string(key.lane))
 		to <- gauge(oldestDesc, age.Seconds(), key.agent, string(key.lane))
 	}
@@ -141,7 +143,7 @@ type presence struct{ workers, slots, busy, polling, draining, paused int }
 func (w *world) collectAgents(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
 	all := map[string]presence{}
 	for id, profile := range directory.Agents {
-		label := w.agents.label(id)
+		label := w.label(id)
 		p := all[label]
 		if profile.Paused {
 			p.paused = 1
@@ -149,7 +151,7 @@ func (w *world) collectAgents(to chan<- prometheus.Metric, directory *lifecycle.
 		all[label] = p
 	}
 	for _, h := range directory.Holders {
-		label := w.agents.label(h.Agent)
+		label := w.label(h.Agent)
 		p := all[label]
 		switch {
 		case h.Polling:

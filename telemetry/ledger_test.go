@@ -1,0 +1,212 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// TestLife tells a handoff that fails, loses a worker and succeeds, one that is
+// refused, one that nobody takes: and what of it is in the figures.
+func TestLife(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.agents("coder", "reviewer")
+		s.submit("coder")
+		after(10 * time.Second) // in the queue
+		first := s.holder("coder", time.Hour)
+		claim := s.accept(first)
+		after(4 * time.Second) // at work
+		s.must(claim.Fail(s.ctx, broker.Failure{Code: "exit", Message: "exit code 1", Retryable: true}))
+		after(10 * time.Second)
+		short := s.holder("coder", 30*time.Second)
+		s.accept(short)
+		after(time.Minute) // its lease is over; the supervisor sees to it
+		claim = s.accept(first)
+		after(6 * time.Second)
+		s.must(claim.Complete(s.ctx, protocol.ResultFromOutput([]byte("done"))))
+		after(2 * time.Second)
+		s.wants(map[string]string{
+			"handoff_offers_total{agent=coder,reason=submitted}":  "1",
+			"handoff_offers_total{agent=coder,reason=retry}":      "1",
+			"handoff_offers_total{agent=coder,reason=lease_lost}": "1",
+			"handoff_claims_total{agent=coder}":                   "3",
+			"handoff_failures_total{agent=coder}":                 "1",
+			"handoff_retries_total{agent=coder}":                  "1",
+			"handoff_leases_lost_total{agent=coder}":              "1",
+			"handoff_closed_total{agent=coder,outcome=success}":   "1",
+			"handoff_work_seconds{agent=coder}":                   "2: 10",
+			"handoff_whole_seconds{agent=coder}":                  "1: 90",
+			"handoff_events_total{event=completed}":               "1",
+			"handoff_append_events_total{event=completed}":        "1",
+			"handoff_supervisors":                                 "1",
+			"handoff_look_errors_total":                           "0",
+		})
+
+		s.submit("coder")
+		_, err := s.pull("coder").Acknowledge(s.ctx, first, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "too_large", Reason: "too much", SuggestedAlternative: "reviewer"}, false)
+		s.must(err)
+		after(worldEvery + time.Second)
+		s.wants(map[string]string{
+			"handoff_refusals_total{agent=coder,reason=rejected}":      "1",
+			"handoff_reroutes_total{agent=coder}":                      "1",
+			"handoff_offers_total{agent=reviewer,reason=reroute}":      "1",
+			"handoff_queue_depth{agent=reviewer,lane=normal}":          "1",
+			"handoff_queue_oldest_seconds{agent=reviewer,lane=normal}": "6",
+			"handoff_queue_depth{agent=coder,lane=normal}":             "0",
+			"handoff_workers{agent=reviewer}":                          "0",
+			"handoff_workers{agent=coder}":                             "1",
+			"handoff_slots{agent=coder}":                               "3",
+			"handoff_busy_slots{agent=coder}":                          "1",
+		})
+		after(2 * time.Minute) // nobody takes it: up to a person
+		s.wants(map[string]string{
+			"handoff_timeouts_total{clock=acknowledge}":           "1",
+			"handoff_escalations_total{agent=reviewer}":           "1",
+			"handoff_offers_total{agent=human,reason=escalation}": "1",
+		})
+		late := read(t, s.m.registry)["handoff_timers_late_seconds"]
+		if due := read(t, s.m.registry)["handoff_timers_due_total"]; due == "0" || !strings.HasPrefix(late, due+": ") {
+			t.Errorf("of %s wake-ups the lateness is known of %q", due, late)
+		}
+	})
+}
+
+// TestConflictsCount: an append that comes second is one, and nothing else.
+func TestConflictsCount(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.agents("coder")
+		pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}, Key: "k"}
+		for range 2 {
+			prepared, err := s.b.Prepare(pkg)
+			s.must(err)
+			_, err = s.b.Submit(s.ctx, prepared)
+			s.must(err)
+		}
+		s.wants(map[string]string{"handoff_append_conflicts_total": "1", "handoff_appends_total": "1", "handoff_append_events_total{event=submitted}": "1"})
+	})
+}
+
+// TestNobodyIsCountedTwice: an entry that the engine delivers again is the same.
+func TestNobodyIsCountedTwice(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.agents("coder")
+		watch := NewMetrics()
+		sv := watch.Supervision(s.b.Directory, nil)
+		s.submit("coder")
+		for range 2 {
+			s.must(s.b.Entries(s.ctx, 0, func(e broker.Entry) error {
+				record, err := protocol.DecodeRecord(e.Body, e.Seq)
+				sv.Followed(e, record)
+				return err
+			}))
+		}
+		if got := read(t, watch.registry)["handoff_offers_total{agent=coder,reason=submitted}"]; got != "1" {
+			t.Errorf("one offer counts as %s", got)
+		}
+	})
+}
+
+// TestLabelsAreBounded: whatever is in the ledger and the directory, there are
+// AgentsMax names at most, and no word that we did not choose.
+func TestLabelsAreBounded(t *testing.T) {
+	inScene(t, func(s *scene) {
+		watch := NewMetrics()
+		watch.World(s.b)
+		sv := watch.Supervision(s.b.Directory, nil)
+		see := func(seq uint64, agent, word string) {
+			state := protocol.State{Ticket: "t", Agent: agent, Closed: true, Outcome: protocol.Outcome(word)}
+			sv.Followed(broker.Entry{Seq: seq, At: time.Now()}, protocol.Record{State: state, Events: []protocol.Event{
+				&protocol.Offered{Agent: agent, Reason: word}, &protocol.Rejected{Agent: agent}, &protocol.Rerouted{From: agent},
+				&protocol.Escalated{From: agent}, &protocol.TimedOut{Agent: agent, Clock: protocol.Clock(word)}, &protocol.Closed{Outcome: protocol.Outcome(word)}}})
+		}
+		for i := range uint64(2 * AgentsMax) {
+			see(1+2*i, fmt.Sprintf("stranger-%d", i), fmt.Sprintf("word-%d", i))
+			agent := fmt.Sprintf("agent-%d", i)
+			s.agents(agent)
+			s.holder(agent, time.Hour)
+			see(2+2*i, agent, "retry")
+		}
+		after(time.Second)
+		labels := map[string]map[string]bool{}
+		families, err := watch.registry.Gather()
+		s.must(err)
+		for _, family := range families {
+			if !strings.HasPrefix(family.GetName(), "handoff_") {
+				continue
+			}
+			for _, metric := range family.Metric {
+				for _, label := range metric.Label {
+					if labels[label.GetName()] == nil {
+						labels[label.GetName()] = map[string]bool{}
+					}
+					labels[label.GetName()][label.GetValue()] = true
+				}
+			}
+		}
+		for name, most := range map[string]int{"agent": AgentsMax + 1, "reason": len(offerReasons) + 2, "outcome": len(outcomes) + 1,
+			"clock": len(clocks) + 1, "event": len(protocol.EventTypes), "lane": len(protocol.Priorities)} {
+			if got := len(labels[name]); got == 0 || got > most {
+				t.Errorf("label %s has %d values, at most %d are allowed", name, got, most)
+			}
+		}
+		if labels["agent"]["stranger-0"] || !labels["agent"][Other] {
+			t.Errorf("an agent that the directory does not know is no label, but %q is: %v", Other, labels["agent"][Other])
+		}
+	})
+}
+
+// TestWorldIsAskedSeldom: reading the figures often costs the engine no more, and
+// an engine that is away costs the others nothing.
+func TestWorldIsAskedSeldom(t *testing.T) {
+	inScene(t, func(s *scene) {
+		s.agents("coder")
+		for range 10 {
+			s.wants(map[string]string{"handoff_engine_up": "1", "handoff_queue_depth{agent=coder,lane=low}": "0"})
+		}
+		if n := s.engine.queues.Load(); n != 1 {
+			t.Errorf("ten readings asked the engine %d times", n)
+		}
+		s.engine.broken.Store(true)
+		after(worldEvery)
+		s.wants(map[string]string{"handoff_engine_up": "0", "handoff_queue_depth{agent=coder,lane=low}": "", "handoff_supervisors": "1"})
+		s.engine.broken.Store(false)
+		after(worldEvery)
+		s.wants(map[string]string{"handoff_engine_up": "1"})
+	})
+}
+
+func TestLooksAndPasses(t *testing.T) {
+	m := NewMetrics()
+	s := m.Supervision(nil, []string{"start"})
+	s.Looked(nil)
+	s.Looked(errors.New("no"))
+	s.Passed("start", 10, 4, 2*time.Second, nil)
+	s.Passed("start", 1, 1, time.Second, errors.New("broke off"))
+	s.Due(time.Time{})
+	got := read(t, m.registry)
+	for name, want := range map[string]string{"handoff_looks_total": "2", "handoff_look_errors_total": "1", "handoff_passes_total{reason=start}": "2",
+		"handoff_pass_errors_total{reason=start}": "1", "handoff_pass_handoffs": "10", "handoff_pass_open": "4", "handoff_pass_seconds": "2",
+		"handoff_timers_due_total": "1", "handoff_timers_late_seconds": "0: 0"} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+func TestOnce(t *testing.T) {
+	var o once
+	for _, step := range []struct {
+		seq   uint64
+		first bool
+	}{{1_000, true}, {1_000, false}, {998, true}, {998, false}, {1_001, true}, {999, true}, {1_000 + onceWindow, true},
+		{1_000 + onceWindow, false}, {1_000, true}, {1_002, true}, {9_000 + 3*onceWindow, true}, {9_000 + 2*onceWindow + 1, true}, {9_000 + 2*onceWindow + 1, false}} {
+		if got := o.first(step.seq); got != step.first {
+			t.Errorf("%d for the first time: %v", step.seq, got)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+// scene is an engine in memory with a clock of its own, a supervisor that is
+// watched, and a broker that is, too.
+type scene struct {
+	*testing.T
+	ctx    context.Context
+	m      *Metrics
+	engine *asked
+	b      *broker.Broker
+}
+
+// asked counts how often the engine is asked for its queues.
+type asked struct {
+	*brokertest.Memory
+	queues atomic.Int32
+	broken atomic.Bool
+}
+
+func (a *asked) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
+	a.queues.Add(1)
+	if a.broken.Load() {
+		return nil, broker.ErrUnreachable
+	}
+	return a.Memory.Queues(ctx)
+}
+
+func inScene(t *testing.T, play func(*scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &scene{T: t, ctx: ctx, m: NewMetrics(), engine: &asked{Memory: brokertest.NewMemory()}}
+		var err error
+		s.b, err = broker.New(s.engine, broker.Config{Observer: s.m})
+		s.must(err)
+		s.m.World(s.b)
+		sv, err := supervisor.New(s.b, supervisor.Config{Watch: s.m.Supervision(s.b.Directory, supervisor.PassReasons)})
+		s.must(err)
+		ended := make(chan error, 1)
+		go func() { ended <- sv.Run(ctx) }()
+		synctest.Wait()
+		play(s)
+		cancel()
+		s.must(<-ended)
+		s.must(s.engine.Close())
+	})
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *scene) agents(ids ...string) {
+	s.Helper()
+	for _, id := range ids {
+		s.must(s.b.PutProfile(s.ctx, protocol.Profile{ID: id}))
+	}
+}
+
+func (s *scene) submit(to string) string {
+	s.Helper()
+	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Reason: "it is ready", Task: protocol.Task{Description: "review it"}}
+	pkg.Policy.BackoffSpreadPct = new(int)
+	prepared, err := s.b.Prepare(pkg)
+	s.must(err)
+	head, err := s.b.Submit(s.ctx, prepared)
+	s.must(err)
+	return head.Ticket
+}
+
+// holder is there for as long as its lease and does not beat again.
+func (s *scene) holder(agent string, lease time.Duration) protocol.Holder {
+	s.Helper()
+	h := protocol.Holder{ID: uuid.NewString(), Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 3, Busy: 1}
+	s.must(s.b.Beat(s.ctx, h))
+	return h
+}
+
+func (s *scene) pull(agent string) *broker.Offer {
+	s.Helper()
+	offers, err := s.b.Pull(s.ctx, agent, 1, time.Hour)
+	s.must(err)
+	if len(offers) != 1 {
+		s.Fatalf("%d offers for %s", len(offers), agent)
+	}
+	return offers[0]
+}
+
+func (s *scene) accept(h protocol.Holder) *broker.Claim {
+	s.Helper()
+	for {
+		claim, err := s.pull(h.Agent).Acknowledge(s.ctx, h, protocol.Ack{Status: protocol.AckAccepted}, true)
+		if !errors.Is(err, broker.ErrOfferGone) { // one that was overtaken, as workers meet them, too
+			s.must(err)
+			return claim
+		}
+	}
+}
+
+// after lets time pass, and what comes due with it be done.
+func after(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// wants compares figures with what they should be; "name{label=value}" names one,
+// and of a histogram it is how many it has, and their sum.
+func (s *scene) wants(want map[string]string) {
+	s.Helper()
+	got := read(s.T, s.m.registry)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got[name] != want[name] {
+			s.Errorf("%s is %q, want %q", name, got[name], want[name])
+		}
+	}
+}
+
+func read(t *testing.T, from prometheus.Gatherer) map[string]string {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, family := range families {
+		for _, metric := range family.Metric {
+			var labels []string
+			for _, label := range metric.Label {
+				labels = append(labels, label.GetName()+"="+label.GetValue())
+			}
+			name := family.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			all[name] = value(metric)
+		}
+	}
+	return all
+}
+
+func value(m *dto.Metric) string {
+	switch {
+	case m.Counter != nil:
+		return fmt.Sprint(m.Counter.GetValue())
+	case m.Gauge != nil:
+		return fmt.Sprint(m.Gauge.GetValue())
+	case m.Histogram != nil:
+		return fmt.Sprintf("%d: %.3g", m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum())
+	}
+	return "?"
+}
