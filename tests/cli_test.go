@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +34,9 @@ import (
 // Beside what testscript knows, scripts have:
 //
 //	handoff ARGS…        run it; it must exit with 0
-//	dev [FLAGS]          start handoff dev on $WORK/data; sets NATS_URL
+//	dev [FLAGS]          start handoff dev on $WORK/data; sets NATS_URL, and FIGURES with --metrics
 //	undev                stop it with Ctrl-C; it must exit with 0
-//	work [FLAGS] -- CMD  start handoff work, and wait until it serves
+//	work [FLAGS] -- CMD  start handoff work, and wait until it serves; sets FIGURES likewise
 //	unwork               stop all of those with Ctrl-C; they must exit with 0
 //	drain                press Ctrl-C once at the worker started last, and go on
 //	crash work|dev       kill the worker started last, or dev, with SIGKILL
@@ -53,6 +54,7 @@ import (
 //	large FILE N         write a package of N bytes
 //	forge NAME LEASE     keep a lease of the same offer with another holder
 //	mkcontext NAME URL   make a context of the nats command line
+//	httpget CODE URL RE… get it until the answer has that code and matches each RE
 func TestCLI(t *testing.T) {
 	bin := filepath.Dir(handoffBinary(t))
 	testscript.Run(t, testscript.Params{
@@ -67,7 +69,7 @@ func TestCLI(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
-			"forge": cmdForge, "mkcontext": cmdContext,
+			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -237,6 +239,9 @@ func cmdDev(ts *testscript.TestScript, neg bool, args []string) {
 	// One fsync a write would only measure the disk of whoever runs the tests.
 	args = append([]string{"dev", "--data", ts.MkAbs("data"), "--port", "0", "--fsync", "interval"}, args...)
 	p, url := start(ts, args, false, func(line string) string {
+		if url, figures := strings.CutPrefix(line, "metrics "); figures {
+			setFigures(ts, url)
+		}
 		url, ready := strings.CutPrefix(line, "ready ")
 		if !ready {
 			return ""
@@ -256,6 +261,9 @@ func cmdUndev(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdWork(ts *testscript.TestScript, neg bool, args []string) {
 	p, _ := start(ts, append([]string{"work"}, args...), true, func(line string) string {
+		if _, url, figures := strings.Cut(line, `"showing figures" url=`); figures {
+			setFigures(ts, url)
+		}
 		if strings.Contains(line, "worker ready") {
 			return line
 		}
@@ -502,4 +510,37 @@ func cmdContext(ts *testscript.TestScript, neg bool, args []string) {
 	dir := filepath.Join(ts.Getenv("XDG_CONFIG_HOME"), "nats", "context")
 	ts.Check(os.MkdirAll(dir, 0o700))
 	ts.Check(os.WriteFile(filepath.Join(dir, args[0]+".json"), fmt.Appendf(nil, `{"url":%q}`, args[1]), 0o600))
+}
+
+// setFigures keeps where a process shows figures, and the port of it.
+func setFigures(ts *testscript.TestScript, url string) {
+	url = strings.TrimSuffix(url, "/metrics")
+	ts.Setenv("FIGURES", url)
+	ts.Setenv("FIGURES_PORT", url[strings.LastIndex(url, ":"):])
+}
+
+func cmdHTTPGet(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	eventually(ctx, ts, strings.Join(args, " "), func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[1], nil)
+		ts.Check(err)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		if err != nil || fmt.Sprint(res.StatusCode) != args[0] {
+			return false
+		}
+		for _, want := range args[2:] {
+			if !regexp.MustCompile("(?m)" + want).Match(body) {
+				return false
+			}
+		}
+		_, err = ts.Stdout().Write(body)
+		ts.Check(err)
+		return true
+	})
 }
