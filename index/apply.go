@@ -1,0 +1,377 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// line is one handoff while entries are applied to it.
+type line struct {
+	id     int64
+	fresh  bool
+	ticket uuid.UUID
+	begun  *begun
+	seq    uint64
+	after  after
+	kept
+	was, is cell
+}
+
+// kept is what the events of a handoff have come to so far: it is in no state.
+type kept struct {
+	offered int64 // first
+	taken   int64 // last accepted, or taken by a person
+	queueMS *int64
+	accepts int64    // by the agent that has it, as long as acks is empty
+	acks    []ackRow // of every agent, once there is more to tell
+}
+
+// ackRow counts the acknowledgements of an agent.
+type ackRow struct {
+	Agent    int32  `json:"a"`
+	Accepted int64  `json:"n,omitempty"`
+	Refused  int64  `json:"r,omitempty"`
+	Reason   string `json:"c,omitempty"` // of these refusals
+}
+
+// batch applies steps to the file in one transaction.
+type batch struct {
+	st    *store
+	tx    *sql.Tx
+	lines map[uuid.UUID]*line
+	order []*line
+	given map[int64]struct{} // ids that are not in the file yet
+}
+
+const (
+	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
+		attempts=?,reroutes=?,level=?,tokens=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=? WHERE id=?`
+	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks FROM handoff WHERE ticket=?`
+)
+
+// apply stores steps, which are the next ones of the ledger, in order, and is
+// there for readers when it returns. After an error the store is of no use any
+// more: what it has in memory may be ahead of the file.
+func (st *store) apply(ctx context.Context, steps []step) error {
+	last := steps[len(steps)-1]
+	tx, err := st.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
+	b := &batch{st: st, tx: tx, lines: make(map[uuid.UUID]*line, len(steps)), given: map[int64]struct{}{}}
+	if err := b.fold(ctx, steps); err != nil {
+		return err
+	}
+	if err := b.write(ctx); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE stand SET seq=?, at=?, drift=?", int64(last.seq), micros(last.at), st.drift); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, l := range b.order {
+		if !l.fresh {
+			st.cube.add(l.was, -1)
+		}
+		st.cube.add(l.is, 1)
+	}
+	st.mark.seq, st.mark.at, st.mark.count = last.seq, last.at, st.cube.total
+	return nil
+}
+
+// fold brings the handoffs of the steps to where these leave them.
+func (b *batch) fold(ctx context.Context, steps []step) error {
+	read, err := b.tx.PrepareContext(ctx, rowRead)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = read.Close() }()
+	for i := range steps {
+		s := &steps[i]
+		if s.ticket == uuid.Nil {
+			continue
+		}
+		l := b.lines[s.ticket]
+		if l == nil {
+			if l, err = b.line(ctx, read, s); err != nil {
+				return err
+			}
+			b.lines[s.ticket], b.order = l, append(b.order, l)
+		}
+		for _, f := range s.facts {
+			if err := b.fact(ctx, l, f); err != nil {
+				return err
+			}
+		}
+		if err := b.moved(ctx, l, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line finds the handoff of a step, or begins it: also where the ledger has
+// dropped its first entry.
+func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error) {
+	l := &line{ticket: s.ticket, fresh: true}
+	if s.begun == nil || b.st.careful {
+		var acks sql.NullString
+		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &l.was.source, &l.was.target, &l.was.agent, &l.was.phase,
+			&l.was.outcome, &l.was.priority, &l.was.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+		case err != nil:
+			return nil, err
+		default:
+			l.fresh, l.is = false, l.was
+			if acks.Valid {
+				if err := json.Unmarshal([]byte(acks.String), &l.acks); err != nil {
+					return nil, damaged("acknowledgements of %s: %w", l.ticket, err)
+				}
+			}
+		}
+	}
+	if l.fresh {
+		var err error
+		if l.id, err = b.newID(ctx, s.after.submitted); err != nil {
+			return nil, err
+		}
+		l.begun = s.begun
+	}
+	return l, nil
+}
+
+// fact takes an event into account.
+func (b *batch) fact(ctx context.Context, l *line, f fact) error {
+	switch f.kind {
+	case "offered":
+		if l.offered == 0 {
+			l.offered = f.at
+		}
+		return nil
+	case "accepted", "taken":
+		l.taken = f.at
+		if l.queueMS == nil && l.offered != 0 {
+			queue := max(0, f.at-l.offered) / 1000
+			l.queueMS = &queue
+		}
+	}
+	if f.agent == "" {
+		return nil
+	}
+	agent, err := b.name(ctx, f.agent)
+	if err != nil {
+		return err
+	}
+	if f.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.is.agent == agent) {
+		l.accepts++
+		l.is.agent = agent
+		return nil
+	}
+	l.spell()
+	row := ackRow{Agent: agent, Accepted: 1}
+	if f.kind == "rejected" {
+		row = ackRow{Agent: agent, Refused: 1, Reason: f.reason}
+	}
+	for i := range l.acks {
+		if has := &l.acks[i]; has.Agent == row.Agent && has.Reason == row.Reason && (has.Refused > 0) == (row.Refused > 0) {
+			has.Accepted, has.Refused = has.Accepted+row.Accepted, has.Refused+row.Refused
+			return nil
+		}
+	}
+	if len(l.acks) < ackRowsMax {
+		l.acks = append(l.acks, row)
+	}
+	return nil
+}
+
+// spell writes out the acknowledgements of the agent that has the handoff.
+func (l *line) spell() {
+	if l.acks == nil && l.accepts > 0 {
+		l.acks = []ackRow{{Agent: l.is.agent, Accepted: l.accepts}}
+	}
+	l.accepts = 0
+}
+
+// moved is the handoff after the step.
+func (b *batch) moved(ctx context.Context, l *line, s *step) error {
+	agent, err := b.name(ctx, s.after.agent)
+	if err != nil {
+		return err
+	}
+	if agent != l.is.agent && l.accepts > 0 {
+		l.spell()
+	}
+	l.seq, l.after = s.seq, s.after
+	l.is.agent = agent
+	l.is.phase, l.is.outcome = uint8(s.after.phase), uint8(s.after.outcome)
+	if l.fresh && l.is.source == 0 { // the rest never changes
+		l.is.priority, l.is.kind = uint8(s.after.priority), uint8(s.after.kind)
+		if l.is.source, err = b.name(ctx, s.after.source); err != nil {
+			return err
+		}
+		l.is.target, err = b.name(ctx, s.after.target)
+	}
+	return err
+}
+
+// name interns a name.
+func (b *batch) name(ctx context.Context, text string) (int32, error) {
+	id, fresh := b.st.names.add(text)
+	if !fresh {
+		return id, nil
+	}
+	_, err := b.tx.ExecContext(ctx, "INSERT INTO name VALUES (?, ?)", id, text)
+	return id, err
+}
+
+// idMax is as far as ids go: the year 6429. Instants beyond are forged.
+const idMax = 1 << 57
+
+// newID is the first free id from an instant on. drift remembers how far from
+// its instant one was ever found.
+func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
+	st := b.st
+	at := min(max(submitted, 1), idMax)
+	id := at
+	if last, there := st.recent[at]; there {
+		id = last + 1
+	}
+	for id <= st.maxID {
+		var there bool
+		err := b.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM handoff WHERE id = ?)", id).Scan(&there)
+		if err != nil {
+			return 0, err
+		}
+		if _, given := b.given[id]; !there && !given {
+			break
+		}
+		id++
+	}
+	if len(st.recent) > 10_000 {
+		clear(st.recent)
+	}
+	st.recent[at], b.given[id] = id, struct{}{}
+	st.maxID = max(st.maxID, id)
+	if at == submitted || submitted < 1 {
+		st.drift = max(st.drift, id-at)
+	}
+	return id, nil
+}
+
+// write stores the lines. New ones go in the order of their ids, which is what
+// the search engine likes.
+func (b *batch) write(ctx context.Context) error {
+	insert, err := b.tx.PrepareContext(ctx, rowInsert)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = insert.Close() }()
+	update, err := b.tx.PrepareContext(ctx, rowUpdate)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = update.Close() }()
+	text, err := b.tx.PrepareContext(ctx, "INSERT INTO text (rowid, words) VALUES (?, ?)")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = text.Close() }()
+	slices.SortFunc(b.order, func(a, b *line) int { return int(min(max(a.id-b.id, -1), 1)) })
+	for _, l := range b.order {
+		changing, err := l.changing()
+		if err != nil {
+			return err
+		}
+		if !l.fresh {
+			_, err = update.ExecContext(ctx, append(changing, l.id)...)
+		} else {
+			_, err = insert.ExecContext(ctx, append(l.lasting(), changing...)...)
+		}
+		if err != nil {
+			return fmt.Errorf("store %s: %w", l.ticket, err)
+		}
+		if l.begun == nil || l.begun.description == "" && l.begun.why == "" {
+			continue
+		}
+		if _, err := text.ExecContext(ctx, l.id, searchable(l.begun.description, l.begun.why)); err != nil {
+			return fmt.Errorf("store the words of %s: %w", l.ticket, err)
+		}
+	}
+	return nil
+}
+
+// lasting are the columns that never change, in their order.
+func (l *line) lasting() []any {
+	var description, why string
+	if l.begun != nil {
+		description, why = cutTo(l.begun.description, shownBytesMax), cutTo(l.begun.why, shownBytesMax)
+	}
+	a := &l.after
+	return []any{l.id, l.ticket[:], a.submitted, l.is.source, l.is.target, l.is.kind, l.is.priority,
+		orNull(a.workflow), orNull(a.conversation), orNull(a.task),
+		ticketOrNull(a.parent), ticketOrNull(a.family), ticketOrNull(a.returnOf), ticketOrNull(a.origin), description, why}
+}
+
+// changing are the others.
+func (l *line) changing() ([]any, error) {
+	a := &l.after
+	var offer, work, whole, acks any
+	if a.offer != 0 {
+		offer = int64(a.offer)
+	}
+	if a.outcome != 0 && a.closed != 0 {
+		whole = max(0, a.closed-a.submitted) / 1000
+		if l.taken != 0 {
+			work = max(0, a.closed-l.taken) / 1000
+		}
+	}
+	if l.acks != nil {
+		text, err := json.Marshal(l.acks)
+		if err != nil {
+			return nil, err
+		}
+		acks = string(text)
+	}
+	return []any{int64(l.seq), a.phase, a.outcome, l.is.agent, offer, a.updated, a.closed, a.reason, a.holder,
+		a.attempts, a.reroutes, a.level, a.tokens, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks}, nil
+}
+
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+func ticketOrNull(text string) any {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return nil
+	}
+	return id[:]
+}
+
+// adopt notes which ledger this is the index of.
+func (st *store) adopt(ctx context.Context, ledger time.Time) error {
+	if _, err := st.db.ExecContext(ctx, "UPDATE stand SET ledger=?", ledger.UTC().Format(time.RFC3339Nano)); err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.mark.ledger = ledger.UTC()
+	return nil
+}

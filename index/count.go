@@ -1,0 +1,184 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// CountGroupsMax is how many groups an answer has at most, the largest ones.
+const CountGroupsMax = 1_000
+
+// Count says how many handoffs a filter selects. Where it has only fields that
+// may also be counted by, no row is read.
+func (ix *Index) Count(ctx context.Context, q CountQuery) (CountAnswer, error) {
+	if err := q.check(); err != nil {
+		return CountAnswer{}, err
+	}
+	var a CountAnswer
+	var err error
+	a.Stand, err = ix.answer(ctx, q.Ask, func(ctx context.Context, st *store) (mark, error) {
+		tally := newTally(st, q.By)
+		m, done, err := st.countFields(q.Filter, tally)
+		if err == nil && !done {
+			m, err = st.snapshot(ctx, func(v view) error { return v.count(q.Filter, q.By, tally) })
+		}
+		a.Count, a.Groups = tally.total, tally.groups(CountGroupsMax)
+		return m, err
+	})
+	if err != nil {
+		return CountAnswer{}, err
+	}
+	return a, nil
+}
+
+func (q CountQuery) check() error {
+	if len(q.By) > byMax {
+		return protocol.Errorf(protocol.CodeTooLarge, "by", "has %d fields, at most %d are allowed", len(q.By), byMax)
+	}
+	for i, by := range q.By {
+		if slices.Contains(q.By[:i], by) {
+			return protocol.Errorf(protocol.CodeInvalid, "by", "has %s twice", cutTo(string(by), 80))
+		}
+	}
+	if err := known("by", q.By, Bys); err != nil {
+		return err
+	}
+	return q.Filter.check()
+}
+
+// countFields counts in the cube, if that can be done.
+func (st *store) countFields(f Filter, tally *tally) (mark, bool, error) {
+	st.mu.RLock() // before names are looked up: those of the mark are there
+	defer st.mu.RUnlock()
+	p, err := st.planOf(f)
+	if err != nil || !p.onlyFields() {
+		return mark{}, false, err
+	}
+	st.cube.each(p, tally.add)
+	return st.mark, true, nil
+}
+
+// count counts rows. Only the columns that are asked for are read.
+func (v view) count(f Filter, by []By, tally *tally) error {
+	p, err := v.st.planOf(f)
+	if err != nil || p.never {
+		return err
+	}
+	from, t := v.unordered(p)
+	columns := make([]string, 0, len(by))
+	for _, b := range by {
+		columns = append(columns, "h."+string(b))
+	}
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(append(columns, "count(*)"), ", "), from, t.where())
+	if len(by) > 0 {
+		query += " GROUP BY " + strings.Join(columns, ", ")
+	}
+	return v.each(func(rows *sql.Rows) error {
+		var n int64
+		var key groupKey
+		into := make([]any, 0, len(by)+1)
+		for i := range by {
+			into = append(into, &key[i])
+		}
+		if err := rows.Scan(append(into, &n)...); err != nil {
+			return err
+		}
+		tally.count(key, n)
+		return nil
+	}, query, t.args...)
+}
+
+// groupKey are the numbers of the fields that are counted by.
+type groupKey [byMax]int32
+
+// tally adds up groups.
+type tally struct {
+	st    *store
+	by    []By
+	total int64
+	sums  map[groupKey]int64
+}
+
+func newTally(st *store, by []By) *tally {
+	return &tally{st: st, by: by, sums: map[groupKey]int64{}}
+}
+
+func (t *tally) add(at cell, n int64) {
+	var key groupKey
+	for i, by := range t.by {
+		key[i] = at.field(by)
+	}
+	t.count(key, n)
+}
+
+func (t *tally) count(key groupKey, n int64) {
+	t.total += n
+	if len(t.by) > 0 {
+		t.sums[key] += n
+	}
+}
+
+func (c cell) field(by By) int32 {
+	switch by {
+	case BySource:
+		return c.source
+	case ByTarget:
+		return c.target
+	case ByAgent:
+		return c.agent
+	case ByPhase:
+		return int32(c.phase)
+	case ByOutcome:
+		return int32(c.outcome)
+	case ByPriority:
+		return int32(c.priority)
+	}
+	return int32(c.kind)
+}
+
+// groups are the largest ones, the largest first.
+func (t *tally) groups(most int) []CountGroup {
+	if len(t.by) == 0 {
+		return nil
+	}
+	groups := make([]CountGroup, 0, len(t.sums))
+	for key, n := range t.sums {
+		g := CountGroup{Count: n, Values: make([]string, len(t.by))}
+		for i, by := range t.by {
+			g.Values[i] = t.st.wordOf(by, key[i])
+		}
+		groups = append(groups, g)
+	}
+	sortGroups(groups)
+	return groups[:min(len(groups), most)]
+}
+
+// sortGroups has the largest first, and equal ones in the order of their values.
+func sortGroups(groups []CountGroup) {
+	slices.SortFunc(groups, func(a, b CountGroup) int {
+		if a.Count != b.Count {
+			return int(min(max(b.Count-a.Count, -1), 1))
+		}
+		return slices.Compare(a.Values, b.Values)
+	})
+}
+
+// wordOf is a number of a field in words.
+func (st *store) wordOf(by By, number int32) string {
+	switch by {
+	case ByPhase:
+		return string(phases.word(int(number)))
+	case ByOutcome:
+		return string(outcomes.word(int(number)))
+	case ByPriority:
+		return string(priorities.word(int(number)))
+	case ByType:
+		return string(types.word(int(number)))
+	}
+	return st.names.of(number)
+}

@@ -1,0 +1,153 @@
+package index
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+const (
+	shownBytesMax  = 200     // of a description or reason, as a list shows it
+	searchBytesMax = 8 << 10 // of each, as far as it is searched
+	ackRowsMax     = 64      // agents and reasons that one handoff keeps apart
+)
+
+// step is what one entry of the ledger means to the index.
+type step struct {
+	seq    uint64
+	at     time.Time
+	ticket uuid.UUID
+	after  after
+	begun  *begun // of the first entry of a handoff
+	facts  []fact
+	failed error // why an entry that has a ticket means nothing; the rest is empty then
+}
+
+// after is the handoff after the entry. It replaces what the one before said.
+type after struct {
+	phase, outcome                   int
+	agent, reason, holder            string
+	offer                            uint64 // that stands in a queue; 0 is none
+	attempts, reroutes, level        int
+	updated, closed                  int64
+	tokens                           int64
+	source, target                   string
+	priority, kind                   int
+	submitted                        int64
+	workflow, conversation, task     string
+	parent, family, returnOf, origin string
+}
+
+// begun is what only the first entry says.
+type begun struct {
+	description, why string
+	blob             *protocol.BlobRef // where both lie, if not here
+}
+
+// fact is an event that durations and acknowledgements are made of.
+type fact struct {
+	kind   protocol.EventType
+	at     int64
+	agent  string
+	reason string // of a refusal
+}
+
+// decode reads an entry. It keeps nothing of the entry's body.
+func decode(e broker.Entry) step {
+	s := step{seq: e.Seq, at: e.At}
+	ticket, err := uuid.Parse(e.Ticket)
+	if err != nil {
+		return s // no entry, and never will be
+	}
+	r, err := protocol.DecodeRecord(e.Body, e.Seq)
+	if err != nil { // an event of a newer version, perhaps: the state says most
+		r = protocol.Record{}
+		if _, r.State, err = protocol.DecodeState(e.Body, e.Seq); err != nil {
+			s.failed = err
+			return s
+		}
+	}
+	s.ticket, s.after = ticket, afterOf(r.State)
+	for _, event := range r.Events {
+		switch e := event.(type) {
+		case *protocol.Submitted:
+			s.begun = begunOf(e)
+		case *protocol.Offered:
+			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At)})
+		case *protocol.Accepted:
+			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At), agent: e.Agent})
+		case *protocol.Taken:
+			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At)})
+		case *protocol.Rejected:
+			reason := e.ReasonCode
+			if reason == "" {
+				reason = cutTo(e.Reason, shownBytesMax)
+			}
+			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At), agent: e.Agent, reason: reason})
+		}
+	}
+	return s
+}
+
+func afterOf(s protocol.State) after {
+	a := after{
+		phase: phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
+		attempts: s.AttemptsTotal, reroutes: s.Reroutes, level: s.EscalationLevel,
+		updated: micros(s.UpdatedAt), closed: micros(s.ClosedAt), tokens: s.Tokens,
+		source: s.Source, target: cutTo(s.TargetWords(), shownBytesMax),
+		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: micros(s.SubmittedAt),
+		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID,
+		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,
+	}
+	if s.Closed { // an outcome is what tells closed from open here
+		if a.outcome = outcomes.number(s.Outcome); a.outcome == 0 {
+			a.outcome = unknownWord
+		}
+	}
+	if lifecycle.DutiesOf(s).Offer {
+		a.offer = s.Offer
+	}
+	return a
+}
+
+func begunOf(e *protocol.Submitted) *begun {
+	if e.Package == nil {
+		return &begun{blob: e.Blob}
+	}
+	return begunIn(e.Package)
+}
+
+// begunIn reads the words of a package. One that cannot be read has none.
+func begunIn(pkg []byte) *begun {
+	var p struct {
+		Reason string `json:"reason"`
+		Task   struct {
+			Description string `json:"description"`
+		} `json:"task"`
+	}
+	if err := json.Unmarshal(pkg, &p); err != nil {
+		return &begun{}
+	}
+	return &begun{
+		description: strings.Clone(cutTo(p.Task.Description, searchBytesMax)),
+		why:         strings.Clone(cutTo(p.Reason, searchBytesMax)),
+	}
+}
+
+// cutTo cuts text at the end of a character.
+func cutTo(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}

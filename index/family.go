@@ -1,0 +1,135 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Family is the handoffs that belong together with one. A ticket that the index
+// does not have is a *protocol.Error with CodeNotFound, if the index is
+// complete; else the answer is empty, and says that it is not.
+func (ix *Index) Family(ctx context.Context, q FamilyQuery) (FamilyAnswer, error) {
+	ticket, err := checkTicket(q.Ticket)
+	if err != nil {
+		return FamilyAnswer{}, err
+	}
+	var a FamilyAnswer
+	a.Stand, err = ix.answer(ctx, q.Ask, reading(func(v view) error {
+		a.Handoffs, a.More = []Row{}, false
+		root, err := v.root(ticket)
+		if err != nil || root == uuid.Nil {
+			return err
+		}
+		return v.descend(root, &a)
+	}))
+	if err != nil {
+		return FamilyAnswer{}, err
+	}
+	if len(a.Handoffs) == 0 && a.Complete {
+		return FamilyAnswer{}, unknownTicket(ticket)
+	}
+	return a, nil
+}
+
+func unknownTicket(ticket uuid.UUID) error {
+	return protocol.Errorf(protocol.CodeNotFound, "ticket", "there is no handoff %s", ticket)
+}
+
+// root goes up from a handoff to the first of its family that the index has;
+// Nil if it does not have the handoff itself. What follows from several follows
+// from its group, its parent, what it is the return of, what it redrives, in this order.
+func (v view) root(ticket uuid.UUID) (uuid.UUID, error) {
+	root, seen := uuid.Nil, map[uuid.UUID]bool{}
+	for !seen[ticket] { // a forged circle ends too
+		seen[ticket] = true
+		var up []byte
+		err := v.tx.QueryRowContext(v.ctx, "SELECT coalesce(family, return_of, origin, parent) FROM handoff WHERE ticket = ?", ticket[:]).Scan(&up)
+		if errors.Is(err, sql.ErrNoRows) {
+			return root, nil
+		}
+		if err != nil {
+			return uuid.Nil, err
+		}
+		root = ticket
+		if up == nil {
+			return root, nil
+		}
+		if ticket, err = uuid.FromBytes(up); err != nil {
+			return uuid.Nil, damaged("a ticket of %d bytes", len(up))
+		}
+	}
+	return root, nil
+}
+
+// descend collects a family from its root down, level by level, the children of
+// one in the order of their submission.
+func (v view) descend(root uuid.UUID, a *FamilyAnswer) error {
+	const each = "SELECT " + rowColumns + " FROM handoff WHERE "
+	const children = each + "parent = ?1 UNION " + each + "family = ?1 UNION " + each + "return_of = ?1 UNION " + each + "origin = ?1"
+	seen := map[string]bool{}
+	take := func(rows *sql.Rows) error {
+		row, _, err := v.row(rows)
+		if err != nil || seen[row.Ticket] {
+			return err
+		}
+		if len(a.Handoffs) == FamilyMax {
+			a.More = true
+			return nil
+		}
+		seen[row.Ticket] = true
+		a.Handoffs = append(a.Handoffs, row)
+		return nil
+	}
+	if err := v.each(take, each+"ticket = ?", root[:]); err != nil {
+		return err
+	}
+	// One more than there is room for, to know of it.
+	query := fmt.Sprintf("%s ORDER BY 1 LIMIT %d", children, FamilyMax+1)
+	for i := 0; i < len(a.Handoffs) && !a.More; i++ {
+		ticket := uuid.MustParse(a.Handoffs[i].Ticket)
+		if err := v.each(take, query, ticket[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ahead counts the offers that stand before one. An unknown ticket is treated
+// like Family's.
+func (ix *Index) Ahead(ctx context.Context, q AheadQuery) (AheadAnswer, error) {
+	ticket, err := checkTicket(q.Ticket)
+	if err != nil {
+		return AheadAnswer{}, err
+	}
+	var a AheadAnswer
+	found := false
+	a.Stand, err = ix.answer(ctx, q.Ask, reading(func(v view) error {
+		a.Waiting, a.Ahead, found = false, 0, false
+		var agent, priority int64
+		var offer *int64
+		err := v.tx.QueryRowContext(v.ctx, "SELECT agent, priority, offer FROM handoff WHERE ticket = ?", ticket[:]).Scan(&agent, &priority, &offer)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if found = err == nil; err != nil || offer == nil {
+			return err
+		}
+		a.Waiting = true
+		return v.tx.QueryRowContext(v.ctx, `SELECT
+			(SELECT count(*) FROM handoff WHERE agent = ?1 AND priority < ?2 AND offer IS NOT NULL) +
+			(SELECT count(*) FROM handoff WHERE agent = ?1 AND priority = ?2 AND offer < ?3)`, agent, priority, *offer).Scan(&a.Ahead)
+	}))
+	if err != nil {
+		return AheadAnswer{}, err
+	}
+	if !found && a.Complete {
+		return AheadAnswer{}, unknownTicket(ticket)
+	}
+	return a, nil
+}

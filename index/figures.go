@@ -1,0 +1,265 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// figuresTopDefault is how many rows a table has where the question does not say.
+const figuresTopDefault = 10
+
+// Figures says how the handoffs went that a filter selects. It passes over all
+// of them.
+func (ix *Index) Figures(ctx context.Context, q FiguresQuery) (FiguresAnswer, error) {
+	if q.Top < 0 || q.Top > FiguresTopMax {
+		return FiguresAnswer{}, protocol.Errorf(protocol.CodeInvalid, "top", "must be from 1 to %d, not %d", FiguresTopMax, q.Top)
+	}
+	if err := q.Filter.check(); err != nil {
+		return FiguresAnswer{}, err
+	}
+	top := q.Top
+	if top == 0 {
+		top = figuresTopDefault
+	}
+	var a FiguresAnswer
+	stand, err := ix.answer(ctx, q.Ask, reading(func(v view) error {
+		sums := newSums()
+		p, err := v.st.planOf(q.Filter)
+		if err == nil && !p.never {
+			err = v.sumUp(p, sums)
+		}
+		a = sums.answer(v.st, top)
+		return err
+	}))
+	if err != nil {
+		return FiguresAnswer{}, err
+	}
+	a.Stand = stand
+	return a, nil
+}
+
+// sums are figures while rows are added to them.
+type sums struct {
+	all       *sum
+	agents    map[int32]*sum
+	pairs     map[[2]int32]*sum
+	types     map[int32]*sum
+	refusals  map[refusal]int64
+	workflows map[string]int64
+}
+
+type refusal struct {
+	agent  int32
+	reason string
+}
+
+// sum adds up one row of a table.
+type sum struct {
+	f Figures
+
+	queue, work, whole histogram
+}
+
+func newSums() *sums {
+	return &sums{all: &sum{}, agents: map[int32]*sum{}, pairs: map[[2]int32]*sum{}, types: map[int32]*sum{},
+		refusals: map[refusal]int64{}, workflows: map[string]int64{}}
+}
+
+// measured is what figures are made of, of one handoff.
+type measured struct {
+	at                 cell
+	queue, work, whole *int64
+	attempts, tokens   int64
+	accepts            int64
+}
+
+// sumUp adds up the rows of a plan.
+func (v view) sumUp(p plan, s *sums) error {
+	from, t := v.unordered(p)
+	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens,
+		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow FROM %s WHERE %s`, from, t.where())
+	return v.each(func(rows *sql.Rows) error {
+		var m measured
+		var acks, workflow sql.NullString
+		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens,
+			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow)
+		if err != nil {
+			return err
+		}
+		own := []ackRow{{Agent: m.at.agent, Accepted: m.accepts}}
+		if acks.Valid {
+			if err := json.Unmarshal([]byte(acks.String), &own); err != nil {
+				return damaged("acknowledgements: %w", err)
+			}
+		}
+		if workflow.Valid {
+			s.workflows[workflow.String]++
+		}
+		s.add(m, own)
+		return nil
+	}, query, t.args...)
+}
+
+// add adds a handoff. Acknowledgements count for the agent that gave them,
+// everything else for the one that has the handoff, or had it last.
+func (s *sums) add(m measured, acks []ackRow) {
+	pair, kind := entry(s.pairs, [2]int32{m.at.source, m.at.target}), entry(s.types, int32(m.at.kind))
+	for _, of := range []*sum{s.all, pair, kind, entry(s.agents, m.at.agent)} {
+		of.add(m)
+	}
+	for _, ack := range acks {
+		if ack.Accepted == 0 && ack.Refused == 0 {
+			continue
+		}
+		for _, of := range []*sum{s.all, pair, kind, entry(s.agents, ack.Agent)} {
+			of.f.Accepted += ack.Accepted
+			of.f.Refused += ack.Refused
+		}
+		if ack.Refused > 0 {
+			s.refusals[refusal{ack.Agent, ack.Reason}] += ack.Refused
+		}
+	}
+}
+
+func entry[K comparable](table map[K]*sum, key K) *sum {
+	of := table[key]
+	if of == nil {
+		of = &sum{}
+		table[key] = of
+	}
+	return of
+}
+
+func (s *sum) add(m measured) {
+	s.f.Handoffs++
+	switch outcomes.word(int(m.at.outcome)) {
+	case protocol.OutcomeSuccess, protocol.OutcomePartial:
+		s.f.Succeeded++
+	default:
+		if m.at.outcome == 0 {
+			s.f.Open++
+		} else {
+			s.f.Failed++
+		}
+	}
+	s.f.Attempts += m.attempts
+	s.f.Tokens += m.tokens
+	s.queue.add(m.queue)
+	s.work.add(m.work)
+	s.whole.add(m.whole)
+}
+
+func (s *sums) answer(st *store, top int) FiguresAnswer {
+	a := FiguresAnswer{All: s.all.figures(""), ByAgent: []Figures{}, ByPair: []Figures{}, ByType: []Figures{},
+		Refusals: []RefusalCount{}, Workflows: []CountGroup{}}
+	for agent, of := range s.agents {
+		if agent != 0 { // a group has none
+			a.ByAgent = append(a.ByAgent, of.figures(st.names.of(agent)))
+		}
+	}
+	for pair, of := range s.pairs {
+		a.ByPair = append(a.ByPair, of.figures(st.names.of(pair[0])+" -> "+st.names.of(pair[1])))
+	}
+	for kind, of := range s.types {
+		a.ByType = append(a.ByType, of.figures(string(types.word(int(kind)))))
+	}
+	for r, n := range s.refusals {
+		a.Refusals = append(a.Refusals, RefusalCount{Agent: st.names.of(r.agent), Reason: r.reason, Count: n})
+	}
+	for id, n := range s.workflows {
+		a.Workflows = append(a.Workflows, CountGroup{Values: []string{id}, Count: n})
+	}
+	for _, table := range []*[]Figures{&a.ByAgent, &a.ByPair, &a.ByType} {
+		sortFigures(*table)
+		*table = (*table)[:min(len(*table), top)]
+	}
+	slices.SortFunc(a.Refusals, func(x, y RefusalCount) int {
+		if x.Count != y.Count {
+			return int(min(max(y.Count-x.Count, -1), 1))
+		}
+		return slices.Compare([]string{x.Agent, x.Reason}, []string{y.Agent, y.Reason})
+	})
+	sortGroups(a.Workflows)
+	a.Refusals = a.Refusals[:min(len(a.Refusals), top)]
+	a.Workflows = a.Workflows[:min(len(a.Workflows), top)]
+	return a
+}
+
+func sortFigures(table []Figures) {
+	slices.SortFunc(table, func(x, y Figures) int {
+		if x.Handoffs != y.Handoffs {
+			return int(min(max(y.Handoffs-x.Handoffs, -1), 1))
+		}
+		return slices.Compare([]string{x.Key}, []string{y.Key})
+	})
+}
+
+func (s *sum) figures(key string) Figures {
+	f := s.f
+	f.Key = key
+	f.Success = rate(f.Succeeded, f.Succeeded+f.Failed)
+	f.Acceptance = rate(f.Accepted, f.Accepted+f.Refused)
+	f.Queue, f.Work, f.Whole = s.queue.durations(), s.work.durations(), s.whole.durations()
+	return f
+}
+
+func rate(part, whole int64) *float64 {
+	if whole == 0 {
+		return nil
+	}
+	r := float64(part) / float64(whole)
+	return &r
+}
+
+// histogram counts durations: exactly below 256 ms, above by their eight highest bits,
+// so that a percentile is at most 0.8 % too low, however many there are.
+type histogram struct {
+	counts map[int64]int64 // by the lowest duration of a bar
+	total  int64
+}
+
+const exactBits = 8
+
+func (h *histogram) add(ms *int64) {
+	if ms == nil {
+		return
+	}
+	if h.counts == nil {
+		h.counts = map[int64]int64{}
+	}
+	low := max(*ms, 0)
+	if over := bits.Len64(uint64(low)) - exactBits; over > 0 {
+		low = low >> over << over
+	}
+	h.counts[low]++
+	h.total++
+}
+
+func (h *histogram) durations() Durations {
+	d := Durations{Count: h.total}
+	if h.total == 0 {
+		return d
+	}
+	bars := make([]int64, 0, len(h.counts))
+	for low := range h.counts {
+		bars = append(bars, low)
+	}
+	slices.Sort(bars)
+	at := func(percent int64) int64 {
+		rank, seen := (h.total*percent+99)/100, int64(0)
+		for _, low := range bars {
+			if seen += h.counts[low]; seen >= rank {
+				return low
+			}
+		}
+		return bars[len(bars)-1]
+	}
+	d.P50, d.P95, d.P99 = at(50), at(95), at(99)
+	return d
+}

@@ -1,0 +1,141 @@
+package index
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+const (
+	// schemaVersion is raised with every change of what the file holds or means.
+	schemaVersion = 1
+	// applicationID marks the file as ours: "HndI".
+	applicationID = 0x486e6449
+)
+
+// What inspect finds.
+const (
+	fileNone = iota
+	fileOurs
+	fileOlder
+	fileBroken
+)
+
+// headerBytes of a SQLite file tell whose it is.
+const headerBytes = 100
+
+// inspect looks at the file without opening it as a database, which might write
+// to it. A newer version's, and another program's, are errors.
+func inspect(path string) (int, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fileNone, nil
+	}
+	if err != nil {
+		return fileNone, fmt.Errorf("open the index: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return fileNone, fmt.Errorf("open the index: %s is no file", path)
+	}
+	header := make([]byte, headerBytes)
+	switch _, err := io.ReadFull(f, header); {
+	case errors.Is(err, io.EOF): // empty, nothing is lost
+		return fileOlder, nil
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fileBroken, nil
+	case err != nil:
+		return fileNone, fmt.Errorf("open the index: %w", err)
+	}
+	version, application := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
+	switch {
+	case !bytes.HasPrefix(header, []byte("SQLite format 3\x00")):
+		return fileBroken, nil
+	case application != applicationID:
+		return fileNone, fmt.Errorf("%w: %s is a database of another program, and stays as it is; name another file", ErrForeign, path)
+	case version > schemaVersion:
+		return fileNone, fmt.Errorf("%w: %s has version %d, this program knows %d; use the newer handoff, name another file, or remove this one (it is made again from the ledger)",
+			ErrNewer, path, version, schemaVersion)
+	case version < schemaVersion:
+		return fileOlder, nil
+	}
+	return fileOurs, nil
+}
+
+// companions are what SQLite keeps beside the file.
+var companions = []string{"", "-wal", "-shm"}
+
+func removeFiles(path string) error {
+	for _, suffix := range companions {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// identity tells a file from another one at the same path.
+type identity struct{ device, inode uint64 }
+
+func identify(path string) (identity, int64, error) {
+	var stat syscall.Stat_t
+	if err := syscall.Stat(path, &stat); err != nil {
+		return identity{}, 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return identity{uint64(stat.Dev), uint64(stat.Ino)}, stat.Size, nil
+}
+
+// damage is what makes a file unusable.
+type damage struct{ err error }
+
+func (d *damage) Error() string { return d.err.Error() }
+func (d *damage) Unwrap() error { return d.err }
+
+func damaged(format string, args ...any) error { return &damage{fmt.Errorf(format, args...)} }
+
+// untouched makes sure that nobody has deleted, replaced or shortened the files
+// behind our back: SQLite alone would go on reading what it still has open.
+func (st *store) untouched() error {
+	st.files.Lock()
+	defer st.files.Unlock()
+	for i, suffix := range companions {
+		id, size, err := identify(st.path + suffix)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return damaged("%s%s was deleted", st.path, suffix)
+		case err != nil:
+			return damaged("%w", err)
+		case id != st.ids[i]:
+			return damaged("%s%s was replaced", st.path, suffix)
+		case size < st.sizes[i]:
+			return damaged("%s%s was cut from %d bytes to %d", st.path, suffix, st.sizes[i], size)
+		}
+	}
+	return nil
+}
+
+// measure notes how large the files are. It is the writer's, which alone lets
+// them grow.
+func (st *store) measure() (wal int64, err error) {
+	st.files.Lock()
+	defer st.files.Unlock()
+	for i, suffix := range companions {
+		id, size, err := identify(st.path + suffix)
+		if err != nil {
+			return 0, damaged("%w", err)
+		}
+		if st.ids[i] == (identity{}) {
+			st.ids[i] = id
+		}
+		if id != st.ids[i] || size < st.sizes[i] {
+			return 0, damaged("%s%s was changed by somebody else", st.path, suffix)
+		}
+		st.sizes[i] = size
+	}
+	return st.sizes[1], nil
+}

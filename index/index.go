@@ -1,0 +1,212 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Source is what an index is made from. broker.Engine is one.
+type Source interface {
+	Ledger(ctx context.Context) (broker.Ledger, error)
+	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
+}
+
+var (
+	// ErrNewer says that a newer version of Handoff has written the file. It
+	// stays as it is.
+	ErrNewer = errors.New("the index is from a newer version of handoff")
+	// ErrForeign says that the file is another program's database. It stays as it is.
+	ErrForeign = errors.New("the file is no index")
+	// ErrInUse says that another process keeps its index in this file.
+	ErrInUse = errors.New("index in use")
+	// ErrRebuilding says that there is nothing to answer from yet: the file was
+	// found damaged, and the new one is being begun.
+	ErrRebuilding = errors.New("the index is being made again; ask once more in a moment")
+)
+
+// Config says how an index is kept. The zero value is the default.
+type Config struct {
+	Log *slog.Logger // what happens to the file; nil says nothing
+}
+
+// Index is a projection of one ledger in one file. All methods are safe for
+// concurrent use.
+type Index struct {
+	path   string
+	log    *slog.Logger
+	lock   *os.File
+	opened time.Time
+
+	mu       sync.Mutex
+	store    *store // nil for a moment while the file is replaced, and once closed
+	src      Source // nil before Run
+	changed  chan struct{}
+	rebuilds int64
+	closed   bool
+}
+
+// Open opens the index in a file, and makes the file, readable by its owner
+// alone, where there is none. A damaged or older one is begun anew. One from a
+// newer version is refused with ErrNewer, another program's database with
+// ErrForeign, one that another process keeps with ErrInUse; all three stay as
+// they are. Nothing is read from a ledger before Run.
+func Open(path string, cfg Config) (*Index, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the index: %w", err)
+	}
+	ix := &Index{path: path, log: cfg.Log, opened: time.Now(), changed: make(chan struct{})}
+	if ix.log == nil {
+		ix.log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("open the index: %w", err)
+	}
+	if ix.lock, err = lockFile(path); err != nil {
+		return nil, err
+	}
+	if ix.store, err = ix.openStore(); err != nil {
+		return nil, errors.Join(err, ix.lock.Close())
+	}
+	return ix, nil
+}
+
+// lockFile takes the index for this process, by a file beside it: the index
+// itself may be replaced. The kernel gives it back when the process ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the index: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid, _ := io.ReadAll(io.LimitReader(f, 32))
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: process %s has %s; ask that one, or keep yours in another file", ErrInUse, strings.TrimSpace(string(pid)), path)
+		}
+		return nil, fmt.Errorf("lock the index: %w", err)
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the index: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// openStore opens what is in the file, or begins anew.
+func (ix *Index) openStore() (*store, error) {
+	switch found, err := inspect(ix.path); {
+	case err != nil:
+		return nil, err
+	case found == fileOurs:
+		st, err := openStore(ix.path)
+		if err == nil {
+			return st, nil
+		}
+		ix.log.Warn("the index cannot be used and is made again", "file", ix.path, "err", err)
+	case found == fileOlder:
+		ix.log.Info("the index is from an older version and is made again", "file", ix.path)
+	case found == fileBroken:
+		// It may be something else of value that was named by mistake.
+		ix.log.Warn("the file is no index; it is put aside", "file", ix.path, "aside", ix.path+".damaged")
+		if err := os.Rename(ix.path, ix.path+".damaged"); err != nil {
+			return nil, fmt.Errorf("put the damaged index aside: %w", err)
+		}
+	}
+	if err := removeFiles(ix.path); err != nil {
+		return nil, fmt.Errorf("remove the old index: %w", err)
+	}
+	return createStore(ix.path)
+}
+
+// Close ends the index. Run must have returned before.
+func (ix *Index) Close() error {
+	ix.mu.Lock()
+	st := ix.store
+	ix.store, ix.closed = nil, true
+	ix.ring()
+	ix.mu.Unlock()
+	var err error
+	if st != nil {
+		err = st.close()
+	}
+	return errors.Join(err, ix.lock.Close())
+}
+
+// ring wakes all who wait for a change. The caller has the mutex.
+func (ix *Index) ring() {
+	close(ix.changed)
+	ix.changed = make(chan struct{})
+}
+
+// moved wakes all who wait, after the store has moved on.
+func (ix *Index) moved() {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.ring()
+}
+
+// current is the store that is there now, perhaps none, and a channel that is
+// closed when that changes or the store moves on. A store that is returned is
+// held open until its release.
+func (ix *Index) current() (*store, <-chan struct{}) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.store != nil {
+		ix.store.users.Add(1)
+	}
+	return ix.store, ix.changed
+}
+
+// rebuild begins anew in another file at the same place. It is called from Run
+// alone, which is the only writer.
+func (ix *Index) rebuild(why error) error {
+	ix.mu.Lock()
+	old := ix.store
+	ix.store = nil
+	ix.ring()
+	ix.mu.Unlock()
+	ix.log.Warn("the index is made again from the ledger", "file", ix.path, "why", why)
+	if old != nil {
+		_ = old.close() // it is damaged, or of no use any more
+	}
+	// What lies there now may have been put there by somebody else.
+	if _, err := inspect(ix.path); err != nil {
+		return err
+	}
+	if err := removeFiles(ix.path); err != nil {
+		return fmt.Errorf("remove the old index: %w", err)
+	}
+	st, err := createStore(ix.path)
+	if err != nil {
+		return err
+	}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return errors.Join(errClosed, st.close())
+	}
+	ix.store = st
+	ix.rebuilds++
+	ix.ring()
+	return nil
+}
+
+var errClosed = errors.New("the index is closed")

@@ -1,0 +1,382 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	// batchSteps bounds a transaction. A fill takes as many as it may: the more
+	// handoffs in one, the fewer times a page is written, and the more entries of
+	// one handoff become one write.
+	batchSteps = 16_000
+	// batchTextBytes bounds the words that a transaction has in memory.
+	batchTextBytes = 16 << 20
+	// batchWait is how long a fill waits for a batch to become full.
+	batchWait = 100 * time.Millisecond
+	// fillBehind is from how many entries behind on it is a fill, not following.
+	fillBehind = 20_000
+	// checkEvery is how often the files are looked at when nothing is asked.
+	checkEvery = 250 * time.Millisecond
+	// walBytesMax is the length of the log from which on it is written back into the file.
+	walBytesMax = 48 << 20
+)
+
+// Run keeps the index up to date with a ledger until ctx ends, and returns nil
+// then. It blocks; there may be one at a time. An engine that does not answer is
+// asked again, a file that is damaged is made again. It gives up, with ErrNewer
+// or ErrForeign, only where a file that is not its own lies in its place.
+func (ix *Index) Run(ctx context.Context, src Source) error {
+	ix.mu.Lock()
+	ix.src = src
+	ix.ring()
+	ix.mu.Unlock()
+	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(3*time.Second), backoff.WithMaxElapsedTime(0))
+	told := false
+	for {
+		before := ix.stand()
+		err := ix.follow(ctx, src)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if ix.stand() != before { // it went well for a while
+			pause.Reset()
+			told = false
+		}
+		err, fatal := ix.recover(err)
+		if fatal {
+			return err
+		}
+		if err != nil && !told {
+			ix.log.Warn("the index does not get on; trying again", "err", err)
+			told = true
+		}
+		if err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause.NextBackOff()):
+		}
+	}
+}
+
+// stand is how far the store is; zero while there is none.
+func (ix *Index) stand() uint64 {
+	st, _ := ix.current()
+	if st == nil {
+		return 0
+	}
+	defer st.release()
+	return st.where().seq
+}
+
+// recover does what an error of follow calls for. It returns what is left of
+// the error, and whether nothing can be done.
+func (ix *Index) recover(err error) (left error, fatal bool) {
+	st, _ := ix.current()
+	var write *writeError
+	switch {
+	case st == nil, isDamage(err), errors.Is(err, broker.ErrLedgerChanged):
+		if st != nil {
+			st.release()
+		}
+		left = ix.rebuild(err)
+	case errors.As(err, &write): // its memory may be ahead of its file
+		st.release()
+		left = ix.reopen(err)
+	default:
+		changed := st.untouched()
+		st.release()
+		if changed == nil {
+			return err, false
+		}
+		left = ix.rebuild(changed)
+	}
+	return left, errors.Is(left, ErrNewer) || errors.Is(left, ErrForeign) || errors.Is(left, errClosed)
+}
+
+// reopen reads the file again.
+func (ix *Index) reopen(why error) error {
+	ix.mu.Lock()
+	old := ix.store
+	ix.store = nil
+	ix.ring()
+	ix.mu.Unlock()
+	if old != nil {
+		_ = old.close()
+	}
+	st, err := ix.openStore()
+	if err != nil {
+		return err
+	}
+	st.careful = old != nil && old.careful || strings.Contains(why.Error(), "constraint failed")
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.store = st
+	ix.ring()
+	return why
+}
+
+// writeError is an error of writing the file.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string { return "write the index: " + e.err.Error() }
+func (e *writeError) Unwrap() error { return e.err }
+
+// follow fills the index and then keeps up, until something goes wrong.
+func (ix *Index) follow(ctx context.Context, src Source) error {
+	st, _ := ix.current()
+	if st == nil {
+		return ErrRebuilding
+	}
+	defer st.release()
+	ledger, err := src.Ledger(ctx)
+	if err != nil {
+		return err
+	}
+	m := st.where()
+	switch {
+	case m.ledger.IsZero():
+		if err := st.adopt(ctx, ledger.Created); err != nil {
+			return &writeError{err}
+		}
+		ix.moved()
+	case !m.ledger.Equal(ledger.Created):
+		return fmt.Errorf("%w: it is the index of another one", broker.ErrLedgerChanged)
+	case m.seq > ledger.Last:
+		return fmt.Errorf("%w: it ends at %d, before %d", broker.ErrLedgerChanged, ledger.Last, m.seq)
+	case m.seq > 0 && m.seq+1 < ledger.First:
+		return fmt.Errorf("%w: it begins at %d, after %d", broker.ErrLedgerChanged, ledger.First, m.seq)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := &filler{ix: ix, st: st, steps: make(chan step, batchSteps/4), until: ledger.Last}
+	tailed := make(chan struct{})
+	go func() {
+		defer close(tailed)
+		cancel(f.tail(ctx, src, m.seq))
+	}()
+	err = f.write(ctx)
+	cancel(err)
+	<-tailed
+	if cause := context.Cause(ctx); cause != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		err = cause
+	}
+	return err
+}
+
+// filler brings entries into a store: one goroutine reads and decodes, another writes.
+type filler struct {
+	ix    *Index
+	st    *store
+	steps chan step
+	until uint64 // the ledger's end when it began
+}
+
+// tail reads the ledger. It never returns nil.
+func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
+	from := seq
+	if seq > 0 {
+		from = seq + 1
+	}
+	err := src.Tail(ctx, from, func(e broker.Entry) error {
+		s := decode(e)
+		if s.failed != nil {
+			f.ix.log.Warn("an entry of the ledger cannot be read and is passed over", "ticket", e.Ticket, "seq", e.Seq, "err", s.failed)
+		}
+		if err := fetch(ctx, src, &s); err != nil {
+			return err
+		}
+		select {
+		case f.steps <- s:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if err == nil {
+		err = errors.New("the ledger's tail has ended")
+	}
+	return err
+}
+
+// fetch reads the words of a package that lies elsewhere. One that is lost has none.
+func fetch(ctx context.Context, src Source, s *step) error {
+	if s.begun == nil || s.begun.blob == nil || s.begun.blob.Size > protocol.PackageBytesMax {
+		return nil
+	}
+	body, err := src.Blob(ctx, *s.begun.blob)
+	switch {
+	case errors.Is(err, broker.ErrNotFound):
+		s.begun = &begun{}
+	case err != nil:
+		return fmt.Errorf("package of %s: %w", s.ticket, err)
+	default:
+		s.begun = begunIn(body)
+	}
+	return nil
+}
+
+// write stores what tail has read, until ctx ends or something goes wrong.
+func (f *filler) write(ctx context.Context) error {
+	if err := f.begin(ctx); err != nil {
+		return &writeError{err}
+	}
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
+	steps := make([]step, 0, batchSteps)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-check.C:
+			if err := f.st.untouched(); err != nil {
+				return err
+			}
+		case err := <-f.st.suspected:
+			return err
+		case s := <-f.steps:
+			steps = f.gather(append(steps[:0], s))
+			if err := f.store(ctx, steps); err != nil {
+				return err
+			}
+			clear(steps)
+		}
+	}
+}
+
+// gather takes what else has come, or, while it is filling, what comes in a moment.
+func (f *filler) gather(steps []step) []step {
+	bytes := 0
+	wait := time.NewTimer(batchWait)
+	defer wait.Stop()
+	for len(steps) < batchSteps && bytes < batchTextBytes {
+		last := &steps[len(steps)-1]
+		if last.begun != nil {
+			bytes += len(last.begun.description) + len(last.begun.why)
+		}
+		select {
+		case s := <-f.steps:
+			steps = append(steps, s)
+			continue
+		default:
+		}
+		if last.seq+fillBehind > f.until { // it keeps up: what is there shall be seen at once
+			return steps
+		}
+		select {
+		case s := <-f.steps:
+			steps = append(steps, s)
+		case <-wait.C:
+			return steps
+		}
+	}
+	return steps
+}
+
+func (f *filler) store(ctx context.Context, steps []step) error {
+	if err := f.st.untouched(); err != nil {
+		return err
+	}
+	if err := f.st.apply(ctx, steps); err != nil {
+		return f.failed(err)
+	}
+	f.ix.moved()
+	if !f.st.indexed && f.st.where().seq >= f.until {
+		if err := f.st.addIndexes(ctx); err != nil {
+			return f.failed(err)
+		}
+		f.ix.log.Info("the index has caught up", "seq", f.st.where().seq, "handoffs", f.st.where().count)
+	}
+	if err := f.st.writeBack(ctx, walBytesMax); err != nil {
+		return f.failed(err)
+	}
+	return nil
+}
+
+func (f *filler) failed(err error) error {
+	if isDamage(err) {
+		return err
+	}
+	return &writeError{err}
+}
+
+// begin makes the indexes at once where there is little to fill.
+func (f *filler) begin(ctx context.Context) error {
+	if f.st.indexed {
+		return nil
+	}
+	if f.st.where().seq+fillBehind > f.until {
+		return f.st.addIndexes(ctx)
+	}
+	return f.st.tuneSearch(ctx, fillSearch)
+}
+
+// Settings of the search engine: a fill has it keep more in memory, and merge
+// nothing; what it leaves is merged once, at the end.
+var (
+	fillSearch   = map[string]int{"hashsize": 16 << 20, "automerge": 0}
+	followSearch = map[string]int{"hashsize": 1 << 20, "automerge": 4}
+)
+
+func (st *store) tuneSearch(ctx context.Context, settings map[string]int) error {
+	for name, value := range settings {
+		if _, err := st.db.ExecContext(ctx, "INSERT INTO text (text, rank) VALUES (?, ?)", name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addIndexes makes what a fill does without. Each is there when it returns or
+// not at all; where it stops half-way the next one goes on.
+func (st *store) addIndexes(ctx context.Context) error {
+	for _, create := range secondary {
+		if _, err := st.db.ExecContext(ctx, create); err != nil {
+			return err
+		}
+		if err := st.writeBack(ctx, walBytesMax); err != nil {
+			return err
+		}
+	}
+	if err := st.tuneSearch(ctx, followSearch); err != nil {
+		return err
+	}
+	if st.where().seq > fillBehind {
+		if _, err := st.db.ExecContext(ctx, "INSERT INTO text (text) VALUES ('optimize')"); err != nil {
+			return err
+		}
+	}
+	if _, err := st.db.ExecContext(ctx, "UPDATE stand SET indexed = 1"); err != nil {
+		return err
+	}
+	st.indexed = true
+	return nil
+}
+
+// writeBack copies the log into the file once it is longer than most. It looks
+// at the files first: onto one that was cut short it would write an end with a hole
+// before it.
+func (st *store) writeBack(ctx context.Context, most int64) error {
+	wal, err := st.measure()
+	if err != nil || wal <= most {
+		return err
+	}
+	var busy, frames, copied int64
+	if err := st.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(passive)").Scan(&busy, &frames, &copied); err != nil {
+		return err
+	}
+	_, err = st.measure()
+	return err
+}

@@ -1,0 +1,106 @@
+package index
+
+import (
+	"strings"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// schema is the file. One row per handoff, and no events: these are in the
+// ledger, which answers by ticket.
+//
+// The id of a handoff is the instant of its submission in µs since 1970, or the
+// next one that is free (see store.newID): so the order of the rows is that of
+// their submission, every index has it for nothing, and a range of time is a
+// range of rows. Names of agents are interned; words of the protocol are their
+// place in the lists of words; instants are µs, 0 is none; tickets are 16 bytes.
+const schema = `
+CREATE TABLE stand (
+	only INTEGER PRIMARY KEY CHECK (only = 1),
+	seq INTEGER NOT NULL, at INTEGER NOT NULL,
+	ledger TEXT NOT NULL, words TEXT NOT NULL,
+	drift INTEGER NOT NULL, indexed INTEGER NOT NULL
+);
+CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE handoff (
+	id INTEGER PRIMARY KEY,
+	ticket BLOB NOT NULL, submitted INTEGER NOT NULL, source INTEGER NOT NULL, target INTEGER NOT NULL,
+	type INTEGER NOT NULL, priority INTEGER NOT NULL, workflow TEXT, conversation TEXT, task TEXT,
+	parent BLOB, family BLOB, return_of BLOB, origin BLOB, description TEXT NOT NULL, why TEXT NOT NULL,
+	seq INTEGER NOT NULL, phase INTEGER NOT NULL, outcome INTEGER NOT NULL, agent INTEGER NOT NULL, offer INTEGER,
+	updated INTEGER NOT NULL, closed INTEGER NOT NULL, reason TEXT NOT NULL, holder TEXT NOT NULL,
+	attempts INTEGER NOT NULL, reroutes INTEGER NOT NULL, level INTEGER NOT NULL, tokens INTEGER NOT NULL,
+	offered INTEGER NOT NULL, taken INTEGER NOT NULL, queue_ms INTEGER, work_ms INTEGER, whole_ms INTEGER,
+	accepts INTEGER NOT NULL, acks TEXT
+);
+CREATE UNIQUE INDEX by_ticket ON handoff (ticket);
+CREATE VIRTUAL TABLE text USING fts5 (words, content='', contentless_delete=1, detail=none, tokenize='ascii');
+`
+
+// secondary are the indexes that a fill from the beginning does without until
+// its end: made at once they cost a fifth of what they do row by row.
+var secondary = []string{
+	`CREATE INDEX IF NOT EXISTS by_agent ON handoff (agent, outcome)`,
+	`CREATE INDEX IF NOT EXISTS by_source ON handoff (source, outcome)`,
+	`CREATE INDEX IF NOT EXISTS by_target ON handoff (target, outcome)`,
+	`CREATE INDEX IF NOT EXISTS by_outcome ON handoff (outcome, phase)`,
+	`CREATE INDEX IF NOT EXISTS by_updated ON handoff (updated)`,
+	`CREATE INDEX IF NOT EXISTS by_offer ON handoff (agent, priority, offer) WHERE offer IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_workflow ON handoff (workflow) WHERE workflow IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_conversation ON handoff (conversation) WHERE conversation IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_task ON handoff (task) WHERE task IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_parent ON handoff (parent) WHERE parent IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_family ON handoff (family) WHERE family IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_return_of ON handoff (return_of) WHERE return_of IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_origin ON handoff (origin) WHERE origin IS NOT NULL`,
+}
+
+// words are the words of a field. In the file a word is its place, from 1; 0 is
+// none, and what this program does not know is unknownWord.
+type words[T ~string] []T
+
+const unknownWord = 15
+
+var (
+	phases     = words[protocol.Phase](protocol.Phases)
+	outcomes   = words[protocol.Outcome](protocol.Outcomes)
+	priorities = words[protocol.Priority](protocol.Priorities)
+	types      = words[protocol.Type](protocol.Types)
+)
+
+func (w words[T]) number(word T) int {
+	if word == "" {
+		return 0
+	}
+	for i, known := range w {
+		if known == word {
+			return i + 1
+		}
+	}
+	return unknownWord
+}
+
+func (w words[T]) word(number int) T {
+	if number < 1 || number > len(w) {
+		return ""
+	}
+	return w[number-1]
+}
+
+// allWords is what the numbers in a file mean. One with another meaning is an
+// older one.
+var allWords = func() string {
+	var all []string
+	add(&all, phases)
+	add(&all, outcomes)
+	add(&all, priorities)
+	add(&all, types)
+	return strings.Join(all, " ")
+}()
+
+func add[T ~string](all *[]string, w words[T]) {
+	for _, word := range w {
+		*all = append(*all, string(word))
+	}
+	*all = append(*all, ".")
+}

@@ -1,0 +1,97 @@
+package index
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	wordBytesMax   = 64 // longer ones are cut, in texts and in questions alike
+	wordsMax       = 32 // in a question
+	prefixRunesMin = 2  // of a word that ends in *
+)
+
+// What a word is is decided here alone, for texts and for questions: letters
+// and digits in a row, without case and accents; in scripts that write no spaces,
+// each character. The search engine below gets words with spaces between and
+// knows nothing of this.
+
+// wordsOf calls fn with each word of a text.
+func wordsOf(text string, fn func(word string)) {
+	if !isASCII(text) {
+		text = norm.NFKD.String(text)
+	}
+	var word []byte
+	end := func() {
+		if len(word) > 0 {
+			fn(string(word))
+			word = word[:0]
+		}
+	}
+	for _, r := range text {
+		switch {
+		case unicode.Is(unicode.Mn, r): // an accent, after the letter that has it
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			end()
+		case r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar):
+			end()
+			fn(string(r))
+		default:
+			if r = unicode.ToLower(r); len(word)+utf8.RuneLen(r) <= wordBytesMax {
+				word = utf8.AppendRune(word, r)
+			}
+		}
+	}
+	end()
+}
+
+func isASCII(text string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// searchable is a text as the search engine gets it.
+func searchable(texts ...string) string {
+	var b strings.Builder
+	for _, text := range texts {
+		wordsOf(text, func(word string) {
+			if b.Len() > 0 {
+				b.WriteByte(' ')
+			}
+			b.WriteString(word)
+		})
+	}
+	return b.String()
+}
+
+// match is the question that Filter.Text asks the search engine. Its words hold
+// letters and digits only, so nothing of the engine's own language gets through.
+func match(text string) (string, error) {
+	var terms []string
+	for _, given := range strings.Fields(text) {
+		from := len(terms)
+		wordsOf(given, func(word string) { terms = append(terms, `"`+word+`"`) })
+		if last := len(terms) - 1; strings.HasSuffix(given, "*") && last >= from {
+			if utf8.RuneCountInString(terms[last])-2 < prefixRunesMin {
+				return "", protocol.Errorf(protocol.CodeInvalid, "filter.text", "a beginning of a word has at least %d letters before its *", prefixRunesMin)
+			}
+			terms[last] += "*"
+		}
+	}
+	switch {
+	case len(terms) == 0:
+		return "", protocol.Errorf(protocol.CodeInvalid, "filter.text", "has no word to search for: words are of letters and digits")
+	case len(terms) > wordsMax:
+		return "", protocol.Errorf(protocol.CodeTooLarge, "filter.text", "has %d words, at most %d are allowed", len(terms), wordsMax)
+	}
+	return strings.Join(terms, " AND "), nil
+}
