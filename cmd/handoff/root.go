@@ -96,6 +96,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupAsk, newList(a)),
 		inGroup(groupAsk, newConversation(a)),
 		inGroup(groupAsk, newStats(a)),
+		inGroup(groupAsk, newAudit(a)),
 
 		inGroup(groupAgents, newWork(a)),
 		inGroup(groupAgents, newExample(a)),
