@@ -82,6 +82,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupHand, newHistory(a)),
 		inGroup(groupHand, newWhy(a)),
 		inGroup(groupHand, newShow(a)),
+		inGroup(groupHand, newTree(a)),
 		inGroup(groupHand, newTail(a)),
 		inGroup(groupHand, newCancel(a)),
 
