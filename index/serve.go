@@ -56,6 +56,9 @@ func answerer[Q, A any](answer func(context.Context, Q) (A, error)) broker.Answe
 			return nil, err
 		}
 		a, err := answer(ctx, q)
+		if errors.Is(err, ErrRebuilding) {
+			return nil, protocol.Errorf(protocol.CodeBehind, "", "%v", err)
+		}
 		if err != nil {
 			return nil, err
 		}

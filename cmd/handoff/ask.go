@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/index"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // answerOfIndexWithin is how long one question to the index may take: figures
@@ -36,7 +38,11 @@ func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, e
 	limited, cancel := context.WithTimeout(ctx, answerOfIndexWithin)
 	defer cancel()
 	answer, err := a.engine.Ask(limited, verb, question)
+	var refused *protocol.Error
 	switch {
+	case errors.As(err, &refused): // the flags have the names of the fields
+		refused.Field = strings.TrimPrefix(refused.Field, "filter.")
+		return nil, refused
 	case errors.Is(err, broker.ErrNoAnswer):
 		return nil, fmt.Errorf("%w; start somebody who does: handoff index (handoff dev does it, too)", broker.ErrNoAnswer)
 	case err != nil && limited.Err() != nil && ctx.Err() == nil:

@@ -59,7 +59,7 @@ conversation can have; 10 the index is behind.`,
 				if last {
 					q.Sort = index.SortNewest
 				}
-				return a.list(ctx, ix, q, listFlags{fresh: fresh, limit: 1, all: !last, table: conversationTable})
+				return a.list(ctx, ix, q, listFlags{fresh: fresh, limit: 1, all: !last, alone: last, table: conversationTable})
 			})
 		},
 	}

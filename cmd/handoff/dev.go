@@ -27,6 +27,7 @@ type devConfig struct {
 	metrics    string // where to show figures; empty is nowhere
 	port       int
 	lease      time.Duration
+	noIndex    bool
 	verbose    bool
 }
 
@@ -35,8 +36,8 @@ func newDev(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an engine and a supervisor here",
-		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream
-and a supervisor. It prints "ready nats://…" on stdout when it serves, and its log
+		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream,
+a supervisor, and an index that answers handoff list. It prints "ready nats://…" on stdout when it serves, and its log
 on stderr. Ctrl-C drains and stops it; what was handed over stays in --data and
 goes on with the next start. A start after a crash first puts back what the
 ledger calls for.
@@ -84,6 +85,7 @@ Exit codes: 0 drained; 1 the directory or the port is in use.`,
 	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
 	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
 	metricsFlag(fs, &cfg.metrics)
+	fs.BoolVar(&cfg.noIndex, "no-index", false, "keep no index: nobody answers handoff list, unless you start handoff index")
 	verboseFlag(fs, &cfg.verbose)
 	words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	return cmd
@@ -162,6 +164,11 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	shown.supervisor(s)
+	if !cfg.noIndex {
+		beside, end := context.WithCancel(ctx)
+		wait := indexBeside(beside, b, filepath.Join(cfg.dir, "index.db"), shown, log)
+		defer func() { end(); wait() }()
+	}
 	shown.started()
 	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
 	if err := a.ready(node.ClientURL(), shown.url()); err != nil {

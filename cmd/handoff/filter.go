@@ -67,7 +67,11 @@ func (f *filterFlags) filter(now time.Time) (index.Filter, error) {
 		"outcome": f.outcome, "priority": f.priority, "type": f.kind, "workflow": f.workflow, "conversation": f.conversation, "task": f.task,
 		"parent": f.parent, "group": f.group, "ticket": f.ticket, "text": {f.words}} {
 		for _, value := range values {
-			if err := checkText(field, value); err != nil {
+			check := checkText
+			if field == "agent" || field == "source" {
+				check = protocol.CheckID
+			}
+			if err := check(field, value); err != nil {
 				return filter, err
 			}
 		}

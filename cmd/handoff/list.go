@@ -24,6 +24,7 @@ type listFlags struct {
 	by         []string
 	watch      bool
 	table      table // how it looks to people
+	alone      bool  // nobody asked for what comes behind
 }
 
 func newList(a *app) *cobra.Command {
@@ -148,7 +149,7 @@ func (a *app) list(ctx context.Context, ix index.Answers, q index.ListQuery, fla
 		if err := a.rows(flags.table, whole.Handoffs); err != nil {
 			return err
 		}
-		if whole.Cursor != "" && flags.limit != 1 {
+		if whole.Cursor != "" && !flags.alone {
 			a.notef("handoff: there are more; go on with --cursor %s\n", whole.Cursor)
 		}
 	}

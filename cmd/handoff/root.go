@@ -115,6 +115,7 @@ func commands(a *app) []*cobra.Command {
 
 		inGroup(groupEngine, newDev(a)),
 		inGroup(groupEngine, newSupervise(a)),
+		inGroup(groupEngine, newIndex(a)),
 
 		inGroup(groupWrite, newSchema(a)),
 		inGroup(groupWrite, newValidate(a)),
