@@ -35,12 +35,12 @@ func newDev(a *app) *cobra.Command {
 	var cfg devConfig
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run an engine and a supervisor here",
+		Short: "Run an engine, a supervisor and an index here",
 		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream,
-a supervisor, and an index that answers handoff list. It prints "ready nats://…" on stdout when it serves, and its log
-on stderr. Ctrl-C drains and stops it; what was handed over stays in --data and
-goes on with the next start. A start after a crash first puts back what the
-ledger calls for.
+a supervisor, and an index that answers handoff list, conversation and stats. It
+prints "ready nats://…" on stdout when it serves, and its log on stderr. Ctrl-C
+drains and stops it; what was handed over stays in --data and goes on with the next
+start. A start after a crash first puts back what the ledger calls for.
 
 --fsync always (the default) has every change on the disk before it is
 acknowledged. --fsync interval syncs once a second: faster, and a power cut may

@@ -90,11 +90,26 @@ func (f *filterFlags) filter(now time.Time) (index.Filter, error) {
 			continue
 		}
 		var err error
-		if *at.into, err = parsePast(at.text, now); err != nil {
+		if *at.into, err = parsePast(at.text, now.Truncate(time.Millisecond)); err != nil {
 			return filter, usagef("--%s: %v", flag, err)
 		}
 	}
 	return filter, nil
+}
+
+// relative are the flags that say how long ago, and so mean another instant each
+// time; with the instants that they mean now.
+func (f *filterFlags) relative(filter index.Filter) (flags []string, instants string) {
+	for _, at := range []struct {
+		flag, text string
+		means      protocol.Time
+	}{{"--since", f.since, filter.Since}, {"--until", f.until, filter.Until}, {"--changed-since", f.changedSince, filter.UpdatedSince}} {
+		if _, err := parseDuration(at.text); err == nil {
+			flags = append(flags, at.flag)
+			instants += " " + at.flag + " " + at.means.Format(time.RFC3339Nano)
+		}
+	}
+	return flags, instants
 }
 
 // checkText refuses what is no text: JSON would put something else in its place,

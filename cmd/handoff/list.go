@@ -38,9 +38,11 @@ once, or with commas, takes any of its values.
 
 The newest come first (--sort oldest, updated). There are 50 (--limit N, --all); the
 cursor that is printed behind them goes on with the next ones (--cursor), and stays
-right while handoffs are added. It is good for the same filters and order alone.
+right while handoffs are added. It is good for the same filters and order alone;
+beside one, --since and the like are instants.
 
---count prints how many there are, with --by also how many of each: ` + strings.Join(asWords(index.Bys), ", ") + `.
+--count prints how many there are, with --by also how many of each of these:
+` + strings.Join(asWords(index.Bys), ", ") + `.
 
 --watch goes on until Ctrl-C: on a terminal the list is drawn again when something
 changes; with -o jsonl, or into a file, each handoff that changes is printed.
@@ -68,6 +70,10 @@ cursor is refused; 10 the index is behind.`,
 			if err != nil {
 				return err
 			}
+			relative, _ := flags.filter.relative(filter)
+			if flags.cursor != "" && len(relative) > 0 {
+				return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
+			}
 			return a.onIndex(cmd.Context(), func(ctx context.Context, ix index.Answers) error {
 				q := index.ListQuery{Ask: flags.fresh.ask(), Filter: filter, Sort: index.Sort(flags.sort), Cursor: flags.cursor}
 				switch {
@@ -87,7 +93,7 @@ cursor is refused; 10 the index is behind.`,
 	fs.StringVar(&flags.cursor, "cursor", "", "go on behind the `CURSOR` of the list before")
 	fs.BoolVar(&flags.all, "all", false, "all of them")
 	fs.BoolVar(&flags.count, "count", false, "print how many there are instead")
-	fs.StringSliceVar(&flags.by, "by", nil, "with --count: how many of each `FIELD`, up to three: "+strings.Join(asWords(index.Bys), ", "))
+	fs.StringSliceVar(&flags.by, "by", nil, "with --count: how many of each `FIELD`, up to three")
 	fs.BoolVar(&flags.watch, "watch", false, "go on, and show what changes")
 	flags.fresh.flag(cmd)
 	words(cmd, "sort", asWords(index.Sorts)...)
@@ -150,7 +156,8 @@ func (a *app) list(ctx context.Context, ix index.Answers, q index.ListQuery, fla
 			return err
 		}
 		if whole.Cursor != "" && !flags.alone {
-			a.notef("handoff: there are more; go on with --cursor %s\n", whole.Cursor)
+			_, instants := flags.filter.relative(q.Filter)
+			a.notef("handoff: there are more; go on with --cursor %s%s\n", whole.Cursor, instants)
 		}
 	}
 	return a.stand(flags.fresh, whole.Stand, whole.Cursor)
