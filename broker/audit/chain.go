@@ -106,6 +106,12 @@ func keyOf(ticket string) uuid.UUID {
 // add checks one append, which lies at a place of the caller's. at says where
 // in a file, if in one.
 func (c *chains) add(e broker.Entry, place uint64, at Problem) error {
+	change, err := broker.DecodeChange(e)
+	return c.addDecoded(e, change, err, place, at)
+}
+
+// addDecoded is add for a caller that has decoded the append, or tried to.
+func (c *chains) addDecoded(e broker.Entry, change protocol.Change, unread error, place uint64, at Problem) error {
 	r := c.report
 	r.Entries++
 	if r.FirstSeq == 0 || e.Seq < r.FirstSeq {
@@ -124,10 +130,9 @@ func (c *chains) add(e broker.Entry, place uint64, at Problem) error {
 	before, known := c.heads[key]
 	c.heads[key] = link{sha256.Sum256(e.Body), place}
 	r.Handoffs = len(c.heads)
-	change, err := broker.DecodeChange(e)
-	if err != nil {
+	if unread != nil {
 		c.states.drop(e.Ticket)
-		found(KindUnreadable, "cannot be read: %v", err)
+		found(KindUnreadable, "cannot be read: %v", unread)
 		return nil
 	}
 	state := change.Record.State

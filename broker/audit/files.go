@@ -212,41 +212,35 @@ func (v *verifier) close(at Problem, last bool) {
 
 // line checks one line, which begins at a place.
 func (v *verifier) line(text []byte, place uint64, at Problem) error {
-	var head struct {
-		EventType string `json:"event_type"`
-		Prev      string `json:"prev"`
-		Lines     int    `json:"lines"`
+	var line struct {
+		Line
+		Lines int `json:"lines"` // of the end
 	}
 	prev := v.prev
 	v.prev = hashOf(text)
-	if err := json.Unmarshal(text, &head); err != nil {
+	if err := json.Unmarshal(text, &line); err != nil {
 		v.first = false
-		v.found(at, KindUnreadable, "is no JSON object: %v", err)
+		v.found(at, KindUnreadable, "is no audit record: %v", err)
 		return nil
 	}
 	switch {
-	case v.first && head.Prev != "":
+	case v.first && line.Prev != "":
 		v.report.note("%s goes on from an earlier file, which is not here", filepath.Base(at.File))
-	case !v.first && head.Prev != prev:
+	case !v.first && line.Prev != prev:
 		v.found(at, KindLine, "does not follow the line before it: prev is %s, that line has %s; one of them was changed, or what was between them is gone",
-			shown(head.Prev), shown(prev))
+			shown(line.Prev), shown(prev))
 	}
 	v.first = false
 	if v.ended {
 		v.found(at, KindLine, "comes behind the end of the file")
 	}
-	if head.EventType == endType {
-		if v.ended = true; head.Lines != at.Line-1 {
-			v.found(at, KindMissing, "says that %d lines are before it, and there are %d", head.Lines, at.Line-1)
+	if line.EventType == endType {
+		if v.ended = true; line.Lines != at.Line-1 {
+			v.found(at, KindMissing, "says that %d lines are before it, and there are %d", line.Lines, at.Line-1)
 		}
 		return nil
 	}
-	var line Line
-	if err := json.Unmarshal(text, &line); err != nil {
-		v.found(at, KindUnreadable, "is no audit record: %v", err)
-		return nil
-	}
-	return v.record(line, place, at)
+	return v.record(line.Line, place, at)
 }
 
 // record checks one audit record, and with the last of an append the append.
@@ -273,20 +267,19 @@ func (v *verifier) record(line Line, place uint64, at Problem) error {
 	if hash := hashOf(e.Body); hash != line.Hash {
 		v.found(at, KindHash, "holds an append with the hash %s, and says it is %s: one of them was changed", shown(hash), shown(line.Hash))
 	}
-	v.compare(lines, e, at)
-	return v.add(e, place, at)
+	change, err := broker.DecodeChange(e)
+	if err == nil && e.Ticket != "" {
+		v.compare(lines, e, change, at)
+	}
+	return v.addDecoded(e, change, err, place, at)
 }
 
 // compare holds records against the append that they are made of. What they
 // have of the package is taken from them where the append does not hold it.
-func (v *verifier) compare(lines []Line, e broker.Entry, at Problem) {
+func (v *verifier) compare(lines []Line, e broker.Entry, change protocol.Change, at Problem) {
 	first := lines[0]
 	if first.V != lineVersion || strings.HasPrefix(first.Reason, unreadableWords) {
 		return // what was written by another version may say it otherwise
-	}
-	change, err := broker.DecodeChange(e)
-	if err != nil || e.Ticket == "" {
-		return // which add reports
 	}
 	of := protocol.Snapshot{VariablesHash: first.ContextSnapshot.VariablesHash, Artifacts: first.ContextSnapshot.ArtifactCount}
 	for _, line := range lines {
@@ -299,23 +292,21 @@ func (v *verifier) compare(lines []Line, e broker.Entry, at Problem) {
 		}
 	}
 	if submitted := submittedIn(change); submitted != nil && submitted.Package != nil {
-		if of, err = protocol.SnapshotOf(submitted.Package); err != nil {
-			of = protocol.Snapshot{}
-		}
+		of, _ = protocol.SnapshotOf(submitted.Package) // the zero one where it is none
 	}
 	want := recordsOf(e, change, of)
-	same := len(want) == len(lines)
-	for i := range lines {
-		if !same {
-			break
-		}
-		have := lines[i].AuditRecord
-		have.Hash = want[i].Hash // which was checked
-		a, errA := json.Marshal(want[i])
-		b, errB := json.Marshal(have)
-		same = errA == nil && errB == nil && bytes.Equal(a, b)
-	}
-	if !same {
+	if !slices.EqualFunc(lines, want, sameRecord) {
 		v.found(at, KindHash, "has audit records that say something else than the append that they were made of")
 	}
+}
+
+// sameRecord compares a line with the record that it should be, but for the hash,
+// which is checked by itself.
+func sameRecord(l Line, want protocol.AuditRecord) bool {
+	have := l.AuditRecord
+	if !have.Timestamp.Equal(want.Timestamp) {
+		return false
+	}
+	have.Timestamp, have.Hash = want.Timestamp, want.Hash
+	return have == want
 }
