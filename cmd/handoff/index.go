@@ -98,6 +98,7 @@ func indexBeside(ctx context.Context, b *broker.Broker, file string, shown *show
 	ix, err := index.Open(file, index.Config{Log: log})
 	if err != nil {
 		log.Error("there is no index here: nobody answers handoff list", "err", err)
+		shown.noIndex(err)
 		return func() {}
 	}
 	shown.index(ix)
@@ -166,25 +167,37 @@ func reportFilling(ctx context.Context, ix *index.Index, log *slog.Logger) error
 	}
 }
 
-// index shows how far an index is, and is ready while it answers.
+// index shows how far an index is, and is ready while it has what the ledger
+// had when it was asked: in a moment, for a ledger that grows is never caught.
 func (s *showing) index(ix *index.Index) {
 	if s == nil {
 		return
 	}
-	stand := func(ctx context.Context) (index.StandAnswer, error) {
-		return ix.Stand(ctx, index.StandQuery{Ask: index.Ask{WaitMS: -1}})
-	}
 	s.metrics.Index(func(ctx context.Context) (telemetry.IndexFigures, error) {
-		answer, err := stand(ctx)
+		answer, err := ix.Stand(ctx, index.StandQuery{Ask: index.Ask{WaitMS: -1}})
 		return telemetry.IndexFigures{
 			Seq: answer.Seq, Behind: answer.Behind, BehindFor: time.Duration(answer.BehindMS) * time.Millisecond, Complete: answer.Complete,
 			Handoffs: answer.Handoffs, FileBytes: answer.FileBytes, Rebuilds: answer.Rebuilds,
 		}, err
 	})
 	s.server.Ready("index", func(ctx context.Context) error {
-		_, err := stand(ctx)
+		answer, err := ix.Stand(ctx, index.StandQuery{Ask: index.Ask{WaitMS: readyWithin.Milliseconds()}})
+		if err == nil && !answer.Complete {
+			err = fmt.Errorf("has %d of %d entries of the ledger so far", answer.Seq, answer.Seq+answer.Behind)
+		}
 		return err
 	})
+}
+
+// readyWithin is how long an index may take to be complete where it is asked
+// whether it is ready: a little less than the answer may.
+const readyWithin = time.Second
+
+// noIndex says that a process is not ready that should have an index.
+func (s *showing) noIndex(why error) {
+	if s != nil {
+		s.server.Ready("index", func(context.Context) error { return why })
+	}
 }
 
 // fillingMin is how far behind an index is that is being filled, and not merely
