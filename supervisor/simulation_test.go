@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/audit"
 	"github.com/agenthandoff/handoff/broker/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -465,7 +466,40 @@ func (s *sim) judge() {
 			s.Errorf("root %s is lost", root)
 		}
 	}
+	s.checkAudit(states)
 	s.Logf("%d handoffs, %d of them children, %d returns, %d waits, %d deaths of workers: %v", len(states), children, returns, suspensions, s.deaths, outcomes)
+}
+
+// checkAudit holds the audit trail against what document 1 asks of it, and its
+// verification against histories that nobody has touched.
+func (s *sim) checkAudit(states map[string]protocol.State) {
+	report, err := audit.VerifyLedger(s.ctx, s.b, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if report.Found != 0 || report.Handoffs != len(states) {
+		s.Errorf("the ledger does not verify: %+v", report)
+	}
+	reader := audit.NewReader(s.b)
+	for ticket, state := range states {
+		var records []protocol.AuditRecord
+		err := reader.Appends(s.ctx, ticket, func(_ broker.Entry, of []protocol.AuditRecord) error {
+			records = append(records, of...)
+			return nil
+		})
+		if err != nil {
+			s.Fatal(err)
+		}
+		closings := 0
+		for _, r := range records {
+			if r.ClosedAs != "" {
+				closings++
+			}
+		}
+		if records[0].EventType != protocol.AuditInitiated || state.Closed && (closings != 1 || len(records) < 2) {
+			s.Errorf("%s: %d audit records, %d of them closing: %+v", ticket, len(records), closings, records)
+		}
+	}
 }
 
 // checkChain makes sure that each entry follows from the one before.
