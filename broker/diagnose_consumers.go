@@ -92,7 +92,7 @@ func consumerFacts(key consumerKey, was, is *jetstream.ConsumerInfo) ConsumerFac
 	ours.Replicas = is.Config.Replicas                                            // the stream's, where they are not set
 	ours.MaxWaiting, ours.PauseUntil = is.Config.MaxWaiting, is.Config.PauseUntil // looked at apart
 	for _, d := range differences(is.Config, ours) {
-		f.Odd = append(f.Odd, fmt.Sprintf("%s is %s and should be %s", d.field, orUnset([]byte(d.is)), orUnset([]byte(d.ours))))
+		f.Odd = append(f.Odd, settingWords(d.field, []byte(d.is), []byte(d.ours)))
 	}
 	return f
 }

@@ -103,30 +103,18 @@ func (c connection) checkURL() error {
 }
 
 func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine, func(), error) {
-	if err := c.checkURL(); err != nil {
+	if err := c.check(); err != nil {
 		return nil, nil, err
-	}
-	for flag, path := range map[string]string{"--creds": c.creds, "--tlsca": c.tlsCA} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil { // the dialer would call it a server that is not there
-			return nil, nil, fmt.Errorf("%s: %w", flag, err)
-		}
-	}
-	name := "handoff"
-	if host, err := os.Hostname(); err == nil {
-		name += " on " + host
 	}
 	engineConfig := broker.JetStreamConfig{Log: cfg.Log}
 	if c.context == "" {
-		engine, err := broker.Dial(ctx, broker.DialConfig{URL: c.url, Creds: c.creds, TLSCA: c.tlsCA, Name: name, JetStreamConfig: engineConfig})
+		engine, err := broker.Dial(ctx, c.dialConfig(engineConfig))
 		if err != nil {
 			return nil, nil, err
 		}
 		return engine, func() { _ = engine.Close() }, nil
 	}
-	nc, err := c.dialContext(name)
+	nc, err := c.dialContext(ourName())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,6 +124,46 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine,
 		return nil, nil, fmt.Errorf("at %s: %w", c.where(), err)
 	}
 	return engine, func() { _ = engine.Close(); nc.Close() }, nil
+}
+
+// dial makes the connection alone: the server may have no streams, or keep nothing.
+func (c connection) dial() (*nats.Conn, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.context == "" {
+		return broker.Connect(c.dialConfig(broker.JetStreamConfig{}))
+	}
+	return c.dialContext(ourName())
+}
+
+func (c connection) dialConfig(engine broker.JetStreamConfig) broker.DialConfig {
+	return broker.DialConfig{URL: c.url, Creds: c.creds, TLSCA: c.tlsCA, Name: ourName(), JetStreamConfig: engine}
+}
+
+// check refuses what the dialer would take for a server that is not there.
+func (c connection) check() error {
+	if err := c.checkURL(); err != nil {
+		return err
+	}
+	for flag, path := range map[string]string{"--creds": c.creds, "--tlsca": c.tlsCA} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return nil
+}
+
+// ourName is what the server lists our connection as.
+func ourName() string {
+	name := "handoff"
+	if host, err := os.Hostname(); err == nil {
+		name += " on " + host
+	}
+	return name
 }
 
 // dialContext connects with a context of the nats command line, which knows

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+func newDoctor(a *app) *cobra.Command {
+	var (
+		self, repair bool
+		skip         []string
+	)
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the engine, the supervisors, the agents and the handoffs",
+		Long: `Doctor checks everything that handoffs depend on, one line each, and says what to do
+where something is amiss. It changes nothing. The checks, and what they look for:
+
+  engine       it answers, and soon enough       queues    none is stuck, paused or full
+  version      of the server                     workers   no agent has offers and nobody
+  store        JetStream is on, and has room               to take them
+  streams      there, and as they should be      paused    none has offers
+  space        none is near a limit              takers    every offer is at an agent
+  replicas     up to date                        stuck     no handoff is
+  fsync        a power cut takes nothing         late      no handoff is
+  clock        ours and the engine's agree       age       nothing open is near its end
+  supervisors  there, and in time                ledger    every handoff can be read
+                                                 index     one answers, and is in time
+
+warn: it works, and something should be done. fail: something does not work, or soon
+will not. --skip leaves out what you know of and accept.
+
+--self looks at this process alone: the program, its settings, its connection, its clock.
+--repair asks for a look at every handoff now: offers are put back where they belong,
+and every handoff that is open, or that owes something, is woken. It decides nothing,
+and is safe while everything runs; supervisors do the rest.
+
+It reads the head of every handoff in the ledger.
+
+Exit codes: 0 all is well; 1 a check says warn or fail.`,
+		Example: `  handoff doctor
+  handoff doctor --skip fsync -o jsonl | jq -r 'select(.status != "ok") | .message'
+  handoff doctor --repair
+  handoff doctor --self`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if self && repair {
+				return usagef("--self changes nothing: leave out --self or --repair")
+			}
+			for _, name := range skip {
+				if !slices.Contains(checkNames(), name) {
+					return usagef("--skip %s: the checks are %s", name, strings.Join(checkNames(), ", "))
+				}
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), ledgerWithin)
+			defer cancel()
+			switch {
+			case self:
+				return a.findings(a.examineSelf(ctx, skip))
+			case repair:
+				return a.repair(ctx)
+			}
+			return a.findings(judge(a.examine(ctx, skip), skip))
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&self, "self", false, "look at this process alone")
+	fs.BoolVar(&repair, "repair", false, "have every handoff looked at now, and check nothing")
+	fs.StringArrayVar(&skip, "skip", nil, "leave out this `CHECK`; repeatable")
+	words(cmd, "skip", checkNames()...)
+	return cmd
+}
+
+func checkNames() []string {
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// unwell is the error of a doctor who found something.
+type unwell struct{ fails, warns, all int }
+
+func (e *unwell) Error() string {
+	var parts []string
+	if e.fails > 0 {
+		parts = append(parts, count(e.fails, "check")+" failed")
+	}
+	if e.warns > 0 {
+		parts = append(parts, count(e.warns, "warning"))
+	}
+	return fmt.Sprintf("%s, of %s", strings.Join(parts, " and "), count(e.all, "check"))
+}
+
+// diagnosisView is what doctor found, for programs.
+type diagnosisView struct {
+	OK     bool      `json:"ok"`
+	Checks []finding `json:"checks"`
+}
+
+// findings prints what was found. The error is nil if all is well.
+func (a *app) findings(all []finding) error {
+	sick := &unwell{all: len(all)}
+	for _, f := range all {
+		switch f.Status {
+		case healthFail:
+			sick.fails++
+		case healthWarn:
+			sick.warns++
+		}
+	}
+	well := sick.fails+sick.warns == 0
+	var err error
+	switch a.format {
+	case formatText:
+		a.findingLines(all)
+	case formatJSON:
+		err = a.value(diagnosisView{OK: well, Checks: all})
+	default:
+		err = list(a, all)
+	}
+	if err == nil && !well {
+		err = sick
+	}
+	return err
+}
+
+func (a *app) findingLines(all []finding) {
+	widest := 0
+	for _, f := range all {
+		widest = max(widest, len(f.Check))
+	}
+	for _, f := range all {
+		a.printf("%s  %-*s  %s\n", a.health(f.Status), widest, f.Check, f.Message)
+		if f.Do != "" {
+			a.printf("      %-*s  do: %s\n", widest, "", f.Do)
+		}
+	}
+}
+
+// health is a status as a terminal shows it, four columns wide.
+func (a *app) health(h health) styled {
+	word := fmt.Sprintf("%-4s", h)
+	if !a.terminal || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" {
+		return styled(word)
+	}
+	colour := map[health]string{healthOK: "\x1b[32m", healthWarn: "\x1b[33m", healthFail: "\x1b[31m"}[h]
+	return styled(colour + word + "\x1b[0m")
+}
+
+// repair has every handoff looked at, and sees that somebody is there to look.
+func (a *app) repair(ctx context.Context) error {
+	b, done, err := a.connectWith(ctx, broker.Config{Log: slog.New(slog.NewTextHandler(a.err, nil))})
+	if err != nil {
+		return err
+	}
+	defer done()
+	repaired, err := supervisor.Repair(ctx, b, a.log(false))
+	if err != nil {
+		return err
+	}
+	if a.text() {
+		a.printf("%s, %d open; %s woken, and will be looked at within a second\n",
+			count(repaired.Handoffs, "handoff"), repaired.Open, isAre(fmt.Sprint(repaired.Woken), repaired.Woken))
+	} else if err := a.value(repaired); err != nil {
+		return err
+	}
+	if repaired.Failed > 0 {
+		return fmt.Errorf("%s could not be helped; see above", count(repaired.Failed, "handoff"))
+	}
+	x, err := a.diagnose(ctx)
+	if err != nil {
+		return err
+	}
+	if f := judgeSupervisors(x); x.engine.Unanswered["consumers"] == nil && f.Status == healthFail {
+		return errors.New("nobody looks at them yet: supervisors: " + f.Message + "; " + f.Do)
+	}
+	return nil
+}

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index"
+)
+
+// health is how a check went.
+type health string
+
+const (
+	healthOK   health = "ok"
+	healthWarn health = "warn" // it works, and something should be done
+	healthFail health = "fail" // something does not work, or soon will not
+)
+
+// finding is what one check says.
+type finding struct {
+	Check   string   `json:"check"`
+	Status  health   `json:"status"`
+	Message string   `json:"message"`
+	Do      string   `json:"do,omitempty"`
+	About   []string `json:"about,omitempty"` // tickets, agents, streams: the first aboutMax
+}
+
+// aboutMax is how many tickets or names a finding has.
+const aboutMax = 100
+
+func ok(format string, args ...any) finding {
+	return finding{Status: healthOK, Message: fmt.Sprintf(format, args...)}
+}
+
+func warn(do, format string, args ...any) finding {
+	return finding{Status: healthWarn, Message: fmt.Sprintf(format, args...), Do: do}
+}
+
+func fail(do, format string, args ...any) finding {
+	return finding{Status: healthFail, Message: fmt.Sprintf(format, args...), Do: do}
+}
+
+func (f finding) about(names []string) finding {
+	f.About = names[:min(len(names), aboutMax)]
+	return f
+}
+
+// examined is all that doctor judges by. Judging reads no clock and asks nobody.
+type examined struct {
+	now      time.Time
+	where    string // we looked for the engine
+	reachErr error
+	engine   broker.Diagnosis
+	openErr  error // the streams are not there
+
+	agents    []agentFacts
+	agentsErr error
+	heads     headFacts
+	headsErr  error
+	index     index.StandAnswer
+	indexErr  error
+}
+
+// needs says what must have been seen for a check to make sense.
+type needs int
+
+const (
+	needsNothing needs = iota
+	needsServer        // a connection
+	needsStore         // JetStream
+	needsStreams       // those of Handoff
+)
+
+// check is one line of the doctor.
+type check struct {
+	name  string
+	needs needs
+	asks  string // the question of broker.Diagnose that it judges
+	judge func(examined) finding
+}
+
+// checks are all, in the order in which they are read: what stands on something
+// comes behind it.
+var checks = []check{
+	{"engine", needsNothing, "", judgeEngine},
+	{"version", needsServer, "", judgeVersion},
+	{"store", needsServer, "", judgeStore},
+	{"streams", needsStore, "streams", judgeStreams},
+	{"space", needsStore, "streams", judgeSpace},
+	{"replicas", needsStreams, "streams", judgeReplicas},
+	{"fsync", needsStreams, "streams", judgeFsync},
+	{"clock", needsStreams, "clock", judgeClock},
+	{"supervisors", needsStreams, "consumers", judgeSupervisors},
+	{"queues", needsStreams, "consumers", judgeQueues},
+	{"workers", needsStreams, "", judgeWorkers},
+	{"paused", needsStreams, "", judgePaused},
+	{"takers", needsStreams, "", judgeTakers},
+	{"stuck", needsStreams, "", judgeStuck},
+	{"late", needsStreams, "", judgeLate},
+	{"age", needsStreams, "", judgeAge},
+	{"ledger", needsStreams, "", judgeLedger},
+	{"index", needsStreams, "", judgeIndex},
+}
+
+// judge makes the checks that make sense, without those to be skipped.
+func judge(x examined, skip []string) []finding {
+	var all []finding
+	for _, c := range checks {
+		if slices.Contains(skip, c.name) || c.needs > x.seen() {
+			continue
+		}
+		f := finding{}
+		if err := x.engine.Unanswered[c.asks]; c.asks != "" && err != nil {
+			f = fail("see that these credentials may ask the engine about its streams", "could not be told: %v", err)
+		} else {
+			f = c.judge(x)
+		}
+		f.Check = c.name
+		all = append(all, f)
+	}
+	return all
+}
+
+// seen is how far we came.
+func (x examined) seen() needs {
+	switch {
+	case x.reachErr != nil:
+		return needsNothing
+	case x.engine.Unanswered["account"] != nil:
+		return needsServer
+	case x.openErr != nil:
+		return needsStore
+	}
+	return needsStreams
+}
+
+// Thresholds.
+const (
+	rttSlow     = 250 * time.Millisecond // every step of a handoff takes as long at least
+	clockWarn   = time.Second            // deadlines and histories are off by that
+	clockFail   = 10 * time.Second       // a third of a lease
+	spaceWarn   = 0.8
+	spaceFail   = 0.95
+	entriesMany = 10_000 // that wait for supervisors
+	indexBehind = 5 * time.Second
+)
+
+const doClock = "keep the clocks of this machine and the engine's together (NTP)"
+
+func judgeEngine(x examined) finding {
+	s := x.engine.Server
+	switch {
+	case x.reachErr != nil:
+		return fail("start one (handoff dev), or say where it is: --nats URL, $NATS_URL, --context NAME", "%v", x.reachErr)
+	case s.RTT > rttSlow:
+		return warn("move closer to it, or look at the network between", "answers at %s, and takes %s for it", x.where, shortDuration(s.RTT))
+	case s.Cluster != "":
+		return ok("answers at %s in %s: server %s of cluster %s", x.where, s.RTT.Round(10*time.Microsecond), s.Name, s.Cluster)
+	}
+	return ok("answers at %s in %s", x.where, s.RTT.Round(10*time.Microsecond))
+}
+
+func judgeVersion(x examined) finding {
+	version := x.engine.Server.Version
+	switch older, err := olderThan(version, broker.VersionMin); {
+	case err != nil:
+		return warn("use a release of nats-server", "NATS %s: it cannot be told whether that is %s or newer", version, broker.VersionMin)
+	case older:
+		return fail("update nats-server", "NATS %s: Handoff needs %s or newer, for wake-ups", version, broker.VersionMin)
+	}
+	return ok("NATS %s", version)
+}
+
+// olderThan compares versions such as 2.12.0; what follows a dash makes it older.
+func olderThan(version, than string) (bool, error) {
+	number := func(v string) (n [3]int, rest string, err error) {
+		v, rest, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
+		parts := strings.Split(v, ".")
+		if len(parts) != 3 {
+			return n, rest, fmt.Errorf("%q is no version", v)
+		}
+		for i, part := range parts {
+			if n[i], err = strconv.Atoi(part); err != nil {
+				return n, rest, err
+			}
+		}
+		return n, rest, nil
+	}
+	a, rest, err := number(version)
+	b, _, bErr := number(than)
+	if err := errors.Join(err, bErr); err != nil {
+		return false, err
+	}
+	order := slices.Compare(a[:], b[:])
+	return order < 0 || order == 0 && rest != "", nil
+}
+
+func judgeStore(x examined) finding {
+	if err := x.engine.Unanswered["account"]; err != nil {
+		return fail("start the server with JetStream on (handoff dev does), or use credentials that may use it", "the server keeps nothing for us: %v", err)
+	}
+	a := x.engine.Account
+	if full, f := fullness("the account", a.Storage, a.StorageMax); full {
+		return f
+	}
+	limit := "no limit is set: see that the server's disk has room"
+	if a.StorageMax > 0 {
+		limit = "of " + byteSize(a.StorageMax)
+	}
+	return ok("%s on the disk, %s", byteSize(a.Storage), limit)
+}
+
+// fullness judges what has a limit; false is far from it, or without one.
+func fullness(what string, used, most int64) (bool, finding) {
+	const do = "raise the limit, or add a disk: what is full takes no more handoffs"
+	share := float64(used) / float64(most)
+	switch {
+	case most < 1 || share < spaceWarn:
+		return false, finding{}
+	case share < spaceFail:
+		return true, warn(do, "%s uses %s of %s (%.0f%%)", what, byteSize(used), byteSize(most), 100*share)
+	}
+	return true, fail(do, "%s uses %s of %s (%.0f%%)", what, byteSize(used), byteSize(most), 100*share)
+}
+
+func byteSize(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	value, i := float64(n), 0
+	for value >= 1024 && i < len(units)-1 {
+		value, i = value/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, units[i])
+}
+
+func judgeStreams(x examined) finding {
+	var missing, weak []string
+	derived := true // all that are missing are made again by whoever needs them
+	for _, s := range x.engine.Streams {
+		switch {
+		case s.Missing:
+			missing = append(missing, s.Name)
+			derived = derived && (s.Name == broker.WorkStream || s.Name == broker.TimerStream)
+		case s.Sealed:
+			weak = append(weak, s.Name+" is sealed and takes no more")
+		case s.Memory:
+			weak = append(weak, s.Name+" is kept in memory, and gone when the server stops")
+		case len(s.Weaker) > 0:
+			weak = append(weak, s.Name+": "+strings.Join(s.Weaker, ", "))
+		}
+	}
+	switch {
+	case len(missing) > 0 && derived:
+		return fail("start a supervisor, which makes it again (handoff supervise), then: handoff doctor --repair",
+			"%s is missing", strings.Join(missing, " and ")).about(missing)
+	case len(missing) > 0:
+		return fail("handoff dev makes the streams on a server of its own, broker.EnsureTopology on yours",
+			"%s missing", isAre(someOf(missing), len(missing))).about(missing)
+	case len(weak) > 0:
+		return fail("start handoff dev anew, or call broker.EnsureTopology: both mend what may be mended; the rest: nats stream edit NAME",
+			"%s", strings.Join(weak, "; "))
+	}
+	return ok("all %d are there, and as they should be", len(x.engine.Streams))
+}
+
+func isAre(words string, n int) string {
+	if n == 1 {
+		return words + " is"
+	}
+	return words + " are"
+}
+
+func judgeSpace(x examined) finding {
+	worst := ok("no stream is near a limit")
+	for _, s := range x.engine.Streams {
+		for _, limit := range []struct {
+			used, most int64
+		}{{int64(s.Bytes), s.BytesMax}, {int64(s.Messages), s.MessageMax}} {
+			if full, f := fullness("stream "+s.Name, limit.used, limit.most); full && rank(f.Status) > rank(worst.Status) {
+				worst = f
+			}
+			if limit.most > 0 && s.Drops && s.Name == broker.LedgerStream && worst.Status == healthOK {
+				worst = warn("nats stream edit "+s.Name+" --max-bytes=-1 --max-msgs=-1", "the ledger has a limit, and drops its oldest entries when it is full, those of open handoffs among them")
+			}
+		}
+	}
+	return worst
+}
+
+func rank(h health) int { return slices.Index([]health{healthOK, healthWarn, healthFail}, h) }
+
+func judgeReplicas(x examined) finding {
+	var behind, leaderless []string
+	replicas := 0
+	for _, s := range x.engine.Streams {
+		if s.Name == broker.LedgerStream {
+			replicas = s.Replicas
+		}
+		behind = append(behind, s.Behind...)
+		if s.Leaderless {
+			leaderless = append(leaderless, s.Name)
+		}
+	}
+	slices.Sort(behind)
+	behind = slices.Compact(behind)
+	switch {
+	case len(leaderless) > 0:
+		return fail("bring back the servers that are gone: it takes more than half of the replicas", "%s no leader: nothing can be written", has(someOf(leaderless), len(leaderless))).about(leaderless)
+	case len(behind) > 0:
+		return warn("see whether these servers run: one more lost may stop everything", "%s or not up to date", isAre(someOf(behind), len(behind))+" offline").about(behind)
+	case replicas == 1 && x.engine.Server.Cluster != "":
+		return warn("nats stream edit NAME --replicas 3, for every HANDOFF stream", "1 replica in a cluster: a lost server takes its handoffs with it")
+	case replicas == 1:
+		return ok("1: all is on this server alone")
+	}
+	return ok("%d, all up to date", replicas)
+}
+
+func has(words string, n int) string {
+	if n == 1 {
+		return words + " has"
+	}
+	return words + " have"
+}
+
+func judgeFsync(x examined) finding {
+	for _, s := range x.engine.Streams {
+		if s.Name != broker.LedgerStream {
+			continue
+		}
+		switch {
+		case s.Synced:
+			return ok("every change is on the disk before it is acknowledged")
+		case s.Replicas > 1:
+			return ok("%d replicas; whether each syncs every write cannot be seen from here (sync_interval: always)", s.Replicas)
+		}
+	}
+	return warn("handoff dev --fsync always; on a server of yours sync_interval: always, which cannot be seen from here",
+		"writes are synced at an interval: a power cut may take the last of them, acknowledged tickets included")
+}
+
+func judgeClock(x examined) finding {
+	s := x.engine.Server
+	off, side := s.Ahead.Abs()-s.Within, "ahead of"
+	if s.Ahead < 0 {
+		side = "behind"
+	}
+	switch {
+	case s.Within == 0:
+		return warn(doClock, "the engine does not tell its time")
+	case off > clockFail:
+		return fail(doClock, "the engine's clock is %s %s ours: deadlines and leases cannot be trusted", shortDuration(s.Ahead.Abs()), side)
+	case off > clockWarn:
+		return warn(doClock, "the engine's clock is %s %s ours", shortDuration(s.Ahead.Abs()), side)
+	}
+	return ok("within %s of the engine's", shortDuration(max(s.Ahead.Abs()+s.Within, time.Millisecond)))
+}
+
+func judgeSupervisors(x examined) finding {
+	const do = "start one: handoff supervise (handoff dev has one in it)"
+	pulls, waiting := 0, uint64(0)
+	for _, c := range x.engine.Consumers {
+		if c.Name != broker.SupervisorConsumer {
+			continue
+		}
+		switch {
+		case c.Missing:
+			return fail(do, "none has ever run here: nothing is retried, rerouted, escalated or timed out")
+		case c.Paused:
+			return fail("nats consumer resume "+c.Stream+" "+c.Name, "the consumer that supervisors share on %s is paused", c.Stream)
+		case c.Waiting == 0 && !c.Moved:
+			return fail(do, "none is there: nothing is retried, rerouted, escalated or timed out")
+		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
+			return fail("see the log of the supervisors, and start more", "they have %d entries in hand and can take no more", c.AckPending)
+		case len(c.Odd) > 0:
+			return warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
+		}
+		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
+	}
+	if waiting > entriesMany {
+		return warn("start more: handoff supervise", "behind: %d entries wait for them", waiting)
+	}
+	if pulls == 0 {
+		return ok("at work")
+	}
+	return ok("%s listening", isAre(fmt.Sprint(pulls), pulls))
+}
+
+func judgeQueues(x examined) finding {
+	worst := ok("every queue that is pulled from moves")
+	seen := 0
+	for _, c := range x.engine.Consumers {
+		if c.Agent == "" {
+			continue
+		}
+		seen++
+		again := "nats consumer rm " + c.Stream + " " + c.Name + ": workers make it anew, and no offer is lost"
+		var f finding
+		switch {
+		case c.Paused:
+			f = fail("nats consumer resume "+c.Stream+" "+c.Name, "the %s lane of %s is paused at the engine", c.Lane, c.Agent)
+		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
+			f = fail("see what its workers do", "the %s lane of %s gives out no more: %d offers are in hands", c.Lane, c.Agent, c.AckPending)
+		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
+			f = fail(again, "the %s lane of %s is stuck: %d offers stand, workers ask, and none is given out", c.Lane, c.Agent, c.Pending)
+		case len(c.Odd) > 0:
+			f = warn(again, "the %s lane of %s is not as Handoff makes it: %s", c.Lane, c.Agent, strings.Join(c.Odd, ", "))
+		default:
+			continue
+		}
+		if rank(f.Status) > rank(worst.Status) {
+			worst = f
+		}
+		worst.About = append(worst.About, c.Name)
+	}
+	if worst.Status == healthOK && seen == 0 {
+		return ok("none is pulled from yet")
+	}
+	return worst.about(worst.About)
+}

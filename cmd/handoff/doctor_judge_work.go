@@ -1,0 +1,294 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// agentFacts are an agent with its workers and its queue.
+type agentFacts struct {
+	id         string
+	registered bool
+	paused     bool
+	workers    int // that serve it
+	queued     int
+	oldest     time.Time
+}
+
+// headFacts are what a pass over all handoffs found.
+type headFacts struct {
+	handoffs, open int
+	unreadable     []uint64 // entries
+	oldestOpen     time.Time
+	stuck          tickets
+	late           tickets
+	homeless       tickets // offered to an agent that does not exist
+	aged           tickets
+	agedLeft       time.Duration // until the first of those is dropped
+}
+
+// tickets counts handoffs and keeps the first of them, and what is said of the
+// very first.
+type tickets struct {
+	n     int
+	first []string
+	words string
+}
+
+func (t *tickets) add(ticket, words string) {
+	if t.n == 0 {
+		t.words = words
+	}
+	if t.n++; len(t.first) < aboutMax {
+		t.first = append(t.first, ticket)
+	}
+}
+
+// lateAfter is how long after its time a handoff is late: supervisors that are
+// there take milliseconds, and after an outage some seconds.
+const lateAfter = time.Minute
+
+// see takes in one head. directory is who was there a moment ago.
+func (f *headFacts) see(h broker.Head, directory *lifecycle.Directory, now time.Time) {
+	f.handoffs++
+	s := h.State
+	if s.Closed {
+		return
+	}
+	f.open++
+	if f.oldestOpen.IsZero() || s.SubmittedAt.Before(f.oldestOpen) {
+		f.oldestOpen = s.SubmittedAt
+	}
+	if left, tooLong := h.OpenTooLong(now); tooLong {
+		if f.aged.n == 0 || left < f.agedLeft {
+			f.agedLeft = left
+		}
+		f.aged.add(s.Ticket, "")
+	}
+	if lifecycle.DutiesOf(s).Offer && directory != nil {
+		if _, known := directory.Agent(s.Agent); !known {
+			f.homeless.add(s.Ticket, s.Agent)
+		}
+	}
+	overdue, broken := overdueSince(s, directory, now)
+	switch {
+	case s.StuckReason != "":
+		f.stuck.add(s.Ticket, s.StuckReason)
+	case broken != "":
+		f.stuck.add(s.Ticket, broken)
+	case !overdue.IsZero() && now.Sub(overdue) > lateAfter:
+		f.late.add(s.Ticket, fmt.Sprintf("%s since %s", phaseWord(s), when(overdue)))
+	}
+}
+
+// overdueSince is when something should have been decided about a handoff that
+// was not. The clock of its state alone does not say that: what it waits for may
+// be a worker. So the core is asked whether it would decide anything now. broken
+// is a state that the core chokes on.
+func overdueSince(s protocol.State, directory *lifecycle.Directory, now time.Time) (since time.Time, broken string) {
+	defer func() {
+		if r := recover(); r != nil {
+			since, broken = time.Time{}, fmt.Sprint(r)
+		}
+	}()
+	wake := lifecycle.Wake(s)
+	if wake.IsZero() || !wake.Before(now) || len(lifecycle.Decide(s, directory, now)) == 0 {
+		return time.Time{}, ""
+	}
+	return wake, ""
+}
+
+func judgeWorkers(x examined) finding {
+	if x.agentsErr != nil {
+		return fail("see that these credentials may read the agents", "could not be told: %v", x.agentsErr)
+	}
+	var names, words []string
+	var oldest time.Time
+	serving := 0
+	for _, a := range x.agents {
+		if a.workers > 0 {
+			serving++
+		}
+		if a.workers > 0 || a.queued == 0 || a.paused || a.id == protocol.Human || !a.registered {
+			continue
+		}
+		names = append(names, a.id)
+		words = append(words, fmt.Sprintf("%s (%s)", a.id, count(a.queued, "offer")))
+		if oldest.IsZero() || !a.oldest.IsZero() && a.oldest.Before(oldest) {
+			oldest = a.oldest
+		}
+	}
+	if len(names) == 0 {
+		return ok("every agent with offers has a worker; %s", isAre(count(serving, "agent"), serving)+" served")
+	}
+	return fail("handoff work --agent "+names[0]+" -- CMD", "no worker serves %s, the oldest for %s", someOf(words), agoWords(oldest, x.now)).about(names)
+}
+
+func agoWords(since, now time.Time) string {
+	if since.IsZero() {
+		return "a moment"
+	}
+	return shortDuration(max(now.Sub(since), 0).Round(time.Second))
+}
+
+func judgePaused(x examined) finding {
+	var names, words []string
+	paused := 0
+	for _, a := range x.agents {
+		if a.paused {
+			paused++
+			if a.queued > 0 {
+				names = append(names, a.id)
+				words = append(words, fmt.Sprintf("%s (%s)", a.id, count(a.queued, "offer")))
+			}
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return warn("handoff agents resume "+names[0], "on purpose, offers wait at %s", someOf(words)).about(names)
+	case paused > 0:
+		return ok("%s on purpose, with nothing in the queue", isAre(count(paused, "agent"), paused)+" paused")
+	}
+	return ok("no agent is")
+}
+
+func judgeTakers(x examined) finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	agents := map[string]bool{}
+	for _, a := range x.agents {
+		if !a.registered && a.queued > 0 {
+			agents[a.id] = true
+		}
+	}
+	t := x.heads.homeless
+	switch {
+	case t.n > 0:
+		return fail(fmt.Sprintf("handoff agents put %s, and a worker for it; or handoff reroute %s --to AGENT", t.words, t.first[0]),
+			"nobody can take %s: no agent is called %s", count(t.n, "handoff"), t.words).about(t.first)
+	case len(agents) > 0:
+		names := slices.Sorted(keys(agents))
+		return warn("handoff agents put "+names[0], "offers stand at %s, which is no agent", someOf(names)).about(names)
+	}
+	return ok("every offer stands at an agent that exists")
+}
+
+func keys(m map[string]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// noHeads is the finding of every check of handoffs when they could not be read.
+func (x examined) noHeads() (finding, bool) {
+	if x.headsErr == nil {
+		return finding{}, false
+	}
+	return fail("see whether the engine is well, and try again", "the handoffs could not be read: %v", x.headsErr), true
+}
+
+func judgeStuck(x examined) finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	t := x.heads.stuck
+	if t.n == 0 {
+		return ok("no handoff is")
+	}
+	return fail("see handoff history "+t.first[0]+"; mend what it says, then: handoff doctor --repair",
+		"%s cannot go on, such as %s: %s", count(t.n, "handoff"), t.first[0], t.words).about(t.first)
+}
+
+func judgeLate(x examined) finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	t := x.heads.late
+	if t.n == 0 {
+		return ok("no handoff is")
+	}
+	return fail("handoff doctor --repair has them looked at now; a supervisor must be there for it",
+		"%s not looked at in time, such as %s, %s", wasWere(count(t.n, "handoff"), t.n), t.first[0], t.words).about(t.first)
+}
+
+func wasWere(words string, n int) string {
+	if n == 1 {
+		return words + " was"
+	}
+	return words + " were"
+}
+
+func judgeAge(x examined) finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	keeps := time.Duration(0)
+	for _, s := range x.engine.Streams {
+		if s.Name == broker.LedgerStream {
+			keeps = s.MaxAge
+		}
+	}
+	h := x.heads
+	switch {
+	case h.aged.n > 0 && h.agedLeft <= 0:
+		return fail("see that a supervisor runs and that the clocks are right", "the ledger is dropping what is open: %s too long, such as %s",
+			wasWere(count(h.aged.n, "handoff"), h.aged.n)+" open", h.aged.first[0]).about(h.aged.first)
+	case h.aged.n > 0:
+		return fail("see that a supervisor runs and that the clocks are right", "%s too long, such as %s; the ledger drops the first in %s",
+			isAre(count(h.aged.n, "handoff"), h.aged.n)+" open", h.aged.first[0], shortDuration(h.agedLeft)).about(h.aged.first)
+	}
+	kept := "for ever"
+	if keeps > 0 {
+		kept = "for " + shortDuration(keeps)
+	}
+	if h.oldestOpen.IsZero() {
+		return ok("the ledger keeps handoffs %s; none is open", kept)
+	}
+	return ok("the ledger keeps handoffs %s; the oldest open one is %s old", kept, agoWords(h.oldestOpen, x.now))
+}
+
+func judgeLedger(x examined) finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	h := x.heads
+	if n := len(h.unreadable); n > 0 {
+		return fail("a newer program may have written it: update this one and the supervisors", "%s of the ledger cannot be read, such as entry %d", isAre(count(n, "handoff"), n), h.unreadable[0])
+	}
+	return ok("%s, %d open", count(h.handoffs, "handoff"), h.open)
+}
+
+func judgeIndex(x examined) finding {
+	i := x.index
+	const do = "start one: handoff index (handoff dev has one in it)"
+	switch {
+	case errors.Is(x.indexErr, broker.ErrNoAnswer):
+		return warn(do, "none answers: handoff list, conversation and stats need one")
+	case x.indexErr != nil:
+		return warn("see the log of handoff index", "it does not answer: %v", x.indexErr)
+	case !i.Complete && time.Duration(i.BehindMS)*time.Millisecond > indexBehind:
+		return warn("wait for it; see the log of handoff index if that does not help", "behind by %s (%s)", shortDuration(time.Duration(i.BehindMS)*time.Millisecond), entryWords(i.Behind))
+	case !i.Complete:
+		return ok("catching up: %s behind", entryWords(i.Behind))
+	}
+	return ok("has everything: %s", strings.TrimSpace(count(int(i.Handoffs), "handoff")))
+}
+
+func entryWords(n uint64) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}
