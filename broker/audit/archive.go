@@ -52,7 +52,7 @@ type Archive struct {
 // it is. What was being written when its last writer died is taken away again:
 // Repaired says how much. fileBytes is FileBytesDefault where it is 0.
 func OpenArchive(dir string, fileBytes int64) (*Archive, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, bodiesName), 0o700); err != nil {
 		return nil, err
 	}
 	a := &Archive{dir: dir, most: fileBytes}
@@ -63,7 +63,7 @@ func OpenArchive(dir string, fileBytes int64) (*Archive, error) {
 	if a.lock, err = lockFile(filepath.Join(dir, lockName)); err != nil {
 		return nil, err
 	}
-	if err := a.recover(); err != nil {
+	if err := errors.Join(syncDir(dir), removeUnfinished(dir), a.recover()); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
@@ -221,11 +221,7 @@ func (a *Archive) begin(seq uint64, day string) error {
 		return err
 	}
 	a.file, a.size, a.day, a.enc.lines = f, 0, day, 0
-	d, err := os.Open(a.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close()) // or the name may be gone after a power cut
+	return syncDir(a.dir)
 }
 
 // finish ends the newest file.
@@ -382,6 +378,9 @@ func (a *Archive) take(ctx context.Context, reader *Reader, entries <-chan broke
 		} else {
 			records, err := reader.Records(ctx, e)
 			if err != nil {
+				return err
+			}
+			if err := a.keepBodies(ctx, reader.ledger, e); err != nil {
 				return err
 			}
 			if err := a.Add(e, records); err != nil {

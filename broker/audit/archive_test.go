@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ func TestArchiveGoesOn(t *testing.T) {
 	w.archive(dir, 0) // of nothing
 	w.stories()
 	w.archive(dir, 0)
-	files, _, err := Paths(dir)
+	files, _, err := pathsOf(dir)
 	w.must(err)
 	whole, err := os.ReadFile(files[0])
 	w.must(err)
@@ -84,7 +85,7 @@ func TestArchiveFollows(t *testing.T) {
 	w.must(err)
 	for whole := false; !whole; { // the file is what others read
 		text := ""
-		if files, _, err := Paths(dir); err == nil {
+		if files, _, err := pathsOf(dir); err == nil {
 			raw, err := os.ReadFile(files[0])
 			w.must(err)
 			text = string(raw)
@@ -104,13 +105,45 @@ func TestArchiveFollows(t *testing.T) {
 	w.must(a.Close())
 }
 
+// Packages and results that are too large for the ledger lie beside the files.
+func TestArchiveKeepsBodies(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	large := w.stories()[3]
+	w.archive(dir, 0)
+	body, err := w.b.Package(w.ctx, large)
+	w.must(err)
+	kept, err := filepath.Glob(filepath.Join(dir, bodiesName, "*"))
+	w.must(err)
+	if len(kept) != 1 || filepath.Base(kept[0]) != hashOf(body) {
+		t.Fatalf("kept %q", kept)
+	}
+	for want, tamper := range map[string]func() error{
+		"":              func() error { return nil },
+		"hash seq 4":    func() error { return os.WriteFile(kept[0], []byte("{}"), 0o600) },
+		"missing seq 4": func() error { return os.Remove(kept[0]) },
+	} {
+		w.must(os.WriteFile(kept[0], body, 0o600))
+		w.must(tamper())
+		report, err := VerifyFiles(dir, nil)
+		w.must(err)
+		got := ""
+		for _, p := range report.Problems {
+			got += fmt.Sprintf("%s seq %d", p.Kind, p.Seq)
+		}
+		if got != want {
+			t.Errorf("found %+v, want %s", report.Problems, want)
+		}
+	}
+}
+
 // An archive that belongs to another ledger, or has a hole, is left as it is.
 func TestArchiveOfAnotherLedger(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	w.stories()
 	w.archive(dir, 0)
-	files, _, err := Paths(dir)
+	files, _, err := pathsOf(dir)
 	w.must(err)
 	before, err := os.ReadFile(files[0])
 	w.must(err)
@@ -134,7 +167,7 @@ func TestArchiveOfAnotherLedger(t *testing.T) {
 	// A part of it that is gone is told of.
 	w.stories()
 	w.archive(dir, 1_000)
-	files, _, err = Paths(dir)
+	files, _, err = pathsOf(dir)
 	w.must(err)
 	w.must(os.Remove(files[1]))
 	report, err := VerifyFiles(dir, nil)

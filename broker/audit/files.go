@@ -67,8 +67,8 @@ func (l *lineReader) next() (line []byte, at int64, err error) {
 	return nil, at, err
 }
 
-// Paths are the files of an export or of an archive's directory, in their order.
-func Paths(path string) (files []string, isDir bool, err error) {
+// pathsOf are the files of an export or of an archive's directory, in their order.
+func pathsOf(path string) (files []string, isDir bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, false, err
@@ -90,11 +90,11 @@ func Paths(path string) (files []string, isDir bool, err error) {
 // files. An error is that of reading them; what is wrong with them is in the Report.
 func VerifyFiles(path string, progress func(at, last uint64)) (Report, error) {
 	var report Report
-	files, isDir, err := Paths(path)
+	files, isDir, err := pathsOf(path)
 	if err != nil {
 		return report, err
 	}
-	v := &verifier{report: &report, chains: newChains(&report), files: files, archive: isDir, growing: isDir && inUse(path), first: true, tick: newTicker(progress)}
+	v := &verifier{report: &report, chains: newChains(&report), files: files, archive: isDir, growing: isDir && inUse(path), first: true, tick: newTicker(progress), bodies: map[string]bool{}}
 	v.again, v.begins = v.readAgain, v.mustBegin
 	for i := range files {
 		last := i == len(files)-1
@@ -113,6 +113,7 @@ type verifier struct {
 	archive bool
 	growing bool // somebody writes it at this moment
 	tick    func(at, last uint64)
+	bodies  map[string]bool // of an archive: digests that were looked at
 
 	first   bool   // no line was read yet
 	prev    string // hash of the line before
@@ -270,6 +271,9 @@ func (v *verifier) record(line Line, place uint64, at Problem) error {
 	change, err := broker.DecodeChange(e)
 	if err == nil && e.Ticket != "" {
 		v.compare(lines, e, change, at)
+		if v.archive {
+			v.checkBodies(change, at)
+		}
 	}
 	return v.addDecoded(e, change, err, place, at)
 }

@@ -121,14 +121,14 @@ func TestChainsReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	w.stories()
 	w.archive(dir, 1) // a file for every append
-	files, _, err := Paths(dir)
+	files, _, err := pathsOf(dir)
 	w.must(err)
 	if len(files) != 15 {
 		t.Errorf("%d files", len(files))
 	}
 	for name, verify := range map[string]func(c *chains) (Report, error){
 		"files": func(c *chains) (Report, error) {
-			v := &verifier{report: c.report, chains: c, files: files, archive: true, first: true, tick: newTicker(nil)}
+			v := &verifier{report: c.report, chains: c, files: files, archive: true, first: true, tick: newTicker(nil), bodies: map[string]bool{}}
 			v.again, v.begins = v.readAgain, v.mustBegin
 			for i := range files {
 				w.must(v.file(i, i == len(files)-1))
