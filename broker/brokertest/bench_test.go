@@ -142,3 +142,35 @@ func BenchmarkOfferToWaitingPull(b *testing.B) {
 		<-ended
 	})
 }
+
+// BenchmarkAsk is what the way to whoever answers costs, and back.
+func BenchmarkAsk(b *testing.B) {
+	for name, size := range map[string]int{"1KiB": 1 << 10, "64KiB": 64 << 10} {
+		b.Run(name, func(b *testing.B) {
+			e := benchEngine(b, embedded.FsyncInterval)
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			answer := make([]byte, size)
+			go func() {
+				ended <- e.Serve(ctx, map[string]broker.Answerer{"bench": func(context.Context, []byte) ([]byte, error) { return answer, nil }})
+			}()
+			defer func() { cancel(); <-ended }()
+			ask := func() error {
+				_, err := e.Ask(ctx, "bench", body)
+				return err
+			}
+			if err := ask(); err != nil { // until it serves
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := ask(); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
