@@ -16,8 +16,10 @@ const (
 	// worldEvery is how often the engine is asked how its queues stand, however
 	// often the figures are read.
 	worldEvery = 5 * time.Second
-	// worldPatience is how long whoever reads the figures waits for that.
-	worldPatience = 4 * time.Second
+	// worldPatience is how long whoever reads the figures waits for that: less than
+	// the 10 s that Prometheus gives by default, and more than the 4 s that a
+	// cluster waits for a node that is down before it answers without it.
+	worldPatience = 8 * time.Second
 )
 
 // Engine is what the figures of queues and workers are read from. broker.Engine
