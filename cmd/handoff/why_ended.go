@@ -14,7 +14,11 @@ func (t *teller) closed() {
 	t.waits(waitsNothing)
 	t.say("%s.", t.ended())
 	switch {
-	case s.ReturnOf != "" || s.ReturnTicket == "" && s.ReturnedAt.IsZero():
+	case s.ReturnOf != "":
+	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():
+		if s.ReturnExpected || s.Outcome == protocol.OutcomeRolledBack {
+			t.command("handoff result "+s.Ticket+" --return", "see what "+person(s.Source)+" is to know of it")
+		}
 	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero():
 		t.say("%s has taken in how it ended, %s.", sentence(person(s.Source)), t.at(s.ReturnedAt))
 	case !s.ReturnedAt.IsZero():

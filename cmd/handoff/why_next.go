@@ -239,6 +239,7 @@ func (t *teller) tellNext(n *nextView) {
 	case t.told && (n.Event == protocol.EventOffered || t.e.WaitingFor == waitsTaker):
 	case n.loose:
 		t.say("Unless one starts, %s by %s.", n.Words, t.clock(n.At))
+		t.command("handoff doctor", "see what is wrong if it does not")
 	case !n.At.After(t.now):
 		t.say("Any moment now, %s%s.", n.Words, because)
 	default:

@@ -204,6 +204,11 @@ var whyCases = []struct {
 		g.submit(nil).accept().pass(time.Minute)
 		return g.act(lifecycle.Escalate(g.state, g.d, whyHolder, "this needs a decision", "two designs are possible", g.now)).pass(10 * time.Second)
 	}},
+	{"pending: answered, and offered again", waitsTaker, func(g *tale) *tale {
+		g.worker("reviewer", whyHolder, 1).submit(nil).accept().fail("exit", "exit status 1", true).look().pass(10 * time.Second).look().accept()
+		g.ack(protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}, Reason: "it is not said"}, false).pass(time.Minute)
+		return g.act(lifecycle.Answer(g.state, g.d, protocol.Answer{By: "lead", Text: "main"}, g.now)).pass(time.Second)
+	}},
 	{"pending: nobody fits", waitsAgent, func(g *tale) *tale {
 		s := protocol.Summary{Type: protocol.Sequential, Source: "lead", Target: protocol.Target{Capability: "welding"}, Priority: protocol.Normal,
 			Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
@@ -354,6 +359,10 @@ var whyCases = []struct {
 		g.agent("lead", nil).worker("reviewer", whyHolder, 1)
 		g.submit(func(s *protocol.Summary) { s.Type, s.ReturnExpected = protocol.Delegation, true }).accept().pass(3 * time.Minute)
 		return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Partial}, nil, g.now)).pass(26 * time.Hour)
+	}},
+	{"closed: success, and its source reads it by ticket", waitsNothing, func(g *tale) *tale {
+		g.worker("reviewer", whyHolder, 1).submit(func(s *protocol.Summary) { s.Type, s.ReturnExpected = protocol.Delegation, true }).accept().pass(3 * time.Minute)
+		return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success}, nil, g.now))
 	}},
 	{"closed: attempts used up", waitsNothing, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) { o.MaxAttempts = to(1) })).accept().pass(time.Minute)

@@ -407,7 +407,16 @@ func (t *teller) lastEnd() string {
 	if clock, ranOut := strings.CutSuffix(t.state.Reason, "_timeout"); ranOut {
 		return ": " + t.clockRanOut(protocol.Clock(clock))
 	}
+	if !ofAttempt(t.state.Reason) {
+		return ""
+	}
 	return t.because(t.state.Message)
+}
+
+// ofAttempt tells whether what the state says in words can be of an attempt, or
+// a refusal: the reason is the last that was given, and may be of a question.
+func ofAttempt(reason string) bool {
+	return reason != "condition" && reason != "deferred" && reason != "answer" && reason != "awaiting_returns"
 }
 
 // holder names the worker that has the handoff.
@@ -439,7 +448,7 @@ func (t *teller) passedUp() string {
 	switch clock, ranOut := strings.CutSuffix(s.Reason, "_timeout"); {
 	case ranOut:
 		return text + ", because " + t.clockRanOut(protocol.Clock(clock))
-	case s.Attempt > 0: // what is there to say is of the attempt
+	case s.Attempt > 0 || !ofAttempt(s.Reason): // what the state says is of something else
 		return text
 	}
 	return text + t.because(s.Message)
