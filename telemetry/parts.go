@@ -22,30 +22,26 @@ type WorkerFigures struct {
 
 // Worker adds the figures of a worker that serves an agent.
 func (m *Metrics) Worker(agent string, read func() WorkerFigures) {
-	label := prometheus.Labels{"agent": agent}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, label)
+		return prometheus.NewDesc(name, help, labels, prometheus.Labels{"agent": agent})
 	}
-	w := &reader{
-		descs: []*prometheus.Desc{
-			desc("handoff_worker_claims_total", "Handoffs that this worker accepted."),
-			desc("handoff_worker_ended_total", "What became of the handoffs of this worker.", "outcome"),
-			desc("handoff_worker_slots", "Handoffs that this worker can have in hand at a time."),
-			desc("handoff_worker_busy_slots", "Handoffs that this worker has in hand."),
-			desc("handoff_worker_present", "1 if the engine has confirmed that this worker is there, within its lease, else 0."),
-		},
-	}
-	w.collect = func(to chan<- prometheus.Metric) {
+	var (
+		claims  = desc("handoff_worker_claims_total", "Handoffs that this worker accepted.")
+		ended   = desc("handoff_worker_ended_total", "What became of the handoffs of this worker.", "outcome")
+		slots   = desc("handoff_worker_slots", "Handoffs that this worker can have in hand at a time.")
+		busy    = desc("handoff_worker_busy_slots", "Handoffs that this worker has in hand.")
+		present = desc("handoff_worker_present", "1 if the engine has confirmed that this worker is there, within its lease, else 0.")
+	)
+	m.registry.MustRegister(&reader{[]*prometheus.Desc{claims, ended, slots, busy, present}, func(to chan<- prometheus.Metric) {
 		f := read()
-		to <- prometheus.MustNewConstMetric(w.descs[0], prometheus.CounterValue, float64(f.Claimed))
+		to <- count(claims, f.Claimed)
 		for outcome, n := range f.Ended {
-			to <- prometheus.MustNewConstMetric(w.descs[1], prometheus.CounterValue, float64(n), outcome)
+			to <- count(ended, n, outcome)
 		}
-		to <- gauge(w.descs[2], float64(f.Slots))
-		to <- gauge(w.descs[3], float64(f.Busy))
-		to <- gauge(w.descs[4], zeroOne(f.Present))
-	}
-	m.registry.MustRegister(w)
+		to <- gauge(slots, float64(f.Slots))
+		to <- gauge(busy, float64(f.Busy))
+		to <- gauge(present, zeroOne(f.Present))
+	}})
 }
 
 // IndexFigures are those of the index in this process; index.StandAnswer.
@@ -64,35 +60,32 @@ const indexPatience = 2 * time.Second
 // Index adds the figures of an index. read must not wait until it is complete.
 func (m *Metrics) Index(read func(context.Context) (IndexFigures, error)) {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
-	i := &reader{
-		descs: []*prometheus.Desc{
-			desc("handoff_index_up", "1 if the index answered when these figures were read, else 0."),
-			desc("handoff_index_seq", "Ledger sequence up to which the index has everything."),
-			desc("handoff_index_behind", "Entries of the ledger that the index does not have yet."),
-			desc("handoff_index_behind_seconds", "How much later the end of the ledger is than that of the index, as far as known."),
-			desc("handoff_index_complete", "1 if the index has everything, else 0."),
-			desc("handoff_index_handoffs", "Handoffs in the index."),
-			desc("handoff_index_file_bytes", "Size of the index's file."),
-			desc("handoff_index_rebuilds_total", "How often the index was made anew."),
-		},
-	}
-	i.collect = func(to chan<- prometheus.Metric) {
+	var (
+		up        = desc("handoff_index_up", "1 if the index answered when these figures were read, else 0.")
+		seq       = desc("handoff_index_seq", "Ledger sequence up to which the index has everything.")
+		behind    = desc("handoff_index_behind", "Entries of the ledger that the index does not have yet.")
+		behindFor = desc("handoff_index_behind_seconds", "How much later the end of the ledger is than that of the index, as far as known.")
+		complete  = desc("handoff_index_complete", "1 if the index has everything, else 0.")
+		handoffs  = desc("handoff_index_handoffs", "Handoffs in the index.")
+		bytes     = desc("handoff_index_file_bytes", "Size of the index's file.")
+		rebuilds  = desc("handoff_index_rebuilds_total", "How often the index was made anew.")
+	)
+	m.registry.MustRegister(&reader{[]*prometheus.Desc{up, seq, behind, behindFor, complete, handoffs, bytes, rebuilds}, func(to chan<- prometheus.Metric) {
 		ctx, cancel := context.WithTimeout(context.Background(), indexPatience)
 		defer cancel()
 		f, err := read(ctx)
-		to <- gauge(i.descs[0], zeroOne(err == nil))
+		to <- gauge(up, zeroOne(err == nil))
 		if err != nil {
 			return
 		}
-		to <- gauge(i.descs[1], float64(f.Seq))
-		to <- gauge(i.descs[2], float64(f.Behind))
-		to <- gauge(i.descs[3], f.BehindFor.Seconds())
-		to <- gauge(i.descs[4], zeroOne(f.Complete))
-		to <- gauge(i.descs[5], float64(f.Handoffs))
-		to <- gauge(i.descs[6], float64(f.FileBytes))
-		to <- prometheus.MustNewConstMetric(i.descs[7], prometheus.CounterValue, float64(f.Rebuilds))
-	}
-	m.registry.MustRegister(i)
+		to <- gauge(seq, float64(f.Seq))
+		to <- gauge(behind, float64(f.Behind))
+		to <- gauge(behindFor, f.BehindFor.Seconds())
+		to <- gauge(complete, zeroOne(f.Complete))
+		to <- gauge(handoffs, float64(f.Handoffs))
+		to <- gauge(bytes, float64(f.FileBytes))
+		to <- count(rebuilds, f.Rebuilds)
+	}})
 }
 
 // reader is a collector of figures that stand ready to be read.
@@ -101,13 +94,19 @@ type reader struct {
 	collect func(chan<- prometheus.Metric)
 }
 
+// Describe implements prometheus.Collector.
 func (r *reader) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range r.descs {
 		to <- desc
 	}
 }
 
+// Collect implements prometheus.Collector.
 func (r *reader) Collect(to chan<- prometheus.Metric) { r.collect(to) }
+
+func count(desc *prometheus.Desc, n int64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+}
 
 func zeroOne(so bool) float64 {
 	if so {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -101,6 +102,31 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 	if code, _ := get(t, s.URL()+"/debug/pprof/", ""); code != 404 {
 		t.Errorf("nothing else is served, and it is %d", code)
+	}
+}
+
+// TestCloseLeavesNothing: no goroutine of ours, and a port that others may have.
+func TestCloseLeavesNothing(t *testing.T) {
+	s, err := Listen(t.Context(), ":0", NewMetrics(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := get(t, s.URL()+"/healthz", ""); code != 200 {
+		t.Errorf("it answers %d", code)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	stacks := make([]byte, 1<<20)
+	if all := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(all, "telemetry.Listen") {
+		t.Errorf("somebody is left:\n%s", all)
+	}
+	again, err := Listen(t.Context(), strings.TrimPrefix(s.URL(), "http://"), NewMetrics(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
