@@ -167,7 +167,13 @@ func (a *app) explanation(e explanation) error {
 		return a.value(e)
 	}
 	for _, sentence := range e.Sentences {
-		a.printf("%s\n", sentence)
+		lines := []string{sentence}
+		if a.width > 0 { // a terminal, which would break words
+			lines = wrapWords(protocol.Printable(sentence), a.width)
+		}
+		for _, line := range lines {
+			a.printf("%s\n", line)
+		}
 	}
 	if len(e.Commands) == 0 {
 		return nil

@@ -123,8 +123,11 @@ func (t *teller) phase() {
 // pending: it stands in a queue, or nobody could be found to have it.
 func (t *teller) pending() {
 	s := t.state
-	if len(s.Chain) > 0 {
+	switch {
+	case len(s.Chain) > 0:
 		t.say("%s.", sentence(t.passedUp()))
+	case len(s.Refused) > 0:
+		t.say("%s refused it before.", enumerate(s.Refused))
 	}
 	if s.AttemptsTotal > 0 && s.Attempt > 0 && !s.Held() {
 		t.say("Attempt %d of %d at %s ended without a result%s.", s.Attempt, s.Policy.MaxAttempts, person(s.Agent), t.lastEnd())
