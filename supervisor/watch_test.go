@@ -1,0 +1,134 @@
+package supervisor_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+// watching remembers what a supervisor says that it does.
+type watching struct {
+	mu       sync.Mutex
+	followed []protocol.EventType
+	asked    []time.Time
+	looks    int
+	failed   int
+	passes   []string
+}
+
+func (w *watching) Followed(_ broker.Entry, r protocol.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range r.Events {
+		w.followed = append(w.followed, e.EventType())
+	}
+}
+
+func (w *watching) Due(asked time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, asked)
+}
+
+func (w *watching) Looked(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	if err != nil {
+		w.failed++
+	}
+}
+
+func (w *watching) Passed(why string, _, _ int, _ time.Duration, _ error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.passes = append(w.passes, why)
+}
+
+// TestWatch: whoever watches a supervisor is told of every entry, wake-up, look
+// and pass, and when a wake-up was to come.
+func TestWatch(t *testing.T) {
+	inBubble(t, func(w *world) {
+		watch := &watching{}
+		w.supervise(supervisor.Config{Watch: watch})
+		w.agent("coder", nil)
+		w.submit(nil)
+		<-time.After(2 * time.Minute) // nobody takes it: its clock runs out
+		synctest.Wait()
+		watch.mu.Lock()
+		defer watch.mu.Unlock()
+		if len(watch.followed) < 4 || watch.followed[0] != protocol.EventSubmitted {
+			t.Errorf("followed %v", watch.followed)
+		}
+		if len(watch.asked) == 0 || watch.looks < len(watch.asked) || watch.failed > 0 {
+			t.Errorf("%d wake-ups, %d looks, %d of them failed", len(watch.asked), watch.looks, watch.failed)
+		}
+		for _, at := range watch.asked {
+			if at.Before(w.begun) || at.After(time.Now()) {
+				t.Errorf("a wake-up was to come at %v", at)
+			}
+		}
+		if len(watch.passes) == 0 || watch.passes[0] != supervisor.PassReasons[0] {
+			t.Errorf("passes: %v", watch.passes)
+		}
+	})
+}
+
+// hanging is a broker that does not answer about a handoff, and takes its time
+// to say so, however long that is.
+type hanging struct {
+	*broker.Broker
+	hung chan struct{}
+}
+
+func (h *hanging) Head(ctx context.Context, ticket string, min uint64) (broker.Head, error) {
+	<-h.hung
+	return h.Broker.Head(ctx, ticket, min)
+}
+
+// TestLooking: a loop that does not come back is told from one that has nothing
+// to do, and from one that waits for the engine in vain.
+func TestLooking(t *testing.T) {
+	inBubble(t, func(w *world) {
+		own := w.m.Connect()
+		h := &hanging{brokerOver(w.T, own), make(chan struct{})}
+		s, err := supervisor.New(h, supervisor.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		ctx, cancel := context.WithCancel(w.ctx)
+		w.running.Go(func() {
+			defer close(ended)
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			_ = own.Close()
+		})
+		synctest.Wait()
+		if s.Looking() != 0 {
+			t.Errorf("nothing is looked at, for %v", s.Looking())
+		}
+		w.agent("coder", nil)
+		w.submit(nil)
+		<-time.After(3 * time.Minute)
+		synctest.Wait()
+		if s.Looking() < 2*time.Minute {
+			t.Errorf("one loop is lost, and has been for %v only", s.Looking())
+		}
+		close(h.hung)
+		<-time.After(time.Second)
+		synctest.Wait()
+		if s.Looking() != 0 {
+			t.Errorf("it came back, and still looks for %v", s.Looking())
+		}
+		cancel()
+		<-ended
+	})
+}
