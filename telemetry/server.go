@@ -56,15 +56,16 @@ type named struct {
 // without, is one on this machine alone: figures tell who works on what, and
 // whoever wants to show them to others says so, with 0.0.0.0:9090 or a name.
 func Address(addr string) (string, error) {
+	complete := addr
 	if !strings.Contains(addr, ":") {
-		addr = ":" + addr
+		complete = ":" + addr
 	}
-	host, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(complete)
 	if err != nil {
 		return "", fmt.Errorf("%q is no address to listen on; write :9090, or 0.0.0.0:9090 for all of this machine's addresses", addr)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return "", fmt.Errorf("%q is no address to listen on: a port is 0 (any) to 65535", addr)
+		return "", fmt.Errorf("%q is no address to listen on: a port is 0 (any) to 65535; write :9090", addr)
 	}
 	return net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port), nil
 }
