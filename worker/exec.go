@@ -93,6 +93,7 @@ type ExecConfig struct {
 //	HANDOFF_PROGRESS_DEADLINE  RFC 3339, when the progress timeout does; may be empty
 //	HANDOFF_DEADLINE           RFC 3339, when the handoff as a whole does
 //	HANDOFF_CLEANUP_REASON     of Cleanup alone: cancelled, returned or lease_lost
+//	TRACEPARENT, TRACESTATE    the span of this attempt (W3C Trace Context); the second may be empty
 //
 // Its exit code says what came of it; see the Exit constants. To say more it
 // writes the file that HANDOFF_ACK_FILE names: an acknowledgement as JSON
@@ -230,7 +231,11 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 		}
 		return t.UTC().Format(time.RFC3339)
 	}
-	return slices.Concat(os.Environ(), cfg.Env, []string{
+	var trace []string // over the worker's own, which is another's span
+	if !h.Trace.IsZero() {
+		trace = []string{"TRACEPARENT=" + h.Trace.Parent, "TRACESTATE=" + h.Trace.State}
+	}
+	return slices.Concat(os.Environ(), cfg.Env, trace, []string{
 		"HANDOFF_TICKET=" + h.Ticket,
 		"HANDOFF_AGENT=" + h.Agent,
 		"HANDOFF_ATTEMPT=" + strconv.Itoa(h.Attempt),

@@ -68,6 +68,11 @@ type Handoff struct {
 	// the order in which that was handed off.
 	Returns []protocol.Return
 
+	// Trace is the span of this attempt (W3C Trace Context), for programs and
+	// services that trace themselves. The handler's context has it too: what is
+	// submitted under it is in the same trace (broker.TraceFrom, telemetry.Context).
+	Trace protocol.TraceContext
+
 	// Log writes with the ticket and the attempt on every line.
 	Log *slog.Logger
 

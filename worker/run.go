@@ -81,6 +81,7 @@ func (r *run) serve() {
 		return
 	}
 	h.Attempt, h.Fence, h.Trail = claim.Attempt(), claim.Fence(), claim.Trail
+	h.Trace = r.w.cfg.Trace(claim.State())
 	h.Log = r.log.With("attempt", h.Attempt)
 	for r.attempt(h, claim, failed) {
 	}
@@ -179,7 +180,8 @@ func (r *run) handle(h Handoff) (protocol.Result, error) {
 		return protocol.Result{}, context.Cause(r.ctx)
 	}
 	r.handled = true
-	return guard(r.log, func() (protocol.Result, error) { return r.w.handler.Handle(r.ctx, h) })
+	ctx := broker.WithTrace(r.ctx, h.Trace)
+	return guard(r.log, func() (protocol.Result, error) { return r.w.handler.Handle(ctx, h) })
 }
 
 // stackBytesMax is how much of a panic's stack goes into the ledger; the log

@@ -80,6 +80,9 @@ type Config struct {
 	// Profile registers the agent if the directory has none of that name; ID
 	// need not be set. A profile that is there is left alone.
 	Profile protocol.Profile
+	// Trace says which span the work on a handoff is: what Handoff.Trace and the
+	// environment of a program have. Nil is protocol.State.WorkTrace.
+	Trace func(protocol.State) protocol.TraceContext
 	// Log receives one line for each handoff (info) and what went wrong (warn,
 	// error); nil discards.
 	Log *slog.Logger
@@ -120,6 +123,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.Profile.ID = c.Agent
 	c.Profile.RegisteredByWork = true
+	if c.Trace == nil {
+		c.Trace = protocol.State.WorkTrace
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

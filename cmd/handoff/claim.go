@@ -200,9 +200,10 @@ type claimView struct {
 	Expires     time.Time         `json:"expires"`     // without a heartbeat
 	Supplements []protocol.Answer `json:"supplements"` // answers to conditions, oldest first
 
-	Trail   []protocol.TrailEntry `json:"trail"`   // what happened to it before, oldest first
-	Returns []protocol.Return     `json:"returns"` // the ends of what it has handed off and waited for
-	Package json.RawMessage       `json:"package"` // as it was submitted
+	Trail   []protocol.TrailEntry `json:"trail"`       // what happened to it before, oldest first
+	Returns []protocol.Return     `json:"returns"`     // the ends of what it has handed off and waited for
+	Trace   string                `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
+	Package json.RawMessage       `json:"package"`     // as it was submitted
 }
 
 func (a *app) claimed(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
@@ -214,6 +215,7 @@ func (a *app) claimed(ctx context.Context, b *broker.Broker, claim *broker.Claim
 	v := claimView{
 		Lease: claim.Lease(), Ticket: claim.Ticket, Agent: claim.Agent, Attempt: claim.Attempt(), Accepted: claim.Fence() != 0,
 		Expires: expires, Supplements: claim.Answers, Trail: claim.Trail, Returns: returns, Package: claim.Package,
+		Trace: a.traces.Work(claim.State()).Parent,
 	}
 	if !a.text() {
 		if v.Supplements == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/telemetry"
 )
 
 // answerWithin is how long a command that does not wait gives an engine it has
@@ -74,12 +75,14 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 	if err != nil {
 		return nil, nil, err
 	}
+	a.traces = a.startTraces(ctx, cfg.Log)
+	cfg.Observer = telemetry.Join(cfg.Observer, a.traces.Observer())
 	b, err := broker.New(engine, cfg)
 	if err != nil {
 		done()
 		return nil, nil, err
 	}
-	return b, done, nil
+	return b, func() { done(); a.traces.Stop() }, nil
 }
 
 // checkURL refuses addresses that the dialer would take for the engine on this

@@ -18,6 +18,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/telemetry"
 	"github.com/agenthandoff/handoff/worker"
 )
 
@@ -153,7 +154,9 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	defer nc.Close()
-	b, done, err := openNode(nc, broker.Config{Log: log, Observer: shown.observer()})
+	traces := a.startTraces(ctx, log)
+	defer traces.Stop()
+	b, done, err := openNode(nc, broker.Config{Log: log, Observer: telemetry.Join(shown.observer(), traces.Observer())})
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (f *packageFlags) build(changed func(string) bool, a *app, now time.Time) (
 	return pkg, f.wants(&pkg, changed, a)
 }
 
-// ends sets source, target and parent. A package from a file says itself who
+// ends sets source, target, parent and trace. A package from a file says itself who
 // hands over; only inside a worker is that known without saying.
 func (f *packageFlags) ends(pkg *protocol.Package, changed func(string) bool, env func(string) string) {
 	switch {
@@ -153,6 +153,7 @@ func (f *packageFlags) ends(pkg *protocol.Package, changed func(string) bool, en
 	case pkg.Parent == "":
 		pkg.Parent = env("HANDOFF_TICKET")
 	}
+	traceOf(pkg, env)
 }
 
 func (f *packageFlags) context(c *protocol.Context, changed func(string) bool, a *app) error {

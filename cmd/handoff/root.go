@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/telemetry"
 )
 
 // app is what all commands share: the streams, the environment, the global
@@ -18,8 +20,10 @@ type app struct {
 	terminal bool // stdout is one: colour is welcome, and raw control characters are not
 	width    int  // its columns; 0 where it is none
 
-	format string
-	conn   connection
+	format  string
+	conn    connection
+	command string // which one it is
+	traces  *telemetry.Traces
 }
 
 // run executes a command line and returns its exit code.
@@ -146,6 +150,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 		Args:          cobra.ArbitraryArgs, // an unknown command is RunE's to refuse, as a usage error
 		RunE:          refuseUnknown,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.command = commandName(cmd)
 			if !slices.Contains(formats, a.format) {
 				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
 			}

@@ -51,7 +51,8 @@ The package is built from flags, read from a file (-f), or both: then flags that
 are given replace what the file says. "handoff schema package" describes the file.
 The source (--from) is $HANDOFF_AGENT where that is set, else human. Inside a
 worker started by "handoff work" the new handoff follows from the one being
-worked on: its parent is $HANDOFF_TICKET.
+worked on: its parent is $HANDOFF_TICKET. The trace that it is in is that of
+$TRACEPARENT and $TRACESTATE, unless the package names one.
 
 An agent that polls hands on with --under: the new handoff is recorded with the one it
 holds, so that a crash neither loses nor doubles it, and "handoff await" lets go until

@@ -54,10 +54,10 @@ and returns (the ends of what was handed off and waited for).
 
 In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
 HANDOFF_FENCE, HANDOFF_WORK_DEADLINE, HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE,
-NATS_URL; in HANDOFF_PROGRESS_FILE the name of a file of which every line that is
-written there is a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a
-file in which it may say more than an exit code can, as a line or as JSON (handoff
-schema ack):
+NATS_URL, TRACEPARENT and TRACESTATE (its span, as W3C Trace Context has it); in
+HANDOFF_PROGRESS_FILE the name of a file of which every line that is written there is
+a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a file in which it
+may say more than an exit code can, as a line or as JSON (handoff schema ack):
 
   rejected: why           conditional: what is needed
   escalated why           passed up to whom the agent escalates to
@@ -171,6 +171,7 @@ func (a *app) work(ctx context.Context, cfg worker.Config, flags workFlags, prog
 	if err != nil {
 		return err
 	}
+	cfg.Trace = a.traces.Work
 	w, err := worker.New(b, cfg, handler)
 	if err != nil {
 		return err
