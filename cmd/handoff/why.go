@@ -61,8 +61,7 @@ type situation struct {
 // relative is a handoff that another waits for, as far as somebody wants to know.
 type relative struct {
 	ticket string
-	n      int // its number, from 1
-	who    string
+	n      int            // its number, from 1
 	state  protocol.State // zero until it is submitted
 }
 

@@ -20,10 +20,11 @@ type nextView struct {
 	// Overdue says that it should have happened by now: no supervisor seems to run.
 	Overdue bool `json:"overdue,omitempty"`
 
-	reminder time.Time // of its worker, before that
-	because  string
-	clock    protocol.Clock // that runs out then, if one does
-	loose    bool           // At is the latest, not the exact instant
+	reminder   time.Time // of its worker, before that
+	unreminded bool      // and it should have come by now
+	because    string
+	clock      protocol.Clock // that runs out then, if one does
+	loose      bool           // At is the latest, not the exact instant
 }
 
 // foresee asks the core; nil where it says nothing, or chokes on the state.
@@ -50,11 +51,12 @@ func (t *teller) foresee() (next *nextView) {
 	n := &nextView{At: f.At.UTC(), reminder: reminder}
 	t.effect(n, s, f.Events)
 	t.cause(n, s, f.Events)
-	since, _ := lifecycle.Foresee(t.state, t.directory, t.state.UpdatedAt)
-	switch {
-	case n.loose:
-	case dependsOnOthers(t.state, f.Events):
-	case t.now.Sub(since.At) > unexpected && !since.At.IsZero():
+	since, ok := lifecycle.Foresee(t.state, t.directory, t.state.UpdatedAt)
+	switch late := ok && t.now.Sub(since.At) > unexpected; {
+	case !late, n.loose:
+	case !reminder.IsZero():
+		n.reminder, n.unreminded = since.At, true
+	case !dependsOnOthers(t.state, f.Events):
 		n.Overdue, n.At = true, since.At.UTC()
 	}
 	return n
@@ -70,6 +72,8 @@ func dependsOnOthers(s protocol.State, events []protocol.Event) bool {
 	switch e := events[0].(type) {
 	case *protocol.LeaseLost:
 		return true
+	case *protocol.Offered:
+		return s.Agent == "" // somebody fit has come
 	case *protocol.TimedOut:
 		return e.Clock == protocol.ClockAcknowledge || e.Clock == protocol.ClockQueue
 	case *protocol.Closed:
@@ -224,7 +228,11 @@ func (t *teller) tellNext(n *nextView) {
 	if n.because != "" {
 		because = ", because " + n.because
 	}
-	if r := n.reminder; !r.IsZero() && r.After(t.now) {
+	switch r := n.reminder; {
+	case n.unreminded:
+		t.say("%s %s should have been reminded that the time is running out.", capital(t.at(r)), itsWorker(t.state))
+		t.noSupervisor()
+	case r.After(t.now):
 		t.say("%s %s is reminded that the time is running out.", capital(t.at(r)), itsWorker(t.state))
 	}
 	switch {
@@ -233,9 +241,7 @@ func (t *teller) tellNext(n *nextView) {
 			because = ", because " + t.clockRanOut(n.clock)
 		}
 		t.say("What comes next has been due since %s: %s%s.", t.clock(n.At), n.Words, because)
-		t.say("No supervisor seems to be running, or it cannot keep up.")
-		t.command("handoff supervise", "start a supervisor")
-		t.command("handoff doctor", "see what may be wrong")
+		t.noSupervisor()
 	case t.told && (n.Event == protocol.EventOffered || t.e.WaitingFor == waitsTaker):
 	case n.loose:
 		t.say("Unless one starts, %s by %s.", n.Words, t.clock(n.At))
@@ -245,6 +251,13 @@ func (t *teller) tellNext(n *nextView) {
 	default:
 		t.say("If nothing changes, %s %s%s.", n.Words, t.at(n.At), because)
 	}
+}
+
+// noSupervisor says why what is due does not happen.
+func (t *teller) noSupervisor() {
+	t.say("No supervisor seems to be running, or it cannot keep up.")
+	t.command("handoff supervise", "start a supervisor")
+	t.command("handoff doctor", "see what may be wrong")
 }
 
 // clock writes an instant as a watch has it: 14:05, with the date where that is

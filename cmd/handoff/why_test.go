@@ -224,6 +224,12 @@ var whyCases = []struct {
 			Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
 		return g.add(lifecycle.SubmitAnyway(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d, g.now)...).pass(4 * time.Second)
 	}},
+	{"pending: somebody fit has just come", waitsAgent, func(g *tale) *tale {
+		s := protocol.Summary{Type: protocol.Sequential, Source: "lead", Target: protocol.Target{Capability: "welding"}, Priority: protocol.Normal,
+			Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
+		g.add(lifecycle.SubmitAnyway(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d, g.now)...).pass(25 * time.Second)
+		return g.agent("ada", can("welding"))
+	}},
 	{"pending: claimed, not acknowledged", waitsAck, func(g *tale) *tale {
 		g.submit(nil).pass(time.Minute).add(&protocol.Claimed{Meta: g.meta(), Offer: g.state.Offer, Agent: "reviewer", Holder: whyHolder, LeaseMS: 30_000})
 		g.d.Holders[whyHolder] = protocol.Holder{ID: whyHolder, Agent: "reviewer", LeaseMS: 30_000, Polling: true, Host: "laptop", PID: 12}
@@ -251,6 +257,9 @@ var whyCases = []struct {
 	{"working: reminded, and it escalates then", waitsWork, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) { o.OnTimeout = to(protocol.OnTimeoutEscalate) })).accept()
 		return g.pass(50 * time.Minute).look().pass(time.Minute)
+	}},
+	{"working: the reminder is late", waitsWork, func(g *tale) *tale {
+		return g.worker("reviewer", whyHolder, 1).submit(nil).accept().pass(50 * time.Minute)
 	}},
 	{"working: no sign of progress", waitsWork, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) { o.ProgressTimeoutMS = to(int64(300_000)) })).accept()

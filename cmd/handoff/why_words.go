@@ -139,7 +139,7 @@ func (t *teller) pending() {
 		t.forPerson()
 	case s.Agent == "":
 		t.waits(waitsAgent)
-		t.say("It has waited %s for an agent that can do it (%s), but none fits.", t.span(s.SubmittedAt), s.TargetWords())
+		t.say("It has waited %s for an agent that can do it (%s); there was none when it was submitted.", t.span(s.SubmittedAt), s.TargetWords())
 		t.command("handoff agents", "see who can do what")
 	default:
 		t.queued()
