@@ -154,9 +154,8 @@ func (a *Archive) scan(path string) (whole int64, ended bool, err error) {
 		case err != nil:
 			return 0, false, fmt.Errorf("read %s: %w", path, err)
 		}
-		// A quote within a string is escaped, so that this is no one's text.
 		isEnd := bytes.HasPrefix(text, []byte(`{"event_type":"`+endType+`"`))
-		if !isEnd && !bytes.Contains(text, []byte(`,"entry":{"`)) {
+		if !isEnd && !bytes.Contains(text, entryMark) {
 			continue
 		}
 		if !isEnd {

@@ -45,6 +45,10 @@ type Stored struct {
 	Bytes []byte    `json:"body_base64,omitempty"`
 }
 
+// entryMark is in every line that carries an append, and in no other: a quote
+// within a string is escaped.
+var entryMark = []byte(`,"entry":{"`)
+
 // endType is the event_type of the line that ends a file.
 const endType = "end"
 

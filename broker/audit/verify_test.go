@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bytes"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -157,20 +159,59 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 		}
 	}
 	verify()
+	kept := filepath.Join(t.TempDir(), "kept")
+	a, err := OpenArchive(kept, 1_000)
+	w.must(err)
+	w.must(a.Follow(w.ctx, real, FollowConfig{Once: true}))
+	w.must(a.Close())
+	against := func(want ...string) {
+		t.Helper()
+		report, err := VerifyAgainst(w.ctx, kept, real, nil)
+		w.must(err)
+		got := []string{}
+		for _, p := range report.Problems {
+			got = append(got, fmt.Sprintf("%s seq %d", p.Kind, p.Seq))
+		}
+		if !slices.Equal(got, append([]string{}, want...)) {
+			t.Errorf("found %+v, want %q", report, want)
+		}
+	}
+	against()
+	// What was said before, said again.
+	_, err = js.Publish(w.ctx, "handoff.ledger."+bodies[14].Ticket, bodies[14].Body)
+	w.must(err)
+	verify("chain seq 16")
+	against() // it came later
 	_, err = js.Publish(w.ctx, "handoff.ledger.not.one", []byte("x"))
 	w.must(err)
-	verify("unreadable seq 16")
+	verify("chain seq 16", "unreadable seq 17")
 	w.must(stream.DeleteMsg(w.ctx, 7)) // the refusal of the second handoff
-	verify("chain seq 8", "missing seq 7", "unreadable seq 16")
+	verify("chain seq 8", "chain seq 16", "missing seq 7", "unreadable seq 17")
+	against("missing seq 7")
 	dir := t.TempDir()
-	a, err := OpenArchive(dir, 0)
+	a, err = OpenArchive(dir, 0)
 	w.must(err)
 	if err := a.Follow(w.ctx, real, FollowConfig{Once: true}); err == nil || a.Position() != 6 {
 		t.Errorf("archived up to %d: %v", a.Position(), err)
 	}
 	w.must(a.Close())
 	w.must(stream.DeleteMsg(w.ctx, 1))
-	verify("chain seq 8", "missing seq 1", "missing seq 7", "unreadable seq 16")
+	verify("chain seq 8", "chain seq 16", "missing seq 1", "missing seq 7", "unreadable seq 17")
+	against("missing seq 7") // the first is as if it was dropped
+	// The same handoffs written anew, and a ledger that has lost its end.
+	w.must(js.DeleteStream(w.ctx, broker.LedgerStream))
+	stream, err = js.CreateStream(w.ctx, jetstream.StreamConfig{Name: broker.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
+	w.must(err)
+	for _, e := range bodies[:13] {
+		body := e.Body
+		if e.Seq == 12 {
+			body = bytes.Replace(body, []byte(`"tokens":7`), []byte(`"tokens":9`), 2)
+		}
+		_, err = js.Publish(w.ctx, "handoff.ledger."+e.Ticket, body)
+		w.must(err)
+	}
+	against("hash seq 12", "missing seq 14", "missing seq 15")
+	w.must(stream.DeleteMsg(w.ctx, 1))
 	// The records of a handoff whose beginning is gone say all but that.
 	w.must(NewReader(real).Appends(w.ctx, bodies[0].Ticket, func(_ broker.Entry, records []protocol.AuditRecord) error {
 		for _, r := range records {

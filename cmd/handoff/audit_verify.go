@@ -12,7 +12,8 @@ import (
 )
 
 func newAuditVerify(a *app) *cobra.Command {
-	return &cobra.Command{
+	var against bool
+	cmd := &cobra.Command{
 		Use:   "verify [FILE|DIR]…",
 		Short: "Check that the audit trail is whole and was not changed",
 		Long: `Verify without arguments reads the whole ledger: every entry must name the hash of the
@@ -24,29 +25,37 @@ an end that is missing.
 It lists what is wrong: file and line, the entry's number, the ticket, what it is. With -o
 json or jsonl it prints a report for each argument.
 
-A handoff whose beginning was dropped for its age is counted and is no problem. What
-was changed with everything behind it written anew shows only against another copy: see
-docs/operations/audit.md.
+A handoff whose beginning was dropped for its age is counted and is no problem. What was
+changed with everything behind it written anew shows only against another copy:
+--against-ledger compares the directory of an archive with the ledger, entry by entry.
 
 Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no engine.`,
 		Example: `  handoff audit verify
   handoff audit verify t17.jsonl
+  handoff audit verify /srv/handoff-audit --against-ledger
   handoff audit verify /srv/handoff-audit -o json | jq .[0].problems`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.auditVerify(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if against && len(args) == 0 {
+				return usagef("--against-ledger needs the DIR of an archive; see %s --help", cmd.CommandPath())
+			}
+			return a.auditVerify(cmd.Context(), args, against)
+		},
 	}
+	cmd.Flags().BoolVar(&against, "against-ledger", false, "compare each DIR with the ledger, too")
+	return cmd
 }
 
 // verifyView is a report, and of what.
 type verifyView struct {
-	What string `json:"what"` // "ledger", or a path
+	What string `json:"what"` // "ledger", a path, or a path against the ledger
 	audit.Report
 }
 
-func (a *app) auditVerify(ctx context.Context, paths []string) error {
+func (a *app) auditVerify(ctx context.Context, paths []string, against bool) error {
 	var views []verifyView
 	if len(paths) == 0 {
-		report, err := a.verifyLedger(ctx)
+		report, err := a.overLedger(ctx, audit.VerifyLedger)
 		if err != nil {
 			return err
 		}
@@ -63,6 +72,16 @@ func (a *app) auditVerify(ctx context.Context, paths []string) error {
 			return err
 		}
 		views = append(views, verifyView{path, report})
+		if !against {
+			continue
+		}
+		report, err = a.overLedger(ctx, func(ctx context.Context, ledger audit.Ledger, progress func(seq, last uint64)) (audit.Report, error) {
+			return audit.VerifyAgainst(ctx, path, ledger, progress)
+		})
+		if err != nil {
+			return err
+		}
+		views = append(views, verifyView{path + " against the ledger", report})
 	}
 	found := 0
 	for i := range views {
@@ -80,13 +99,13 @@ func (a *app) auditVerify(ctx context.Context, paths []string) error {
 	return nil
 }
 
-func (a *app) verifyLedger(ctx context.Context) (audit.Report, error) {
+func (a *app) overLedger(ctx context.Context, verify func(context.Context, audit.Ledger, func(seq, last uint64)) (audit.Report, error)) (audit.Report, error) {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return audit.Report{}, err
 	}
 	defer done()
-	return audit.VerifyLedger(ctx, b, func(seq, last uint64) { a.notef("handoff: read %d of %d entries\n", seq, last) })
+	return verify(ctx, b, func(seq, last uint64) { a.notef("handoff: read %d of %d entries\n", seq, last) })
 }
 
 func (a *app) reports(views []verifyView) error {
@@ -126,7 +145,10 @@ func reportWords(r audit.Report) string {
 	if r.Entries == 1 {
 		entries = "1 entry"
 	}
-	text := fmt.Sprintf("%s of %s, from %d to %d", entries, count(r.Handoffs, "handoff"), r.FirstSeq, r.LastSeq)
+	if r.Handoffs > 0 {
+		entries += " of " + count(r.Handoffs, "handoff")
+	}
+	text := fmt.Sprintf("%s, from %d to %d", entries, r.FirstSeq, r.LastSeq)
 	if r.WithoutBeginning > 0 {
 		text += fmt.Sprintf(", %d of them without their beginning", r.WithoutBeginning)
 	}
