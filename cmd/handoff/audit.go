@@ -42,12 +42,12 @@ type auditFilter struct {
 func (f *auditFilter) declare(a *app, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringArrayVar(&f.tickets, "ticket", nil, "of the handoff with this `TICKET`; repeatable, as are all that follow")
-	fs.StringArrayVar(&f.tasks, "task", nil, "of handoffs with this task `ID`")
-	fs.StringArrayVar(&f.sources, "source", nil, "of what this `AGENT` handed over")
-	fs.StringArrayVar(&f.targets, "target", nil, "of what was handed to this `AGENT`, or to this capability")
-	fs.StringArrayVar(&f.agents, "agent", nil, "of what is with this `AGENT`, or was there last")
-	fs.StringArrayVar(&f.types, "type", nil, "of this `TYPE`: "+strings.Join(asWords(protocol.AuditTypes), ", "))
+	fs.StringArrayVar(&f.tickets, "ticket", nil, "of the handoff with this `TICKET`; repeatable")
+	fs.StringArrayVar(&f.tasks, "task", nil, "of handoffs with this task `ID`; repeatable")
+	fs.StringArrayVar(&f.sources, "source", nil, "of what this `AGENT` handed over; repeatable")
+	fs.StringArrayVar(&f.targets, "target", nil, "of what was handed to this `AGENT`, or to this capability; repeatable")
+	fs.StringArrayVar(&f.agents, "agent", nil, "of what is with this `AGENT`, or was there last; repeatable")
+	fs.StringArrayVar(&f.types, "type", nil, "of this `TYPE`; repeatable: "+strings.Join(asWords(protocol.AuditTypes), ", "))
 	fs.StringVar(&f.since, "since", "", "since `WHEN`: an instant, or a duration ago (2h, 3d)")
 	fs.StringVar(&f.until, "until", "", "before `WHEN`")
 	f.flag(cmd)

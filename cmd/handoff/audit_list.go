@@ -31,7 +31,7 @@ asks the index which handoffs are meant; the records themselves come from the le
 --since and --until are about the records. Those of the type noted (progress, reminders,
 retries) are left out unless asked for with --type noted.
 
-With -o json or jsonl records are complete: document 1 §7.1, and where they come from.
+With -o json or jsonl records are complete; docs/operations/audit.md has their fields.
 
 Exit codes: 0 here they are, if any; 3 no such ticket; 6 nobody keeps an index;
 10 the index is behind.`,
