@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -416,6 +417,9 @@ func can(capability string) func(*protocol.Profile) {
 	}
 }
 
+// jargon are the words that have no place in the sentences.
+var jargon = regexp.MustCompile(`(?i)\b(offer|fence|lease|head|append|ledger|holder|directory|acknowledg|conditional|snapshot|event|phase|escalat|rerout|timed out|sequence|tombstone)|_`)
+
 // TestWhy: every open phase, and every cause that there is for it, has its
 // sentences. testdata/why.golden holds them all, to be read aloud.
 func TestWhy(t *testing.T) {
@@ -432,6 +436,9 @@ func TestWhy(t *testing.T) {
 		}
 		if !g.state.Closed {
 			phases[g.state.Phase] = true
+		}
+		if word := jargon.FindString(strings.Join(e.Sentences, "\n")); word != "" {
+			t.Errorf("%s: %q says nothing to whoever does not know Handoff: %q", c.name, word, e.Sentences)
 		}
 		fmt.Fprintf(&b, "== %s\n%s\n", c.name, strings.Join(e.Sentences, "\n"))
 		for _, command := range e.Commands {

@@ -187,6 +187,7 @@ func (t *teller) queued() {
 		t.waits(waitsWorker)
 		t.say("%s, but %s%s.", waited, t.nobodyServes(), after(", ", ahead))
 		t.command("handoff work --agent "+s.Agent+" -- CMD", "start a worker")
+		t.command("handoff claim --agent "+s.Agent, "take it from here, as that agent")
 		t.command("handoff reroute "+s.Ticket+" --to AGENT", "give it to another agent")
 	case busy >= slots:
 		t.waits(waitsSlot)
