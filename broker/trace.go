@@ -46,7 +46,8 @@ func orNone(t protocol.TraceContext) *protocol.TraceContext {
 	if t.IsZero() || t.Validate() != nil {
 		return nil
 	}
-	return &t
+	own := t // so that none allocates nothing
+	return &own
 }
 
 // childTrace is what a child follows from: what its package says, else the work

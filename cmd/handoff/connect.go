@@ -75,14 +75,14 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 	if err != nil {
 		return nil, nil, err
 	}
-	a.traces = a.startTraces(ctx, cfg.Log)
-	cfg.Observer = telemetry.Join(cfg.Observer, a.traces.Observer())
+	traces := a.startTraces(ctx, cfg.Log)
+	a.traces, cfg.Observer = traces, telemetry.Join(cfg.Observer, traces.Observer())
 	b, err := broker.New(engine, cfg)
 	if err != nil {
 		done()
 		return nil, nil, err
 	}
-	return b, func() { done(); a.traces.Stop() }, nil
+	return b, func() { done(); traces.Stop() }, nil
 }
 
 // checkURL refuses addresses that the dialer would take for the engine on this
