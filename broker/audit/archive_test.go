@@ -137,6 +137,50 @@ func TestArchiveKeepsBodies(t *testing.T) {
 	}
 }
 
+// An engine that goes away and comes back costs the archive nothing.
+func TestArchiveIsPatient(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	a, err := OpenArchive(dir, 0)
+	w.must(err)
+	view := w.mem.Connect() // the archive's own link
+	defer func() { _ = view.Close() }()
+	b, err := broker.New(view, broker.Config{})
+	w.must(err)
+	w.stories()
+	ctx, stop := context.WithCancel(w.ctx)
+	done, away, seen := make(chan error, 1), make(chan error, 100), make(chan uint64, 100)
+	go func() {
+		done <- a.Follow(ctx, b, FollowConfig{Away: func(err error) { away <- err }, Progress: func(seq, last uint64) { seen <- seq }})
+	}()
+	if seq := <-seen; seq != 15 {
+		t.Errorf("archived up to %d", seq)
+	}
+	for range 2 {
+		view.Disconnect()
+		if err := <-away; !errors.Is(err, broker.ErrUnreachable) {
+			t.Error(err)
+		}
+		w.stories()
+		view.Reconnect()
+	}
+	for seq := uint64(0); seq != 45; {
+		select {
+		case seq = <-seen:
+		case <-w.ctx.Done():
+			t.Fatalf("archived up to %d", seq)
+		}
+	}
+	stop()
+	w.must(<-done)
+	w.must(a.Close())
+	report, err := VerifyFiles(dir, nil)
+	w.must(err)
+	if report.Found != 0 || report.Entries != 45 {
+		t.Errorf("%+v", report)
+	}
+}
+
 // An archive that belongs to another ledger, or has a hole, is left as it is.
 func TestArchiveOfAnotherLedger(t *testing.T) {
 	w := newWorld(t)
