@@ -55,21 +55,27 @@ func errorOf(ctx context.Context, err error) error {
 	return err
 }
 
-// ledgerEnd asks the engine how far its ledger goes now.
+// ledgerEnd asks the engine how far its ledger goes now; before Run it waits.
 func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.Ledger, bool) {
-	ix.mu.Lock()
-	src := ix.src
-	ix.mu.Unlock()
-	if src == nil {
-		return broker.Ledger{}, false
-	}
 	if brief {
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeout(ctx, askBriefly)
 		defer cancel()
 	}
-	ledger, err := src.Ledger(waiting)
-	return ledger, err == nil
+	for {
+		ix.mu.Lock()
+		src, changed := ix.src, ix.changed
+		ix.mu.Unlock()
+		if src != nil {
+			ledger, err := src.Ledger(waiting)
+			return ledger, err == nil
+		}
+		select {
+		case <-changed:
+		case <-waiting.Done():
+			return broker.Ledger{}, false
+		}
+	}
 }
 
 // await waits until the index has what the ledger had, or the time is over, and
@@ -172,7 +178,7 @@ func (ix *Index) Stand(ctx context.Context, q StandQuery) (StandAnswer, error) {
 		m := st.where()
 		st.files.Lock()
 		defer st.files.Unlock()
-		a.Handoffs, a.FileBytes = m.count, st.sizes[0]+st.sizes[1]
+		a.Handoffs, a.FileBytes, a.Filling = m.count, st.sizes[0]+st.sizes[1], !st.indexed.Load()
 		return m, nil
 	})
 	if errors.Is(err, ErrRebuilding) {

@@ -62,6 +62,8 @@ const (
 // more: what it has in memory may be ahead of the file.
 func (st *store) apply(ctx context.Context, steps []step) error {
 	last := steps[len(steps)-1]
+	// The driver watches a context that may end with a goroutine per statement.
+	ctx = context.WithoutCancel(ctx)
 	tx, err := st.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -260,4 +260,7 @@ type StandAnswer struct {
 	FileBytes int64     `json:"file_bytes"`
 	Since     time.Time `json:"since"` // when this process opened it
 	Rebuilds  int64     `json:"rebuilds"`
+	// Filling says that the file is being made from the ledger's beginning:
+	// answers are right as far as they go, and slow.
+	Filling bool `json:"filling,omitempty"`
 }

@@ -293,7 +293,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		return f.failed(err)
 	}
 	f.ix.moved()
-	if !f.st.indexed && f.st.where().seq >= f.until {
+	if !f.st.indexed.Load() && f.st.where().seq >= f.until {
 		if err := f.st.addIndexes(ctx); err != nil {
 			return f.failed(err)
 		}
@@ -314,7 +314,7 @@ func (f *filler) failed(err error) error {
 
 // begin makes the indexes at once where there is little to fill.
 func (f *filler) begin(ctx context.Context) error {
-	if f.st.indexed {
+	if f.st.indexed.Load() {
 		return nil
 	}
 	if f.st.where().seq+fillBehind > f.until {
@@ -361,7 +361,7 @@ func (st *store) addIndexes(ctx context.Context) error {
 	if _, err := st.db.ExecContext(ctx, "UPDATE stand SET indexed = 1"); err != nil {
 		return err
 	}
-	st.indexed = true
+	st.indexed.Store(true)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"modernc.org/sqlite"
@@ -41,7 +42,7 @@ type store struct {
 
 	drift   int64 // of the mark that is being written: the most that an id is beyond its instant
 	maxID   int64
-	indexed bool
+	indexed atomic.Bool
 	// careful says that not even a first entry is taken for one unseen: some
 	// writer has begun a handoff twice.
 	careful bool
@@ -127,13 +128,14 @@ func openStore(path string) (*store, error) {
 // cannot be read is found here as a rule.
 func (st *store) load() error {
 	var ledger, known string
-	var at int64
-	var seq int64
+	var at, seq int64
+	var indexed bool
 	err := st.db.QueryRow("SELECT seq, at, ledger, words, drift, indexed FROM stand").
-		Scan(&seq, &at, &ledger, &known, &st.drift, &st.indexed)
+		Scan(&seq, &at, &ledger, &known, &st.drift, &indexed)
 	if err != nil {
 		return fmt.Errorf("read its stand: %w", err)
 	}
+	st.indexed.Store(indexed)
 	if known != allWords {
 		return errors.New("it is of another version of the protocol")
 	}

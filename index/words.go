@@ -59,11 +59,17 @@ func isASCII(text string) bool {
 	return true
 }
 
-// searchable is a text as the search engine gets it.
+// searchable is a text as the search engine gets it: each word once, for it
+// only remembers whether a word is there.
 func searchable(texts ...string) string {
 	var b strings.Builder
+	seen := map[string]struct{}{}
 	for _, text := range texts {
 		wordsOf(text, func(word string) {
+			if _, again := seen[word]; again {
+				return
+			}
+			seen[word] = struct{}{}
 			if b.Len() > 0 {
 				b.WriteByte(' ')
 			}

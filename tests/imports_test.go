@@ -52,6 +52,12 @@ var arrows = []arrow{
 		why: "nobody depends on being watched: broker.Observer and the small hooks of the others are enough, and cmd wires them"},
 	{who: "...", not: []string{"github.com/prometheus"}, except: []string{"telemetry"},
 		why: "figures are named and counted in one room"},
+	{who: "index/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "cmd"},
+		why: "the index reads the ledger through the broker and serves questions; it moves no handoff"},
+	{who: "...", not: []string{module + "index"}, except: []string{"index", "cmd/handoff"},
+		why: "the index is disposable: nothing that moves a handoff may depend on it"},
+	{who: "...", not: []string{"modernc.org/sqlite", "database/sql"}, except: []string{"index"},
+		why: "SQLite is the index's own affair"},
 	{who: "...", not: []string{module + "broker/brokertest"}, except: []string{"broker/brokertest"},
 		why: "the in-memory engine is for tests alone"},
 }
