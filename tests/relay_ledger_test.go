@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	trail "github.com/agenthandoff/handoff/broker/audit"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -73,6 +74,13 @@ func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	report, err := trail.VerifyLedger(ctx, b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Found != 0 || report.Entries != uint64(a.entries) {
+		t.Errorf("the ledger does not verify: %+v", report)
 	}
 	for _, s := range a.stories {
 		a.outcomes[s.state.Outcome]++
