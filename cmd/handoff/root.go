@@ -120,6 +120,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupEngine, newDev(a)),
 		inGroup(groupEngine, newSupervise(a)),
 		inGroup(groupEngine, newIndex(a)),
+		inGroup(groupEngine, newTop(a)),
 		inGroup(groupEngine, newDoctor(a)),
 
 		inGroup(groupWrite, newSchema(a)),
