@@ -1,7 +1,6 @@
 package index
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -59,6 +58,12 @@ type fact struct {
 	reason string // of a refusal
 }
 
+// glance is what the index wants of a record.
+var glance = protocol.NewGlance([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
+	"workflow_id", "conversation_id", "task_id", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
+	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "tokens"},
+	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected)
+
 // decode reads an entry. It keeps nothing of the entry's body.
 func decode(e broker.Entry) step {
 	s := step{seq: e.Seq, at: e.At}
@@ -66,8 +71,8 @@ func decode(e broker.Entry) step {
 	if err != nil {
 		return s // no entry, and never will be
 	}
-	r, err := protocol.DecodeRecord(e.Body, e.Seq)
-	if err != nil { // an event of a newer version, perhaps: the state says most
+	r, err := glance.Record(e.Body, e.Seq)
+	if err != nil { // an event of another shape, perhaps: the state says most
 		r = protocol.Record{}
 		if _, r.State, err = protocol.DecodeState(e.Body, e.Seq); err != nil {
 			s.failed = err
@@ -126,18 +131,13 @@ func begunOf(e *protocol.Submitted) *begun {
 
 // begunIn reads the words of a package. One that cannot be read has none.
 func begunIn(pkg []byte) *begun {
-	var p struct {
-		Reason string `json:"reason"`
-		Task   struct {
-			Description string `json:"description"`
-		} `json:"task"`
-	}
-	if err := json.Unmarshal(pkg, &p); err != nil {
+	description, why, err := protocol.PackageWords(pkg)
+	if err != nil {
 		return &begun{}
 	}
 	return &begun{
-		description: strings.Clone(cutTo(p.Task.Description, searchBytesMax)),
-		why:         strings.Clone(cutTo(p.Reason, searchBytesMax)),
+		description: strings.Clone(cutTo(description, searchBytesMax)),
+		why:         strings.Clone(cutTo(why, searchBytesMax)),
 	}
 }
 

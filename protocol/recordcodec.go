@@ -201,7 +201,7 @@ func (s *scanner) broken(field string) *Error {
 // shape of record, CodeUnknownEvent, or CodeTooLarge for too many levels.
 func DecodeRecord(body []byte, seq uint64) (Record, error) {
 	var r Record
-	if err := decodeRecord(body, seq, &r, true); err != nil {
+	if err := decodeRecord(body, seq, &r, stateShape, everyEvent); err != nil {
 		return Record{}, err
 	}
 	return r, nil
@@ -211,13 +211,22 @@ func DecodeRecord(body []byte, seq uint64) (Record, error) {
 // a hot path needs.
 func DecodeState(body []byte, seq uint64) (id string, s State, err error) {
 	var r Record
-	if err := decodeRecord(body, seq, &r, false); err != nil {
+	if err := decodeRecord(body, seq, &r, stateShape, nil); err != nil {
 		return "", State{}, err
 	}
 	return r.ID, r.State, nil
 }
 
-func decodeRecord(body []byte, seq uint64, r *Record, withEvents bool) error {
+// everyEvent reads the event at hand.
+func everyEvent(s *scanner, r *Record) bool {
+	e, ok := s.event()
+	r.Events = append(r.Events, e)
+	return ok
+}
+
+// decodeRecord reads of the state what its shape has, and has event read each
+// event, if it is not nil.
+func decodeRecord(body []byte, seq uint64, r *Record, state *shape, event func(*scanner, *Record) bool) error {
 	s := scanner{data: body, lenient: true}
 	if s.space(); s.pos >= len(body) || body[s.pos] != '{' {
 		return Errorf(CodeMalformed, "record", "is no JSON object")
@@ -232,10 +241,10 @@ func decodeRecord(body []byte, seq uint64, r *Record, withEvents bool) error {
 			return s.value(textShape, reflect.ValueOf(&r.ID).Elem(), true)
 		case `"state"`:
 			hasState = true
-			return s.value(stateShape, reflect.ValueOf(&r.State).Elem(), false)
+			return s.value(state, reflect.ValueOf(&r.State).Elem(), false)
 		case `"events"`:
-			if withEvents {
-				return s.events(r)
+			if event != nil {
+				return s.events(r, event)
 			}
 		}
 		return s.value(anything, reflect.Value{}, true)
@@ -256,14 +265,10 @@ func decodeRecord(body []byte, seq uint64, r *Record, withEvents bool) error {
 }
 
 // events reads the list of events at hand.
-func (s *scanner) events(r *Record) bool {
+func (s *scanner) events(r *Record, event func(*scanner, *Record) bool) bool {
 	if s.space(); s.pos >= len(s.data) || s.data[s.pos] != '[' {
 		return s.malformed("expected a list of events")
 	}
 	s.pos++
-	return s.elements(func(int) bool {
-		e, ok := s.event()
-		r.Events = append(r.Events, e)
-		return ok
-	})
+	return s.elements(func(int) bool { return event(s, r) })
 }
