@@ -365,20 +365,7 @@ func TestAwayCollector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := broker.New(brokertest.NewMemory(), broker.Config{Observer: traces.Observer()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.PutProfile(t.Context(), protocol.Profile{ID: "coder"}); err != nil {
-		t.Fatal(err)
-	}
-	in, err := b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
-	if err == nil {
-		_, err = b.Submit(t.Context(), in)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	submitOne(t, traces)
 	traces.Stop()
 	if got := strings.Count(log.String(), "spans are not exported"); got != 1 {
 		t.Errorf("the log says %q", log.String())
