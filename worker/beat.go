@@ -140,6 +140,33 @@ func (w *Worker) careLoop() {
 	}
 }
 
+// loadEvery is how soon others learn that a worker has more or less to do than
+// its last beat said: the fifth part of a beat, between half a second and five.
+func loadEvery(beat time.Duration) time.Duration {
+	return min(max(beat/5, 500*time.Millisecond), 5*time.Second)
+}
+
+// loadLoop beats between two beats when the load has changed. Who routes by load,
+// or asks why nobody takes a handoff, would else see ten seconds old figures.
+func (w *Worker) loadLoop() {
+	every := loadEvery(w.cfg.Beat)
+	if every >= w.cfg.Beat {
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.life.Done():
+			return
+		case <-tick.C:
+			if int64(w.runs.len()) != w.told.Load() {
+				_ = w.beatPresence(w.life) // the next beat tells it, and says what went wrong
+			}
+		}
+	}
+}
+
 func (w *Worker) lookAfterAll() {
 	// A handoff in the registry keeps the wait group above zero.
 	w.runs.each(func(r *run) { w.wg.Go(r.beat) })
@@ -155,6 +182,7 @@ func (w *Worker) beatPresence(ctx context.Context) error {
 	if err := w.b.Beat(ctx, holder); err != nil {
 		return err
 	}
+	w.told.Store(int64(holder.Busy))
 	w.presence.confirm(sent)
 	return nil
 }

@@ -41,6 +41,39 @@ func TestBeatsWhileItWorks(t *testing.T) {
 	}
 }
 
+// Others see what a worker has to do without waiting for its next beat; what has
+// not changed is not told again.
+func TestLoadIsToldBetweenBeats(t *testing.T) {
+	inBubble(t, func(w *world) {
+		m, h := w.m.Connect(), newWorking()
+		b := &counted{Broker: brokerOver(t, m)}
+		s := w.serveOver(m, b, worker.Config{}, h)
+		ticket := w.submit(nil)
+		busy := func() int {
+			holder, err := w.b.Holder(w.ctx, s.Holder())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return holder.Busy
+		}
+		pass(2 * time.Second)
+		if busy() != 1 {
+			t.Error("2 s after it has begun its worker seems to be free")
+		}
+		told := b.beats.Load()
+		pass(6 * time.Second)
+		if again := b.beats.Load() - told; again != 0 {
+			t.Errorf("the same load was told %d times", again)
+		}
+		h.end <- nil
+		w.closed(ticket)
+		pass(2 * time.Second)
+		if busy() != 0 {
+			t.Error("2 s after the end its worker seems to be busy")
+		}
+	})
+}
+
 // takeAway lets the core find the holder gone, and another holder accept.
 func (w *world) takeAway(ticket string) *broker.Claim {
 	w.Helper()

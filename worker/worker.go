@@ -152,6 +152,7 @@ type Worker struct {
 	slots     chan struct{} // a token for each handoff in hand, or pulled for
 	slotCount atomic.Int32
 	runs      runs
+	told      atomic.Int64   // how many are in hand, as the last beat said
 	wg        sync.WaitGroup // of the runs and their beats
 
 	// open ends when the drain begins: nothing new is begun then.
@@ -225,6 +226,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(w.beatLoop)
 	loops.Go(w.careLoop)
+	loops.Go(w.loadLoop)
 	loops.Go(w.reconnectLoop)
 	w.pullLoop() // until open ends
 	w.drain()
