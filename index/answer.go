@@ -83,6 +83,9 @@ func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.Led
 func (ix *Index) await(ctx, waiting context.Context, end broker.Ledger) (*store, error) {
 	for {
 		st, changed := ix.current()
+		if err := ix.absent(); st == nil && !errors.Is(err, ErrRebuilding) {
+			return nil, err
+		}
 		if st != nil {
 			m := st.where()
 			if m.seq >= end.Last && (end.Created.IsZero() || m.ledger.Equal(end.Created)) || waiting.Err() != nil {
@@ -107,8 +110,8 @@ func (ix *Index) await(ctx, waiting context.Context, end broker.Ledger) (*store,
 func (ix *Index) absent() error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	if ix.closed {
-		return errClosed
+	if ix.ended != nil {
+		return ix.ended
 	}
 	return ErrRebuilding
 }

@@ -285,6 +285,9 @@ func TestNewerInItsPlace(t *testing.T) {
 	if err := ix.Run(t.Context(), engine); !errors.Is(err, ErrNewer) {
 		t.Errorf("Run: %v", err)
 	}
+	if _, err := ix.Count(t.Context(), CountQuery{}); !errors.Is(err, ErrNewer) {
+		t.Errorf("a question after that: %v", err)
+	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, body) {
 		t.Errorf("the file was touched, %v", err)
 	}
@@ -342,5 +345,67 @@ func TestWithoutAnEngine(t *testing.T) {
 	a, err := ix.Count(t.Context(), CountQuery{Ask: Ask{WaitMS: 50}})
 	if err != nil || a.Complete || a.Count != 30 || a.Seq == 0 {
 		t.Errorf("%+v, %v; want an incomplete answer of 30", a, err)
+	}
+}
+
+// TestAfterAKill: what a process leaves that was killed is gone on with.
+func TestAfterAKill(t *testing.T) {
+	engine := brokertest.NewMemory()
+	defer func() { _ = engine.Close() }()
+	w := newWorld(t, engine, 13)
+	from, to := filepath.Join(t.TempDir(), "index.db"), filepath.Join(t.TempDir(), "index.db")
+	ix, _ := keep(t, from, engine)
+	w.live(100, 200)
+	total(t, ix)
+	if err := ix.checkpointed(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.live(50, 100)
+	total(t, ix)
+	for _, suffix := range []string{"", "-wal"} { // the files of a moment, as a kill leaves them
+		body, err := os.ReadFile(from + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to+suffix, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.live(10, 30)
+	read := &counted{Engine: engine}
+	again, _ := keep(t, to, read)
+	w.compare(again, Filter{})
+	if read.first < 100 || rebuilds(t, again) != 0 {
+		t.Errorf("it read the ledger again from %d on", read.first)
+	}
+}
+
+// TestPrune: what the ledger has dropped is forgotten, everywhere.
+func TestPrune(t *testing.T) {
+	w, ix := memoryWorld(t, 14)
+	w.live(700, 900)
+	total(t, ix)
+	st, _ := ix.current()
+	defer st.release()
+	first, kept := w.heads[600].seq, 0
+	for range 3 {
+		if _, err := st.prune(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left []*subject
+	for _, k := range w.heads {
+		if k.seq >= first {
+			left, kept = append(left, k), kept+1
+		}
+	}
+	if n := total(t, ix); n != int64(kept) || kept == 700 {
+		t.Errorf("%d handoffs, want %d", n, kept)
+	}
+	w.heads = left
+	w.compare(ix, Filter{Text: "login"})
+	w.compare(ix, Filter{})
+	if n, err := st.prune(t.Context(), first); n != 0 || err != nil {
+		t.Errorf("%d more were forgotten, %v", n, err)
 	}
 }

@@ -56,7 +56,7 @@ type Index struct {
 	src      Source // nil before Run
 	changed  chan struct{}
 	rebuilds int64
-	closed   bool
+	ended    error // why there will be no store any more
 }
 
 // Open opens the index in a file, and makes the file, readable by its owner
@@ -140,12 +140,12 @@ func (ix *Index) openStore() (*store, error) {
 func (ix *Index) Close() error {
 	ix.mu.Lock()
 	st := ix.store
-	ix.store, ix.closed = nil, true
+	ix.store, ix.ended = nil, errClosed
 	ix.ring()
 	ix.mu.Unlock()
 	var err error
 	if st != nil {
-		err = st.close()
+		err = st.end()
 	}
 	return errors.Join(err, ix.lock.Close())
 }
@@ -200,8 +200,8 @@ func (ix *Index) rebuild(why error) error {
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	if ix.closed {
-		return errors.Join(errClosed, st.close())
+	if ix.ended != nil {
+		return errors.Join(ix.ended, st.close())
 	}
 	ix.store = st
 	ix.rebuilds++

@@ -26,6 +26,8 @@ const (
 	fillBehind = 20_000
 	// checkEvery is how often the files are looked at when nothing is asked.
 	checkEvery = 250 * time.Millisecond
+	// pruneEvery is how often what the ledger has dropped is looked for.
+	pruneEvery = time.Minute
 	// walBytesMax is the length of the log from which on it is written back into the file.
 	walBytesMax = 48 << 20
 )
@@ -54,6 +56,10 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 		}
 		err, fatal := ix.recover(err)
 		if fatal {
+			ix.mu.Lock()
+			ix.ended = err
+			ix.ring()
+			ix.mu.Unlock()
 			return err
 		}
 		if err != nil && !told {
@@ -123,6 +129,9 @@ func (ix *Index) reopen(why error) error {
 	st.careful = old != nil && old.careful || strings.Contains(why.Error(), "constraint failed")
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
+	if ix.ended != nil {
+		return errors.Join(ix.ended, st.close())
+	}
 	ix.store = st
 	ix.ring()
 	return why
@@ -161,7 +170,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f := &filler{ix: ix, st: st, steps: make(chan step, batchSteps/4), until: ledger.Last}
+	f := &filler{ix: ix, st: st, src: src, steps: make(chan step, batchSteps/4), until: ledger.Last}
 	tailed := make(chan struct{})
 	go func() {
 		defer close(tailed)
@@ -180,6 +189,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 type filler struct {
 	ix    *Index
 	st    *store
+	src   Source
 	steps chan step
 	until uint64 // the ledger's end when it began
 }
@@ -235,6 +245,8 @@ func (f *filler) write(ctx context.Context) error {
 	}
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
+	prune := time.NewTicker(pruneEvery)
+	defer prune.Stop()
 	steps := make([]step, 0, batchSteps)
 	for {
 		select {
@@ -246,6 +258,10 @@ func (f *filler) write(ctx context.Context) error {
 			}
 		case err := <-f.st.suspected:
 			return err
+		case <-prune.C:
+			if err := f.prune(ctx); err != nil {
+				return err
+			}
 		case s := <-f.steps:
 			steps = f.gather(append(steps[:0], s))
 			if err := f.store(ctx, steps); err != nil {
@@ -303,6 +319,24 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		return f.failed(err)
 	}
 	return nil
+}
+
+// prune forgets the handoffs that the ledger has dropped for their age.
+func (f *filler) prune(ctx context.Context) error {
+	ledger, err := f.src.Ledger(ctx)
+	if err != nil || !f.st.indexed.Load() {
+		return nil // another time
+	}
+	for {
+		n, err := f.st.prune(ctx, ledger.First)
+		if err != nil {
+			return f.failed(err)
+		}
+		if n == 0 {
+			return nil
+		}
+		f.ix.moved()
+	}
 }
 
 func (f *filler) failed(err error) error {

@@ -168,6 +168,24 @@ func (st *store) close() error {
 	return errors.Join(st.reads.Close(), st.db.Close())
 }
 
+// end is close for a store whose file stays. SQLite copies the log into the file
+// then; should somebody have cut the file short meanwhile, what comes of it may be
+// whole at first sight, so it is removed.
+func (st *store) end() error {
+	changed := st.untouched()
+	st.files.Lock()
+	id := st.ids[0]
+	st.files.Unlock()
+	err := st.close()
+	if changed == nil {
+		return err
+	}
+	if now, _, e := identify(st.path); e == nil && now == id {
+		return removeFiles(st.path)
+	}
+	return nil // it lies elsewhere, or nowhere
+}
+
 // where is how far the store is.
 func (st *store) where() mark {
 	st.mu.RLock()

@@ -1,0 +1,61 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+)
+
+// pruneAtOnce is how many handoffs one transaction forgets.
+const pruneAtOnce = 500
+
+// prune forgets handoffs whose last entry lies before sequence first, some of
+// those that changed longest ago, and returns how many.
+func (st *store) prune(ctx context.Context, first uint64) (int, error) {
+	ctx = context.WithoutCancel(ctx)
+	tx, err := st.db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
+	ids, cells, err := dropped(ctx, tx, first)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	for _, id := range ids {
+		for _, statement := range []string{"DELETE FROM handoff WHERE id = ?", "DELETE FROM text WHERE rowid = ?"} {
+			if _, err := tx.ExecContext(ctx, statement, id); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, at := range cells {
+		st.cube.add(at, -1)
+	}
+	st.mark.count = st.cube.total
+	return len(ids), nil
+}
+
+// dropped finds what to forget. What changed longest ago is what lies first in
+// the ledger, but for clocks that differ: the rest is found later.
+func dropped(ctx context.Context, tx *sql.Tx, first uint64) (ids []int64, cells []cell, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT id, source, target, agent, phase, outcome, priority, type FROM
+		(SELECT * FROM handoff ORDER BY updated LIMIT ?) WHERE seq < ?`, pruneAtOnce, int64(first))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		var at cell
+		if err := rows.Scan(&id, &at.source, &at.target, &at.agent, &at.phase, &at.outcome, &at.priority, &at.kind); err != nil {
+			return nil, nil, err
+		}
+		ids, cells = append(ids, id), append(cells, at)
+	}
+	return ids, cells, rows.Err()
+}
