@@ -13,8 +13,12 @@ type traceKey struct{}
 
 // WithTrace says which span what is done under the context follows from: a
 // handoff that is submitted there, and has no trace of its own, is in that trace,
-// and the engine's messages name it. A worker's handler has it of its work.
+// and the engine's messages name it. A worker's handler has it of its work. One
+// that breaks the rules is none.
 func WithTrace(ctx context.Context, t protocol.TraceContext) context.Context {
+	if t.Validate() != nil {
+		t = protocol.TraceContext{}
+	}
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
@@ -41,9 +45,9 @@ func inTrace(ctx context.Context, given *protocol.TraceContext) *protocol.TraceC
 	return given
 }
 
-// orNone is how a summary has a trace; one that breaks the rules is none.
+// orNone is how a summary has a trace.
 func orNone(t protocol.TraceContext) *protocol.TraceContext {
-	if t.IsZero() || t.Validate() != nil {
+	if t.IsZero() {
 		return nil
 	}
 	own := t // so that none allocates nothing

@@ -198,6 +198,9 @@ func (s State) TraceAt(kind Span, n uint64) TraceContext {
 	flags := "01"
 	if s.follows() {
 		t, flags = *s.Trace, s.Trace.Parent[traceParentLen-2:]
+		if t.Validate() != nil { // it goes into headers and environments, where a line break is more than text
+			t.State = ""
+		}
 	}
 	text := make([]byte, 0, traceParentLen)
 	text = append(text, "00-"...)

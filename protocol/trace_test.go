@@ -60,6 +60,11 @@ func TestTraceOfABrokenLedger(t *testing.T) {
 			t.Errorf("%q: %+v", parent, got)
 		}
 	}
+	s := State{Ticket: "0c1e9a52-6d0c-4c0e-8c8e-3d1e5a2b7f10"}
+	s.Trace = &TraceContext{Parent: aTraceParent, State: "rojo=1\r\nNats-Rollup: all"}
+	if got := s.WorkTrace(); got.State != "" || got.TraceID() != s.Trace.TraceID() {
+		t.Errorf("a state with a line break: %+v", got)
+	}
 }
 
 // TestTakeTrace: the trace is no part of what is handed over.
