@@ -379,6 +379,8 @@ func judgeSupervisors(x examined) finding {
 			return fail(do, "none is there: nothing is retried, rerouted, escalated or timed out")
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
 			return fail("see the log of the supervisors, and start more", "they have %d entries in hand and can take no more", c.AckPending)
+		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
+			return fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew, and looks at everything", "stuck: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
 		case len(c.Odd) > 0:
 			return warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
 		}

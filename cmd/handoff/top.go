@@ -86,26 +86,33 @@ func (a *app) top(ctx context.Context, every time.Duration, once bool) (err erro
 		}
 		return a.topOnce(view)
 	}
-	show := a.topOnce
-	var keys <-chan struct{}
-	if screen := a.openScreen(); screen != nil {
-		defer func() { err = errors.Join(err, screen.close()) }()
-		show, keys = screen.draw, screen.ends
+	screen := a.openScreen()
+	if screen == nil {
+		return topLoop(ctx, every, watch.view, a.topOnce)
 	}
-	return topLoop(ctx, every, watch.view, show, keys)
+	defer func() { err = errors.Join(err, screen.close()) }()
+	go func() { // it ends with ctx; a picture under way is let go of
+		select {
+		case <-screen.ends:
+			end()
+		case <-ctx.Done():
+		}
+	}()
+	if err := topLoop(ctx, every, watch.view, screen.draw); ctx.Err() == nil {
+		return err
+	}
+	return nil // somebody wanted it to end
 }
 
-// topLoop shows one picture after the other until somebody ends it. An engine
-// that does not answer is part of the picture.
-func topLoop(ctx context.Context, every time.Duration, view func(context.Context) (topView, error), show func(topView) error, ends <-chan struct{}) error {
+// topLoop shows one picture after the other until ctx ends. An engine that does not
+// answer is part of the picture.
+func topLoop(ctx context.Context, every time.Duration, view func(context.Context) (topView, error), show func(topView) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last topView
 	for {
 		next, err := view(ctx)
 		switch {
-		case ctx.Err() != nil && ends != nil:
-			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, broker.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
@@ -119,8 +126,6 @@ func topLoop(ctx context.Context, every time.Duration, view func(context.Context
 			return err
 		}
 		select {
-		case <-ends:
-			return nil
 		case <-ctx.Done():
 		case <-tick.C:
 		}

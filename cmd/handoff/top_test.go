@@ -90,24 +90,27 @@ func TestTopLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{nil, broker.ErrUnreachable, fmt.Errorf("view: %w", context.DeadlineExceeded), nil}
 		var shown []string
-		ends := make(chan struct{})
+		ctx, end := context.WithCancel(t.Context())
 		i := 0
-		err := topLoop(t.Context(), time.Second, func(context.Context) (topView, error) {
+		err := topLoop(ctx, time.Second, func(context.Context) (topView, error) {
+			if i == len(answers) {
+				return topView{}, context.Canceled
+			}
 			err := answers[i]
 			i++
 			return topView{At: topNoon, Open: int64(i)}, err
 		}, func(v topView) error {
 			shown = append(shown, fmt.Sprintf("%d %t", v.Open, v.Note != ""))
 			if i == len(answers) {
-				close(ends)
+				end()
 			}
 			return nil
-		}, ends)
-		if want := []string{"1 false", "1 true", "1 true", "4 false"}; err != nil || !slices.Equal(shown, want) {
+		})
+		if want := []string{"1 false", "1 true", "1 true", "4 false"}; !errors.Is(err, context.Canceled) || !slices.Equal(shown, want) {
 			t.Errorf("%v, %v; want %v", shown, err, want)
 		}
 		broken := errors.New("broken")
-		if err := topLoop(t.Context(), time.Second, func(context.Context) (topView, error) { return topView{}, broken }, nil, nil); !errors.Is(err, broken) {
+		if err := topLoop(t.Context(), time.Second, func(context.Context) (topView, error) { return topView{}, broken }, nil); !errors.Is(err, broken) {
 			t.Errorf("it ended with %v", err)
 		}
 	})

@@ -129,6 +129,9 @@ func (w *topWatch) view(ctx context.Context) (topView, error) {
 	if err != nil {
 		return topView{}, err
 	}
+	if directory.ConnectedSince.IsZero() { // no need to wait for an answer
+		return topView{}, broker.ErrUnreachable
+	}
 	queues, err := w.b.Queues(ctx)
 	if err != nil {
 		return topView{}, err
