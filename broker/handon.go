@@ -94,10 +94,11 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 		return handedOff{}, err
 	}
 	summary := childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn)
-	summary.Trace = childTrace(c.State(), c.Fence(), in.summary.Trace)
+	given := within(ctx, c.State(), in.summary.Trace)
+	summary.Trace = childTrace(c.State(), c.Fence(), given)
 	return handedOff{
 		event: protocol.HandedOff{N: child.N, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
-			Digest: packed.digest, Trace: in.summary.Trace, Package: packed.body, Blob: packed.blob},
+			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob},
 		summary: summary, directory: directory,
 	}, nil
 }

@@ -54,6 +54,15 @@ func orNone(t protocol.TraceContext) *protocol.TraceContext {
 	return &own
 }
 
+// within is the span that a child's package names, or a span inside of the work
+// under which it is handed off; nil is the work itself, which goes without saying.
+func within(ctx context.Context, parent protocol.State, given *protocol.TraceContext) *protocol.TraceContext {
+	if t := inTrace(ctx, given); t != nil && t.SpanID() != parent.SpanID(protocol.SpanWork, parent.Fence) {
+		return t
+	}
+	return nil
+}
+
 // childTrace is what a child follows from: what its package says, else the work
 // that has handed it off.
 func childTrace(parent protocol.State, fence uint64, given *protocol.TraceContext) *protocol.TraceContext {

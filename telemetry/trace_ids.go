@@ -62,8 +62,8 @@ func Context(ctx context.Context) context.Context {
 	return trace.ContextWithRemoteSpanContext(ctx, parent)
 }
 
-// Carry is the other way: what is submitted under the context that it returns
-// follows from the span of OpenTelemetry that ctx has, if it has one.
+// Carry is the other way: what is submitted or handed off under the context that
+// it returns follows from the span of OpenTelemetry that ctx has, if it has one.
 //
 //	head, err := b.Submit(telemetry.Carry(ctx), prepared)
 func Carry(ctx context.Context) context.Context {

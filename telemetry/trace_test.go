@@ -387,3 +387,48 @@ func BenchmarkAppended(b *testing.B) {
 		traces.Appended(b.Context(), before, head, events)
 	}
 }
+
+// TestSpansOfALostWorker: whoever takes over says that the work before was lost;
+// an offer that was taken once does not stand in the queue again.
+func TestSpansOfALostWorker(t *testing.T) {
+	traces := newTraces(sdk.AlwaysSample())
+	defer traces.Stop()
+	at := func(seconds int) time.Time { return time.Date(2026, 6, 1, 12, 0, seconds, 0, time.UTC) }
+	meta := func(seconds int) protocol.Meta { return protocol.Meta{At: at(seconds)} }
+	working := protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Working, Agent: "coder", Holder: "a", Fence: 5, Offer: 2,
+		Attempt: 1, SubmittedAt: at(0), OfferedAt: at(1), AcceptedAt: at(2), UpdatedAt: at(2)}
+	taken := working
+	taken.Holder, taken.Fence, taken.Attempt, taken.AcceptedAt, taken.UpdatedAt = "b", 9, 2, at(40), at(40)
+	lost := working
+	lost.Phase, lost.Holder, lost.Fence, lost.UpdatedAt = protocol.Pending, "", 0, at(40)
+	again := lost
+	again.Offer, again.OfferedAt, again.AcceptedAt, again.UpdatedAt = 11, at(42), time.Time{}, at(42)
+	for _, c := range []struct {
+		name          string
+		before, after protocol.State
+		events        []protocol.Event
+		want          string
+	}{
+		{"taken over at once", working, taken, []protocol.Event{&protocol.LeaseLost{Meta: meta(40)}, &protocol.Accepted{Meta: meta(40), Agent: "coder"}},
+			"work 5 from 2 to 40: lease_lost; acknowledge 9"},
+		{"found by a supervisor", working, lost, []protocol.Event{&protocol.LeaseLost{Meta: meta(40)}}, "work 5 from 2 to 40: lease_lost"},
+		{"offered again", lost, again, []protocol.Event{&protocol.Offered{Meta: meta(42), Agent: "coder"}}, "wait 9 from 40 to 42"},
+		{"said again", again, again, []protocol.Event{&protocol.Stuck{Meta: meta(43)}}, ""},
+		{"taken", again, taken, []protocol.Event{&protocol.Accepted{Meta: meta(45), Agent: "coder"}}, "queue 11 from 42 to 45; acknowledge 9"},
+	} {
+		var got []string
+		for _, s := range traces.ended(c.before, broker.Head{Seq: 9, State: c.after}, c.events) {
+			text := fmt.Sprintf("%s %d", s.kind, s.n)
+			if s.kind != protocol.SpanAcknowledge { // which ends now
+				text += fmt.Sprintf(" from %d to %d", s.start.Second(), s.end.Second())
+			}
+			if s.failed != "" {
+				text += ": " + s.failed
+			}
+			got = append(got, text)
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s: %s, want %s", c.name, text, c.want)
+		}
+	}
+}

@@ -62,6 +62,14 @@ func traces(k *kit) {
 		r.Errorf("the child of a handoff that began a trace has %+v", s.Trace)
 	}
 
+	inside := protocol.TraceContext{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-2222222222222222-01"}
+	child, err = own.HandOff(broker.WithTrace(r.ctx, inside), broker.Child{N: 1, Package: pkg("", to[1])})
+	r.must(err)
+	wantTrace(k, r.state(child), inside)
+	child, err = own.HandOff(broker.WithTrace(r.ctx, own.State().WorkTrace().WithSampled(false)), broker.Child{N: 2, Package: pkg("", to[1])})
+	r.must(err)
+	wantTrace(k, r.state(child), own.State().WorkTrace())
+
 	// From a context, where the package says nothing.
 	in, err := r.b.Prepare(pkg("lead", to[1]))
 	r.must(err)
