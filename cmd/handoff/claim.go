@@ -51,7 +51,7 @@ ATTEMPT, EXPIRES, a SUPPLEMENT for each answer given so far, a TRAIL for each
 refusal, question, escalation and failure on the way, a RETURN for each end that was
 waited for with "handoff await"), then an empty line, then the package as JSON. With
 -o json it is one object: lease, ticket, agent, attempt, expires, supplements, trail,
-returns, package.
+returns, traceparent (the span that the work is; see "handoff heartbeat"), package.
 
 Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 		Example: `  handoff claim --agent reviewer --wait 30s > claimed

@@ -108,7 +108,8 @@ an attempt being charged.`,
 type beatView struct {
 	Ticket string `json:"ticket"`
 	broker.Signal
-	Expires time.Time `json:"expires"` // of the lease, without another heartbeat
+	Expires time.Time `json:"expires"`     // of the lease, without another heartbeat
+	Trace   string    `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
 }
 
 func newHeartbeat(a *app) *cobra.Command {
@@ -117,7 +118,9 @@ func newHeartbeat(a *app) *cobra.Command {
 		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
 the handoff is to be cancelled (stop, then "handoff release" or "handoff fail") or to
 go back to its source (clean up, then "handoff return LEASE"), whether most of the
-work time is used up, and when it and the deadline end.`,
+work time is used up, and when it and the deadline end. With -o json it also says which
+span of a trace the work is (traceparent, as W3C Trace Context has it), for agents that
+trace what they do.`,
 		`  handoff heartbeat "$LEASE"
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
 		[]string{"a LEASE"},
@@ -128,7 +131,7 @@ work time is used up, and when it and the deadline end.`,
 			}
 			expires := time.Now().Add(time.Duration(claim.Holder.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
 			if !a.text() {
-				return a.value(beatView{claim.Ticket, signal, expires})
+				return a.value(beatView{claim.Ticket, signal, expires, a.traces.Work(claim.State()).Parent})
 			}
 			yes := map[bool]string{true: "yes"}
 			cancel := "no"
