@@ -59,7 +59,11 @@ func (st *store) countFields(f Filter, tally *tally) (mark, bool, error) {
 	if err != nil || !p.onlyFields() {
 		return mark{}, false, err
 	}
-	st.cube.each(p, tally.add)
+	if len(p.fields) == 0 && len(tally.by) == 0 {
+		tally.total = st.cube.total
+	} else {
+		st.cube.each(p, tally.add)
+	}
 	return st.mark, true, nil
 }
 

@@ -131,7 +131,9 @@ func (v view) pageQuery(q ListQuery, p plan, at *place, limit int) (string, []an
 // change on where much is selected, else by sorting it.
 func (v view) updatedQuery(p plan, at *place, limit int) (string, []any, error) {
 	w := v.st.wayOf(p)
-	walk := w.kind == wayAll || w.rows > sortRows
+	// Sorting passes over all rows of the way, walking over as many as it takes
+	// to meet enough of them: of the two, the shorter.
+	walk := w.kind == wayAll || w.rows > 0 && w.rows*w.rows > int64(limit)*v.st.where().count
 	if w.kind == waySearch {
 		var many bool
 		err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) > ? FROM (SELECT 1 FROM text WHERE text MATCH ? LIMIT ?)",

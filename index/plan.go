@@ -238,7 +238,7 @@ const (
 const (
 	streamsMax = 64     // that are merged; beyond, rows are sorted
 	fewRows    = 2_000  // so few that the search engine is asked about each
-	sortRows   = 20_000 // so many that walking by the last change is better than sorting
+	sortRows   = 20_000 // that the search engine finds: so many that walking by the last change is better than sorting
 )
 
 // wayOf chooses how to reach the rows.

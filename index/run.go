@@ -29,7 +29,7 @@ const (
 	// pruneEvery is how often what the ledger has dropped is looked for.
 	pruneEvery = time.Minute
 	// walBytesMax is the length of the log from which on it is written back into the file.
-	walBytesMax = 48 << 20
+	walBytesMax = 128 << 20
 )
 
 // Run keeps the index up to date with a ledger until ctx ends, and returns nil
@@ -358,7 +358,7 @@ func (f *filler) begin(ctx context.Context) error {
 }
 
 // Settings of the search engine: a fill has it keep more in memory, and merge
-// nothing; what it leaves is merged once, at the end.
+// only where it must; what that leaves is merged little by little later.
 var (
 	fillSearch   = map[string]int{"hashsize": 16 << 20, "automerge": 0}
 	followSearch = map[string]int{"hashsize": 1 << 20, "automerge": 4}
@@ -386,11 +386,6 @@ func (st *store) addIndexes(ctx context.Context) error {
 	}
 	if err := st.tuneSearch(ctx, followSearch); err != nil {
 		return err
-	}
-	if st.where().seq > fillBehind {
-		if _, err := st.db.ExecContext(ctx, "INSERT INTO text (text) VALUES ('optimize')"); err != nil {
-			return err
-		}
 	}
 	if _, err := st.db.ExecContext(ctx, "UPDATE stand SET indexed = 1"); err != nil {
 		return err
