@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"runtime"
@@ -54,6 +55,9 @@ func (a *app) examine(ctx context.Context, skip []string) examined {
 	x.agentsErr = err
 	x.now = time.Now()
 	x.heads, x.headsErr = examineHeads(ctx, b, directory)
+	if x.headsErr == nil {
+		x.headsErr = examineOrphans(ctx, b, &x.heads)
+	}
 	if !slices.Contains(skip, "index") {
 		x.index, x.indexErr = index.Client{Asker: b}.Stand(ctx, index.StandQuery{})
 	}
@@ -106,6 +110,63 @@ func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory)
 		return ctx.Err()
 	})
 	return f, err
+}
+
+const (
+	// orphanWithin is how long a supervisor may take for a handoff whose holder
+	// has gone; five seconds are promised.
+	orphanWithin = 10 * time.Second
+	// orphanEvery is how often it is looked at meanwhile.
+	orphanEvery = 500 * time.Millisecond
+)
+
+// examineOrphans waits for handoffs whose holder is gone to be seen to. What is
+// left as it was is late. Nobody waits where there is none.
+func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
+	end := time.Now().Add(orphanWithin)
+	for {
+		left := f.orphans[:0:0]
+		for _, o := range f.orphans {
+			still, err := orphaned(ctx, b, o)
+			if err != nil {
+				return err
+			}
+			if still {
+				left = append(left, o)
+			}
+		}
+		if f.orphans = left; len(left) == 0 || time.Now().After(end) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(orphanEvery):
+		}
+	}
+	for _, o := range f.orphans {
+		f.late.add(o.ticket, "whose worker of "+o.agent+" is gone")
+	}
+	return nil
+}
+
+// orphaned tells, by the leader's word, whether a handoff is still held by a
+// holder that is gone.
+func orphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
+	head, err := b.Head(ctx, o.ticket, 0)
+	switch {
+	case errors.Is(err, broker.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !head.State.Held() || head.State.Holder != o.holder:
+		return false, nil
+	}
+	_, err = b.Holder(ctx, o.holder)
+	if errors.Is(err, broker.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // examineSelf is about this process and how it reaches the engine.

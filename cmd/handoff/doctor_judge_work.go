@@ -30,9 +30,14 @@ type headFacts struct {
 	stuck          tickets
 	late           tickets
 	homeless       tickets // offered to an agent that does not exist
+	orphans        []orphan
 	aged           tickets
 	agedLeft       time.Duration // until the first of those is dropped
 }
+
+// orphan is a handoff whose holder is gone: a supervisor sees to it within
+// seconds, so that it is looked at again before anything is said of it.
+type orphan struct{ ticket, holder, agent string }
 
 // tickets counts handoffs and keeps the first of them, and what is said of the
 // very first.
@@ -76,6 +81,9 @@ func (f *headFacts) see(h broker.Head, directory *lifecycle.Directory, now time.
 		if _, known := directory.Agent(s.Agent); !known {
 			f.homeless.add(s.Ticket, s.Agent)
 		}
+	}
+	if s.Held() && directory != nil && !directory.Present(s.Holder) && len(f.orphans) < aboutMax {
+		f.orphans = append(f.orphans, orphan{s.Ticket, s.Holder, s.Agent})
 	}
 	overdue, broken := overdueSince(s, directory, now)
 	switch {

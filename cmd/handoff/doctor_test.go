@@ -218,15 +218,34 @@ func TestDoctorOnAnEngine(t *testing.T) {
 	expect("with a supervisor", "supervisors", healthOK)
 
 	must(t, b.PutProfile(ctx, protocol.Profile{ID: "clerk"}))
-	prepared, err := b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: "t"}})
-	must(t, err)
-	head, err := b.Submit(ctx, prepared)
-	must(t, err)
+	submit := func(to string) broker.Head {
+		t.Helper()
+		prepared, err := b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
+		must(t, err)
+		head, err := b.Submit(ctx, prepared)
+		must(t, err)
+		return head
+	}
+	head := submit("clerk")
 	expect("an offer and no worker", "workers", healthFail, "clerk")
 	must(t, b.Beat(ctx, protocol.Holder{ID: protocol.NewTicket(), Agent: "clerk", LeaseMS: 600_000, Slots: 1}))
 	expect("a worker", "workers", healthOK)
 
 	stop()
+	runner := protocol.Holder{ID: protocol.NewTicket(), Agent: "runner", LeaseMS: 600_000, Slots: 1}
+	must(t, b.PutProfile(ctx, protocol.Profile{ID: "runner"}))
+	must(t, errors.Join(b.Beat(ctx, runner), b.EnsureQueue(ctx, "runner")))
+	run := submit("runner")
+	offers, err := b.Pull(ctx, "runner", 1, time.Minute)
+	if err != nil || len(offers) != 1 {
+		t.Fatalf("%d offers, %v", len(offers), err)
+	}
+	_, err = offers[0].Acknowledge(ctx, runner, protocol.Ack{Status: protocol.AckAccepted}, true)
+	must(t, err)
+	must(t, b.RemoveHolder(ctx, runner.ID))
+	expect("its worker is gone, and nobody sees to it", "late", healthFail, run.Ticket)
+	must(t, b.Beat(ctx, runner))
+	expect("its worker is back", "late", healthOK)
 	expect("no supervisor any more", "supervisors", healthFail)
 	_, _, err = b.UpdateFrom(ctx, head, stuckBecause("its package is gone"))
 	must(t, err)
