@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -407,5 +408,93 @@ func TestPrune(t *testing.T) {
 	w.compare(ix, Filter{})
 	if n, err := st.prune(t.Context(), first); n != 0 || err != nil {
 		t.Errorf("%d more were forgotten, %v", n, err)
+	}
+}
+
+// TestOddPaths: names that mean something to an URI are names.
+func TestOddPaths(t *testing.T) {
+	engine := brokertest.NewMemory()
+	defer func() { _ = engine.Close() }()
+	newWorld(t, engine, 15).live(5, 5)
+	for _, name := range []string{"a b", "50%20", "what?mode=ro", "x#y", "größe", "a&b;c", "'quoted'"} {
+		path := filepath.Join(t.TempDir(), name, "index.db")
+		ix, stop := keep(t, path, engine)
+		if n := total(t, ix); n != 5 {
+			t.Errorf("%s: %d handoffs", name, n)
+		}
+		stop()
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
+// TestStrangeEntries: what the ledger should not hold stops nothing: a handoff
+// that begins twice, an entry that is no record, one of events that nobody knows.
+func TestStrangeEntries(t *testing.T) {
+	w, ix := memoryWorld(t, 16)
+	w.live(10, 10)
+	total(t, ix)
+	first := w.heads[0]
+	entry, err := w.engine.Next(t.Context(), first.Ticket, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(ticket string, after uint64, body []byte) uint64 {
+		seq, err := w.engine.Append(t.Context(), ticket, after, uuid.NewString(), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	again := put(first.Ticket, first.seq, entry.Body)
+	put(protocol.NewTicket(), 0, []byte("no record"))
+	known := put(protocol.NewTicket(), 0, bytes.ReplaceAll(entry.Body, []byte(`"type":"offered"`), []byte(`"type":"invented"`)))
+	if n := total(t, ix); n != 11 {
+		t.Errorf("%d handoffs, want the 10 and one of unknown events", n)
+	}
+	a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Ticket: []string{first.Ticket}}})
+	if err != nil || len(a.Handoffs) != 1 || a.Handoffs[0].Seq != again || a.Seq != known {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if n := rebuilds(t, ix); n != 0 {
+		t.Errorf("made again %d times", n)
+	}
+}
+
+// TestFill: a fill from the beginning, which makes its indexes at the end, is
+// interrupted and gone on with; what it answers meanwhile is right as far as it says.
+func TestFill(t *testing.T) {
+	engine := brokertest.NewMemory()
+	defer func() { _ = engine.Close() }()
+	w := newWorld(t, engine, 17)
+	w.live(700, 4_000)
+	ledger, err := engine.Ledger(t.Context())
+	if err != nil || ledger.Last < 1_500 {
+		t.Fatalf("the ledger has %d entries, %v", ledger.Last, err)
+	}
+	path := filepath.Join(t.TempDir(), "index.db")
+	soon := func(ix *Index) { ix.fillBehind = 100 }
+	ix, stop := keep(t, path, engine, soon)
+	for {
+		a, err := ix.Count(t.Context(), CountQuery{Ask: Ask{WaitMS: -1}, Filter: Filter{Until: w.now.Add(time.Hour)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Complete != (a.Seq == ledger.Last) || a.Seq+a.Behind != ledger.Last || a.Count > 700 {
+			t.Fatalf("%+v of %d", a, ledger.Last)
+		}
+		if a.Seq > 0 {
+			break
+		}
+	}
+	stop()
+	read := &counted{Engine: engine}
+	ix, _ = keep(t, path, read, soon)
+	if n := total(t, ix); n != 700 || read.first == 0 {
+		t.Errorf("%d handoffs, read from %d on", n, read.first)
+	}
+	for range 20 {
+		w.compare(ix, w.randomFilter())
 	}
 }

@@ -50,6 +50,8 @@ type Index struct {
 	log    *slog.Logger
 	lock   *os.File
 	opened time.Time
+	// fillBehind is fillBehindDefault, but in tests.
+	fillBehind uint64
 
 	mu       sync.Mutex
 	store    *store // nil for a moment while the file is replaced, and once closed
@@ -69,7 +71,7 @@ func Open(path string, cfg Config) (*Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the index: %w", err)
 	}
-	ix := &Index{path: path, log: cfg.Log, opened: time.Now(), changed: make(chan struct{})}
+	ix := &Index{path: path, log: cfg.Log, opened: time.Now(), fillBehind: fillBehindDefault, changed: make(chan struct{})}
 	if ix.log == nil {
 		ix.log = slog.New(slog.DiscardHandler)
 	}

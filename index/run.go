@@ -22,8 +22,8 @@ const (
 	batchTextBytes = 16 << 20
 	// batchWait is how long a fill waits for a batch to become full.
 	batchWait = 100 * time.Millisecond
-	// fillBehind is from how many entries behind on it is a fill, not following.
-	fillBehind = 20_000
+	// fillBehindDefault is from how many entries behind on it is a fill, not following.
+	fillBehindDefault = 20_000
 	// checkEvery is how often the files are looked at when nothing is asked.
 	checkEvery = 250 * time.Millisecond
 	// pruneEvery is how often what the ledger has dropped is looked for.
@@ -288,7 +288,7 @@ func (f *filler) gather(steps []step) []step {
 			continue
 		default:
 		}
-		if last.seq+fillBehind > f.until { // it keeps up: what is there shall be seen at once
+		if last.seq+f.ix.fillBehind > f.until { // it keeps up: what is there shall be seen at once
 			return steps
 		}
 		select {
@@ -351,7 +351,7 @@ func (f *filler) begin(ctx context.Context) error {
 	if f.st.indexed.Load() {
 		return nil
 	}
-	if f.st.where().seq+fillBehind > f.until {
+	if f.st.where().seq+f.ix.fillBehind > f.until {
 		return f.st.addIndexes(ctx)
 	}
 	return f.st.tuneSearch(ctx, fillSearch)

@@ -171,11 +171,14 @@ func (w *world) live(n, steps int) {
 }
 
 // keep opens an index and runs it until the test ends, or stop is called.
-func keep(t testing.TB, path string, src Source) (ix *Index, stop func()) {
+func keep(t testing.TB, path string, src Source, change ...func(*Index)) (ix *Index, stop func()) {
 	t.Helper()
 	ix, err := Open(path, Config{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(ix)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
