@@ -154,11 +154,17 @@ func TestJudgeStopsWhereItSees(t *testing.T) {
 	}
 }
 
-// TestDoctorOnAnEngine takes one thing after another away from a real engine.
-func TestDoctorOnAnEngine(t *testing.T) {
-	t.Parallel() // it looks twice at everything, a second apart, a dozen times
-	ctx := t.Context()
-	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+// patient is a real engine that things are taken away from.
+type patient struct {
+	*testing.T
+	node *embedded.Node
+	b    *broker.Broker
+	js   jetstream.JetStream
+}
+
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
 		js, err := jetstream.New(nc)
 		if err != nil {
 			return err
@@ -169,63 +175,75 @@ func TestDoctorOnAnEngine(t *testing.T) {
 	t.Cleanup(func() { _ = node.Stop() })
 	nc, err := node.Conn()
 	must(t, err)
-	defer nc.Close()
+	t.Cleanup(nc.Close)
 	b, done, err := openNode(nc, broker.Config{})
 	must(t, err)
-	defer done()
+	t.Cleanup(done)
 	js, err := jetstream.New(nc)
 	must(t, err)
+	return &patient{T: t, node: node, b: b, js: js}
+}
 
-	doctor := func(args ...string) map[string]finding {
-		t.Helper()
-		var out bytes.Buffer
-		a := &app{in: strings.NewReader(""), out: &out, err: t.Output(), env: func(string) string { return "" }}
-		code := a.run(ctx, append([]string{"doctor", "-s", node.ClientURL(), "-o", "json"}, args...))
-		var got diagnosisView
-		must(t, json.Unmarshal(out.Bytes(), &got))
-		if (code == exitDone) != got.OK {
-			t.Errorf("exit code %d, and all is well is %v", code, got.OK)
-		}
-		all := map[string]finding{}
-		for _, f := range got.Checks {
-			all[f.Check] = f
-		}
-		return all
+// doctor runs the command and returns what it found, by check.
+func (p *patient) doctor() map[string]finding {
+	p.Helper()
+	var out bytes.Buffer
+	a := &app{in: strings.NewReader(""), out: &out, err: p.Output(), env: func(string) string { return "" }}
+	code := a.run(p.Context(), []string{"doctor", "-s", p.node.ClientURL(), "-o", "json", "--skip", "index"})
+	var got diagnosisView
+	must(p.T, json.Unmarshal(out.Bytes(), &got))
+	if (code == exitDone) != got.OK {
+		p.Errorf("exit code %d, and all is well is %v", code, got.OK)
 	}
-	expect := func(when, check string, want health, about ...string) {
-		t.Helper()
-		for n := 0; ; n++ { // what was done a moment ago may not show yet
-			f := doctor("--skip", "index")[check]
-			if f.Status == want && (len(about) == 0 || slices.Equal(f.About, about)) {
-				return
-			}
-			if n == 5 {
-				t.Fatalf("%s: %+v, want %s about %v", when, f, want, about)
-			}
-		}
+	all := map[string]finding{}
+	for _, f := range got.Checks {
+		all[f.Check] = f
 	}
+	return all
+}
 
-	supervise := func() (stop func()) {
-		s, err := supervisor.New(b, supervisor.Config{})
-		must(t, err)
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan error)
-		go func() { ended <- s.Run(ctx) }()
-		return func() { cancel(); must(t, <-ended) }
+// expect wants a check to go so; what was done a moment ago may not show yet.
+func (p *patient) expect(when, check string, want health, about ...string) {
+	p.Helper()
+	for n := 0; ; n++ {
+		f := p.doctor()[check]
+		if f.Status == want && (len(about) == 0 || slices.Equal(f.About, about)) {
+			return
+		}
+		if n == 5 {
+			p.Fatalf("%s: %+v, want %s about %v", when, f, want, about)
+		}
 	}
+}
+
+func (p *patient) supervise() (stop func()) {
+	s, err := supervisor.New(p.b, supervisor.Config{})
+	must(p.T, err)
+	ctx, cancel := context.WithCancel(p.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	return func() { cancel(); must(p.T, <-ended) }
+}
+
+func (p *patient) submit(to string) broker.Head {
+	p.Helper()
+	prepared, err := p.b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
+	must(p.T, err)
+	head, err := p.b.Submit(p.Context(), prepared)
+	must(p.T, err)
+	return head
+}
+
+// TestDoctorOnAnEngine takes one thing after another away from a real engine.
+func TestDoctorOnAnEngine(t *testing.T) {
+	t.Parallel() // it looks twice at everything, most of a second apart, two dozen times
+	p := newPatient(t)
+	ctx, b, js, expect, submit := t.Context(), p.b, p.js, p.expect, p.submit
 	expect("before any supervisor", "supervisors", healthFail)
-	stop := supervise()
+	stop := p.supervise()
 	expect("with a supervisor", "supervisors", healthOK)
 
 	must(t, b.PutProfile(ctx, protocol.Profile{ID: "clerk"}))
-	submit := func(to string) broker.Head {
-		t.Helper()
-		prepared, err := b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
-		must(t, err)
-		head, err := b.Submit(ctx, prepared)
-		must(t, err)
-		return head
-	}
 	head := submit("clerk")
 	expect("an offer and no worker", "workers", healthFail, "clerk")
 	must(t, b.Beat(ctx, protocol.Holder{ID: protocol.NewTicket(), Agent: "clerk", LeaseMS: 600_000, Slots: 1}))
@@ -256,7 +274,7 @@ func TestDoctorOnAnEngine(t *testing.T) {
 	expect("its agent is paused", "paused", healthWarn, "clerk")
 	must(t, js.DeleteStream(ctx, broker.TimerStream))
 	expect("the wake-ups are gone", "streams", healthFail, broker.TimerStream)
-	defer supervise()()
+	defer p.supervise()()
 	expect("a supervisor made them again", "streams", healthOK)
 	expect("and is at work", "supervisors", healthOK)
 	must(t, js.DeleteStream(ctx, broker.LedgerStream))

@@ -49,7 +49,8 @@ They come from an index (handoff index; handoff dev has one); without one they a
 On a terminal it is drawn in place, and fits it; q or Ctrl-C ends it. Elsewhere, and with
 -o json or jsonl, one picture follows the other. --once makes one and ends.
 
-Exit codes: 0 ended by q, by Ctrl-C on a terminal, or by --once; 6 no engine to begin with.`,
+Exit codes: 0 ended by q, by Ctrl-C on a terminal, or by --once; 130 ended by Ctrl-C
+elsewhere; 6 no engine to begin with.`,
 		Example: `  handoff top
   handoff top --interval 10s
   handoff top --once -o json | jq -r '.agents[] | select(.queued > 0) | .agent'`,

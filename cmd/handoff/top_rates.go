@@ -134,14 +134,8 @@ func tallyOf(event protocol.Event, after protocol.State) (agent string, t tally)
 	return "", tally{}
 }
 
-func (r *topRates) all(now time.Time) rates { return r.sum(now, func(string) bool { return true }) }
-
-func (r *topRates) of(agent string, now time.Time) rates {
-	return r.sum(now, func(id string) bool { return id == agent })
-}
-
-// sum makes rates of what was counted in the window, or since the ledger is read.
-func (r *topRates) sum(now time.Time, of func(agent string) bool) rates {
+// now are the rates of the window, or since the ledger is read: of all, and by agent.
+func (r *topRates) now(now time.Time) (all rates, by map[string]rates) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	begin := now.Add(-rateWindow)
@@ -150,17 +144,27 @@ func (r *topRates) sum(now time.Time, of func(agent string) bool) rates {
 	}
 	minutes := max(now.Sub(begin), time.Second).Minutes()
 	var total tally
+	sums := map[string]tally{}
 	for second, agents := range r.bySec {
 		if second < begin.Unix() {
 			continue
 		}
 		for agent, t := range agents {
-			if of(agent) {
-				total.add(t)
-			}
+			sum := sums[agent]
+			sum.add(t)
+			sums[agent] = sum
+			total.add(t)
 		}
 	}
-	return rates{float64(total.accepted) / minutes, float64(total.completed) / minutes, float64(total.failed) / minutes}
+	by = make(map[string]rates, len(sums))
+	for agent, sum := range sums {
+		by[agent] = sum.rates(minutes)
+	}
+	return total.rates(minutes), by
+}
+
+func (t tally) rates(minutes float64) rates {
+	return rates{float64(t.accepted) / minutes, float64(t.completed) / minutes, float64(t.failed) / minutes}
 }
 
 // stuckTickets are the handoffs that got stuck while top was watching.

@@ -141,21 +141,19 @@ func TestTopRates(t *testing.T) {
 	}
 	add(topNoon.Add(-20*time.Second), "other", &protocol.Rejected{Agent: "clerk"}, &protocol.Failed{}, &protocol.Stuck{})
 	<-r.caught
-	if got, want := r.of("clerk", topNoon), (rates{1, 1, 1}); got != want {
-		t.Errorf("clerk %+v, want %+v", got, want)
+	all, by := r.now(topNoon)
+	if want := (rates{1, 1, 2}); all != want || by["clerk"] != (rates{1, 1, 1}) || by["other"] != (rates{0, 0, 1}) {
+		t.Errorf("all %+v, want %+v; by agent %+v", all, want, by)
 	}
-	if got, want := r.all(topNoon), (rates{1, 1, 2}); got != want {
-		t.Errorf("all %+v, want %+v", got, want)
-	}
-	if got := r.all(topNoon.Add(2 * time.Minute)); got != (rates{}) {
-		t.Errorf("two minutes later %+v", got)
+	if all, by := r.now(topNoon.Add(2 * time.Minute)); all != (rates{}) || len(by) > 0 {
+		t.Errorf("two minutes later %+v, %+v", all, by)
 	}
 	if len(r.stuckTickets()) != 1 {
 		t.Errorf("stuck: %v", r.stuckTickets())
 	}
 	r.since = topNoon.Add(-30 * time.Second) // less than a minute is known
-	if got, want := r.of("clerk", topNoon), (rates{2, 2, 2}); got != want {
-		t.Errorf("of half a minute %+v, want %+v", got, want)
+	if _, by := r.now(topNoon); by["clerk"] != (rates{2, 2, 2}) {
+		t.Errorf("of half a minute %+v", by)
 	}
 }
 
@@ -203,13 +201,13 @@ func TestTopAgents(t *testing.T) {
 		{Agent: "busy", Lane: protocol.Low, Depth: 1, Oldest: topNoon.Add(-time.Minute), Waiting: topNoon.Add(-time.Minute)},
 		{Agent: "ghost", Lane: protocol.Normal, Depth: 9, Oldest: topNoon, Waiting: topNoon},
 	}
-	agents := topAgents(d, queues, func(string) rates { return rates{} })
+	agents := topAgents(d, queues, map[string]rates{"busy": {Accepted: 3}})
 	var got []string
 	for _, a := range agents {
 		got = append(got, fmt.Sprintf("%s %s %d %d/%d %d %s", a.Agent, a.Availability, a.Workers, a.Busy, a.Slots, a.Queued, ago(a.Waiting, topNoon)))
 	}
 	want := []string{"ghost unknown 0 0/0 9 0s", "busy present 2 3/4 4 1m", "idle absent 0 0/0 0 ", "paused paused 0 0/0 0 "}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	if !slices.Equal(got, want) || agents[1].Accepted != 3 {
+		t.Errorf("%q (%v accepted), want %q", got, agents[1].Accepted, want)
 	}
 }

@@ -137,8 +137,9 @@ func (w *topWatch) view(ctx context.Context) (topView, error) {
 		return topView{}, err
 	}
 	now := time.Now().UTC()
-	v := topView{At: now, Rates: w.seen.all(now), Open: -1, Attention: []attention{}}
-	v.Agents = topAgents(directory, queues, func(agent string) rates { return w.seen.of(agent, now) })
+	v := topView{At: now, Open: -1, Attention: []attention{}}
+	all, byAgent := w.seen.now(now)
+	v.Rates, v.Agents = all, topAgents(directory, queues, byAgent)
 	for _, a := range v.Agents {
 		if a.Workers > 0 {
 			v.Served++
@@ -161,12 +162,12 @@ func (w *topWatch) view(ctx context.Context) (topView, error) {
 
 // topAgents puts agents, workers and queues together: those with the most in
 // their queues first.
-func topAgents(d *lifecycle.Directory, queues []broker.QueueStatus, ratesOf func(string) rates) []topAgent {
+func topAgents(d *lifecycle.Directory, queues []broker.QueueStatus, rates map[string]rates) []topAgent {
 	all := map[string]*topAgent{}
 	of := func(id string) *topAgent {
 		if all[id] == nil {
 			profile, known := d.Agent(id)
-			all[id] = &topAgent{Agent: id, Availability: "unknown", rates: ratesOf(id)}
+			all[id] = &topAgent{Agent: id, Availability: "unknown", rates: rates[id]}
 			if known {
 				all[id].Availability = availabilityOf(profile, d)
 			}
