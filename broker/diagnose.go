@@ -128,6 +128,11 @@ func (x *examination) question(ctx context.Context, name string, ask func(contex
 
 func (x *examination) server(context.Context) error {
 	rtt, err := x.nc.RTT()
+	for range 2 { // the quickest counts: a busy machine is no long way
+		if again, againErr := x.nc.RTT(); againErr == nil && err == nil {
+			rtt = min(rtt, again)
+		}
+	}
 	x.d.Server = ServerFacts{URL: withoutSecrets(x.nc.ConnectedUrl()), Name: x.nc.ConnectedServerName(), ID: x.nc.ConnectedServerId(),
 		Version: x.nc.ConnectedServerVersion(), Cluster: x.nc.ConnectedClusterName(), RTT: rtt}
 	return err
