@@ -47,7 +47,6 @@ type batch struct {
 	tx    *sql.Tx
 	lines map[uuid.UUID]*line
 	order []*line
-	given map[int64]struct{} // ids that are not in the file yet
 }
 
 const (
@@ -69,7 +68,7 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
-	b := &batch{st: st, tx: tx, lines: make(map[uuid.UUID]*line, len(steps)), given: map[int64]struct{}{}}
+	b := &batch{st: st, tx: tx, lines: make(map[uuid.UUID]*line, len(steps))}
 	if err := b.fold(ctx, steps); err != nil {
 		return err
 	}
@@ -81,6 +80,10 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	}
 	if err := tx.Commit(); err != nil {
 		return err
+	}
+	if len(st.taken) > idsKept { // they are all in the file now
+		clear(st.taken)
+		st.floor = st.maxID
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -253,25 +256,36 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 		id = last + 1
 	}
 	for id <= st.maxID {
-		var there bool
-		err := b.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM handoff WHERE id = ?)", id).Scan(&there)
+		there, err := b.taken(ctx, id)
 		if err != nil {
 			return 0, err
 		}
-		if _, given := b.given[id]; !there && !given {
+		if !there {
 			break
 		}
 		id++
 	}
-	if len(st.recent) > 10_000 {
+	if len(st.recent) > idsKept {
 		clear(st.recent)
 	}
-	st.recent[at], b.given[id] = id, struct{}{}
+	st.recent[at], st.taken[id] = id, struct{}{}
 	st.maxID = max(st.maxID, id)
 	if at == submitted || submitted < 1 {
 		st.drift = max(st.drift, id-at)
 	}
 	return id, nil
+}
+
+// idsKept bounds the ids that are kept in memory.
+const idsKept = 100_000
+
+// taken tells whether an id has been given.
+func (b *batch) taken(ctx context.Context, id int64) (taken bool, err error) {
+	if _, taken = b.st.taken[id]; taken || id > b.st.floor {
+		return taken, nil
+	}
+	err = b.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM handoff WHERE id = ?)", id).Scan(&taken)
+	return taken, err
 }
 
 // write stores the lines. New ones go in the order of their ids, which is what
@@ -306,10 +320,10 @@ func (b *batch) write(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("store %s: %w", l.ticket, err)
 		}
-		if l.begun == nil || l.begun.description == "" && l.begun.why == "" {
+		if l.begun == nil || l.begun.words == "" {
 			continue
 		}
-		if _, err := text.ExecContext(ctx, l.id, searchable(l.begun.description, l.begun.why)); err != nil {
+		if _, err := text.ExecContext(ctx, l.id, l.begun.words); err != nil {
 			return fmt.Errorf("store the words of %s: %w", l.ticket, err)
 		}
 	}
@@ -320,7 +334,7 @@ func (b *batch) write(ctx context.Context) error {
 func (l *line) lasting() []any {
 	var description, why string
 	if l.begun != nil {
-		description, why = cutTo(l.begun.description, shownBytesMax), cutTo(l.begun.why, shownBytesMax)
+		description, why = l.begun.description, l.begun.why
 	}
 	a := &l.after
 	return []any{l.id, l.ticket[:], a.submitted, l.is.source, l.is.target, l.is.kind, l.is.priority,

@@ -46,7 +46,8 @@ type after struct {
 
 // begun is what only the first entry says.
 type begun struct {
-	description, why string
+	description, why string            // as a list shows them
+	words            string            // of both, as they are searched
 	blob             *protocol.BlobRef // where both lie, if not here
 }
 
@@ -136,8 +137,9 @@ func begunIn(pkg []byte) *begun {
 		return &begun{}
 	}
 	return &begun{
-		description: strings.Clone(cutTo(description, searchBytesMax)),
-		why:         strings.Clone(cutTo(why, searchBytesMax)),
+		description: strings.Clone(cutTo(description, shownBytesMax)),
+		why:         strings.Clone(cutTo(why, shownBytesMax)),
+		words:       searchable(cutTo(description, searchBytesMax), cutTo(why, searchBytesMax)),
 	}
 }
 

@@ -280,7 +280,7 @@ func (f *filler) gather(steps []step) []step {
 	for len(steps) < batchSteps && bytes < batchTextBytes {
 		last := &steps[len(steps)-1]
 		if last.begun != nil {
-			bytes += len(last.begun.description) + len(last.begun.why)
+			bytes += len(last.begun.description) + len(last.begun.why) + len(last.begun.words)
 		}
 		select {
 		case s := <-f.steps:
@@ -376,6 +376,11 @@ func (st *store) tuneSearch(ctx context.Context, settings map[string]int) error 
 // addIndexes makes what a fill does without. Each is there when it returns or
 // not at all; where it stops half-way the next one goes on.
 func (st *store) addIndexes(ctx context.Context) error {
+	// Making one passes over all rows once, and sorts in memory: pages that a
+	// fill came back to are of no use to it.
+	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("PRAGMA cache_size = -%d; PRAGMA shrink_memory", indexingCacheKB)); err != nil {
+		return err
+	}
 	for _, create := range secondary {
 		if _, err := st.db.ExecContext(ctx, create); err != nil {
 			return err
@@ -387,7 +392,7 @@ func (st *store) addIndexes(ctx context.Context) error {
 	if err := st.tuneSearch(ctx, followSearch); err != nil {
 		return err
 	}
-	if _, err := st.db.ExecContext(ctx, "UPDATE stand SET indexed = 1"); err != nil {
+	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("UPDATE stand SET indexed = 1; PRAGMA cache_size = -%d", writerCacheKB)); err != nil {
 		return err
 	}
 	st.indexed.Store(true)

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	writerCacheKB = 64 << 10 // pages that the writer keeps: those a fill comes back to
-	readerCacheKB = 4 << 10  // and each reader
-	readersMax    = 4        // questions that are looked up at once; others wait for their turn
+	writerCacheKB   = 64 << 10 // pages that the writer keeps: those a fill comes back to
+	indexingCacheKB = 4 << 10  // while it makes indexes
+	readerCacheKB   = 4 << 10  // and each reader
+	readersMax      = 4        // questions that are looked up at once; others wait for their turn
 )
 
 // store is one file. Its rows are written by Run alone.
@@ -47,6 +48,10 @@ type store struct {
 	// writer has begun a handoff twice.
 	careful bool
 	recent  map[int64]int64 // the last id that was given for an instant
+	// taken are all ids over floor, and those that are not in the file yet: so
+	// hardly ever is a row looked for to find a free one.
+	taken map[int64]struct{}
+	floor int64
 }
 
 // mark is how far a store is.
@@ -65,7 +70,7 @@ func dsn(path string, options url.Values) string {
 
 // connect opens the file's connections.
 func connect(path string) (*store, error) {
-	st := &store{path: path, recent: map[int64]int64{}, suspected: make(chan error, 1)}
+	st := &store{path: path, recent: map[int64]int64{}, taken: map[int64]struct{}{}, suspected: make(chan error, 1)}
 	writer := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(10000)", "journal_mode(wal)", "synchronous(normal)",
 		"wal_autocheckpoint(0)", "temp_store(memory)", fmt.Sprintf("cache_size(-%d)", writerCacheKB)}}
 	reader := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(10000)", "query_only(1)", "temp_store(memory)",
@@ -151,6 +156,7 @@ func (st *store) load() error {
 	if err := st.db.QueryRow("SELECT coalesce(max(id), 0) FROM handoff").Scan(&st.maxID); err != nil {
 		return fmt.Errorf("read its handoffs: %w", err)
 	}
+	st.floor = st.maxID
 	if err := st.cube.load(st.db); err != nil {
 		return fmt.Errorf("count its handoffs: %w", err)
 	}
