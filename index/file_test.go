@@ -491,7 +491,8 @@ func TestFill(t *testing.T) {
 	stop()
 	read := &counted{Engine: engine}
 	ix, _ = keep(t, path, read, soon)
-	if n := total(t, ix); n != 700 || read.first == 0 {
+	w.submit() // so that it must read on
+	if n := total(t, ix); n != 701 || read.first == 0 {
 		t.Errorf("%d handoffs, read from %d on", n, read.first)
 	}
 	for range 20 {
