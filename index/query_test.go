@@ -13,11 +13,11 @@ import (
 func naive(f Filter, k *subject) bool {
 	has := func(values []string, value string) bool { return len(values) == 0 || slices.Contains(values, value) }
 	words := map[string]bool{}
-	wordsOf(k.description+" "+k.why, func(word string) { words[word] = true })
+	wordsOf(k.description+" "+k.why, func(word []byte) { words[string(word)] = true })
 	for _, given := range strings.Fields(f.Text) {
 		beginning := strings.HasSuffix(given, "*")
 		var wanted []string
-		wordsOf(given, func(word string) { wanted = append(wanted, word) })
+		wordsOf(given, func(word []byte) { wanted = append(wanted, string(word)) })
 		for i, word := range wanted {
 			found := words[word]
 			for have := range words {

@@ -17,7 +17,7 @@ const (
 	// batchSteps bounds a transaction. A fill takes as many as it may: the more
 	// handoffs in one, the fewer times a page is written, and the more entries of
 	// one handoff become one write.
-	batchSteps = 16_000
+	batchSteps = 32_000
 	// batchTextBytes bounds the words that a transaction has in memory.
 	batchTextBytes = 16 << 20
 	// batchWait is how long a fill waits for a batch to become full.
@@ -170,7 +170,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f := &filler{ix: ix, st: st, src: src, steps: make(chan step, batchSteps/4), until: ledger.Last}
+	f := &filler{ix: ix, st: st, src: src, steps: make(chan step, batchSteps/8), until: ledger.Last}
 	tailed := make(chan struct{})
 	go func() {
 		defer close(tailed)

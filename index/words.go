@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,25 +23,31 @@ const (
 // knows nothing of this.
 
 // wordsOf calls fn with each word of a text.
-func wordsOf(text string, fn func(word string)) {
+func wordsOf(text string, fn func(word []byte)) {
 	if !isASCII(text) {
 		text = norm.NFKD.String(text)
 	}
 	var word []byte
 	end := func() {
 		if len(word) > 0 {
-			fn(string(word))
+			fn(word)
 			word = word[:0]
 		}
 	}
 	for _, r := range text {
 		switch {
+		case r >= 'a' && r <= 'z':
+			if len(word) < wordBytesMax {
+				word = append(word, byte(r))
+			}
+		case r == ' ':
+			end()
 		case unicode.Is(unicode.Mn, r): // an accent, after the letter that has it
 		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
 			end()
 		case r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar):
 			end()
-			fn(string(r))
+			fn(utf8.AppendRune(nil, r))
 		default:
 			if r = unicode.ToLower(r); len(word)+utf8.RuneLen(r) <= wordBytesMax {
 				word = utf8.AppendRune(word, r)
@@ -62,21 +69,17 @@ func isASCII(text string) bool {
 // searchable is a text as the search engine gets it: each word once, for it
 // only remembers whether a word is there.
 func searchable(texts ...string) string {
-	var b strings.Builder
-	seen := map[string]struct{}{}
+	all := []byte{' '}
 	for _, text := range texts {
-		wordsOf(text, func(word string) {
-			if _, again := seen[word]; again {
-				return
+		wordsOf(text, func(word []byte) {
+			start := len(all) - 1 // the space before
+			all = append(append(all, word...), ' ')
+			if bytes.Contains(all[:start+1], all[start:]) {
+				all = all[:start+1]
 			}
-			seen[word] = struct{}{}
-			if b.Len() > 0 {
-				b.WriteByte(' ')
-			}
-			b.WriteString(word)
 		})
 	}
-	return b.String()
+	return string(bytes.TrimSpace(all))
 }
 
 // match is the question that Filter.Text asks the search engine. Its words hold
@@ -85,7 +88,7 @@ func match(text string) (string, error) {
 	var terms []string
 	for _, given := range strings.Fields(text) {
 		from := len(terms)
-		wordsOf(given, func(word string) { terms = append(terms, `"`+word+`"`) })
+		wordsOf(given, func(word []byte) { terms = append(terms, `"`+string(word)+`"`) })
 		if last := len(terms) - 1; strings.HasSuffix(given, "*") && last >= from {
 			if utf8.RuneCountInString(terms[last])-2 < prefixRunesMin {
 				return "", protocol.Errorf(protocol.CodeInvalid, "filter.text", "a beginning of a word has at least %d letters before its *", prefixRunesMin)
