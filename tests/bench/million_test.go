@@ -3,7 +3,8 @@
 //
 //	HANDOFF_BENCH=1 go test ./tests/bench -run TestIndexMillion -v -timeout 30m
 //
-// HANDOFF_BENCH_HANDOFFS sets another size than a million. The data lie in a
+// HANDOFF_BENCH_HANDOFFS sets another size than a million, HANDOFF_BENCH_PROFILE
+// a file for a profile of the process that keeps the index. The data lie in a
 // temporary directory, about 10 GB for a million, and are removed at the end.
 package bench
 
