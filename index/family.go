@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -72,13 +73,18 @@ func (v view) root(ticket uuid.UUID) (uuid.UUID, error) {
 func (v view) descend(root uuid.UUID, a *FamilyAnswer) error {
 	const each = "SELECT " + rowColumns + " FROM handoff WHERE "
 	const children = each + "parent = ?1 UNION " + each + "family = ?1 UNION " + each + "return_of = ?1 UNION " + each + "origin = ?1"
-	seen := map[string]bool{}
+	seen, bytes := map[string]bool{}, 0
 	take := func(rows *sql.Rows) error {
 		row, _, err := v.row(rows)
 		if err != nil || seen[row.Ticket] {
 			return err
 		}
-		if len(a.Handoffs) == FamilyMax {
+		body, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		bytes += len(body) + 1
+		if len(a.Handoffs) == FamilyMax || bytes > FamilyBytesMax {
 			a.More = true
 			return nil
 		}

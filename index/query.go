@@ -12,10 +12,13 @@ const (
 	PageMax     = 1_000 // handoffs on a page at most
 	// PageBytesMax bounds an answer: a page ends early rather than grow over
 	// it, and its cursor goes on behind the last row.
-	PageBytesMax  = 512 << 10
+	PageBytesMax = 512 << 10
 	FilterMax     = 64    // values of one field of a Filter
 	TextBytesMax  = 1_024 // of Filter.Text
-	FamilyMax     = 1_000 // handoffs of a Family answer
+	// FamilyMax bounds the handoffs of a Family answer: the largest group and
+	// itself. So that it fits a message of the engine it has FamilyBytesMax at most.
+	FamilyMax      = protocol.AgentsMax + 1
+	FamilyBytesMax = 960 << 10
 	FiguresTopMax = 100   // rows of each table of a Figures answer
 )
 
@@ -177,7 +180,7 @@ type FamilyQuery struct {
 }
 
 // FamilyAnswer has the root first and every parent before its children. More
-// says that FamilyMax cut it off.
+// says that FamilyMax or FamilyBytesMax cut it off.
 type FamilyAnswer struct {
 	Stand
 	Handoffs []Row `json:"handoffs"`

@@ -29,7 +29,8 @@ whom it goes, where it stands, how long it took or has taken, and its task.
 
 It is read from the ledger. Handoffs that merely name one of these as their parent
 are found through the index (handoff index; handoff dev has one); where none
-answers, a remark says that they may be missing. It shows at most 1,000.
+answers, a remark says that they may be missing. It shows at most 1,001: the
+largest group, and all of its members.
 
 Exit codes: 0 the handoff exists; 3 no such ticket.`,
 		Example: `  handoff tree 5f0c…
