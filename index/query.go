@@ -13,13 +13,13 @@ const (
 	// PageBytesMax bounds an answer: a page ends early rather than grow over
 	// it, and its cursor goes on behind the last row.
 	PageBytesMax = 512 << 10
-	FilterMax     = 64    // values of one field of a Filter
-	TextBytesMax  = 1_024 // of Filter.Text
+	FilterMax    = 64    // values of one field of a Filter
+	TextBytesMax = 1_024 // of Filter.Text
 	// FamilyMax bounds the handoffs of a Family answer: the largest group and
 	// itself. So that it fits a message of the engine it has FamilyBytesMax at most.
 	FamilyMax      = protocol.AgentsMax + 1
 	FamilyBytesMax = 960 << 10
-	FiguresTopMax = 100   // rows of each table of a Figures answer
+	FiguresTopMax  = 100 // rows of each table of a Figures answer
 )
 
 // Filter selects handoffs. Fields are joined by AND, the values of one field by
