@@ -59,6 +59,14 @@ type fact struct {
 	reason string // of a refusal
 }
 
+// textBytes is about how much a step has in memory of what was said.
+func (s *step) textBytes() int {
+	if s.begun == nil {
+		return 0
+	}
+	return len(s.begun.description) + len(s.begun.why) + len(s.begun.words)
+}
+
 // glance is what the index wants of a record.
 var glance = protocol.NewGlance([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
 	"workflow_id", "conversation_id", "task_id", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",

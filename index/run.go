@@ -22,6 +22,8 @@ const (
 	batchTextBytes = 16 << 20
 	// batchWait is how long a fill waits for a batch to become full.
 	batchWait = 100 * time.Millisecond
+	// fillNap is how long it does nothing else meanwhile; what comes waits in steps.
+	fillNap = 2 * time.Millisecond
 	// fillBehindDefault is from how many entries behind on it is a fill, not following.
 	fillBehindDefault = 20_000
 	// checkEvery is how often the files are looked at when nothing is asked.
@@ -274,29 +276,23 @@ func (f *filler) write(ctx context.Context) error {
 
 // gather takes what else has come, or, while it is filling, what comes in a moment.
 func (f *filler) gather(steps []step) []step {
-	bytes := 0
-	wait := time.NewTimer(batchWait)
-	defer wait.Stop()
+	bytes, naps := steps[0].textBytes(), 0
 	for len(steps) < batchSteps && bytes < batchTextBytes {
-		last := &steps[len(steps)-1]
-		if last.begun != nil {
-			bytes += len(last.begun.description) + len(last.begun.why) + len(last.begun.words)
-		}
 		select {
 		case s := <-f.steps:
-			steps = append(steps, s)
+			steps, bytes, naps = append(steps, s), bytes+s.textBytes(), 0
 			continue
 		default:
 		}
-		if last.seq+f.ix.fillBehind > f.until { // it keeps up: what is there shall be seen at once
+		if steps[len(steps)-1].seq+f.ix.fillBehind > f.until { // it keeps up: what is there shall be seen at once
 			return steps
 		}
-		select {
-		case s := <-f.steps:
-			steps = append(steps, s)
-		case <-wait.C:
+		// It naps, and does not wait for the next one: being woken for each costs
+		// more than some of them do.
+		if naps++; naps > int(batchWait/fillNap) {
 			return steps
 		}
+		time.Sleep(fillNap)
 	}
 	return steps
 }
