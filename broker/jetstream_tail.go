@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// tailIdle is how long a tail without news waits before it makes sure that
+// tailIdle is how long a tail without news waits at most before it makes sure that
 // there are none: a consumer may be gone without a word.
 const tailIdle = 2 * time.Second
 
@@ -85,8 +85,10 @@ func (j *JetStream) tail(ctx context.Context, from uint64, fn func(Entry) error)
 		return causeOr(ctx, err)
 	}
 	defer stop()
+	idle := &idleTimer{}
+	defer idle.stop()
 	for delivered := uint64(1); ; delivered++ {
-		msg, err := j.tailNext(ctx, messages, ledger.Created, next)
+		msg, err := j.tailNext(ctx, messages, idle, ledger.Created, next)
 		if err != nil {
 			return err
 		}
@@ -162,12 +164,11 @@ func (j *JetStream) tailConsumer(ctx context.Context, from uint64) (jetstream.Me
 
 // tailNext waits for the next message, for as long as the ledger, asked at its
 // leader, is the same and has nothing new.
-func (j *JetStream) tailNext(ctx context.Context, messages jetstream.MessagesContext, created time.Time, next uint64) (jetstream.Msg, error) {
+func (j *JetStream) tailNext(ctx context.Context, messages jetstream.MessagesContext, idle *idleTimer, created time.Time, next uint64) (jetstream.Msg, error) {
 	for overdue := false; ; {
-		idle, cancel := context.WithTimeout(ctx, tailIdle)
-		msg, err := messages.Next(jetstream.NextContext(idle))
-		waited := idle.Err() != nil
-		cancel()
+		limited := idle.from(ctx)
+		msg, err := messages.Next(jetstream.NextContext(limited))
+		waited := limited.Err() != nil
 		switch {
 		case err == nil:
 			return msg, nil
@@ -186,5 +187,29 @@ func (j *JetStream) tailNext(ctx context.Context, messages jetstream.MessagesCon
 			return nil, fmt.Errorf("%w: it was made at %v and ends at %d", ErrLedgerChanged, ledger.Created, ledger.Last)
 		}
 		overdue = ledger.Last >= next
+	}
+}
+
+// idleTimer limits waits to between tailIdle and half of it: so one context serves
+// for many messages, where one for each would make a timer for each.
+type idleTimer struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	since  time.Time
+}
+
+// from returns a context that ends at least half of tailIdle from now.
+func (t *idleTimer) from(ctx context.Context) context.Context {
+	if now := time.Now(); t.ctx == nil || t.ctx.Err() != nil || now.Sub(t.since) > tailIdle/2 {
+		t.stop()
+		t.ctx, t.cancel = context.WithTimeout(ctx, tailIdle)
+		t.since = now
+	}
+	return t.ctx
+}
+
+func (t *idleTimer) stop() {
+	if t.cancel != nil {
+		t.cancel()
 	}
 }

@@ -104,7 +104,7 @@ func TestAgainstAScan(t *testing.T) {
 		w, ix := memoryWorld(t, seed)
 		for range 4 {
 			w.live(120, 400)
-			for range 150 {
+			for range 60 {
 				w.compare(ix, w.randomFilter())
 			}
 		}
