@@ -149,30 +149,11 @@ func (b *Broker) origins(ctx context.Context, origin string) ([]protocol.Change,
 }
 
 // withoutBodies lets go of the packages and results in a change, of which a
-// long history would hold many.
+// long history would hold many. The change has to be the caller's own.
 func withoutBodies(c protocol.Change) protocol.Change {
-	for i, e := range c.Record.Events {
-		switch e := e.(type) {
-		case *protocol.Submitted:
-			without := *e
-			without.Package = nil
-			c.Record.Events[i] = &without
-		case *protocol.HandedOff:
-			without := *e
-			without.Package = nil
-			c.Record.Events[i] = &without
-		case *protocol.Completed:
-			without := *e
-			without.Result = nil
-			c.Record.Events[i] = &without
-		case *protocol.ResultParked:
-			without := *e
-			without.Result = nil
-			c.Record.Events[i] = &without
-		case *protocol.RolledBack:
-			without := *e
-			without.Result = nil
-			c.Record.Events[i] = &without
+	for _, e := range c.Record.Events {
+		if inline, _ := protocol.BodyOf(e); inline != nil {
+			*inline = nil
 		}
 	}
 	return c

@@ -64,6 +64,24 @@ type BlobRef struct {
 	Size   int64  `json:"size"`   // bytes
 }
 
+// BodyOf is where an event keeps a package or a result: in itself, or as a
+// reference to the object store. Both are nil for an event that never has any.
+func BodyOf(e Event) (inline *json.RawMessage, blob *BlobRef) {
+	switch e := e.(type) {
+	case *Submitted:
+		return &e.Package, e.Blob
+	case *HandedOff:
+		return &e.Package, e.Blob
+	case *Completed:
+		return &e.Result, e.Blob
+	case *ResultParked:
+		return &e.Result, e.Blob
+	case *RolledBack:
+		return &e.Result, e.Blob
+	}
+	return nil, nil
+}
+
 // Submitted begins a handoff. Body or Blob holds the package.
 type Submitted struct {
 	Meta

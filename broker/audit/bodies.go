@@ -24,20 +24,7 @@ const bodiesName = "bodies"
 func bodiesOf(c protocol.Change) []protocol.BlobRef {
 	var refs []protocol.BlobRef
 	for _, e := range c.Record.Events {
-		var ref *protocol.BlobRef
-		switch e := e.(type) {
-		case *protocol.Submitted:
-			ref = e.Blob
-		case *protocol.Completed:
-			ref = e.Blob
-		case *protocol.HandedOff:
-			ref = e.Blob
-		case *protocol.RolledBack:
-			ref = e.Blob
-		case *protocol.ResultParked:
-			ref = e.Blob
-		}
-		if ref != nil {
+		if _, ref := protocol.BodyOf(e); ref != nil {
 			refs = append(refs, *ref)
 		}
 	}
