@@ -6,7 +6,7 @@ import "encoding/json"
 func (a Artifacts) IsZero() bool { return a.List == nil && a.ByName == nil }
 
 // MarshalJSON writes the form that was given. Should a program have set both,
-// the names follow the list, so that nothing is lost.
+// the names follow the list, so that nothing is lost. The writer does the same.
 func (a Artifacts) MarshalJSON() ([]byte, error) {
 	if a.List == nil && a.ByName != nil {
 		return marshal(a.ByName)

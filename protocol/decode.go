@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // DecodePackage reads a package and refuses what it cannot read whole: JSON
@@ -22,25 +24,37 @@ func DecodePackage(body []byte) (Package, error) {
 	if len(body) > PackageBytesMax {
 		return Package{}, tooLarge("package", len(body), PackageBytesMax)
 	}
-	body = bytes.TrimPrefix(body, byteOrderMark)
-	var pkg Package
-	s := scan(body, packageShape, &pkg)
-	if s.err != nil {
+	r := packageReaders.Get().(*packageReader)
+	defer r.free()
+	pkg, s := &r.into, &r.scanner
+	s.data, s.hint = bytes.TrimPrefix(body, byteOrderMark), packageShape.hint
+	if s.read(packageShape, reflect.ValueOf(pkg).Elem()); s.err != nil {
 		return Package{}, s.err
 	}
 	if s.problem != nil || len(s.unknown) > 0 {
-		if err := s.oddPackage(&pkg); err != nil {
+		if err := s.oddPackage(pkg); err != nil {
 			return Package{}, err
 		}
 	} else if _, err := checkVersion(pkg.Version); err != nil {
-		return Package{}, err.of(&pkg)
+		return Package{}, err.of(pkg)
 	}
-	tidyPackage(&pkg)
-	return pkg, nil
+	tidyPackage(pkg)
+	return *pkg, nil
 }
 
-// plainPackage is a Package without its methods, which would call themselves.
-type plainPackage Package
+// packageReader is a scanner and the package that it reads into. They are kept for
+// the next use.
+type packageReader struct {
+	scanner
+	into Package
+}
+
+var packageReaders = sync.Pool{New: func() any { return new(packageReader) }}
+
+func (r *packageReader) free() {
+	*r = packageReader{scanner: scanner{path: r.emptyPath()}}
+	packageReaders.Put(r)
+}
 
 var byteOrderMark = []byte("\xEF\xBB\xBF") // some editors begin a file with it
 
@@ -151,6 +165,11 @@ func decodeStrict(body []byte, what string, bytesMax int, sh *shape, into any) e
 	}
 	body = bytes.TrimPrefix(body, byteOrderMark)
 	s := scan(body, sh, into)
+	return s.strictly()
+}
+
+// strictly is what is wrong with what was read, where every field must be known.
+func (s *scanner) strictly() error {
 	switch {
 	case s.err != nil:
 		return s.err
@@ -160,6 +179,27 @@ func decodeStrict(body []byte, what string, bytesMax int, sh *shape, into any) e
 		return s.unknown[0].err
 	}
 	return nil
+}
+
+// shapes are those of the types of others, by type.
+var shapes sync.Map
+
+// DecodeStrict reads JSON of at most bytesMax bytes into a struct of another
+// package's, as strictly as DecodePackage reads a package: what is the name of the
+// whole in messages. Its fields are texts, int, int64, uint64, float64, bool, instants,
+// structs, lists and maps of these and json.RawMessage, which is any well-formed JSON.
+func DecodeStrict(body []byte, what string, bytesMax int, into any) error {
+	t := reflect.TypeOf(into).Elem()
+	sh, ok := shapes.Load(t)
+	if !ok {
+		sh, _ = shapes.LoadOrStore(t, shapeOf(t))
+	}
+	if len(body) > bytesMax {
+		return tooLarge(what, len(body), bytesMax)
+	}
+	s := scanner{data: bytes.TrimPrefix(body, byteOrderMark), around: recordDepth}
+	s.read(sh.(*shape), reflect.ValueOf(into).Elem())
+	return s.strictly()
 }
 
 // DecodeResult reads a result as strictly as DecodePackage reads a package.

@@ -265,3 +265,70 @@ func TestLedgerIsReadLeniently(t *testing.T) {
 		t.Errorf("a package as deep as it may be: %v", err)
 	}
 }
+
+// TestNewerMinorVersion: what a newer version has put into a state goes on into the
+// next one, by the ledger and by an offer, and its events are there without a meaning.
+func TestNewerMinorVersion(t *testing.T) {
+	const record = `{"v":1,"id":"x","events":[{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}},{"type":"stuck","at":"2026-06-01T12:00:00Z","reason":"r"}],` +
+		`"state":{"mood":"good","ticket":"t","phase":"working","plan":{"a":[null,"}"]},"closed":false,"stars":5}}`
+	r, err := protocol.DecodeRecord([]byte(record), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	praised, ok := r.Events[0].(*protocol.UnknownEvent)
+	if !ok || praised.EventType() != "praised" || praised.By != "lead" || praised.When().Year() != 2026 || len(r.Events) != 2 {
+		t.Errorf("events %+v", r.Events)
+	}
+	const carried = `,"mood":"good","plan":{"a":[null,"}"]},"stars":5}`
+	again, err := protocol.EncodeRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(again), `{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}}`) || !strings.HasSuffix(string(again), carried+"}") {
+		t.Errorf("written again: %s", again)
+	}
+	offer, err := protocol.EncodeOffering(&protocol.Offering{Seq: 1, Hash: "h", State: &r.State})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state protocol.State
+	if _, err := protocol.DecodeOffering(offer, &state); err != nil || !strings.HasSuffix(carried, string(state.Extra)+"}") {
+		t.Errorf("by the offer: %s, %v", state.Extra, err)
+	}
+	if _, glanced, _ := protocol.DecodeState(again, 2); string(glanced.Extra) != string(state.Extra) {
+		t.Errorf("read again: %s", glanced.Extra)
+	}
+	glance, err := protocol.NewGlance([]string{"phase"}).Record(again, 2)
+	if err != nil || glance.State.Extra != nil {
+		t.Errorf("a glance has %s, %v", glance.State.Extra, err)
+	}
+	r.State.Extra = json.RawMessage(`,"x":"` + strings.Repeat("y", protocol.StateBytesMax) + `"`)
+	if _, err := protocol.EncodeRecord(r); !errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge}) {
+		t.Errorf("more than a state may be: %v", err)
+	}
+}
+
+// What other packages read is read as strictly: fields known, once, in their own
+// case, and text; and around free data as deep as it may be there is room for more.
+func TestDecodeStrict(t *testing.T) {
+	type request struct {
+		Name string          `json:"name"`
+		N    int             `json:"n,omitempty"`
+		Body json.RawMessage `json:"body,omitempty"`
+	}
+	deep := strings.Repeat("[", protocol.DepthMax) + strings.Repeat("]", protocol.DepthMax)
+	for body, code := range map[string]protocol.Code{
+		`{"name":"x","n":1,"body":{"a":[1]}}`: "", `{}`: "", `{"body":` + deep + `}`: "",
+		`{"body":` + strings.Repeat("[", protocol.DepthMax+9) + strings.Repeat("]", protocol.DepthMax+9) + `}`: protocol.CodeTooLarge,
+		``: protocol.CodeMalformed, `{"name":"x"} `: "", `{"name":"x"}x`: protocol.CodeMalformed, `{"name":"x","name":"y"}`: protocol.CodeMalformed,
+		`{"Name":"x"}`: protocol.CodeUnknownField, `{"more":1}`: protocol.CodeUnknownField, `{"n":"1"}`: protocol.CodeInvalid, `{"n":1.5}`: protocol.CodeInvalid, `[]`: protocol.CodeInvalid,
+		"{\"name\":\"\xff\"}": protocol.CodeText, "{\"name\":\"\x00\"}": protocol.CodeText, `{"name":"` + strings.Repeat("x", 2000) + `"}`: protocol.CodeTooLarge,
+	} {
+		var r request
+		err := protocol.DecodeStrict([]byte(body), "request", 1000, &r)
+		var refused *protocol.Error
+		if code == "" && err != nil || code != "" && (!errors.As(err, &refused) || refused.Code != code) {
+			t.Errorf("%.60q: %v, want %q", body, err, code)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -12,17 +11,20 @@ import (
 func EncodePackage(p Package) (json.RawMessage, error) {
 	w := writers.Get().(*writer)
 	defer w.free()
-	if err := w.value((*plainPackage)(&p)); err != nil {
+	w.pkg = p
+	err := w.object(packageShape, &w.pkg)
+	w.pkg = Package{}
+	if err != nil {
 		return nil, err.below("package")
 	}
 	if len(p.Extra) > 0 {
-		w.buf.Truncate(w.buf.Len() - 1)
+		w.buf = w.buf[:len(w.buf)-1]
 		if err := w.extra(p.Extra); err != nil {
 			return nil, err
 		}
 		w.raw("}")
 	}
-	return bytes.Clone(w.buf.Bytes()), nil
+	return w.written(), nil
 }
 
 // extra writes the fields of a newer version behind those of ours.
@@ -36,11 +38,9 @@ func (w *writer) extra(extra map[string]json.RawMessage) *Error {
 	slices.Sort(names)
 	for _, name := range names {
 		w.raw(",")
-		if err := w.value(name); err != nil {
-			return err.below(name)
-		}
+		w.text(name)
 		w.raw(":")
-		if err := w.value(extra[name]); err != nil {
+		if err := w.freeData(extra[name]); err != nil {
 			return err.below(name)
 		}
 	}
@@ -55,8 +55,8 @@ func (p Package) MarshalJSON() ([]byte, error) { return EncodePackage(p) }
 func EncodeResult(r Result) (json.RawMessage, error) {
 	w := writers.Get().(*writer)
 	defer w.free()
-	if err := w.value(&r); err != nil {
+	if err := w.object(resultShape, &r); err != nil {
 		return nil, err.below("result")
 	}
-	return bytes.Clone(w.buf.Bytes()), nil
+	return w.written(), nil
 }

@@ -58,6 +58,17 @@ type Meta struct {
 // When returns the instant of the event.
 func (m Meta) When() Time { return m.At }
 
+// UnknownEvent is an event of a newer minor version. What it means stands in the state
+// after it; it cannot be applied.
+type UnknownEvent struct {
+	Meta
+	Type EventType
+	Raw  json.RawMessage // all of it
+}
+
+// EventType returns the type, which this version does not know.
+func (e *UnknownEvent) EventType() EventType { return e.Type }
+
 // BlobRef points at a body in the object store.
 type BlobRef struct {
 	Digest string `json:"digest"` // "sha256:" and 64 hex digits

@@ -102,3 +102,29 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
+
+// FuzzDecodeOffering reads anything as an offer. What is read can be written, and is
+// then read as the same.
+func FuzzDecodeOffering(f *testing.F) {
+	f.Add([]byte(`{"seq":7,"hash":"ab","state":{"ticket":"6ba7b810-9dad-11d1-80b4-00c04fd430c8"},"package":{}}`))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var state protocol.State
+		read, err := protocol.DecodeOffering(raw, &state)
+		if err != nil {
+			var refused *protocol.Error
+			if !errors.As(err, &refused) {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		once, err := protocol.EncodeOffering(&read)
+		if err != nil {
+			return // what would be too large is not written
+		}
+		var again protocol.State
+		if _, err := protocol.DecodeOffering(once, &again); err != nil {
+			t.Fatalf("does not read what it wrote: %v\n%s", err, once)
+		}
+	})
+}

@@ -1,7 +1,9 @@
 package protocol
 
 import (
+	"encoding/json"
 	"reflect"
+	"slices"
 )
 
 // A reader that passes over all of a ledger wants little of each record. What it
@@ -30,11 +32,12 @@ func NewGlance(state []string, events ...EventType) *Glance {
 // Record is DecodeRecord that leaves empty what is not wanted, and leaves out
 // the other events: also those that nobody knows.
 func (g *Glance) Record(body []byte, seq uint64) (Record, error) {
-	var r Record
-	if err := decodeRecord(body, seq, &r, g.state, g.event); err != nil {
+	r := recordReaders.Get().(*recordReader)
+	defer r.free()
+	if err := r.read(body, seq, g.state, g.event); err != nil {
 		return Record{}, err
 	}
-	return r, nil
+	return r.into, nil
 }
 
 func (g *Glance) event(s *scanner, r *Record) bool {
@@ -53,26 +56,28 @@ func (g *Glance) event(s *scanner, r *Record) bool {
 
 // only is the shape with these fields alone.
 func (sh *shape) only(names []string) *shape {
-	less := *sh
-	less.fields = map[string]*field{}
 	for _, name := range names {
 		if sh.fields[name] == nil {
 			panic("protocol: a " + sh.owner + " has no field " + name)
 		}
-		less.fields[name] = sh.fields[name]
 	}
-	return &less
+	return sh.wanting(func(name string) bool { return slices.Contains(names, name) })
 }
 
 // without is the shape without these fields.
 func (sh *shape) without(names ...string) *shape {
+	return sh.wanting(func(name string) bool { return !slices.Contains(names, name) })
+}
+
+// wanting is the shape with the fields that are wanted. The others keep their
+// places, so that they are found where they are expected, and are read over.
+func (sh *shape) wanting(wanted func(name string) bool) *shape {
 	less := *sh
-	less.fields = map[string]*field{}
-	for name, f := range sh.fields {
-		less.fields[name] = f
-	}
-	for _, name := range names {
-		delete(less.fields, name)
+	less.fields, less.order = map[string]*field{}, make([]*field, len(sh.order))
+	for i, f := range sh.order {
+		own := *f
+		own.unwanted = !wanted(f.name)
+		less.fields[f.name], less.order[i] = &own, &own
 	}
 	return &less
 }
@@ -83,7 +88,7 @@ var wordsShape = packageShape.only([]string{"reason", "task"})
 // out of a package as it is stored.
 func PackageWords(body []byte) (description, reason string, err error) {
 	var p Package
-	s := scanner{data: body, lenient: true}
+	s := scanner{data: body, lenient: true, texts: pieces{apart: true}}
 	if s.value(wordsShape, reflect.ValueOf(&p).Elem(), false) {
 		s.end()
 	}
@@ -91,4 +96,48 @@ func PackageWords(body []byte) (description, reason string, err error) {
 		return "", "", err
 	}
 	return p.Task.Description, p.Reason, nil
+}
+
+// PackageOutputSchema reads the output schema out of a package as it is stored;
+// nil where it asks for none. The schema is a part of body, not a copy. It costs a
+// pass over the package without making anything of it. The error is a *Error.
+func PackageOutputSchema(body []byte) (json.RawMessage, error) {
+	s := scanner{data: body, lenient: true}
+	var found json.RawMessage
+	ok := s.within("expectations", func() bool {
+		return s.within("output_schema", func() bool {
+			s.space()
+			start := s.pos
+			if !s.value(anything, reflect.Value{}, true) {
+				return false
+			}
+			found = body[start:s.pos:s.pos]
+			return true
+		})
+	})
+	if ok {
+		s.end()
+	}
+	if err := s.broken("package"); err != nil {
+		return nil, err
+	}
+	if string(found) == "null" {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// within reads the value at hand, and calls read at the value of this field if it
+// is an object that has it.
+func (s *scanner) within(name string, read func() bool) bool {
+	if s.space(); s.pos >= len(s.data) || s.data[s.pos] != '{' {
+		return s.value(anything, reflect.Value{}, true)
+	}
+	s.pos++
+	return s.members(func(_ int, raw []byte, escaped bool) bool {
+		if string(raw[1:len(raw)-1]) == name || escaped && unquote(raw) == name {
+			return read()
+		}
+		return s.value(anything, reflect.Value{}, true)
+	})
 }

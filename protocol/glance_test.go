@@ -50,3 +50,25 @@ func TestGlance(t *testing.T) {
 		t.Error("a reason that is a number was read")
 	}
 }
+
+func TestPackageOutputSchema(t *testing.T) {
+	for body, want := range map[string]string{
+		`{}`:                    "",
+		`{"expectations":null}`: "",
+		`{"expectations":[1]}`:  "",
+		`{"expectations":{"output_schema":null}}`: "",
+		`{"context":{"output_schema":1},"expectations":{"timeout_ms":1,"output_schema": {"type":"x"} },"a":[1]}`: `{"type":"x"}`,
+		`{"expect\u0061tions":{"output\u005fschema":true}}`:                                                      `true`,
+	} {
+		got, err := protocol.PackageOutputSchema([]byte(body))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v", body, got, err)
+		}
+	}
+	for _, broken := range []string{"", "{", `{"expectations":{"output_schema":}}`, `{} {}`} {
+		_, err := protocol.PackageOutputSchema([]byte(broken))
+		if e := refusal(t, err); e.Code != protocol.CodeMalformed || e.Field != "package" {
+			t.Errorf("%s: %v", broken, err)
+		}
+	}
+}

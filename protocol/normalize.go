@@ -36,8 +36,10 @@ func (p *Package) Normalize(now time.Time) {
 		p.Constraints.Deadline = p.Constraints.Deadline.UTC()
 	}
 	p.expectReturn()
-	if parent, err := ParseTicket(p.Parent); err == nil {
-		p.Parent = parent
+	if p.Parent != "" {
+		if parent, err := ParseTicket(p.Parent); err == nil {
+			p.Parent = parent
+		}
 	}
 	tidyPackage(p)
 }
@@ -83,8 +85,9 @@ func (p Package) Summarize(digest string) Summary {
 		s.ConversationID = *p.Context.ConversationID
 	}
 	o := &s.Overrides
-	if o.WorkTimeoutMS == nil && p.Expectations.TimeoutMS > 0 {
-		o.WorkTimeoutMS = &p.Expectations.TimeoutMS
+	if timeout := p.Expectations.TimeoutMS; o.WorkTimeoutMS == nil && timeout > 0 {
+		o.WorkTimeoutMS = new(int64) // rather than a part of the package, which would keep it whole
+		*o.WorkTimeoutMS = timeout
 	}
 	if r := p.Return; r != nil {
 		if s.ReturnExpected = r.Expected; r.Expected {

@@ -1,5 +1,7 @@
 package protocol
 
+import "encoding/json"
+
 // OnNoTaker is what happens to a handoff that nobody takes (document 4).
 type OnNoTaker string
 
@@ -11,7 +13,8 @@ const (
 )
 
 // Policy is resolved: every number that Decide needs, none absent. It stands
-// in the State of a handoff from its submission on.
+// in the State of a handoff from its submission on. As JSON it has only the fields
+// that differ from DefaultPolicy, as a rule none.
 type Policy struct {
 	AckTimeoutMS       int64     `json:"ack_timeout_ms"`   // an agent without a live holder is absent after this
 	QueueTimeoutMS     int64     `json:"queue_timeout_ms"` // offer to acknowledge; 0 is none
@@ -77,7 +80,8 @@ const (
 
 // DefaultPolicy is what holds where neither package nor profile says otherwise.
 // Sources: document 1 §6.2 (acknowledge), §6.3 (reminder), §4.2 (retries),
-// §6.1 (reroutes), §2.4 (escalations), document 4 (no takers).
+// §6.1 (reroutes), §2.4 (escalations), document 4 (no takers). It is that of
+// version 1 of the protocol for good: records stand on it.
 func DefaultPolicy() Policy {
 	return Policy{
 		AckTimeoutMS:       30 * second,
@@ -98,6 +102,25 @@ func DefaultPolicy() Policy {
 		OnReturnTimeout:    OnTimeoutFail,
 		LateResult:         LateIgnore,
 	}
+}
+
+var usualPolicy = DefaultPolicy()
+
+// MarshalJSON leaves out what is as in DefaultPolicy.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	w := writers.Get().(*writer)
+	defer w.free()
+	if err := w.object(policyShape, &p); err != nil {
+		return nil, err.below("policy")
+	}
+	return w.written(), nil
+}
+
+// UnmarshalJSON takes what is left out from DefaultPolicy.
+func (p *Policy) UnmarshalJSON(text []byte) error {
+	type plain Policy
+	*p = usualPolicy
+	return json.Unmarshal(text, (*plain)(p))
 }
 
 // Limits of what may be asked for. Beyond them a package or profile is refused.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -71,15 +72,17 @@ type Redactor struct {
 	texts  []pattern // matched against text
 	names  []pattern // matched against the names of fields in free data
 	filter filter
+	// unanchored says that there are texts whose matches may begin anywhere.
+	unanchored bool
 }
 
 // pattern is one expression and where in a match of it the secret stands.
 type pattern struct {
 	expr  *regexp.Regexp
 	group int // the group called secret, 0 for the whole match
-	// leading says that a match can only begin where the filter finds a word.
+	// program is there if a match can only begin where the filter finds a word.
 	// Then expr is anchored, and reads one character before the match.
-	leading bool
+	program *syntax.Prog
 }
 
 // NewRedactor makes a redactor from regular expressions in Go's syntax. What an
@@ -106,11 +109,12 @@ func NewRedactor(patterns []string) (*Redactor, error) {
 			nameWords = append(nameWords, words)
 			continue
 		}
-		r.filter.add(words, len(r.texts))
+		r.filter.add(words, len(r.texts), p.program)
 		r.texts = append(r.texts, p)
+		r.unanchored = r.unanchored || p.program == nil
 	}
 	for i, words := range nameWords { // numbered behind those for texts
-		r.filter.add(words, len(r.texts)+i)
+		r.filter.add(words, len(r.texts)+i, nil)
 	}
 	return r, nil
 }
@@ -124,8 +128,11 @@ func newPattern(source string, isName bool) (p pattern, words []string, err erro
 	}
 	words, leading := requiredWords(source)
 	if leading && !isName {
-		p.leading = true
-		p.expr = regexp.MustCompile(`\A(?s:.)(?:` + source + `)`)
+		// An expression that cannot be put into brackets is tried everywhere.
+		anchored, err := regexp.Compile(`\A(?s:.)(?:` + source + `)`)
+		if program := compiled(source); err == nil && program != nil {
+			p.expr, p.program = anchored, program
+		}
 	}
 	p.group = max(p.expr.SubexpIndex("secret"), 0)
 	return p, words, nil
@@ -138,7 +145,7 @@ func newPattern(source string, isName bool) (p pattern, words []string, err erro
 // and all numbers. Apart from the secrets every byte stays as it is; without
 // any, the result is body itself. Redacting twice finds nothing the second time.
 func (r *Redactor) Redact(body []byte) ([]byte, int) {
-	if len(r.texts)+len(r.names) == 0 || !r.filter.anywhere(body) {
+	if len(r.texts)+len(r.names) == 0 || !r.filter.any(body) && !unusualEscape(body) {
 		return body, 0
 	}
 	w := redaction{Redactor: r, in: body}
@@ -152,9 +159,9 @@ func (r *Redactor) Redact(body []byte) ([]byte, int) {
 // span is a range of bytes.
 type span struct{ start, end int }
 
-// secretsIn finds the secrets in a text, in order and without overlaps. which
-// are the patterns that the filter let through.
-func (r *Redactor) secretsIn(text []byte, which patternSet) []span {
+// secretsIn finds the secrets in a text, in order and without overlaps. Patterns
+// that match anywhere are tried if the filter finds them in searched.
+func (r *Redactor) secretsIn(text, searched []byte) []span {
 	var found []span
 	add := func(match []int, group, offset int) {
 		if match == nil || match[2*group] < 0 {
@@ -165,11 +172,14 @@ func (r *Redactor) secretsIn(text []byte, which patternSet) []span {
 			found = append(found, s)
 		}
 	}
-	r.filter.each(text, func(at, number int) bool {
-		if number >= len(r.texts) || !r.texts[number].leading {
+	r.filter.each(text, func(at, end int, u *use) bool {
+		if u.pattern >= len(r.texts) {
 			return true
 		}
-		p := &r.texts[number]
+		p := &r.texts[u.pattern]
+		if p.program == nil || !mayFollow(p.program, u.after, text[end:]) {
+			return true
+		}
 		from, before := lead(text, at)
 		match := p.expr.FindSubmatchIndex(from)
 		if match != nil && p.group == 0 {
@@ -178,8 +188,12 @@ func (r *Redactor) secretsIn(text []byte, which patternSet) []span {
 		add(match, p.group, before)
 		return true
 	})
+	if !r.unanchored {
+		return merge(found)
+	}
+	which := r.filter.in(searched)
 	for i, p := range r.texts {
-		if which.has(i) && !p.leading {
+		if which.has(i) && p.program == nil {
 			for _, match := range p.expr.FindAllSubmatchIndex(text, -1) {
 				add(match, p.group, 0)
 			}

@@ -286,6 +286,9 @@ func TestRedactorPatterns(t *testing.T) {
 		t.Errorf("too many: %v", err)
 	}
 	r := testRedactor(t, `\b\d{16}\b`, `(?i)emp-(?P<secret>\d+)`)
+	if got, count := testRedactor(t, `\Qab(`).Redact([]byte(`{"reason":"xab(c"}`)); string(got) != `{"reason":"x[redacted]c"}` || count != 1 {
+		t.Errorf("%d in %s", count, got)
+	}
 	got, count := r.Redact([]byte(`{"reason":"card 1234567890123456 of EMP-77","created_at":"x"}`))
 	if want := `{"reason":"card [redacted] of EMP-[redacted]","created_at":"x"}`; string(got) != want || count != 2 {
 		t.Errorf("%d in %s", count, got)
@@ -321,11 +324,12 @@ func FuzzRedact(f *testing.F) {
 	for _, text := range append(slices.Clone(secrets), prose...) {
 		f.Add(fill(text))
 	}
+	f.Add("[\x00,\"password=hunter2\"]")
 	f.Add("secret=secret=secret=x7, password=\"a\\u00e9b\\\"cd")
 	r := testRedactor(f, DefaultRedactions...)
 	f.Fuzz(func(t *testing.T, text string) {
 		if !strings.ContainsAny(text, "ſ\u212a") { // in Go they are forms of s and k; nobody writes tokens with them
-			got := r.secretsIn([]byte(text), r.filter.in([]byte(text)))
+			got := r.secretsIn([]byte(text), []byte(text))
 			if want := everywhere(r, []byte(text)); !slices.Equal(got, want) {
 				t.Fatalf("%q: found %v, there are %v", text, got, want)
 			}
@@ -368,22 +372,108 @@ func everywhere(r *Redactor, text []byte) []span {
 	return merge(found)
 }
 
+// TestRedactMixes compares with patterns that are tried at every place, on
+// texts put together from what secrets consist of.
+func TestRedactMixes(t *testing.T) {
+	pieces := []string{"password", "Passwd", "pwd", "client_secret", "api-key", "ACCESS_TOKEN", "TOKEN=", "_KEY=", "privateKey", "bearer ", "authorization: ",
+		"basic ", "https://", "user:", "@host", ":", "=", "=>", " ", "  ", "\n", "\t", "\\", "\"", "'", "é", "\r", "\x13", "\x7f", "sk-", "sk-ant-", "xapp-1-", "eyJ", ".eyJ",
+		"?sig=", ";pwd=", "hunter2", "x7", "[redacted]", "[", "{", ",", "$X", "***", "the ", "change", fill(hashes(9)), fill(hashes(24)), fill(hashes(40)),
+		"tool", "tok", "toool9", "ab", "cde", "cdf", "key 12", "the é", "x"}
+	for _, form := range slices.Concat(secrets, prose) {
+		pieces = append(pieces, strings.NewReplacer("«", "", "»", "").Replace(fill(form)))
+	}
+	random := rand.New(rand.NewPCG(7, 7))
+	piece := func() string {
+		part := []byte(pieces[random.IntN(len(pieces))])
+		switch at := random.IntN(len(part)); random.IntN(8) {
+		case 0:
+			part = part[at:]
+		case 1:
+			part = part[:at]
+		case 2:
+			part[at] ^= 0x20 // the other case of a letter, and what the filter takes for the same
+		}
+		return string(part)
+	}
+	for _, patterns := range [][]string{DefaultRedactions, {`tool+[0-9]`, `(?i)abc(?:d[ef]|\s)+(?P<secret>.)$`, `key(?:(?:\s*)*\d)+`, `the (?s:.)?[cé]h?\B`, `tok(?:a{0,50}|b){2}.*x`}} {
+		r := testRedactor(t, patterns...)
+		for i, p := range r.texts {
+			if p.program == nil {
+				t.Errorf("%s: matches need not begin with a word", patterns[i])
+			}
+		}
+		for range 150 {
+			var b strings.Builder
+			for range 1 + random.IntN(9) {
+				b.WriteString(piece())
+			}
+			text := strings.ToValidUTF8(b.String(), "?")
+			spans := everywhere(r, []byte(text))
+			if got := r.secretsIn([]byte(text), []byte(text)); !slices.Equal(got, spans) {
+				t.Fatalf("%q: found %v, there are %v", text, got, spans)
+			}
+			without := text
+			for _, s := range slices.Backward(spans) {
+				without = without[:s.start] + Redacted + without[s.end:]
+			}
+			body, count := r.Redact(bodyWith(t, text, "note"))
+			if want := bodyWith(t, without, "note"); string(body) != string(want) || count != 2*len(spans) {
+				t.Fatalf("%q became\n%s, not\n%s", text, body, want)
+			}
+		}
+	}
+}
+
+// TestRedactWordsOnly holds because a package that only speaks of passwords is
+// an ordinary one.
+func TestRedactWordsOnly(t *testing.T) {
+	r := testRedactor(t, DefaultRedactions...)
+	r.filter.each([]byte(words1KB), func(at, end int, u *use) bool {
+		if u.pattern < len(r.texts) && mayFollow(r.texts[u.pattern].program, u.after, []byte(words1KB)[end:]) {
+			t.Errorf("%s is tried at %q", DefaultRedactions[u.pattern], words1KB[at:])
+		}
+		return true
+	})
+	body := bodyWith(t, words1KB, "note")
+	if got := testing.AllocsPerRun(100, func() { r.Redact(body) }); got > 0 {
+		t.Errorf("Redact allocates %.0f times", got)
+	}
+}
+
 func BenchmarkNewRedactor(b *testing.B) {
 	for b.Loop() {
 		testRedactor(b, DefaultRedactions...)
 	}
 }
 
+// words1KB is what the packages of handoff bench are filled with. It holds no
+// secret, and a few of the words that secrets are known by.
+const words1KB = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
+	"please review the handler and its tests and say whether a token that was issued before the change is refused afterwards "
+
 func BenchmarkRedact(b *testing.B) {
 	r := testRedactor(b, DefaultRedactions...)
 	clean := strings.Repeat("Please review the migration in pull request 4711; the tests of the 31st pass.\n", 50)
-	for name, text := range map[string]string{"clean": clean, "words": clean + "Reset the password.", "secret": clean + fill(secrets[2])} {
-		body := bodyWith(b, text, "note")
+	bodies := map[string][]byte{
+		"clean":  bodyWith(b, clean, "note"),
+		"words":  bodyWith(b, clean+"Reset the password.", "note"),
+		"secret": bodyWith(b, clean+fill(secrets[2]), "note"),
+	}
+	for name, text := range map[string]string{"clean1KB": clean, "words1KB": strings.Repeat(words1KB, 4)} {
+		body, err := EncodePackage(Package{Source: "a", Target: Target{Agent: "b"}, Reason: "the change is ready for a review",
+			Task:    Task{ID: "T-1", Type: "review", Description: "review the change and say what is wrong with it"},
+			Context: Context{WorkflowID: "bench", Summary: text[:730]}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		bodies[name] = body
+	}
+	for _, name := range slices.Sorted(maps.Keys(bodies)) {
 		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(body)))
+			b.SetBytes(int64(len(bodies[name])))
 			b.ReportAllocs()
 			for b.Loop() {
-				r.Redact(body)
+				r.Redact(bodies[name])
 			}
 		})
 	}

@@ -1,7 +1,10 @@
 package protocol
 
 import (
+	"bytes"
+	"encoding/binary"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -159,8 +162,8 @@ type redaction struct {
 // JSON that does not parse ends the walk.
 func (w *redaction) value(p *plan, secret, inList bool) {
 	switch w.next() {
-	case 0:
-		return
+	case 0: // the end, or a byte that stands in no JSON
+		w.pos = len(w.in)
 	case '{':
 		w.object(p, inList)
 	case '[':
@@ -221,6 +224,10 @@ func (w *redaction) more(closer byte) bool {
 
 func (w *redaction) skipText() (end int) {
 	for w.pos++; w.pos < len(w.in); w.pos++ {
+		// Eight bytes at a time as long as the text does not end in them.
+		for len(w.in)-w.pos > 8 && special(binary.LittleEndian.Uint64(w.in[w.pos:])) == 0 {
+			w.pos += 8
+		}
 		switch w.in[w.pos] {
 		case '\\':
 			w.pos++
@@ -255,19 +262,19 @@ func (w *redaction) text(start, end int, secret bool) {
 		}
 		return
 	}
-	which := w.filter.in(raw)
-	unusual := unusualEscape(raw)
-	if which.empty() && !unusual {
-		return
-	}
-	text := decodeText(raw)
-	if unusual {
-		if which = w.filter.in(text); which.empty() {
+	text, searched := raw, raw
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		unusual := unusualEscape(raw)
+		if !unusual && !w.filter.any(raw) {
 			return
+		}
+		text = decodeText(raw)
+		if unusual {
+			searched = text
 		}
 	}
 	at, from := 0, 0 // the same place in raw and in text
-	for _, s := range w.secretsIn(text, which) {
+	for _, s := range w.secretsIn(text, searched) {
 		at, from = advance(raw, at, from, s.start)
 		first := at
 		at, from = advance(raw, at, from, s.end)
@@ -284,20 +291,17 @@ func (w *redaction) replace(start, end int) {
 
 // decodeText undoes the escapes of a JSON string, given without its quotes.
 func decodeText(raw []byte) []byte {
-	first := 0
-	for first < len(raw) && raw[first] != '\\' {
-		first++
-	}
-	if first == len(raw) {
+	escape := bytes.IndexByte(raw, '\\')
+	if escape < 0 {
 		return raw
 	}
-	text := append(make([]byte, 0, len(raw)), raw[:first]...)
-	for i := first; i < len(raw); {
-		size, char := unescape(raw[i:])
-		text = append(text, char...)
-		i += size
+	text := make([]byte, 0, len(raw))
+	for ; escape >= 0; escape = bytes.IndexByte(raw, '\\') {
+		size, char := unescape(raw[escape:])
+		text = append(append(text, raw[:escape]...), char...)
+		raw = raw[escape+size:]
 	}
-	return text
+	return append(text, raw...)
 }
 
 // advance moves along a raw string, which stands at raw[at:] and at from in
@@ -321,7 +325,7 @@ func unescape(raw []byte) (size int, char string) {
 		size = min(6, len(raw))
 		if unit, ok := hex4(raw[2:]); ok && unit >= 0xD800 && unit < 0xDC00 && len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
 			if low, ok := hex4(raw[8:]); ok && low >= 0xDC00 && low < 0xE000 {
-				return 12, unquote([]byte(`"` + string(raw[:12]) + `"`))
+				return 12, string(utf16.DecodeRune(unit, low))
 			}
 		} else if ok && (unit < 0xD800 || unit >= 0xE000) {
 			return size, string(unit)

@@ -14,20 +14,24 @@ import (
 // type, fields nobody knows and fields given twice; and it stores what it reads
 // in the Go value that the shape was made from, if it is given one.
 type scanner struct {
-	data  []byte
-	pos   int
-	depth int
-	path  []segment
-	hint  string // of the root shape
+	data   []byte
+	pos    int
+	keyEnd int // of the key that was just read
+	depth  int
+	path   []segment
+	hint   string // of the root shape
 
 	// lenient is for what stands in the ledger already, perhaps from a newer
 	// program or one in another language: unknown fields and fields given twice
 	// are passed over, and broken text is mended.
 	lenient bool
+	// around is how many levels may be around what has DepthMax itself.
+	around int
 
 	// err ends the scan: syntax, text, depth.
-	err *Error
-	own []byte // a copy of data, of which free data are parts
+	err   *Error
+	own   []byte // a copy of data, of which free data are parts
+	texts pieces
 
 	// problem is the first disagreement with the shape. The scan goes on after
 	// it, because a wrong version explains it better.
@@ -57,10 +61,21 @@ func scan(data []byte, root *shape, into any) scanner {
 	if into != nil {
 		v = reflect.ValueOf(into).Elem()
 	}
+	s.read(root, v)
+	return s
+}
+
+// read reads one value and nothing after it, into v if there is one.
+func (s *scanner) read(root *shape, v reflect.Value) {
 	if s.checkText() && s.value(root, v, false) {
 		s.end()
 	}
-	return s
+}
+
+// emptyPath is the memory of the path, for the next scan.
+func (s *scanner) emptyPath() []segment {
+	clear(s.path[:cap(s.path)])
+	return s.path[:0]
 }
 
 // end makes sure that nothing follows.
@@ -71,6 +86,9 @@ func (s *scanner) end() bool {
 	}
 	return true
 }
+
+// isText tells whether there is neither a NUL nor anything but UTF-8.
+func isText(data []byte) bool { return bytes.IndexByte(data, 0) < 0 && utf8.Valid(data) }
 
 // checkText refuses bytes that are no text before anything else looks at them.
 func (s *scanner) checkText() bool {
@@ -157,6 +175,12 @@ func (s *scanner) value(sh *shape, v reflect.Value, nullOK bool) bool {
 		return s.malformed("the JSON ends too early")
 	}
 	start, c := s.pos, s.data[s.pos]
+	if sh.kind == kindAny && s.skim(c) {
+		if v.IsValid() {
+			v.SetBytes(s.keep(start))
+		}
+		return true
+	}
 	if fits := s.choose(sh, c, nullOK); fits != sh {
 		v = part(v, sh, fits)
 		sh = fits
@@ -186,6 +210,29 @@ func (s *scanner) value(sh *shape, v reflect.Value, nullOK bool) bool {
 		s.store(sh, v, start, escaped)
 	}
 	return ok
+}
+
+// skim reads over free data that begins with c, if it is JSON and nothing about
+// it is rare.
+func (s *scanner) skim(c byte) bool {
+	if c != '{' && c != '[' && c != '"' {
+		return false
+	}
+	k := skimmer{data: s.data}
+	end := k.value(s.pos, min(skimDepthMax, s.depthMax()-s.depth))
+	if end < 0 || k.nul && !s.lenient {
+		return false
+	}
+	s.pos = end
+	return true
+}
+
+// depthMax is how deep lists and objects may be nested.
+func (s *scanner) depthMax() int {
+	if s.lenient {
+		return DepthMax + recordDepth
+	}
+	return DepthMax + s.around
 }
 
 // part is where the value of one alternative of a union goes. What has the
@@ -238,12 +285,8 @@ func (s *scanner) choose(sh *shape, c byte, nullOK bool) *shape {
 }
 
 func (s *scanner) nested(sh *shape, v reflect.Value, open byte) bool {
-	most := DepthMax
-	if s.lenient {
-		most += recordDepth
-	}
-	if s.depth++; s.depth > most {
-		return s.fail(CodeTooLarge, "is nested more than %d levels deep", most)
+	if s.depth++; s.depth > s.depthMax() {
+		return s.fail(CodeTooLarge, "is nested more than %d levels deep", s.depthMax())
 	}
 	s.pos++
 	var ok bool
@@ -291,18 +334,23 @@ func (s *scanner) list(sh *shape, v reflect.Value) bool {
 	var elem reflect.Value
 	fill := v.IsValid()
 	if fill {
-		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // empty is not absent
+		v.SetZero() // should it be there twice
 	}
 	ok := s.elements(func(i int) bool {
 		s.path[len(s.path)-1].index = i
 		if fill {
 			v.Grow(1)
 			v.SetLen(i + 1)
-			elem = v.Index(i)
+			if elem = v.Index(i); s.leaf(sh.elem, elem) {
+				return true
+			}
 		}
 		return s.value(sh.elem, elem, false)
 	})
 	s.path = s.path[:len(s.path)-1]
+	if fill && v.IsNil() {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // empty is not absent
+	}
 	return ok
 }
 
@@ -320,112 +368,4 @@ func (s *scanner) elements(fn func(i int) bool) bool {
 			return ok
 		}
 	}
-}
-
-func (s *scanner) object(sh *shape, v reflect.Value) bool {
-	var seen keys
-	if v.IsValid() && sh.kind == kindMap {
-		v.Set(reflect.MakeMap(v.Type())) // empty is not absent
-	}
-	return s.members(func(start int, raw []byte, escaped bool) bool {
-		return s.member(sh, v, &seen, start, raw, escaped)
-	})
-}
-
-// members reads an object behind its brace and calls fn at the value of each
-// member: start is where its key begins, raw the key in quotes. fn reads the value.
-func (s *scanner) members(fn func(start int, raw []byte, escaped bool) bool) bool {
-	if s.empty('}') {
-		return true
-	}
-	for {
-		s.space()
-		start := s.pos
-		if start >= len(s.data) {
-			return s.malformed("the JSON ends too early")
-		}
-		if s.data[start] != '"' {
-			return s.malformed("expected the name of a field in quotes, found %s", s.found())
-		}
-		escaped, ok := s.text()
-		if !ok {
-			return false
-		}
-		raw := s.data[start:s.pos]
-		s.space()
-		if s.pos >= len(s.data) || s.data[s.pos] != ':' {
-			return s.malformed("expected ':' after the name of a field")
-		}
-		s.pos++
-		if !fn(start, raw, escaped) {
-			return false
-		}
-		if more, ok := s.next('}'); !ok || !more {
-			return ok
-		}
-	}
-}
-
-// member reads the value of a field whose key, in quotes, is raw.
-func (s *scanner) member(sh *shape, v reflect.Value, seen *keys, start int, raw []byte, escaped bool) bool {
-	if sh.kind != kindObject && sh.kind != kindMap {
-		return s.value(anything, reflect.Value{}, true)
-	}
-	key := raw[1 : len(raw)-1]
-	if escaped {
-		if halfCharacter(raw) && !s.lenient {
-			s.complain(CodeText, start, "has a field name with half a character in it (a lone surrogate)")
-		}
-		key = []byte(unquote(raw))
-	}
-	if sh.kind == kindMap {
-		return s.entry(sh, v, seen, start, s.mend(string(key)))
-	}
-	f := sh.fields[string(key)]
-	if f == nil {
-		return s.stranger(sh, start, key)
-	}
-	s.path = append(s.path, segment{name: f.name})
-	if !seen.mark(f.order) && !s.lenient {
-		s.complain(CodeMalformed, start, "is there twice")
-	}
-	if v.IsValid() {
-		v = v.FieldByIndex(f.index)
-	}
-	ok := s.value(f.shape, v, true)
-	s.path = s.path[:len(s.path)-1]
-	return ok
-}
-
-// entry reads the value of a name in free data.
-func (s *scanner) entry(sh *shape, v reflect.Value, seen *keys, start int, key string) bool {
-	s.path = append(s.path, segment{name: key})
-	if !seen.add(key) && !s.lenient {
-		s.complain(CodeMalformed, start, "is there twice")
-	}
-	var value reflect.Value
-	if v.IsValid() {
-		value = reflect.New(v.Type().Elem()).Elem()
-	}
-	ok := s.value(sh.elem, value, false)
-	if ok && v.IsValid() {
-		v.SetMapIndex(reflect.ValueOf(key), value)
-	}
-	s.path = s.path[:len(s.path)-1]
-	return ok
-}
-
-// stranger reads a field that the shape does not know.
-func (s *scanner) stranger(sh *shape, start int, key []byte) bool {
-	if s.lenient {
-		return s.value(anything, reflect.Value{}, true)
-	}
-	name := string(key)
-	m := member{start: start}
-	s.path = append(s.path, segment{name: name})
-	m.err = Errorf(CodeUnknownField, s.where(), "%s (%s)", sh.unknownField(name, s.hint), s.place(start))
-	ok := s.value(anything, reflect.Value{}, true)
-	s.path = s.path[:len(s.path)-1]
-	s.unknown = append(s.unknown, m)
-	return ok
 }

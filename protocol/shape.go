@@ -51,8 +51,10 @@ type shape struct {
 	elem     *shape // of a list or map
 	union    []*shape
 	nullable bool
-	words    string // instead of the kind's own
-	hint     string // where what has no field of its own belongs
+	direct   bool          // the Go type has code of its own to write and read it
+	usual    reflect.Value // what a struct is before its fields are read, if not zero
+	words    string        // instead of the kind's own
+	hint     string        // where what has no field of its own belongs
 }
 
 func (sh *shape) hinting(hint string) *shape {
@@ -65,14 +67,41 @@ type field struct {
 	order int   // among the fields of its object
 	index []int // in the Go struct
 	shape *shape
+	// unwanted: it is read over.
+	unwanted bool
+
+	// To write it.
+	head  string // its name in quotes, and a colon
+	omit  omission
+	tells bool // its type says by itself whether it is zero
+	usual reflect.Value
+}
+
+// newField is a field with the name and the options of its tag.
+func newField(f reflect.StructField, order int) *field {
+	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	known := &field{name: name, order: order, index: f.Index, shape: shapeOf(f.Type), head: `"` + name + `":`}
+	switch options {
+	case "omitempty":
+		known.omit = omitEmpty
+	case "omitzero":
+		known.omit = omitZero
+		known.tells = reflect.PointerTo(f.Type).Implements(reflect.TypeFor[zeroer]())
+	case "":
+	default:
+		panic("protocol: no way to write " + options + " of " + name)
+	}
+	return known
 }
 
 var (
 	anything       = &shape{kind: kindAny}
 	artifactsType  = reflect.TypeFor[Artifacts]()
 	capabilityType = reflect.TypeFor[Capability]()
+	policyType     = reflect.TypeFor[Policy]()
 	packageShape   = shapeOf(reflect.TypeFor[Package]()).hinting("free data goes into context.metadata")
 	resultShape    = shapeOf(reflect.TypeFor[Result]()).hinting("free data goes into body")
+	policyShape    = shapeOf(policyType)
 	ackShape       = shapeOf(reflect.TypeFor[Ack]())
 	answerShape    = shapeOf(reflect.TypeFor[Answer]())
 	profileShape   = shapeOf(reflect.TypeFor[Profile]())
@@ -121,14 +150,17 @@ func shapeOf(t reflect.Type) *shape {
 }
 
 func structShape(t reflect.Type) *shape {
-	sh := &shape{kind: kindObject, fields: map[string]*field{}, owner: ownerName(t)}
+	sh := &shape{kind: kindObject, fields: map[string]*field{}, owner: ownerName(t), direct: reflect.PointerTo(t).Implements(directType)}
 	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous || name == "-" { // what is embedded has its fields here
+		if f.Anonymous || f.Tag.Get("json") == "-" { // what is embedded has its fields here
 			continue
 		}
-		known := &field{name: name, order: len(sh.order), index: f.Index, shape: shapeOf(f.Type)}
-		sh.fields[name], sh.order = known, append(sh.order, known)
+		known := newField(f, len(sh.order))
+		if t == policyType { // only what is not the default stands in a record
+			sh.usual = reflect.ValueOf(usualPolicy)
+			known.omit, known.usual = omitUsual, sh.usual.FieldByIndex(f.Index)
+		}
+		sh.fields[known.name], sh.order = known, append(sh.order, known)
 	}
 	if t == reflect.TypeFor[Target]() {
 		sh.words = `an object: {"agent": NAME}, {"capability": NAME} or {"agents": [NAMES]}`

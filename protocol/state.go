@@ -1,5 +1,7 @@
 package protocol
 
+import "encoding/json"
+
 // Phase is where a handoff stands, as a person polling sees it.
 type Phase string
 
@@ -106,6 +108,10 @@ type State struct {
 	RedrivenAs   string `json:"redriven_as,omitempty"`
 
 	PrevHash string `json:"prev_hash,omitempty"` // sha256 of the append before, hex
+
+	// Extra is what a newer minor version has put into the state: fields that this one
+	// does not know, each behind a comma, as they stood. Whoever appends carries them on.
+	Extra json.RawMessage `json:"-"`
 }
 
 // Self stands in a State for the sequence of the append that carries it.

@@ -39,10 +39,11 @@ func (s *scanner) store(sh *shape, v reflect.Value, start int, escaped bool) {
 // keep copies what was read from start on. Of a package most is free data, so
 // all of it is copied at once.
 func (s *scanner) keep(start int) []byte {
-	if s.lenient {
+	switch {
+	case s.own != nil:
+	case s.lenient:
 		return bytes.Clone(s.data[start:s.pos])
-	}
-	if s.own == nil {
+	default:
 		s.own = bytes.Clone(s.data)
 	}
 	return s.own[start:s.pos:s.pos]
@@ -62,7 +63,7 @@ func (s *scanner) storeText(v reflect.Value, start int, raw []byte, escaped bool
 	if escaped {
 		text = unquote(raw)
 	} else {
-		text = string(raw[1 : len(raw)-1])
+		text = s.copyText(raw[1 : len(raw)-1])
 	}
 	v.SetString(s.mend(text))
 }
@@ -131,6 +132,9 @@ func halfCharacter(raw []byte) bool {
 
 // unquote decodes a string that the scanner has read.
 func unquote(raw []byte) string {
+	if utf8.Valid(raw) {
+		return string(decodeText(raw[1 : len(raw)-1]))
+	}
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
 		return string(raw)

@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -13,17 +14,43 @@ import (
 // What only Handoff itself may say is refused: returned, origin, and its own
 // name as the source.
 func (p Package) Validate(now time.Time) error {
-	if err := checkForeign(&p); err != nil {
-		return err.of(&p)
+	own := borrow(&p)
+	defer giveBack(own)
+	return named(own, checkAll(own, now))
+}
+
+func checkAll(p *Package, now time.Time) *Error {
+	if err := checkForeign(p); err != nil {
+		return err
 	}
-	if err := p.ValidateOwn(now); err != nil {
+	if err := checkPackage(p); err != nil {
 		return err
 	}
 	if p.Type == Broadcast && p.GroupSize() == 0 {
-		return Errorf(CodeMissing, "target.agents", "is missing: a broadcast names the agents it goes to, or has members").of(&p)
+		return Errorf(CodeMissing, "target.agents", "is missing: a broadcast names the agents it goes to, or has members")
 	}
-	if err := checkTimes(&p, now); err != nil {
-		return err.of(&p)
+	return checkTimes(p, now)
+}
+
+// packages are what checks look at: reflection wants it on the heap, and a package
+// is a kilobyte.
+var packages = sync.Pool{New: func() any { return new(Package) }}
+
+func borrow(p *Package) *Package {
+	own := packages.Get().(*Package)
+	*own = *p
+	return own
+}
+
+func giveBack(own *Package) {
+	*own = Package{}
+	packages.Put(own)
+}
+
+// named is the error, if there is one, with the package that it is about.
+func named(p *Package, err *Error) error {
+	if err != nil {
+		return err.of(p)
 	}
 	return nil
 }
@@ -34,9 +61,15 @@ func (p Package) Validate(now time.Time) error {
 // was promised before is submitted all the same, and then runs out of time.
 // It takes the time as Validate does, so that the one can stand for the other.
 func (p Package) ValidateOwn(_ time.Time) error {
+	own := borrow(&p)
+	defer giveBack(own)
+	return named(own, checkPackage(own))
+}
+
+func checkPackage(p *Package) *Error {
 	for _, check := range packageChecks {
-		if err := check(&p); err != nil {
-			return err.of(&p)
+		if err := check(p); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -130,13 +163,14 @@ func (t Target) given() int {
 
 // checkTarget checks a target that names an agent or a capability.
 func checkTarget(field string, t Target, source string) *Error {
-	if t.Agent == "" {
-		return checkID(field+".capability", t.Capability)
+	name, id := "agent", t.Agent
+	if id == "" {
+		name, id = "capability", t.Capability
 	}
-	if err := checkID(field+".agent", t.Agent); err != nil {
-		return err
+	if err := checkID(name, id); err != nil {
+		return err.below(field)
 	}
-	if t.Agent == source {
+	if name == "agent" && id == source {
 		return Errorf(CodeConflict, field+".agent", "is the source itself; an agent cannot hand over to itself")
 	}
 	return nil
@@ -164,13 +198,17 @@ func checkAgents(p *Package) *Error {
 }
 
 func checkTask(field string, t *Task) *Error {
-	if err := required(field+".description", t.Description); err != nil {
-		return err
+	err := required("description", t.Description)
+	if err == nil {
+		err = checkName("id", t.ID)
 	}
-	if err := checkName(field+".id", t.ID); err != nil {
-		return err
+	if err == nil {
+		err = checkName("type", t.Type)
 	}
-	return checkName(field+".type", t.Type)
+	if err != nil {
+		return err.below(field)
+	}
+	return nil
 }
 
 func checkHead(p *Package) *Error {

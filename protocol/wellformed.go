@@ -65,7 +65,11 @@ func checkStruct(sh *shape, v reflect.Value, depth int) *Error {
 		case kindInteger, kindCount, kindNumber, kindBoolean, kindInstant:
 			continue
 		}
-		if err := checkValue(f.shape, v.FieldByIndex(f.index), depth+1); err != nil {
+		value := v.FieldByIndex(f.index)
+		if kind := value.Kind(); kind == reflect.String && value.Len() == 0 || kind == reflect.Slice && value.IsNil() {
+			continue
+		}
+		if err := checkValue(f.shape, value, depth+1); err != nil {
 			return err.below(f.name)
 		}
 	}
@@ -73,6 +77,21 @@ func checkStruct(sh *shape, v reflect.Value, depth int) *Error {
 }
 
 func checkMap(sh *shape, v reflect.Value, depth int) *Error {
+	if v.Len() == 0 {
+		return nil
+	}
+	if all, ok := v.Interface().(map[string]json.RawMessage); ok {
+		for name, raw := range all {
+			err := checkString(name)
+			if err == nil {
+				err = checkRaw(raw, depth)
+			}
+			if err != nil {
+				return err.below(name)
+			}
+		}
+		return nil
+	}
 	for entries := v.MapRange(); entries.Next(); {
 		key := entries.Key().String()
 		if err := checkString(key); err != nil {
@@ -99,6 +118,15 @@ func checkRaw(raw json.RawMessage, depth int) *Error {
 	if raw == nil {
 		return nil
 	}
+	k := skimmer{data: raw}
+	if end := k.value(0, min(skimDepthMax, DepthMax-depth)); end >= 0 && k.space(end) == len(raw) && !k.nul && isText(raw) {
+		return nil
+	}
+	return checkOddRaw(raw, depth)
+}
+
+// checkOddRaw says what is wrong with free data that the skimmer does not get through.
+func checkOddRaw(raw json.RawMessage, depth int) *Error {
 	s := scanner{data: raw, hint: anything.hint, depth: depth}
 	if s.checkText() && s.value(anything, reflect.Value{}, false) {
 		s.end()

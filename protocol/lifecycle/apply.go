@@ -32,42 +32,59 @@ const conditionsKept = 16
 // It returns ErrStale or ErrIllegal (wrapped) and the state as it was when the
 // event does not apply: staleness is checked before legality.
 func Apply(s p.State, e p.Event) (p.State, error) {
-	rule, known := table[e.EventType()]
-	if !known {
-		return s, fmt.Errorf("%w: %s", ErrIllegal, e.EventType())
-	}
-	if s.Closed && rule.after == nil {
-		return s, fmt.Errorf("%w: %s after the handoff closed", ErrStale, e.EventType())
-	}
-	if err := checkStale(s, e); err != nil {
-		return s, err
-	}
-	if !Legal(s.Phase, s.Closed, e.EventType()) {
-		return s, fmt.Errorf("%w: %s in phase %q, closed %t", ErrIllegal, e.EventType(), s.Phase, s.Closed)
-	}
 	next := s
-	if rule.to != stay {
-		next.Phase = rule.to
-	}
-	if err := rule.apply(&next, e); err != nil {
+	if err := advance(&next, e); err != nil {
 		return s, err
-	}
-	if at := e.When(); at.After(next.UpdatedAt) {
-		next.UpdatedAt = at
 	}
 	return next, nil
 }
 
 // ApplyAll applies events in order, all or none.
 func ApplyAll(s p.State, events []p.Event) (p.State, error) {
-	next := s
-	for _, e := range events {
-		var err error
-		if next, err = Apply(next, e); err != nil {
-			return s, err
-		}
+	next := s // once: a state is two kilobytes
+	if err := Advance(&next, events); err != nil {
+		return s, err
 	}
 	return next, nil
+}
+
+// Advance is ApplyAll in place, for who has a copy already. After an error the
+// state is of no use.
+func Advance(s *p.State, events []p.Event) error {
+	for _, e := range events {
+		if err := advance(s, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// advance applies an event to a state. After an error the state is of no use.
+func advance(s *p.State, e p.Event) error {
+	kind := e.EventType()
+	rule, known := table[kind]
+	if !known {
+		return fmt.Errorf("%w: %s", ErrIllegal, kind)
+	}
+	if s.Closed && rule.after == nil {
+		return fmt.Errorf("%w: %s after the handoff closed", ErrStale, kind)
+	}
+	if err := checkStale(s, e); err != nil {
+		return err
+	}
+	if !rule.legal(s.Phase, s.Closed) {
+		return fmt.Errorf("%w: %s in phase %q, closed %t", ErrIllegal, kind, s.Phase, s.Closed)
+	}
+	if rule.to != stay {
+		s.Phase = rule.to
+	}
+	if err := rule.apply(s, e); err != nil {
+		return err
+	}
+	if at := e.When(); at.After(s.UpdatedAt) {
+		s.UpdatedAt = at
+	}
+	return nil
 }
 
 func applySubmitted(s *p.State, ev p.Event) error {

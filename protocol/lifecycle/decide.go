@@ -288,92 +288,6 @@ func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, words str
 	return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeTimeout, Reason: reason, Message: words, Inbox: p.Human}}
 }
 
-// stepGroup closes a group as soon as its outcome is certain (document 1 §2.3).
-func stepGroup(s p.State, meta p.Meta) []p.Event {
-	outcome, message := groupOutcome(s)
-	switch outcome {
-	case "":
-		return nil
-	case p.OutcomeSuccess:
-		return []p.Event{closed(meta, outcome, "aggregated", message)}
-	}
-	return []p.Event{closed(meta, outcome, "aggregation", message)}
-}
-
-// groupOutcome is the outcome of a group once it is certain; nothing before.
-func groupOutcome(s p.State) (outcome p.Outcome, message string) {
-	counted := s.Aggregate.Counted
-	if counted == "" {
-		counted = s.Children.Made
-	}
-	size := counted.Len()
-	succeeded := counted.And(s.Children.Succeeded).Len()
-	failed := counted.And(s.Children.Closed).Len() - succeeded
-	needed := size
-	switch s.Aggregate.Mode {
-	case p.AggregateAny:
-		needed = min(1, size)
-	case p.AggregateMajority:
-		needed = size/2 + 1
-	}
-	switch {
-	case succeeded >= needed:
-		outcome = p.OutcomeSuccess
-	case size-failed < needed:
-		outcome = p.OutcomeFailed
-	}
-	return outcome, fmt.Sprintf("%d of %d succeeded, %d did not; %s was asked for", succeeded, size, failed, s.Aggregate.Mode)
-}
-
-// stepClosed sends the return of a closed handoff on its way, if its source is
-// an agent of the directory; whoever is none reads it by ticket.
-func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
-	if !owesReturn(s) || s.ReturnTicket != "" || parentWakes(s) || s.Source == p.Human {
-		return nil
-	}
-	if profile, known := d.Agent(s.Source); !known || !profile.Accepts() {
-		return nil
-	}
-	return []p.Event{&p.ReturnSent{Meta: meta, Ticket: p.ReturnTicket(s.Ticket), To: s.Source}}
-}
-
-// owesReturn tells whether the source of a closed handoff has yet to get its
-// return. A return expects none; a rollback is one.
-func owesReturn(s p.State) bool {
-	return s.Closed && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack)
-}
-
-// parentWakes tells whether the return is not delivered but wakes the parent
-// that waits for it.
-func parentWakes(s p.State) bool { return s.Wait == "block" && s.Parent != "" && s.N > 0 }
-
-// sourceInbox is the inbox in which what came back is listed: a person's, where
-// the source serves no queue.
-func sourceInbox(s p.State, d *Directory) string {
-	if profile, known := d.Agent(s.Source); known && s.Source != p.Human && profile.Accepts() {
-		return ""
-	}
-	return p.Human
-}
-
-// awaits tells whether a handoff was suspended for children.
-func awaits(s p.State) bool {
-	return s.Phase == p.Conditional && s.Children != nil && s.Children.Awaited != ""
-}
-
-// marksChildren tells whether the ends of children are recorded: in an open
-// group, in a handoff that was suspended for them, and until all have ended
-// where they are cancelled.
-func marksChildren(s p.State) bool {
-	return !s.Closed && s.Aggregate != nil && s.Children != nil || awaits(s) || cancelsChildren(s)
-}
-
-// cancelsChildren tells whether children that are open shall be cancelled.
-func cancelsChildren(s p.State) bool {
-	return s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "" &&
-		(s.CancelChildren || s.Closed && s.Aggregate != nil && s.Aggregate.CancelRest)
-}
-
 // escalated tells whether an authority has the handoff, in its queue or in its hands.
 func escalated(s p.State) bool {
 	return len(s.Chain) > 0 && (s.Phase == p.Pending || s.Fence != 0)
@@ -386,21 +300,6 @@ func lateResult(s p.State, meta p.Meta) p.Event {
 	}
 	return &p.LateResultUsed{Meta: meta, Seq: s.LateSeq}
 }
-
-// progressSince is the last sign of progress of the attempt under way.
-func progressSince(s p.State) time.Time {
-	if s.ProgressAt.After(s.AcceptedAt) {
-		return s.ProgressAt
-	}
-	return s.AcceptedAt
-}
-
-// returnClock tells whether the return's clock runs.
-func returnClock(s p.State) bool {
-	return s.ReturnExpected && s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero()
-}
-
-func returnDue(s p.State) time.Time { return s.ReturnSince.Add(millis(s.Policy.ReturnTimeoutMS)) }
 
 // stepRejected finds another taker (document 1 §6.1, document 4).
 func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
@@ -529,66 +428,6 @@ func timedOutOnce(s p.State, clock p.Clock, meta p.Meta) []p.Event {
 	}
 	return []p.Event{&p.TimedOut{Meta: meta, Clock: clock, Agent: s.Agent, Attempt: s.Attempt}}
 }
-
-// holderLost tells whether the holder is gone, as far as this observer may
-// judge: it must itself have been connected for one lease.
-func holderLost(s p.State, d *Directory, now time.Time) bool {
-	if !s.Held() || d.Present(s.Holder) {
-		return false
-	}
-	return connectedFor(d, now, millis(s.LeaseMS))
-}
-
-// absent tells whether the agent has had no live holder for the acknowledge
-// timeout. A person is never absent, a paused agent is paused on purpose.
-func absent(s p.State, d *Directory, now time.Time) bool {
-	if s.Agent == p.Human || d == nil {
-		return false
-	}
-	if profile, _ := d.Agent(s.Agent); profile.Paused {
-		return false
-	}
-	if live, _, _ := d.Load(s.Agent); live > 0 {
-		return false
-	}
-	timeout := AckTimeout(s)
-	since := s.OfferedAt
-	if last := d.LastPresent[s.Agent]; last.After(since) {
-		since = last
-	}
-	return due(now, since.Add(timeout)) && connectedFor(d, now, absenceGrace(s))
-}
-
-// absenceGrace is how long an observer must have been connected before it calls
-// an agent absent: workers come back with the engine.
-func absenceGrace(s p.State) time.Duration {
-	return min(AckTimeout(s), millis(p.LeaseDefaultMS))
-}
-
-// AckTimeout is how long the agent of an offer may be without a live holder
-// before the offer is given up (document 1 §6.2). An agent that has begun this
-// handoff already gets twice the time: its worker crashed, and is more likely
-// than not being started again by somebody.
-func AckTimeout(s p.State) time.Duration {
-	timeout := millis(s.Policy.AckTimeoutMS)
-	if s.Attempt > 0 {
-		timeout *= 2
-	}
-	return timeout
-}
-
-func connectedFor(d *Directory, now time.Time, span time.Duration) bool {
-	return d != nil && !d.ConnectedSince.IsZero() && now.Sub(d.ConnectedSince) >= span
-}
-
-// due tells whether an instant has come. The zero instant never does.
-func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
-
-func reminderAt(s p.State) time.Time {
-	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS * int64(s.Policy.ReminderPercent) / 100))
-}
-
-func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 func contains(list []string, s string) bool {
 	for _, x := range list {

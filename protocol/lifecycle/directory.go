@@ -21,6 +21,15 @@ type Directory struct {
 	// without a break. Zero is not connected. Who was cut off may not judge
 	// others absent: their presence may have lapsed with its own.
 	ConnectedSince time.Time
+
+	counted map[string]load // by Count
+}
+
+// Count has Load and its like know each agent's load, where they went through all
+// holders for each handoff. Whoever makes a snapshot calls it when that is complete.
+func (d *Directory) Count() {
+	d.counted = nil
+	d.counted = d.loads()
 }
 
 // Agent returns the profile of an agent. Human exists without one.
@@ -41,6 +50,10 @@ func (d *Directory) Agent(id string) (protocol.Profile, bool) {
 func (d *Directory) Load(agent string) (live, slots, busy int) {
 	if d == nil {
 		return 0, 0, 0
+	}
+	if d.counted != nil {
+		l := d.counted[agent]
+		return l.live, l.slots, l.busy
 	}
 	var l load
 	for _, h := range d.Holders {
@@ -72,6 +85,9 @@ func (l load) share() float64 {
 
 // loads counts for all agents in one pass.
 func (d *Directory) loads() map[string]load {
+	if d.counted != nil {
+		return d.counted
+	}
 	all := make(map[string]load, len(d.Agents))
 	for _, h := range d.Holders {
 		l := all[h.Agent]
@@ -93,6 +109,7 @@ func (d *Directory) Present(holder string) bool {
 // With returns a snapshot in which the holder is present too.
 func (d *Directory) With(h protocol.Holder) *Directory {
 	next := *d
+	next.counted = nil
 	next.Holders = make(map[string]protocol.Holder, len(d.Holders)+1)
 	for id, holder := range d.Holders {
 		next.Holders[id] = holder

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"reflect"
 	"slices"
 	"time"
 
@@ -18,98 +17,13 @@ const (
 
 // check holds a state against what must be true of every one.
 func (w *world) check(h *thread, before p.State) {
-	s := h.state
-	held := s.Phase == p.PhaseAccepted || s.Phase == p.Working
-	switch {
-	case s.Closed && (s.Outcome == "" || s.ClosedAt.IsZero() || s.Held() || s.Reason == "" && !s.ReturnedAt.After(s.ClosedAt) && s.Phase != p.Complete && s.Phase != p.PhaseReturned):
-		w.fail(h, "closed without an outcome, an instant or a reason, or in somebody's hands")
-	case s.Closed && closedPhase[s.Outcome] != s.Phase && (s.Phase != p.PhaseReturned || s.ReturnedAt.IsZero()):
-		w.fail(h, "closed as %s in %s", s.Outcome, s.Phase)
-	case !s.Closed && (s.Outcome != "" || s.Phase == p.Complete || s.Phase == p.Cancelled || s.Phase == p.PhaseReturned):
-		w.fail(h, "open in %s with outcome %q", s.Phase, s.Outcome)
-	case !s.Closed && (s.ReturnTicket != "" || !s.ReturnedAt.IsZero() || s.RedrivenAs != "" || s.Inbox != ""):
-		w.fail(h, "open, and its end is spoken of")
-	case held != (s.Fence != 0), held && !s.Held(), s.Held() && !held && s.Phase != p.Pending:
-		w.fail(h, "held by %q with fence %d in %s", s.Holder, s.Fence, s.Phase)
-	case s.UpdatedAt.Before(before.UpdatedAt):
-		w.fail(h, "went back in time")
-	case s.Attempt < 0 || s.AttemptsTotal < s.Attempt || held && s.Attempt < 1:
-		w.fail(h, "attempt %d of %d in all", s.Attempt, s.AttemptsTotal)
-	case s.EscalationLevel != len(s.Chain):
-		w.fail(h, "level %d, chain %s", s.EscalationLevel, s.Chain)
-	case s.Aggregate != nil && (s.Held() || s.Agent != "" || s.Offer != 0 || s.AttemptsTotal != 0):
-		w.fail(h, "a group with agent %q, holder %q, offer %d", s.Agent, s.Holder, s.Offer)
-	case s.Children != nil && (s.Children.Closed.Without(s.Children.Made) != "" || s.Children.Succeeded.Without(s.Children.Closed) != "" ||
-		s.Children.Awaited.Without(s.Children.Made) != "" || s.Children.Made.Len() > s.Children.Count):
-		w.fail(h, "children %+v", *s.Children)
-	case s.Children != nil && s.Children.Awaited != "" && s.Phase != p.Conditional:
-		w.fail(h, "waits for children in %s", s.Phase)
-	case len(s.LateFences) > p.LateResultsMax || slices.Contains(s.LateFences, s.Fence) && s.Fence != 0:
-		w.fail(h, "late results of %d, fence %d", s.LateFences, s.Fence)
-	}
-	if s.Closed {
-		w.checkClosed(h)
-	} else {
-		w.checkOpen(h)
+	if err := Check(before, h.state, w.now); err != nil {
+		w.fail(h, "%v", err)
 	}
 	if !w.wild {
 		w.checkBounds(h)
 	}
-}
-
-// checkAfter: once closed, nothing changes but what is told of the end.
-func (w *world) checkAfter(h *thread, before, after p.State) {
-	if after.Phase != before.Phase && after.Phase != p.PhaseReturned {
-		w.fail(h, "went from %s to %s after it closed", before.Phase, after.Phase)
-	}
-	if b, a := before.Children, after.Children; b != nil && a != nil &&
-		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "") {
-		w.fail(h, "children %+v became %+v after it closed", *b, *a)
-	}
-	for _, s := range []*p.State{&before, &after} {
-		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
-		s.ReturnTicket, s.ReturnedAt = "", p.Time{}
-		s.LateFences, s.LateSeq, s.LateStatus, s.LateTokens = nil, 0, "", 0
-	}
-	if !reflect.DeepEqual(before, after) {
-		w.fail(h, "changed after it closed:\n%s\n%s", w.json(h, before), w.json(h, after))
-	}
-}
-
-// checkClosed: a closed handoff wakes nobody and stands in no queue, and owes
-// what it can pay.
-func (w *world) checkClosed(h *thread) {
-	s := h.state
-	duties := DutiesOf(s)
-	switch {
-	case duties.Offer || duties.Look || !Wake(s).IsZero() || !NextLook(s, w.now).IsZero():
-		w.fail(h, "closed, with duties %+v", duties)
-	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !Owes(s):
-		w.fail(h, "closed, owes %t, with duties %+v", Owes(s), duties)
-	case duties.CancelChildren && !duties.Mark:
-		w.fail(h, "children are cancelled, and their ends not recorded")
-	}
-}
-
-// checkOpen: every open handoff has what brings it on, and in time.
-func (w *world) checkOpen(h *thread) {
-	s := h.state
-	next, clock := NextLook(s, w.now), wakeAfter(s, w.now)
-	duties := DutiesOf(s)
-	switch {
-	case !duties.Look || !next.After(w.now):
-		w.fail(h, "open, and never looked at again")
-	case !clock.IsZero() && next.After(clock):
-		w.fail(h, "next looked at %s after a clock runs out", next.Sub(clock))
-	case duties.Offer != (s.Phase == p.Pending && !s.Held() && s.Offer != 0), duties.Return:
-		w.fail(h, "duties %+v in %s", duties, s.Phase)
-	case (s.Aggregate != nil || awaits(s)) && !duties.Mark:
-		w.fail(h, "waits for children, and nobody records their ends")
-	case s.Deadline.After(w.now) && next.After(s.Deadline):
-		w.fail(h, "next looked at %s after the deadline", next.Sub(s.Deadline))
-	case Wake(s).IsZero():
-		w.fail(h, "open, and never wakes")
-	}
+	w.checkAttention(h)
 }
 
 // checkBounds: what Decide and the fences keep within the policy.

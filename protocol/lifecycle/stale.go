@@ -12,7 +12,7 @@ import (
 // is not the current one, or is over. Of a handoff that was never submitted
 // nothing can be stale: whoever reads an old "not found" must not take it for
 // an answer.
-func checkStale(s p.State, e p.Event) error {
+func checkStale(s *p.State, e p.Event) error {
 	if s.Phase == fresh {
 		return nil
 	}
@@ -23,7 +23,7 @@ func checkStale(s p.State, e p.Event) error {
 }
 
 // staleness says in words why an event is stale; nothing if it is not.
-func staleness(s p.State, e p.Event) string {
+func staleness(s *p.State, e p.Event) string {
 	switch e := e.(type) {
 	case *p.Submitted:
 		return "the handoff was submitted already"
@@ -89,10 +89,10 @@ func staleness(s p.State, e p.Event) string {
 
 // staleDecision is the staleness of what no holder says: answers, decisions,
 // requests.
-func staleDecision(s p.State, e p.Event) string {
+func staleDecision(s *p.State, e p.Event) string {
 	switch e := e.(type) {
 	case *p.Answered:
-		if s.Conditions == nil && !escalated(s) {
+		if s.Conditions == nil && !escalated(*s) {
 			return "nothing is asked"
 		}
 		if e.Offer == 0 || e.Offer != s.Offer {
@@ -131,10 +131,10 @@ func staleDecision(s p.State, e p.Event) string {
 
 // staleAfter is the staleness of what is said of children, of late results and
 // of the end.
-func staleAfter(s p.State, e p.Event) string {
+func staleAfter(s *p.State, e p.Event) string {
 	switch e := e.(type) {
 	case *p.ChildrenClosed:
-		if !marksChildren(s) {
+		if !marksChildren(*s) {
 			return "nobody waits for children"
 		}
 		if slices.ContainsFunc(e.Children, func(c p.ChildClosed) bool { return s.Children.Made.Has(c.N) && !s.Children.Closed.Has(c.N) }) {
@@ -171,7 +171,7 @@ func staleAfter(s p.State, e p.Event) string {
 
 // staleOffer judges an event about an offer. mine says that the event comes
 // from whoever may speak for the offer now.
-func staleOffer(s p.State, offer uint64, holder string, mine bool) string {
+func staleOffer(s *p.State, offer uint64, holder string, mine bool) string {
 	switch {
 	case offer == 0 || offer != s.Offer:
 		return fmt.Sprintf("offer %d, the current one is %d", offer, s.Offer)
@@ -183,14 +183,14 @@ func staleOffer(s p.State, offer uint64, holder string, mine bool) string {
 	return ""
 }
 
-func staleFence(s p.State, fence uint64) string {
+func staleFence(s *p.State, fence uint64) string {
 	if fence == s.Fence && fence != 0 {
 		return ""
 	}
 	return fmt.Sprintf("fence %d, the current one is %d", fence, s.Fence)
 }
 
-func staleHolder(s p.State, holder string, fence uint64) string {
+func staleHolder(s *p.State, holder string, fence uint64) string {
 	if holder == s.Holder && fence == s.Fence {
 		return ""
 	}
@@ -199,18 +199,18 @@ func staleHolder(s p.State, holder string, fence uint64) string {
 
 // offerUntouched tells whether the current offer stands as it was made: nobody
 // has had it, so there is no reason for another.
-func offerUntouched(s p.State) bool {
+func offerUntouched(s *p.State) bool {
 	return s.Offer != 0 && !s.Held() && s.ClaimedAt.IsZero() && s.AcceptedAt.IsZero()
 }
 
 // ranOut tells whether the clock that an event says ran out is one that runs, and
 // had run out by then: the time-out of an earlier offer or attempt may look the
 // same in all else.
-func ranOut(s p.State, e *p.TimedOut) bool {
+func ranOut(s *p.State, e *p.TimedOut) bool {
 	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent
 	switch e.Clock {
 	case p.ClockAcknowledge:
-		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(s)))
+		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(*s)))
 	case p.ClockQueue:
 		ms := s.Policy.QueueTimeoutMS
 		return waits && ms > 0 && !e.At.Before(s.OfferedAt.Add(millis(ms)))
@@ -218,14 +218,14 @@ func ranOut(s p.State, e *p.TimedOut) bool {
 		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
 	case p.ClockProgress:
 		ms := s.Policy.ProgressTimeoutMS
-		return s.Fence != 0 && ms > 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(progressSince(s).Add(millis(ms)))
+		return s.Fence != 0 && ms > 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(progressSince(*s).Add(millis(ms)))
 	case p.ClockReturn:
-		return returnClock(s) && !e.At.Before(returnDue(s))
+		return returnClock(*s) && !e.At.Before(returnDue(*s))
 	case p.ClockCondition:
 		asks := s.Conditions != nil && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
-		return s.Phase == p.Conditional && e.Agent == s.Agent && !awaits(s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
+		return s.Phase == p.Conditional && e.Agent == s.Agent && !awaits(*s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
 	case p.ClockDeadline:
-		return s.TimedOut != p.ClockDeadline && !e.At.Before(Deadline(s))
+		return s.TimedOut != p.ClockDeadline && !e.At.Before(Deadline(*s))
 	}
 	return true
 }

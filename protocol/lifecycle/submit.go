@@ -31,13 +31,14 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 	}
 	profile, _ := d.Agent(routing.Choice)
 	events := begin(ticket, summary, body, now)
-	body, meta := *events[0].(*p.Submitted), events[0].(*p.Submitted).Meta
-	body.Policy = ResolvePolicy(summary, profile)
-	offered := &p.Offered{Meta: meta, Agent: routing.Choice, Reason: "submitted"}
+	submitted := events[0].(*p.Submitted)
+	submitted.Policy = ResolvePolicy(summary, profile)
+	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: "submitted"}
 	if summary.Target.Agent == "" || len(routing.Warnings) > 0 {
-		offered.Routing = &routing
+		chosen := routing
+		offered.Routing = &chosen
 	}
-	return []p.Event{&body, offered}, nil
+	return append(events, offered), nil
 }
 
 // SubmitAnyway is Submit for a handoff that was promised already: the child of
@@ -55,7 +56,7 @@ func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directo
 func begin(ticket string, summary p.Summary, body p.Submitted, now time.Time) []p.Event {
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = ResolvePolicy(summary, p.Profile{})
-	return []p.Event{&body}
+	return append(make([]p.Event, 0, 2), &body) // an offer follows, as a rule
 }
 
 // has tells whether there is an agent with a capability, fit or not.

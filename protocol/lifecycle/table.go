@@ -76,10 +76,15 @@ var table = map[p.EventType]rule{
 // Legal tells whether the event type may follow in a phase of an open handoff,
 // or of a closed one.
 func Legal(phase p.Phase, closed bool, e p.EventType) bool {
+	rule := table[e]
+	return rule.legal(phase, closed)
+}
+
+func (r *rule) legal(phase p.Phase, closed bool) bool {
 	if closed {
-		return slices.Contains(table[e].after, phase)
+		return slices.Contains(r.after, phase)
 	}
-	return slices.Contains(table[e].from, phase)
+	return slices.Contains(r.from, phase)
 }
 
 // leads are the phases that an event may lead to from a phase: its rule's, or

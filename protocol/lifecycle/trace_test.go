@@ -36,6 +36,15 @@ type pair struct {
 // it has its counts by number.
 type tally struct {
 	counts [2][16][40]int
+	none   int // appends that said that they call for nothing
+	later  int // and for nothing yet; see checkAttention
+}
+
+func (t *tally) trusted(a Attention) *int {
+	if a == AttentionNone {
+		return &t.none
+	}
+	return &t.later
 }
 
 var phaseNumber, eventNumber = func() (map[p.Phase]int, map[p.EventType]int) {
@@ -58,6 +67,7 @@ func (t *tally) at(k pair) *int {
 }
 
 func (t *tally) add(o *tally) {
+	t.none, t.later = t.none+o.none, t.later+o.later
 	for i := range t.counts {
 		for j := range t.counts[i] {
 			for k, n := range o.counts[i][j] {
@@ -121,7 +131,9 @@ func (w *world) append(h *thread, events []p.Event) {
 			w.fail(h, "%s led from %s to %s, which the table does not show", e.EventType(), was.Phase, next.Phase)
 		}
 		if was.Closed {
-			w.checkAfter(h, was, next)
+			if err := checkAfterEnd(was, next); err != nil {
+				w.fail(h, "%v", err)
+			}
 		}
 		if was.Fence != 0 && was.Fence != p.Self && next.Fence != was.Fence && !mayEnd(e) {
 			h.lost = append(h.lost, lostClaim{was.Holder, was.Fence, was.Attempt})
@@ -384,7 +396,10 @@ func report(t *testing.T, total *tally, traces int) {
 			}
 		}
 	}
-	t.Logf("%d traces; %d legal pairs hit:\n%s", traces, pairs, b.String())
+	if total.none < traces/10 || total.later < traces/10 {
+		t.Errorf("in %d traces %d appends called for nothing, and %d for nothing yet", traces, total.none, total.later)
+	}
+	t.Logf("%d traces; %d legal pairs hit; nothing called for by %d appends, nothing yet by %d:\n%s", traces, pairs, total.none, total.later, b.String())
 }
 
 // FuzzTrace lives a world by the bytes of the fuzzer.

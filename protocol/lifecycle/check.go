@@ -1,0 +1,127 @@
+package lifecycle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Check holds the state after an append against what must be true of every one,
+// and of this one after the one before (the zero State before a first append). Its
+// error is somebody's bug. It is for whoever verifies; nothing is decided by it.
+// Which events led from one to the other Apply knows.
+func Check(before, after p.State, now time.Time) error {
+	if err := checkShape(before, after); err != nil {
+		return err
+	}
+	if before.Closed {
+		if err := checkAfterEnd(before, after); err != nil {
+			return err
+		}
+	}
+	if after.Closed {
+		return checkClosed(after, now)
+	}
+	return checkOpen(after, now)
+}
+
+// checkShape: the parts of a state agree.
+func checkShape(before, s p.State) error {
+	held := s.Phase == p.PhaseAccepted || s.Phase == p.Working
+	switch {
+	case s.Closed && (s.Outcome == "" || s.ClosedAt.IsZero() || s.Held() || s.Reason == "" && !s.ReturnedAt.After(s.ClosedAt) && s.Phase != p.Complete && s.Phase != p.PhaseReturned):
+		return fmt.Errorf("closed without an outcome, an instant or a reason, or in somebody's hands")
+	case s.Closed && closedPhase[s.Outcome] != s.Phase && (s.Phase != p.PhaseReturned || s.ReturnedAt.IsZero()):
+		return fmt.Errorf("closed as %s in %s", s.Outcome, s.Phase)
+	case !s.Closed && (s.Outcome != "" || s.Phase == p.Complete || s.Phase == p.Cancelled || s.Phase == p.PhaseReturned):
+		return fmt.Errorf("open in %s with outcome %q", s.Phase, s.Outcome)
+	case !s.Closed && (s.ReturnTicket != "" || !s.ReturnedAt.IsZero() || s.RedrivenAs != "" || s.Inbox != ""):
+		return fmt.Errorf("open, and its end is spoken of")
+	case held != (s.Fence != 0), held && !s.Held(), s.Held() && !held && s.Phase != p.Pending:
+		return fmt.Errorf("held by %q with fence %d in %s", s.Holder, s.Fence, s.Phase)
+	case s.UpdatedAt.Before(before.UpdatedAt):
+		return fmt.Errorf("went back in time")
+	case s.Attempt < 0 || s.AttemptsTotal < s.Attempt || held && s.Attempt < 1:
+		return fmt.Errorf("attempt %d of %d in all", s.Attempt, s.AttemptsTotal)
+	case s.EscalationLevel != len(s.Chain):
+		return fmt.Errorf("level %d, chain %s", s.EscalationLevel, s.Chain)
+	case s.Aggregate != nil && (s.Held() || s.Agent != "" || s.Offer != 0 || s.AttemptsTotal != 0):
+		return fmt.Errorf("a group with agent %q, holder %q, offer %d", s.Agent, s.Holder, s.Offer)
+	case s.Children != nil && (s.Children.Closed.Without(s.Children.Made) != "" || s.Children.Succeeded.Without(s.Children.Closed) != "" ||
+		s.Children.Awaited.Without(s.Children.Made) != "" || s.Children.Made.Len() > s.Children.Count):
+		return fmt.Errorf("children %+v", *s.Children)
+	case s.Children != nil && s.Children.Awaited != "" && s.Phase != p.Conditional:
+		return fmt.Errorf("waits for children in %s", s.Phase)
+	case len(s.LateFences) > p.LateResultsMax || slices.Contains(s.LateFences, s.Fence) && s.Fence != 0:
+		return fmt.Errorf("late results of %d, fence %d", s.LateFences, s.Fence)
+	}
+	return nil
+}
+
+// checkAfterEnd: once closed, nothing changes but what is told of the end.
+func checkAfterEnd(before, after p.State) error {
+	if after.Phase != before.Phase && after.Phase != p.PhaseReturned {
+		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
+	}
+	if b, a := before.Children, after.Children; b != nil && a != nil &&
+		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "") {
+		return fmt.Errorf("children %+v became %+v after it closed", *b, *a)
+	}
+	for _, s := range []*p.State{&before, &after} {
+		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
+		s.ReturnTicket, s.ReturnedAt, s.PrevHash = "", p.Time{}, ""
+		s.LateFences, s.LateSeq, s.LateStatus, s.LateTokens = nil, 0, "", 0
+	}
+	was, err := json.Marshal(before) // what was read and what was made differ in what is empty
+	if err != nil {
+		return err
+	}
+	is, err := json.Marshal(after)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(was, is) {
+		return fmt.Errorf("changed after it closed:\n%s\n%s", was, is)
+	}
+	return nil
+}
+
+// checkClosed: a closed handoff wakes nobody and stands in no queue, and owes
+// what it can pay.
+func checkClosed(s p.State, now time.Time) error {
+	duties := DutiesOf(s)
+	switch {
+	case duties.Offer || duties.Look || !Wake(s).IsZero() || !NextLook(s, now).IsZero():
+		return fmt.Errorf("closed, with duties %+v", duties)
+	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !Owes(s):
+		return fmt.Errorf("closed, owes %t, with duties %+v", Owes(s), duties)
+	case duties.CancelChildren && !duties.Mark:
+		return fmt.Errorf("children are cancelled, and their ends not recorded")
+	}
+	return nil
+}
+
+// checkOpen: every open handoff has what brings it on, and in time.
+func checkOpen(s p.State, now time.Time) error {
+	next, clock := NextLook(s, now), wakeAfter(s, now)
+	duties := DutiesOf(s)
+	switch {
+	case !duties.Look || !next.After(now):
+		return fmt.Errorf("open, and never looked at again")
+	case !clock.IsZero() && next.After(clock):
+		return fmt.Errorf("next looked at %s after a clock runs out", next.Sub(clock))
+	case duties.Offer != (s.Phase == p.Pending && !s.Held() && s.Offer != 0), duties.Return:
+		return fmt.Errorf("duties %+v in %s", duties, s.Phase)
+	case (s.Aggregate != nil || awaits(s)) && !duties.Mark:
+		return fmt.Errorf("waits for children, and nobody records their ends")
+	case s.Deadline.After(now) && next.After(s.Deadline):
+		return fmt.Errorf("next looked at %s after the deadline", next.Sub(s.Deadline))
+	case Wake(s).IsZero():
+		return fmt.Errorf("open, and never wakes")
+	}
+	return nil
+}

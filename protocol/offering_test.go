@@ -1,0 +1,139 @@
+package protocol_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// plainOffering is an offer as encoding/json has it, which wrote and read them
+// before: the two must agree on every byte that counts.
+type plainOffering struct {
+	Seq     uint64          `json:"seq"`
+	Hash    string          `json:"hash"`
+	State   protocol.State  `json:"state"`
+	Package json.RawMessage `json:"package,omitempty"`
+	protocol.OfferingRest
+}
+
+func offerings(t *testing.T) map[string]*protocol.Offering {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	pkg, err := protocol.EncodePackage(whole())
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func() *protocol.State {
+		return &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Offer: 81, PackageSeq: 81,
+			Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at, Tried: []string{"ann"}, Message: "<b> & \"c\""}
+	}
+	small := &protocol.Offering{Seq: 81, Hash: "ab12", State: state(), Package: pkg}
+	large := &protocol.Offering{Seq: 1 << 52, State: state()}
+	large.Blob = &protocol.BlobRef{Digest: "sha256:00", Size: 1 << 20}
+	large.AnswersBlob = &protocol.BlobRef{Digest: "sha256:01", Size: 1 << 18}
+	answered := &protocol.Offering{Seq: 82, Hash: "ab12", State: state(), Package: pkg}
+	answered.Answers = []protocol.Answer{{By: "human", Text: "yes, <do> it", Variables: map[string]json.RawMessage{"n": json.RawMessage(`1.50`)}}}
+	answered.Trail = []protocol.TrailEntry{{At: at}}
+	return map[string]*protocol.Offering{"with a package": small, "in blobs": large, "with answers": answered}
+}
+
+func TestOffering(t *testing.T) {
+	for name, offer := range offerings(t) {
+		t.Run(name, func(t *testing.T) {
+			body, err := protocol.EncodeOffering(offer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var plain plainOffering
+			if err := json.Unmarshal(body, &plain); err != nil {
+				t.Fatalf("%v in %s", err, body)
+			}
+			want := plainOffering{offer.Seq, offer.Hash, *offer.State, offer.Package, offer.OfferingRest}
+			if !reflect.DeepEqual(plain, want) {
+				t.Errorf("encoding/json reads\n%+v, want\n%+v", plain, want)
+			}
+			before, err := json.Marshal(want) // as a version before this one writes it
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, raw := range [][]byte{body, before} {
+				got, err := protocol.DecodeOffering(raw, new(protocol.State))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if again := (plainOffering{got.Seq, got.Hash, *got.State, compacted(t, got.Package), got.OfferingRest}); !reflect.DeepEqual(again, plainOffering{want.Seq, want.Hash, want.State, compacted(t, want.Package), want.OfferingRest}) {
+					t.Errorf("read\n%+v, want\n%+v", again, want)
+				}
+			}
+		})
+	}
+}
+
+// compacted undoes the escapes for HTML.
+func compacted(t *testing.T, raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestOfferingOfANewerVersion(t *testing.T) {
+	got, err := protocol.DecodeOffering([]byte(` {"later":[1,{"seq":9}],"seq":7,"state":{"ticket":"t","soon":true},"package":null,"answers":[],"hash":"h"} `), new(protocol.State))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Seq != 7 || got.Hash != "h" || got.State.Ticket != "t" || got.Package != nil {
+		t.Errorf("%+v", got)
+	}
+	for _, broken := range []string{"", "[]", "null", "{}", `{"seq":7}`, `{"seq":"7","state":{}}`, `{"state":[]}`, `{"state":{}`, `{"state":{}} x`, `{"state":{},"package":{]}`, `{"state":{},"answers":1}`} {
+		if _, err := protocol.DecodeOffering([]byte(broken), new(protocol.State)); err == nil {
+			t.Errorf("%s was read", broken)
+		}
+	}
+}
+
+func BenchmarkOffering(b *testing.B) {
+	pkg := sized(b, 0)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	state := &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at}
+	offer := &protocol.Offering{Seq: 81, Hash: "ab12", State: state, Package: pkg}
+	body, err := protocol.EncodeOffering(offer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := protocol.EncodeOffering(offer); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := protocol.DecodeOffering(body, new(protocol.State)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode/plain", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var p plainOffering
+			if err := json.Unmarshal(body, &p); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

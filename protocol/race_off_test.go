@@ -1,0 +1,7 @@
+//go:build !race
+
+package protocol_test
+
+// raced: under the race detector pools forget at random, and nothing can be said
+// of allocations.
+const raced = false
