@@ -5,12 +5,14 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // behind is an engine whose leader was just elected and has not caught up: it
@@ -21,12 +23,12 @@ type behind struct {
 	old       map[string]broker.Entry // heads as it has them; others are up to date
 }
 
-func (b *behind) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (b *behind) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	if b.conflicts > 0 {
 		b.conflicts--
 		return 0, broker.ErrConflict
 	}
-	return b.Engine.Append(ctx, ticket, after, id, body)
+	return b.Engine.Append(ctx, ticket, after, id, says, body)
 }
 
 func (b *behind) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
@@ -63,7 +65,7 @@ func TestReportToALedgerThatLostItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := brokertest.NewMemory()
-		if _, err := after.Append(t.Context(), claim.Ticket, 0, uuid.NewString(), submitted.Body); err != nil {
+		if _, err := after.Append(t.Context(), claim.Ticket, 0, uuid.NewString(), "", submitted.Body); err != nil {
 			t.Fatal(err)
 		}
 		engine.Engine = after
@@ -113,12 +115,12 @@ type full struct {
 	refusals int
 }
 
-func (f *full) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (f *full) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	if f.refusals > 0 {
 		f.refusals--
 		return 0, errors.New("no space left on device")
 	}
-	return f.Engine.Append(ctx, ticket, after, id, body)
+	return f.Engine.Append(ctx, ticket, after, id, says, body)
 }
 
 // A result that is refused fails the attempt. Until the ledger has taken that
@@ -137,4 +139,52 @@ func TestRefusedResultThatCouldNotBeReported(t *testing.T) {
 	if state, err := b.Status(t.Context(), claim.Ticket); err != nil || state.Phase != protocol.PhaseFailed {
 		t.Errorf("the attempt is %s, %v; want failed", state.Phase, err)
 	}
+}
+
+// waiting begins a wait for the end of a handoff, and tells how that ends.
+func waiting(t *testing.T, b *broker.Broker, ticket string) <-chan error {
+	waited := make(chan error, 1)
+	go func() {
+		_, err := b.Wait(t.Context(), ticket, broker.Closed)
+		waited <- err
+	}()
+	synctest.Wait()
+	return waited
+}
+
+// A wait outlives an engine that is away for a while, but one that was never
+// reached is an error.
+func TestWaitRidesOutAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := brokertest.NewMemory()
+		b, claim, _ := claimed(t, engine)
+		waited := waiting(t, b, claim.Ticket)
+		engine.Disconnect()
+		if _, err := b.Wait(t.Context(), claim.Ticket, broker.Closed); !errors.Is(err, broker.ErrUnreachable) {
+			t.Errorf("a first read with the engine away: %v, want ErrUnreachable", err)
+		}
+		time.Sleep(time.Minute) // the bubble's clock: nothing waits
+		engine.Reconnect()
+		if err := claim.Complete(t.Context(), protocol.Result{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Nobody waits on a broker whose engine this process has closed.
+func TestWaitEndsWithItsEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := brokertest.NewMemory()
+		b, claim, _ := claimed(t, engine)
+		waited := waiting(t, b, claim.Ticket)
+		if err := engine.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waited; !errors.Is(err, broker.ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+	})
 }

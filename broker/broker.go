@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,7 +32,7 @@ type Config struct {
 	Redactor *protocol.Redactor
 	// Log receives one line for each append, at level debug; nil discards.
 	Log *slog.Logger
-	// Now is the local clock; nil is time.Now.
+	// Now is the clock that decisions go by; nil is the engine's.
 	Now func() time.Time
 	// Observer is told of every append of this Broker; nil is nobody.
 	Observer Observer
@@ -51,28 +52,47 @@ type Observer interface {
 // Broker relays handoffs over an Engine. It is safe for concurrent use.
 type Broker struct {
 	Engine
-	redactor *protocol.Redactor
+	redactor *protocol.Redactor // nil: defaultRedactor
 	log      *slog.Logger
 	clock    func() time.Time
 	observer Observer // nil: nobody
+	profiles profiles
 }
 
-// New returns a Broker over an engine, which the caller closes.
+// New returns a Broker over an engine, which the caller closes. Without an engine it
+// prepares packages, and nothing else.
 func New(engine Engine, cfg Config) (*Broker, error) {
 	b := &Broker{Engine: engine, redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
-	if b.redactor == nil {
-		var err error
-		if b.redactor, err = protocol.NewRedactor(protocol.DefaultRedactions); err != nil {
-			return nil, fmt.Errorf("default redactions: %w", err)
-		}
-	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	if b.clock == nil {
+	switch {
+	case b.clock != nil:
+	case engine != nil:
+		b.clock = engine.Now
+	default:
 		b.clock = time.Now
 	}
 	return b, nil
+}
+
+// defaultRedactor is made when the first package needs it: it takes milliseconds,
+// and most processes of a command line submit nothing.
+var defaultRedactor = sync.OnceValues(func() (*protocol.Redactor, error) {
+	return protocol.NewRedactor(protocol.DefaultRedactions)
+})
+
+// redact takes secrets out of a package, and tells how many.
+func (b *Broker) redact(body []byte) ([]byte, int, error) {
+	redactor := b.redactor
+	if redactor == nil {
+		var err error
+		if redactor, err = defaultRedactor(); err != nil {
+			return nil, 0, fmt.Errorf("default redactions: %w", err)
+		}
+	}
+	body, redacted := redactor.Redact(body)
+	return body, redacted, nil
 }
 
 // Head is the last append of a handoff as a writer needs it: the state and
@@ -83,7 +103,14 @@ type Head struct {
 	At     time.Time // the engine's time stamp; zero for an append just made here
 	Hash   string    // sha256 of the append, hex
 	State  protocol.State
+
+	// entry is the append where it was read, nil where it was made here: what it
+	// holds besides the state need not be read again.
+	entry []byte
 }
+
+// Bytes is how much memory the append holds that the head was read from.
+func (h *Head) Bytes() int { return len(h.entry) }
 
 // HeadOf reads the head out of a ledger entry.
 func HeadOf(e Entry) (Head, error) {
@@ -91,7 +118,7 @@ func HeadOf(e Entry) (Head, error) {
 	if err != nil {
 		return Head{}, fmt.Errorf("ledger entry %d of %s: %w", e.Seq, e.Ticket, err)
 	}
-	return Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, Hash: hashOf(e.Body), State: state}, nil
+	return Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, Hash: hashOf(e.Body), State: state, entry: e.Body}, nil
 }
 
 func hashOf(body []byte) string {
@@ -99,11 +126,16 @@ func hashOf(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// now is the later of the local clock and everything the head says, so that
-// time never runs backwards in a handoff, whatever the clocks of its writers.
-func (b *Broker) now(h Head) time.Time {
+// Now is the clock that decisions go by.
+func (b *Broker) Now() time.Time { return b.clock() }
+
+// now is the later of the clock and everything the head says, so that time never
+// runs backwards in a handoff, whatever the clocks of its writers.
+func (b *Broker) now(h Head) time.Time { return b.nowAt(&h) }
+
+func (b *Broker) nowAt(h *Head) time.Time {
 	now := b.clock().UTC().Truncate(time.Microsecond)
-	for _, at := range []time.Time{h.At, h.State.UpdatedAt} {
+	for _, at := range [...]time.Time{h.At, h.State.UpdatedAt} {
 		if at.After(now) {
 			now = at.UTC().Truncate(time.Microsecond)
 		}
@@ -160,9 +192,12 @@ func (b *Broker) update(ctx context.Context, head Head, see seeing, decide Decid
 		if err != nil || len(events) == 0 {
 			return head, false, err
 		}
-		next, err := b.append(ctx, head, events)
-		if !errors.Is(err, ErrConflict) {
-			return next, err == nil, err
+		next, err := b.append(ctx, &head, events)
+		switch {
+		case err == nil:
+			return *next, true, nil
+		case !errors.Is(err, ErrConflict):
+			return Head{}, false, err
 		}
 		if head, err = b.successor(ctx, head); err != nil {
 			return Head{}, false, err
@@ -211,13 +246,16 @@ func (b *Broker) judge(ctx context.Context, s protocol.State) (*lifecycle.Direct
 // ErrConflict means that another append came first and nothing was written. An
 // offer that the events made is put into its queue; should that fail, the
 // supervisor's next look does it.
-func (b *Broker) append(ctx context.Context, head Head, events []protocol.Event) (Head, error) {
+//
+// Heads go by pointer here and below: each is 1.6 KB, and the goroutine of a
+// handoff that passes them by value through these calls needs a stack of 64 KB.
+func (b *Broker) append(ctx context.Context, head *Head, events []protocol.Event) (*Head, error) {
 	next, err := b.store(ctx, head, events)
 	if err != nil {
-		return Head{}, err
+		return nil, err
 	}
 	if makesOffer(events) && lifecycle.DutiesOf(next.State).Offer {
-		if err := b.EnsureOffer(ctx, next); err != nil {
+		if err := b.EnsureOffer(ctx, *next); err != nil {
 			b.log.Warn("offer not queued; a supervisor will", "ticket", next.Ticket, "seq", next.Seq, "err", err)
 		}
 	}
@@ -225,34 +263,44 @@ func (b *Broker) append(ctx context.Context, head Head, events []protocol.Event)
 }
 
 // store is append without the duties.
-func (b *Broker) store(ctx context.Context, head Head, events []protocol.Event) (Head, error) {
-	state, err := lifecycle.ApplyAll(head.State, events)
+func (b *Broker) store(ctx context.Context, head *Head, events []protocol.Event) (*Head, error) {
+	id := uuid.NewString()
+	next, body, err := successorOf(head, id, events)
 	if err != nil {
-		return Head{}, fmt.Errorf("handoff %s at %d: %w", head.Ticket, head.Seq, err)
+		return nil, err
 	}
-	state.PrevHash = head.Hash
-	record := protocol.Record{ID: uuid.NewString(), Events: events, State: state}
-	body, err := protocol.EncodeRecord(record)
-	if err != nil {
-		return Head{}, err
-	}
-	seq, err := b.Append(traced(ctx, state), head.Ticket, head.Seq, record.ID, body)
-	if err != nil {
+	if next.Seq, err = b.Append(traced(ctx, &next.State), head.Ticket, head.Seq, id, lifecycle.AttentionOf(next.State), body); err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)
 		}
-		return Head{}, fmt.Errorf("append %s after %d: %w", head.Ticket, head.Seq, err)
+		return nil, fmt.Errorf("append %s after %d: %w", head.Ticket, head.Seq, err)
 	}
-	state.Bind(seq)
-	b.logAppend(ctx, head, state, events, seq)
-	next := Head{Ticket: head.Ticket, Seq: seq, Hash: hashOf(body), State: state}
+	next.State.Bind(next.Seq)
+	b.logAppend(ctx, head, next, events)
 	if b.observer != nil {
-		b.observer.Appended(ctx, head.State, next, events)
+		b.observer.Appended(ctx, head.State, *next, events)
 	}
 	return next, nil
 }
 
-func (b *Broker) logAppend(ctx context.Context, head Head, after protocol.State, events []protocol.Event, seq uint64) {
+// successorOf makes the head that comes of events, still without its sequence,
+// and the body of its append. It is apart from the append so that what it needs of
+// the stack is free again while that waits.
+func successorOf(head *Head, id string, events []protocol.Event) (*Head, []byte, error) {
+	next := &Head{Ticket: head.Ticket, State: head.State}
+	if err := lifecycle.Advance(&next.State, events); err != nil {
+		return nil, nil, fmt.Errorf("handoff %s at %d: %w", head.Ticket, head.Seq, err)
+	}
+	next.State.PrevHash = head.Hash
+	body, err := protocol.EncodeAppend(id, events, &next.State)
+	if err != nil {
+		return nil, nil, err
+	}
+	next.Hash = hashOf(body)
+	return next, body, nil
+}
+
+func (b *Broker) logAppend(ctx context.Context, head, after *Head, events []protocol.Event) {
 	if !b.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
@@ -261,8 +309,8 @@ func (b *Broker) logAppend(ctx context.Context, head Head, after protocol.State,
 		names[i] = string(e.EventType())
 	}
 	b.log.LogAttrs(ctx, slog.LevelDebug, "append",
-		slog.String("ticket", head.Ticket), slog.Int("attempt", after.Attempt), slog.Any("events", names),
-		slog.String("from", string(head.State.Phase)), slog.String("to", string(after.Phase)), slog.Uint64("seq", seq))
+		slog.String("ticket", head.Ticket), slog.Int("attempt", after.State.Attempt), slog.Any("events", names),
+		slog.String("from", string(head.State.Phase)), slog.String("to", string(after.State.Phase)), slog.Uint64("seq", after.Seq))
 }
 
 func makesOffer(events []protocol.Event) bool {

@@ -34,30 +34,31 @@ const (
 
 // fulfil submits a promised handoff. That it exists already is no error.
 func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
-	empty := Head{Ticket: p.ticket}
+	empty := &Head{Ticket: p.ticket}
 	body := protocol.Submitted{Package: p.body, Blob: p.blob}
-	events, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.now(empty))
+	events, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.nowAt(empty))
 	if err != nil { // the leader may know better
 		directory, err := b.directoryFor(ctx, p.summary)
 		if err != nil {
 			return Head{}, err
 		}
-		events = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.now(empty))
+		events = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.nowAt(empty))
 	}
-	head, err := b.store(ctx, empty, events)
+	next, err := b.store(ctx, empty, events)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.Head(ctx, p.ticket, 0)
 	case err != nil:
 		return Head{}, fmt.Errorf("submit %s: %w", p.ticket, err)
 	}
+	head := *next
 	switch {
 	case head.State.Aggregate != nil:
 		return head, b.fulfilMembers(ctx, head, head.State.Children.Made.Numbers())
 	case lifecycle.DutiesOf(head.State).Offer:
-		said, err := b.notes(ctx, head)
+		said, err := b.notes(ctx, &head)
 		if err == nil {
-			err = b.putOffer(ctx, head, p.body, p.blob, said)
+			err = b.putOffer(ctx, next, p.body, p.blob, said)
 		}
 		if err != nil {
 			b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
@@ -249,7 +250,7 @@ func childSummary(pkg protocol.Package, digest, parent string, n int, goesOn boo
 
 // fulfilMembers submits members of a group from the group's own package.
 func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) error {
-	submitted, err := b.submitted(ctx, head)
+	submitted, err := b.submitted(ctx, &head)
 	if errors.Is(err, ErrNotFound) {
 		return nil // so old that the ledger has let go of it, and of members that had closed
 	}

@@ -32,7 +32,7 @@ type Claim struct {
 
 	mu       sync.Mutex // guards what follows; never held across a request
 	delivery Delivery   // nil once the queue is done with it
-	head     Head       // the last at which this holder had the handoff, or its own last append
+	head     *Head      // never changed: the last at which this holder had the handoff, or its own last append
 	fence    uint64     // 0 until accepted; then it never changes
 }
 
@@ -47,13 +47,13 @@ func (c *Claim) begin(ctx context.Context) error {
 
 func (c *Claim) end() { <-c.turn }
 
-func (c *Claim) at() Head {
+func (c *Claim) at() *Head {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.head
 }
 
-func (c *Claim) move(head Head) {
+func (c *Claim) move(head *Head) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.head = head
@@ -63,10 +63,10 @@ func (c *Claim) move(head Head) {
 func (c *Claim) State() protocol.State { return c.at().State }
 
 // Fence is the ledger sequence of the acceptance; 0 while only claimed.
-func (c *Claim) Fence() uint64 { return c.State().Fence }
+func (c *Claim) Fence() uint64 { return c.at().State.Fence }
 
 // Attempt is the number of this attempt at this agent, from 1.
-func (c *Claim) Attempt() int { return c.State().Attempt }
+func (c *Claim) Attempt() int { return c.at().State.Attempt }
 
 // report appends what say says as long as this holder has the handoff.
 func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) ([]protocol.Event, error)) error {
@@ -86,16 +86,18 @@ func (b *Broker) everybody(ctx context.Context, _ protocol.State) (*lifecycle.Di
 	return b.Directory(ctx)
 }
 
-// onlyAgent is the directory with no more than one agent.
-func (b *Broker) onlyAgent(agent string) seeing {
+// atLeader is the directory with no more than one agent, as it is now: for what a
+// person asks for.
+func (b *Broker) atLeader(agent string) seeing {
 	return func(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
-		return b.directoryFor(ctx, protocol.Summary{Target: protocol.Target{Agent: agent}})
+		return b.onlyAgent(ctx, agent)
 	}
 }
 
 // itsSource is enough for the end of a handoff: whether a return can be delivered.
 func (b *Broker) itsSource(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	return b.onlyAgent(s.Source)(ctx, s)
+	directory, _, err := b.recently(ctx, s.Source)
+	return directory, err
 }
 
 func (b *Broker) sourceIfReturned(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
@@ -119,14 +121,14 @@ func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.Stat
 	}
 	defer c.end()
 	for head := c.at(); ; {
-		if err := c.mine(head.State); err != nil {
+		if err := c.mine(&head.State); err != nil {
 			return err
 		}
 		directory, err := see(ctx, head.State)
 		if err != nil {
 			return err
 		}
-		events, err := say(head.State, directory, c.b.now(head))
+		events, err := say(head.State, directory, c.b.nowAt(head))
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -138,9 +140,11 @@ func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.Stat
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
-		if head, err = c.b.successor(ctx, head); err != nil {
+		newer, err := c.b.successor(ctx, *head)
+		if err != nil {
 			return err // the claim keeps the head it had: with none at all it would seem lost
 		}
+		head = &newer
 	}
 }
 
@@ -148,7 +152,7 @@ func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.Stat
 // has a fence now that this one does not know yet; the holder's id is its proof.
 // A fence once known stays: the same holder may have the handoff again, under
 // another one, and this claim must not take that for its own.
-func (c *Claim) mine(s protocol.State) error {
+func (c *Claim) mine(s *protocol.State) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || c.fence != 0 && s.Fence != c.fence {
@@ -300,16 +304,12 @@ func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol
 	if err := result.Validate(); err != nil {
 		return nil, refused(err, protocol.CodeInvalid)
 	}
-	var want struct {
-		Expectations struct {
-			OutputSchema json.RawMessage `json:"output_schema"`
-		} `json:"expectations"`
-	}
-	if err := json.Unmarshal(c.Package, &want); err != nil {
+	want, err := protocol.PackageOutputSchema(c.Package)
+	if err != nil {
 		return nil, refused(err, protocol.CodeMalformed)
 	}
-	if len(want.Expectations.OutputSchema) > 0 {
-		if err := schema.CheckOutput(want.Expectations.OutputSchema, result.Body); err != nil {
+	if len(want) > 0 {
+		if err := schema.CheckOutput(want, result.Body); err != nil {
 			return nil, refused(err, protocol.CodeOutputSchema)
 		}
 	}
@@ -411,11 +411,11 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 	if err != nil {
 		return Signal{}, err
 	}
-	if err := c.mine(head.State); err != nil {
+	if err := c.mine(&head.State); err != nil {
 		return Signal{}, err
 	}
-	c.move(head)
-	s := head.State
+	c.move(&head)
+	s := &head.State
 	signal := Signal{CancelRequested: s.CancelRequested, Return: s.CancelReturn, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
 	if s.Fence != 0 && s.Policy.WorkTimeoutMS > 0 {
 		signal.WorkDeadline = s.AcceptedAt.Add(time.Duration(s.Policy.WorkTimeoutMS) * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // deaf is an engine whose leader does not answer reads while it is told so.
@@ -118,8 +119,8 @@ type lossy struct {
 	silent bool
 }
 
-func (l *lossy) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
-	seq, err := l.Engine.Append(ctx, ticket, after, id, body)
+func (l *lossy) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+	seq, err := l.Engine.Append(ctx, ticket, after, id, says, body)
 	if l.silent {
 		return 0, context.DeadlineExceeded
 	}

@@ -57,7 +57,7 @@ type StreamFacts struct {
 	MessageMax int64    // of all messages
 	Drops      bool     // full, it drops its oldest messages; else it refuses new ones
 	Sealed     bool     // it takes no more
-	Synced     bool     // set up for a node that syncs every write of the ledger, by the ledger's own word
+	Synced     bool     // every write of the ledger is, by the word of whoever set it up
 	Weaker     []string // settings that are weaker than Handoff makes them, in words
 	Behind     []string // replicas that do not keep up, or are gone
 	Leaderless bool     // in a cluster: nobody can write
@@ -155,20 +155,12 @@ func (x *examination) account(ctx context.Context) error {
 func (x *examination) clock(ctx context.Context) error {
 	const tries = 5
 	for range tries {
-		asked := time.Now()
-		reply, err := x.nc.RequestWithContext(ctx, apiPrefix+"STREAM.INFO."+LedgerStream, nil)
-		took := time.Since(asked)
+		r, err := askClock(ctx, x.nc)
 		if err != nil {
 			return err
 		}
-		var info struct {
-			At time.Time `json:"ts"`
-		}
-		if err := json.Unmarshal(reply.Data, &info); err != nil || info.At.IsZero() {
-			return fmt.Errorf("the server does not tell its time: %w", err)
-		}
-		if s := &x.d.Server; s.Within == 0 || took/2 < s.Within {
-			s.Ahead, s.Within = info.At.Sub(asked.Add(took/2)), max(took/2, 1)
+		if s := &x.d.Server; s.Within == 0 || r.within < s.Within {
+			s.Ahead, s.Within = r.engine.Sub(r.local), r.within
 		}
 	}
 	return nil
@@ -189,7 +181,7 @@ func (x *examination) streams(ctx context.Context) error {
 			return wrapStream("read", want.Name, err)
 		}
 		facts := streamFacts(stream.CachedInfo(), want)
-		facts.Synced = t.AsyncWork
+		facts.Synced = t.AsyncWork || t.Fsync == FsyncAlways
 		x.d.Streams = append(x.d.Streams, facts)
 	}
 	return nil
@@ -206,7 +198,7 @@ func topologyOf(ctx context.Context, js jetstream.JetStream) (Topology, error) {
 		return Topology{}, wrapStream("read", LedgerStream, err)
 	}
 	cfg := ledger.CachedInfo().Config
-	return Topology{Replicas: cfg.Replicas, AsyncWork: cfg.Metadata[metaAsyncWork] == "true"}, nil
+	return Topology{Replicas: cfg.Replicas, AsyncWork: cfg.Metadata[metaAsyncWork] == "true", Fsync: cfg.Metadata[metaFsync]}, nil
 }
 
 func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) StreamFacts {

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -19,6 +20,9 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrUnreachable: the engine does not answer.
 	ErrUnreachable = errors.New("engine not reachable")
+	// ErrClosed: this end has closed its engine, and won't reach it again. It wraps
+	// ErrUnreachable.
+	ErrClosed = fmt.Errorf("%w: this engine is closed", ErrUnreachable)
 	// ErrLedgerChanged: the ledger does not go on where it was read up to. It
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
@@ -32,11 +36,15 @@ type Entry struct {
 	Seq    uint64
 	At     time.Time // the engine's time stamp, UTC
 	Body   []byte    // a protocol.Record
+	// Attention is what its writer says that it calls for. Follow alone tells;
+	// an engine may not, and writers need not say.
+	Attention lifecycle.Attention
 }
 
 // Ledger says which ledger it is and how far it goes.
 type Ledger struct {
 	Created time.Time // of the ledger itself, UTC: another ledger has another one
+	Began   time.Time // no entry is older; before Created where it was restored from a backup
 	First   uint64    // the oldest sequence that it still has, or will have
 	Last    uint64    // the newest that it ever had; 0 before the first append
 }
@@ -71,9 +79,23 @@ type WakeUp struct {
 	At     time.Time // it was to fire; zero for one that a version before this armed
 }
 
+// Hint is an offer as PutOffer takes it, or a wake-up as Arm does.
+type Hint struct {
+	Offer OfferKey
+	Body  []byte                // nil: a wake-up
+	Trace protocol.TraceContext // that the offer's message names; zero is none
+
+	WakeUp WakeUp
+}
+
 // AckWait is how long the queue keeps an offer that was delivered and neither
 // extended nor ended from everybody else.
 const AckWait = 30 * time.Second
+
+// FollowWait is how long a ledger entry or a wake-up that was given to a follower
+// is kept from the others: what a dead supervisor had in its hands is delayed by no
+// more. One that is slow has it taken from it too, which is harmless.
+const FollowWait = 5 * time.Second
 
 // Engine is the machinery that a Broker works with: five stores and nothing
 // that decides. JetStream is the one that ships; package brokertest has one in
@@ -81,17 +103,20 @@ const AckWait = 30 * time.Second
 //
 // All methods are safe for concurrent use and block until the engine has
 // answered or ctx ends. A method that waits and tries again for as long as ctx
-// lives says so; the others bridge a few seconds, an election say, and then
-// return ErrUnreachable (wrapped), as all do once the engine is closed. Channels
-// that are returned are not closed when ctx ends.
+// lives says so; the others bridge an election, 12 s at most, and then
+// return ErrUnreachable (wrapped). All return ErrClosed once the engine is
+// closed. Channels that are returned are not closed when ctx ends.
 type Engine interface {
+	// Now is the engine's clock, as far as it is known here; it does not block. What is
+	// decided goes by it, so that processes whose clocks differ decide alike.
+	Now() time.Time
 	// Append stores body as the successor of sequence after on the ticket's
-	// subject; 0 means the ticket's first. id is the record's. It returns the
-	// sequence, or ErrConflict if another append came first. A time-out or a
+	// subject; 0 means the ticket's first. id is the record's; says is kept beside
+	// it for those who follow, and proves nothing. It returns the sequence, or ErrConflict if another append came first. A time-out or a
 	// lost connection is tried again until ctx ends; if our own append turns
 	// out to have been stored, its sequence is returned. When ctx ends first
 	// the append may or may not have happened, and the error wraps ctx.Err().
-	Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (seq uint64, err error)
+	Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (seq uint64, err error)
 	// Last reads the head from the stream's leader. It is never older than
 	// any append acknowledged before the call, nor than min, which it waits
 	// for until ctx ends.
@@ -165,6 +190,9 @@ type Engine interface {
 	// Arm sets the ticket's wake-up under sequence seq; one already set under the
 	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
+	// PutHints is PutOffer and Arm for many: it does not wait for the answer to one
+	// before it sends the next. It returns an error for each, nil where it stands.
+	PutHints(ctx context.Context, hints []Hint) []error
 	// Due gives this process its share of the wake-ups that have fired, like Follow.
 	Due(ctx context.Context, fn func(w WakeUp, done func())) error
 

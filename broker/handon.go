@@ -24,11 +24,11 @@ type Child struct {
 // says what is wrong with the package.
 func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err error) {
 	ticket = protocol.ChildTicketN(c.Ticket, child.N)
-	if children := c.State().Children; children != nil && children.Made.Has(child.N) {
+	if children := c.at().State.Children; children != nil && children.Made.Has(child.N) {
 		if there, err := c.b.exists(ctx, ticket); err != nil || there {
 			return ticket, err
 		}
-		_, err = c.b.EnsureChildren(ctx, c.at())
+		_, err = c.b.EnsureChildren(ctx, *c.at())
 		return ticket, err
 	}
 	made, err := c.prepareChild(ctx, child, true)
@@ -107,7 +107,7 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 // its command asks for.
 func (c *Claim) handOffs(ctx context.Context, result protocol.Result, children []Child) ([]handedOff, error) {
 	taken := protocol.Bits("")
-	if made := c.State().Children; made != nil {
+	if made := c.at().State.Children; made != nil {
 		taken = made.Made
 	}
 	var next []Child
@@ -326,7 +326,7 @@ func (b *Broker) parkResult(ctx context.Context, ticket, holder string, fence ui
 // has it, or let go of it itself (a result handed in twice is no late one), and
 // where its result was kept before.
 func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Result) (kept bool, err error) {
-	token, err := parseLease(lease)
+	token, err := ParseLease(lease)
 	if err != nil {
 		return false, err
 	}
@@ -358,16 +358,16 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 
 // lostFence is the last fence that the holder of a lease had and that was taken
 // from it; 0 is none.
-func (b *Broker) lostFence(ctx context.Context, token leaseToken) (fence uint64, attempt int, err error) {
+func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64, attempt int, err error) {
 	err = b.changes(ctx, token.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			switch e := e.(type) {
 			case *protocol.Accepted:
-				if e.Holder == token.Holder {
+				if e.Holder == token.Holder && e.Agent == token.Agent {
 					fence, attempt = c.Seq, e.Attempt
 				}
 			case *protocol.Taken:
-				if e.Holder == token.Holder {
+				if e.Holder == token.Holder && e.Agent == token.Agent {
 					fence, attempt = c.Seq, 1
 				}
 			default:

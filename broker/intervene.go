@@ -39,7 +39,7 @@ func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (proto
 // Reroute offers a handoff to the agent to, whoever has it now.
 func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string) (protocol.State, error) {
 	reason = words(reason)
-	head, err := b.intervene(ctx, ticket, b.onlyAgent(to), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.atLeader(to), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		return lifecycle.RerouteTo(h.State, d, to, by, reason, now)
 	})
 	return head.State, err
@@ -49,7 +49,7 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string) (pr
 // The holder must have beaten already.
 func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder, reason string) (*Claim, error) {
 	reason = words(reason)
-	head, err := b.intervene(ctx, ticket, b.onlyAgent(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.atLeader(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
 		return lifecycle.TakeNow(h.State, d, claimant, reason, now)
 	})
@@ -101,7 +101,7 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string) (protocol.S
 // redriven makes the package of a handoff that is submitted again, and refuses
 // it where it could not be offered to anybody.
 func (b *Broker) redriven(ctx context.Context, origin Head, to string) (promised, error) {
-	submitted, err := b.submitted(ctx, origin)
+	submitted, err := b.submitted(ctx, &origin)
 	if err != nil {
 		return promised{}, err
 	}
@@ -190,18 +190,18 @@ func (b *Broker) pick(ctx context.Context, keep func(protocol.State) bool) ([]pr
 
 // claimOf is the claim of a holder that has a handoff already.
 func (b *Broker) claimOf(ctx context.Context, head Head, holder protocol.Holder, offer uint64) (*Claim, error) {
-	claim := &Claim{Ticket: head.Ticket, Agent: holder.Agent, Holder: holder, Offer: offer, b: b, turn: make(chan struct{}, 1), head: head}
-	if err := claim.mine(head.State); err != nil {
+	claim := &Claim{Ticket: head.Ticket, Agent: holder.Agent, Holder: holder, Offer: offer, b: b, turn: make(chan struct{}, 1), head: &head}
+	if err := claim.mine(&head.State); err != nil {
 		return nil, err
 	}
-	submitted, err := b.submitted(ctx, head)
+	submitted, err := b.submitted(ctx, &head)
 	if err != nil {
 		return nil, err
 	}
 	if claim.Package, err = b.packageBody(ctx, submitted.Package, submitted.Blob); err != nil {
 		return nil, fmt.Errorf("package of %s: %w", head.Ticket, err)
 	}
-	said, err := b.notes(ctx, head)
+	said, err := b.notes(ctx, &head)
 	claim.Answers, claim.Trail = said.Answers, said.Trail
 	return claim, err
 }

@@ -1,12 +1,10 @@
 package broker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,43 +16,25 @@ import (
 // JetStreamConfig configures the engine that ships. The zero value is the
 // default.
 type JetStreamConfig struct {
-	// AckWait is how long an offer, a ledger entry or a wake-up stays with
-	// whom it was delivered to; 0 is AckWait (30 s). Consumers that exist keep
-	// theirs. Only tests set it.
+	// AckWait is how long an offer stays with whom it was delivered to; 0 is
+	// AckWait (30 s). Ledger entries and wake-ups stay no longer than FollowWait.
+	// Queues that exist keep theirs. Only tests set it.
 	AckWait time.Duration
 	// Log receives what is worth a person's attention and has no caller to go
 	// to; nil discards.
 	Log *slog.Logger
 }
 
-// DialConfig says where the engine is and who we are.
-type DialConfig struct {
-	// URL is one or more servers, comma-separated; "" is nats://127.0.0.1:4222.
-	URL string
-	// Creds is the path of a credentials file.
-	Creds string
-	// TLSCA is the path of a PEM file with the authority to trust.
-	TLSCA string
-	// Name is shown in the server's list of connections.
-	Name string
-	// Options are applied last.
-	Options []nats.Option
-
-	JetStreamConfig
-}
-
 // ErrNoTopology says that a server is there, and was not set up for Handoff.
 var ErrNoTopology = errors.New("this server has not the streams of Handoff")
-
-// DefaultURL is where handoff dev listens.
-const DefaultURL = nats.DefaultURL
 
 const (
 	// dialPatience is how long Dial looks for a server in all.
 	dialPatience = 3 * time.Second
 	// askPatience is how long a single question to the engine is repeated
-	// before it is ErrUnreachable: longer than most elections of a leader.
-	askPatience = 5 * time.Second
+	// before it is ErrUnreachable: longer than the election after a leader was
+	// killed, which takes 4 to 9 s.
+	askPatience = 12 * time.Second
 	// tryTimeout is how long one try of it may take.
 	tryTimeout = 2 * time.Second
 )
@@ -68,12 +48,20 @@ type JetStream struct {
 	js    jetstream.JetStream
 	cfg   JetStreamConfig
 
+	commits *committer // of the ledger
+	clock   engineClock
+	denied  denials
+
 	life  context.Context // ends with Close
 	end   context.CancelFunc
 	wg    sync.WaitGroup // every goroutine of this engine; see run
 	heal  sync.Mutex     // one healing at a time
 	epoch atomic.Uint64  // counts connections; what was asked under an older one is lost
 	beat  atomic.Int64   // Unix ns of the last beat that was confirmed
+	alone atomic.Int64   // Unix ns since when the server says that it is; see leaveIfAlone
+
+	crowded    atomic.Bool // see noteCrowd
+	crowdAsked uint64      // under which connection; watchIdentity's own
 
 	mu        sync.Mutex
 	closed    bool
@@ -83,89 +71,13 @@ type JetStream struct {
 	watching  bool // see watchIdentity
 	pullers   map[string][]*puller
 	taken     map[string]*atomic.Int64 // by agent, see takenBy
+	hinters   []*hinter                // that nobody uses
 	foreign   map[string]bool          // consumers that tellForeign has spoken of
+	born      map[string]time.Time     // when the streams of hints were made, see found
 	dir       *directoryWatch
 }
 
 var _ Engine = (*JetStream)(nil)
-
-// ConnectOptions are those of every connection to the engine: it comes back by
-// itself for as long as the process lives, and while it is gone a request
-// fails instead of being kept for later, when nobody may want it any more.
-func ConnectOptions(name string) []nats.Option {
-	return []nats.Option{
-		nats.Name(name),
-		nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(),
-		nats.ReconnectWait(100 * time.Millisecond),
-		nats.ReconnectJitter(100*time.Millisecond, 500*time.Millisecond),
-		nats.ReconnectBufSize(-1),
-		nats.PingInterval(10 * time.Second),
-		nats.MaxPingsOutstanding(2),
-		nats.Timeout(dialPatience - 500*time.Millisecond),
-		// Errors of subscriptions reach those who wait on them; the default
-		// handler prints to stderr.
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-	}
-}
-
-// Dial connects and opens the engine. It gives up within 3 s with an error
-// that wraps ErrUnreachable and says where it looked. A connection that was
-// made once comes back for ever.
-func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
-	defer cancel()
-	nc, err := Connect(cfg)
-	if err != nil {
-		return nil, err
-	}
-	j, err := open(ctx, nc, cfg.JetStreamConfig)
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("at %s: %w", withoutSecrets(cmp.Or(cfg.URL, DefaultURL)), err)
-	}
-	j.owned = true
-	return j, nil
-}
-
-// Connect makes the connection of Dial, and asks nothing of the server: it may
-// have no JetStream and no streams. The caller closes it.
-func Connect(cfg DialConfig) (*nats.Conn, error) {
-	where := cmp.Or(cfg.URL, DefaultURL)
-	options := ConnectOptions(cfg.Name)
-	servers := strings.Count(where, ",") + 1
-	options = append(options, nats.Timeout((dialPatience-500*time.Millisecond)/time.Duration(servers)))
-	if cfg.Creds != "" {
-		options = append(options, nats.UserCredentials(cfg.Creds))
-	}
-	if cfg.TLSCA != "" {
-		options = append(options, nats.RootCAs(cfg.TLSCA))
-	}
-	nc, err := nats.Connect(where, append(options, cfg.Options...)...)
-	switch {
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return nil, fmt.Errorf("%w: the server at %s does not let us in: %w", ErrUnreachable, withoutSecrets(where), err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", ErrUnreachable, withoutSecrets(where), err)
-	}
-	return nc, nil
-}
-
-// withoutSecrets returns a list of server URLs as it may be shown.
-func withoutSecrets(servers string) string {
-	list := strings.Split(servers, ",")
-	for i, server := range list {
-		scheme, rest, ok := strings.Cut(server, "://")
-		if !ok {
-			scheme, rest = "nats", server
-		}
-		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-			rest = rest[at+1:]
-		}
-		list[i] = strings.TrimSpace(scheme) + "://" + rest
-	}
-	return strings.Join(list, ",")
-}
 
 // OpenJetStream opens the engine over a connection that the caller keeps and
 // closes, after Close. ConnectOptions suit it. It takes at most 3 s.
@@ -188,8 +100,10 @@ func open(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, 
 	}
 	j := &JetStream{
 		nc: nc, js: js, cfg: cfg, link: make(chan struct{}),
-		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, foreign: map[string]bool{},
+		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, foreign: map[string]bool{}, born: map[string]time.Time{},
 	}
+	j.commits = newCommitter(j)
+	j.denied.listen(nc) // as long as the connection lives
 	j.life, j.end = context.WithCancel(context.Background())
 	if err := j.checkStreams(ctx); err != nil {
 		j.end()
@@ -205,14 +119,21 @@ func open(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, 
 func (j *JetStream) checkStreams(ctx context.Context) error {
 	for _, name := range []string{LedgerStream, agentStream, holderStream, blobStream} {
 		err := j.again(ctx, func(ctx context.Context) error {
-			_, err := j.js.Stream(ctx, name)
+			asked := time.Now()
+			stream, err := j.js.Stream(ctx, name)
+			if err == nil && name == LedgerStream {
+				j.clock.learn(readingOf(asked, stream.CachedInfo().TimeStamp))
+				j.commits.learn(stream.CachedInfo().Config)
+			}
 			return err
 		})
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return fmt.Errorf("%w: stream %s does not exist: handoff dev makes the streams on a server of its own, broker.EnsureTopology on yours", ErrNoTopology, name)
+			return fmt.Errorf("%w: stream %s does not exist: handoff dev makes the streams on a server of its own, handoff topology ensure on yours", ErrNoTopology, name)
 		case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-			return fmt.Errorf("%w: the server has JetStream switched off: %w", ErrUnreachable, err)
+			return fmt.Errorf("%w: the server has JetStream switched off, or this user's account has no part in it (docs/operations/security.md): %w", ErrUnreachable, err)
+		case errors.Is(err, ErrNotAllowed):
+			return err
 		case err != nil:
 			return fmt.Errorf("%w: stream %s: %w", ErrUnreachable, name, err)
 		}
@@ -228,6 +149,7 @@ func (j *JetStream) Close() error {
 	j.mu.Unlock()
 	j.end()
 	j.closePullers()
+	j.closeHinters()
 	j.wg.Wait()
 	if j.owned {
 		j.nc.Close()
@@ -260,6 +182,8 @@ func (j *JetStream) linkChanged(up bool) {
 	j.link = make(chan struct{})
 	j.mu.Unlock()
 	if up {
+		j.run(j.commits.relearn)
+		j.readClock() // the server may be another, or this machine have slept
 		j.tellReconnected()
 	}
 }
@@ -311,24 +235,40 @@ const identityInterval = 3 * time.Second
 func (j *JetStream) watchIdentity() {
 	tick := time.NewTicker(identityInterval)
 	defer tick.Stop()
-	born := map[string]time.Time{}
 	for {
+		found := map[string]time.Time{}
 		for _, name := range []string{WorkStream, TimerStream} {
 			created, err := j.created(name)
 			if err != nil {
 				continue // not reachable, or not ours to see; the next tick asks again
 			}
-			if was, ok := born[name]; ok && !was.Equal(created) {
-				j.cfg.Log.Warn("stream was made anew; its hints are lost and made again", "stream", name)
-				j.tellReconnected()
-			}
-			born[name] = created
+			found[name] = created
 		}
+		j.found(found, false)
 		select {
 		case <-j.life.Done():
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// found takes note of when streams of hints were made. Where one is another than
+// it was, or anew says that these were made just now, Reconnected is told, once:
+// filling a million handoffs' hints takes a minute, and once is enough.
+func (j *JetStream) found(created map[string]time.Time, anew bool) {
+	lost := false
+	j.mu.Lock()
+	for name, at := range created {
+		was, known := j.born[name]
+		if j.born[name] = at; anew || known && !was.Equal(at) {
+			lost = true
+			j.cfg.Log.Warn("stream was made anew; its hints are lost and made again", "stream", name)
+		}
+	}
+	j.mu.Unlock()
+	if lost {
+		j.tellReconnected()
 	}
 }
 
@@ -346,14 +286,20 @@ func (j *JetStream) created(name string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	if name == WorkStream {
+		j.noteCrowd(ctx, stream.CachedInfo())
+	}
 	return stream.CachedInfo().Created, nil
 }
 
-// makeHints makes the work and timer streams again if they are missing.
+// makeHints makes the work and timer streams again if they are missing, and tells
+// Reconnected then.
 func (j *JetStream) makeHints(ctx context.Context) error {
 	j.heal.Lock()
 	defer j.heal.Unlock()
-	return ensureHints(ctx, j.js)
+	made, err := ensureHints(ctx, j.js)
+	j.found(made, true)
+	return err
 }
 
 // run starts a goroutine that Close waits for, unless the engine is closed.

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,23 +15,25 @@ import (
 
 // Codes of the engine that we branch on.
 const (
-	codeConflict       = 10071 // the expected sequence is not the last one
-	codeConflictFlying = 10164 // a write is in flight, or was: try the same again
-	codeNoMessage      = 10037
-	codeNoStream       = 10059
-	codeNoConsumer     = 10014
-	codeNoPeers        = 10005 // too few nodes for the replicas, at the moment
+	codeConflict        = 10071 // the expected sequence is not the last one
+	codeConflictFlying  = 10164 // a write is in flight, or was: try the same again
+	codeNoMessage       = 10037
+	codeNoStream        = 10059
+	codeNoConsumer      = 10014
+	codeNoMoreConsumers = 10026 // the stream has as many as it may
+	codeNoPeers         = 10005 // too few nodes for the replicas, at the moment
+	codeUnavailable     = 10008 // this server has no part in a cluster that leads, or can't write
 )
 
-var (
-	errClosed       = fmt.Errorf("%w: this engine is closed", ErrUnreachable)
-	errDisconnected = fmt.Errorf("%w: no connection", ErrUnreachable)
-)
+var errDisconnected = fmt.Errorf("%w: no connection", ErrUnreachable)
 
 // apiError is what the engine answers when it refuses.
 type apiError = jetstream.APIError
 
 func hasCode(err error, code jetstream.ErrorCode) bool {
+	if err == nil { // nearly always, and errors.As would allocate
+		return false
+	}
 	var e jetstream.JetStreamError
 	if errors.As(err, &e) && e.APIError() != nil {
 		return e.APIError().ErrorCode == code
@@ -90,13 +93,18 @@ func (j *JetStream) againEach(ctx context.Context, each time.Duration, op func(c
 				last = fmt.Errorf("%w (before that: %w)", ctx.Err(), last)
 			}
 		case j.isClosed():
-			last, final = errClosed, true
+			last, final = ErrClosed, true
 		case !j.nc.IsConnected():
 			last = errDisconnected
 		default:
 			tryCtx, cancel := context.WithTimeout(ctx, each)
-			last = op(tryCtx)
+			began := time.Now()
+			last = j.denied.explain(j.nc, began, op(tryCtx))
 			cancel()
+			j.leaveIfAlone(last)
+			if errors.Is(last, nats.ErrConnectionClosed) && j.isClosed() {
+				last = ErrClosed // Close has closed it under a request in flight
+			}
 			final = last != nil && !passing(last)
 		}
 		if final {
@@ -111,6 +119,33 @@ func (j *JetStream) againEach(ctx context.Context, each time.Duration, op func(c
 		_ = try() // ctx ended during a pause: say so
 	}
 	return last
+}
+
+// aloneAfter is how long a server may say that it has no part in a cluster before we
+// go to another one: longer than most elections. It may be cut off from the others, or
+// have given up for a full disk, and stay so for hours.
+const aloneAfter = 5 * time.Second
+
+// leaveIfAlone goes to another server, if there is one, when this one has been saying
+// for a while that it is of no use.
+func (j *JetStream) leaveIfAlone(err error) {
+	if !hasCode(err, codeUnavailable) {
+		if err == nil && j.alone.Load() != 0 {
+			j.alone.Store(0)
+		}
+		return
+	}
+	now := time.Now().UnixNano()
+	since := j.alone.Load()
+	if since == 0 {
+		j.alone.CompareAndSwap(0, now)
+		return
+	}
+	if time.Duration(now-since) < aloneAfter || len(j.nc.Servers()) < 2 || !j.alone.CompareAndSwap(since, 0) {
+		return
+	}
+	j.cfg.Log.Warn("this server has no part in the cluster; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
+	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
 }
 
 // patiently is again for questions that have an end: after askPatience they
@@ -143,6 +178,9 @@ func (j *JetStream) publish(ctx context.Context, msg *nats.Msg) (uint64, error) 
 	if err != nil {
 		return 0, err
 	}
+	if seq, ok := ackedSeq(reply.Data); ok {
+		return seq, nil
+	}
 	var ack struct {
 		Seq   uint64    `json:"seq"`
 		Error *apiError `json:"error"`
@@ -154,6 +192,35 @@ func (j *JetStream) publish(ctx context.Context, msg *nats.Msg) (uint64, error) 
 		return 0, ack.Error
 	}
 	return ack.Seq, nil
+}
+
+// ackedSeq reads the sequence out of an acknowledgement such as
+//
+//	{"stream":"HANDOFF_LEDGER","seq":81}
+//
+// which the engine writes four times a handoff. It is false for all that looks
+// otherwise: that is for a decoder.
+func ackedSeq(ack []byte) (seq uint64, ok bool) {
+	rest, ok := bytes.CutPrefix(ack, []byte(`{"stream":"`))
+	if !ok {
+		return 0, false
+	}
+	_, rest, _ = bytes.Cut(rest, []byte{'"'})
+	rest, ok = bytes.CutPrefix(rest, []byte(`,"seq":`))
+	if !ok {
+		return 0, false
+	}
+	for i, c := range rest {
+		switch {
+		case c >= '0' && c <= '9' && i < 19: // more digits might not fit
+			seq = seq*10 + uint64(c-'0')
+		case c == '}' && i > 0:
+			return seq, i == len(rest)-1
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
 }
 
 // publishHint stores a message of the work or timer stream, and makes the

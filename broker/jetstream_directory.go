@@ -21,7 +21,7 @@ const (
 	operationPurge  = "PURGE"
 )
 
-// PutProfile implements Engine. A time-out is tried again for 5 s.
+// PutProfile implements Engine. A time-out is tried again for 12 s.
 func (j *JetStream) PutProfile(ctx context.Context, p protocol.Profile) error {
 	if err := j.putEntry(ctx, agentSubject(p.ID), p, 0); err != nil {
 		return fmt.Errorf("put agent %s: %w", p.ID, err)
@@ -47,7 +47,7 @@ func (j *JetStream) RemoveProfile(ctx context.Context, agent string) error {
 }
 
 // Beat implements Engine. Presence lasts whole seconds, rounded up. A time-out
-// is tried again for 5 s.
+// is tried again for 12 s.
 func (j *JetStream) Beat(ctx context.Context, h protocol.Holder) error {
 	if err := j.putEntry(ctx, holderSubject(h.ID), h, PresenceTTL(h)); err != nil {
 		return fmt.Errorf("beat of %s: %w", h.ID, err)
@@ -134,10 +134,12 @@ func (j *JetStream) Directory(ctx context.Context) (*lifecycle.Directory, error)
 	select {
 	case <-w.ready:
 		return w.current.Load(), nil
+	case <-w.refused:
+		return nil, fmt.Errorf("directory: %w", w.refusal)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("directory: %w", ctx.Err())
 	case <-j.life.Done():
-		return nil, fmt.Errorf("directory: %w", errClosed)
+		return nil, fmt.Errorf("directory: %w", ErrClosed)
 	}
 }
 
@@ -159,7 +161,7 @@ func (j *JetStream) watchDirectory() (*directoryWatch, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	if j.dir == nil {
 		j.dir = newDirectoryWatch(j)

@@ -9,12 +9,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 const (
 	// followBatch is how many messages a follower asks for at once: enough to
 	// hide the way to the engine, few enough for a share each.
 	followBatch = 128
+	// gatherRate is from how many messages a second on a follower lets them gather
+	// at the engine, and gatherPause for how long. Passing on what comes as it comes
+	// wakes seven goroutines for each message, between the engine's and ours; a
+	// hundred that come together wake them once. Slower than this nothing waits.
+	gatherRate  = 1_000
+	gatherPause = 10 * time.Millisecond
 	// followAckPendingMax is how many may be in the hands of all followers.
 	// They hold entries for about a second, and what nobody can deal with must
 	// never stall the rest.
@@ -35,16 +43,23 @@ func followConfig(cfg jetstream.ConsumerConfig, ackWait time.Duration) jetstream
 	return cfg
 }
 
+// attentionHeader is what an append calls for, by the word of its writer.
+const attentionHeader = "Handoff-Attention"
+
 // Follow implements Engine. It tries again until ctx ends or the engine is closed.
 func (j *JetStream) Follow(ctx context.Context, fn func(Entry, func())) error {
 	err := j.follow(ctx, LedgerStream, ledgerFollower, func(m *nats.Msg, done func()) {
-		meta, err := m.Metadata()
+		seq, at, delivered := parseAckSubject(m.Reply)
 		ticket, ok := parseLedgerSubject(m.Subject)
-		if err != nil || !ok {
+		if !delivered || !ok {
 			done() // no entry of ours, and it never will be
 			return
 		}
-		fn(Entry{Ticket: ticket, Seq: meta.Sequence.Stream, At: meta.Timestamp.UTC(), Body: m.Data}, done)
+		e := Entry{Ticket: ticket, Seq: seq, At: at, Body: m.Data}
+		if says := m.Header[attentionHeader]; len(says) > 0 {
+			e.Attention = lifecycle.Attention(says[0])
+		}
+		fn(e, done)
 	})
 	return fmt.Errorf("follow the ledger: %w", err)
 }
@@ -63,19 +78,23 @@ func (j *JetStream) Due(ctx context.Context, fn func(WakeUp, func())) error {
 	return fmt.Errorf("wait for due wake-ups: %w", err)
 }
 
-// Arm implements Engine. A time-out is tried again for 5 s. The schedule is
-// written by hand: the library's would be cut to whole seconds. What fires has
-// lost it, and tells the instant by its body.
+// Arm implements Engine. A time-out is tried again for 12 s.
 func (j *JetStream) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	if err := j.publishHint(ctx, wakeUpMessage(ticket, seq, at)); err != nil {
+		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
+	}
+	return nil
+}
+
+// wakeUpMessage is the schedule of a wake-up, written by hand: the library's would
+// be cut to whole seconds. What fires has lost it, and tells the instant by its body.
+func wakeUpMessage(ticket string, seq uint64, at time.Time) *nats.Msg {
 	msg := nats.NewMsg(timerSubject(ticket, seq))
 	when := at.UTC().Format(time.RFC3339Nano)
 	msg.Data = []byte(when)
 	msg.Header[jetstream.ScheduleHeader] = []string{"@at " + when}
 	msg.Header[jetstream.ScheduleTargetHeader] = []string{dueSubject(ticket, seq)}
-	if err := j.publishHint(ctx, msg); err != nil {
-		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
-	}
-	return nil
+	return msg
 }
 
 // follower is one share in a durable consumer.
@@ -90,15 +109,22 @@ type follower struct {
 	left    int
 	expires time.Time
 	epoch   uint64
+
+	came    int       // messages since the last request but this one was over
+	over    time.Time // when that was
+	gathers bool      // what comes is let gather
 }
 
 // follow gives fn this process's share of a shared consumer.
 func (j *JetStream) follow(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, fn func(*nats.Msg, func())) error {
-	cfg = followConfig(cfg, j.cfg.AckWait)
+	cfg = followConfig(cfg, min(j.cfg.AckWait, FollowWait))
 	// One request is under way at a time, so that this never overflows.
 	f := &follower{j: j, stream: stream, cfg: cfg, inbox: j.nc.NewInbox() + ".", msgs: make(chan *nats.Msg, 4*followBatch)}
 	sub, err := j.nc.ChanSubscribe(f.inbox+"*", f.msgs)
-	if err != nil {
+	switch {
+	case err != nil && j.isClosed():
+		return ErrClosed
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	defer f.abandon(sub)
@@ -109,9 +135,12 @@ func (j *JetStream) follow(ctx context.Context, stream string, cfg jetstream.Con
 			return ctx.Err()
 		}
 		if j.isClosed() {
-			return errClosed
+			return ErrClosed
 		}
 		link := j.linkChange()
+		if f.gather(time.Now()) {
+			f.pause(ctx, link, gatherPause)
+		}
 		err := f.request(ctx, &ensured)
 		if err == nil {
 			err = f.receive(ctx, link, fn)
@@ -154,14 +183,21 @@ func (f *follower) request(ctx context.Context, ensured *bool) error {
 	return f.send()
 }
 
-// ensure makes the consumer if it is not there. One that is there is left as
-// it is: the others share it.
+// ensure makes the consumer if it is not there. One that is there is left as it is:
+// the others share it. Only that it waits as long as those of older versions did is
+// mended.
 func (f *follower) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	_, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
+	consumer, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
+	if err == nil {
+		if cfg := consumer.CachedInfo().Config; cfg.AckWait > FollowWait {
+			cfg.AckWait = FollowWait
+			_, err = f.j.js.UpdateConsumer(ctx, f.stream, cfg)
+		}
+	}
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil {
+		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
 			f.j.tellReconnected() // it begins with what is new: nobody was told of what came before
 		}
 	}
@@ -169,9 +205,7 @@ func (f *follower) ensure(ctx context.Context) error {
 		if err := f.j.makeHints(ctx); err != nil {
 			return err
 		}
-		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil {
-			f.j.tellReconnected() // what was armed is lost
-		}
+		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)
 	}
 	if errors.Is(err, jetstream.ErrConsumerExists) {
 		return nil // somebody else was first
@@ -179,11 +213,27 @@ func (f *follower) ensure(ctx context.Context) error {
 	return err
 }
 
+// gather tells, once a request is over, whether to wait before more is asked for,
+// by how much has come since the one before was over. A request that was used up
+// has more behind it: that does not wait.
+func (f *follower) gather(now time.Time) bool {
+	if f.left > 0 && f.expires.After(now) {
+		return false
+	}
+	came, took := f.came, now.Sub(f.over)
+	f.came, f.over = 0, now
+	f.gathers = came > 0 && float64(came) >= gatherRate*took.Seconds()
+	return f.gathers && came < followBatch
+}
+
+// send asks for messages. Those that gather are all handed over at once, and the
+// request ends with the last; it stays only while there are none. Any other
+// request stands until it is used up.
 func (f *follower) send() error {
 	f.id++
 	f.left, f.epoch = followBatch, f.j.epoch.Load()
 	f.expires = time.Now().Add(standing + standingGrace)
-	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, followBatch, standing.Nanoseconds())
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"no_wait":%t}`, followBatch, standing.Nanoseconds(), f.gathers)
 	subject := apiPrefix + "CONSUMER.MSG.NEXT." + f.stream + "." + f.cfg.Durable
 	if err := f.j.nc.PublishRequest(subject, f.inbox+strconv.FormatUint(f.id, 10), body); err != nil {
 		f.left = 0
@@ -204,6 +254,7 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 		case m := <-f.msgs:
 			if m.Reply != "" {
 				f.left--
+				f.came++
 				reply := m.Reply // all that done may keep: it is held for a while, and bodies are large
 				fn(m, func() { _ = f.j.nc.Publish(reply, ackRemove) })
 				continue

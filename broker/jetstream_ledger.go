@@ -10,6 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // recordHeader carries the id of the record, so that whoever must know whose
@@ -17,25 +19,41 @@ import (
 const recordHeader = "Handoff-Record"
 
 // Append implements Engine.
-func (j *JetStream) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (j *JetStream) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	msg := nats.NewMsg(ledgerSubject(ticket))
 	msg.Data = body
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
 	msg.Header[jetstream.ExpectedStreamHeader] = []string{LedgerStream}
 	msg.Header[recordHeader] = []string{id}
-	traceHeaders(ctx, msg)
-	var seq uint64
-	err := j.again(ctx, func(ctx context.Context) (err error) {
-		seq, err = j.publish(ctx, msg)
-		if hasCode(err, codeConflict) {
-			seq, err = j.judgeConflict(ctx, ticket, after, id)
-		}
-		return err
-	})
+	if says != lifecycle.AttentionUnsaid {
+		msg.Header[attentionHeader] = []string{string(says)}
+	}
+	traceHeaders(TraceFrom(ctx), msg)
+	pass, err := j.commits.enter(ctx, msg)
+	seq := pass.seq
+	if err == nil && seq == 0 {
+		seq, err = j.appendSingly(ctx, msg, &pass, func(ctx context.Context) (uint64, error) {
+			return j.judgeConflict(ctx, ticket, after, id)
+		})
+	}
 	if err != nil {
 		return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 	}
 	return seq, nil
+}
+
+// appendSingly appends one message by itself, again while that fails in passing.
+func (j *JetStream) appendSingly(ctx context.Context, msg *nats.Msg, pass *pass, judge func(context.Context) (uint64, error)) (seq uint64, err error) {
+	defer pass.leave()
+	err = j.again(ctx, func(ctx context.Context) (err error) {
+		seq, err = j.publish(ctx, msg)
+		pass.leave()
+		if hasCode(err, codeConflict) {
+			seq, err = judge(ctx)
+		}
+		return err
+	})
+	return seq, err
 }
 
 // judgeConflict tells whose the successor of sequence after is. An append that
@@ -105,7 +123,7 @@ func (j *JetStream) Feed(ctx context.Context, ticket string) (<-chan uint64, fun
 		return nil, nil, err
 	}
 	if j.isClosed() {
-		return nil, nil, errClosed
+		return nil, nil, ErrClosed
 	}
 	hints := make(chan uint64, 1)
 	// The library calls the handler of a subscription from one goroutine,
@@ -190,6 +208,10 @@ const (
 	// replayIdle is how long a replay waits for the next entry before it
 	// begins again behind the last one.
 	replayIdle = 5 * time.Second
+	// replayPatience is how long the engine may take to begin. To find the heads of
+	// a ledger that it has not read since its start it reads all of it: ten
+	// seconds a million handoffs and more.
+	replayPatience = 2 * time.Minute
 	// replayTries is how often in a row it does so without one more entry.
 	replayTries = 3
 )
@@ -210,7 +232,7 @@ func (j *JetStream) replay(ctx context.Context, after uint64, start func(after u
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case j.isClosed():
-			return errClosed
+			return ErrClosed
 		case after > before:
 			failures = 0
 		case failures == replayTries || errors.Is(err, ErrUnreachable):
@@ -229,9 +251,18 @@ func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream
 	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas = jetstream.AckNonePolicy, true, 1
 	cfg.InactiveThreshold = 30 * time.Second
 	var consumer jetstream.Consumer
-	err := j.patiently(ctx, func(ctx context.Context) (err error) {
-		consumer, err = j.js.CreateConsumer(ctx, LedgerStream, cfg)
-		return err
+	err := j.patiently(ctx, func(context.Context) error {
+		// An engine that is there may take its time, and a second try would make
+		// it begin a second time: only a broken connection cuts it short.
+		linked, unlink, err := j.whileLinked(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlink()
+		long, cancel := context.WithTimeout(linked, replayPatience)
+		defer cancel()
+		consumer, err = j.js.CreateConsumer(long, LedgerStream, cfg)
+		return causeOr(linked, err)
 	})
 	if err != nil {
 		return err
@@ -281,7 +312,7 @@ func (j *JetStream) replayOnce(ctx context.Context, after *uint64, cfg jetstream
 
 func (j *JetStream) nextMessage(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	if j.isClosed() {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	idle, cancel := context.WithTimeout(ctx, replayIdle)
 	defer cancel()

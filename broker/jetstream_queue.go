@@ -37,15 +37,26 @@ func (j *JetStream) EnsureQueue(ctx context.Context, agent string) error {
 }
 
 // ensureLanes makes the four consumers at once: on three replicas each takes
-// 50 ms and more.
+// 50 ms and more. Where the engine has no room for all of them it makes none.
 func (j *JetStream) ensureLanes(ctx context.Context, agent string) error {
-	errs := make([]error, len(protocol.Priorities))
+	errs, made := make([]error, len(protocol.Priorities)), make([]bool, len(protocol.Priorities))
 	var wg sync.WaitGroup
 	for i, lane := range protocol.Priorities {
-		wg.Go(func() { errs[i] = j.ensureLane(ctx, agent, lane) })
+		wg.Go(func() { made[i], errs[i] = j.ensureLane(ctx, agent, lane) })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if !hasCode(err, codeNoMoreConsumers) {
+		return err
+	}
+	for i, lane := range protocol.Priorities {
+		if made[i] {
+			err = errors.Join(err, j.js.DeleteConsumer(ctx, WorkStream, laneConsumer(agent, lane)))
+		}
+	}
+	return fmt.Errorf("%w (%w)", protocol.Errorf(protocol.CodeTooLarge, "agent",
+		"%s is one more than the engine has room for: stream %s takes no more consumers, of which every queue has %d; delete those of agents that are gone (nats consumer rm %s AGENT-LANE)",
+		agent, WorkStream, len(protocol.Priorities), WorkStream), err)
 }
 
 // laneConfig is how the consumer of a lane is made.
@@ -57,20 +68,25 @@ func laneConfig(agent string, lane protocol.Priority, ackWait time.Duration) jet
 	}
 }
 
-func (j *JetStream) ensureLane(ctx context.Context, agent string, lane protocol.Priority) error {
+// ensureLane tells whether the consumer was not there before, by the engine's clock.
+func (j *JetStream) ensureLane(ctx context.Context, agent string, lane protocol.Priority) (made bool, err error) {
 	cfg := laneConfig(agent, lane, j.cfg.AckWait)
-	_, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
+	consumer, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := j.makeHints(ctx); err != nil {
-			return err
+			return false, err
 		}
-		_, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
+		consumer, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
 	}
 	if errors.Is(err, jetstream.ErrConsumerExists) {
 		j.tellForeign(ctx, cfg)
-		return nil // an operator's, or an older version's: it stays as it is
+		return false, nil // an operator's, or an older version's: it stays as it is
 	}
-	return err
+	if err != nil {
+		return false, err
+	}
+	info := consumer.CachedInfo()
+	return info.TimeStamp.Sub(info.Created) < time.Second, nil
 }
 
 // tellForeign logs in which settings a lane's consumer is not as we make it,
@@ -124,19 +140,23 @@ func fields(cfg any) map[string]json.RawMessage {
 	return all
 }
 
-// PutOffer implements Engine. A time-out is tried again for 5 s.
+// PutOffer implements Engine. A time-out is tried again for 12 s.
 func (j *JetStream) PutOffer(ctx context.Context, key OfferKey, body []byte) error {
+	err := j.publishHint(ctx, offerMessage(key, body, TraceFrom(ctx)))
+	if err != nil && !hasCode(err, codeConflict) {
+		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
+	}
+	return nil
+}
+
+func offerMessage(key OfferKey, body []byte, trace protocol.TraceContext) *nats.Msg {
 	msg := nats.NewMsg(workSubject(key))
 	msg.Data = body
 	// No message id: a window of duplicates would lose an offer that is
 	// wanted again, and let a second one in when it is over.
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{"0"}
-	traceHeaders(ctx, msg)
-	err := j.publishHint(ctx, msg)
-	if err != nil && !hasCode(err, codeConflict) {
-		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
-	}
-	return nil
+	traceHeaders(trace, msg)
+	return msg
 }
 
 // QueueDepth implements Engine.
@@ -179,33 +199,6 @@ func (j *JetStream) laneDepth(ctx context.Context, agent string, lane protocol.P
 	return info.Total, nil
 }
 
-// queued is an offer as delivered. It implements Delivery.
-type queued struct {
-	key   OfferKey
-	body  []byte
-	reply string // what an acknowledgement is published to
-	nc    *nats.Conn
-}
-
-var (
-	ackRemove   = []byte("+ACK")
-	ackGiveBack = []byte("-NAK")
-	ackExtend   = []byte("+WPI")
-)
-
-func (q *queued) Key() OfferKey   { return q.key }
-func (q *queued) Body() []byte    { return q.body }
-func (q *queued) Remove() error   { return q.say("remove", ackRemove) }
-func (q *queued) GiveBack() error { return q.say("give back", ackGiveBack) }
-func (q *queued) Extend() error   { return q.say("extend", ackExtend) }
-
-func (q *queued) say(what string, word []byte) error {
-	if err := q.nc.Publish(q.reply, word); err != nil {
-		return fmt.Errorf("%s offer %s: %w: %w", what, q.key.Ticket, ErrUnreachable, err)
-	}
-	return nil
-}
-
 // Pull implements Engine. While the engine does not answer it tries again
 // until wait is over; it is ErrUnreachable when there was no answer at all.
 func (j *JetStream) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]Delivery, error) {
@@ -233,7 +226,7 @@ func (j *JetStream) takePuller(agent string) (*puller, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	idle := j.pullers[agent]
 	if n := len(idle); n > 0 {
@@ -287,7 +280,11 @@ func (j *JetStream) returnPuller(p *puller) {
 		return
 	}
 	j.pullers[p.agent] = append(j.pullers[p.agent], p)
-	p.idle = time.AfterFunc(pullerIdle, func() { j.dropPuller(p) })
+	if p.idle == nil {
+		p.idle = time.AfterFunc(pullerIdle, func() { j.dropPuller(p) })
+	} else {
+		p.idle.Reset(pullerIdle)
+	}
 }
 
 func (j *JetStream) dropPuller(p *puller) {

@@ -40,7 +40,7 @@ func (j *JetStream) Serve(ctx context.Context, verbs map[string]Answerer) error 
 		return fail(ctx.Err())
 	}
 	if j.isClosed() {
-		return fail(errClosed)
+		return fail(ErrClosed)
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -60,7 +60,7 @@ func (j *JetStream) Serve(ctx context.Context, verbs map[string]Answerer) error 
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-j.life.Done():
-			err = errClosed
+			err = ErrClosed
 		}
 	}
 	if stopErr := service.Stop(); stopErr == nil {
@@ -224,7 +224,11 @@ func (j *JetStream) askOnce(ctx context.Context, verb string, question []byte) (
 		return nil, err
 	}
 	defer cancel()
-	reply, err := j.nc.RequestWithContext(linked, querySubject(verb), question)
+	var reply *nats.Msg
+	err = j.denied.ask(linked, j.nc, querySubject(verb), func(ctx context.Context) (err error) {
+		reply, err = j.nc.RequestWithContext(ctx, querySubject(verb), question)
+		return err
+	})
 	if err != nil {
 		return nil, causeOr(linked, err)
 	}

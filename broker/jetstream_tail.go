@@ -22,7 +22,8 @@ func (j *JetStream) Ledger(ctx context.Context) (Ledger, error) {
 			return err
 		}
 		info := stream.CachedInfo()
-		l = Ledger{Created: info.Created.UTC(), First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq}
+		created, began := ledgerTimes(info)
+		l = Ledger{Created: created, Began: began, First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq}
 		return nil
 	})
 	if err != nil {
@@ -56,8 +57,8 @@ func (j *JetStream) Tail(ctx context.Context, from uint64, fn func(Entry) error)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case j.isClosed():
-		err = errClosed
-	case !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrLedgerChanged):
+		err = ErrClosed
+	case !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrLedgerChanged) && !errors.Is(err, ErrNotAllowed):
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return fmt.Errorf("follow the ledger from %d: %w", from, err)
@@ -121,12 +122,12 @@ func (j *JetStream) whileLinked(ctx context.Context) (context.Context, func(), e
 		case <-link:
 			cancel(errDisconnected)
 		case <-j.life.Done():
-			cancel(errClosed)
+			cancel(ErrClosed)
 		case <-ctx.Done():
 		}
 	}) {
 		cancel(nil)
-		return nil, nil, errClosed
+		return nil, nil, ErrClosed
 	}
 	return ctx, func() { cancel(nil) }, nil
 }

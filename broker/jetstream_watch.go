@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -37,14 +38,16 @@ type directoryWatch struct {
 	j       *JetStream
 	current atomic.Pointer[lifecycle.Directory]
 	ready   chan struct{} // closed with the first snapshot
+	refused chan struct{} // closed when the engine does not let us watch
 
 	mu        sync.Mutex
+	refusal   error // once refused is closed
 	listeners map[int]chan protocol.Holder
 	key       int
 }
 
 func newDirectoryWatch(j *JetStream) *directoryWatch {
-	return &directoryWatch{j: j, ready: make(chan struct{}), listeners: map[int]chan protocol.Holder{}}
+	return &directoryWatch{j: j, ready: make(chan struct{}), refused: make(chan struct{}), listeners: map[int]chan protocol.Holder{}}
 }
 
 func (w *directoryWatch) listen(ctx context.Context) <-chan protocol.Holder {
@@ -74,6 +77,9 @@ func (w *directoryWatch) run() {
 		}
 		w.j.cfg.Log.Debug("directory watch broke", "err", err)
 		w.disconnected()
+		if errors.Is(err, ErrNotAllowed) {
+			w.refuse(err)
+		}
 		if time.Since(began) > probeLapse {
 			pauses.Reset()
 		}
@@ -83,6 +89,16 @@ func (w *directoryWatch) run() {
 		case <-ctx.Done():
 		}
 		pause.Stop()
+	}
+}
+
+// refuse tells those who wait for the first snapshot that none will come.
+func (w *directoryWatch) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refusal == nil {
+		w.refusal = err
+		close(w.refused)
 	}
 }
 
@@ -110,7 +126,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 	if err := w.probe(ctx); err != nil {
 		return err
 	}
-	s := &session{w: w, since: time.Now().UTC(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, lag: 2}
+	s := &session{w: w, since: w.j.Now(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, lag: 2}
 	agents, err := w.watch(ctx, AgentBucket, jetstream.AllKeys)
 	if err != nil {
 		return err
@@ -177,16 +193,19 @@ func (w *directoryWatch) probe(ctx context.Context) error {
 	if !w.j.nc.IsConnected() {
 		return errDisconnected
 	}
+	began := time.Now()
 	_, err := w.j.publish(ctx, nats.NewMsg(probeSubject))
-	return err
+	return w.j.denied.explain(w.j.nc, began, err)
 }
 
 func (w *directoryWatch) watch(ctx context.Context, bucket, keys string) (jetstream.KeyWatcher, error) {
+	began := time.Now()
 	kv, err := w.j.js.KeyValue(ctx, bucket)
 	if err != nil {
-		return nil, err
+		return nil, w.j.denied.explain(w.j.nc, began, err)
 	}
-	return kv.Watch(ctx, keys)
+	watcher, err := kv.Watch(ctx, keys)
+	return watcher, w.j.denied.explain(w.j.nc, began, err)
 }
 
 // take takes in an update, and those that are there already, and shows the
@@ -222,10 +241,15 @@ func (s *session) apply(e jetstream.KeyValueEntry, apply func(jetstream.KeyValue
 func (s *session) agent(e jetstream.KeyValueEntry) {
 	var p protocol.Profile
 	present, err := decodeEntry(e, &p)
-	if err != nil {
-		s.w.j.cfg.Log.Warn("agent left out of the directory", "err", err)
-	}
 	if present {
+		if err = p.Validate(); err == nil && p.ID != e.Key() {
+			err = fmt.Errorf("directory entry %s at %d is of another agent", e.Key(), e.Revision())
+		}
+	}
+	if err != nil {
+		s.w.j.cfg.Log.Warn("agent left out of the directory", "key", e.Key(), "err", err)
+	}
+	if present && err == nil {
 		s.agents[e.Key()] = p
 	} else {
 		delete(s.agents, e.Key())
@@ -236,10 +260,15 @@ func (s *session) holder(e jetstream.KeyValueEntry) {
 	var h protocol.Holder
 	id := holderOf(e.Key())
 	present, err := decodeEntry(e, &h)
-	if err != nil {
-		s.w.j.cfg.Log.Warn("holder left out of the directory", "err", err)
-	}
 	if present {
+		if err = protocol.CheckID("agent", h.Agent); err == nil && h.ID != id {
+			err = fmt.Errorf("directory entry %s at %d is of another holder", e.Key(), e.Revision())
+		}
+	}
+	if err != nil {
+		s.w.j.cfg.Log.Warn("holder left out of the directory", "key", e.Key(), "err", err)
+	}
+	if present && err == nil {
 		s.holders[id] = h
 	} else {
 		delete(s.holders, id)
@@ -260,7 +289,7 @@ func (s *session) show() {
 	if next.LastPresent == nil {
 		next.LastPresent = map[string]time.Time{}
 	}
-	now := time.Now().UTC()
+	now := s.w.j.Now()
 	for _, h := range last.Holders {
 		if serves(h) {
 			next.LastPresent[h.Agent] = now // unless somebody serves it still
@@ -274,6 +303,7 @@ func (s *session) show() {
 			delete(next.LastPresent, h.Agent)
 		}
 	}
+	next.Count()
 	s.w.current.Store(next)
 	if first {
 		close(s.w.ready)

@@ -11,11 +11,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// leaseToken is what a LEASE on the command line holds. The holder's id is
-// random and made for this claim alone: whoever knows it is the holder, and the
-// ledger says whether it still is, and for how long a beat prolongs it. Whoever
-// can read the ledger can make a lease, as he could append to it.
-type leaseToken struct {
+// LeaseToken is what a LEASE on the command line holds. The holder's id is
+// random and made for this claim alone, or for one worker: whoever knows it is the
+// holder, and the ledger says whether it still is, and for how long a beat prolongs
+// it. Whoever can read the ledger can make a lease, as he could append to it.
+type LeaseToken struct {
 	Ticket string `json:"t"`
 	Agent  string `json:"a"`
 	Offer  uint64 `json:"o"`
@@ -24,14 +24,21 @@ type leaseToken struct {
 
 // Lease writes the claim as a token from which Resume makes it again, in any process.
 func (c *Claim) Lease() string {
-	raw, _ := json.Marshal(leaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID}) // cannot fail
+	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID}.String()
+}
+
+// String is the lease as it is given out.
+func (t LeaseToken) String() string {
+	raw, _ := json.Marshal(t) // cannot fail
 	return "lease_" + base64.RawURLEncoding.EncodeToString(raw)
 }
 
 const leasePrefix = len("lease_")
 
-func parseLease(lease string) (leaseToken, error) {
-	var token leaseToken
+// ParseLease reads a lease, which may be lost, or never have been given out. A
+// *protocol.Error with CodeLeaseInvalid says that it is none.
+func ParseLease(lease string) (LeaseToken, error) {
+	var token LeaseToken
 	bad := protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "not a lease; a lease is what handoff claim prints")
 	if len(lease) <= leasePrefix || lease[:leasePrefix] != "lease_" || len(lease) > 1024 {
 		return token, bad
@@ -51,7 +58,7 @@ func parseLease(lease string) (leaseToken, error) {
 // LeaseTicket is the ticket of the handoff that a lease was given out for. The
 // lease may be lost by now.
 func LeaseTicket(lease string) (string, error) {
-	token, err := parseLease(lease)
+	token, err := ParseLease(lease)
 	return token.Ticket, err
 }
 
@@ -59,7 +66,7 @@ func LeaseTicket(lease string) (string, error) {
 // *protocol.Error with CodeLeaseInvalid, one that has ended is ErrLeaseLost;
 // neither changes anything.
 func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
-	token, err := parseLease(lease)
+	token, err := ParseLease(lease)
 	if err != nil {
 		return nil, err
 	}
@@ -78,4 +85,46 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "names %s, and the handoff is with another agent", token.Agent)
 	}
 	return claim, err
+}
+
+// Ending is how a holder let go of its handoff by itself: with a report.
+type Ending struct {
+	Event protocol.Event // nil: it has the handoff still, never had it, or it was taken from it
+	Fence uint64         // under which it had it; 0 if it had only claimed it
+}
+
+// EndingOf reads how the holder of a lease let go of its handoff, for whoever
+// repeats a report and may have made it before. It changes nothing.
+func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error) {
+	var ending Ending
+	holds := false
+	its := func(agent, holder string, offer uint64) bool {
+		return agent == lease.Agent && holder == lease.Holder && offer == lease.Offer
+	}
+	err := b.changes(ctx, lease.Ticket, func(c protocol.Change) error {
+		for _, e := range c.Record.Events {
+			switch e := e.(type) {
+			case *protocol.Claimed:
+				if its(e.Agent, e.Holder, e.Offer) {
+					holds, ending = true, Ending{}
+				}
+			case *protocol.Accepted:
+				if its(e.Agent, e.Holder, e.Offer) {
+					holds, ending = true, Ending{Fence: c.Seq}
+				}
+			case *protocol.LeaseLost:
+				holds = holds && e.Holder != lease.Holder
+			case *protocol.Answered: // by an authority, from its hands
+				if holds && e.By == lease.Agent && e.Offer == lease.Offer {
+					holds, ending.Event = false, e
+				}
+			default:
+				if holds && endedBy(e) == lease.Holder {
+					holds, ending.Event = false, e
+				}
+			}
+		}
+		return nil
+	})
+	return ending, err
 }

@@ -45,3 +45,33 @@ func TestResumeWithAnotherAgentsName(t *testing.T) {
 		}
 	}
 }
+
+// How a holder let go is told to whoever has its lease, and to nobody else.
+func TestEndingOf(t *testing.T) {
+	ctx := t.Context()
+	b, claim, _ := claimed(t, brokertest.NewMemory())
+	lease, err := broker.ParseLease(claim.Lease())
+	if err != nil || lease.String() != claim.Lease() || lease.Ticket != claim.Ticket || lease.Agent != claim.Agent {
+		t.Fatalf("%+v, %v", lease, err)
+	}
+	if ending, err := b.EndingOf(ctx, lease); err != nil || ending.Event != nil {
+		t.Errorf("before the end: %+v, %v", ending, err)
+	}
+	fence := claim.Fence()
+	if err := claim.Complete(ctx, protocol.Result{}); err != nil {
+		t.Fatal(err)
+	}
+	ending, err := b.EndingOf(ctx, lease)
+	if _, completed := ending.Event.(*protocol.Completed); err != nil || !completed || ending.Fence != fence {
+		t.Errorf("after it: %+v, %v", ending, err)
+	}
+	for _, other := range []broker.LeaseToken{
+		{Ticket: lease.Ticket, Agent: "ghost", Offer: lease.Offer, Holder: lease.Holder},
+		{Ticket: lease.Ticket, Agent: lease.Agent, Offer: lease.Offer + 1, Holder: lease.Holder},
+		{Ticket: lease.Ticket, Agent: lease.Agent, Offer: lease.Offer, Holder: protocol.NewTicket()},
+	} {
+		if ending, err := b.EndingOf(ctx, other); err != nil || ending.Event != nil || ending.Fence != 0 {
+			t.Errorf("%+v: %+v, %v", other, ending, err)
+		}
+	}
+}

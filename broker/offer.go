@@ -19,14 +19,13 @@ var ErrOfferGone = errors.New("offer gone")
 // claimed by acknowledging it; until then it is anybody's. Not safe for
 // concurrent use, but for Extend, which may go on beside everything else.
 type Offer struct {
+	*Head    // that it was made from, or that was read since
 	Ticket   string
 	Agent    string
 	Sequence uint64 // the offer's id
-	State    protocol.State
 
 	b        *Broker
 	delivery Delivery
-	head     Head
 	pkg      json.RawMessage
 	blob     *protocol.BlobRef
 	notes    notes
@@ -55,15 +54,17 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 }
 
 func (b *Broker) offer(d Delivery) (*Offer, error) {
-	var body offerBody
-	if err := json.Unmarshal(d.Body(), &body); err != nil {
-		return nil, fmt.Errorf("offer of %s: %w", d.Key().Ticket, err)
-	}
 	key := d.Key()
+	head := &Head{Ticket: key.Ticket}
+	body, err := protocol.DecodeOffering(d.Body(), &head.State)
+	if err != nil {
+		return nil, fmt.Errorf("offer of %s: %w", key.Ticket, err)
+	}
+	head.Seq, head.Hash = body.Seq, body.Hash
 	return &Offer{
-		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence, State: body.State,
+		Head:   head,
+		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence,
 		b: b, delivery: d, pkg: body.Package, blob: body.Blob, notes: notes{body.Answers, body.Trail}, large: body.AnswersBlob,
-		head: Head{Ticket: key.Ticket, Seq: body.Seq, Hash: body.Hash, State: body.State},
 	}, nil
 }
 
@@ -88,6 +89,9 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	}
 	return o.pkg, nil
 }
+
+// Inline tells whether all of it came with the offer, so that Package asks nothing.
+func (o *Offer) Inline() bool { return (o.blob == nil || o.pkg != nil) && o.large == nil }
 
 // Answers are the supplements given so far, oldest first; large ones are there
 // once Package has returned.
@@ -153,7 +157,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 			continue
 		case err != nil:
 			return nil, err
-		case !next.State.Held(): // refused or conditional
+		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
 		}
 		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
@@ -161,34 +165,50 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 	}
 }
 
-func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (Head, error) {
+func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (*Head, error) {
 	directory := &lifecycle.Directory{}
-	if o.head.State.Held() { // only then does the judgement depend on it
+	if o.State.Holder != "" { // only then does the judgement depend on it
 		var err error
-		if directory, err = o.b.judge(ctx, o.head.State); err != nil {
-			return Head{}, err
+		if directory, err = o.b.judge(ctx, o.State); err != nil {
+			return nil, err
 		}
 	}
-	now := o.b.now(o.head)
-	verdict, events := lifecycle.Claim(o.head.State, o.claimant(holder), directory, now)
+	verdict, events, err := o.answered(holder, directory, answer)
+	if err != nil {
+		return nil, err
+	}
 	switch verdict {
 	case lifecycle.Drop:
-		return Head{}, o.drop(ctx, events)
+		return nil, o.drop(ctx, events)
 	case lifecycle.Mine, lifecycle.LetGo:
-		return Head{}, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
+		return nil, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
-	state, err := lifecycle.ApplyAll(o.head.State, events)
+	return o.b.append(ctx, o.Head, events)
+}
+
+// answered judges the offer, and adds the answer to what goes before it where it
+// may be taken.
+func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) []protocol.Event) (lifecycle.Verdict, []protocol.Event, error) {
+	now := o.b.nowAt(o.Head)
+	verdict, events := lifecycle.Claim(o.State, o.claimant(holder), d, now)
+	switch {
+	case verdict != lifecycle.Take:
+		return verdict, events, nil
+	case len(events) == 0:
+		return verdict, answer(o.State, now), nil
+	}
+	state, err := lifecycle.ApplyAll(o.State, events)
 	if err != nil {
-		return Head{}, err
+		return verdict, nil, err
 	}
-	return o.b.append(ctx, o.head, append(events, answer(state, now)...))
+	return verdict, append(events, answer(state, now)...), nil
 }
 
 // drop takes an offer that is over out of the queue, after appending what its
 // end calls for.
 func (o *Offer) drop(ctx context.Context, events []protocol.Event) error {
 	if len(events) > 0 {
-		if _, err := o.b.append(ctx, o.head, events); err != nil {
+		if _, err := o.b.append(ctx, o.Head, events); err != nil {
 			return err
 		}
 	}
@@ -203,12 +223,25 @@ func (o *Offer) drop(ctx context.Context, events []protocol.Event) error {
 // behind, the ledger may be another one, or have lost its end.
 func (o *Offer) refresh(ctx context.Context) error {
 	head, err := o.b.Head(ctx, o.Ticket, 0)
-	if errors.Is(err, ErrNotFound) || err == nil && head.Seq < o.head.Seq {
+	if errors.Is(err, ErrNotFound) || err == nil && head.Seq < o.Seq {
 		return fmt.Errorf("offer %d of %s is of a handoff that the ledger does not have: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
 	if err != nil {
 		return err
 	}
-	o.head, o.State = head, head.State
+	o.Head = &head
 	return nil
+}
+
+// Size is how many bytes of it lie apart and have yet to be fetched by Package; 0
+// where it is inline, or was fetched.
+func (o *Offer) Size() int64 {
+	var size int64
+	if o.blob != nil && o.pkg == nil {
+		size += o.blob.Size
+	}
+	if o.large != nil {
+		size += o.large.Size
+	}
+	return size
 }

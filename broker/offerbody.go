@@ -4,25 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
-
-// offerBody is what an offer carries in the queue: enough to accept it without
-// reading anything else.
-type offerBody struct {
-	Seq     uint64            `json:"seq"`  // of the head it was made from
-	Hash    string            `json:"hash"` // of that head
-	State   protocol.State    `json:"state"`
-	Package json.RawMessage   `json:"package,omitempty"`
-	Blob    *protocol.BlobRef `json:"package_blob,omitempty"`
-	Answers []protocol.Answer `json:"answers,omitempty"`
-	// Trail is what happened to the handoff before it came here.
-	Trail []protocol.TrailEntry `json:"trail,omitempty"`
-	// AnswersBlob is where answers and trail lie that are too large to be here.
-	AnswersBlob *protocol.BlobRef `json:"answers_blob,omitempty"`
-}
 
 // notes are what was said of a handoff since it was submitted: the answers given
 // so far, oldest first, and the trail.
@@ -39,37 +26,89 @@ const notesInlineMax = 128 << 10
 // EnsureOffer makes sure that the head's current offer stands in its agent's
 // queue. Doing it twice is harmless.
 func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
-	submitted, err := b.submitted(ctx, head)
+	body, err := b.offerOf(ctx, &head)
 	if err != nil {
 		return err
+	}
+	return b.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
+}
+
+// Hints are what is to stand outside the ledger for a handoff.
+type Hints struct {
+	Head  Head
+	Offer bool      // its current offer, in its agent's queue
+	Seq   uint64    // under which its wake-up is armed
+	At    time.Time // when that fires
+}
+
+// PutHints is EnsureOffer and Arm for many handoffs, whose hints are not waited for
+// one by one. It returns an error for each handoff, nil where its hints stand. The
+// wake-up does not depend on the offer: what cannot be offered has a deadline all
+// the same.
+func (b *Broker) PutHints(ctx context.Context, all []Hints) []error {
+	hints := make([]Hint, 0, 2*len(all))
+	errs := make([]error, len(all))
+	of := make([]int, 0, 2*len(all)) // whose each hint is
+	for i := range all {
+		head := &all[i].Head
+		if all[i].Offer {
+			body, err := b.offerOf(ctx, head)
+			if errs[i] = err; err == nil {
+				hints, of = append(hints, Hint{Offer: offerKey(&head.State), Body: body, Trace: TraceFrom(traced(ctx, &head.State))}), append(of, i)
+			}
+		}
+		hints, of = append(hints, Hint{WakeUp: WakeUp{Ticket: head.Ticket, Seq: all[i].Seq, At: all[i].At}}), append(of, i)
+	}
+	for n, err := range b.Engine.PutHints(ctx, hints) {
+		if err != nil {
+			errs[of[n]] = errors.Join(errs[of[n]], err)
+		}
+	}
+	return errs
+}
+
+// offerOf is the head's current offer as it stands in the queue.
+func (b *Broker) offerOf(ctx context.Context, head *Head) ([]byte, error) {
+	submitted, err := b.submitted(ctx, head)
+	if err != nil {
+		return nil, err
 	}
 	notes, err := b.notes(ctx, head)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return b.putOffer(ctx, head, submitted.Package, submitted.Blob, notes)
+	return b.offerBody(ctx, head, submitted.Package, submitted.Blob, notes)
 }
 
-func (b *Broker) putOffer(ctx context.Context, head Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) error {
-	offer := offerBody{Seq: head.Seq, Hash: head.Hash, State: head.State, Package: pkg, Blob: blob, Answers: n.Answers, Trail: n.Trail}
+func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) error {
+	body, err := b.offerBody(ctx, head, pkg, blob, n)
+	if err != nil {
+		return err
+	}
+	return b.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
+}
+
+func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) ([]byte, error) {
+	offer := &protocol.Offering{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
+	offer.Blob, offer.Answers, offer.Trail = blob, n.Answers, n.Trail
 	if len(n.Answers)+len(n.Trail) > 0 {
 		body, err := encode(n)
 		if err != nil {
-			return fmt.Errorf("encode answers of %s: %w", head.Ticket, err)
+			return nil, fmt.Errorf("encode answers of %s: %w", head.Ticket, err)
 		}
 		if len(body) > notesInlineMax {
 			ref, err := b.PutBlob(ctx, body)
 			if err != nil {
-				return fmt.Errorf("store answers of %s: %w", head.Ticket, err)
+				return nil, fmt.Errorf("store answers of %s: %w", head.Ticket, err)
 			}
 			offer.Answers, offer.Trail, offer.AnswersBlob = nil, nil, &ref
 		}
 	}
-	body, err := encode(offer)
+	body, err := protocol.EncodeOffering(offer)
 	if err != nil {
-		return fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
+		return nil, fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
 	}
-	return b.PutOffer(traced(ctx, head.State), offerKey(head.State), body)
+	return body, nil
 }
 
 // encode is json.Marshal without the escapes for HTML: they make six bytes of
@@ -82,28 +121,40 @@ func encode(v any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func offerKey(s protocol.State) OfferKey {
+func offerKey(s *protocol.State) OfferKey {
 	return OfferKey{Agent: s.Agent, Lane: s.Priority, Ticket: s.Ticket, Sequence: s.Offer}
 }
 
-// submitted reads the event that carries the package.
-func (b *Broker) submitted(ctx context.Context, head Head) (*protocol.Submitted, error) {
-	change, err := b.change(ctx, head.Ticket, head.State.PackageSeq)
-	if err != nil {
-		return nil, fmt.Errorf("package of %s: %w", head.Ticket, err)
+// submittedOnly is what submitted wants of an entry.
+var submittedOnly = protocol.NewGlance(nil, protocol.EventSubmitted)
+
+// submitted reads the package, or where it lies, out of the event that carries it.
+// The event's summary and policy stay empty.
+func (b *Broker) submitted(ctx context.Context, head *Head) (*protocol.Submitted, error) {
+	body := head.entry // holds the package with most that nobody has claimed
+	if body == nil || head.Seq != head.State.PackageSeq {
+		entry, err := b.entry(ctx, head.Ticket, head.State.PackageSeq)
+		if err != nil {
+			return nil, fmt.Errorf("package of %s: %w", head.Ticket, err)
+		}
+		body = entry.Body
 	}
-	for _, e := range change.Record.Events {
+	record, err := submittedOnly.Record(body, head.State.PackageSeq)
+	if err != nil {
+		return nil, fmt.Errorf("package of %s: ledger entry %d: %w", head.Ticket, head.State.PackageSeq, err)
+	}
+	for _, e := range record.Events {
 		if s, ok := e.(*protocol.Submitted); ok {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("package of %s: entry %d holds none", head.Ticket, change.Seq)
+	return nil, fmt.Errorf("package of %s: entry %d holds none", head.Ticket, head.State.PackageSeq)
 }
 
 // notes collects what was said of a handoff. Most handoffs have none and cost no
 // read.
-func (b *Broker) notes(ctx context.Context, head Head) (notes, error) {
-	s := head.State
+func (b *Broker) notes(ctx context.Context, head *Head) (notes, error) {
+	s := &head.State
 	if s.Supplements == 0 && len(s.Tried) < 2 && s.AttemptsTotal == 0 && s.Origin == "" && s.ConditionRounds == 0 {
 		return notes{}, nil
 	}
@@ -159,19 +210,25 @@ func withoutBodies(c protocol.Change) protocol.Change {
 	return c
 }
 
-// change reads the entry of a ticket at exactly seq.
+// change reads the entry of a ticket at exactly seq, and decodes it.
 func (b *Broker) change(ctx context.Context, ticket string, seq uint64) (protocol.Change, error) {
-	if seq == 0 {
-		return protocol.Change{}, fmt.Errorf("no sequence: %w", ErrNotFound)
-	}
-	entry, err := b.Next(ctx, ticket, seq-1)
+	entry, err := b.entry(ctx, ticket, seq)
 	if err != nil {
 		return protocol.Change{}, err
 	}
-	if entry.Seq != seq {
-		return protocol.Change{}, fmt.Errorf("entry %d: %w", seq, ErrNotFound)
-	}
 	return DecodeChange(entry)
+}
+
+// entry reads the entry of a ticket at exactly seq.
+func (b *Broker) entry(ctx context.Context, ticket string, seq uint64) (Entry, error) {
+	if seq == 0 {
+		return Entry{}, fmt.Errorf("no sequence: %w", ErrNotFound)
+	}
+	entry, err := b.Next(ctx, ticket, seq-1)
+	if err == nil && entry.Seq != seq {
+		err = fmt.Errorf("entry %d: %w", seq, ErrNotFound)
+	}
+	return entry, err
 }
 
 // DecodeChange reads a ledger entry whole.

@@ -66,7 +66,7 @@ func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, e
 	if err != nil {
 		return nil, unknown(ticket, err)
 	}
-	submitted, err := b.submitted(ctx, head)
+	submitted, err := b.submitted(ctx, &head)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,9 @@ func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, pr
 const rereadEvery = 1500 * time.Millisecond
 
 // Wait blocks until the state satisfies until, or ctx ends; then it returns
-// the last state it read and ctx's error. Waiting changes nothing.
+// the last state it read and ctx's error. Waiting changes nothing. An engine
+// that cannot be reached at the first read is an error; one that goes away
+// later is waited for.
 func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error) {
 	// Subscribe first, read second: what happens in between is then hinted at.
 	hints, stop, err := b.Feed(ctx, ticket)
@@ -114,6 +116,8 @@ func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.St
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return last.State, ctx.Err()
+		case last.Seq > 0 && errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrClosed):
+			head = last
 		case err != nil:
 			return last.State, unknown(ticket, err)
 		case until(head.State):

@@ -21,7 +21,7 @@ const (
 
 // MayHaveDropped tells whether the ledger is old enough, at an instant, to have
 // dropped anything for its age. One that is not and begins late has lost something.
-func (l Ledger) MayHaveDropped(now time.Time) bool { return now.Sub(l.Created) >= ledgerAge }
+func (l Ledger) MayHaveDropped(now time.Time) bool { return now.Sub(l.Began) >= ledgerAge }
 
 // DroppedAt is when the ledger begins to drop a handoff: its first append, and
 // with it the package, is then as old as the ledger keeps anything.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -36,6 +37,14 @@ const (
 	blobStream   = "OBJ_" + BlobBucket
 )
 
+// Streams are all streams of a topology, the ledger first. LastingStreams are those
+// that cannot be made again from others, in the order of a backup: what an entry of
+// the ledger refers to was stored before it.
+var (
+	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream}
+	LastingStreams = []string{LedgerStream, blobStream, agentStream}
+)
+
 const (
 	ledgerPrefix = "handoff.ledger."
 	feedPrefix   = "handoff.feed."
@@ -46,6 +55,7 @@ const (
 
 	agentPrefix  = "$KV." + AgentBucket + "."
 	holderPrefix = "$KV." + HolderBucket + ".holder."
+	blobPrefix   = "$O." + BlobBucket + "."
 
 	// probeSubject is written by whoever watches the directory, to learn
 	// whether presence can be written at all. No watch covers it.
@@ -92,6 +102,15 @@ func parseWorkSubject(subject string) (OfferKey, bool) {
 		return OfferKey{}, false
 	}
 	return OfferKey{Agent: tokens[0], Lane: protocol.Priority(tokens[1]), Ticket: tokens[2], Sequence: seq}, true
+}
+
+// parseLane returns the queue and the lane that a subject of the work stream is in,
+// whatever follows; no lane is none.
+func parseLane(subject string) (agent string, lane protocol.Priority) {
+	rest, _ := strings.CutPrefix(subject, workPrefix)
+	agent, rest, _ = strings.Cut(rest, ".")
+	word, _, _ := strings.Cut(rest, ".")
+	return agent, protocol.Priority(word)
 }
 
 // laneFilter covers the offers of one lane of an agent's queue.
@@ -146,4 +165,34 @@ func querySubject(verb string) string { return queryPrefix + verb }
 func oneToken(subject, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(subject, prefix)
 	return rest, ok && rest != "" && !strings.Contains(rest, ".")
+}
+
+// parseAckSubject returns which message of its stream a delivery is, and when the
+// stream got it. The subject that a delivery is acknowledged on says so, after
+// four tokens ($JS.ACK.<stream>.<consumer>) or, in the newer form, six
+// ($JS.ACK.<domain>.<account>.<stream>.<consumer>): how often it was delivered,
+// its sequence, the consumer's own, the instant in Unix ns, and how many follow.
+func parseAckSubject(reply string) (seq uint64, at time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
+	if !ok {
+		return 0, time.Time{}, false
+	}
+	skip := 0
+	switch dots := strings.Count(rest, "."); {
+	case dots == 6:
+		skip = 3
+	case dots >= 8: // the newer form may end with a token of its own
+		skip = 5
+	default:
+		return 0, time.Time{}, false
+	}
+	for range skip {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	first, rest, _ := strings.Cut(rest, ".")
+	_, rest, _ = strings.Cut(rest, ".")
+	last, _, _ := strings.Cut(rest, ".")
+	seq, err := strconv.ParseUint(first, 10, 64)
+	ns, bad := strconv.ParseInt(last, 10, 64)
+	return seq, time.Unix(0, ns).UTC(), err == nil && bad == nil
 }

@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -32,6 +34,27 @@ func TestSubjectsRoundTrip(t *testing.T) {
 		if got, gotSeq, ok := parseDueSubject(dueSubject(ticket, seq)); !ok || got != ticket || gotSeq != seq {
 			t.Errorf("wake-up %s %d came back as %s %d", ticket, seq, got, gotSeq)
 		}
+	}
+}
+
+// Both forms of the subject that a delivery is acknowledged on tell the same; the
+// newer one has a token at its end that may be missing.
+func TestAckSubjects(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC)
+	facts := fmt.Sprintf("HANDOFF_LEDGER.supervisor.2.81.97.%d.3", at.UnixNano())
+	for _, s := range []string{"$JS.ACK." + facts, "$JS.ACK._.hash." + facts, "$JS.ACK.hub.hash." + facts + ".x7"} {
+		if seq, when, ok := parseAckSubject(s); !ok || seq != 81 || !when.Equal(at) {
+			t.Errorf("%s is read as %d, %v, %t", s, seq, when, ok)
+		}
+	}
+	for _, s := range []string{"", "_INBOX.x.y", "$JS.ACK.S.C.1.2.3.4", "$JS.ACK._.hash.S.C.1.2", "$JS.ACK.S.C.1.x.3.4.5", "$JS.ACK.S.C.1.2.3.x.5"} {
+		if seq, when, ok := parseAckSubject(s); ok {
+			t.Errorf("%q is read as %d, %v", s, seq, when)
+		}
+	}
+	reply := "$JS.ACK." + facts
+	if n := testing.AllocsPerRun(100, func() { parseAckSubject(reply) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

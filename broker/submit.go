@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -73,8 +74,7 @@ func (b *Broker) encode(pkg protocol.Package) (json.RawMessage, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	body, redacted := b.redactor.Redact(body)
-	return body, redacted, nil
+	return b.redact(body)
 }
 
 // Submit appends a prepared package to the ledger and puts its offer into the
@@ -85,8 +85,28 @@ func (b *Broker) encode(pkg protocol.Package) (json.RawMessage, int, error) {
 // Submit again with the same Prepared.
 //
 // The trace that it is in is the package's own, else that of ctx (WithTrace).
-func (b *Broker) Submit(ctx context.Context, in Prepared) (Head, error) {
+func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error) {
 	in.summary.Trace = inTrace(ctx, in.summary.Trace)
+	for {
+		// What goes before the append gives up after a while, and nothing has happened
+		// then; the append itself does not.
+		head, err = b.submit(ctx, in)
+		if !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrClosed) {
+			return head, err
+		}
+		select {
+		case <-ctx.Done():
+			return head, err
+		case <-time.After(submitAgain):
+		}
+	}
+}
+
+// submitAgain is the time from a try at a submission that did not reach the engine to
+// the next one.
+const submitAgain = 200 * time.Millisecond
+
+func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 	events, _, err := b.begin(ctx, in)
 	if err != nil {
 		return b.again(ctx, in, err)
@@ -97,22 +117,22 @@ func (b *Broker) Submit(ctx context.Context, in Prepared) (Head, error) {
 	}
 	submitted := events[0].(*protocol.Submitted)
 	submitted.Package, submitted.Blob = packed.body, packed.blob
-	head, err := b.store(ctx, Head{Ticket: in.Ticket}, events)
+	head, err := b.store(ctx, &Head{Ticket: in.Ticket}, events)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.again(ctx, in, err)
 	case err != nil:
 		return Head{}, err
 	case head.State.Aggregate != nil:
-		if err := b.fulfilMembers(ctx, head, head.State.Children.Made.Numbers()); err != nil {
+		if err := b.fulfilMembers(ctx, *head, head.State.Children.Made.Numbers()); err != nil {
 			b.log.Warn("members not submitted; a supervisor will", "ticket", head.Ticket, "err", err)
 		}
-		return head, nil
+		return *head, nil
 	}
 	if err := b.putOffer(ctx, head, packed.body, packed.blob, notes{}); err != nil {
 		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
-	return head, nil
+	return *head, nil
 }
 
 // begin makes the events of a first append, still without the package, and
@@ -121,18 +141,15 @@ func (b *Broker) begin(ctx context.Context, in Prepared) ([]protocol.Event, *lif
 	if in.late != nil {
 		return nil, nil, in.late
 	}
-	var directory *lifecycle.Directory
-	var err error
-	if in.summary.Aggregate != nil {
-		err = b.checkMembers(ctx, in)
-	} else {
-		directory, err = b.directoryFor(ctx, in.summary)
+	if in.summary.Aggregate == nil {
+		events, directory, err := b.routed(ctx, in.Ticket, in.summary)
+		return events, directory, named(err, in.Package)
 	}
-	if err != nil {
+	if err := b.checkMembers(ctx, in); err != nil {
 		return nil, nil, named(err, in.Package)
 	}
-	events, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, directory, b.now(Head{}))
-	return events, directory, named(err, in.Package)
+	events, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, nil, b.now(Head{}))
+	return events, nil, named(err, in.Package)
 }
 
 // CheckTarget says what Submit would say of the package's target, and which
@@ -191,24 +208,6 @@ func (b *Broker) makeUp(ctx context.Context, head Head) {
 	if err != nil {
 		b.log.Warn("not made up for; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
-}
-
-// directoryFor reads as little of the directory as the target needs: one agent
-// by name, all of it for a capability.
-func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecycle.Directory, error) {
-	if s.Target.Agent == "" {
-		return b.Directory(ctx)
-	}
-	directory := &lifecycle.Directory{Agents: map[string]protocol.Profile{}}
-	profile, err := b.Profile(ctx, s.Target.Agent)
-	switch {
-	case errors.Is(err, ErrNotFound):
-	case err != nil:
-		return nil, err
-	default:
-		directory.Agents[profile.ID] = profile
-	}
-	return directory, nil
 }
 
 // named puts source and target of a package into an error about it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"time"
@@ -22,9 +23,21 @@ type Topology struct {
 	// single node that syncs every write of the ledger: 2.5 times the
 	// throughput. A power cut may take up to their last 30 s, and their
 	// sequences with them, which is why PushHints is then required before
-	// anything is served. Ignored with more than one replica.
+	// anything is served. Ignored with more than one replica. Ledgers of such a
+	// node have their appends synced in groups (see docs/decisions/0018-group-commit.md).
 	AsyncWork bool
+	// Fsync is when the servers sync what they write, by the word of whoever
+	// configured them: FsyncAlways or FsyncInterval. It can't be seen from a
+	// connection; it is recorded for who judges. Empty is not known, and changes
+	// no record.
+	Fsync string
 }
+
+// When servers sync what they write: before they acknowledge it, or at an interval.
+const (
+	FsyncAlways   = "always"
+	FsyncInterval = "interval"
+)
 
 const (
 	// ledgerAge bounds how long an append is kept. See retention.go for why it
@@ -52,7 +65,34 @@ const (
 const (
 	metaReplicas  = "handoff_replicas"
 	metaAsyncWork = "handoff_async_work"
+	metaFsync     = "handoff_fsync"
+	// metaRestored is when the ledger was restored from a backup: from then on it is
+	// another one than that from which the backup was made. metaBegan is when that began.
+	metaRestored = "handoff_restored_at"
+	metaBegan    = "handoff_began_at"
 )
+
+// RestoredMetadata is the metadata of a ledger that is put back at an instant from a
+// backup, of a stream that had other metadata and was made earlier.
+func (t Topology) RestoredMetadata(had map[string]string, made, at time.Time) map[string]string {
+	metadata := map[string]string{metaBegan: made.UTC().Format(time.RFC3339Nano)}
+	maps.Copy(metadata, had) // a ledger may be restored more than once
+	maps.Copy(metadata, t.streams(at)[0].Metadata)
+	metadata[metaRestored] = at.UTC().Format(time.RFC3339Nano)
+	return metadata
+}
+
+// ledgerTimes are when a ledger became the one that it is, and when it began.
+func ledgerTimes(info *jetstream.StreamInfo) (created, began time.Time) {
+	created, began = info.Created.UTC(), info.Created.UTC()
+	if restored, err := time.Parse(time.RFC3339Nano, info.Config.Metadata[metaRestored]); err == nil {
+		created = restored
+	}
+	if at, err := time.Parse(time.RFC3339Nano, info.Config.Metadata[metaBegan]); err == nil {
+		began = at
+	}
+	return created, began
+}
 
 // streams are all that a Topology consists of. now gives the streams that are
 // made anew their first sequence: it only ever grows, so that acknowledgements
@@ -71,6 +111,10 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			AllowDirect: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: markerAge, Duplicates: duplicateWindow,
 		}
 	}
+	metadata := map[string]string{metaReplicas: strconv.Itoa(replicas), metaAsyncWork: strconv.FormatBool(t.AsyncWork)}
+	if t.Fsync != "" {
+		metadata[metaFsync] = t.Fsync
+	}
 	agents, holders := bucket(AgentBucket), bucket(HolderBucket)
 	agents.Description = "agents: id to profile"
 	holders.Description = "holders: who is present, and with which load"
@@ -81,8 +125,9 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			Subjects: []string{ledgerPrefix + ">"}, Replicas: replicas,
 			Retention: jetstream.LimitsPolicy, MaxAge: ledgerAge, MaxMsgsPerSubject: neverReached,
 			DenyDelete: true, DenyPurge: true, AllowDirect: true, Duplicates: duplicateWindow,
-			RePublish: &jetstream.RePublish{Source: ledgerPrefix + ">", Destination: feedPrefix + ">", HeadersOnly: true},
-			Metadata:  map[string]string{metaReplicas: strconv.Itoa(replicas), metaAsyncWork: strconv.FormatBool(t.AsyncWork)},
+			AllowAtomicPublish: true, // see committer
+			RePublish:          &jetstream.RePublish{Source: ledgerPrefix + ">", Destination: feedPrefix + ">", HeadersOnly: true},
+			Metadata:           metadata,
 		},
 		{
 			Name: WorkStream, Description: "offers in the queues of agents; made again from the ledger when lost",
@@ -98,7 +143,7 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 		holders,
 		{
 			Name: blobStream, Description: "packages and results over the inline limit, by digest",
-			Subjects: []string{"$O." + BlobBucket + ".C.>", "$O." + BlobBucket + ".M.>"}, Replicas: replicas,
+			Subjects: []string{blobPrefix + "C.>", blobPrefix + "M.>"}, Replicas: replicas,
 			Discard: jetstream.DiscardNew, AllowRollup: true, MaxAge: blobAge, Duplicates: duplicateWindow,
 			// No direct gets: a body that was just put must be found, whichever
 			// replica would have answered.
@@ -111,7 +156,11 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 // and persistence stay, and what an operator set beyond that is left alone. It
 // may be called by any number of processes at once and again at any time. What
 // fails in passing (a cluster that still elects) it tries again for 30 s.
-func EnsureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
+func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
 	// A cluster that has just started may have a leader and miss a peer.
 	patience := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(10*time.Second))
@@ -126,24 +175,26 @@ func EnsureTopology(ctx context.Context, js jetstream.JetStream, t Topology) err
 
 func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	for _, want := range t.streams(time.Now()) {
-		if err := settle(ctx, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
+		if err := settle(ctx, js, func(ctx context.Context) error { _, err := ensureStream(ctx, js, want); return err }); err != nil {
 			return err
 		}
 	}
-	return settle(ctx, func(ctx context.Context) error { return putSentinel(ctx, js) })
+	return settle(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js) })
 }
 
 // settlePatience is how long a cluster may take to be able to make streams.
 const settlePatience = 30 * time.Second
 
 // settle does op again while it fails in passing.
-func settle(ctx context.Context, op func(context.Context) error) error {
+func settle(ctx context.Context, js jetstream.JetStream, op func(context.Context) error) error {
+	var denied denials
+	defer denied.listen(js.Conn())()
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, askPatience)
 		defer cancel()
-		err := op(try)
+		err := denied.ask(try, js.Conn(), "", op)
 		if err != nil && (!passing(err) || ctx.Err() != nil) {
 			return backoff.Permanent(err)
 		}
@@ -152,47 +203,56 @@ func settle(ctx context.Context, op func(context.Context) error) error {
 }
 
 // ensureHints makes the streams again that may be deleted at any time, as the
-// ledger's metadata says.
-func ensureHints(ctx context.Context, js jetstream.JetStream) error {
+// ledger's metadata says, and returns when each was made that was missing.
+func ensureHints(ctx context.Context, js jetstream.JetStream) (made map[string]time.Time, err error) {
 	ledger, err := js.Stream(ctx, LedgerStream)
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", LedgerStream, err)
+		return nil, fmt.Errorf("stream %s: %w", LedgerStream, err)
 	}
 	meta := ledger.CachedInfo().Config.Metadata
 	t := Topology{Replicas: ledger.CachedInfo().Config.Replicas, AsyncWork: meta[metaAsyncWork] == "true"}
+	made = map[string]time.Time{}
 	for _, want := range t.streams(time.Now()) {
 		if want.Name != WorkStream && want.Name != TimerStream {
 			continue
 		}
-		if err := ensureStream(ctx, js, want); err != nil {
-			return err
+		created, err := ensureStream(ctx, js, want)
+		if err != nil {
+			return made, err
+		}
+		if !created.IsZero() {
+			made[want.Name] = created
 		}
 	}
-	return putSentinel(ctx, js)
+	return made, putSentinel(ctx, js)
 }
 
-func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
+// ensureStream returns when the stream was made, if it was missing and this made it.
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (created time.Time, err error) {
 	stream, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = js.CreateStream(ctx, want)
+		stream, err = js.CreateStream(ctx, want)
+		if err == nil {
+			return stream.CachedInfo().Created, nil
+		}
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return wrapStream("create", want.Name, err)
+			return time.Time{}, wrapStream("create", want.Name, err)
 		}
 		stream, err = js.Stream(ctx, want.Name) // somebody else was first
 	}
 	if err != nil {
-		return wrapStream("read", want.Name, err)
+		return time.Time{}, wrapStream("read", want.Name, err)
 	}
 	have := stream.CachedInfo().Config
 	merged, err := strengthen(have, want)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	if reflect.DeepEqual(have, merged) {
-		return nil
+		return time.Time{}, nil
 	}
 	_, err = js.UpdateStream(ctx, merged)
-	return wrapStream("update", want.Name, err)
+	return time.Time{}, wrapStream("update", want.Name, err)
 }
 
 // strengthen returns what stands with all that want adds to it.
@@ -210,6 +270,7 @@ func strengthen(have, want jetstream.StreamConfig) (jetstream.StreamConfig, erro
 	}
 	out.DenyDelete = have.DenyDelete || want.DenyDelete
 	out.DenyPurge = have.DenyPurge || want.DenyPurge
+	out.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish && have.PersistMode != jetstream.AsyncPersistMode
 	out.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
 	out.AllowMsgSchedules = have.AllowMsgSchedules || want.AllowMsgSchedules
 	out.SubjectDeleteMarkerTTL = max(have.SubjectDeleteMarkerTTL, want.SubjectDeleteMarkerTTL)
@@ -304,16 +365,22 @@ type StreamStatus struct {
 // ShowTopology reads how all streams stand, in the order they are made in.
 func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, error) {
 	var all []StreamStatus
+	var denied denials
+	defer denied.listen(js.Conn())()
 	for _, want := range (Topology{}).streams(time.Now()) {
-		stream, err := js.Stream(ctx, want.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err := denied.ask(ctx, js.Conn(), "", func(ctx context.Context) error {
+			stream, err := js.Stream(ctx, want.Name)
+			if err == nil {
+				all = append(all, statusOf(stream.CachedInfo()))
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
 			all = append(all, StreamStatus{Name: want.Name, Missing: true})
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return nil, wrapStream("read", want.Name, err)
 		}
-		all = append(all, statusOf(stream.CachedInfo()))
 	}
 	return all, nil
 }

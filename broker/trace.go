@@ -30,7 +30,7 @@ func TraceFrom(ctx context.Context) protocol.TraceContext {
 
 // traced lets the engine's messages about a handoff name it, where it is in a
 // trace that somebody else knows of. Any other costs nothing.
-func traced(ctx context.Context, s protocol.State) context.Context {
+func traced(ctx context.Context, s *protocol.State) context.Context {
 	if s.Trace == nil {
 		return ctx
 	}
@@ -72,10 +72,8 @@ func childTrace(parent protocol.State, fence uint64, given *protocol.TraceContex
 	return given
 }
 
-// traceHeaders puts the context's trace into a message, by the names of W3C
-// Trace Context.
-func traceHeaders(ctx context.Context, msg *nats.Msg) {
-	t := TraceFrom(ctx)
+// traceHeaders puts a trace into a message, by the names of W3C Trace Context.
+func traceHeaders(t protocol.TraceContext, msg *nats.Msg) {
 	if t.IsZero() {
 		return
 	}

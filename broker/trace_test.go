@@ -14,7 +14,7 @@ import (
 func TestUntracedIsFree(t *testing.T) {
 	ctx, state, msg := context.Background(), protocol.State{Ticket: protocol.NewTicket()}, nats.NewMsg("s")
 	if n := testing.AllocsPerRun(1000, func() {
-		traceHeaders(traced(ctx, state), msg)
+		traceHeaders(TraceFrom(traced(ctx, &state)), msg)
 		if inTrace(ctx, nil) != nil {
 			t.Error("a trace from nowhere")
 		}

@@ -11,11 +11,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
+// waitDefault is a variable for tests, which wait as long as a busy machine takes.
+var waitDefault = 2 * time.Second
+
 const (
-	waitDefault = 2 * time.Second
-	waitMax     = 60 * time.Second
-	byMax       = 3   // fields to count by at once
-	valueMax    = 512 // bytes of one value of a filter: no field holds a longer one
+	waitMax  = 60 * time.Second
+	byMax    = 3   // fields to count by at once
+	valueMax = 512 // bytes of one value of a filter: no field holds a longer one
 )
 
 // wait is how long an answer may wait; negative not at all.

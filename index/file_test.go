@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/brokertest"
@@ -27,11 +26,7 @@ func startEngine(t testing.TB) broker.Engine {
 	t.Helper()
 	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
 		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
-			return broker.EnsureTopology(ctx, js, broker.Topology{})
+			return broker.EnsureTopology(ctx, nc, broker.Topology{})
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -441,7 +436,7 @@ func TestStrangeEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	put := func(ticket string, after uint64, body []byte) uint64 {
-		seq, err := w.engine.Append(t.Context(), ticket, after, uuid.NewString(), body)
+		seq, err := w.engine.Append(t.Context(), ticket, after, uuid.NewString(), "", body)
 		if err != nil {
 			t.Fatal(err)
 		}

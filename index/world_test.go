@@ -113,7 +113,7 @@ func (w *world) append(k *subject, events []protocol.Event) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	seq, err := w.engine.Append(w.t.Context(), state.Ticket, k.seq, record.ID, body)
+	seq, err := w.engine.Append(w.t.Context(), state.Ticket, k.seq, record.ID, "", body)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -169,6 +169,8 @@ func (w *world) live(n, steps int) {
 		w.step(pick(w.rng, w.heads))
 	}
 }
+
+func init() { waitDefault = waitMax }
 
 // keep opens an index and runs it until the test ends, or stop is called.
 func keep(t testing.TB, path string, src Source, change ...func(*Index)) (ix *Index, stop func()) {

@@ -3,6 +3,8 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -188,7 +190,7 @@ func (k *kin) match(r relation, closed bool) {
 
 // parents are those with a child that the pass has not seen, or of whose end
 // they do not know.
-func (k *kin) parents() map[string]struct{} {
+func (k *kin) parents() []string {
 	parents := map[string]struct{}{}
 	for _, r := range k.awaited {
 		if !r.known {
@@ -198,5 +200,5 @@ func (k *kin) parents() map[string]struct{} {
 	for parent := range k.unsure {
 		parents[parent.String()] = struct{}{}
 	}
-	return parents
+	return slices.Sorted(maps.Keys(parents))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
@@ -326,11 +327,11 @@ type stubborn struct {
 	ticket string
 }
 
-func (e *stubborn) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (e *stubborn) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	if ticket == e.ticket && after == 0 {
 		return 0, errors.New("maximum payload exceeded")
 	}
-	return e.Engine.Append(ctx, ticket, after, id, body)
+	return e.Engine.Append(ctx, ticket, after, id, says, body)
 }
 
 // A member that cannot be submitted does not keep the group from its others, nor

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
@@ -247,11 +248,11 @@ type withholding struct {
 	ticket string
 }
 
-func (e *withholding) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (e *withholding) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	if ticket == e.ticket {
 		return 0, broker.ErrUnreachable
 	}
-	return e.Engine.Append(ctx, ticket, after, id, body)
+	return e.Engine.Append(ctx, ticket, after, id, says, body)
 }
 
 // A child that was recorded by a worker that died before it could submit it is

@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +15,13 @@ import (
 
 // follower turns ledger events into looks. An event after which the core has
 // something to say, now or within the hold, is looked at at once. Any other is held for a moment, one
-// for each ticket: most handoffs have moved on, or closed, by then.
+// for each ticket: most handoffs have moved on, or closed, by then. What an append
+// calls for its writer says as a rule (lifecycle.AttentionOf); where it does not,
+// the state is read and the core asked.
 type follower struct {
-	s *Supervisor
+	s       *Supervisor
+	watched bool          // somebody counts what comes
+	early   time.Duration // what is due so soon is let go of along with what is due
 
 	mu    sync.Mutex
 	held  map[string]heldEvent // the newest event of each ticket that waits
@@ -47,17 +53,23 @@ type waiting struct {
 }
 
 func newFollower(s *Supervisor) *follower {
-	return &follower{s: s, held: map[string]heldEvent{}, wake: make(chan struct{}, 1),
+	return &follower{s: s, watched: s.cfg.Watch != (unwatched{}), early: s.cfg.Hold / 50, held: map[string]heldEvent{}, wake: make(chan struct{}, 1),
 		news: map[string]*news{}, toTell: make(chan struct{}, 1)}
 }
 
 // take is called for every event of the ledger that falls to this supervisor.
 func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
+	if !f.watched && f.believe(e, done) {
+		return
+	}
 	state, err := f.read(e)
 	if err != nil {
 		// Nothing can be decided about it, and it will not decode next time either.
 		f.s.log.Error("ledger entry does not decode; passed over", "ticket", e.Ticket, "seq", e.Seq, "err", err)
 		done()
+		return
+	}
+	if f.watched && f.believe(e, done) { // whoever watches has had it
 		return
 	}
 	if !f.overtake(e.Ticket, e.Seq) {
@@ -102,9 +114,32 @@ func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
 	f.hold(e, heldEvent{done: done})
 }
 
+// believe deals with an append of which its writer says that nothing is due. False
+// is that the core must be asked: nothing is said, or it was true for a while and
+// that is over.
+func (f *follower) believe(e broker.Entry, done func()) bool {
+	switch e.Attention {
+	case lifecycle.AttentionNone:
+		f.overtake(e.Ticket, e.Seq)
+		done()
+		return true
+	case lifecycle.AttentionLater:
+		if f.s.b.Now().Add(f.s.cfg.Hold).After(e.At.Add(lifecycle.AttentionSpan)) {
+			return false
+		}
+		if f.overtake(e.Ticket, e.Seq) {
+			f.hold(e, heldEvent{done: done})
+		} else {
+			done() // an older one, delivered again
+		}
+		return true
+	}
+	return false
+}
+
 // read decodes an entry's state, and its events only where somebody counts them.
 func (f *follower) read(e broker.Entry) (protocol.State, error) {
-	if f.s.cfg.Watch == (unwatched{}) {
+	if !f.watched {
 		_, state, err := protocol.DecodeState(e.Body, e.Seq)
 		return state, err
 	}
@@ -189,8 +224,9 @@ func (f *follower) release(ctx context.Context) error {
 	}
 }
 
-// next takes the first waiting event off the order if its time has come. An
-// empty look means that it was overtaken.
+// next takes the first waiting event off the order if its time has come, or nearly:
+// else a timer would be set for each of thousands a second. An empty look means that
+// it was overtaken.
 func (f *follower) next(now time.Time) (l look, wait time.Duration, any bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +235,7 @@ func (f *follower) next(now time.Time) (l look, wait time.Duration, any bool) {
 		return look{}, 0, false
 	}
 	first := f.order[0]
-	if wait := first.until.Sub(now); wait > 0 {
+	if wait := first.until.Sub(now); wait > f.early {
 		return look{}, wait, true
 	}
 	f.order = f.order[1:]
@@ -276,7 +312,8 @@ func (f *follower) tell(ctx context.Context) error {
 		all := f.news
 		f.news = map[string]*news{}
 		f.mu.Unlock()
-		for ticket, n := range all {
+		for _, ticket := range slices.Sorted(maps.Keys(all)) { // a simulation repeats it
+			n := all[ticket]
 			f.s.enqueue(ctx, look{ticket: ticket, ends: n.ends, done: func() {
 				for _, done := range n.done {
 					done()

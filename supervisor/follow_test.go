@@ -44,6 +44,22 @@ func (w *watched) EnsureOffer(ctx context.Context, head broker.Head) error {
 	return w.Broker.EnsureOffer(ctx, head)
 }
 
+func (w *watched) PutHints(ctx context.Context, all []broker.Hints) []error {
+	return oneByOne(ctx, w, all)
+}
+
+// oneByOne puts hints out through EnsureOffer and Arm.
+func oneByOne(ctx context.Context, b supervisor.Broker, all []broker.Hints) []error {
+	errs := make([]error, len(all))
+	for i, h := range all {
+		if h.Offer {
+			errs[i] = b.EnsureOffer(ctx, h.Head)
+		}
+		errs[i] = errors.Join(errs[i], b.Arm(ctx, h.Head.Ticket, h.Seq, h.At))
+	}
+	return errs
+}
+
 func (w *watched) counts() (arms, offers int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +124,7 @@ func TestPoisonStallsNobody(t *testing.T) {
 		coder := w.holder("coder", staying)
 		for i := range 100 {
 			ticket := protocol.TicketForKey("poison", fmt.Sprint(i))
-			if _, err := w.b.Append(w.ctx, ticket, 0, "x", []byte(`{"v":1,"events":"none"`)); err != nil {
+			if _, err := w.b.Append(w.ctx, ticket, 0, "x", "", []byte(`{"v":1,"events":"none"`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -133,7 +149,7 @@ func TestImpossibleStateIsStuck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.b.Append(w.ctx, ticket, 0, "x", body); err != nil {
+		if _, err := w.b.Append(w.ctx, ticket, 0, "x", "", body); err != nil {
 			t.Fatal(err)
 		}
 		state := w.until(ticket, func(s protocol.State) bool { return s.StuckReason != "" })

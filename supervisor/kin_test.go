@@ -3,6 +3,7 @@ package supervisor
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,7 +87,7 @@ func TestKinInAnyOrder(t *testing.T) {
 			t.Errorf("seed %d: %d parents to look at, want %d", seed, len(got), len(want))
 		}
 		for parent := range want {
-			if _, found := got[parent]; !found {
+			if !slices.Contains(got, parent) {
 				t.Errorf("seed %d: %s was not found", seed, parent)
 			}
 		}

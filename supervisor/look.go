@@ -137,11 +137,17 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 		// seen to then, if it is still the head.
 		return nil
 	}
-	next := lifecycle.NextLook(head.State, at)
-	if judge.After(at) && judge.Before(next) { // we came back too lately to say more now
-		next = judge
+	return s.duties(ctx, head, at, nextLook(head.State, at, judge), l.matched)
+}
+
+// nextLook is when a handoff at which a look has just found nothing to decide is
+// looked at again. judge is when more can be said of who is gone.
+func nextLook(s protocol.State, now, judge time.Time) time.Time {
+	next := lifecycle.NextLook(s, now)
+	if judge.After(now) && judge.Before(next) { // we came back too lately to say more now
+		return judge
 	}
-	return s.duties(ctx, head, at, next, l.matched)
+	return next
 }
 
 // decide asks the core. A state that it chokes on (it panics rather than append

@@ -2,9 +2,7 @@ package supervisor
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -25,7 +23,7 @@ func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Hold
 	defer every.Stop()
 	judge := time.NewTimer(judgeAfter)
 	defer judge.Stop()
-	s.passAndLog(ctx, passAtStart, s.lookAt)
+	filled := s.passAndLog(ctx, passAtStart, s.lookAt)
 	gone := map[string]protocol.Holder{}
 	rested := time.NewTimer(0) // when departures may cost the next pass
 	defer rested.Stop()
@@ -35,18 +33,23 @@ func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Hold
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-every.C:
-			s.passAndLog(ctx, passAtInterval, s.lookAt)
+			filled = s.passAtEase(ctx, reconnected, departures)
+			every.Reset(s.cfg.PassEvery) // from its end: over many it takes longer than that
 		case <-judge.C:
-			s.passAndLog(ctx, passAsJudge, s.lookAt)
+			visit := s.lookAt
+			if filled { // a lease ago: what stands outside need not be put out once more
+				visit = s.judgeAt
+			}
+			s.passAndLog(ctx, passAsJudge, visit)
 		case <-reconnected:
 			judge.Reset(judgeAfter)
-			s.passAndLog(ctx, passReconnected, s.lookAt)
+			filled = s.passAndLog(ctx, passReconnected, s.lookAt)
 		case holder := <-departures:
 			gone[holder.ID], rest = holder, rested.C
 			drain(gone, departures)
 		case <-rest:
 			begun, those := time.Now(), gone
-			s.passAndLog(ctx, passDeparture, func(ctx context.Context, h broker.Head) { s.departed(ctx, h, those) })
+			s.passAndLog(ctx, passDeparture, func(ctx context.Context, c *crew, h broker.Head) { s.departed(ctx, c, h, those) })
 			gone, rest = map[string]protocol.Holder{}, nil
 			rested.Reset(min(departureRest*time.Since(begun), time.Minute))
 		}
@@ -70,32 +73,35 @@ func drain(gone map[string]protocol.Holder, more <-chan protocol.Holder) {
 	}
 }
 
-func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(context.Context, broker.Head)) {
+// passAndLog tells whether the pass came to its end.
+func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(context.Context, *crew, broker.Head)) (whole bool) {
 	begun := time.Now()
 	kin := newKin()
-	heads, open, err := pass(ctx, s.b, func(h broker.Head) error {
+	crew := newCrew(func(run []broker.Hints) { s.putOut(ctx, run) })
+	heads, open, err := pass(ctx, s.b, crew, func(h broker.Head) {
 		kin.see(h.State)
 		if !h.State.Closed || s.owes(ctx, h.State) {
-			visit(ctx, h)
+			visit(ctx, crew, h)
 		}
-		return nil
 	})
 	if err == nil {
-		for parent := range kin.parents() {
+		for _, parent := range kin.parents() {
 			s.kept.forget(parent)
 			s.enqueue(ctx, look{ticket: parent})
 		}
 	}
 	if ctx.Err() != nil {
-		return
+		return false
 	}
-	s.cfg.Watch.Passed(why, heads, open, time.Since(begun), err)
-	switch {
-	case err != nil:
+	took := time.Since(begun)
+	s.cfg.Watch.Passed(why, heads, open, took, err)
+	if err != nil {
 		s.log.Warn("pass over the heads broke off; the next one makes up for it", "why", why, "err", err)
-	default:
-		s.log.Debug("pass over the heads", "why", why, "heads", heads, "open", open, "took", time.Since(begun))
+		return false
 	}
+	s.cfg.Passed(took)
+	s.log.Debug("pass over the heads", "why", why, "heads", heads, "open", open, "took", took)
+	return true
 }
 
 // owes tells whether anything can be done about what a closed handoff owes. A
@@ -111,14 +117,17 @@ func (s *Supervisor) owes(ctx context.Context, state protocol.State) bool {
 	if err != nil {
 		return true // the look says so
 	}
-	events, err := decide(state, directory, time.Now())
+	events, err := decide(state, directory, s.b.Now())
 	return err != nil || len(events) > 0
 }
 
-// pass calls visit with the head of every handoff, as it was when the pass came by.
-func pass(ctx context.Context, b Broker, visit func(broker.Head) error) (heads, open int, err error) {
+// pass calls visit with the head of every handoff, as it was when the pass came
+// by, and dismisses the crew.
+func pass(ctx context.Context, b Broker, c *crew, visit func(broker.Head)) (heads, open int, err error) {
+	defer c.dismiss(ctx)
 	err = b.Heads(ctx, func(e broker.Entry) error {
 		heads++
+		c.seen(ctx)
 		head, err := broker.HeadOf(e)
 		if err != nil {
 			return nil // the follower has said so
@@ -126,16 +135,100 @@ func pass(ctx context.Context, b Broker, visit func(broker.Head) error) (heads, 
 		if !head.State.Closed {
 			open++
 		}
-		if err := visit(head); err != nil {
-			return err
-		}
+		visit(head)
 		return ctx.Err()
 	})
 	return heads, open, err
 }
 
-func (s *Supervisor) lookAt(ctx context.Context, h broker.Head) {
-	s.enqueue(ctx, look{ticket: h.Ticket, head: h, matched: true})
+// lookAt sees to a handoff that a pass has come by. Where nothing is to be decided
+// and nothing but its offer and its wake-up called for, as with most, the crew puts
+// those out; if anything else is to do, it is a look like any other.
+func (s *Supervisor) lookAt(ctx context.Context, c *crew, h broker.Head) {
+	now := latest(s.b.Now(), h.At, h.State.UpdatedAt)
+	if next, settled := s.settled(ctx, h, now); settled {
+		c.hint(ctx, hintsOf(h, now, next))
+	} else {
+		s.enqueue(ctx, look{ticket: h.Ticket, head: h, matched: true})
+	}
+}
+
+// easeRate is how many handoffs a second a pass that nothing calls for puts out hints
+// of. Nearly all of them stand; to find out costs as much as to put them out again,
+// and a million open handoffs are not to take the machine for it every few minutes.
+const easeRate = 2_500
+
+// passAtEase is such a pass. It makes haste when somebody has departed, who waits for
+// a pass, and breaks off for one that makes up for hints that may be lost.
+func (s *Supervisor) passAtEase(ctx context.Context, reconnected <-chan struct{}, departures <-chan protocol.Holder) (whole bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return s.passAndLog(ctx, passAtInterval, func(ctx context.Context, c *crew, h broker.Head) {
+		c.rest = runMost * time.Second / easeRate
+		if len(departures) > 0 {
+			c.rest = 0
+		}
+		if len(reconnected) > 0 {
+			cancel()
+			return
+		}
+		s.lookAt(ctx, c, h)
+	})
+}
+
+// judgeAt looks at a handoff of which something is to be said by now.
+func (s *Supervisor) judgeAt(ctx context.Context, _ *crew, h broker.Head) {
+	if _, settled := s.settled(ctx, h, latest(s.b.Now(), h.At, h.State.UpdatedAt)); !settled {
+		s.enqueue(ctx, look{ticket: h.Ticket, head: h, matched: true})
+	}
+}
+
+// settled tells whether an open handoff calls for nothing but its offer and its
+// wake-up, and when that is.
+func (s *Supervisor) settled(ctx context.Context, h broker.Head, now time.Time) (next time.Time, settled bool) {
+	duties := lifecycle.DutiesOf(h.State)
+	if h.State.Closed || duties.Return || duties.CancelChildren {
+		return next, false
+	}
+	directory, err := s.b.Directory(ctx)
+	if err != nil {
+		return next, false // the look says so
+	}
+	if h.State.Holder != "" && !directory.Present(h.State.Holder) {
+		return next, false // the look asks whether it is gone
+	}
+	events, err := decide(h.State, directory, now)
+	if err != nil || len(events) > 0 {
+		return next, false
+	}
+	return nextLook(h.State, now, lifecycle.JudgeAt(h.State, directory)), true
+}
+
+// hintsOf are the offer that a handoff calls for, and its wake-up.
+func hintsOf(h broker.Head, now, next time.Time) broker.Hints {
+	return broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: latest(next, now.Add(armMin))}
+}
+
+// runTimeout bounds the putting out of a run.
+const runTimeout = 30 * time.Second
+
+// putOut puts out a run of hints. Where that fails the look tries again, and says so.
+func (s *Supervisor) putOut(ctx context.Context, run []broker.Hints) {
+	running, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	for i, err := range s.b.PutHints(running, run) {
+		if ctx.Err() != nil {
+			return
+		}
+		s.cfg.Watch.Looked(err)
+		if h := run[i].Head; err != nil {
+			s.enqueue(ctx, look{ticket: h.Ticket, head: h, matched: true})
+		}
+	}
+}
+
+func latest(all ...time.Time) time.Time {
+	return slices.MaxFunc(all, time.Time.Compare)
 }
 
 // departureSeq is what the check after a departure is armed under. No append has it.
@@ -143,9 +236,9 @@ const departureSeq = 0
 
 // departed looks at what a departed holder had in its hands, and has a look
 // taken at the agent's queue once its absence counts.
-func (s *Supervisor) departed(ctx context.Context, h broker.Head, gone map[string]protocol.Holder) {
+func (s *Supervisor) departed(ctx context.Context, c *crew, h broker.Head, gone map[string]protocol.Holder) {
 	if _, held := gone[h.State.Holder]; held {
-		s.lookAt(ctx, h)
+		s.lookAt(ctx, c, h)
 		return
 	}
 	if !lifecycle.DutiesOf(h.State).Offer || !agentDeparted(h.State.Agent, gone) {
@@ -158,12 +251,14 @@ func (s *Supervisor) departed(ctx context.Context, h broker.Head, gone map[strin
 	if live, _, _ := directory.Load(h.State.Agent); live > 0 {
 		return
 	}
-	at := time.Now().Add(lifecycle.AckTimeout(h.State) + armMin)
+	at := s.b.Now().Add(lifecycle.AckTimeout(h.State) + armMin)
 	// Under a sequence of its own, so that it does not replace the wake-up that
 	// the handoff's own clocks have, which may be sooner.
-	if err := s.b.Arm(ctx, h.Ticket, departureSeq, at); err != nil {
-		s.log.Warn("wake-up not armed", "ticket", h.Ticket, "err", err)
-	}
+	c.do(ctx, func() {
+		if err := s.b.Arm(ctx, h.Ticket, departureSeq, at); err != nil && ctx.Err() == nil {
+			s.log.Warn("wake-up not armed", "ticket", h.Ticket, "err", err)
+		}
+	})
 }
 
 func agentDeparted(agent string, gone map[string]protocol.Holder) bool {
@@ -173,31 +268,4 @@ func agentDeparted(agent string, gone map[string]protocol.Holder) bool {
 		}
 	}
 	return false
-}
-
-// Refill puts the offer and the wake-up of every open handoff where they
-// belong, deciding nothing: what an engine needs whose work and timer streams
-// were emptied, before anybody is served. A handoff that cannot be helped is
-// logged and passed over: the others must not wait for it. An engine that does
-// not answer ends it with an error.
-func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
-	s, err := New(b, Config{Log: log})
-	if err != nil {
-		return err
-	}
-	_, _, err = pass(ctx, b, func(h broker.Head) error {
-		if h.State.Closed {
-			return nil
-		}
-		now := time.Now()
-		err := s.hints(ctx, h, lifecycle.DutiesOf(h.State), now, lifecycle.NextLook(h.State, now))
-		if ctx.Err() != nil || errors.Is(err, broker.ErrUnreachable) {
-			return fmt.Errorf("refill %s: %w", h.Ticket, err)
-		}
-		if err != nil {
-			s.log.Error("handoff not put back", "ticket", h.Ticket, "err", err)
-		}
-		return nil
-	})
-	return err
 }

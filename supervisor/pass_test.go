@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -243,6 +244,72 @@ func TestRefill(t *testing.T) {
 	})
 }
 
+// A pass that nothing calls for takes its time over many open handoffs, and one
+// that makes up for lost hints does not.
+func TestPassAtIntervalIsSpread(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		w.holder("coder", staying)
+		const n = 1_000
+		for range n {
+			w.submit(nil)
+		}
+		watch := &passesTook{took: map[string]time.Duration{}}
+		w.supervise(supervisor.Config{Watch: watch})
+		pass(10 * time.Minute)
+		watch.mu.Lock()
+		defer watch.mu.Unlock()
+		if took := watch.took["start"]; took > 10*time.Millisecond {
+			t.Errorf("the pass at the start took %v", took)
+		}
+		if took := watch.took["interval"]; took < 380*time.Millisecond || took > 420*time.Millisecond {
+			t.Errorf("the pass at an interval over %d open handoffs took %v, want 400 ms", n, took)
+		}
+	})
+}
+
+// What is lost while such a pass takes its time is made up for at once.
+func TestPassAtIntervalGivesWay(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		w.holder("coder", staying)
+		const n = 1_000
+		for range n {
+			w.submit(nil)
+		}
+		watch := &passesTook{took: map[string]time.Duration{}}
+		own, _ := w.supervise(supervisor.Config{Watch: watch})
+		pass(5*time.Minute + 100*time.Millisecond)
+		own.Disconnect()
+		own.Reconnect()
+		pass(50 * time.Millisecond)
+		watch.mu.Lock()
+		defer watch.mu.Unlock()
+		if _, made := watch.took["reconnected"]; !made {
+			t.Error("no pass was made after the connection came back")
+		}
+		if took, whole := watch.took["interval"]; whole {
+			t.Errorf("the other one went on for %v", took)
+		}
+	})
+}
+
+// passesTook notes how long each kind of pass took at last.
+type passesTook struct {
+	mu   sync.Mutex
+	took map[string]time.Duration
+}
+
+func (*passesTook) Followed(broker.Entry, protocol.Record) {}
+func (*passesTook) Due(time.Time)                          {}
+func (*passesTook) Looked(error)                           {}
+
+func (p *passesTook) Passed(why string, _, _ int, took time.Duration, _ error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.took[why] = took
+}
+
 // barren is a broker that cannot offer one handoff, whose package is gone, say.
 type barren struct {
 	supervisor.Broker
@@ -255,6 +322,10 @@ func (b *barren) EnsureOffer(ctx context.Context, head broker.Head) error {
 		return b.why
 	}
 	return b.Broker.EnsureOffer(ctx, head)
+}
+
+func (b *barren) PutHints(ctx context.Context, all []broker.Hints) []error {
+	return oneByOne(ctx, b, all)
 }
 
 // One handoff that cannot be offered must not keep an engine from starting

@@ -2,10 +2,9 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"time"
+	"sync"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -31,37 +30,36 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 		return Repaired{}, err
 	}
 	var done Repaired
-	wake := func(ticket string, seq uint64, offered error) error {
-		err := errors.Join(offered, b.Arm(ctx, ticket, seq, time.Now()))
+	var mu sync.Mutex // of done
+	woken := func(h broker.Hints, err error) error {
+		mu.Lock()
+		defer mu.Unlock()
 		switch {
 		case err == nil:
 			done.Woken++
-		case ctx.Err() != nil, errors.Is(err, broker.ErrUnreachable):
-			return fmt.Errorf("repair %s: %w", ticket, err)
+		case notAnswering(err), ctx.Err() != nil:
+			return fmt.Errorf("repair %s: %w", h.Head.Ticket, err)
 		default:
 			done.Failed++
-			s.log.Error("handoff not put back", "ticket", ticket, "err", err)
+			s.log.Error("handoff not put back", "ticket", h.Head.Ticket, "err", err)
 		}
 		return nil
 	}
 	kin := newKin()
-	done.Handoffs, done.Open, err = pass(ctx, b, func(h broker.Head) error {
+	heads, open, err := putAllOut(ctx, b, woken, func(c context.Context, crew *crew, h broker.Head) {
 		kin.see(h.State)
-		if h.State.Closed && !lifecycle.Owes(h.State) {
-			return nil
+		if !h.State.Closed || lifecycle.Owes(h.State) {
+			crew.hint(c, broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: b.Now()})
 		}
-		var offered error
-		if lifecycle.DutiesOf(h.State).Offer {
-			offered = b.EnsureOffer(ctx, h)
-		}
-		return wake(h.Ticket, h.Seq, offered)
 	})
+	done.Handoffs, done.Open = heads, open
 	if err != nil {
 		return done, err
 	}
-	for parent := range kin.parents() { // whose children never came, or were not noted
+	for _, parent := range kin.parents() { // whose children never came, or were not noted
 		// Under a sequence of its own: it does not replace the parent's own wake-up.
-		if err := wake(parent, departureSeq, nil); err != nil {
+		err := b.Arm(ctx, parent, departureSeq, b.Now())
+		if err := woken(broker.Hints{Head: broker.Head{Ticket: parent}}, err); err != nil {
 			return done, err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 // Broker is what a supervisor asks of the broker. *broker.Broker satisfies it.
 type Broker interface {
+	Now() time.Time
 	Head(ctx context.Context, ticket string, min uint64) (broker.Head, error)
 	UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error)
 	EnsureOffer(ctx context.Context, head broker.Head) error
@@ -31,6 +32,7 @@ type Broker interface {
 	EnsureReturn(ctx context.Context, head broker.Head) error
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
+	PutHints(ctx context.Context, all []broker.Hints) []error
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
 	Due(ctx context.Context, fn func(w broker.WakeUp, done func())) error
@@ -54,6 +56,10 @@ type Config struct {
 	Looks int
 	// Watch is told of what is done, for figures; nil is nobody.
 	Watch Watch
+	// Passed, if not nil, is told of each pass over all heads that came to its end,
+	// and how long it took. It must not block. For those who want to know no more: a
+	// Watch is told of it too, but has every entry of the ledger decoded whole.
+	Passed func(took time.Duration)
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -71,6 +77,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Watch == nil {
 		c.Watch = unwatched{}
+	}
+	if c.Passed == nil {
+		c.Passed = func(time.Duration) {}
 	}
 	if c.Hold < 0 || c.PassEvery < time.Second || c.Looks < 1 {
 		return c, fmt.Errorf("supervisor config: hold %v, pass every %v, looks %d: must be positive, a pass at most each second", c.Hold, c.PassEvery, c.Looks)

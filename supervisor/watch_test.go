@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,8 @@ func (w *watching) Passed(why string, _, _ int, _ time.Duration, _ error) {
 func TestWatch(t *testing.T) {
 	inBubble(t, func(w *world) {
 		watch := &watching{}
-		w.supervise(supervisor.Config{Watch: watch})
+		var passed atomic.Int32
+		w.supervise(supervisor.Config{Watch: watch, Passed: func(time.Duration) { passed.Add(1) }})
 		w.agent("coder", nil)
 		w.submit(nil)
 		<-time.After(2 * time.Minute) // nobody takes it: its clock runs out
@@ -76,6 +78,9 @@ func TestWatch(t *testing.T) {
 		}
 		if len(watch.passes) == 0 || watch.passes[0] != supervisor.PassReasons[0] {
 			t.Errorf("passes: %v", watch.passes)
+		}
+		if int(passed.Load()) != len(watch.passes) {
+			t.Errorf("%d passes came to their end, of %d", passed.Load(), len(watch.passes))
 		}
 	})
 }

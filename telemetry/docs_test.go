@@ -40,6 +40,7 @@ func whole(t *testing.T) *Metrics {
 	m.Supervision(b.Directory, []string{"start"})
 	m.Worker("coder", func() WorkerFigures { return WorkerFigures{Ended: map[string]int64{"completed": 1}} })
 	m.Index(func(context.Context) (IndexFigures, error) { return IndexFigures{}, nil })
+	m.Door(func() DoorFigures { return DoorFigures{Answers: map[string]int64{"answered": 1}} })
 	return m
 }
 
@@ -187,7 +188,8 @@ func TestDashboard(t *testing.T) {
 
 // notShown are figures that are there for alerts, or for a look by hand.
 var notShown = []string{"handoff_append_events_total", "handoff_worker_claims_total", "handoff_index_up", "handoff_index_seq",
-	"handoff_index_behind_seconds", "handoff_index_complete"}
+	"handoff_index_behind_seconds", "handoff_index_complete",
+	"handoff_door_offers", "handoff_door_requests", "handoff_door_memory_bytes", "handoff_door_answers_total"}
 
 // TestAlerts: every rule asks for figures that are there, and tells whoever is
 // woken up by it which command to begin with.

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What a worker and an index have to show. Both are read when the figures are.
+// What a worker, an index and a door have to show. It is read when the figures are.
 
 // WorkerFigures are those of the worker in this process; worker.Stats.
 type WorkerFigures struct {
@@ -85,6 +85,35 @@ func (m *Metrics) Index(read func(context.Context) (IndexFigures, error)) {
 		to <- gauge(handoffs, float64(f.Handoffs))
 		to <- gauge(bytes, float64(f.FileBytes))
 		to <- count(rebuilds, f.Rebuilds)
+	}})
+}
+
+// DoorFigures are those of the door in this process; service.Load.
+type DoorFigures struct {
+	Offers, Requests, MemoryBytes int64
+	// Answers counts requests by how they were answered, in words that are fixed.
+	Answers map[string]int64
+}
+
+// Door adds the figures of a door.
+func (m *Metrics) Door(read func() DoorFigures) {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	var (
+		offers   = desc("handoff_door_offers", "Offers and handoffs that this door has in hand for agents.")
+		requests = desc("handoff_door_requests", "Requests that this door is at, those that wait included.")
+		memory   = desc("handoff_door_memory_bytes", "Packages, results and parts of messages that this door keeps.")
+		answers  = desc("handoff_door_answers_total", "Requests by how this door answered them: answered, refused, or failed for a trouble of its own.", "result")
+	)
+	m.registry.MustRegister(&reader{[]*prometheus.Desc{offers, requests, memory, answers}, func(to chan<- prometheus.Metric) {
+		f := read()
+		to <- gauge(offers, float64(f.Offers))
+		to <- gauge(requests, float64(f.Requests))
+		to <- gauge(memory, float64(f.MemoryBytes))
+		for result, n := range f.Answers {
+			to <- count(answers, n, result)
+		}
 	}})
 }
 

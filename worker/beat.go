@@ -141,9 +141,10 @@ func (w *Worker) careLoop() {
 }
 
 // loadEvery is how soon others learn that a worker has more or less to do than
-// its last beat said: the fifth part of a beat, between half a second and five.
+// its last beat said: three sixteenths of a beat, so that the two do not coincide,
+// between half a second and five.
 func loadEvery(beat time.Duration) time.Duration {
-	return min(max(beat/5, 500*time.Millisecond), 5*time.Second)
+	return min(max(beat*3/16, 500*time.Millisecond), 5*time.Second)
 }
 
 // loadLoop beats between two beats when the load has changed. Who routes by load,
@@ -179,7 +180,7 @@ func (w *Worker) beatPresence(ctx context.Context) error {
 	holder := w.holder
 	holder.Slots, holder.Busy, holder.Draining = cap(w.slots), w.runs.len(), w.open.Err() != nil
 	sent := time.Now()
-	if err := w.b.Beat(ctx, holder); err != nil {
+	if err := w.relay.Beat(ctx, holder); err != nil {
 		return err
 	}
 	w.told.Store(int64(holder.Busy))
@@ -190,7 +191,7 @@ func (w *Worker) beatPresence(ctx context.Context) error {
 // reconnectLoop makes up for what a broken connection, or another server, may
 // have forgotten: our presence, the queue's consumers, the agent itself.
 func (w *Worker) reconnectLoop() {
-	again := w.b.Reconnected(w.life)
+	again := w.relay.Reconnected(w.life)
 	for {
 		select {
 		case <-w.life.Done():

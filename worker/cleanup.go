@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -70,7 +69,7 @@ const cleanupGrace = time.Second
 
 // giveUp is the end of a handoff whose end was asked for, or whose lease is
 // lost: r.ctx has ended, and its cause says which. err is what Handle returned.
-func (r *run) giveUp(h Handoff, claim *broker.Claim, err error) {
+func (r *run) giveUp(h Handoff, claim Claim, err error) {
 	cause := context.Cause(r.ctx)
 	switch {
 	case errors.Is(cause, ErrReturned):
@@ -98,7 +97,7 @@ func noted(reason string, failed error) string {
 }
 
 // handBack returns the handoff to its source.
-func (r *run) handBack(h Handoff, claim *broker.Claim, back *rollback) {
+func (r *run) handBack(h Handoff, claim Claim, back *rollback) {
 	reason := back.reason
 	if reason == "" {
 		reason = "its worker gave no reason"

@@ -12,7 +12,8 @@
 //	return w.Run(ctx) // until ctx ends, then drains
 //
 // Any other program becomes a worker through Exec, which runs a command for
-// each handoff.
+// each handoff. A worker that may not reach the broker itself serves through a Relay
+// (NewOver): package service has one.
 //
 // # What a handler may do
 //

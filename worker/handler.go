@@ -10,8 +10,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Handler does the work. Handle is called once for each attempt, from a
-// goroutine of its own, up to Config.Concurrency at a time.
+// Handler does the work. Handle is called once for each attempt, in a
+// goroutine that does nothing else meanwhile, up to Config.Concurrency at a time.
 //
 // It returns the result, or an error: a plain one is a failed attempt that is
 // worth a retry; Permanent, RetryAfter, Refuse, Await, Escalate,
@@ -107,7 +107,7 @@ func (h Handoff) Reminded() <-chan struct{} {
 	if h.r == nil {
 		return nil
 	}
-	return h.r.reminder.wait(h.r.state())
+	return h.r.reminder.wait(h.r.state(), h.r.accepted)
 }
 
 // WorkDeadline is when the work timeout of this attempt runs out; zero if

@@ -111,10 +111,7 @@ func (r *run) wait(ctx context.Context, ticket string) (ret protocol.Return, err
 	defer end(nil)
 	defer context.AfterFunc(r.ctx, func() { end(context.Cause(r.ctx)) })()
 	err = r.w.persist(ctx, "wait for a return", func(ctx context.Context) error {
-		if _, err := r.w.b.Wait(ctx, ticket, broker.Closed); err != nil {
-			return err
-		}
-		ret, err = r.w.b.Return(ctx, ticket)
+		ret, err = r.w.relay.End(ctx, ticket)
 		return err
 	})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -149,23 +146,13 @@ func newHanding(parent string) *handing {
 	return &handing{parent: parent, used: map[int]bool{}}
 }
 
-// read finds in the history what was handed off before. Only what this agent
-// did counts as the same: another one that had the handoff meant other work.
-func (o *handing) read(changes []protocol.Change, agent string) {
-	by := ""
-	for _, c := range changes {
-		for _, e := range c.Record.Events {
-			switch e := e.(type) {
-			case *protocol.Accepted:
-				by = e.Agent
-			case *protocol.Taken:
-				by = e.Agent
-			case *protocol.HandedOff:
-				o.used[e.N] = true
-				if by == agent {
-					o.made = append(o.made, &made{n: e.N, kind: e.Type, target: e.Target})
-				}
-			}
+// know takes in what was handed off before. Only what this agent did counts as
+// the same: another one that had the handoff meant other work.
+func (o *handing) know(all []broker.HandedOff, agent string) {
+	for _, child := range all {
+		o.used[child.N] = true
+		if child.By == agent {
+			o.made = append(o.made, &made{n: child.N, kind: child.Type, target: child.Target})
 		}
 	}
 }
@@ -225,16 +212,16 @@ func (o *handing) children() []broker.Child {
 }
 
 func (r *run) handOff(ctx context.Context, on *handing, pkg protocol.Package) (ticket string, err error) {
-	claim := r.claim.Load()
+	claim := r.claimed()
 	if claim == nil || on == nil {
-		return "", protocol.Errorf(protocol.CodeIllegal, "handoff", "%s is not accepted yet, nothing can follow from it", r.offer.Ticket)
+		return "", protocol.Errorf(protocol.CodeIllegal, "handoff", "%s is not accepted yet, nothing can follow from it", r.offer.Ticket())
 	}
 	same := pkg
-	same.Source = r.offer.Agent
+	same.Source = r.w.cfg.Agent
 	same.Normalize(time.Now())
 	n, back := on.reserve(same.Type, same.Summarize("").TargetWords())
 	child := broker.Child{N: n, Package: pkg}
-	ticket = protocol.ChildTicketN(claim.Ticket, n)
+	ticket = protocol.ChildTicketN(r.offer.Ticket(), n)
 	err = r.w.persist(ctx, "hand off", func(ctx context.Context) (err error) {
 		if same.Type == protocol.Sequential {
 			return claim.CheckChild(ctx, child)
@@ -259,22 +246,22 @@ func (r *run) handOff(ctx context.Context, on *handing, pkg protocol.Package) (t
 
 // family reads what earlier runs of the handler have handed off, and how that
 // ended. Most handoffs have none of it and cost no read.
-func (r *run) family(h *Handoff, claim *broker.Claim) error {
-	h.on, h.Returns = newHanding(claim.Ticket), nil
-	s := r.see(claim)
+func (r *run) family(h *Handoff, claim Claim) error {
+	h.on, h.Returns = newHanding(r.offer.Ticket()), nil
+	s := r.last() // as of the acceptance, or of the suspension that failed
 	if s.Children == nil || s.Children.Made == "" {
 		return nil
 	}
 	return r.w.persist(r.ctx, "read what was handed off", within(fetchTimeout, func(ctx context.Context) (err error) {
-		if h.Returns, err = r.w.b.ChildReturns(ctx, s); err != nil {
+		if h.Returns, err = claim.Returns(ctx); err != nil {
 			return err
 		}
-		changes, err := r.w.b.History(ctx, claim.Ticket)
+		all, err := claim.HandedOff(ctx)
 		if err != nil {
 			return err
 		}
-		h.on = newHanding(claim.Ticket)
-		h.on.read(changes, h.Agent)
+		h.on = newHanding(r.offer.Ticket())
+		h.on.know(all, h.Agent)
 		return nil
 	}))
 }

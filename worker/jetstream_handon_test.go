@@ -60,13 +60,26 @@ func agents(t *testing.T, b *broker.Broker, profiles ...protocol.Profile) {
 // appeared waits for a handoff that another one's end has promised.
 func appeared(t *testing.T, b *broker.Broker, ticket string) protocol.State {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		state, err := b.Status(t.Context(), ticket)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	// Subscribe first, read second: what is appended in between is then hinted at.
+	hints, stop, err := b.Feed(ctx, ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for {
+		state, err := b.Status(ctx, ticket)
 		if err == nil {
 			return state
 		}
-		if !errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) || time.Now().After(end) {
+		if !errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) {
 			t.Fatalf("status of %s: %v", ticket, err)
+		}
+		select {
+		case <-hints:
+		case <-ctx.Done():
+			t.Fatalf("%s has not appeared", ticket)
 		}
 	}
 }
@@ -188,10 +201,10 @@ func TestAwaitOnJetStream(t *testing.T) {
 	agents(t, b, protocol.Profile{ID: "coder"}, protocol.Profile{ID: "tester"})
 	supervise(t, n)
 	const many = 60
-	tester := serveOn(t, n, worker.Config{Agent: "tester", Concurrency: 8}, worker.HandlerFunc(func(_ context.Context, h worker.Handoff) (protocol.Result, error) {
+	tester, drainTester := start(t, dial(t, n), worker.Config{Agent: "tester", Concurrency: 8}, worker.HandlerFunc(func(_ context.Context, h worker.Handoff) (protocol.Result, error) {
 		return protocol.Result{Body: h.Package.Context.Variables["i"]}, nil
 	}))
-	coder := serveOn(t, n, worker.Config{Agent: "coder"}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+	coder, drainCoder := start(t, dial(t, n), worker.Config{Agent: "coder"}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 		for i := range many {
 			raw, _ := json.Marshal(i)
 			pkg := delegate("tester", "x")
@@ -214,6 +227,9 @@ func TestAwaitOnJetStream(t *testing.T) {
 	state := waitFor(t, b, ticket, broker.Closed)
 	if state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 || state.Children.Count != many || state.Children.Succeeded.Len() != many {
 		t.Errorf("state %+v", state)
+	}
+	if err := errors.Join(drainCoder(), drainTester()); err != nil { // what is counted is counted then
+		t.Error(err)
 	}
 	if c, s := coder.Stats(), tester.Stats(); c.Suspended != 1 || c.Completed != 1 || s.Completed != many {
 		t.Errorf("stats %+v, %+v", c, s)

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/protocol"
@@ -34,11 +32,7 @@ func nodeIn(t testing.TB, dir string, port int) *embedded.Node {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.EnsureTopology(t.Context(), js, broker.Topology{AsyncWork: true}); err != nil {
+	if err := broker.EnsureTopology(t.Context(), nc, broker.Topology{AsyncWork: true}); err != nil {
 		t.Fatal(err)
 	}
 	return n

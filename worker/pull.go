@@ -2,11 +2,9 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -14,28 +12,15 @@ const (
 	// pullWait is how long one pull waits for an offer. A worker that is frozen
 	// keeps what is delivered to a pull under way from the others.
 	pullWait = 5 * time.Second
-	// pausedEvery is how often a paused agent's profile is looked at. It is the
-	// snapshot in this process: no request is made.
+	// pausedEvery is how often a paused agent's profile is looked at.
 	pausedEvery = time.Second
 )
 
 // register makes the agent's queue, and its profile if there is none.
 func (w *Worker) register(ctx context.Context) (profile protocol.Profile, err error) {
 	err = w.persist(ctx, "register the agent", within(tryTimeout, func(ctx context.Context) error {
-		if err := w.b.EnsureQueue(ctx, w.cfg.Agent); err != nil {
-			return err
-		}
-		profile, err = w.b.Profile(ctx, w.cfg.Agent)
-		if !errors.Is(err, broker.ErrNotFound) {
-			return err
-		}
-		profile = w.cfg.Profile
-		if w.cfg.Agent == protocol.Human { // a person exists without a profile
-			return nil
-		}
-		profile.UpdatedAt = time.Now().UTC().Truncate(time.Microsecond)
-		w.log.Info("registering the agent")
-		return w.b.PutProfile(ctx, profile)
+		profile, err = w.relay.Register(ctx, w.cfg.Profile)
+		return err
 	}))
 	return profile, err
 }
@@ -49,7 +34,7 @@ func (w *Worker) pullLoop() {
 			w.free(free)
 			return
 		}
-		offers, err := w.b.Pull(w.open, w.cfg.Agent, free, pullWait)
+		offers, err := w.relay.Pull(w.open, w.cfg.Agent, free, pullWait)
 		w.free(free - w.admit(offers, free))
 		if err == nil {
 			pauses.Reset()
@@ -108,18 +93,11 @@ func (w *Worker) ready() bool {
 	}
 }
 
-func (w *Worker) paused() bool {
-	directory, err := w.b.Directory(w.open)
-	if err != nil {
-		return false // the pull will tell
-	}
-	profile, _ := directory.Agent(w.cfg.Agent)
-	return profile.Paused
-}
+func (w *Worker) paused() bool { return w.relay.Paused(w.open, w.cfg.Agent) }
 
 // admit begins with the offers, and tells how many slots they took. What may
 // not begin goes back at once.
-func (w *Worker) admit(offers []*broker.Offer, free int) (taken int) {
+func (w *Worker) admit(offers []Offer, free int) (taken int) {
 	if len(offers) == 0 {
 		return 0
 	}
@@ -137,14 +115,38 @@ func (w *Worker) admit(offers []*broker.Offer, free int) (taken int) {
 			r.cancel(errLapsed)
 		}
 		taken++
-		w.wg.Go(r.serve)
+		w.hand(r)
 	}
 	return taken
 }
 
-func giveBack(w *Worker, offer *broker.Offer) {
+// hand has a goroutine serve the run: one that has served another, whose stack
+// has grown already, or a new one. There are hardly ever more than slots.
+func (w *Worker) hand(r *run) {
+	w.wg.Add(1)
+	select {
+	case w.hands <- r:
+	default:
+		w.servers.Go(func() { w.server(r) })
+	}
+}
+
+// server serves one run after another until the drain begins. A handler that
+// ends its goroutine ends it earlier.
+func (w *Worker) server(r *run) {
+	for {
+		r.serve()
+		select {
+		case r = <-w.hands:
+		case <-w.open.Done():
+			return
+		}
+	}
+}
+
+func giveBack(w *Worker, offer Offer) {
 	if err := offer.GiveBack(); err != nil {
-		w.log.Debug("offer comes again after the ack wait", "ticket", offer.Ticket, "err", err)
+		w.log.Debug("offer comes again after the ack wait", "ticket", offer.Ticket(), "err", err)
 	}
 }
 
@@ -158,20 +160,20 @@ type runs struct {
 func (rs *runs) add(r *run) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if _, held := rs.all[r.offer.Sequence]; held {
+	if _, held := rs.all[r.offer.Sequence()]; held {
 		return false
 	}
 	if rs.all == nil {
 		rs.all = map[uint64]*run{}
 	}
-	rs.all[r.offer.Sequence] = r
+	rs.all[r.offer.Sequence()] = r
 	return true
 }
 
 func (rs *runs) remove(r *run) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	delete(rs.all, r.offer.Sequence)
+	delete(rs.all, r.offer.Sequence())
 }
 
 func (rs *runs) len() int {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -18,12 +19,12 @@ func (w *Worker) reportContext() (context.Context, context.CancelFunc) {
 	if w.reports.Err() != nil {
 		return context.WithTimeout(w.life, lastReport)
 	}
-	return context.WithCancel(w.reports)
+	return w.reports, func() {}
 }
 
 // report appends what came of the attempt. It appends facts: what follows from
 // them is the core's decision. again says that the handler is to be run again.
-func (r *run) report(h Handoff, claim *broker.Claim, result protocol.Result, err error) (again bool) {
+func (r *run) report(h Handoff, claim Claim, result protocol.Result, err error) (again bool) {
 	cause := context.Cause(r.ctx)
 	shutdown := errors.Is(cause, ErrShutdown)
 	var (
@@ -67,7 +68,7 @@ func (r *run) send(what string, report func(context.Context) error) error {
 	return r.w.persistFor(ctx, forEver, what, report)
 }
 
-func (r *run) complete(h Handoff, claim *broker.Claim, result protocol.Result) {
+func (r *run) complete(h Handoff, claim Claim, result protocol.Result) {
 	err := r.send("complete", func(ctx context.Context) error { return claim.Complete(ctx, result, h.on.children()...) })
 	var refused *protocol.Error
 	switch {
@@ -82,7 +83,7 @@ func (r *run) complete(h Handoff, claim *broker.Claim, result protocol.Result) {
 	}
 }
 
-func (r *run) fail(h Handoff, claim *broker.Claim, cause error) {
+func (r *run) fail(h Handoff, claim Claim, cause error) {
 	failure := broker.Failure{Code: "handler", Message: cause.Error(), Retryable: true}
 	var f *Failure
 	if errors.As(cause, &f) {
@@ -96,7 +97,7 @@ func (r *run) fail(h Handoff, claim *broker.Claim, cause error) {
 const retryAfterMax = time.Duration(protocol.RetryAfterMaxMS) * time.Millisecond
 
 // refuse takes the acceptance back.
-func (r *run) refuse(h Handoff, claim *broker.Claim, ack protocol.Ack) {
+func (r *run) refuse(h Handoff, claim Claim, ack protocol.Ack) {
 	invalid := ack.Validate()
 	if ack.Status == protocol.AckAccepted {
 		invalid = errors.New("an acceptance cannot take an acceptance back")
@@ -111,7 +112,7 @@ func (r *run) refuse(h Handoff, claim *broker.Claim, ack protocol.Ack) {
 
 // release gives the handoff back without charge. One that is to be cancelled
 // closes with it.
-func (r *run) release(h Handoff, claim *broker.Claim, reason string) {
+func (r *run) release(h Handoff, claim Claim, reason string) {
 	err := r.send("release", func(ctx context.Context) error {
 		return claim.Release(ctx, protocol.CutText(reason, protocol.FailureBytesMax))
 	})
@@ -160,7 +161,10 @@ func (r *run) ended(outcome string, cause error) {
 	case "handed back":
 		c.handedBack.Add(1)
 	}
-	attrs := []any{"attempt", r.state().Attempt, "after", time.Since(r.began).Round(time.Millisecond)}
+	if !r.log.Enabled(r.ctx, slog.LevelInfo) {
+		return
+	}
+	attrs := []any{"attempt", r.last().Attempt, "after", time.Since(r.began).Round(time.Millisecond)}
 	if cause != nil {
 		attrs = append(attrs, "why", protocol.Printable(protocol.CutText(cause.Error(), 512)))
 	}

@@ -41,7 +41,7 @@ func (w *Worker) persist(ctx context.Context, what string, try func(context.Cont
 
 // persistFor is persist with a bound of its own.
 func (w *Worker) persistFor(ctx context.Context, most int, what string, try func(context.Context) error) error {
-	pauses := newPauses()
+	var pauses *backoff.ExponentialBackOff // most tries succeed
 	for tries := 1; ; tries++ {
 		err := try(ctx)
 		switch {
@@ -53,6 +53,9 @@ func (w *Worker) persistFor(ctx context.Context, most int, what string, try func
 			tries--
 		case final(err) || tries == most:
 			return err
+		}
+		if pauses == nil {
+			pauses = newPauses()
 		}
 		pause := pauses.NextBackOff()
 		w.log.Warn("engine did not do it; trying again", "what", what, "in", pause, "err", err)

@@ -17,13 +17,14 @@ import (
 // run is one offer in this worker's hands, from the pull to the report.
 type run struct {
 	w        *Worker
-	offer    *broker.Offer
+	offer    Offer
 	log      *slog.Logger
 	ctx      context.Context // the handler's
 	cancel   context.CancelCauseFunc
 	began    time.Time
 	beating  atomic.Bool
-	claim    atomic.Pointer[broker.Claim]   // nil until accepted
+	claim    atomic.Pointer[Claim] // nil until accepted; then &held
+	held     Claim
 	seen     atomic.Pointer[protocol.State] // as the claim last had it
 	reminder reminder
 
@@ -31,37 +32,50 @@ type run struct {
 	cleaning   sync.WaitGroup                    // of the user's Cleanup, which may outlast the report
 
 	// Of the goroutine that serves alone.
-	handled bool // Handle was called
-	cleaned bool // Cleanup was
-	reruns  int
+	accepted time.Time // by our clock
+	handled  bool      // Handle was called
+	cleaned  bool      // Cleanup was
+	reruns   int
 
 	mu   sync.Mutex
 	back bool // the offer was given back
 }
 
-func newRun(w *Worker, offer *broker.Offer) *run {
-	r := &run{w: w, offer: offer, began: time.Now(), log: w.log.With("ticket", offer.Ticket)}
+func newRun(w *Worker, offer Offer) *run {
+	r := &run{w: w, offer: offer, began: time.Now(), log: logOf(w.log, "ticket", offer.Ticket())}
 	r.ctx, r.cancel = context.WithCancelCause(w.life)
 	return r
 }
 
-func (r *run) state() protocol.State {
+func (r *run) state() protocol.State { return *r.last() }
+
+// last is what state returns a copy of: large, and not to be changed.
+func (r *run) last() *protocol.State {
 	if s := r.seen.Load(); s != nil {
-		return *s
+		return s
 	}
-	return r.offer.State
+	return r.offer.State()
 }
 
 // see keeps a copy of the claim's state, so that reading it never waits for
-// an append under way.
-func (r *run) see(c *broker.Claim) protocol.State {
+// an append under way. What it returns is not to be changed.
+func (r *run) see(c Claim) *protocol.State {
 	s := c.State()
 	r.seen.Store(&s)
-	return s
+	return &s
+}
+
+// claimed is nil until the offer is accepted.
+func (r *run) claimed() Claim {
+	if claim := r.claim.Load(); claim != nil {
+		return *claim
+	}
+	return nil
 }
 
 // serve takes the offer from the pull to the report.
 func (r *run) serve() {
+	defer r.w.wg.Done()
 	defer func() {
 		r.w.runs.remove(r)
 		r.reminder.stop()
@@ -80,16 +94,17 @@ func (r *run) serve() {
 	if claim == nil {
 		return
 	}
-	h.Attempt, h.Fence, h.Trail = claim.Attempt(), claim.Fence(), claim.Trail
-	h.Trace = r.w.cfg.Trace(claim.State())
-	h.Log = r.log.With("attempt", h.Attempt)
+	s := r.last()
+	h.Attempt, h.Fence = s.Attempt, s.Fence
+	h.Trace = r.w.cfg.Trace(*s)
+	h.Log = logOf(r.log, "attempt", h.Attempt)
 	for r.attempt(h, claim, failed) {
 	}
 }
 
 // attempt runs the user's code on a handoff, unless that has failed already, and
 // reports. again says that it is to be run again, with more returns.
-func (r *run) attempt(h Handoff, claim *broker.Claim, failed error) (again bool) {
+func (r *run) attempt(h Handoff, claim Claim, failed error) (again bool) {
 	if failed == nil {
 		failed = r.family(&h, claim)
 	}
@@ -108,12 +123,8 @@ func (r *run) attempt(h Handoff, claim *broker.Claim, failed error) (again bool)
 // false if there is no answer: the worker drains, or the package is not to be had.
 func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 	ack.Status = protocol.AckAccepted
-	h = Handoff{Ticket: r.offer.Ticket, Agent: r.offer.Agent, Log: r.log, r: r}
-	var err error
-	err = r.w.persist(r.w.open, "fetch the package", within(fetchTimeout, func(ctx context.Context) error {
-		h.Raw, err = r.offer.Package(ctx)
-		return err
-	}))
+	h = Handoff{Ticket: r.offer.Ticket(), Agent: r.w.cfg.Agent, Log: r.log, r: r}
+	err := r.fetch(&h)
 	if err != nil {
 		if r.w.open.Err() == nil {
 			r.log.Error("package not there", "err", err)
@@ -129,6 +140,18 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 		ack, failed = r.ask(h)
 	}
 	return h, ack, failed, r.w.open.Err() == nil
+}
+
+// fetch reads the package: most have come with the offer.
+func (r *run) fetch(h *Handoff) (err error) {
+	if r.offer.Inline() {
+		h.Raw, err = r.offer.Package(r.w.open)
+		return err
+	}
+	return r.w.persist(r.w.open, "fetch the package", within(fetchTimeout, func(ctx context.Context) (err error) {
+		h.Raw, err = r.offer.Package(ctx)
+		return err
+	}))
 }
 
 // ask lets the user's code answer the offer.
@@ -149,10 +172,10 @@ func (r *run) ask(h Handoff) (protocol.Ack, error) {
 }
 
 // acknowledge answers the offer. The claim is nil unless it was accepted and is ours.
-func (r *run) acknowledge(ack protocol.Ack) *broker.Claim {
+func (r *run) acknowledge(ack protocol.Ack) Claim {
 	ctx, cancel := r.w.reportContext()
 	defer cancel()
-	var claim *broker.Claim
+	var claim Claim
 	err := r.w.persistFor(ctx, forEver, "acknowledge", func(ctx context.Context) (err error) {
 		claim, err = r.offer.Acknowledge(ctx, r.w.holder, ack, true)
 		return err
@@ -167,7 +190,8 @@ func (r *run) acknowledge(ack protocol.Ack) *broker.Claim {
 		r.log.Info("handoff declined", "as", ack.Status, "reason", ack.Reason)
 	default:
 		r.see(claim)
-		r.claim.Store(claim)
+		r.held, r.accepted = claim, time.Now()
+		r.claim.Store(&r.held)
 		r.w.counts.claimed.Add(1)
 		return claim
 	}
@@ -206,7 +230,7 @@ func (r *run) beat() {
 		return // the last one still waits for its answer
 	}
 	defer r.beating.Store(false)
-	claim := r.claim.Load()
+	claim := r.claimed()
 	if claim == nil {
 		r.extend()
 		return
@@ -265,7 +289,7 @@ func (r *run) giveBack() {
 }
 
 func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
-	claim := r.claim.Load()
+	claim := r.claimed()
 	if claim == nil {
 		return protocol.Errorf(protocol.CodeIllegal, "progress", "the handoff is not accepted yet")
 	}
@@ -296,12 +320,14 @@ func (m *reminder) make() {
 	}
 }
 
-func (m *reminder) wait(s protocol.State) <-chan struct{} {
+// wait is for a handoff that was accepted at an instant of our own clock: what the
+// ledger says of it would mislead where somebody sets ours.
+func (m *reminder) wait(s protocol.State, accepted time.Time) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.make()
 	if at := remindAt(s); m.timer == nil && !m.rung && !at.IsZero() {
-		m.timer = time.AfterFunc(time.Until(at), m.ring)
+		m.timer = time.AfterFunc(time.Until(accepted.Add(at.Sub(s.AcceptedAt))), m.ring)
 	}
 	return m.ch
 }

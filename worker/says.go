@@ -106,7 +106,7 @@ const rerunsMax = 3
 
 // suspend lets go of the handoff until children have closed. again says that
 // they have by now, so that the handler is run again at once.
-func (r *run) suspend(h Handoff, claim *broker.Claim, waits *awaiting) (again bool) {
+func (r *run) suspend(h Handoff, claim Claim, waits *awaiting) (again bool) {
 	fail := func(err error) { r.fail(h, claim, &Failure{Code: "await", Err: err}) }
 	children, err := awaited(claim.State(), waits.tickets, h.on)
 	if err != nil {
@@ -166,7 +166,7 @@ func awaited(s protocol.State, tickets []string, on *handing) (children []int, e
 }
 
 // escalate passes the handoff up.
-func (r *run) escalate(h Handoff, claim *broker.Claim, up *escalation) {
+func (r *run) escalate(h Handoff, claim Claim, up *escalation) {
 	if strings.TrimSpace(up.rationale) == "" {
 		r.fail(h, claim, &Failure{Code: "invalid_escalation", Err: errors.New("an escalation says why: its rationale is empty")})
 		return
@@ -183,7 +183,7 @@ func (r *run) escalate(h Handoff, claim *broker.Claim, up *escalation) {
 }
 
 // answer sends the handoff back to whoever escalated it.
-func (r *run) answer(h Handoff, claim *broker.Claim, v *verdict) {
+func (r *run) answer(h Handoff, claim Claim, v *verdict) {
 	err := r.send("answer", func(ctx context.Context) error { return claim.Answer(ctx, v.answer) })
 	switch {
 	case refused(err) && r.toEnd(claim):
@@ -203,7 +203,7 @@ func refused(err error) bool {
 
 // toEnd asks the ledger whether the end of the handoff was asked for, which is
 // why it refuses all that would prolong it.
-func (r *run) toEnd(claim *broker.Claim) bool {
+func (r *run) toEnd(claim Claim) bool {
 	err := r.send("beat", func(ctx context.Context) error {
 		signal, err := claim.Beat(ctx)
 		r.heed(signal)

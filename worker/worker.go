@@ -10,30 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
-
-// Broker is what a worker asks of the broker. *broker.Broker satisfies it.
-type Broker interface {
-	EnsureQueue(ctx context.Context, agent string) error
-	Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*broker.Offer, error)
-	Profile(ctx context.Context, agent string) (protocol.Profile, error)
-	PutProfile(ctx context.Context, p protocol.Profile) error
-	Directory(ctx context.Context) (*lifecycle.Directory, error)
-	Beat(ctx context.Context, h protocol.Holder) error
-	RemoveHolder(ctx context.Context, id string) error
-	Reconnected(ctx context.Context) <-chan struct{}
-
-	// What a handoff has handed off.
-	History(ctx context.Context, ticket string) ([]protocol.Change, error)
-	ChildReturns(ctx context.Context, s protocol.State) ([]protocol.Return, error)
-	Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error)
-	Return(ctx context.Context, ticket string) (protocol.Return, error)
-}
 
 // Defaults and limits of Config.
 const (
@@ -134,7 +112,7 @@ func (c Config) withDefaults() Config {
 
 // Worker serves one agent. Make it with New; it is used for one Run.
 type Worker struct {
-	b       Broker
+	relay   Relay
 	cfg     Config
 	handler Handler
 	acks    Acknowledger // nil: everything is accepted
@@ -154,6 +132,8 @@ type Worker struct {
 	runs      runs
 	told      atomic.Int64   // how many are in hand, as the last beat said
 	wg        sync.WaitGroup // of the runs and their beats
+	hands     chan *run      // to a goroutine that has nothing to serve
+	servers   sync.WaitGroup // of those goroutines
 
 	// open ends when the drain begins: nothing new is begun then.
 	open context.Context
@@ -169,8 +149,18 @@ type Worker struct {
 
 // New returns a worker. A *protocol.Error says what is wrong with the Config.
 func New(b Broker, cfg Config, h Handler) (*Worker, error) {
-	if b == nil || h == nil {
-		return nil, errors.New("worker: a broker and a handler are needed")
+	if b == nil {
+		return nil, errNothingToServe
+	}
+	return NewOver(direct{b}, cfg, h)
+}
+
+var errNothingToServe = errors.New("worker: a broker and a handler are needed")
+
+// NewOver is New for a worker that does not reach the broker itself.
+func NewOver(relay Relay, cfg Config, h Handler) (*Worker, error) {
+	if relay == nil || h == nil {
+		return nil, errNothingToServe
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -178,10 +168,11 @@ func New(b Broker, cfg Config, h Handler) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	host, _ := os.Hostname() // for people to read; empty will do
 	w := &Worker{
-		b: b, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
-		care: min(cfg.Beat, careMax),
-		kick: make(chan struct{}, 1),
-		holder: protocol.Holder{ID: uuid.NewString(), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
+		relay: relay, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
+		care:  min(cfg.Beat, careMax),
+		kick:  make(chan struct{}, 1),
+		hands: make(chan *run),
+		holder: protocol.Holder{ID: relay.NewHolder(cfg.Agent), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: host, PID: os.Getpid()},
 	}
 	w.acks, _ = h.(Acknowledger)
@@ -286,6 +277,7 @@ func (w *Worker) drain() {
 		w.endReports()
 	}
 	<-done
+	w.servers.Wait()
 }
 
 func closedWithin(done <-chan struct{}, d time.Duration) bool {
@@ -307,7 +299,7 @@ const leaveTimeout = 5 * time.Second
 func (w *Worker) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	if err := w.b.RemoveHolder(ctx, w.holder.ID); err != nil {
+	if err := w.relay.Leave(ctx, w.holder); err != nil {
 		w.log.Warn("presence not removed; it expires by itself", "holder", w.holder.ID, "err", err)
 	}
 	stats := w.Stats()

@@ -51,9 +51,12 @@ type Report struct {
 	LastSeq  uint64 `json:"last_seq,omitempty"`
 	// WithoutBeginning counts the handoffs whose first appends are not here
 	// because they were dropped for their age, or lie in an earlier file.
-	WithoutBeginning int       `json:"without_beginning,omitempty"`
-	Notes            []string  `json:"notes,omitempty"`
-	Problems         []Problem `json:"problems"`
+	WithoutBeginning int `json:"without_beginning,omitempty"`
+	// Newer counts the appends with events of a newer version, which were not
+	// replayed: nobody here knows what follows from them.
+	Newer    int       `json:"newer,omitempty"`
+	Notes    []string  `json:"notes,omitempty"`
+	Problems []Problem `json:"problems"`
 	// Found counts all problems, those that Problems has no room for, too.
 	Found int `json:"found"`
 }
@@ -135,6 +138,9 @@ func (c *chains) addDecoded(e broker.Entry, change protocol.Change, unread error
 		found(KindUnreadable, "cannot be read: %v", unread)
 		return nil
 	}
+	if slices.ContainsFunc(change.Record.Events, isUnknown) {
+		r.Newer++
+	}
 	state := change.Record.State
 	if state.Ticket != e.Ticket {
 		found(KindChain, "is stored under one ticket and says that it is of %q", state.Ticket)
@@ -200,8 +206,12 @@ func (c *chains) keep(ticket string, s protocol.State) {
 	c.states.put(ticket, s)
 }
 
-// replay applies the events of a change to the state before it and compares.
+// replay applies the events of a change to the state before it and compares. What a
+// newer version means by its events nobody here knows.
 func replay(base protocol.State, change protocol.Change, found func(Kind, string, ...any)) {
+	if slices.ContainsFunc(change.Record.Events, isUnknown) {
+		return
+	}
 	stored := change.Record.State
 	next, err := lifecycle.ApplyAll(base, change.Record.Events)
 	if err != nil {
@@ -219,6 +229,11 @@ func replay(base protocol.State, change protocol.Change, found func(Kind, string
 	if !bytes.Equal(want, have) {
 		found(KindReplay, "says of the handoff what its events do not: %s", differing(want, have))
 	}
+}
+
+func isUnknown(e protocol.Event) bool {
+	_, unknown := e.(*protocol.UnknownEvent)
+	return unknown
 }
 
 // differing names the fields in which two states are not the same.

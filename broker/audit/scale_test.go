@@ -38,7 +38,7 @@ func TestScale(t *testing.T) {
 	defer nc.Close()
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4_000))
 	w.must(err)
-	w.must(broker.EnsureTopology(ctx, js, broker.Topology{}))
+	w.must(broker.EnsureTopology(ctx, nc, broker.Topology{}))
 	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
 	w.must(err)
 	defer func() { _ = engine.Close() }()

@@ -42,7 +42,7 @@ func (w *world) forged(ticket string, tamper func(r *protocol.Record)) {
 	tamper(&record)
 	body, err := protocol.EncodeRecord(record)
 	w.must(err)
-	_, err = w.b.Append(w.ctx, ticket, head.Seq, record.ID, body)
+	_, err = w.b.Append(w.ctx, ticket, head.Seq, record.ID, "", body)
 	w.must(err)
 }
 
@@ -87,10 +87,10 @@ func TestForgedAppend(t *testing.T) {
 		r.State.Ticket = ticket
 		body, err := protocol.EncodeRecord(r)
 		w.must(err)
-		_, err = w.b.Append(w.ctx, ticket, 0, r.ID, body)
+		_, err = w.b.Append(w.ctx, ticket, 0, r.ID, "", body)
 		w.must(err)
 	}
-	_, err := w.b.Append(w.ctx, protocol.NewTicket(), 0, "3", []byte("\xff\x00 what"))
+	_, err := w.b.Append(w.ctx, protocol.NewTicket(), 0, "3", "", []byte("\xff\x00 what"))
 	w.must(err)
 	w.accept(began)
 	want := []string{"chain seq 2", "missing seq 3", "unreadable seq 4"}
@@ -133,7 +133,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	w.must(err)
-	w.must(broker.EnsureTopology(w.ctx, js, broker.Topology{}))
+	w.must(broker.EnsureTopology(w.ctx, nc, broker.Topology{}))
 	w.must(js.DeleteStream(w.ctx, broker.LedgerStream))
 	// One that lets entries be deleted, which ours does not.
 	stream, err := js.CreateStream(w.ctx, jetstream.StreamConfig{Name: broker.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
@@ -144,7 +144,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	real, err := broker.New(engine, broker.Config{})
 	w.must(err)
 	for i, e := range bodies {
-		seq, err := engine.Append(w.ctx, e.Ticket, lastOf(bodies[:i], e.Ticket), "id", e.Body)
+		seq, err := engine.Append(w.ctx, e.Ticket, lastOf(bodies[:i], e.Ticket), "id", "", e.Body)
 		w.must(err)
 		if seq != e.Seq {
 			t.Fatalf("entry %d became %d", e.Seq, seq)

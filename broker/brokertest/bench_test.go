@@ -38,7 +38,7 @@ func BenchmarkAppend(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				ticket := protocol.NewTicket()
-				if _, err := e.Append(context.Background(), ticket, 0, ticket, body); err != nil {
+				if _, err := e.Append(context.Background(), ticket, 0, ticket, "", body); err != nil {
 					b.Error(err)
 					return
 				}
@@ -50,7 +50,7 @@ func BenchmarkAppend(b *testing.B) {
 func BenchmarkLast(b *testing.B) {
 	eachFsync(b, func(b *testing.B, e broker.Engine) {
 		ticket := protocol.NewTicket()
-		if _, err := e.Append(context.Background(), ticket, 0, ticket, body); err != nil {
+		if _, err := e.Append(context.Background(), ticket, 0, ticket, "", body); err != nil {
 			b.Fatal(err)
 		}
 		b.ResetTimer()

@@ -69,7 +69,7 @@ func TestCluster(t *testing.T) {
 		}
 		for i := range 300 {
 			ticket := protocol.NewTicket()
-			seq, err := engines[i%3].Append(k.ctx, ticket, 0, ticket, []byte("x"))
+			seq, err := engines[i%3].Append(k.ctx, ticket, 0, ticket, "", []byte("x"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func (k *kit) appendUntil(ctx context.Context) func() {
 		var seqs []uint64
 		var head uint64
 		for ctx.Err() == nil { // each goes on through the restarts
-			seq, err := k.Append(k.ctx, ticket, head, protocol.NewTicket(), []byte("x"))
+			seq, err := k.Append(k.ctx, ticket, head, protocol.NewTicket(), "", []byte("x"))
 			if err != nil {
 				k.Errorf("append after %d: %v", head, err)
 				break

@@ -94,7 +94,6 @@ func ordinalOnce(k *kit) {
 // of the ways to hand off, and lets many make up for it at once.
 func promisedOnce(k *kit) {
 	r := k.relatives()
-	to := r.registered(4)
 	for name, die := range map[string]func(*broker.Claim, []broker.Child) error{
 		"with the result": func(c *broker.Claim, children []broker.Child) error {
 			return c.Complete(r.ctx, protocol.Result{}, children...)
@@ -108,6 +107,7 @@ func promisedOnce(k *kit) {
 			return nil
 		},
 	} {
+		to := r.registered(4) // anew: what a worker that died held comes again after the ack wait
 		parent := r.submit(pkg("lead", to[0]))
 		worker := k.brokerOver(&dying{Engine: r.Engine, lives: func(ticket string) bool { return ticket == parent.Ticket }})
 		claim := r.acceptOver(worker, to[0])
@@ -162,8 +162,10 @@ func groupHalf(k *kit) {
 			there++
 		}
 	}
-	if there != lived {
-		r.Fatalf("%d members are there, want %d", there, lived)
+	// The first that fails ends the others, of which some may still be waiting for
+	// their turn to be appended.
+	if there == 0 || there > lived {
+		r.Fatalf("%d members are there, want up to %d", there, lived)
 	}
 	again := r.submit(p) // with the same key
 	if again.Ticket != head.Ticket {

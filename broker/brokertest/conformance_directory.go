@@ -169,16 +169,16 @@ func directoryImmutable(k *kit) {
 }
 
 func directoryConnected(k *kit) {
-	before := time.Now().Add(-time.Minute)
+	before := k.Now().Add(-time.Minute)
 	d, err := k.Directory(k.ctx)
 	k.must(err)
-	if d.ConnectedSince.Before(before) || d.ConnectedSince.After(time.Now().Add(time.Second)) {
+	if d.ConnectedSince.Before(before) || d.ConnectedSince.After(k.Now().Add(time.Second)) {
 		k.Errorf("connected since %v", d.ConnectedSince)
 	}
 }
 
 func lastPresent(k *kit) {
-	agent, began := k.agent(), time.Now().Add(-time.Second)
+	agent, began := k.agent(), k.Now().Add(-time.Second)
 	a, b := k.holder(agent), k.holder(agent)
 	polling, draining := k.holder(agent), k.holder(agent)
 	polling.Polling, draining.Draining = true, true
@@ -199,7 +199,7 @@ func lastPresent(k *kit) {
 	b.Draining = true // it stays, and serves no more
 	k.must(k.Beat(k.ctx, b))
 	d = k.see("the agent's absence", absent)
-	if at := d.LastPresent[agent]; at.Before(began) || at.After(time.Now().Add(time.Second)) {
+	if at := d.LastPresent[agent]; at.Before(began) || at.After(k.Now().Add(time.Second)) {
 		k.Errorf("last present at %v", at)
 	}
 	k.must(k.Beat(k.ctx, a))

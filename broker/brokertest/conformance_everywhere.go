@@ -20,7 +20,7 @@ var everywhereCases = []conformanceCase{
 func methods(ctx context.Context, e broker.Engine) map[string]error {
 	ticket, all := protocol.NewTicket(), map[string]error{}
 	entry := func(broker.Entry) error { return nil }
-	_, all["Append"] = e.Append(ctx, ticket, 0, "x", []byte("x"))
+	_, all["Append"] = e.Append(ctx, ticket, 0, "x", "", []byte("x"))
 	_, all["Last"] = e.Last(ctx, ticket, 0)
 	_, all["Last with a minimum"] = e.Last(ctx, ticket, 1)
 	_, all["Next"] = e.Next(ctx, ticket, 0)
@@ -35,6 +35,9 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	_, all["QueueDepth"] = e.QueueDepth(ctx, "nobody")
 	_, all["Queues"] = e.Queues(ctx)
 	all["Arm"] = e.Arm(ctx, ticket, 1, time.Now().Add(time.Hour))
+	hints := e.PutHints(ctx, []broker.Hint{{Offer: broker.OfferKey{Agent: "nobody", Lane: protocol.Low, Ticket: ticket, Sequence: 1}, Body: []byte("x")},
+		{WakeUp: broker.WakeUp{Ticket: ticket, Seq: 1, At: time.Now().Add(time.Hour)}}})
+	all["PutHints with an offer"], all["PutHints with a wake-up"] = hints[0], hints[1]
 	all["Due"] = e.Due(ctx, func(broker.WakeUp, func()) {})
 	all["PutProfile"] = e.PutProfile(ctx, protocol.Profile{ID: "nobody"})
 	_, all["Profile"] = e.Profile(ctx, "nobody")
@@ -72,7 +75,7 @@ func closedEverywhere(k *kit) {
 	}
 	k.must(c.Close())
 	for name, err := range methods(k.ctx, k.Engine) {
-		k.Run(name, func(t *testing.T) { (&kit{T: t}).wantErr(err, broker.ErrUnreachable) })
+		k.Run(name, func(t *testing.T) { (&kit{T: t}).wantErr(err, broker.ErrClosed) })
 	}
 	k.must(c.Close())
 }

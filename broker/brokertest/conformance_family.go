@@ -211,12 +211,12 @@ type dying struct {
 	lives func(ticket string) bool
 }
 
-func (d *dying) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (d *dying) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	d.mu.Lock()
 	lives := d.lives(ticket)
 	d.mu.Unlock()
 	if !lives {
 		return 0, broker.ErrUnreachable
 	}
-	return d.Engine.Append(ctx, ticket, after, id, body)
+	return d.Engine.Append(ctx, ticket, after, id, says, body)
 }

@@ -47,14 +47,14 @@ func appendReadBack(k *kit) {
 
 func appendConflicts(k *kit) {
 	ticket := protocol.NewTicket()
-	_, err := k.Append(k.ctx, ticket, 1<<40, "x", []byte("x"))
+	_, err := k.Append(k.ctx, ticket, 1<<40, "x", "", []byte("x"))
 	k.wantErr(err, broker.ErrConflict)
 	first := k.append(ticket, 0, "one")
-	_, err = k.Append(k.ctx, ticket, 0, "x", []byte("x"))
+	_, err = k.Append(k.ctx, ticket, 0, "x", "", []byte("x"))
 	k.wantErr(err, broker.ErrConflict)
 	second := k.append(ticket, first, "two")
 	for _, after := range []uint64{0, first, second + 1000} {
-		_, err = k.Append(k.ctx, ticket, after, "x", []byte("x"))
+		_, err = k.Append(k.ctx, ticket, after, "x", "", []byte("x"))
 		k.wantErr(err, broker.ErrConflict)
 	}
 	e, err := k.Last(k.ctx, ticket, 0)
@@ -68,7 +68,7 @@ func appendAgain(k *kit) {
 	ticket, id := protocol.NewTicket(), protocol.NewTicket()
 	first := k.append(ticket, 0, "one")
 	for range 3 {
-		seq, err := k.Append(k.ctx, ticket, first, id, []byte("two"))
+		seq, err := k.Append(k.ctx, ticket, first, id, "", []byte("two"))
 		k.must(err)
 		e, err := k.Last(k.ctx, ticket, 0)
 		k.must(err)
@@ -76,10 +76,10 @@ func appendAgain(k *kit) {
 			k.Fatalf("returned %d, the head is %d", seq, e.Seq)
 		}
 	}
-	second, err := k.Append(k.ctx, ticket, first, id, []byte("two"))
+	second, err := k.Append(k.ctx, ticket, first, id, "", []byte("two"))
 	k.must(err)
 	k.append(ticket, second, "three") // the head is somebody else's by now
-	seq, err := k.Append(k.ctx, ticket, first, id, []byte("two"))
+	seq, err := k.Append(k.ctx, ticket, first, id, "", []byte("two"))
 	k.must(err)
 	if seq != second {
 		k.Errorf("returned %d, want %d", seq, second)
@@ -96,7 +96,7 @@ func appendRace(k *kit) {
 		for w := range writers {
 			wg.Go(func() {
 				id := fmt.Sprintf("%d-%d", round, w)
-				seqs[w], errs[w] = k.Append(k.ctx, ticket, head, id, []byte(id))
+				seqs[w], errs[w] = k.Append(k.ctx, ticket, head, id, "", []byte(id))
 			})
 		}
 		wg.Wait()
@@ -135,7 +135,7 @@ func appendApart(k *kit) {
 
 func appendBuffer(k *kit) {
 	ticket, body := protocol.NewTicket(), []byte("kept")
-	_, err := k.Append(k.ctx, ticket, 0, "x", body)
+	_, err := k.Append(k.ctx, ticket, 0, "x", "", body)
 	k.must(err)
 	copy(body, "gone")
 	e, err := k.Last(k.ctx, ticket, 0)

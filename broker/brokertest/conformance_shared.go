@@ -8,6 +8,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 var sharedCases = []conformanceCase{
@@ -17,8 +18,10 @@ var sharedCases = []conformanceCase{
 	{"a follower ends with its context", followEnds},
 	{"a wake-up fires when its time has come", armFires},
 	{"a wake-up in the past fires at once", armPast},
+	{"a follower is told what a writer says", followSaid},
 	{"arming again under the same sequence replaces", armReplaces},
 	{"wake-ups of several sequences each fire", armSeveral},
+	{"hints that are put out together stand each", hintsTogether},
 	{"a due wake-up that is not done comes again", dueAgain},
 	{"a due wake-up waits for somebody to come", dueWaits},
 }
@@ -28,12 +31,13 @@ type followed struct {
 	mu   sync.Mutex
 	seen map[uint64]int
 	body map[uint64]string
+	says map[uint64]lifecycle.Attention
 }
 
 // follow follows until the returned function is called, which waits for the
 // end. accept tells whether an entry counts as done.
 func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int) bool) (*followed, func() error) {
-	f := &followed{seen: map[uint64]int{}, body: map[uint64]string{}}
+	f := &followed{seen: map[uint64]int{}, body: map[uint64]string{}, says: map[uint64]lifecycle.Attention{}}
 	ctx, cancel := context.WithCancel(k.ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -44,7 +48,7 @@ func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int
 			}
 			f.mu.Lock()
 			f.seen[e.Seq]++
-			f.body[e.Seq] = string(e.Body)
+			f.body[e.Seq], f.says[e.Seq] = string(e.Body), e.Attention
 			n := f.seen[e.Seq]
 			f.mu.Unlock()
 			if accept(e.Seq, n) {
@@ -303,6 +307,40 @@ func armSeveral(k *kit) {
 	}
 }
 
+// hintsTogether puts out more hints than are ever under way, small and large, of
+// which some stand already.
+func hintsTogether(k *kit) {
+	const n = 700
+	agent, ticket := k.queue(), protocol.NewTicket()
+	dues := k.dues(ticket)
+	var hints []broker.Hint
+	for i := range uint64(n) {
+		body := []byte("small")
+		if i%100 == 0 {
+			body = make([]byte, 300<<10)
+		}
+		key := broker.OfferKey{Agent: agent, Lane: protocol.Priorities[i%4], Ticket: ticket, Sequence: i + 1}
+		if i%10 == 0 {
+			k.must(k.PutOffer(k.ctx, key, []byte("stands")))
+		}
+		hints = append(hints, broker.Hint{Offer: key, Body: body}, broker.Hint{WakeUp: broker.WakeUp{Ticket: ticket, Seq: i + 1, At: time.Now()}})
+	}
+	for i, err := range k.PutHints(k.ctx, hints) {
+		if err != nil {
+			k.Fatalf("hint %d: %v", i, err)
+		}
+	}
+	k.deep(agent, n)
+	for fired := map[uint64]bool{}; len(fired) < n; {
+		w := receive(k, "every wake-up", dues)
+		w.done()
+		fired[w.seq] = true
+	}
+	if none := k.PutHints(k.ctx, nil); len(none) != 0 {
+		k.Errorf("of no hints came %v", none)
+	}
+}
+
 func dueAgain(k *kit) {
 	ticket := protocol.NewTicket()
 	dues := k.dues(ticket)
@@ -319,4 +357,27 @@ func dueWaits(k *kit) {
 	ticket := protocol.NewTicket()
 	k.must(k.Arm(k.ctx, ticket, 9, time.Now().Add(-time.Second)))
 	receive(k, "the wake-up", k.dues(ticket)).done()
+}
+
+// followSaid: what a writer says that its append calls for reaches who follows,
+// word for word, and silence as silence.
+func followSaid(k *kit) {
+	set, mu, is := mine()
+	f, stop := k.follow(is, func(uint64, int) bool { return true })
+	k.live(set, mu, f)
+	for _, says := range []lifecycle.Attention{"", lifecycle.AttentionNone, lifecycle.AttentionLater, lifecycle.AttentionNow, "of a later version"} {
+		ticket := protocol.NewTicket()
+		mu.Lock()
+		set[ticket] = true
+		mu.Unlock()
+		seq, err := k.Append(k.ctx, ticket, 0, ticket, says, []byte("x"))
+		k.must(err)
+		k.until("the entry", func() bool { return f.times(seq) > 0 })
+		f.mu.Lock()
+		if got := f.says[seq]; got != says {
+			k.Errorf("%q came as %q", says, got)
+		}
+		f.mu.Unlock()
+	}
+	k.wantErr(stop(), context.Canceled)
 }

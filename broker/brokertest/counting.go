@@ -47,9 +47,9 @@ func (c *Counting) count(name string) {
 }
 
 // Append implements broker.Engine.
-func (c *Counting) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (c *Counting) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	c.count("append")
-	return c.Engine.Append(ctx, ticket, after, id, body)
+	return c.Engine.Append(ctx, ticket, after, id, says, body)
 }
 
 // Last implements broker.Engine.
@@ -74,6 +74,11 @@ func (c *Counting) PutOffer(ctx context.Context, key broker.OfferKey, body []byt
 func (c *Counting) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
 	c.count("arm")
 	return c.Engine.Arm(ctx, ticket, seq, at)
+}
+
+// PutHints implements broker.Engine. Each hint counts.
+func (c *Counting) PutHints(ctx context.Context, hints []broker.Hint) []error {
+	return hintByHint(ctx, c, hints)
 }
 
 // Profile implements broker.Engine.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func TestDiagnose(t *testing.T) {
 	ledger, err := js.Stream(t.Context(), broker.LedgerStream)
 	must(err)
 	cfg := ledger.CachedInfo().Config
-	cfg.MaxAge, cfg.MaxBytes = time.Hour, 1<<30
+	cfg.MaxAge, cfg.MaxBytes, cfg.AllowAtomicPublish = time.Hour, 1<<30, false
 	_, err = js.UpdateStream(t.Context(), cfg)
 	must(err)
 
@@ -98,7 +99,7 @@ func TestDiagnose(t *testing.T) {
 				t.Errorf("stream: %+v", s)
 			}
 		case broker.LedgerStream:
-			if len(s.Weaker) != 1 || s.BytesMax != 1<<30 || !s.Drops {
+			if len(s.Weaker) != 2 || !strings.Contains(strings.Join(s.Weaker, ", "), "allow_atomic is") || s.BytesMax != 1<<30 || !s.Drops {
 				t.Errorf("stream: %+v", s)
 			}
 		}

@@ -60,7 +60,7 @@ func startCluster(t testing.TB) *embedded.Cluster {
 // ensure makes the streams.
 func ensure(t testing.TB, url string, topology broker.Topology) {
 	t.Helper()
-	if err := broker.EnsureTopology(t.Context(), jsAt(t, url), topology); err != nil {
+	if err := broker.EnsureTopology(t.Context(), jsAt(t, url).Conn(), topology); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Memory is a broker.Engine in memory. Each value is one connection: Connect
@@ -81,13 +82,19 @@ type Knobs struct {
 	DropTimer      func(ticket string, seq uint64) bool // the wake-up is reported as armed, and never fires
 	DuplicateTimer func(ticket string, seq uint64) bool // it fires twice
 	DropFeed       func(ticket string, seq uint64) bool // the hint is lost
+
+	// Turn, unlike the others, is called without the lock, by a call that has waited
+	// and is about to look again, and by a follower before each thing it is given. It
+	// may block: so a scheduler decides who is next. what says what the call waits for.
+	Turn func(m *Memory, what string)
 }
 
 // NewMemory makes an engine with its own empty stores.
 func NewMemory() *Memory { return NewMemoryAckWait(broker.AckWait) }
 
-// NewMemoryAckWait makes an engine whose queue, ledger followers and due
-// wake-ups come again after ackWait when they are neither extended nor done.
+// NewMemoryAckWait makes an engine whose offers come again after ackWait when they
+// are neither extended nor done; ledger entries and due wake-ups after FollowWait at
+// the latest.
 func NewMemoryAckWait(ackWait time.Duration) *Memory {
 	s := &store{
 		ackWait: ackWait,
@@ -111,6 +118,9 @@ func connect(s *store) *Memory {
 	return m
 }
 
+// Now implements broker.Engine: the clock of the process, which a test may fake.
+func (m *Memory) Now() time.Time { return time.Now().UTC() }
+
 // Connect makes another connection to the same stores.
 func (m *Memory) Connect() *Memory { return connect(m.s) }
 
@@ -119,6 +129,48 @@ func (m *Memory) SetKnobs(k Knobs) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	m.s.knobs = k
+}
+
+// turn waits until the scheduler, if there is one, lets the call look again.
+func (m *Memory) turn(what string) {
+	m.s.mu.Lock()
+	turn := m.s.knobs.Turn
+	m.s.mu.Unlock()
+	if turn != nil {
+		turn(m, what)
+	}
+}
+
+// Standing are the offers that stand in any queue, delivered or not.
+func (m *Memory) Standing() map[broker.OfferKey]bool {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	all := map[broker.OfferKey]bool{}
+	for _, q := range m.s.queues {
+		for _, lane := range q.lanes {
+			for _, o := range lane {
+				all[o.key] = true
+			}
+		}
+	}
+	return all
+}
+
+// Waking are the tickets that have a wake-up, armed or fired and not done.
+func (m *Memory) Waking() map[string]bool {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	all := map[string]bool{}
+	for k := range m.s.timers {
+		all[k.ticket] = true
+	}
+	for _, w := range m.s.due.fresh {
+		all[w.Ticket] = true
+	}
+	for _, g := range m.s.due.pending {
+		all[g.key.Ticket] = true
+	}
+	return all
 }
 
 // Disconnect cuts this connection off: Append waits, everything else fails
@@ -231,7 +283,7 @@ func (m *Memory) enter(ctx context.Context) error {
 func (m *Memory) reachable() error {
 	switch {
 	case m.closed:
-		return fmt.Errorf("%w: this connection is closed", broker.ErrUnreachable)
+		return broker.ErrClosed
 	case m.cut:
 		return fmt.Errorf("%w: this connection is cut", broker.ErrUnreachable)
 	}
@@ -239,7 +291,7 @@ func (m *Memory) reachable() error {
 }
 
 // Append implements broker.Engine.
-func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
@@ -251,16 +303,17 @@ func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id str
 			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 		}
 		if err == nil {
-			return m.s.append(ticket, after, id, body)
+			return m.s.append(ticket, after, id, says, body)
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		}
+		m.turn("append " + ticket)
 	}
 }
 
-func (s *store) append(ticket string, after uint64, id string, body []byte) (uint64, error) {
+func (s *store) append(ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if head := s.head(ticket); head != after {
@@ -275,7 +328,7 @@ func (s *store) append(ticket string, after uint64, id string, body []byte) (uin
 		return 0, fmt.Errorf("append %s after %d, the head is %d: %w", ticket, after, head, broker.ErrConflict)
 	}
 	seq := uint64(len(s.ledger)) + 1
-	e := broker.Entry{Ticket: ticket, Seq: seq, At: time.Now().UTC(), Body: slices.Clone(body)}
+	e := broker.Entry{Ticket: ticket, Seq: seq, At: time.Now().UTC(), Body: slices.Clone(body), Attention: says}
 	s.tickets[ticket] = append(s.tickets[ticket], len(s.ledger))
 	s.ledger = append(s.ledger, record{e, id})
 	s.follow.add(seq)
@@ -314,6 +367,7 @@ func (m *Memory) Last(ctx context.Context, ticket string, min uint64) (broker.En
 		case <-ctx.Done():
 		case <-changed:
 		}
+		m.turn("last of " + ticket)
 	}
 }
 

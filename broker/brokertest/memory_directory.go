@@ -209,6 +209,7 @@ func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 			snap.LastPresent[agent] = at
 		}
 	}
+	snap.Count()
 	m.dir.last = snap
 	return snap, nil
 }

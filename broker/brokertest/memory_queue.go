@@ -103,7 +103,9 @@ func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		if !next.IsZero() {
 			left = min(left, next.Sub(now))
 		}
-		pause(ctx, left, changed, state)
+		if pause(ctx, left, changed, state); time.Until(end) > 0 {
+			m.turn("pull for " + agent)
+		}
 	}
 }
 

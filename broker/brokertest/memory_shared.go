@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -57,12 +58,13 @@ func (c *shared[K]) done(k K) {
 
 // consume gives this caller its share of c until ctx ends or the connection
 // is closed. A cut connection waits.
-func consume[K comparable](ctx context.Context, m *Memory, c *shared[K], fn func(K, func())) error {
+func consume[K comparable](ctx context.Context, m *Memory, what string, c *shared[K], fn func(K, func())) error {
 	s := m.s
 	s.mu.Lock()
 	c.exists = true
 	s.mu.Unlock()
 	for {
+		m.turn(what)
 		m.mu.Lock()
 		err, closed, state := m.reachable(), m.closed, m.state.wait()
 		m.mu.Unlock()
@@ -78,7 +80,7 @@ func consume[K comparable](ctx context.Context, m *Memory, c *shared[K], fn func
 		var k K
 		var ok bool
 		if err == nil {
-			k, ok, wait = c.take(time.Now(), s.ackWait)
+			k, ok, wait = c.take(time.Now(), min(s.ackWait, broker.FollowWait))
 		}
 		s.mu.Unlock()
 		if ok {
@@ -107,7 +109,7 @@ func pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
 
 // Follow implements broker.Engine.
 func (m *Memory) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
-	err := consume(ctx, m, &m.s.follow, func(seq uint64, done func()) {
+	err := consume(ctx, m, "the ledger", &m.s.follow, func(seq uint64, done func()) {
 		m.s.mu.Lock()
 		e := m.s.ledger[seq-1].Entry
 		m.s.mu.Unlock()
@@ -124,7 +126,7 @@ type dueKey struct {
 
 // Due implements broker.Engine.
 func (m *Memory) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
-	err := consume(ctx, m, &m.s.due, fn)
+	err := consume(ctx, m, "due wake-ups", &m.s.due, fn)
 	return fmt.Errorf("wait for due wake-ups: %w", err)
 }
 
@@ -152,6 +154,24 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	return nil
 }
 
+// PutHints implements broker.Engine.
+func (m *Memory) PutHints(ctx context.Context, hints []broker.Hint) []error {
+	return hintByHint(ctx, m, hints)
+}
+
+// hintByHint puts out hints through PutOffer and Arm.
+func hintByHint(ctx context.Context, e broker.Engine, hints []broker.Hint) []error {
+	errs := make([]error, len(hints))
+	for i, h := range hints {
+		if h.Body == nil {
+			errs[i] = e.Arm(ctx, h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
+		} else {
+			errs[i] = e.PutOffer(broker.WithTrace(ctx, h.Trace), h.Offer, h.Body)
+		}
+	}
+	return errs
+}
+
 func (s *store) fire(k dueKey, live uint64, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,4 +185,8 @@ func (s *store) fire(k dueKey, live uint64, at time.Time) {
 	if s.knobs.DuplicateTimer != nil && s.knobs.DuplicateTimer(k.ticket, k.seq) {
 		s.due.add(w)
 	}
+	// What fires at one instant comes in the order of tickets, not of the timers.
+	slices.SortStableFunc(s.due.fresh, func(a, b broker.WakeUp) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Seq, b.Seq))
+	})
 }

@@ -15,7 +15,7 @@ func (m *Memory) Ledger(ctx context.Context) (broker.Ledger, error) {
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	return broker.Ledger{Created: m.s.created, First: 1, Last: uint64(len(m.s.ledger))}, nil
+	return broker.Ledger{Created: m.s.created, Began: m.s.created, First: 1, Last: uint64(len(m.s.ledger))}, nil
 }
 
 // Since implements broker.Engine.

@@ -23,7 +23,7 @@ func TestMemoryRunsOnAFakeClock(t *testing.T) {
 		synctest.Wait()
 
 		begin := time.Now()
-		if _, err := m.Append(ctx, "t", 0, "a", []byte("x")); err != nil {
+		if _, err := m.Append(ctx, "t", 0, "a", "", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Arm(ctx, "t", 1, begin.Add(time.Hour)); err != nil {

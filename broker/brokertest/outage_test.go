@@ -74,7 +74,7 @@ func TestOutage(t *testing.T) {
 	go func() { appended <- k.append(ticket, 0, "while it was down") }()
 	ctx, cancel := context.WithTimeout(k.ctx, 100*time.Millisecond)
 	defer cancel()
-	_, err = k.Append(ctx, protocol.NewTicket(), 0, "x", nil)
+	_, err = k.Append(ctx, protocol.NewTicket(), 0, "x", "", nil)
 	k.wantErr(err, context.DeadlineExceeded)
 	k.wantErr(err, broker.ErrUnreachable)
 	<-time.After(time.Duration(lapses.LeaseMS) * time.Millisecond) // it lapses, and nobody is there to say so
@@ -126,6 +126,17 @@ func TestStreamsDeleted(t *testing.T) {
 	if w := receive(k, "the wake-up", dues); w.seq != 2 {
 		k.Errorf("%d fired", w.seq)
 	}
+	hints := []broker.Hint{{Offer: broker.OfferKey{Agent: agent, Lane: protocol.Low, Ticket: ticket, Sequence: 3}, Body: []byte("x")},
+		{WakeUp: broker.WakeUp{Ticket: ticket, Seq: 3, At: time.Now()}}}
+	for _, name := range []string{broker.WorkStream, broker.TimerStream} {
+		k.must(js.DeleteStream(k.ctx, name))
+	}
+	k.must(errors.Join(k.PutHints(k.ctx, hints)...)) // makes them again, too
+	if w := receive(k, "the wake-up of three", dues); w.seq != 3 {
+		k.Errorf("%d fired", w.seq)
+	} else {
+		w.done()
+	}
 	k.must(old.Remove()) // of the stream before
 	k.pull(agent, 1)     // the offer comes again: it was not removed
 	if now := k.stream(js, broker.WorkStream); now.State.FirstSeq <= work.State.LastSeq || now.Created.Equal(work.Created) {
@@ -164,7 +175,7 @@ func TestDialWithoutStreams(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, embedded.Config{})
 	_, err := broker.Dial(t.Context(), broker.DialConfig{URL: n.ClientURL()})
-	if !errors.Is(err, broker.ErrNoTopology) || !strings.Contains(err.Error(), broker.LedgerStream) || !strings.Contains(err.Error(), "EnsureTopology") {
+	if !errors.Is(err, broker.ErrNoTopology) || !strings.Contains(err.Error(), broker.LedgerStream) || !strings.Contains(err.Error(), "handoff topology ensure") {
 		t.Errorf("the error does not say what is missing and how to make it: %v", err)
 	}
 }

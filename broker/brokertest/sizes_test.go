@@ -24,7 +24,7 @@ func TestHeadsOfAllSizes(t *testing.T) {
 	const total = 600
 	body := bytes.Repeat([]byte("x"), protocol.InlineBytesMax)
 	for i := range total {
-		if _, err := e.Append(t.Context(), protocol.NewTicket(), 0, strconv.Itoa(i), body[:1+i*7919%len(body)]); err != nil {
+		if _, err := e.Append(t.Context(), protocol.NewTicket(), 0, strconv.Itoa(i), "", body[:1+i*7919%len(body)]); err != nil {
 			t.Fatal(err)
 		}
 	}

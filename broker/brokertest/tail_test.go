@@ -43,7 +43,7 @@ func TestTailOfAnotherLedger(t *testing.T) {
 	k.must(err)
 	ended := tailing(k, k.ctx)
 	k.must(js.DeleteStream(k.ctx, broker.LedgerStream))
-	k.must(broker.EnsureTopology(k.ctx, js, broker.Topology{}))
+	k.must(broker.EnsureTopology(k.ctx, js.Conn(), broker.Topology{}))
 	if err := receive(k, "the end of the tail", ended); !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrLedgerChanged) {
 		t.Errorf("the tail ended with %v", err)
 	}

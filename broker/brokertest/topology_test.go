@@ -26,7 +26,7 @@ func TestTopologyTwiceAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if err := broker.EnsureTopology(k.ctx, js, broker.Topology{AsyncWork: true}); err != nil {
+			if err := broker.EnsureTopology(k.ctx, js.Conn(), broker.Topology{AsyncWork: true}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -65,7 +65,7 @@ func TestTopologyNeverWeakens(t *testing.T) {
 	cfg.Description = "ours"
 	_, err := js.UpdateStream(k.ctx, cfg)
 	k.must(err)
-	k.must(broker.EnsureTopology(k.ctx, js, broker.Topology{Replicas: 1, AsyncWork: true}))
+	k.must(broker.EnsureTopology(k.ctx, js.Conn(), broker.Topology{Replicas: 1, AsyncWork: true}))
 	got := k.stream(js, broker.LedgerStream).Config
 	if got.Replicas != 3 || got.MaxAge != cfg.MaxAge || got.Description != "ours" {
 		t.Errorf("the ledger has %d replicas, keeps for %v, is %q", got.Replicas, got.MaxAge, got.Description)
@@ -82,7 +82,7 @@ func TestTopologyNeverWeakens(t *testing.T) {
 	k.must(js.DeleteStream(k.ctx, "KV_"+broker.AgentBucket))
 	_, err = js.CreateKeyValue(k.ctx, jetstream.KeyValueConfig{Bucket: broker.AgentBucket})
 	k.must(err)
-	k.must(broker.EnsureTopology(k.ctx, js, broker.Topology{Replicas: 3}))
+	k.must(broker.EnsureTopology(k.ctx, js.Conn(), broker.Topology{Replicas: 3}))
 	if got := k.stream(js, "KV_"+broker.AgentBucket).Config.Replicas; got != 3 {
 		t.Errorf("%d replicas, want 3", got)
 	}
@@ -94,7 +94,7 @@ func TestTopologyRefusesAnothersStream(t *testing.T) {
 	js, k := jsAt(t, n.ClientURL()), newKit(t, nil)
 	_, err := js.CreateStream(k.ctx, jetstream.StreamConfig{Name: broker.WorkStream, Subjects: []string{"theirs"}})
 	k.must(err)
-	if err := broker.EnsureTopology(k.ctx, js, broker.Topology{}); err == nil {
+	if err := broker.EnsureTopology(k.ctx, js.Conn(), broker.Topology{}); err == nil {
 		t.Error("a stream of other retention was taken for ours")
 	}
 	if got := k.stream(js, broker.WorkStream).Config; got.Subjects[0] != "theirs" {

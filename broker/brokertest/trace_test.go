@@ -36,7 +36,7 @@ func TestTraceHeaders(t *testing.T) {
 		if !want.IsZero() {
 			ctx = broker.WithTrace(ctx, want)
 		}
-		if _, err := e.Append(ctx, protocol.NewTicket(), 0, "id", body); err != nil {
+		if _, err := e.Append(ctx, protocol.NewTicket(), 0, "id", "", body); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.PutOffer(ctx, offer, body); err != nil {
@@ -68,7 +68,7 @@ func BenchmarkAppendTraced(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ticket := protocol.NewTicket()
-				if _, err := e.Append(ctx, ticket, 0, ticket, body); err != nil {
+				if _, err := e.Append(ctx, ticket, 0, ticket, "", body); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
@@ -123,11 +122,7 @@ func TestUncleanStartOfAnEmptyNode(t *testing.T) {
 }
 
 func makeStreams(ctx context.Context, nc *nats.Conn, _ bool) error {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	return broker.EnsureTopology(ctx, js, broker.Topology{})
+	return broker.EnsureTopology(ctx, nc, broker.Topology{})
 }
 
 // A start that fails before anybody is served is no crash.

@@ -83,6 +83,7 @@ type Node struct {
 	log     *logger
 	lock    *os.File
 	unclean bool
+	staging string // see stageInMemory
 }
 
 const (
@@ -112,6 +113,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 			n.server.Shutdown()
 			n.server.WaitForShutdown()
 		}
+		n.unstage()
 		if !n.unclean { // nor is what was stopped before it served
 			_ = os.Remove(filepath.Join(cfg.Dir, markerFile))
 		}
@@ -155,6 +157,9 @@ func (n *Node) options() (*server.Options, error) {
 		ServerName: n.cfg.Name, Host: n.cfg.Host, Port: n.cfg.Port,
 		// Signals are the program's business; the server would exit by itself.
 		NoSigs: true,
+		// Nearly every subject is used once (tickets, replies, acknowledgements): a
+		// cache of who listens to them is only filled and swept.
+		NoSublistCache: true,
 		// The node listens when it is ready to, see serve. The routes of a
 		// cluster wait for the listener, so that there it does so at once.
 		DontListen: n.cfg.Cluster == nil,
@@ -196,6 +201,9 @@ func (n *Node) start(ctx context.Context) error {
 	if err := writeSynced(marker, strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
+	if stale := n.staleStaging(); stale != "" {
+		defer func() { _ = os.RemoveAll(stale) }()
+	}
 	options, err := n.options()
 	if err != nil {
 		return err
@@ -217,6 +225,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
+	n.stageInMemory()
 	return n.serve()
 }
 
@@ -299,6 +308,7 @@ func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
 // Stop stops the node cleanly and waits until all is on the disk.
 func (n *Node) Stop() error {
 	n.halt()
+	n.unstage()
 	err := os.Remove(filepath.Join(n.cfg.Dir, markerFile))
 	return errors.Join(err, n.lock.Close())
 }

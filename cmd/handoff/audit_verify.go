@@ -152,6 +152,9 @@ func reportWords(r audit.Report) string {
 	if r.WithoutBeginning > 0 {
 		text += fmt.Sprintf(", %d of them without their beginning", r.WithoutBeginning)
 	}
+	if r.Newer > 0 {
+		text += fmt.Sprintf(", %d with events of a newer version, which were not replayed", r.Newer)
+	}
 	if r.Found == 0 {
 		return text + ": all is well"
 	}

@@ -20,18 +20,23 @@ import (
 
 // answerWithin is how long a command that does not wait gives an engine it has
 // reached: longer than the election of a leader.
-const answerWithin = 10 * time.Second
+const answerWithin = 15 * time.Second
 
 // connection says where the engine is, as flags.
 type connection struct {
-	url, context, creds, tlsCA string
+	url, context, creds, nkey, inboxPrefix string
+	tlsCA, tlsCert, tlsKey                 string
 }
 
 func (c *connection) flags(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.url, "nats", "s", "", "engine to use: NATS URLs, comma-separated ($NATS_URL; default "+broker.DefaultURL+")")
 	fs.StringVar(&c.context, "context", "", "context of the nats command line to connect with ($NATS_CONTEXT)")
 	fs.StringVar(&c.creds, "creds", "", "credentials file ($NATS_CREDS)")
+	fs.StringVar(&c.nkey, "nkey", "", "file with the seed of our nkey ($NATS_NKEY)")
 	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
+	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
+	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
+	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
 }
 
 // resolve fills in what the environment says. A flag beats the environment: a
@@ -41,7 +46,11 @@ func (c connection) resolve(env func(string) string) connection {
 	if c.context == "" {
 		c.url = cmp.Or(c.url, env("NATS_URL"))
 		c.creds = cmp.Or(c.creds, env("NATS_CREDS"))
+		c.nkey = cmp.Or(c.nkey, env("NATS_NKEY"))
 		c.tlsCA = cmp.Or(c.tlsCA, env("NATS_CA"))
+		c.tlsCert = cmp.Or(c.tlsCert, env("NATS_CERT"))
+		c.tlsKey = cmp.Or(c.tlsKey, env("NATS_KEY"))
+		c.inboxPrefix = cmp.Or(c.inboxPrefix, env("NATS_INBOX_PREFIX"))
 		c.context = env("NATS_CONTEXT")
 	}
 	return c
@@ -130,18 +139,23 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine,
 }
 
 // dial makes the connection alone: the server may have no streams, or keep nothing.
-func (c connection) dial() (*nats.Conn, error) {
+func (c connection) dial() (*nats.Conn, error) { return c.dialWith() }
+
+func (c connection) dialWith(more ...nats.Option) (*nats.Conn, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	if c.context == "" {
-		return broker.Connect(c.dialConfig(broker.JetStreamConfig{}))
+		cfg := c.dialConfig(broker.JetStreamConfig{})
+		cfg.Options = more
+		return broker.Connect(cfg)
 	}
-	return c.dialContext(ourName())
+	return c.dialContext(ourName(), more...)
 }
 
 func (c connection) dialConfig(engine broker.JetStreamConfig) broker.DialConfig {
-	return broker.DialConfig{URL: c.url, Creds: c.creds, TLSCA: c.tlsCA, Name: ourName(), JetStreamConfig: engine}
+	return broker.DialConfig{URL: c.url, Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
+		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey, Name: ourName(), JetStreamConfig: engine}
 }
 
 // check refuses what the dialer would take for a server that is not there.
@@ -149,12 +163,20 @@ func (c connection) check() error {
 	if err := c.checkURL(); err != nil {
 		return err
 	}
-	for flag, path := range map[string]string{"--creds": c.creds, "--tlsca": c.tlsCA} {
-		if path == "" {
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return usagef("--tlscert and --tlskey ($NATS_CERT, $NATS_KEY) go together: a certificate, and its key")
+	}
+	if strings.ContainsAny(c.inboxPrefix, " *>") || strings.HasSuffix(c.inboxPrefix, ".") {
+		return usagef("--inbox-prefix %s: a subject without * and >, such as _INBOX_reviewer", c.inboxPrefix)
+	}
+	for _, file := range []struct{ flag, path string }{
+		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlsca", c.tlsCA}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey},
+	} {
+		if file.path == "" {
 			continue
 		}
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
+		if _, err := os.Stat(file.path); err != nil {
+			return fmt.Errorf("%s: %w", file.flag, err)
 		}
 	}
 	return nil
@@ -171,7 +193,7 @@ func ourName() string {
 
 // dialContext connects with a context of the nats command line, which knows
 // more ways to authenticate than our flags.
-func (c connection) dialContext(name string) (*nats.Conn, error) {
+func (c connection) dialContext(name string, more ...nats.Option) (*nats.Conn, error) {
 	dialing := false // set when the context was read and the options are applied
 	options := append(broker.ConnectOptions(name), func(o *nats.Options) error {
 		dialing = true
@@ -180,18 +202,17 @@ func (c connection) dialContext(name string) (*nats.Conn, error) {
 		}
 		return nil
 	})
-	if c.creds != "" {
-		options = append(options, nats.UserCredentials(c.creds))
+	identity, err := c.dialConfig(broker.JetStreamConfig{}).Identity()
+	if err != nil {
+		return nil, err
 	}
-	if c.tlsCA != "" {
-		options = append(options, nats.RootCAs(c.tlsCA))
-	}
+	options = append(append(options, identity...), more...)
 	nc, _, err := natscontext.Connect(c.context, options...)
 	switch {
 	case err == nil:
 		return nc, nil
 	case dialing:
-		return nil, fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", broker.ErrUnreachable, c.where(), err)
+		return nil, broker.ConnectError(c.where(), err)
 	}
 	return nil, fmt.Errorf("nats context %s: %w", c.context, err)
 }

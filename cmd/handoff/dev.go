@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -116,15 +115,6 @@ func (a *app) dataHome(flag string) (string, error) {
 	return filepath.Join(base, "handoff"), nil
 }
 
-// log is the log of a process that runs on: for people, on stderr.
-func (a *app) log(verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
-}
-
 // dev runs the node and the supervisor until ctx ends.
 func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	log := a.log(cfg.verbose)
@@ -199,17 +189,13 @@ func (a *app) ready(engine, metrics string) error {
 // prepare makes the streams of a node of our own, and fills the queue and the
 // timers again after a stop that was not clean. Nobody else is served yet.
 func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, log *slog.Logger) error {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
 	// Where every write of the ledger is synced, what is derived from it need
 	// not be: embedded makes it again after a crash.
-	topology := broker.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways)}
-	if err := broker.EnsureTopology(ctx, js, topology); err != nil {
+	topology := broker.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways), Fsync: cfg.fsync}
+	if err := broker.EnsureTopology(ctx, nc, topology); err != nil {
 		return err
 	}
-	if err := setLease(ctx, js, cfg.lease); err != nil || !unclean {
+	if err := setLease(ctx, nc, cfg.lease); err != nil || !unclean {
 		return err
 	}
 	log.Info("the last stop was not clean; putting back what the ledger calls for")

@@ -40,6 +40,9 @@ warn: it works, and something should be done. fail: something does not work, or 
 will not. --skip leaves out what you know of and accept.
 
 --self looks at this process alone: the program, its settings, its connection, its clock.
+Where $HANDOFF_METRICS says at what address a process here shows how it is (--metrics),
+--self asks that one instead, within 5 s: whether its loops turn and it can do its work.
+That is for the health check of a container; it connects to nothing else.
 --repair asks for a look at every handoff now: offers are put back where they belong,
 and every handoff that is open, or that owes something, is woken. It decides nothing,
 and is safe while everything runs; supervisors do the rest.

@@ -169,7 +169,8 @@ func orphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
 	return false, err
 }
 
-// examineSelf is about this process and how it reaches the engine.
+// examineSelf is about this process and how it reaches the engine; or about the
+// one that shows how it is, where the environment names it.
 func (a *app) examineSelf(ctx context.Context, skip []string) []finding {
 	var all []finding
 	add := func(name string, f finding) {
@@ -178,6 +179,10 @@ func (a *app) examineSelf(ctx context.Context, skip []string) []finding {
 	}
 	add("program", judgeProgram())
 	add("settings", a.judgeSettings())
+	if addr := a.env(metricsEnv); addr != "" {
+		add("process", askProcess(ctx, addr))
+		return all
+	}
 	x, err := a.diagnose(ctx, "streams", "consumers")
 	x.reachErr = cmp.Or(x.reachErr, err)
 	return append(all, judge(x, append(slices.Clone(skip), slices.DeleteFunc(checkNames(), aboutConnection)...))...)

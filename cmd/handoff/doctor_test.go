@@ -165,11 +165,7 @@ type patient struct {
 func newPatient(t *testing.T) *patient {
 	t.Helper()
 	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return err
-		}
-		return broker.EnsureTopology(ctx, js, broker.Topology{AsyncWork: true})
+		return broker.EnsureTopology(ctx, nc, broker.Topology{AsyncWork: true})
 	}})
 	must(t, err)
 	t.Cleanup(func() { _ = node.Stop() })

@@ -57,6 +57,7 @@ var exits = []exitRow{
 	{exitBehind, protocol.CodeBehind, "the index is behind; --stale prints what it has", func(err error) bool {
 		return is[*behindError](err) || hasCode(protocol.CodeBehind)(err)
 	}},
+	{exitError, "not_allowed", "the engine does not let this user do that (docs/operations/security.md)", func(err error) bool { return errors.Is(err, broker.ErrNotAllowed) }},
 	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable, or nobody answers questions (handoff index)", func(err error) bool {
 		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
 	}},

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -17,9 +18,13 @@ import (
 const metaLease = "handoff_lease_ms"
 
 // setLease makes lease the default of workers on this engine; 0 leaves it.
-func setLease(ctx context.Context, js jetstream.JetStream, lease time.Duration) error {
+func setLease(ctx context.Context, nc *nats.Conn, lease time.Duration) error {
 	if lease == 0 {
 		return nil
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
 	}
 	stream, err := js.Stream(ctx, broker.LedgerStream)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
@@ -75,11 +74,7 @@ func (c *canned) Stand(context.Context, index.StandQuery) (index.StandAnswer, er
 func bareEngine(t *testing.T) (url string, engine *broker.JetStream) {
 	t.Helper()
 	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return err
-		}
-		return broker.EnsureTopology(ctx, js, broker.Topology{})
+		return broker.EnsureTopology(ctx, nc, broker.Topology{})
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/service"
 	"github.com/agenthandoff/handoff/supervisor"
 	"github.com/agenthandoff/handoff/telemetry"
 	"github.com/agenthandoff/handoff/worker"
@@ -18,10 +19,15 @@ import (
 const metricsHelp = `--metrics shows figures for Prometheus at /metrics, and for whoever starts and stops
 processes /healthz (200 while its loops turn) and /readyz (200 while it can do its
 work; else 503 and what is wrong). A port alone, :9090, is this machine's alone;
-0.0.0.0:9090 shows them to everybody who can reach it.`
+0.0.0.0:9090 shows them to everybody who can reach it. Where $HANDOFF_METRICS is set,
+"handoff doctor --self" asks there.`
+
+// metricsEnv says where a process shows how it is, to the process itself and to who
+// asks it: the health check of a container.
+const metricsEnv = "HANDOFF_METRICS"
 
 func metricsFlag(fs *pflag.FlagSet, addr *string) {
-	fs.StringVar(addr, "metrics", "", "show figures, /healthz and /readyz at `ADDR`, such as :9090 (default: nowhere)")
+	fs.StringVar(addr, "metrics", "", "show figures, /healthz and /readyz at `ADDR`, such as :9090 ($HANDOFF_METRICS; default: nowhere)")
 }
 
 // showing is how a process shows how it is. The nil one shows nothing: all its
@@ -35,16 +41,20 @@ type showing struct {
 // show begins to answer at an address, or at none. It comes before anything else
 // that a process starts: that the port is taken is said at once.
 func (a *app) show(ctx context.Context, addr string, log *slog.Logger) (*showing, error) {
+	said := "--metrics"
+	if addr == "" {
+		said, addr = "$"+metricsEnv, a.env(metricsEnv)
+	}
 	if addr == "" {
 		return nil, nil
 	}
 	if _, err := telemetry.Address(addr); err != nil {
-		return nil, usagef("--metrics: %v", err)
+		return nil, usagef("%s: %v", said, err)
 	}
 	metrics := telemetry.NewMetrics()
 	server, err := telemetry.Listen(ctx, addr, metrics, log)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w; choose another port", err)
+		return nil, fmt.Errorf("%s: %w; choose another port", said, err)
 	}
 	log.Info("showing figures", "url", server.URL()+"/metrics")
 	return &showing{metrics, server, log}, nil
@@ -122,7 +132,9 @@ func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
 	if s == nil {
 		return
 	}
-	s.engineAnswers(b)
+	if b != nil { // else it goes through a door, and its presence tells
+		s.engineAnswers(b)
+	}
 	s.metrics.Worker(agent, func() telemetry.WorkerFigures {
 		stats := w.Stats()
 		return telemetry.WorkerFigures{
@@ -145,6 +157,18 @@ func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
 			return fmt.Errorf("has not tried to beat for %s longer than it should; restart this process", shortDuration(overdue.Truncate(time.Second)))
 		}
 		return nil
+	})
+}
+
+// door counts what a door does.
+func (s *showing) door(d *service.Door) {
+	if s == nil {
+		return
+	}
+	s.metrics.Door(func() telemetry.DoorFigures {
+		load := d.Load()
+		return telemetry.DoorFigures{Offers: load.Offers, Requests: load.Requests, MemoryBytes: load.Bytes,
+			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed}}
 	})
 }
 

@@ -123,14 +123,19 @@ func TestOutcomeIsAlwaysThere(t *testing.T) {
 }
 
 func TestConnection(t *testing.T) {
-	env := map[string]string{"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_CONTEXT": "envctx", "NATS_CA": "env.pem"}
+	env := map[string]string{"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_CONTEXT": "envctx", "NATS_CA": "env.pem",
+		"NATS_NKEY": "env.nk", "NATS_CERT": "env.cert", "NATS_KEY": "env.key", "NATS_INBOX_PREFIX": "_INBOX_me"}
+	all := connection{url: "nats://env", context: "envctx", creds: "env.creds", nkey: "env.nk", inboxPrefix: "_INBOX_me",
+		tlsCA: "env.pem", tlsCert: "env.cert", tlsKey: "env.key"}
+	elsewhere := all
+	elsewhere.url = "nats://flag"
 	get := func(name string) string { return env[name] }
 	for name, c := range map[string]struct {
 		flags, want connection
 		where       string
 	}{
-		"environment":           {connection{}, connection{"nats://env", "envctx", "env.creds", "env.pem"}, "nats://env (context envctx)"},
-		"a URL":                 {connection{url: "nats://flag"}, connection{"nats://flag", "envctx", "env.creds", "env.pem"}, "nats://flag (context envctx)"},
+		"environment":           {connection{}, all, "nats://env (context envctx)"},
+		"a URL":                 {connection{url: "nats://flag"}, elsewhere, "nats://flag (context envctx)"},
 		"a context is not bent": {connection{context: "mine"}, connection{context: "mine"}, "context mine"},
 		"both":                  {connection{url: "nats://flag", context: "mine"}, connection{url: "nats://flag", context: "mine"}, "nats://flag (context mine)"},
 	} {

@@ -90,6 +90,11 @@ func (f *packageFlags) build(changed func(string) bool, a *app, now time.Time) (
 			return pkg, err
 		}
 	}
+	return f.complete(pkg, changed, a, now)
+}
+
+// complete lays the flags over what a file says.
+func (f *packageFlags) complete(pkg protocol.Package, changed func(string) bool, a *app, now time.Time) (protocol.Package, error) {
 	f.ends(&pkg, changed, a.env)
 	set := func(flag string, field *string, value string) {
 		if changed(flag) {

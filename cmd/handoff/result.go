@@ -13,6 +13,7 @@ import (
 
 func newResult(a *app) *cobra.Command {
 	var late, asReturn bool
+	var via string
 	cmd := &cobra.Command{
 		Use:   "result TICKET",
 		Short: "Print the result of a handoff",
@@ -30,6 +31,8 @@ handoff's policy says late_result=use and no attempt is left.
 with status, result, changed variables, artifacts, tokens, notes, and the trail of
 who refused, asked and failed. It is always JSON.
 
+` + viaHelp + `
+
 Exit codes: 0 there is a result; 4 the handoff is still open, or nothing came late
 so far; 5 it closed without success and has none (a group: it has members' results,
 and yet no success); 3 no such ticket.`,
@@ -42,16 +45,27 @@ and yet no success); 3 no such ticket.`,
 			if late && asReturn {
 				return usagef("--late and --return are two things; choose one")
 			}
+			outside, err := a.throughDoor(via)
+			if err != nil {
+				return err
+			}
+			if outside {
+				if err := notThroughDoor(cmd, "late"); err != nil {
+					return err
+				}
+				return a.resultThroughDoor(cmd.Context(), args[0], asReturn)
+			}
 			print := a.resultOf
 			switch {
 			case late:
 				print = a.lateResults
 			case asReturn:
-				print = a.returnOf
+				print = func(ctx context.Context, b *broker.Broker, ticket string) error { return a.returnOf(ctx, b, ticket) }
 			}
 			return a.onTicket(cmd.Context(), args[0], print)
 		},
 	}
+	viaFlag(cmd, &via)
 	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
 	return cmd
@@ -135,7 +149,13 @@ func (a *app) lateResults(ctx context.Context, b *broker.Broker, ticket string) 
 	return nil
 }
 
-func (a *app) returnOf(ctx context.Context, b *broker.Broker, ticket string) error {
+// returner knows how handoffs ended: the broker, or a door.
+type returner interface {
+	Status(ctx context.Context, ticket string) (protocol.State, error)
+	Return(ctx context.Context, ticket string) (protocol.Return, error)
+}
+
+func (a *app) returnOf(ctx context.Context, b returner, ticket string) error {
 	state, err := b.Status(ctx, ticket)
 	if err != nil {
 		return err

@@ -118,22 +118,29 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupPoll, newAwait(a)),
 
 		inGroup(groupEngine, newDev(a)),
+		inGroup(groupEngine, newTopology(a)),
+		inGroup(groupEngine, newBackup(a)),
+		inGroup(groupEngine, newRestore(a)),
 		inGroup(groupEngine, newSupervise(a)),
 		inGroup(groupEngine, newIndex(a)),
+		inGroup(groupEngine, newDoor(a)),
 		inGroup(groupEngine, newTop(a)),
 		inGroup(groupEngine, newDoctor(a)),
+		inGroup(groupEngine, newBench(a)),
 
 		inGroup(groupWrite, newSchema(a)),
 		inGroup(groupWrite, newValidate(a)),
 
-		newDemo(a), newDemoTether(a), newDemoAgent(a),
+		newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a),
 		newVersion(a),
 		newExitCodes(),
 	}
 }
 
+// The help follows the order of commands. It is said once: cobra has it for all.
+func init() { cobra.EnableCommandSorting = false }
+
 func newRoot(a *app) *cobra.Command {
-	cobra.EnableCommandSorting = false // the help follows the order of commands
 	root := &cobra.Command{
 		Use:   "handoff",
 		Short: "Hand work from one agent to another, durably",

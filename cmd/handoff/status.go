@@ -23,6 +23,7 @@ func view(s protocol.State) stateView { return stateView{State: s, Outcome: s.Ou
 
 func newStatus(a *app) *cobra.Command {
 	var withPackage bool
+	var via string
 	cmd := &cobra.Command{
 		Use:     "status TICKET",
 		Aliases: []string{"info"},
@@ -31,12 +32,25 @@ func newStatus(a *app) *cobra.Command {
 waiting for. It asks the ledger's leader: right after submit, from anywhere, it
 finds the ticket. Of a group it lists the members; with -o json all of them.
 
+` + viaHelp + ` It tells of handoffs that the agent in
+$HANDOFF_AGENT has to do with, and of none else.
+
 Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Example: `  handoff status 5f0c…
   handoff status 5f0c… -o json | jq -r .phase
   handoff status 5f0c… --package`,
 		Args: takes("a TICKET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			outside, err := a.throughDoor(via)
+			if err != nil {
+				return err
+			}
+			if outside {
+				if err := notThroughDoor(cmd, "package"); err != nil {
+					return err
+				}
+				return a.statusThroughDoor(cmd.Context(), args[0])
+			}
 			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
 				if withPackage {
 					body, err := b.Package(ctx, ticket)
@@ -67,6 +81,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 			})
 		},
 	}
+	viaFlag(cmd, &via)
 	cmd.Flags().BoolVar(&withPackage, "package", false, "print what was handed over, as JSON, instead")
 	return cmd
 }

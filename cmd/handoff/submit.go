@@ -21,8 +21,10 @@ func newSubmit(a *app) *cobra.Command {
 		flags   packageFlags
 		secrets redactFlags
 		child   childFlags
+		lines   linesFlags
 		dryRun  bool
 		wait    string
+		via     string
 	)
 	cmd := &cobra.Command{
 		Use:   "submit [-f FILE|-] --to AGENT --reason WHY --task WHAT",
@@ -61,6 +63,14 @@ its end is there.
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.
 
+A file of lines (-f packages.jsonl, or --lines) has a package on each line, and is
+submitted many at a time; flags replace fields of every line. First all lines are
+checked: what is wrong is said by line, and nothing is written then (--keep-going
+submits the others, and begins at once). The output has one line for each, in their
+order: a ticket, or - where the engine refused it (an agent that is not there, say).
+With a key in every line the file may safely be submitted again, after an interruption
+or with lines added: what is there already is not doubled.
+
 Before anything is written, what looks like a secret (a key, a token, a password) is
 taken out of the package; stderr says how many. $HANDOFF_REDACT names a file with
 more patterns, one regular expression a line; --redact adds one.
@@ -68,6 +78,8 @@ more patterns, one regular expression a line; --redact adds one.
 What is wrong with a package is said by field, and nothing is written (exit code
 9). Should the connection break in the middle, the message names the ticket, and
 "handoff status TICKET" tells whether it was submitted.
+
+` + viaHelp + ` The source is that agent; the parent must be one of its handoffs.
 
 Exit codes: 0 submitted (with --wait: and closed with success), 4 submitted and
 still open when --wait ended, 5 closed without success, 9 refused.`,
@@ -77,6 +89,7 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
   handoff submit --type delegation --return-timeout 10m --to tester --reason r --task "run the tests"
   handoff submit --to alice --to bob --to carol --aggregate majority --reason r --task "approve the plan" --wait
   handoff submit --type escalation --rationale "the budget is exceeded" --reason r --task "may we go on?"
+  handoff submit -f packages.jsonl > tickets
   T=$(handoff submit --key nightly-2026-01-31 -f package.json) && handoff wait "$T"`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -95,6 +108,19 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 			if err := child.check(cmd.Flags().Changed, flags.returns.wait); err != nil {
 				return err
 			}
+			if err := lines.check(cmd.Flags().Changed, flags); err != nil {
+				return err
+			}
+			outside, err := a.throughDoor(via)
+			if err != nil {
+				return err
+			}
+			if outside {
+				return a.submitOutside(cmd, flags, secrets, lines, limit)
+			}
+			if lines.of(flags.file) {
+				return a.submitLines(cmd.Context(), flags, secrets, lines, cmd.Flags().Changed, dryRun)
+			}
 			pkg, err := flags.build(cmd.Flags().Changed, a, time.Now())
 			if err != nil {
 				return err
@@ -112,7 +138,10 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 	flags.declare(cmd.Flags())
 	secrets.declare(cmd.Flags())
 	child.declare(cmd.Flags())
+	cmd.Flags().BoolVar(&lines.lines, "lines", false, "the file has a package on each line, whatever its name (.jsonl and .ndjson always have)")
+	cmd.Flags().BoolVar(&lines.keepGoing, "keep-going", false, "with a package on each line: submit the good lines where others are not in order")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
+	viaFlag(cmd, &via)
 	cmd.Flags().StringVar(&wait, "wait", "", "wait until the handoff is closed, at most `DURATION`; it is written with =, as in --wait=30s")
 	cmd.Flags().Lookup("wait").NoOptDefVal = waitForever
 	a.agentFlags(cmd, "to", "from", "count-from")

@@ -25,7 +25,7 @@ func TestFollowLedger(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		add := func(n int) {
 			for range n {
-				if _, err := other.Append(ctx, protocol.NewTicket(), 0, protocol.NewTicket(), []byte("x")); err != nil {
+				if _, err := other.Append(ctx, protocol.NewTicket(), 0, protocol.NewTicket(), "", []byte("x")); err != nil {
 					t.Error(err)
 				}
 			}
@@ -81,7 +81,7 @@ func TestFollowLedger(t *testing.T) {
 func TestFollowLedgerEndsWithItsCaller(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
-	if _, err := m.Append(t.Context(), protocol.NewTicket(), 0, "id", []byte("x")); err != nil {
+	if _, err := m.Append(t.Context(), protocol.NewTicket(), 0, "id", "", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	ledger, _ := m.Ledger(t.Context())

@@ -17,6 +17,7 @@ func newWait(a *app) *cobra.Command {
 		timeout time.Duration
 		until   string
 		cancel  bool
+		via     string
 	)
 	cmd := &cobra.Command{
 		Use:   "wait TICKET",
@@ -27,6 +28,8 @@ waits as long as that takes. Waiting changes nothing, and any number may wait.
 --until waits for something else, or for the end if that comes first: accepted (an
 agent has taken it), asked (an agent wants an answer); returned (it is closed, and
 its source has taken in the return, if one is expected).
+
+` + viaHelp + ` It waits until closed or accepted.
 
 Exit codes: 0 closed with success (or accepted, asked); 4 still open when the timeout
 passed; 5 closed without success; 3 no such ticket.`,
@@ -43,6 +46,16 @@ passed; 5 closed without success; 3 no such ticket.`,
 			if cmd.Flags().Changed("timeout") {
 				limit = timeout
 			}
+			outside, err := a.throughDoor(via)
+			if err != nil {
+				return err
+			}
+			if outside {
+				if err := notThroughDoor(cmd, "cancel-on-timeout"); err != nil {
+					return err
+				}
+				return a.waitThroughDoor(cmd.Context(), args[0], limit, until)
+			}
 			ticket, err := protocol.ParseTicket(args[0])
 			if err != nil {
 				return err
@@ -53,6 +66,7 @@ passed; 5 closed without success; 3 no such ticket.`,
 	durationVar(cmd.Flags(), &timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
 	cmd.Flags().StringVar(&until, "until", "closed", strings.Join(untilWords, ", "))
 	cmd.Flags().BoolVar(&cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
+	viaFlag(cmd, &via)
 	words(cmd, "until", untilWords...)
 	return cmd
 }

@@ -28,6 +28,7 @@ type workFlags struct {
 	cleanupTimeout     time.Duration
 	metrics            string
 	update, verbose    bool
+	via                string
 }
 
 func newWork(a *app) *cobra.Command {
@@ -81,13 +82,18 @@ A worker beats to show that it is there: every --beat, each answered within
 --beat-timeout; after --misses missed ones its --lease is over, and its handoffs go to
 others. Whichever of them are not given follow from those that are.
 
+` + viaHelp + `
+CMD has HANDOFF_VIA from it, so that "handoff submit", status, wait and result inside go
+through the door as well. Where nobody serves one at the start, work ends with exit code 6.
+
 ` + metricsHelp + `
 
 Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
 given back without charge. A second Ctrl-C ends at once.`,
 		Example: `  handoff work --agent reviewer -- ./agent.sh
   handoff work --agent translator --capability french --capability german:0.6 --concurrency 4 -- python3 translate.py
-  handoff work --agent echo -- cat`,
+  handoff work --agent echo -- cat
+  handoff work --via service --creds coder.creds --agent coder -- ./agent.sh`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if flags.agent == "" {
 				return usagef("work needs --agent AGENT")
@@ -125,6 +131,13 @@ given back without charge. A second Ctrl-C ends at once.`,
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
+			outside, err := a.throughDoor(flags.via)
+			if err != nil {
+				return err
+			}
+			if outside {
+				return a.workThroughDoor(cmd.Context(), cfg, flags, program)
+			}
 			return a.work(cmd.Context(), cfg, flags, program)
 		},
 	}
@@ -143,6 +156,7 @@ given back without charge. A second Ctrl-C ends at once.`,
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
+	viaFlag(cmd, &flags.via)
 	metricsFlag(fs, &flags.metrics)
 	verboseFlag(fs, &flags.verbose)
 	a.agentFlags(cmd, "agent")
@@ -192,6 +206,11 @@ func (a *app) meetProfile(ctx context.Context, b *broker.Broker, wanted protocol
 	if err != nil {
 		return err
 	}
+	return a.meet(profile, wanted, update, func(p protocol.Profile) error { return b.PutProfile(ctx, p) })
+}
+
+// meet is meetProfile with the profile that is there.
+func (a *app) meet(profile, wanted protocol.Profile, update bool, put func(protocol.Profile) error) error {
 	var lacking []string
 	for _, c := range wanted.Capabilities {
 		i := slices.IndexFunc(profile.Capabilities, func(has protocol.Capability) bool { return has.ID == c.ID })
@@ -219,18 +238,28 @@ func (a *app) meetProfile(ctx context.Context, b *broker.Broker, wanted protocol
 	if err := profile.Validate(); err != nil {
 		return err
 	}
-	return b.PutProfile(ctx, profile)
+	return put(profile)
 }
 
 // childEnv lets "handoff submit" inside the program find the engine that its
 // worker uses, whichever way that was said.
 func (a *app) childEnv(b *broker.Broker) []string {
-	conn := a.conn.resolve(a.env)
-	env := []string{"NATS_CONTEXT=" + conn.context}
 	if engine, ok := b.Engine.(*broker.JetStream); ok {
-		env = append(env, "NATS_URL="+strings.Join(engine.Conn().Opts.Servers, ","))
+		return a.connEnv(strings.Join(engine.Conn().Opts.Servers, ","))
 	}
-	for name, path := range map[string]string{"NATS_CREDS": conn.creds, "NATS_CA": conn.tlsCA} {
+	return a.connEnv("")
+}
+
+// connEnv is the environment that says where the engine is: at these servers, if
+// it is not empty.
+func (a *app) connEnv(servers string) []string {
+	conn := a.conn.resolve(a.env)
+	env := []string{"NATS_CONTEXT=" + conn.context, "NATS_INBOX_PREFIX=" + conn.inboxPrefix}
+	if servers != "" {
+		env = append(env, "NATS_URL="+servers)
+	}
+	for name, path := range map[string]string{"NATS_CREDS": conn.creds, "NATS_NKEY": conn.nkey,
+		"NATS_CA": conn.tlsCA, "NATS_CERT": conn.tlsCert, "NATS_KEY": conn.tlsKey} {
 		if absolute, err := filepath.Abs(path); path != "" && err == nil {
 			path = absolute
 		}

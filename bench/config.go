@@ -1,0 +1,266 @@
+// Package bench measures handoffs: whole ones, from submit to complete, over an
+// engine in this process or one that is there, and beside them the bare engine
+// doing the same stored messages with no protocol (package broker/bare).
+//
+// Everything that a handoff has in production is there: a supervisor that
+// follows the ledger, arms timers and offers again what they wake; workers with
+// leases and beats; packages that are checked, redacted and digested. After a run
+// the ledger is read and proves that each handoff closed exactly once, with
+// success; a run that cannot be proved is an error.
+//
+// # What is measured
+//
+// A run warms up, then measures for Duration, or until N handoffs have
+// completed, then waits until what is still open has closed. Handoffs that
+// complete between the two ends of the window count as its throughput. The
+// latency of each of them counts from its intended instant:
+//
+//   - submit: until Broker.Submit has returned: the first append is in the ledger
+//     and the offer in the queue;
+//   - submit to claim: until the accepting append is acknowledged, which is when
+//     the handler is called;
+//   - submit to complete: until the completing append is acknowledged;
+//   - status: one read of a recent handoff by its ticket, ProbesPerSecond.
+//
+// In a closed loop (Rate 0) the intended instant is the one at which a submitter
+// begins. In an open loop it is an instant of a schedule that does not wait for
+// anybody: when the engine stalls, the handoffs that should have been submitted
+// meanwhile count from when they should have been (coordinated omission).
+//
+// Clocks are read once an append, histograms are exact to three digits.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Defaults and limits of Config.
+const (
+	DurationDefault = 10 * time.Second
+	DurationMax     = time.Hour
+	HandoffsMax     = 100_000_000
+	WarmupDefault   = 2 * time.Second
+	WarmupMax       = 10 * time.Minute
+	DrainDefault    = time.Minute
+
+	SubmittersDefault = 32
+	SubmittersMax     = 4_096
+	SlotsDefault      = 64
+	SlotsMax          = 65_536
+	AgentsMax         = 10_000
+	ProcessesMax      = 256
+
+	SizeDefault = 1_024
+	SizeMax     = protocol.PackageBytesMax
+
+	RateMax      = 1_000_000
+	ProbeDefault = 200
+	ProbeMax     = 100_000
+	StoredMax    = 100_000_000
+	RoundsMax    = 100
+
+	// OpenDefault is how many handoffs are open at most in a closed loop: more
+	// than slots and submitters have in hand, and few enough that their waiting
+	// in a queue is not what is measured.
+	OpenDefault = 1_024
+	// OpenRateDefault is the same at a fixed rate, where a queue that grows is
+	// what shall be seen.
+	OpenRateDefault = 100_000
+	OpenMax         = 10_000_000
+
+	// DeferFor is how long a deferred handoff asks to be left alone.
+	DeferFor = time.Second
+)
+
+// Config configures a run. The zero value is the default.
+type Config struct {
+	// Connect reaches an engine that is there and whose streams stand; it is
+	// called once for each of the three connections. Nil is a node of our own,
+	// in this process.
+	Connect func(ctx context.Context) (broker.Engine, func(), error)
+
+	// Dir keeps the data of a node of our own and leaves them there; "" is a
+	// temporary directory that is removed. Ledgers of rounds after the first
+	// go on in the same one.
+	Dir string
+	// Fsync is embedded.FsyncAlways if empty. As in handoff dev, what is
+	// derived from the ledger persists asynchronously then.
+	Fsync embedded.Fsync
+	// Replicas is 1 or 3; three are nodes in this process. 0 is 1. An engine
+	// that is there keeps what it has.
+	Replicas int
+
+	// Packages are submitted in turn, each with its source, target, key, task id and
+	// instant replaced (ReadPackages); none are packages of Size bytes.
+	Packages []protocol.Package
+	// Size is how many bytes such a package has as stored. Default 1,024.
+	Size int
+
+	// Submitters is how many submit at a time. Default 32.
+	Submitters int
+	// Slots is how many handoffs are worked on at a time, by all workers
+	// together. Default 64; never less than one for each agent.
+	Slots int
+	// Agents is how many agents share the handoffs, each with one worker.
+	// Default 1.
+	Agents int
+	// Processes is how many processes the workers are; 0 is none but this one.
+	// They share agents and slots. Spawn makes the command of one, which calls
+	// ServeProcess with a connection to the engine at url ("" is the one of
+	// Connect) and its standard input and output.
+	Processes int
+	Spawn     func(ctx context.Context, url string) *exec.Cmd
+	// Rate is how many handoffs are submitted each second, whatever becomes of
+	// them. 0 is a closed loop: each submitter begins with the next when it is
+	// done with the last.
+	Rate float64
+	// Open is how many handoffs may be open at most: submitters wait then. 0 is
+	// 1,024 in a closed loop, and 100,000 at a fixed rate, where it is a mere
+	// bound of the damage.
+	Open int
+
+	// N ends the measurement when so many handoffs have completed in it; 0
+	// measures for Duration.
+	N int
+	// Duration of the measurement. Default 10 s.
+	Duration time.Duration
+	// Warmup is left out of every figure. Default 2 s; negative is none.
+	Warmup time.Duration
+	// Drain is how long handoffs may take to close once nothing is submitted
+	// any more; the run fails where that does not do. Default 1 min.
+	Drain time.Duration
+
+	// Deferred is the share of handoffs that is first answered with a deferral
+	// of a second (DeferFor), so that timers are armed, fire, and the supervisor
+	// offers again. They count as throughput; their latencies stand apart. Default
+	// 0.01; negative is none.
+	Deferred float64
+	// Probes is how many times a second a status is read. Default 200; negative
+	// is never.
+	Probes int
+	// Index keeps an index beside, as handoff dev does.
+	Index bool
+	// Stored is how many closed handoffs are put into the ledger first.
+	Stored int
+
+	// Baseline runs the bare engine after each round, for the same time.
+	Baseline bool
+	// Rounds is how often all is done, alternating. Default 1.
+	Rounds int
+
+	// Profile and MemProfile are files for a CPU profile of the measurement of
+	// the first round, and a heap profile at its end; "" is none.
+	Profile, MemProfile string
+
+	// Progress is told, in words, how far it is; nil is nobody.
+	Progress func(line string)
+	// Log receives what the parts have to say; nil discards.
+	Log *slog.Logger
+}
+
+// Validate says what is wrong with a Config, as a *protocol.Error that names the
+// field. Run calls it.
+func (c Config) Validate() error {
+	between := func(field string, value, least, most int) error {
+		if value < least || value > most {
+			return protocol.Errorf(protocol.CodeInvalid, field, "is %d, must be %d to %d", value, least, most)
+		}
+		return nil
+	}
+	for _, check := range []struct {
+		field              string
+		value, least, most int
+	}{
+		{"submitters", c.Submitters, 0, SubmittersMax}, {"slots", c.Slots, 0, SlotsMax}, {"agents", c.Agents, 0, AgentsMax},
+		{"n", c.N, 0, HandoffsMax}, {"stored", c.Stored, 0, StoredMax}, {"rounds", c.Rounds, 0, RoundsMax},
+		{"workers_as_processes", c.Processes, 0, ProcessesMax},
+		{"probes", c.Probes, -1, ProbeMax}, {"open", c.Open, 0, OpenMax},
+	} {
+		if err := between(check.field, check.value, check.least, check.most); err != nil {
+			return err
+		}
+	}
+	if c.Size != 0 {
+		if err := between("size", c.Size, sizeLeast, SizeMax); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.Duration < 0 || c.Duration > DurationMax:
+		return protocol.Errorf(protocol.CodeInvalid, "duration", "is %v, must be at most %v", c.Duration, DurationMax)
+	case c.Warmup > WarmupMax:
+		return protocol.Errorf(protocol.CodeInvalid, "warmup", "is %v, must be at most %v", c.Warmup, WarmupMax)
+	case c.Drain < 0 || c.Drain > DurationMax:
+		return protocol.Errorf(protocol.CodeInvalid, "drain", "is %v, must be at most %v", c.Drain, DurationMax)
+	case c.Rate < 0 || c.Rate > RateMax:
+		return protocol.Errorf(protocol.CodeInvalid, "rate", "is %v, must be 0 to %d handoffs a second", c.Rate, RateMax)
+	case c.Deferred > 1:
+		return protocol.Errorf(protocol.CodeInvalid, "deferred", "is %v, must be a share of at most 1", c.Deferred)
+	case c.Replicas != 0 && c.Replicas != 1 && c.Replicas != 3:
+		return protocol.Errorf(protocol.CodeInvalid, "replicas", "is %d, must be 1 or 3", c.Replicas)
+	case c.Fsync != "" && c.Fsync != embedded.FsyncAlways && c.Fsync != embedded.FsyncInterval:
+		return protocol.Errorf(protocol.CodeInvalid, "fsync", "is %s, must be %s or %s", c.Fsync, embedded.FsyncAlways, embedded.FsyncInterval)
+	case c.Connect != nil && c.Dir != "":
+		return protocol.Errorf(protocol.CodeConflict, "data", "is of a node of our own, and the engine is another's")
+	case c.Processes > 0 && c.Spawn == nil:
+		return protocol.Errorf(protocol.CodeMissing, "spawn", "is needed to start worker processes")
+	case c.Rate > 0 && c.Baseline:
+		return protocol.Errorf(protocol.CodeConflict, "baseline", "compares throughput, and a rate sets it")
+	case c.Connect != nil && c.Baseline:
+		return protocol.Errorf(protocol.CodeConflict, "baseline", "needs a node of our own: the bare engine would leave its messages in the streams of another's")
+	}
+	return nil
+}
+
+func (c Config) withDefaults() Config {
+	set := func(value *int, otherwise int) {
+		if *value == 0 {
+			*value = otherwise
+		}
+	}
+	set(&c.Submitters, SubmittersDefault)
+	set(&c.Slots, SlotsDefault)
+	set(&c.Agents, 1)
+	c.Slots = max(c.Slots, c.Agents)
+	set(&c.Size, SizeDefault)
+	set(&c.Replicas, 1)
+	set(&c.Rounds, 1)
+	set(&c.Probes, ProbeDefault)
+	if c.Rate > 0 {
+		set(&c.Open, OpenRateDefault)
+	}
+	set(&c.Open, OpenDefault)
+	if c.Duration == 0 {
+		c.Duration = DurationDefault
+	}
+	if c.Warmup == 0 {
+		c.Warmup = WarmupDefault
+	}
+	if c.Drain == 0 {
+		c.Drain = DrainDefault
+	}
+	if c.Deferred == 0 {
+		c.Deferred = 0.01
+	}
+	c.Probes, c.Warmup, c.Deferred = max(c.Probes, 0), max(c.Warmup, 0), max(c.Deferred, 0)
+	if c.Fsync == "" {
+		c.Fsync = embedded.FsyncAlways
+	}
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) progressf(format string, args ...any) { c.Progress(fmt.Sprintf(format, args...)) }

@@ -1,0 +1,73 @@
+package bench_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/bench"
+	"github.com/agenthandoff/handoff/broker/embedded"
+)
+
+// What one handoff may cost, as counts: they do not depend on the machine. Who makes it
+// cheaper lowers them, who needs more says why in the commit that raises them. A handoff
+// here is a generated package of 1,024 bytes, accepted and started in one append and
+// completed in the next, with its supervisor beside.
+const (
+	// Exact.
+	guardAppends         = 3 // submitted and offered; accepted and started; completed and closed
+	guardOffers          = 1
+	guardOffersDelivered = 1
+
+	// Bounds, a few per cent over what was measured; those of allocations 15 %, because
+	// a slow machine does less between two of what goes by the clock.
+	guardLedgerBytes = 5_950 // of the three appends as stored
+	guardFirstBytes  = 2_700 // of the first of them, which has the package
+	guardOfferBytes  = 2_080
+	guardAllocs      = 550 // of sources, workers, supervisor and the engine itself
+	guardAllocBytes  = 112_000
+)
+
+// TestGuard runs two thousand handoffs and holds what each has cost against the bounds.
+func TestGuard(t *testing.T) {
+	report, err := bench.Run(t.Context(), bench.Config{
+		Dir: t.TempDir(), Fsync: embedded.FsyncInterval, N: 2_000, Warmup: -1, Deferred: -1, Probes: -1,
+		// Few at a time: none shall wait for a second, after which a timer is armed.
+		Submitters: 4, Slots: 8, Open: 16, Drain: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := report.Engine
+	// What is sampled before the workers begin is completed in the window, and
+	// submitted before it: one handoff of two thousand.
+	const almost = 0.002
+	exact := func(what string, is, want float64) {
+		t.Helper()
+		if is < want-almost || is > want+almost {
+			t.Errorf("%s: %.4f a handoff, want %v", what, is, want)
+		}
+	}
+	atMost := func(what string, is, most float64) {
+		t.Helper()
+		t.Logf("%s: %.0f a handoff, at most %.0f", what, is, most) // far below: lower it
+		if is > most {
+			t.Errorf("%s: %.0f a handoff, and may be %.0f", what, is, most)
+		}
+	}
+	if report.Proof.Closed < 2_000 || report.Latency[bench.SubmitToComplete].Max > 900_000 {
+		t.Skipf("this machine is too slow for the counts to be exact: %+v", report.Latency[bench.SubmitToComplete])
+	}
+	exact("ledger appends", e.Appends, guardAppends)
+	exact("offers", e.Offers, guardOffers)
+	exact("offers delivered", e.OffersDelivered, guardOffersDelivered)
+	exact("timer messages", e.Timers, 0)
+	atMost("bytes of the ledger", e.LedgerBytes, guardLedgerBytes)
+	atMost("bytes of the first append", e.FirstBytes, guardFirstBytes)
+	atMost("bytes of the offer", e.OfferBytes, guardOfferBytes)
+	if raceEnabled {
+		t.Log("allocations are not counted under the race detector, which makes its own")
+		return
+	}
+	atMost("allocations", report.AllocsPerHandoff, guardAllocs)
+	atMost("bytes allocated", report.AllocBytes, guardAllocBytes)
+}

@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// TestGeneratedSize: a generated package has its size as stored, whenever it is
+// submitted.
+func TestGeneratedSize(t *testing.T) {
+	m := brokertest.NewMemory()
+	defer m.Close()
+	b, err := broker.New(m, broker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{sizeLeast, SizeDefault, 10_000, 300_000} {
+		pkg, err := generated(size, "bench-123456-1", "bench-123456-1-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := newRecorder(newClock(), "bench-123456-1")
+		s := newSubmitters(Config{Open: 1}, b, rec, []string{"bench-123456-1-1"}, []protocol.Package{pkg})
+		prepared, err := b.Prepare(s.made(0, rec.clock.now()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Zeros at the end of an instant are not written.
+		if got := len(prepared.Body); got < size-7 || got > size {
+			t.Errorf("a package of %d bytes has %d as stored", size, got)
+		}
+	}
+	if _, err := generated(100, "a", "b"); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
+		t.Errorf("a package of 100 bytes: %v", err)
+	}
+}
+
+func TestInstants(t *testing.T) {
+	for _, at := range []int64{0, 1, time.Now().UnixNano()} {
+		state := protocol.State{}
+		state.TaskID = instantID(at)
+		if got, ok := instantOf(state); !ok || got != at {
+			t.Errorf("%d came back as %d, %v", at, got, ok)
+		}
+	}
+	if _, ok := instantOf(protocol.State{}); ok {
+		t.Error("a task id of another kind is an instant")
+	}
+}
+
+// TestUnproved: what the ledger lacks, has left open, or has closed otherwise is said.
+func TestUnproved(t *testing.T) {
+	m := brokertest.NewMemory()
+	defer m.Close()
+	b, err := broker.New(m, broker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := register(t.Context(), b, []string{"agent"}, 1); err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := generated(SizeDefault, "source", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := newRecorder(newClock(), "source")
+	s := newSubmitters(Config{Open: 10}, b, rec, []string{"agent"}, []protocol.Package{pkg})
+	for range 2 {
+		if err := s.submit(t.Context(), rec.clock.now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Cancel(t.Context(), *s.recent.tickets[0].Load(), "somebody", "no more"); err != nil {
+		t.Fatal(err)
+	}
+	var unproved *UnprovedError
+	_, err = prove(t.Context(), b, 0, "source", 3, s.sum.Load())
+	if !errors.As(err, &unproved) || unproved.Found != 2 || unproved.Open != 1 || unproved.Wrong != 1 || unproved.Example == "" {
+		t.Errorf("%+v, %v", unproved, err)
+	}
+}
+
+func TestReportOfRounds(t *testing.T) {
+	var r Report
+	r.sum([]Round{{Figures: Figures{PerSecond: 3}, Ratio: 0.5}, {Figures: Figures{PerSecond: 1}, Ratio: 0.9}, {Figures: Figures{PerSecond: 2}, Ratio: 0.6}})
+	if r.PerSecond != 2 || r.Ratio != 0.6 || len(r.Rounds) != 3 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// clock gives instants in Unix nanoseconds that never run backwards: those of
+// one process differ by what its monotonic clock says.
+type clock struct{ base time.Time }
+
+func newClock() clock { return clock{time.Now()} }
+
+func (c clock) now() int64 { return c.base.UnixNano() + int64(time.Since(c.base)) }
+
+// The task id of a package is its intended instant, so that whoever appends
+// knows since when to count without a table of all handoffs, in whatever process.
+
+const instantPrefix = "bench-"
+
+func instantID(at int64) string {
+	id := strconv.FormatInt(at, 16)
+	return instantPrefix + "0000000000000000"[len(id):] + id // all of one length
+}
+
+func instantOf(s protocol.State) (int64, bool) {
+	if len(s.TaskID) != len(instantPrefix)+16 {
+		return 0, false
+	}
+	at, err := strconv.ParseInt(s.TaskID[len(instantPrefix):], 16, 64)
+	return at, err == nil
+}
+
+// tally is a histogram of latencies in nanoseconds, for many goroutines.
+type tally struct {
+	mu   sync.Mutex
+	hist *hdrhistogram.Histogram
+}
+
+// Latencies are told apart from a microsecond to an hour, to three digits.
+const (
+	latencyLeast  = int64(time.Microsecond / 10)
+	latencyMost   = int64(time.Hour)
+	latencyDigits = 3
+)
+
+func newTally() *tally {
+	return &tally{hist: hdrhistogram.New(latencyLeast, latencyMost, latencyDigits)}
+}
+
+func (t *tally) record(nanoseconds int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.hist.RecordValue(min(max(nanoseconds, latencyLeast), latencyMost))
+}
+
+// Latency is how long something took, in microseconds.
+type Latency struct {
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+	Count int64   `json:"count"`
+}
+
+func (t *tally) latency() Latency {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	us := func(nanoseconds int64) float64 { return float64(nanoseconds/100) / 10 }
+	return Latency{
+		P50: us(t.hist.ValueAtPercentile(50)), P90: us(t.hist.ValueAtPercentile(90)), P99: us(t.hist.ValueAtPercentile(99)),
+		Max: us(t.hist.Max()), Count: t.hist.TotalCount(),
+	}
+}
+
+// What latencies are of, in the order they are shown.
+const (
+	Submit           = "submit"
+	SubmitToClaim    = "submit_to_claim"
+	SubmitToComplete = "submit_to_complete"
+	Status           = "status"
+	StatusStored     = "status_stored"               // of handoffs that were there before, at random
+	DeferredClaim    = "deferred_submit_to_claim"    // of those that were deferred once
+	DeferredComplete = "deferred_submit_to_complete" // the same
+	Lateness         = "lateness"                    // of the schedule itself, at a fixed rate
+)
+
+// Latencies are all that there may be, in the order they are shown.
+var Latencies = []string{Submit, SubmitToClaim, SubmitToComplete, Status, StatusStored, DeferredClaim, DeferredComplete, Lateness}
+
+// recorder takes what happens to the handoffs of one run. As a broker.Observer it
+// sees acknowledged appends. Nothing is measured but between begin and end.
+type recorder struct {
+	clock     clock
+	source    string
+	measuring atomic.Bool
+	tallies   map[string]*tally
+
+	submitted atomic.Int64 // submissions that returned
+	completed atomic.Int64 // of all: completing appends that are acknowledged
+	inWindow  atomic.Int64 // of these, those between begin and end
+	deferred  atomic.Int64 // deferrals appended between begin and end
+	conflicts atomic.Int64
+
+	// done is told of every completion.
+	done func()
+}
+
+func newRecorder(c clock, source string) *recorder {
+	r := &recorder{clock: c, source: source, tallies: map[string]*tally{}, done: func() {}}
+	for _, name := range Latencies {
+		r.tallies[name] = newTally()
+	}
+	return r
+}
+
+// record counts from an instant until now.
+func (r *recorder) record(name string, from int64) {
+	if r.measuring.Load() {
+		r.tallies[name].record(r.clock.now() - from)
+	}
+}
+
+// Appended implements broker.Observer.
+func (r *recorder) Appended(_ context.Context, _ protocol.State, after broker.Head, events []protocol.Event) {
+	if after.State.Source != r.source {
+		return
+	}
+	for _, e := range events {
+		switch e.EventType() {
+		case protocol.EventAccepted:
+			r.passed(after.State, SubmitToClaim, DeferredClaim)
+		case protocol.EventCompleted:
+			r.passed(after.State, SubmitToComplete, DeferredComplete)
+			r.completed.Add(1)
+			if r.measuring.Load() {
+				r.inWindow.Add(1)
+			}
+			r.done()
+		case protocol.EventConditioned:
+			if r.measuring.Load() {
+				r.deferred.Add(1)
+			}
+		}
+	}
+}
+
+func (r *recorder) passed(s protocol.State, name, deferred string) {
+	from, ok := instantOf(s)
+	if !ok {
+		return
+	}
+	if s.ConditionRounds > 0 {
+		name = deferred
+	}
+	r.record(name, from)
+}
+
+// Conflicted implements broker.Observer.
+func (r *recorder) Conflicted(context.Context, string) { r.conflicts.Add(1) }
+
+func (r *recorder) latencies() map[string]Latency {
+	all := map[string]Latency{}
+	for name, t := range r.tallies {
+		if l := t.latency(); l.Count > 0 {
+			all[name] = l
+		}
+	}
+	return all
+}

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Report is what a run, of one round or several, has come to. Its figures are
+// those of the round whose throughput is the median; Ratio is the median of all
+// rounds' own.
+type Report struct {
+	System  string  `json:"system"` // handoff
+	Run     string  `json:"run"`    // the agents of round 1 are bench-<run>-1-1 and so on
+	Config  Shown   `json:"config"`
+	Machine Machine `json:"machine"`
+	Figures
+	Baseline *Baseline `json:"baseline,omitempty"`
+	// Ratio is the throughput as a share of the bare engine's.
+	Ratio float64 `json:"ratio,omitempty"`
+	// RatioFollowed is that of the bare engine with a follower.
+	RatioFollowed float64 `json:"ratio_followed,omitempty"`
+	Rounds        []Round `json:"rounds,omitempty"` // where there are several
+}
+
+// Round is one of several.
+type Round struct {
+	Figures
+	Baseline      *Baseline `json:"baseline,omitempty"`
+	Ratio         float64   `json:"ratio,omitempty"`
+	RatioFollowed float64   `json:"ratio_followed,omitempty"`
+}
+
+// Shown is the configuration as it was, defaults filled in.
+type Shown struct {
+	Engine          string  `json:"engine"` // embedded, or connected
+	Fsync           string  `json:"fsync,omitempty"`
+	Replicas        int     `json:"replicas"`
+	Packages        int     `json:"packages,omitempty"` // files; 0 are generated ones
+	SizeBytes       int     `json:"size_bytes,omitempty"`
+	Submitters      int     `json:"submitters"`
+	Slots           int     `json:"slots"`
+	Agents          int     `json:"agents"`
+	Processes       int     `json:"workers_as_processes,omitempty"` // 0: the workers are in this process
+	RatePerSecond   float64 `json:"rate_per_second,omitempty"`      // 0 is a closed loop
+	Open            int     `json:"open_max"`
+	N               int     `json:"n,omitempty"`
+	DurationSeconds float64 `json:"duration_seconds,omitempty"`
+	WarmupSeconds   float64 `json:"warmup_seconds"`
+	DeferredShare   float64 `json:"deferred_share"`
+	ProbesPerSecond int     `json:"probes_per_second"`
+	Index           bool    `json:"index"`
+	Stored          int     `json:"stored"`
+	Rounds          int     `json:"rounds"`
+}
+
+// Machine is what it ran on.
+type Machine struct {
+	CPUs int    `json:"cpus"`
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	Go   string `json:"go"`
+}
+
+// Figures are what one measurement has come to.
+type Figures struct {
+	Handoffs  int64   `json:"handoffs"` // completed in the window
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"per_second"`
+	// SubmittedPerSecond is what was asked for at a fixed rate, as far as
+	// submissions have returned.
+	SubmittedPerSecond float64            `json:"submitted_per_second"`
+	Deferred           int64              `json:"deferred"`
+	Latency            map[string]Latency `json:"latency_us"`
+	CPUPerHandoff      float64            `json:"cpu_us_per_handoff"` // with worker processes, and the engine where it is in this one
+	AllocsPerHandoff   float64            `json:"allocs_per_handoff"` // of this process
+	AllocBytes         float64            `json:"alloc_bytes_per_handoff"`
+	Engine             Stored             `json:"engine"`
+	Memory             Memory             `json:"memory"`
+	Proof              Proof              `json:"proof"`
+}
+
+// Stored is what the engine had to do for a handoff, on average.
+type Stored struct {
+	Appends float64 `json:"ledger_appends_per_handoff"`
+	Offers  float64 `json:"offers_per_handoff"`
+	Timers  float64 `json:"timer_messages_per_handoff"` // armed and fired
+	Other   float64 `json:"other_messages_per_handoff"` // beats, bodies
+	// Messages is the sum of them.
+	Messages    float64 `json:"stored_messages_per_handoff"`
+	LedgerBytes float64 `json:"ledger_bytes_per_handoff"`
+	// FirstBytes and OfferBytes are what the first append and the first offer of a
+	// handoff take, measured before anybody worked.
+	FirstBytes float64 `json:"first_append_bytes"`
+	OfferBytes float64 `json:"offer_bytes"`
+
+	OffersDelivered  float64 `json:"offers_delivered_per_handoff"`
+	EntriesDelivered float64 `json:"ledger_entries_delivered_per_handoff"`
+	WakeUpsDelivered float64 `json:"wake_ups_delivered_per_handoff"`
+
+	// Of nodes in this process alone: all that clients sent and were sent.
+	InMessages  float64 `json:"in_messages_per_handoff,omitempty"`
+	OutMessages float64 `json:"out_messages_per_handoff,omitempty"`
+	InBytes     float64 `json:"in_bytes_per_handoff,omitempty"`
+	OutBytes    float64 `json:"out_bytes_per_handoff,omitempty"`
+}
+
+// Memory of this process, with the engine where it is in it.
+type Memory struct {
+	PeakBytes int64  `json:"peak_rss_bytes"` // since the process began
+	HeapBytes uint64 `json:"heap_bytes"`     // at the end of the window
+	// WorkersBytes is the sum of the peaks of all worker processes.
+	WorkersBytes int64 `json:"workers_peak_rss_bytes,omitempty"`
+}
+
+// Baseline is the bare engine beside a round.
+type Baseline struct {
+	Bare     BareFigures  `json:"bare"`
+	Followed *BareFigures `json:"followed,omitempty"` // with a follower of the ledger
+}
+
+// BareFigures are what a run of the bare engine has come to.
+type BareFigures struct {
+	Handoffs      int64   `json:"handoffs"`
+	Seconds       float64 `json:"seconds"`
+	PerSecond     float64 `json:"per_second"`
+	Complete      Latency `json:"submit_to_complete_us"`
+	CPUPerHandoff float64 `json:"cpu_us_per_handoff"`
+	Appends       float64 `json:"ledger_appends_per_handoff"`
+	Offers        float64 `json:"offers_per_handoff"`
+	LedgerBytes   float64 `json:"ledger_bytes_per_handoff"`
+}
+
+func (c Config) shown() Shown {
+	s := Shown{Engine: "embedded", Fsync: string(c.Fsync), Replicas: c.Replicas, Packages: len(c.Packages), SizeBytes: c.Size, Submitters: c.Submitters,
+		Slots: c.Slots, Agents: c.Agents, Processes: c.Processes, RatePerSecond: c.Rate, Open: c.Open, N: c.N, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
+		DeferredShare: c.Deferred, ProbesPerSecond: c.Probes, Index: c.Index, Stored: c.Stored, Rounds: c.Rounds}
+	if c.Connect != nil {
+		s.Engine, s.Fsync = "connected", "" // whatever it is
+	}
+	if len(c.Packages) > 0 {
+		s.SizeBytes = 0
+	}
+	if c.N > 0 {
+		s.DurationSeconds = 0
+	}
+	return s
+}
+
+func thisMachine() Machine {
+	return Machine{CPUs: runtime.GOMAXPROCS(0), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
+}
+
+// sum makes a report of rounds.
+func (r *Report) sum(rounds []Round) {
+	byRate := slices.Clone(rounds)
+	slices.SortFunc(byRate, func(a, b Round) int { return int(a.PerSecond - b.PerSecond) })
+	middle := byRate[(len(byRate)-1)/2]
+	r.Figures, r.Baseline = middle.Figures, middle.Baseline
+	median := func(of func(Round) float64) float64 {
+		var all []float64
+		for _, round := range rounds {
+			all = append(all, of(round))
+		}
+		slices.Sort(all)
+		return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	}
+	r.Ratio = median(func(r Round) float64 { return r.Ratio })
+	r.RatioFollowed = median(func(r Round) float64 { return r.RatioFollowed })
+	if len(rounds) > 1 {
+		r.Rounds = rounds
+	}
+}
+
+func perSecond(n int64, took time.Duration) float64 {
+	if took <= 0 {
+		return 0
+	}
+	return float64(n) / took.Seconds()
+}

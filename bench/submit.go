@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// submitters hand over, as many at a time as the configuration says, until they are
+// stopped or have handed over all that they should.
+type submitters struct {
+	cfg      Config
+	b        *broker.Broker
+	rec      *recorder
+	agents   []string
+	packages []protocol.Package
+	recent   *recent
+
+	next atomic.Int64 // number of the next package
+	// open has a token for each handoff that is open: a submitter waits where it
+	// is full.
+	open chan struct{}
+	// left is how many may still be submitted.
+	left atomic.Int64
+	// sum is one of all tickets, whatever their order.
+	sum atomic.Uint64
+
+	failed atomic.Pointer[error]
+}
+
+func newSubmitters(cfg Config, b *broker.Broker, rec *recorder, agents []string, packages []protocol.Package) *submitters {
+	s := &submitters{cfg: cfg, b: b, rec: rec, agents: agents, packages: packages, recent: newRecent(), open: make(chan struct{}, cfg.Open)}
+	s.left.Store(unlimited)
+	return s
+}
+
+const unlimited = int64(1) << 62
+
+// closed is told of a handoff that has completed.
+func (s *submitters) closed() {
+	select {
+	case <-s.open:
+	default: // one that nobody waited for
+	}
+}
+
+// run submits until stop is closed, ctx ends, or none are left.
+func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var intended chan int64 // nil: a closed loop
+	var wg sync.WaitGroup
+	if s.cfg.Rate > 0 {
+		intended = make(chan int64)
+		wg.Go(func() { s.schedule(ctx, stop, intended) })
+	}
+	for range s.cfg.Submitters {
+		wg.Go(func() {
+			if err := s.loop(ctx, stop, intended); err != nil {
+				s.failed.CompareAndSwap(nil, &err)
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// schedule says when to submit. It waits for nobody: an instant that no submitter was
+// free for is late, and counts from when it should have been.
+func (s *submitters) schedule(ctx context.Context, stop <-chan struct{}, intended chan<- int64) {
+	defer close(intended)
+	begun := s.rec.clock.now()
+	pace := newPace()
+	defer pace.close()
+	for i := int64(0); ; i++ {
+		at := begun + int64(float64(i)/s.cfg.Rate*float64(time.Second))
+		pace.sleep(time.Duration(at - s.rec.clock.now()))
+		s.rec.record(Lateness, at)
+		if !send(ctx, stop, intended, at) {
+			return
+		}
+	}
+}
+
+// send sends v, and tells whether to go on: not once stop is closed, nor where ctx ended first.
+func send[T any](ctx context.Context, stop <-chan struct{}, to chan<- T, v T) (goOn bool) {
+	select {
+	case to <- v:
+	case <-stop:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select { // the other select chooses at random
+	case <-stop:
+		return false
+	default:
+		return true
+	}
+}
+
+func (s *submitters) loop(ctx context.Context, stop <-chan struct{}, intended <-chan int64) error {
+	for {
+		at := int64(0)
+		if intended != nil {
+			var ok bool
+			if at, ok = <-intended; !ok {
+				return nil
+			}
+		}
+		if !send(ctx, stop, s.open, struct{}{}) {
+			return nil
+		}
+		if s.left.Add(-1) < 0 {
+			return nil
+		}
+		if at == 0 {
+			at = s.rec.clock.now()
+		}
+		if err := s.submit(ctx, at); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// submit hands over one package, intended for an instant.
+func (s *submitters) submit(ctx context.Context, at int64) error {
+	n := int(s.next.Add(1) - 1)
+	prepared, err := s.b.Prepare(s.made(n, at))
+	if err != nil {
+		return fmt.Errorf("package %d: %w", n%len(s.packages)+1, err)
+	}
+	if _, err := s.b.Submit(ctx, prepared); err != nil {
+		// Whether it is in the ledger is not known, and the proof would not hold.
+		return errors.Join(fmt.Errorf("submit %s", prepared.Ticket), err)
+	}
+	s.rec.record(Submit, at)
+	s.rec.submitted.Add(1)
+	s.sum.Add(hashOf(prepared.Ticket))
+	s.recent.put(prepared.Ticket)
+	return nil
+}
+
+// made is the n-th package, intended for an instant.
+func (s *submitters) made(n int, at int64) protocol.Package {
+	pkg := s.packages[n%len(s.packages)]
+	pkg.Source, pkg.Target.Agent = s.rec.source, s.agents[n%len(s.agents)]
+	pkg.Task.ID = instantID(at)
+	pkg.CreatedAt = time.Unix(0, at).UTC().Truncate(time.Microsecond)
+	return pkg
+}
+
+// hashOf is FNV-1a, 64 bits.
+func hashOf(ticket string) uint64 {
+	sum := uint64(14695981039346656037)
+	for i := range len(ticket) {
+		sum = (sum ^ uint64(ticket[i])) * 1099511628211
+	}
+	return sum
+}

@@ -1,0 +1,33 @@
+//go:build unix
+
+package bench
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// usage is what this process has used up, and its children that have ended.
+type usage struct {
+	cpu      time.Duration
+	peakByte int64 // of resident memory
+}
+
+func readUsage() usage {
+	var u usage
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var r syscall.Rusage
+		if err := syscall.Getrusage(who, &r); err != nil {
+			continue
+		}
+		u.cpu += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+		if who == syscall.RUSAGE_SELF {
+			u.peakByte = int64(r.Maxrss)
+			if runtime.GOOS != "darwin" { // which counts bytes, and the others KiB
+				u.peakByte <<= 10
+			}
+		}
+	}
+	return u
+}

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// window is a measurement under way.
+type window struct {
+	r         *round
+	profile   *os.File
+	at        time.Time
+	usage     usage
+	memory    runtime.MemStats
+	stood     standing
+	submitted int64
+}
+
+func (r *round) begin(ctx context.Context) (w *window, err error) {
+	w = &window{r: r}
+	if r.cfg.Profile != "" && r.n == 1 {
+		if w.profile, err = os.Create(r.cfg.Profile); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(w.profile); err != nil {
+			return nil, err
+		}
+	}
+	if w.stood, err = r.look(ctx); err != nil {
+		return nil, err
+	}
+	if r.cfg.N > 0 {
+		r.cfg.progressf("measuring %d handoffs", r.cfg.N)
+	} else {
+		r.cfg.progressf("measuring for %v", r.cfg.Duration)
+	}
+	runtime.ReadMemStats(&w.memory)
+	w.usage = readUsage()
+	w.submitted = r.rec.submitted.Load()
+	w.at = time.Now()
+	r.rec.measuring.Store(true)
+	if r.crew != nil {
+		if err := r.crew.order(true); err != nil {
+			return nil, err
+		}
+	}
+	if r.cfg.N > 0 && r.cfg.Warmup > 0 {
+		r.subs.left.Store(int64(r.cfg.N))
+	}
+	return w, nil
+}
+
+func (w *window) end(ctx context.Context) (Figures, error) {
+	r := w.r
+	r.rec.measuring.Store(false)
+	took := time.Since(w.at)
+	crewCPU, crewBytes, err := r.gather(ctx)
+	if err != nil {
+		return Figures{}, err
+	}
+	n := r.rec.inWindow.Load()
+	submitted := r.rec.submitted.Load() - w.submitted
+	used := readUsage()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	stood, err := r.look(ctx)
+	err = errors.Join(err, w.profiles())
+	if err != nil {
+		return Figures{}, err
+	}
+	if n == 0 {
+		return Figures{}, errors.New("no handoff completed in the window")
+	}
+	each := func(delta float64) float64 { return delta / float64(n) }
+	return Figures{
+		Handoffs: n, Seconds: took.Seconds(), PerSecond: perSecond(n, took), SubmittedPerSecond: perSecond(submitted, took), Deferred: r.rec.deferred.Load(), Latency: r.rec.latencies(),
+		CPUPerHandoff:    each(float64((used.cpu - w.usage.cpu + crewCPU).Nanoseconds()) / 1000),
+		AllocsPerHandoff: each(float64(memory.Mallocs - w.memory.Mallocs)), AllocBytes: each(float64(memory.TotalAlloc - w.memory.TotalAlloc)),
+		Engine: r.moved(w.stood, stood, each),
+		Memory: Memory{PeakBytes: used.peakByte, HeapBytes: memory.HeapAlloc, WorkersBytes: crewBytes},
+	}, nil
+}
+
+// gather ends the measurement of the worker processes, and adds up what they have.
+func (r *round) gather(ctx context.Context) (cpu time.Duration, peak int64, err error) {
+	if r.crew == nil {
+		return 0, 0, nil
+	}
+	if err := r.crew.order(false); err != nil {
+		return 0, 0, err
+	}
+	for range r.cfg.Processes {
+		select {
+		case m := <-r.reports:
+			cpu += m.CPU
+			peak += m.PeakBytes
+			if err := r.rec.merge(m); err != nil {
+				return 0, 0, err
+			}
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		}
+	}
+	return cpu, peak, nil
+}
+
+// profiles ends those that were asked for.
+func (w *window) profiles() (err error) {
+	if w.profile != nil {
+		pprof.StopCPUProfile()
+		err = w.profile.Close()
+	}
+	if w.r.cfg.MemProfile == "" || w.r.n != 1 {
+		return err
+	}
+	f, failed := os.Create(w.r.cfg.MemProfile)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+}
+
+// moved is what the engine did between two instants, each handoff.
+func (r *round) moved(before, after standing, each func(float64) float64) Stored {
+	stored := func(stream string) float64 {
+		return each(float64(after.streams[stream].LastSeq - before.streams[stream].LastSeq))
+	}
+	s := Stored{
+		Appends: stored(broker.LedgerStream), Offers: stored(broker.WorkStream), Timers: stored(broker.TimerStream),
+		LedgerBytes: each(float64(after.streams[broker.LedgerStream].Bytes - before.streams[broker.LedgerStream].Bytes)),
+		FirstBytes:  r.first.appendBytes, OfferBytes: r.first.offerBytes,
+		OffersDelivered:  each(float64(after.deliveries.Offers - before.deliveries.Offers)),
+		EntriesDelivered: each(float64(after.deliveries.Entries - before.deliveries.Entries)),
+		WakeUpsDelivered: each(float64(after.deliveries.WakeUps - before.deliveries.WakeUps)),
+		InMessages:       each(float64(after.node.InMessages - before.node.InMessages)),
+		OutMessages:      each(float64(after.node.OutMessages - before.node.OutMessages)),
+		InBytes:          each(float64(after.node.InBytes - before.node.InBytes)),
+		OutBytes:         each(float64(after.node.OutBytes - before.node.OutBytes)),
+	}
+	for name := range after.streams {
+		s.Messages += stored(name)
+	}
+	s.Other = s.Messages - s.Appends - s.Offers - s.Timers
+	return s
+}

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// The result of every handoff.
+var done = protocol.Result{Body: []byte(`"done"`)}
+
+func finish(context.Context, worker.Handoff) (protocol.Result, error) { return done, nil }
+
+// deferring is a handler that answers a share of the handoffs with a deferral first.
+type deferring struct{ below uint64 }
+
+func (deferring) Handle(context.Context, worker.Handoff) (protocol.Result, error) { return done, nil }
+
+// Acknowledge goes by the ticket, which is random: nobody need remember which
+// were deferred.
+func (d deferring) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
+	if h.State().ConditionRounds == 0 && leading(h.Ticket) < d.below {
+		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds()}, nil
+	}
+	return protocol.Ack{Status: protocol.AckAccepted}, nil
+}
+
+// leading is the first 32 bits of a ticket.
+func leading(ticket string) uint64 {
+	n, err := strconv.ParseUint(ticket[:8], 16, 32)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return n
+}
+
+func handlerFor(share float64) worker.Handler {
+	if share == 0 {
+		return worker.HandlerFunc(finish)
+	}
+	return deferring{uint64(share * (1 << 32))}
+}
+
+// register makes the agents and their queues.
+func register(ctx context.Context, b *broker.Broker, agents []string, slots int) error {
+	for _, agent := range agents {
+		if err := b.EnsureQueue(ctx, agent); err != nil {
+			return err
+		}
+		profile := protocol.Profile{ID: agent, Description: "an agent of handoff bench", MaxConcurrency: slots,
+			UpdatedAt: time.Now().UTC().Truncate(time.Microsecond), RegisteredByWork: true}
+		if err := b.PutProfile(ctx, profile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work serves the agents until ctx ends, each with a worker of its own.
+func work(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
+	var all []*worker.Worker
+	for _, agent := range agents {
+		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots}, handlerFor(deferred))
+		if err != nil {
+			return err
+		}
+		all = append(all, w)
+	}
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, w := range all {
+		wg.Go(func() { errs[i] = w.Run(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

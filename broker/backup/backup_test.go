@@ -1,0 +1,278 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/audit"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// world is one engine and a broker on it.
+type world struct {
+	*testing.T
+	ctx context.Context
+	nc  *nats.Conn
+	b   *broker.Broker
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// newNode is a single node that has no streams yet.
+func newNode(t *testing.T) *nats.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval, DontListen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Stop() })
+	nc, err := node.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func newWorld(t *testing.T, nc *nats.Conn) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	w := &world{T: t, ctx: ctx, nc: nc}
+	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+	w.must(err)
+	t.Cleanup(func() { _ = engine.Close() })
+	w.b, err = broker.New(engine, broker.Config{})
+	w.must(err)
+	return w
+}
+
+// newUsed is a world on a node of its own that is in use: an agent is there.
+func newUsed(t *testing.T) *world {
+	t.Helper()
+	nc := newNode(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := broker.EnsureTopology(ctx, nc, broker.Topology{}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, nc)
+	w.must(w.b.PutProfile(w.ctx, protocol.Profile{ID: "clerk", Description: "files things"}))
+	return w
+}
+
+func (w *world) submit(words string) (ticket string, err error) {
+	in, err := w.b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: words}})
+	if err != nil {
+		return "", err
+	}
+	head, err := w.b.Submit(w.ctx, in)
+	return head.Ticket, err
+}
+
+// entries are all of a ledger, by their sequences.
+func (w *world) entries() map[uint64]string {
+	all := map[uint64]string{}
+	w.must(w.b.Entries(w.ctx, 0, func(e broker.Entry) error {
+		all[e.Seq] = fmt.Sprintf("%s %s %s", e.Ticket, e.At.Format(time.RFC3339Nano), e.Body)
+		return nil
+	}))
+	return all
+}
+
+// large does not fit into an append.
+var large = strings.Repeat("a long story ", protocol.InlineBytesMax/12)
+
+// TestWhileInUse: a backup of an engine in use has what was acknowledged before it
+// began, and comes back as it was: entries, their sequences and instants, bodies,
+// agents. It can be carried to a cluster.
+func TestWhileInUse(t *testing.T) {
+	w := newUsed(t)
+	var before []string
+	for i := range 40 {
+		words := fmt.Sprint("no. ", i)
+		if i%10 == 0 {
+			words = large
+		}
+		ticket, err := w.submit(words)
+		w.must(err)
+		before = append(before, ticket)
+	}
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := w.submit(large); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	dir := filepath.Join(t.TempDir(), "copy")
+	made, err := Write(w.ctx, w.nc, dir, func(string, uint64, uint64) {})
+	close(stop)
+	writers.Wait()
+	w.must(err)
+	source, last := w.entries(), made.Ledger().LastSeq
+	if last < uint64(len(before)) || last > uint64(len(source)) {
+		t.Fatalf("the backup has %d entries of %d", last, len(source))
+	}
+	was, err := w.b.Ledger(w.ctx)
+	w.must(err)
+
+	cluster, err := embedded.StartCluster(w.ctx, 3, t.TempDir(), embedded.FsyncInterval)
+	w.must(err)
+	t.Cleanup(func() { _ = cluster.Stop() })
+	onCluster, err := nats.Connect(cluster.URL(), broker.ConnectOptions("test")...)
+	w.must(err)
+	t.Cleanup(onCluster.Close)
+	for _, to := range []struct {
+		name     string
+		nc       *nats.Conn
+		replicas int
+	}{{"a node", newNode(t), 1}, {"a cluster", onCluster, 3}} {
+		t.Run(to.name, func(t *testing.T) {
+			w := &world{T: t, ctx: w.ctx}
+			_, err := Restore(w.ctx, to.nc, dir, broker.Topology{Replicas: to.replicas, Fsync: broker.FsyncInterval}, func(string, uint64, uint64) {})
+			w.must(err)
+			w = newWorld(t, to.nc)
+			got := w.entries()
+			if len(got) != int(last) {
+				t.Fatalf("%d entries came back of %d", len(got), last)
+			}
+			for seq, entry := range got {
+				if entry != source[seq] {
+					t.Fatalf("entry %d came back as another", seq)
+				}
+			}
+			for _, ticket := range before {
+				if _, err := w.b.Package(w.ctx, ticket); err != nil {
+					t.Error(err)
+				}
+			}
+			report, err := audit.VerifyLedger(w.ctx, w.b, func(uint64, uint64) {})
+			w.must(err)
+			if report.Found != 0 {
+				t.Errorf("%+v", report.Problems)
+			}
+			profile, err := w.b.Profile(w.ctx, "clerk")
+			w.must(err)
+			if profile.Description != "files things" {
+				t.Errorf("the agent is %+v", profile)
+			}
+			is, err := w.b.Ledger(w.ctx)
+			w.must(err)
+			if !is.Created.After(was.Created) || !is.Began.Equal(was.Began) {
+				t.Errorf("the ledger was %+v and is %+v: it must be another one, and know its age", was, is)
+			}
+			streams, err := broker.ReadTopology(w.ctx, to.nc)
+			w.must(err)
+			if streams.Replicas != to.replicas || streams.Fsync != broker.FsyncInterval {
+				t.Errorf("the topology is %+v", streams)
+			}
+			// It goes on: an offer can be put and taken, a handoff submitted.
+			_, err = w.submit("after the restore")
+			w.must(err)
+			offers, err := w.b.Pull(w.ctx, "clerk", 1, 10*time.Second)
+			w.must(err)
+			if len(offers) != 1 {
+				t.Error("no offer")
+			}
+			if _, err := Restore(w.ctx, to.nc, dir, broker.Topology{}, nil); !errors.Is(err, &protocol.Error{Code: protocol.CodeConflict}) {
+				t.Errorf("a second restore: %v", err)
+			}
+		})
+	}
+}
+
+// TestNotWhole: what is no whole backup changes nothing.
+func TestNotWhole(t *testing.T) {
+	w := newUsed(t)
+	_, err := w.submit("this")
+	w.must(err)
+	to := newNode(t)
+	for _, c := range []struct {
+		name   string
+		damage func(dir string) error
+		code   protocol.Code
+	}{
+		{"no manifest", func(dir string) error { return os.Remove(filepath.Join(dir, manifestFile)) }, protocol.CodeInvalid},
+		{"no JSON", func(dir string) error { return os.WriteFile(filepath.Join(dir, manifestFile), []byte("{"), 0o600) }, protocol.CodeMalformed},
+		{"a newer format", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, manifestFile), []byte(`{"format":2}`), 0o600)
+		}, protocol.CodeVersion},
+		{"no streams", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, manifestFile), []byte(`{"format":1}`), 0o600)
+		}, protocol.CodeMalformed},
+		{"a file elsewhere", func(dir string) error {
+			path := filepath.Join(dir, manifestFile)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte(strings.Replace(string(raw), `"stream.arc.s2"`, `"../stream.arc.s2"`, 1)), 0o600)
+		}, protocol.CodeMalformed},
+		{"a file cut short", func(dir string) error {
+			return os.Truncate(filepath.Join(dir, broker.LedgerStream, "stream.arc.s2"), 10)
+		}, protocol.CodeInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "copy")
+			if _, err := Write(w.ctx, w.nc, dir, func(string, uint64, uint64) {}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.damage(dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Restore(w.ctx, to, dir, broker.Topology{}, func(string, uint64, uint64) {}); !errors.Is(err, &protocol.Error{Code: c.code}) {
+				t.Errorf("restored with %v, want a refusal with %s", err, c.code)
+			}
+			if _, err := broker.OpenJetStream(to, broker.JetStreamConfig{}); !errors.Is(err, broker.ErrNoTopology) {
+				t.Errorf("the engine has streams now: %v", err)
+			}
+		})
+	}
+}
+
+// TestEnded: a backup that was broken off is none.
+func TestEnded(t *testing.T) {
+	w := newUsed(t)
+	for range 50 {
+		_, err := w.submit(large)
+		w.must(err)
+	}
+	broken, end := context.WithCancel(w.ctx)
+	dir := filepath.Join(t.TempDir(), "copy")
+	_, err := Write(broken, w.nc, dir, func(string, uint64, uint64) { end() })
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("broken off: %v", err)
+	}
+	if _, err := Check(dir); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
+		t.Errorf("checked: %v", err)
+	}
+}

@@ -1,0 +1,122 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func startStaging(t *testing.T, dir string, fsync Fsync) *Node {
+	t.Helper()
+	n, err := Start(t.Context(), Config{Dir: dir, Fsync: fsync, DontListen: true, Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+		return broker.EnsureTopology(ctx, nc, broker.Topology{AsyncWork: true})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Stop() })
+	return n
+}
+
+// publish sends one batch of two, and returns the directory's time stamp before
+// and after.
+func stagedIn(t *testing.T, n *Node, dir string) bool {
+	t.Helper()
+	nc, err := n.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	before, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := nats.NewInbox()
+	for i := 1; i <= 2; i++ {
+		msg := nats.NewMsg("handoff.ledger." + protocol.NewTicket())
+		msg.Header.Set("Nats-Batch-Id", id)
+		msg.Header.Set("Nats-Batch-Sequence", fmt.Sprint(i))
+		if i == 2 {
+			msg.Header.Set("Nats-Batch-Commit", "1")
+		}
+		if _, err := nc.RequestMsgWithContext(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !after.ModTime().Equal(before.ModTime())
+}
+
+// The engine stages batches where the link leads, and nowhere else; should it
+// keep them elsewhere one day, this is what says so.
+func TestStagesInMemory(t *testing.T) {
+	if !inMemory(sharedMemory) {
+		t.Skip("no shared memory here")
+	}
+	dir := t.TempDir()
+	n := startStaging(t, dir, FsyncAlways)
+	if n.staging == "" {
+		t.Fatal("it stages on the disk")
+	}
+	first := n.staging
+	if !stagedIn(t, n, first) {
+		t.Error("a batch was not staged in memory")
+	}
+	if left, err := os.ReadDir(first); err != nil || len(left) > 0 {
+		t.Errorf("after the batch there is %v, %v", left, err)
+	}
+	// A crash leaves it, and the next start puts another in its place.
+	if err := n.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	n = startStaging(t, dir, FsyncAlways)
+	if _, err := os.Stat(first); !os.IsNotExist(err) {
+		t.Errorf("what a crash has left is still there: %v", err)
+	}
+	if n.staging == "" || !stagedIn(t, n, n.staging) {
+		t.Error("after a crash it stages on the disk")
+	}
+	second := n.staging
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{second, n.batchLink()} {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("%s is there after a stop: %v", path, err)
+		}
+	}
+}
+
+// A ledger whose directory of batches is there already, a node that needs no
+// batches, and one that finds another's link.
+func TestStagesOnTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	n := startStaging(t, dir, FsyncInterval)
+	if n.staging != "" {
+		t.Errorf("batches in %s without need", n.staging)
+	}
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	others := t.TempDir()
+	if err := os.Symlink(others, n.batchLink()); err != nil {
+		t.Fatal(err)
+	}
+	n = startStaging(t, dir, FsyncAlways)
+	if _, err := os.Stat(others); err != nil {
+		t.Errorf("it removed what is not its own: %v", err)
+	}
+	if inMemory(sharedMemory) && filepath.Dir(n.staging) != sharedMemory {
+		t.Errorf("batches are in %q", n.staging)
+	}
+}

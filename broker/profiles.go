@@ -1,0 +1,151 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+const (
+	// profileFresh is how long a profile that was read at the leader serves the
+	// submissions of this process. One that submits now and then asks each time;
+	// one that submits all the time asks a few times a second. What another
+	// process changed meanwhile is not seen for as long: the handoff is as one
+	// that was submitted a moment earlier. Who is to be refused is asked for again.
+	profileFresh = 250 * time.Millisecond
+	// profilesMax bounds the agents that are remembered. Over it all are forgotten.
+	profilesMax = 10_000
+)
+
+// profiles remembers the agents that were read a moment ago, each as a directory
+// with no other. What this process itself has written is never older there.
+type profiles struct {
+	mu     sync.Mutex
+	recent map[string]*recentProfile
+	writes uint64 // of this process, also those under way
+}
+
+type recentProfile struct {
+	directory *lifecycle.Directory
+	at        time.Time // it was asked for
+	renewing  bool      // somebody has gone to ask again
+}
+
+// look returns what is remembered of an agent. nil is to be asked for, and
+// remembered under the count of writes that is returned.
+func (p *profiles) look(agent string, now time.Time) (known *lifecycle.Directory, writes uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.recent[agent]
+	if r == nil {
+		return nil, p.writes
+	}
+	age := now.Sub(r.at)
+	if age < 0 || age >= profileFresh {
+		return nil, p.writes
+	}
+	if age >= profileFresh/2 && !r.renewing { // one goes, so that not all do a little later
+		r.renewing = true
+		return nil, p.writes
+	}
+	return r.directory, p.writes
+}
+
+// remember keeps what was read, unless this process has written since.
+func (p *profiles) remember(agent string, d *lifecycle.Directory, asked time.Time, writes uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.writes != writes {
+		return
+	}
+	if p.recent == nil || len(p.recent) >= profilesMax {
+		p.recent = map[string]*recentProfile{}
+	}
+	p.recent[agent] = &recentProfile{directory: d, at: asked}
+}
+
+// written is called when a write of this process begins, and when it has ended:
+// it may have happened whatever was answered.
+func (p *profiles) written(agent string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writes++
+	delete(p.recent, agent)
+}
+
+// PutProfile registers or replaces an agent. What this process submits behind it
+// goes by the new profile.
+func (b *Broker) PutProfile(ctx context.Context, p protocol.Profile) error {
+	b.profiles.written(p.ID)
+	defer b.profiles.written(p.ID)
+	return b.Engine.PutProfile(ctx, p)
+}
+
+// RemoveProfile forgets an agent. Its queue and offers stay.
+func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
+	b.profiles.written(agent)
+	defer b.profiles.written(agent)
+	return b.Engine.RemoveProfile(ctx, agent)
+}
+
+// directoryFor reads as little of the directory as the target needs: one agent
+// by name, at the leader; all of it, as this process knows it, for a capability.
+func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecycle.Directory, error) {
+	if s.Target.Agent == "" {
+		return b.Directory(ctx)
+	}
+	return b.onlyAgent(ctx, s.Target.Agent)
+}
+
+// onlyAgent is the directory with no more than one agent, as the leader has it.
+func (b *Broker) onlyAgent(ctx context.Context, agent string) (*lifecycle.Directory, error) {
+	profile, err := b.Profile(ctx, agent)
+	if errors.Is(err, ErrNotFound) {
+		return &lifecycle.Directory{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &lifecycle.Directory{Agents: map[string]protocol.Profile{agent: profile}}, nil
+}
+
+// recently is onlyAgent as it was at most profileFresh ago, and tells whether it
+// was remembered. An agent that is not there is always asked for.
+func (b *Broker) recently(ctx context.Context, agent string) (d *lifecycle.Directory, remembered bool, err error) {
+	now := b.clock()
+	known, writes := b.profiles.look(agent, now)
+	if known != nil {
+		return known, true, nil
+	}
+	if d, err = b.onlyAgent(ctx, agent); err == nil && len(d.Agents) > 0 {
+		b.profiles.remember(agent, d, now, writes)
+	}
+	return d, false, err
+}
+
+// routed decides the first append of a handoff that has no members. Before it is
+// refused by a profile that is only remembered the leader is asked.
+func (b *Broker) routed(ctx context.Context, ticket string, s protocol.Summary) ([]protocol.Event, *lifecycle.Directory, error) {
+	decide := func(d *lifecycle.Directory) ([]protocol.Event, *lifecycle.Directory, error) {
+		events, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
+		return events, d, err
+	}
+	if s.Target.Agent != "" {
+		directory, remembered, err := b.recently(ctx, s.Target.Agent)
+		if err != nil {
+			return nil, nil, err
+		}
+		if events, _, err := decide(directory); err == nil || !remembered {
+			return events, directory, err
+		}
+	}
+	directory, err := b.directoryFor(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	return decide(directory)
+}

@@ -1,0 +1,253 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// ErrNobody (wraps broker.ErrUnreachable): no door answers this agent.
+var ErrNobody = fmt.Errorf("%w: no door is there", broker.ErrUnreachable)
+
+const (
+	// tryTimeout is how long the answer to a request may take beside what it waits.
+	// Appends bridge an election, so that it is longer than most of those.
+	tryTimeout = 10 * time.Second
+	// waitSlack is that of a request that merely waits: nobody waits long for a
+	// door that was killed in the middle of it.
+	waitSlack = 3 * time.Second
+	// lonelyPatience is how long nobody may be there: a door and its server are
+	// restarted within it.
+	lonelyPatience = time.Second
+	// lonelyAgain is the time to the next try meanwhile.
+	lonelyAgain = 50 * time.Millisecond
+	// callsAtOnce bounds what one client asks at a time, beside what merely waits, so
+	// that it is not refused.
+	callsAtOnce = 64
+)
+
+// Client asks doors, for one agent. It is safe for concurrent use. Every method
+// blocks until a door has answered or ctx ends; it goes to another door where one is
+// gone, and returns broker.ErrUnreachable (wrapped) where none answers, within 10 s
+// or so. All of them may be repeated: what was done is not done twice.
+type Client struct {
+	nc    *nats.Conn
+	agent string
+	slots chan struct{}
+
+	mu      sync.Mutex
+	keys    map[string]string // of holders, by id
+	paused  bool              // as a door said last
+	leaseMS int64             // the engine's default, as register told
+
+	life context.Context
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// NewClient returns a client over a connection that the caller keeps and closes,
+// after Close. A user that may subscribe to nothing but its own inboxes needs the
+// connection option nats.CustomInboxPrefix(InboxPrefix(agent)).
+func NewClient(nc *nats.Conn, agent string) (*Client, error) {
+	if err := protocol.CheckID("agent", agent); err != nil {
+		return nil, err
+	}
+	c := &Client{nc: nc, agent: agent, slots: make(chan struct{}, callsAtOnce), keys: map[string]string{}}
+	c.life, c.end = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Servers are the URLs that the connection was given.
+func (c *Client) Servers() []string { return c.nc.Opts.Servers }
+
+// Close ends what the client runs. What is asked after that fails.
+func (c *Client) Close() {
+	c.end()
+	c.wg.Wait()
+}
+
+// call asks a door: the one named, or any. An answer of the door's goes into
+// answer, which is a pointer. It returns the door that answered. only says that no
+// other door has what the request is about: it is gone then with the door.
+func (c *Client) call(ctx context.Context, door, verb string, only bool, wait time.Duration, request, answer any) (by string, err error) {
+	body, err := encode(request)
+	if err != nil {
+		return "", protocol.Errorf(protocol.CodeMalformed, verb, "cannot be written: %v", err)
+	}
+	if wait == 0 { // who waits for something must not keep a beat from getting out
+		select {
+		case c.slots <- struct{}{}:
+			defer func() { <-c.slots }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	for {
+		by, err = c.ask(ctx, door, verb, wait, body, answer)
+		switch {
+		case err == nil || ctx.Err() != nil || door == "":
+			return by, err
+		case !errors.Is(err, errDoorGone):
+			return by, err
+		case only:
+			return "", fmt.Errorf("%w: the door that had it is gone; it comes again", broker.ErrOfferGone)
+		}
+		door = "" // any other goes on with it
+	}
+}
+
+// errDoorGone: the one door that was asked does not answer, or forgot a body.
+var errDoorGone = errors.New("this door does not answer")
+
+// ask is call at one door, or at any.
+func (c *Client) ask(ctx context.Context, door, verb string, wait time.Duration, body []byte, answer any) (by string, err error) {
+	header := nats.Header{headerRequest: {"1"}}
+	if len(body) > partMax(c.nc) {
+		if len(body) > CallBytesMax {
+			return "", protocol.Errorf(protocol.CodeTooLarge, verb, "is %d bytes, at most %d go through a door", len(body), CallBytesMax)
+		}
+		var token string
+		if token, door, err = c.put(ctx, door, body); err != nil {
+			return "", err
+		}
+		header[headerBody], body = []string{token}, nil
+	}
+	slack := tryTimeout
+	if wait > 0 {
+		slack = waitSlack
+	}
+	msg, err := c.request(ctx, door, verb, header, body, wait+slack)
+	if err != nil && header[headerBody] != nil {
+		err = parted(err)
+	}
+	if err != nil {
+		return "", err
+	}
+	by = msg.Header.Get(headerDoor)
+	if body, err = c.rest(ctx, msg); err != nil {
+		return by, err
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return by, fmt.Errorf("answer to %s: %w", verb, err)
+	}
+	return by, nil
+}
+
+// request sends one message and returns the answer to it, if that is no error.
+func (c *Client) request(ctx context.Context, door, verb string, header nats.Header, body []byte, limit time.Duration) (*nats.Msg, error) {
+	subject := Subject(c.agent, verb)
+	if door != "" {
+		subject = SubjectAt(c.agent, door, verb)
+	}
+	var lonely time.Time
+	for {
+		try, cancel := context.WithTimeout(ctx, limit)
+		stop := context.AfterFunc(c.life, cancel)
+		msg, err := c.nc.RequestMsgWithContext(try, &nats.Msg{Subject: subject, Header: header, Data: body})
+		stop()
+		cancel()
+		switch {
+		case err == nil && msg.Header.Get(micro.ErrorCodeHeader) != "":
+			return nil, readError(msg.Data)
+		case err == nil:
+			return msg, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case c.life.Err() != nil:
+			return nil, broker.ErrClosed
+		case door != "" && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded)):
+			return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, errDoorGone)
+		case !errors.Is(err, nats.ErrNoResponders):
+			return nil, fmt.Errorf("%w: ask a door for %s: %w", broker.ErrUnreachable, verb, c.why(err))
+		case lonely.IsZero():
+			lonely = time.Now()
+		case time.Since(lonely) > lonelyPatience:
+			return nil, fmt.Errorf("%w: nobody serves %s; start one: handoff door", ErrNobody, Subjects(c.agent))
+		}
+		pause := time.NewTimer(lonelyAgain)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+// why adds to an answer that did not come what the server has said: a user who may
+// not do something hears of it, and never of an answer.
+func (c *Client) why(err error) error {
+	if last := c.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w (the server: %w; this needs publish to %s and subscribe to the own inbox, by default %s.>)", err, last, Subjects(c.agent), InboxPrefix(c.agent))
+	}
+	return err
+}
+
+// put sends a body in parts, all of them to one door.
+func (c *Client) put(ctx context.Context, door string, body []byte) (token, by string, err error) {
+	total, size := strconv.Itoa(len(body)), partMax(c.nc)
+	for offset := 0; offset < len(body); offset += size {
+		header := nats.Header{headerRequest: {"1"}, headerTotal: {total}, headerOffset: {strconv.Itoa(offset)}}
+		if token != "" {
+			header[headerBody] = []string{token}
+		}
+		msg, err := c.request(ctx, door, verbPut, header, body[offset:min(offset+size, len(body))], tryTimeout)
+		if err != nil {
+			return "", "", parted(err)
+		}
+		token, door = msg.Header.Get(headerBody), msg.Header.Get(headerDoor)
+	}
+	return token, door, nil
+}
+
+// parted is the error of a part. A door that has forgotten what came before is as
+// good as gone.
+func parted(err error) error {
+	if errors.Is(err, broker.ErrOfferGone) || errors.Is(err, errDoorGone) {
+		return fmt.Errorf("%w: %w in the middle of a large body", broker.ErrUnreachable, errDoorGone)
+	}
+	return err
+}
+
+// rest is the body of an answer, fetched in parts if it is large.
+func (c *Client) rest(ctx context.Context, msg *nats.Msg) ([]byte, error) {
+	token, door, body := msg.Header.Get(headerMore), msg.Header.Get(headerDoor), msg.Data
+	if token == "" {
+		return body, nil
+	}
+	total, err := strconv.Atoi(msg.Header.Get(headerTotal))
+	if err != nil || total < len(body) || total > CallBytesMax {
+		return nil, fmt.Errorf("a door says that its answer has %q bytes", msg.Header.Get(headerTotal))
+	}
+	body = append(make([]byte, 0, total), body...)
+	for len(body) < total {
+		part, err := c.read(ctx, door, token, len(body))
+		if err != nil {
+			return nil, parted(err)
+		}
+		if len(part) == 0 || len(body)+len(part) > total {
+			return nil, errors.New("a door sends another answer than it said")
+		}
+		body = append(body, part...)
+	}
+	_, _ = c.read(ctx, door, token, total) // so that it is forgotten; it will be anyway
+	return body, nil
+}
+
+func (c *Client) read(ctx context.Context, door, token string, offset int) ([]byte, error) {
+	header := nats.Header{headerRequest: {"1"}, headerMore: {token}, headerOffset: {strconv.Itoa(offset)}}
+	msg, err := c.request(ctx, door, verbRead, header, nil, tryTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return msg.Data, nil
+}

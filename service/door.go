@@ -1,0 +1,259 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Profiles says whether agents may register themselves through a door.
+type Profiles string
+
+const (
+	// ProfilesNew (the default): an agent that has no profile may make one.
+	ProfilesNew Profiles = "new"
+	// ProfilesKeep: who has none is refused. Somebody who is trusted registers agents.
+	ProfilesKeep Profiles = "keep"
+	// ProfilesReplace: an agent may change its own, too.
+	ProfilesReplace Profiles = "replace"
+)
+
+// Defaults and limits of Config.
+const (
+	OffersHeldDefault  = 16_384
+	RequestsDefault    = 4_096
+	MemoryBytesDefault = 512 << 20
+	// MemoryBytesMin is enough for one agent to have a package as large as it may
+	// be, and to hand in a result as large: a quarter of it is for each.
+	MemoryBytesMin = 5 * CallBytesMax
+)
+
+// Config configures a Door. The zero value is the default. Half of each limit is
+// the most that one agent may have; beyond it requests are refused with CodeBusy,
+// which clients repeat.
+type Config struct {
+	// Profiles says whether agents may register themselves; "" is ProfilesNew.
+	Profiles Profiles
+	// Lease is what workers are told to be the engine's default; 0 is nothing.
+	Lease time.Duration
+	// Offers is how many offers and handoffs in hand the door keeps, default
+	// OffersHeldDefault. What goes on without it costs two reads a request.
+	Offers int
+	// Requests is how many requests it works on at once, waiting ones included,
+	// default RequestsDefault. Each worker has one that waits for offers.
+	Requests int
+	// MemoryBytes bounds what it keeps: half of it the packages of what is in hand,
+	// the other half messages, whole or in parts, so that who has much in hand can
+	// always report. Default MemoryBytesDefault, at least MemoryBytesMin. Reading and
+	// writing a body takes up to three times its size beside that.
+	MemoryBytes int64
+	// Log receives one line for each refusal (debug) and what went wrong (warn);
+	// nil discards.
+	Log *slog.Logger
+}
+
+// Validate says what is wrong with a Config. New calls it.
+func (c Config) Validate() error {
+	switch {
+	case c.Profiles != "" && c.Profiles != ProfilesNew && c.Profiles != ProfilesKeep && c.Profiles != ProfilesReplace:
+		return invalid("profiles", "is %q, must be %s, %s or %s", c.Profiles, ProfilesKeep, ProfilesNew, ProfilesReplace)
+	case c.Offers < 0:
+		return invalid("offers", "is %d, must be positive, or 0 for the default", c.Offers)
+	case c.Requests < 0:
+		return invalid("requests", "is %d, must be positive, or 0 for the default", c.Requests)
+	case c.MemoryBytes != 0 && c.MemoryBytes < MemoryBytesMin:
+		return invalid("memory_bytes", "is %d, must be at least %d, or 0 for the default", c.MemoryBytes, MemoryBytesMin)
+	}
+	return nil
+}
+
+// Door answers the requests of agents that are not trusted. Make it with New; it
+// is used for one Run.
+type Door struct {
+	b    *broker.Broker
+	nc   *nats.Conn
+	cfg  Config
+	id   string
+	log  *slog.Logger
+	hand hands
+	kept parts
+
+	requests, offers *budget
+	memory           *budget // of what is in hand
+	transit          *budget // of messages
+
+	answered, refused, failed atomic.Int64
+
+	ctx    context.Context // of all answers
+	waits  context.Context // of what they wait for: it ends first
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup // of those under way
+}
+
+// New returns a Door to a broker. The connection is one of the broker's account;
+// the caller closes it, after Run.
+func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Door, error) {
+	if b == nil || nc == nil {
+		return nil, errors.New("service: a broker and a connection are needed")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Profiles == "" {
+		cfg.Profiles = ProfilesNew
+	}
+	if cfg.Offers == 0 {
+		cfg.Offers = OffersHeldDefault
+	}
+	if cfg.Requests == 0 {
+		cfg.Requests = RequestsDefault
+	}
+	if cfg.MemoryBytes == 0 {
+		cfg.MemoryBytes = MemoryBytesDefault
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Door{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log,
+		requests: newBudget("requests under way", int64(cfg.Requests)),
+		offers:   newBudget("offers in hand", int64(cfg.Offers)),
+		memory:   newBudget("bytes of packages in hand", cfg.MemoryBytes/2),
+		transit:  newBudget("bytes of messages", cfg.MemoryBytes/2)}
+	d.hand = hands{d: d, all: map[string]*held{}, leases: map[string]*held{}}
+	d.kept = parts{d: d, all: map[string]*part{}}
+	return d, nil
+}
+
+// ID is the name of this door among others; it is no secret to those it answers,
+// and cannot be guessed by others.
+func (d *Door) ID() string { return d.id }
+
+// newToken makes a name that nobody guesses.
+func newToken() string {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:]) // which does not fail
+	return hex.EncodeToString(raw[:])
+}
+
+const (
+	// startPatience is how long the server may take to know what we subscribe to.
+	startPatience = 10 * time.Second
+	// drainPatience is how long the end of Run waits for answers under way.
+	drainPatience = 5 * time.Second
+	// sweepEvery is how often the door looks for what it has kept long enough.
+	sweepEvery = time.Second
+)
+
+// Run answers until ctx ends, and then lets what is under way be answered, for
+// 5 s at most, and gives back the offers that nobody has accepted. ready, if not nil,
+// is called once it answers. It survives reconnects.
+func (d *Door) Run(ctx context.Context, ready func()) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	waits, endWaits := context.WithCancel(work)
+	defer endWaits()
+	d.ctx, d.waits = work, waits
+	fail := func(err error) error { return fmt.Errorf("serve %s: %w", prefix, err) }
+	// The first snapshot takes a moment: before the first question, not within it.
+	if _, err := d.b.Directory(ctx); err != nil {
+		return fail(err)
+	}
+	service, err := micro.AddService(d.nc, micro.Config{
+		Name: Name, Version: serviceVersion, QueueGroup: Name,
+		Description: "relays handoffs of agents outside of the engine's account",
+		Metadata:    map[string]string{"door": d.id},
+	})
+	if err != nil {
+		return fail(fmt.Errorf("%w: %w", broker.ErrUnreachable, err))
+	}
+	handler := micro.HandlerFunc(func(r micro.Request) { d.receive(r) })
+	err = errors.Join(
+		service.AddEndpoint("any", handler, micro.WithEndpointSubject(prefix+"*.*")),
+		service.AddEndpoint("this", handler, micro.WithEndpointSubject(prefix+"*.at."+d.id+".*"), micro.WithEndpointQueueGroupDisabled()),
+	)
+	if err == nil {
+		err = d.nc.FlushTimeout(startPatience) // behind it the server has the subscriptions
+	}
+	if err == nil {
+		if ready != nil {
+			ready()
+		}
+		d.sweepUntil(ctx)
+	}
+	if ctx.Err() != nil {
+		err = nil // it was told to end
+	}
+	if stopErr := service.Stop(); stopErr == nil {
+		_ = d.nc.FlushTimeout(time.Second) // behind it no more come; a connection that is gone brings none either
+	}
+	endWaits()
+	d.drain(stop)
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func (d *Door) sweepUntil(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			d.hand.sweep(now)
+			d.kept.sweep(now)
+		}
+	}
+}
+
+// drain lets what is under way be answered.
+func (d *Door) drain(stop func()) {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	late := time.AfterFunc(drainPatience, stop)
+	defer late.Stop()
+	d.wg.Wait()
+	d.hand.letGo()
+	_ = d.nc.FlushTimeout(time.Second)
+}
+
+// Load is how much the door has to do: for figures.
+type Load struct {
+	Offers   int64 // offers and handoffs in hand
+	Requests int64 // under way
+	Bytes    int64 // of Config.MemoryBytes
+
+	Answered int64 // requests, since the start
+	Refused  int64 // for what they say, or for all that there is to do
+	Failed   int64 // for what is the door's trouble, or the engine's
+}
+
+// Load returns it. It is safe to call at any time.
+func (d *Door) Load() Load {
+	return Load{Offers: d.offers.inUse(), Requests: d.requests.inUse(), Bytes: d.memory.inUse() + d.transit.inUse(),
+		Answered: d.answered.Load(), Refused: d.refused.Load(), Failed: d.failed.Load()}
+}
+
+// leaseMS is what register tells.
+func (d *Door) leaseMS() int64 {
+	if ms := d.cfg.Lease.Milliseconds(); ms >= protocol.LeaseMinMS && ms <= protocol.LeaseMaxMS {
+		return ms
+	}
+	return 0
+}

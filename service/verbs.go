@@ -1,0 +1,379 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// verbs are all that a door can be asked, but for the parts of large bodies.
+var verbs = map[string]verb{
+	verbRegister: typed((*Door).register),
+	verbProfile:  typed((*Door).profile),
+	verbBeat:     typed((*Door).beat),
+	verbLeave:    typed((*Door).leave),
+
+	verbPull:        typed((*Door).pull),
+	verbPackage:     typed((*Door).pkg),
+	verbExtend:      typed((*Door).extend),
+	verbGiveBack:    typed((*Door).giveBack),
+	verbAcknowledge: typed((*Door).acknowledge),
+
+	verbHold:      typed((*Door).hold),
+	verbProgress:  typed((*Door).progress),
+	verbComplete:  typed((*Door).complete),
+	verbFail:      typed((*Door).fail),
+	verbRelease:   typed((*Door).release),
+	verbRefuse:    typed((*Door).refuseClaim),
+	verbSuspend:   typed((*Door).suspend),
+	verbEscalate:  typed((*Door).escalate),
+	verbAnswer:    typed((*Door).answerFor),
+	verbHandBack:  typed((*Door).handBack),
+	verbHandOff:   typed((*Door).handOff),
+	verbCheck:     typed((*Door).checkChild),
+	verbHandedOff: typed((*Door).handedOff),
+	verbReturns:   typed((*Door).returns),
+
+	verbSubmit: typed((*Door).submit),
+	verbStatus: typed((*Door).status),
+	verbResult: typed((*Door).result),
+	verbReturn: typed((*Door).returnOf),
+}
+
+// register makes the agent's queue, and its profile as far as the door allows it.
+func (d *Door) register(ctx context.Context, agent string, request *registerRequest) (any, error) {
+	wanted := protocol.Profile{ID: agent}
+	if len(request.Profile) > 0 {
+		var err error
+		if wanted, err = protocol.DecodeProfile(request.Profile); err != nil {
+			return nil, err
+		}
+		if wanted.ID != "" && wanted.ID != agent {
+			return nil, forbidden("profile.id", "is %s, and %s asks", wanted.ID, agent)
+		}
+		wanted.ID = agent
+	}
+	there, err := d.b.Profile(ctx, agent)
+	isNew := errors.Is(err, broker.ErrNotFound) && agent != protocol.Human
+	switch {
+	case err != nil && !errors.Is(err, broker.ErrNotFound):
+		return nil, err
+	case isNew && d.cfg.Profiles == ProfilesKeep:
+		return nil, forbidden("profile", "%s is not registered, and this door registers nobody: handoff agents put %s, inside", agent, agent)
+	case request.Replace && d.cfg.Profiles != ProfilesReplace:
+		return nil, forbidden("replace", "this door changes no profile that is there: handoff agents put %s, inside", agent)
+	case agent == protocol.Human && err != nil: // a person exists without a profile
+		there = wanted
+	case isNew || request.Replace:
+		wanted.RegisteredByWork = true
+		wanted.UpdatedAt = time.Now().UTC().Truncate(time.Microsecond)
+		if err := wanted.Validate(); err != nil {
+			return nil, err
+		}
+		if err := d.b.PutProfile(ctx, wanted); err != nil {
+			return nil, err
+		}
+		there = wanted
+	}
+	if err := d.b.EnsureQueue(ctx, agent); err != nil {
+		return nil, err
+	}
+	return &profileAnswer{Profile: there, LeaseMS: d.leaseMS()}, nil
+}
+
+// registered is the profile of the agent, which must have one: whoever makes up a
+// name gets no queue for it.
+func (d *Door) registered(ctx context.Context, agent string) (protocol.Profile, error) {
+	directory, err := d.b.Directory(ctx)
+	if err != nil {
+		return protocol.Profile{}, err
+	}
+	if profile, ok := directory.Agent(agent); ok {
+		return profile, nil
+	}
+	profile, err := d.b.Profile(ctx, agent) // the snapshot may lag behind its registration
+	if errors.Is(err, broker.ErrNotFound) {
+		return profile, protocol.Errorf(protocol.CodeUnknownAgent, "agent", "%s is not registered; ask for %s first", agent, verbRegister)
+	}
+	return profile, err
+}
+
+func (d *Door) profile(ctx context.Context, agent string, _ *empty) (any, error) {
+	profile, err := d.registered(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	return &profileAnswer{Profile: profile, LeaseMS: d.leaseMS()}, nil
+}
+
+// holder makes the holder of a request: the agent's, whatever it says.
+func holder(agent, key string, leaseMS int64) (protocol.Holder, error) {
+	if err := protocol.CheckID("holder", key); err != nil {
+		return protocol.Holder{}, err
+	}
+	switch {
+	case len(key) < holderKeyMin:
+		return protocol.Holder{}, invalid("holder", "is %d characters long, must be %d to %d that nobody guesses", len(key), holderKeyMin, protocol.IDBytesMax)
+	case leaseMS < protocol.LeaseMinMS || leaseMS > protocol.LeaseMaxMS:
+		return protocol.Holder{}, invalid("lease_ms", "is %d, must be %d to %d", leaseMS, protocol.LeaseMinMS, protocol.LeaseMaxMS)
+	}
+	return protocol.Holder{ID: HolderID(agent, key), Agent: agent, LeaseMS: leaseMS}, nil
+}
+
+func (d *Door) beat(ctx context.Context, agent string, r *presenceRequest) (any, error) {
+	h, err := holder(agent, r.Holder, r.LeaseMS)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Slots < 0 || r.Slots > protocol.ConcurrencyMax:
+		return nil, invalid("slots", "is %d, must be 0 to %d", r.Slots, protocol.ConcurrencyMax)
+	case r.Busy < 0 || r.Busy > protocol.ConcurrencyMax:
+		return nil, invalid("busy", "is %d, must be 0 to %d", r.Busy, protocol.ConcurrencyMax)
+	case len(r.Host) > protocol.NameBytesMax:
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "host", "is %d bytes, at most %d are allowed", len(r.Host), protocol.NameBytesMax)
+	}
+	profile, err := d.registered(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	h.Slots, h.Busy, h.Draining, h.Polling = r.Slots, r.Busy, r.Draining, r.Polling
+	h.Host, h.PID, h.StartedAt = r.Host, r.PID, r.StartedAt
+	if err := d.b.Beat(ctx, h); err != nil {
+		return nil, err
+	}
+	return &presenceAnswer{Holder: h.ID, Paused: profile.Paused}, nil
+}
+
+func (d *Door) leave(ctx context.Context, agent string, r *presenceRequest) (any, error) {
+	h, err := holder(agent, r.Holder, max(r.LeaseMS, protocol.LeaseMinMS))
+	if err != nil {
+		return nil, err
+	}
+	return &empty{}, d.b.RemoveHolder(ctx, h.ID)
+}
+
+// waiting bounds a wait, which ends when the door does, too.
+func (d *Door) waiting(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	stop := context.AfterFunc(d.waits, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// pull takes offers for an agent, as many as it may have in hand.
+func (d *Door) pull(ctx context.Context, agent string, r *pullRequest) (any, error) {
+	wait, err := waitOf(r.WaitMS)
+	if err != nil {
+		return nil, err
+	}
+	if r.Most < 1 || r.Most > OffersMax {
+		return nil, invalid("most", "is %d, must be 1 to %d", r.Most, OffersMax)
+	}
+	profile, err := d.registered(ctx, agent)
+	if err != nil || profile.Paused {
+		return &pullAnswer{Paused: profile.Paused}, err
+	}
+	room := min(d.offers.free(agent), d.memory.free(agent)/(2*protocol.InlineBytesMax))
+	if room < 1 {
+		return nil, protocol.Errorf(protocol.CodeBusy, "most", "%s has as many offers in hand as it may, or the door has; report on them, or ask again in a moment", agent)
+	}
+	// The wait is the engine's, and ends with an empty answer. Only a door that
+	// stops ends it sooner.
+	stopping, cancel := d.waiting(ctx, wait+answerTimeMax/2)
+	defer cancel()
+	offers, err := d.b.Pull(stopping, agent, int(min(int64(r.Most), room)), wait)
+	if err != nil {
+		if d.waits.Err() != nil {
+			return &pullAnswer{}, nil
+		}
+		return nil, err
+	}
+	return d.deliver(agent, offers), nil
+}
+
+// deliver puts offers into hand. Their packages go along as far as the message has
+// room for them.
+func (d *Door) deliver(agent string, offers []*broker.Offer) *pullAnswer {
+	answer := &pullAnswer{}
+	// A state is 32 KiB at most, and two as a rule: what is left is for packages.
+	room := d.partMax()/2 - len(offers)*4<<10
+	for _, offer := range offers {
+		size := 0
+		if offer.Inline() {
+			size = inlineSize(offer)
+		}
+		it, err := d.hand.take(agent, offer, nil, size+offer.Bytes())
+		if err != nil {
+			_ = offer.GiveBack() // somebody was faster; else it comes again after the ack wait
+			continue
+		}
+		wire := wireOffer{Token: it.token, Ticket: offer.Ticket, Offer: offer.Sequence, State: offer.State}
+		if offer.Inline() && size <= room {
+			room -= size
+			if pkg, err := offer.Package(d.ctx); err == nil { // which asks nothing
+				wire.Whole, wire.content = true, content{pkg, offer.Answers(), offer.Trail()}
+			}
+		}
+		answer.Offers = append(answer.Offers, wire)
+	}
+	return answer
+}
+
+// inlineSize is about how much an offer's package, answers and trail are on the wire.
+func inlineSize(offer *broker.Offer) int {
+	pkg, _ := offer.Package(context.Background()) // it is inline
+	size := len(pkg)
+	for _, a := range offer.Answers() {
+		size += 256 + len(a.Text) + len(a.DenyReason)
+		for name, value := range a.Variables {
+			size += len(name) + len(value)
+		}
+	}
+	for _, t := range offer.Trail() {
+		if raw, err := json.Marshal(t); err == nil {
+			size += len(raw)
+		}
+	}
+	return size
+}
+
+func (d *Door) offered(ctx context.Context, agent, token string) (*held, func(), error) {
+	it, done, ok := d.hand.of(agent, token)
+	if !ok {
+		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here: it was kept for %v, accepted elsewhere, or never given out to %s; pull the next one", broker.AckWait, agent)
+	}
+	if it.offer == nil {
+		done()
+		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of a handoff that goes on by its lease, and of no offer")
+	}
+	if err := it.begin(ctx); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return it, func() { it.end(); done() }, nil
+}
+
+// pkg returns what is handed over, and what was said about it.
+func (d *Door) pkg(ctx context.Context, agent string, r *offerRequest) (any, error) {
+	it, done, err := d.offered(ctx, agent, r.Token)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	body, err := d.fetch(ctx, it)
+	if err != nil {
+		return nil, err
+	}
+	return &content{body, it.offer.Answers(), it.offer.Trail()}, nil
+}
+
+// fetch reads a large package, once there is memory for it. The turn is ours.
+func (d *Door) fetch(ctx context.Context, it *held) (json.RawMessage, error) {
+	size := it.offer.Size()
+	if size == 0 {
+		return it.offer.Package(ctx)
+	}
+	if err := d.hand.grow(it, size); err != nil {
+		return nil, err
+	}
+	body, err := it.offer.Package(ctx)
+	if err != nil { // what was fetched of it is asked for again
+		_ = d.hand.grow(it, it.offer.Size()*-1)
+	}
+	return body, err
+}
+
+func (d *Door) extend(_ context.Context, agent string, r *offerRequest) (any, error) {
+	it, done, ok := d.hand.of(agent, r.Token)
+	if !ok || it.offer == nil {
+		if ok {
+			done()
+		}
+		return nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here; pull the next one")
+	}
+	defer done()
+	return &empty{}, it.offer.Extend()
+}
+
+func (d *Door) giveBack(ctx context.Context, agent string, r *offerRequest) (any, error) {
+	it, done, err := d.offered(ctx, agent, r.Token)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if d.hand.claimOf(it) != nil {
+		return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted: release it")
+	}
+	d.hand.forget(it)
+	return &empty{}, it.offer.GiveBack()
+}
+
+// acknowledge answers an offer. One that this door does not have may have been
+// accepted before, through a door that is gone: the ledger tells.
+func (d *Door) acknowledge(ctx context.Context, agent string, r *acknowledgeRequest) (any, error) {
+	ack, err := protocol.DecodeAck(r.Ack)
+	if err != nil {
+		return nil, err
+	}
+	h, err := holder(agent, r.Holder, r.LeaseMS)
+	if err != nil {
+		return nil, err
+	}
+	it, done, gone := d.offered(ctx, agent, r.Token)
+	if errors.Is(gone, &protocol.Error{Code: protocol.CodeGone}) {
+		return d.acknowledgedBefore(ctx, agent, r, ack, h, gone)
+	}
+	if gone != nil {
+		return nil, gone
+	}
+	defer done()
+	if claim := d.hand.claimOf(it); claim != nil {
+		if claim.Holder.ID != h.ID || ack.Status != protocol.AckAccepted {
+			return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted already: %s takes that back", verbRefuse)
+		}
+		return claimed(claim), nil // saying it twice is harmless
+	}
+	if _, err := d.fetch(ctx, it); err != nil {
+		return nil, err
+	}
+	claim, err := it.offer.Acknowledge(ctx, h, ack, r.Start)
+	switch {
+	case errors.Is(err, broker.ErrOfferGone):
+		d.hand.forget(it)
+		return d.acknowledgedBefore(ctx, agent, r, ack, h, err)
+	case err != nil:
+		return nil, err
+	case claim == nil:
+		d.hand.forget(it)
+		return &claimAnswer{}, nil
+	}
+	d.hand.accepted(it, claim)
+	return claimed(claim), nil
+}
+
+// acknowledgedBefore finds the claim of an acceptance whose answer was lost with
+// its door. Otherwise the error is gone.
+func (d *Door) acknowledgedBefore(ctx context.Context, agent string, r *acknowledgeRequest, ack protocol.Ack, h protocol.Holder, gone error) (any, error) {
+	ticket, err := protocol.ParseTicket(r.Ticket)
+	if err != nil || r.Offer == 0 || ack.Status != protocol.AckAccepted {
+		return nil, gone
+	}
+	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID}
+	claim, err := d.b.Resume(ctx, lease.String())
+	if err != nil || claim.Fence() == 0 {
+		if errors.Is(err, broker.ErrUnreachable) {
+			return nil, err
+		}
+		return nil, gone
+	}
+	return claimed(claim), nil
+}
+
+func claimed(claim *broker.Claim) *claimAnswer {
+	state := claim.State()
+	return &claimAnswer{Lease: claim.Lease(), State: &state}
+}
