@@ -25,6 +25,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/tests/fleet"
 )
 
 // TestCLI tells stories of the command line. Each script in tests/script has an
@@ -39,7 +40,10 @@ import (
 //	work [FLAGS] -- CMD  start handoff work, and wait until it serves; sets FIGURES likewise
 //	unwork               stop all of those with Ctrl-C; they must exit with 0
 //	drain                press Ctrl-C once at the worker started last, and go on
-//	crash work|dev       kill the worker started last, or dev, with SIGKILL
+//	door [FLAGS]         start handoff door, and wait until it answers; sets FIGURES likewise
+//	undoor               stop the door started last with Ctrl-C; it must exit with 0
+//	crash work|door|dev  kill the worker started last, the door started first, or dev,
+//	                     with SIGKILL
 //	interrupt AGENT N ARGS…
 //	                     run handoff ARGS, press Ctrl-C once AGENT has a
 //	                     holder; it must exit with N and leave no holder
@@ -55,6 +59,8 @@ import (
 //	forge NAME LEASE     keep a lease of the same offer with another holder
 //	mkcontext NAME URL   make a context of the nats command line
 //	httpget CODE URL RE… get it until the answer has that code and matches each RE
+//	plain-server         start a NATS server that nobody has set up
+//	weaken STREAM        have it keep what it has for a day
 func TestCLI(t *testing.T) {
 	bin := filepath.Dir(handoffBinary(t))
 	testscript.Run(t, testscript.Params{
@@ -67,9 +73,10 @@ func TestCLI(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
+			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "door": cmdDoor, "undoor": cmdUndoor, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
+			"plain-server": cmdPlainServer, "weaken": cmdWeaken,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -92,6 +99,7 @@ func TestMain(m *testing.M) {
 	if dir := binDir.Load(); dir != nil {
 		_ = os.RemoveAll(*dir)
 	}
+	fleet.Clean()
 	os.Exit(code)
 }
 
@@ -105,7 +113,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	binDir.Store(&dir)
 	bin := filepath.Join(dir, "handoff")
 	args := []string{"build", "-o", bin, "github.com/agenthandoff/handoff/cmd/handoff"}
-	if raceEnabled {
+	if fleet.Race {
 		args = slices.Insert(args, 1, "-race")
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
@@ -128,6 +136,7 @@ func handoffBinary(t *testing.T) string {
 type processes struct {
 	dev    *process
 	work   []*process
+	doors  []*process
 	ledger int // entries, when the script last asked
 }
 
@@ -280,6 +289,29 @@ func cmdUnwork(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {
+	p, _ := start(ts, append([]string{"door"}, args...), false, func(line string) string {
+		if url, figures := strings.CutPrefix(line, "metrics "); figures {
+			setFigures(ts, url)
+		}
+		subjects, ready := strings.CutPrefix(line, "ready ")
+		if !ready {
+			return ""
+		}
+		return subjects
+	})
+	of(ts).doors = append(of(ts).doors, p)
+}
+
+func cmdUndoor(ts *testscript.TestScript, neg bool, args []string) {
+	last := len(of(ts).doors) - 1
+	p := of(ts).doors[last]
+	of(ts).doors = of(ts).doors[:last]
+	if err := p.stop(os.Interrupt); err != nil {
+		ts.Fatalf("handoff door, interrupted: %v", err)
+	}
+}
+
 // cmdDrain leaves the end of the worker to itself.
 func cmdDrain(ts *testscript.TestScript, neg bool, args []string) {
 	all := of(ts).work
@@ -289,9 +321,12 @@ func cmdDrain(ts *testscript.TestScript, neg bool, args []string) {
 // cmdCrash leaves a worker without the chance to say anything.
 func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
 	p := of(ts).dev
-	if args[0] == "work" {
+	switch args[0] {
+	case "work":
 		last := len(of(ts).work) - 1
 		p, of(ts).work = of(ts).work[last], of(ts).work[:last]
+	case "door":
+		p, of(ts).doors = of(ts).doors[0], of(ts).doors[1:]
 	}
 	var exit *exec.ExitError
 	if err := p.stop(os.Kill); !errors.As(err, &exit) {

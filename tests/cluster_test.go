@@ -13,6 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/tests/fleet"
 	"github.com/agenthandoff/handoff/worker"
 )
 
@@ -23,7 +24,7 @@ func TestThreeNodes(t *testing.T) {
 	switch {
 	case testing.Short():
 		rounds = 300
-	case raceEnabled: // ten times as slow, and no likelier to find anything here
+	case fleet.Race: // ten times as slow, and no likelier to find anything here
 		rounds = 1000
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

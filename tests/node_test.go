@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
@@ -34,11 +33,7 @@ func startNode(t *testing.T, dir string, fsync embedded.Fsync) *embedded.Node {
 
 func ensureTopology(t *testing.T, nc *nats.Conn, topology broker.Topology) {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.EnsureTopology(t.Context(), js, topology); err != nil {
+	if err := broker.EnsureTopology(t.Context(), nc, topology); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -129,17 +129,24 @@ type engine struct {
 	*child
 	t    *testing.T
 	url  string
+	env  []string
 	args []string
 }
 
 // startDev starts handoff dev with fsync always.
 func startDev(t *testing.T, ctx context.Context, args ...string) *engine {
 	t.Helper()
+	return startDevIn(t, ctx, nil, args...)
+}
+
+// startDevIn is startDev with more in the environment.
+func startDevIn(t *testing.T, ctx context.Context, env []string, args ...string) *engine {
+	t.Helper()
 	ports, err := embedded.QuietPorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{t: t, url: fmt.Sprintf("nats://127.0.0.1:%d", ports[0]),
+	e := &engine{t: t, env: env, url: fmt.Sprintf("nats://127.0.0.1:%d", ports[0]),
 		args: append([]string{"dev", "--data", t.TempDir(), "--port", fmt.Sprint(ports[0])}, args...)}
 	e.start(ctx)
 	return e
@@ -147,7 +154,7 @@ func startDev(t *testing.T, ctx context.Context, args ...string) *engine {
 
 func (e *engine) start(ctx context.Context) {
 	e.t.Helper()
-	e.child = launch(e.t, "dev", nil, e.args...)
+	e.child = launch(e.t, "dev", e.env, e.args...)
 	e.writes(ctx, "ready ")
 }
 

@@ -28,6 +28,8 @@ type story struct {
 	redriven string
 	members  int
 	log      []string // when, after its submission, what happened
+	// refused counts rejections and denials, moved what came of them.
+	refused, moved int
 }
 
 // loss is a lost lease.
@@ -55,7 +57,7 @@ type audit struct {
 	offers    map[string]int    // by reason
 	asked     int               // conditions that need an answer
 	answered  int               // of those
-	denied    int               // of those
+	denied    int               // answers
 	manual    int               // reroutes by a person
 	succeeded int               // groups
 }
@@ -133,6 +135,7 @@ func (a *audit) count(s *story, seq uint64, before, after protocol.State, event 
 		a.from[kind] = map[protocol.Phase]int{}
 	}
 	a.from[kind][before.Phase]++
+	a.refusals(s, before, event)
 	switch e := event.(type) {
 	case *protocol.Submitted:
 		if e.Summary.Aggregate != nil {
@@ -162,6 +165,26 @@ func (a *audit) count(s *story, seq uint64, before, after protocol.State, event 
 	a.sort(before, event)
 }
 
+// refusals counts, for one handoff, what checkSums compares for all.
+func (a *audit) refusals(s *story, before protocol.State, event protocol.Event) {
+	switch e := event.(type) {
+	case *protocol.Rejected:
+		s.refused++
+	case *protocol.Answered:
+		if e.Answer.Deny {
+			s.refused++
+		}
+	case *protocol.Rerouted:
+		if !e.Manual {
+			s.moved++
+		}
+	case *protocol.Escalated, *protocol.Closed:
+		if before.Phase == protocol.PhaseRejected {
+			s.moved++
+		}
+	}
+}
+
 // sort counts events by more than their type, as the sums need it.
 func (a *audit) sort(before protocol.State, event protocol.Event) {
 	switch e := event.(type) {
@@ -180,10 +203,10 @@ func (a *audit) sort(before protocol.State, event protocol.Event) {
 			a.asked++
 		}
 	case *protocol.Answered:
-		if before.Phase != protocol.Conditional { // an escalation
-			return
+		if before.Phase == protocol.Conditional { // else an escalation
+			a.answered++
 		}
-		if a.answered++; e.Answer.Deny {
+		if e.Answer.Deny { // of an escalation, too: an answer that came second, when the first had sent it up
 			a.denied++
 		}
 	case *protocol.Rerouted:
@@ -350,6 +373,11 @@ func (a *audit) checkSums(r *relayRace) {
 	} {
 		if sum.left != sum.right {
 			a.t.Errorf("%s: %d, and %d", sum.what, sum.left, sum.right)
+		}
+	}
+	for _, s := range a.stories {
+		if s.refused != s.moved {
+			a.t.Errorf("%s was refused %d times, and moved on or closed for it %d times: %s", s.ticket, s.refused, s.moved, strings.Join(s.log, ", "))
 		}
 	}
 	for code := range a.failures {

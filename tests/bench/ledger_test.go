@@ -24,6 +24,7 @@ type ledger struct {
 	words         []string
 	conversations int
 	workflows     int
+	open          bool // nobody has claimed any
 	dir           *lifecycle.Directory
 	begun, ended  time.Time // of the submissions
 }
@@ -85,6 +86,12 @@ func (l *ledger) sentence(zipf *rand.Zipf, n int) string {
 func writeLedger(t *testing.T, url string, n int) *ledger {
 	t.Helper()
 	l := newLedger(n)
+	l.fill(t, url, n)
+	return l
+}
+
+func (l *ledger) fill(t *testing.T, url string, n int) {
+	t.Helper()
 	l.begun = time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond).UTC()
 	writers := runtime.GOMAXPROCS(0)
 	var group errgroup.Group
@@ -97,7 +104,6 @@ func writeLedger(t *testing.T, url string, n int) *ledger {
 		t.Fatal(err)
 	}
 	l.ended = l.begun.Add(time.Duration(n/writers) * pace)
-	return l
 }
 
 // writer is one connection that writes handoffs.
@@ -132,7 +138,9 @@ func (l *ledger) write(url string, seed uint64, n int, now time.Time) error {
 			}
 			states = append(states, state)
 		}
-		n -= len(states)
+		if n -= len(states); l.open {
+			continue
+		}
 		for _, step := range []func(protocol.State) []protocol.Event{w.accept, w.finish} {
 			for i := range states {
 				if states[i], err = w.append(states[i], step(states[i])); err != nil {

@@ -13,22 +13,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -43,36 +33,10 @@ const (
 	memoryMost    = 300 << 20 // of the process that keeps the index, at its peak
 )
 
-// indexEnv makes this test binary the process that keeps the index: the URL of
-// the engine and the file, with a space between.
-const indexEnv = "HANDOFF_BENCH_KEEP_INDEX"
-
-func TestMain(m *testing.M) {
-	if of := os.Getenv(indexEnv); of != "" {
-		url, file, _ := strings.Cut(of, " ")
-		if err := keepIndex(url, file); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
 // keepIndex is a process that keeps an index and answers, until it is told to end.
-func keepIndex(url, file string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+func keepIndex(ctx context.Context, url, file string) error {
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if profile := os.Getenv("HANDOFF_BENCH_PROFILE"); profile != "" {
-		f, err := os.Create(profile)
-		if err != nil {
-			return err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
 	engine, err := broker.Dial(ctx, broker.DialConfig{URL: url, Name: "index"})
 	if err != nil {
 		return err
@@ -102,21 +66,15 @@ func TestIndexMillion(t *testing.T) {
 	if os.Getenv("HANDOFF_BENCH") != "1" {
 		t.Skip("set HANDOFF_BENCH=1")
 	}
-	n := handoffsDefault
-	if text := os.Getenv("HANDOFF_BENCH_HANDOFFS"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1_000 {
-			t.Fatalf("HANDOFF_BENCH_HANDOFFS: %q is no number of at least 1000", text)
-		}
-	}
+	n := handoffs(t)
 	dir := t.TempDir()
-	url := startEngine(t, filepath.Join(dir, "engine"))
+	url, _ := startEngine(t, filepath.Join(dir, "engine"))
 	began := time.Now()
 	l := writeLedger(t, url, n)
 	t.Logf("%d handoffs, %d entries, written in %v", n, n*entriesEach, time.Since(began).Round(time.Second))
 
 	began = time.Now()
-	pid := startIndex(t, url, filepath.Join(dir, "index.db"))
+	keeper := start(t, "index", url, filepath.Join(dir, "index.db"))
 	engine, err := broker.Dial(t.Context(), broker.DialConfig{URL: url, Name: "asker"})
 	if err != nil {
 		t.Fatal(err)
@@ -128,53 +86,17 @@ func TestIndexMillion(t *testing.T) {
 	rate := float64(n*entriesEach) / took.Seconds()
 	t.Logf("filled in %v: %.0f events/s (wanted: over %d); %d handoffs, a file of %d MB", took.Round(100*time.Millisecond),
 		rate, fillRateLeast, stand.Handoffs, stand.FileBytes>>20)
-	t.Logf("the index had %v of processor time for it, %.1f µs an event", cpu(pid).Round(10*time.Millisecond), float64(cpu(pid).Microseconds())/float64(n*entriesEach))
+	t.Logf("the index had %v of processor time for it, %.1f µs an event", keeper.cpu().Round(10*time.Millisecond), float64(keeper.cpu().Microseconds())/float64(n*entriesEach))
 	if rate < fillRateLeast {
 		t.Errorf("filled at %.0f events/s, wanted over %d", rate, fillRateLeast)
 	}
-	reportMemory(t, pid, "after the fill")
+	keeper.reportMemory("after the fill")
 	for _, q := range l.questions(client) {
 		q.measure(t)
 	}
-	if peak := reportMemory(t, pid, "after the questions"); peak > memoryMost {
+	if peak := keeper.reportMemory("after the questions"); peak > memoryMost {
 		t.Errorf("the index had %d MB at its peak, wanted under %d", peak>>20, memoryMost>>20)
 	}
-}
-
-// startEngine starts a node that is stopped with the test.
-func startEngine(t *testing.T, dir string) string {
-	t.Helper()
-	node, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
-			return broker.EnsureTopology(ctx, js, broker.Topology{})
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Stop() })
-	return node.ClientURL()
-}
-
-// startIndex starts the process that keeps the index; the test ends it.
-func startIndex(t *testing.T, url, file string) (pid int) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), indexEnv+"="+url+" "+file)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the index ended with %v", err)
-		}
-	})
-	return cmd.Process.Pid
 }
 
 // awaitFilled asks how far the index is until it has everything.
@@ -194,36 +116,6 @@ func awaitFilled(t *testing.T, client index.Client, last uint64) index.StandAnsw
 			t.Fatal(err)
 		}
 	}
-}
-
-// reportMemory says what a process has resident, now and at its peak.
-func reportMemory(t *testing.T, pid int, when string) (peak int64) {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Logf("no figures of memory here: %v", err)
-		return 0
-	}
-	figures := map[string]int64{}
-	for line := range strings.Lines(string(status)) {
-		name, rest, _ := strings.Cut(line, ":")
-		kb, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-		figures[name], _ = strconv.ParseInt(kb, 10, 64)
-	}
-	t.Logf("memory of the index %s: %d MB, at its peak %d MB", when, figures["VmRSS"]>>10, figures["VmHWM"]>>10)
-	return figures["VmHWM"] << 10
-}
-
-// cpu is the processor time that a process has had; 0 where that is not told.
-func cpu(pid int) time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]))
-	if err != nil || len(fields) < 14 {
-		return 0
-	}
-	user, _ := strconv.Atoi(fields[12])
-	system, _ := strconv.Atoi(fields[13])
-	return time.Duration(user+system) * time.Second / 100 // in ticks of a hundredth, on every Linux
 }
 
 // question is one that is asked again and again, each time a little different.

@@ -1,0 +1,38 @@
+package tests
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agenthandoff/handoff/broker/embedded"
+)
+
+// cmdPlainServer starts a NATS server that nobody has set up, and sets NATS_URL.
+func cmdPlainServer(ts *testscript.TestScript, neg bool, args []string) {
+	node, err := embedded.Start(context.Background(), embedded.Config{Dir: ts.MkAbs("plain")})
+	ts.Check(err)
+	ts.Defer(func() { _ = node.Stop() })
+	ts.Setenv("NATS_URL", node.ClientURL())
+}
+
+// cmdWeaken makes of a stream what an older version would have: it keeps what it has
+// for a day.
+func cmdWeaken(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	stream, err := js.Stream(ctx, args[0])
+	ts.Check(err)
+	cfg := stream.CachedInfo().Config
+	cfg.MaxAge = 24 * time.Hour
+	_, err = js.UpdateStream(ctx, cfg)
+	ts.Check(err)
+}

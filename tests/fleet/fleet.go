@@ -1,0 +1,223 @@
+// Package fleet runs what a user runs, for tests: NATS servers in a cluster,
+// supervisors and workers, each a process of its own that is killed, stopped and
+// continued with real signals, over connections that can be cut. All of it is on
+// loopback, ends with the test, and is nobody else's.
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// program is one that was built: where it is.
+type program struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+var (
+	dir      = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "handoff-fleet-") })
+	programs = map[string]*program{
+		"github.com/agenthandoff/handoff/cmd/handoff": {},
+		"github.com/nats-io/nats-server/v2":           {},
+	}
+)
+
+// Main is for TestMain: it runs the tests, and takes away what was built for them.
+func Main(m *testing.M) {
+	code := m.Run()
+	Clean()
+	os.Exit(code)
+}
+
+// Clean takes away what was built, for those who have a TestMain of their own.
+func Clean() {
+	if made, err := dir(); err == nil {
+		_ = os.RemoveAll(made)
+	}
+}
+
+// Handoff is the program, built once a test process.
+func Handoff(t testing.TB) string { return build(t, "github.com/agenthandoff/handoff/cmd/handoff") }
+
+// NATSServer is the server in the version that is embedded, too.
+func NATSServer(t testing.TB) string { return build(t, "github.com/nats-io/nats-server/v2") }
+
+func build(t testing.TB, pkg string) string {
+	t.Helper()
+	p := programs[pkg]
+	p.once.Do(func() {
+		var in string
+		if in, p.err = dir(); p.err != nil {
+			return
+		}
+		p.path = filepath.Join(in, filepath.Base(filepath.Dir(pkg+"/x")))
+		if out, err := exec.Command("go", "build", "-o", p.path, pkg).CombinedOutput(); err != nil {
+			p.err = fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
+	})
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return p.path
+}
+
+// Process is a program under way. It is killed with the test, if it has not ended.
+type Process struct {
+	Name string
+
+	t     testing.TB
+	path  string
+	args  []string
+	env   []string
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{}
+	log   *log
+}
+
+// Tee has w get what the process says, too, from now on.
+func (p *Process) Tee(w io.Writer) {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	p.log.tee = w
+}
+
+// log keeps the end of what a process says.
+type log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	tee io.Writer
+}
+
+const logKept = 64 << 10
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tee != nil {
+		_, _ = l.tee.Write(b)
+	}
+	if l.buf.Len() > logKept {
+		rest := bytes.Clone(l.buf.Bytes()[l.buf.Len()-logKept/2:])
+		l.buf.Reset()
+		l.buf.Write(rest)
+	}
+	return l.buf.Write(b)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Start starts a program. env is added to ours.
+func Start(t testing.TB, name string, env []string, path string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Name: name, t: t, path: path, args: args, env: env, log: &log{}}
+	p.Again()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("the last of %s:\n%s", p.Name, tail(p.log.String(), 30))
+		}
+	})
+	return p
+}
+
+// Again starts it after its end.
+func (p *Process) Again() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd = exec.Command(p.path, p.args...)
+	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = ours()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Errorf("start %s: %v", p.Name, err)
+		p.cmd = nil
+		return
+	}
+	cmd, ended := p.cmd, make(chan struct{})
+	p.ended = ended
+	go func() { // joined by Kill and Wait
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+}
+
+// Signal sends a signal; one that has ended does not get it.
+func (p *Process) Signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return
+	}
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %v to %s: %v", s, p.Name, err)
+	}
+}
+
+// Kill ends it with SIGKILL and returns when it has ended.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	p.Wait()
+}
+
+// Wait returns when it has ended.
+func (p *Process) Wait() {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+// Freeze stops it, and Thaw continues it.
+func (p *Process) Freeze() { p.Signal(syscall.SIGSTOP) }
+
+// Thaw continues what Freeze stopped.
+func (p *Process) Thaw() { p.Signal(syscall.SIGCONT) }
+
+// Running tells whether it has not ended.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	select {
+	case <-ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is its process id; 0 before it was started.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Said is the end of what it has said.
+func (p *Process) Said() string { return p.log.String() }
+
+func tail(text string, lines int) string {
+	all := bytes.Split([]byte(text), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}

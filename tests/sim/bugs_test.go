@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/tests/fleet"
+)
+
+// bug is one that is planted, to see that it is found.
+type bug string
+
+const (
+	none          bug = ""
+	noFence       bug = "no fence check"
+	ackFirst      bug = "effects acknowledged before they are done"
+	staleRead     bug = "a stale read believed"
+	timerLost     bug = "a timer lost"
+	offerLost     bug = "an offer lost"
+	earlyJudge    bug = "a lease called lost by somebody who has seen nobody"
+	phantomAppend bug = "a submission acknowledged that was not stored"
+	returnLost    bug = "a return never delivered"
+	childLost     bug = "a promised child never submitted"
+)
+
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyJudge, phantomAppend, returnLost, childLost}
+
+// findWithin is how many seeds a planted bug may survive.
+const findWithin = 200
+
+// TestPlantedBugs plants one bug after another: a simulation that finds none is
+// no proof of anything.
+func TestPlantedBugs(t *testing.T) {
+	if fleet.Race {
+		t.Skip("what the simulation finds does not depend on the race detector, which makes it slow: run it without -race")
+	}
+	for _, planted := range bugs {
+		t.Run(string(planted), func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= findWithin; seed++ {
+				if found, _ := run(t, seed, planted, nil); len(found) > 0 {
+					t.Logf("found by seed %d: %s", seed, found[0])
+					return
+				}
+			}
+			t.Errorf("not found by %d seeds", findWithin)
+		})
+	}
+}
+
+// supervised is the broker of a supervisor, with the bugs that are a supervisor's.
+func (l *life) supervised(e *engine, b *broker.Broker) supervisor.Broker {
+	switch l.bug {
+	case ackFirst, timerLost, offerLost, returnLost, childLost:
+		return &forgetful{b, l.bug}
+	}
+	return b
+}
+
+// forgetful is a supervisor's broker that forgets something.
+type forgetful struct {
+	*broker.Broker
+	bug bug
+}
+
+func (f *forgetful) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
+	if f.bug != ackFirst {
+		return f.Broker.Follow(ctx, fn)
+	}
+	return f.Broker.Follow(ctx, func(e broker.Entry, done func()) {
+		done()
+		fn(e, func() {})
+	})
+}
+
+func (f *forgetful) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
+	if f.bug != ackFirst {
+		return f.Broker.Due(ctx, fn)
+	}
+	return f.Broker.Due(ctx, func(w broker.WakeUp, done func()) {
+		done()
+		fn(w, func() {})
+	})
+}
+
+func (f *forgetful) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	if f.bug == timerLost {
+		return nil
+	}
+	return f.Broker.Arm(ctx, ticket, seq, at)
+}
+
+func (f *forgetful) EnsureOffer(ctx context.Context, head broker.Head) error {
+	if f.bug == offerLost {
+		return nil
+	}
+	return f.Broker.EnsureOffer(ctx, head)
+}
+
+func (f *forgetful) PutHints(ctx context.Context, all []broker.Hints) []error {
+	kept := make([]broker.Hints, 0, len(all))
+	for _, h := range all {
+		if h.Offer = h.Offer && f.bug != offerLost; h.Offer || f.bug != timerLost {
+			kept = append(kept, h)
+		}
+	}
+	f.Broker.PutHints(ctx, kept)
+	return make([]error, len(all))
+}
+
+func (f *forgetful) EnsureReturn(ctx context.Context, head broker.Head) error {
+	if f.bug == returnLost {
+		return nil
+	}
+	return f.Broker.EnsureReturn(ctx, head)
+}
+
+func (f *forgetful) EnsureChildren(ctx context.Context, head broker.Head) ([]protocol.ChildClosed, error) {
+	if f.bug == childLost {
+		return nil, nil
+	}
+	return f.Broker.EnsureChildren(ctx, head)
+}
