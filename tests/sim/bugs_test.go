@@ -29,8 +29,9 @@ const (
 
 var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyJudge, phantomAppend, returnLost, childLost}
 
-// findWithin is how many seeds a planted bug may survive.
-const findWithin = 200
+// findWithin is how many seeds a planted bug may survive. The hardest of them,
+// ackFirst, is found by one seed in 94; which ones that are depends on the machine too.
+const findWithin = 1_500
 
 // TestPlantedBugs plants one bug after another: a simulation that finds none is
 // no proof of anything.
