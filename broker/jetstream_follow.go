@@ -113,6 +113,9 @@ type follower struct {
 	came    int       // messages since the last request but this one was over
 	over    time.Time // when that was
 	gathers bool      // what comes is let gather
+
+	delivered uint64 // by the consumer, to anybody, as far as is known here
+	overdue   uint64 // what it had not delivered when the last request ended with nothing
 }
 
 // follow gives fn this process's share of a shared consumer.
@@ -147,9 +150,12 @@ func (j *JetStream) follow(ctx context.Context, stream string, cfg jetstream.Con
 		}
 		if err == nil {
 			pauses.Reset()
+			if f.left == 0 && f.came == 0 && ctx.Err() == nil {
+				f.unstick(ctx)
+			}
 			continue
 		}
-		ensured = false
+		ensured, f.delivered, f.overdue = false, 0, 0
 		f.pause(ctx, link, pauses.NextBackOff())
 	}
 }

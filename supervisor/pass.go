@@ -15,8 +15,8 @@ import (
 // who is gone.
 const judgeAfter = time.Duration(protocol.LeaseDefaultMS)*time.Millisecond + time.Second
 
-// passes runs a pass over all heads at the start, after each reconnection and
-// every PassEvery, and a smaller one after each departure.
+// passes runs a pass over all heads at the start and after each reconnection, and one
+// over those that matter every PassEvery and after each departure.
 func (s *Supervisor) passes(ctx context.Context, departures <-chan protocol.Holder) error {
 	reconnected := s.b.Reconnected(ctx)
 	every := time.NewTicker(s.cfg.PassEvery)
@@ -78,7 +78,9 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 	begun := time.Now()
 	kin := newKin()
 	crew := newCrew(func(run []broker.Hints) { s.putOut(ctx, run) })
-	heads, open, err := pass(ctx, s.b, crew, func(h broker.Head) {
+	all := why == passAtStart || why == passReconnected // hints may be lost, or the ledger another
+	read := func(see func(broker.Head)) error { return s.read(ctx, all, see) }
+	heads, open, err := pass(ctx, crew, read, func(h broker.Head) {
 		kin.see(h.State)
 		if !h.State.Closed || s.owes(ctx, h.State) {
 			visit(ctx, crew, h)
@@ -96,11 +98,11 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 	took := time.Since(begun)
 	s.cfg.Watch.Passed(why, heads, open, took, err)
 	if err != nil {
-		s.log.Warn("pass over the heads broke off; the next one makes up for it", "why", why, "err", err)
+		s.log.Warn("pass broke off; the next one makes up for it", "why", why, "err", err)
 		return false
 	}
 	s.cfg.Passed(took)
-	s.log.Debug("pass over the heads", "why", why, "heads", heads, "open", open, "took", took)
+	s.log.Debug("pass", "why", why, "heads", heads, "open", open, "took", took)
 	return true
 }
 
@@ -121,24 +123,29 @@ func (s *Supervisor) owes(ctx context.Context, state protocol.State) bool {
 	return err != nil || len(events) > 0
 }
 
-// pass calls visit with the head of every handoff, as it was when the pass came
-// by, and dismisses the crew.
-func pass(ctx context.Context, b Broker, c *crew, visit func(broker.Head)) (heads, open int, err error) {
+// pass calls visit with each head that read finds, as it was when the pass came by,
+// and dismisses the crew.
+func pass(ctx context.Context, c *crew, read func(see func(broker.Head)) error, visit func(broker.Head)) (heads, open int, err error) {
 	defer c.dismiss(ctx)
-	err = b.Heads(ctx, func(e broker.Entry) error {
+	err = read(func(h broker.Head) {
 		heads++
 		c.seen(ctx)
-		head, err := broker.HeadOf(e)
-		if err != nil {
-			return nil // the follower has said so
-		}
-		if !head.State.Closed {
+		if !h.State.Closed {
 			open++
 		}
-		visit(head)
-		return ctx.Err()
+		visit(h)
 	})
 	return heads, open, err
+}
+
+// readHeads calls see with the head of every handoff, until ctx ends.
+func readHeads(ctx context.Context, b Broker, see func(broker.Head)) error {
+	return b.Heads(ctx, func(e broker.Entry) error {
+		if head, err := broker.HeadOf(e); err == nil { // else the follower has said so
+			see(head)
+		}
+		return ctx.Err()
+	})
 }
 
 // lookAt sees to a handoff that a pass has come by. Where nothing is to be decided

@@ -400,6 +400,12 @@ func (s *slow) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	return s.Broker.Heads(ctx, fn)
 }
 
+func (s *slow) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+	s.passes++
+	time.Sleep(time.Second)
+	return s.Broker.Entries(ctx, from, fn)
+}
+
 // Agents that poll come and go. Their departures must not keep a supervisor
 // reading all heads without a break.
 func TestManyDeparturesCostFewPasses(t *testing.T) {

@@ -64,7 +64,8 @@ func putAllOut(ctx context.Context, b Broker, done func(broker.Hints, error) err
 			}
 		}
 	})
-	heads, open, err = pass(working, b, crew, func(h broker.Head) { visit(working, crew, h) })
+	heads, open, err = pass(working, crew, func(see func(broker.Head)) error { return readHeads(working, b, see) },
+		func(h broker.Head) { visit(working, crew, h) })
 	if ctx.Err() == nil && working.Err() != nil {
 		err = context.Cause(working)
 	}

@@ -34,6 +34,7 @@ type Broker interface {
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	PutHints(ctx context.Context, all []broker.Hints) []error
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
+	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
 	Due(ctx context.Context, fn func(w broker.WakeUp, done func())) error
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
@@ -50,7 +51,8 @@ type Config struct {
 	// before it looks: a handoff that closes meanwhile costs no timer and no
 	// second offer. Default 1 s.
 	Hold time.Duration
-	// PassEvery is the time between two passes over all heads. Default 5 min.
+	// PassEvery is the time between two passes over what is open and what has
+	// come since. Every 13th at the latest is over the heads of all handoffs. Default 5 min.
 	PassEvery time.Duration
 	// Looks is how many handoffs are looked at side by side. Default 32.
 	Looks int
@@ -89,11 +91,12 @@ func (c Config) withDefaults() (Config, error) {
 
 // Supervisor looks after handoffs. Make it with New.
 type Supervisor struct {
-	b     Broker
-	cfg   Config
-	log   *slog.Logger
-	looks chan look
-	kept  *kept
+	b      Broker
+	cfg    Config
+	log    *slog.Logger
+	looks  chan look
+	kept   *kept
+	recall *recall // of the pass before, if it left something; the passes' own
 	// trying is since when each loop has been at its present try.
 	trying []since
 }

@@ -82,6 +82,18 @@ func (e *engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	})
 }
 
+func (e *engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+	if err := e.turn(ctx, "entries"); err != nil {
+		return err
+	}
+	return e.Memory.Entries(ctx, from, func(entry broker.Entry) error {
+		if e.p.isDead() {
+			return e.p.gone()
+		}
+		return fn(entry)
+	})
+}
+
 func (e *engine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
 	return e.Memory.Follow(ctx, func(entry broker.Entry, done func()) {
 		if !e.p.isDead() {

@@ -1,0 +1,4 @@
+package supervisor
+
+// RecallMost is for tests.
+const RecallMost = recallMost
