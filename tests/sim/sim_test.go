@@ -69,7 +69,7 @@ func TestSim(t *testing.T) {
 	for i := range many {
 		sharing.Go(func() {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestShare$", "-test.timeout=30m", "-seeds="+strconv.Itoa(*seeds))
-			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d", shareEnv, i, many), "GOMAXPROCS=1")
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d", shareEnv, i, many), "GOMAXPROCS=1", "GOGC=800")
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
 			if err == nil {
