@@ -1,4 +1,7 @@
 package supervisor
 
-// RecallMost is for tests.
-const RecallMost = recallMost
+// WithRecall has passes keep so many handoffs in mind.
+func (c Config) WithRecall(n int) Config {
+	c.recall = n
+	return c
+}

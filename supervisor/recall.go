@@ -40,7 +40,7 @@ func (s *Supervisor) wholePass(ctx context.Context, see func(broker.Head)) error
 		next.keep(ctx, s, h)
 		next.end = max(next.end, h.Seq)
 	})
-	if s.recall = nil; err == nil && len(next.open) <= recallMost {
+	if s.recall = nil; err == nil && len(next.open) <= s.cfg.recall {
 		s.recall = next
 	}
 	return err
@@ -48,7 +48,7 @@ func (s *Supervisor) wholePass(ctx context.Context, see func(broker.Head)) error
 
 // keep keeps a handoff in mind that is not done with, up to one more than may be.
 func (r *recall) keep(ctx context.Context, s *Supervisor, h broker.Head) {
-	if len(r.open) <= recallMost && (!h.State.Closed || s.owes(ctx, h.State)) {
+	if len(r.open) <= s.cfg.recall && (!h.State.Closed || s.owes(ctx, h.State)) {
 		r.open[h.Ticket] = struct{}{}
 	}
 }
@@ -67,7 +67,7 @@ func (s *Supervisor) narrowPass(ctx context.Context, last *recall, see func(brok
 			delete(open, e.Ticket)
 			see(head)
 		default:
-			if open[e.Ticket] = struct{}{}; len(open) > recallMost {
+			if open[e.Ticket] = struct{}{}; len(open) > s.cfg.recall {
 				return errRecall
 			}
 		}
@@ -90,7 +90,7 @@ func (s *Supervisor) narrowPass(ctx context.Context, last *recall, see func(brok
 		see(head)
 		next.keep(ctx, s, head)
 	}
-	if len(next.open) <= recallMost && ctx.Err() == nil {
+	if len(next.open) <= s.cfg.recall && ctx.Err() == nil {
 		s.recall = next
 	}
 	return ctx.Err()

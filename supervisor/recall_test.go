@@ -107,13 +107,14 @@ func TestPassesOverMany(t *testing.T) {
 		w.holder("coder", staying)
 		own := w.m.Connect()
 		b := &reading{Broker: brokerOver(t, own)}
-		w.superviseOver(own, b, supervisor.Config{})
+		const most = 100
+		w.superviseOver(own, b, supervisor.Config{}.WithRecall(most))
 		pass(time.Minute)
 		b.read()
-		for range supervisor.RecallMost + 1 {
+		for range most + 1 {
 			w.submit(nil)
 		}
-		for i, entries := range []int{supervisor.RecallMost + 1, 0} { // too many since; none kept in mind
+		for i, entries := range []int{most + 1, 0} { // too many since; none kept in mind
 			pass(5 * time.Minute)
 			wholes, n := b.read()
 			if wholes != 1 || n != entries {

@@ -58,10 +58,12 @@ type Config struct {
 	Looks int
 	// Watch is told of what is done, for figures; nil is nobody.
 	Watch Watch
-	// Passed, if not nil, is told of each pass over all heads that came to its end,
+	// Passed, if not nil, is told of each pass that came to its end,
 	// and how long it took. It must not block. For those who want to know no more: a
 	// Watch is told of it too, but has every entry of the ledger decoded whole.
 	Passed func(took time.Duration)
+
+	recall int // how many handoffs a pass keeps in mind; 0 is recallMost
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -79,6 +81,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Watch == nil {
 		c.Watch = unwatched{}
+	}
+	if c.recall == 0 {
+		c.recall = recallMost
 	}
 	if c.Passed == nil {
 		c.Passed = func(time.Duration) {}

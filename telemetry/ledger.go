@@ -57,12 +57,12 @@ func (m *Metrics) Supervision(directory Directory, passReasons []string) *Superv
 		late:        m.histogram("handoff_timers_late_seconds", "How much later than asked for a wake-up came.", lateBuckets),
 		looks:       m.counter("handoff_looks_total", "Looks at a handoff, tries that failed among them."),
 		lookErrors:  m.counter("handoff_look_errors_total", "Looks at a handoff that failed; they are tried again."),
-		passes:      m.counters("handoff_passes_total", "Passes over all handoffs.", "reason"),
-		passErrors:  m.counters("handoff_pass_errors_total", "Passes over all handoffs that broke off.", "reason"),
-		passSeconds: m.gauge("handoff_pass_seconds", "How long the last pass over all handoffs took."),
-		passHeads:   m.gauge("handoff_pass_handoffs", "Handoffs that the last pass saw."),
+		passes:      m.counters("handoff_passes_total", "Passes over handoffs: all of them, or what is open and what has changed.", "reason"),
+		passErrors:  m.counters("handoff_pass_errors_total", "Passes over handoffs that broke off.", "reason"),
+		passSeconds: m.gauge("handoff_pass_seconds", "How long the last pass over handoffs took."),
+		passHeads:   m.gauge("handoff_pass_handoffs", "Handoffs that the last pass read."),
 		passOpen:    m.gauge("handoff_pass_open", "Open handoffs that the last pass saw."),
-		passAt:      m.gauge("handoff_pass_timestamp_seconds", "When the last pass over all handoffs ended, as Unix time."),
+		passAt:      m.gauge("handoff_pass_timestamp_seconds", "When the last pass over handoffs ended, as Unix time."),
 		followDelay: m.gauge("handoff_follow_delay_seconds", "How old the newest entry of the ledger was when this supervisor got it."),
 	}
 	m.gauge("handoff_supervisors", "Supervisors in this process.").Set(1)
@@ -209,7 +209,7 @@ func (s *Supervision) Looked(err error) {
 	}
 }
 
-// Passed counts a pass over all handoffs.
+// Passed counts a pass.
 func (s *Supervision) Passed(why string, heads, open int, took time.Duration, err error) {
 	s.passes.WithLabelValues(why).Inc()
 	if err != nil {
