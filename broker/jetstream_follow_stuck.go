@@ -15,8 +15,8 @@ func (f *follower) unstick(ctx context.Context) {
 	defer cancel()
 	overdue := f.overdue
 	f.overdue = 0
-	last, err := f.j.get(ctx, f.stream, getRequest{LastFor: f.cfg.FilterSubject})
-	if err != nil || last.Seq <= f.delivered {
+	last, err := f.last(ctx)
+	if err != nil || last <= f.delivered {
 		return // unanswered, or there is nothing
 	}
 	consumer, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
@@ -26,15 +26,25 @@ func (f *follower) unstick(ctx context.Context) {
 	info := consumer.CachedInfo()
 	f.delivered = info.Delivered.Stream
 	switch {
-	case last.Seq <= f.delivered: // to others
+	case last <= f.delivered: // to others
 	case info.NumAckPending >= info.Config.MaxAckPending: // they have too much
 	case overdue <= f.delivered: // it comes, or may yet
-		f.overdue = last.Seq
+		f.overdue = last
 	default:
 		err := f.stepDown(ctx)
 		f.j.cfg.Log.Warn("a consumer does not deliver what is there: another server is to lead it",
-			"stream", f.stream, "consumer", f.cfg.Durable, "delivered", f.delivered, "last", last.Seq, "err", err)
+			"stream", f.stream, "consumer", f.cfg.Durable, "delivered", f.delivered, "last", last, "err", err)
 	}
+}
+
+// last is the sequence of the last message that is for the consumer.
+func (f *follower) last(ctx context.Context) (uint64, error) {
+	if f.stream == LedgerStream { // all of it; a search by subject would pass over all that there are
+		ledger, err := f.j.Ledger(ctx)
+		return ledger.Last, err
+	}
+	found, err := f.j.get(ctx, f.stream, getRequest{LastFor: f.cfg.FilterSubject})
+	return found.Seq, err
 }
 
 // stepDown has the server that leads the consumer leave that to another.

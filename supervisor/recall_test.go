@@ -2,6 +2,7 @@ package supervisor_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,25 +13,23 @@ import (
 // reading counts what passes read.
 type reading struct {
 	supervisor.Broker
-	wholes, entries int
+	wholes, entries atomic.Int64
 }
 
 func (r *reading) Heads(ctx context.Context, fn func(broker.Entry) error) error {
-	r.wholes++
+	r.wholes.Add(1)
 	return r.Broker.Heads(ctx, fn)
 }
 
 func (r *reading) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
 	return r.Broker.Entries(ctx, from, func(e broker.Entry) error {
-		r.entries++
+		r.entries.Add(1)
 		return fn(e)
 	})
 }
 
-func (r *reading) read() (wholes, entries int) {
-	wholes, entries = r.wholes, r.entries
-	r.wholes, r.entries = 0, 0
-	return wholes, entries
+func (r *reading) read() (wholes, entries int64) {
+	return r.wholes.Swap(0), r.entries.Swap(0)
 }
 
 // After a pass over all handoffs the next ones read what is open, and what has been
@@ -114,7 +113,7 @@ func TestPassesOverMany(t *testing.T) {
 		for range most + 1 {
 			w.submit(nil)
 		}
-		for i, entries := range []int{most + 1, 0} { // too many since; none kept in mind
+		for i, entries := range []int64{most + 1, 0} { // too many since; none kept in mind
 			pass(5 * time.Minute)
 			wholes, n := b.read()
 			if wholes != 1 || n != entries {

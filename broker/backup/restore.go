@@ -83,12 +83,16 @@ const restoreWithin = 30 * time.Second
 
 // restorePatiently restores a stream. In a cluster the server that takes it is another
 // than ours as a rule, and ours may not have heard yet where the parts go: then nobody
-// is there for the first of them, and the server gives that try up after some seconds.
+// is there for the first of them, and the server gives that try up after some seconds,
+// or, under load, much later: until then the stream's name is taken.
 func restorePatiently(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t broker.Topology, tell Progress) error {
 	unheard := false
 	patience := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(restoreWithin))
 	return backoff.Retry(func() error {
+		if unheard { // there was no such stream before: what there is of it is that try's
+			_ = engine.DeleteStream(s.Name)
+		}
 		err := restoreStream(ctx, engine, dir, s, t, tell)
 		unheard = unheard || errors.Is(err, nats.ErrNoResponders)
 		if err != nil && !unheard {
@@ -123,15 +127,7 @@ func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Strea
 	if state.Msgs != s.Messages || state.LastSeq != s.LastSeq {
 		return errors.Join(
 			fmt.Errorf("the engine made %d messages up to %d of %d up to %d", state.Msgs, state.LastSeq, s.Messages, s.LastSeq),
-			remove(engine, s.Name))
+			engine.DeleteStream(s.Name))
 	}
 	return nil
-}
-
-func remove(engine *jsm.Manager, name string) error {
-	s, err := engine.LoadStream(name)
-	if err != nil {
-		return err
-	}
-	return s.Delete()
 }

@@ -12,8 +12,9 @@ import (
 // A consumer that supervisors share keeps back what is there: it is paused, which looks
 // to them like a server whose copy of the ledger has come to a halt. They have another
 // server lead it.
+//
+// It has the package to itself: a cluster that is slow to begin would be for nothing.
 func TestStuckConsumer(t *testing.T) {
-	t.Parallel()
 	c := startCluster(t)
 	k := newKit(t, dial(t, c.URL()))
 	js := jsAt(t, c.URL())

@@ -122,6 +122,17 @@ var composeCommand = sync.OnceValues(func() ([]string, error) {
 	return []string{path}, buildCompose(ctx, path)
 })
 
+// TestComposeIsThere builds docker compose where there is none. It is a test of its own
+// so that it can be done beforehand, while others wait.
+func TestComposeIsThere(t *testing.T) {
+	needsDocker(t)
+	command, err := composeCommand()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(strings.Join(command, " "))
+}
+
 // buildCompose builds docker compose in the module that it is the main one of: "go
 // install" refuses it for its exclude directives. What it needs never enters our go.mod.
 func buildCompose(ctx context.Context, path string) error {
