@@ -12,9 +12,8 @@ import (
 // A consumer that supervisors share keeps back what is there: it is paused, which looks
 // to them like a server whose copy of the ledger has come to a halt. They have another
 // server lead it.
-//
-// It has the package to itself: a cluster that is slow to begin would be for nothing.
 func TestStuckConsumer(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	k := newKit(t, dial(t, c.URL()))
 	js := jsAt(t, c.URL())
@@ -27,24 +26,37 @@ func TestStuckConsumer(t *testing.T) {
 			done()
 		})
 	}()
-	leader := func() string {
-		consumer, err := js.Consumer(k.ctx, broker.LedgerStream, broker.SupervisorConsumer)
+	info := func() (leader string, paused bool) {
+		ctx, cancel := context.WithTimeout(k.ctx, time.Second) // a consumer that is just made does not answer
+		defer cancel()
+		consumer, err := js.Consumer(ctx, broker.LedgerStream, broker.SupervisorConsumer)
 		if err != nil || consumer.CachedInfo().Cluster == nil {
-			return ""
+			return "", false
 		}
-		return consumer.CachedInfo().Cluster.Leader
+		return consumer.CachedInfo().Cluster.Leader, consumer.CachedInfo().Paused
 	}
 	first := protocol.NewTicket()
-	k.until("somebody follows", func() bool { return leader() != "" })
+	k.until("somebody follows", func() bool { leader, _ := info(); return leader != "" })
 	k.append(first, 0, "x")
 	for receive(k, "an entry", come) != first {
 	}
-	was := leader()
+	was, _ := info()
 	_, err := js.PauseConsumer(k.ctx, broker.LedgerStream, broker.SupervisorConsumer, time.Now().Add(time.Hour))
 	k.must(err)
+	k.until("it is paused", func() bool { _, paused := info(); return paused }) // it says so before it is
 	second := protocol.NewTicket()
 	k.append(second, 0, "x")
-	k.until("another server leads the consumer", func() bool { now := leader(); return now != "" && now != was })
+	// It takes two requests of 5 s to be noticed, then an election, which the same server
+	// may win.
+	asking := time.NewTicker(100 * time.Millisecond)
+	defer asking.Stop()
+	for now := was; now == "" || now == was; now, _ = info() {
+		select {
+		case <-asking.C:
+		case <-k.ctx.Done():
+			t.Fatal("no other server leads the consumer")
+		}
+	}
 	_, err = js.ResumeConsumer(k.ctx, broker.LedgerStream, broker.SupervisorConsumer)
 	k.must(err)
 	for receive(k, "the entry that was kept back", come) != second {
