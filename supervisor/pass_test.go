@@ -395,15 +395,18 @@ type slow struct {
 }
 
 func (s *slow) Heads(ctx context.Context, fn func(broker.Entry) error) error {
-	s.passes++
-	time.Sleep(time.Second) // the bubble's clock
+	s.begin()
 	return s.Broker.Heads(ctx, fn)
 }
 
 func (s *slow) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	s.passes++
-	time.Sleep(time.Second)
+	s.begin()
 	return s.Broker.Entries(ctx, from, fn)
+}
+
+func (s *slow) begin() {
+	s.passes++
+	time.Sleep(time.Second) // the bubble's clock
 }
 
 // Agents that poll come and go. Their departures must not keep a supervisor

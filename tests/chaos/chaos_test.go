@@ -155,14 +155,7 @@ func TestChaos(t *testing.T) {
 	(&fleet.Judge{Broker: b, Acks: c.acks, Harms: c.done, Between: between, Indexed: indexed}).Judge(ctx, t)
 }
 
-func (c *chaos) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.ctx.Done():
-	}
-}
+func (c *chaos) pause(d time.Duration) { fleet.Pause(c.ctx, d) }
 
 // recovered waits until the cluster is whole again, and a moment more.
 func (c *chaos) recovered() {

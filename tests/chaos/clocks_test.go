@@ -73,7 +73,7 @@ func TestClockJumps(t *testing.T) {
 		if d, err := b.Directory(ctx); err == nil && len(d.Holders) == 2 {
 			break
 		}
-		wait(ctx, 100*time.Millisecond)
+		fleet.Pause(ctx, 100*time.Millisecond)
 	}
 	// ended keeps how long each handoff took, by this process's monotonic clock.
 	var (
@@ -104,7 +104,7 @@ func TestClockJumps(t *testing.T) {
 	during := func(d time.Duration) (n int) {
 		for end := time.Now().Add(d); time.Now().Before(end); n++ {
 			handOver()
-			wait(ctx, 100*time.Millisecond)
+			fleet.Pause(ctx, 100*time.Millisecond)
 		}
 		return n
 	}
@@ -127,14 +127,5 @@ func TestClockJumps(t *testing.T) {
 			}
 			took = nil
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

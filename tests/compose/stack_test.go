@@ -174,14 +174,7 @@ func (s *stack) sources(n int, agent string, acks *fleet.Acks) (stop func()) {
 	}
 }
 
-func (s *stack) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-	}
-}
+func (s *stack) pause(d time.Duration) { fleet.Pause(s.ctx, d) }
 
 // down takes away everything that carries the name of the stack, and sees that it has.
 func (s *stack) down() {

@@ -102,7 +102,7 @@ cluster { name: fleet, listen: %q, advertise: "127.0.0.1:1", pool_size: -1, rout
 		if err = c.ensure(ctx, n); err == nil {
 			return c
 		}
-		pause(ctx, 200*time.Millisecond)
+		Pause(ctx, 200*time.Millisecond)
 	}
 	t.Fatalf("the cluster does not come up: %v", err)
 	return nil
@@ -183,7 +183,7 @@ func Healthy(ctx context.Context, monitor string) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		pause(ctx, 200*time.Millisecond)
+		Pause(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -209,7 +209,8 @@ func healthy(ctx context.Context, monitor string) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// Pause waits for a while, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

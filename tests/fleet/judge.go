@@ -45,7 +45,7 @@ func (j *Judge) Judge(ctx context.Context, t testing.TB) map[string]protocol.Sta
 	last := time.Now()
 	heads, open := map[string]protocol.State{}, []string{"?"}
 	for len(open) > 0 && time.Since(last) < settleWithin && ctx.Err() == nil {
-		pause(ctx, 500*time.Millisecond)
+		Pause(ctx, 500*time.Millisecond)
 		var err error
 		if heads, open, err = j.read(ctx); err != nil {
 			t.Logf("heads: %v", err)
@@ -112,7 +112,7 @@ func (j *Judge) queues(ctx context.Context, t testing.TB) {
 			t.Errorf("a minute after all has closed the queues have %+v, %v", all, err)
 			return
 		}
-		pause(ctx, 500*time.Millisecond)
+		Pause(ctx, 500*time.Millisecond)
 	}
 }
 

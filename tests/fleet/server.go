@@ -26,7 +26,7 @@ func StartServer(t testing.TB, dir, config string, env ...string) *Node {
 		case ctx.Err() != nil || !node.Running():
 			t.Fatalf("the server does not come up: %v\n%s", err, node.Said())
 		}
-		pause(ctx, 50*time.Millisecond)
+		Pause(ctx, 50*time.Millisecond)
 	}
 }
 

@@ -125,19 +125,10 @@ func ready(ctx context.Context, t *testing.T, dev *fleet.Process) string {
 				return strings.Fields(url)[0]
 			}
 		}
-		pause(ctx, 20*time.Millisecond)
+		fleet.Pause(ctx, 20*time.Millisecond)
 	}
 	t.Fatal("dev was never ready")
 	return ""
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // submit is the honest source.

@@ -104,7 +104,7 @@ func submit(ctx context.Context, b *broker.Broker, rate int) error {
 		begun := time.Now()
 		for n := 0; ctx.Err() == nil; n++ {
 			if rate > 0 {
-				pause(ctx, time.Until(begun.Add(time.Duration(n)*time.Second/time.Duration(rate))))
+				fleet.Pause(ctx, time.Until(begun.Add(time.Duration(n)*time.Second/time.Duration(rate))))
 			}
 			select {
 			case turns <- struct{}{}:
@@ -132,16 +132,4 @@ func submit(ctx context.Context, b *broker.Broker, rate int) error {
 	}
 	fmt.Println("acknowledged", acked.Load())
 	return errors.Join(all...)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -117,7 +117,7 @@ func (s *soak) eventually(what string, within time.Duration, is func() bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, within)
 	defer cancel()
 	for !is() {
-		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
+		if fleet.Pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
 			s.Fatalf("not so within %v: %s", within, what)
 		}
 	}
@@ -146,12 +146,12 @@ func (s *soak) source(rate int, span time.Duration) int {
 	s.Helper()
 	p := fleet.Start(s, "source", []string{fmt.Sprintf("%s=source %s %d", roleEnv, s.cluster.URL(), rate)}, os.Args[0])
 	if rate == 0 {
-		pause(s.ctx, span)
+		fleet.Pause(s.ctx, span)
 	} else {
 		source := &subject{Process: p}
 		s.all = append(s.all, source)
 		for n := range samples {
-			pause(s.ctx, span/samples)
+			fleet.Pause(s.ctx, span/samples)
 			s.sample()
 			if (n+1)%(samples/12) == 0 {
 				s.Logf("%d of %d: %.0f entries in the ledger; the servers have %v MiB", n+1, samples, s.stored[n], s.servers())
@@ -276,7 +276,7 @@ func used(pid int) (rssKB, files float64, err error) {
 func (s *soak) settle() (open int) {
 	ctx, cancel := context.WithTimeout(s.ctx, closeWithin)
 	defer cancel()
-	for open = 1; open > 0 && ctx.Err() == nil; pause(ctx, time.Second) {
+	for open = 1; open > 0 && ctx.Err() == nil; fleet.Pause(ctx, time.Second) {
 		open = 0
 		s.must(s.b.Heads(s.ctx, func(e broker.Entry) error {
 			head, err := broker.HeadOf(e)
