@@ -61,7 +61,7 @@ func TestUnproved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := register(t.Context(), b, []string{"agent"}, 1); err != nil {
+	if err := register(t.Context(), b, []string{"agent"}); err != nil {
 		t.Fatal(err)
 	}
 	pkg, err := generated(SizeDefault, "source", "agent")

@@ -145,7 +145,7 @@ func (r *round) open(ctx context.Context) error {
 		return err
 	}
 	r.began = ledger.Last
-	return register(ctx, r.sources, r.agents, r.slotsEach())
+	return register(ctx, r.sources, r.agents)
 }
 
 func (r *round) slotsEach() int { return max(1, r.cfg.Slots/r.cfg.Agents) }

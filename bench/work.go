@@ -27,7 +27,7 @@ func (deferring) Handle(context.Context, worker.Handoff) (protocol.Result, error
 // were deferred.
 func (d deferring) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
 	if h.State().ConditionRounds == 0 && leading(h.Ticket) < d.below {
-		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds()}, nil
+		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds(), Reason: "not now"}, nil
 	}
 	return protocol.Ack{Status: protocol.AckAccepted}, nil
 }
@@ -49,12 +49,12 @@ func handlerFor(share float64) worker.Handler {
 }
 
 // register makes the agents and their queues.
-func register(ctx context.Context, b *broker.Broker, agents []string, slots int) error {
+func register(ctx context.Context, b *broker.Broker, agents []string) error {
 	for _, agent := range agents {
 		if err := b.EnsureQueue(ctx, agent); err != nil {
 			return err
 		}
-		profile := protocol.Profile{ID: agent, Description: "an agent of handoff bench", MaxConcurrency: slots,
+		profile := protocol.Profile{ID: agent, Description: "an agent of handoff bench",
 			UpdatedAt: time.Now().UTC().Truncate(time.Microsecond), RegisteredByWork: true}
 		if err := b.PutProfile(ctx, profile); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,8 +27,8 @@ import (
 
 // Config configures a Broker. The zero value is the default.
 type Config struct {
-	// Redactor takes secrets out of packages before their first append; nil
-	// is protocol.DefaultRedactions.
+	// Redactor takes secrets out of packages, results and everything else that is
+	// said in words, before it is appended; nil is protocol.DefaultRedactions.
 	Redactor *protocol.Redactor
 	// Log receives one line for each append, at level debug; nil discards.
 	Log *slog.Logger
@@ -52,11 +52,13 @@ type Observer interface {
 // Broker relays handoffs over an Engine. It is safe for concurrent use.
 type Broker struct {
 	Engine
-	redactor *protocol.Redactor // nil: defaultRedactor
+	redactor *protocol.Redactor // nil: protocol.DefaultRedactor
 	log      *slog.Logger
 	clock    func() time.Time
 	observer Observer // nil: nobody
 	profiles profiles
+	slots    slotWatch
+	watching atomic.Bool // this process watches the directory
 }
 
 // New returns a Broker over an engine, which the caller closes. Without an engine it
@@ -76,20 +78,23 @@ func New(engine Engine, cfg Config) (*Broker, error) {
 	return b, nil
 }
 
-// defaultRedactor is made when the first package needs it: it takes milliseconds,
-// and most processes of a command line submit nothing.
-var defaultRedactor = sync.OnceValues(func() (*protocol.Redactor, error) {
-	return protocol.NewRedactor(protocol.DefaultRedactions)
-})
+// redaction is the redactor of this broker.
+func (b *Broker) redaction() (*protocol.Redactor, error) {
+	if b.redactor != nil {
+		return b.redactor, nil
+	}
+	redactor, err := protocol.DefaultRedactor()
+	if err != nil {
+		return nil, fmt.Errorf("default redactions: %w", err)
+	}
+	return redactor, nil
+}
 
 // redact takes secrets out of a package, and tells how many.
 func (b *Broker) redact(body []byte) ([]byte, int, error) {
-	redactor := b.redactor
-	if redactor == nil {
-		var err error
-		if redactor, err = defaultRedactor(); err != nil {
-			return nil, 0, fmt.Errorf("default redactions: %w", err)
-		}
+	redactor, err := b.redaction()
+	if err != nil {
+		return nil, 0, err
 	}
 	body, redacted := redactor.Redact(body)
 	return body, redacted, nil
@@ -188,7 +193,7 @@ func (b *Broker) update(ctx context.Context, head Head, see seeing, decide Decid
 		if err != nil {
 			return head, false, err
 		}
-		events, err := decide(head, directory, b.now(head))
+		events, err := b.decideWith(ctx, head, directory, decide)
 		if err != nil || len(events) == 0 {
 			return head, false, err
 		}
@@ -250,7 +255,13 @@ func (b *Broker) judge(ctx context.Context, s protocol.State) (*lifecycle.Direct
 // Heads go by pointer here and below: each is 1.6 KB, and the goroutine of a
 // handoff that passes them by value through these calls needs a stack of 64 KB.
 func (b *Broker) append(ctx context.Context, head *Head, events []protocol.Event) (*Head, error) {
-	next, err := b.store(ctx, head, events)
+	return b.appendHolding(ctx, head, events, 0)
+}
+
+// appendHolding is append for a caller that has the delivery of an offer: should the
+// events end that one, the caller takes it out of the queue.
+func (b *Broker) appendHolding(ctx context.Context, head *Head, events []protocol.Event, offer uint64) (*Head, error) {
+	next, err := b.store(ctx, head, events, offer)
 	if err != nil {
 		return nil, err
 	}
@@ -262,14 +273,23 @@ func (b *Broker) append(ctx context.Context, head *Head, events []protocol.Event
 	return next, nil
 }
 
-// store is append without the duties.
-func (b *Broker) store(ctx context.Context, head *Head, events []protocol.Event) (*Head, error) {
+// store is append without the duties. An offer that the events end, other than the one
+// in the caller's hands, is named to the supervisors, who take it out of its queue.
+func (b *Broker) store(ctx context.Context, head *Head, events []protocol.Event, inHand uint64) (*Head, error) {
+	// Before the state is made of them, which repeats what they say.
+	if err := protocol.RedactEvents(events, b.redaction); err != nil {
+		return nil, err
+	}
 	id := uuid.NewString()
 	next, body, err := successorOf(head, id, events)
 	if err != nil {
 		return nil, err
 	}
-	if next.Seq, err = b.Append(traced(ctx, &next.State), head.Ticket, head.Seq, id, lifecycle.AttentionOf(next.State), body); err != nil {
+	says := lifecycle.AttentionOf(next.State)
+	if ended, ok := lifecycle.EndedBetween(head.State, next.State); ok && ended.Offer != inHand {
+		says = says.WithEnded(ended)
+	}
+	if next.Seq, err = b.Append(traced(ctx, &next.State), head.Ticket, head.Seq, id, says, body); err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)
 		}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,13 +40,15 @@ func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
 	body := protocol.Submitted{Package: p.body, Blob: p.blob}
 	events, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.nowAt(empty))
 	if err != nil { // the leader may know better
-		directory, err := b.directoryFor(ctx, p.summary)
-		if err != nil {
-			return Head{}, err
+		directory := &lifecycle.Directory{} // a member's agent is assigned to it at its group first
+		if p.summary.Group == "" || p.summary.Target.Agent != "" && len(p.summary.Excluded) == 0 {
+			if directory, err = b.directoryFor(ctx, p.summary); err != nil {
+				return Head{}, err
+			}
 		}
 		events = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.nowAt(empty))
 	}
-	next, err := b.store(ctx, empty, events)
+	next, err := b.store(ctx, empty, events, 0)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.Head(ctx, p.ticket, 0)
@@ -115,7 +119,7 @@ func (b *Broker) own(ctx context.Context, pkg protocol.Package) (packed, error) 
 }
 
 // EnsureChildren submits what a handoff has handed off, and the members of a
-// group, where they are missing, and tells which of those that were there have
+// group, where they are missing, begins or drops what awaits its source, and tells which of those that were there have
 // closed, of which the handoff does not know. Where the handoff itself has closed,
 // it settles the returns that were to wake it: it will not wait for them any more.
 // It takes one read for each child that the handoff does not know to be closed.
@@ -125,7 +129,7 @@ func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protoco
 	if c == nil {
 		return nil, nil
 	}
-	missing, closed, err := b.readChildren(ctx, head.Ticket, c.Made.Without(c.Closed).Numbers())
+	missing, closed, err := b.readChildren(ctx, head, c.Made.Without(c.Closed).Numbers())
 	for _, child := range closed {
 		s := child.head.State
 		ended = append(ended, protocol.ChildClosed{N: child.n, Outcome: s.Outcome})
@@ -149,13 +153,16 @@ type closedChild struct {
 }
 
 // readChildren tells which children are not there, and which have closed. One
-// that cannot be read is neither.
-func (b *Broker) readChildren(ctx context.Context, parent string, ordinals []int) (missing []int, closed []closedChild, err error) {
+// that cannot be read is neither. Those that await their source follow it.
+func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) (missing []int, closed []closedChild, err error) {
 	there, absent := make([]Head, len(ordinals)), make([]bool, len(ordinals))
 	err = besides(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
-		child, err := b.Head(ctx, protocol.ChildTicketN(parent, ordinals[i]), 0)
+		child, err := b.Head(ctx, protocol.ChildTicketN(parent.Ticket, ordinals[i]), 0)
 		if absent[i] = errors.Is(err, ErrNotFound); absent[i] {
 			return nil
+		}
+		if err == nil && lifecycle.DutiesOf(child.State).Source {
+			child, err = b.followSource(ctx, child, parent.State)
 		}
 		there[i] = child
 		return err
@@ -169,6 +176,33 @@ func (b *Broker) readChildren(ctx context.Context, parent string, ordinals []int
 		}
 	}
 	return missing, closed, err
+}
+
+// EnsureSource begins or drops a handoff that awaits its source, as that went.
+// Doing it twice is harmless.
+func (b *Broker) EnsureSource(ctx context.Context, head Head) error {
+	parent, err := b.Head(ctx, head.State.Parent, 0)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	_, err = b.followSource(ctx, head, parent.State) // of one that is gone nothing follows
+	return err
+}
+
+func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.State) (Head, error) {
+	see := func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+		return b.directoryFor(ctx, s.Summary)
+	}
+	head, appended, err := b.update(ctx, child, see, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		return lifecycle.FollowSource(h.State, parent, d, now), nil
+	})
+	if err != nil || !appended || !lifecycle.DutiesOf(head.State).Offer {
+		return head, err
+	}
+	if err := b.EnsureOffer(ctx, head); err != nil {
+		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+	}
+	return head, nil
 }
 
 // besides calls fn with 0 to n-1, so many at once. What fails for a reason of its
@@ -230,8 +264,10 @@ func (b *Broker) fulfilChild(ctx context.Context, parent protocol.State, child p
 	if pkg, err = protocol.DecodePackage(body); err != nil {
 		return fmt.Errorf("package of child %d of %s: %w", child.N, parent.Ticket, err)
 	}
-	summary := childSummary(pkg, child.Digest, parent.Ticket, child.N, !parent.Closed)
+	summary := childSummary(pkg, child.Digest, parent.Ticket, child.N, !parent.Closed && !child.After)
+	summary.AwaitsSource = child.After
 	summary.Trace = childTrace(parent, child.Fence, child.Trace)
+	summary.Excluded = child.Excluded
 	_, err = b.fulfil(ctx, promised{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob})
 	return err
 }
@@ -269,9 +305,18 @@ func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) e
 	if err != nil {
 		return err
 	}
-	return besides(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+	named := pkg.Recipients()
+	chosen := slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] != "" })
+	ordinals = slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] == "" })
+	err = besides(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
 		return b.fulfilMember(ctx, pkg, *submitted, head, ordinals[i], directory)
 	})
+	for _, n := range chosen { // one after the other: each is assigned an agent at the group
+		if err == nil {
+			err = b.fulfilMember(ctx, pkg, *submitted, head, n, directory)
+		}
+	}
+	return err
 }
 
 func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitted protocol.Submitted, head Head, n int, directory *lifecycle.Directory) error {
@@ -287,8 +332,30 @@ func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitt
 	}
 	summary := member.Summarize(s.digest)
 	summary.Trace = orNone(head.State.TraceAt(protocol.SpanHandoff, 0))
+	if summary.Excluded, err = b.excludedMember(ctx, pkg, head, member); err != nil {
+		return err
+	}
+	if member.Target.Capability != "" || len(summary.Excluded) > 0 {
+		if directory, err = b.directoryOfMember(ctx, head, pkg.Recipients(), member, summary, directory); err != nil {
+			return err
+		}
+	}
 	_, err = b.fulfil(ctx, promised{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory})
 	return err
+}
+
+// excludedMember are the agents that a member is not offered to: those that refused
+// what its group follows from, and the member that it stands for in a group that was
+// redriven.
+func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group Head, m protocol.MemberHandoff) ([]string, error) {
+	if s := group.State; s.Origin == "" || s.Again {
+		return lifecycle.Inherit(s, protocol.Summary{}, sameTask(pkg.Task, m.Package.Task)), nil
+	}
+	origin, err := b.Head(ctx, protocol.ChildTicketN(group.State.Origin, m.N), 0)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return lifecycle.Refusers(origin.State), err
 }
 
 // checkMembers refuses a group of which one recipient cannot be offered anything.

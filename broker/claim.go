@@ -25,7 +25,8 @@ type Claim struct {
 	Answers []protocol.Answer
 	Trail   []protocol.TrailEntry
 
-	b *Broker
+	b       *Broker
+	limited bool // its agent has max_concurrency: it counts
 	// turn holds a token while an append or a beat is under way. Waiting for it
 	// ends with the context, as it would not with a mutex: the engine may be away.
 	turn chan struct{}
@@ -122,17 +123,20 @@ func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.Stat
 	defer c.end()
 	for head := c.at(); ; {
 		if err := c.mine(&head.State); err != nil {
+			c.leaveSlot(ctx)
 			return err
 		}
 		directory, err := see(ctx, head.State)
 		if err != nil {
 			return err
 		}
-		events, err := say(head.State, directory, c.b.nowAt(head))
+		events, err := c.b.decideWith(ctx, *head, directory, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+			return say(h.State, d, now)
+		})
 		if err != nil || len(events) == 0 {
 			return err
 		}
-		next, err := c.b.append(ctx, head, events)
+		next, err := c.b.appendHolding(ctx, head, events, c.inHand())
 		switch {
 		case err == nil:
 			c.move(next)
@@ -156,7 +160,11 @@ func (c *Claim) mine(s *protocol.State) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || c.fence != 0 && s.Fence != c.fence {
-		return fmt.Errorf("handoff %s, holder %s: %w", c.Ticket, c.Holder.ID, ErrLeaseLost)
+		lost := ErrLeaseLost
+		if lifecycle.DeadlinePassed(*s) {
+			lost = ErrDeadlinePassed
+		}
+		return fmt.Errorf("handoff %s, holder %s: %w", c.Ticket, c.Holder.ID, lost)
 	}
 	c.fence = s.Fence
 	return nil
@@ -180,7 +188,7 @@ func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) e
 	if err != nil || ack.Status == protocol.AckAccepted {
 		return err
 	}
-	return c.leaveQueue()
+	return c.leave(ctx)
 }
 
 // Progress reports from within the work.
@@ -193,6 +201,18 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 			return nil, err
 		}
 		return []protocol.Event{&protocol.Progressed{Meta: meta(c, now), Fence: s.Fence, Progress: progress}}, nil
+	})
+}
+
+// Extend asks for more time for the work: by this much, but never past the clock of
+// those who wait for the handoff (return, deadline). It is granted once in an
+// attempt; a *protocol.Error says why not. State and Beat tell until when.
+func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) error {
+	return c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+		if err := c.accepted(s); err != nil {
+			return nil, err
+		}
+		return lifecycle.Extend(s, c.Holder.ID, by, words(reason), now)
 	})
 }
 
@@ -238,7 +258,8 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 		return err
 	}
 	c.submitChildren(ctx, handOffs)
-	return c.leaveQueue()
+	c.followSource(ctx)
+	return c.leave(ctx)
 }
 
 // late says what a lost lease means for a result: that it was handed in already,
@@ -280,15 +301,26 @@ func (c *Claim) completion(ctx context.Context, result protocol.Result, children
 	if err != nil {
 		return completed, nil, err
 	}
-	completed = protocol.Completed{Status: result.Status, Result: body, Tokens: result.Tokens}
-	if len(body) > protocol.InlineBytesMax {
-		blob, err := c.b.PutBlob(ctx, body)
-		if err != nil {
-			return completed, nil, fmt.Errorf("store result of %s: %w", c.Ticket, err)
-		}
-		completed.Result, completed.Blob = nil, &blob
+	completed = protocol.Completed{Status: result.Status, Tokens: result.Tokens}
+	completed.Result, completed.Blob, err = c.b.storeResult(ctx, c.Ticket, body)
+	return completed, handOffs, err
+}
+
+// storeResult puts a result where it belongs. One that goes into an append is
+// redacted with that.
+func (b *Broker) storeResult(ctx context.Context, ticket string, body json.RawMessage) (json.RawMessage, *protocol.BlobRef, error) {
+	if len(body) <= protocol.InlineBytesMax {
+		return body, nil, nil
 	}
-	return completed, handOffs, nil
+	redactor, err := b.redaction()
+	if err != nil {
+		return nil, nil, err
+	}
+	blob, err := b.PutBlob(ctx, redactor.RedactResult(body))
+	if err != nil {
+		return nil, nil, fmt.Errorf("store result of %s: %w", ticket, err)
+	}
+	return nil, &blob, nil
 }
 
 // checkResult makes the result complete and checks it against the package.
@@ -343,7 +375,7 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	if err != nil {
 		return err
 	}
-	return c.leaveQueue()
+	return c.leave(ctx)
 }
 
 // Release gives the handoff back without charging an attempt; it is offered
@@ -355,7 +387,7 @@ func (c *Claim) Release(ctx context.Context, reason string) error {
 	if err != nil {
 		return err
 	}
-	return c.leaveQueue()
+	return c.leave(ctx)
 }
 
 // accepted refuses reports on a handoff that was claimed and not acknowledged.
@@ -364,6 +396,22 @@ func (c *Claim) accepted(s protocol.State) error {
 		return protocol.Errorf(protocol.CodeIllegal, "lease", "%s is claimed but not acknowledged: handoff ack LEASE accepted, first", c.Ticket)
 	}
 	return nil
+}
+
+// inHand is the offer whose delivery this claim has; 0 where the queue is done with it.
+func (c *Claim) inHand() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.delivery == nil {
+		return 0
+	}
+	return c.Offer
+}
+
+// leave ends the claim, after the append that says so.
+func (c *Claim) leave(ctx context.Context) error {
+	c.leaveSlot(ctx)
+	return c.leaveQueue()
 }
 
 // leaveQueue takes the offer out of the queue, always after the append. Should
@@ -384,11 +432,15 @@ func (c *Claim) leaveQueue() error {
 
 // Signal is what a beat tells a holder.
 type Signal struct {
-	CancelRequested bool      `json:"cancel_requested"`
-	Return          bool      `json:"return,omitempty"` // it shall go back to its source instead
-	Reminded        bool      `json:"reminded"`         // most of the work time is used up
-	WorkDeadline    time.Time `json:"work_deadline,omitzero"`
-	Deadline        time.Time `json:"deadline,omitzero"`
+	CancelRequested bool `json:"cancel_requested"`
+	Return          bool `json:"return,omitempty"` // it shall go back to its source instead
+	Reminded        bool `json:"reminded"`         // most of the time to the limit is used up
+	// Limit is when the first clock runs out that takes the handoff from its holder,
+	// and LimitClock which one it is: work, return, deadline; until it is accepted
+	// also acknowledge or queue.
+	Limit      time.Time      `json:"limit,omitzero"`
+	LimitClock protocol.Clock `json:"limit_clock,omitempty"`
+	Deadline   time.Time      `json:"deadline,omitzero"`
 }
 
 // Beat keeps the offer from others and reads the head from the leader. It
@@ -412,13 +464,17 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 		return Signal{}, err
 	}
 	if err := c.mine(&head.State); err != nil {
+		c.leaveSlot(ctx)
 		return Signal{}, err
 	}
 	c.move(&head)
+	if c.limited { // it may have been thought gone meanwhile, or the entry be lost
+		if err := c.keepSlot(ctx); err != nil {
+			return Signal{}, err
+		}
+	}
 	s := &head.State
 	signal := Signal{CancelRequested: s.CancelRequested, Return: s.CancelReturn, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
-	if s.Fence != 0 && s.Policy.WorkTimeoutMS > 0 {
-		signal.WorkDeadline = s.AcceptedAt.Add(time.Duration(s.Policy.WorkTimeoutMS) * time.Millisecond)
-	}
+	signal.Limit, signal.LimitClock = lifecycle.Limit(*s)
 	return signal, nil
 }

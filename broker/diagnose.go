@@ -39,6 +39,8 @@ type ServerFacts struct {
 	// Ahead is how much the engine's clock is ahead of ours, good to Within.
 	// Within is zero where it could not be told.
 	Ahead, Within time.Duration
+	// Disk is why the disk of a node of ours refuses writes; else empty.
+	Disk string
 }
 
 // AccountFacts are about the account that we use; a maximum below 1 is none.
@@ -126,7 +128,7 @@ func (x *examination) question(ctx context.Context, name string, ask func(contex
 	}
 }
 
-func (x *examination) server(context.Context) error {
+func (x *examination) server(ctx context.Context) error {
 	rtt, err := x.nc.RTT()
 	for range 2 { // the quickest counts: a busy machine is no long way
 		if again, againErr := x.nc.RTT(); againErr == nil && err == nil {
@@ -135,6 +137,7 @@ func (x *examination) server(context.Context) error {
 	}
 	x.d.Server = ServerFacts{URL: withoutSecrets(x.nc.ConnectedUrl()), Name: x.nc.ConnectedServerName(), ID: x.nc.ConnectedServerId(),
 		Version: x.nc.ConnectedServerVersion(), Cluster: x.nc.ConnectedClusterName(), RTT: rtt}
+	x.d.Server.Disk = AskNode(ctx, x.nc)
 	return err
 }
 

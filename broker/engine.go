@@ -18,6 +18,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrLeaseLost: the claim is another's by now, or nobody's.
 	ErrLeaseLost = errors.New("lease lost")
+	// ErrDeadlinePassed is an ErrLeaseLost: the deadline took the claim from its holder.
+	ErrDeadlinePassed = fmt.Errorf("the deadline passed: %w", ErrLeaseLost)
 	// ErrUnreachable: the engine does not answer.
 	ErrUnreachable = errors.New("engine not reachable")
 	// ErrClosed: this end has closed its engine, and won't reach it again. It wraps
@@ -161,6 +163,12 @@ type Engine interface {
 	// PutOffer puts an offer into the queue. It is no error if it stands there
 	// already. An offer that was removed may be put again (a ghost): claiming drops it.
 	PutOffer(ctx context.Context, key OfferKey, body []byte) error
+	// RemoveOffer takes an offer out of its queue, delivered or not. It is no error if
+	// it does not stand there.
+	RemoveOffer(ctx context.Context, key OfferKey) error
+	// Offers calls fn with every offer that stands in any queue, delivered or not. It
+	// is for few: with a million of them the engine works for seconds.
+	Offers(ctx context.Context, fn func(OfferKey) error) error
 	// Pull takes up to most offers, and waits up to wait for the first. It
 	// returns an empty slice when there was none. On replicas an offer may show
 	// a moment after PutOffer, and its lane with it.
@@ -208,6 +216,12 @@ type Engine interface {
 	Holder(ctx context.Context, id string) (protocol.Holder, error)
 	// RemoveHolder ends a holder's presence at once.
 	RemoveHolder(ctx context.Context, id string) error
+	// Slots reads from the leader which handoffs an agent with max_concurrency has in
+	// hand, and the revision of that; 0 where it never had any.
+	Slots(ctx context.Context, agent string) (slots protocol.Slots, rev uint64, err error)
+	// PutSlots replaces them if rev is still their revision, and returns the next;
+	// ErrConflict.
+	PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error)
 	// Directory returns the current snapshot. The first call starts a watch
 	// and waits until it has caught up; later calls do not block.
 	Directory(ctx context.Context) (*lifecycle.Directory, error)

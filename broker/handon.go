@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -20,20 +22,35 @@ type Child struct {
 // HandOff hands work on from within the work: the child is recorded under this
 // holder's fence, then submitted. It returns the child's ticket. A child with this
 // ordinal that was handed off before, by an earlier attempt perhaps, stays what it
-// is, whatever pkg says. Source and parent of pkg are filled in. A *protocol.Error
-// says what is wrong with the package.
+// is, whatever pkg says. Source and parent of pkg are filled in, and what it takes
+// over from this handoff (Package.Inherit). A *protocol.Error says what is wrong
+// with the package.
+//
+// A sequential one begins when this handoff completes: until then it awaits its
+// source, and it is dropped where this attempt ends in another way. Its ordinal is
+// free again then: the ticket is that of the next one.
 func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err error) {
-	ticket = protocol.ChildTicketN(c.Ticket, child.N)
-	if children := c.at().State.Children; children != nil && children.Made.Has(child.N) {
-		if there, err := c.b.exists(ctx, ticket); err != nil || there {
+	called := child.N
+	if children := c.at().State.Children; children != nil && children.Made.Has(called) {
+		there := false
+		if child.N, there, err = c.ordinal(ctx, called); err != nil {
+			return "", err
+		}
+		if ticket = protocol.ChildTicketN(c.Ticket, child.N); there {
+			return ticket, nil
+		}
+		if children.Made.Has(child.N) { // its submission was interrupted
+			_, err = c.b.EnsureChildren(ctx, *c.at())
 			return ticket, err
 		}
-		_, err = c.b.EnsureChildren(ctx, *c.at())
-		return ticket, err
 	}
+	ticket = protocol.ChildTicketN(c.Ticket, child.N)
 	made, err := c.prepareChild(ctx, child, true)
 	if err != nil {
 		return "", err
+	}
+	if called != child.N {
+		made.event.Number = called + 1
 	}
 	err = c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
 		if err := c.accepted(s); err != nil {
@@ -52,6 +69,36 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 	return ticket, nil
 }
 
+// ordinal is the ordinal of the child that its holder calls n: n itself, unless the
+// child of that ordinal was dropped with an earlier attempt. Then it is that of the
+// child that took its place, or the next one that is free. there says that it exists.
+func (c *Claim) ordinal(ctx context.Context, n int) (at int, there bool, err error) {
+	children := c.at().State.Children
+	child, err := c.b.Head(ctx, protocol.ChildTicketN(c.Ticket, n), 0)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return n, false, nil
+	case err != nil:
+		return n, false, err
+	case !child.State.AwaitsSource || children.After.Has(n):
+		return n, true, nil
+	}
+	at = children.Count
+	err = c.b.changes(ctx, c.Ticket, func(change protocol.Change) error {
+		for _, e := range change.Record.Events {
+			if e, ok := e.(*protocol.HandedOff); ok && e.Number == n+1 && (!e.After || children.After.Has(e.N)) {
+				at = e.N
+			}
+		}
+		return nil
+	})
+	if err != nil || at == children.Count {
+		return at, false, err
+	}
+	there, err = c.b.exists(ctx, protocol.ChildTicketN(c.Ticket, at))
+	return at, there, err
+}
+
 // CheckChild says what HandOff and Complete would say of a child's package.
 // Nothing is written.
 func (c *Claim) CheckChild(ctx context.Context, child Child) error {
@@ -63,15 +110,47 @@ func (c *Claim) checkChild(ctx context.Context, child Child) (Prepared, *lifecyc
 	if child.N < 0 || child.N >= protocol.ChildrenMax {
 		return Prepared{}, nil, protocol.Errorf(protocol.CodeTooLarge, "children", "a handoff hands off at most %d others, with the ordinals 0 to %d; this is %d", protocol.ChildrenMax, protocol.ChildrenMax-1, child.N)
 	}
+	own, err := c.ownPackage()
+	if err != nil {
+		return Prepared{}, nil, err
+	}
 	pkg := child.Package
 	pkg.Source, pkg.Parent, pkg.Key = c.Agent, c.Ticket, ""
+	head := c.at()
+	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.nowAt(head))
 	in, err := c.b.Prepare(pkg)
 	if err != nil {
 		return Prepared{}, nil, err
 	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
+	if in.summary.Excluded, err = c.excluded(in); err != nil {
+		return Prepared{}, nil, err
+	}
 	_, directory, err := c.b.begin(ctx, in)
 	return in, directory, err
+}
+
+// excluded are the agents that a child is not offered to, because they refused this
+// handoff. The tasks are compared as they are stored.
+func (c *Claim) excluded(in Prepared) ([]string, error) {
+	parent := c.State()
+	if len(lifecycle.Refusers(parent)) == 0 {
+		return nil, nil
+	}
+	of, err := protocol.DecodePackage(c.Package)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeMalformed, "package", "%v", err)
+	}
+	child, err := protocol.DecodePackage(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	return lifecycle.Inherit(parent, in.summary, sameTask(of.Task, child.Task)), nil
+}
+
+// sameTask tells whether two packages ask for the same.
+func sameTask(a, b protocol.Task) bool {
+	return a.Type == b.Type && a.Description == b.Description && slices.Equal(a.Requirements, b.Requirements)
 }
 
 // handedOff is the event that records a child, and what its submission needs
@@ -93,12 +172,15 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	if err != nil {
 		return handedOff{}, err
 	}
-	summary := childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn)
+	after := goesOn && in.Package.Type == protocol.Sequential
+	summary := childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn && !after)
+	summary.AwaitsSource = after
 	given := within(ctx, c.State(), in.summary.Trace)
 	summary.Trace = childTrace(c.State(), c.Fence(), given)
+	summary.Excluded = in.summary.Excluded
 	return handedOff{
-		event: protocol.HandedOff{N: child.N, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
-			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob},
+		event: protocol.HandedOff{N: child.N, After: after, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
+			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob, Excluded: summary.Excluded},
 		summary: summary, directory: directory,
 	}, nil
 }
@@ -145,11 +227,10 @@ func (c *Claim) follow(result protocol.Result, taken protocol.Bits, beside []Chi
 	if result.Command == nil || len(result.Command.Goto) == 0 {
 		return nil, nil
 	}
-	pkg, err := protocol.DecodePackage(c.Package)
+	pkg, err := c.ownPackage()
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeMalformed, "package", "%v", err)
+		return nil, err
 	}
-	pkg.Supplement(c.Answers)
 	packages, err := protocol.Continue(pkg, c.Agent, c.Ticket, result)
 	if err != nil {
 		return nil, err
@@ -167,6 +248,16 @@ func (c *Claim) follow(result protocol.Result, taken protocol.Bits, beside []Chi
 		n++
 	}
 	return all, nil
+}
+
+// ownPackage is the package of this handoff, with the variables of the answers.
+func (c *Claim) ownPackage() (protocol.Package, error) {
+	pkg, err := protocol.DecodePackage(c.Package)
+	if err != nil {
+		return pkg, protocol.Errorf(protocol.CodeMalformed, "package", "%v", err)
+	}
+	pkg.Supplement(c.Answers)
+	return pkg, nil
 }
 
 // HandedOffAtOnceMax is how many handoffs one result hands off; a group counts as one.
@@ -206,6 +297,24 @@ func (c *Claim) submitChildren(ctx context.Context, all []handedOff) {
 	}
 }
 
+// followSource begins what awaited this handoff, which has completed. Should that
+// fail, a supervisor does it.
+func (c *Claim) followSource(ctx context.Context) {
+	s := c.State()
+	if !s.Closed || s.Children == nil {
+		return
+	}
+	for _, n := range s.Children.After.Numbers() {
+		child, err := c.b.Head(ctx, protocol.ChildTicketN(c.Ticket, n), 0)
+		if err == nil {
+			_, err = c.b.followSource(ctx, child, s)
+		}
+		if err != nil {
+			c.b.log.Warn("what follows does not begin yet; a supervisor will see to it", "ticket", c.Ticket, "child", n+1, "err", err)
+		}
+	}
+}
+
 // Suspend lets go of the handoff until children that it handed off have closed;
 // then it is offered to this agent again, as the same attempt. It reports false,
 // and changes nothing, where they are known to have closed already.
@@ -221,7 +330,7 @@ func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, e
 	if err != nil || !suspended {
 		return false, err
 	}
-	return true, c.leaveQueue()
+	return true, c.leave(ctx)
 }
 
 // Escalate passes the handoff up the chain of authority. The rationale is
@@ -236,7 +345,7 @@ func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) erro
 	if err != nil {
 		return err
 	}
-	return c.leaveQueue()
+	return c.leave(ctx)
 }
 
 // Answer is what an authority says to a handoff that was escalated to it: the
@@ -254,7 +363,7 @@ func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	if err != nil {
 		return err
 	}
-	return c.leaveQueue()
+	return c.leave(ctx)
 }
 
 // HandBack returns the handoff to its source: a rollback. partial is what there
@@ -273,12 +382,8 @@ func (c *Claim) HandBack(ctx context.Context, reason string, partial *protocol.R
 		if len(encoded) > protocol.ResultBytesMax {
 			return protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d are allowed", len(encoded), protocol.ResultBytesMax)
 		}
-		if body.Result = encoded; len(encoded) > protocol.InlineBytesMax {
-			blob, err := c.b.PutBlob(ctx, encoded)
-			if err != nil {
-				return fmt.Errorf("store result of %s: %w", c.Ticket, err)
-			}
-			body.Result, body.Blob = nil, &blob
+		if body.Result, body.Blob, err = c.b.storeResult(ctx, c.Ticket, encoded); err != nil {
+			return err
 		}
 	}
 	err := c.reportBy(ctx, c.b.itsSource, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
@@ -289,7 +394,7 @@ func (c *Claim) HandBack(ctx context.Context, reason string, partial *protocol.R
 	if err != nil {
 		return err
 	}
-	return c.leaveQueue()
+	return c.leave(ctx)
 }
 
 // park keeps the result of a holder that has lost its lease, and tells whether it did.
@@ -345,13 +450,9 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 	if err != nil || fence == 0 {
 		return false, err
 	}
-	completed := protocol.Completed{Status: result.Status, Result: body, Tokens: result.Tokens}
-	if len(body) > protocol.InlineBytesMax {
-		blob, err := b.PutBlob(ctx, body)
-		if err != nil {
-			return false, fmt.Errorf("store result of %s: %w", token.Ticket, err)
-		}
-		completed.Result, completed.Blob = nil, &blob
+	completed := protocol.Completed{Status: result.Status, Tokens: result.Tokens}
+	if completed.Result, completed.Blob, err = b.storeResult(ctx, token.Ticket, body); err != nil {
+		return false, err
 	}
 	return b.parkResult(ctx, token.Ticket, token.Holder, fence, attempt, completed)
 }

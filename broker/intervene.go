@@ -36,17 +36,19 @@ func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (proto
 	return head.State, err
 }
 
-// Reroute offers a handoff to the agent to, whoever has it now.
-func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string) (protocol.State, error) {
+// Reroute offers a handoff to the agent to, whoever has it now. A deadline that is
+// not zero is its new one; an overdue handoff is overdue no more then.
+func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, deadline time.Time) (protocol.State, error) {
 	reason = words(reason)
 	head, err := b.intervene(ctx, ticket, b.atLeader(to), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return lifecycle.RerouteTo(h.State, d, to, by, reason, now)
+		return lifecycle.RerouteTo(h.State, d, to, by, reason, deadline, now)
 	})
 	return head.State, err
 }
 
 // Take puts an open handoff into a holder's hands at once, whoever has it now.
-// The holder must have beaten already.
+// The holder must have beaten already. It may be one more than its agent's
+// max_concurrency allows, and counts.
 func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder, reason string) (*Claim, error) {
 	reason = words(reason)
 	head, err := b.intervene(ctx, ticket, b.atLeader(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
@@ -56,7 +58,16 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 	if err != nil {
 		return nil, err
 	}
-	return b.claimOf(ctx, head, holder, head.State.Offer)
+	claim, err := b.claimOf(ctx, head, holder, head.State.Offer)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := b.limitOf(ctx, holder.Agent)
+	if err != nil || limit == 0 {
+		return claim, nil // it is its own; the limit is no reason to lose it
+	}
+	claim.limited = true
+	return claim, claim.keepSlot(ctx)
 }
 
 // Dismiss takes a closed handoff out of the inbox that lists it.
@@ -70,13 +81,14 @@ func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protoc
 
 // Redrive submits the package of a handoff that closed without success again,
 // as a new handoff that names its origin. to, if not empty, is another agent to
-// send it to. Redriving again what was redriven is an error with CodeConflict;
+// send it to. The agents that refused it are excluded, unless again is set or to
+// names them. Redriving again what was redriven is an error with CodeConflict;
 // one that was interrupted is finished.
 //
 // The submission goes first and its record second, since nobody but who asked
 // could make up for a submission that the record promises: in between, the origin
 // is still listed, and redriving it again finds what is there.
-func (b *Broker) Redrive(ctx context.Context, ticket, to, by string) (protocol.State, error) {
+func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool) (protocol.State, error) {
 	origin, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return protocol.State{}, unknown(ticket, err)
@@ -84,11 +96,11 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string) (protocol.S
 	if _, err := lifecycle.Redrive(origin.State, by, b.now(origin)); err != nil {
 		return protocol.State{}, err
 	}
-	again, err := b.redriven(ctx, origin, to)
+	next, err := b.redriven(ctx, origin, to, again)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	head, err := b.fulfil(ctx, again)
+	head, err := b.fulfil(ctx, next)
 	if err != nil {
 		return protocol.State{}, err
 	}
@@ -100,7 +112,7 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string) (protocol.S
 
 // redriven makes the package of a handoff that is submitted again, and refuses
 // it where it could not be offered to anybody.
-func (b *Broker) redriven(ctx context.Context, origin Head, to string) (promised, error) {
+func (b *Broker) redriven(ctx context.Context, origin Head, to string, again bool) (promised, error) {
 	submitted, err := b.submitted(ctx, &origin)
 	if err != nil {
 		return promised{}, err
@@ -121,6 +133,10 @@ func (b *Broker) redriven(ctx context.Context, origin Head, to string) (promised
 		pkg.Target = protocol.Target{Agent: to}
 	}
 	summary := pkg.Summarize("")
+	if !again && summary.Aggregate == nil {
+		summary.Excluded = slices.DeleteFunc(lifecycle.Refusers(origin.State), func(agent string) bool { return agent == to })
+	}
+	excluded := summary.Excluded
 	directory, err := b.directoryFor(ctx, summary)
 	if err != nil {
 		return promised{}, err
@@ -131,6 +147,7 @@ func (b *Broker) redriven(ctx context.Context, origin Head, to string) (promised
 	}
 	s, err := b.own(ctx, pkg)
 	summary = pkg.Summarize(s.digest)
+	summary.Excluded, summary.Again = excluded, again && summary.Aggregate != nil
 	summary.Trace = orNone(origin.State.TraceAt(protocol.SpanHandoff, 0))
 	return promised{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
 }
@@ -156,13 +173,11 @@ func (b *Broker) Inbox(ctx context.Context, agent string) ([]Waiting, error) {
 	return waiting, err
 }
 
-// DeadLetters lists the handoffs that closed without success and that keep
-// wants, oldest change first. Returns are not among them: what they would deliver
-// is read by the ticket of their handoff. It reads the heads of all handoffs.
+// DeadLetters lists the dead letters (lifecycle.DeadLetter) that keep wants,
+// oldest change first. It reads the heads of all handoffs.
 func (b *Broker) DeadLetters(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
 	return b.pick(ctx, func(s protocol.State) bool {
-		success := s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial
-		return s.Closed && !success && s.ReturnOf == "" && (keep == nil || keep(s))
+		return lifecycle.DeadLetter(s) && (keep == nil || keep(s))
 	})
 }
 

@@ -58,7 +58,7 @@ type JetStream struct {
 	heal  sync.Mutex     // one healing at a time
 	epoch atomic.Uint64  // counts connections; what was asked under an older one is lost
 	beat  atomic.Int64   // Unix ns of the last beat that was confirmed
-	alone atomic.Int64   // Unix ns since when the server says that it is; see leaveIfAlone
+	left  atomic.Int64   // Unix ns when we last left a server; see leaveIfUseless
 
 	crowded    atomic.Bool // see noteCrowd
 	crowdAsked uint64      // under which connection; watchIdentity's own

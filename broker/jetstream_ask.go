@@ -83,13 +83,17 @@ func (j *JetStream) again(ctx context.Context, op func(context.Context) error) e
 func (j *JetStream) againEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
 	var last error
 	final := false // the last error will not pass
+	first := time.Now()
 	try := func() error {
 		switch {
 		case ctx.Err() != nil:
 			final = true
-			if last == nil || errors.Is(last, ctx.Err()) {
+			var disk *diskError
+			switch {
+			case errors.As(last, &disk): // it says all
+			case last == nil || errors.Is(last, ctx.Err()):
 				last = ctx.Err()
-			} else {
+			default:
 				last = fmt.Errorf("%w (before that: %w)", ctx.Err(), last)
 			}
 		case j.isClosed():
@@ -101,7 +105,7 @@ func (j *JetStream) againEach(ctx context.Context, each time.Duration, op func(c
 			began := time.Now()
 			last = j.denied.explain(j.nc, began, op(tryCtx))
 			cancel()
-			j.leaveIfAlone(last)
+			j.leaveIfUseless(first, last)
 			if errors.Is(last, nats.ErrConnectionClosed) && j.isClosed() {
 				last = ErrClosed // Close has closed it under a request in flight
 			}
@@ -121,30 +125,30 @@ func (j *JetStream) againEach(ctx context.Context, each time.Duration, op func(c
 	return last
 }
 
-// aloneAfter is how long a server may say that it has no part in a cluster before we
-// go to another one: longer than most elections. It may be cut off from the others, or
-// have given up for a full disk, and stay so for hours.
-const aloneAfter = 5 * time.Second
+const (
+	// leaveAfter is how long a server may give one question no answer of a leader, or
+	// say that it reaches none, before we go to another server: one try.
+	leaveAfter = tryTimeout
+	// leaveAgain is how long we then stay where we are. In an election no server is of
+	// use, which takes 4 to 9 s.
+	leaveAgain = 10 * time.Second
+)
 
-// leaveIfAlone goes to another server, if there is one, when this one has been saying
-// for a while that it is of no use.
-func (j *JetStream) leaveIfAlone(err error) {
-	if !hasCode(err, codeUnavailable) {
-		if err == nil && j.alone.Load() != 0 {
-			j.alone.Store(0)
-		}
+// leaveIfUseless goes to another server, if there is one, when this one has been of no
+// use to a question since it was first asked. It may be cut off from the others, frozen,
+// or have given up for a full disk, and stay so for hours.
+func (j *JetStream) leaveIfUseless(since time.Time, err error) {
+	if err == nil || time.Since(since) < leaveAfter || len(j.nc.Servers()) < 2 || !j.nc.IsConnected() {
 		return
 	}
-	now := time.Now().UnixNano()
-	since := j.alone.Load()
-	if since == 0 {
-		j.alone.CompareAndSwap(0, now)
+	if !hasCode(err, codeUnavailable) && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
-	if time.Duration(now-since) < aloneAfter || len(j.nc.Servers()) < 2 || !j.alone.CompareAndSwap(since, 0) {
+	last, now := j.left.Load(), time.Now().UnixNano()
+	if last != 0 && time.Duration(now-last) < leaveAgain || !j.left.CompareAndSwap(last, now) {
 		return
 	}
-	j.cfg.Log.Warn("this server has no part in the cluster; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
+	j.cfg.Log.Warn("no answer from a leader through this server; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
 	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
 }
 
@@ -176,7 +180,7 @@ func (j *JetStream) ask(ctx context.Context, subject string, request []byte, ans
 func (j *JetStream) publish(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	reply, err := j.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return 0, err
+		return 0, j.explainSilence(err)
 	}
 	if seq, ok := ackedSeq(reply.Data); ok {
 		return seq, nil

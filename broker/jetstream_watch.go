@@ -291,15 +291,15 @@ func (s *session) show() {
 	}
 	now := s.w.j.Now()
 	for _, h := range last.Holders {
-		if serves(h) {
-			next.LastPresent[h.Agent] = now // unless somebody serves it still
+		if h.Attends() {
+			next.LastPresent[h.Agent] = now // unless another holder does still
 		}
 	}
 	for agent, at := range last.LastPresent {
 		next.LastPresent[agent] = at
 	}
 	for _, h := range next.Holders {
-		if serves(h) {
+		if h.Attends() {
 			delete(next.LastPresent, h.Agent)
 		}
 	}
@@ -314,9 +314,6 @@ func (s *session) show() {
 		}
 	}
 }
-
-// serves tells whether a holder counts as presence of its agent.
-func serves(h protocol.Holder) bool { return !h.Polling && !h.Draining }
 
 func (w *directoryWatch) departed(h protocol.Holder) {
 	w.mu.Lock()

@@ -31,7 +31,7 @@ func TestParkLateKeepsWhatCameLate(t *testing.T) {
 		"escalated":   func(_ *broker.Broker, c *broker.Claim) error { return c.Escalate(ctx, "x", "") },
 		"handed back": func(_ *broker.Broker, c *broker.Claim) error { return c.HandBack(ctx, "x", nil) },
 		"taken from it": func(b *broker.Broker, c *broker.Claim) error {
-			_, err := b.Reroute(ctx, c.Ticket, protocol.Human, "human", "x")
+			_, err := b.Reroute(ctx, c.Ticket, protocol.Human, "human", "x", time.Time{})
 			return err
 		},
 	} {
@@ -67,7 +67,7 @@ func TestResultOfEveryKind(t *testing.T) {
 	}
 
 	b, claim, _ = claimed(t, brokertest.NewMemory())
-	if _, err := b.Reroute(ctx, claim.Ticket, protocol.Human, protocol.Human, ""); err != nil {
+	if _, err := b.Reroute(ctx, claim.Ticket, protocol.Human, protocol.Human, "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if kept, err := b.ParkLate(ctx, claim.Lease(), done); err != nil || !kept {
@@ -95,7 +95,7 @@ func TestRedriveKeepsTheTrail(t *testing.T) {
 		if _, err := b.Cancel(ctx, ticket, "human", ""); err != nil {
 			t.Fatal(err)
 		}
-		again, err := b.Redrive(ctx, ticket, "", "human")
+		again, err := b.Redrive(ctx, ticket, "", "human", false)
 		if err != nil {
 			t.Fatal(err)
 		}

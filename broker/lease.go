@@ -20,11 +20,12 @@ type LeaseToken struct {
 	Agent  string `json:"a"`
 	Offer  uint64 `json:"o"`
 	Holder string `json:"h"`
+	Slot   bool   `json:"s,omitempty"` // it counts against its agent's max_concurrency
 }
 
 // Lease writes the claim as a token from which Resume makes it again, in any process.
 func (c *Claim) Lease() string {
-	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID}.String()
+	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited}.String()
 }
 
 // String is the lease as it is given out.
@@ -83,6 +84,9 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 		// The holder is this one, and has it for another agent: somebody wrote
 		// the name. A beat would make the agent of that name look alive.
 		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "names %s, and the handoff is with another agent", token.Agent)
+	}
+	if err == nil {
+		claim.limited = token.Slot
 	}
 	return claim, err
 }

@@ -25,6 +25,8 @@ type Offer struct {
 	Sequence uint64 // the offer's id
 
 	b        *Broker
+	limit    int  // the agent's max_concurrency when it was pulled; 0 is none
+	slot     bool // one was taken for it
 	delivery Delivery
 	pkg      json.RawMessage
 	blob     *protocol.BlobRef
@@ -35,7 +37,18 @@ type Offer struct {
 // Pull takes up to most offers from an agent's queue, the most urgent first,
 // waiting up to wait for the first one. Reserve the slots before you call it.
 // An offer that does not decode is dropped: the ledger has all it takes to make it again.
+// Of an agent with max_concurrency it takes no more than the agent has room for beside
+// what all of its holders have in hand, and waits for room first.
 func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
+	limit, err := b.limitOf(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	if limit > 0 {
+		if most, wait, err = b.room(ctx, agent, limit, most, wait); err != nil || most == 0 {
+			return nil, err
+		}
+	}
 	deliveries, err := b.Engine.Pull(ctx, agent, most, wait)
 	if err != nil {
 		return nil, err
@@ -48,6 +61,7 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 			_ = d.Remove() // the next reconciliation offers the handoff again
 			continue
 		}
+		offer.limit = limit
 		offers = append(offers, offer)
 	}
 	return offers, nil
@@ -110,24 +124,34 @@ func (o *Offer) Extend() error { return o.delivery.Extend() }
 // Acknowledge answers the offer for a holder: accepted, rejected or
 // conditional. start says that the work begins with the acceptance. The claim is nil
 // unless the answer was accepted. ErrOfferGone (wrapped) means that there is
-// nothing to answer; what the queue needed for it was done.
+// nothing to answer; what the queue needed for it was done. The queue is done with an
+// offer that a polling holder accepts: the end comes from another process.
 func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack protocol.Ack, start bool) (*Claim, error) {
 	if err := ack.Validate(); err != nil {
 		return nil, err
 	}
 	claimant := o.claimant(holder)
-	return o.take(ctx, holder, func(s protocol.State, now time.Time) []protocol.Event {
+	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) []protocol.Event {
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
+	if claim != nil && holder.Polling {
+		return claim, claim.leaveQueue()
+	}
+	return claim, err
 }
 
 // Claim takes the offer for a holder that polls and will acknowledge later,
 // from another process perhaps: the ledger records who has it, and the queue
-// is done with it.
-func (o *Offer) Claim(ctx context.Context, holder protocol.Holder) (*Claim, error) {
+// is done with it. A claim that is not acknowledged within ackWithin lapses, at most
+// protocol.AckWithinMaxMS; 0 is the handoff's acknowledge timeout (an hour for a person).
+func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin time.Duration) (*Claim, error) {
+	within := ackWithin.Milliseconds()
+	if err := protocol.CheckAckWithin(within); err != nil {
+		return nil, err
+	}
 	claim, err := o.take(ctx, holder, func(_ protocol.State, now time.Time) []protocol.Event {
 		return []protocol.Event{&protocol.Claimed{Meta: protocol.Meta{At: now, By: holder.ID},
-			Offer: o.Sequence, Agent: o.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}}
+			Offer: o.Sequence, Agent: o.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS, AckWithinMS: within}}
 	})
 	if err != nil {
 		return nil, err
@@ -149,19 +173,30 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 	}
 	for {
 		next, err := o.try(ctx, holder, answer)
+		if errors.Is(err, ErrConflict) {
+			if err = o.refresh(ctx); err == nil {
+				continue
+			}
+		}
 		switch {
-		case errors.Is(err, ErrConflict):
-			if err := o.refresh(ctx); err != nil {
+		case errors.Is(err, errAtCapacity):
+			if err := o.delivery.GiveBack(); err != nil {
 				return nil, err
 			}
-			continue
-		case err != nil:
+			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
+		case errors.Is(err, errSlotTaken): // it comes again, should that one never accept it
+			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
+		case errors.Is(err, ErrOfferGone):
+			o.leaveSlot(ctx, holder)
+			return nil, err
+		case err != nil: // it may be stored all the same, so that its slot counts
 			return nil, err
 		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
 		}
 		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
-			Answers: o.notes.Answers, Trail: o.notes.Trail, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next, fence: next.State.Fence}, nil
+			Answers: o.notes.Answers, Trail: o.notes.Trail, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next,
+			fence: next.State.Fence, limited: o.limit > 0}, nil
 	}
 }
 
@@ -183,7 +218,31 @@ func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(pro
 	case lifecycle.Mine, lifecycle.LetGo:
 		return nil, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
-	return o.b.append(ctx, o.Head, events)
+	if o.limit > 0 && takesInHand(events) {
+		taken, err := o.b.takeSlot(ctx, o.Agent, o.limit, o.Ticket, o.b.slotOf(holder, o.Sequence))
+		if err != nil {
+			return nil, err
+		}
+		o.slot = o.slot || taken
+	}
+	return o.b.appendHolding(ctx, o.Head, events, o.Sequence)
+}
+
+// takesInHand tells whether the handoff is in a holder's hands after the events.
+func takesInHand(events []protocol.Event) bool {
+	switch events[len(events)-1].(type) {
+	case *protocol.Claimed, *protocol.Accepted, *protocol.Started:
+		return true
+	}
+	return false
+}
+
+// leaveSlot gives back what was taken for an answer that came to nothing.
+func (o *Offer) leaveSlot(ctx context.Context, holder protocol.Holder) {
+	if o.slot {
+		claim := Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, b: o.b, limited: true}
+		claim.leaveSlot(ctx)
+	}
 }
 
 // answered judges the offer, and adds the answer to what goes before it where it
@@ -207,8 +266,8 @@ func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer 
 // drop takes an offer that is over out of the queue, after appending what its
 // end calls for.
 func (o *Offer) drop(ctx context.Context, events []protocol.Event) error {
-	if len(events) > 0 {
-		if _, err := o.b.append(ctx, o.Head, events); err != nil {
+	if len(events) > 0 && len(lifecycle.Gains(o.State, events)) == 0 { // else it is a supervisor's to decide
+		if _, err := o.b.appendHolding(ctx, o.Head, events, o.Sequence); err != nil {
 			return err
 		}
 	}

@@ -155,7 +155,7 @@ func (b *Broker) submitted(ctx context.Context, head *Head) (*protocol.Submitted
 // read.
 func (b *Broker) notes(ctx context.Context, head *Head) (notes, error) {
 	s := &head.State
-	if s.Supplements == 0 && len(s.Tried) < 2 && s.AttemptsTotal == 0 && s.Origin == "" && s.ConditionRounds == 0 {
+	if s.Supplements == 0 && len(s.Tried) < 2 && s.AttemptsTotal == 0 && s.Origin == "" && s.ConditionRounds == 0 && s.QueuedSince.IsZero() {
 		return notes{}, nil
 	}
 	before, err := b.origins(ctx, s.Origin)

@@ -85,17 +85,36 @@ func (b *Broker) PutProfile(ctx context.Context, p protocol.Profile) error {
 	return b.Engine.PutProfile(ctx, p)
 }
 
-// RemoveProfile forgets an agent. Its queue and offers stay.
+// RemoveProfile forgets an agent, and when it last polled. Its queue and offers stay.
 func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
 	b.profiles.written(agent)
 	defer b.profiles.written(agent)
-	return b.Engine.RemoveProfile(ctx, agent)
+	if err := b.Engine.RemoveProfile(ctx, agent); err != nil {
+		return err
+	}
+	return b.RemoveHolder(ctx, protocol.PollerID(agent))
+}
+
+// Profile reads an agent from the leader, and remembers it for what this process does
+// next; ErrNotFound.
+func (b *Broker) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
+	now := b.clock()
+	_, writes := b.profiles.look(agent, now)
+	p, err := b.Engine.Profile(ctx, agent)
+	if err == nil {
+		b.profiles.remember(agent, directoryOf(p), now, writes)
+	}
+	return p, err
+}
+
+func directoryOf(p protocol.Profile) *lifecycle.Directory {
+	return &lifecycle.Directory{Agents: map[string]protocol.Profile{p.ID: p}}
 }
 
 // directoryFor reads as little of the directory as the target needs: one agent
 // by name, at the leader; all of it, as this process knows it, for a capability.
 func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecycle.Directory, error) {
-	if s.Target.Agent == "" {
+	if s.Target.Agent == "" || len(s.Excluded) > 0 { // another agent may stand in
 		return b.Directory(ctx)
 	}
 	return b.onlyAgent(ctx, s.Target.Agent)
@@ -103,14 +122,14 @@ func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecyc
 
 // onlyAgent is the directory with no more than one agent, as the leader has it.
 func (b *Broker) onlyAgent(ctx context.Context, agent string) (*lifecycle.Directory, error) {
-	profile, err := b.Profile(ctx, agent)
+	profile, err := b.Engine.Profile(ctx, agent)
 	if errors.Is(err, ErrNotFound) {
 		return &lifecycle.Directory{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &lifecycle.Directory{Agents: map[string]protocol.Profile{agent: profile}}, nil
+	return directoryOf(profile), nil
 }
 
 // recently is onlyAgent as it was at most profileFresh ago, and tells whether it
@@ -134,7 +153,7 @@ func (b *Broker) routed(ctx context.Context, ticket string, s protocol.Summary) 
 		events, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
 		return events, d, err
 	}
-	if s.Target.Agent != "" {
+	if s.Target.Agent != "" && len(s.Excluded) == 0 {
 		directory, remembered, err := b.recently(ctx, s.Target.Agent)
 		if err != nil {
 			return nil, nil, err

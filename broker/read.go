@@ -73,6 +73,44 @@ func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, e
 	return b.packageBody(ctx, submitted.Package, submitted.Blob)
 }
 
+// Parent reads a handoff from which others follow; nil if there is none with this
+// ticket. Package.Inherit says what they take over from it.
+func (b *Broker) Parent(ctx context.Context, ticket string) (*protocol.Parent, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	submitted, err := b.submitted(ctx, &head)
+	if err != nil {
+		return nil, err
+	}
+	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	if err != nil {
+		return nil, fmt.Errorf("package of %s: %w", ticket, err)
+	}
+	pkg, err := protocol.DecodePackage(body)
+	if err != nil {
+		return nil, fmt.Errorf("package of %s: %w", ticket, err)
+	}
+	return &protocol.Parent{State: head.State, Package: pkg}, nil
+}
+
+// Inherit completes a package by what it takes over from its parent, if it names
+// one that is there. It is to be called before Prepare.
+func (b *Broker) Inherit(ctx context.Context, pkg protocol.Package) (protocol.Package, error) {
+	if pkg.Parent == "" {
+		return pkg, nil
+	}
+	parent, err := b.Parent(ctx, pkg.Parent)
+	if err == nil && parent != nil {
+		pkg.Inherit(*parent, b.now(Head{}))
+	}
+	return pkg, err
+}
+
 // Result reads the result of a handoff: what completed it, a late result that
 // was used, or what there was of one at a rollback. The second value is the state
 // it was read from; without a result the error is ErrNotFound.
@@ -130,6 +168,18 @@ func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.St
 		case <-hints:
 		case <-time.After(rereadEvery):
 		}
+	}
+}
+
+// Returned is what waiters for a return wait for: the handoff is closed, and its
+// return has arrived, or never will. It asks the engine for the source's profile.
+func (b *Broker) Returned(ctx context.Context) func(protocol.State) bool {
+	return func(s protocol.State) bool {
+		if !s.Closed {
+			return false
+		}
+		source, err := b.onlyAgent(ctx, s.Source)
+		return err == nil && lifecycle.ReturnSettled(s, source)
 	}
 }
 

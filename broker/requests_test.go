@@ -15,7 +15,8 @@ import (
 // costs decides what a machine can do. A pull and the removal from the queue come
 // with every offer and are not counted. A watch of the directory is worth it for
 // who decides about many, and a burden for a process that does one thing: so it
-// must not begin where one profile is enough.
+// must not begin where one profile is enough. A process without one reads the
+// agent's limit when it pulls.
 func TestRequests(t *testing.T) {
 	ctx := t.Context()
 	engine := brokertest.NewCounting(brokertest.NewMemory())
@@ -71,11 +72,11 @@ func TestRequests(t *testing.T) {
 	submit(keyed)
 	cost("submit again", "append 1, last 1, offer 1, profile 1")
 	c := accept("coder")
-	cost("accept", "append 1")
+	cost("accept", "append 1, profile 1")
 	ok(c.Complete(ctx, protocol.Result{Command: &protocol.Command{Goto: json.RawMessage(`"tester"`)}}))
 	cost("complete and hand on", "append 2, offer 1, profile 1")
 	c = accept("tester")
-	cost("accept what was handed on", "append 1")
+	cost("accept what was handed on", "append 1, profile 1")
 	ok(c.Complete(ctx, protocol.Result{}))
 	cost("complete", "append 1")
 
@@ -85,7 +86,7 @@ func TestRequests(t *testing.T) {
 	ok(c.Complete(ctx, protocol.Result{Variables: map[string]json.RawMessage{"x": large}, Command: &protocol.Command{Goto: json.RawMessage(`"tester"`)}}))
 	cost("hand on what is large", "append 2, offer 1, profile 1, put blob 2")
 	c = accept("tester")
-	cost("accept what is large", "append 1, blob 1")
+	cost("accept what is large", "append 1, blob 1, profile 1")
 	ok(c.Complete(ctx, protocol.Result{}))
 	engine.Take()
 
@@ -148,12 +149,12 @@ func TestRequests(t *testing.T) {
 
 	head = submit(to("coder"))
 	engine.Take()
-	_, err = b.Reroute(ctx, head.Ticket, "tester", "human", "")
+	_, err = b.Reroute(ctx, head.Ticket, "tester", "human", "", time.Time{})
 	ok(err)
 	cost("reroute", "append 1, last 1, next 4, offer 1, profile 1")
 	_, err = b.Take(ctx, head.Ticket, protocol.Holder{ID: protocol.NewTicket(), Agent: "coder", LeaseMS: 60_000}, "")
 	ok(err)
-	cost("take", "append 1, last 1, next 5, profile 1")
+	cost("take", "append 1, directory 1, last 1, next 5, profile 1")
 	_, err = b.Cancel(ctx, head.Ticket, "human", "enough")
 	ok(err)
 	cost("cancel", "append 1, last 1")

@@ -201,7 +201,7 @@ func (b *Broker) member(ctx context.Context, ticket string) (m protocol.MemberRe
 	if m.Closed = head.State.Closed; !m.Closed {
 		return m, 0, nil
 	}
-	m.Status = protocol.ReturnStatusOf(head.State.Outcome)
+	m.Status, m.Outcome = protocol.ReturnStatusOf(head.State.Outcome), head.State.Outcome
 	return m, head.State.ResultSeq, nil
 }
 

@@ -55,6 +55,7 @@ const (
 
 	agentPrefix  = "$KV." + AgentBucket + "."
 	holderPrefix = "$KV." + HolderBucket + ".holder."
+	slotsPrefix  = "$KV." + HolderBucket + ".slots."
 	blobPrefix   = "$O." + BlobBucket + "."
 
 	// probeSubject is written by whoever watches the directory, to learn
@@ -158,6 +159,7 @@ func parseDueSubject(subject string) (ticket string, seq uint64, ok bool) {
 // agentSubject and holderSubject are where the directory's entries stand.
 func agentSubject(agent string) string { return agentPrefix + agent }
 func holderSubject(id string) string   { return holderPrefix + id }
+func slotsSubject(agent string) string { return slotsPrefix + agent }
 
 // querySubject is where questions of one kind are asked.
 func querySubject(verb string) string { return queryPrefix + verb }

@@ -117,7 +117,7 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 	}
 	submitted := events[0].(*protocol.Submitted)
 	submitted.Package, submitted.Blob = packed.body, packed.blob
-	head, err := b.store(ctx, &Head{Ticket: in.Ticket}, events)
+	head, err := b.store(ctx, &Head{Ticket: in.Ticket}, events, 0)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.again(ctx, in, err)

@@ -68,6 +68,8 @@ func TestRefusedQuestions(t *testing.T) {
 	refused(t, "count by", err, protocol.CodeInvalid, "by")
 	_, err = ix.Count(t.Context(), CountQuery{By: []By{BySource, BySource}})
 	refused(t, "count twice", err, protocol.CodeInvalid, "by")
+	_, err = ix.Count(t.Context(), CountQuery{By: []By{BySource}, Had: true})
+	refused(t, "had of no target", err, protocol.CodeInvalid, "had")
 	_, err = ix.Count(t.Context(), CountQuery{By: Bys[:4]})
 	refused(t, "count by too many", err, protocol.CodeTooLarge, "by")
 	_, err = ix.Family(t.Context(), FamilyQuery{Ticket: "x"})

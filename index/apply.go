@@ -22,6 +22,7 @@ type line struct {
 	after  after
 	kept
 	was, is cell
+	past    []int32 // agents that it stood with, of these entries
 }
 
 // kept is what the events of a handoff have come to so far: it is in no state.
@@ -166,7 +167,12 @@ func (b *batch) fact(ctx context.Context, l *line, f fact) error {
 		if l.offered == 0 {
 			l.offered = f.at
 		}
-		return nil
+		if f.to == "" {
+			return nil
+		}
+		to, err := b.name(ctx, f.to)
+		l.stood(to)
+		return err
 	case "accepted", "taken":
 		l.taken = f.at
 		if l.queueMS == nil && l.offered != 0 {
@@ -220,6 +226,9 @@ func (b *batch) moved(ctx context.Context, l *line, s *step) error {
 	if agent != l.is.agent && l.accepts > 0 {
 		l.spell()
 	}
+	if agent != l.is.agent {
+		l.stood(l.is.agent)
+	}
 	l.seq, l.after = s.seq, s.after
 	l.is.agent = agent
 	l.is.phase, l.is.outcome = uint8(s.after.phase), uint8(s.after.outcome)
@@ -231,6 +240,13 @@ func (b *batch) moved(ctx context.Context, l *line, s *step) error {
 		l.is.target, err = b.name(ctx, s.after.target)
 	}
 	return err
+}
+
+// stood notes an agent that the handoff was with.
+func (l *line) stood(agent int32) {
+	if agent != 0 && !slices.Contains(l.past, agent) {
+		l.past = append(l.past, agent)
+	}
 }
 
 // name interns a name.
@@ -306,6 +322,11 @@ func (b *batch) write(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = text.Close() }()
+	past, err := b.tx.PrepareContext(ctx, "INSERT OR IGNORE INTO past (handoff, agent) VALUES (?, ?)")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = past.Close() }()
 	slices.SortFunc(b.order, func(a, b *line) int { return int(min(max(a.id-b.id, -1), 1)) })
 	for _, l := range b.order {
 		changing, err := l.changing()
@@ -319,6 +340,14 @@ func (b *batch) write(ctx context.Context) error {
 		}
 		if err != nil {
 			return fmt.Errorf("store %s: %w", l.ticket, err)
+		}
+		for _, agent := range l.past {
+			if agent == l.is.agent {
+				continue
+			}
+			if _, err := past.ExecContext(ctx, l.id, agent); err != nil {
+				return fmt.Errorf("store whom %s was with: %w", l.ticket, err)
+			}
 		}
 		if l.begun == nil || l.begun.words == "" {
 			continue

@@ -42,6 +42,7 @@ func (f Filter) check() error {
 		ticket bool
 	}{
 		{"agent", f.Agent, false}, {"source", f.Source, false}, {"target", f.Target, false},
+		{"from", f.From, false}, {"to", f.To, false},
 		{"workflow_id", f.WorkflowID, false}, {"conversation_id", f.ConversationID, false}, {"task_id", f.TaskID, false},
 		{"parent", f.Parent, true}, {"group", f.Group, true}, {"ticket", f.Ticket, true},
 	} {

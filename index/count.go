@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -23,9 +24,12 @@ func (ix *Index) Count(ctx context.Context, q CountQuery) (CountAnswer, error) {
 	var err error
 	a.Stand, err = ix.answer(ctx, q.Ask, func(ctx context.Context, st *store) (mark, error) {
 		tally := newTally(st, q.By)
-		m, done, err := st.countFields(q.Filter, tally)
+		m, done, err := mark{}, false, error(nil)
+		if !q.Had {
+			m, done, err = st.countFields(q.Filter, tally)
+		}
 		if err == nil && !done {
-			m, err = st.snapshot(ctx, func(v view) error { return v.count(q.Filter, q.By, tally) })
+			m, err = st.snapshot(ctx, func(v view) error { return v.count(q, tally) })
 		}
 		a.Count, a.Groups = tally.total, tally.groups(CountGroupsMax)
 		return m, err
@@ -44,6 +48,9 @@ func (q CountQuery) check() error {
 		if slices.Contains(q.By[:i], by) {
 			return protocol.Errorf(protocol.CodeInvalid, "by", "has %s twice", cutTo(string(by), 80))
 		}
+	}
+	if q.Had && !slices.Contains(q.By, ByTarget) {
+		return protocol.Errorf(protocol.CodeInvalid, "had", "goes with a count by target")
 	}
 	if err := known("by", q.By, Bys); err != nil {
 		return err
@@ -68,15 +75,38 @@ func (st *store) countFields(f Filter, tally *tally) (mark, bool, error) {
 }
 
 // count counts rows. Only the columns that are asked for are read.
-func (v view) count(f Filter, by []By, tally *tally) error {
-	p, err := v.st.planOf(f)
+func (v view) count(q CountQuery, tally *tally) error {
+	p, err := v.st.planOf(q.Filter)
 	if err != nil || p.never {
 		return err
 	}
-	from, t := v.unordered(p)
+	from, t, err := v.unordered(p)
+	if err != nil {
+		return err
+	}
+	if err := v.countColumns(from, t, "h.target", tally.by, tally.count); err != nil || !q.Had {
+		return err
+	}
+	// Each that had it once: those who had it before do not have it now, or are
+	// counted as those who do.
+	now, before := t, t
+	now.text = append(slices.Clone(t.text), "h.agent <> 0")
+	before.text = append(slices.Clone(t.text), "p.agent <> h.agent")
+	if err := v.countColumns(from, now, "h.agent", tally.by, tally.countHad); err != nil {
+		return err
+	}
+	return v.countColumns(from+" JOIN past p ON p.handoff = h.id", before, "p.agent", tally.by, tally.countHad)
+}
+
+// countColumns counts rows by fields; target is the column that stands for that one.
+func (v view) countColumns(from string, t terms, target string, by []By, add func(groupKey, int64)) error {
 	columns := make([]string, 0, len(by))
 	for _, b := range by {
-		columns = append(columns, "h."+string(b))
+		column := "h." + string(b)
+		if b == ByTarget {
+			column = target
+		}
+		columns = append(columns, column)
 	}
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(append(columns, "count(*)"), ", "), from, t.where())
 	if len(by) > 0 {
@@ -92,7 +122,7 @@ func (v view) count(f Filter, by []By, tally *tally) error {
 		if err := rows.Scan(append(into, &n)...); err != nil {
 			return err
 		}
-		tally.count(key, n)
+		add(key, n)
 		return nil
 	}, query, t.args...)
 }
@@ -106,10 +136,11 @@ type tally struct {
 	by    []By
 	total int64
 	sums  map[groupKey]int64
+	had   map[groupKey]int64
 }
 
 func newTally(st *store, by []By) *tally {
-	return &tally{st: st, by: by, sums: map[groupKey]int64{}}
+	return &tally{st: st, by: by, sums: map[groupKey]int64{}, had: map[groupKey]int64{}}
 }
 
 func (t *tally) add(at cell, n int64) {
@@ -125,6 +156,11 @@ func (t *tally) count(key groupKey, n int64) {
 	if len(t.by) > 0 {
 		t.sums[key] += n
 	}
+}
+
+func (t *tally) countHad(key groupKey, n int64) {
+	t.had[key] += n
+	t.sums[key] += 0 // it has a group, if nobody asked for it either
 }
 
 func (c cell) field(by By) int32 {
@@ -152,7 +188,7 @@ func (t *tally) groups(most int) []CountGroup {
 	}
 	groups := make([]CountGroup, 0, len(t.sums))
 	for key, n := range t.sums {
-		g := CountGroup{Count: n, Values: make([]string, len(t.by))}
+		g := CountGroup{Count: n, Had: t.had[key], Values: make([]string, len(t.by))}
 		for i, by := range t.by {
 			g.Values[i] = t.st.wordOf(by, key[i])
 		}
@@ -165,8 +201,8 @@ func (t *tally) groups(most int) []CountGroup {
 // sortGroups has the largest first, and equal ones in the order of their values.
 func sortGroups(groups []CountGroup) {
 	slices.SortFunc(groups, func(a, b CountGroup) int {
-		if a.Count != b.Count {
-			return int(min(max(b.Count-a.Count, -1), 1))
+		if order := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Had, a.Had)); order != 0 {
+			return order
 		}
 		return slices.Compare(a.Values, b.Values)
 	})

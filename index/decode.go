@@ -57,6 +57,7 @@ type fact struct {
 	at     int64
 	agent  string
 	reason string // of a refusal
+	to     string // the agent of an offer that the handoff has left again
 }
 
 // textBytes is about how much a step has in memory of what was said.
@@ -94,7 +95,11 @@ func decode(e broker.Entry) step {
 		case *protocol.Submitted:
 			s.begun = begunOf(e)
 		case *protocol.Offered:
-			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At)})
+			offered := fact{kind: e.EventType(), at: micros(e.At)}
+			if e.Agent != r.State.Agent { // moved on in the same append
+				offered.to = e.Agent
+			}
+			s.facts = append(s.facts, offered)
 		case *protocol.Accepted:
 			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At), agent: e.Agent})
 		case *protocol.Taken:

@@ -81,7 +81,10 @@ type measured struct {
 
 // sumUp adds up the rows of a plan.
 func (v view) sumUp(p plan, s *sums) error {
-	from, t := v.unordered(p)
+	from, t, err := v.unordered(p)
+	if err != nil {
+		return err
+	}
 	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens,
 		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow FROM %s WHERE %s`, from, t.where())
 	return v.each(func(rows *sql.Rows) error {

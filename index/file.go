@@ -13,7 +13,7 @@ import (
 
 const (
 	// schemaVersion is raised with every change of what the file holds or means.
-	schemaVersion = 1
+	schemaVersion = 2
 	// applicationID marks the file as ours: "HndI".
 	applicationID = 0x486e6449
 )

@@ -398,6 +398,10 @@ func TestPrune(t *testing.T) {
 	if n := total(t, ix); n != int64(kept) || kept == 700 {
 		t.Errorf("%d handoffs, want %d", n, kept)
 	}
+	var orphans int
+	if err := st.db.QueryRow("SELECT count(*) FROM past WHERE handoff NOT IN (SELECT id FROM handoff)").Scan(&orphans); err != nil || orphans > 0 {
+		t.Errorf("%d agents of forgotten handoffs are left (%v)", orphans, err)
+	}
 	w.heads = left
 	w.compare(ix, Filter{Text: "login"})
 	w.compare(ix, Filter{})

@@ -94,7 +94,13 @@ func (v view) pageQuery(q ListQuery, p plan, at *place, limit int) (string, []an
 	if q.sort() == SortOldest {
 		order, beyond = "", ">"
 	}
-	w := v.st.wayOf(p)
+	w, err := v.wayOf(p)
+	if err != nil {
+		return "", nil, err
+	}
+	if w.kind == wayParty && v.walks(w, limit) {
+		w = way{kind: wayAll}
+	}
 	ids := func(from, id string, t terms) (string, []any) {
 		p.span(&t, id, v.drift)
 		if at != nil {
@@ -110,8 +116,8 @@ func (v view) pageQuery(q ListQuery, p plan, at *place, limit int) (string, []an
 		query, args = ids("text CROSS JOIN handoff h ON h.id = text.rowid", "text.rowid", terms{[]string{"text MATCH ?"}, []any{p.match}})
 	case w.kind == wayAll:
 		query, args = ids("handoff h", "h.id", terms{})
-	case len(w.streams) > streamsMax:
-		from, t := v.unordered(p)
+	case w.kind == wayParty || len(w.streams) > streamsMax:
+		from, t := v.alongside(p, w)
 		if at != nil {
 			t.add("h.id "+beyond+" ?", at.id)
 		}
@@ -130,10 +136,11 @@ func (v view) pageQuery(q ListQuery, p plan, at *place, limit int) (string, []an
 // updatedQuery is the SQL of a page by the last change: by walking from the last
 // change on where much is selected, else by sorting it.
 func (v view) updatedQuery(p plan, at *place, limit int) (string, []any, error) {
-	w := v.st.wayOf(p)
-	// Sorting passes over all rows of the way, walking over as many as it takes
-	// to meet enough of them: of the two, the shorter.
-	walk := w.kind == wayAll || w.rows > 0 && w.rows*w.rows > int64(limit)*v.st.where().count
+	w, err := v.wayOf(p)
+	if err != nil {
+		return "", nil, err
+	}
+	walk := w.kind == wayAll || v.walks(w, limit)
 	if w.kind == waySearch {
 		var many bool
 		err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) > ? FROM (SELECT 1 FROM text WHERE text MATCH ? LIMIT ?)",
@@ -150,7 +157,7 @@ func (v view) updatedQuery(p plan, at *place, limit int) (string, []any, error) 
 		}
 		p.residual(&t, false)
 	} else {
-		from, t = v.unordered(p)
+		from, t = v.alongside(p, w)
 	}
 	if at != nil {
 		t.add("(h.updated, h.id) < (?, ?)", at.updated, at.id)
@@ -161,6 +168,13 @@ func (v view) updatedQuery(p plan, at *place, limit int) (string, []any, error) 
 	}
 	return fmt.Sprintf("SELECT %s FROM handoff WHERE id IN (SELECT h.id FROM %s WHERE %s ORDER BY %s LIMIT %d) ORDER BY updated DESC, id DESC",
 		rowColumns, from, t.where(), by, limit), t.args, nil
+}
+
+// walks tells whether to walk over all rows in order, and not to sort those of a
+// way: sorting passes over all of them, walking over as many as it takes to meet
+// enough of them.
+func (v view) walks(w way, limit int) bool {
+	return w.rows > 0 && w.rows*w.rows > int64(limit)*v.st.where().count
 }
 
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,

@@ -14,7 +14,8 @@ type plan struct {
 	never   bool       // it names something that no handoff has
 	fields  []selected // of the cube
 	exact   []selected // texts and tickets, the most selective first
-	since   int64      // by submission, µs; 0 is no bound
+	parties []party
+	since   int64 // by submission, µs; 0 is no bound
 	until   int64
 	updated int64
 	match   string // the question to the search engine
@@ -26,6 +27,13 @@ type selected struct {
 	column  string
 	numbers []int64
 	values  []any
+}
+
+// party is a name that a handoff must have in one of several places: in a column,
+// or as the agent that has it, or had it before.
+type party struct {
+	column  string // source or target
+	numbers []int64
 }
 
 // planOf checks a filter and translates it. Its errors are *protocol.Error.
@@ -49,6 +57,8 @@ func (st *store) planOf(f Filter) (plan, error) {
 	p.named(st, "agent", f.Agent)
 	p.named(st, "source", f.Source)
 	p.named(st, "target", f.Target)
+	p.party(st, "source", f.From)
+	p.party(st, "target", f.To)
 	addWords(&p, "phase", f.Phase, phases)
 	addWords(&p, "priority", f.Priority, priorities)
 	addWords(&p, "type", f.Type, types)
@@ -103,6 +113,20 @@ func (p *plan) named(st *store, column string, values []string) {
 	p.field(s)
 }
 
+func (p *plan) party(st *store, column string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	of := party{column: column}
+	for _, value := range once(values) {
+		if id, there := st.names.find(value); there {
+			of.numbers = append(of.numbers, int64(id))
+		}
+	}
+	p.never = p.never || len(of.numbers) == 0
+	p.parties = append(p.parties, of)
+}
+
 func addWords[T ~string](p *plan, column string, values []T, known words[T]) {
 	if len(values) == 0 {
 		return
@@ -141,7 +165,7 @@ func (p *plan) field(s selected) {
 
 // onlyFields tells whether the cube alone can count what is selected.
 func (p plan) onlyFields() bool {
-	return len(p.exact) == 0 && p.since == 0 && p.until == 0 && p.updated == 0 && p.match == ""
+	return len(p.exact) == 0 && len(p.parties) == 0 && p.since == 0 && p.until == 0 && p.updated == 0 && p.match == ""
 }
 
 // of is what is selected of a field; nil is everything.
@@ -205,6 +229,13 @@ func (p plan) residual(t *terms, searched bool, led ...string) {
 			t.add("+h."+s.column+" IN (?"+strings.Repeat(",?", len(s.values)-1)+")", s.values...)
 		}
 	}
+	for _, of := range p.parties {
+		if !slices.Contains(led, partyColumn+of.column) {
+			among := in(of.numbers)
+			t.add("(+h." + of.column + among + " OR +h.agent" + among +
+				" OR EXISTS (SELECT 1 FROM past WHERE past.handoff = h.id AND past.agent" + among + "))")
+		}
+	}
 	if p.since > 0 {
 		t.add("+h.submitted >= ?", p.since)
 	}
@@ -233,7 +264,11 @@ const (
 	wayAll    wayKind = iota // all rows, in their order
 	wayIndex                 // streams of an index
 	waySearch                // what the search engine finds
+	wayParty                 // the ids of what somebody had a part in, gathered
 )
+
+// partyColumn begins the name of a party among the columns of a way.
+const partyColumn = "party:"
 
 const (
 	streamsMax = 64     // that are merged; beyond, rows are sorted
@@ -241,7 +276,40 @@ const (
 	sortRows   = 20_000 // that the search engine finds: so many that walking by the last change is better than sorting
 )
 
-// wayOf chooses how to reach the rows.
+// wayOf chooses how to reach the rows of a plan.
+func (v view) wayOf(p plan) (way, error) {
+	best := v.st.wayOf(p)
+	if len(p.exact) > 0 || best.kind == waySearch || p.never {
+		return best, nil
+	}
+	for _, of := range p.parties {
+		rows := v.st.rowsWith(of.column, of.numbers) + v.st.rowsWith("agent", of.numbers)
+		var past int64
+		if err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) FROM past WHERE agent"+in(of.numbers)).Scan(&past); err != nil {
+			return way{}, err
+		}
+		if rows += past; rows < best.rows {
+			best = way{kind: wayParty, columns: []string{partyColumn + of.column}, streams: []terms{of.ids()}, rows: rows}
+		}
+	}
+	return best, nil
+}
+
+// ids selects the handoffs that a party had a part in.
+func (of party) ids() terms {
+	among := in(of.numbers)
+	return terms{text: []string{"h.id IN (SELECT id FROM handoff WHERE " + of.column + among +
+		" UNION ALL SELECT id FROM handoff WHERE agent" + among + " UNION ALL SELECT handoff FROM past WHERE agent" + among + ")"}}
+}
+
+// rowsWith counts the rows that have one of the names in a column.
+func (st *store) rowsWith(column string, names []int64) int64 {
+	st.mu.RLock()
+	defer st.mu.RUnlock()
+	return st.cube.sum(plan{fields: []selected{{column: column, numbers: names}}})
+}
+
+// wayOf chooses without a look at the parties.
 func (st *store) wayOf(p plan) way {
 	if len(p.exact) > 0 {
 		s := p.exact[0]
@@ -311,8 +379,17 @@ func pairs(first string, a []int64, second string, b []int64) (streams []terms) 
 }
 
 // unordered is the FROM and WHERE that give a plan's rows in any order.
-func (v view) unordered(p plan) (string, terms) {
-	w := v.st.wayOf(p)
+func (v view) unordered(p plan) (string, terms, error) {
+	w, err := v.wayOf(p)
+	if err != nil {
+		return "", terms{}, err
+	}
+	from, t := v.alongside(p, w)
+	return from, t, nil
+}
+
+// alongside is the FROM and WHERE of a plan's rows by a way.
+func (v view) alongside(p plan, w way) (string, terms) {
 	var t terms
 	switch w.kind {
 	case waySearch:
@@ -333,6 +410,8 @@ func (v view) unordered(p plan) (string, terms) {
 				t.add("h." + column + in(orAll(p.of(column))))
 			}
 		}
+	case wayParty:
+		t.add(w.streams[0].where())
 	case wayAll:
 		p.span(&t, "h.id", v.drift)
 	}

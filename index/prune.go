@@ -22,7 +22,7 @@ func (st *store) prune(ctx context.Context, first uint64) (int, error) {
 		return 0, err
 	}
 	for _, id := range ids {
-		for _, statement := range []string{"DELETE FROM handoff WHERE id = ?", "DELETE FROM text WHERE rowid = ?"} {
+		for _, statement := range []string{"DELETE FROM handoff WHERE id = ?", "DELETE FROM text WHERE rowid = ?", "DELETE FROM past WHERE handoff = ?"} {
 			if _, err := tx.ExecContext(ctx, statement, id); err != nil {
 				return 0, err
 			}

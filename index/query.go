@@ -28,6 +28,8 @@ type Filter struct {
 	Agent          []string            `json:"agent,omitempty"`  // whose queue it is, or was last, in
 	Source         []string            `json:"source,omitempty"` // who handed over
 	Target         []string            `json:"target,omitempty"` // who was asked for: an agent, a capability, or group members by name
+	From           []string            `json:"from,omitempty"`   // the source, or an agent that had it, now or before
+	To             []string            `json:"to,omitempty"`     // the target, or an agent that had it, now or before
 	Phase          []protocol.Phase    `json:"phase,omitempty"`
 	Outcome        []protocol.Outcome  `json:"outcome,omitempty"`
 	Open           *bool               `json:"open,omitempty"` // true: open ones, false: closed ones
@@ -140,6 +142,8 @@ type CountQuery struct {
 	Ask
 	Filter Filter `json:"filter"`
 	By     []By   `json:"by,omitempty"` // at most 3
+	// Had asks, beside a count by target, how many handoffs the same name had.
+	Had bool `json:"had,omitempty"`
 }
 
 // By is a field to count by.
@@ -169,6 +173,9 @@ type CountAnswer struct {
 type CountGroup struct {
 	Values []string `json:"values"`
 	Count  int64    `json:"count"`
+	// Had is how many stood with the agent that the target names, now or before,
+	// whoever was asked (CountQuery.Had).
+	Had int64 `json:"had,omitempty"`
 }
 
 // FamilyQuery asks for the handoffs that belong together with one: what it

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,12 @@ import (
 // naive is what Filter promises, said once more and without an index.
 func naive(f Filter, k *subject) bool {
 	has := func(values []string, value string) bool { return len(values) == 0 || slices.Contains(values, value) }
+	party := func(values []string, asked string) bool {
+		return len(values) == 0 || slices.Contains(values, asked) || slices.ContainsFunc(values, func(agent string) bool { return k.had[agent] })
+	}
+	if !party(f.From, k.Source) || !party(f.To, k.TargetWords()) {
+		return false
+	}
 	words := map[string]bool{}
 	wordsOf(k.description+" "+k.why, func(word []byte) { words[string(word)] = true })
 	for _, given := range strings.Fields(f.Text) {
@@ -48,6 +55,8 @@ func (w *world) randomFilter() (f Filter) {
 	some(func() { f.Agent = []string{pick(w.rng, testAgents), pick(w.rng, testAgents)} })
 	some(func() { f.Source = []string{pick(w.rng, testAgents)} })
 	some(func() { f.Target = []string{pick(w.rng, testAgents), "nobody"} })
+	some(func() { f.From = []string{pick(w.rng, testAgents), "nobody"} })
+	some(func() { f.To = []string{pick(w.rng, append(testAgents, "human")), pick(w.rng, testAgents)} })
 	some(func() { f.Phase = []protocol.Phase{pick(w.rng, protocol.Phases), protocol.Pending} })
 	some(func() { f.Outcome = []protocol.Outcome{pick(w.rng, protocol.Outcomes), protocol.OutcomeSuccess} })
 	some(func() { f.Open = &open })
@@ -150,6 +159,36 @@ func (w *world) compare(ix *Index, f Filter) {
 	}
 	if count.Count != int64(len(want)) || sum != count.Count || !count.Complete {
 		w.t.Fatalf("count %s by %s is %d, of the groups %d, want %d", dump(f), by, count.Count, sum, len(want))
+	}
+	w.compareHad(ix, f, want)
+}
+
+// compareHad holds the count by target, told apart, against whom each was with.
+func (w *world) compareHad(ix *Index, f Filter, selected []string) {
+	w.t.Helper()
+	type told struct{ count, had int64 }
+	want := map[string]told{}
+	for _, ticket := range selected {
+		k := w.by[ticket]
+		asked := want[k.TargetWords()]
+		asked.count++
+		want[k.TargetWords()] = asked
+		for agent := range k.had {
+			had := want[agent]
+			had.had++
+			want[agent] = had
+		}
+	}
+	count, err := ix.Count(w.t.Context(), CountQuery{Filter: f, By: []By{ByTarget}, Had: true})
+	if err != nil {
+		w.t.Fatalf("count %s by target: %v", dump(f), err)
+	}
+	got := map[string]told{}
+	for _, g := range count.Groups {
+		got[g.Values[0]] = told{g.Count, g.Had}
+	}
+	if count.Count != int64(len(selected)) || !maps.Equal(got, want) {
+		w.t.Fatalf("count %s by target is %d, %v, want %d, %v", dump(f), count.Count, got, len(selected), want)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // their submission, every index has it for nothing, and a range of time is a
 // range of rows. Names of agents are interned; words of the protocol are their
 // place in the lists of words; instants are µs, 0 is none; tickets are 16 bytes.
+//
+// past are the agents that a handoff stood with before the one of its row: most
+// handoffs have none.
 const schema = `
 CREATE TABLE stand (
 	only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -33,6 +36,8 @@ CREATE TABLE handoff (
 	offered INTEGER NOT NULL, taken INTEGER NOT NULL, queue_ms INTEGER, work_ms INTEGER, whole_ms INTEGER,
 	accepts INTEGER NOT NULL, acks TEXT
 );
+CREATE TABLE past (handoff INTEGER NOT NULL, agent INTEGER NOT NULL, PRIMARY KEY (handoff, agent)) WITHOUT ROWID;
+CREATE INDEX by_past ON past (agent, handoff);
 CREATE UNIQUE INDEX by_ticket ON handoff (ticket);
 CREATE INDEX by_offer ON handoff (agent, priority, offer) WHERE offer IS NOT NULL;
 CREATE INDEX by_parent ON handoff (parent) WHERE parent IS NOT NULL;

@@ -35,6 +35,7 @@ type subject struct {
 	seq              uint64
 	begun            int // its place among the submissions
 	description, why string
+	had              map[string]bool // the agents that it stood with
 }
 
 var (
@@ -119,6 +120,17 @@ func (w *world) append(k *subject, events []protocol.Event) bool {
 	}
 	state.Bind(seq)
 	k.State, k.seq = state, seq
+	if k.had == nil {
+		k.had = map[string]bool{}
+	}
+	for _, e := range events {
+		if offered, ok := e.(*protocol.Offered); ok {
+			k.had[offered.Agent] = true
+		}
+	}
+	if state.Agent != "" {
+		k.had[state.Agent] = true
+	}
 	return true
 }
 

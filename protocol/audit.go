@@ -70,7 +70,9 @@ type AuditRecord struct {
 type ContextSnapshot struct {
 	TaskID     string `json:"task_id"`
 	TaskStatus string `json:"task_status"` // after the append: pending, in_progress, blocked, complete or failed
-	// VariablesHash is VariablesHash of the package; empty where that is lost.
+	// VariablesHash is VariablesHash of the package, where the record says that the
+	// handoff completed that of its result; empty where that is lost. ArtifactCount
+	// is likewise the package's or the result's.
 	VariablesHash string `json:"context_variables_hash"`
 	ArtifactCount int    `json:"artifact_count"`
 }
@@ -83,7 +85,33 @@ type Snapshot struct {
 	Rationale     string
 	VariablesHash string
 	Artifacts     int
+	// Result is that of the result which an append completes the handoff with.
+	Result ResultSnapshot
 }
+
+// ResultSnapshot is what audit records need to know of a result. The zero value
+// is a result that could not be read.
+type ResultSnapshot struct {
+	VariablesHash string
+	Artifacts     int
+}
+
+// ResultSnapshotOf reads a snapshot out of a result as stored. Without a body there
+// is no result, and nothing was lost.
+func ResultSnapshotOf(body []byte) (ResultSnapshot, error) {
+	var result Result
+	if len(body) > 0 {
+		var err error
+		if result, err = DecodeResult(body); err != nil {
+			return ResultSnapshot{}, err
+		}
+	}
+	return ResultSnapshot{VariablesHash: VariablesHash(result.Variables), Artifacts: len(result.Artifacts.All())}, nil
+}
+
+// Completes tells whether an event ends a handoff with a result, whose snapshot
+// its record has.
+func Completes(e EventType) bool { return e == EventCompleted || e == EventLateResultUsed }
 
 // SnapshotOf reads a snapshot out of a package as stored.
 func SnapshotOf(body []byte) (Snapshot, error) {
@@ -134,7 +162,14 @@ func AuditOf(c Change, of Snapshot) []AuditRecord {
 	for n, e := range c.Record.Events {
 		r := AuditRecord{N: n, Timestamp: e.When().UTC(), Event: e.EventType(), FromAgent: s.Source,
 			ToAgent: agentAt(c, n), Attempt: s.Attempt, DecisionRationale: of.Rationale}
-		if auditEvent(&r, e, s, of) {
+		if !auditEvent(&r, e, s, of) {
+			continue
+		}
+		if ack, missing := acknowledgement(r, s); missing && ack.EventType == AuditRejected {
+			records = append(records, ack, r)
+		} else if missing {
+			records = append(records, r, ack)
+		} else {
 			records = append(records, r)
 		}
 	}
@@ -149,13 +184,34 @@ func AuditOf(c Change, of Snapshot) []AuditRecord {
 	}
 	for i := range records {
 		r := &records[i]
-		r.HandoffID, r.HandoffType, r.RiskLevel, r.TokensConsumed = s.Ticket, s.Type, s.Risk, s.Tokens
+		r.HandoffID, r.HandoffType, r.RiskLevel, r.TokensConsumed = s.Ticket, s.Type, cmp.Or(s.Risk, RiskLow), s.Tokens
 		r.ContextSnapshot = ContextSnapshot{TaskID: s.TaskID, TaskStatus: taskStatus(s), VariablesHash: of.VariablesHash, ArtifactCount: of.Artifacts}
+		if Completes(r.Event) {
+			r.ContextSnapshot.VariablesHash, r.ContextSnapshot.ArtifactCount = of.Result.VariablesHash, of.Result.Artifacts
+		}
 		r.DurationMS = max(0, r.Timestamp.Sub(s.SubmittedAt).Milliseconds())
 		r.By = causedBy(c.Record.Events, r.N)
 		r.Seq, r.Hash, r.PrevHash = c.Seq, c.Hash, s.PrevHash
 	}
 	return records
+}
+
+// acknowledgement is the record that a handoff must have beside initiated (document
+// 1 §7.2) where no agent gives it: a group is accepted as it is submitted, for the
+// work is its members'; one that closes before any agent has acknowledged it is
+// rejected by then.
+func acknowledgement(r AuditRecord, s State) (ack AuditRecord, missing bool) {
+	ack = r
+	switch {
+	case r.EventType == AuditInitiated && s.Aggregate != nil:
+		ack.EventType, ack.Reason = AuditAccepted, "group: each member is a handoff with records of its own"
+	case r.ClosedAs != "" && r.EventType != AuditRejected && s.Aggregate == nil && s.AttemptsTotal == 0 && len(s.Refused) == 0:
+		ack.EventType, ack.Reason = AuditRejected, colons("unacknowledged", r.Reason)
+		ack.ClosedAs, ack.Outcome = "", ""
+	default:
+		return AuditRecord{}, false
+	}
+	return ack, true
 }
 
 // auditEvent fills in what an event says, and tells whether it leaves a record.
@@ -251,7 +307,12 @@ func causedBy(events []Event, n int) string {
 	if n >= len(events) {
 		return ""
 	}
-	if e, ok := events[n].(interface{ causer() string }); ok {
+	return CausedBy(events[n])
+}
+
+// CausedBy is the name that an event gives of who made it.
+func CausedBy(e Event) string {
+	if e, ok := e.(interface{ causer() string }); ok {
 		return e.causer()
 	}
 	return ""
@@ -268,7 +329,7 @@ func taskStatus(s State) string {
 		return "failed"
 	}
 	switch s.Phase {
-	case AwaitingApproval, Pending, Retrying:
+	case AwaitingApproval, AwaitingSource, Pending, Retrying:
 		return "pending"
 	case PhaseAccepted, Working:
 		return "in_progress"

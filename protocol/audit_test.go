@@ -42,6 +42,7 @@ var auditEvents = map[EventType]struct {
 	EventEscalated:       {&Escalated{Meta: auditMeta(), From: "b", To: "a", Reason: "too hard", Assessment: "half done"}, State{}, AuditEscalated, "a", "too hard", false},
 	EventLeaseLost:       {&LeaseLost{Meta: auditMeta(), Fence: 7, Attempt: 2}, State{}, AuditFailed, "a", "lease_lost: the worker that had it is gone", false},
 	EventReleased:        {&Released{Meta: auditMeta()}, State{}, "", "", "", false},
+	EventExtended:        {&Extended{Meta: auditMeta()}, State{}, "", "", "", false},
 	EventReminded:        {&Reminded{Meta: auditMeta()}, State{}, "", "", "", false},
 	EventTimedOut:        {&TimedOut{Meta: auditMeta(), Clock: ClockAcknowledge, Agent: "b"}, State{}, AuditTimeout, "b", "acknowledge", false},
 	EventCancelRequested: {&CancelRequested{Meta: auditMeta()}, State{}, "", "", "", false},
@@ -57,11 +58,14 @@ var auditEvents = map[EventType]struct {
 	EventReturnSent:      {&ReturnSent{Meta: auditMeta()}, State{Closed: true, Outcome: OutcomeSuccess}, "", "", "", false},
 	EventReturned:        {&Returned{Meta: auditMeta()}, State{Closed: true, Outcome: OutcomeSuccess}, "", "", "", false},
 	EventRedriven:        {&Redriven{Meta: auditMeta()}, State{Closed: true, Outcome: OutcomeFailed}, "", "", "", false},
+	EventAssigned:        {&Assigned{Meta: auditMeta()}, State{}, "", "", "", false},
+	EventSourceCompleted: {&SourceCompleted{Meta: auditMeta()}, State{}, "", "", "", false},
 	EventDismissed:       {&Dismissed{Meta: auditMeta()}, State{Closed: true, Outcome: OutcomeFailed}, "", "", "", false},
 }
 
 func TestEveryEventInTheAuditTrail(t *testing.T) {
-	snapshot := Snapshot{Reason: "ready", Rationale: "because", VariablesHash: VariablesHash(nil), Artifacts: 3}
+	snapshot := Snapshot{Reason: "ready", Rationale: "because", VariablesHash: VariablesHash(nil), Artifacts: 3,
+		Result: ResultSnapshot{VariablesHash: "the result's", Artifacts: 5}}
 	for _, kind := range EventTypes {
 		c, known := auditEvents[kind]
 		if !known {
@@ -70,6 +74,7 @@ func TestEveryEventInTheAuditTrail(t *testing.T) {
 		}
 		s := c.state
 		s.Ticket, s.Agent, s.SubmittedAt, s.Attempt, s.Tokens, s.PrevHash = "t", "a", auditNow, 1, 42, "before"
+		s.AttemptsTotal = 1
 		s.Summary = Summary{Source: "src", Type: Delegation, TaskID: "task-1", Risk: RiskHigh}
 		records := AuditOf(Change{Seq: 9, Hash: "hash", Record: Record{Events: []Event{c.e}, State: s}}, snapshot)
 		if len(records) != 1 {
@@ -86,9 +91,15 @@ func TestEveryEventInTheAuditTrail(t *testing.T) {
 			t.Errorf("%s: %+v", kind, r)
 		}
 		if r.HandoffID != "t" || r.HandoffType != Delegation || r.RiskLevel != RiskHigh || r.TokensConsumed != 42 || r.DurationMS != 1500 || r.By != "w1" ||
-			r.Seq != 9 || r.Hash != "hash" || r.PrevHash != "before" || r.ContextSnapshot.TaskID != "task-1" || r.ContextSnapshot.ArtifactCount != 3 ||
-			r.ContextSnapshot.VariablesHash != snapshot.VariablesHash {
+			r.Seq != 9 || r.Hash != "hash" || r.PrevHash != "before" || r.ContextSnapshot.TaskID != "task-1" {
 			t.Errorf("%s: %+v", kind, r)
+		}
+		hash, artifacts := snapshot.VariablesHash, 3
+		if c.want == AuditCompleted {
+			hash, artifacts = "the result's", 5
+		}
+		if r.ContextSnapshot.VariablesHash != hash || r.ContextSnapshot.ArtifactCount != artifacts {
+			t.Errorf("%s: %+v", kind, r.ContextSnapshot)
 		}
 		if from := map[bool]string{true: "b", false: "src"}[kind == EventEscalated]; r.FromAgent != from {
 			t.Errorf("%s: from %s", kind, r.FromAgent)

@@ -52,105 +52,129 @@ func (x *State) read(s *scanner, field int) bool {
 		return s.readText((*string)(&x.Summary.ReturnOf))
 	case 24:
 		return s.readText((*string)(&x.Summary.Origin))
-	case 28:
-		return s.readCount(&x.PackageSeq)
-	case 29:
-		return s.readText((*string)(&x.Agent))
-	case 30:
-		return s.readCount(&x.Offer)
+	case 25:
+		return s.readTexts(&x.Summary.Excluded)
+	case 26:
+		return s.readBool(&x.Summary.Again)
+	case 27:
+		return s.readBool(&x.Summary.AwaitsSource)
 	case 31:
-		return s.readText((*string)(&x.Holder))
+		return s.readCount(&x.PackageSeq)
 	case 32:
-		return s.readInt64(&x.LeaseMS)
+		return s.readText((*string)(&x.Agent))
 	case 33:
-		return s.readCount(&x.Fence)
+		return s.readCount(&x.Offer)
 	case 34:
-		return s.readInt(&x.Attempt)
+		return s.readText((*string)(&x.Holder))
 	case 35:
-		return s.readInt(&x.AttemptsTotal)
+		return s.readInt64(&x.LeaseMS)
 	case 36:
-		return s.readInt(&x.LeasesLost)
+		return s.readInt64(&x.AckWithinMS)
 	case 37:
-		return s.readTexts(&x.Tried)
+		return s.readCount(&x.Fence)
 	case 38:
-		return s.readTexts(&x.Refused)
+		return s.readInt(&x.Attempt)
 	case 39:
-		return s.readText((*string)(&x.Alternative))
+		return s.readInt(&x.AttemptsTotal)
 	case 40:
-		return s.readInt(&x.Reroutes)
+		return s.readInt(&x.LeasesLost)
 	case 41:
-		return s.readInt(&x.EscalationLevel)
+		return s.readTexts(&x.Tried)
 	case 42:
-		return s.readTexts(&x.Chain)
+		return s.readTexts(&x.Refused)
+	case 43:
+		return s.readText((*string)(&x.Alternative))
 	case 44:
-		return s.readInt(&x.ConditionRounds)
+		return s.readInt(&x.Reroutes)
 	case 45:
-		return s.readInt(&x.Supplements)
+		return s.readInt(&x.EscalationLevel)
 	case 46:
-		return s.readInt(&x.Escalations)
+		return s.readTexts(&x.Chain)
 	case 48:
-		return s.readBool(&x.Retryable)
+		return s.readInt(&x.ConditionRounds)
 	case 49:
-		return s.readInt64(&x.RetryAfterMS)
+		return s.readInt(&x.Supplements)
 	case 50:
-		return s.readText((*string)(&x.TimedOut))
+		return s.readInt64(&x.EstimatedCompletionMS)
 	case 51:
-		return s.readTime(&x.SubmittedAt)
-	case 52:
-		return s.readTime(&x.UpdatedAt)
+		return s.readInt(&x.Escalations)
 	case 53:
-		return s.readTime(&x.OfferedAt)
+		return s.readBool(&x.Retryable)
 	case 54:
-		return s.readTime(&x.ClaimedAt)
+		return s.readInt64(&x.RetryAfterMS)
 	case 55:
-		return s.readTime(&x.AcceptedAt)
+		return s.readText((*string)(&x.TimedOut))
 	case 56:
-		return s.readTime(&x.StartedAt)
+		return s.readTime(&x.OverdueSince)
 	case 57:
-		return s.readTime(&x.EstimatedCompletion)
+		return s.readTime(&x.SubmittedAt)
 	case 58:
-		return s.readTime(&x.RetryAt)
+		return s.readTime(&x.UpdatedAt)
 	case 59:
-		return s.readTime(&x.ConditionedAt)
+		return s.readTime(&x.OfferedAt)
 	case 60:
-		return s.readTime(&x.RemindedAt)
+		return s.readTime(&x.QueuedSince)
 	case 61:
-		return s.readTime(&x.ProgressAt)
+		return s.readTime(&x.ClaimedAt)
 	case 62:
-		return s.readTime(&x.ReturnSince)
+		return s.readTime(&x.AcceptedAt)
 	case 63:
-		return s.readTime(&x.CancelRequestedAt)
+		return s.readTime(&x.StartedAt)
 	case 64:
-		return s.readTime(&x.ClosedAt)
+		return s.readTime(&x.EstimatedCompletion)
 	case 65:
-		return s.readBool(&x.CancelRequested)
+		return s.readTime(&x.RetryAt)
 	case 66:
-		return s.readBool(&x.CancelReturn)
+		return s.readTime(&x.ConditionedAt)
 	case 67:
-		return s.readBool(&x.CancelChildren)
+		return s.readTime(&x.RemindedAt)
+	case 68:
+		return s.readTime(&x.ExtendedAt)
 	case 69:
-		return s.readCount(&x.ResultSeq)
+		return s.readTime(&x.ExtendedUntil)
 	case 70:
-		return s.readInt64(&x.Tokens)
+		return s.readTime(&x.ProgressAt)
 	case 71:
-		return s.readText((*string)(&x.StuckReason))
+		return s.readTime(&x.ReturnSince)
 	case 72:
-		return s.readInt(&x.ReturnTimeouts)
+		return s.readInt64(&x.ReturnMS)
+	case 73:
+		return s.readTime(&x.CancelRequestedAt)
 	case 74:
-		return s.readCount(&x.LateSeq)
+		return s.readTime(&x.ClosedAt)
 	case 75:
-		return s.readText((*string)(&x.LateStatus))
+		return s.readBool(&x.CancelRequested)
 	case 76:
-		return s.readInt64(&x.LateTokens)
+		return s.readBool(&x.CancelReturn)
 	case 77:
-		return s.readText((*string)(&x.Inbox))
+		return s.readText((*string)(&x.CancelBy))
 	case 78:
-		return s.readText((*string)(&x.ReturnTicket))
+		return s.readText((*string)(&x.CancelReason))
 	case 79:
-		return s.readTime(&x.ReturnedAt)
-	case 80:
-		return s.readText((*string)(&x.RedrivenAs))
+		return s.readBool(&x.CancelChildren)
 	case 81:
+		return s.readCount(&x.ResultSeq)
+	case 82:
+		return s.readInt64(&x.Tokens)
+	case 83:
+		return s.readText((*string)(&x.StuckReason))
+	case 84:
+		return s.readInt(&x.ReturnTimeouts)
+	case 86:
+		return s.readCount(&x.LateSeq)
+	case 87:
+		return s.readText((*string)(&x.LateStatus))
+	case 88:
+		return s.readInt64(&x.LateTokens)
+	case 89:
+		return s.readText((*string)(&x.Inbox))
+	case 90:
+		return s.readText((*string)(&x.ReturnTicket))
+	case 91:
+		return s.readTime(&x.ReturnedAt)
+	case 92:
+		return s.readText((*string)(&x.RedrivenAs))
+	case 93:
 		return s.readText((*string)(&x.PrevHash))
 	}
 	return false
@@ -198,6 +222,14 @@ func (x *Policy) read(s *scanner, field int) bool {
 		return s.readText((*string)(&x.OnReturnTimeout))
 	case 18:
 		return s.readText((*string)(&x.LateResult))
+	case 19:
+		return s.readBool(&x.StrictCapabilities)
+	case 20:
+		return s.readText((*string)(&x.OnDeadline))
+	case 21:
+		return s.readInt64(&x.InterventionTimeoutMS)
+	case 22:
+		return s.readText((*string)(&x.OnExhausted))
 	}
 	return false
 }
@@ -516,6 +548,12 @@ func (x *Summary) read(s *scanner, field int) bool {
 		return s.readText((*string)(&x.ReturnOf))
 	case 18:
 		return s.readText((*string)(&x.Origin))
+	case 19:
+		return s.readTexts(&x.Excluded)
+	case 20:
+		return s.readBool(&x.Again)
+	case 21:
+		return s.readBool(&x.AwaitsSource)
 	}
 	return false
 }

@@ -28,6 +28,9 @@ func (x *State) write(w *writer) {
 	w.optText(`,"wait":`, string(x.Summary.Wait))
 	w.optText(`,"return_of":`, string(x.Summary.ReturnOf))
 	w.optText(`,"origin":`, string(x.Summary.Origin))
+	w.optTexts(`,"excluded":`, x.Summary.Excluded)
+	w.optBool(`,"again":`, x.Summary.Again)
+	w.optBool(`,"awaits_source":`, x.Summary.AwaitsSource)
 	if x.Summary.Trace != nil {
 		w.objectField(`,"trace":`, x.Summary.Trace)
 	}
@@ -40,6 +43,7 @@ func (x *State) write(w *writer) {
 	w.countField(`,"offer":`, x.Offer)
 	w.optText(`,"holder":`, string(x.Holder))
 	w.optInt(`,"lease_ms":`, int64(x.LeaseMS))
+	w.optInt(`,"ack_within_ms":`, int64(x.AckWithinMS))
 	w.optCount(`,"fence":`, x.Fence)
 	w.intField(`,"attempt":`, int64(x.Attempt))
 	w.intField(`,"attempts_total":`, int64(x.AttemptsTotal))
@@ -50,17 +54,20 @@ func (x *State) write(w *writer) {
 	w.intField(`,"reroutes":`, int64(x.Reroutes))
 	w.intField(`,"escalation_level":`, int64(x.EscalationLevel))
 	w.optTexts(`,"chain":`, x.Chain)
-	w.otherField(shapeState.order[43], &x.Conditions)
+	w.otherField(shapeState.order[47], &x.Conditions)
 	w.optInt(`,"condition_rounds":`, int64(x.ConditionRounds))
 	w.optInt(`,"supplements":`, int64(x.Supplements))
+	w.optInt(`,"estimated_completion_ms":`, int64(x.EstimatedCompletionMS))
 	w.optInt(`,"escalations":`, int64(x.Escalations))
-	w.otherField(shapeState.order[47], &x.Children)
+	w.otherField(shapeState.order[52], &x.Children)
 	w.optBool(`,"retryable":`, x.Retryable)
 	w.optInt(`,"retry_after_ms":`, int64(x.RetryAfterMS))
 	w.optText(`,"timed_out":`, string(x.TimedOut))
+	w.optTime(`,"overdue_since":`, &x.OverdueSince)
 	w.timeField(`,"submitted_at":`, &x.SubmittedAt)
 	w.timeField(`,"updated_at":`, &x.UpdatedAt)
 	w.optTime(`,"offered_at":`, &x.OfferedAt)
+	w.optTime(`,"queued_since":`, &x.QueuedSince)
 	w.optTime(`,"claimed_at":`, &x.ClaimedAt)
 	w.optTime(`,"accepted_at":`, &x.AcceptedAt)
 	w.optTime(`,"started_at":`, &x.StartedAt)
@@ -68,19 +75,24 @@ func (x *State) write(w *writer) {
 	w.optTime(`,"retry_at":`, &x.RetryAt)
 	w.optTime(`,"conditioned_at":`, &x.ConditionedAt)
 	w.optTime(`,"reminded_at":`, &x.RemindedAt)
+	w.optTime(`,"extended_at":`, &x.ExtendedAt)
+	w.optTime(`,"extended_until":`, &x.ExtendedUntil)
 	w.optTime(`,"progress_at":`, &x.ProgressAt)
 	w.optTime(`,"return_since":`, &x.ReturnSince)
+	w.optInt(`,"return_ms":`, int64(x.ReturnMS))
 	w.optTime(`,"cancel_requested_at":`, &x.CancelRequestedAt)
 	w.optTime(`,"closed_at":`, &x.ClosedAt)
 	w.boolField(`,"cancel_requested":`, x.CancelRequested)
 	w.optBool(`,"cancel_return":`, x.CancelReturn)
+	w.optText(`,"cancel_by":`, string(x.CancelBy))
+	w.optText(`,"cancel_reason":`, string(x.CancelReason))
 	w.optBool(`,"cancel_children":`, x.CancelChildren)
-	w.otherField(shapeState.order[68], &x.Progress)
+	w.otherField(shapeState.order[80], &x.Progress)
 	w.optCount(`,"result_seq":`, x.ResultSeq)
 	w.optInt(`,"tokens":`, int64(x.Tokens))
 	w.optText(`,"stuck":`, string(x.StuckReason))
 	w.optInt(`,"return_timeouts":`, int64(x.ReturnTimeouts))
-	w.otherField(shapeState.order[73], &x.LateFences)
+	w.otherField(shapeState.order[85], &x.LateFences)
 	w.optCount(`,"late_seq":`, x.LateSeq)
 	w.optText(`,"late_status":`, string(x.LateStatus))
 	w.optInt(`,"late_tokens":`, int64(x.LateTokens))
@@ -149,6 +161,18 @@ func (x *Policy) write(w *writer) {
 	if x.LateResult != usualPolicy.LateResult {
 		w.textField(`,"late_result":`, string(x.LateResult))
 	}
+	if x.StrictCapabilities != usualPolicy.StrictCapabilities {
+		w.boolField(`,"strict_capabilities":`, x.StrictCapabilities)
+	}
+	if x.OnDeadline != usualPolicy.OnDeadline {
+		w.textField(`,"on_deadline":`, string(x.OnDeadline))
+	}
+	if x.InterventionTimeoutMS != usualPolicy.InterventionTimeoutMS {
+		w.intField(`,"intervention_timeout_ms":`, int64(x.InterventionTimeoutMS))
+	}
+	if x.OnExhausted != usualPolicy.OnExhausted {
+		w.textField(`,"on_exhausted":`, string(x.OnExhausted))
+	}
 }
 
 func (x *PolicyOverrides) write(w *writer) {
@@ -208,6 +232,18 @@ func (x *PolicyOverrides) write(w *writer) {
 	}
 	if x.LateResult != nil {
 		w.textField(`,"late_result":`, string(*x.LateResult))
+	}
+	if x.OnDeadline != nil {
+		w.textField(`,"on_deadline":`, string(*x.OnDeadline))
+	}
+	if x.InterventionTimeoutMS != nil {
+		w.intField(`,"intervention_timeout_ms":`, int64(*x.InterventionTimeoutMS))
+	}
+	if x.OnExhausted != nil {
+		w.textField(`,"on_exhausted":`, string(*x.OnExhausted))
+	}
+	if x.StrictCapabilities != nil {
+		w.boolField(`,"strict_capabilities":`, *x.StrictCapabilities)
 	}
 }
 
@@ -409,6 +445,9 @@ func (x *Summary) write(w *writer) {
 	w.optText(`,"wait":`, string(x.Wait))
 	w.optText(`,"return_of":`, string(x.ReturnOf))
 	w.optText(`,"origin":`, string(x.Origin))
+	w.optTexts(`,"excluded":`, x.Excluded)
+	w.optBool(`,"again":`, x.Again)
+	w.optBool(`,"awaits_source":`, x.AwaitsSource)
 	if x.Trace != nil {
 		w.objectField(`,"trace":`, x.Trace)
 	}

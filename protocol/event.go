@@ -23,6 +23,7 @@ const (
 	EventLeaseLost       EventType = "lease_lost"
 	EventReleased        EventType = "released"
 	EventReminded        EventType = "reminded"
+	EventExtended        EventType = "extended"
 	EventTimedOut        EventType = "timed_out"
 	EventCancelRequested EventType = "cancel_requested"
 	EventClosed          EventType = "closed"
@@ -38,6 +39,8 @@ const (
 	EventReturned        EventType = "returned"
 	EventRedriven        EventType = "redriven"
 	EventDismissed       EventType = "dismissed"
+	EventAssigned        EventType = "assigned"
+	EventSourceCompleted EventType = "source_completed"
 )
 
 // Event is one fact of a handoff's life. The concrete types are below, one
@@ -130,6 +133,12 @@ type Summary struct {
 	Wait           string `json:"wait,omitempty"`
 	ReturnOf       string `json:"return_of,omitempty"` // the handoff whose return this is
 	Origin         string `json:"origin,omitempty"`    // the handoff that this one redrives
+	// Excluded are the agents that refused the handoff which this one follows from, or
+	// redrives. Again says that a redriven group does not exclude them.
+	Excluded []string `json:"excluded,omitempty"`
+	Again    bool     `json:"again,omitempty"`
+	// AwaitsSource says that it begins when its parent completes (document 1 §2.1).
+	AwaitsSource bool `json:"awaits_source,omitempty"`
 	// Trace is the span that this handoff follows from; nil where its trace
 	// begins with it.
 	Trace *TraceContext `json:"trace,omitempty"`
@@ -154,7 +163,7 @@ type Aggregate struct {
 type Offered struct {
 	Meta
 	Agent   string   `json:"agent"`
-	Reason  string   `json:"reason"`            // submitted, retry, reroute, escalation, answer, lease_lost, released, deferred
+	Reason  string   `json:"reason"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
 	Routing *Routing `json:"routing,omitempty"` // where the agent was chosen
 	Policy  *Policy  `json:"policy,omitempty"`  // resolved anew for this agent
 }
@@ -184,6 +193,9 @@ type Claimed struct {
 	Agent   string `json:"agent"`
 	Holder  string `json:"holder"`
 	LeaseMS int64  `json:"lease_ms"`
+	// AckWithinMS is the time to the acknowledgement that the holder asked for;
+	// 0 is the acknowledge timeout of the policy.
+	AckWithinMS int64 `json:"ack_within_ms,omitempty"`
 }
 
 // Accepted says that a holder took the offer. Its fence is the ledger
@@ -243,16 +255,18 @@ type Rejected struct {
 	Alternative string `json:"suggested_alternative,omitempty"`
 }
 
-// Conditioned is an "only if". With RetryAfterMS alone it is a deferral.
+// Conditioned is an "only if". With RetryAfterMS alone it is a deferral, which
+// says why. EstimatedCompletionMS is how long the work takes once that is settled.
 type Conditioned struct {
 	Meta
-	Offer           uint64   `json:"offer"`
-	Agent           string   `json:"agent"`
-	Holder          string   `json:"holder,omitempty"`
-	Reason          string   `json:"reason,omitempty"`
-	NeedsContext    []string `json:"needs_context,omitempty"`
-	NeedsPermission []string `json:"needs_permission,omitempty"`
-	RetryAfterMS    int64    `json:"retry_after_ms,omitempty"`
+	Offer                 uint64   `json:"offer"`
+	Agent                 string   `json:"agent"`
+	Holder                string   `json:"holder,omitempty"`
+	Reason                string   `json:"reason,omitempty"`
+	NeedsContext          []string `json:"needs_context,omitempty"`
+	NeedsPermission       []string `json:"needs_permission,omitempty"`
+	RetryAfterMS          int64    `json:"retry_after_ms,omitempty"`
+	EstimatedCompletionMS int64    `json:"estimated_completion_ms,omitempty"`
 }
 
 // Answered supplies what a Conditioned asked for, or is what an authority says
@@ -278,7 +292,12 @@ type Rerouted struct {
 	Meta
 	From   string `json:"from"`
 	To     string `json:"to"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // in words
+	// ReasonCode and Facts are set where Decide gives the reason; the words are made of them.
+	ReasonCode string `json:"reason_code,omitempty"`
+	Facts      *Facts `json:"facts,omitempty"`
+	// Deadline is a new one, of a reroute by hand: from now on it is not overdue.
+	Deadline Time `json:"deadline,omitzero"`
 	// Manual says that somebody asked for it: it is legal in every open phase,
 	// takes the handoff from its holder, and does not count as a reroute.
 	Manual bool `json:"manual,omitempty"`
@@ -290,21 +309,28 @@ type Escalated struct {
 	Level  int    `json:"level"`
 	From   string `json:"from"`
 	To     string `json:"to"`
-	Reason string `json:"reason"` // of an agent that escalates by itself: its rationale
+	Reason string `json:"reason"` // in words; of an agent that escalates by itself: its rationale
+	// ReasonCode and Facts are as in Rerouted.
+	ReasonCode string `json:"reason_code,omitempty"`
+	Facts      *Facts `json:"facts,omitempty"`
 	// Fence is set where the holder itself escalates, and then Assessment is
 	// what it has found out so far (document 1 §2.4).
 	Fence      uint64 `json:"fence,omitempty"`
 	Assessment string `json:"assessment,omitempty"`
 }
 
-// LeaseLost says that a holder vanished. For a holder that had only claimed,
-// Fence is 0 and no attempt is charged.
+// LeaseLost takes a handoff from a holder that vanished, or that claimed it and did
+// not acknowledge it in time. For a mere claim Fence is 0 and no attempt is charged.
 type LeaseLost struct {
 	Meta
 	Holder  string `json:"holder"`
 	Fence   uint64 `json:"fence"`
 	Attempt int    `json:"attempt,omitempty"`
+	Reason  string `json:"reason,omitempty"` // not_acknowledged: a claim whose time ran out; else the holder is gone
 }
+
+// NotAcknowledged is the reason of a claim that lapses though its holder is there.
+const NotAcknowledged = "not_acknowledged"
 
 // Released says that a holder gave the handoff back without charge: a drain.
 type Released struct {
@@ -312,33 +338,6 @@ type Released struct {
 	Holder string `json:"holder"`
 	Fence  uint64 `json:"fence"`
 	Reason string `json:"reason,omitempty"`
-}
-
-// Reminded says that the holder was told its time is running out.
-type Reminded struct {
-	Meta
-	Fence uint64 `json:"fence"`
-}
-
-// Clock is one of the clocks that a handoff lives under.
-type Clock string
-
-const (
-	ClockAcknowledge Clock = "acknowledge" // the agent is absent
-	ClockQueue       Clock = "queue"       // offer to acknowledge
-	ClockWork        Clock = "work"        // accept to complete
-	ClockProgress    Clock = "progress"    // since the last sign of progress
-	ClockCondition   Clock = "condition"   // for an answer
-	ClockReturn      Clock = "return"      // submission to result, of a handoff that expects a return
-	ClockDeadline    Clock = "deadline"    // over everything
-)
-
-// TimedOut says that a clock ran out.
-type TimedOut struct {
-	Meta
-	Clock   Clock  `json:"clock"`
-	Agent   string `json:"agent,omitempty"`
-	Attempt int    `json:"attempt,omitempty"`
 }
 
 // CancelRequested asks for an end. Nobody's work is taken away at once.
@@ -369,9 +368,24 @@ const (
 type Closed struct {
 	Meta
 	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason"` // a code: attempts_exhausted, crash_loop, deadline, …
+	Reason  string  `json:"reason"`          // a code: attempts_exhausted, crash_loop, deadline, …
+	Facts   *Facts  `json:"facts,omitempty"` // of the reason, where Decide gives it
 	Message string  `json:"message,omitempty"`
 	Inbox   string  `json:"inbox,omitempty"` // in whose inbox it is listed until dismissed
+}
+
+// Facts are what the words of a reason are made of. Which are set depends on its code.
+type Facts struct {
+	Agent string `json:"agent,omitempty"` // that refused, asked, was absent, …
+	// Causes are the codes of the reasons that led to this one, the first first.
+	Causes  []string `json:"causes,omitempty"`
+	Count   int      `json:"count,omitempty"`
+	Limit   int      `json:"limit,omitempty"`    // of the count
+	LimitMS int64    `json:"limit_ms,omitempty"` // of a clock
+	// Of a group: Count of its Limit members succeeded.
+	Failed    int         `json:"failed,omitempty"` // did not succeed
+	Cancelled int         `json:"cancelled,omitempty"`
+	Mode      Aggregation `json:"mode,omitempty"`
 }
 
 // Stuck says that the supervisor could not look at this handoff. It changes nothing else.
@@ -386,14 +400,18 @@ type Stuck struct {
 type HandedOff struct {
 	Meta
 	Fence   uint64          `json:"fence"`
-	N       int             `json:"n"`      // its ordinal among the children, from 0
-	Ticket  string          `json:"ticket"` // of the child, derived from this ticket and N
+	N       int             `json:"n"`                // its ordinal among the children, from 0
+	Number  int             `json:"number,omitempty"` // what its holder called it, where that is not N + 1
+	After   bool            `json:"after,omitempty"`  // it begins when this handoff completes
+	Ticket  string          `json:"ticket"`           // of the child, derived from this ticket and N
 	Type    Type            `json:"child_type"`
 	Target  string          `json:"target"`          // in words, for people
 	Digest  string          `json:"digest"`          // of the child's package as stored
 	Trace   *TraceContext   `json:"trace,omitempty"` // what its package said; nil is that it follows from the work
 	Package json.RawMessage `json:"package,omitempty"`
 	Blob    *BlobRef        `json:"package_blob,omitempty"`
+	// Excluded is that of the child's summary.
+	Excluded []string `json:"excluded,omitempty"`
 }
 
 // Suspended says that the holder lets go until children have closed. No attempt
@@ -484,4 +502,18 @@ type Redriven struct {
 type Dismissed struct {
 	Meta
 	Note string `json:"note,omitempty"`
+}
+
+// Assigned records at a group that a member of it goes to an agent which the group
+// does not name for it. No other member goes there then.
+type Assigned struct {
+	Meta
+	N     int    `json:"n"` // ordinal of the member
+	Agent string `json:"agent"`
+}
+
+// SourceCompleted begins a handoff that awaited its source: the handoff that it was
+// handed off from has completed.
+type SourceCompleted struct {
+	Meta
 }

@@ -29,9 +29,9 @@ var Ends = []string{"END", "__end__"}
 // An end in a list is passed over: it ends a branch, not the others.
 //
 // The package has from as its source, ticket as its parent, and the trigger
-// task_completion. It carries on priority, constraints, policy (apart from what
-// that says of returns), audit, autonomy budget, task id, and of the context all
-// but the locks of from on files in progress. Variables are pkg's, then the
+// task_completion. It carries on priority, constraints (the deadline is
+// for Inherit), policy (apart from what that says of returns), audit, autonomy
+// budget, task id, and of the context all but the locks of from on files in progress. Variables are pkg's, then the
 // result's, then the update's; artifacts likewise, merged as Artifacts.With does.
 // The summary is the result's, else pkg's. How much of the conversation goes on,
 // history_transfer says; where it has no mode that is full for an escalation,
@@ -152,6 +152,7 @@ func carryOn(pkg Package, from, ticket string, result Result) Package {
 		Task: pkg.Task, Context: pkg.Context, Constraints: pkg.Constraints,
 		AutonomyBudget: pkg.AutonomyBudget, Audit: pkg.Audit, Policy: pkg.Policy,
 	}
+	next.Constraints.Deadline = Time{} // that of the state may be another: Inherit
 	next.Policy.ReturnTimeoutMS, next.Policy.OnReturnTimeout = nil, nil
 	c := &next.Context
 	c.Variables = overlay(pkg.Context.Variables, result.Variables)

@@ -130,7 +130,7 @@ func (p *Package) aggregate() *Aggregate {
 		counts[agent] = true
 	}
 	var counted []int
-	for n, agent := range p.recipients() {
+	for n, agent := range p.Recipients() {
 		if counts[agent] {
 			counted = append(counted, n)
 		}
@@ -141,9 +141,9 @@ func (p *Package) aggregate() *Aggregate {
 	return a
 }
 
-// recipients are the agents that a group goes to, in its order; empty for a
+// Recipients returns the agents that a group goes to, in its order; empty for a
 // member that names a capability.
-func (p *Package) recipients() []string {
+func (p *Package) Recipients() []string {
 	if len(p.Members) == 0 {
 		return p.Target.Agents
 	}

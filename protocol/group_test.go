@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -179,13 +181,17 @@ func TestTicketsDiffer(t *testing.T) {
 		if _, err := protocol.ParseTicket(ticket); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		if version := uuid.MustParse(ticket).Version(); version != 5 {
+			t.Errorf("%s has a UUIDv%d, want a derived one (5)", name, version)
+		}
 		seen[ticket] = name
+	}
+	if version := uuid.MustParse(protocol.NewTicket()).Version(); version != 4 {
+		t.Errorf("a ticket of nothing else is a UUIDv%d, want a random one (4)", version)
 	}
 	for n := range 12 {
 		note(fmt.Sprintf("child %d", n), protocol.ChildTicketN(groupTicket, n))
-		note(fmt.Sprintf("child with key %d", n), protocol.ChildTicket(groupTicket, fmt.Sprint(n)))
 	}
-	note("child with no key", protocol.ChildTicket(groupTicket, ""))
 	note("return", protocol.ReturnTicket(groupTicket))
 	note("redrive", protocol.RedriveTicket(groupTicket))
 	note("key", protocol.TicketForKey(groupTicket, "return"))

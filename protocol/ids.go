@@ -16,7 +16,8 @@ const IDBytesMax = 64
 // ticketSpace is the namespace of tickets that are derived from a key.
 var ticketSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/agenthandoff/handoff/ticket"))
 
-// NewTicket makes a random ticket (UUIDv4, document 1 §9).
+// NewTicket makes a random ticket (UUIDv4, document 1 §9). What is promised or repeated
+// has a derived one (UUIDv5), so that a crash in between is harmless.
 func NewTicket() string { return uuid.NewString() }
 
 // TicketForKey is the ticket of an idempotency key: the UUIDv5 of source and key.
@@ -26,11 +27,6 @@ func TicketForKey(source, key string) string {
 
 // Every name below has two NULs, that of a key one: an agent may be called like a
 // ticket, and must not be able to take the ticket that is derived from it.
-
-// ChildTicket is the ticket of a handoff that parent hands on with this key.
-func ChildTicket(parent, key string) string {
-	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00child\x00"+key)).String()
-}
 
 // ChildTicketN is the ticket of a parent's child with this ordinal, from 0.
 func ChildTicketN(parent string, n int) string {

@@ -56,8 +56,13 @@ const (
 	// CapabilitiesMax and ExamplesMax bound the lists of a profile.
 	CapabilitiesMax = 256
 	ExamplesMax     = 64
-	// ConcurrencyMax is the most that one worker may do at once.
+	// ConcurrencyMax is the most that one agent, or one worker, may do at once.
 	ConcurrencyMax = 10_000
+	// PollPatienceDefaultMS, PollPatienceMinMS and PollPatienceMaxMS bound how long
+	// one poll keeps its agent present.
+	PollPatienceDefaultMS = 5 * 60_000
+	PollPatienceMinMS     = 1_000
+	PollPatienceMaxMS     = LeaseMaxMS
 	// GotoMax is how many agents a command may name.
 	GotoMax = AgentsMax
 

@@ -16,7 +16,7 @@ const (
 // in the State of a handoff from its submission on. As JSON it has only the fields
 // that differ from DefaultPolicy, as a rule none.
 type Policy struct {
-	AckTimeoutMS       int64     `json:"ack_timeout_ms"`   // an agent without a live holder is absent after this
+	AckTimeoutMS       int64     `json:"ack_timeout_ms"`   // claim to acknowledgement; and an agent without a live holder is absent after this
 	QueueTimeoutMS     int64     `json:"queue_timeout_ms"` // offer to acknowledge; 0 is none
 	WorkTimeoutMS      int64     `json:"work_timeout_ms"`  // accept to complete
 	ReminderPercent    int       `json:"reminder_percent"` // of the work timeout
@@ -36,7 +36,30 @@ type Policy struct {
 	ReturnTimeoutMS   int64      `json:"return_timeout_ms,omitempty"`   // submission to result; 0 is none
 	OnReturnTimeout   OnTimeout  `json:"on_return_timeout"`
 	LateResult        LateResult `json:"late_result"`
+
+	// StrictCapabilities says that a partial match of the required capabilities is none.
+	StrictCapabilities bool `json:"strict_capabilities,omitempty"`
+
+	OnDeadline            OnDeadline  `json:"on_deadline"`
+	InterventionTimeoutMS int64       `json:"intervention_timeout_ms"` // for an authority: from the deadline to the end, and of the return's clock
+	OnExhausted           OnExhausted `json:"on_exhausted"`
 }
+
+// OnDeadline is what follows the deadline (document 1 §1.4).
+type OnDeadline string
+
+const (
+	DeadlineEscalate OnDeadline = "escalate" // an authority may still reassign it or intervene
+	DeadlineClose    OnDeadline = "close"
+)
+
+// OnExhausted is what follows the last attempt at an agent (document 1 §4.2).
+type OnExhausted string
+
+const (
+	ExhaustedEscalate OnExhausted = "escalate" // attempts are counted anew at the authority
+	ExhaustedFail     OnExhausted = "fail"
+)
 
 // LateResult is what becomes of a result whose holder had lost its lease.
 type LateResult string
@@ -69,6 +92,12 @@ type PolicyOverrides struct {
 	ReturnTimeoutMS   *int64      `json:"return_timeout_ms,omitempty"`
 	OnReturnTimeout   *OnTimeout  `json:"on_return_timeout,omitempty"`
 	LateResult        *LateResult `json:"late_result,omitempty"`
+
+	OnDeadline            *OnDeadline  `json:"on_deadline,omitempty"`
+	InterventionTimeoutMS *int64       `json:"intervention_timeout_ms,omitempty"`
+	OnExhausted           *OnExhausted `json:"on_exhausted,omitempty"`
+
+	StrictCapabilities *bool `json:"strict_capabilities,omitempty"`
 }
 
 const (
@@ -101,6 +130,10 @@ func DefaultPolicy() Policy {
 		CancelGraceMS:      30 * second,
 		OnReturnTimeout:    OnTimeoutFail,
 		LateResult:         LateIgnore,
+
+		OnDeadline:            DeadlineEscalate,
+		InterventionTimeoutMS: day,
+		OnExhausted:           ExhaustedEscalate,
 	}
 }
 
@@ -126,6 +159,8 @@ func (p *Policy) UnmarshalJSON(text []byte) error {
 // Limits of what may be asked for. Beyond them a package or profile is refused.
 const (
 	AckTimeoutMaxMS       = day
+	ExtensionMaxMS        = WorkTimeoutMaxMS // of one attempt, and never past the return's clock and the deadline
+	AckWithinMaxMS        = hour             // of a claim that asks for its own time to acknowledge
 	QueueTimeoutMaxMS     = 90 * day
 	WorkTimeoutMaxMS      = 30 * day
 	ReminderPercentMax    = 100
@@ -139,11 +174,16 @@ const (
 	ConditionsMax         = 20
 	CancelGraceMaxMS      = hour
 	ProgressTimeoutMaxMS  = WorkTimeoutMaxMS
+	// InterventionTimeoutMaxMS is a week. DeadlineMaxMS bounds a handoff beyond that.
+	InterventionTimeoutMaxMS = 7 * day
 	// EscalationsTotalMax is how often one handoff may be escalated in all,
 	// answers that sent it back down included.
 	EscalationsTotalMax = 10
 	// LateResultsMax is how many late results one handoff keeps.
 	LateResultsMax = 10
+	// AssignmentsMax is how many agents that it does not name a group gives its members
+	// to: names of the greatest length leave room in a state.
+	AssignmentsMax = 200
 	// ChildrenMax is how many handoffs one may hand off, and the most members of a group.
 	ChildrenMax       = AgentsMax
 	DeadlineDefaultMS = 30 * day

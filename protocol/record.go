@@ -38,6 +38,7 @@ var newEvent = map[EventType]func() Event{
 	EventLeaseLost:       func() Event { return new(LeaseLost) },
 	EventReleased:        func() Event { return new(Released) },
 	EventReminded:        func() Event { return new(Reminded) },
+	EventExtended:        func() Event { return new(Extended) },
 	EventTimedOut:        func() Event { return new(TimedOut) },
 	EventCancelRequested: func() Event { return new(CancelRequested) },
 	EventClosed:          func() Event { return new(Closed) },
@@ -53,15 +54,17 @@ var newEvent = map[EventType]func() Event{
 	EventReturned:        func() Event { return new(Returned) },
 	EventRedriven:        func() Event { return new(Redriven) },
 	EventDismissed:       func() Event { return new(Dismissed) },
+	EventAssigned:        func() Event { return new(Assigned) },
+	EventSourceCompleted: func() Event { return new(SourceCompleted) },
 }
 
 // EventTypes are all event types, in the order of the table.
 var EventTypes = []EventType{EventSubmitted, EventOffered, EventClaimed, EventAccepted,
 	EventStarted, EventProgressed, EventCompleted, EventFailed, EventRejected, EventConditioned,
 	EventAnswered, EventRetryScheduled, EventRerouted, EventEscalated, EventLeaseLost,
-	EventReleased, EventReminded, EventTimedOut, EventCancelRequested, EventClosed, EventStuck,
+	EventReleased, EventReminded, EventExtended, EventTimedOut, EventCancelRequested, EventClosed, EventStuck,
 	EventHandedOff, EventSuspended, EventChildrenClosed, EventTaken, EventRolledBack, EventLateResultUsed,
-	EventResultParked, EventReturnSent, EventReturned, EventRedriven, EventDismissed}
+	EventResultParked, EventReturnSent, EventReturned, EventRedriven, EventDismissed, EventAssigned, EventSourceCompleted}
 
 func (*Submitted) EventType() EventType       { return EventSubmitted }
 func (*Offered) EventType() EventType         { return EventOffered }
@@ -80,6 +83,7 @@ func (*Escalated) EventType() EventType       { return EventEscalated }
 func (*LeaseLost) EventType() EventType       { return EventLeaseLost }
 func (*Released) EventType() EventType        { return EventReleased }
 func (*Reminded) EventType() EventType        { return EventReminded }
+func (*Extended) EventType() EventType        { return EventExtended }
 func (*TimedOut) EventType() EventType        { return EventTimedOut }
 func (*CancelRequested) EventType() EventType { return EventCancelRequested }
 func (*Closed) EventType() EventType          { return EventClosed }
@@ -95,3 +99,5 @@ func (*ReturnSent) EventType() EventType      { return EventReturnSent }
 func (*Returned) EventType() EventType        { return EventReturned }
 func (*Redriven) EventType() EventType        { return EventRedriven }
 func (*Dismissed) EventType() EventType       { return EventDismissed }
+func (*Assigned) EventType() EventType        { return EventAssigned }
+func (*SourceCompleted) EventType() EventType { return EventSourceCompleted }

@@ -9,6 +9,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -67,7 +68,8 @@ var DefaultRedactions = []string{
 }
 
 // Redactor takes secrets out of packages. It is safe for use by many
-// goroutines. The zero value redacts nothing.
+// goroutines. The zero value redacts nothing. What it does for a body grows with the body's
+// length alone, whatever the body says.
 type Redactor struct {
 	texts  []pattern // matched against text
 	names  []pattern // matched against the names of fields in free data
@@ -81,9 +83,13 @@ type pattern struct {
 	expr  *regexp.Regexp
 	group int // the group called secret, 0 for the whole match
 	// program is there if a match can only begin where the filter finds a word.
-	// Then expr is anchored, and reads one character before the match.
+	// Then expr reads one character before the match.
 	program *syntax.Prog
 }
+
+// DefaultRedactor is the redactor of DefaultRedactions. It is made at the first
+// call: that takes milliseconds, and most processes of a command line write nothing.
+var DefaultRedactor = sync.OnceValues(func() (*Redactor, error) { return NewRedactor(DefaultRedactions) })
 
 // NewRedactor makes a redactor from regular expressions in Go's syntax. What an
 // expression matches is replaced, or only its group called secret if it has
@@ -128,10 +134,11 @@ func newPattern(source string, isName bool) (p pattern, words []string, err erro
 	}
 	words, leading := requiredWords(source)
 	if leading && !isName {
-		// An expression that cannot be put into brackets is tried everywhere.
-		anchored, err := regexp.Compile(`\A(?s:.)(?:` + source + `)`)
+		// It reads one character before the match. An expression that cannot be put
+		// into brackets is tried everywhere.
+		led, err := regexp.Compile(`(?s:.)(?:` + source + `)`)
 		if program := compiled(source); err == nil && program != nil {
-			p.expr, p.program = anchored, program
+			p.expr, p.program = led, program
 		}
 	}
 	p.group = max(p.expr.SubexpIndex("secret"), 0)
@@ -144,12 +151,15 @@ func newPattern(source string, isName bool) (p pattern, words []string, err erro
 // agents, keys, tickets, instants, enumerations, policies, the output schema,
 // and all numbers. Apart from the secrets every byte stays as it is; without
 // any, the result is body itself. Redacting twice finds nothing the second time.
-func (r *Redactor) Redact(body []byte) ([]byte, int) {
+func (r *Redactor) Redact(body []byte) ([]byte, int) { return r.redact(body, redactPlan) }
+
+// redact replaces the secrets that a plan looks for in JSON.
+func (r *Redactor) redact(body []byte, p *plan) ([]byte, int) {
 	if len(r.texts)+len(r.names) == 0 || !r.filter.any(body) && !unusualEscape(body) {
 		return body, 0
 	}
-	w := redaction{Redactor: r, in: body}
-	w.value(redactPlan, false, false)
+	w := redaction{Redactor: r, in: body, allowance: allowanceOf(len(body))}
+	w.value(p, false, false)
 	if w.count == 0 {
 		return body, 0
 	}
@@ -159,47 +169,131 @@ func (r *Redactor) Redact(body []byte) ([]byte, int) {
 // span is a range of bytes.
 type span struct{ start, end int }
 
-// secretsIn finds the secrets in a text, in order and without overlaps. Patterns
-// that match anywhere are tried if the filter finds them in searched.
-func (r *Redactor) secretsIn(text, searched []byte) []span {
-	var found []span
-	add := func(match []int, group, offset int) {
-		if match == nil || match[2*group] < 0 {
-			return
-		}
-		s := span{offset + match[2*group], offset + match[2*group+1]}
-		if s.start < s.end && !isPlaceholder(text[s.start:s.end]) {
-			found = append(found, s)
-		}
-	}
-	r.filter.each(text, func(at, end int, u *use) bool {
-		if u.pattern >= len(r.texts) {
-			return true
-		}
-		p := &r.texts[u.pattern]
-		if p.program == nil || !mayFollow(p.program, u.after, text[end:]) {
-			return true
-		}
-		from, before := lead(text, at)
-		match := p.expr.FindSubmatchIndex(from)
-		if match != nil && p.group == 0 {
-			match[0] = at - before // without the character that was read before it
-		}
-		add(match, p.group, before)
-		return true
-	})
-	if !r.unanchored {
-		return merge(found)
-	}
-	which := r.filter.in(searched)
-	for i, p := range r.texts {
-		if which.has(i) && p.program == nil {
-			for _, match := range p.expr.FindAllSubmatchIndex(text, -1) {
-				add(match, p.group, 0)
+const (
+	// windowBytes is how much of a text behind a word is matched against its patterns at
+	// first. A match that goes up to its end is matched again with more.
+	windowBytes = 4 << 10
+	// matchedLeast, and a sixteenth of the body, is how much text of one body is matched
+	// against patterns in all, each pattern counted by itself: a second's worth for the
+	// largest body. Texts beyond it are taken for secrets as a whole.
+	matchedLeast = 2 << 20
+	// calledMax is the longest name of a secret that is found at the end of another one.
+	calledMax = 64
+)
+
+// allowance is how much more text of a body may be matched.
+type allowance int
+
+func allowanceOf(body int) allowance { return allowance(matchedLeast + body/16) }
+
+// spend tells whether so much more text may be matched.
+func (a *allowance) spend(n int) bool {
+	*a -= allowance(n)
+	return *a >= 0
+}
+
+// secretsIn finds the secrets in a text, in order and without overlaps, and returns what is
+// left of the allowance. Patterns
+// that match anywhere are tried if the filter finds them in searched. Every part of a
+// text is matched against a pattern a few times at most, however many of its words are
+// there.
+func (r *Redactor) secretsIn(text, searched []byte, a allowance) ([]span, allowance) {
+	m := matching{allowance: a, text: text}
+	for i, windows := range r.windows(text) {
+		for _, w := range windows {
+			if !m.match(&r.texts[i], w) {
+				return []span{{0, len(text)}}, m.allowance
 			}
 		}
 	}
-	return merge(found)
+	if !r.unanchored {
+		return merge(m.found), m.allowance
+	}
+	which := r.filter.in(searched)
+	for i := range r.texts {
+		if p := &r.texts[i]; which.has(i) && p.program == nil && !m.matchAnywhere(p) {
+			return []span{{0, len(text)}}, m.allowance
+		}
+	}
+	return merge(m.found), m.allowance
+}
+
+// windows are the parts of a text in which the matches of each pattern begin, in order
+// and apart from each other. Nil where there are none.
+func (r *Redactor) windows(text []byte) (all [][]span) {
+	r.filter.each(text, func(at, end int, u *use) bool {
+		if u.pattern >= len(r.texts) || r.texts[u.pattern].program == nil {
+			return true
+		}
+		until := min(end+windowBytes, len(text))
+		if all != nil {
+			if n := len(all[u.pattern]); n > 0 && at < all[u.pattern][n-1].end {
+				all[u.pattern][n-1].end = until
+				return true
+			}
+		}
+		if mayFollow(r.texts[u.pattern].program, u.after, text[end:]) {
+			if all == nil {
+				all = make([][]span, len(r.texts))
+			}
+			all[u.pattern] = append(all[u.pattern], span{at, until})
+		}
+		return true
+	})
+	return all
+}
+
+// matching looks for the secrets in one text.
+type matching struct {
+	allowance
+	text  []byte
+	found []span
+}
+
+// match adds what a pattern finds in a part of the text. What a secret is called by may
+// be the end of another one's value: the search goes on there. False is that the allowance
+// is used up.
+func (m *matching) match(p *pattern, w span) bool {
+	for at := w.start; at < w.end; {
+		from, before := lead(m.text[:w.end], at)
+		match := p.expr.FindSubmatchIndex(from)
+		if match == nil {
+			return m.spend(w.end - at)
+		}
+		end := before + match[1]
+		if !m.spend(end - at) {
+			return false
+		}
+		_, read := utf8.DecodeRune(from[match[0]:]) // the character before the match
+		at = before + match[0] + read
+		if end == w.end && end < len(m.text) { // it may go on
+			w.end = min(end+end-at+windowBytes, len(m.text))
+			continue
+		}
+		if p.group == 0 {
+			m.add(at, end)
+			at = end
+			continue
+		}
+		if match[2*p.group] >= 0 {
+			value := span{before + match[2*p.group], before + match[2*p.group+1]}
+			m.add(value.start, value.end)
+			at = max(at, value.start-1, value.end-calledMax)
+		}
+		at++
+	}
+	return true
+}
+
+// matchAnywhere is match for a pattern whose matches may begin anywhere.
+func (m *matching) matchAnywhere(p *pattern) bool {
+	if !m.spend(len(m.text)) {
+		return false
+	}
+	for _, match := range p.expr.FindAllSubmatchIndex(m.text, -1) {
+		m.add(match[2*p.group], match[2*p.group+1])
+	}
+	return true
 }
 
 // lead is the text from the character before at on, and how many bytes of text
@@ -210,6 +304,12 @@ func lead(text []byte, at int) (from []byte, before int) {
 	}
 	_, size := utf8.DecodeLastRune(text[:at])
 	return text[at-size:], at - size
+}
+
+func (m *matching) add(start, end int) {
+	if start >= 0 && start < end && !isPlaceholder(m.text[start:end]) {
+		m.found = append(m.found, span{start, end})
+	}
 }
 
 // merge sorts spans and joins those that overlap.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 // fill makes a secret out of its form: # becomes a character, so that no
@@ -191,14 +190,14 @@ func TestRedactLeavesTheStructure(t *testing.T) {
 		"context.artifacts.id", "context.artifacts.type", "context.artifacts.status", "context.artifacts.created_by",
 		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk",
 		"return.on_timeout", "return.wait", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker",
-		"policy.on_return_timeout", "policy.late_result", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",
+		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",
 		"members.target.agent", "members.target.capability", "members.target.agents", "members.priority", "members.task.id", "members.task.type",
 		"members.artifacts.id", "members.artifacts.type", "members.artifacts.status", "members.artifacts.created_by",
-		"returned.handoff_id", "returned.from_agent", "returned.to_agent", "returned.status", "returned.outcome", "returned.result.content_type",
+		"returned.handoff_id", "returned.from_agent", "returned.to_agent", "returned.status", "returned.outcome", "returned.package_digest", "returned.rollback_by", "returned.result.content_type",
 		"returned.context_updates.artifacts_produced.id", "returned.context_updates.artifacts_produced.type",
 		"returned.context_updates.artifacts_produced.status", "returned.context_updates.artifacts_produced.created_by",
 		"returned.trail.event", "returned.trail.agent", "returned.trail.to", "returned.trail.code",
-		"returned.members.agent", "returned.members.ticket", "returned.members.status", "returned.members.result.status",
+		"returned.members.agent", "returned.members.ticket", "returned.members.status", "returned.members.outcome", "returned.members.result.status",
 		"returned.members.result.content_type", "returned.members.result.artifacts.id", "returned.members.result.artifacts.type",
 		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by"}
 	var kept, changed []string
@@ -329,7 +328,7 @@ func FuzzRedact(f *testing.F) {
 	r := testRedactor(f, DefaultRedactions...)
 	f.Fuzz(func(t *testing.T, text string) {
 		if !strings.ContainsAny(text, "ſ\u212a") { // in Go they are forms of s and k; nobody writes tokens with them
-			got := r.secretsIn([]byte(text), []byte(text))
+			got := secretsOf(r, []byte(text))
 			if want := everywhere(r, []byte(text)); !slices.Equal(got, want) {
 				t.Fatalf("%q: found %v, there are %v", text, got, want)
 			}
@@ -347,29 +346,22 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-// everywhere finds secrets without a filter.
+func secretsOf(r *Redactor, text []byte) []span {
+	found, _ := r.secretsIn(text, text, allowanceOf(len(text)))
+	return found
+}
+
+// everywhere finds secrets without a filter, and in the whole text.
 func everywhere(r *Redactor, text []byte) []span {
-	var found []span
-	for _, p := range r.texts {
-		for at := 0; at < len(text); at++ {
-			if !utf8.RuneStart(text[at]) {
-				continue
-			}
-			from, before := lead(text, at)
-			match := p.expr.FindSubmatchIndex(from)
-			if match == nil {
-				continue
-			}
-			if p.group == 0 {
-				match[0] = at - before
-			}
-			s := span{before + match[2*p.group], before + match[2*p.group+1]}
-			if !isPlaceholder(text[s.start:s.end]) {
-				found = append(found, s)
-			}
+	m := matching{text: text, allowance: 1 << 60}
+	for i := range r.texts {
+		if p := &r.texts[i]; p.program != nil {
+			m.match(p, span{0, len(text)})
+		} else {
+			m.matchAnywhere(p)
 		}
 	}
-	return merge(found)
+	return merge(m.found)
 }
 
 // TestRedactMixes compares with patterns that are tried at every place, on
@@ -409,7 +401,7 @@ func TestRedactMixes(t *testing.T) {
 			}
 			text := strings.ToValidUTF8(b.String(), "?")
 			spans := everywhere(r, []byte(text))
-			if got := r.secretsIn([]byte(text), []byte(text)); !slices.Equal(got, spans) {
+			if got := secretsOf(r, []byte(text)); !slices.Equal(got, spans) {
 				t.Fatalf("%q: found %v, there are %v", text, got, spans)
 			}
 			without := text
@@ -476,5 +468,56 @@ func BenchmarkRedact(b *testing.B) {
 				r.Redact(bodies[name])
 			}
 		})
+	}
+}
+
+// hostile are pieces of text which, said again and again, make every place of a text one
+// at which a secret may begin.
+var hostile = []string{"eyJ-", "eyJaaaaaaaa.", "eyJaaaaaaaa.eyJaaaaaaaa.", "sk-", "sk-a", "password=", "PASSWORD=a", "pwd:'", "secret=>\\\"", "token_", "bearer a", "authorization: basic ",
+	"://a:", "://", "?sig=", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A ", "xoxa-", "AKIA", "ghp_a", "glpat-", "AIzaa", "api_key = 1", "hooks.slack.com/services/"}
+
+// TestRedactSteps counts how much text is matched against patterns in all: a few times the
+// text at most, whatever it says, and none of what is only prose.
+func TestRedactSteps(t *testing.T) {
+	r := testRedactor(t, DefaultRedactions...)
+	const size, timesMost = 128 << 10, 8
+	for _, piece := range hostile {
+		text := []byte(strings.Repeat(piece, size/len(piece)))
+		all := allowanceOf(len(text))
+		_, a := r.secretsIn(text, text, all)
+		t.Logf("%-28q %5.2f times the text", piece, float64(all-a)/float64(len(text)))
+		if all-a > allowance(timesMost*len(text)) {
+			t.Errorf("%q: %d bytes were matched, %d times the text are too many", piece, all-a, timesMost)
+		}
+	}
+	prose := []byte(strings.Repeat(words1KB, size/len(words1KB)))
+	all := allowanceOf(len(prose))
+	if found, a := r.secretsIn(prose, prose, all); len(found) > 0 || a != all {
+		t.Errorf("%d bytes of prose were matched, %d secrets found", all-a, len(found))
+	}
+}
+
+// TestRedactBeyondTheAllowance: a text that is too dear to look through is taken for a
+// secret as a whole, and the others of its body are redacted as ever.
+func TestRedactBeyondTheAllowance(t *testing.T) {
+	r := testRedactor(t, DefaultRedactions...)
+	dear := strings.Repeat("password=", (2<<20)/len("password="))
+	body, _ := marshal(map[string]any{"reason": "password=hunter2 and no more", "task": map[string]any{"description": dear}})
+	got, count := r.Redact(body)
+	want := `{"reason":"password=[redacted] and no more","task":{"description":"[redacted]"}}`
+	if string(got) != want || count != 2 {
+		t.Errorf("%d in %.200s", count, got)
+	}
+}
+
+// TestRedactLong: a secret that goes on behind its window is taken whole.
+func TestRedactLong(t *testing.T) {
+	r := testRedactor(t, DefaultRedactions...)
+	for _, size := range []int{100, windowBytes - 7, windowBytes, windowBytes + 1, 10 * windowBytes} {
+		text := []byte("so bearer " + strings.Repeat("a1", size/2) + " it ends; password=x" + strings.Repeat("7", size) + " too")
+		spans := secretsOf(r, text)
+		if len(spans) != 2 || spans[0].end-spans[0].start != size/2*2 || spans[1].end-spans[1].start != size+1 {
+			t.Errorf("%d bytes: %v", size, spans)
+		}
 	}
 }

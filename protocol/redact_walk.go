@@ -54,6 +54,7 @@ var redactable = map[string]redactMode{
 	// A return hands over what others have said: results, refusals, errors.
 	"returned.reason":                                         redactText,
 	"returned.message":                                        redactText,
+	"returned.rollback_reason":                                redactText,
 	"returned.result.body":                                    redactFree,
 	"returned.result.summary":                                 redactText,
 	"returned.context_updates.variables_changed":              redactFree,
@@ -151,11 +152,12 @@ func (p *plan) below(name []byte, inList bool) *plan {
 // something in it changes.
 type redaction struct {
 	*Redactor
-	in     []byte
-	pos    int
-	out    []byte
-	copied int // how much of in is in out
-	count  int
+	allowance allowance
+	in        []byte
+	pos       int
+	out       []byte
+	copied    int // how much of in is in out
+	count     int
 }
 
 // value reads one value. secret says that the name of its field calls it one.
@@ -274,7 +276,9 @@ func (w *redaction) text(start, end int, secret bool) {
 		}
 	}
 	at, from := 0, 0 // the same place in raw and in text
-	for _, s := range w.secretsIn(text, searched) {
+	var found []span
+	found, w.allowance = w.secretsIn(text, searched, w.allowance)
+	for _, s := range found {
 		at, from = advance(raw, at, from, s.start)
 		first := at
 		at, from = advance(raw, at, from, s.end)

@@ -42,7 +42,8 @@ const (
 
 // Ack is a target's acknowledgement of an offer (document 4). A rejection
 // needs a reason; a conditional needs at least one of its conditions. With
-// RetryAfterMS alone it is document 1's "deferred": nobody need answer.
+// RetryAfterMS alone it is document 1's "deferred", which needs a reason too and
+// no answer. EstimatedCompletionMS is counted from the acceptance.
 type Ack struct {
 	Status                AckStatus `json:"status"`
 	Reason                string    `json:"reason,omitempty"`

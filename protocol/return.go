@@ -24,7 +24,10 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 		HandoffID: state.Ticket, FromAgent: returnSource(state), ToAgent: state.Source,
 		Status: ReturnStatusOf(state.Outcome), Outcome: state.Outcome, Reason: state.Reason, Message: state.Message,
 		Audit: ReturnAudit{CompletionTime: state.ClosedAt, TokensConsumed: state.Tokens},
-		Trail: trail,
+		Trail: trail, PackageDigest: state.Digest,
+	}
+	if state.Outcome == OutcomeRolledBack {
+		r.RollbackReason, r.RollbackBy = cmp.Or(state.CancelReason, state.Message), state.CancelBy
 	}
 	if state.Outcome != OutcomeSuccess {
 		if r.Progress = progress; progress == nil {
@@ -144,6 +147,13 @@ func returnWords(state State, ret Return) string {
 		words += "It was given back before it was finished."
 	default:
 		words += "It failed."
+	}
+	switch ret.Outcome {
+	case OutcomeFailed, OutcomeTimeout, OutcomeRejected:
+		words += " It is among the dead letters (handoff dead show " + state.Ticket + ")."
+	}
+	if ret.RollbackReason != "" && ret.RollbackReason != ret.Message {
+		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), cutWords(ret.RollbackReason))
 	}
 	if ret.Outcome != OutcomeSuccess && ret.Message != "" {
 		words += " " + cutWords(ret.Message)

@@ -28,10 +28,14 @@ func TestReturnOf(t *testing.T) {
 		protocol.OutcomeRejected: "failed", protocol.OutcomeCancelled: "failed", protocol.OutcomeRolledBack: "failed",
 	} {
 		state := closedState(outcome)
+		state.CancelBy, state.CancelReason = "lead", "not ours"
 		want := protocol.Return{HandoffID: groupTicket, FromAgent: "reviewer", ToAgent: "lead", Status: status, Outcome: outcome, Reason: "code", Message: "words", Trail: trail,
 			Result:         &protocol.ReturnResult{ContentType: "json", Body: result.Body, Summary: "s"},
 			ContextUpdates: &protocol.ContextUpdates{VariablesChanged: result.Variables, ArtifactsProduced: result.Artifacts},
 			Audit:          protocol.ReturnAudit{CompletionTime: vectorNow, TokensConsumed: 7, Notes: "n"}}
+		if outcome == protocol.OutcomeRolledBack {
+			want.RollbackReason, want.RollbackBy = "not ours", "lead"
+		}
 		last := &protocol.Progress{Percent: 60}
 		if outcome != protocol.OutcomeSuccess {
 			want.Progress = last
@@ -84,9 +88,9 @@ func TestReturnOfMuch(t *testing.T) {
 // TestReturnPackage: a return is work for the source, and for nobody else.
 func TestReturnPackage(t *testing.T) {
 	for outcome, words := range map[protocol.Outcome]string{
-		protocol.OutcomeSuccess: "It succeeded.", protocol.OutcomePartial: "It succeeded in part. words", protocol.OutcomeTimeout: "It ran out of time. words",
-		protocol.OutcomeRejected: "Nobody took it. words", protocol.OutcomeCancelled: "It was cancelled. words",
-		protocol.OutcomeRolledBack: "It was given back before it was finished. words", protocol.OutcomeFailed: "It failed. words",
+		protocol.OutcomeSuccess: "It succeeded.", protocol.OutcomePartial: "It succeeded in part. words", protocol.OutcomeTimeout: "It ran out of time. It is among the dead letters (handoff dead show " + groupTicket + "). words",
+		protocol.OutcomeRejected: "Nobody took it. It is among the dead letters (handoff dead show " + groupTicket + "). words", protocol.OutcomeCancelled: "It was cancelled. words",
+		protocol.OutcomeRolledBack: "It was given back before it was finished. words", protocol.OutcomeFailed: "It failed. It is among the dead letters (handoff dead show " + groupTicket + "). words",
 	} {
 		state := closedState(outcome)
 		ret := protocol.ReturnOf(state, nil, nil, nil)

@@ -38,6 +38,12 @@ type Return struct {
 	Outcome Outcome `json:"outcome"`
 	Reason  string  `json:"reason,omitempty"`  // the code of the outcome
 	Message string  `json:"message,omitempty"` // the same in words
+	// RollbackReason is why the handoff was rolled back, and RollbackBy who asked for
+	// that, where it was not its holder. Message has the holder's own words.
+	RollbackReason string `json:"rollback_reason,omitempty"`
+	RollbackBy     string `json:"rollback_by,omitempty"`
+	// PackageDigest is the digest of what had been handed over.
+	PackageDigest string `json:"package_digest,omitempty"`
 	// Progress is the last report of work that was not finished.
 	Progress *Progress `json:"progress,omitempty"`
 	// Trail is who refused, asked, escalated and gave up on the way.
@@ -73,6 +79,8 @@ type MemberReturn struct {
 	Ticket string       `json:"ticket"`
 	Closed bool         `json:"closed"`
 	Status ReturnStatus `json:"status,omitempty"`
+	// Outcome tells apart what Status calls failed: a member that was cancelled, say.
+	Outcome Outcome `json:"outcome,omitempty"`
 	// Result is left out where all results together would be over
 	// MemberResultsBytesMax: then it is read by Ticket.
 	Result *Result `json:"result,omitempty"`

@@ -7,6 +7,7 @@ type Phase string
 
 const (
 	AwaitingApproval Phase = "awaiting_approval" // the next issue's; no event leads here yet
+	AwaitingSource   Phase = "awaiting_source"   // it begins when the handoff that it was handed off from completes
 	Pending          Phase = "pending"           // an offer stands in an agent's queue
 	Conditional      Phase = "conditional"       // the agent takes it only if
 	PhaseAccepted    Phase = "accepted"          // a holder has it, work not begun
@@ -21,7 +22,7 @@ const (
 )
 
 // Phases are all phases, in the order of the table.
-var Phases = []Phase{AwaitingApproval, Pending, Conditional, PhaseAccepted, Working, Retrying,
+var Phases = []Phase{AwaitingApproval, AwaitingSource, Pending, Conditional, PhaseAccepted, Working, Retrying,
 	Complete, PhaseReturned, PhaseTimeout, PhaseRejected, PhaseFailed, Cancelled}
 
 // StateBytesMax is the largest State that an append may carry.
@@ -45,17 +46,18 @@ type State struct {
 	Policy     Policy `json:"policy"`
 	PackageSeq uint64 `json:"package_seq"` // append that holds the package
 
-	Agent           string   `json:"agent"`                 // whose queue it is, or was last, in
-	Offer           uint64   `json:"offer"`                 // the current offer
-	Holder          string   `json:"holder,omitempty"`      // who holds it now
-	LeaseMS         int64    `json:"lease_ms,omitempty"`    // the holder's lease
-	Fence           uint64   `json:"fence,omitempty"`       // the holder's fence; 0 while only claimed
-	Attempt         int      `json:"attempt"`               // attempts begun at the current agent
-	AttemptsTotal   int      `json:"attempts_total"`        // attempts begun anywhere
-	LeasesLost      int      `json:"leases_lost"`           // of the attempts at this agent, those ended by a lost lease
-	Tried           []string `json:"tried,omitempty"`       // agents that had it
-	Refused         []string `json:"refused,omitempty"`     // agents that said no: never offered to again
-	Alternative     string   `json:"alternative,omitempty"` // what the last refusal suggested
+	Agent           string   `json:"agent"`                   // whose queue it is, or was last, in
+	Offer           uint64   `json:"offer"`                   // the current offer
+	Holder          string   `json:"holder,omitempty"`        // who holds it now
+	LeaseMS         int64    `json:"lease_ms,omitempty"`      // the holder's lease
+	AckWithinMS     int64    `json:"ack_within_ms,omitempty"` // of a claim that asked for its own time to acknowledge
+	Fence           uint64   `json:"fence,omitempty"`         // the holder's fence; 0 while only claimed
+	Attempt         int      `json:"attempt"`                 // attempts begun at the current agent
+	AttemptsTotal   int      `json:"attempts_total"`          // attempts begun anywhere
+	LeasesLost      int      `json:"leases_lost"`             // of the attempts at this agent, those ended by a lost lease
+	Tried           []string `json:"tried,omitempty"`         // agents that had it
+	Refused         []string `json:"refused,omitempty"`       // agents that said no: never offered to again
+	Alternative     string   `json:"alternative,omitempty"`   // what the last refusal suggested
 	Reroutes        int      `json:"reroutes"`
 	EscalationLevel int      `json:"escalation_level"`
 	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order; of an authority that never took it, the one below
@@ -63,6 +65,9 @@ type State struct {
 	Conditions      *Conditions `json:"conditions,omitempty"` // while conditional
 	ConditionRounds int         `json:"condition_rounds,omitempty"`
 	Supplements     int         `json:"supplements,omitempty"` // answers given so far
+	// EstimatedCompletionMS is how long the work takes once a conditional has what
+	// it asks for, or a deferral is over; gone when the agent accepts.
+	EstimatedCompletionMS int64 `json:"estimated_completion_ms,omitempty"`
 
 	Escalations int       `json:"escalations,omitempty"` // in all, also those answered
 	Children    *Children `json:"children,omitempty"`    // what it has handed off, or the members of a group
@@ -70,24 +75,33 @@ type State struct {
 	Retryable    bool  `json:"retryable,omitempty"` // the last failure's own word
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	TimedOut     Clock `json:"timed_out,omitempty"` // the clock that ran out last, while undecided
+	// OverdueSince is when its deadline ran out. It is open for the intervention timeout
+	// after that, unless a new deadline is set.
+	OverdueSince Time `json:"overdue_since,omitzero"`
 
-	SubmittedAt         Time `json:"submitted_at"`
-	UpdatedAt           Time `json:"updated_at"` // of the last event
-	OfferedAt           Time `json:"offered_at,omitzero"`
-	ClaimedAt           Time `json:"claimed_at,omitzero"`
-	AcceptedAt          Time `json:"accepted_at,omitzero"`
-	StartedAt           Time `json:"started_at,omitzero"`
-	EstimatedCompletion Time `json:"estimated_completion,omitzero"`
-	RetryAt             Time `json:"retry_at,omitzero"` // while retrying or deferred
-	ConditionedAt       Time `json:"conditioned_at,omitzero"`
-	RemindedAt          Time `json:"reminded_at,omitzero"`
-	ProgressAt          Time `json:"progress_at,omitzero"`  // the last sign of progress of this attempt
-	ReturnSince         Time `json:"return_since,omitzero"` // when the return's clock was last set
-	CancelRequestedAt   Time `json:"cancel_requested_at,omitzero"`
-	ClosedAt            Time `json:"closed_at,omitzero"`
+	SubmittedAt         Time  `json:"submitted_at"`
+	UpdatedAt           Time  `json:"updated_at"` // of the last event
+	OfferedAt           Time  `json:"offered_at,omitzero"`
+	QueuedSince         Time  `json:"queued_since,omitzero"` // of an offer made again after a mere claim: when it was first made
+	ClaimedAt           Time  `json:"claimed_at,omitzero"`
+	AcceptedAt          Time  `json:"accepted_at,omitzero"`
+	StartedAt           Time  `json:"started_at,omitzero"`
+	EstimatedCompletion Time  `json:"estimated_completion,omitzero"`
+	RetryAt             Time  `json:"retry_at,omitzero"` // while retrying or deferred
+	ConditionedAt       Time  `json:"conditioned_at,omitzero"`
+	RemindedAt          Time  `json:"reminded_at,omitzero"`
+	ExtendedAt          Time  `json:"extended_at,omitzero"`    // when this attempt was granted more time
+	ExtendedUntil       Time  `json:"extended_until,omitzero"` // until then
+	ProgressAt          Time  `json:"progress_at,omitzero"`    // the last sign of progress of this attempt
+	ReturnSince         Time  `json:"return_since,omitzero"`   // when the return's clock was last set
+	ReturnMS            int64 `json:"return_ms,omitempty"`     // for how long, where that is an authority's time and not the policy's
+	CancelRequestedAt   Time  `json:"cancel_requested_at,omitzero"`
+	ClosedAt            Time  `json:"closed_at,omitzero"`
 
 	CancelRequested bool      `json:"cancel_requested"`
 	CancelReturn    bool      `json:"cancel_return,omitempty"`   // it shall go back to its source instead
+	CancelBy        string    `json:"cancel_by,omitempty"`       // who asked for the end, or rolled it back by hand
+	CancelReason    string    `json:"cancel_reason,omitempty"`   // why, in the words of the first request; cut as Message is
 	CancelChildren  bool      `json:"cancel_children,omitempty"` // and what it handed off is cancelled too
 	Progress        *Progress `json:"progress,omitempty"`
 	ResultSeq       uint64    `json:"result_seq,omitempty"` // append that holds the result
@@ -129,11 +143,25 @@ type Children struct {
 	Count int `json:"count"` // ordinals are under it
 	// Made are those that exist, or shall; of a group all of them.
 	Made Bits `json:"made,omitempty"`
-	// Closed and Succeeded are what a group, or a handoff that waits, knows of them.
+	// Closed is what a group, or a handoff that waits, knows of them; of those,
+	// Succeeded and Cancelled.
 	Closed    Bits `json:"closed,omitempty"`
 	Succeeded Bits `json:"succeeded,omitempty"`
+	Cancelled Bits `json:"cancelled,omitempty"`
 	// Awaited are those that it waits for.
 	Awaited Bits `json:"awaited,omitempty"`
+	// After are those that begin when it completes. An attempt that ends in another
+	// way drops them.
+	After Bits `json:"after,omitempty"`
+	// Assigned are the agents that members of a group went to and that the group
+	// does not name for them.
+	Assigned []Assignment `json:"assigned,omitempty"`
+}
+
+// Assignment is an agent that a member of a group went to.
+type Assignment struct {
+	N     int    `json:"n"`
+	Agent string `json:"agent"`
 }
 
 // Bind gives the fields that refer to the append which carries this State

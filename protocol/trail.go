@@ -84,6 +84,7 @@ func trailEntry(e Event, agent string) (TrailEntry, bool) {
 			entry.Agent = e.Agent
 		}
 	case *LeaseLost:
+		entry.Code = e.Reason
 	case *Failed:
 		entry.Code, entry.Words = e.Code, e.Message
 	case *Submitted:

@@ -250,6 +250,9 @@ func checkType(p *Package) *Error {
 		if strings.TrimSpace(p.Audit.DecisionRationale) == "" {
 			return Errorf(CodeMissing, "audit.decision_rationale", "is missing or empty: an escalation says why")
 		}
+		if p.Source == Human {
+			return Errorf(CodeConflict, "source", "is %s, and nobody is above a person: an escalation goes up from an agent", Human)
+		}
 	}
 	return nil
 }

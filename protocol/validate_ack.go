@@ -2,10 +2,18 @@ package protocol
 
 import "fmt"
 
-// Validate checks an acknowledgement: a refusal needs a reason, a conditional
-// at least one condition, and an acceptance has none.
+// Validate checks an acknowledgement: a refusal and a deferral need a reason, a
+// conditional at least one condition, and an acceptance has none.
 func (a Ack) Validate() error {
 	if err := a.validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// CheckAckWithin checks the time to acknowledge that a claim asks for; 0 asks for none.
+func CheckAckWithin(ms int64) error {
+	if err := between("ack_within_ms", ms, 0, AckWithinMaxMS); err != nil {
 		return err
 	}
 	return nil
@@ -57,6 +65,10 @@ func (a *Ack) checkFit() *Error {
 		condition = "retry_after_ms"
 	}
 	switch {
+	case a.Status == AckConditional && condition == "retry_after_ms":
+		if err := required("reason", a.Reason); err != nil {
+			return Errorf(CodeMissing, "reason", "is missing or empty: a deferral says why")
+		}
 	case a.Status == AckConditional && condition == "":
 		return Errorf(CodeMissing, "needs_context", "is missing: a conditional names at least one of needs_context, needs_permission and retry_after_ms")
 	case a.Status != AckConditional && condition != "":

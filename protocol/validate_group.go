@@ -51,6 +51,9 @@ func checkMember(field string, m *Member, source string) *Error {
 
 // checkReturn checks how the result goes back.
 func checkReturn(p *Package) *Error {
+	if err := checkGroupReturn(p); err != nil {
+		return err
+	}
 	r := p.Return
 	if r == nil {
 		return nil
@@ -90,7 +93,7 @@ func checkCounted(p *Package, r *ReturnProtocol) *Error {
 		return Errorf(CodeTooLarge, "return.from", "names %d agents, at most %d are allowed", n, ChildrenMax)
 	}
 	left := map[string]bool{} // recipients that were not named yet
-	for _, agent := range p.recipients() {
+	for _, agent := range p.Recipients() {
 		left[agent] = true
 	}
 	for i, agent := range r.From {
@@ -106,6 +109,29 @@ func checkCounted(p *Package, r *ReturnProtocol) *Error {
 			return Errorf(CodeConflict, field, "names %s a second time", agent)
 		}
 		left[agent] = false
+	}
+	return nil
+}
+
+// checkGroupReturn refuses what cannot follow the return timeout of a group: it
+// has no work that another attempt or an authority could take up.
+func checkGroupReturn(p *Package) *Error {
+	if p.GroupSize() == 0 {
+		return nil
+	}
+	asked := func(field string, on OnTimeout) *Error {
+		if on != OnTimeoutRetry && on != OnTimeoutEscalate {
+			return nil
+		}
+		return Errorf(CodeConflict, field, "is %s, and a group has no work of its own to %s; it fails at its return timeout, and its members have clocks of their own", on, on)
+	}
+	if on := p.Policy.OnReturnTimeout; on != nil {
+		if err := asked("policy.on_return_timeout", *on); err != nil {
+			return err
+		}
+	}
+	if p.Return != nil {
+		return asked("return.on_timeout", p.Return.OnTimeout)
 	}
 	return nil
 }

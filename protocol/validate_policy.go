@@ -32,6 +32,7 @@ func (o PolicyOverrides) limits() []limit {
 		{"cancel_grace_ms", o.CancelGraceMS, 0, CancelGraceMaxMS},
 		{"progress_timeout_ms", o.ProgressTimeoutMS, 0, ProgressTimeoutMaxMS},
 		{"return_timeout_ms", o.ReturnTimeoutMS, 0, ReturnTimeoutMaxMS},
+		{"intervention_timeout_ms", o.InterventionTimeoutMS, 1, InterventionTimeoutMaxMS},
 	}
 }
 
@@ -77,6 +78,16 @@ func (o PolicyOverrides) validate(prefix string) *Error {
 			return err
 		}
 	}
+	if o.OnDeadline != nil {
+		if err := chosen(prefix+"on_deadline", *o.OnDeadline, OnDeadlines); err != nil {
+			return err
+		}
+	}
+	if o.OnExhausted != nil {
+		if err := chosen(prefix+"on_exhausted", *o.OnExhausted, OnExhausteds); err != nil {
+			return err
+		}
+	}
 	if o.LateResult != nil {
 		return chosen(prefix+"late_result", *o.LateResult, LateResults)
 	}
@@ -104,6 +115,10 @@ func (p Policy) With(o PolicyOverrides) Policy {
 	override(&p.ReturnTimeoutMS, o.ReturnTimeoutMS)
 	override(&p.OnReturnTimeout, o.OnReturnTimeout)
 	override(&p.LateResult, o.LateResult)
+	override(&p.OnDeadline, o.OnDeadline)
+	override(&p.InterventionTimeoutMS, o.InterventionTimeoutMS)
+	override(&p.OnExhausted, o.OnExhausted)
+	override(&p.StrictCapabilities, o.StrictCapabilities)
 	return p
 }
 

@@ -44,6 +44,11 @@ func (p *Profile) validate() *Error {
 	if p.EscalatesTo == p.ID {
 		return Errorf(CodeConflict, "escalates_to", "is the agent itself")
 	}
+	if p.PollPatienceMS != 0 {
+		if err := between("poll_patience_ms", p.PollPatienceMS, PollPatienceMinMS, PollPatienceMaxMS); err != nil {
+			return err
+		}
+	}
 	if err := p.Policy.validate("policy"); err != nil {
 		return err
 	}

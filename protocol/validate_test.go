@@ -118,10 +118,11 @@ func TestPolicyLimits(t *testing.T) {
 		"max_reroutes": {0, protocol.ReroutesMax}, "max_escalations": {0, protocol.EscalationsMax},
 		"condition_timeout_ms": {1, protocol.ConditionTimeoutMaxMS}, "max_conditions": {0, protocol.ConditionsMax},
 		"cancel_grace_ms": {0, protocol.CancelGraceMaxMS}, "progress_timeout_ms": {0, protocol.ProgressTimeoutMaxMS},
-		"return_timeout_ms": {0, protocol.ReturnTimeoutMaxMS},
+		"return_timeout_ms": {0, protocol.ReturnTimeoutMaxMS}, "intervention_timeout_ms": {1, protocol.InterventionTimeoutMaxMS},
 	}
 	words := map[string][]string{"on_timeout": {"retry", "escalate", "fail"}, "on_no_taker": {"escalate", "queue", "return", "close"},
-		"on_return_timeout": {"retry", "escalate", "fail"}, "late_result": {"ignore", "use"}}
+		"on_return_timeout": {"retry", "escalate", "fail"}, "late_result": {"ignore", "use"},
+		"on_deadline": {"escalate", "close"}, "on_exhausted": {"escalate", "fail"}}
 	decode := func(field string, value any) (o protocol.PolicyOverrides) {
 		raw, _ := json.Marshal(map[string]any{field: value})
 		if err := json.Unmarshal(raw, &o); err != nil {
@@ -140,6 +141,8 @@ func TestPolicyLimits(t *testing.T) {
 				good = append(good, word)
 			}
 			bad = []any{"", "other"}
+		} else if field == "strict_capabilities" {
+			good = []any{true, false}
 		} else {
 			t.Errorf("%s has no limits", field)
 		}
@@ -244,8 +247,8 @@ func TestAnswersAndReports(t *testing.T) {
 			protocol.Ack{Status: protocol.AckRejected, Reason: "r", ReasonCode: long(protocol.IDBytesMax + 1)}},
 		"needs_context":    {conditional(many(protocol.NeedsMax)...), conditional(many(protocol.NeedsMax + 1)...)},
 		"needs_context[0]": {conditional(long(protocol.NeedBytesMax)), conditional(long(protocol.NeedBytesMax + 1))},
-		"retry_after_ms": {protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: protocol.RetryAfterMaxMS},
-			protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: protocol.RetryAfterMaxMS + 1}},
+		"retry_after_ms": {protocol.Ack{Status: protocol.AckConditional, Reason: "r", RetryAfterMS: protocol.RetryAfterMaxMS},
+			protocol.Ack{Status: protocol.AckConditional, Reason: "r", RetryAfterMS: protocol.RetryAfterMaxMS + 1}},
 		"estimated_completion_ms": {protocol.Ack{Status: protocol.AckAccepted, EstimatedCompletionMS: protocol.EstimateMaxMS},
 			protocol.Ack{Status: protocol.AckAccepted, EstimatedCompletionMS: protocol.EstimateMaxMS + 1}},
 		"needs_permission[1]": {protocol.Ack{Status: protocol.AckConditional, NeedsPermission: []string{"a", "b"}},
@@ -295,6 +298,7 @@ func TestProfileLimits(t *testing.T) {
 		"specialization":        {protocol.Profile{ID: "a", Specialization: long(protocol.IDBytesMax)}, protocol.Profile{ID: "a", Specialization: "quality assurance"}},
 		"capabilities":          {protocol.Profile{ID: "a", Capabilities: capabilities(protocol.CapabilitiesMax)}, protocol.Profile{ID: "a", Capabilities: capabilities(protocol.CapabilitiesMax + 1)}},
 		"examples":              {protocol.Profile{ID: "a", Examples: ids(protocol.ExamplesMax)}, protocol.Profile{ID: "a", Examples: ids(protocol.ExamplesMax + 1)}},
+		"poll_patience_ms":      {protocol.Profile{ID: "a", PollPatienceMS: protocol.PollPatienceMaxMS}, protocol.Profile{ID: "a", PollPatienceMS: protocol.PollPatienceMaxMS + 1}},
 		"max_concurrency":       {protocol.Profile{ID: "a", MaxConcurrency: protocol.ConcurrencyMax}, protocol.Profile{ID: "a", MaxConcurrency: protocol.ConcurrencyMax + 1}},
 		"max_execution_time_ms": {protocol.Profile{ID: "a", MaxExecutionMS: protocol.WorkTimeoutMaxMS}, protocol.Profile{ID: "a", MaxExecutionMS: protocol.WorkTimeoutMaxMS + 1}},
 		"escalates_to":          {protocol.Profile{ID: "a", EscalatesTo: "human"}, protocol.Profile{ID: "a", EscalatesTo: "a b"}},

@@ -10,6 +10,8 @@ var (
 	OnTimeouts       = []OnTimeout{OnTimeoutRetry, OnTimeoutEscalate, OnTimeoutFail}
 	OnNoTakers       = []OnNoTaker{NoTakerEscalate, NoTakerQueue, NoTakerReturn, NoTakerClose}
 	LateResults      = []LateResult{LateIgnore, LateUse}
+	OnDeadlines      = []OnDeadline{DeadlineEscalate, DeadlineClose}
+	OnExhausteds     = []OnExhausted{ExhaustedEscalate, ExhaustedFail}
 	Aggregations     = []Aggregation{AggregateAll, AggregateAny, AggregateMajority}
 	Outcomes         = []Outcome{OutcomeSuccess, OutcomePartial, OutcomeFailed, OutcomeTimeout, OutcomeRejected, OutcomeCancelled, OutcomeRolledBack}
 	ReturnStatuses   = []ReturnStatus{ReturnSuccess, ReturnPartial, ReturnFailed, ReturnTimeout}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -89,6 +90,10 @@ func (c *claim) Progress(ctx context.Context, progress protocol.Progress) error 
 		return err
 	}
 	return c.tell(ctx, verbProgress, &progressRequest{Progress: said})
+}
+
+func (c *claim) Extend(ctx context.Context, by time.Duration, reason string) error {
+	return c.tell(ctx, verbMoreTime, &moreTimeRequest{ExtendMS: by.Milliseconds(), Reason: reason})
 }
 
 // Complete is broker.Claim's. What cannot even be sent fails the attempt, too.

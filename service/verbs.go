@@ -25,6 +25,7 @@ var verbs = map[string]verb{
 
 	verbHold:      typed((*Door).hold),
 	verbProgress:  typed((*Door).progress),
+	verbMoreTime:  typed((*Door).moreTime),
 	verbComplete:  typed((*Door).complete),
 	verbFail:      typed((*Door).fail),
 	verbRelease:   typed((*Door).release),
@@ -176,6 +177,13 @@ func (d *Door) pull(ctx context.Context, agent string, r *pullRequest) (any, err
 	profile, err := d.registered(ctx, agent)
 	if err != nil || profile.Paused {
 		return &pullAnswer{Paused: profile.Paused}, err
+	}
+	if directory, err := d.b.Directory(ctx); err == nil {
+		if live, _, _ := directory.Load(agent); live == 0 { // it is no worker that beats
+			if err := d.b.NotePoll(ctx, profile); err != nil {
+				return nil, err
+			}
+		}
 	}
 	room := min(d.offers.free(agent), d.memory.free(agent)/(2*protocol.InlineBytesMax))
 	if room < 1 {
@@ -362,7 +370,11 @@ func (d *Door) acknowledgedBefore(ctx context.Context, agent string, r *acknowle
 	if err != nil || r.Offer == 0 || ack.Status != protocol.AckAccepted {
 		return nil, gone
 	}
-	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID}
+	_, limit, err := d.b.Capacity(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID, Slot: limit > 0}
 	claim, err := d.b.Resume(ctx, lease.String())
 	if err != nil || claim.Fence() == 0 {
 		if errors.Is(err, broker.ErrUnreachable) {

@@ -94,6 +94,11 @@ func (d *Door) progress(ctx context.Context, agent string, r *progressRequest) (
 	return d.on(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Progress(ctx, progress) })
 }
 
+func (d *Door) moreTime(ctx context.Context, agent string, r *moreTimeRequest) (any, error) {
+	by := time.Duration(min(max(r.ExtendMS, 0), protocol.ExtensionMaxMS+1)) * time.Millisecond
+	return d.on(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Extend(ctx, by, r.Reason) })
+}
+
 // complete hands in a result. One that cannot be read fails the attempt, like one
 // that breaks the rules: whoever hands it in would try for ever.
 func (d *Door) complete(ctx context.Context, agent string, r *completeRequest) (any, error) {

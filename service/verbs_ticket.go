@@ -66,6 +66,9 @@ func (d *Door) submit(ctx context.Context, agent string, r *submitRequest) (any,
 		if _, err := d.look(ctx, agent, pkg.Parent); err != nil {
 			return nil, inField("parent", err)
 		}
+		if pkg, err = d.b.Inherit(ctx, pkg); err != nil {
+			return nil, err
+		}
 	}
 	prepared, err := d.b.Prepare(pkg)
 	if err != nil {

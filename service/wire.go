@@ -94,6 +94,7 @@ const (
 
 	verbHold      = "hold"
 	verbProgress  = "progress"
+	verbMoreTime  = "more-time"
 	verbComplete  = "complete"
 	verbFail      = "fail"
 	verbRelease   = "release"
@@ -240,6 +241,12 @@ type claimAnswer struct {
 type progressRequest struct {
 	claimRef
 	Progress json.RawMessage `json:"progress"`
+}
+
+type moreTimeRequest struct {
+	claimRef
+	ExtendMS int64  `json:"extend_ms"`
+	Reason   string `json:"reason"`
 }
 
 type completeRequest struct {

@@ -73,7 +73,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	decode := map[string]func([]byte) error{
 		"register": fuzzed[registerRequest], "presence": fuzzed[presenceRequest], "pull": fuzzed[pullRequest], "offer": fuzzed[offerRequest],
-		"acknowledge": fuzzed[acknowledgeRequest], "claim": fuzzed[claimRef], "progress": fuzzed[progressRequest], "complete": fuzzed[completeRequest],
+		"acknowledge": fuzzed[acknowledgeRequest], "claim": fuzzed[claimRef], "progress": fuzzed[progressRequest], "more-time": fuzzed[moreTimeRequest], "complete": fuzzed[completeRequest],
 		"fail": fuzzed[failRequest], "release": fuzzed[releaseRequest], "refuse": fuzzed[refuseRequest], "suspend": fuzzed[suspendRequest],
 		"escalate": fuzzed[escalateRequest], "answer": fuzzed[answerRequest], "hand-back": fuzzed[handBackRequest], "child": fuzzed[childRequest],
 		"submit": fuzzed[submitRequest], "ticket": fuzzed[ticketRequest], "empty": fuzzed[empty],

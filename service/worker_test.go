@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -123,6 +124,8 @@ func lives(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 		if err := h.Progress(ctx, protocol.Progress{Percent: 50, Message: "half"}); err != nil {
 			return protocol.Result{}, err
 		}
+	case task == "extend":
+		return extended(ctx, h)
 	case task == "large":
 		return protocol.Result{Body: text(h.Package.Context.Summary)}, nil
 	case task == "goto":
@@ -152,6 +155,18 @@ func lives(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	return protocol.Result{Body: text(fmt.Sprintf("%s, attempt %d", task, h.Attempt))}, nil
 }
 
+// extended asks for more time, twice: the second is refused.
+func extended(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+	before, _ := h.Limit()
+	if err := h.Extend(ctx, time.Minute, "it takes longer"); err != nil {
+		return protocol.Result{}, err
+	}
+	after, clock := h.Limit()
+	again := h.Extend(ctx, time.Minute, "it takes longer")
+	said := fmt.Sprintf("%s to the %s, then refused: %t", after.Sub(before), clock, errors.Is(again, &protocol.Error{Code: protocol.CodeIllegal}))
+	return protocol.Result{Body: text(said)}, nil
+}
+
 // livesEnd submits one handoff of each kind and looks how it ends.
 func (w *world) livesEnd(t *testing.T) {
 	large := strings.Repeat("a long <story> & more. ", 200_000) // 4.6 MB, in ten parts
@@ -166,6 +181,7 @@ func (w *world) livesEnd(t *testing.T) {
 		"panic":      {protocol.OutcomeSuccess, `"panic, attempt 2"`, nil},
 		"bad result": {protocol.OutcomeSuccess, `"bad result, attempt 2"`, nil},
 		"progress":   {protocol.OutcomeSuccess, `"progress, attempt 1"`, nil},
+		"extend":     {protocol.OutcomeSuccess, `"1m0s to the work, then refused: true"`, nil},
 		"large":      {protocol.OutcomeSuccess, string(mustJSON(large)), nil},
 		"goto":       {protocol.OutcomeSuccess, `"on"`, nil},
 		"hand on":    {protocol.OutcomeSuccess, `"hand on, attempt 1"`, nil},

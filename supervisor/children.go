@@ -81,9 +81,10 @@ type kept struct {
 // cared is for which children, and for which wait, it was done.
 type cared struct {
 	made      protocol.Bits
-	suspended time.Time // when the handoff began to wait for them
-	cancelled bool      // since their end was asked for
-	closed    bool      // since it closed itself, which settles the returns that it did not wait for
+	after     protocol.Bits // begin with its result
+	suspended time.Time     // when the handoff began to wait for them
+	cancelled bool          // since their end was asked for
+	closed    bool          // since it closed itself, which settles the returns that it did not wait for
 }
 
 // keptMax bounds the memory: 100,000 handoffs with children take some 30 MB.
@@ -92,7 +93,7 @@ const keptMax = 100_000
 func newKept() *kept { return &kept{all: map[string]cared{}} }
 
 func caredOf(s protocol.State) cared {
-	c := cared{made: s.Children.Made, cancelled: s.CancelChildren, closed: s.Closed && s.Aggregate == nil}
+	c := cared{made: s.Children.Made, after: s.Children.After, cancelled: s.CancelChildren, closed: s.Closed && s.Aggregate == nil}
 	if s.Phase == protocol.Conditional && s.Children.Awaited != "" {
 		c.suspended = s.ConditionedAt
 	}

@@ -209,7 +209,7 @@ func TestWaitForWhatExpectsNoReturn(t *testing.T) {
 		ticket := w.submit(nil)
 		claim := w.work(coder)
 		group := protocol.Package{Target: protocol.Target{Agents: []string{"tester"}}, Reason: "x", Task: protocol.Task{Description: "x"}}
-		for n, pkg := range []protocol.Package{handOn("tester"), group} {
+		for n, pkg := range []protocol.Package{group, group} {
 			if _, err := claim.HandOff(w.ctx, broker.Child{N: n, Package: pkg}); err != nil {
 				t.Fatal(err)
 			}
@@ -314,7 +314,7 @@ func TestReturnsThroughOutages(t *testing.T) {
 			if len(offers) == 0 {
 				break
 			}
-			if _, err := offers[0].Claim(w.ctx, lead); !errors.Is(err, broker.ErrOfferGone) { // a ghost is dropped
+			if _, err := offers[0].Claim(w.ctx, lead, 0); !errors.Is(err, broker.ErrOfferGone) { // a ghost is dropped
 				t.Errorf("one more return: %v", err)
 			}
 		}
@@ -434,7 +434,7 @@ func TestChildThatCompletesInSpiteOfIt(t *testing.T) {
 		coder, tester := w.holder("coder", staying), w.holder("tester", staying)
 		ticket := w.submit(nil)
 		claim := w.work(coder)
-		if _, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: handOn("tester")}); err != nil {
+		if _, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: delegated("tester")}); err != nil {
 			t.Fatal(err)
 		}
 		child := w.work(tester)
@@ -474,7 +474,7 @@ func TestRefillMakesNoChildren(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: handOn("tester")}); err != nil {
+		if _, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: delegated("tester")}); err != nil {
 			t.Fatal(err)
 		}
 		if err := supervisor.Refill(w.ctx, w.b, nil); err != nil {
@@ -489,4 +489,11 @@ func TestRefillMakesNoChildren(t *testing.T) {
 		w.complete(w.work(w.holder("tester", staying)))
 		w.closed(child)
 	})
+}
+
+// delegated is a child that begins at once, whose end its parent may wait for.
+func delegated(to string) protocol.Package {
+	pkg := handOn(to)
+	pkg.Type, pkg.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 3_600_000}
+	return pkg
 }

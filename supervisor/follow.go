@@ -59,6 +59,9 @@ func newFollower(s *Supervisor) *follower {
 
 // take is called for every event of the ledger that falls to this supervisor.
 func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
+	if word, ended, ok := e.Attention.Ended(); ok {
+		e.Attention, done = word, f.endedOffer(ctx, e, ended, done)
+	}
 	if !f.watched && f.believe(e, done) {
 		return
 	}

@@ -23,6 +23,9 @@ type look struct {
 	head broker.Head
 	// matched says that whoever looks sees to its children by itself: a pass.
 	matched bool
+	// ended, if not nil, is an offer to be taken out of its queue, and nothing else is
+	// to be done.
+	ended *broker.OfferKey
 	// ends are children of the handoff that have closed.
 	ends []protocol.ChildClosed
 	// done is called when the look needs no repetition. It may be nil.
@@ -49,7 +52,11 @@ func (s *Supervisor) lookLoop(ctx context.Context, trying *since) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case l := <-s.looks:
-			s.look(ctx, l, trying)
+			if l.ended != nil {
+				s.removeOffer(ctx, l)
+			} else {
+				s.look(ctx, l, trying)
+			}
 		}
 	}
 }
@@ -171,7 +178,11 @@ const armMin = 200 * time.Millisecond
 func (s *Supervisor) duties(ctx context.Context, head broker.Head, now, next time.Time, matched bool) error {
 	duties := lifecycle.DutiesOf(head.State)
 	duties.Children = duties.Children && !matched
-	return errors.Join(s.hints(ctx, head, duties, now, next), s.family(ctx, head, duties))
+	var source error
+	if duties.Source {
+		source = s.b.EnsureSource(ctx, head)
+	}
+	return errors.Join(s.hints(ctx, head, duties, now, next), source, s.family(ctx, head, duties))
 }
 
 // hints are the offer and the wake-up.

@@ -16,7 +16,7 @@ func TestRetriesBackOff(t *testing.T) {
 		w.supervise(supervisor.Config{})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
-		ticket := w.submit(nil)
+		ticket := w.submit(func(p *protocol.Package) { p.Policy.OnExhausted = new(protocol.ExhaustedFail) })
 		for range 3 {
 			w.fail(w.work(coder))
 		}
@@ -139,7 +139,7 @@ func TestDeferralIsOfferedAgain(t *testing.T) {
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
 		ticket := w.submit(nil)
-		ack := protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 90_000}
+		ack := protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 90_000, Reason: "busy"}
 		if _, err := w.offer("coder").Acknowledge(w.ctx, coder, ack, true); err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestDeadlineWhileDown(t *testing.T) {
 			t.Errorf("closed as %s, %s", state.Outcome, state.Reason)
 		}
 		pass(time.Hour)
-		w.want(ticket, "0s submitted offered", "1h0m0s timed_out closed")
+		w.want(ticket, "0s submitted offered", "1h0m0s timed_out escalated offered", "25h0m0s timed_out closed")
 	})
 }
 

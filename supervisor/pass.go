@@ -80,8 +80,13 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 	crew := newCrew(func(run []broker.Hints) { s.putOut(ctx, run) })
 	all := why == passAtStart || why == passReconnected // hints may be lost, or the ledger another
 	read := func(see func(broker.Head)) error { return s.read(ctx, all, see) }
+	var called []uint64 // offers that stand, or should
+	end := uint64(0)
 	heads, open, err := pass(ctx, crew, read, func(h broker.Head) {
 		kin.see(h.State)
+		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
+			called = append(called, h.State.Offer)
+		}
 		if !h.State.Closed || s.owes(ctx, h.State) {
 			visit(ctx, crew, h)
 		}
@@ -90,6 +95,9 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 		for _, parent := range kin.parents() {
 			s.kept.forget(parent)
 			s.enqueue(ctx, look{ticket: parent})
+		}
+		if all || len(called) <= offersMost {
+			s.removeEnded(ctx, called, end)
 		}
 	}
 	if ctx.Err() != nil {
@@ -255,7 +263,7 @@ func (s *Supervisor) departed(ctx context.Context, c *crew, h broker.Head, gone 
 	if err != nil {
 		return // the next pass makes up for it
 	}
-	if live, _, _ := directory.Load(h.State.Agent); live > 0 {
+	if directory.Attended(h.State.Agent) {
 		return
 	}
 	at := s.b.Now().Add(lifecycle.AckTimeout(h.State) + armMin)

@@ -41,7 +41,7 @@ func TestCrashLoopEnds(t *testing.T) {
 		w.supervise(supervisor.Config{})
 		w.agent("coder", nil)
 		pass(time.Minute)
-		ticket := w.submit(nil)
+		ticket := w.submit(func(p *protocol.Package) { p.Policy.OnExhausted = new(protocol.ExhaustedFail) })
 		for range 3 {
 			w.work(w.holder("coder", 20*time.Second))
 		}
@@ -356,7 +356,9 @@ func TestDeadlineOfWhatCannotBeOffered(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
 		w.holder("coder", staying)
-		ticket := w.submit(func(p *protocol.Package) { p.Constraints.Deadline = time.Now().UTC().Add(10 * time.Minute) })
+		ticket := w.submit(func(p *protocol.Package) {
+			p.Constraints.Deadline, p.Policy.OnDeadline = time.Now().UTC().Add(10*time.Minute), new(protocol.DeadlineClose)
+		})
 		own := w.m.Connect()
 		w.superviseOver(own, &barren{Broker: brokerOver(t, own), ticket: ticket, why: broker.ErrNotFound}, supervisor.Config{PassEvery: staying})
 		if state := w.until(ticket, func(s protocol.State) bool { return s.StuckReason != "" }); state.Closed {

@@ -14,15 +14,17 @@ import (
 type Repaired struct {
 	Handoffs int `json:"handoffs"` // all that the ledger has
 	Open     int `json:"open"`
-	Woken    int `json:"woken"`  // to be looked at within a second: the open ones, and those that may owe something
-	Failed   int `json:"failed"` // could not be helped; the log says why
+	Woken    int `json:"woken"`   // to be looked at within a second: the open ones, and those that may owe something
+	Removed  int `json:"removed"` // offers that had ended, taken out of the queues
+	Failed   int `json:"failed"`  // could not be helped; the log says why
 }
 
 // Repair asks for a pass over all heads now. It puts the offer of every open
 // handoff where it belongs, and sets the wake-up of every handoff that may need a
 // look to now: supervisors find them due, and share the work. It decides nothing
 // and is safe beside any number of supervisors; without one, the wake-ups wait for
-// the next. It returns once everything is asked for. An engine that does not answer
+// the next. Offers that have ended it takes out of the queues. It returns once everything
+// is asked for. An engine that does not answer
 // ends it with an error.
 func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 	s, err := New(b, Config{Log: log})
@@ -46,8 +48,13 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 		return nil
 	}
 	kin := newKin()
+	var called []uint64
+	end := uint64(0)
 	heads, open, err := putAllOut(ctx, b, woken, func(c context.Context, crew *crew, h broker.Head) {
 		kin.see(h.State)
+		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
+			called = append(called, h.State.Offer)
+		}
 		if !h.State.Closed || lifecycle.Owes(h.State) {
 			crew.hint(c, broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: b.Now()})
 		}
@@ -56,6 +63,7 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 	if err != nil {
 		return done, err
 	}
+	done.Removed = s.removeEnded(ctx, called, end)
 	for _, parent := range kin.parents() { // whose children never came, or were not noted
 		// Under a sequence of its own: it does not replace the parent's own wake-up.
 		err := b.Arm(ctx, parent, departureSeq, b.Now())

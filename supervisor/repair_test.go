@@ -26,7 +26,7 @@ func TestRepair(t *testing.T) {
 		})
 		w.supervise(supervisor.Config{PassEvery: staying})
 		late := w.submit(func(p *protocol.Package) {
-			p.Constraints.Deadline = time.Now().UTC().Add(time.Minute)
+			p.Constraints.Deadline, p.Policy.OnDeadline = time.Now().UTC().Add(time.Minute), new(protocol.DeadlineClose)
 			p.Policy.AckTimeoutMS = new(staying.Milliseconds())
 		})
 		waits := w.submit(func(p *protocol.Package) { p.Policy.AckTimeoutMS = new(staying.Milliseconds()) })

@@ -28,8 +28,11 @@ type Broker interface {
 	Head(ctx context.Context, ticket string, min uint64) (broker.Head, error)
 	UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error)
 	EnsureOffer(ctx context.Context, head broker.Head) error
+	RemoveOffer(ctx context.Context, key broker.OfferKey) error
+	Offers(ctx context.Context, fn func(broker.OfferKey) error) error
 	EnsureChildren(ctx context.Context, head broker.Head) (ended []protocol.ChildClosed, err error)
 	EnsureReturn(ctx context.Context, head broker.Head) error
+	EnsureSource(ctx context.Context, head broker.Head) error
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	PutHints(ctx context.Context, all []broker.Hints) []error

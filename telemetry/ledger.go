@@ -8,6 +8,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Supervision counts what a supervisor does, and from the entries of the ledger
@@ -88,8 +89,6 @@ func (s *Supervision) zero(passReasons []string) {
 var (
 	clocks = []protocol.Clock{protocol.ClockAcknowledge, protocol.ClockQueue, protocol.ClockWork, protocol.ClockProgress,
 		protocol.ClockCondition, protocol.ClockReturn, protocol.ClockDeadline}
-	offerReasons = []string{"submitted", "retry", "reroute", "escalation", "answer", "lease_lost", "released",
-		"deferred", "return", "return_timeout", "no_taker", "moved"}
 )
 
 // word keeps a label to the words that are fixed.
@@ -121,7 +120,7 @@ func (s *Supervision) count(r protocol.Record, i int, event protocol.Event) {
 	after := &r.State
 	switch e := event.(type) {
 	case *protocol.Offered:
-		s.offers.WithLabelValues(s.label(e.Agent), word(e.Reason, offerReasons)).Inc()
+		s.offers.WithLabelValues(s.label(e.Agent), word(e.Reason, lifecycle.OfferReasons)).Inc()
 	case *protocol.Accepted:
 		s.accepted(r, i, e)
 	case *protocol.Taken:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // TestLife tells a handoff that fails, loses a worker and succeeds, one that is
@@ -148,7 +149,7 @@ func TestLabelsAreBounded(t *testing.T) {
 				}
 			}
 		}
-		for name, most := range map[string]int{"agent": AgentsMax + 1, "reason": len(offerReasons) + 2, "outcome": len(outcomes) + 1,
+		for name, most := range map[string]int{"agent": AgentsMax + 1, "reason": len(lifecycle.OfferReasons) + 2, "outcome": len(outcomes) + 1,
 			"clock": len(clocks) + 1, "event": len(protocol.EventTypes), "lane": len(protocol.Priorities)} {
 			if got := len(labels[name]); got == 0 || got > most {
 				t.Errorf("label %s has %d values, at most %d are allowed", name, got, most)

@@ -202,7 +202,7 @@ func TestSpansOfTrouble(t *testing.T) {
 	w.decide(head.Ticket) // retrying
 	w.decide(head.Ticket) // offered again
 	offer, holder := w.offer("coder")
-	claim, err := offer.Claim(t.Context(), holder)
+	claim, err := offer.Claim(t.Context(), holder, 0)
 	w.must(err)
 	w.must(claim.Acknowledge(t.Context(), protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}}, false))
 	_, err = w.b.Answer(t.Context(), head.Ticket, protocol.Answer{By: "human", Text: "main"})

@@ -53,13 +53,13 @@ var (
 	laneLabels  = []string{"agent", "lane"}
 
 	upDesc        = prometheus.NewDesc("handoff_engine_up", "1 if the engine answered when these figures were read, else 0.", nil, nil)
-	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers of an agent's queue that wait for somebody.", laneLabels, nil)
+	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers of open handoffs that wait in an agent's queue. Supervisors take out an offer at once whose handoff closed or went elsewhere.", laneLabels, nil)
 	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that somebody was given and has not finished with.", laneLabels, nil)
 	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest offer of an agent's queue has waited that nobody was given yet; 0 where there is none.", laneLabels, nil)
 	workersDesc   = prometheus.NewDesc("handoff_workers", "Workers alive that take new handoffs.", agentLabels, nil)
 	slotsDesc     = prometheus.NewDesc("handoff_slots", "Handoffs that those workers can have in hand at a time.", agentLabels, nil)
 	busyDesc      = prometheus.NewDesc("handoff_busy_slots", "Handoffs that those workers have in hand.", agentLabels, nil)
-	pollingDesc   = prometheus.NewDesc("handoff_polling_holders", "Who holds a handoff, or asks for one, without being a worker.", agentLabels, nil)
+	pollingDesc   = prometheus.NewDesc("handoff_polling_holders", "Claims of an agent that polls, and one more while it has polled within its patience.", agentLabels, nil)
 	drainingDesc  = prometheus.NewDesc("handoff_draining_workers", "Workers alive that finish what they have and take nothing new.", agentLabels, nil)
 	pausedDesc    = prometheus.NewDesc("handoff_agent_paused", "1 if the agent is paused, else 0.", agentLabels, nil)
 )

@@ -61,6 +61,11 @@ import (
 //	httpget CODE URL RE… get it until the answer has that code and matches each RE
 //	plain-server         start a NATS server that nobody has set up
 //	weaken STREAM        have it keep what it has for a day
+//	alerts [NAME…]       the alert rules of docs/operations, evaluated over the figures
+//	                     as they are now, held for two hours: these fire, and no others
+//
+// When a story is over, no offer stands that no open handoff has, and handoff doctor
+// is content where none is open.
 func TestCLI(t *testing.T) {
 	bin := filepath.Dir(handoffBinary(t))
 	testscript.Run(t, testscript.Params{
@@ -69,14 +74,14 @@ func TestCLI(t *testing.T) {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "share"))
-			env.Values[processesKey{}] = &processes{}
+			env.Values[processesKey{}] = &processes{t: env.T()}
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "door": cmdDoor, "undoor": cmdUndoor, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
-			"plain-server": cmdPlainServer, "weaken": cmdWeaken,
+			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -134,6 +139,7 @@ func handoffBinary(t *testing.T) string {
 
 // processes are those that a script has started and that run on.
 type processes struct {
+	t      testscript.T
 	dev    *process
 	work   []*process
 	doors  []*process
@@ -258,6 +264,11 @@ func cmdDev(ts *testscript.TestScript, neg bool, args []string) {
 		return url
 	})
 	of(ts).dev = p
+	ts.Defer(func() {
+		if of(ts).dev == p {
+			checkEnd(ts, url)
+		}
+	})
 	ts.Setenv("NATS_URL", url)
 	ts.Setenv("PORT", url[strings.LastIndex(url, ":")+1:])
 }
@@ -279,7 +290,21 @@ func cmdWork(ts *testscript.TestScript, neg bool, args []string) {
 		return ""
 	})
 	of(ts).work = append(of(ts).work, p)
+	ts.Defer(p.settle)
 }
+
+// settle lets a worker that has nothing to do any more end by itself, before it is
+// killed: what it has just acknowledged to the queue may not have left it yet.
+func (p *process) settle() {
+	_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended
+	select {
+	case <-p.done:
+	case <-time.After(settled):
+	}
+}
+
+// settled is how long that may take. A worker whose program does not end takes longer.
+const settled = 3 * time.Second
 
 func cmdUnwork(ts *testscript.TestScript, neg bool, args []string) {
 	for _, p := range of(ts).work {
@@ -344,7 +369,7 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 		directory, err := engine.Directory(ctx)
 		ts.Check(err)
 		for _, h := range directory.Holders {
-			if h.Agent == args[0] {
+			if h.Agent == args[0] && !h.IsPoll() {
 				return true
 			}
 		}

@@ -35,7 +35,7 @@ func steady(t *testing.T) string {
 	t.Helper()
 	seen := t.TempDir()
 	return script(t, `if grep -q '`+comesLater+`' && mkdir '`+seen+`'/"$HANDOFF_TICKET" 2>/dev/null; then
-	echo '{"status":"conditional","retry_after_ms":300}' > "$HANDOFF_ACK_FILE"
+	echo '{"status":"conditional","retry_after_ms":300,"reason":"busy"}' > "$HANDOFF_ACK_FILE"
 	exit 77
 fi
 case "$HANDOFF_TICKET" in *[0-3]) sleep 0.3 ;; esac

@@ -46,7 +46,9 @@ func TestNoSupervisor(t *testing.T) {
 		p.Task.Description = "fail once"
 		p.Policy.BackoffBaseMS = pointer(int64(1))
 	})
-	overdue := submit(t, b, "absent", func(p *protocol.Package) { p.Constraints.Deadline = time.Now().UTC().Add(200 * time.Millisecond) })
+	overdue := submit(t, b, "absent", func(p *protocol.Package) {
+		p.Constraints.Deadline, p.Policy.OnDeadline = time.Now().UTC().Add(200*time.Millisecond), pointer(protocol.DeadlineClose)
+	})
 	unheard := submit(t, b, "absent", func(p *protocol.Package) { p.Policy.AckTimeoutMS = pointer(int64(100)) })
 	failed, err := b.Wait(ctx, retries, func(s protocol.State) bool { return s.Phase == protocol.PhaseFailed })
 	if err != nil || failed.Attempt != 1 {

@@ -77,7 +77,7 @@ func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := trail.VerifyLedger(ctx, b, nil)
+	report, err := trail.VerifyLedger(ctx, b, nil, trail.Writers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func (a *audit) checkSums(r *relayRace) {
 		}
 	}
 	rejected := a.from[protocol.EventEscalated][protocol.PhaseRejected] + a.from[protocol.EventClosed][protocol.PhaseRejected]
-	failed := a.from[protocol.EventRetryScheduled][protocol.PhaseFailed] + a.from[protocol.EventClosed][protocol.PhaseFailed]
+	failed := a.from[protocol.EventRetryScheduled][protocol.PhaseFailed] + a.from[protocol.EventEscalated][protocol.PhaseFailed] + a.from[protocol.EventClosed][protocol.PhaseFailed]
 	for _, sum := range []struct {
 		what        string
 		left, right int
@@ -363,7 +363,7 @@ func (a *audit) checkSums(r *relayRace) {
 		{"legs of all chains, and those that were run", r.size.chains * relayLegs, legs},
 		{"accepted or taken, and let go", e[protocol.EventAccepted] + e[protocol.EventTaken], total(a.ended)},
 		{"completed, and by their holders", e[protocol.EventCompleted], a.ended[protocol.EventCompleted]},
-		{"failed, and tried again or closed", e[protocol.EventFailed], failed},
+		{"failed, and tried again, passed up or closed", e[protocol.EventFailed], failed},
 		{"rejected or denied, and moved on or closed", e[protocol.EventRejected] + a.denied, e[protocol.EventRerouted] - a.manual + rejected},
 		{"asked, and answered", a.asked, a.answered},
 		{"waited for returns, and woken", e[protocol.EventSuspended], a.offers["return"]},

@@ -222,7 +222,7 @@ func (r *relayRace) goOn(ctx context.Context, s protocol.State) error {
 	}
 	if s.Outcome != protocol.OutcomeSuccess {
 		r.redriven++
-		_, err := r.b.Redrive(ctx, s.Ticket, "", "the driver")
+		_, err := r.b.Redrive(ctx, s.Ticket, "", "the driver", true) // also to the agents that refused it
 		return err
 	}
 	if at.leg == relayLegs-1 {
@@ -237,7 +237,7 @@ func (r *relayRace) begin(ctx context.Context, chain int) error {
 	at := place{chain, 0}
 	pkg := protocol.Package{Source: "coach", Target: protocol.Target{Agent: at.turn("")}, Reason: "on your marks",
 		Key:     fmt.Sprintf("%d of %d", chain, r.seed),
-		Task:    protocol.Task{ID: at.task(), Description: "run your leg"},
+		Task:    protocol.Task{ID: at.task(), Description: at.words()},
 		Context: protocol.Context{WorkflowID: at.workflow()},
 		Policy:  protocol.PolicyOverrides{BackoffBaseMS: pointer(int64(100)), BackoffCapMS: pointer(int64(500))}}
 	if chain%2 == 0 {
@@ -316,7 +316,7 @@ func (r *relayRace) attend(ctx context.Context, w broker.Waiting) error {
 		return err
 	case mood.oneIn(3, "reroute"):
 		to := relayAgents[mood.more%uint64(len(relayAgents))]
-		_, err := r.b.Reroute(ctx, s.Ticket, to, protocol.Human, "you are the one")
+		_, err := r.b.Reroute(ctx, s.Ticket, to, protocol.Human, "you are the one", time.Time{})
 		var refused *protocol.Error
 		if !errors.As(err, &refused) { // to its source: then the person does it
 			return err

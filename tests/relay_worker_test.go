@@ -131,13 +131,17 @@ func legResult(pkg protocol.Package, agent string) (result protocol.Result, next
 	return result, next, next.leg < relayLegs, nil
 }
 
+// words are the task of a leg. Each leg has another one, so that the agents which
+// refused the leg before are asked for this one.
+func (p place) words() string { return fmt.Sprintf("run leg %d", p.leg) }
+
 // command asks for the next leg with the result, as LangGraph would.
 func (p place) command(agent string) (*protocol.Command, error) {
 	to, err := json.Marshal(p.turn(agent))
 	if err != nil {
 		return nil, err
 	}
-	update, err := json.Marshal(map[string]any{"task": protocol.Task{ID: p.task(), Description: "run your leg"}})
+	update, err := json.Marshal(map[string]any{"task": protocol.Task{ID: p.task(), Description: p.words()}})
 	return &protocol.Command{Goto: to, Update: update}, err
 }
 
@@ -378,7 +382,7 @@ func (r *relayRunner) handOn(ctx context.Context, h worker.Handoff) (protocol.Re
 		return result, err
 	}
 	pkg := h.Continue(next.turn(h.Agent))
-	pkg.Task = protocol.Task{ID: next.task(), Description: "run your leg"}
+	pkg.Task = protocol.Task{ID: next.task(), Description: next.words()}
 	for name, value := range result.Variables {
 		pkg.Context.Variables[name] = value
 	}

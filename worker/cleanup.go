@@ -75,7 +75,7 @@ func (r *run) giveUp(h Handoff, claim Claim, err error) {
 	case errors.Is(cause, ErrReturned):
 		var back *rollback
 		if !errors.As(err, &back) {
-			back = &rollback{reason: r.see(claim).Message}
+			back = &rollback{reason: cmp.Or(r.see(claim).CancelReason, "asked to give it back")}
 		}
 		r.handBack(h, claim, back)
 	case errors.Is(cause, ErrCancelled):

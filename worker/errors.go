@@ -26,6 +26,9 @@ var (
 	ErrShutdown = errors.New("worker shuts down")
 )
 
+// errNotAcknowledged ends the context of an Acknowledger whose time is over.
+var errNotAcknowledged = errors.New("the time to acknowledge is over")
+
 // errLapsed is the local form of a lost lease: nobody has told us that the
 // handoff is another's, but for a whole lease nobody has told us that it is
 // still ours.
@@ -91,7 +94,7 @@ func NeedPermission(needs ...string) error {
 }
 
 // Defer is a Refuse that asks to be offered the handoff again after d; nobody
-// need answer. The core bounds how often.
+// need answer. The reason must not be empty. The core bounds how often.
 func Defer(reason string, d time.Duration) error {
 	return Refuse(protocol.Ack{Status: protocol.AckConditional, Reason: reason, RetryAfterMS: d.Milliseconds()})
 }

@@ -61,6 +61,9 @@ type ExecConfig struct {
 	// HANDOFF_CLEANUP_REASON. What it prints to standard output goes nowhere, and an
 	// exit code other than 0 is a cleanup that failed.
 	Cleanup []string
+	// Redactor takes secrets out of what a failure quotes of standard error, before
+	// that is cut to its last lines; nil is protocol.DefaultRedactor.
+	Redactor *protocol.Redactor
 }
 
 // Exec is a Handler that runs a program for each handoff.
@@ -88,8 +91,10 @@ type ExecConfig struct {
 //	HANDOFF_FENCE              grows with every attempt
 //	HANDOFF_ACK_FILE           see below
 //	HANDOFF_PROGRESS_FILE      each line written there is a report of progress: "40 parsing",
-//	                           or a protocol.Progress as JSON. It is looked at once a second
-//	HANDOFF_WORK_DEADLINE      RFC 3339, when the work timeout runs out; may be empty
+//	                           or a protocol.Progress as JSON. {"extend_ms": 600000, "reason": "…"}
+//	                           asks for more time (Extend). It is looked at once a second
+//	HANDOFF_LIMIT              RFC 3339, when the first clock takes the handoff away
+//	HANDOFF_LIMIT_CLOCK        which one it is: work, return or deadline
 //	HANDOFF_PROGRESS_DEADLINE  RFC 3339, when the progress timeout does; may be empty
 //	HANDOFF_DEADLINE           RFC 3339, when the handoff as a whole does
 //	HANDOFF_CLEANUP_REASON     of Cleanup alone: cancelled, returned or lease_lost
@@ -146,6 +151,12 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	for _, entry := range cfg.Env {
 		if !strings.Contains(entry, "=") {
 			return nil, protocol.Errorf(protocol.CodeInvalid, "env", "%q is not NAME=value", entry)
+		}
+	}
+	if cfg.Redactor == nil {
+		var err error
+		if cfg.Redactor, err = protocol.DefaultRedactor(); err != nil {
+			return nil, err
 		}
 	}
 	if cfg.OutputBytesMax == 0 {
@@ -235,13 +246,15 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 	if !h.Trace.IsZero() {
 		trace = []string{"TRACEPARENT=" + h.Trace.Parent, "TRACESTATE=" + h.Trace.State}
 	}
+	limit, clock := h.Limit()
 	return slices.Concat(os.Environ(), cfg.Env, trace, []string{
 		"HANDOFF_TICKET=" + h.Ticket,
 		"HANDOFF_AGENT=" + h.Agent,
 		"HANDOFF_ATTEMPT=" + strconv.Itoa(h.Attempt),
 		"HANDOFF_FENCE=" + strconv.FormatUint(h.Fence, 10),
 		"HANDOFF_ACK_FILE=" + ackFile,
-		"HANDOFF_WORK_DEADLINE=" + instant(h.WorkDeadline()),
+		"HANDOFF_LIMIT=" + instant(limit),
+		"HANDOFF_LIMIT_CLOCK=" + string(clock),
 		"HANDOFF_PROGRESS_DEADLINE=" + instant(h.ProgressDeadline()),
 		"HANDOFF_DEADLINE=" + instant(h.Deadline()),
 	})
@@ -289,7 +302,7 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 	group.added(cmd.Process)
 
 	p.stdout = limited{most: p.cfg.OutputBytesMax, over: make(chan struct{})}
-	p.stderr = lines{log: p.log}
+	p.stderr = lines{log: p.log, redactor: p.cfg.Redactor}
 	var feed, read sync.WaitGroup
 	feed.Go(func() { // a program that does not read it is fine
 		_, _ = stdin.Write(p.input)

@@ -44,12 +44,18 @@ const (
 	// tailLines and tailBytesMax are what a failure's message quotes.
 	tailLines    = 10
 	tailBytesMax = 2 << 10
+	// keptLines and keptBytesMax are what is kept for that: secrets are taken out
+	// before the last lines are, for half a key is not known for one.
+	keptLines    = 200
+	keptBytesMax = 64 << 10
 )
 
 // lines logs what is read line by line and keeps the last of them.
 type lines struct {
-	log  *slog.Logger
-	kept []string
+	log      *slog.Logger
+	redactor *protocol.Redactor
+	kept     []string
+	bytes    int // of kept
 }
 
 func (l *lines) readFrom(r io.Reader) {
@@ -59,14 +65,20 @@ func (l *lines) readFrom(r io.Reader) {
 		if text := strings.TrimRight(string(line), "\r\n"); strings.TrimSpace(text) != "" {
 			text = protocol.Printable(strings.ToValidUTF8(text, "\uFFFD"))
 			l.log.Info("stderr", "line", text)
-			l.kept = append(l.kept, text)
-			if len(l.kept) > tailLines {
-				l.kept = l.kept[1:]
-			}
+			l.keep(text)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
+	}
+}
+
+func (l *lines) keep(line string) {
+	l.kept = append(l.kept, line)
+	l.bytes += len(line)
+	for len(l.kept) > keptLines || l.bytes > keptBytesMax {
+		l.bytes -= len(l.kept[0])
+		l.kept = l.kept[1:]
 	}
 }
 
@@ -78,9 +90,11 @@ func (l *lines) last() string {
 	return protocol.CutText(strings.TrimSpace(l.kept[len(l.kept)-1]), tailBytesMax)
 }
 
-// tail returns the last lines, the end of them if they are long.
+// tail returns the last lines without secrets, the end of them if they are long.
 func (l *lines) tail() string {
-	text := strings.Join(l.kept, "\n")
+	text := l.redactor.RedactText(strings.Join(l.kept, "\n"))
+	kept := strings.Split(text, "\n")
+	text = strings.Join(kept[max(0, len(kept)-tailLines):], "\n")
 	if cut := len(text) - tailBytesMax; cut > 0 {
 		text = "…" + strings.ToValidUTF8(text[cut:], "")
 	}

@@ -37,6 +37,12 @@ func (h Handoff) followProgress(ctx context.Context, path string) {
 			continue
 		}
 		last = line
+		if by, reason, ok := extensionFromLine(line); ok {
+			if err := h.Extend(ctx, by, reason); err != nil && ctx.Err() == nil {
+				h.logger().Warn("work not extended", "err", err)
+			}
+			continue
+		}
 		if err := h.Progress(ctx, progressFromLine(line)); err != nil && ctx.Err() == nil {
 			h.logger().Warn("progress not reported", "err", err)
 		}
@@ -60,6 +66,18 @@ func lastLine(path string) string {
 	}
 	text := strings.TrimSpace(string(body[:end]))
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// extensionFromLine reads {"extend_ms":600000,"reason":"…"}.
+func extensionFromLine(line string) (by time.Duration, reason string, ok bool) {
+	var e struct {
+		ExtendMS int64  `json:"extend_ms"`
+		Reason   string `json:"reason"`
+	}
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.ExtendMS <= 0 {
+		return 0, "", false
+	}
+	return millis(min(e.ExtendMS, protocol.ExtensionMaxMS)), e.Reason, true
 }
 
 // progressFromLine reads {"percent":40,"message":"…"}, "40 parsing", "40% parsing"

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -31,6 +32,18 @@ func TestProgressFromLine(t *testing.T) {
 	long := progressFromLine(strings.Repeat("ä", protocol.ProgressMessageBytesMax))
 	if err := long.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestExtensionFromLine(t *testing.T) {
+	for line, want := range map[string]time.Duration{
+		`{"extend_ms":600000,"reason":"slow tests"}`:        10 * time.Minute,
+		`{"extend_ms":9000000000000,"reason":"slow tests"}`: millis(protocol.ExtensionMaxMS),
+		`{"percent":40}`: 0, `{"extend_ms":-1}`: 0, "40 parsing": 0,
+	} {
+		if by, reason, ok := extensionFromLine(line); by != want || ok != (want > 0) || ok && reason != "slow tests" {
+			t.Errorf("%s: %v, %q, %t", line, by, reason, ok)
+		}
 	}
 }
 

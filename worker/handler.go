@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Handler does the work. Handle is called once for each attempt, in a
@@ -35,7 +36,8 @@ func (f HandlerFunc) Handle(ctx context.Context, h Handoff) (protocol.Result, er
 // accepting it: accepted (with an estimated completion, if it has one),
 // rejected (with a reason) or conditional. It shall look, not work: the handoff
 // is nobody's yet, and ctx ends after the package's acknowledge timeout (30 s by
-// default), when the offer is lost, and when the worker drains.
+// default), when the offer is lost, and when the worker drains. An answer that
+// comes after the timeout does not count: the offer goes to another worker, uncharged.
 //
 // It may be asked about an offer that turns out to be gone. An error, a panic, or
 // an answer that breaks the rules is a failed attempt.
@@ -100,9 +102,19 @@ func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error
 	return h.r.progress(ctx, progress)
 }
 
-// Reminded is closed once most of the work time (80 % by default) is used up:
-// time to come to an end, or to ask for help. It never closes where there is no
-// work timeout.
+// Extend asks for more time for the work, with a reason: by this much, but never past
+// the return's clock and the deadline. It is granted once in an attempt; a
+// *protocol.Error says why not. Limit tells until when, and Reminded is another
+// channel after it.
+func (h Handoff) Extend(ctx context.Context, by time.Duration, reason string) error {
+	if h.r == nil {
+		return nil
+	}
+	return h.r.extendWork(ctx, by, reason)
+}
+
+// Reminded is closed once most of the time to the Limit (80 % by default) is used
+// up: time to come to an end, to ask for more (Extend), or for help.
 func (h Handoff) Reminded() <-chan struct{} {
 	if h.r == nil {
 		return nil
@@ -110,15 +122,22 @@ func (h Handoff) Reminded() <-chan struct{} {
 	return h.r.reminder.wait(h.r.state(), h.r.accepted)
 }
 
-// WorkDeadline is when the work timeout of this attempt runs out; zero if
-// there is none, or the handoff is not accepted yet. The handler's context does
-// not end by itself then: the core takes the handoff away, and the next beat tells.
-func (h Handoff) WorkDeadline() time.Time { return workDeadline(h.State()) }
+// Limit is when the first clock runs out that takes this attempt away, and which one
+// it is: work, return or deadline; zero if the handoff is not accepted yet. The
+// handler's context does not end by itself then: the core takes the handoff away,
+// and the next beat tells.
+func (h Handoff) Limit() (time.Time, protocol.Clock) {
+	s := h.State()
+	if s.Fence == 0 {
+		return time.Time{}, ""
+	}
+	return lifecycle.Limit(s)
+}
 
 // ProgressDeadline is when the progress timeout runs out, counted from the last
 // Progress, or from the acceptance; zero if there is none, as by default, or the
 // handoff is not accepted yet. A handler that lets it pass loses the handoff like
-// one that lets the work timeout pass, however alive its worker is.
+// one that lets its Limit pass, however alive its worker is.
 func (h Handoff) ProgressDeadline() time.Time {
 	s := h.State()
 	if s.Fence == 0 || s.AcceptedAt.IsZero() || s.Policy.ProgressTimeoutMS <= 0 {
@@ -139,20 +158,6 @@ func (h Handoff) logger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return h.Log
-}
-
-func workDeadline(s protocol.State) time.Time {
-	if s.Fence == 0 || s.AcceptedAt.IsZero() || s.Policy.WorkTimeoutMS <= 0 {
-		return time.Time{}
-	}
-	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS))
-}
-
-func remindAt(s protocol.State) time.Time {
-	if workDeadline(s).IsZero() || s.Policy.ReminderPercent <= 0 {
-		return time.Time{}
-	}
-	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS) * time.Duration(s.Policy.ReminderPercent) / 100)
 }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

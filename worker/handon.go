@@ -15,8 +15,9 @@ import (
 )
 
 // HandOff hands work on from within the work, and returns the ticket of the new
-// handoff. Source and parent of pkg are filled in, a key is left out: the ticket
-// is derived from the parent and an ordinal. A *protocol.Error says what is wrong
+// handoff. Source and parent of pkg are filled in, and what it takes over from this
+// handoff (protocol.Package.Inherit); a key is left out: the ticket is derived from
+// the parent and an ordinal. A *protocol.Error says what is wrong
 // with the package, and nothing was handed on then.
 //
 // When it happens depends on the type. A sequential one passes ownership, so it

@@ -444,7 +444,9 @@ func TestAwaitInVain(t *testing.T) {
 					return protocol.Result{}, await(ctx, h)
 				}))
 				one := 1
-				ticket := w.submit(func(p *protocol.Package) { p.Policy.MaxAttempts = &one })
+				ticket := w.submit(func(p *protocol.Package) {
+					p.Policy.MaxAttempts, p.Policy.OnExhausted = &one, new(protocol.ExhaustedFail)
+				})
 				if state := w.closed(ticket); state.Outcome != protocol.OutcomeFailed || runs > 2 {
 					t.Errorf("%d runs, state %+v", runs, state)
 				}

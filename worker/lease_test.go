@@ -298,7 +298,7 @@ func TestAcknowledge(t *testing.T) {
 			check: func(s protocol.State) bool { return s.Message == "no Go" && s.Alternative == "gopher" }},
 		"conditional": {ack: protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"a branch"}}, events: "conditioned",
 			check: func(s protocol.State) bool { return s.Phase == protocol.Conditional }},
-		"deferred": {ack: protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 1000}, events: "conditioned",
+		"deferred": {ack: protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 1000, Reason: "busy"}, events: "conditioned",
 			check: func(s protocol.State) bool { return !s.RetryAt.IsZero() }},
 		"no reason": {ack: protocol.Ack{Status: protocol.AckRejected}, events: "accepted+started failed",
 			check: func(s protocol.State) bool { return s.Reason == "invalid_ack" && s.Attempt == 1 }},
@@ -330,12 +330,15 @@ func TestAcknowledge(t *testing.T) {
 }
 
 // The offer is kept from others while user code thinks about it, and no longer
-// than the acknowledge timeout.
+// than the acknowledge timeout: then it is offered again, and nothing is charged.
 func TestSlowAcknowledgement(t *testing.T) {
 	inBubble(t, func(w *world) {
 		begin := time.Now()
 		var took time.Duration
 		w.serve(worker.Config{}, asking{done, func(ctx context.Context, _ worker.Handoff) (protocol.Ack, error) {
+			if took != 0 { // it comes again
+				return protocol.Ack{Status: protocol.AckAccepted}, nil
+			}
 			<-ctx.Done()
 			took = time.Since(begin)
 			return protocol.Ack{}, ctx.Err()
@@ -349,8 +352,31 @@ func TestSlowAcknowledgement(t *testing.T) {
 			}
 		}
 		pass(time.Second)
-		if state := w.status(ticket); took != 2*time.Minute || state.Phase != protocol.PhaseFailed || !state.Retryable {
+		pass(time.Second)
+		if state := w.status(ticket); took != 2*time.Minute || state.Phase != protocol.Complete || state.AttemptsTotal != 1 {
 			t.Errorf("after %v: %+v", took, state)
 		}
+	})
+}
+
+// User code that does not heed the end of its context keeps the offer from others
+// no longer than that either.
+func TestDeafAcknowledgement(t *testing.T) {
+	inBubble(t, func(w *world) {
+		end := make(chan struct{})
+		w.serve(worker.Config{Concurrency: 1}, asking{done, func(context.Context, worker.Handoff) (protocol.Ack, error) {
+			<-end
+			return protocol.Ack{Status: protocol.AckAccepted}, nil
+		}})
+		ticket := w.submit(nil)
+		free := 0
+		for range 90 {
+			pass(time.Second)
+			free += w.others()
+		}
+		if state := w.status(ticket); free == 0 || state.Phase != protocol.Pending {
+			t.Errorf("in 90 s others had it %d times: %+v", free, state)
+		}
+		close(end)
 	})
 }

@@ -77,6 +77,7 @@ type Claim interface {
 	Beat(ctx context.Context) (broker.Signal, error)
 	Acknowledge(ctx context.Context, ack protocol.Ack, start bool) error
 	Progress(ctx context.Context, progress protocol.Progress) error
+	Extend(ctx context.Context, by time.Duration, reason string) error
 	Complete(ctx context.Context, result protocol.Result, children ...broker.Child) error
 	Fail(ctx context.Context, f broker.Failure) error
 	Release(ctx context.Context, reason string) error

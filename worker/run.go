@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // run is one offer in this worker's hands, from the pull to the report.
@@ -37,8 +38,9 @@ type run struct {
 	cleaned  bool      // Cleanup was
 	reruns   int
 
-	mu   sync.Mutex
-	back bool // the offer was given back
+	mu    sync.Mutex
+	back  bool      // the offer was given back
+	until time.Time // for how long it is kept from others; zero is for as long as it takes
 }
 
 func newRun(w *Worker, offer Offer) *run {
@@ -137,7 +139,12 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 		return h, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "unreadable", Reason: err.Error()}, nil, true
 	}
 	if r.w.acks != nil {
-		ack, failed = r.ask(h)
+		var lapsed bool
+		if ack, lapsed, failed = r.ask(h); lapsed {
+			r.log.Warn("offer not acknowledged in time; given back", "after", lifecycle.ClaimTimeout(h.State()))
+			r.giveBack()
+			return h, ack, nil, false
+		}
 	}
 	return h, ack, failed, r.w.open.Err() == nil
 }
@@ -154,21 +161,28 @@ func (r *run) fetch(h *Handoff) (err error) {
 	}))
 }
 
-// ask lets the user's code answer the offer.
-func (r *run) ask(h Handoff) (protocol.Ack, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, millis(h.State().Policy.AckTimeoutMS))
+// ask lets the user's code answer the offer. lapsed says that it did not in time,
+// which is charged to no attempt: the offer goes to another.
+func (r *run) ask(h Handoff) (ack protocol.Ack, lapsed bool, err error) {
+	limit := lifecycle.ClaimTimeout(h.State())
+	ctx, cancel := context.WithTimeoutCause(r.ctx, limit, errNotAcknowledged)
 	defer cancel()
+	r.extendUntil(time.Now().Add(limit))
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(r.w.open, func() { end(ErrShutdown) })()
-	ack, err := guard(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
+	ack, err = guard(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
+	if context.Cause(ctx) == errNotAcknowledged {
+		return ack, true, nil
+	}
+	r.extendUntil(time.Time{}) // the append may take as long as it takes
 	if err == nil {
 		if err = ack.Validate(); err == nil {
-			return ack, nil
+			return ack, false, nil
 		}
 		err = &Failure{Code: "invalid_ack", Err: fmt.Errorf("acknowledgement: %w", err)}
 	}
-	return protocol.Ack{Status: protocol.AckAccepted}, err
+	return protocol.Ack{Status: protocol.AckAccepted}, false, err
 }
 
 // acknowledge answers the offer. The claim is nil unless it was accepted and is ours.
@@ -272,7 +286,7 @@ func (r *run) endIfAsked(end, back bool) {
 func (r *run) extend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.back {
+	if r.back || !r.until.IsZero() && time.Now().After(r.until) {
 		return
 	}
 	if err := r.offer.Extend(); err != nil {
@@ -280,10 +294,21 @@ func (r *run) extend() {
 	}
 }
 
+// extendUntil bounds for how long the offer is kept from others, also by user code
+// that does not heed the end of its context.
+func (r *run) extendUntil(until time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.until = until
+}
+
 // giveBack lets others have the offer. No beat under way may extend it after that.
 func (r *run) giveBack() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.back {
+		return
+	}
 	r.back = true
 	giveBack(r.w, r.offer)
 }
@@ -305,7 +330,24 @@ func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
 	return err
 }
 
-// reminder is closed when most of the work time is used up: when the ledger
+// extendWork asks for more time, after which the holder is reminded anew.
+func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) error {
+	claim := r.claimed()
+	if claim == nil {
+		return protocol.Errorf(protocol.CodeIllegal, "extend_ms", "the handoff is not accepted yet")
+	}
+	err := claim.Extend(ctx, by, reason)
+	switch {
+	case errors.Is(err, broker.ErrLeaseLost):
+		r.cancel(err)
+	case err == nil:
+		r.see(claim)
+		r.reminder.renew()
+	}
+	return err
+}
+
+// reminder is closed when most of the time to the limit is used up: when the ledger
 // says so, or when it is time by our own clock, for a supervisor may be away.
 type reminder struct {
 	mu    sync.Mutex
@@ -326,10 +368,20 @@ func (m *reminder) wait(s protocol.State, accepted time.Time) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.make()
-	if at := remindAt(s); m.timer == nil && !m.rung && !at.IsZero() {
+	if at := lifecycle.ReminderAt(s); m.timer == nil && !m.rung && !at.IsZero() {
 		m.timer = time.AfterFunc(time.Until(accepted.Add(at.Sub(s.AcceptedAt))), m.ring)
 	}
 	return m.ch
+}
+
+// renew makes another channel of it, for a handoff that was extended.
+func (m *reminder) renew() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+	m.ch, m.rung, m.timer = nil, false, nil
 }
 
 func (m *reminder) ring() {

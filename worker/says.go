@@ -136,7 +136,7 @@ func (r *run) suspend(h Handoff, claim Claim, waits *awaiting) (again bool) {
 func awaited(s protocol.State, tickets []string, on *handing) (children []int, err error) {
 	ordinals := map[string]int{}
 	if s.Children != nil {
-		children = s.Children.Made.Numbers()
+		children = s.Children.Made.Without(s.Children.After).Numbers()
 	}
 	for _, n := range children {
 		ordinals[protocol.ChildTicketN(s.Ticket, n)] = n

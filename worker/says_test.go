@@ -274,7 +274,7 @@ func TestWhatCountsAsAnAttempt(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.supervise()
 		w.register(protocol.Profile{ID: "coder"})
-		ticket := w.submit(nil)
+		ticket := w.submit(func(p *protocol.Package) { p.Policy.OnExhausted = new(protocol.ExhaustedFail) })
 		for attempt := 1; attempt <= 3; attempt++ {
 			h := newWorking()
 			drained := w.serve(worker.Config{DrainTimeout: -1}, h)

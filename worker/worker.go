@@ -27,9 +27,10 @@ const (
 type Config struct {
 	// Agent is whom the worker serves.
 	Agent string
-	// Concurrency is how many handoffs are worked on at a time. Default: the
-	// profile's max_concurrency, else 1, because most agents are one program
-	// with one place to work in. A profile's max_concurrency is never exceeded.
+	// Concurrency is how many handoffs this worker works on at a time. Default: the
+	// profile's max_concurrency, else 1, because most agents are one program with one
+	// place to work in. It is the worker's share of max_concurrency, which the broker
+	// keeps for all holders of the agent together.
 	Concurrency int
 	// Lease is how long the handoffs stay this worker's without a word from it,
 	// 1 s to a day. Shorter ones find a dead worker sooner and forgive less.

@@ -35,7 +35,7 @@ func TestCompletes(t *testing.T) {
 		}
 		if got.Ticket != ticket || got.Agent != "coder" || got.Attempt != 1 || got.Fence == 0 ||
 			got.Package.Task.Description != "write it" || !strings.Contains(string(got.Raw), "write it") ||
-			got.State().Phase != protocol.Working || got.WorkDeadline().IsZero() || got.Deadline().IsZero() {
+			got.State().Phase != protocol.Working || limitOf(got) != protocol.ClockWork || got.Deadline().IsZero() {
 			t.Errorf("the handler was given %+v", got)
 		}
 		if err := s.drain(); err != nil {
@@ -432,6 +432,30 @@ func TestReminder(t *testing.T) {
 	}
 }
 
+// A handler that asks for more time is reminded of its new limit, by its own clock.
+func TestExtend(t *testing.T) {
+	inBubble(t, func(w *world) {
+		reminded := make(chan time.Duration, 2)
+		begin := time.Now()
+		w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+			<-h.Reminded()
+			reminded <- time.Since(begin)
+			if err := h.Extend(ctx, 80*time.Second, "it takes longer"); err != nil {
+				return protocol.Result{}, err
+			}
+			<-h.Reminded()
+			reminded <- time.Since(begin)
+			return protocol.Result{}, nil
+		}))
+		ms := int64(100_000)
+		ticket := w.submit(func(p *protocol.Package) { p.Policy.WorkTimeoutMS = &ms })
+		if first, second := <-reminded, <-reminded; first != 80*time.Second || second != 160*time.Second {
+			t.Errorf("reminded after %v and %v, want 80 s and 160 s", first, second)
+		}
+		w.closed(ticket)
+	})
+}
+
 func TestProgress(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
@@ -489,4 +513,9 @@ func TestConfig(t *testing.T) {
 	if _, err := worker.New(b, worker.Config{Agent: "a"}, nil); err == nil {
 		t.Error("a worker without a handler")
 	}
+}
+
+func limitOf(h worker.Handoff) protocol.Clock {
+	_, clock := h.Limit()
+	return clock
 }

@@ -38,7 +38,15 @@ const (
 	KindMissing    Kind = "missing"    // something that was there is not
 	KindLine       Kind = "line"       // a line does not follow the one before
 	KindTruncated  Kind = "truncated"  // the file ends too early
+	KindWriter     Kind = "writer"     // an event is not one that its By makes; only with Writers
 )
+
+// Check is what a verification looks for besides what it always does.
+type Check int
+
+// Writers compares each event with the role that its By names
+// (lifecycle.CheckWriters).
+const Writers Check = 1
 
 // problemsKept is how many problems a Report lists; the rest it counts.
 const problemsKept = 1_000
@@ -85,7 +93,8 @@ type chains struct {
 	again func(ticket string, place uint64) (broker.Entry, error)
 	// begins tells whether a handoff that was submitted at this sequence must
 	// have its beginning here.
-	begins func(submitted uint64) bool
+	begins  func(submitted uint64) bool
+	writers bool // Writers is wanted
 }
 
 // link is the last append of a handoff: its hash, and where it was.
@@ -94,8 +103,8 @@ type link struct {
 	place uint64
 }
 
-func newChains(report *Report) *chains {
-	return &chains{report: report, heads: map[uuid.UUID]link{}, states: recent[protocol.State]{most: statesKept}}
+func newChains(report *Report, checks ...Check) *chains {
+	return &chains{report: report, writers: slices.Contains(checks, Writers), heads: map[uuid.UUID]link{}, states: recent[protocol.State]{most: statesKept}}
 }
 
 // keyOf is the UUID that a ticket is; for anything else one made of it.
@@ -161,6 +170,7 @@ func (c *chains) addDecoded(e broker.Entry, change protocol.Change, unread error
 	}
 	if readable {
 		replay(base, change, found)
+		c.wrote(base, change, found)
 	}
 	c.keep(e.Ticket, state)
 	return nil
@@ -176,6 +186,7 @@ func (c *chains) first(change protocol.Change, found func(Kind, string, ...any))
 			return
 		}
 		replay(protocol.State{}, change, found)
+		c.wrote(protocol.State{}, change, found)
 	case c.begins(state.PackageSeq):
 		found(KindMissing, "follows an append with the hash %s, which is not there", shown(state.PrevHash))
 	default:
@@ -228,6 +239,16 @@ func replay(base protocol.State, change protocol.Change, found func(Kind, string
 	}
 	if !bytes.Equal(want, have) {
 		found(KindReplay, "says of the handoff what its events do not: %s", differing(want, have))
+	}
+}
+
+// wrote compares the events with their makers, where that is wanted.
+func (c *chains) wrote(base protocol.State, change protocol.Change, found func(Kind, string, ...any)) {
+	if !c.writers {
+		return
+	}
+	if err := lifecycle.CheckWriters(base, change.Record.Events); err != nil {
+		found(KindWriter, "%v", err)
 	}
 }
 

@@ -88,13 +88,13 @@ func pathsOf(path string) (files []string, isDir bool, err error) {
 // VerifyLedger does, the records against their appends, the chain over the lines,
 // and of an archive that it has every entry of the ledger. It reads nothing but the
 // files. An error is that of reading them; what is wrong with them is in the Report.
-func VerifyFiles(path string, progress func(at, last uint64)) (Report, error) {
+func VerifyFiles(path string, progress func(at, last uint64), checks ...Check) (Report, error) {
 	var report Report
 	files, isDir, err := pathsOf(path)
 	if err != nil {
 		return report, err
 	}
-	v := &verifier{report: &report, chains: newChains(&report), files: files, archive: isDir, growing: isDir && inUse(path), first: true, tick: newTicker(progress), bodies: map[string]bool{}}
+	v := &verifier{report: &report, chains: newChains(&report, checks...), files: files, archive: isDir, growing: isDir && inUse(path), first: true, tick: newTicker(progress), bodies: map[string]bool{}}
 	v.again, v.begins = v.readAgain, v.mustBegin
 	for i := range files {
 		last := i == len(files)-1
@@ -279,20 +279,31 @@ func (v *verifier) record(line Line, place uint64, at Problem) error {
 }
 
 // compare holds records against the append that they are made of. What they
-// have of the package is taken from them where the append does not hold it.
+// have of the package and of the result is taken from them where the append does
+// not hold it.
 func (v *verifier) compare(lines []Line, e broker.Entry, change protocol.Change, at Problem) {
 	first := lines[0]
 	if first.V != lineVersion || strings.HasPrefix(first.Reason, unreadableWords) {
 		return // what was written by another version may say it otherwise
 	}
-	of := protocol.Snapshot{VariablesHash: first.ContextSnapshot.VariablesHash, Artifacts: first.ContextSnapshot.ArtifactCount}
+	var of protocol.Snapshot
 	for _, line := range lines {
+		if shown := line.ContextSnapshot; protocol.Completes(line.Event) {
+			of.Result = protocol.ResultSnapshot{VariablesHash: shown.VariablesHash, Artifacts: shown.ArtifactCount}
+		} else {
+			of.VariablesHash, of.Artifacts = shown.VariablesHash, shown.ArtifactCount
+		}
 		switch line.EventType {
 		case protocol.AuditInitiated:
 			of.Reason, of.Rationale = line.Reason, line.DecisionRationale
 		case protocol.AuditEscalated: // has a rationale of its own
 		default:
 			of.Rationale = line.DecisionRationale
+		}
+	}
+	for _, e := range change.Record.Events {
+		if completed, ok := e.(*protocol.Completed); ok && completed.Blob == nil {
+			of.Result, _ = protocol.ResultSnapshotOf(completed.Result)
 		}
 	}
 	if submitted := submittedIn(change); submitted != nil && submitted.Package != nil {

@@ -34,7 +34,11 @@ func TestExportHoldsTheWholeTrail(t *testing.T) {
 			continue
 		}
 		perHandoff[l.HandoffID] = append(perHandoff[l.HandoffID], l.EventType)
-		if l.ContextSnapshot.VariablesHash != protocol.VariablesHash(map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}) || l.DecisionRationale != "b knows this best" {
+		variables, artifacts := map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}, 0
+		if l.EventType == protocol.AuditCompleted { // the result's
+			variables, artifacts = map[string]json.RawMessage{"merged": json.RawMessage("true")}, 2
+		}
+		if l.ContextSnapshot.VariablesHash != protocol.VariablesHash(variables) || l.ContextSnapshot.ArtifactCount != artifacts || l.DecisionRationale != "b knows this best" {
 			t.Errorf("%+v", l)
 		}
 		if l.Entry == nil {
@@ -48,7 +52,7 @@ func TestExportHoldsTheWholeTrail(t *testing.T) {
 	}
 	want := [][]protocol.AuditType{
 		{"initiated", "accepted", "noted", "completed"}, {"initiated", "rejected", "noted", "accepted", "completed"},
-		{"initiated", "cancelled"}, {"initiated", "accepted", "completed"}, {"initiated"},
+		{"initiated", "rejected", "cancelled"}, {"initiated", "accepted", "completed"}, {"initiated"},
 	}
 	for i, ticket := range tickets {
 		if !slices.Equal(perHandoff[ticket], want[i]) {
@@ -65,7 +69,7 @@ func TestTamperedExport(t *testing.T) {
 	w.must(err)
 	lines := strings.SplitAfter(string(text), "\n")
 	lines = lines[:len(lines)-1]
-	if len(lines) != 16 {
+	if len(lines) != 17 {
 		t.Fatalf("%d lines:\n%s", len(lines), text)
 	}
 	for _, c := range []struct {
@@ -87,17 +91,17 @@ func TestTamperedExport(t *testing.T) {
 			return l
 		}, []string{"line line 7"}},
 		{"a removed line", func(l []string) []string { return slices.Delete(l, 1, 2) },
-			[]string{"line line 2", "chain line 2 seq 11", "missing line 15"}},
+			[]string{"line line 2", "chain line 2 seq 11", "missing line 16"}},
 		{"the last append of a handoff removed", func(l []string) []string { return slices.Delete(l, 3, 4) },
-			[]string{"line line 4", "missing line 15"}},
+			[]string{"line line 4", "missing line 16"}},
 		{"swapped lines", func(l []string) []string { l[1], l[2] = l[2], l[1]; return l },
 			[]string{"line line 2", "chain line 2 seq 11", "line line 3", "chain line 3 seq 6", "line line 4", "chain line 4 seq 12"}},
 		{"truncated between lines", func(l []string) []string { return l[:9] }, []string{"truncated line 9"}},
 		{"truncated within a line", func(l []string) []string { l[9] = l[9][:40]; return l[:10] }, []string{"truncated line 10"}},
 		{"a line that is none", func(l []string) []string { return slices.Insert(l, 2, "what\n") },
-			[]string{"unreadable line 3", "line line 4", "missing line 17"}},
+			[]string{"unreadable line 3", "line line 4", "missing line 18"}},
 		{"more behind the end", func(l []string) []string { return append(l, l[0]) },
-			[]string{"line line 17", "line line 17", "chain line 17 seq 1"}},
+			[]string{"line line 18", "line line 18", "chain line 18 seq 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tampered := filepath.Join(t.TempDir(), "x.jsonl")

@@ -35,7 +35,7 @@ type Line struct {
 
 // lineVersion goes up when an append gives other records than before. A file is
 // checked by its appends whatever its version.
-const lineVersion = 1
+const lineVersion = 2
 
 // Stored is an append as the ledger has it. Its body is in Body, or, should it
 // be no text, in Bytes.

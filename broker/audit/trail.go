@@ -48,6 +48,9 @@ func (r *Reader) Records(ctx context.Context, e broker.Entry) ([]protocol.AuditR
 	if err != nil {
 		return nil, err
 	}
+	if snapshot.Result, err = r.result(ctx, e.Ticket, change); err != nil {
+		return nil, err
+	}
 	return recordsOf(e, change, snapshot), nil
 }
 
@@ -77,6 +80,62 @@ func (r *Reader) snapshot(ctx context.Context, ticket string, c protocol.Change)
 	}
 	r.snapshots.put(ticket, snapshot)
 	return snapshot, nil
+}
+
+// result is the snapshot of the result that a change completes its handoff with.
+// One that is lost, or was never a result, has the zero snapshot.
+func (r *Reader) result(ctx context.Context, ticket string, c protocol.Change) (protocol.ResultSnapshot, error) {
+	for _, e := range c.Record.Events {
+		var body json.RawMessage
+		var err error
+		switch e := e.(type) {
+		case *protocol.Completed:
+			body, err = r.body(ctx, e)
+		case *protocol.LateResultUsed:
+			body, err = r.parked(ctx, ticket, e.Seq)
+		default:
+			continue
+		}
+		switch {
+		case errors.Is(err, broker.ErrNotFound):
+			return protocol.ResultSnapshot{}, nil
+		case err != nil:
+			return protocol.ResultSnapshot{}, fmt.Errorf("result of %s: %w", ticket, err)
+		}
+		snapshot, err := protocol.ResultSnapshotOf(body)
+		if err != nil {
+			snapshot = protocol.ResultSnapshot{}
+		}
+		return snapshot, nil
+	}
+	return protocol.ResultSnapshot{}, nil
+}
+
+// body is what an event keeps of a result, in itself or elsewhere.
+func (r *Reader) body(ctx context.Context, e protocol.Event) (json.RawMessage, error) {
+	inline, blob := protocol.BodyOf(e)
+	if blob != nil {
+		return r.ledger.Blob(ctx, *blob)
+	}
+	return *inline, nil
+}
+
+// parked is the late result that an append keeps.
+func (r *Reader) parked(ctx context.Context, ticket string, seq uint64) (json.RawMessage, error) {
+	e, err := r.ledger.Next(ctx, ticket, seq-1)
+	if err != nil {
+		return nil, err
+	}
+	change, err := broker.DecodeChange(e)
+	if err != nil || e.Seq != seq {
+		return nil, fmt.Errorf("entry %d: %w", seq, broker.ErrNotFound)
+	}
+	for _, e := range change.Record.Events {
+		if late, ok := e.(*protocol.ResultParked); ok {
+			return r.body(ctx, late)
+		}
+	}
+	return nil, fmt.Errorf("entry %d has no result: %w", seq, broker.ErrNotFound)
 }
 
 func (r *Reader) packageOf(ctx context.Context, ticket string, c protocol.Change) (json.RawMessage, error) {

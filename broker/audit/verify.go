@@ -19,13 +19,13 @@ type gap struct{ from, to uint64 }
 // began: the chain of hashes of every handoff, that each begins with a
 // submission, that the events lead to the states, that no sequence is missing.
 // progress is called now and then with how far it is; nil is welcome.
-func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last uint64)) (Report, error) {
+func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last uint64), checks ...Check) (Report, error) {
 	var report Report
 	span, err := ledger.Ledger(ctx)
 	if err != nil || span.Last < span.First {
 		return report, err
 	}
-	c := newChains(&report)
+	c := newChains(&report, checks...)
 	c.again = func(ticket string, place uint64) (broker.Entry, error) {
 		e, err := ledger.Next(ctx, ticket, place-1)
 		if err == nil && e.Seq != place {

@@ -78,10 +78,13 @@ func (w *world) accept(ticket string) {
 	})
 }
 
+// resultJSON is what handoffs are completed with.
+const resultJSON = `{"status":"success","variables":{"merged":true},"artifacts":{"patch":"p","log":"l"}}`
+
 func (w *world) complete(ticket string) {
 	w.Helper()
 	w.does(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
-		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Result: json.RawMessage(`{"status":"success"}`), Tokens: 7}}
+		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Result: json.RawMessage(resultJSON), Tokens: 7}}
 	})
 }
 

@@ -50,10 +50,10 @@ func ordinalOnce(k *kit) {
 	to := r.registered(3)
 	parent := r.submit(pkg("lead", to[0]))
 	claim := r.accept(to[0])
-	first, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: pkg("", to[1])})
+	first, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[1]))})
 	r.must(err)
 	for range 2 {
-		again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: pkg("", to[2])})
+		again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[2]))})
 		r.must(err)
 		if again != first {
 			r.Errorf("ticket %s, then %s", first, again)
@@ -61,9 +61,9 @@ func ordinalOnce(k *kit) {
 	}
 	r.must(claim.Release(r.ctx, "drain"))
 	claim = r.accept(to[0]) // a further attempt
-	again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: pkg("", to[2])})
+	again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[2]))})
 	r.must(err)
-	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 7, Package: pkg("", to[2])}))
+	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 7, Package: delegated(pkg("", to[2]))}))
 	if s := r.state(first); again != first || s.Agent != to[1] || len(r.entries(first)) != 1 {
 		r.Errorf("ticket %s, with %s, %d entries", again, s.Agent, len(r.entries(first)))
 	}
@@ -111,9 +111,9 @@ func promisedOnce(k *kit) {
 		parent := r.submit(pkg("lead", to[0]))
 		worker := k.brokerOver(&dying{Engine: r.Engine, lives: func(ticket string) bool { return ticket == parent.Ticket }})
 		claim := r.acceptOver(worker, to[0])
-		large := pkg("", to[2])
+		large := delegated(pkg("", to[2]))
 		large.Context.Summary = fmt.Sprintf("%0*d", protocol.InlineBytesMax, 0)
-		r.must(die(claim, []broker.Child{{N: 0, Package: pkg("", to[1])}, {N: 1, Package: large}, {N: 2, Package: pkg("", to[2], to[3])}}))
+		r.must(die(claim, []broker.Child{{N: 0, Package: delegated(pkg("", to[1]))}, {N: 1, Package: large}, {N: 2, Package: pkg("", to[2], to[3])}}))
 		for n := range 3 {
 			r.absent(protocol.ChildTicketN(parent.Ticket, n))
 		}
@@ -218,11 +218,12 @@ func promisedLate(k *kit) {
 	soon := time.Now().Add(time.Second)
 	p := pkg("lead")
 	p.Target, p.Type, p.Constraints.Deadline = protocol.Target{}, "", soon
+	p.Policy.OnDeadline = new(protocol.DeadlineClose)
 	p.Members = []protocol.Member{{Target: protocol.Target{Agent: to[1]}}, {Target: protocol.Target{Agent: to[1]}, Reason: "twice"}}
 	in, err := r.b.Prepare(p)
 	r.must(err)
 	next := pkg("", to[2])
-	next.Constraints.Deadline = soon
+	next.Constraints.Deadline, next.Policy.OnDeadline = soon, new(protocol.DeadlineClose)
 	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: next}))
 	head, err := k.brokerOver(&dying{Engine: r.Engine, lives: func(t string) bool { return t == in.Ticket }}).Submit(r.ctx, in)
 	r.must(err)

@@ -33,14 +33,14 @@ func redriveOnce(k *kit) {
 	// It dies at once, before the submission, and between that and the record.
 	for _, lives := range []string{"", origin.Ticket, again} {
 		worker := k.brokerOver(&dying{Engine: r.Engine, lives: func(t string) bool { return t == lives }})
-		if _, err := worker.Redrive(r.ctx, origin.Ticket, "", "human"); !errors.Is(err, broker.ErrUnreachable) {
+		if _, err := worker.Redrive(r.ctx, origin.Ticket, "", "human", false); !errors.Is(err, broker.ErrUnreachable) {
 			r.Fatalf("redrive by who dies: %v", err)
 		}
 		if s := r.state(origin.Ticket); s.RedrivenAs != "" {
 			r.Fatalf("recorded as %s before it was done", s.RedrivenAs)
 		}
 	}
-	state, err := r.b.Redrive(r.ctx, origin.Ticket, "", "human")
+	state, err := r.b.Redrive(r.ctx, origin.Ticket, "", "human", false)
 	r.must(err)
 	if state.Ticket != again || state.Origin != origin.Ticket || state.Agent != to[0] {
 		r.Errorf("redriven as %s, origin %s, with %s", state.Ticket, state.Origin, state.Agent)
@@ -48,7 +48,7 @@ func redriveOnce(k *kit) {
 	if s := r.state(origin.Ticket); s.RedrivenAs != again {
 		r.Errorf("recorded as %q", s.RedrivenAs)
 	}
-	_, err = r.b.Redrive(r.ctx, origin.Ticket, to[1], "human")
+	_, err = r.b.Redrive(r.ctx, origin.Ticket, to[1], "human", false)
 	wantCode(k, err, protocol.CodeConflict)
 	if n := len(r.entries(again)); n != 1 {
 		r.Errorf("%d entries", n)
@@ -58,18 +58,18 @@ func redriveOnce(k *kit) {
 		r.Errorf("the package is %d bytes", len(claim.Package))
 	}
 	r.must(claim.Complete(r.ctx, protocol.Result{}))
-	_, err = r.b.Redrive(r.ctx, again, "", "human")
+	_, err = r.b.Redrive(r.ctx, again, "", "human", false)
 	wantCode(k, err, protocol.CodeIllegal) // it succeeded
 
 	// To somebody else, who must be there.
 	gone := r.dead(pkg("lead", to[0]), to[0])
 	r.must(r.b.RemoveProfile(r.ctx, to[0]))
-	_, err = r.b.Redrive(r.ctx, gone.Ticket, "", "human")
+	_, err = r.b.Redrive(r.ctx, gone.Ticket, "", "human", false)
 	wantCode(k, err, protocol.CodeUnknownAgent)
 	if s := r.state(gone.Ticket); s.RedrivenAs != "" {
 		r.Errorf("refused, and recorded as %s", s.RedrivenAs)
 	}
-	state, err = r.b.Redrive(r.ctx, gone.Ticket, to[1], "human")
+	state, err = r.b.Redrive(r.ctx, gone.Ticket, to[1], "human", false)
 	r.must(err)
 	if state.Agent != to[1] {
 		r.Errorf("with %s", state.Agent)
@@ -77,13 +77,13 @@ func redriveOnce(k *kit) {
 
 	// What is open, or a return, is refused.
 	open := r.submit(pkg("lead", to[1]))
-	_, err = r.b.Redrive(r.ctx, open.Ticket, "", "human")
+	_, err = r.b.Redrive(r.ctx, open.Ticket, "", "human", false)
 	wantCode(k, err, protocol.CodeIllegal)
 	origin = r.dead(delegated(pkg(to[1], to[2])), to[2])
 	r.must(r.b.EnsureReturn(r.ctx, origin))
 	_, err = r.b.Cancel(r.ctx, origin.State.ReturnTicket, "human", "unread")
 	r.must(err)
-	_, err = r.b.Redrive(r.ctx, origin.State.ReturnTicket, "", "human")
+	_, err = r.b.Redrive(r.ctx, origin.State.ReturnTicket, "", "human", false)
 	wantCode(k, err, protocol.CodeIllegal)
 }
 
@@ -93,7 +93,7 @@ func redriveTrail(k *kit) {
 	to := r.registered(1)
 	origin := r.dead(pkg("lead", to[0]), to[0])
 	for range 2 {
-		state, err := r.b.Redrive(r.ctx, origin.Ticket, "", "human")
+		state, err := r.b.Redrive(r.ctx, origin.Ticket, "", "human", false)
 		r.must(err)
 		claim := r.accept(to[0])
 		if claim.Ticket != state.Ticket {
@@ -144,7 +144,7 @@ func redriveMember(k *kit) {
 			r.Fatalf("the group is %s, %q", closed.State.Phase, closed.State.Outcome)
 		}
 		member := protocol.ChildTicketN(group.Ticket, 1)
-		state, err := r.b.Redrive(r.ctx, member, "", "human")
+		state, err := r.b.Redrive(r.ctx, member, "", "human", false)
 		r.must(err)
 		if state.Agent != to[1] || state.Group != "" || state.N != 0 || state.Aggregate != nil || state.Origin != member {
 			r.Errorf("the member is redriven to %s, group %q, n %d", state.Agent, state.Group, state.N)
@@ -154,9 +154,9 @@ func redriveMember(k *kit) {
 			r.Errorf("its task is %q, %v", got.Task.Description, err)
 		}
 		r.must(claim.Complete(r.ctx, protocol.Result{}))
-		_, err = r.b.Redrive(r.ctx, group.Ticket, to[0], "human")
+		_, err = r.b.Redrive(r.ctx, group.Ticket, to[0], "human", false)
 		wantCode(k, err, protocol.CodeConflict)
-		state, err = r.b.Redrive(r.ctx, group.Ticket, "", "human")
+		state, err = r.b.Redrive(r.ctx, group.Ticket, "", "human", false)
 		r.must(err)
 		if state.Aggregate == nil || state.Aggregate.Size != 3 {
 			r.Fatalf("the group is redriven as %+v", state.Aggregate)
@@ -203,7 +203,7 @@ func listsTwice(k *kit) {
 	r.must(r.accept(to[0]).Complete(r.ctx, protocol.Result{}))
 	dead := r.dead(pkg("lead", to[1]), to[1])
 	note(dead.Ticket)
-	_, err := r.b.Redrive(r.ctx, dead.Ticket, "", "human")
+	_, err := r.b.Redrive(r.ctx, dead.Ticket, "", "human", false)
 	r.must(err)
 
 	inbox, err := b.Inbox(r.ctx, to[0])

@@ -3,6 +3,8 @@ package brokertest
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,7 +21,8 @@ var directoryCases = []conformanceCase{
 	{"the directory shows agents and holders", directoryShows},
 	{"a snapshot never changes", directoryImmutable},
 	{"the directory knows since when it is connected", directoryConnected},
-	{"last present is when the last serving holder went", lastPresent},
+	{"last present is when the last holder that attended went", lastPresent},
+	{"slots are changed by one of two who read them", slots},
 	{"departures are told after the directory has changed", departures},
 }
 
@@ -198,12 +201,58 @@ func lastPresent(k *kit) {
 	}
 	b.Draining = true // it stays, and serves no more
 	k.must(k.Beat(k.ctx, b))
+	if d := k.see("the drain", func(d *lifecycle.Directory) bool { return d.Holders[b.ID].Draining }); absent(d) {
+		k.Error("absent while it polls")
+	}
+	k.must(k.RemoveHolder(k.ctx, polling.ID))
 	d = k.see("the agent's absence", absent)
 	if at := d.LastPresent[agent]; at.Before(began) || at.After(k.Now().Add(time.Second)) {
 		k.Errorf("last present at %v", at)
 	}
 	k.must(k.Beat(k.ctx, a))
 	k.see("the agent's return", func(d *lifecycle.Directory) bool { return d.Present(a.ID) && !absent(d) })
+}
+
+func slots(k *kit) {
+	agent := k.agent()
+	taken, rev, err := k.Slots(k.ctx, agent)
+	k.must(err)
+	if len(taken) != 0 || rev != 0 {
+		k.Fatalf("a new agent has %v at %d", taken, rev)
+	}
+	mine := protocol.Slots{protocol.NewTicket(): {Holder: protocol.NewTicket(), At: k.Now().UTC().Truncate(time.Second)}}
+	var wg sync.WaitGroup
+	won := make(chan bool, 4)
+	for range 4 {
+		wg.Go(func() {
+			_, err := k.PutSlots(k.ctx, agent, mine, 0)
+			if err != nil && !errors.Is(err, broker.ErrConflict) {
+				k.Error(err)
+			}
+			won <- err == nil
+		})
+	}
+	wg.Wait()
+	first := 0
+	for range 4 {
+		if <-won {
+			first++
+		}
+	}
+	taken, rev, err = k.Slots(k.ctx, agent)
+	k.must(err)
+	if first != 1 || rev == 0 || !maps.Equal(taken, mine) {
+		k.Errorf("%d of 4 wrote; there is %v at %d", first, taken, rev)
+	}
+	_, err = k.PutSlots(k.ctx, agent, nil, rev+1)
+	k.wantErr(err, broker.ErrConflict)
+	next, err := k.PutSlots(k.ctx, agent, protocol.Slots{}, rev)
+	k.must(err)
+	taken, again, err := k.Slots(k.ctx, agent)
+	k.must(err)
+	if len(taken) != 0 || again <= rev || again != next {
+		k.Errorf("%v at %d, said to be %d, after %d", taken, again, next, rev)
+	}
 }
 
 func departures(k *kit) {

@@ -60,7 +60,7 @@ func handOnTo(k *kit) {
 	} {
 		r.submit(pkg(to[0], to[1]))
 		claim := r.accept(to[1])
-		_, err := claim.HandOff(r.ctx, broker.Child{N: 0, Package: pkg("", c.to)})
+		_, err := claim.HandOff(r.ctx, broker.Child{N: 0, Package: delegated(pkg("", c.to))})
 		if c.code != "" {
 			wantCode(k, err, c.code)
 			if made := r.state(claim.Ticket).Children; made != nil {

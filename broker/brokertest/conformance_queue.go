@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ var queueCases = []conformanceCase{
 	{"what is neither extended nor ended comes again", redelivery},
 	{"what is extended stays away", extend},
 	{"what is removed never comes again", remove},
+	{"an offer is removed by its name, delivered or not", removeOffer},
+	{"all offers that stand are listed", offersListed},
 	{"depth counts what stands, delivered or not", depth},
 	{"queues tell of every lane that has any", queuesLanes},
 	{"queues tell of registered agents that nobody ever pulled for", queuesUnpulled},
@@ -305,6 +308,45 @@ func depth(k *kit) {
 	check(3)
 	k.must(got[1].GiveBack())
 	check(3)
+}
+
+func removeOffer(k *kit) {
+	agent := k.queue()
+	waits, held, stays := k.offer(agent, protocol.Low), k.offer(agent, protocol.Critical), k.offer(agent, protocol.Low)
+	k.deep(agent, 3)
+	d := k.pull(agent, 1)[0]
+	if d.Key() != held {
+		k.Fatalf("pulled %v, want %v", d.Key(), held)
+	}
+	for _, key := range []broker.OfferKey{waits, held, waits, {Agent: agent, Lane: protocol.Low, Ticket: protocol.NewTicket(), Sequence: 7}} {
+		k.must(k.RemoveOffer(k.ctx, key))
+	}
+	k.deep(agent, 1)
+	k.must(d.Extend()) // whose holder has yet to hear of it
+	k.must(d.Remove())
+	k.standing(agent, broker.QueueStatus{Lane: protocol.Low, Depth: 1})
+	if got := k.pull(agent, 1)[0]; got.Key() != stays {
+		k.Errorf("got %v, want %v", got.Key(), stays)
+	}
+	k.empty(agent)
+}
+
+func offersListed(k *kit) {
+	agent, other := k.queue(), k.agent() // which has no consumer
+	want := map[broker.OfferKey]bool{k.offer(agent, protocol.Low): true, k.offer(agent, protocol.High): true, k.offer(other, protocol.Normal): true}
+	k.pull(agent, 1)
+	got := map[broker.OfferKey]bool{}
+	k.must(k.Offers(k.ctx, func(key broker.OfferKey) error {
+		if key.Agent == agent || key.Agent == other {
+			got[key] = true
+		}
+		return nil
+	}))
+	if !maps.Equal(got, want) {
+		k.Errorf("listed %v, want %v", got, want)
+	}
+	enough := errors.New("enough")
+	k.wantErr(k.Offers(k.ctx, func(broker.OfferKey) error { return enough }), enough)
 }
 
 func pullContext(k *kit) {

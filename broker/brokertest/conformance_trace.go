@@ -55,7 +55,7 @@ func traces(k *kit) {
 	for own == nil || own.Ticket != alone.Ticket {
 		own = r.accept(to[2])
 	}
-	child, err := own.HandOff(r.ctx, broker.Child{N: 0, Package: pkg("", to[1])})
+	child, err := own.HandOff(r.ctx, broker.Child{N: 0, Package: delegated(pkg("", to[1]))})
 	r.must(err)
 	wantTrace(k, r.state(child), own.State().WorkTrace())
 	if s := r.state(child); !s.Trace.Own || s.TraceID() != alone.State.TraceID() {
@@ -63,10 +63,10 @@ func traces(k *kit) {
 	}
 
 	inside := protocol.TraceContext{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-2222222222222222-01"}
-	child, err = own.HandOff(broker.WithTrace(r.ctx, inside), broker.Child{N: 1, Package: pkg("", to[1])})
+	child, err = own.HandOff(broker.WithTrace(r.ctx, inside), broker.Child{N: 1, Package: delegated(pkg("", to[1]))})
 	r.must(err)
 	wantTrace(k, r.state(child), inside)
-	child, err = own.HandOff(broker.WithTrace(r.ctx, own.State().WorkTrace().WithSampled(false)), broker.Child{N: 2, Package: pkg("", to[1])})
+	child, err = own.HandOff(broker.WithTrace(r.ctx, own.State().WorkTrace().WithSampled(false)), broker.Child{N: 2, Package: delegated(pkg("", to[1]))})
 	r.must(err)
 	wantTrace(k, r.state(child), own.State().WorkTrace())
 

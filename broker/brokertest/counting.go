@@ -93,6 +93,18 @@ func (c *Counting) Holder(ctx context.Context, id string) (protocol.Holder, erro
 	return c.Engine.Holder(ctx, id)
 }
 
+// Slots implements broker.Engine.
+func (c *Counting) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
+	c.count("slots")
+	return c.Engine.Slots(ctx, agent)
+}
+
+// PutSlots implements broker.Engine.
+func (c *Counting) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
+	c.count("put slots")
+	return c.Engine.PutSlots(ctx, agent, slots, rev)
+}
+
 // Directory implements broker.Engine. It is no request, but its first call in a
 // process starts a watch.
 func (c *Counting) Directory(ctx context.Context) (*lifecycle.Directory, error) {

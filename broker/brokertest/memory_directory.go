@@ -22,6 +22,13 @@ type directory struct {
 	beatSeq     uint64
 	lastPresent map[string]time.Time
 	departures  map[int]chan protocol.Holder
+	slots       map[string]agentSlots
+}
+
+// agentSlots are an agent's slots, and how often they were written.
+type agentSlots struct {
+	taken protocol.Slots
+	rev   uint64
 }
 
 // snapshot is one connection's last view. The connection's lock guards it.
@@ -36,6 +43,7 @@ func (d *directory) init() {
 	d.beats = map[string]uint64{}
 	d.lastPresent = map[string]time.Time{}
 	d.departures = map[int]chan protocol.Holder{}
+	d.slots = map[string]agentSlots{}
 }
 
 func (d *directory) stop() {
@@ -127,7 +135,7 @@ func (d *directory) depart(id string) {
 	delete(d.beats, id)
 	delete(d.holders, id)
 	d.revision++
-	if !h.Polling && !h.Draining {
+	if h.Attends() {
 		d.note(h.Agent)
 	}
 	for _, ch := range d.departures {
@@ -140,14 +148,14 @@ func (d *directory) depart(id string) {
 
 // note keeps LastPresent right after a change to an agent's holders.
 func (d *directory) note(agent string) {
-	serves := false
+	attended := false
 	for _, h := range d.holders {
-		serves = serves || h.Agent == agent && !h.Polling && !h.Draining
+		attended = attended || h.Agent == agent && h.Attends()
 	}
 	_, gone := d.lastPresent[agent]
 	switch {
-	case serves:
-		// The zero time marks an agent that has been seen serving; it is left
+	case attended:
+		// The zero time marks an agent that has been seen present; it is left
 		// out of snapshots.
 		d.lastPresent[agent] = time.Time{}
 	case gone && d.lastPresent[agent].IsZero():
@@ -178,6 +186,31 @@ func (m *Memory) RemoveHolder(ctx context.Context, id string) error {
 	defer m.s.mu.Unlock()
 	m.s.directory.depart(id)
 	return nil
+}
+
+// Slots implements broker.Engine.
+func (m *Memory) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, 0, fmt.Errorf("slots of %s: %w", agent, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	s := m.s.directory.slots[agent]
+	return maps.Clone(s.taken), s.rev, nil
+}
+
+// PutSlots implements broker.Engine.
+func (m *Memory) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
+	if err := m.enter(ctx); err != nil {
+		return 0, fmt.Errorf("put slots of %s: %w", agent, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	if s := m.s.directory.slots[agent]; s.rev != rev {
+		return 0, fmt.Errorf("slots of %s after %d: %w", agent, rev, broker.ErrConflict)
+	}
+	m.s.directory.slots[agent] = agentSlots{maps.Clone(slots), rev + 1}
+	return rev + 1, nil
 }
 
 // Directory implements broker.Engine. A cut connection keeps its last view,

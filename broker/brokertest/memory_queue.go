@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -76,6 +77,34 @@ func (m *Memory) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 		q.lanes[key.Lane] = append(q.lanes[key.Lane], &offer{key: key, body: slices.Clone(body), at: time.Now().UTC()})
 	}
 	q.bell.ring()
+	return nil
+}
+
+// RemoveOffer implements broker.Engine.
+func (m *Memory) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
+	if err := m.enter(ctx); err != nil {
+		return fmt.Errorf("remove offer %s: %w", key.Ticket, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	q := m.s.queue(key.Agent)
+	q.lanes[key.Lane] = slices.DeleteFunc(q.lanes[key.Lane], func(o *offer) bool { return o.key == key })
+	return nil
+}
+
+// Offers implements broker.Engine.
+func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
+	if err := m.enter(ctx); err != nil {
+		return fmt.Errorf("offers: %w", err)
+	}
+	all := slices.SortedFunc(maps.Keys(m.Standing()), func(a, b broker.OfferKey) int { // a simulation repeats it
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Ticket, b.Ticket))
+	})
+	for _, key := range all {
+		if err := fn(key); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -82,8 +82,8 @@ func (c *Cluster) waitForLeader(ctx context.Context) error {
 	for {
 		leader, current := false, true
 		for _, n := range c.Nodes {
-			leader = leader || n.server.JetStreamIsLeader()
-			current = current && n.server.JetStreamIsCurrent()
+			leader = leader || n.server().JetStreamIsLeader()
+			current = current && n.server().JetStreamIsCurrent()
 		}
 		if leader && current {
 			return nil

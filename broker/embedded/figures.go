@@ -12,7 +12,7 @@ type Figures struct {
 
 // Figures reads them. It costs the node a moment: once a second is fine.
 func (n *Node) Figures() (Figures, error) {
-	v, err := n.server.Varz(&server.VarzOptions{})
+	v, err := n.server().Varz(&server.VarzOptions{})
 	if err != nil {
 		return Figures{}, err
 	}

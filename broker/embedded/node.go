@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -76,14 +77,30 @@ type ClusterConfig struct {
 	Routes []string
 }
 
-// Node is a running server.
+// Node is a running server. It starts its server anew by itself after a disk that
+// refused writes takes them again (see disk.go).
 type Node struct {
 	cfg     Config
-	server  *server.Server
 	log     *logger
 	lock    *os.File
 	unclean bool
 	staging string // see stageInMemory
+
+	mu      sync.RWMutex
+	current *server.Server
+	port    int   // where it listens
+	failing error // why the disk refuses writes
+
+	repairing chan struct{} // closed when watchDisk has ended
+	stop      context.CancelFunc
+	answering *nats.Conn // answers broker.AskNode
+}
+
+// server is the one that runs now; nil before the first start.
+func (n *Node) server() *server.Server {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.current
 }
 
 const (
@@ -107,12 +124,13 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, lock: lock, log: &logger{log: cfg.Log}}
-	if err := n.start(ctx); err != nil {
-		if n.server != nil {
-			n.server.Shutdown()
-			n.server.WaitForShutdown()
-		}
+	n := &Node{cfg: cfg, lock: lock, log: newLogger(cfg.Log), port: cfg.Port}
+	err = n.start(ctx)
+	if err == nil {
+		err = n.answer()
+	}
+	if err != nil {
+		n.halt()
 		n.unstage()
 		if !n.unclean { // nor is what was stopped before it served
 			_ = os.Remove(filepath.Join(cfg.Dir, markerFile))
@@ -120,6 +138,12 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("start a node in %s: %w", cfg.Dir, err)
 	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop, n.repairing = stop, make(chan struct{})
+	go func() { // joined by end
+		defer close(n.repairing)
+		n.watchDisk(watching)
+	}()
 	return n, nil
 }
 
@@ -154,7 +178,7 @@ func (c *Config) complete() error {
 
 func (n *Node) options() (*server.Options, error) {
 	o := &server.Options{
-		ServerName: n.cfg.Name, Host: n.cfg.Host, Port: n.cfg.Port,
+		ServerName: n.cfg.Name, Host: n.cfg.Host, Port: n.port,
 		// Signals are the program's business; the server would exit by itself.
 		NoSigs: true,
 		// Nearly every subject is used once (tickets, replies, acknowledgements): a
@@ -167,7 +191,7 @@ func (n *Node) options() (*server.Options, error) {
 		JetStreamMaxMemory: n.cfg.MemoryMaxBytes, JetStreamMaxStore: n.cfg.StoreMaxBytes,
 		SyncAlways: n.cfg.Fsync == FsyncAlways, SyncInterval: time.Second,
 	}
-	if n.cfg.Port == 0 {
+	if n.port == 0 {
 		o.Port = server.RANDOM_PORT
 	}
 	if n.cfg.StoreMaxBytes == 0 {
@@ -197,7 +221,9 @@ func (n *Node) options() (*server.Options, error) {
 func (n *Node) start(ctx context.Context) error {
 	marker := filepath.Join(n.cfg.Dir, markerFile)
 	_, err := os.Stat(marker)
+	n.mu.Lock()
 	n.unclean = err == nil
+	n.mu.Unlock()
 	if err := writeSynced(marker, strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
@@ -208,15 +234,19 @@ func (n *Node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.server, err = server.NewServer(options); err != nil {
+	srv, err := server.NewServer(options)
+	if err != nil {
 		return err
 	}
-	n.server.SetLoggerV2(n.log, false, false, false)
-	n.server.Start()
+	n.mu.Lock()
+	n.current = srv
+	n.mu.Unlock()
+	srv.SetLoggerV2(n.log, false, false, false)
+	srv.Start()
 	if err := n.awaitReady(ctx); err != nil {
 		return err
 	}
-	if !n.server.JetStreamEnabled() {
+	if !srv.JetStreamEnabled() {
 		return n.log.because(errors.New("JetStream did not start"))
 	}
 	if n.cfg.Cluster != nil {
@@ -235,7 +265,7 @@ func (n *Node) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for ctx.Err() == nil && n.log.said() == nil {
-		if n.server.ReadyForConnections(readyStep) {
+		if n.server().ReadyForConnections(readyStep) {
 			return nil
 		}
 	}
@@ -247,10 +277,12 @@ func (n *Node) serve() error {
 	if n.cfg.DontListen {
 		return nil
 	}
-	n.server.AcceptLoop(make(chan struct{}))
-	if n.server.Addr() == nil {
-		return n.log.because(fmt.Errorf("cannot listen on %s", net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.cfg.Port))))
+	n.server().AcceptLoop(make(chan struct{}))
+	addr, ok := n.server().Addr().(*net.TCPAddr)
+	if !ok {
+		return n.log.because(fmt.Errorf("cannot listen on %s", net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.port))))
 	}
+	n.port = addr.Port // a restart listens there again
 	return nil
 }
 
@@ -284,20 +316,24 @@ func (n *Node) prepare(ctx context.Context) error {
 }
 
 // Unclean tells whether the node had not been stopped cleanly before this start.
-func (n *Node) Unclean() bool { return n.unclean }
+func (n *Node) Unclean() bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.unclean
+}
 
 // ClientURL is where clients find the node; "" if it does not listen.
 func (n *Node) ClientURL() string {
 	if n.cfg.DontListen {
 		return ""
 	}
-	return n.server.ClientURL()
+	return n.server().ClientURL()
 }
 
 // Conn makes a connection within this process: half the latency of a socket's.
 // The caller closes it.
 func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
-	all := append(broker.ConnectOptions(n.cfg.Name), nats.InProcessServer(n.server))
+	all := append(broker.ConnectOptions(n.cfg.Name), nats.InProcessServer(inProcess{n}))
 	nc, err := nats.Connect("", append(all, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect within the process: %w: %w", broker.ErrUnreachable, err)
@@ -305,24 +341,40 @@ func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// inProcess connects to whichever server the node runs.
+type inProcess struct{ n *Node }
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (p inProcess) InProcessConn() (net.Conn, error) { return p.n.server().InProcessConn() }
+
 // Stop stops the node cleanly and waits until all is on the disk.
 func (n *Node) Stop() error {
-	n.halt()
+	n.end()
 	n.unstage()
 	err := os.Remove(filepath.Join(n.cfg.Dir, markerFile))
 	return errors.Join(err, n.lock.Close())
 }
 
-// halt stops the server and leaves the marks of a running one.
+// end stops the server for good, and leaves the marks of a running one.
+func (n *Node) end() {
+	n.stop()
+	<-n.repairing
+	n.answering.Close()
+	n.halt()
+}
+
+// halt stops the server that runs now, if one does.
 func (n *Node) halt() {
-	n.server.Shutdown()
-	n.server.WaitForShutdown()
+	if srv := n.server(); srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
 }
 
 // Kill stops the node as a crash would, as far as the next start can tell: for
 // tests.
 func (n *Node) Kill() error {
-	n.halt()
+	n.end()
 	return n.lock.Close()
 }
 

@@ -46,7 +46,8 @@ const (
 	busy     availability = "busy"     // all slots are taken; what comes waits in the queue
 	paused   availability = "paused"   // on purpose; offers wait
 	draining availability = "draining" // the last workers finish what they have and take no more
-	absent   availability = "absent"   // nobody is there: after the acknowledge timeout its handoffs go elsewhere
+	polling  availability = "polling"  // no worker: it claims, or has polled within its patience
+	absent   availability = "absent"   // neither is there: after the acknowledge timeout its handoffs go elsewhere
 )
 
 // agentView is an agent with what is known of its workers.
@@ -57,16 +58,28 @@ type agentView struct {
 	Workers      int          `json:"workers"`               // live ones that serve it
 	Slots        int          `json:"slots"`
 	Busy         int          `json:"busy"`
-	Queued       int          `json:"queued"` // offers in its queue, those being worked on included
+	PolledAt     time.Time    `json:"polled_at,omitzero"` // where it polls: when it was last heard of
+	InHand       int          `json:"in_hand,omitempty"`  // where it has max_concurrency: what counts against it
+	Queued       int          `json:"queued"`             // offers in its queue, those being worked on included
 }
 
 func viewAgent(ctx context.Context, b *broker.Broker, d *lifecycle.Directory, p protocol.Profile) (agentView, error) {
 	v := agentView{Profile: p, Availability: availabilityOf(p, d)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
-	if v.Availability == absent {
+	switch v.Availability {
+	case absent:
 		v.AbsentSince = d.LastPresent[p.ID]
+	case polling:
+		v.PolledAt, _ = d.Polled(p.ID)
 	}
-	var err error
+	inHand, limit, err := b.Capacity(ctx, p.ID)
+	if err != nil {
+		return v, err
+	}
+	v.InHand = inHand
+	if limit > 0 && inHand >= limit && (v.Availability == present || v.Availability == polling) {
+		v.Availability = busy
+	}
 	v.Queued, err = b.QueueDepth(ctx, p.ID)
 	return v, err
 }
@@ -82,6 +95,9 @@ func availabilityOf(p protocol.Profile, d *lifecycle.Directory) availability {
 		return busy
 	case workers > 0:
 		return present
+	}
+	if _, polls := d.Polled(p.ID); polls {
+		return polling
 	}
 	for _, h := range d.Holders {
 		if h.Agent == p.ID && h.Draining {
@@ -113,6 +129,20 @@ func viewAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) (
 	return views, nil
 }
 
+// pollsWords say of an agent that polls when it was last heard of.
+func pollsWords(last, now time.Time) string {
+	return fmt.Sprintf("polls, last %s ago", spoken(now.Sub(last)))
+}
+
+// busyWords say how much of it is busy: its workers' slots, or, where it has
+// max_concurrency, what all its holders have in hand of that.
+func (v agentView) busyWords() string {
+	if v.MaxConcurrency > 0 {
+		return fmt.Sprintf("%d/%d", v.InHand, v.MaxConcurrency)
+	}
+	return fmt.Sprintf("%d/%d", v.Busy, v.Slots)
+}
+
 // standing says whether the agent takes work, for people.
 func (v agentView) standing() string {
 	switch {
@@ -120,6 +150,8 @@ func (v agentView) standing() string {
 		return "accepts no handoffs"
 	case v.Availability == absent && !v.AbsentSince.IsZero():
 		return fmt.Sprintf("absent since %s", when(v.AbsentSince))
+	case v.Availability == polling:
+		return pollsWords(v.PolledAt, time.Now())
 	}
 	return string(v.Availability)
 }
@@ -132,13 +164,16 @@ func newAgentsList(a *app) *cobra.Command {
 		Long: `List shows all agents, and whether somebody serves them:
 
   present    a worker is there, with free slots
-  busy       all slots are taken: what comes waits in the queue, and nowhere else
+  busy       all slots are taken, or as many handoffs are in hand as max_concurrency
+             allows: what comes waits in the queue, and nowhere else
   paused     on purpose (handoff agents pause): offers wait, nothing goes elsewhere
   draining   its last workers finish what they have, and take no more
-  absent     nobody serves it: what is offered to it goes elsewhere after the
+  polls      no worker is there, but the agent holds a claim, or has polled
+             within its patience (poll_patience_ms in its profile, 5 min)
+  absent     none of them: what is offered to it goes elsewhere after the
              acknowledge timeout (policy ack_timeout_ms), if critical to a person
 
-That is computed from the presence of workers at this moment, and stored nowhere.`,
+That is computed from the presence of workers and claims at this moment, and stored nowhere.`,
 		Example: `  handoff agents ls
   handoff agents ls -o jsonl | jq -r 'select(.availability == "absent") | .id'`,
 		Args: takes(),
@@ -168,7 +203,7 @@ func (a *app) agents(views []agentView) error {
 	}
 	rows := [][]string{{"AGENT", "AVAILABILITY", "WORKERS", "BUSY", "QUEUED", "CAPABILITIES", "DESCRIPTION"}}
 	for _, v := range views {
-		rows = append(rows, []string{v.ID, v.standing(), fmt.Sprint(v.Workers), fmt.Sprintf("%d/%d", v.Busy, v.Slots), fmt.Sprint(v.Queued),
+		rows = append(rows, []string{v.ID, v.standing(), fmt.Sprint(v.Workers), v.busyWords(), fmt.Sprint(v.Queued),
 			capabilityText(v.Capabilities, v.Specialization), v.Description})
 	}
 	return a.table(rows)
@@ -221,9 +256,12 @@ func (a *app) agent(v agentView, directory *lifecycle.Directory) error {
 	if !a.text() {
 		return a.value(v)
 	}
-	concurrency, execution := "", ""
+	concurrency, execution, patience := "", "", ""
+	if v.PollPatienceMS > 0 {
+		patience = millis(v.PollPatienceMS)
+	}
 	if v.MaxConcurrency > 0 {
-		concurrency = fmt.Sprint(v.MaxConcurrency)
+		concurrency = fmt.Sprintf("%d, %d in hand", v.MaxConcurrency, v.InHand)
 	}
 	if v.MaxExecutionMS > 0 {
 		execution = millis(v.MaxExecutionMS)
@@ -231,11 +269,11 @@ func (a *app) agent(v agentView, directory *lifecycle.Directory) error {
 	a.printf("%s  %s\n", v.ID, v.standing())
 	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
 		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
-		"escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", when(v.UpdatedAt)); err != nil {
+		"poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", when(v.UpdatedAt)); err != nil {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(directory.Holders)) {
-		if h := directory.Holders[id]; h.Agent == v.ID {
+		if h := directory.Holders[id]; h.Agent == v.ID && !h.IsPoll() {
 			a.printf("worker  %s  %d of %d busy  %s%s\n", h.ID, h.Busy, h.Slots, h.Host, holderNote(h))
 		}
 	}

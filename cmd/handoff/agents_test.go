@@ -13,7 +13,7 @@ func TestAvailability(t *testing.T) {
 	with := func(change func(*protocol.Holder)) *lifecycle.Directory {
 		h := worker
 		change(&h)
-		return &lifecycle.Directory{Holders: map[string]protocol.Holder{"w": h}}
+		return &lifecycle.Directory{Agents: map[string]protocol.Profile{"a": {ID: "a"}}, Holders: map[string]protocol.Holder{"w": h}}
 	}
 	free := with(func(h *protocol.Holder) { h.Busy = 1 })
 	for name, c := range map[string]struct {
@@ -25,7 +25,7 @@ func TestAvailability(t *testing.T) {
 		"none":             {protocol.Profile{ID: "a"}, with(func(h *protocol.Holder) { h.Busy = 2 }), busy},
 		"on purpose":       {protocol.Profile{ID: "a", Paused: true}, free, paused},
 		"about to go":      {protocol.Profile{ID: "a"}, with(func(h *protocol.Holder) { h.Draining = true }), draining},
-		"somebody polls":   {protocol.Profile{ID: "a"}, with(func(h *protocol.Holder) { h.Polling = true }), absent},
+		"somebody polls":   {protocol.Profile{ID: "a"}, with(func(h *protocol.Holder) { h.Polling = true }), polling},
 		"another's worker": {protocol.Profile{ID: "b"}, free, absent},
 		"a person":         {protocol.Profile{ID: protocol.Human}, &lifecycle.Directory{}, present},
 	} {

@@ -33,6 +33,7 @@ The ledger keeps an entry for 190 days. What shall be kept for longer is archive
 // auditFilter says which handoffs are meant, and of list which of their records.
 type auditFilter struct {
 	tickets, tasks, sources, targets, agents, types []string
+	handoffSources, handoffTargets                  []string
 	since, until                                    string
 	freshness
 
@@ -44,14 +45,16 @@ func (f *auditFilter) declare(a *app, cmd *cobra.Command) {
 	fs.SortFlags = false
 	fs.StringArrayVar(&f.tickets, "ticket", nil, "of the handoff with this `TICKET`; repeatable")
 	fs.StringArrayVar(&f.tasks, "task", nil, "of handoffs with this task `ID`; repeatable")
-	fs.StringArrayVar(&f.sources, "source", nil, "of what this `AGENT` handed over; repeatable")
-	fs.StringArrayVar(&f.targets, "target", nil, "of what was handed to this `AGENT`, or to this capability; repeatable")
+	fs.StringArrayVar(&f.sources, "source", nil, "records from this `AGENT` (their from_agent); repeatable")
+	fs.StringArrayVar(&f.targets, "target", nil, "records about this `AGENT`, or capability (their to_agent); repeatable")
+	fs.StringArrayVar(&f.handoffSources, "handoff-source", nil, "of what this `AGENT` handed over; repeatable")
+	fs.StringArrayVar(&f.handoffTargets, "handoff-target", nil, "of what was handed to this `AGENT`, or to this capability; repeatable")
 	fs.StringArrayVar(&f.agents, "agent", nil, "of what is with this `AGENT`, or was there last; repeatable")
 	fs.StringArrayVar(&f.types, "type", nil, "of this `TYPE`; repeatable: "+strings.Join(asWords(protocol.AuditTypes), ", "))
 	fs.StringVar(&f.since, "since", "", "since `WHEN`: an instant, or a duration ago (2h, 3d)")
 	fs.StringVar(&f.until, "until", "", "before `WHEN`")
 	f.flag(cmd)
-	a.agentFlags(cmd, "source", "target", "agent")
+	a.agentFlags(cmd, "source", "target", "handoff-source", "handoff-target", "agent")
 	words(cmd, "type", asWords(protocol.AuditTypes)...)
 }
 
@@ -81,18 +84,25 @@ func (f *auditFilter) check(now time.Time) (err error) {
 
 // all tells whether every handoff is meant.
 func (f *auditFilter) all() bool {
-	return len(f.tickets)+len(f.tasks)+len(f.sources)+len(f.targets)+len(f.agents)+len(f.types) == 0 && f.since == "" && f.until == ""
+	return len(f.tickets)+len(f.sources)+len(f.targets)+len(f.types) == 0 && !f.asks() && f.since == "" && f.until == ""
 }
 
 // direct tells whether the tickets alone say which handoffs are meant.
 func (f *auditFilter) direct() bool {
-	return len(f.tickets) > 0 && len(f.tasks)+len(f.sources)+len(f.targets)+len(f.agents) == 0
+	return len(f.tickets) > 0 && !f.asks()
+}
+
+// asks tells whether the index must say which handoffs are meant, whatever their tickets.
+func (f *auditFilter) asks() bool {
+	return len(f.tasks)+len(f.handoffSources)+len(f.handoffTargets)+len(f.agents) > 0
 }
 
 // keeps tells whether a record is meant.
 func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 	switch {
 	case len(f.types) > 0 && !slices.Contains(f.types, string(r.EventType)),
+		len(f.sources) > 0 && !slices.Contains(f.sources, r.FromAgent),
+		len(f.targets) > 0 && !slices.Contains(f.targets, r.ToAgent),
 		!f.from.IsZero() && r.Timestamp.Before(f.from),
 		!f.to.IsZero() && !r.Timestamp.Before(f.to):
 		return false
@@ -112,9 +122,10 @@ func (f *auditFilter) handoffs(ctx context.Context, b *broker.Broker, limit int,
 		return false, nil
 	}
 	// A handoff with a record in the span was submitted before its end, and has
-	// changed since its beginning.
+	// changed since its beginning; one with a record from or about an agent has that
+	// for its source or target, or was with it.
 	q := index.ListQuery{Ask: f.ask(), Sort: index.SortNewest, Limit: index.PageMax, Filter: index.Filter{
-		Ticket: f.tickets, TaskID: f.tasks, Source: f.sources, Target: f.targets, Agent: f.agents, UpdatedSince: f.from, Until: f.to}}
+		Ticket: f.tickets, TaskID: f.tasks, From: f.sources, To: f.targets, Source: f.handoffSources, Target: f.handoffTargets, Agent: f.agents, UpdatedSince: f.from, Until: f.to}}
 	answers, n := answersOf(b), 0
 	for {
 		if limit > 0 {

@@ -30,12 +30,12 @@ entries of the ledger they were made of, byte for byte: "handoff audit verify FI
 them without an engine. It is JSON Lines, whatever -o says; the last line says that it is
 whole. Without filters it is everything the ledger has.
 
---since, --until and --type choose the handoffs that have such a record; a handoff is
+--source, --target, --since, --until and --type choose the handoffs that have such a record; a handoff is
 always exported whole.
 
 Exit codes: 0 it is whole; 3 no such ticket; 6 nobody keeps an index; 10 the index is behind.`,
 		Example: `  handoff audit export --task T-17 --to t17.jsonl
-  handoff audit export --source lead --since 30d | gzip > lead.jsonl.gz
+  handoff audit export --handoff-source lead --since 30d | gzip > lead.jsonl.gz
   handoff audit export | jq -r 'select(.event_type == "escalated") | .handoff_id'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.auditExport(cmd.Context(), &filter, to) },

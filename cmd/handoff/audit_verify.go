@@ -12,7 +12,7 @@ import (
 )
 
 func newAuditVerify(a *app) *cobra.Command {
-	var against bool
+	var against, writers bool
 	cmd := &cobra.Command{
 		Use:   "verify [FILE|DIR]…",
 		Short: "Check that the audit trail is whole and was not changed",
@@ -29,6 +29,10 @@ A handoff whose beginning was dropped for its age is counted and is no problem. 
 changed with everything behind it written anew shows only against another copy:
 --against-ledger compares the directory of an archive with the ledger, entry by entry.
 
+--writers also lists entries with an event that is not among those that the role named by
+its "by" makes: a result by a client, an end by an agent. A client that may append has
+said what is not its own to say. A forged entry that names the right role is not found.
+
 Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no engine.`,
 		Example: `  handoff audit verify
   handoff audit verify t17.jsonl
@@ -39,10 +43,15 @@ Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no 
 			if against && len(args) == 0 {
 				return usagef("--against-ledger needs the DIR of an archive; see %s --help", cmd.CommandPath())
 			}
-			return a.auditVerify(cmd.Context(), args, against)
+			var checks []audit.Check
+			if writers {
+				checks = append(checks, audit.Writers)
+			}
+			return a.auditVerify(cmd.Context(), args, against, checks...)
 		},
 	}
 	cmd.Flags().BoolVar(&against, "against-ledger", false, "compare each DIR with the ledger, too")
+	cmd.Flags().BoolVar(&writers, "writers", false, "check that each event is one that its maker makes, too")
 	return cmd
 }
 
@@ -52,10 +61,12 @@ type verifyView struct {
 	audit.Report
 }
 
-func (a *app) auditVerify(ctx context.Context, paths []string, against bool) error {
+func (a *app) auditVerify(ctx context.Context, paths []string, against bool, checks ...audit.Check) error {
 	var views []verifyView
 	if len(paths) == 0 {
-		report, err := a.overLedger(ctx, audit.VerifyLedger)
+		report, err := a.overLedger(ctx, func(ctx context.Context, ledger audit.Ledger, progress func(seq, last uint64)) (audit.Report, error) {
+			return audit.VerifyLedger(ctx, ledger, progress, checks...)
+		})
 		if err != nil {
 			return err
 		}
@@ -64,7 +75,7 @@ func (a *app) auditVerify(ctx context.Context, paths []string, against bool) err
 	for _, path := range paths {
 		report, err := audit.VerifyFiles(path, func(at, of uint64) {
 			a.notef("handoff: %s: %d of %d MiB of a file\n", path, at>>20, of>>20)
-		})
+		}, checks...)
 		if err != nil {
 			return err
 		}

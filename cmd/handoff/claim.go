@@ -13,6 +13,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // claimLease is the default lease of a claim from the command line: whoever
@@ -23,7 +24,7 @@ func newClaim(a *app) *cobra.Command {
 	var (
 		agent       string
 		wait, lease time.Duration
-		accept      bool
+		answer      answering
 	)
 	cmd := &cobra.Command{
 		Use:   "claim --agent AGENT",
@@ -42,18 +43,33 @@ An agent that polls goes through these steps:
 
 and hands work on with submit --under LEASE, and await LEASE.
 
+Its agent counts as present while the LEASE lives, and for its patience after each
+claim, also one that finds nothing (poll_patience_ms in its profile, 5 min): what is
+offered to it meanwhile waits for its next claim.
+
+An offer that is not acknowledged in time goes back to the queue, whatever heartbeats
+there are: within 30 s, or the ack_timeout_ms of the handoff's policy. An agent that thinks
+before it accepts asks for more with --ack-within. Nothing is charged, and the LEASE
+is worth nothing any more.
+
 Without a heartbeat for as long as --lease, the handoff goes to somebody else and
 the LEASE is worth nothing any more (exit code 7). Every one of the commands
 above counts as a heartbeat.
 
 The text form begins with lines of a word and a value (LEASE, TICKET, AGENT,
-ATTEMPT, EXPIRES, a SUPPLEMENT for each answer given so far, a TRAIL for each
+ATTEMPT, EXPIRES, ACKNOWLEDGE (by when, unless it is accepted), LIMIT (when the first
+clock takes it away, and which one: work, return, deadline, …), a SUPPLEMENT for each answer given so far, a TRAIL for each
 refusal, question, escalation and failure on the way, a RETURN for each end that was
 waited for with "handoff await"), then an empty line, then the package as JSON. With
--o json it is one object: lease, ticket, agent, attempt, expires, supplements, trail,
+-o json it is one object: lease, ticket, agent, attempt, expires, acknowledge_by, limit,
+limit_clock, supplements, trail,
 returns, traceparent (the span that the work is; see "handoff heartbeat"), package.
 
-Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
+An agent with max_concurrency has no more than that in hand, its claims and its workers'
+handoffs together: over it nothing is claimed, and the reason is at_capacity.
+
+Exit codes: 0 claimed; 8 nothing to claim (the message says at_capacity where that is
+why); 9 no such agent.`,
 		Example: `  handoff claim --agent reviewer --wait 30s > claimed
   LEASE=$(sed -n 's/^LEASE //p' claimed)
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
@@ -66,6 +82,9 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 			if err := checkLease(lease); err != nil {
 				return err
 			}
+			if err := answer.check(); err != nil {
+				return err
+			}
 			b, done, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -74,7 +93,7 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 			if err := claimable(cmd.Context(), b, agent); err != nil {
 				return err
 			}
-			claim, err := takeOne(cmd.Context(), b, newPoller(agent, lease), wait, accept)
+			claim, err := takeOne(cmd.Context(), b, newPoller(agent, lease), wait, answer)
 			if err != nil {
 				return err
 			}
@@ -84,7 +103,8 @@ Exit codes: 0 claimed; 8 nothing to claim; 9 no such agent.`,
 	cmd.Flags().StringVar(&agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
 	durationVar(cmd.Flags(), &wait, "wait", 0, "wait this long for an offer (default: take what is there)")
 	durationVar(cmd.Flags(), &lease, "lease", claimLease, "how long the claim lives without a heartbeat")
-	cmd.Flags().BoolVar(&accept, "accept", false, "accept at once and begin, without a separate ack")
+	cmd.Flags().BoolVar(&answer.accept, "accept", false, "accept at once and begin, without a separate ack")
+	fieldVar(cmd.Flags(), &answer.within, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
@@ -97,6 +117,19 @@ func checkLease(lease time.Duration) error {
 	return nil
 }
 
+// answering is how a claim is acknowledged: at once, or by a later command.
+type answering struct {
+	accept bool
+	within time.Duration // 0 is the acknowledge timeout
+}
+
+func (w answering) check() error {
+	if w.accept && w.within != 0 {
+		return usagef("--ack-within is for a claim that is acknowledged later, and --accept does it at once")
+	}
+	return protocol.CheckAckWithin(w.within.Milliseconds())
+}
+
 // newPoller is the presence of one claim. Its id is the secret of the LEASE.
 func newPoller(agent string, lease time.Duration) protocol.Holder {
 	host, _ := os.Hostname() // for people only
@@ -106,8 +139,9 @@ func newPoller(agent string, lease time.Duration) protocol.Holder {
 	}
 }
 
-// claimable refuses an agent that nobody can hand anything to, which is a slip
-// of the pen, and one that is paused, of which nothing may be claimed.
+// claimable refuses an agent that is not registered, which is a slip of the pen, and
+// one that is paused, of which nothing may be claimed. Either way an agent that is
+// registered has polled.
 func claimable(ctx context.Context, b *broker.Broker, agent string) error {
 	if agent == protocol.Human {
 		return nil
@@ -118,7 +152,11 @@ func claimable(ctx context.Context, b *broker.Broker, agent string) error {
 		return protocol.Errorf(protocol.CodeUnknownAgent, "agent", "no agent is called %s; register it: handoff agents put %s", agent, agent)
 	case err != nil:
 		return err
-	case profile.Paused:
+	}
+	if err := b.NotePoll(ctx, profile); err != nil {
+		return err
+	}
+	if profile.Paused {
 		return protocol.Errorf(protocol.CodeNothingToClaim, "agent", "%s is paused; its offers wait for: handoff agents resume %s", agent, agent)
 	}
 	return nil
@@ -126,7 +164,7 @@ func claimable(ctx context.Context, b *broker.Broker, agent string) error {
 
 // takeOne claims one offer for a holder. Presence comes first, so that nobody
 // can judge the holder gone before it began, and goes when nothing was claimed.
-func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait time.Duration, accept bool) (claim *broker.Claim, err error) {
+func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait time.Duration, answer answering) (claim *broker.Claim, err error) {
 	if err := b.Beat(ctx, holder); err != nil {
 		return nil, err
 	}
@@ -149,18 +187,28 @@ func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait
 			return nil, err
 		}
 		for _, offer := range offers {
-			claim, err := take(ctx, offer, holder, accept)
+			claim, err := take(ctx, offer, holder, answer)
 			if err == nil || !errors.Is(err, broker.ErrOfferGone) {
 				return claim, err
 			}
 		}
 		if len(offers) == 0 && time.Now().After(until) {
-			return nil, protocol.Errorf(protocol.CodeNothingToClaim, "", "nothing to claim for %s", holder.Agent)
+			return nil, nothingFor(ctx, b, holder.Agent)
 		}
 		if err := b.Beat(ctx, holder); err != nil { // a long wait outlives a short lease
 			return nil, err
 		}
 	}
+}
+
+// nothingFor says why there is nothing to claim: the queue is empty, or the agent is
+// at capacity.
+func nothingFor(ctx context.Context, b *broker.Broker, agent string) error {
+	inHand, limit, err := b.Capacity(ctx, agent)
+	if err == nil && limit > 0 && inHand >= limit {
+		return protocol.Errorf(protocol.CodeNothingToClaim, "max_concurrency", "%s: %s has %s in hand, and takes no more at a time", protocol.ReasonAtCapacity, agent, count(inHand, "handoff"))
+	}
+	return protocol.Errorf(protocol.CodeNothingToClaim, "", "nothing to claim for %s", agent)
 }
 
 const (
@@ -176,18 +224,18 @@ func pullFor(holder protocol.Holder, left time.Duration) time.Duration {
 	return max(min(left, beat, pullMax), pullMin)
 }
 
-func take(ctx context.Context, offer *broker.Offer, holder protocol.Holder, accept bool) (*broker.Claim, error) {
-	if accept {
+func take(ctx context.Context, offer *broker.Offer, holder protocol.Holder, answer answering) (*broker.Claim, error) {
+	if answer.accept {
 		return offer.Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
 	}
-	return offer.Claim(ctx, holder)
+	return offer.Claim(ctx, holder, answer.within)
 }
 
 // leave ends a holder's presence, also when Ctrl-C has ended everything else.
 func leave(ctx context.Context, b *broker.Broker, holder protocol.Holder) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = b.RemoveHolder(ctx, holder.ID) // else it expires with its lease
+	_ = b.LeavePolling(ctx, holder) // else it expires with its lease
 }
 
 // claimView is a claim for programs.
@@ -197,7 +245,10 @@ type claimView struct {
 	Agent       string            `json:"agent"`
 	Attempt     int               `json:"attempt"` // of the work; 0 until it is accepted
 	Accepted    bool              `json:"accepted"`
-	Expires     time.Time         `json:"expires"`     // without a heartbeat
+	Expires     time.Time         `json:"expires"`                 // without a heartbeat
+	AckBy       time.Time         `json:"acknowledge_by,omitzero"` // unless it is accepted
+	Limit       time.Time         `json:"limit,omitzero"`          // when the first clock takes it away
+	LimitClock  protocol.Clock    `json:"limit_clock,omitempty"`
 	Supplements []protocol.Answer `json:"supplements"` // answers to conditions, oldest first
 
 	Trail   []protocol.TrailEntry `json:"trail"`       // what happened to it before, oldest first
@@ -215,8 +266,10 @@ func (a *app) claimed(ctx context.Context, b *broker.Broker, claim *broker.Claim
 	v := claimView{
 		Lease: claim.Lease(), Ticket: claim.Ticket, Agent: claim.Agent, Attempt: claim.Attempt(), Accepted: claim.Fence() != 0,
 		Expires: expires, Supplements: claim.Answers, Trail: claim.Trail, Returns: returns, Package: claim.Package,
-		Trace: a.traces.Work(claim.State()).Parent,
+		Trace: a.traces.Work(claim.State()).Parent, AckBy: lifecycle.ClaimDue(claim.State()).UTC().Truncate(time.Second),
 	}
+	limit, clock := lifecycle.Limit(claim.State())
+	v.Limit, v.LimitClock = limit.UTC().Truncate(time.Second), clock
 	if !a.text() {
 		if v.Supplements == nil {
 			v.Supplements = []protocol.Answer{}
@@ -230,6 +283,10 @@ func (a *app) claimed(ctx context.Context, b *broker.Broker, claim *broker.Claim
 		return a.value(v)
 	}
 	a.printf("LEASE %s\nTICKET %s\nAGENT %s\nATTEMPT %d\nEXPIRES %s\n", v.Lease, v.Ticket, v.Agent, v.Attempt, v.Expires.Format(time.RFC3339))
+	if !v.AckBy.IsZero() {
+		a.printf("ACKNOWLEDGE %s\n", v.AckBy.Format(time.RFC3339))
+	}
+	a.printf("LIMIT %s %s\n", v.Limit.Format(time.RFC3339), v.LimitClock)
 	for _, answer := range v.Supplements {
 		if err := a.headLine("SUPPLEMENT", answer); err != nil {
 			return err

@@ -79,6 +79,10 @@ func (a *app) connect(ctx context.Context) (*broker.Broker, func(), error) {
 }
 
 func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broker, func(), error) {
+	var err error
+	if cfg.Redactor, err = a.redactor(); err != nil {
+		return nil, nil, err
+	}
 	conn := a.conn.resolve(a.env)
 	engine, done, err := conn.open(ctx, cfg)
 	if err != nil {
@@ -219,11 +223,7 @@ func (c connection) dialContext(name string, more ...nats.Option) (*nats.Conn, e
 
 // onEngine does something short with an engine.
 func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
-	return a.onEngineWith(ctx, broker.Config{}, do)
-}
-
-func (a *app) onEngineWith(ctx context.Context, cfg broker.Config, do func(context.Context, *broker.Broker) error) error {
-	b, done, err := a.connectWith(ctx, cfg)
+	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -3,29 +3,39 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/index"
 )
 
 func newConversation(a *app) *cobra.Command {
 	var (
-		last, count bool
-		from, to    []string
-		fresh       freshness
+		last, count, full bool
+		limit             int
+		from, to          []string
+		fresh             freshness
 	)
 	cmd := &cobra.Command{
 		Use:   "conversation ID",
 		Short: "Show the handoffs of a conversation, in order",
 		Long: `Conversation lists the handoffs whose context has this conversation_id, the oldest
 first: all of them, and of no other conversation, however alike their ids. --from and
---to leave those from one agent, or to one (whoever was asked for: an agent, or what
-it must be able to do).
+--to leave those from one agent, or to one: whom they were for (an agent, or what it
+must be able to do), or who had them then, after a reroute or an escalation.
 
---last prints the one that was submitted last, --count how many there are and how
-many from each source to each target.
+--last prints the one that was submitted last, --count how many there are, and from
+each source to each name: how many asked for it, and how many it had.
+
+--full adds to each handoff its trace id, the user's intent and the messages of the
+conversation that were handed over with it, read from the ledger: at most ` + fmt.Sprint(fullMax) + `
+handoffs, unless --limit says another number. With -o json and jsonl these are the
+fields trace_id, user_intent and conversation_history of a row, and context_trace_id is
+the trace id that the package says of itself; gone is true where the ledger does not
+have the handoff any more.
 
 It asks an index (handoff index; handoff dev has one); see handoff list --help for
 what it vouches for, and for what -o json and jsonl print.
@@ -33,50 +43,84 @@ what it vouches for, and for what -o json and jsonl print.
 Exit codes: 0 here it is, empty or not; 6 nobody keeps an index; 9 an ID that no
 conversation can have; 10 the index is behind.`,
 		Example: `  handoff conversation c-17
+  handoff conversation c-17 --full | less
   handoff conversation c-17 --last -o json | jq -r '.handoffs[].ticket'
   handoff conversation c-17 --count --from planner --to coder`,
 		Args: takes("the ID of a conversation"),
-		PreRunE: func(_ *cobra.Command, args []string) error {
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			limited := cmd.Flags().Changed("limit")
 			if args[0] == "" {
 				return usagef("conversation needs an ID; those without one are no conversation")
 			}
 			if last && count {
 				return usagef("--last and --count exclude each other")
 			}
+			if count && full {
+				return usagef("--count counts all of them: --full does not go with it")
+			}
+			if limited && (last || !full) {
+				return usagef("--limit goes with --full, and not with --last: without them all are listed, or one")
+			}
+			if limit < 1 {
+				return usagef("--limit %d: show one at least", limit)
+			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			flags := filterFlags{conversation: args, source: from, target: to}
+			flags := filterFlags{conversation: args, source: from}
 			filter, err := flags.filter(time.Now())
 			if err != nil {
 				return err
 			}
-			return a.onIndex(cmd.Context(), func(ctx context.Context, ix index.Answers) error {
-				if count {
-					return a.count(ctx, ix, index.CountQuery{Ask: fresh.ask(), Filter: filter, By: []index.By{index.BySource, index.ByTarget}}, fresh)
-				}
-				q := index.ListQuery{Ask: fresh.ask(), Filter: filter, Sort: index.SortOldest}
-				if last {
-					q.Sort = index.SortNewest
-				}
-				return a.list(ctx, ix, q, listFlags{fresh: fresh, limit: 1, all: !last, alone: last, table: conversationTable})
-			})
+			filter.To = to
+			b, done, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			ask := conversationAsk{filter: filter, last: last, full: full, limit: limit, fresh: fresh}
+			if count {
+				return a.count(cmd.Context(), answersOf(b), index.CountQuery{Ask: fresh.ask(), Filter: filter, By: []index.By{index.BySource, index.ByTarget}, Had: true}, fresh)
+			}
+			return a.conversation(cmd.Context(), b, ask)
 		},
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&last, "last", false, "only the one that was submitted last")
 	fs.BoolVar(&count, "count", false, "how many there are, and from whom to whom")
+	fs.BoolVar(&full, "full", false, "show the trace id, the user's intent and the messages of each, too")
+	fs.IntVar(&limit, "limit", fullMax, "with --full: at most `N` of them")
 	fs.StringSliceVar(&from, "from", nil, "only those from this `AGENT`")
-	fs.StringArrayVar(&to, "to", nil, "only those to this `AGENT`")
+	fs.StringArrayVar(&to, "to", nil, "only those that were for this `AGENT`, or that it had")
 	a.agentFlags(cmd, "from", "to")
 	fresh.flag(cmd)
 	return cmd
 }
 
-// conversationTable shows who handed what to whom, and when.
+// conversationAsk is what is to be shown of a conversation.
+type conversationAsk struct {
+	filter     index.Filter
+	last, full bool
+	limit      int // with full
+	fresh      freshness
+}
+
+// conversation lists the handoffs of a conversation.
+func (a *app) conversation(ctx context.Context, b *broker.Broker, ask conversationAsk) error {
+	q := index.ListQuery{Ask: ask.fresh.ask(), Filter: ask.filter, Sort: index.SortOldest}
+	if ask.last {
+		q.Sort, ask.limit = index.SortNewest, 1
+	}
+	if ask.full {
+		return a.conversationFull(ctx, b, q, ask)
+	}
+	return a.list(ctx, answersOf(b), q, listFlags{fresh: ask.fresh, limit: 1, all: !ask.last, alone: ask.last, table: conversationTable})
+}
+
+// conversationTable shows who handed what to whom, who had it last, and when.
 var conversationTable = table{
-	heading: []string{"SUBMITTED", "TICKET", "FROM", "TO", "PHASE", "TASK"},
+	heading: []string{"SUBMITTED", "TICKET", "FROM", "TO", "WITH", "PHASE", "TASK"},
 	cells: func(r index.Row, _ time.Time) []string {
-		return []string{when(r.SubmittedAt), r.Ticket, r.Source, cmp.Or(r.Target, r.Agent), rowPhase(r), rowTask(r)}
+		return []string{when(r.SubmittedAt), r.Ticket, r.Source, cmp.Or(r.Target, r.Agent), r.Agent, rowPhase(r), rowTask(r)}
 	},
 }

@@ -155,7 +155,7 @@ func (a *app) deadLetters(states []protocol.State) error {
 	rows := [][]string{{"TICKET", "OUTCOME", "CLOSED", "FROM", "TO", "ATTEMPTS", "WORDS"}}
 	for _, s := range states {
 		rows = append(rows, []string{s.Ticket, string(s.Outcome), ago(s.ClosedAt, now) + " ago", s.Source, cmp.Or(s.Agent, s.TargetWords()),
-			fmt.Sprint(s.AttemptsTotal), deadWords(s)})
+			fmt.Sprint(s.AttemptsTotal), join(deadWords(s), keptText(s, keptAsDead))})
 	}
 	return a.tableFit(rows)
 }
@@ -251,9 +251,9 @@ type redriveView struct {
 
 func newDeadRedrive(a *app) *cobra.Command {
 	var (
-		filter   deadFilter
-		to, from string
-		all, yes bool
+		filter          deadFilter
+		to, from        string
+		all, yes, again bool
 	)
 	cmd := &cobra.Command{
 		Use:   "redrive TICKET… | --all --yes",
@@ -263,7 +263,8 @@ ticket of its own, which is printed beside the old one, names its origin, and wh
 claims it sees the trail. It leaves the inbox and the list of dead letters. What was
 redriven already is refused.
 
-A group is redriven whole, all of its members; a member of one alone.
+A group is redriven whole, all of its members; a member of one alone. The agents that
+refused it are left out, unless --again is given, or --to names them.
 
 --all means every dead letter that the filters of "handoff dead list" leave, but for
 the members of groups that are among them. It needs --yes; without that they are
@@ -316,7 +317,7 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 						a.notef("handoff: no dead letters\n")
 					}
 				}
-				return a.redrive(ctx, b, tickets, to, cmp.Or(from, a.me()))
+				return a.redrive(ctx, b, tickets, to, cmp.Or(from, a.me()), again)
 			})
 		},
 	}
@@ -324,6 +325,7 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 	cmd.Flags().BoolVar(&all, "all", false, "redrive every dead letter that the filters leave")
 	cmd.Flags().BoolVar(&yes, "yes", false, "with --all: do it")
 	cmd.Flags().StringVar(&to, "to", "", "send them to this `AGENT` instead")
+	cmd.Flags().BoolVar(&again, "again", false, "offer them to the agents that refused them, too")
 	fromFlag(cmd, &from, "who redrives")
 	a.agentFlags(cmd, "to", "from")
 	return cmd
@@ -347,7 +349,7 @@ const (
 )
 
 // redrive redrives all of them, and prints each as it is done.
-func (a *app) redrive(ctx context.Context, b *broker.Broker, tickets []string, to, by string) error {
+func (a *app) redrive(ctx context.Context, b *broker.Broker, tickets []string, to, by string, again bool) error {
 	var (
 		mu      sync.Mutex // guards what follows, and the output
 		done    = make([]redriveView, len(tickets))
@@ -359,7 +361,7 @@ func (a *app) redrive(ctx context.Context, b *broker.Broker, tickets []string, t
 	group.SetLimit(redrivesAtOnce)
 	for i, ticket := range tickets {
 		group.Go(func() error {
-			state, err := b.Redrive(ctx, ticket, to, by)
+			state, err := b.Redrive(ctx, ticket, to, by, again)
 			mu.Lock()
 			defer mu.Unlock()
 			if ended++; time.Since(said) > progressEvery {

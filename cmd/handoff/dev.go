@@ -117,6 +117,10 @@ func (a *app) dataHome(flag string) (string, error) {
 
 // dev runs the node and the supervisor until ctx ends.
 func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
+	redactor, err := a.redactor()
+	if err != nil {
+		return err
+	}
 	log := a.log(cfg.verbose)
 	shown, err := a.show(ctx, cfg.metrics, log)
 	if err != nil {
@@ -146,12 +150,13 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	defer nc.Close()
 	traces := a.startTraces(ctx, log)
 	defer traces.Stop()
-	b, done, err := openNode(nc, broker.Config{Log: log, Observer: telemetry.Join(shown.observer(), traces.Observer())})
+	b, done, err := openNode(nc, broker.Config{Log: log, Redactor: redactor, Observer: telemetry.Join(shown.observer(), traces.Observer())})
 	if err != nil {
 		return err
 	}
 	defer done()
 	shown.engine(b)
+	shown.disk(node.Health)
 	s, err := supervisor.New(b, supervisor.Config{Log: log, Watch: shown.supervision(b)})
 	if err != nil {
 		return err

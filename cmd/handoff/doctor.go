@@ -175,6 +175,9 @@ func (a *app) repair(ctx context.Context) error {
 	if a.text() {
 		a.printf("%s, %d open; %s woken, and will be looked at within a second\n",
 			count(repaired.Handoffs, "handoff"), repaired.Open, isAre(fmt.Sprint(repaired.Woken), repaired.Woken))
+		if repaired.Removed > 0 {
+			a.printf("%s removed from the queues\n", wasWere(count(repaired.Removed, "ended offer"), repaired.Removed))
+		}
 	} else if err := a.value(repaired); err != nil {
 		return err
 	}

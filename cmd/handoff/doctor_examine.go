@@ -76,6 +76,7 @@ func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory
 			profile, known := d.Agent(id)
 			facts[id] = &agentFacts{id: id, registered: known, paused: profile.Paused}
 			facts[id].workers, _, _ = d.Load(id)
+			facts[id].polled, facts[id].polls = d.Polled(id)
 		}
 		return facts[id]
 	}

@@ -201,6 +201,9 @@ func olderThan(version, than string) (bool, error) {
 }
 
 func judgeStore(x examined) finding {
+	if disk := x.engine.Server.Disk; disk != "" {
+		return fail("make room; handoff dev goes on by itself then", "the engine cannot write: %s", disk)
+	}
 	if err := x.engine.Unanswered["account"]; err != nil {
 		return fail("start the server with JetStream on (handoff dev does), or use credentials that may use it", "the server keeps nothing for us: %v", err)
 	}

@@ -18,6 +18,8 @@ type agentFacts struct {
 	registered bool
 	paused     bool
 	workers    int // that serve it
+	polls      bool
+	polled     time.Time // where it polls: when it was last heard of
 	queued     int
 	oldest     time.Time
 }
@@ -120,11 +122,15 @@ func judgeWorkers(x examined) finding {
 	var names, words []string
 	var oldest time.Time
 	serving := 0
+	var polling []string
 	for _, a := range x.agents {
-		if a.workers > 0 {
+		switch {
+		case a.workers > 0:
 			serving++
+		case a.polls:
+			polling = append(polling, a.id+" "+pollsWords(a.polled, x.now))
 		}
-		if a.workers > 0 || a.queued == 0 || a.paused || a.id == protocol.Human || !a.registered {
+		if a.workers > 0 || a.polls || a.queued == 0 || a.paused || a.id == protocol.Human || !a.registered {
 			continue
 		}
 		names = append(names, a.id)
@@ -134,7 +140,11 @@ func judgeWorkers(x examined) finding {
 		}
 	}
 	if len(names) == 0 {
-		return ok("every agent with offers has a worker; %s", isAre(count(serving, "agent"), serving)+" served")
+		words := isAre(count(serving, "agent"), serving) + " served"
+		if len(polling) > 0 {
+			words += "; " + someOf(polling)
+		}
+		return ok("every agent with offers has a worker or polls; %s", words)
 	}
 	return fail("handoff work --agent "+names[0]+" -- CMD", "no worker serves %s, the oldest for %s", someOf(words), agoWords(oldest, x.now)).about(names)
 }

@@ -55,6 +55,7 @@ var ailments = []struct {
 	{"a preview", func(x *examined) { x.engine.Server.Version = "2.12.0-beta.1" }, "version", healthFail, "2.12.0 or newer"},
 	{"no version", func(x *examined) { x.engine.Server.Version = "git" }, "version", healthWarn, "cannot be told"},
 	{"no JetStream", func(x *examined) { x.engine.Unanswered["account"] = jetstream.ErrJetStreamNotEnabled }, "store", healthFail, "JetStream on"},
+	{"the disk refuses writes", func(x *examined) { x.engine.Server.Disk = "no space left on /data" }, "store", healthFail, "no space left on /data"},
 	{"the disk fills", func(x *examined) { x.engine.Account = broker.AccountFacts{Storage: 85, StorageMax: 100} }, "store", healthWarn, "85%"},
 	{"the disk is full", func(x *examined) { x.engine.Account = broker.AccountFacts{Storage: 96, StorageMax: 100} }, "store", healthFail, "96%"},
 	{"no streams", func(x *examined) {
@@ -288,5 +289,14 @@ func must(t *testing.T, err error) {
 func stuckBecause(reason string) broker.Decider {
 	return func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		return []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: now, By: lifecycle.By}, Reason: reason}}, nil
+	}
+}
+
+// TestJudgePolls: offers of an agent that polls are in good hands.
+func TestJudgePolls(t *testing.T) {
+	x := healthy()
+	x.agents[0].workers, x.agents[0].polls, x.agents[0].polled = 0, true, x.now.Add(-40*time.Second)
+	if f := judgeWorkers(x); f.Status != healthOK || !strings.Contains(f.Message, "clerk polls, last 40 s ago") {
+		t.Errorf("%+v", f)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -45,12 +46,8 @@ func (f *childFlags) check(changed func(string) bool, await string) error {
 }
 
 // handOff records a handoff under the fence of whoever hands it off, and submits it.
-func (a *app) handOff(ctx context.Context, pkg protocol.Package, secrets redactFlags, child childFlags, flags packageFlags) error {
-	redactor, err := secrets.redactor(a)
-	if err != nil {
-		return err
-	}
-	return a.onLeaseWith(ctx, broker.Config{Redactor: redactor}, child.lease, func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+func (a *app) handOff(ctx context.Context, pkg protocol.Package, child childFlags, flags packageFlags) error {
+	return a.onLease(ctx, child.lease, func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
 		n := child.n - 1
 		if made := claim.State().Children; n < 0 {
 			if n = 0; made != nil {
@@ -64,6 +61,9 @@ func (a *app) handOff(ctx context.Context, pkg protocol.Package, secrets redactF
 		}
 		if a.text() {
 			a.printf("%s\n", ticket)
+			if made := claim.State().Children; made != nil && slices.Contains(childTickets(claim.Ticket, made.After), ticket) {
+				a.notef("handoff: %s begins when this handoff completes; an attempt that ends without a result drops it\n", ticket)
+			}
 			return nil
 		}
 		state, err := b.Status(ctx, ticket)
@@ -120,7 +120,7 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 func awaitedChildren(s protocol.State, tickets []string) ([]int, error) {
 	var made []int
 	if s.Children != nil {
-		made = s.Children.Made.Numbers()
+		made = s.Children.Made.Without(s.Children.After).Numbers()
 	}
 	if len(made) == 0 {
 		return nil, protocol.Errorf(protocol.CodeIllegal, "lease", "%s has handed off nothing; hand it off with: handoff submit --under LEASE", s.Ticket)

@@ -170,6 +170,9 @@ func describeTurn(e protocol.Event) (by, detail string) {
 		if e.RetryAfterMS > 0 {
 			needs = join(needs, "again after "+millis(e.RetryAfterMS))
 		}
+		if e.EstimatedCompletionMS > 0 {
+			needs = join(needs, "then done in "+millis(e.EstimatedCompletionMS))
+		}
 		return e.By, join(e.Agent+" "+needs, e.Reason)
 	case *protocol.Answered:
 		return e.Answer.By, answerText(e.Answer)
@@ -189,13 +192,18 @@ func describeTurn(e protocol.Event) (by, detail string) {
 		return e.By, join(fmt.Sprintf("level %d", e.Level), e.From+" -> "+e.To, e.Reason, assessment)
 	case *protocol.LeaseLost:
 		if e.Fence == 0 {
+			if e.Reason == protocol.NotAcknowledged {
+				return e.By, "the claim was not acknowledged in time; not charged"
+			}
 			return e.By, "the holder of the claim is gone; not charged"
 		}
 		return e.By, fmt.Sprintf("the worker of attempt %d is gone", e.Attempt)
 	case *protocol.Released:
 		return e.By, join("given back, not charged", e.Reason)
 	case *protocol.Reminded:
-		return e.By, "most of the work time is used up"
+		return e.By, "most of the time is used up"
+	case *protocol.Extended:
+		return e.By, join("until "+when(e.Until), e.Reason)
 	case *protocol.TimedOut:
 		return e.By, join(string(e.Clock)+" timeout", e.Agent)
 	case *protocol.CancelRequested:
@@ -220,7 +228,13 @@ func describeTurn(e protocol.Event) (by, detail string) {
 func describeFamily(e protocol.Event) (by, detail string) {
 	switch e := e.(type) {
 	case *protocol.HandedOff:
-		return e.By, join(string(e.Type)+" to "+e.Target, e.Ticket)
+		after := ""
+		if e.After {
+			after = "begins when this completes"
+		}
+		return e.By, join(string(e.Type)+" to "+e.Target, e.Ticket, after)
+	case *protocol.SourceCompleted:
+		return e.By, "what it follows from has completed"
 	case *protocol.Suspended:
 		return e.By, fmt.Sprintf("lets go until what it handed off has ended: %s, not charged", count(len(e.Children), "handoff"))
 	case *protocol.ChildrenClosed:
@@ -246,6 +260,8 @@ func describeFamily(e protocol.Event) (by, detail string) {
 		return e.By, "its source has taken in the return"
 	case *protocol.Redriven:
 		return e.By, "submitted again, as " + e.Ticket
+	case *protocol.Assigned:
+		return e.By, fmt.Sprintf("member %d goes to %s, and no other member does", e.N+1, e.Agent)
 	case *protocol.Dismissed:
 		return e.By, join("out of the inbox", e.Note)
 	}
@@ -293,11 +309,14 @@ func routingText(r *protocol.Routing) string {
 	if r == nil {
 		return ""
 	}
-	text := fmt.Sprintf("best of %d", len(r.Candidates))
-	if len(r.Excluded) > 0 {
-		text += ", without " + strings.Join(r.Excluded, ", ")
+	var parts []string
+	if n := len(r.Candidates); n > 0 { // an agent that was named is compared with none
+		parts = append(parts, fmt.Sprintf("best of %d", n))
 	}
-	return join(append([]string{text}, r.Warnings...)...)
+	if len(r.Excluded) > 0 {
+		parts = append(parts, "without "+strings.Join(r.Excluded, ", "))
+	}
+	return join(append(parts, r.Warnings...)...)
 }
 
 // join puts a comma between what is not empty.

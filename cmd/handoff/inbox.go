@@ -186,7 +186,7 @@ func (a *app) inbox(agent string, views []waitingView) error {
 	now := time.Now()
 	rows := [][]string{{"WHY", "TICKET", "PRIORITY", "AGE", "FROM", "WITH", "WORDS"}}
 	for _, v := range views {
-		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), ago(v.Since, now), v.Source, v.Agent, v.Words})
+		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), ago(v.Since, now), v.Source, v.Agent, join(overdueWords(v.State, now), v.Words, keptText(v.State, keptInInbox))})
 	}
 	return a.tableFit(rows)
 }

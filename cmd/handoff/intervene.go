@@ -157,17 +157,23 @@ already, or no reason given.`,
 func isLease(text string) bool { return strings.HasPrefix(text, "lease_") }
 
 func newReroute(a *app) *cobra.Command {
-	var to, reason, from string
+	var (
+		to, reason, from, deadline string
+		until                      time.Time
+	)
 	cmd := a.act(&cobra.Command{
 		Use:   "reroute TICKET --to AGENT",
 		Short: "Send an open handoff to another agent",
 		Long: `Reroute offers a handoff to the agent that you name, whoever has it now: it is taken
 out of a queue, or from a worker, which finds its lease lost. Attempts are counted
 anew there. It does not count as one of the reroutes that the policy allows, and a
-refusal by that agent is forgotten.
+refusal by that agent is forgotten. An overdue handoff stays so, and ends with the time
+to intervene, unless --deadline gives it a new deadline: at most 90 days after its
+submission.
 
 Exit codes: 0 it is offered there; 9 no such agent, or the handoff is closed.`,
-		Example: `  handoff reroute 5f0c… --to tester --reason "the reviewer is on leave"`,
+		Example: `  handoff reroute 5f0c… --to tester --reason "the reviewer is on leave"
+  handoff reroute 5f0c… --to bob --deadline 2h`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if to == "" {
 				return usagef("reroute needs --to AGENT")
@@ -175,11 +181,18 @@ Exit codes: 0 it is offered there; 9 no such agent, or the handoff is closed.`,
 			if err := protocol.CheckID("to", to); err != nil {
 				return err
 			}
+			if deadline != "" {
+				var err error
+				if until, _, err = parseInstant(deadline, time.Now()); err != nil {
+					return usagef("--deadline: %v", err)
+				}
+			}
 			return checkWords("reason", reason)
 		},
 	}, func(ctx context.Context, b *broker.Broker, ticket string) (protocol.State, error) {
-		return b.Reroute(ctx, ticket, to, cmp.Or(from, a.me()), reason)
+		return b.Reroute(ctx, ticket, to, cmp.Or(from, a.me()), reason, until)
 	})
+	cmd.Flags().StringVar(&deadline, "deadline", "", "a new deadline: `WHEN`, as a duration from now (2h, 3d) or an instant")
 	cmd.Flags().StringVar(&to, "to", "", "the `AGENT` that gets it; required")
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
 	fromFlag(cmd, &from, "who reroutes")

@@ -43,6 +43,8 @@ beside one, --since and the like are instants.
 
 --count prints how many there are, with --by also how many of each of these:
 ` + strings.Join(asWords(index.Bys), ", ") + `.
+A count by target says two things of each name: how many asked for it (COUNT), and how
+many were with it, whoever was asked (HAD).
 
 --watch goes on until Ctrl-C: on a terminal the list is drawn again when something
 changes; with -o jsonl, or into a file, each handoff that changes is printed.
@@ -78,7 +80,8 @@ cursor is refused; 10 the index is behind.`,
 				q := index.ListQuery{Ask: flags.fresh.ask(), Filter: filter, Sort: index.Sort(flags.sort), Cursor: flags.cursor}
 				switch {
 				case flags.count:
-					return a.count(ctx, ix, index.CountQuery{Ask: q.Ask, Filter: filter, By: fromWords[index.By](flags.by)}, flags.fresh)
+					return a.count(ctx, ix, index.CountQuery{Ask: q.Ask, Filter: filter, By: fromWords[index.By](flags.by),
+						Had: slices.Contains(flags.by, string(index.ByTarget))}, flags.fresh)
 				case flags.watch:
 					return a.watch(ctx, ix, q, flags)
 				}
@@ -245,9 +248,17 @@ func (a *app) count(ctx context.Context, ix index.Answers, q index.CountQuery, f
 		for _, by := range q.By {
 			heading = append(heading, strings.ToUpper(string(by)))
 		}
-		rows := [][]string{append(heading, "COUNT")}
+		heading = append(heading, "COUNT")
+		if q.Had {
+			heading = append(heading, "HAD")
+		}
+		rows := [][]string{heading}
 		for _, group := range answer.Groups {
-			rows = append(rows, append(slices.Clone(group.Values), fmt.Sprint(group.Count)))
+			row := append(slices.Clone(group.Values), fmt.Sprint(group.Count))
+			if q.Had {
+				row = append(row, fmt.Sprint(group.Had))
+			}
+			rows = append(rows, row)
 		}
 		a.printf("\n")
 		if err := a.table(rows); err != nil {

@@ -237,7 +237,7 @@ func TestListAsksForWhatTheFlagsSay(t *testing.T) {
 		t.Errorf("it asked\n%+v, want\n%+v", got, want)
 	}
 	command(t.Context(), io.Discard, io.Discard, "conversation", "c,2", "--from", "a", "--to", "b", "--count", "-s", url)
-	if got := c.counts[0]; !reflect.DeepEqual(got.Filter, index.Filter{ConversationID: []string{"c,2"}, Source: []string{"a"}, Target: []string{"b"}}) {
+	if got := c.counts[0]; !reflect.DeepEqual(got.Filter, index.Filter{ConversationID: []string{"c,2"}, Source: []string{"a"}, To: []string{"b"}}) || !got.Had {
 		t.Errorf("the conversation is %+v", got)
 	}
 }

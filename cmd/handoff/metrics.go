@@ -103,6 +103,13 @@ func (s *showing) engineAnswers(b *broker.Broker) {
 	})
 }
 
+// disk is ready while the disk of the engine takes writes.
+func (s *showing) disk(health func() error) {
+	if s != nil {
+		s.server.Ready("disk", func(context.Context) error { return health() })
+	}
+}
+
 // supervision counts what a supervisor does and sees.
 func (s *showing) supervision(b *broker.Broker) supervisor.Watch {
 	if s == nil {

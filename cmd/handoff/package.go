@@ -31,6 +31,7 @@ type packageFlags struct {
 	conversation, workflow, intent, request  string
 	variables, artifacts, relevant, policies []string
 	requires                                 []string
+	strict                                   bool
 	rationale, risk, onTimeout, deadline     string
 	workTimeout, progressTimeout             time.Duration
 	lateResult                               string
@@ -66,6 +67,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.historyFile, "history-file", "", "read the conversation history, a JSON list of messages, from a `FILE`, or stdin with -")
 	fs.StringVar(&f.schemaFile, "output-schema", "", "`FILE` with the JSON Schema that the result's body must meet")
 	fs.StringArrayVar(&f.requires, "requires", nil, "capability the target must have, `NAME[:0.8]` (repeatable)")
+	fs.BoolVar(&f.strict, "strict-capabilities", false, "refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)")
 	fs.StringVar(&f.rationale, "rationale", "", "`WHY` it was decided so; required for an escalation")
 	fs.StringVar(&f.risk, "risk", "", "`RISK`: low, medium or high")
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
@@ -259,6 +261,9 @@ func (f *packageFlags) wants(pkg *protocol.Package, changed func(string) bool, a
 			return err
 		}
 		pkg.RequiredCapabilities = append(pkg.RequiredCapabilities, protocol.RequiredCapability{ID: id, MinProficiency: level})
+	}
+	if changed("strict-capabilities") {
+		pkg.Policy.StrictCapabilities = &f.strict
 	}
 	if f.schemaFile != "" {
 		part, err := a.readPart(f.schemaFile, `{"expectations":{"output_schema":`, `}}`)

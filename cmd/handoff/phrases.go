@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // How a state reads to people. Everything here is made of the state alone.
@@ -42,6 +44,8 @@ func waitingFor(s protocol.State) string {
 	switch s.Phase {
 	case protocol.AwaitingApproval:
 		return "an approval"
+	case protocol.AwaitingSource:
+		return fmt.Sprintf("%s to complete %s, from which it follows", s.Source, s.Parent)
 	case protocol.Pending:
 		return waitingForTaker(s)
 	case protocol.PhaseAccepted:
@@ -63,8 +67,8 @@ func waitingFor(s protocol.State) string {
 func waitingForTaker(s protocol.State) string {
 	switch {
 	case s.Held():
-		return fmt.Sprintf("%s, who has claimed it, to acknowledge it", s.Agent)
-	case s.Agent == protocol.Human && s.EscalationLevel > 0:
+		return fmt.Sprintf("%s, who has claimed it, to acknowledge it by %s", s.Agent, when(lifecycle.ClaimDue(s)))
+	case s.Agent == protocol.Human && len(s.Chain) > 0:
 		return fmt.Sprintf("a person: handoff answer, take, reroute or return %s", s.Ticket)
 	case s.Agent == protocol.Human:
 		return fmt.Sprintf("a person: handoff take %s", s.Ticket)
@@ -180,11 +184,32 @@ func progressText(s protocol.State) string {
 	return strings.TrimSpace(fmt.Sprintf("%s%% %s", trimFloat(s.Progress.Percent), s.Progress.Message))
 }
 
+// estimateText is what the agent said of how long the work takes.
+func estimateText(s protocol.State) string {
+	switch {
+	case s.Closed:
+		return ""
+	case s.Held() && !s.EstimatedCompletion.IsZero():
+		return "done by " + when(s.EstimatedCompletion)
+	case s.EstimatedCompletionMS > 0:
+		return millis(s.EstimatedCompletionMS) + " from the acceptance"
+	}
+	return ""
+}
+
 func lastError(s protocol.State) string {
 	if s.Closed || s.Message == "" || s.Reason == "escalated" {
 		return ""
 	}
 	return s.Message
+}
+
+// endRequestText says who asked for the end, and why.
+func endRequestText(s protocol.State) string {
+	if s.CancelBy == "" && s.CancelReason == "" {
+		return ""
+	}
+	return "by " + cmp.Or(s.CancelBy, "somebody") + after(": ", s.CancelReason)
 }
 
 // escalationText is the way up the chain of authority, and why it was taken.
@@ -205,17 +230,20 @@ func groupText(s protocol.State) string {
 	if s.Aggregate == nil {
 		return ""
 	}
-	closed, succeeded := 0, 0
+	closed, succeeded, cancelled := 0, 0, 0
 	if s.Children != nil {
-		closed, succeeded = s.Children.Closed.Len(), s.Children.Succeeded.Len()
+		closed, succeeded, cancelled = s.Children.Closed.Len(), s.Children.Succeeded.Len(), s.Children.Cancelled.Len()
 	}
 	text := fmt.Sprintf("group of %d: %d closed", s.Aggregate.Size, closed)
 	var ends []string
 	if succeeded > 0 {
 		ends = append(ends, fmt.Sprintf("%d succeeded", succeeded))
 	}
-	if failed := closed - succeeded; failed > 0 {
+	if failed := closed - succeeded - cancelled; failed > 0 {
 		ends = append(ends, fmt.Sprintf("%d failed", failed))
+	}
+	if cancelled > 0 {
+		ends = append(ends, fmt.Sprintf("%d cancelled", cancelled))
 	}
 	if len(ends) > 0 {
 		text += " (" + strings.Join(ends, ", ") + ")"

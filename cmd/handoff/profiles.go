@@ -18,7 +18,7 @@ type profileFlags struct {
 	capabilities, examples, policies                  []string
 	accepts                                           bool
 	concurrency                                       int
-	execution                                         time.Duration
+	execution, patience                               time.Duration
 }
 
 func newAgentsPut(a *app) *cobra.Command {
@@ -58,8 +58,9 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what it can do, `NAME[:0.8]` (repeatable)")
 	fs.StringArrayVar(&flags.examples, "example", nil, "an `EXAMPLE` of a task for it (repeatable)")
 	fs.BoolVar(&flags.accepts, "accepts", true, "whether it takes handoffs at all")
-	fs.IntVar(&flags.concurrency, "max-concurrency", 0, "handoffs at a time for each worker (0: the worker's own)")
+	fs.IntVar(&flags.concurrency, "max-concurrency", 0, "handoffs in hand at a time, of all its workers and claims together (0: no limit)")
 	fieldVar(fs, &flags.execution, "max-execution", "work timeout where the package has none")
+	fieldVar(fs, &flags.patience, "poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)")
 	fs.StringVar(&flags.risk, "max-risk", "", "low, medium or high (default)")
 	fs.StringVar(&flags.escalate, "escalates-to", "", "the agent above it (default human)")
 	fs.StringArrayVar(&flags.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
@@ -106,6 +107,9 @@ func (f *profileFlags) apply(p protocol.Profile, changed func(string) bool, a *a
 	}
 	if changed("max-execution") {
 		p.MaxExecutionMS = f.execution.Milliseconds()
+	}
+	if changed("poll-patience") {
+		p.PollPatienceMS = f.patience.Milliseconds()
 	}
 	if changed("capability") {
 		capabilities, err := parseCapabilities("--capability", f.capabilities)

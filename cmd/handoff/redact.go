@@ -10,7 +10,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// redactFlags say what is taken out of a package before it is written.
+// redactFlags say what is taken out of packages, results and all that is said in
+// words before it is written.
 type redactFlags struct {
 	patterns []string
 	off      bool
@@ -18,17 +19,21 @@ type redactFlags struct {
 
 func (f *redactFlags) declare(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.patterns, "redact", nil, "take out what this regular `EXPRESSION` matches as well (repeatable; $HANDOFF_REDACT names a file of them)")
-	fs.BoolVar(&f.off, "no-redact", false, "hand secrets over as they are")
+	fs.BoolVar(&f.off, "no-redact", false, "write secrets as they are")
 }
 
 // redactor makes a redactor of the patterns that ship, those of the file that
-// the environment names, and those of the flags.
-func (f *redactFlags) redactor(a *app) (*protocol.Redactor, error) {
-	if f.off {
+// the environment names, and those of the flags; nil is those that ship alone.
+func (a *app) redactor() (*protocol.Redactor, error) {
+	f, path := a.secrets, a.env("HANDOFF_REDACT")
+	switch {
+	case f.off:
 		return protocol.NewRedactor(nil)
+	case path == "" && len(f.patterns) == 0:
+		return nil, nil
 	}
 	patterns := slices.Clone(protocol.DefaultRedactions)
-	if path := a.env("HANDOFF_REDACT"); path != "" {
+	if path != "" {
 		body, err := os.ReadFile(path)
 		if err != nil {
 			// Going on without it would write the secrets it was to keep out.

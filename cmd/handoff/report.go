@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -27,11 +28,7 @@ by now, or the LEASE was never given out; nothing about it was changed.`,
 
 // onLease does something short with a claim that was made by an earlier command.
 func (a *app) onLease(ctx context.Context, lease string, do func(context.Context, *broker.Broker, *broker.Claim) error) error {
-	return a.onLeaseWith(ctx, broker.Config{}, lease, do)
-}
-
-func (a *app) onLeaseWith(ctx context.Context, cfg broker.Config, lease string, do func(context.Context, *broker.Broker, *broker.Claim) error) error {
-	err := a.onEngineWith(ctx, cfg, func(ctx context.Context, b *broker.Broker) error {
+	err := a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
 		claim, err := b.Resume(ctx, lease)
 		if err != nil {
 			return err
@@ -42,7 +39,10 @@ func (a *app) onLeaseWith(ctx context.Context, cfg broker.Config, lease string, 
 		}
 		return do(ctx, b, claim)
 	})
-	if errors.Is(err, broker.ErrLeaseLost) {
+	switch {
+	case errors.Is(err, broker.ErrDeadlinePassed):
+		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
+	case errors.Is(err, broker.ErrLeaseLost):
 		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
 	}
 	return err
@@ -72,14 +72,14 @@ func newAck(a *app) *cobra.Command {
 		`Ack answers an offer. Accepted, the work begins. Rejected, it goes to the suggested
 alternative, to another agent that is fit, or up the chain of authority; a
 refusal needs a reason. Conditional, it waits for what it needs ("handoff
-answer"); with --retry-after alone it merely comes back later.
+answer"); with --retry-after alone it merely comes back later, and says why.
 
 An offer that was accepted may still be refused, or made conditional, without
 an attempt being charged.`,
 		`  handoff ack "$LEASE" accepted --estimate 20m
   handoff ack "$LEASE" rejected --reason "this is Rust" --alternative rustacean
   handoff ack "$LEASE" conditional --needs-context "which branch?" --needs-permission "to push"
-  handoff ack "$LEASE" conditional --retry-after 10m`,
+  handoff ack "$LEASE" conditional --retry-after 10m --reason "the build is red" --estimate 20m`,
 		[]string{"a LEASE", "accepted, rejected or conditional"},
 		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
 			if err := claim.Acknowledge(ctx, ack, true); err != nil {
@@ -100,7 +100,7 @@ an attempt being charged.`,
 	fs.StringArrayVar(&ack.NeedsContext, "needs-context", nil, "conditional: `WHAT` must be known first (repeatable)")
 	fs.StringArrayVar(&ack.NeedsPermission, "needs-permission", nil, "conditional: `WHAT` must be allowed first (repeatable)")
 	fieldVar(fs, &retry, "retry-after", "conditional: offer it again after this")
-	fieldVar(fs, &estimate, "estimate", "accepted: how long it will take")
+	fieldVar(fs, &estimate, "estimate", "how long the work takes; conditional: once it has what it needs")
 	return cmd
 }
 
@@ -113,18 +113,33 @@ type beatView struct {
 }
 
 func newHeartbeat(a *app) *cobra.Command {
-	return a.leaseCommand("heartbeat LEASE",
+	var (
+		extend time.Duration
+		reason string
+	)
+	cmd := a.leaseCommand("heartbeat LEASE",
 		"Say that you are still at it, and hear what has changed",
 		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
 the handoff is to be cancelled (stop, then "handoff release" or "handoff fail") or to
 go back to its source (clean up, then "handoff return LEASE"), whether most of the
-work time is used up, and when it and the deadline end. With -o json it also says which
-span of a trace the work is (traceparent, as W3C Trace Context has it), for agents that
-trace what they do.`,
+time is used up (reminder), when the first clock takes the handoff away and which one
+that is (limit: work, return or deadline; acknowledge or queue until it is accepted),
+and the deadline. With -o json it also says which span of a trace the work is (traceparent, as W3C Trace Context has it), for agents that
+trace what they do.
+
+--extend asks for more time, as an answer to a reminder. The work may take that much
+longer, but never past the clocks of those who wait for it (return, deadline). It is
+granted once in an attempt; the answer says until when, or why not (exit code 9).`,
 		`  handoff heartbeat "$LEASE"
+  handoff heartbeat "$LEASE" --extend 10m --reason "the tests take longer"
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if extend != 0 {
+				if err := claim.Extend(ctx, extend, reason); err != nil {
+					return err
+				}
+			}
 			signal, err := claim.Beat(ctx)
 			if err != nil {
 				return err
@@ -142,8 +157,20 @@ trace what they do.`,
 				cancel = "yes: stop the work, then handoff release LEASE"
 			}
 			return a.fields("ticket", claim.Ticket, "cancel", cancel, "reminder", yes[signal.Reminded],
-				"work ends", when(signal.WorkDeadline), "deadline", when(signal.Deadline), "lease ends", when(expires))
+				"limit", strings.TrimSpace(when(signal.Limit)+" "+string(signal.LimitClock)), "deadline", when(signal.Deadline), "lease ends", when(expires))
 		})
+	fieldVar(cmd.Flags(), &extend, "extend", "the work takes this much longer; granted once, up to the return's clock and the deadline")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it takes longer; required with --extend")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case cmd.Flags().Changed("extend"):
+			return needWords("reason", reason)
+		case cmd.Flags().Changed("reason"):
+			return usagef("--reason is for --extend")
+		}
+		return nil
+	}
+	return cmd
 }
 
 func newProgress(a *app) *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,7 +13,7 @@ import (
 )
 
 func newResult(a *app) *cobra.Command {
-	var late, asReturn bool
+	var late, asReturn, withPackage bool
 	var via string
 	cmd := &cobra.Command{
 		Use:   "result TICKET",
@@ -28,8 +29,9 @@ then, oldest first, with -o json as a list. They change nothing, unless the
 handoff's policy says late_result=use and no attempt is left.
 
 --return prints the return: the end of a closed handoff as its source gets it,
-with status, result, changed variables, artifacts, tokens, notes, and the trail of
-who refused, asked and failed. It is always JSON.
+with status, result, changed variables, artifacts, tokens, notes, why it was rolled
+back and by whom, the digest of the package, and the trail of who refused, asked and
+failed. It is always JSON. With --package what had been handed over goes with it.
 
 ` + viaHelp + `
 
@@ -45,12 +47,15 @@ and yet no success); 3 no such ticket.`,
 			if late && asReturn {
 				return usagef("--late and --return are two things; choose one")
 			}
+			if withPackage && !asReturn {
+				return usagef("--package goes with --return; alone it is: handoff status %s --package", args[0])
+			}
 			outside, err := a.throughDoor(via)
 			if err != nil {
 				return err
 			}
 			if outside {
-				if err := notThroughDoor(cmd, "late"); err != nil {
+				if err := notThroughDoor(cmd, "late", "package"); err != nil {
 					return err
 				}
 				return a.resultThroughDoor(cmd.Context(), args[0], asReturn)
@@ -60,7 +65,9 @@ and yet no success); 3 no such ticket.`,
 			case late:
 				print = a.lateResults
 			case asReturn:
-				print = func(ctx context.Context, b *broker.Broker, ticket string) error { return a.returnOf(ctx, b, ticket) }
+				print = func(ctx context.Context, b *broker.Broker, ticket string) error {
+					return a.returnWith(ctx, b, ticket, withPackage)
+				}
 			}
 			return a.onTicket(cmd.Context(), args[0], print)
 		},
@@ -68,6 +75,7 @@ and yet no success); 3 no such ticket.`,
 	viaFlag(cmd, &via)
 	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
+	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed over, too")
 	return cmd
 }
 
@@ -109,7 +117,7 @@ func (a *app) groupResults(ctx context.Context, b *broker.Broker, state protocol
 		return errors.Join(list(a, members), failed(state))
 	}
 	for i, m := range members {
-		end := string(m.Status)
+		end := string(m.Outcome)
 		if !m.Closed {
 			end = "still open"
 		}
@@ -155,18 +163,46 @@ type returner interface {
 	Return(ctx context.Context, ticket string) (protocol.Return, error)
 }
 
+// returnWith is returnOf, with the package where it is asked for.
+func (a *app) returnWith(ctx context.Context, b *broker.Broker, ticket string, withPackage bool) error {
+	if !withPackage {
+		return a.returnOf(ctx, b, ticket)
+	}
+	ret, err := readReturn(ctx, b, ticket)
+	if err != nil {
+		return err
+	}
+	body, err := b.Package(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	return a.returned(struct {
+		protocol.Return
+		Package json.RawMessage `json:"package"`
+	}{ret, body})
+}
+
 func (a *app) returnOf(ctx context.Context, b returner, ticket string) error {
+	ret, err := readReturn(ctx, b, ticket)
+	if err != nil {
+		return err
+	}
+	return a.returned(ret)
+}
+
+func readReturn(ctx context.Context, b returner, ticket string) (protocol.Return, error) {
 	state, err := b.Status(ctx, ticket)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return protocol.Return{}, err
+	case !state.Closed:
+		return protocol.Return{}, &openError{state}
 	}
-	if !state.Closed {
-		return &openError{state}
-	}
-	ret, err := b.Return(ctx, ticket)
-	if err != nil {
-		return err
-	}
+	return b.Return(ctx, ticket)
+}
+
+// returned prints a return as JSON.
+func (a *app) returned(ret any) error {
 	if !a.text() {
 		return a.value(ret)
 	}

@@ -22,6 +22,7 @@ type app struct {
 
 	format  string
 	conn    connection
+	secrets redactFlags
 	command string // which one it is
 	traces  *telemetry.Traces
 }
@@ -170,6 +171,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 	})
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", formatText, "how to print: text, json (one document) or jsonl (one line each)")
 	a.conn.flags(root.PersistentFlags())
+	a.secrets.declare(root.PersistentFlags())
 	words(root, "output", formats...)
 	root.AddGroup(
 		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -116,7 +117,9 @@ func (a *app) state(s protocol.State) error {
 		"member of", memberText(s),
 		"attempt", attemptText(s),
 		"progress", progressText(s),
+		"estimate", estimateText(s),
 		"last error", lastError(s),
+		"asked to end", endRequestText(s),
 		"escalated", escalationText(s),
 		"handed off", handedOffText(s),
 		"return", returnText(s),
@@ -131,6 +134,8 @@ func (a *app) state(s protocol.State) error {
 		"conversation", s.ConversationID,
 		"submitted", when(s.SubmittedAt),
 		"deadline", openOnly(s, when(s.Deadline)),
+		"overdue", overdueText(s),
+		"kept in", keptText(s, ""),
 		"stuck", s.StuckReason,
 	)
 }
@@ -146,10 +151,13 @@ func (a *app) whyWaiting(ctx context.Context, b *broker.Broker, s protocol.State
 		return
 	}
 	profile, known := directory.Agent(s.Agent)
+	polled, polls := directory.Polled(s.Agent)
 	live, _, _ := directory.Load(s.Agent)
 	switch {
 	case known && profile.Paused:
 		a.notef("handoff: %s is paused: handoff agents resume %s\n", s.Agent, s.Agent)
+	case live == 0 && polls:
+		a.notef("handoff: %s %s\n", s.Agent, pollsWords(polled, time.Now()))
 	case live == 0:
 		a.notef("handoff: no worker serves %s: handoff work --agent %s -- CMD\n", s.Agent, s.Agent)
 	}

@@ -18,13 +18,12 @@ const waitForever = "forever"
 
 func newSubmit(a *app) *cobra.Command {
 	var (
-		flags   packageFlags
-		secrets redactFlags
-		child   childFlags
-		lines   linesFlags
-		dryRun  bool
-		wait    string
-		via     string
+		flags  packageFlags
+		child  childFlags
+		lines  linesFlags
+		dryRun bool
+		wait   string
+		via    string
 	)
 	cmd := &cobra.Command{
 		Use:   "submit [-f FILE|-] --to AGENT --reason WHY --task WHAT",
@@ -51,14 +50,18 @@ task, variables and artifacts of its own, laid over what the package says:
 
 The package is built from flags, read from a file (-f), or both: then flags that
 are given replace what the file says. "handoff schema package" describes the file.
-The source (--from) is $HANDOFF_AGENT where that is set, else human. Inside a
-worker started by "handoff work" the new handoff follows from the one being
-worked on: its parent is $HANDOFF_TICKET. The trace that it is in is that of
+The source (--from) is $HANDOFF_AGENT where that is set, else human. Any other name
+will do, but stderr says so where no agent has it: what is asked of it, and what it gets
+back, waits for people then. Inside a worker started by "handoff work" the new handoff follows from the one being
+worked on: its parent is $HANDOFF_TICKET. What has a parent takes over from it what
+it does not say itself: conversation, workflow, user, intent, correlation and trace
+ids, priority, and the deadline, than which its own is never later. The trace that it is in is that of
 $TRACEPARENT and $TRACESTATE, unless the package names one.
 
 An agent that polls hands on with --under: the new handoff is recorded with the one it
 holds, so that a crash neither loses nor doubles it, and "handoff await" lets go until
-its end is there.
+its end is there. A sequential one begins when the handoff of the LEASE completes: until
+then it is awaiting_source, and it is dropped where that attempt ends without a result.
 
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.
@@ -88,7 +91,7 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
   handoff submit -f package.json --priority high --wait=30s -o json
   handoff submit --type delegation --return-timeout 10m --to tester --reason r --task "run the tests"
   handoff submit --to alice --to bob --to carol --aggregate majority --reason r --task "approve the plan" --wait
-  handoff submit --type escalation --rationale "the budget is exceeded" --reason r --task "may we go on?"
+  handoff submit --type escalation --from worker --rationale "the budget is exceeded" --reason r --task "may we go on?"
   handoff submit -f packages.jsonl > tickets
   T=$(handoff submit --key nightly-2026-01-31 -f package.json) && handoff wait "$T"`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -116,27 +119,26 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 				return err
 			}
 			if outside {
-				return a.submitOutside(cmd, flags, secrets, lines, limit)
+				return a.submitOutside(cmd, flags, lines, limit)
 			}
 			if lines.of(flags.file) {
-				return a.submitLines(cmd.Context(), flags, secrets, lines, cmd.Flags().Changed, dryRun)
+				return a.submitLines(cmd.Context(), flags, lines, cmd.Flags().Changed, dryRun)
 			}
 			pkg, err := flags.build(cmd.Flags().Changed, a, time.Now())
 			if err != nil {
 				return err
 			}
 			if child.lease != "" {
-				return a.handOff(cmd.Context(), pkg, secrets, child, flags)
+				return a.handOff(cmd.Context(), pkg, child, flags)
 			}
-			prepared, err := a.prepare(pkg, secrets)
+			prepared, err := a.prepare(pkg)
 			if err != nil {
 				return flags.hint(err)
 			}
-			return a.submit(cmd.Context(), prepared, flags, dryRun, limit)
+			return a.submit(cmd.Context(), pkg, prepared, flags, dryRun, limit)
 		},
 	}
 	flags.declare(cmd.Flags())
-	secrets.declare(cmd.Flags())
 	child.declare(cmd.Flags())
 	cmd.Flags().BoolVar(&lines.lines, "lines", false, "the file has a package on each line, whatever its name (.jsonl and .ndjson always have)")
 	cmd.Flags().BoolVar(&lines.keepGoing, "keep-going", false, "with a package on each line: submit the good lines where others are not in order")
@@ -178,8 +180,8 @@ func waitLimit(text string) (*time.Duration, error) {
 
 // prepare checks a package as Submit would, without an engine: what is wrong
 // with the input is said even where nobody listens.
-func (a *app) prepare(pkg protocol.Package, secrets redactFlags) (broker.Prepared, error) {
-	redactor, err := secrets.redactor(a)
+func (a *app) prepare(pkg protocol.Package) (broker.Prepared, error) {
+	redactor, err := a.redactor()
 	if err != nil {
 		return broker.Prepared{}, err
 	}
@@ -190,17 +192,26 @@ func (a *app) prepare(pkg protocol.Package, secrets redactFlags) (broker.Prepare
 	return offline.Prepare(pkg)
 }
 
-func (a *app) submit(ctx context.Context, prepared broker.Prepared, flags packageFlags, dryRun bool, limit *time.Duration) error {
+func (a *app) submit(ctx context.Context, pkg protocol.Package, prepared broker.Prepared, flags packageFlags, dryRun bool, limit *time.Duration) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if pkg.Parent != "" {
+		if prepared, err = a.inherited(ctx, b, pkg); err != nil {
+			return flags.hint(err)
+		}
+	}
 	if prepared.Redacted > 0 {
 		a.notef("handoff: secrets taken out of the package before anything is written: %d\n", prepared.Redacted)
 	}
 	if dryRun {
-		return a.dryRun(ctx, b, prepared, flags)
+		if err := a.dryRun(ctx, b, prepared, flags); err != nil {
+			return err
+		}
+		a.warnSource(ctx, b, prepared.Package.Source)
+		return nil
 	}
 	head, err := submitOnce(ctx, b, prepared)
 	if err != nil {
@@ -209,6 +220,7 @@ func (a *app) submit(ctx context.Context, prepared broker.Prepared, flags packag
 	if a.text() {
 		a.printf("%s\n", prepared.Ticket)
 	}
+	a.warnSource(ctx, b, prepared.Package.Source)
 	if limit == nil {
 		if a.text() {
 			return nil
@@ -228,6 +240,18 @@ func (a *app) submit(ctx context.Context, prepared broker.Prepared, flags packag
 	return err
 }
 
+// inherited is prepare for a package with a parent, from which it takes over what
+// it does not say itself.
+func (a *app) inherited(ctx context.Context, b *broker.Broker, pkg protocol.Package) (broker.Prepared, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	pkg, err := b.Inherit(ctx, pkg)
+	if err != nil {
+		return broker.Prepared{}, fmt.Errorf("read the parent; nothing was submitted: %w", err)
+	}
+	return a.prepare(pkg)
+}
+
 // submitOnce submits, and says what to do where nobody knows whether it happened.
 func submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared) (broker.Head, error) {
 	limited, cancel := context.WithTimeout(ctx, answerWithin)
@@ -237,6 +261,24 @@ func submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared)
 		err = fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)
 	}
 	return head, err
+}
+
+// sourceWithin is how long a submission waits to learn whether its source is registered.
+const sourceWithin = 2 * time.Second
+
+// warnSource says for people what follows when the source is not registered. A
+// directory that cannot be read is passed over: the handoff stands without it.
+func (a *app) warnSource(ctx context.Context, b *broker.Broker, source string) {
+	if !a.text() || source == "" || source == protocol.Human {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sourceWithin)
+	defer cancel()
+	if _, err := b.Profile(ctx, source); !errors.Is(err, broker.ErrNotFound) {
+		return
+	}
+	a.notef("handoff: %s is no agent of the directory: what is asked of it, or given back to it, goes to the inbox of people "+
+		"(handoff inbox), and its other returns are read by ticket (handoff result TICKET --return); to register it: handoff agents put %s\n", source, source)
 }
 
 // dryRun says what would be written, and who would get it.

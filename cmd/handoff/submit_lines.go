@@ -99,14 +99,15 @@ type bulk struct {
 	changed func(string) bool
 	offline *broker.Broker // checks without an engine
 	out     lineWriter
+	parents lastParent
 
 	submitted, refused int
 	first              error // the first line that was refused
 }
 
 // submitLines submits every line of a file as a package of its own.
-func (a *app) submitLines(ctx context.Context, flags packageFlags, secrets redactFlags, lines linesFlags, changed func(string) bool, dryRun bool) error {
-	redactor, err := secrets.redactor(a)
+func (a *app) submitLines(ctx context.Context, flags packageFlags, lines linesFlags, changed func(string) bool, dryRun bool) error {
+	redactor, err := a.redactor()
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,11 @@ func (a *app) submitLines(ctx context.Context, flags packageFlags, secrets redac
 		return err
 	}
 	defer disconnect()
-	return s.run(ctx, b, input)
+	err = s.run(ctx, b, input)
+	if changed("from") && s.submitted > 0 {
+		a.warnSource(ctx, b, flags.from)
+	}
+	return err
 }
 
 // open opens the file. What is read twice and is no file goes into one first.
@@ -211,16 +216,42 @@ func readLine(from *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// prepare makes the package of a line.
-func (s *bulk) prepare(line []byte) (broker.Prepared, error) {
+// read makes the package of a line.
+func (s *bulk) read(line []byte) (protocol.Package, error) {
 	pkg, err := protocol.DecodePackage(line)
+	if err != nil {
+		return pkg, err
+	}
+	return s.flags.complete(pkg, s.changed, s.app, time.Now())
+}
+
+// prepare checks the package of a line as far as that goes without an engine.
+func (s *bulk) prepare(line []byte) (broker.Prepared, error) {
+	pkg, err := s.read(line)
 	if err != nil {
 		return broker.Prepared{}, err
 	}
-	if pkg, err = s.flags.complete(pkg, s.changed, s.app, time.Now()); err != nil {
-		return broker.Prepared{}, err
-	}
 	return s.offline.Prepare(pkg)
+}
+
+// lastParent keeps the parent that was read last: as a rule all lines have the same.
+type lastParent struct {
+	mu     sync.Mutex
+	ticket string
+	parent *protocol.Parent
+}
+
+func (l *lastParent) of(ctx context.Context, b *broker.Broker, ticket string) (*protocol.Parent, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ticket == ticket {
+		return l.parent, nil
+	}
+	parent, err := b.Parent(ctx, ticket)
+	if err == nil {
+		l.ticket, l.parent = ticket, parent
+	}
+	return parent, err
 }
 
 // checkAll checks every line as far as that goes without an engine, and tells
@@ -340,7 +371,20 @@ func (s *bulk) feed(ctx context.Context, b *broker.Broker, input io.Reader, orde
 }
 
 func (s *bulk) one(ctx context.Context, b *broker.Broker, text []byte) (ticket string, err error) {
-	prepared, err := s.prepare(text)
+	pkg, err := s.read(text)
+	if err != nil {
+		return "", err
+	}
+	if pkg.Parent != "" {
+		parent, err := s.parents.of(ctx, b, pkg.Parent)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("read the parent: %w", err)
+		case parent != nil:
+			pkg.Inherit(*parent, time.Now())
+		}
+	}
+	prepared, err := s.offline.Prepare(pkg)
 	if err != nil {
 		return "", err
 	}

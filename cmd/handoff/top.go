@@ -203,7 +203,11 @@ func agentLines(v topView) []string {
 		if a.Queued > 0 {
 			lanes = fmt.Sprintf("%d/%d/%d/%d", a.Lanes.Critical, a.Lanes.High, a.Lanes.Normal, a.Lanes.Low)
 		}
-		rows = append(rows, []string{a.Agent, string(a.Availability), fmt.Sprint(a.Workers), fmt.Sprintf("%d/%d", a.Busy, a.Slots), fmt.Sprint(a.Queued),
+		is := string(a.Availability)
+		if a.Availability == polling {
+			is = pollsWords(a.PolledAt, v.At)
+		}
+		rows = append(rows, []string{a.Agent, is, fmt.Sprint(a.Workers), fmt.Sprintf("%d/%d", a.Busy, a.Slots), fmt.Sprint(a.Queued),
 			lanes, ago(a.Waiting, v.At), rate(a.Accepted), rate(a.Completed), rate(a.Failed)})
 	}
 	return tableLines(rows)

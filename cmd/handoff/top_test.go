@@ -168,7 +168,7 @@ func TestAttend(t *testing.T) {
 	states := []protocol.State{
 		state("old-1", none), state("old-2", none), state("old-3", none), state("old-4", none),
 		state("closed", func(s *protocol.State) { s.Closed = true }),
-		state("person", func(s *protocol.State) { s.Phase, s.Agent = protocol.Pending, protocol.Human }),
+		state("person", func(s *protocol.State) { s.Phase, s.Agent, s.Holder = protocol.Pending, protocol.Human, "" }),
 		state("question", func(s *protocol.State) {
 			s.Phase, s.Conditions, s.ConditionedAt = protocol.Conditional, &protocol.Conditions{NeedsContext: []string{"which?"}}, topNoon
 			s.Policy.ConditionTimeoutMS = 1000_000

@@ -31,6 +31,7 @@ type topView struct {
 type topAgent struct {
 	Agent        string       `json:"agent"`
 	Availability availability `json:"availability"`
+	PolledAt     time.Time    `json:"polled_at,omitzero"` // where it polls: when it was last heard of
 	Workers      int          `json:"workers"`
 	Slots        int          `json:"slots"`
 	Busy         int          `json:"busy"`
@@ -170,6 +171,7 @@ func topAgents(d *lifecycle.Directory, queues []broker.QueueStatus, rates map[st
 			all[id] = &topAgent{Agent: id, Availability: "unknown", rates: rates[id]}
 			if known {
 				all[id].Availability = availabilityOf(profile, d)
+				all[id].PolledAt, _ = d.Polled(id)
 			}
 			all[id].Workers, all[id].Slots, all[id].Busy = d.Load(id)
 		}

@@ -155,7 +155,7 @@ func registerAtDoor(ctx context.Context, client *service.Client, wanted protocol
 }
 
 // submitOutside builds the package of a command line and submits it through a door.
-func (a *app) submitOutside(cmd *cobra.Command, flags packageFlags, secrets redactFlags, lines linesFlags, limit *time.Duration) error {
+func (a *app) submitOutside(cmd *cobra.Command, flags packageFlags, lines linesFlags, limit *time.Duration) error {
 	if err := notThroughDoor(cmd, "under", "await", "lines", "keep-going", "dry-run"); err != nil {
 		return err
 	}
@@ -169,14 +169,14 @@ func (a *app) submitOutside(cmd *cobra.Command, flags packageFlags, secrets reda
 	if pkg.Source == "" {
 		return usagef("--via %s needs to know whose request it is: set HANDOFF_AGENT, or give --from", viaService)
 	}
-	return a.submitThroughDoor(cmd.Context(), pkg, secrets, flags, limit)
+	return a.submitThroughDoor(cmd.Context(), pkg, flags, limit)
 }
 
 // submitThroughDoor submits as the source of the package, which is the agent that we are.
-func (a *app) submitThroughDoor(ctx context.Context, pkg protocol.Package, secrets redactFlags, flags packageFlags, limit *time.Duration) error {
+func (a *app) submitThroughDoor(ctx context.Context, pkg protocol.Package, flags packageFlags, limit *time.Duration) error {
 	agent, given := pkg.Source, pkg.CreatedAt
 	pkg.Key = cmp.Or(pkg.Key, uuid.NewString()) // so that it may be sent again
-	prepared, err := a.prepare(pkg, secrets)
+	prepared, err := a.prepare(pkg)
 	if err != nil {
 		return flags.hint(err)
 	}
@@ -187,7 +187,9 @@ func (a *app) submitThroughDoor(ctx context.Context, pkg protocol.Package, secre
 	if err != nil {
 		return err
 	}
-	// The same package sent again later is the same: its time is the door's to set.
+	// The same package sent again later is the same: its time is the door's to set, and
+	// so is a priority that it takes over from its parent.
+	sent.Priority = pkg.Priority
 	sent.CreatedAt, sent.TraceParent, sent.TraceState = given, pkg.TraceParent, pkg.TraceState
 	return a.atDoor(ctx, agent, func(ctx context.Context, c *service.Client) error {
 		limited, cancel := context.WithTimeout(ctx, answerWithin)

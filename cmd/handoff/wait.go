@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +29,9 @@ waits as long as that takes. Waiting changes nothing, and any number may wait.
 
 --until waits for something else, or for the end if that comes first: accepted (an
 agent has taken it), asked (an agent wants an answer); returned (it is closed, and
-its source has taken in the return, if one is expected).
+its source has taken in the return, if one is expected). The last ends too when the
+return cannot arrive any more: its source serves no queue, or refused it. What became
+of the return is said then.
 
 ` + viaHelp + ` It waits until closed or accepted.
 
@@ -38,8 +42,7 @@ passed; 5 closed without success; 3 no such ticket.`,
   handoff wait 5f0c… --timeout 10m --cancel-on-timeout`,
 		Args: takes("a TICKET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ready, ok := untils[until]
-			if !ok {
+			if !slices.Contains(untilWords, until) {
 				return usagef("--until %s: wait until %s", until, strings.Join(untilWords, ", "))
 			}
 			limit := time.Duration(-1)
@@ -60,7 +63,7 @@ passed; 5 closed without success; 3 no such ticket.`,
 			if err != nil {
 				return err
 			}
-			return a.wait(cmd.Context(), ticket, limit, ready, cancel)
+			return a.wait(cmd.Context(), ticket, limit, until, cancel)
 		},
 	}
 	durationVar(cmd.Flags(), &timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
@@ -71,26 +74,30 @@ passed; 5 closed without success; 3 no such ticket.`,
 	return cmd
 }
 
-// untils are what may be waited for.
+// untils are what may be waited for, beside a return.
 var untils = map[string]func(protocol.State) bool{
 	"closed":   broker.Closed,
 	"accepted": broker.Acknowledged,
 	"asked": func(s protocol.State) bool {
 		return s.Closed || s.Phase == protocol.Conditional && s.Conditions != nil
 	},
-	"returned": func(s protocol.State) bool {
-		return s.Closed && (!s.ReturnedAt.IsZero() || !s.ReturnExpected && s.Outcome != protocol.OutcomeRolledBack)
-	},
 }
 
-var untilWords = []string{"closed", "accepted", "asked", "returned"}
+// untilReturned is to wait for the end and for what becomes of the return.
+const untilReturned = "returned"
 
-func (a *app) wait(ctx context.Context, ticket string, limit time.Duration, ready func(protocol.State) bool, cancel bool) error {
+var untilWords = []string{"closed", "accepted", "asked", untilReturned}
+
+func (a *app) wait(ctx context.Context, ticket string, limit time.Duration, until string, cancel bool) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
+	ready := untils[until]
+	if until == untilReturned {
+		ready = b.Returned(ctx)
+	}
 	state, err := waitFor(ctx, b, ticket, limit, ready)
 	if cancel && is[*openError](err) {
 		if state, err = b.Cancel(ctx, ticket, a.me(), "not done when the wait for it timed out"); err == nil {
@@ -104,7 +111,24 @@ func (a *app) wait(ctx context.Context, ticket string, limit time.Duration, read
 		return errors.Join(a.valueWithMembers(ctx, b, state), err)
 	}
 	a.printf("%s  %s\n", state.Ticket, a.phase(state))
+	if words := endOfReturn(ctx, b, state); until == untilReturned && words != "" {
+		a.printf("return  %s\n", words)
+	}
 	return err
+}
+
+// endOfReturn says what became of the return of a closed handoff.
+func endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
+	if !s.Closed || s.ReturnTicket == "" || s.ReturnedAt.IsZero() {
+		return returnText(s)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+	defer cancel()
+	ret, err := b.Status(ctx, s.ReturnTicket)
+	if err != nil || ret.Fence != 0 || !ret.Closed || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial {
+		return returnText(s)
+	}
+	return fmt.Sprintf("could not be delivered to %s: %s; handoff result %s --return prints it", s.Source, ending(ret), s.Ticket)
 }
 
 // waitFor waits up to limit (negative: without end) and says what the exit code

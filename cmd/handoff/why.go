@@ -54,6 +54,7 @@ type situation struct {
 	now       time.Time
 	zone      *time.Location
 	ahead     int64      // handoffs that its agent's workers get before it; -1 where nobody could tell
+	inHand    int        // handoffs that its agent has in hand, where it has max_concurrency
 	depth     int        // handoffs that wait for its agent, or that it works on; -1 likewise
 	open      []relative // what it waits for: open members, or what it has handed on
 }
@@ -100,6 +101,9 @@ func situationOf(ctx context.Context, b *broker.Broker, ticket string) (situatio
 		} else if depth, err := b.QueueDepth(ctx, head.State.Agent); err == nil {
 			s.depth = depth
 		}
+		if inHand, _, err := b.Capacity(ctx, head.State.Agent); err == nil {
+			s.inHand = inHand
+		}
 	}
 	return s, nil
 }
@@ -108,7 +112,7 @@ func situationOf(ctx context.Context, b *broker.Broker, ticket string) (situatio
 // long. A snapshot may lag behind a holder that has just begun: one that seems
 // gone is asked for.
 func observed(ctx context.Context, b *broker.Broker, s protocol.State) (*lifecycle.Directory, error) {
-	directory, err := b.Directory(ctx)
+	directory, err := b.DirectoryOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}

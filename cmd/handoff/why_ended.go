@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,9 @@ func (t *teller) closed() {
 	s := t.state
 	t.waits(waitsNothing)
 	t.say("%s.", t.ended())
+	if s.CancelReason != "" && s.CancelReason != s.Message {
+		t.say("%s had asked for its end: %s.", sentence(person(cmp.Or(s.CancelBy, "somebody"))), quoted(s.CancelReason))
+	}
 	switch {
 	case s.ReturnOf != "":
 	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():
@@ -39,6 +43,10 @@ func (t *teller) closed() {
 		t.say("It stays in the inbox of %s (handoff inbox) until somebody deals with it.", person(s.Inbox))
 		t.command("handoff dead redrive "+s.Ticket, "submit it again")
 		t.command("handoff dismiss "+s.Ticket, "leave it at that")
+	}
+	if s.Reason != lifecycle.ReasonCancelled && lifecycle.DeadLetter(s) {
+		t.say("It is among the dead letters.")
+		t.command("handoff dead show "+s.Ticket, "see its end, its trail and its package")
 	}
 }
 

@@ -71,7 +71,7 @@ func onlyReminds(events []protocol.Event) bool {
 func dependsOnOthers(s protocol.State, events []protocol.Event) bool {
 	switch e := events[0].(type) {
 	case *protocol.LeaseLost:
-		return true
+		return e.Reason != protocol.NotAcknowledged
 	case *protocol.Offered:
 		return s.Agent == "" // somebody fit has come
 	case *protocol.TimedOut:
@@ -107,6 +107,10 @@ func (t *teller) effect(n *nextView, s protocol.State, events []protocol.Event) 
 			return
 		case *protocol.Offered:
 			n.Event, n.To, n.Words = e.EventType(), e.Agent, offeredWords(e, s)
+		case *protocol.TimedOut:
+			if s.Aggregate != nil && e.Clock == protocol.ClockDeadline {
+				n.Event, n.Words = e.EventType(), "it is overdue, and still waits for its members"
+			}
 		}
 	}
 }
@@ -129,8 +133,10 @@ func closedWords(o protocol.Outcome, s protocol.State) string {
 
 func offeredWords(e *protocol.Offered, s protocol.State) string {
 	switch {
-	case e.Reason == "return":
+	case e.Reason == lifecycle.OfferReturn:
 		return person(e.Agent) + " gets it back"
+	case e.Reason == lifecycle.OfferOverdue:
+		return "it is overdue, and stays with " + person(e.Agent)
 	case s.Attempt > 0:
 		return fmt.Sprintf("it goes to the next worker of %s (attempt %d of %d)", person(e.Agent), s.Attempt+1, s.Policy.MaxAttempts)
 	case s.Held():
@@ -144,6 +150,9 @@ func (t *teller) cause(n *nextView, s protocol.State, events []protocol.Event) {
 	for _, event := range events {
 		switch e := event.(type) {
 		case *protocol.LeaseLost: // the sentences say it already
+			if e.Reason == protocol.NotAcknowledged {
+				n.because = "it has not been said by then whether it is taken"
+			}
 			return
 		case *protocol.TimedOut:
 			n.clock, n.because = e.Clock, t.clockRunsOut(e.Clock, s)
@@ -192,6 +201,9 @@ func (t *teller) clockRunsOut(clock protocol.Clock, s protocol.State) string {
 		return fmt.Sprintf("nobody has answered for %s by then", millisSpoken(p.ConditionTimeoutMS))
 	case protocol.ClockReturn:
 		return fmt.Sprintf("%s waits %s at most for its end", person(s.Source), millisSpoken(p.ReturnTimeoutMS))
+	}
+	if !s.OverdueSince.IsZero() {
+		return "the time to intervene is over then"
 	}
 	return "its deadline passes then"
 }
@@ -341,14 +353,6 @@ func stands(s protocol.State) string {
 // plainly are the core's own reasons in words for those who do not know it.
 var plainly = strings.NewReplacer(
 	"the worker that had it is gone", "its worker stopped answering",
-	"no live worker acknowledged the offer in time", "no worker was there to take it",
-	"the offer stood in the queue too long", "nobody took it in time",
-	"the condition was not answered in time", "nobody answered in time",
-	"no result within the work timeout", "the work took too long",
-	"no progress within the progress timeout", "its worker reported nothing for too long",
-	"no return within the return timeout", "its source had waited long enough for its end",
-	"the group's outcome was not certain within the return timeout", "its source had waited long enough for its end",
-	"refused, and no other agent is fit", "it was refused, and nobody else can do it",
 )
 
 func plain(message string) string { return plainly.Replace(message) }

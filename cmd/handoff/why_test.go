@@ -32,7 +32,9 @@ type tale struct {
 	now   time.Time
 	ahead int64
 	depth int
-	open  []relative
+
+	inHand int
+	open   []relative
 
 	changes []protocol.Change
 }
@@ -133,7 +135,7 @@ func (g *tale) fail(code, message string, retryable bool) *tale {
 }
 
 func (g *tale) told() explanation {
-	return explain(situation{state: g.state, directory: g.d, now: g.now, zone: time.UTC, ahead: g.ahead, depth: g.depth, open: g.open})
+	return explain(situation{state: g.state, directory: g.d, now: g.now, zone: time.UTC, ahead: g.ahead, depth: g.depth, inHand: g.inHand, open: g.open})
 }
 
 func policy(change func(*protocol.PolicyOverrides)) func(*protocol.Summary) {
@@ -149,6 +151,16 @@ var whyCases = []struct {
 	make  func(g *tale) *tale
 }{
 	{"pending: no worker, and never was one", waitsWorker, func(g *tale) *tale { return g.submit(nil).pass(10 * time.Second) }},
+	{"pending: its agent has as many in hand as it may", waitsSlot, func(g *tale) *tale {
+		g.agent("reviewer", func(p *protocol.Profile) { p.MaxConcurrency = 2 }).worker("reviewer", "w", 1).submit(nil).pass(2 * time.Minute)
+		g.inHand = 2
+		return g
+	}},
+	{"pending: its agent polls", waitsPoll, func(g *tale) *tale {
+		g.agent("reviewer", func(*protocol.Profile) {}).submit(nil).pass(2 * time.Minute)
+		g.d.Holders["p"] = protocol.Holder{ID: "p", Agent: "reviewer", LeaseMS: 300_000, Polling: true, PolledAt: g.now.Add(-40 * time.Second)}
+		return g
+	}},
 	{"pending: the last worker was seen to go", waitsWorker, func(g *tale) *tale {
 		g.submit(nil).pass(5 * time.Minute)
 		g.d.LastPresent["reviewer"] = g.now.Add(-20 * time.Second)
@@ -209,6 +221,11 @@ var whyCases = []struct {
 		g.submit(nil).pass(time.Minute) // no event leads there yet
 		g.state.Phase, g.state.Agent, g.state.Offer = protocol.AwaitingApproval, "", 0
 		return g
+	}},
+	{"awaiting its source", waitsSource, func(g *tale) *tale {
+		return g.submit(func(s *protocol.Summary) {
+			s.AwaitsSource, s.Parent, s.N = true, "3f2b8c1e-91d4-4a6f-8a55-2f0d1c9e7b64", 1
+		}).pass(time.Minute)
 	}},
 	{"pending: refused, now elsewhere", waitsSlot, func(g *tale) *tale {
 		g.agent("reviewer", can("review")).agent("ada", can("review")).worker("ada", "w", 4)
@@ -300,7 +317,7 @@ var whyCases = []struct {
 		return g.submit(nil).ack(protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 3_600_000, Reason: "the tests run at one"}, false).pass(time.Minute)
 	}},
 	{"conditional: deferred until tomorrow", waitsTime, func(g *tale) *tale {
-		return g.submit(func(s *protocol.Summary) { s.Deadline = midday.Add(72 * time.Hour) }).ack(protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 79_200_000}, false).pass(time.Minute)
+		return g.submit(func(s *protocol.Summary) { s.Deadline = midday.Add(72 * time.Hour) }).ack(protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 79_200_000, Reason: "the week begins on Monday"}, false).pass(time.Minute)
 	}},
 	{"conditional: waits for what it handed on", waitsChildren, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().pass(time.Minute)
@@ -385,14 +402,23 @@ var whyCases = []struct {
 		return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success}, nil, g.now))
 	}},
 	{"closed: attempts used up", waitsNothing, func(g *tale) *tale {
+		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) {
+			o.MaxAttempts, o.OnExhausted = to(1), to(protocol.ExhaustedFail)
+		})).accept().pass(time.Minute)
+		return g.fail("exit", "exit status 1", true).look()
+	}},
+	{"passed up: attempts used up", waitsPerson, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) { o.MaxAttempts = to(1) })).accept().pass(time.Minute)
 		return g.fail("exit", "exit status 1", true).look()
 	}},
+	{"passed up: the deadline", waitsPerson, func(g *tale) *tale { return g.submit(nil).pass(24 * time.Hour).look() }},
 	{"closed: out of time, in a person's inbox", waitsNothing, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) { o.OnTimeout = to(protocol.OnTimeoutFail) })).accept()
 		return g.pass(time.Hour).look().pass(time.Minute)
 	}},
-	{"closed: the deadline", waitsNothing, func(g *tale) *tale { return g.submit(nil).pass(24 * time.Hour).look() }},
+	{"closed: the deadline", waitsNothing, func(g *tale) *tale {
+		return g.submit(policy(func(o *protocol.PolicyOverrides) { o.OnDeadline = to(protocol.DeadlineClose) })).pass(24 * time.Hour).look()
+	}},
 	{"closed: nobody above", waitsNothing, func(g *tale) *tale {
 		return g.submit(policy(func(o *protocol.PolicyOverrides) { o.MaxEscalations = to(0) })).pass(time.Minute).look()
 	}},

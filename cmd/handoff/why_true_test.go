@@ -50,6 +50,8 @@ func (s *stage) submit(policy func(*protocol.PolicyOverrides), change func(*prot
 	s.Helper()
 	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "reviewer"}, Reason: "r", Task: protocol.Task{Description: "t"}}
 	pkg.Constraints.Deadline = time.Now().Add(20 * time.Hour)
+	ends, fails := protocol.DeadlineClose, protocol.ExhaustedFail // or each of them would end with a person
+	pkg.Policy.OnDeadline, pkg.Policy.OnExhausted = &ends, &fails
 	if policy != nil {
 		policy(&pkg.Policy)
 	}
@@ -125,7 +127,7 @@ func TestWhyComesTrue(t *testing.T) {
 		"it is put off": {func(s *stage) {
 			h := s.worker("reviewer", 0)
 			s.submit(nil, nil)
-			s.ack(h, protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 1_800_000})
+			s.ack(h, protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 1_800_000, Reason: "not now"})
 		}, []protocol.EventType{protocol.EventOffered, protocol.EventClosed}},
 		"its worker does not stop": {func(s *stage) {
 			h := s.worker("reviewer", 0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The words of "handoff why". They are for somebody who has never read how
@@ -35,11 +36,13 @@ type waitingWord string
 
 const (
 	waitsApproval waitingWord = "approval"
+	waitsSource   waitingWord = "source"
 	waitsAgent    waitingWord = "agent"
 	waitsPerson   waitingWord = "person"
 	waitsWorker   waitingWord = "worker"
 	waitsResume   waitingWord = "resume"
 	waitsSlot     waitingWord = "slot"
+	waitsPoll     waitingWord = "poll"
 	waitsTaker    waitingWord = "taker"
 	waitsAck      waitingWord = "acknowledgement"
 	waitsStart    waitingWord = "start"
@@ -101,6 +104,11 @@ func (t *teller) phase() {
 	case protocol.AwaitingApproval:
 		t.waits(waitsApproval)
 		t.say("It waits for somebody to approve it.")
+	case protocol.AwaitingSource:
+		t.waits(waitsSource)
+		t.say("It begins when %s completes handoff %s, from which it follows.", person(s.Source), s.Parent)
+		t.say("Should that attempt end without a result, it is dropped.")
+		t.command("handoff why "+s.Parent, "see how far that is")
 	case protocol.Pending:
 		t.pending()
 	case protocol.PhaseAccepted, protocol.Working:
@@ -162,7 +170,7 @@ func (t *teller) forPerson() {
 	s := t.state
 	t.waits(waitsPerson)
 	t.say("It has waited %s for a person to take it.", t.span(s.OfferedAt))
-	if s.EscalationLevel > 0 {
+	if len(s.Chain) > 0 {
 		t.command("handoff answer "+s.Ticket+" --text …", "answer it, and send it back down")
 	}
 	t.command("handoff take "+s.Ticket, "do it yourself")
@@ -175,6 +183,7 @@ func (t *teller) queued() {
 	s := t.state
 	profile, _ := t.directory.Agent(s.Agent)
 	live, slots, busy := t.directory.Load(s.Agent)
+	polled, polls := t.directory.Polled(s.Agent)
 	waited := fmt.Sprintf("It has waited %s for %s", t.span(s.OfferedAt), s.Agent)
 	ahead := t.aheadWords()
 	switch {
@@ -182,6 +191,15 @@ func (t *teller) queued() {
 		t.waits(waitsResume)
 		t.say("%s, which is paused%s. Nothing is taken there until somebody lets it go on.", waited, after(", ", ahead))
 		t.command("handoff agents resume "+s.Agent, "let it go on")
+		t.command("handoff reroute "+s.Ticket+" --to AGENT", "give it to another agent")
+	case profile.MaxConcurrency > 0 && t.inHand >= profile.MaxConcurrency && (live > 0 || polls):
+		t.waits(waitsSlot)
+		t.say("%s, which has %s in hand and takes no more at a time%s.", waited, count(t.inHand, "handoff"), after(", ", ahead))
+	case live == 0 && polls:
+		t.waits(waitsPoll)
+		t.say("%s, which %s%s.", waited, pollsWords(polled, t.now), after(", ", ahead))
+		t.say("It stays there as long as %s polls at least every %s.", s.Agent, spoken(profile.PollPatience()))
+		t.command("handoff claim --agent "+s.Agent, "take it from here, as that agent")
 		t.command("handoff reroute "+s.Ticket+" --to AGENT", "give it to another agent")
 	case live == 0:
 		t.waits(waitsWorker)
@@ -291,6 +309,7 @@ func (t *teller) conditional() {
 	case s.Conditions == nil:
 		t.waits(waitsTime)
 		t.say("%s put it off until %s%s.", sentence(person(s.Agent)), t.clock(s.RetryAt), after(", and says: ", quoted(s.Message)))
+		t.estimate()
 		if s.RetryAt.After(t.now) {
 			t.say("Then it goes to %s again.", s.Agent)
 			t.told = true
@@ -302,6 +321,7 @@ func (t *teller) conditional() {
 			asked = protocol.Human
 		}
 		t.say("%s needs %s before it takes it%s.", sentence(person(s.Agent)), needsText(*s.Conditions), after(", and says: ", quoted(s.Conditions.Reason)))
+		t.estimate()
 		if s.ConditionRounds > s.Policy.MaxConditions { // an answer would be refused
 			return
 		}
@@ -315,6 +335,13 @@ func (t *teller) conditional() {
 		}
 		t.command(answer, "answer")
 		t.command("handoff answer "+s.Ticket+" --deny --reason …", "say no, so that somebody else gets it")
+	}
+}
+
+// estimate: how long the agent said that it needs, once it takes it.
+func (t *teller) estimate() {
+	if ms := t.state.EstimatedCompletionMS; ms > 0 {
+		t.say("Once %s takes it, it needs %s, as it said.", person(t.state.Agent), millisSpoken(ms))
 	}
 }
 
@@ -383,7 +410,7 @@ func (t *teller) stopping() {
 	if s.CancelReturn {
 		what = "go back to " + s.Source
 	}
-	t.say("Somebody asked %s for it to %s%s.", t.at(s.CancelRequestedAt), what, t.cancelWords())
+	t.say("%s asked %s for it to %s%s.", sentence(person(cmp.Or(s.CancelBy, "somebody"))), t.at(s.CancelRequestedAt), what, t.because(s.CancelReason))
 	if !s.Held() {
 		t.waits(waitsDecision)
 		return
@@ -394,16 +421,6 @@ func (t *teller) stopping() {
 		return
 	}
 	t.say("%s has it, was told, and has until %s to stop.", sentence(t.holder()), t.clock(s.CancelRequestedAt.Add(time.Duration(s.Policy.CancelGraceMS)*time.Millisecond)))
-}
-
-// cancelWords are why somebody asked for the end, where what the state says
-// cannot be of an attempt or an agent before.
-func (t *teller) cancelWords() string {
-	s := t.state
-	if s.AttemptsTotal > 1 || s.ConditionRounds+s.Escalations+len(s.Refused) > 0 {
-		return ""
-	}
-	return t.because(s.Message)
 }
 
 // lastEnd says why the last attempt ended.
@@ -445,6 +462,14 @@ func hostWords(h protocol.Holder) string {
 	return fmt.Sprintf(" on %s (process %d)", h.Host, h.PID)
 }
 
+// passedUpWords are the core's reasons to pass a handoff up that are no clock's.
+var passedUpWords = map[string]string{
+	lifecycle.ReasonConditionsExhausted: "its agent asked more often than it may",
+	lifecycle.ReasonAttemptsExhausted:   "all attempts there failed",
+	lifecycle.ReasonCrashLoop:           "each attempt took its worker with it",
+	lifecycle.ReasonDeadline:            "its deadline passed",
+}
+
 // passedUp says from whom a handoff came up the chain, and why.
 func (t *teller) passedUp() string {
 	s := t.state
@@ -454,6 +479,8 @@ func (t *teller) passedUp() string {
 		return text + ", because " + t.clockRanOut(protocol.Clock(clock))
 	case s.Attempt > 0 || !ofAttempt(s.Reason): // what the state says is of something else
 		return text
+	case passedUpWords[s.Reason] != "":
+		text += ", because " + passedUpWords[s.Reason]
 	}
 	return text + t.because(s.Message)
 }

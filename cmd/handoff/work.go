@@ -54,8 +54,8 @@ variables are in context.variables, too), trail (who refused, asked and failed b
 and returns (the ends of what was handed off and waited for).
 
 In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
-HANDOFF_FENCE, HANDOFF_WORK_DEADLINE, HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE,
-NATS_URL, TRACEPARENT and TRACESTATE (its span, as W3C Trace Context has it); in
+HANDOFF_FENCE, HANDOFF_LIMIT (when the first clock takes it away), HANDOFF_LIMIT_CLOCK
+(work, return or deadline), HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE, NATS_URL, TRACEPARENT and TRACESTATE (its span, as W3C Trace Context has it); in
 HANDOFF_PROGRESS_FILE the name of a file of which every line that is written there is
 a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a file in which it
 may say more than an exit code can, as a line or as JSON (handoff schema ack):
@@ -105,7 +105,11 @@ given back without charge. A second Ctrl-C ends at once.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// A program that cannot run is refused before anybody is told of a worker.
-			program := worker.ExecConfig{Command: args}
+			redactor, err := a.redactor()
+			if err != nil {
+				return err
+			}
+			program := worker.ExecConfig{Command: args, Redactor: redactor}
 			if err := worker.CheckCommand("", args); err != nil {
 				return err
 			}
@@ -148,7 +152,7 @@ given back without charge. A second Ctrl-C ends at once.`,
 	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, `NAME[:0.8]` (repeatable)")
 	fs.StringVar(&flags.description, "description", "", "`WHAT` a new agent does")
 	fs.BoolVar(&flags.update, "update", false, "add --capability and --description to the profile that is there")
-	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time (default: the profile's max_concurrency, else 1)")
+	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time, this worker's share of the agent's max_concurrency (default: all of it, else 1)")
 	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
 	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
 	durationVar(fs, &flags.beatTimeout, "beat-timeout", 0, "how long one beat may take (default: until the next one)")

@@ -53,10 +53,7 @@ func newSchema(a *app) *cobra.Command {
 }
 
 func newValidate(a *app) *cobra.Command {
-	var (
-		file    string
-		secrets redactFlags
-	)
+	var file string
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|-",
 		Short: "Check a package without an engine",
@@ -79,7 +76,7 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 			if err != nil {
 				return err
 			}
-			prepared, err := a.prepare(pkg, secrets)
+			prepared, err := a.prepare(pkg)
 			if err != nil {
 				return err
 			}
@@ -97,7 +94,6 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the package, or stdin with -")
-	secrets.declare(cmd.Flags())
 	return cmd
 }
 

@@ -62,7 +62,7 @@ func (w *world) intervene(h *thread) {
 		}
 		events, err = TakeNow(h.state, w.d, c, w.text(), w.now)
 	default:
-		events, err = RerouteTo(h.state, w.d, one(w, agents...), "src", w.text(), w.now)
+		events, err = RerouteTo(h.state, w.d, one(w, agents...), "src", w.text(), w.newDeadline(), w.now)
 	}
 	if err == nil {
 		w.append(h, events)
@@ -108,7 +108,8 @@ func (w *world) claim(h *thread) {
 		if w.n(4) > 0 {
 			w.d.Holders[id] = p.Holder{ID: id, Agent: c.Agent, LeaseMS: lease, Polling: true}
 		}
-		w.append(h, append(events, &p.Claimed{Meta: p.Meta{At: w.now}, Offer: c.Offer, Agent: c.Agent, Holder: id, LeaseMS: lease}))
+		w.append(h, append(events, &p.Claimed{Meta: p.Meta{At: w.now}, Offer: c.Offer, Agent: c.Agent, Holder: id, LeaseMS: lease,
+			AckWithinMS: one(w, int64(0), 0, 600_000)}))
 	case verdict == Take:
 		w.append(h, append(events, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now)...))
 		if h.state.Fence != 0 && (w.n(6) == 0 || w.wild && w.n(2) == 0) {
@@ -151,6 +152,10 @@ func (w *world) work(h *thread, meta p.Meta) {
 		w.claim(h)
 	case w.n(4) == 0:
 		w.handOn(h)
+	case w.n(8) == 0:
+		if events, err := Extend(s, s.Holder, time.Duration(w.n(90))*time.Minute, w.text(), w.now); err == nil {
+			w.append(h, events)
+		}
 	case w.n(5) == 0:
 		w.append(h, []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: float64(w.n(100)), Message: w.text()}}})
 	case w.n(5) == 0:
@@ -204,12 +209,13 @@ func (w *world) handedOff(h *thread) p.HandedOff {
 	if _, known := h.kids[n]; !known {
 		s := w.summary(h.state.Agent)
 		s.Parent, s.N = h.ticket, n+1
+		s.AwaitsSource = s.Type == p.Sequential && s.Aggregate == nil && w.n(2) == 0
 		if h.kids == nil {
 			h.kids = map[int]p.Summary{}
 		}
 		h.kids[n] = s
 	}
-	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, Ticket: p.ChildTicketN(h.ticket, n), Type: h.kids[n].Type}
+	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, After: h.kids[n].AwaitsSource, Ticket: p.ChildTicketN(h.ticket, n), Type: h.kids[n].Type}
 }
 
 // finish is a holder's last word: a result, and perhaps what follows from it, or
@@ -254,8 +260,12 @@ func (w *world) seeTo(h *thread) {
 	duties := DutiesOf(h.state)
 	if duties.Children {
 		for _, n := range h.state.Children.Made.Numbers() {
-			if w.child(h, n) == nil && w.room() {
+			child := w.child(h, n)
+			if child == nil && w.room() {
 				w.beginChild(h, n)
+			}
+			if child != nil && DutiesOf(child.state).Source {
+				w.append(child, FollowSource(child.state, h.state, w.d, w.now))
 			}
 		}
 	}
@@ -344,4 +354,12 @@ func (w *world) deliver(h *thread) {
 func returnOf(s p.State) p.Summary {
 	return p.Summary{Type: p.Sequential, Source: "handoff", Target: p.Target{Agent: s.Source}, Priority: s.Priority, ReturnOf: s.Ticket,
 		Overrides: p.PolicyOverrides{OnNoTaker: ptr(p.NoTakerQueue), MaxReroutes: ptr(0), MaxEscalations: ptr(0)}}
+}
+
+// newDeadline is what somebody who reroutes may set: none, as a rule.
+func (w *world) newDeadline() time.Time {
+	if w.n(3) > 0 {
+		return time.Time{}
+	}
+	return w.now.Add(one(w, -time.Hour, time.Minute, time.Hour, 24*time.Hour, 200*24*time.Hour))
 }

@@ -94,7 +94,12 @@ func applySubmitted(s *p.State, ev p.Event) error {
 	}
 	s.Ticket, s.Summary, s.Policy = e.Ticket, e.Summary, e.Policy
 	s.SubmittedAt, s.PackageSeq = e.At, p.Self
-	if s.ReturnExpected {
+	s.EscalationLevel = levelOf(s)
+	s.Refused = slices.Clone(e.Summary.Excluded)
+	switch {
+	case s.AwaitsSource:
+		s.Phase = p.AwaitingSource
+	case s.ReturnExpected:
 		s.ReturnSince = e.At
 	}
 	if s.Aggregate != nil { // the members of a group are its children
@@ -104,6 +109,15 @@ func applySubmitted(s *p.State, ev p.Event) error {
 		s.Deadline = e.At.Add(millis(p.DeadlineDefaultMS))
 	}
 	return nil
+}
+
+// levelOf is how far up a handoff is: the length of its chain, and one more where
+// it was submitted as an escalation, which begins at the first authority.
+func levelOf(s *p.State) int {
+	if s.Type == p.Escalation {
+		return len(s.Chain) + 1
+	}
+	return len(s.Chain)
 }
 
 func applyOffered(s *p.State, ev p.Event) error {
@@ -121,7 +135,8 @@ func applyOffered(s *p.State, ev p.Event) error {
 	s.Offer, s.OfferedAt = p.Self, e.At
 	s.Alternative, s.Conditions, s.RetryAt, s.TimedOut = "", nil, p.Time{}, ""
 	awaitNothing(s)
-	s.ClaimedAt, s.AcceptedAt, s.StartedAt, s.RemindedAt = p.Time{}, p.Time{}, p.Time{}, p.Time{}
+	s.ClaimedAt, s.AcceptedAt, s.StartedAt = p.Time{}, p.Time{}, p.Time{}
+	unreminded(s)
 	s.Retryable, s.RetryAfterMS = false, 0
 	return nil
 }
@@ -132,9 +147,11 @@ func moveTo(s *p.State, agent string) {
 	if agent == s.Agent {
 		return
 	}
-	s.Agent, s.Offer = agent, 0
+	dropAfter(s)
+	s.Agent, s.Offer, s.EstimatedCompletionMS = agent, 0, 0
 	s.Attempt, s.LeasesLost, s.ConditionRounds = 0, 0, 0
 	s.Tried = appendAgent(s.Tried, agent)
+	acknowledged(s)
 }
 
 func applyClaimed(s *p.State, ev p.Event) error {
@@ -143,6 +160,7 @@ func applyClaimed(s *p.State, ev p.Event) error {
 		return fmt.Errorf("%w: claimed by nobody", ErrIllegal)
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.ClaimedAt = e.Holder, e.LeaseMS, 0, e.At
+	s.AckWithinMS = e.AckWithinMS
 	return nil
 }
 
@@ -157,9 +175,11 @@ func applyAccepted(s *p.State, ev p.Event) error {
 		s.ClaimedAt = p.Time{}
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.AcceptedAt = e.Holder, e.LeaseMS, p.Self, e.At
-	s.EstimatedCompletion, s.Progress = e.EstimatedCompletion, nil
-	s.StartedAt, s.RemindedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{} // of the attempt before, on the same offer
+	s.EstimatedCompletion, s.EstimatedCompletionMS, s.Progress = e.EstimatedCompletion, 0, nil
+	s.StartedAt, s.ProgressAt = p.Time{}, p.Time{} // of the attempt before, on the same offer
+	unreminded(s)
 	s.Reason, s.StuckReason = "", ""
+	acknowledged(s)
 	return nil
 }
 
@@ -186,7 +206,7 @@ func applyCompleted(s *p.State, ev p.Event) error {
 	}
 	s.ResultSeq, s.Message = p.Self, ""
 	s.Tokens += e.Tokens
-	letGo(s)
+	setFree(s)
 	closeAs(s, outcome, "", e.At)
 	return nil
 }
@@ -205,6 +225,7 @@ func applyRejected(s *p.State, ev p.Event) error {
 	s.Refused = appendAgent(s.Refused, s.Agent)
 	s.Alternative = cutTo(e.Alternative, p.IDBytesMax)
 	s.Reason, s.Message = cutCode(e.ReasonCode), cut(e.Reason)
+	acknowledged(s)
 	letGo(s)
 	return nil
 }
@@ -215,6 +236,7 @@ func applyConditioned(s *p.State, ev p.Event) error {
 	s.ConditionRounds++
 	s.ConditionedAt = e.At
 	s.Reason, s.Message = "condition", cut(e.Reason)
+	s.EstimatedCompletionMS = e.EstimatedCompletionMS
 	if len(e.NeedsContext)+len(e.NeedsPermission) > 0 {
 		s.Conditions = &p.Conditions{NeedsContext: cutAll(e.NeedsContext), NeedsPermission: cutAll(e.NeedsPermission), Reason: cut(e.Reason)}
 	} else {
@@ -222,6 +244,7 @@ func applyConditioned(s *p.State, ev p.Event) error {
 		s.Conditions = nil
 		s.RetryAt = e.At.Add(millis(e.RetryAfterMS))
 	}
+	acknowledged(s)
 	letGo(s)
 	return nil
 }
@@ -230,6 +253,7 @@ func applyAnswered(s *p.State, ev p.Event) error {
 	e := ev.(*p.Answered)
 	asked := s.Phase == p.Conditional
 	s.Conditions = nil // a second answer finds nothing asked
+	acknowledged(s)
 	if s.Held() {
 		uncharge(s)
 		letGo(s)
@@ -248,8 +272,9 @@ func applyAnswered(s *p.State, ev p.Event) error {
 			last--
 		}
 		back := s.Chain[last]
+		takeAuthorityTime(s, e.At)
 		s.Chain = slices.Clone(s.Chain[:last])
-		s.EscalationLevel = last
+		s.EscalationLevel = levelOf(s)
 		s.Refused = withoutAgent(s.Refused, back)
 		moveTo(s, back)
 		s.Phase, s.Offer = p.Pending, 0
@@ -284,10 +309,18 @@ func applyRerouted(s *p.State, ev p.Event) error {
 		s.Phase = p.Pending
 	}
 	uncharge(s)
+	acknowledged(s)
+	takeAuthorityTime(s, e.At)
 	letGo(s)
 	s.Refused = withoutAgent(s.Refused, e.To)
 	moveTo(s, e.To)
 	s.Offer = 0
+	if !e.Deadline.IsZero() {
+		s.Deadline, s.OverdueSince = e.Deadline, p.Time{}
+		if s.ReturnExpected { // its clock stood still
+			s.ReturnSince = e.At
+		}
+	}
 	return nil
 }
 
@@ -298,8 +331,11 @@ func applyEscalated(s *p.State, ev p.Event) error {
 	}
 	if s.Fence != 0 { // its holder passes it up
 		s.Phase, s.Reason, s.Message = p.Pending, "escalated", cut(e.Reason)
+	} else if e.ReasonCode != "" && (e.Facts == nil || len(e.Facts.Causes) == 0) { // else the cause stays
+		s.Reason = cutCode(e.ReasonCode)
 	}
 	letGo(s)
+	giveAuthorityTime(s, e.At)
 	s.Escalations++
 	s.EscalationLevel = e.Level
 	from := e.From
@@ -308,7 +344,7 @@ func applyEscalated(s *p.State, ev p.Event) error {
 	}
 	s.Chain = append(slices.Clone(s.Chain), from)
 	moveTo(s, e.To)
-	s.Offer = 0
+	s.Offer, s.TimedOut = 0, "" // what followed the clock is decided
 	return nil
 }
 
@@ -320,6 +356,7 @@ func applyLeaseLost(s *p.State, ev p.Event) error {
 		s.LeasesLost++
 		s.Reason, s.Message = "lease_lost", "the worker that had it is gone"
 	}
+	unclaimed(s)
 	letGo(s)
 	return nil
 }
@@ -329,24 +366,31 @@ func applyReleased(s *p.State, ev p.Event) error {
 		return fmt.Errorf("%w: released and nobody holds it", ErrIllegal)
 	}
 	uncharge(s)
+	unclaimed(s)
 	letGo(s)
-	return nil
-}
-
-func applyReminded(s *p.State, ev p.Event) error {
-	s.RemindedAt = ev.When()
 	return nil
 }
 
 func applyTimedOut(s *p.State, ev p.Event) error {
 	e := ev.(*p.TimedOut)
+	decided := s.TimedOut == "" // no other clock ran out before, whose end it is
 	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
 	s.Conditions = nil
 	if e.Clock == p.ClockReturn { // what follows has as long again
 		s.ReturnTimeouts++
-		s.ReturnSince = e.At
+		s.ReturnSince, s.ReturnMS = e.At, 0
+	}
+	if e.Clock == p.ClockDeadline {
+		if decided && groupGoesOn(*s, e.At) {
+			s.Phase, s.TimedOut = p.Pending, ""
+		}
+		if s.OverdueSince.IsZero() {
+			s.OverdueSince = e.At
+		}
 	}
 	awaitNothing(s)
+	dropAfter(s)
+	acknowledged(s)
 	letGo(s)
 	return nil
 }
@@ -358,10 +402,16 @@ func applyCancelRequested(s *p.State, ev p.Event) error {
 	}
 	s.CancelReturn = s.CancelReturn || e.Return
 	s.CancelChildren = s.CancelChildren || e.Children
-	if e.Reason != "" {
-		s.Message = cut(e.Reason)
-	}
+	askedForEnd(s, e.By, e.Reason)
 	return nil
+}
+
+// askedForEnd keeps who asked for the end, and why; the first word stands. What
+// its holder says of the end is the message, and does not replace it.
+func askedForEnd(s *p.State, by, reason string) {
+	if s.CancelReason == "" {
+		s.CancelBy, s.CancelReason = cutTo(by, p.IDBytesMax), cut(reason)
+	}
 }
 
 func applyClosed(s *p.State, ev p.Event) error {
@@ -387,13 +437,26 @@ func applyStuck(s *p.State, ev p.Event) error {
 // closeAs is the only place that closes a handoff.
 func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 	s.Closed, s.Outcome, s.Reason, s.ClosedAt = true, o, reason, at
+	if o != p.OutcomeSuccess && o != p.OutcomePartial {
+		dropAfter(s)
+	}
 	s.RetryAt, s.Conditions = p.Time{}, nil
+	acknowledged(s)
 	awaitNothing(s)
 }
 
-// letGo frees the handoff from its holder.
+// letGo ends the attempt of a holder that had accepted, or the claim of one that
+// had not: what was to begin with its result is dropped.
 func letGo(s *p.State) {
-	s.Holder, s.LeaseMS, s.Fence = "", 0, 0
+	if s.Fence != 0 {
+		dropAfter(s)
+	}
+	setFree(s)
+}
+
+// setFree frees the handoff from its holder.
+func setFree(s *p.State) {
+	s.Holder, s.LeaseMS, s.Fence, s.AckWithinMS = "", 0, 0, 0
 }
 
 // uncharge takes back the attempt that an acceptance had begun: a refusal, a

@@ -33,6 +33,9 @@ func applyHandedOff(s *p.State, ev p.Event) error {
 	}
 	c := childrenOf(s)
 	c.Made, c.Count = c.Made.With(e.N), max(c.Count, e.N+1)
+	if e.After {
+		c.After = c.After.With(e.N)
+	}
 	return nil
 }
 
@@ -40,14 +43,32 @@ func applySuspended(s *p.State, ev p.Event) error {
 	e := ev.(*p.Suspended)
 	c := childrenOf(s)
 	awaited := p.Bits("").With(e.Children...)
-	if awaited.Without(c.Closed) == "" || awaited.Without(c.Made) != "" {
-		return fmt.Errorf("%w: suspended for children %v, which are not all there or closed already", ErrIllegal, e.Children)
+	if awaited.Without(c.Closed) == "" || awaited.Without(c.Made) != "" || awaited.And(c.After) != "" {
+		return fmt.Errorf("%w: suspended for children %v, which are not all there, closed already or begin with the result", ErrIllegal, e.Children)
 	}
 	uncharge(s)
 	c.Awaited = awaited
 	s.ConditionedAt, s.Reason, s.Message = e.At, "awaiting_returns", ""
 	s.Conditions, s.RetryAt = nil, p.Time{}
-	letGo(s)
+	// The same attempt goes on: what begins with its result stays.
+	setFree(s)
+	return nil
+}
+
+// dropAfter gives up what was to begin with the result of an attempt that ended
+// without one.
+func dropAfter(s *p.State) {
+	if s.Children != nil && s.Children.After != "" {
+		childrenOf(s).After = ""
+	}
+}
+
+// applySourceCompleted begins a handoff that awaited its source. Its return's clock
+// begins now.
+func applySourceCompleted(s *p.State, ev p.Event) error {
+	if s.ReturnExpected {
+		s.ReturnSince = ev.When()
+	}
 	return nil
 }
 
@@ -58,8 +79,11 @@ func applyChildrenClosed(s *p.State, ev p.Event) error {
 			continue
 		}
 		c.Closed = c.Closed.With(child.N)
-		if child.Outcome == p.OutcomeSuccess || child.Outcome == p.OutcomePartial {
+		switch child.Outcome {
+		case p.OutcomeSuccess, p.OutcomePartial:
 			c.Succeeded = c.Succeeded.With(child.N)
+		case p.OutcomeCancelled:
+			c.Cancelled = c.Cancelled.With(child.N)
 		}
 	}
 	return nil
@@ -74,15 +98,18 @@ func applyTaken(s *p.State, ev p.Event) error {
 	}
 	s.Refused = withoutAgent(s.Refused, e.Agent)
 	moveTo(s, e.Agent)
+	dropAfter(s)
 	s.Attempt, s.LeasesLost = 1, 0
 	s.AttemptsTotal++
 	s.Holder, s.LeaseMS, s.Fence, s.Offer = e.Holder, e.LeaseMS, p.Self, p.Self
 	s.OfferedAt, s.AcceptedAt = e.At, e.At
-	s.ClaimedAt, s.StartedAt, s.RemindedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{}, p.Time{}
-	s.EstimatedCompletion, s.RetryAt = p.Time{}, p.Time{}
+	s.ClaimedAt, s.StartedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{}
+	unreminded(s)
+	s.EstimatedCompletion, s.EstimatedCompletionMS, s.RetryAt = p.Time{}, 0, p.Time{}
 	s.Alternative, s.Conditions, s.TimedOut, s.Progress = "", nil, "", nil
 	s.Retryable, s.RetryAfterMS = false, 0
 	s.Reason, s.StuckReason = "", ""
+	acknowledged(s)
 	awaitNothing(s)
 	return nil
 }
@@ -93,6 +120,9 @@ func applyRolledBack(s *p.State, ev p.Event) error {
 		s.ResultSeq = p.Self
 	}
 	s.Message, s.Inbox = cut(e.Reason), e.Inbox
+	if e.Fence == 0 {
+		askedForEnd(s, e.By, e.Reason)
+	}
 	letGo(s)
 	closeAs(s, p.OutcomeRolledBack, "returned", e.At)
 	return nil
@@ -121,6 +151,7 @@ func applyLateResultUsed(s *p.State, ev p.Event) error {
 	}
 	s.ResultSeq, s.Message = s.LateSeq, ""
 	s.Tokens += s.LateTokens
+	dropAfter(s)
 	closeAs(s, outcome, "late_result", e.At)
 	return nil
 }

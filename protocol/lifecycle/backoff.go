@@ -13,7 +13,8 @@ import (
 // Backoff is the delay before the attempt that follows s.Attempt: exponential
 // from the base, doubled each time, capped, spread by a hash of ticket and
 // attempt so that a replay gives the same instant, and never below what the
-// worker asked for (document 1 §4.2).
+// worker asked for (document 1 §4.2). The cap holds for the spread delay too: what
+// would go beyond it is turned back, so capped attempts do not come all at once.
 func Backoff(s p.State) time.Duration {
 	policy := s.Policy
 	exponential := backoff.NewExponentialBackOff(
@@ -29,6 +30,9 @@ func Backoff(s p.State) time.Duration {
 		delay = exponential.NextBackOff()
 	}
 	delay += spread(s.Ticket, s.AttemptsTotal, delay*time.Duration(policy.BackoffSpreadPct)/100)
+	if most := millis(policy.BackoffCapMS); delay > most {
+		delay = 2*most - delay
+	}
 	return max(delay, millis(s.RetryAfterMS)).Round(time.Millisecond)
 }
 

@@ -18,6 +18,9 @@ func Check(before, after p.State, now time.Time) error {
 	if err := checkShape(before, after); err != nil {
 		return err
 	}
+	if err := checkOffer(before, after); err != nil {
+		return err
+	}
 	if before.Closed {
 		if err := checkAfterEnd(before, after); err != nil {
 			return err
@@ -43,21 +46,36 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("open, and its end is spoken of")
 	case held != (s.Fence != 0), held && !s.Held(), s.Held() && !held && s.Phase != p.Pending:
 		return fmt.Errorf("held by %q with fence %d in %s", s.Holder, s.Fence, s.Phase)
+	case claimed(s) && s.ClaimedAt.IsZero(), !claimed(s) && s.AckWithinMS != 0:
+		return fmt.Errorf("claimed by %q at %s, to be acknowledged within %d ms, in %s", s.Holder, s.ClaimedAt, s.AckWithinMS, s.Phase)
 	case s.UpdatedAt.Before(before.UpdatedAt):
 		return fmt.Errorf("went back in time")
 	case s.Attempt < 0 || s.AttemptsTotal < s.Attempt || held && s.Attempt < 1:
 		return fmt.Errorf("attempt %d of %d in all", s.Attempt, s.AttemptsTotal)
-	case s.EscalationLevel != len(s.Chain):
+	case s.EscalationLevel != levelOf(&s):
 		return fmt.Errorf("level %d, chain %s", s.EscalationLevel, s.Chain)
 	case s.Aggregate != nil && (s.Held() || s.Agent != "" || s.Offer != 0 || s.AttemptsTotal != 0):
 		return fmt.Errorf("a group with agent %q, holder %q, offer %d", s.Agent, s.Holder, s.Offer)
 	case s.Children != nil && (s.Children.Closed.Without(s.Children.Made) != "" || s.Children.Succeeded.Without(s.Children.Closed) != "" ||
-		s.Children.Awaited.Without(s.Children.Made) != "" || s.Children.Made.Len() > s.Children.Count):
+		s.Children.Cancelled.Without(s.Children.Closed) != "" || s.Children.Cancelled.And(s.Children.Succeeded) != "" ||
+		s.Children.Awaited.Without(s.Children.Made) != "" || s.Children.After.Without(s.Children.Made) != "" || s.Children.After.And(s.Children.Awaited) != "" || s.Children.Made.Len() > s.Children.Count):
 		return fmt.Errorf("children %+v", *s.Children)
+	case s.Children != nil && s.Children.After != "" && s.Closed && s.Outcome != p.OutcomeSuccess && s.Outcome != p.OutcomePartial:
+		return fmt.Errorf("closed as %s, and children begin with its result", s.Outcome)
+	case s.Phase == p.AwaitingSource && (!s.AwaitsSource || s.Held() || s.Offer != 0):
+		return fmt.Errorf("awaits its source, with holder %q and offer %d", s.Holder, s.Offer)
 	case s.Children != nil && s.Children.Awaited != "" && s.Phase != p.Conditional:
 		return fmt.Errorf("waits for children in %s", s.Phase)
 	case len(s.LateFences) > p.LateResultsMax || slices.Contains(s.LateFences, s.Fence) && s.Fence != 0:
 		return fmt.Errorf("late results of %d, fence %d", s.LateFences, s.Fence)
+	}
+	return nil
+}
+
+// checkOffer: an offer that has ended is never offered again. A queue may drop it.
+func checkOffer(before, after p.State) error {
+	if OfferStands(after) && !OfferStands(before) && before.Offer != 0 && after.Offer == before.Offer {
+		return fmt.Errorf("offer %d stands again, which had ended", after.Offer)
 	}
 	return nil
 }
@@ -68,7 +86,7 @@ func checkAfterEnd(before, after p.State) error {
 		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
 	}
 	if b, a := before.Children, after.Children; b != nil && a != nil &&
-		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "") {
+		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.After != b.After || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
 		return fmt.Errorf("children %+v became %+v after it closed", *b, *a)
 	}
 	for _, s := range []*p.State{&before, &after} {
@@ -108,8 +126,10 @@ func checkClosed(s p.State, now time.Time) error {
 // checkOpen: every open handoff has what brings it on, and in time.
 func checkOpen(s p.State, now time.Time) error {
 	next, clock := NextLook(s, now), wakeAfter(s, now)
-	duties := DutiesOf(s)
+	duties, lapses := DutiesOf(s), ClaimDue(s)
 	switch {
+	case lapses.After(now) && next.After(lapses) && !s.CancelRequested:
+		return fmt.Errorf("claimed, and next looked at %s after the time to acknowledge", next.Sub(lapses))
 	case !duties.Look || !next.After(now):
 		return fmt.Errorf("open, and never looked at again")
 	case !clock.IsZero() && next.After(clock):
@@ -118,8 +138,8 @@ func checkOpen(s p.State, now time.Time) error {
 		return fmt.Errorf("duties %+v in %s", duties, s.Phase)
 	case (s.Aggregate != nil || awaits(s)) && !duties.Mark:
 		return fmt.Errorf("waits for children, and nobody records their ends")
-	case s.Deadline.After(now) && next.After(s.Deadline):
-		return fmt.Errorf("next looked at %s after the deadline", next.Sub(s.Deadline))
+	case Deadline(s).After(now) && next.After(Deadline(s)):
+		return fmt.Errorf("next looked at %s after the deadline", next.Sub(Deadline(s)))
 	case Wake(s).IsZero():
 		return fmt.Errorf("open, and never wakes")
 	}

@@ -1,25 +1,25 @@
 package lifecycle
 
 import (
-	"fmt"
+	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
 // stepGroup closes a group as soon as its outcome is certain (document 1 §2.3).
 func stepGroup(s p.State, meta p.Meta) []p.Event {
-	outcome, message := groupOutcome(s)
+	outcome, facts := groupOutcome(s)
 	switch outcome {
 	case "":
 		return nil
 	case p.OutcomeSuccess:
-		return []p.Event{closed(meta, outcome, "aggregated", message)}
+		return []p.Event{closed(meta, outcome, reason{ReasonAggregated, facts}, "")}
 	}
-	return []p.Event{closed(meta, outcome, "aggregation", message)}
+	return []p.Event{closed(meta, outcome, reason{ReasonAggregation, facts}, "")}
 }
 
 // groupOutcome is the outcome of a group once it is certain; nothing before.
-func groupOutcome(s p.State) (outcome p.Outcome, message string) {
+func groupOutcome(s p.State) (outcome p.Outcome, facts p.Facts) {
 	counted := s.Aggregate.Counted
 	if counted == "" {
 		counted = s.Children.Made
@@ -40,7 +40,8 @@ func groupOutcome(s p.State) (outcome p.Outcome, message string) {
 	case size-failed < needed:
 		outcome = p.OutcomeFailed
 	}
-	return outcome, fmt.Sprintf("%d of %d succeeded, %d did not; %s was asked for", succeeded, size, failed, s.Aggregate.Mode)
+	return outcome, p.Facts{Count: succeeded, Limit: size, Failed: failed,
+		Cancelled: counted.And(s.Children.Cancelled).Len(), Mode: s.Aggregate.Mode}
 }
 
 // awaits tells whether a handoff was suspended for children.
@@ -59,4 +60,30 @@ func marksChildren(s p.State) bool {
 func cancelsChildren(s p.State) bool {
 	return s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "" &&
 		(s.CancelChildren || s.Closed && s.Aggregate != nil && s.Aggregate.CancelRest)
+}
+
+// FollowSource makes the events of a handoff that awaits its source, as its parent
+// stands: it begins with the parent's completing append, and is dropped when the
+// attempt that handed it off ended in another way.
+func FollowSource(s, parent p.State, d *Directory, now time.Time) []p.Event {
+	if s.Closed || s.Phase != p.AwaitingSource {
+		return nil
+	}
+	meta := p.Meta{At: now, By: By}
+	if parent.Children == nil || !parent.Children.After.Has(s.N-1) {
+		return []p.Event{closed(meta, p.OutcomeCancelled, reason{code: ReasonSourceEnded}, "")}
+	}
+	if !parent.Closed {
+		return nil
+	}
+	begun := &p.SourceCompleted{Meta: meta}
+	next, err := Apply(s, begun)
+	if err != nil {
+		return nil // it cannot fail in this phase
+	}
+	events := []p.Event{begun}
+	if routing, err := target(next.Summary, d); err == nil { // else the next look decides, as of what was promised
+		events = append(events, offer(next, d, meta, routing.Choice, OfferSubmitted, &routing))
+	}
+	return events
 }

@@ -38,7 +38,7 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, []p.Eve
 		return Drop, nil
 	case s.Held() && s.Holder == c.Holder:
 		return Mine, nil
-	case s.Held() && !holderLost(s, d, now):
+	case s.Held() && !holderLost(s, d, now) && !due(now, ClaimDue(s)):
 		return LetGo, nil
 	case due(now, Deadline(s)): // passed while nobody looked: it is not begun any more
 		return Drop, Decide(s, d, now)
@@ -55,14 +55,14 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, []p.Eve
 // takeOver is the claim of a successor on an offer whose holder is gone.
 func takeOver(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, []p.Event) {
 	meta := p.Meta{At: now, By: c.Holder}
-	lost := leaseLost(s, meta)
+	lost := claimLost(s, d, meta)
 	switch {
 	case s.CancelRequested:
-		return Drop, []p.Event{lost, ended(s, d, meta, "; its worker was gone")}
+		return Drop, []p.Event{lost, ended(s, d, meta, causeWorkerGone)}
 	case s.Fence != 0 && s.Attempt >= s.Policy.MaxAttempts:
 		after := s
 		after.LeasesLost++
-		return Drop, []p.Event{lost, exhausted(after, meta)}
+		return Drop, append([]p.Event{lost}, exhausted(after, d, meta)...)
 	}
 	return Take, []p.Event{lost}
 }
@@ -81,7 +81,8 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) []
 			ReasonCode: ack.ReasonCode, Reason: ack.Reason, Alternative: ack.SuggestedAlternative}}
 	case p.AckConditional:
 		return []p.Event{&p.Conditioned{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: held, Reason: ack.Reason,
-			NeedsContext: ack.NeedsContext, NeedsPermission: ack.NeedsPermission, RetryAfterMS: ack.RetryAfterMS}}
+			NeedsContext: ack.NeedsContext, NeedsPermission: ack.NeedsPermission, RetryAfterMS: ack.RetryAfterMS,
+			EstimatedCompletionMS: ack.EstimatedCompletionMS}}
 	}
 	accepted := &p.Accepted{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: c.Holder,
 		LeaseMS: c.LeaseMS, Attempt: s.Attempt + 1}
@@ -103,5 +104,5 @@ func Release(s p.State, d *Directory, by, reason string, now time.Time) []p.Even
 	if s.CancelRequested {
 		return []p.Event{released, ended(s, d, meta, "")}
 	}
-	return []p.Event{released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: "released"}}
+	return []p.Event{released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased}}
 }

@@ -61,19 +61,20 @@ func TestClaim(t *testing.T) {
 		{"I have it, and am not in the directory", mine(in("accepted")), nil, fleet(), time.Minute, Mine, "nothing"},
 		{"I have it, not acknowledged", mine(in("claimed")), nil, present, time.Minute, Mine, "nothing"},
 		{"another has it", in("working"), nil, present, time.Minute, LetGo, "nothing"},
-		{"another has it, not acknowledged", in("claimed"), nil, present, time.Minute, LetGo, "nothing"},
+		{"another has it, not acknowledged", in("claimed"), nil, present, 30 * sec, LetGo, "nothing"},
+		{"another has it, and has not acknowledged in time", in("claimed"), nil, present, 31 * sec, Take, "lease_lost w1 (not_acknowledged)"},
 		{"another is gone, but I came lately", in("working"), nil, lately, 79 * sec, LetGo, "nothing"},
 		{"another is gone, and I have been here for a lease", in("working"), nil, lately, 80 * sec, Take, "lease_lost w1"},
 		{"another is gone, but I am cut off", in("working"), nil, cutOff, time.Minute, LetGo, "nothing"},
 		{"another is gone, and I have no directory", in("working"), nil, nil, time.Minute, LetGo, "nothing"},
 		{"another is gone that had only claimed", in("claimed"), nil, gone, time.Minute, Take, "lease_lost w1"},
-		{"another is gone with the last attempt", last(in("working")), nil, gone, time.Minute, Drop, "lease_lost w1; closed failed (crash_loop)"},
+		{"another is gone with the last attempt", last(in("working")), nil, gone, time.Minute, Drop, "lease_lost w1; escalated 1 a>human; offered human (escalation)"},
 		{"another is gone that had only claimed, one attempt allowed", last(in("claimed")), nil, gone, time.Minute, Take, "lease_lost w1"},
 		{"to be cancelled", cancelled(in("pending")), nil, present, time.Minute, Drop, "closed cancelled (cancelled)"},
 		{"to be cancelled, and another has it", cancelled(in("working")), nil, present, 31 * sec, LetGo, "nothing"},
 		{"to be cancelled, and another is gone", cancelled(in("working")), nil, gone, 31 * sec, Drop, "lease_lost w1; closed cancelled (cancelled)"},
-		{"past its deadline", in("pending"), nil, present, 24 * time.Hour, Drop, "timed_out deadline; closed timeout (deadline)"},
-		{"past its deadline, and another is gone", in("working"), nil, gone, 24 * time.Hour, Drop, "timed_out deadline; closed timeout (deadline)"},
+		{"past its deadline", in("pending"), nil, present, 24 * time.Hour, Drop, "timed_out deadline; escalated 1 a>human; offered human (escalation)"},
+		{"past its deadline, and another is gone", in("working"), nil, gone, 24 * time.Hour, Drop, "timed_out deadline; escalated 1 a>human; offered human (escalation)"},
 		{"past its deadline, and I have it", mine(in("working")), nil, present, 24 * time.Hour, Mine, "nothing"},
 		{"refused", in("rejected"), nil, present, time.Minute, Drop, "nothing"},
 		{"conditional", in("asking"), nil, present, time.Minute, Drop, "nothing"},
@@ -101,8 +102,8 @@ func TestClaim(t *testing.T) {
 			if verdict == Take && (next.Holder != "me" || next.Fence != p.Self || next.Phase != p.Working) {
 				t.Errorf("after taking it: %s", asJSON(t, next))
 			}
-			if verdict == Drop && len(events) > 0 && !next.Closed {
-				t.Errorf("dropped with %s, and open", brief(events))
+			if verdict == Drop && len(events) > 0 && !next.Closed && next.Offer == c.state.Offer {
+				t.Errorf("dropped with %s, and it is still the offer", brief(events))
 			}
 		})
 	}
@@ -129,7 +130,7 @@ func TestTakeoverCountsAttempts(t *testing.T) {
 		}
 	}
 	verdict, events := Claim(l.state, l.claimant("last"), d, t0.Add(time.Minute))
-	if verdict != Drop || brief(events) != "lease_lost next3; closed failed (crash_loop)" {
+	if verdict != Drop || brief(events) != "lease_lost next3; escalated 1 a>human; offered human (escalation)" {
 		t.Errorf("verdict %d, %s", verdict, brief(events))
 	}
 }

@@ -1,10 +1,20 @@
 package lifecycle
 
 import (
+	"cmp"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
 )
+
+// begunAt is since when an agent is looked for, of a handoff without an offer: its
+// submission, or the completion of the source that it awaited.
+func begunAt(s p.State) time.Time {
+	if s.AwaitsSource {
+		return s.UpdatedAt
+	}
+	return s.SubmittedAt
+}
 
 // progressSince is the last sign of progress of the attempt under way.
 func progressSince(s p.State) time.Time {
@@ -14,16 +24,107 @@ func progressSince(s p.State) time.Time {
 	return s.AcceptedAt
 }
 
-func reminderAt(s p.State) time.Time {
-	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS * int64(s.Policy.ReminderPercent) / 100))
+// claimed tells whether a holder has claimed the handoff and not acknowledged it.
+func claimed(s p.State) bool { return s.Phase == p.Pending && s.Held() }
+
+// ClaimTimeout is how long a claim may stand without an acknowledgement: what the
+// claim asked for, else the acknowledge timeout. A person has the longest that a
+// claim may ask for.
+func ClaimTimeout(s p.State) time.Duration {
+	switch {
+	case s.AckWithinMS > 0:
+		return millis(min(s.AckWithinMS, p.AckWithinMaxMS))
+	case s.Agent == p.Human:
+		return millis(p.AckWithinMaxMS)
+	}
+	return millis(s.Policy.AckTimeoutMS)
 }
 
-// returnClock tells whether the return's clock runs.
+// ClaimDue is when a claim lapses that is not acknowledged by then; zero where the
+// handoff is not merely claimed.
+func ClaimDue(s p.State) time.Time {
+	if !claimed(s) {
+		return time.Time{}
+	}
+	return s.ClaimedAt.Add(ClaimTimeout(s))
+}
+
+// queueSince is when the queue's clock of the current agent began: with its offer,
+// or with the first one where mere claims came between.
+func queueSince(s p.State) time.Time {
+	if s.QueuedSince.IsZero() {
+		return s.OfferedAt
+	}
+	return s.QueuedSince
+}
+
+// queueDue is when the queue's clock runs out; zero where there is none. A person
+// has no queue clock.
+func queueDue(s p.State) time.Time {
+	waits := s.Phase == p.Pending && s.Offer != 0 && s.Aggregate == nil && s.Agent != p.Human
+	if !waits || s.Policy.QueueTimeoutMS <= 0 {
+		return time.Time{}
+	}
+	return queueSince(s).Add(millis(s.Policy.QueueTimeoutMS))
+}
+
+// Limit is when the first of the clocks runs out that take a handoff from its
+// holder, and which one it is; zero where it has none. The clock of progress, which
+// the holder itself sets anew, is not among them.
+func Limit(s p.State) (at time.Time, clock p.Clock) {
+	if !s.Held() || s.Closed {
+		return at, clock
+	}
+	consider := func(due time.Time, of p.Clock) {
+		if !due.IsZero() && (at.IsZero() || due.Before(at)) {
+			at, clock = due, of
+		}
+	}
+	consider(Deadline(s), p.ClockDeadline)
+	if returnClock(s) {
+		consider(returnDue(s), p.ClockReturn)
+	}
+	consider(workDue(s), p.ClockWork)
+	consider(queueDue(s), p.ClockQueue)
+	consider(ClaimDue(s), p.ClockAcknowledge)
+	return at, clock
+}
+
+// workDue is when the work's clock runs out; zero where it does not run.
+func workDue(s p.State) time.Time {
+	switch {
+	case s.Phase != p.PhaseAccepted && s.Phase != p.Working || s.Policy.WorkTimeoutMS <= 0:
+		return time.Time{}
+	case !s.ExtendedUntil.IsZero():
+		return s.ExtendedUntil
+	}
+	return s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS))
+}
+
+// ReminderAt is when a holder is reminded of its limit: when most of the time is
+// used up that it has had since the acceptance, or since its extension. Zero is never.
+func ReminderAt(s p.State) time.Time {
+	limit, _ := Limit(s)
+	since := s.AcceptedAt
+	if s.ExtendedAt.After(since) {
+		since = s.ExtendedAt
+	}
+	if s.Fence == 0 || !s.RemindedAt.IsZero() || s.Policy.ReminderPercent <= 0 || !limit.After(since) {
+		return time.Time{}
+	}
+	return since.Add(limit.Sub(since) / 100 * time.Duration(s.Policy.ReminderPercent))
+}
+
+// returnClock tells whether the return's clock runs: not beyond the deadline, nor
+// while something else that ran out or failed is yet to be decided.
 func returnClock(s p.State) bool {
-	return s.ReturnExpected && s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero()
+	undecided := s.Phase == p.PhaseTimeout || s.Phase == p.PhaseFailed
+	return s.ReturnExpected && s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero() && s.OverdueSince.IsZero() && !undecided
 }
 
-func returnDue(s p.State) time.Time { return s.ReturnSince.Add(millis(s.Policy.ReturnTimeoutMS)) }
+func returnDue(s p.State) time.Time {
+	return s.ReturnSince.Add(millis(cmp.Or(s.ReturnMS, s.Policy.ReturnTimeoutMS)))
+}
 
 // holderLost tells whether the holder is gone, as far as this observer may
 // judge: it must itself have been connected for one lease.
@@ -34,8 +135,9 @@ func holderLost(s p.State, d *Directory, now time.Time) bool {
 	return connectedFor(d, now, millis(s.LeaseMS))
 }
 
-// absent tells whether the agent has had no live holder for the acknowledge
-// timeout. A person is never absent, a paused agent is paused on purpose.
+// absent tells whether the agent has been without a worker, and has not polled,
+// for the acknowledge timeout. A person is never absent, a paused agent is paused
+// on purpose.
 func absent(s p.State, d *Directory, now time.Time) bool {
 	if s.Agent == p.Human || d == nil {
 		return false
@@ -43,7 +145,7 @@ func absent(s p.State, d *Directory, now time.Time) bool {
 	if profile, _ := d.Agent(s.Agent); profile.Paused {
 		return false
 	}
-	if live, _, _ := d.Load(s.Agent); live > 0 {
+	if d.Attended(s.Agent) {
 		return false
 	}
 	timeout := AckTimeout(s)
@@ -60,7 +162,7 @@ func absenceGrace(s p.State) time.Duration {
 	return min(AckTimeout(s), millis(p.LeaseDefaultMS))
 }
 
-// AckTimeout is how long the agent of an offer may be without a live holder
+// AckTimeout is how long the agent of an offer may be neither served nor polling
 // before the offer is given up (document 1 §6.2). An agent that has begun this
 // handoff already gets twice the time: its worker crashed, and is more likely
 // than not being started again by somebody.

@@ -52,14 +52,20 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 			return events
 		}
 	}
-	if due(now, Deadline(s)) {
-		return append(timedOutOnce(s, p.ClockDeadline, meta), overdue(meta))
+	if s.Phase == p.PhaseTimeout && s.TimedOut == p.ClockDeadline {
+		return stepDeadline(s, d, meta)
 	}
-	if returnClock(s) && due(now, returnDue(s)) && Legal(s.Phase, false, p.EventTimedOut) {
+	if due(now, Deadline(s)) && s.Phase == p.AwaitingSource { // no authority begins it while its source may be at work
+		return []p.Event{closed(meta, p.OutcomeTimeout, because(ReasonDeadline, s), p.Human)}
+	}
+	if due(now, Deadline(s)) {
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
+	}
+	if returnClock(s) && due(now, returnDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
-		return []p.Event{offer(s, d, meta, s.Agent, "moved", nil)}
+		return []p.Event{offer(s, d, meta, s.Agent, OfferMoved, nil)}
 	}
 	switch s.Phase {
 	case p.Pending:
@@ -70,10 +76,10 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 		return stepConditional(s, d, now)
 	case p.Retrying:
 		if due(now, s.RetryAt) {
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "retry"}}
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferRetry}}
 		}
 	case p.PhaseFailed:
-		return stepFailed(s, meta)
+		return stepFailed(s, d, meta)
 	case p.PhaseRejected:
 		return stepRejected(s, d, meta)
 	case p.PhaseTimeout:
@@ -86,26 +92,31 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 // its holder is gone or the grace is over.
 func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	grace := s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS))
-	how := ""
+	cause := ""
 	switch {
 	case !s.Held():
 	case holderLost(s, d, now):
-		how = "; its worker was gone"
+		cause = causeWorkerGone
 	case due(now, grace), due(now, Deadline(s)):
-		how = "; its worker did not stop in time"
+		cause = causeGraceOver
 	default:
 		return nil
 	}
-	return []p.Event{ended(s, d, p.Meta{At: now, By: By}, how)}
+	return []p.Event{ended(s, d, p.Meta{At: now, By: By}, cause)}
 }
 
 // ended is the end of a handoff of which it was requested: cancelled, or back
-// to its source.
-func ended(s p.State, d *Directory, meta p.Meta, how string) p.Event {
-	if s.CancelReturn {
-		return &p.Closed{Meta: meta, Outcome: p.OutcomeRolledBack, Reason: "returned", Message: "returned on request" + how, Inbox: sourceInbox(s, d)}
+// to its source. cause is what ended the wait for its worker.
+func ended(s p.State, d *Directory, meta p.Meta, cause string) p.Event {
+	why := reason{code: ReasonCancelled}
+	if cause != "" {
+		why.facts.Causes = []string{cause}
 	}
-	return closed(meta, p.OutcomeCancelled, "cancelled", "cancelled on request"+how)
+	if s.CancelReturn {
+		why.code = ReasonReturned
+		return closed(meta, p.OutcomeRolledBack, why, sourceInbox(s, d))
+	}
+	return closed(meta, p.OutcomeCancelled, why, "")
 }
 
 func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
@@ -113,19 +124,17 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Aggregate != nil { // its members bring it on
 		return nil
 	}
-	if s.Held() { // claimed by a holder that polls, not acknowledged yet
-		if holderLost(s, d, now) {
-			return []p.Event{leaseLost(s, meta), &p.Offered{Meta: meta, Agent: s.Agent, Reason: "lease_lost"}}
-		}
-		return nil
+	late := due(now, queueDue(s)) && !staysQueued(s, d) // it runs to the acknowledgement, claimed or not
+	if s.Held() && !late {
+		return stepClaimed(s, d, now)
 	}
 	if s.Attempt >= s.Policy.MaxAttempts {
-		return []p.Event{exhausted(s, meta)}
+		return exhausted(s, d, meta)
 	}
 	if s.Offer == 0 {
 		return firstOffer(s, d, meta)
 	}
-	if ms := s.Policy.QueueTimeoutMS; ms > 0 && due(now, s.OfferedAt.Add(millis(ms))) && s.Agent != p.Human && !staysQueued(s, d) {
+	if late {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockQueue, Agent: s.Agent}}
 	}
 	if absent(s, d, now) && !staysQueued(s, d) {
@@ -134,13 +143,33 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	return nil
 }
 
+// stepClaimed offers again what a holder claimed and has not acknowledged, when the
+// holder is gone or the time to acknowledge is over. No attempt is charged.
+func stepClaimed(s p.State, d *Directory, now time.Time) []p.Event {
+	if !holderLost(s, d, now) && !due(now, ClaimDue(s)) {
+		return nil
+	}
+	meta := p.Meta{At: now, By: By}
+	lost := claimLost(s, d, meta)
+	return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: cmp.Or(lost.Reason, OfferLeaseLost)}}
+}
+
+// claimLost takes a handoff from its holder, and says whether that holder is there.
+func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
+	lost := leaseLost(s, meta)
+	if claimed(s) && !holderLost(s, d, meta.At) {
+		lost.Reason = p.NotAcknowledged
+	}
+	return lost
+}
+
 // firstOffer makes up for a submission whose append held no offer.
 func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 	routing, err := target(s.Summary, d)
 	if err == nil {
-		return []p.Event{offer(s, d, meta, routing.Choice, "submitted", &routing)}
+		return []p.Event{offer(s, d, meta, routing.Choice, OfferSubmitted, &routing)}
 	}
-	if due(meta.At, s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS))) && !staysQueued(s, d) {
+	if due(meta.At, begunAt(s).Add(millis(s.Policy.AckTimeoutMS))) && !staysQueued(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil // the directory may only just be filling
@@ -149,7 +178,7 @@ func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 // staysQueued tells whether the offer waits where it stands though its agent is
 // absent or slow: the policy says so, and there is nobody else to take it.
 func staysQueued(s p.State, d *Directory) bool {
-	return s.Policy.OnNoTaker == p.NoTakerQueue && !goesUpAtOnce(s, d) && reroute(s, d, p.Meta{}, "") == nil
+	return s.Policy.OnNoTaker == p.NoTakerQueue && !goesUpAtOnce(s, d) && reroute(s, d, p.Meta{}, reason{}) == nil
 }
 
 // goesUpAtOnce tells whether what nobody takes is escalated at once, whatever else
@@ -162,33 +191,29 @@ func goesUpAtOnce(s p.State, d *Directory) bool {
 func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
 	if holderLost(s, d, now) {
-		return afterLoss(s, meta)
+		return afterLoss(s, d, meta)
 	}
 	if ms := s.Policy.ProgressTimeoutMS; ms > 0 && due(now, progressSince(s).Add(millis(ms))) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockProgress, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	work := millis(s.Policy.WorkTimeoutMS)
-	if work <= 0 {
-		return nil
-	}
-	if due(now, s.AcceptedAt.Add(work)) {
+	if due(now, workDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockWork, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if s.RemindedAt.IsZero() && s.Policy.ReminderPercent > 0 && due(now, reminderAt(s)) {
+	if due(now, ReminderAt(s)) {
 		return []p.Event{&p.Reminded{Meta: meta, Fence: s.Fence}}
 	}
 	return nil
 }
 
 // afterLoss charges the lost attempt and offers again while attempts remain.
-func afterLoss(s p.State, meta p.Meta) []p.Event {
+func afterLoss(s p.State, d *Directory, meta p.Meta) []p.Event {
 	lost := leaseLost(s, meta)
 	if s.Attempt < s.Policy.MaxAttempts {
-		return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: "lease_lost"}}
+		return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferLeaseLost}}
 	}
 	after := s
 	after.LeasesLost++
-	return []p.Event{lost, exhausted(after, meta)}
+	return append([]p.Event{lost}, exhausted(after, d, meta)...)
 }
 
 func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
@@ -197,26 +222,38 @@ func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 	switch {
 	case awaits(s):
 		if s.Children.Awaited.Without(s.Children.Closed) == "" {
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "return"}}
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReturn}}
 		}
 		return nil
 	case s.ConditionRounds > s.Policy.MaxConditions:
 		return timedOut
 	case s.Conditions == nil && due(now, s.RetryAt): // deferred, or answered
-		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: s.Reason}}
+		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: afterWait(s)}}
 	case s.Conditions != nil && due(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
 		return timedOut
 	}
 	return nil
 }
 
+// afterWait is why a handoff is offered again that waited for nothing but time.
+func afterWait(s p.State) string {
+	if s.Reason == OfferAnswer {
+		return OfferAnswer
+	}
+	return OfferDeferred
+}
+
 // stepFailed schedules the next attempt, or ends it.
-func stepFailed(s p.State, meta p.Meta) []p.Event {
+func stepFailed(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if !s.Retryable {
-		return []p.Event{closed(meta, p.OutcomeFailed, cmp.Or(s.Reason, "failed"), "")}
+		inbox := ""
+		if s.ReturnOf != "" { // it is no dead letter
+			inbox = p.Human
+		}
+		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeFailed, Reason: cmp.Or(s.Reason, "failed"), Inbox: inbox}} // in the worker's words
 	}
 	if s.Attempt >= s.Policy.MaxAttempts {
-		return []p.Event{exhausted(s, meta)}
+		return exhausted(s, d, meta)
 	}
 	return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: s.UpdatedAt.Add(Backoff(s))}}
 }
@@ -224,46 +261,48 @@ func stepFailed(s p.State, meta p.Meta) []p.Event {
 // stepTimeout follows the clock that ran out (document 1 §4.2, §6.2).
 func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	switch s.TimedOut {
-	case p.ClockDeadline: // the append held no end
-		return []p.Event{overdue(meta)}
 	case p.ClockWork:
-		return stepOverdue(s, d, meta, s.Policy.OnTimeout, "no result within the work timeout")
+		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonWorkTimeout, s).within(millis(s.Policy.WorkTimeoutMS)))
 	case p.ClockProgress:
-		return stepOverdue(s, d, meta, s.Policy.OnTimeout, "no progress within the progress timeout")
+		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonProgressTimeout, s).within(millis(s.Policy.ProgressTimeoutMS)))
 	case p.ClockReturn:
-		if s.Aggregate != nil { // nobody works on a group itself
-			return stepOverdue(s, d, meta, p.OnTimeoutFail, "the group's outcome was not certain within the return timeout")
-		}
 		return stepNoReturn(s, d, meta)
 	case p.ClockCondition:
-		return escalate(s, d, meta, "the condition was not answered in time")
+		why := because(ReasonConditionTimeout, s).within(millis(s.Policy.ConditionTimeoutMS))
+		if s.ConditionRounds > s.Policy.MaxConditions {
+			why = because(ReasonConditionsExhausted, s).counts(s.ConditionRounds, s.Policy.MaxConditions)
+		}
+		return escalate(s, d, meta, why)
 	}
-	reason := "no live worker acknowledged the offer in time"
+	why := because(ReasonAcknowledgeTimeout, s).within(AckTimeout(s))
 	if s.TimedOut == p.ClockQueue {
-		reason = "the offer stood in the queue too long"
+		why = because(ReasonQueueTimeout, s).within(millis(s.Policy.QueueTimeoutMS))
 	}
 	if goesUpAtOnce(s, d) {
-		return escalate(s, d, meta, reason)
+		return escalate(s, d, meta, why)
 	}
-	if events := reroute(s, d, meta, reason); events != nil {
+	if events := reroute(s, d, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, d, meta, p.OutcomeTimeout, reason)
+	return noTaker(s, d, meta, p.OutcomeTimeout, unrouted(s, why))
 }
 
 // stepNoReturn follows the return's clock, as the package says. A handoff that
 // nobody has begun waits as long again, as often as it would be tried.
 func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 	on := s.Policy.OnReturnTimeout
+	if s.Aggregate != nil { // it has no work of its own
+		on = p.OnTimeoutFail
+	}
 	if on == p.OnTimeoutRetry {
 		switch {
 		case s.ReturnTimeouts >= s.Policy.MaxAttempts:
 			on = p.OnTimeoutFail
 		case s.Attempt == 0 && canHaveItAgain(s):
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "return_timeout"}}
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReturnTimeout}}
 		}
 	}
-	return stepOverdue(s, d, meta, on, "no return within the return timeout")
+	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).within(millis(s.Policy.ReturnTimeoutMS)))
 }
 
 // canHaveItAgain tells whether the handoff may be offered once more to the agent
@@ -274,18 +313,17 @@ func canHaveItAgain(s p.State) bool {
 
 // stepOverdue follows a clock that ran out over somebody's work, as the package
 // says (document 1 §4.2). What fails so is listed for a person too.
-func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, words string) []p.Event {
-	reason := string(s.TimedOut) + "_timeout"
+func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
 	switch {
 	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canHaveItAgain(s):
 		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
 	case on == p.OnTimeoutEscalate:
-		return escalate(s, d, meta, words)
+		return escalate(s, d, meta, why)
 	}
 	if late := lateResult(s, meta); late != nil {
 		return []p.Event{late}
 	}
-	return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeTimeout, Reason: reason, Message: words, Inbox: p.Human}}
+	return []p.Event{closed(meta, p.OutcomeTimeout, why, p.Human)}
 }
 
 // escalated tells whether an authority has the handoff, in its queue or in its hands.
@@ -303,45 +341,67 @@ func lateResult(s p.State, meta p.Meta) p.Event {
 
 // stepRejected finds another taker (document 1 §6.1, document 4).
 func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
-	if events := reroute(s, d, meta, "refused by "+s.Agent); events != nil {
+	why := because(ReasonRefused, s)
+	if events := reroute(s, d, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, d, meta, p.OutcomeRejected, "refused, and no other agent is fit")
+	return noTaker(s, d, meta, p.OutcomeRejected, unrouted(s, why))
+}
+
+// unrouted is why a handoff that its agent does not take goes to no other one.
+// What was escalated is not rerouted, so there the cause alone is the reason.
+func unrouted(s p.State, cause reason) reason {
+	switch {
+	case s.EscalationLevel > 0:
+		return cause
+	case s.Reroutes >= s.Policy.MaxReroutes:
+		return cause.leads(ReasonReroutesExhausted).counts(s.Reroutes, s.Policy.MaxReroutes)
+	}
+	return cause.leads(ReasonNoFitAgent)
 }
 
 // noTaker applies the policy for what nobody takes.
-func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, reason string) []p.Event {
+func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason) []p.Event {
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
 		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // nobody else will ever be fit for it
-			return []p.Event{closed(meta, outcome, "no_taker", reason)}
+			return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), p.Human)}
 		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: "no_taker"}}
+			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferNoTaker}}
 		}
 		return nil // refused by all: stays so until somebody fit turns up, or the deadline passes
 	case p.NoTakerReturn:
-		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeRolledBack, Reason: "no_taker", Message: reason, Inbox: sourceInbox(s, d)}}
+		return []p.Event{closed(meta, p.OutcomeRolledBack, why.leads(ReasonNoTaker), sourceInbox(s, d))}
 	case p.NoTakerClose:
-		return []p.Event{closed(meta, outcome, "no_taker", reason)}
+		return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), "")}
 	}
-	return escalate(s, d, meta, reason)
+	if s.Group != "" && s.Overrides.OnNoTaker == nil { // its group does without it rather than ask a person
+		if _, to, ok := above(s, d); !ok || to == p.Human {
+			return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), "")}
+		}
+	}
+	return escalate(s, d, meta, why)
 }
 
 // escalate offers the handoff to the next authority. Where there is none, or a
 // person has refused it already, it ends.
-func escalate(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
+func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 	level, to, ok := above(s, d)
 	if !ok {
 		outcome := p.OutcomeTimeout
 		if s.Phase == p.PhaseRejected {
 			outcome = p.OutcomeRejected
 		}
-		return []p.Event{closed(meta, outcome, "escalation_exhausted", reason)}
+		inbox := p.Human
+		if s.Agent == p.Human && outcome == p.OutcomeRejected { // a person has seen it, and said no
+			inbox = ""
+		}
+		return []p.Event{closed(meta, outcome, why.leads(ReasonNoAuthority), inbox)}
 	}
 	return []p.Event{
-		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, Reason: reason},
-		offer(s, d, meta, to, "escalation", nil),
+		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.noted(), Reason: why.words()},
+		offer(s, d, meta, to, OfferEscalation, nil),
 	}
 }
 
@@ -350,7 +410,7 @@ func above(s p.State, d *Directory) (level int, to string, ok bool) {
 	level = s.EscalationLevel + 1
 	to = authority(s, d, level)
 	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
-	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to)
+	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !d.Reserved(to)
 }
 
 // authority is who an agent escalates to: its own choice while that leads
@@ -362,7 +422,7 @@ func authority(s p.State, d *Directory, level int) string {
 		return p.Human
 	}
 	profile, known := d.Agent(next)
-	if !known || !profile.Accepts() || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent {
+	if !known || !profile.Accepts() || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || d.Reserved(next) || s.Type == p.Escalation && next == s.Source {
 		return p.Human
 	}
 	return next
@@ -370,7 +430,7 @@ func authority(s p.State, d *Directory, level int) string {
 
 // reroute offers the handoff to another fit agent; nil if there is none or
 // enough were tried.
-func reroute(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
+func reroute(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 	if s.Reroutes >= s.Policy.MaxReroutes {
 		return nil
 	}
@@ -379,8 +439,8 @@ func reroute(s p.State, d *Directory, meta p.Meta, reason string) []p.Event {
 		return nil
 	}
 	return []p.Event{
-		&p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, Reason: reason},
-		offer(s, d, meta, routing.Choice, "reroute", &routing),
+		&p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, ReasonCode: why.code, Facts: why.noted(), Reason: why.words()},
+		offer(s, d, meta, routing.Choice, OfferReroute, &routing),
 	}
 }
 
@@ -392,41 +452,34 @@ func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *
 	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy}
 }
 
-// exhausted closes a handoff whose attempts at this agent are used up. Attempts
-// that all ended by a lost lease are a crash loop: the work kills its workers.
-func exhausted(s p.State, meta p.Meta) p.Event {
-	message := fmt.Sprintf("%d of %d attempts failed", s.Attempt, s.Policy.MaxAttempts)
+// exhausted passes a handoff up whose attempts at this agent are used up, or ends
+// it, as its policy says (document 1 §4.2). Attempts that all ended by a lost lease
+// are a crash loop: the work kills its workers.
+func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if late := lateResult(s, meta); late != nil {
-		return late
+		return []p.Event{late}
 	}
+	why := because(ReasonAttemptsExhausted, s).counts(s.Attempt, s.Policy.MaxAttempts)
 	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
-		return closed(meta, p.OutcomeFailed, "crash_loop", message+": each time its worker vanished")
+		why.code = ReasonCrashLoop
 	}
-	if s.Message != "" {
-		message += ": " + s.Message
+	if _, _, ok := above(s, d); ok && s.Policy.OnExhausted != p.ExhaustedFail {
+		return escalate(s, d, meta, why)
 	}
-	return closed(meta, p.OutcomeFailed, "attempts_exhausted", message)
+	end := closed(meta, p.OutcomeFailed, why, p.Human)
+	if s.Message != "" && why.code != ReasonCrashLoop {
+		end.Message += ": " + s.Message
+	}
+	return []p.Event{end}
 }
 
-func closed(meta p.Meta, o p.Outcome, reason, message string) p.Event {
-	return &p.Closed{Meta: meta, Outcome: o, Reason: reason, Message: message}
+// closed is an end for a reason, listed in an inbox if that is not empty.
+func closed(meta p.Meta, o p.Outcome, why reason, inbox string) *p.Closed {
+	return &p.Closed{Meta: meta, Outcome: o, Reason: why.code, Facts: why.noted(), Message: why.words(), Inbox: inbox}
 }
 
-// overdue is the end by the deadline.
-func overdue(meta p.Meta) p.Event {
-	return closed(meta, p.OutcomeTimeout, "deadline", "the deadline passed")
-}
-
-func leaseLost(s p.State, meta p.Meta) p.Event {
+func leaseLost(s p.State, meta p.Meta) *p.LeaseLost {
 	return &p.LeaseLost{Meta: meta, Holder: s.Holder, Fence: s.Fence, Attempt: s.Attempt}
-}
-
-// timedOutOnce records the clock, where the phase allows it.
-func timedOutOnce(s p.State, clock p.Clock, meta p.Meta) []p.Event {
-	if !Legal(s.Phase, false, p.EventTimedOut) {
-		return nil
-	}
-	return []p.Event{&p.TimedOut{Meta: meta, Clock: clock, Agent: s.Agent, Attempt: s.Attempt}}
 }
 
 func contains(list []string, s string) bool {

@@ -13,8 +13,9 @@ type Directory struct {
 	Agents   map[string]protocol.Profile
 	Holders  map[string]protocol.Holder // those present, by holder id
 
-	// LastPresent is when the observer saw an agent's last serving holder go.
-	// An agent with a live holder, or of which it never saw one, is not in it.
+	// LastPresent is when the observer saw the last holder go that an agent was
+	// present by (protocol.Holder.Attends). An agent that is present, or of which it
+	// never saw one, is not in it.
 	LastPresent map[string]time.Time
 
 	// ConnectedSince is since when the observer has had the engine's answers
@@ -23,6 +24,9 @@ type Directory struct {
 	ConnectedSince time.Time
 
 	counted map[string]load // by Count
+
+	reserved    map[string]bool // by Reserve
+	allReserved bool
 }
 
 // Count has Load and its like know each agent's load, where they went through all
@@ -48,30 +52,61 @@ func (d *Directory) Agent(id string) (protocol.Profile, bool) {
 // Load counts the live holders that serve an agent, and their slots. Holders
 // that merely poll, and those that drain, do not serve.
 func (d *Directory) Load(agent string) (live, slots, busy int) {
-	if d == nil {
-		return 0, 0, 0
-	}
-	if d.counted != nil {
-		l := d.counted[agent]
-		return l.live, l.slots, l.busy
-	}
-	var l load
-	for _, h := range d.Holders {
-		if h.Agent == agent {
-			l.add(h)
-		}
-	}
+	l := d.load(agent)
 	return l.live, l.slots, l.busy
 }
 
-// load is what Load counts, for one agent.
-type load struct{ live, slots, busy int }
+// Polled is when an agent that polls was last heard of. False is that it does not
+// poll: it has claimed nothing that it holds, and not polled within its patience.
+// An agent without a profile can poll no more.
+func (d *Directory) Polled(agent string) (last time.Time, polls bool) {
+	if _, known := d.Agent(agent); !known {
+		return time.Time{}, false
+	}
+	l := d.load(agent)
+	return l.polled, l.polling
+}
+
+// Attended tells whether an agent is there: a worker serves it, or it polls.
+func (d *Directory) Attended(agent string) bool {
+	live, _, _ := d.Load(agent)
+	_, polls := d.Polled(agent)
+	return live > 0 || polls
+}
+
+func (d *Directory) load(agent string) (l load) {
+	switch {
+	case d == nil:
+	case d.counted != nil:
+		l = d.counted[agent]
+	default:
+		for _, h := range d.Holders {
+			if h.Agent == agent {
+				l.add(h)
+			}
+		}
+	}
+	return l
+}
+
+// load is what Load and Polled tell of one agent.
+type load struct {
+	live, slots, busy int
+	polling           bool
+	polled            time.Time
+}
 
 func (l *load) add(h protocol.Holder) {
-	if !h.Polling && !h.Draining {
+	switch {
+	case h.Serves():
 		l.live++
 		l.slots += h.Slots
 		l.busy += h.Busy
+	case h.Polling && h.Attends():
+		l.polling = true
+		if h.PolledAt.After(l.polled) {
+			l.polled = h.PolledAt
+		}
 	}
 }
 

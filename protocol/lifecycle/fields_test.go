@@ -53,26 +53,27 @@ reroute_by_hand working:  agent=b attempt=0 attempts_total=0 fence=- holder=- le
 reroute_by_hand waiting:  agent=b offer=0 tried=[a_b]
 reroute_by_hand above:    agent=b offer=0 tried=[a_chief_b]
 escalated rejected:       agent=chief chain=[a] escalation_level=1 escalations=1 offer=0 tried=[a_chief]
-escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 escalations=1 offer=0 tried=[a_chief]
+escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 escalations=1 offer=0 timed_out=- tried=[a_chief]
 holder_escalates working: agent=chief attempt=0 chain=[a] escalation_level=1 escalations=1 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated tried=[a_chief]
 holder_escalates judged:  chain=[a_chief] escalation_level=2 escalations=2 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated
-lease_lost claimed:       holder=- lease_ms=-
+lease_lost claimed:       holder=- lease_ms=- queued_since
 lease_lost accepted:      fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost
 lease_lost working:       fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost
-released claimed:         holder=- lease_ms=-
+released claimed:         holder=- lease_ms=- queued_since
 released accepted:        attempt=0 attempts_total=0 fence=- holder=- lease_ms=- phase=pending
 released working:         attempt=0 attempts_total=0 fence=- holder=- lease_ms=- phase=pending
 reminded working:         reminded_at
-timed_out pending:        phase=timeout reason=deadline_timeout timed_out=deadline
-timed_out claimed:        holder=- lease_ms=- phase=timeout reason=deadline_timeout timed_out=deadline
-timed_out asking:         conditions=- phase=timeout reason=deadline_timeout timed_out=deadline
-timed_out working:        fence=- holder=- lease_ms=- phase=timeout reason=deadline_timeout timed_out=deadline
-timed_out waiting:        children phase=timeout reason=deadline_timeout timed_out=deadline
-timed_out group:          phase=timeout reason=deadline_timeout timed_out=deadline
+extended working:         extended_at extended_until=2026-03-01T14:00:00Z
+timed_out pending:        overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
+timed_out claimed:        holder=- lease_ms=- overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
+timed_out asking:         conditions=- overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
+timed_out working:        fence=- holder=- lease_ms=- overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
+timed_out waiting:        children overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
+timed_out group:          overdue_since reason=deadline_timeout
 return clocked/pending:   phase=timeout reason=return_timeout return_since return_timeouts=1 timed_out=return
 return clocked/rejected:  phase=timeout reason=return_timeout return_since return_timeouts=1 timed_out=return
 progress clocked/working: fence=- holder=- lease_ms=- phase=timeout reason=progress_timeout timed_out=progress
-cancel_requested working: cancel_requested=true cancel_requested_at message=no_longer_needed
+cancel_requested working: cancel_by=test cancel_reason=no_longer_needed cancel_requested=true cancel_requested_at
 closed pending:           closed=true closed_at outcome=failed phase=failed reason=test
 closed asking:            closed=true closed_at conditions=- outcome=failed phase=failed reason=test
 closed retrying:          closed=true closed_at outcome=failed phase=failed reason=test retry_at=-
@@ -83,14 +84,15 @@ handed_off working:       children
 suspended working:        attempt=0 attempts_total=0 children conditioned_at fence=- holder=- lease_ms=- phase=conditional reason=awaiting_returns
 children_closed waiting:  children
 children_closed group:    children
+assigned group:  children
 taken pending:            accepted_at agent=human attempt=1 attempts_total=1 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted tried=[a_human]
 taken waiting:            agent=human attempt=1 attempts_total=1 children fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- started_at=- tried=[a_human]
 taken working:            agent=human attempts_total=2 fence=self holder=somebody offer=self offered_at phase=accepted started_at=- tried=[a_human]
 taken asking:             accepted_at agent=human attempt=1 attempts_total=1 condition_rounds=- conditions=- fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- tried=[a_human]
 taken retrying:           agent=human attempts_total=2 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- retry_at=- retryable=- tried=[a_human]
 taken rejected:           accepted_at agent=human alternative=- attempt=1 attempts_total=1 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- tried=[a_human]
-rolled_back pending:      closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
-rolled_back waiting:      children closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
+rolled_back pending:      cancel_by=test cancel_reason=not_ours closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
+rolled_back waiting:      cancel_by=test cancel_reason=not_ours children closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
 rolled_back working:      closed=true closed_at fence=- holder=- inbox=human lease_ms=- message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
 late_result_used late/failed: closed=true closed_at message=- outcome=success phase=complete reason=late_result result_seq=8 tokens=5
 result_parked working:    late_fences=[77] late_seq=self late_status=success late_tokens=5

@@ -23,9 +23,10 @@ func at(d time.Duration) p.Meta { return p.Meta{At: t0.Add(d), By: "test"} }
 // line is one handoff and the ledger under it: each append has a sequence, and
 // the state is bound to it as a reader would find it.
 type line struct {
-	t     testing.TB
-	seq   uint64
-	state p.State
+	t      testing.TB
+	seq    uint64
+	before p.State // the last append
+	state  p.State
 }
 
 // add appends events that must apply.
@@ -37,7 +38,10 @@ func (l *line) add(events ...p.Event) *line {
 	}
 	l.seq++
 	next.Bind(l.seq)
-	l.state = next
+	l.before, l.state = l.state, next
+	if err := checkOffer(l.before, l.state); err != nil {
+		l.t.Fatalf("append %s: %v", types(events), err)
+	}
 	return l
 }
 

@@ -25,7 +25,7 @@ func TestForesee(t *testing.T) {
 		"the observer has only just come": {since(fleet(agent("a")), 50*sec), func(d *Directory) *line { return submit(t, d, nil) }, 60 * sec,
 			"1m20s timed_out acknowledge; escalated 1 a>human; offered human (escalation)"},
 		"all are busy": {fleet(agent("a")).live("a", "w", 4), func(d *Directory) *line { return submit(t, d, nil) }, time.Minute,
-			"24h0m0s timed_out deadline; closed timeout (deadline)"},
+			"24h0m0s timed_out deadline; escalated 1 a>human; offered human (escalation)"},
 		"somebody works": {fleet(agent("a")).live("a", "w", 1), func(d *Directory) *line { return submit(t, d, nil).accept("w", sec) }, time.Minute,
 			"48m1s reminded"},
 		"its worker is gone": {long, func(d *Directory) *line { return submit(t, d, nil).accept("w", sec) }, time.Minute,

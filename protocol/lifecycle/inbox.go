@@ -14,6 +14,13 @@ const (
 	WaitsLook       Waits = "look"       // it closed in a way that they should see: redrive or dismiss it
 )
 
+// DeadLetter tells whether a handoff closed without success. A return is no dead
+// letter: what it would deliver is read by the ticket of its handoff.
+func DeadLetter(s p.State) bool {
+	success := s.Outcome == p.OutcomeSuccess || s.Outcome == p.OutcomePartial
+	return s.Closed && !success && s.ReturnOf == ""
+}
+
 // WaitsFor tells whether, and why, a handoff waits for an agent, or for a
 // person (protocol.Human). A person is asked what its source cannot be: when that
 // is no agent of the directory.

@@ -25,6 +25,9 @@ func mustBeWork(s p.State, what string) error {
 	if s.Phase == p.AwaitingApproval {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; nobody can %s it before that", s.Ticket, what)
 	}
+	if s.Phase == p.AwaitingSource {
+		return p.Errorf(p.CodeIllegal, "ticket", "%s begins when %s completes; nobody can %s it before that", s.Ticket, s.Parent, what)
+	}
 	if s.Aggregate != nil {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is a group and has no work of its own; %s its members: handoff status %s lists them", s.Ticket, what, s.Ticket)
 	}
@@ -122,16 +125,23 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 	if _, known := d.Agent(c.Agent); !known {
 		return nil, p.Errorf(p.CodeUnknownAgent, "agent", "no agent is called %s", c.Agent)
 	}
+	if d.Reserved(c.Agent) {
+		return nil, otherMember(s, "agent", c.Agent)
+	}
 	return []p.Event{&p.Taken{Meta: p.Meta{At: now, By: c.Holder}, Agent: c.Agent, Holder: c.Holder, LeaseMS: c.LeaseMS, Reason: reason}}, nil
 }
 
 // RerouteTo offers a handoff to the agent that somebody names, whoever has it
-// now. It does not count as a reroute, and a refusal by that agent is forgotten.
-func RerouteTo(s p.State, d *Directory, to, by, reason string, now time.Time) ([]p.Event, error) {
+// now. It does not count as a reroute, and a refusal by that agent is forgotten. A
+// deadline that is not zero is its new one; without one an overdue handoff stays overdue.
+func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now time.Time) ([]p.Event, error) {
 	if err := mustGoOn(s); err != nil {
 		return nil, err
 	}
 	if err := mustBeWork(s, "reroute"); err != nil {
+		return nil, err
+	}
+	if err := mayBeDeadline(s, deadline, now); err != nil {
 		return nil, err
 	}
 	profile, known := d.Agent(to)
@@ -142,13 +152,15 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, now time.Time) ([
 		return nil, p.Errorf(p.CodeNotAccepting, "to", "%s takes no handoffs (accepts_handoffs is false)", to)
 	case to == s.Source:
 		return nil, p.Errorf(p.CodeConflict, "to", "%s is its source; to give it back: handoff return %s", to, s.Ticket)
+	case d.Reserved(to):
+		return nil, otherMember(s, "to", to)
 	case to == s.Agent:
 		return nil, p.Errorf(p.CodeConflict, "to", "%s is with %s already", s.Ticket, to)
 	}
 	meta := p.Meta{At: now, By: by}
 	return []p.Event{
-		&p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true},
-		offer(s, d, meta, to, "reroute", nil),
+		&p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline},
+		offer(s, d, meta, to, OfferReroute, nil),
 	}, nil
 }
 
@@ -166,12 +178,12 @@ func Escalate(s p.State, d *Directory, by, rationale, assessment string, now tim
 		return nil, p.Errorf(p.CodeMissing, "rationale", "is missing or empty: an escalation says why")
 	}
 	meta := p.Meta{At: now, By: by}
-	events := escalate(s, d, meta, rationale)
+	events := escalate(s, d, meta, reason{})
 	up, ok := events[0].(*p.Escalated)
 	if !ok {
 		return nil, p.Errorf(p.CodeIllegal, "ticket", "%s cannot be escalated from %s: nobody is above, or it was escalated %d times", s.Ticket, s.Agent, s.Escalations)
 	}
-	up.Fence, up.Assessment = s.Fence, assessment
+	up.Fence, up.Reason, up.Assessment = s.Fence, rationale, assessment
 	return events, nil
 }
 
@@ -208,9 +220,9 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) ([]p.Event,
 		if err != nil {
 			return nil, err
 		}
-		return append(events, offer(next, d, meta, routing.Choice, "answer", &routing)), nil
+		return append(events, offer(next, d, meta, routing.Choice, OfferAnswer, &routing)), nil
 	}
-	return append(events, offer(next, d, meta, next.Agent, "answer", nil)), nil
+	return append(events, offer(next, d, meta, next.Agent, OfferAnswer, nil)), nil
 }
 
 // answers checks that an answer gives what was asked for.
@@ -248,6 +260,9 @@ func Suspend(s p.State, by string, children []int, now time.Time) ([]p.Event, er
 	awaited := p.Bits("").With(children...)
 	if awaited == "" || awaited.Without(made) != "" {
 		return nil, p.Errorf(p.CodeIllegal, "children", "%s has not handed off what it would wait for", s.Ticket)
+	}
+	if s.Children.After.And(awaited) != "" {
+		return nil, p.Errorf(p.CodeIllegal, "children", "%s would wait for what begins when it completes itself", s.Ticket)
 	}
 	if awaited.Without(over) == "" {
 		return nil, nil

@@ -101,7 +101,7 @@ func TestAwaitingApproval(t *testing.T) {
 	d, s := fleet(agent("a"), agent("b")), stateIn(t, "approval")
 	_, err := TakeNow(s, d, Claimant{Agent: "a", Holder: "w1", LeaseMS: lease}, "", t0)
 	wantError(t, err, p.CodeIllegal)
-	_, err = RerouteTo(s, d, "b", "src", "", t0)
+	_, err = RerouteTo(s, d, "b", "src", "", time.Time{}, t0)
 	wantError(t, err, p.CodeIllegal)
 	if events, err := RollBack(s, d, "src", "never mind", t0.Add(sec)); err != nil || brief(events) != "rolled_back" {
 		t.Errorf("%s, %v", brief(events), err)

@@ -21,6 +21,9 @@ func (w *world) check(h *thread, before p.State) {
 		w.fail(h, "%v", err)
 	}
 	if !w.wild {
+		if err := CheckEnd(before, h.state); err != nil {
+			w.fail(h, "%v", err)
+		}
 		w.checkBounds(h)
 	}
 	w.checkAttention(h)
@@ -58,17 +61,21 @@ func (w *world) checkLooked(h *thread) {
 	undecided := ""
 	switch {
 	case s.Closed:
-	case due(w.now, s.Deadline):
+	case due(w.now, Deadline(s)):
 		undecided = "the deadline"
 	case s.CancelRequested && !s.Held(), s.CancelRequested && past(s.CancelRequestedAt, s.Policy.CancelGraceMS):
 		undecided = "a cancel"
 	case s.CancelRequested:
-	case returnClock(s) && past(s.ReturnSince, s.Policy.ReturnTimeoutMS) && (!w.wild || s.Phase != p.PhaseTimeout):
+	case returnClock(s) && due(w.now, returnDue(s)) && (!w.wild || s.Phase != p.PhaseTimeout):
 		undecided = "the return's clock"
-	case held && past(s.AcceptedAt, s.Policy.WorkTimeoutMS):
+	case held && due(w.now, workDue(s)):
 		undecided = "the work's clock"
+	case held && due(w.now, ReminderAt(s)):
+		undecided = "a reminder"
 	case held && past(progressSince(s), s.Policy.ProgressTimeoutMS):
 		undecided = "the clock of progress"
+	case due(w.now, ClaimDue(s)):
+		undecided = "a claim that was not acknowledged in time"
 	case s.Phase == p.Conditional && s.Conditions != nil && past(s.ConditionedAt, s.Policy.ConditionTimeoutMS):
 		undecided = "a question"
 	case s.Phase == p.Retrying && due(w.now, s.RetryAt):

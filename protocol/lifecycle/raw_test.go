@@ -36,7 +36,9 @@ func (w *world) raw(h *thread) {
 	of := one(w, p.EventTypes...)
 	if legal := legalHere[place{h.state.Phase, h.state.Closed}]; len(legal) > 0 && w.n(8) > 0 {
 		of = one(w, legal...)
-		if h.state.Children != nil && w.n(6) == 0 || made(h.state) && seldom(h.state) && w.n(2) == 0 {
+		if h.state.Aggregate != nil && h.state.Closed && w.n(8) > 0 {
+			of = p.EventAssigned
+		} else if h.state.Children != nil && w.n(6) == 0 || made(h.state) && seldom(h.state) && w.n(2) == 0 {
 			of = p.EventChildrenClosed
 		}
 	}
@@ -60,6 +62,11 @@ func (w *world) prepared(s p.State, of p.EventType) []p.Event {
 	case of == p.EventClosed && made(s) && w.n(2) == 0:
 		outcome := one(w, p.OutcomeFailed, p.OutcomeRejected, p.OutcomeRejected, p.OutcomeRolledBack)
 		return []p.Event{&p.CancelRequested{Meta: m, Children: true, Return: s.CancelRequested}, &p.Closed{Meta: m, Outcome: outcome, Reason: "raw"}}
+	case of == p.EventTimedOut && s.Phase == p.PhaseTimeout && s.TimedOut != p.ClockDeadline && w.n(4) > 0:
+		if at := Deadline(s); at.After(w.now) {
+			w.now = at
+		}
+		return []p.Event{&p.TimedOut{Meta: p.Meta{At: w.now, By: "raw"}, Clock: p.ClockDeadline, Agent: s.Agent}}
 	case of == p.EventSuspended && !made(s) && s.Fence != 0:
 		return []p.Event{&p.HandedOff{Meta: m, Fence: s.Fence, N: 3, Ticket: "child"}, &p.Suspended{Meta: m, Fence: s.Fence, Children: []int{3}}}
 	case of == p.EventLateResultUsed && s.LateSeq == 0:
@@ -121,6 +128,8 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 		return &p.Released{Meta: m, Holder: holder, Fence: fence}
 	case p.EventReminded:
 		return &p.Reminded{Meta: m, Fence: fence}
+	case p.EventExtended:
+		return &p.Extended{Meta: m, Fence: fence, Until: w.now.Add(time.Duration(w.n(200)) * time.Minute), Reason: w.text()}
 	case p.EventLeaseLost:
 		return &p.LeaseLost{Meta: m, Holder: holder, Fence: fence, Attempt: attempt}
 	}
@@ -156,6 +165,8 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 	case p.EventChildrenClosed:
 		ends := []p.ChildClosed{{N: w.n(4), Outcome: one(w, p.OutcomeSuccess, p.OutcomeFailed)}, {N: w.n(4), Outcome: p.OutcomePartial}}
 		return &p.ChildrenClosed{Meta: m, Children: ends[w.n(2):]}
+	case p.EventAssigned:
+		return &p.Assigned{Meta: m, N: w.n(4), Agent: one(w, agents...)}
 	case p.EventTaken:
 		return &p.Taken{Meta: m, Agent: one(w, agents...), Holder: one(w, holders...), LeaseMS: lease}
 	case p.EventRolledBack:
@@ -176,6 +187,8 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 		return &p.Redriven{Meta: m, Ticket: one(w, p.RedriveTicket(h.ticket), "")}
 	case p.EventDismissed:
 		return &p.Dismissed{Meta: m, Note: w.text()}
+	case p.EventSourceCompleted:
+		return &p.SourceCompleted{Meta: m}
 	}
 	panic("no raw event " + of)
 }

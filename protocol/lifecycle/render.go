@@ -36,6 +36,8 @@ func afterEnd(e p.EventType) string {
 		return ""
 	case e == p.EventReturned:
 		return "· or returned"
+	case e == p.EventAssigned:
+		return "· (a group)"
 	case len(table[e].after) < len(closedPhases):
 		return "· (not complete)"
 	}

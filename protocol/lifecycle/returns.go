@@ -5,10 +5,7 @@ import p "github.com/agenthandoff/handoff/protocol"
 // stepClosed sends the return of a closed handoff on its way, if its source is
 // an agent of the directory; whoever is none reads it by ticket.
 func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
-	if !owesReturn(s) || s.ReturnTicket != "" || parentWakes(s) || s.Source == p.Human {
-		return nil
-	}
-	if profile, known := d.Agent(s.Source); !known || !profile.Accepts() {
+	if !owesReturn(s) || s.ReturnTicket != "" || parentWakes(s) || !servesQueue(s.Source, d) {
 		return nil
 	}
 	return []p.Event{&p.ReturnSent{Meta: meta, Ticket: p.ReturnTicket(s.Ticket), To: s.Source}}
@@ -24,10 +21,27 @@ func owesReturn(s p.State) bool {
 // that waits for it.
 func parentWakes(s p.State) bool { return s.Wait == "block" && s.Parent != "" && s.N > 0 }
 
+// servesQueue tells whether a return can be delivered to a source: it is an agent
+// of the directory that takes handoffs.
+func servesQueue(source string, d *Directory) bool {
+	profile, known := d.Agent(source)
+	return known && source != p.Human && profile.Accepts()
+}
+
+// ReturnSettled tells whether nothing will change any more about the return of a
+// closed handoff, as d has its source: it has arrived, was given up, is not
+// expected, or waits to be read by its ticket because the source serves no queue.
+func ReturnSettled(s p.State, d *Directory) bool {
+	if !s.Closed || !owesReturn(s) {
+		return s.Closed
+	}
+	return s.ReturnTicket == "" && !parentWakes(s) && !servesQueue(s.Source, d)
+}
+
 // sourceInbox is the inbox in which what came back is listed: a person's, where
 // the source serves no queue.
 func sourceInbox(s p.State, d *Directory) string {
-	if profile, known := d.Agent(s.Source); known && s.Source != p.Human && profile.Accepts() {
+	if servesQueue(s.Source, d) {
 		return ""
 	}
 	return p.Human

@@ -20,6 +20,33 @@ func needs(s p.Summary) []p.RequiredCapability {
 	return list
 }
 
+// demand is what an agent is chosen by.
+type demand struct {
+	wanted []p.RequiredCapability
+	all    bool // a partial match is none, whatever the policies say
+}
+
+// demandOf is what a package requires. Where it requires nothing, what the agent
+// that it names offers stands for that: its specialization, or all of its
+// capabilities where it has none. An agent that declares neither has no equivalent.
+func demandOf(s p.Summary, d *Directory) demand {
+	if list := needs(s); len(list) > 0 {
+		return demand{wanted: list}
+	}
+	if s.Target.Agent == "" || s.Target.Agent == p.Human {
+		return demand{}
+	}
+	named, _ := d.Agent(s.Target.Agent)
+	if named.Specialization != "" {
+		return demand{[]p.RequiredCapability{{ID: named.Specialization}}, true}
+	}
+	var list []p.RequiredCapability
+	for _, c := range named.Capabilities {
+		list = append(list, p.RequiredCapability{ID: c.ID})
+	}
+	return demand{list, true}
+}
+
 // Route chooses the best agent for what a package needs, leaving out the
 // excluded. The second result is false when there is none.
 func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
@@ -28,26 +55,26 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 		return routing, false
 	}
 	routing.Revision = d.Revision
-	wanted := needs(s)
-	if len(wanted) == 0 {
+	wanted := demandOf(s, d)
+	if len(wanted.wanted) == 0 {
 		return routing, false
 	}
 	loads := d.loads()
 	var fit []contender
 	for _, profile := range d.Agents {
-		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human {
+		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
 			continue
 		}
-		score, warnings, ok := fitness(profile, s, wanted)
-		if !ok || score == 0 {
+		m, ok := fitness(profile, s, wanted)
+		if !ok || m.score == 0 {
 			continue
 		}
 		load := loads[profile.ID]
 		fit = append(fit, contender{
-			Candidate: p.Candidate{Agent: profile.ID, Score: score, Live: load.live, Busy: load.busy},
-			serves:    load.live > 0 && !profile.Paused,
+			Candidate: p.Candidate{Agent: profile.ID, Score: m.score, Live: load.live, Busy: load.busy},
+			standing:  standingOf(profile, load),
 			load:      load.share(),
-			warnings:  warnings,
+			warnings:  m.warnings,
 		})
 	}
 	if len(fit) == 0 {
@@ -64,79 +91,128 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 // contender is a candidate and what it is compared by.
 type contender struct {
 	p.Candidate
-	serves   bool
+	standing int // standingOf
 	load     float64
 	warnings []string
 }
 
-// compareContenders puts first who is there and not paused, then who fits best,
-// then who has the most room, then by name: the same directory gives the same
-// choice.
-func compareContenders(a, b contender) int {
+// standingOf ranks agents by how soon they are likely to take an offer: 2 is served
+// by a worker, 1 polls, 0 is absent or paused.
+func standingOf(profile p.Profile, l load) int {
 	switch {
-	case a.serves && !b.serves:
-		return -1
-	case b.serves && !a.serves:
+	case profile.Paused:
+		return 0
+	case l.live > 0:
+		return 2
+	case l.polling:
 		return 1
 	}
-	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.load, b.load), cmp.Compare(a.Agent, b.Agent))
+	return 0
 }
 
-// Reroute chooses who gets a handoff next: the alternative that the last
-// refusal suggested if it is fit, else the best other agent. Agents that had
+// compareContenders puts first the agents that workers serve, then those that poll;
+// among them one that lacks the least, then the fittest, then the one with the most
+// room, then by name: the same directory gives the same choice.
+func compareContenders(a, b contender) int {
+	return cmp.Or(cmp.Compare(b.standing, a.standing), cmp.Compare(len(a.warnings), len(b.warnings)), cmp.Compare(b.Score, a.Score),
+		cmp.Compare(a.load, b.load), cmp.Compare(a.Agent, b.Agent))
+}
+
+// Reroute chooses the agent that gets a handoff next: the alternative that the
+// last refusal suggested if it is fit, else the best other agent. Agents that had
 // it and are not there are not asked again. What was escalated does not go back
-// down by itself: an authority may suggest somebody, else it goes further up.
+// down by itself: an authority may suggest an agent, else it goes further up.
 func Reroute(s p.State, d *Directory) (p.Routing, bool) {
 	excluded := appendAgent(s.Refused, s.Agent)
-	if alt := s.Alternative; alt != "" && alt != s.Source && !contains(excluded, alt) && d != nil {
-		if profile, known := d.Agent(alt); known {
-			if score, warnings, ok := fitness(profile, s.Summary, needs(s.Summary)); ok {
-				live, _, busy := d.Load(alt)
-				return p.Routing{Revision: d.Revision, Excluded: excluded, Choice: alt, Warnings: warnings,
-					Candidates: []p.Candidate{{Agent: alt, Score: score, Live: live, Busy: busy}}}, true
-			}
-		}
+	if routing, ok := suggested(s, d, excluded); ok {
+		return routing, true
 	}
 	if s.EscalationLevel > 0 {
 		return p.Routing{Excluded: excluded}, false
 	}
 	for _, agent := range s.Tried {
-		if live, _, _ := d.Load(agent); live == 0 {
+		if !d.Attended(agent) {
 			excluded = appendAgent(excluded, agent)
 		}
 	}
 	return Route(s.Summary, d, excluded)
 }
 
-// fitness scores a profile against what is wanted, 0 to 1 (document 1 §5.1). A
-// partial match is fit, with a warning; a proficiency under the minimum is no
-// match, nor is an agent that takes no handoffs or may not take the risk.
-func fitness(profile p.Profile, s p.Summary, wanted []p.RequiredCapability) (score float64, warnings []string, ok bool) {
-	if !profile.Accepts() || riskLevel(s.Risk) > riskLevel(cmp.Or(profile.MaxRisk, p.RiskHigh)) {
-		return 0, nil, false
+// suggested is the alternative that the last refusal named, if it is fit. A
+// person is, whatever the package requires.
+func suggested(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
+	alternative := s.Alternative
+	if alternative == "" || contains(excluded, alternative) || d == nil || d.Reserved(alternative) {
+		return p.Routing{}, false
 	}
-	if len(wanted) == 0 {
-		return 1, nil, true
+	routing := p.Routing{Revision: d.Revision, Excluded: excluded, Choice: alternative}
+	switch alternative {
+	case p.Human: // also where a person is the source, as in an escalation
+		return routing, true
+	case s.Source:
+		return p.Routing{}, false
+	}
+	profile, known := d.Agent(alternative)
+	if !known {
+		return p.Routing{}, false
+	}
+	m, ok := fitness(profile, s.Summary, demand{wanted: needs(s.Summary)})
+	if !ok {
+		return p.Routing{}, false
+	}
+	live, _, busy := d.Load(alternative)
+	routing.Warnings = m.warnings
+	routing.Candidates = []p.Candidate{{Agent: alternative, Score: m.score, Live: live, Busy: busy}}
+	return routing, true
+}
+
+// match is how well an agent has what is wanted.
+type match struct {
+	score    float64  // 0 to 1
+	warnings []string // what it lacks, or has too little of
+}
+
+// fitness matches a profile against what is wanted (document 1 §5.1). A partial
+// match is fit, with a warning for each capability that is missing or too weak,
+// unless the policy is strict. An agent that takes no handoffs, or may not take
+// the risk, is not fit.
+func fitness(profile p.Profile, s p.Summary, wanted demand) (m match, ok bool) {
+	if !profile.Accepts() || riskLevel(s.Risk) > riskLevel(cmp.Or(profile.MaxRisk, p.RiskHigh)) {
+		return match{}, false
+	}
+	if len(wanted.wanted) == 0 {
+		return match{score: 1}, true
 	}
 	total := 0.0
-	for _, need := range wanted {
+	for _, need := range wanted.wanted {
 		proficiency, has := proficiencyOf(profile, need.ID)
-		switch {
-		case has && proficiency < need.MinProficiency:
-			return 0, nil, false
-		case has:
+		if has {
 			total += proficiency
-		default:
-			if need.ID == s.Target.Capability { // the one asked for by name is not optional
-				return 0, nil, false
+			if proficiency >= need.MinProficiency {
+				continue
 			}
-			warnings = append(warnings, fmt.Sprintf("%s lacks %s", profile.ID, need.ID))
+			m.warnings = append(m.warnings, fmt.Sprintf("%s has %s at %g, %g is required", profile.ID, need.ID, proficiency, need.MinProficiency))
+		} else {
+			m.warnings = append(m.warnings, fmt.Sprintf("%s lacks %s", profile.ID, need.ID))
+		}
+		if need.ID == s.Target.Capability { // the one asked for by name is not optional
+			return m, false
 		}
 	}
-	if len(warnings) == len(wanted) {
-		return 0, warnings, false
+	m.score = total / float64(len(wanted.wanted))
+	strict := wanted.all || strictCapabilities(s, profile)
+	return m, len(m.warnings) == 0 || !strict && len(m.warnings) < len(wanted.wanted)
+}
+
+// strictCapabilities tells whether an agent must have all that the package
+// requires: the package says so, or the agent where the package says nothing.
+func strictCapabilities(s p.Summary, profile p.Profile) bool {
+	for _, own := range []*bool{s.Overrides.StrictCapabilities, profile.Policy.StrictCapabilities} {
+		if own != nil {
+			return *own
+		}
 	}
-	return total / float64(len(wanted)), warnings, true
+	return false
 }
 
 func proficiencyOf(profile p.Profile, capability string) (float64, bool) {
@@ -145,7 +221,10 @@ func proficiencyOf(profile p.Profile, capability string) (float64, bool) {
 			return c.Proficiency, true
 		}
 	}
-	return 1, profile.Specialization == capability
+	if profile.Specialization == capability {
+		return 1, true
+	}
+	return 0, false
 }
 
 func riskLevel(r p.Risk) int {

@@ -36,7 +36,7 @@ func TestRoute(t *testing.T) {
 			directory: fleet(with(good("a", 0.2), func(x *p.Profile) { x.Specialization = "go" })),
 			requires:  []p.RequiredCapability{need("go", 0.5)}},
 		{name: "under the minimum is no match", directory: fleet(good("a", 0.49), good("b", 0.5)), requires: []p.RequiredCapability{need("go", 0.5)}, want: "b"},
-		{name: "under the minimum in one is no match at all", directory: fleet(with(good("a", 0.1), func(x *p.Profile) {
+		{name: "under the minimum in one is a partial match", want: "a | a has go at 0.1, 0.5 is required", directory: fleet(with(good("a", 0.1), func(x *p.Profile) {
 			x.Capabilities = append(x.Capabilities, p.Capability{ID: "sql", Proficiency: 1})
 		})), requires: []p.RequiredCapability{need("go", 0.5), need("sql", 0)}},
 		{name: "a partial match is fit, with a warning", directory: fleet(agent("a", "go")),
@@ -205,7 +205,7 @@ func TestSubmittedAlone(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	policy := p.DefaultPolicy()
-	distinct := map[time.Duration]bool{}
+	distinct, capped := map[time.Duration]bool{}, map[time.Duration]bool{}
 	for i := range 1000 {
 		s := p.State{Ticket: fmt.Sprintf("ticket-%d", i), Policy: policy}
 		for attempt, middle := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
@@ -215,16 +215,22 @@ func TestBackoff(t *testing.T) {
 			if delay < middle*8/10 || delay > middle*12/10 {
 				t.Fatalf("%s, attempt %d: %s is not within 20%% of %s", s.Ticket, attempt+1, delay, middle)
 			}
+			if most := millis(policy.BackoffCapMS); delay > most {
+				t.Fatalf("%s, attempt %d: %s is over the cap of %s", s.Ticket, attempt+1, delay, most)
+			}
 			if again := Backoff(s); again != delay {
 				t.Fatalf("%s, attempt %d: %s, then %s", s.Ticket, attempt+1, delay, again)
 			}
-			if attempt == 0 {
+			switch attempt {
+			case 0:
 				distinct[delay] = true
+			case 9:
+				capped[delay] = true
 			}
 		}
 	}
-	if len(distinct) < 500 { // 800 ms wide, whole milliseconds
-		t.Errorf("1000 tickets have only %d delays", len(distinct))
+	if len(distinct) < 500 || len(capped) < 900 { // 800 ms wide, and a minute; whole milliseconds
+		t.Errorf("1000 tickets have only %d delays at first, %d at the cap", len(distinct), len(capped))
 	}
 	// A replay years later, on another machine, gives this.
 	fixed := p.State{Ticket: ticket, Policy: policy, Attempt: 1, AttemptsTotal: 1}

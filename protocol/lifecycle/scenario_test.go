@@ -26,8 +26,13 @@ import (
 //
 //	agent NAME [capability[:proficiency]]… [key=value]…   a profile, anew
 //	no_agent NAME                                          its entry is deleted
-//	live AGENT HOLDER [busy=N]   poll AGENT HOLDER   gone HOLDER
+//	live AGENT HOLDER [busy=N]   poll AGENT HOLDER   gone HOLDER   forget HOLDER
+//
+// poll is a claim that holds something, or its agent's last poll; forget is gone
+// without that it was seen, by an observer that came later.
+//
 //	connected   disconnected
+//	reserved AGENT…   other members of the group have these
 //
 // The source, or whoever submits for it
 //
@@ -36,27 +41,32 @@ import (
 //
 // Anybody
 //
-//	take AGENT HOLDER   reroute AGENT   return   redrive   dismiss
+//	take AGENT HOLDER   reroute AGENT [DEADLINE]   return   redrive   dismiss
 //
 // A holder
 //
-//	claim HOLDER   accept HOLDER   start   progress   complete   partial   release
-//	reject [ALTERNATIVE]   ask WHAT   permission WHAT   defer DURATION
+//	claim HOLDER [ack_within=DURATION]   accept HOLDER   start   progress   complete   partial   release
+//	reject [ALTERNATIVE]   ask WHAT [estimate=DURATION]   permission WHAT   defer DURATION
+//	extend DURATION
 //	fail [permanent] [retry_after=DURATION]   hand_back   escalate
-//	handoff N   suspend N…   complete_with N…   (N is a child's ordinal)
+//	handoff N   handoff_after N (it begins with the result)   suspend N…   complete_with N…   (N is a child's ordinal)
+//	accepts_late HOLDER     acknowledges a claim that it has lost: told so, nothing changes
 //	late HOLDER [partial]   finishes, and had lost it: told so, its result is kept
 //
 // The supervisor
 //
-//	look   children N:OUTCOME…   arrived   lost   (of the return)
+//	look   children N:OUTCOME…   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
 //
 // What is there
 //
 //	state key=value…   fields of the state as on the wire, "_" for a space; "-" is
-//	                   absent. made, closed_children, succeeded and awaited are
-//	                   lists of ordinals; since t0 where it is an instant
+//	                   absent. made, closed_children, succeeded, awaited and
+//	                   after are lists of ordinals; since t0 where it is an instant
 //	duties             what must stand outside, and "owes" where a closed one does
+//	settled            whether nothing becomes of its return any more
 //	routing            the last routing decision
+//	ended              the offer that the last append ended, as AGENT OFFER
+//	reason             of the last reroute, escalation or end: its code, and in words
 //
 // Keys of a policy (max_attempts, work_timeout_ms, …) go for a package and for
 // a profile; durations may be written 90s.
@@ -85,11 +95,13 @@ type stage struct {
 	d      *Directory
 	now    time.Time
 	fences map[string]uint64 // of each holder, the last
+	claims map[string]uint64 // of each holder, the offer that it claimed last
 	routed *p.Routing
+	reason string // of the last reroute, escalation or end
 }
 
 func play(t *testing.T, steps string) {
-	g := &stage{line: &line{t: t}, t: t, d: fleet(), now: t0, fences: map[string]uint64{}}
+	g := &stage{line: &line{t: t}, t: t, d: fleet(), now: t0, fences: map[string]uint64{}, claims: map[string]uint64{}}
 	for i, text := range strings.Split(steps, "\n") {
 		text, _, _ = strings.Cut(text, "#")
 		text, want, wants := strings.Cut(text, "->")
@@ -132,13 +144,21 @@ func (g *stage) step(word string, args []string) string {
 	case "gone":
 		who := g.d.Holders[args[0]].Agent
 		delete(g.d.Holders, args[0])
-		if live, _, _ := g.d.Load(who); live == 0 {
+		if !g.d.Attended(who) {
 			g.d.LastPresent[who] = g.now
 		}
+	case "forget":
+		delete(g.d.LastPresent, g.d.Holders[args[0]].Agent)
+		delete(g.d.Holders, args[0])
 	case "connected":
 		g.d.ConnectedSince = g.now
 	case "disconnected":
 		g.d.ConnectedSince = time.Time{}
+	case "reserved":
+		g.d.reserved = map[string]bool{}
+		for _, agent := range args {
+			g.d.reserved[agent] = true
+		}
 	case "no_agent":
 		delete(g.d.Agents, args[0])
 	case "look":
@@ -149,8 +169,17 @@ func (g *stage) step(word string, args []string) string {
 		g.check(args)
 	case "duties":
 		return dutiesInWords(g.state)
+	case "settled":
+		return fmt.Sprint(ReturnSettled(g.state, g.d))
 	case "routing":
 		return routingInWords(g.routed)
+	case "ended":
+		if e, ok := EndedBetween(g.before, g.state); ok {
+			return fmt.Sprint(e.Agent, " ", e.Offer)
+		}
+		return "nothing"
+	case "reason":
+		return g.reason
 	default:
 		events, err := g.act(word, args)
 		if err != nil {
@@ -164,11 +193,17 @@ func (g *stage) step(word string, args []string) string {
 	return ""
 }
 
-// told is brief, and remembers the routing.
+// told is brief, and remembers the routing and the reason.
 func (g *stage) told(events []p.Event) string {
 	for _, e := range events {
 		if offered, ok := e.(*p.Offered); ok && offered.Routing != nil {
 			g.routed = offered.Routing
+		}
+		if code, facts, words, ok := reasonOf(e); ok {
+			g.reason = code + ": " + words
+			if len(words) == 0 || facts != nil && !strings.HasPrefix(words, ReasonWords(code, *facts)) {
+				g.t.Errorf("%s: %+v in words is %q", code, facts, words)
+			}
 		}
 	}
 	return brief(events)
@@ -241,6 +276,14 @@ func (g *stage) relation(s *p.Summary, key, value string) bool {
 		}
 	case "wait":
 		s.Wait, s.Parent, s.N = value, "parent", 1
+	case "member":
+		s.Group, s.Parent, s.N, s.Type = "group", "group", g.numbers([]string{value})[0]+1, p.Broadcast
+	case "excluded": // they refused what it follows from
+		s.Excluded = strings.Split(value, ",")
+	case "origin":
+		s.Origin = value
+	case "awaits_source":
+		s.AwaitsSource, s.Parent, s.N = true, "parent", 1
 	case "return_of":
 		s.ReturnOf = value
 	case "group":
@@ -305,6 +348,9 @@ func (g *stage) value(s string) any {
 	if d, err := time.ParseDuration(s); err == nil {
 		return d.Milliseconds()
 	}
+	if b, err := strconv.ParseBool(s); err == nil {
+		return b
+	}
 	return s
 }
 
@@ -334,7 +380,7 @@ func (g *stage) check(args []string) {
 	g.t.Helper()
 	have := fields(g.t, g.state)
 	if c := g.state.Children; c != nil {
-		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "awaited": c.Awaited} {
+		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After} {
 			if numbers := set.Numbers(); len(numbers) > 0 {
 				have[key] = strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
 			}
@@ -348,7 +394,7 @@ func (g *stage) check(args []string) {
 		case []any:
 			got = strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]")
 		default:
-			if got = strings.ReplaceAll(fmt.Sprint(v), " ", "_"); strings.HasSuffix(key, "_at") || key == "return_since" {
+			if got = strings.ReplaceAll(fmt.Sprint(v), " ", "_"); strings.HasSuffix(key, "_at") || strings.HasSuffix(key, "_since") || strings.HasSuffix(key, "_until") {
 				at, _ := time.Parse(time.RFC3339Nano, got)
 				got = at.Sub(t0).String()
 			}

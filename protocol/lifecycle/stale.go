@@ -79,6 +79,11 @@ func staleness(s *p.State, e p.Event) string {
 			return "the holder was reminded already"
 		}
 		return staleFence(s, e.Fence)
+	case *p.Extended:
+		if s.Fence == e.Fence && !s.ExtendedUntil.IsZero() {
+			return "this attempt was extended already"
+		}
+		return staleFence(s, e.Fence)
 	case *p.LeaseLost:
 		return staleHolder(s, e.Holder, e.Fence)
 	case *p.Released:
@@ -141,6 +146,10 @@ func staleAfter(s *p.State, e p.Event) string {
 			return ""
 		}
 		return "that is known already"
+	case *p.Assigned:
+		if s.Children != nil && slices.Contains(s.Children.Assigned, p.Assignment{N: e.N, Agent: e.Agent}) {
+			return "that is known already"
+		}
 	case *p.LateResultUsed:
 		if e.Seq != s.LateSeq {
 			return fmt.Sprintf("late result %d, the last one is %d", e.Seq, s.LateSeq)
@@ -148,6 +157,10 @@ func staleAfter(s *p.State, e p.Event) string {
 	case *p.ResultParked:
 		if slices.Contains(s.LateFences, e.Fence) || len(s.LateFences) >= p.LateResultsMax {
 			return "that result was parked already, or as many as are kept"
+		}
+	case *p.SourceCompleted:
+		if s.Phase != p.AwaitingSource {
+			return "it has begun already"
 		}
 	case *p.ReturnSent:
 		if s.ReturnTicket != "" {
@@ -207,15 +220,17 @@ func offerUntouched(s *p.State) bool {
 // had run out by then: the time-out of an earlier offer or attempt may look the
 // same in all else.
 func ranOut(s *p.State, e *p.TimedOut) bool {
+	if s.Phase == p.AwaitingSource { // what has not begun closes at its deadline
+		return false
+	}
 	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent
 	switch e.Clock {
 	case p.ClockAcknowledge:
 		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(*s)))
 	case p.ClockQueue:
-		ms := s.Policy.QueueTimeoutMS
-		return waits && ms > 0 && !e.At.Before(s.OfferedAt.Add(millis(ms)))
+		return e.Agent == s.Agent && due(e.At, queueDue(*s))
 	case p.ClockWork:
-		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
+		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && due(e.At, workDue(*s))
 	case p.ClockProgress:
 		ms := s.Policy.ProgressTimeoutMS
 		return s.Fence != 0 && ms > 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(progressSince(*s).Add(millis(ms)))

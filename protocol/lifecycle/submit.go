@@ -2,6 +2,9 @@ package lifecycle
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -29,12 +32,15 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 	if err != nil {
 		return nil, err
 	}
-	profile, _ := d.Agent(routing.Choice)
 	events := begin(ticket, summary, body, now)
+	if summary.AwaitsSource { // it is offered when its source has completed (FollowSource)
+		return events, nil
+	}
+	profile, _ := d.Agent(routing.Choice)
 	submitted := events[0].(*p.Submitted)
 	submitted.Policy = ResolvePolicy(summary, profile)
-	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: "submitted"}
-	if summary.Target.Agent == "" || len(routing.Warnings) > 0 {
+	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: OfferSubmitted}
+	if summary.Target.Agent != routing.Choice || len(routing.Warnings) > 0 {
 		chosen := routing
 		offered.Routing = &chosen
 	}
@@ -75,22 +81,28 @@ func (d *Directory) has(capability string) bool {
 // target finds the agent that a package is for.
 func target(s p.Summary, d *Directory) (p.Routing, error) {
 	if s.Type == p.Escalation && s.Target.Agent == "" && s.Target.Capability == "" { // up from its source
-		source, _ := d.Agent(s.Source)
-		s.Target.Agent = cmp.Or(source.EscalatesTo, p.Human)
+		s.Target.Agent = authority(p.State{Summary: s, Agent: s.Source, Policy: ResolvePolicy(s, p.Profile{})}, d, 1)
 	}
 	switch {
 	case s.Target.Capability != "":
-		routing, ok := Route(s, d, nil)
+		routing, ok := Route(s, d, s.Excluded)
+		if !ok && s.Group != "" { // there are fewer agents than members
+			routing, ok = Route(s, d.shared(), s.Excluded)
+			routing.Warnings = append(slices.Clone(routing.Warnings), fmt.Sprintf("%s has another member of the group", routing.Choice))
+		}
 		if !ok {
 			problem := "no agent has the capability %s"
 			if d.has(s.Target.Capability) {
-				problem = "no agent with the capability %s may take this (it is the source, or its proficiency, max_risk or accepts_handoffs forbids it)"
+				problem = "no agent with the capability %s may take this (it is the source, refused it before, or its proficiency, max_risk or accepts_handoffs forbids it)"
 			}
 			return routing, p.Errorf(p.CodeNoAgent, "target.capability", problem+"; start one: handoff work --agent NAME --capability %s -- CMD", s.Target.Capability, s.Target.Capability)
 		}
 		return routing, nil
 	}
 	name := s.Target.Agent
+	if contains(s.Excluded, name) {
+		return inPlaceOf(name, s, d)
+	}
 	profile, known := d.Agent(name)
 	if !known {
 		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start one: handoff work --agent %s -- CMD", name, name)
@@ -103,13 +115,22 @@ func target(s p.Summary, d *Directory) (p.Routing, error) {
 	}
 	routing := p.Routing{Choice: name}
 	if wanted := needs(s); len(wanted) > 0 && name != p.Human {
-		var ok bool
 		if d != nil {
 			routing.Revision = d.Revision
 		}
-		if _, routing.Warnings, ok = fitness(profile, s, wanted); !ok {
-			return routing, p.Errorf(p.CodeNoAgent, "required_capabilities", "%s has none of the required capabilities in the proficiency asked for", name)
+		m, ok := fitness(profile, s, demand{wanted: wanted})
+		if !ok {
+			return routing, unfit(profile, m, len(wanted))
 		}
+		routing.Warnings = m.warnings
 	}
 	return routing, nil
+}
+
+// unfit says why an agent that was named may not have a package.
+func unfit(profile p.Profile, m match, wanted int) error {
+	if len(m.warnings) < wanted {
+		return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s, and strict_capabilities is set", strings.Join(m.warnings, "; "))
+	}
+	return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s has none of the required capabilities in the proficiency asked for", profile.ID)
 }

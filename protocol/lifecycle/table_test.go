@@ -19,39 +19,42 @@ import (
 // (working) or an authority's (judged). The event is the one that eventFor makes,
 // about the offer, the holder, the agent and the level of the column's state.
 const wantOpen = `
-event             fresh    approval  pending      claimed      above        group     asking       deferred     waiting      accepted     working      judged       retrying  timeout   rejected  failed
-submitted         pending  stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
-offered           illegal  illegal   stale        illegal      stale        illegal   pending      pending      pending      illegal      illegal      illegal      pending   pending   pending   pending
-claimed           illegal  stale     pending      stale        pending      stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
-accepted          illegal  stale     accepted     accepted     accepted     stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
-started           illegal  stale     stale        stale        stale        stale     stale        stale        stale        working      stale        stale        stale     stale     stale     stale
-progressed        illegal  stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
-completed         illegal  stale     stale        stale        stale        stale     stale        stale        stale        complete     complete     complete     stale     stale     stale     stale
-failed            illegal  stale     stale        stale        stale        stale     stale        stale        stale        failed       failed       failed       stale     stale     stale     stale
-rejected          illegal  stale     rejected     rejected     rejected     stale     stale        stale        stale        rejected     rejected     rejected     stale     stale     stale     stale
-conditioned       illegal  stale     conditional  conditional  conditional  stale     stale        stale        stale        conditional  conditional  conditional  stale     stale     stale     stale
-answered          illegal  stale     stale        stale        pending      stale     conditional  stale        stale        stale        stale        pending      stale     stale     stale     stale
-retry_scheduled   illegal  stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     retrying  stale     retrying
-rerouted          illegal  illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   timeout   rejected  illegal
-escalated         illegal  illegal   illegal      stale        illegal      illegal   conditional  conditional  conditional  stale        stale        stale        illegal   timeout   rejected  failed
-lease_lost        illegal  stale     stale        pending      stale        stale     stale        stale        stale        pending      pending      pending      stale     stale     stale     stale
-released          illegal  stale     stale        pending      stale        stale     stale        stale        stale        pending      pending      pending      stale     stale     stale     stale
-reminded          illegal  stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
-timed_out         illegal  timeout   timeout      timeout      timeout      timeout   timeout      timeout      timeout      timeout      timeout      timeout      timeout   illegal   timeout   illegal
-cancel_requested  illegal  approval  pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
-closed            illegal  failed    failed       failed       failed       failed    failed       failed       failed       failed       failed       failed       failed    failed    failed    failed
-stuck             illegal  approval  pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
-handed_off        illegal  stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
-suspended         illegal  stale     stale        stale        stale        stale     stale        stale        stale        conditional  conditional  conditional  stale     stale     stale     stale
-children_closed   illegal  stale     stale        stale        stale        pending   stale        stale        conditional  stale        stale        stale        stale     stale     stale     stale
-taken             illegal  illegal   accepted     accepted     accepted     illegal   accepted     accepted     accepted     accepted     accepted     accepted     accepted  accepted  accepted  accepted
-rolled_back       illegal  returned  returned     stale        returned     returned  returned     returned     returned     returned     returned     returned     returned  returned  returned  returned
-late_result_used  illegal  stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
-result_parked     illegal  illegal   pending      pending      pending      illegal   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
-return_sent       illegal  illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
-returned          illegal  illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
-redriven          illegal  illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
-dismissed         illegal  illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
+event             fresh    approval  source    pending      claimed      above        group     asking       deferred     waiting      accepted     working      judged       retrying  timeout   rejected  failed
+submitted         pending  stale     stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
+offered           illegal  illegal   illegal   stale        illegal      stale        illegal   pending      pending      pending      illegal      illegal      illegal      pending   pending   pending   pending
+claimed           illegal  stale     stale     pending      stale        pending      stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
+accepted          illegal  stale     stale     accepted     accepted     accepted     stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
+started           illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        working      stale        stale        stale     stale     stale     stale
+progressed        illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
+completed         illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        complete     complete     complete     stale     stale     stale     stale
+failed            illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        failed       failed       failed       stale     stale     stale     stale
+rejected          illegal  stale     stale     rejected     rejected     rejected     stale     stale        stale        stale        rejected     rejected     rejected     stale     stale     stale     stale
+conditioned       illegal  stale     stale     conditional  conditional  conditional  stale     stale        stale        stale        conditional  conditional  conditional  stale     stale     stale     stale
+answered          illegal  stale     stale     stale        stale        pending      stale     conditional  stale        stale        stale        stale        pending      stale     stale     stale     stale
+retry_scheduled   illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     retrying  stale     retrying
+rerouted          illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   timeout   rejected  illegal
+escalated         illegal  illegal   illegal   pending      stale        pending      illegal   conditional  conditional  conditional  stale        stale        stale        illegal   timeout   rejected  failed
+lease_lost        illegal  stale     stale     stale        pending      stale        stale     stale        stale        stale        pending      pending      pending      stale     stale     stale     stale
+released          illegal  stale     stale     stale        pending      stale        stale     stale        stale        stale        pending      pending      pending      stale     stale     stale     stale
+reminded          illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
+extended          illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
+timed_out         illegal  timeout   stale     timeout      timeout      timeout      pending   timeout      timeout      timeout      timeout      timeout      timeout      timeout   timeout   timeout   timeout
+cancel_requested  illegal  approval  source    pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
+closed            illegal  failed    failed    failed       failed       failed       failed    failed       failed       failed       failed       failed       failed       failed    failed    failed    failed
+stuck             illegal  approval  source    pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
+handed_off        illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
+suspended         illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        conditional  conditional  conditional  stale     stale     stale     stale
+children_closed   illegal  stale     stale     stale        stale        stale        pending   stale        stale        conditional  stale        stale        stale        stale     stale     stale     stale
+assigned          illegal  illegal   illegal   illegal      illegal      illegal      pending   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
+taken             illegal  illegal   illegal   accepted     accepted     accepted     illegal   accepted     accepted     accepted     accepted     accepted     accepted     accepted  accepted  accepted  accepted
+rolled_back       illegal  returned  returned  returned     stale        returned     returned  returned     returned     returned     returned     returned     returned     returned  returned  returned  returned
+late_result_used  illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
+result_parked     illegal  illegal   illegal   pending      pending      pending      illegal   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
+return_sent       illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
+returned          illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
+redriven          illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
+dismissed         illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
+source_completed  illegal  stale     pending   stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
 `
 
 // The same event said by somebody else, or in another way: a reroute that a
@@ -59,12 +62,12 @@ dismissed         illegal  illegal   illegal      illegal      illegal      ille
 // take-over by the very holder that has it, and a parked result put to use
 // (where there can be one, there is one here).
 const wantVariants = `
-variant           fresh    approval  pending   claimed   above     group    asking       deferred     waiting      accepted  working   judged    retrying  timeout   rejected  failed
-reroute_by_hand   illegal  illegal   pending   pending   pending   illegal  conditional  conditional  conditional  pending   pending   pending   retrying  timeout   rejected  failed
-holder_escalates  illegal  stale     stale     stale     stale     stale    stale        stale        stale        pending   pending   pending   stale     stale     stale     stale
-denied            illegal  stale     stale     stale     rejected  stale    rejected     stale        stale        stale     stale     rejected  stale     stale     stale     stale
-taken_again       illegal  illegal   accepted  stale     accepted  illegal  accepted     accepted     accepted     stale     stale     stale     accepted  accepted  accepted  accepted
-late_result_used  illegal  stale     complete  illegal   complete  stale    illegal      illegal      illegal      illegal   illegal   illegal   illegal   complete  illegal   complete
+variant           fresh    approval  source   pending   claimed  above     group    asking       deferred     waiting      accepted  working  judged    retrying  timeout   rejected  failed
+reroute_by_hand   illegal  illegal   illegal  pending   pending  pending   illegal  conditional  conditional  conditional  pending   pending  pending   retrying  timeout   rejected  failed
+holder_escalates  illegal  stale     stale    stale     stale    stale     stale    stale        stale        stale        pending   pending  pending   stale     stale     stale     stale
+denied            illegal  stale     stale    stale     stale    rejected  stale    rejected     stale        stale        stale     stale    rejected  stale     stale     stale     stale
+taken_again       illegal  illegal   illegal  accepted  stale    accepted  illegal  accepted     accepted     accepted     stale     stale    stale     accepted  accepted  accepted  accepted
+late_result_used  illegal  stale     stale    complete  illegal  complete  stale    illegal      illegal      illegal      illegal   illegal  illegal   illegal   complete  illegal   complete
 `
 
 // Once closed, nothing changes how a handoff ended. What may still be said of it:
@@ -90,6 +93,7 @@ escalated         stale     stale     stale    stale     stale    stale
 lease_lost        stale     stale     stale    stale     stale    stale
 released          stale     stale     stale    stale     stale    stale
 reminded          stale     stale     stale    stale     stale    stale
+extended          stale     stale     stale    stale     stale    stale
 timed_out         stale     stale     stale    stale     stale    stale
 cancel_requested  stale     stale     stale    stale     stale    stale
 closed            stale     stale     stale    stale     stale    stale
@@ -97,6 +101,7 @@ stuck             stale     stale     stale    stale     stale    stale
 handed_off        stale     stale     stale    stale     stale    stale
 suspended         stale     stale     stale    stale     stale    stale
 children_closed   stale     stale     stale    stale     stale    stale
+assigned          illegal  illegal  illegal  illegal  illegal  illegal
 taken             stale     stale     stale    stale     stale    stale
 rolled_back       stale     stale     stale    stale     stale    stale
 late_result_used  stale     stale     stale    stale     stale    stale
@@ -105,6 +110,7 @@ return_sent       illegal   returned  illegal  illegal   illegal  illegal
 returned          illegal   returned  illegal  illegal   illegal  illegal
 redriven          illegal   returned  timeout  rejected  failed   cancelled
 dismissed         stale     stale     stale    stale     stale    stale
+source_completed  stale     stale     stale    stale     stale    stale
 `
 
 // The same where something is owed: a return is expected, a person's inbox
@@ -123,14 +129,14 @@ dismissed        stale     returned  timeout   rejected  failed    cancelled  st
 // Which clock may run out in which phase: the deadline everywhere, each other
 // one only where it runs. (The handoff of column timeout timed out by its work.)
 const wantClocks = `
-clock        fresh    approval  pending  claimed  above    group    asking   deferred  waiting  accepted  working  judged   retrying  timeout  rejected  failed
-acknowledge  illegal  stale     timeout  stale    timeout  stale    stale    stale     stale    stale     stale    stale    stale     stale    stale     stale
-queue        illegal  stale     timeout  stale    timeout  stale    stale    stale     stale    stale     stale    stale    stale     stale    stale     stale
-work         illegal  stale     stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
-progress     illegal  stale     stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
-condition    illegal  stale     stale    stale    stale    stale    timeout  stale     stale    stale     stale    stale    stale     stale    stale     stale
-return       illegal  timeout   timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   illegal  timeout   illegal
-deadline     illegal  timeout   timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   illegal  timeout   illegal
+clock        fresh    approval  source   pending  claimed  above    group    asking   deferred  waiting  accepted  working  judged   retrying  timeout  rejected  failed
+acknowledge  illegal  stale     stale    timeout  stale    timeout  stale    stale    stale     stale    stale     stale    stale    stale     stale    stale     stale
+queue        illegal  stale     stale    timeout  timeout  timeout  stale    stale    stale     stale    stale     stale    stale    stale     stale    stale     stale
+work         illegal  stale     stale    stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
+progress     illegal  stale     stale    stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
+condition    illegal  stale     stale    stale    stale    stale    stale    timeout  stale     stale    stale     stale    stale    stale     stale    stale     stale
+return       illegal  timeout   stale    timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   stale    timeout   stale
+deadline     illegal  timeout   stale    timeout  timeout  timeout  pending  timeout  timeout   timeout  timeout   timeout  timeout  timeout   timeout  timeout   timeout
 `
 
 // stateIn makes the state of a column of wantOpen, in the way a handoff gets
@@ -169,6 +175,8 @@ func stateIn(t testing.TB, column string) p.State {
 		}
 		bare.Phase = p.AwaitingApproval
 		return bare
+	case "source":
+		return submit(t, fleet(agent("a")), func(s *p.Summary) { s.AwaitsSource, s.Parent, s.N = true, "parent", 1 }).state
 	case "pending", "group":
 	case "above":
 		above()
@@ -309,6 +317,8 @@ func eventFor(e p.EventType) p.Event {
 		return &p.Released{Meta: m, Holder: "w1", Fence: 2}
 	case p.EventReminded:
 		return &p.Reminded{Meta: m, Fence: 2}
+	case p.EventExtended:
+		return &p.Extended{Meta: m, Fence: 2, Until: t0.Add(2 * time.Hour), Reason: "more of it than I thought"}
 	case p.EventTimedOut:
 		return timedOut(p.ClockDeadline)
 	case p.EventCancelRequested:
@@ -330,6 +340,8 @@ func eventAfter(e p.EventType, m p.Meta) p.Event {
 	switch e {
 	case p.EventChildrenClosed:
 		return &p.ChildrenClosed{Meta: m, Children: []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}}
+	case p.EventAssigned:
+		return &p.Assigned{Meta: m, N: 0, Agent: "b"}
 	case p.EventTaken:
 		return &p.Taken{Meta: m, Agent: p.Human, Holder: "somebody", LeaseMS: lease, Reason: "faster myself"}
 	case p.EventRolledBack:
@@ -346,6 +358,8 @@ func eventAfter(e p.EventType, m p.Meta) p.Event {
 		return &p.Redriven{Meta: m, Ticket: p.RedriveTicket(ticket)}
 	case p.EventDismissed:
 		return &p.Dismissed{Meta: m, Note: "seen"}
+	case p.EventSourceCompleted:
+		return &p.SourceCompleted{Meta: m}
 	}
 	panic("no event for " + e)
 }
@@ -410,6 +424,8 @@ func about(s p.State, e p.Event) p.Event {
 		e.Fence, e.Attempt = s.Fence, s.Attempt
 	case *p.Reminded:
 		e.Fence = s.Fence
+	case *p.Extended:
+		e.Fence = s.Fence
 	case *p.HandedOff:
 		e.Fence = s.Fence
 	case *p.Suspended:
@@ -458,6 +474,8 @@ func result(before, after p.State, err error) string {
 		return err.Error()
 	case after.Phase == p.AwaitingApproval:
 		return "approval"
+	case after.Phase == p.AwaitingSource:
+		return "source"
 	}
 	return string(after.Phase)
 }

@@ -35,9 +35,10 @@ type pair struct {
 // tally counts how often each pair happened. It is filled millions of times, so
 // it has its counts by number.
 type tally struct {
-	counts [2][16][40]int
-	none   int // appends that said that they call for nothing
-	later  int // and for nothing yet; see checkAttention
+	counts  [2][16][40]int
+	reasons [32]int // of Decide, as in Reasons
+	none    int     // appends that said that they call for nothing
+	later   int     // and for nothing yet; see checkAttention
 }
 
 func (t *tally) trusted(a Attention) *int {
@@ -67,6 +68,9 @@ func (t *tally) at(k pair) *int {
 }
 
 func (t *tally) add(o *tally) {
+	for i, n := range o.reasons {
+		t.reasons[i] += n
+	}
 	t.none, t.later = t.none+o.none, t.later+o.later
 	for i := range t.counts {
 		for j := range t.counts[i] {
@@ -178,7 +182,9 @@ func (w *world) throughTheWire(h *thread, r p.Record) p.State {
 // look is what a supervisor does: decide, append, and find nothing more to do.
 func (w *world) look(h *thread) {
 	w.cur = h
-	w.append(h, Decide(h.state, w.d, w.now))
+	events := Decide(h.state, w.d, w.now)
+	w.checkReasons(h, h.state, events)
+	w.append(h, events)
 	if more := Decide(h.state, w.d, w.now); len(more) > 0 {
 		w.fail(h, "decided %s again at once", brief(more))
 	}
@@ -241,7 +247,7 @@ func (w *world) end() {
 		}
 	}
 	for _, h := range w.all {
-		latest := h.state.Deadline
+		latest := Deadline(h.state)
 		if began.After(latest) {
 			latest = began
 		}
@@ -394,6 +400,11 @@ func report(t *testing.T, total *tally, traces int) {
 					t.Errorf("%s in %q was hit %d times in %d traces", e, where, n, traces)
 				}
 			}
+		}
+	}
+	for i, code := range Reasons {
+		if n := total.reasons[i]; n < traces/1000 {
+			t.Errorf("%s was the reason of %d decisions in %d traces", code, n, traces)
 		}
 	}
 	if total.none < traces/10 || total.later < traces/10 {

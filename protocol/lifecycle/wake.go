@@ -48,26 +48,22 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 	switch s.Phase {
 	case p.Pending:
 		if s.Offer == 0 {
-			consider(s.SubmittedAt.Add(millis(s.Policy.AckTimeoutMS)))
+			consider(begunAt(s).Add(millis(s.Policy.AckTimeoutMS)))
 			break
 		}
-		if s.Held() || s.Agent == p.Human {
-			break
-		}
-		consider(s.OfferedAt.Add(AckTimeout(s)))
-		if s.Policy.QueueTimeoutMS > 0 {
-			consider(s.OfferedAt.Add(millis(s.Policy.QueueTimeoutMS)))
+		consider(queueDue(s)) // the zero instant is after none
+		switch {
+		case s.Held():
+			consider(ClaimDue(s))
+		case s.Agent != p.Human:
+			consider(s.OfferedAt.Add(AckTimeout(s)))
 		}
 	case p.PhaseAccepted, p.Working:
 		if s.Policy.ProgressTimeoutMS > 0 {
 			consider(progressSince(s).Add(millis(s.Policy.ProgressTimeoutMS)))
 		}
-		if s.Policy.WorkTimeoutMS > 0 {
-			consider(s.AcceptedAt.Add(millis(s.Policy.WorkTimeoutMS)))
-			if s.RemindedAt.IsZero() && s.Policy.ReminderPercent > 0 {
-				consider(reminderAt(s))
-			}
-		}
+		consider(workDue(s))
+		consider(ReminderAt(s))
 	case p.Conditional:
 		switch {
 		case awaits(s):
@@ -121,7 +117,7 @@ func JudgeAt(s p.State, d *Directory) time.Time {
 			return d.ConnectedSince.Add(millis(s.LeaseMS))
 		}
 	case s.Phase == p.Pending && s.Agent != p.Human && s.Aggregate == nil:
-		if live, _, _ := d.Load(s.Agent); live == 0 {
+		if !d.Attended(s.Agent) {
 			return d.ConnectedSince.Add(absenceGrace(s))
 		}
 	}
@@ -144,6 +140,8 @@ type Duties struct {
 	Return bool
 	// CancelChildren says that children which are open are cancelled.
 	CancelChildren bool
+	// Source says that it begins, or is dropped, as its parent went (FollowSource).
+	Source bool
 }
 
 // DutiesOf returns what must stand outside for s.
@@ -155,6 +153,7 @@ func DutiesOf(s p.State) Duties {
 		Mark:           marksChildren(s),
 		Return:         owesReturn(s) && (s.ReturnTicket != "" || parentWakes(s)),
 		CancelChildren: cancelsChildren(s),
+		Source:         !s.Closed && s.Phase == p.AwaitingSource,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
 )
@@ -26,13 +27,20 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 	acknowledge := func(ack p.Ack) []p.Event { return Acknowledge(s, g.claimant(holder), ack, false, g.now) }
 	switch word {
 	case "claim":
-		return []p.Event{&p.Claimed{Meta: meta, Offer: s.Offer, Agent: s.Agent, Holder: first, LeaseMS: lease}}, nil
+		claimed := &p.Claimed{Meta: meta, Offer: s.Offer, Agent: s.Agent, Holder: args[0], LeaseMS: lease}
+		if len(args) > 1 {
+			claimed.AckWithinMS = g.duration(strings.TrimPrefix(args[1], "ack_within=")).Milliseconds()
+		}
+		g.claims[args[0]] = s.Offer
+		return []p.Event{claimed}, nil
 	case "accept":
 		return Acknowledge(s, g.claimant(first), p.Ack{Status: p.AckAccepted}, false, g.now), nil
 	case "start":
 		return []p.Event{&p.Started{Meta: meta, Fence: s.Fence}}, nil
 	case "progress":
 		return []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: 10}}}, nil
+	case "extend":
+		return Extend(s, holder, g.duration(first), "it takes longer", g.now)
 	case "complete":
 		return Complete(s, g.d, p.Completed{Status: p.Success, Tokens: 3}, nil, g.now)
 	case "partial":
@@ -48,7 +56,11 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 	case "reject":
 		return acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first}), nil
 	case "ask":
-		return acknowledge(p.Ack{Status: p.AckConditional, NeedsContext: args}), nil
+		ack := p.Ack{Status: p.AckConditional, NeedsContext: args}
+		if estimate, said := strings.CutPrefix(args[len(args)-1], "estimate="); said {
+			ack.NeedsContext, ack.EstimatedCompletionMS = args[:len(args)-1], g.duration(estimate).Milliseconds()
+		}
+		return acknowledge(ack), nil
 	case "permission":
 		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args}), nil
 	case "defer":
@@ -66,6 +78,9 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 	case "handoff":
 		n := g.numbers(args)[0]
 		return HandOff(s, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)}, g.now)
+	case "handoff_after":
+		n := g.numbers(args)[0]
+		return HandOff(s, p.HandedOff{N: n, After: true, Ticket: p.ChildTicketN(ticket, n)}, g.now)
 	case "suspend":
 		return Suspend(s, holder, g.numbers(args), g.now)
 	}
@@ -87,15 +102,24 @@ func (g *stage) intervene(word string, args []string) (events []p.Event, known b
 	case "take":
 		events, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
 	case "reroute":
-		events, err = RerouteTo(s, g.d, args[0], "src", "better", g.now)
+		events, err = RerouteTo(s, g.d, args[0], "src", "better", g.newDeadline(args[1:]), g.now)
 	case "redrive":
 		events, err = Redrive(s, "src", g.now)
 	case "dismiss":
 		events, err = Dismiss(s, "src", "seen", g.now)
 	case "children":
 		events = MarkChildren(s, g.d, g.ends(args), g.now)
+	case "source": // how the attempt of its parent went
+		parent := p.State{Ticket: "parent", Children: &p.Children{}}
+		if args[0] != "ended" {
+			parent.Children.After = p.Bits("").With(s.N - 1)
+		}
+		parent.Closed = args[0] != "open"
+		events = FollowSource(s, parent, g.d, g.now)
 	case "arrived", "lost":
 		events = []p.Event{&p.Returned{Meta: meta, Delivered: word == "arrived"}}
+	case "accepts_late":
+		wantStale(g.t, "a late acknowledgement", s, &p.Accepted{Meta: meta, Offer: g.claims[args[0]], Agent: s.Agent, Holder: args[0]})
 	case "late":
 		fence, status := g.fences[args[0]], p.Success
 		if len(args) > 1 {
@@ -137,7 +161,7 @@ func dutiesInWords(s p.State) string {
 	for _, duty := range []struct {
 		is   bool
 		word string
-	}{{d.Offer, "offer"}, {d.Look, "look"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {Owes(s), "owes"}} {
+	}{{d.Offer, "offer"}, {d.Look, "look"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {Owes(s), "owes"}} {
 		if duty.is {
 			words = append(words, duty.word)
 		}
@@ -189,6 +213,11 @@ func brief(events []p.Event) string {
 			word += fmt.Sprintf(" %s (%s)", e.Outcome, e.Reason)
 		case *p.LeaseLost:
 			word += " " + e.Holder
+			if e.Reason != "" {
+				word += " (" + e.Reason + ")"
+			}
+		case *p.Extended:
+			word += fmt.Sprintf(" +%s", e.Until.Sub(e.At))
 		case *p.RetryScheduled:
 			word += fmt.Sprintf(" +%s", e.Due.Sub(e.At))
 		case *p.HandedOff:
@@ -209,4 +238,12 @@ func brief(events []p.Event) string {
 		out = append(out, word)
 	}
 	return strings.Join(out, "; ")
+}
+
+// newDeadline is the deadline that a reroute sets, if it does.
+func (g *stage) newDeadline(args []string) (at time.Time) {
+	if len(args) > 0 {
+		at = g.now.Add(g.duration(args[0]))
+	}
+	return at
 }

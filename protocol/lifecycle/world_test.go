@@ -132,6 +132,8 @@ func (w *world) policy() (o p.PolicyOverrides) {
 		o.OnTimeout = ptr(one(w, p.OnTimeoutEscalate, p.OnTimeoutFail, p.OnTimeoutRetry))
 		o.OnReturnTimeout = ptr(one(w, p.OnTimeoutEscalate, p.OnTimeoutFail, p.OnTimeoutRetry))
 		o.LateResult = ptr(one(w, p.LateUse, p.LateIgnore))
+		o.OnDeadline = ptr(one(w, p.DeadlineEscalate, p.DeadlineClose))
+		o.OnExhausted = ptr(one(w, p.ExhaustedEscalate, p.ExhaustedFail))
 	}
 	if w.n(3) == 0 {
 		o.QueueTimeoutMS = ptr(one(w, int64(3_600_000), 0))
@@ -142,6 +144,7 @@ func (w *world) policy() (o p.PolicyOverrides) {
 		o.BackoffBaseMS = ptr(one(w, int64(1), 1_000, 60_000))
 		o.ProgressTimeoutMS = ptr(one(w, int64(0), 10_000, 300_000))
 		o.ReturnTimeoutMS = ptr(one(w, int64(0), 30_000, 3_600_000))
+		o.InterventionTimeoutMS = ptr(one(w, int64(1), 60_000, 3_600_000))
 	}
 	return o
 }
@@ -297,7 +300,7 @@ func (w *world) submit() {
 		events = events[:1] // the offer is missing
 	}
 	h := w.begin(ticket, nil, events)
-	if w.wild && w.n(10) == 0 { // no event leads there yet
+	if w.wild && w.n(10) == 0 && h.state.Aggregate == nil { // no event leads there yet
 		h.state.Phase, h.state.Agent, h.state.Offer = p.AwaitingApproval, "", 0
 		h.start, h.log = h.state, nil
 	}

@@ -70,6 +70,8 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.AckStatus]():    texts(protocol.AckStatuses),
 	reflect.TypeFor[protocol.Aggregation]():  texts(protocol.Aggregations),
 	reflect.TypeFor[protocol.LateResult]():   texts(protocol.LateResults),
+	reflect.TypeFor[protocol.OnDeadline]():   texts(protocol.OnDeadlines),
+	reflect.TypeFor[protocol.OnExhausted]():  texts(protocol.OnExhausteds),
 	reflect.TypeFor[protocol.Outcome]():      texts(protocol.Outcomes),
 	reflect.TypeFor[protocol.ReturnStatus](): texts(protocol.ReturnStatuses),
 	reflect.TypeFor[protocol.EventType]():    texts(protocol.TrailEvents),
@@ -210,7 +212,7 @@ var maxima = map[string]int64{
 	"max_reroutes": protocol.ReroutesMax, "max_escalations": protocol.EscalationsMax,
 	"condition_timeout_ms": protocol.ConditionTimeoutMaxMS, "max_conditions": protocol.ConditionsMax,
 	"cancel_grace_ms": protocol.CancelGraceMaxMS, "progress_timeout_ms": protocol.ProgressTimeoutMaxMS,
-	"return_timeout_ms": protocol.ReturnTimeoutMaxMS,
+	"return_timeout_ms": protocol.ReturnTimeoutMaxMS, "intervention_timeout_ms": protocol.InterventionTimeoutMaxMS,
 
 	"autonomy_budget.amount": protocol.BudgetMax, "constraints.budget": protocol.BudgetMax,
 	"context.history_transfer.max_messages": protocol.HistoryMessagesMax,
@@ -221,6 +223,7 @@ var maxima = map[string]int64{
 	"returned.members.result.iterations": protocol.IterationsMax, "returned.progress.percent": 100, "returned.trail.level": protocol.EscalationsMax,
 	"retry_after_ms": protocol.RetryAfterMaxMS, "estimated_completion_ms": protocol.EstimateMaxMS,
 	"capabilities.proficiency": 1, "max_concurrency": protocol.ConcurrencyMax, "max_execution_time_ms": protocol.WorkTimeoutMaxMS,
+	"poll_patience_ms": protocol.PollPatienceMaxMS,
 }
 
 func (c *comparison) text(path string, s map[string]any, of reflect.Type) {

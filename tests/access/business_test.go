@@ -22,11 +22,11 @@ func TestBusiness(t *testing.T) {
 case $package in *large*) head -c 600000 /dev/zero | tr '\0' x; exit;; esac
 echo '{"body":"done","command":{"goto":"poller"}}'`)
 	h.start("builder", "work", "--agent", "builder", "--", agent)
-	ticket := h.must("submitter", "submit", "--to", "builder", "--reason", "ready", "--task", "build it")
-	h.must("submitter", "wait", ticket, "--timeout", "1m")
+	ticket := h.must("trusted-submitter", "submit", "--to", "builder", "--reason", "ready", "--task", "build it")
+	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
 	h.large()
 
-	for _, role := range []string{"reader", "submitter", "operator"} {
+	for _, role := range []string{"reader", "trusted-submitter", "operator"} {
 		if got := h.must(role, "result", ticket); !strings.Contains(got, "done") {
 			t.Errorf("%s reads the result %q", role, got)
 		}
@@ -50,8 +50,8 @@ echo '{"body":"done","command":{"goto":"poller"}}'`)
 		t.Errorf("doctor:\n%s", got.out)
 	}
 	h.must("operator", "audit", "verify")
-	cancelled := h.must("submitter", "submit", "--to", "poller", "--reason", "ready", "--task", "not needed")
-	h.must("submitter", "cancel", cancelled)
+	cancelled := h.must("trusted-submitter", "submit", "--to", "poller", "--reason", "ready", "--task", "not needed")
+	h.must("trusted-submitter", "cancel", cancelled)
 
 	if found := h.denials(); len(found) > 0 {
 		t.Errorf("roles were denied what they use:\n%s", strings.Join(found, "\n"))
@@ -63,7 +63,7 @@ func (h *house) polls(agent string) {
 	h.t.Helper()
 	claim := func() (lease string) {
 		h.t.Helper()
-		h.must("submitter", "submit", "--to", agent, "--reason", "ready", "--task", "by hand")
+		h.must("trusted-submitter", "submit", "--to", agent, "--reason", "ready", "--task", "by hand")
 		lease = field[string](h.t, h.must(agent, "claim", "--agent", agent, "--wait", "30s", "-o", "json"), "lease")
 		h.must(agent, "ack", lease, "accepted")
 		return lease
@@ -81,8 +81,8 @@ func (h *house) polls(agent string) {
 func (h *house) large() {
 	h.t.Helper()
 	ticket := h.must("operator", "submit", "-f", h.largePackage("builder"))
-	h.must("submitter", "wait", ticket, "--timeout", "1m")
-	for _, role := range []string{"reader", "submitter", "operator"} {
+	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
+	for _, role := range []string{"reader", "trusted-submitter", "operator"} {
 		h.must(role, "show", ticket)
 		if got := h.must(role, "result", ticket); len(got) != 600_000 {
 			h.t.Errorf("%s reads a result of %d bytes", role, len(got))

@@ -57,4 +57,6 @@ func TestNobodyIsForgotten(t *testing.T) {
 }
 
 // variable is what accounts.conf calls the public key of a role.
-func variable(role string) string { return "HANDOFF_" + strings.ToUpper(role) + "_NKEY" }
+func variable(role string) string {
+	return "HANDOFF_" + strings.ToUpper(strings.ReplaceAll(role, "-", "_")) + "_NKEY"
+}

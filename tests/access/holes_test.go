@@ -7,7 +7,7 @@ import "maps"
 var holes = map[string]map[string]string{
 	"reviewer": {},
 	"reader":   {"read its ledger": "it is there to read"},
-	"submitter": {
+	"trusted-submitter": {
 		"read its ledger":             "it waits for ends",
 		"write its ledger":            "who submits appends, and one ledger is all there is",
 		"write its ledger in a batch": "likewise",
@@ -49,17 +49,19 @@ var holes = map[string]map[string]string{
 		"listen to handoff.query.*": "it is who answers",
 	}),
 	"supervisor": joined(inside, map[string]string{
-		"look at its consumer":          "it makes the queues",
-		"read its offer by sequence":    "it makes offers",
-		"list its queue":                "likewise",
-		"put an offer into its queue":   "likewise",
-		"read its ledger":               "it decides",
-		"write its ledger":              "likewise",
-		"write its ledger in a batch":   "likewise",
-		"a trace into the ledger":       "likewise",
-		"roll the bodies up":            "it puts what is returned",
-		"roll the timers up":            "the timers are its",
-		"a timer that forges a wake-up": "likewise",
+		"look at its consumer":        "it makes the queues",
+		"read its offer by sequence":  "it makes offers",
+		"list its queue":              "likewise",
+		"put an offer into its queue": "likewise",
+		"read its ledger":             "it decides",
+		"write its ledger":            "likewise",
+		"write its ledger in a batch": "likewise",
+		"a trace into the ledger":     "likewise",
+		"roll the bodies up":          "it puts what is returned",
+		"roll the timers up":          "the timers are its",
+
+		"remove an offer by its sequence": "it takes ended offers out of the queues; one that stands is put there again",
+		"a timer that forges a wake-up":   "likewise",
 	}),
 }
 

@@ -30,7 +30,7 @@ const within = 2 * time.Minute
 func TestMain(m *testing.M) { fleet.Main(m) }
 
 // roles are the users that accounts.conf has, as its variables name them.
-var roles = []string{"sys", "operator", "supervisor", "index", "door", "builder", "reader", "submitter", "reviewer", "tester"}
+var roles = []string{"sys", "operator", "supervisor", "index", "door", "builder", "reader", "trusted-submitter", "reviewer", "tester"}
 
 // prefixes are the inboxes of those that have their own.
 var prefixes = map[string]string{"builder": "_INBOX_builder"}

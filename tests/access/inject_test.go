@@ -18,7 +18,7 @@ func pads(a *attacker) []pad {
 	switch a.role {
 	case "reader":
 		return []pad{get, info, {"handoff.query.list", `{}`}}
-	case "submitter":
+	case "trusted-submitter":
 		return []pad{get, info}
 	case "index":
 		return []pad{get, info, none, nothingThere}

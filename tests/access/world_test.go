@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/tests/fleet"
 )
 
 // world is a quiet engine with something worth attacking in it: handoffs of the agent
@@ -88,53 +90,88 @@ func (w *world) take() {
 // state is what must not change, in words.
 type state map[string]string
 
-// look reads everything, behind all that was sent before.
+// look reads everything, behind all that was sent before. A busy cluster may deny for a
+// moment that a stream is there which it has just listed: then it looks again.
 func (w *world) look() state {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
 	w.settle(ctx)
+	for {
+		s, err := w.lookOnce(ctx)
+		if err == nil {
+			return s
+		}
+		if ctx.Err() != nil {
+			w.t.Fatal(err)
+		}
+		fleet.Pause(ctx, 100*time.Millisecond)
+	}
+}
+
+func (w *world) lookOnce(ctx context.Context) (state, error) {
 	s := state{}
 	names := w.js.StreamNames(ctx)
 	for name := range names.Name() {
 		s["stream "+name] = "is there"
 	}
-	defer func() {
-		maps.DeleteFunc(s, func(what, _ string) bool {
-			return w.watched && (what == "messages KV_HANDOFF_HOLDERS" || what == "subject $KV.HANDOFF_HOLDERS.probe" || strings.HasPrefix(what, "consumer KV_HANDOFF_"))
-		})
-	}()
 	if err := names.Err(); err != nil {
-		w.t.Fatal(err)
+		return nil, err
 	}
 	for _, name := range streams {
-		stream, err := w.js.Stream(ctx, name)
-		if err != nil {
-			s["stream "+name] = err.Error()
-			continue
+		if s["stream "+name] == "" {
+			continue // gone
 		}
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		config, err := json.Marshal(info.Config)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		s["config "+name] = string(config)
-		s["messages "+name] = fmt.Sprintf("%d from %d to %d, %d deleted, %d bytes", info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.NumDeleted, info.State.Bytes)
-		for subject, count := range info.State.Subjects {
-			s["subject "+subject] = fmt.Sprint(count)
-		}
-		consumers := stream.ListConsumers(ctx)
-		for c := range consumers.Info() {
-			s["consumer "+name+" "+c.Name] = fmt.Sprintf("delivered %d, acknowledged to %d, %d in hands, %d again, %d waiting", c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending, c.NumRedelivered, c.NumPending)
-		}
-		if err := consumers.Err(); err != nil {
-			w.t.Fatal(err)
+		if err := w.lookAt(ctx, name, s); err != nil {
+			return nil, err
 		}
 	}
-	return s
+	maps.DeleteFunc(s, func(what, _ string) bool {
+		return w.watched && (what == "messages KV_HANDOFF_HOLDERS" || what == "subject $KV.HANDOFF_HOLDERS.probe" || strings.HasPrefix(what, "consumer KV_HANDOFF_"))
+	})
+	return s, nil
+}
+
+// lookAt adds what a stream has.
+func (w *world) lookAt(ctx context.Context, name string, s state) error {
+	stream, err := w.js.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return err
+	}
+	config, err := json.Marshal(info.Config)
+	if err != nil {
+		return err
+	}
+	s["config "+name] = string(config)
+	s["messages "+name] = fmt.Sprintf("%d from %d to %d, %d deleted, %d bytes", info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.NumDeleted, info.State.Bytes)
+	for subject, count := range info.State.Subjects {
+		s["subject "+subject] = fmt.Sprint(count)
+	}
+	consumers := stream.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		s["consumer "+name+" "+c.Name] = fmt.Sprintf("delivered %d, acknowledged to %d, %d in hands, %d again, %d waiting", c.Delivered.Consumer, c.AckFloor.Consumer, c.NumAckPending, c.NumRedelivered, c.NumPending)
+	}
+	return consumers.Err()
+}
+
+// lasting is what is otherwise than before, and stays so: a cluster that is busy may
+// leave a stream or a consumer out of one answer.
+func (w *world) lasting(before, after state) (state, []string) {
+	w.t.Helper()
+	found := changes(before, after)
+	for range 3 {
+		if len(found) == 0 {
+			break
+		}
+		fleet.Pause(w.t.Context(), time.Second)
+		after = w.look()
+		found = changes(before, after)
+	}
+	return after, found
 }
 
 // settle returns when the engine has dealt with what it had got: each stream has then

@@ -41,7 +41,7 @@ type Node struct {
 	Behind string
 
 	clients *link
-	disk    *disk
+	disk    *Disk
 }
 
 // startPatience is how long a cluster may take to elect leaders, on a machine that
@@ -73,7 +73,7 @@ func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 			}
 		}
 		dir := filepath.Join(base, fmt.Sprint("node", i))
-		var small *disk
+		var small *Disk
 		if diskBytes > 0 && i == n-1 {
 			small = mount(t, dir, diskBytes)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
 	"github.com/agenthandoff/handoff/tests/fleet"
 )
@@ -25,9 +26,16 @@ const (
 	phantomAppend bug = "a submission acknowledged that was not stored"
 	returnLost    bug = "a return never delivered"
 	childLost     bug = "a promised child never submitted"
+	claimKept     bug = "a claim that never lapses"
+	earlySource   bug = "what awaits its source begun before that has completed"
+	offerKept     bug = "an ended offer never removed"
+	slotsUnread   bug = "slots that count nothing"
+	assignLost    bug = "a member given to an agent, and its group not told"
+	refusalLost   bug = "a child promised without the agents that refused its parent"
+	deadlineEnds  bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyJudge, phantomAppend, returnLost, childLost}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyJudge, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, deadlineEnds, earlySource}
 
 // findWithin is how many seeds a planted bug may survive. The hardest of them,
 // ackFirst, is found by one seed in 94; which ones that are depends on the machine too.
@@ -56,7 +64,7 @@ func TestPlantedBugs(t *testing.T) {
 // supervised is the broker of a supervisor, with the bugs that are a supervisor's.
 func (l *life) supervised(e *engine, b *broker.Broker) supervisor.Broker {
 	switch l.bug {
-	case ackFirst, timerLost, offerLost, returnLost, childLost:
+	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource:
 		return &forgetful{b, l.bug}
 	}
 	return b
@@ -113,6 +121,41 @@ func (f *forgetful) PutHints(ctx context.Context, all []broker.Hints) []error {
 	return make([]error, len(all))
 }
 
+func (f *forgetful) UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	if f.bug != claimKept && f.bug != deadlineEnds {
+		return f.Broker.UpdateFrom(ctx, head, decide)
+	}
+	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		events, err := decide(h, d, now)
+		if f.bug == deadlineEnds {
+			return endedAtDeadline(events), err
+		}
+		if len(events) > 0 {
+			if lost, ok := events[0].(*protocol.LeaseLost); ok && lost.Reason == protocol.NotAcknowledged {
+				return nil, err
+			}
+		}
+		return events, err
+	})
+}
+
+// endedAtDeadline makes a close of the escalation that follows a deadline.
+func endedAtDeadline(events []protocol.Event) []protocol.Event {
+	for i, event := range events {
+		if up, ok := event.(*protocol.Escalated); ok && up.ReasonCode == lifecycle.ReasonDeadline {
+			return append(events[:i:i], &protocol.Closed{Meta: up.Meta, Outcome: protocol.OutcomeTimeout, Reason: lifecycle.ReasonDeadline, Inbox: protocol.Human})
+		}
+	}
+	return events
+}
+
+func (f *forgetful) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
+	if f.bug == offerKept {
+		return nil
+	}
+	return f.Broker.RemoveOffer(ctx, key)
+}
+
 func (f *forgetful) EnsureReturn(ctx context.Context, head broker.Head) error {
 	if f.bug == returnLost {
 		return nil
@@ -125,4 +168,17 @@ func (f *forgetful) EnsureChildren(ctx context.Context, head broker.Head) ([]pro
 		return nil, nil
 	}
 	return f.Broker.EnsureChildren(ctx, head)
+}
+
+func (f *forgetful) EnsureSource(ctx context.Context, head broker.Head) error {
+	if f.bug != earlySource {
+		return f.Broker.EnsureSource(ctx, head)
+	}
+	_, _, err := f.Broker.UpdateFrom(ctx, head, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		if h.State.Phase != protocol.AwaitingSource {
+			return nil, nil
+		}
+		return []protocol.Event{&protocol.SourceCompleted{Meta: protocol.Meta{At: now, By: lifecycle.By}}}, nil
+	})
+	return err
 }

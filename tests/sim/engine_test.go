@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"bytes"
 	"context"
+	"regexp"
 	"slices"
 	"time"
 
@@ -21,6 +23,9 @@ type engine struct {
 
 var _ broker.Engine = (*engine)(nil)
 
+// exclusions finds what a promise says of the agents that refused.
+var exclusions = regexp.MustCompile(`,"excluded":\[[^\]]*\]`)
+
 // turn is called first by every operation.
 func (e *engine) turn(ctx context.Context, what string) error { return e.p.s.await(ctx, e.p, what) }
 
@@ -35,6 +40,15 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == phantomAppend && after == 0 && dice(e.l.seed, "phantom", ticket)%8 == 0 {
 		return 1 << 40, nil
 	}
+	if e.l.bug == assignLost && bytes.Contains(body, []byte(`"type":"assigned"`)) {
+		return 1 << 40, nil
+	}
+	dies := false
+	if e.l.bug == refusalLost && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
+		if found := exclusions.FindAllIndex(body, -1); len(found) == 1 {
+			body, dies = slices.Delete(bytes.Clone(body), found[0][0], found[0][1]), true
+		}
+	}
 	seq, err := e.Memory.Append(ctx, ticket, after, id, says, body)
 	if err != nil && e.l.bug == noFence {
 		if last, there := e.Last(ctx, ticket, 0); there == nil {
@@ -46,6 +60,10 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	}
 	e.l.appended(e.p, ticket, seq, body)
 	e.l.strikeDown(ticket, seq)
+	if dies { // another submits what was promised
+		e.p.kill()
+		return 0, e.p.gone()
+	}
 	if e.l.dies(e.p, ticket, after, "behind") {
 		return 0, e.p.gone()
 	}
@@ -128,6 +146,20 @@ func (e *engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 	return e.Memory.PutOffer(ctx, key, body)
 }
 
+func (e *engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
+	if err := e.turn(ctx, "remove offer "+key.Ticket); err != nil {
+		return err
+	}
+	return e.Memory.RemoveOffer(ctx, key)
+}
+
+func (e *engine) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
+	if err := e.turn(ctx, "offers"); err != nil {
+		return err
+	}
+	return e.Memory.Offers(ctx, fn)
+}
+
 func (e *engine) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
 	if err := e.turn(ctx, "pull for "+agent); err != nil {
 		return nil, err
@@ -179,6 +211,24 @@ func (e *engine) Beat(ctx context.Context, h protocol.Holder) error {
 		e.l.beaten(h)
 	}
 	return err
+}
+
+func (e *engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
+	if err := e.turn(ctx, "slots of "+agent); err != nil {
+		return nil, 0, err
+	}
+	slots, rev, err := e.Memory.Slots(ctx, agent)
+	if e.l.bug == slotsUnread {
+		return nil, rev, err
+	}
+	return slots, rev, err
+}
+
+func (e *engine) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
+	if err := e.turn(ctx, "put slots of "+agent); err != nil {
+		return 0, err
+	}
+	return e.Memory.PutSlots(ctx, agent, slots, rev)
 }
 
 func (e *engine) Holder(ctx context.Context, id string) (protocol.Holder, error) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +28,8 @@ type judge struct {
 	acked    map[string]uint64 // submissions that were acknowledged, at which sequence
 	read     map[string]uint64 // what somebody has read: nobody may see less afterwards
 	presence map[string]*presence
+	lines    map[string]lineage
+	seats    map[seat]int // which member of a group an agent has
 	appends  int
 	open     int
 
@@ -47,7 +51,7 @@ type presence struct {
 }
 
 func newJudge(l *life) judge {
-	return judge{l: l, heads: map[string]known{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}}
+	return judge{l: l, heads: map[string]known{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, seats: map[seat]int{}, lines: map[string]lineage{}}
 }
 
 const foundMost = 10
@@ -119,15 +123,24 @@ func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
 	if folded.Phase != after.Phase || folded.Closed != after.Closed || folded.Fence != after.Fence || folded.Attempt != after.Attempt || folded.Offer != after.Offer {
 		j.faultLocked("%s at %d: the events make %s of attempt %d, the state says %s of %d", ticket, seq, folded.Phase, folded.Attempt, after.Phase, after.Attempt)
 	}
-	if err := lifecycle.Check(before.state, after, time.Now()); err != nil {
+	if err := errors.Join(lifecycle.Check(before.state, after, time.Now()), lifecycle.CheckEnd(before.state, after)); err != nil {
+		j.faultLocked("%s at %d: %v", ticket, seq, err)
+	}
+	if err := lifecycle.CheckWriters(before.state, record.Events); err != nil {
 		j.faultLocked("%s at %d: %v", ticket, seq, err)
 	}
 	j.losses(ticket, before.state, record.Events)
+	j.members(after)
+	j.lineage(after, record.Events)
+	j.source(ticket, before.state, after)
 	if before.seq == 0 {
 		j.open++
 	}
 	if after.Closed && !before.state.Closed {
 		j.open--
+	}
+	if after.Held() && !before.state.Held() {
+		defer j.inHand(after.Agent)
 	}
 	j.heads[ticket] = known{state: after, hash: hashOf(body), seq: seq, at: time.Now()}
 }
@@ -146,6 +159,54 @@ func names(events []protocol.Event) string {
 	return strings.Join(all, "+")
 }
 
+// lineage: no agent that refused a handoff has what follows from it for the same task.
+func (j *judge) lineage(s protocol.State, events []protocol.Event) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case *protocol.Submitted:
+			pkg, err := protocol.DecodePackage(e.Package)
+			if err != nil { // it lies in a blob
+				return
+			}
+			l := lineage{task: pkg.Task.Description, barred: map[string]bool{}, refused: map[string]bool{}}
+			if parent, known := j.lines[s.Parent]; known && s.N > 0 && parent.task == l.task {
+				maps.Copy(l.barred, parent.barred)
+				maps.Copy(l.barred, parent.refused)
+			}
+			j.lines[s.Ticket] = l
+		case *protocol.Rejected:
+			if l, known := j.lines[s.Ticket]; known && e.Agent != protocol.Human {
+				l.refused[e.Agent] = true
+			}
+		}
+	}
+	if j.lines[s.Ticket].barred[s.Agent] {
+		j.faultLocked("%s has %s, and refused what it follows from", s.Agent, s.Ticket)
+	}
+}
+
+// lineage is what a handoff asks for, and the agents that said no: to what it follows
+// from, and to itself.
+type lineage struct {
+	task            string
+	barred, refused map[string]bool
+}
+
+// members: no agent has two members of a group.
+func (j *judge) members(s protocol.State) {
+	if s.Group == "" || s.Agent == "" {
+		return
+	}
+	seat := seat{s.Group, s.Agent}
+	if other, has := j.seats[seat]; has && other != s.N {
+		j.faultLocked("%s has member %d of the group %s, and had member %d", s.Agent, s.N, s.Group, other)
+	}
+	j.seats[seat] = s.N
+}
+
+// seat is an agent in a group.
+type seat struct{ group, agent string }
+
 // losses: nobody loses a lease who was there all the time.
 func (j *judge) losses(ticket string, before protocol.State, events []protocol.Event) {
 	for _, e := range events {
@@ -153,10 +214,60 @@ func (j *judge) losses(ticket string, before protocol.State, events []protocol.E
 		if !ok {
 			continue
 		}
+		if lost.Reason == protocol.NotAcknowledged {
+			if due := lifecycle.ClaimDue(before); due.IsZero() || time.Now().Before(due) {
+				j.faultLocked("%s: the claim of %s lapses, which had until %v to acknowledge it", ticket, lost.Holder, due)
+			}
+			continue
+		}
 		p := j.presence[lost.Holder]
 		if p == nil || !time.Now().After(p.until) && !p.lapsed.After(before.AcceptedAt) {
 			j.faultLocked("%s: the lease of %s is called lost, which has been there all the time", ticket, lost.Holder)
 		}
+	}
+}
+
+// slotSlack is how long a holder must have been there before it accepted: one that
+// was gone between the taking of its slot and the acceptance is one too many, as the
+// documentation says.
+const slotSlack = 2 * time.Minute
+
+// inHand: the holders of an agent with max_concurrency have no more in hand together,
+// but for those whose lease had lapsed.
+func (j *judge) inHand(agent string) {
+	if agent != limited {
+		return
+	}
+	var held []string
+	for ticket, h := range j.heads {
+		s := h.state
+		if s.Closed || !s.Held() || s.Agent != agent {
+			continue
+		}
+		p := j.presence[s.Holder]
+		if p == nil || time.Now().After(p.until) || p.lapsed.After(s.AcceptedAt.Add(-slotSlack)) {
+			continue
+		}
+		held = append(held, ticket[:8])
+	}
+	if len(held) > limitedTo {
+		j.faultLocked("%s has %d in hand, and may have %d: %v", agent, len(held), limitedTo, held)
+	}
+}
+
+// source: what was handed off in sequence begins with the completing append of its
+// source, and is dropped only where the attempt that handed it off has ended.
+func (j *judge) source(ticket string, before, after protocol.State) {
+	if !after.AwaitsSource || after.Phase == protocol.AwaitingSource || before.Phase != protocol.AwaitingSource && before.Phase != "" {
+		return
+	}
+	source := j.heads[after.Parent].state
+	follows := source.Children != nil && source.Children.After.Has(after.N-1)
+	switch {
+	case !after.Closed && !(follows && source.Phase == protocol.Complete):
+		j.faultLocked("%s begins, and its source %s is %s", ticket, after.Parent, source.Phase)
+	case after.Reason == lifecycle.ReasonSourceEnded && follows:
+		j.faultLocked("%s is dropped, and the attempt of its source %s goes on", ticket, after.Parent)
 	}
 }
 
@@ -244,13 +355,32 @@ func (j *judge) standing() {
 		if time.Since(h.at) < settled {
 			continue
 		}
+		if due := lifecycle.ClaimDue(h.state); !due.IsZero() && !h.state.CancelRequested && time.Since(due) > settled {
+			j.faultLocked("%s is claimed by %s, which should have acknowledged it %v ago", ticket, h.state.Holder, time.Since(due))
+		}
 		duties := lifecycle.DutiesOf(h.state)
 		key := broker.OfferKey{Agent: h.state.Agent, Lane: h.state.Priority, Ticket: ticket, Sequence: h.state.Offer}
 		if duties.Offer && !offers[key] {
 			j.faultLocked("%s is pending with %s, and its offer does not stand", ticket, h.state.Agent)
 		}
+		if duties.Source {
+			source := j.heads[h.state.Parent]
+			over := source.state.Closed || source.state.Children == nil || !source.state.Children.After.Has(h.state.N-1)
+			if over && time.Since(source.at) >= settled {
+				j.faultLocked("%s awaits its source %s, which is %s and does not go on with it", ticket, h.state.Parent, source.state.Phase)
+			}
+		}
 		if duties.Look && !waking[ticket] {
 			j.faultLocked("%s is %s, and nothing will wake it", ticket, h.state.Phase)
+		}
+	}
+}
+
+// ended: no offer stands in any queue that no open handoff has.
+func (j *judge) ended() {
+	for key := range j.l.m.Standing() {
+		if s := j.heads[key.Ticket].state; !lifecycle.OfferStands(s) || s.Offer != key.Sequence || s.Agent != key.Agent {
+			j.faultLocked("offer %d of %s stands at %s, and its handoff is %s with %q", key.Sequence, key.Ticket, key.Agent, s.Phase, s.Agent)
 		}
 	}
 }
@@ -298,6 +428,7 @@ func (j *judge) last() {
 		}
 		j.children(h.state)
 	}
+	j.ended()
 	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at
 		return
 	}
@@ -306,7 +437,7 @@ func (j *judge) last() {
 		j.faultLocked("%v", err)
 		return
 	}
-	report, err := audit.VerifyLedger(context.Background(), b, nil)
+	report, err := audit.VerifyLedger(context.Background(), b, nil, audit.Writers)
 	if err != nil || report.Found != 0 || report.Handoffs != len(j.heads) {
 		j.faultLocked("the ledger does not verify: %+v, %v", report, err)
 	}

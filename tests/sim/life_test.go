@@ -32,10 +32,17 @@ const (
 	doomed    = 1                // the supervisor whose machine goes in the end
 )
 
-// agents, and how many workers each has. That of late comes when the trouble is over.
-var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1}
+// agents, and how many workers each has. That of late comes when the trouble is over;
+// absent never has one, so that what stands in its queue only supervisors remove. That of desk polls.
+var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, desk: 0}
 
-const late = "late"
+const (
+	late   = "late"
+	absent = "absent"
+)
+
+// specialization makes these agents equivalent: what one does not take another gets.
+var specialization = map[string]string{"lead": "work", "a": "work", "b": "work", "c": "work"}
 
 // life is one run of everything: supervisors, workers and sources on the engine in
 // memory, faults for a while, and then peace.
@@ -55,6 +62,7 @@ type life struct {
 	lives       map[string]int
 	supervisors []*process
 	workers     []*process
+	pollers     []*process
 	conns       map[*process]*brokertest.Memory
 	judge       judge
 }
@@ -226,13 +234,24 @@ func (l *life) sleep(d time.Duration) {
 	}
 }
 
+// limited is an agent whose two workers, of two slots each, may have three handoffs
+// in hand together.
+const (
+	limited   = "b"
+	limitedTo = 3
+)
+
 // live is all of it.
 func (l *life) live() {
 	for agent := range agents {
 		if agent == protocol.Human { // who exists without one
 			continue
 		}
-		if err := l.m.PutProfile(l.ctx, protocol.Profile{ID: agent, EscalatesTo: protocol.Human}); err != nil {
+		profile := protocol.Profile{ID: agent, EscalatesTo: protocol.Human, Specialization: specialization[agent]}
+		if agent == limited {
+			profile.MaxConcurrency = limitedTo
+		}
+		if err := l.m.PutProfile(l.ctx, profile); err != nil {
 			l.judge.fault("register %s: %v", agent, err)
 		}
 	}
@@ -251,6 +270,9 @@ func (l *life) live() {
 		}
 	}
 	for i := range 2 {
+		l.pollFor(desk, i, i == 0)
+	}
+	for i := range 2 {
 		l.all.Go(func() { l.submitAll(i) })
 	}
 	l.sleep(2 * time.Second)
@@ -264,7 +286,25 @@ func (l *life) live() {
 	for !l.judge.done() && l.since() < troubled+patience {
 		l.sleep(time.Second)
 	}
+	l.passOnce()
 	l.judge.last()
+}
+
+// passOnce has a supervisor go over all handoffs, when everything has closed: what was
+// put into a queue after it had ended only a pass finds.
+func (l *life) passOnce() {
+	l.mu.Lock()
+	m := l.conns[l.supervisors[0]]
+	l.mu.Unlock()
+	if m == nil {
+		return
+	}
+	m.Reconnect()
+	for range 30 {
+		if l.sleep(time.Second); len(l.m.Standing()) == 0 {
+			return
+		}
+	}
 }
 
 func (l *life) since() time.Duration { return time.Since(epoch) }
@@ -298,7 +338,7 @@ func (l *life) misfortune() {
 		return alive[l.chance.IntN(len(alive))]
 	}
 	l.mu.Lock()
-	both := slices.Concat(l.workers, l.supervisors)
+	both := slices.Concat(l.workers, l.pollers, l.supervisors)
 	l.mu.Unlock()
 	name := ""
 	switch l.below(8) {

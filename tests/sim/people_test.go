@@ -33,7 +33,7 @@ func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ac
 	case 0:
 		return protocol.Ack{Status: protocol.AckRejected, Reason: "not mine"}, nil
 	case 1:
-		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 5_000}, nil
+		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 5_000, Reason: "not now"}, nil
 	case 2:
 		if of.State().Parent != "" { // nobody polls it who would answer
 			break
@@ -146,6 +146,14 @@ func (l *life) plan(source string, i int) protocol.Package {
 		p.Target.Agent = late
 		wait, queue := int64(10*60_000), protocol.NoTakerQueue
 		p.Policy = protocol.PolicyOverrides{AckTimeoutMS: &wait, OnNoTaker: &queue}
+	case 4:
+		p.Constraints.Deadline = time.Now().Add(time.Duration(d>>16%600+1) * time.Second)
+	}
+	if p.Target.Agent != "" && p.Target.Agent != late && d>>40%6 == 0 {
+		p.Target.Agent = absent
+	}
+	if p.Target.Agent != "" && p.Target.Agent != late && d>>48%6 == 0 {
+		p.Target.Agent = desk
 	}
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p

@@ -217,7 +217,7 @@ func (r *ids) Read(b []byte) (int, error) {
 // seed. Whatever TestSim finds, it keeps the story of.
 const (
 	replayedLives = 40
-	sameLeast     = 30
+	sameLeast     = 24
 )
 
 // TestReplay lives some lives twice: a seed is worth something only if it tells the

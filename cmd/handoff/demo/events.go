@@ -60,6 +60,9 @@ func eventWords(e protocol.Event) string {
 	case *protocol.Escalated:
 		return fmt.Sprintf("escalated from %s to %s", e.From, e.To)
 	case *protocol.LeaseLost:
+		if e.Reason == protocol.NotAcknowledged {
+			return "the claim was not acknowledged in time"
+		}
 		return fmt.Sprintf("the lease of attempt %d ran out, its worker is gone", e.Attempt)
 	case *protocol.TimedOut:
 		return fmt.Sprintf("%s stayed silent until the %s timeout", e.Agent, e.Clock)

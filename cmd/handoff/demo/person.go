@@ -74,7 +74,7 @@ func playPerson(ctx context.Context, r relay) error {
 		return err
 	}
 	defer r.b.RemoveHolder(context.WithoutCancel(ctx), holder.ID)
-	claim, err := offers[0].Claim(ctx, holder)
+	claim, err := offers[0].Claim(ctx, holder, 0)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,118 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// decideWith asks decide for what to append to a handoff. Where a member of a group
+// would go to an agent that it has not been with, it asks again with the agents left
+// out that other members have, and assigns the agent to the member at the group
+// before the member's own append. A crash in between leaves an agent assigned to a
+// member that it may still get; no other member gets it.
+func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) ([]protocol.Event, error) {
+	events, err := decide(head, d, b.now(head))
+	if err != nil || len(lifecycle.Gains(head.State, events)) == 0 {
+		return events, err
+	}
+	return b.decideMember(ctx, head, d, decide)
+}
+
+// decideMember is decideWith for a member that moves.
+func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) ([]protocol.Event, error) {
+	n := head.State.N - 1
+	var named []string
+	for first := true; ; first = false {
+		group, err := b.Head(ctx, head.State.Group, 0)
+		if errors.Is(err, ErrNotFound) { // so old that the ledger has let go of it: nothing counts its members
+			return decide(head, d, b.now(head))
+		}
+		if err == nil && first {
+			named, err = b.recipients(ctx, group)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("group %s of %s: %w", head.State.Group, head.Ticket, err)
+		}
+		events, err := decide(head, lifecycle.Reserve(d, group.State, named, n), b.now(head))
+		if err != nil {
+			return nil, err
+		}
+		err = b.assign(ctx, group, n, lifecycle.Gains(head.State, events))
+		if !errors.Is(err, ErrConflict) {
+			return events, err
+		}
+	}
+}
+
+// assign records at a group the agents that member n goes to. ErrConflict is that
+// the group has moved on.
+func (b *Broker) assign(ctx context.Context, group Head, n int, agents []string) error {
+	events := lifecycle.Assign(group.State, n, agents, b.now(group))
+	if len(events) == 0 {
+		return nil
+	}
+	_, err := b.append(ctx, &group, events)
+	return err
+}
+
+// recipients are the agents that a group's package names, by member; none where the
+// ledger has let go of it.
+func (b *Broker) recipients(ctx context.Context, group Head) ([]string, error) {
+	submitted, err := b.submitted(ctx, &group)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := protocol.DecodePackage(body)
+	return pkg.Recipients(), err
+}
+
+// DirectoryOf returns the directory as a handoff may use it: for a member of a group
+// without the agents that other members have.
+func (b *Broker) DirectoryOf(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+	directory, err := b.Directory(ctx)
+	if err != nil || s.Group == "" || s.Closed {
+		return directory, err
+	}
+	group, err := b.Head(ctx, s.Group, 0)
+	if errors.Is(err, ErrNotFound) {
+		return directory, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	named, err := b.recipients(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	return lifecycle.Reserve(directory, group.State, named, s.N-1), nil
+}
+
+// directoryOfMember is a directory in which a member that names a capability finds an
+// agent of its own, assigned to it.
+func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []string, m protocol.MemberHandoff, s protocol.Summary, d *lifecycle.Directory) (*lifecycle.Directory, error) {
+	for {
+		reserved := lifecycle.Reserve(d, group.State, named, m.N)
+		events, err := lifecycle.Submit(m.Ticket, s, protocol.Submitted{}, reserved, b.now(Head{}))
+		if err != nil { // it begins without an offer, and the next look finds an agent
+			return reserved, nil
+		}
+		err = b.assign(ctx, group, m.N, lifecycle.Gains(protocol.State{Summary: s}, events))
+		if !errors.Is(err, ErrConflict) {
+			return reserved, err
+		}
+		if group, err = b.Head(ctx, group.Ticket, 0); err != nil {
+			return nil, err
+		}
+	}
+}

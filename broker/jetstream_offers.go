@@ -1,0 +1,69 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// RemoveOffer implements Engine. It looks the offer up at the stream's leader and
+// removes it by its sequence, which no later offer has: so a removal that comes late
+// removes nothing else.
+func (j *JetStream) RemoveOffer(ctx context.Context, key OfferKey) error {
+	offer, err := j.get(ctx, WorkStream, getRequest{LastFor: workSubject(key)})
+	if err == nil {
+		if err = j.removeStored(ctx, offer.Seq); err != nil { // it may have gone meanwhile, by an acknowledgement
+			if _, after := j.get(ctx, WorkStream, getRequest{Seq: offer.Seq}); errors.Is(after, ErrNotFound) {
+				err = nil
+			}
+		}
+	}
+	if err == nil || errors.Is(err, ErrNotFound) || hasCode(err, codeNoStream) { // a stream that is made again has no ended offer
+		return nil
+	}
+	return fmt.Errorf("remove offer %s of %s: %w", key.Ticket, key.Agent, err)
+}
+
+// removeStored removes an offer by its sequence in the work stream.
+func (j *JetStream) removeStored(ctx context.Context, sequence uint64) error {
+	return j.patiently(ctx, func(ctx context.Context) error {
+		var answer struct {
+			Error *apiError `json:"error"`
+		}
+		if err := j.ask(ctx, removeSubject, removeBody(sequence), &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil {
+			return answer.Error
+		}
+		return nil
+	})
+}
+
+// Offers implements Engine: the stream's subjects, 100,000 in one answer.
+func (j *JetStream) Offers(ctx context.Context, fn func(OfferKey) error) error {
+	for offset := 0; ; {
+		var page streamCount
+		err := j.patiently(ctx, func(ctx context.Context) (err error) {
+			page, err = j.countSubjects(ctx, WorkStream, workPrefix+"*.*.*.*", offset)
+			return err
+		})
+		switch {
+		case hasCode(err, codeNoStream):
+			return nil
+		case err != nil:
+			return fmt.Errorf("offers: %w", err)
+		}
+		for subject := range page.State.Subjects {
+			if key, ok := parseWorkSubject(subject); ok {
+				if err := fn(key); err != nil {
+					return err
+				}
+			}
+		}
+		offset += len(page.State.Subjects)
+		if len(page.State.Subjects) == 0 || offset >= page.Total {
+			return nil
+		}
+	}
+}

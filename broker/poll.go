@@ -1,0 +1,58 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// pollNoteMax is the longest time between two notes of an agent that polls all the
+// time: how old "last polled" may be shown.
+const pollNoteMax = 10 * time.Second
+
+// pollNoteEvery is the time between two notes: a tenth of the patience at most, so
+// that it never lapses between two polls that are close enough.
+func pollNoteEvery(patience time.Duration) time.Duration { return min(patience/10, pollNoteMax) }
+
+// Beat registers a holder, or prolongs its presence by its lease. That of one that
+// polls says when its agent was last heard of.
+func (b *Broker) Beat(ctx context.Context, h protocol.Holder) error {
+	if h.Polling {
+		h.PolledAt = b.clock().UTC().Truncate(time.Millisecond)
+	}
+	return b.Engine.Beat(ctx, h)
+}
+
+// NotePoll makes an agent present for its patience from now on, because it has
+// asked for work. It reads one entry, and writes it only where that is older than
+// pollNoteEvery. A person is present without it.
+func (b *Broker) NotePoll(ctx context.Context, agent protocol.Profile) error {
+	if agent.ID == protocol.Human {
+		return nil
+	}
+	patience := agent.PollPatience()
+	note := protocol.Holder{ID: protocol.PollerID(agent.ID), Agent: agent.ID, LeaseMS: patience.Milliseconds(), Polling: true}
+	last, err := b.Holder(ctx, note.ID)
+	switch age := b.clock().Sub(last.PolledAt); {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case last.LeaseMS == note.LeaseMS && age >= 0 && age < pollNoteEvery(patience):
+		return nil
+	}
+	return b.Beat(ctx, note)
+}
+
+// LeavePolling ends the presence of a claim that holds nothing any more. Its agent
+// stays present for its patience.
+func (b *Broker) LeavePolling(ctx context.Context, h protocol.Holder) error {
+	directory, _, err := b.recently(ctx, h.Agent)
+	if err == nil {
+		if profile, known := directory.Agents[h.Agent]; known {
+			err = b.NotePoll(ctx, profile)
+		}
+	}
+	return errors.Join(err, b.RemoveHolder(ctx, h.ID))
+}

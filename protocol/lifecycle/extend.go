@@ -1,0 +1,50 @@
+package lifecycle
+
+import (
+	"strings"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Extend makes the event by which a holder has more time for its work: by this much
+// from where its work's clock would run out, at most to the clock of those who wait
+// for the handoff. It is granted once in an attempt; a *protocol.Error says why not.
+func Extend(s p.State, holder string, by time.Duration, reason string, now time.Time) ([]p.Event, error) {
+	const field = "extend_ms"
+	if err := mustGoOn(s); err != nil {
+		return nil, err
+	}
+	due := workDue(s)
+	last, clock := lastOfOthers(s)
+	switch ms := by.Milliseconds(); {
+	case ms < 1 || ms > p.ExtensionMaxMS:
+		return nil, p.Errorf(p.CodeInvalid, field, "must be from 1 to %d, not %d", p.ExtensionMaxMS, ms)
+	case strings.TrimSpace(reason) == "":
+		return nil, p.Errorf(p.CodeMissing, "reason", "is missing: an extension needs one")
+	case !s.ExtendedUntil.IsZero():
+		return nil, p.Errorf(p.CodeIllegal, field, "this attempt was extended already, until %s; that is granted once", instant(s.ExtendedUntil))
+	case due.IsZero():
+		return nil, p.Errorf(p.CodeIllegal, field, "no work timeout runs; the %s ends it at %s, and only its source can move that", clock, instant(last))
+	case !now.Before(due):
+		return nil, p.Errorf(p.CodeIllegal, field, "the work timeout ran out at %s", instant(due))
+	case !last.After(due):
+		return nil, p.Errorf(p.CodeIllegal, field, "its limit is the %s at %s, and only its source can move that", clock, instant(last))
+	}
+	until := due.Add(by)
+	if until.After(last) {
+		until = last
+	}
+	return []p.Event{&p.Extended{Meta: p.Meta{At: now, By: holder}, Fence: s.Fence, Until: until, Reason: reason}}, nil
+}
+
+// lastOfOthers is the clock of those who wait for a handoff that runs out first: no
+// extension of the work goes past it.
+func lastOfOthers(s p.State) (time.Time, p.Clock) {
+	if deadline := Deadline(s); !returnClock(s) || deadline.Before(returnDue(s)) {
+		return deadline, p.ClockDeadline
+	}
+	return returnDue(s), p.ClockReturn
+}
+
+func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }

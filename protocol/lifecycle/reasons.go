@@ -1,0 +1,210 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Codes of the reasons that Decide gives. ReasonWords has the words of each.
+const (
+	ReasonRefused             = "refused"             // Agent said no
+	ReasonAcknowledgeTimeout  = "acknowledge_timeout" // Agent had no live worker for LimitMS
+	ReasonQueueTimeout        = "queue_timeout"
+	ReasonConditionTimeout    = "condition_timeout"
+	ReasonWorkTimeout         = "work_timeout"
+	ReasonProgressTimeout     = "progress_timeout"
+	ReasonReturnTimeout       = "return_timeout"
+	ReasonDeadline            = "deadline"
+	ReasonReroutesExhausted   = "reroutes_exhausted" // Count of Limit
+	ReasonNoFitAgent          = "no_fit_agent"
+	ReasonConditionsExhausted = "conditions_exhausted" // Agent asked Count times, Limit are allowed
+	ReasonAttemptsExhausted   = "attempts_exhausted"   // Count of Limit
+	ReasonCrashLoop           = "crash_loop"           // the same, and each worker vanished
+	ReasonNoTaker             = "no_taker"             // after its causes, the policy ends it there
+	ReasonNoAuthority         = "escalation_exhausted" // after its causes, no authority is left
+	ReasonAggregated          = "aggregated"           // enough members of the group succeeded
+	ReasonAggregation         = "aggregation"          // too many did not
+	ReasonCancelled           = "cancelled"            // on request; the cause is what ended the wait for its worker
+	ReasonReturned            = "returned"             // the same, and it goes back to its source
+	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
+)
+
+// Reasons lists the codes of all reasons that Decide gives for a reroute, an
+// escalation or an end, but for a worker's own word for its failure.
+var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
+	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
+	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
+	ReasonCancelled, ReasonReturned}
+
+// What ends the wait for the worker of a handoff whose end was requested.
+const (
+	causeWorkerGone = "worker_gone"
+	causeGraceOver  = "grace_over"
+)
+
+// What an offer is made for (Offered.Reason).
+const (
+	OfferSubmitted     = "submitted"
+	OfferRetry         = "retry"
+	OfferReroute       = "reroute"
+	OfferEscalation    = "escalation"
+	OfferAnswer        = "answer"
+	OfferLeaseLost     = "lease_lost"
+	OfferUnanswered    = p.NotAcknowledged // it was claimed and not acknowledged in time
+	OfferReleased      = "released"
+	OfferDeferred      = "deferred"
+	OfferReturn        = "return"         // what it waited for has come back
+	OfferReturnTimeout = "return_timeout" // it waits as long again
+	OfferNoTaker       = "no_taker"       // back into the same queue
+	OfferMoved         = "moved"          // the append that moved it held no offer
+	OfferOverdue       = "overdue"        // its deadline ran out at the last authority
+)
+
+// OfferReasons lists what an offer may be made for.
+var OfferReasons = []string{OfferSubmitted, OfferRetry, OfferReroute, OfferEscalation, OfferAnswer, OfferLeaseLost, OfferUnanswered,
+	OfferReleased,
+	OfferDeferred, OfferReturn, OfferReturnTimeout, OfferNoTaker, OfferMoved, OfferOverdue}
+
+// reason is why something is decided: a code and its facts.
+type reason struct {
+	code  string
+	facts p.Facts
+}
+
+// because makes a reason about the agent that has the handoff.
+func because(code string, s p.State) reason {
+	return reason{code, p.Facts{Agent: s.Agent}}
+}
+
+// within adds the limit of the clock that ran out.
+func (r reason) within(limit time.Duration) reason {
+	r.facts.LimitMS = limit.Milliseconds()
+	return r
+}
+
+// counts adds how many there were, and how many there may be.
+func (r reason) counts(count, limit int) reason {
+	r.facts.Count, r.facts.Limit = count, limit
+	return r
+}
+
+// leads makes another reason, of which this one is the cause.
+func (r reason) leads(code string) reason {
+	facts := r.facts
+	facts.Causes = append(slices.Clone(facts.Causes), r.code)
+	return reason{code, facts}
+}
+
+// noted returns the facts for an event; nil where there are none.
+func (r reason) noted() *p.Facts {
+	if f := r.facts; f.Agent == "" && f.Causes == nil && f.Limit == 0 && f.LimitMS == 0 {
+		return nil
+	}
+	return &r.facts
+}
+
+func (r reason) words() string { return ReasonWords(r.code, r.facts) }
+
+// ReasonWords says a reason of Decide in words. It returns an unknown code
+// unchanged: a worker may call its failure by any.
+func ReasonWords(code string, f p.Facts) string {
+	switch code {
+	case ReasonRefused:
+		return "refused by " + orIts(f.Agent)
+	case ReasonAcknowledgeTimeout:
+		if f.Agent == "" {
+			return "no agent was found for it within " + span(f)
+		}
+		return f.Agent + " had no live worker within " + span(f)
+	case ReasonQueueTimeout:
+		return orIts(f.Agent) + " did not take it within " + span(f)
+	case ReasonConditionTimeout:
+		return "the question of " + orIts(f.Agent) + " was not answered within " + span(f)
+	case ReasonWorkTimeout:
+		return "no result within the work timeout of " + span(f)
+	case ReasonProgressTimeout:
+		return "no progress within the progress timeout of " + span(f)
+	case ReasonReturnTimeout:
+		return "no return within the return timeout of " + span(f)
+	case ReasonDeadline:
+		return "the deadline passed"
+	case ReasonReroutesExhausted:
+		return causeOf(f) + fmt.Sprintf("it was rerouted %d times of at most %d", f.Count, f.Limit)
+	case ReasonNoFitAgent:
+		return causeOf(f) + "no other agent is fit"
+	case ReasonConditionsExhausted:
+		return fmt.Sprintf("%s asked %d times, at most %d are allowed", orIts(f.Agent), f.Count, f.Limit)
+	case ReasonAttemptsExhausted:
+		return fmt.Sprintf("%d of %d attempts failed", f.Count, f.Limit)
+	case ReasonCrashLoop:
+		return fmt.Sprintf("%d of %d attempts failed: each time its worker vanished", f.Count, f.Limit)
+	case ReasonNoTaker:
+		return causeOf(f) + "its policy ends it there"
+	case ReasonNoAuthority:
+		return causeOf(f) + "no authority is left"
+	case ReasonAggregated, ReasonAggregation:
+		return groupWords(f)
+	case ReasonSourceEnded:
+		return "the attempt that handed it off ended without a result"
+	case ReasonCancelled:
+		return "cancelled on request" + forced(f)
+	case ReasonReturned:
+		return "returned on request" + forced(f)
+	}
+	return code
+}
+
+// causeOf says the causes, as the first half of a sentence.
+func causeOf(f p.Facts) string {
+	if len(f.Causes) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, code := range f.Causes {
+		cause := f
+		cause.Causes = nil
+		parts = append(parts, ReasonWords(code, cause))
+	}
+	return strings.Join(parts, ", ") + ", and "
+}
+
+// forced says why the end did not wait for the worker any longer.
+func forced(f p.Facts) string {
+	switch {
+	case slices.Contains(f.Causes, causeWorkerGone):
+		return "; its worker was gone"
+	case slices.Contains(f.Causes, causeGraceOver):
+		return "; its worker did not stop in time"
+	}
+	return ""
+}
+
+func groupWords(f p.Facts) string {
+	without := fmt.Sprintf("%d did not", f.Failed)
+	if f.Cancelled > 0 {
+		without += fmt.Sprintf(" (%d cancelled)", f.Cancelled)
+	}
+	return fmt.Sprintf("%d of %d succeeded, %s; %s was asked for", f.Count, f.Limit, without, f.Mode)
+}
+
+func orIts(agent string) string {
+	if agent == "" {
+		return "its agent"
+	}
+	return agent
+}
+
+// span says a limit as a person does: 30s, 1h30m.
+func span(f p.Facts) string {
+	text := millis(f.LimitMS).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if n := len(text) - len(zero); n > 0 && text[n:] == zero {
+			text = text[:n+1]
+		}
+	}
+	return text
+}

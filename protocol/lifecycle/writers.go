@@ -1,0 +1,172 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Role is who makes an event, by the name that the event gives.
+type Role string
+
+const (
+	RoleSupervisor Role = "supervisor" // what Decide says, whoever appends it
+	RoleHolder     Role = "holder"     // a worker, or an agent that polls: its holder id
+	RoleAgent      Role = "agent"      // a source, an authority, or a person by name
+	RoleHuman      Role = "human"
+)
+
+// RoleOf returns the role that a name stands for. Ids of holders are UUIDs.
+func RoleOf(by string) Role {
+	switch by {
+	case By:
+		return RoleSupervisor
+	case p.Human:
+		return RoleHuman
+	}
+	if _, err := uuid.Parse(by); err == nil {
+		return RoleHolder
+	}
+	return RoleAgent
+}
+
+var (
+	byHolder     = []Role{RoleHolder}
+	bySupervisor = []Role{RoleSupervisor}
+	byClient     = []Role{RoleAgent, RoleHuman}
+)
+
+// makers are the roles that make each event. An offer and an end are made by
+// holders, agents and people only as what follows from another event of theirs in
+// the same append (follows).
+var makers = map[p.EventType][]Role{
+	p.EventSubmitted:       byClient,
+	p.EventOffered:         {RoleSupervisor, RoleHolder, RoleAgent, RoleHuman},
+	p.EventClaimed:         byHolder,
+	p.EventAccepted:        byHolder,
+	p.EventStarted:         byHolder,
+	p.EventProgressed:      byHolder,
+	p.EventCompleted:       byHolder,
+	p.EventFailed:          byHolder,
+	p.EventRejected:        byHolder,
+	p.EventConditioned:     byHolder,
+	p.EventAnswered:        byClient,
+	p.EventRetryScheduled:  bySupervisor,
+	p.EventRerouted:        {RoleSupervisor, RoleAgent, RoleHuman},
+	p.EventEscalated:       {RoleSupervisor, RoleHolder},
+	p.EventLeaseLost:       {RoleSupervisor, RoleHolder},
+	p.EventReleased:        byHolder,
+	p.EventReminded:        bySupervisor,
+	p.EventExtended:        byHolder,
+	p.EventTimedOut:        bySupervisor,
+	p.EventCancelRequested: {RoleSupervisor, RoleAgent, RoleHuman},
+	p.EventClosed:          {RoleSupervisor, RoleHolder},
+	p.EventStuck:           bySupervisor,
+	p.EventHandedOff:       byHolder,
+	p.EventSuspended:       byHolder,
+	p.EventChildrenClosed:  bySupervisor,
+	p.EventAssigned:        bySupervisor,
+	p.EventTaken:           byHolder,
+	p.EventRolledBack:      {RoleSupervisor, RoleHolder, RoleAgent, RoleHuman},
+	p.EventLateResultUsed:  {RoleSupervisor, RoleHolder},
+	p.EventResultParked:    byHolder,
+	p.EventReturnSent:      bySupervisor,
+	p.EventReturned:        bySupervisor,
+	p.EventRedriven:        byClient,
+	p.EventDismissed:       byClient,
+	p.EventSourceCompleted: bySupervisor,
+}
+
+// follows are the events that only a supervisor makes by themselves.
+var follows = []p.EventType{p.EventOffered, p.EventClosed, p.EventLateResultUsed}
+
+// CheckWriters says which event of an append is not among those that the role named
+// by its By makes, or names a holder that did not have the handoff. It does not see
+// which client appended: a client that keeps to the table is not found. What follows
+// an event of a newer version is passed over.
+func CheckWriters(before p.State, events []p.Event) error {
+	holder := before.Holder
+	for i, e := range events {
+		kind, by := e.EventType(), p.CausedBy(e)
+		roles, known := makers[kind]
+		if !known {
+			return nil
+		}
+		role := RoleOf(by)
+		switch {
+		case by == "":
+			return fmt.Errorf("%s says nothing of who made it", kind)
+		case role == RoleSupervisor && slices.Contains(roles, RoleAgent): // an agent may have that name
+		case !slices.Contains(roles, role):
+			return fmt.Errorf("%s is said to be by %s (%s), and is made by %s", kind, by, role, listed(roles))
+		case i == 0 && role != RoleSupervisor && slices.Contains(follows, kind):
+			return fmt.Errorf("%s is said to be by %s (%s), and follows from no event of theirs", kind, by, role)
+		}
+		if named := namedMaker(e, holder); named != "" && named != by {
+			return fmt.Errorf("%s is said to be by %s, and can be by %s alone", kind, by, named)
+		}
+		holder = holderAfter(e, holder)
+	}
+	return nil
+}
+
+// namedMaker is the one name that an event can be by, where that is known. holder
+// has the handoff before it.
+func namedMaker(e p.Event, holder string) string {
+	switch e := e.(type) {
+	case *p.Submitted:
+		return e.Summary.Source
+	case *p.Claimed:
+		return e.Holder
+	case *p.Accepted:
+		return e.Holder
+	case *p.Taken:
+		return e.Holder
+	case *p.ResultParked:
+		return e.Holder
+	case *p.Rejected:
+		return e.Holder // empty where it was not claimed
+	case *p.Conditioned:
+		return e.Holder
+	case *p.Started, *p.Progressed, *p.Completed, *p.Failed, *p.Released, *p.HandedOff, *p.Suspended:
+		return holder
+	case *p.Escalated:
+		if e.Fence != 0 {
+			return holder
+		}
+	case *p.RolledBack:
+		if e.Fence != 0 {
+			return holder
+		}
+	}
+	return ""
+}
+
+func holderAfter(e p.Event, holder string) string {
+	switch e := e.(type) {
+	case *p.Claimed:
+		return e.Holder
+	case *p.Accepted:
+		return e.Holder
+	case *p.Taken:
+		return e.Holder
+	}
+	return holder
+}
+
+func listed(roles []Role) string {
+	text := ""
+	for i, role := range roles {
+		switch {
+		case i > 0 && i == len(roles)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
+		}
+		text += string(role)
+	}
+	return text
+}

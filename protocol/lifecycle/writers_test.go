@@ -1,0 +1,59 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// An event that is not in the table of makers would be listed, whoever made it.
+func TestEveryEventHasMakers(t *testing.T) {
+	for kind := range table {
+		if len(makers[kind]) == 0 {
+			t.Errorf("which role makes %s is not said: add it to makers", kind)
+		}
+	}
+	for kind := range makers {
+		if _, legal := table[kind]; !legal {
+			t.Errorf("there is no event %s", kind)
+		}
+	}
+}
+
+func TestCheckWriters(t *testing.T) {
+	const holder, other = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+	by := func(name string) p.Meta { return p.Meta{At: t0, By: name} }
+	held := p.State{Holder: holder, Fence: 3}
+	for name, c := range map[string]struct {
+		before p.State
+		events []p.Event
+		want   string // empty: in order
+	}{
+		"a submission":            {p.State{}, []p.Event{&p.Submitted{Meta: by("lead"), Summary: p.Summary{Source: "lead"}}, &p.Offered{Meta: by("lead")}}, ""},
+		"of another's":            {p.State{}, []p.Event{&p.Submitted{Meta: by("lead"), Summary: p.Summary{Source: "boss"}}}, "can be by boss alone"},
+		"by a holder":             {p.State{}, []p.Event{&p.Submitted{Meta: by(holder), Summary: p.Summary{Source: holder}}}, "is made by agent or human"},
+		"an acceptance":           {p.State{}, []p.Event{&p.Accepted{Meta: by(holder), Holder: holder}, &p.Started{Meta: by(holder)}}, ""},
+		"for another":             {p.State{}, []p.Event{&p.Accepted{Meta: by(other), Holder: holder}}, "can be by " + holder},
+		"its result":              {held, []p.Event{&p.Completed{Meta: by(holder), Fence: 3}}, ""},
+		"another's result":        {held, []p.Event{&p.Completed{Meta: by(other), Fence: 3}}, "can be by " + holder},
+		"a client's result":       {held, []p.Event{&p.Completed{Meta: by("lead"), Fence: 3}}, "completed is said to be by lead (agent), and is made by holder"},
+		"a supervisor's result":   {held, []p.Event{&p.Completed{Meta: by(By), Fence: 3}}, "is made by holder"},
+		"an end by a client":      {held, []p.Event{&p.Closed{Meta: by(p.Human)}}, "closed is said to be by human (human), and is made by supervisor or holder"},
+		"an end after a loss":     {held, []p.Event{&p.LeaseLost{Meta: by(other), Holder: holder}, &p.Closed{Meta: by(other)}}, ""},
+		"an end out of nothing":   {held, []p.Event{&p.Closed{Meta: by(holder)}}, "follows from no event of theirs"},
+		"an offer out of nothing": {p.State{}, []p.Event{&p.Offered{Meta: by("lead")}}, "follows from no event of theirs"},
+		"a cancel":                {held, []p.Event{&p.CancelRequested{Meta: by("ann")}, &p.Closed{Meta: by(By)}}, ""},
+		"a refusal at once":       {p.State{}, []p.Event{&p.Rejected{Meta: by(other)}}, ""},
+		"an escalation":           {held, []p.Event{&p.Escalated{Meta: by(holder), Fence: 3}, &p.Offered{Meta: by(holder)}}, ""},
+		"by another":              {held, []p.Event{&p.Escalated{Meta: by(other), Fence: 3}}, "can be by " + holder},
+		"an agent of that name":   {p.State{}, []p.Event{&p.Submitted{Meta: by(By), Summary: p.Summary{Source: By}}, &p.Offered{Meta: by(By)}}, ""},
+		"by none":                 {held, []p.Event{&p.Reminded{}}, "says nothing of who made it"},
+		"of a newer version":      {held, []p.Event{&p.UnknownEvent{Type: "praised"}}, ""},
+	} {
+		err := CheckWriters(c.before, c.events)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}

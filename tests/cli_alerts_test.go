@@ -1,0 +1,69 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// alertsBinary builds the evaluator of alerts, a module of its own, where its modules
+// can be had.
+var alertsBinary = sync.OnceValues(func() (string, error) {
+	bin := filepath.Join(*binDir.Load(), "alerts")
+	cmd := exec.Command("go", "build", "-o", bin, ".")
+	cmd.Dir = "alerts"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+// cmdAlerts evaluates the shipped rules over what $FIGURES shows now, held for two hours.
+// The alerts that fire must be those named, in the order of the rules; none means silence.
+func cmdAlerts(ts *testscript.TestScript, neg bool, args []string) {
+	bin, err := alertsBinary()
+	if err != nil {
+		of(ts).t.Skip("skipped: tests/alerts, which evaluates alert rules, is not to be built here: ", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	rules, err := filepath.Abs(operations + "alerts.yaml")
+	ts.Check(err)
+	var figures []byte
+	var fired string
+	defer func() {
+		if fired != strings.Join(args, " ") {
+			ts.Logf("the figures:\n%s", figures)
+		}
+	}()
+	eventually(ctx, ts, fmt.Sprintf("alerts %q", args), func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, ts.Getenv("FIGURES")+"/metrics", nil)
+		ts.Check(err)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = res.Body.Close() }()
+		if figures, err = io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+			return false
+		}
+		cmd := exec.CommandContext(ctx, bin, rules)
+		cmd.Stdin, cmd.Stderr = bytes.NewReader(figures), os.Stderr
+		out, err := cmd.Output()
+		if ctx.Err() != nil {
+			return false
+		}
+		ts.Check(err)
+		fired = strings.Join(strings.Fields(string(out)), " ")
+		return fired == strings.Join(args, " ")
+	})
+}

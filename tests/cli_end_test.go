@@ -1,0 +1,166 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agenthandoff/handoff/broker"
+	trail "github.com/agenthandoff/handoff/broker/audit"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// checkEnd judges what a story leaves behind, as long as its engine runs: no offer
+// stands that no open handoff has, handoff doctor is content where nothing is open, and
+// every event is one that its maker makes.
+func checkEnd(ts *testscript.TestScript, url string) {
+	all := of(ts)
+	select {
+	case <-all.dev.done: // the story has stopped it
+		return
+	default:
+	}
+	if t, ok := all.t.(interface{ Failed() bool }); ok && t.Failed() {
+		return
+	}
+	engine, err := broker.Dial(context.Background(), broker.DialConfig{URL: url, Name: "handoff tests"})
+	if err != nil {
+		all.t.Fatal(err)
+	}
+	defer func() { _ = engine.Close() }()
+	until(all.t, patience, func(ctx context.Context) string { return followed(ctx, engine) })
+	until(all.t, acknowledged, func(ctx context.Context) string { return endedOffers(ctx, engine) })
+	until(all.t, patience, func(ctx context.Context) string { return doctorComplains(ctx, ts, engine, url) })
+	until(all.t, patience, func(ctx context.Context) string { return misattributed(ctx, engine) })
+}
+
+// misattributed is what handoff audit verify --writers finds, and it alone: what else
+// is wrong with a ledger a story may have put there.
+func misattributed(ctx context.Context, engine *broker.JetStream) string {
+	b, err := broker.New(engine, broker.Config{})
+	if err != nil {
+		return err.Error()
+	}
+	report, err := trail.VerifyLedger(ctx, b, nil, trail.Writers)
+	if err != nil {
+		return err.Error()
+	}
+	for _, problem := range report.Problems {
+		if problem.Kind == trail.KindWriter {
+			return fmt.Sprintf("entry %d of %s: %s", problem.Seq, problem.Ticket, problem.Words)
+		}
+	}
+	return ""
+}
+
+// acknowledged is how long an acknowledgement may be on its way. It is shorter than a
+// supervisor takes to its second pass, which would hide an offer that was left behind.
+const acknowledged = 5 * time.Second
+
+// until asks again until nothing is wrong, or fails the story with what is.
+func until(t testscript.T, most time.Duration, wrong func(context.Context) string) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	last := ""
+	for {
+		what := wrong(ctx)
+		if what == "" {
+			return
+		}
+		if ctx.Err() == nil || last == "" {
+			last = what
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("when the story is over: " + last)
+		case <-tick.C:
+		}
+	}
+}
+
+// followed waits for the supervisor to be done with every entry of the ledger.
+func followed(ctx context.Context, engine *broker.JetStream) string {
+	js, err := jetstream.New(engine.Conn())
+	if err != nil {
+		return err.Error()
+	}
+	consumer, err := js.Consumer(ctx, broker.LedgerStream, broker.SupervisorConsumer)
+	if err != nil {
+		return err.Error()
+	}
+	if info := consumer.CachedInfo(); info.NumPending > 0 || info.NumAckPending > 0 {
+		return fmt.Sprintf("the supervisor has %d entries to follow, and %d in hands", info.NumPending, info.NumAckPending)
+	}
+	return ""
+}
+
+// endedOffers names the offers that stand and that no open handoff has.
+func endedOffers(ctx context.Context, engine *broker.JetStream) string {
+	_, standing, err := heads(ctx, engine)
+	var ended []string
+	if err == nil {
+		err = engine.Offers(ctx, func(key broker.OfferKey) error {
+			if standing[key.Ticket] != key.Sequence {
+				ended = append(ended, fmt.Sprintf("%d of %s at %s", key.Sequence, key.Ticket, key.Agent))
+			}
+			return nil
+		})
+	}
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(ended) > 0:
+		return "offers stand that have ended: " + strings.Join(ended, ", ")
+	}
+	return ""
+}
+
+// doctorComplains is what handoff doctor says when nothing is open, if it has to
+// complain. It leaves out fsync, which the stories turn off.
+func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *broker.JetStream, url string) string {
+	open, _, err := heads(ctx, engine)
+	switch {
+	case err != nil:
+		return err.Error()
+	case open > 0:
+		return ""
+	}
+	bin, _, _ := strings.Cut(ts.Getenv("PATH"), string(os.PathListSeparator))
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "handoff"), "doctor", "--skip", "fsync", "-s", url)
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+ts.Getenv("XDG_CONFIG_HOME"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Sprintf("handoff doctor: %v\n%s", err, out)
+	}
+	return ""
+}
+
+// heads counts the handoffs that are open, and tells which offer of each may stand.
+func heads(ctx context.Context, engine *broker.JetStream) (open int, standing map[string]uint64, err error) {
+	states := map[string]protocol.State{}
+	err = engine.Heads(ctx, func(e broker.Entry) error {
+		if head, err := broker.HeadOf(e); err == nil { // else the story has put it there
+			states[e.Ticket] = head.State
+		}
+		return nil
+	})
+	standing = map[string]uint64{}
+	for ticket, state := range states {
+		if !state.Closed {
+			open++
+		}
+		if lifecycle.OfferStands(state) {
+			standing[ticket] = state.Offer
+		}
+	}
+	return open, standing, err
+}
