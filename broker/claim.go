@@ -160,11 +160,7 @@ func (c *Claim) mine(s *protocol.State) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || c.fence != 0 && s.Fence != c.fence {
-		lost := ErrLeaseLost
-		if lifecycle.DeadlinePassed(*s) {
-			lost = ErrDeadlinePassed
-		}
-		return fmt.Errorf("handoff %s, holder %s: %w", c.Ticket, c.Holder.ID, lost)
+		return lost(s, c.Ticket, c.Holder.ID)
 	}
 	c.fence = s.Fence
 	return nil

@@ -5,10 +5,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // LeaseToken is what a LEASE on the command line holds. The holder's id is
@@ -63,32 +66,87 @@ func LeaseTicket(lease string) (string, error) {
 	return token.Ticket, err
 }
 
-// Resume makes a claim from its lease. A lease that was never given out is a
-// *protocol.Error with CodeLeaseInvalid, one that has ended is ErrLeaseLost;
-// neither changes anything.
+// Resume makes a claim from its lease; one that has ended is ErrLeaseLost, and
+// changes nothing.
+//
+// A lease that was never given out is a *protocol.Error with CodeLeaseInvalid. It is
+// the same error whether there is such a handoff or not: a made-up lease tells its
+// maker nothing about tickets. ErrLeaseLost is for a lease that names the agent, the
+// offer and the holder of a claim in the handoff's history, as only its holder can.
 func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	token, err := ParseLease(lease)
 	if err != nil {
 		return nil, err
 	}
 	head, err := b.Head(ctx, token.Ticket, 0)
-	if errors.Is(err, ErrNotFound) {
-		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "no handoff has this lease")
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
+	there := err == nil
 	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: head.State.LeaseMS, Slots: 1, Busy: 1, Polling: true}
-	claim, err := b.claimOf(ctx, head, holder, token.Offer)
-	if err == nil && token.Agent != head.State.Agent {
-		// The holder is this one, and has it for another agent: somebody wrote
-		// the name. A beat would make the agent of that name look alive.
-		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "names %s, and the handoff is with another agent", token.Agent)
+	if there && token.Agent == head.State.Agent {
+		claim, err := b.claimOf(ctx, head, holder, token.Offer)
+		if err == nil {
+			claim.limited = token.Slot
+		}
+		if !errors.Is(err, ErrLeaseLost) {
+			return claim, err
+		}
 	}
-	if err == nil {
-		claim.limited = token.Slot
+	given, err := b.gaveOut(ctx, token)
+	switch {
+	case err != nil:
+		return nil, err
+	case !given || !there:
+		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "was never given out, or its handoff is too old to be remembered; a lease is what handoff claim prints")
 	}
-	return claim, err
+	return nil, lost(&head.State, token.Ticket, token.Holder)
+}
+
+// lost is the error of a holder whose claim has ended.
+func lost(s *protocol.State, ticket, holder string) error {
+	why := ErrLeaseLost
+	if lifecycle.DeadlinePassed(*s) {
+		why = ErrDeadlinePassed
+	}
+	return fmt.Errorf("handoff %s, holder %s: %w", ticket, holder, why)
+}
+
+// errRead ends the reading of a history early.
+var errRead = errors.New("read as far as needed")
+
+// gaveOut tells whether a lease was ever given out. It reads the history from the
+// lease's offer on, while that offer is the current one. That is one question, with
+// one answer, for a handoff that does not exist and for one that never had this offer.
+func (b *Broker) gaveOut(ctx context.Context, lease LeaseToken) (given bool, err error) {
+	first := true
+	err = b.changesAfter(ctx, lease.Ticket, lease.Offer-1, func(c protocol.Change) error {
+		if first && c.Seq != lease.Offer || c.Record.State.Offer != lease.Offer {
+			return errRead
+		}
+		first = false
+		if given = slices.ContainsFunc(c.Record.Events, lease.claimedBy); given {
+			return errRead
+		}
+		return nil
+	})
+	if errors.Is(err, errRead) {
+		err = nil
+	}
+	return given, err
+}
+
+// claimedBy tells whether the lease was given out for this event.
+func (t LeaseToken) claimedBy(e protocol.Event) bool {
+	switch e := e.(type) {
+	case *protocol.Claimed:
+		return e.Agent == t.Agent && e.Holder == t.Holder && e.Offer == t.Offer
+	case *protocol.Accepted:
+		return e.Agent == t.Agent && e.Holder == t.Holder && e.Offer == t.Offer
+	case *protocol.Taken: // its record is the offer
+		return e.Agent == t.Agent && e.Holder == t.Holder
+	}
+	return false
 }
 
 // Ending is how a holder let go of its handoff by itself: with a report.
@@ -102,18 +160,15 @@ type Ending struct {
 func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error) {
 	var ending Ending
 	holds := false
-	its := func(agent, holder string, offer uint64) bool {
-		return agent == lease.Agent && holder == lease.Holder && offer == lease.Offer
-	}
 	err := b.changes(ctx, lease.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			switch e := e.(type) {
 			case *protocol.Claimed:
-				if its(e.Agent, e.Holder, e.Offer) {
+				if lease.claimedBy(e) {
 					holds, ending = true, Ending{}
 				}
 			case *protocol.Accepted:
-				if its(e.Agent, e.Holder, e.Offer) {
+				if lease.claimedBy(e) {
 					holds, ending = true, Ending{Fence: c.Seq}
 				}
 			case *protocol.LeaseLost:

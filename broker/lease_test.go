@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"strings"
@@ -39,11 +40,89 @@ func TestResumeWithAnotherAgentsName(t *testing.T) {
 	if err := again.Complete(ctx, protocol.Result{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, ended := range []string{lease, forged} { // of both nobody can tell any more
-		if _, err := b.Resume(ctx, ended); !errors.Is(err, broker.ErrLeaseLost) {
-			t.Errorf("after the end: %v, want a lost lease", err)
+	if _, err := b.Resume(ctx, lease); !errors.Is(err, broker.ErrLeaseLost) {
+		t.Errorf("after the end: %v, want a lost lease", err)
+	}
+	if _, err := b.Resume(ctx, forged); !errors.As(err, &refused) || refused.Code != protocol.CodeLeaseInvalid {
+		t.Errorf("forged, after the end: %v, want %s", err, protocol.CodeLeaseInvalid)
+	}
+}
+
+// A made-up lease gets the same answer whether its handoff exists or not, open or
+// ended, after the same number of reads.
+func TestMadeUpLeaseTellsNothing(t *testing.T) {
+	ctx := t.Context()
+	engine := &countingReads{Engine: brokertest.NewMemory()}
+	claimed(t, engine) // an offer before its own
+	b, claim, _ := claimed(t, engine)
+	token, err := broker.ParseLease(claim.Lease())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(token broker.LeaseToken) (said string, reads int) {
+		before := engine.reads
+		_, err := b.Resume(ctx, token.String())
+		reads = engine.reads - before
+		var refused *protocol.Error
+		if !errors.As(err, &refused) || refused.Code != protocol.CodeLeaseInvalid || errors.Is(err, broker.ErrLeaseLost) {
+			t.Fatalf("%+v: %v", token, err)
+		}
+		ending, endingErr := b.EndingOf(ctx, token)
+		kept, keptErr := b.ParkLate(ctx, token.String(), protocol.Result{Body: []byte("1")})
+		if ending.Event != nil || ending.Fence != 0 || endingErr != nil || kept || keptErr != nil {
+			t.Errorf("%+v: %+v, %v; kept %t, %v", token, ending, endingErr, kept, keptErr)
+		}
+		return refused.Error(), reads
+	}
+	madeUp := map[string]func(*broker.LeaseToken){
+		"another holder":               func(t *broker.LeaseToken) { t.Holder = protocol.NewTicket() },
+		"another agent":                func(t *broker.LeaseToken) { t.Agent = "ghost" },
+		"an earlier offer":             func(t *broker.LeaseToken) { t.Offer-- },
+		"a later offer":                func(t *broker.LeaseToken) { t.Offer += 1 << 62 },
+		"another holder and offer":     func(t *broker.LeaseToken) { t.Holder, t.Offer = protocol.NewTicket(), 1<<63 },
+		"the slot of another, as well": func(t *broker.LeaseToken) { t.Holder, t.Slot = protocol.NewTicket(), true },
+	}
+	check := func(when string) {
+		t.Helper()
+		for what, change := range madeUp {
+			there, nowhere := token, token
+			change(&there)
+			nowhere.Ticket = protocol.NewTicket()
+			change(&nowhere)
+			said, reads := answer(there)
+			saidNowhere, readsNowhere := answer(nowhere)
+			if said != saidNowhere {
+				t.Errorf("%s, %s: an existing ticket says %q, another %q", when, what, said, saidNowhere)
+			}
+			if there.Offer != token.Offer && reads != readsNowhere {
+				t.Errorf("%s, %s: an existing ticket costs %d reads, another %d", when, what, reads, readsNowhere)
+			}
 		}
 	}
+	check("held")
+	if err := claim.Complete(ctx, protocol.Result{}); err != nil {
+		t.Fatal(err)
+	}
+	check("ended")
+	if _, err := b.Resume(ctx, token.String()); !errors.Is(err, broker.ErrLeaseLost) {
+		t.Errorf("its holder is told %v, want a lost lease", err)
+	}
+}
+
+// countingReads counts what is read of the ledger.
+type countingReads struct {
+	broker.Engine
+	reads int
+}
+
+func (e *countingReads) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
+	e.reads++
+	return e.Engine.Last(ctx, ticket, min)
+}
+
+func (e *countingReads) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
+	e.reads++
+	return e.Engine.Next(ctx, ticket, after)
 }
 
 // How a holder let go is told to whoever has its lease, and to nobody else.

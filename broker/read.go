@@ -41,7 +41,12 @@ func (b *Broker) History(ctx context.Context, ticket string) ([]protocol.Change,
 }
 
 func (b *Broker) changes(ctx context.Context, ticket string, fn func(protocol.Change) error) error {
-	for after := uint64(0); ; {
+	return b.changesAfter(ctx, ticket, 0, fn)
+}
+
+// changesAfter calls fn for each change of a handoff after a ledger sequence.
+func (b *Broker) changesAfter(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) error {
+	for {
 		entry, err := b.Next(ctx, ticket, after)
 		if errors.Is(err, ErrNotFound) {
 			return nil

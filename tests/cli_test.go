@@ -56,7 +56,9 @@ import (
 //	get NAME PATH        keep what is there in a variable
 //	ledger [unchanged]   remember how long the ledger is, or compare with that
 //	large FILE N         write a package of N bytes
-//	forge NAME LEASE     keep a lease of the same offer with another holder
+//	forge NAME LEASE [FIELD VALUE]…
+//	                     keep a lease of the same offer with another holder, and with
+//	                     these fields of its token changed; next is the next number
 //	mkcontext NAME URL   make a context of the nats command line
 //	httpget CODE URL RE… get it until the answer has that code and matches each RE
 //	plain-server         start a NATS server that nobody has set up
@@ -561,6 +563,13 @@ func cmdForge(ts *testscript.TestScript, neg bool, args []string) {
 	var token map[string]any
 	ts.Check(json.Unmarshal(raw, &token))
 	token["h"] = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
+	for i := 2; i+1 < len(args); i += 2 {
+		if args[i+1] == "next" {
+			token[args[i]] = token[args[i]].(float64) + 1
+			continue
+		}
+		token[args[i]] = args[i+1]
+	}
 	raw, err = json.Marshal(token)
 	ts.Check(err)
 	ts.Setenv(args[0], "lease_"+base64.RawURLEncoding.EncodeToString(raw))
