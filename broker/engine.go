@@ -231,7 +231,8 @@ type Engine interface {
 
 	// PutBlob stores a body under its digest; putting it again is harmless.
 	PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error)
-	// Blob reads a body and checks its digest; ErrNotFound.
+	// Blob reads a body and checks its digest; ErrNotFound, and a *DamagedBody, which is
+	// one, where something else is stored.
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 
 	// Serve answers questions for everybody on the engine until ctx ends: each

@@ -51,6 +51,7 @@ type JetStream struct {
 	commits *committer // of the ledger
 	clock   engineClock
 	denied  denials
+	bodies  knownBodies
 
 	life  context.Context // ends with Close
 	end   context.CancelFunc

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -22,20 +25,29 @@ const (
 	blobReads = 5
 )
 
-// PutBlob implements Engine. It takes up to 60 s, tries included.
+// PutBlob implements Engine. It takes up to 60 s, tries included. What stands under the
+// digest already is read once by each process: where it is not the body, the body
+// replaces it.
 func (j *JetStream) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
 	ref := RefOf(body)
 	err := j.withBlobs(ctx, func(ctx context.Context, store jetstream.ObjectStore) error {
-		info, err := store.GetInfo(ctx, ref.Digest)
-		// One that stands is left alone, so that nobody who reads it is
-		// disturbed, unless it is so old that it might not outlive a new reference.
-		if err == nil && int64(info.Size) == ref.Size && time.Since(info.ModTime) < blobAge/2 {
+		object, err := j.blobObject(ctx, ref)
+		switch {
+		case err == nil && j.blobStands(ctx, ref, object):
 			return nil
-		}
-		if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+		case is[*DamagedBody](err):
+			// The library does not replace a description that it can't read, and
+			// trusts the others with which chunks to purge.
+			if err := j.dropBlobObject(ctx, ref); err != nil {
+				return err
+			}
+		case err != nil && !errors.Is(err, ErrNotFound):
 			return err
 		}
-		_, err = store.PutBytes(ctx, ref.Digest, body)
+		info, err := store.PutBytes(ctx, ref.Digest, body)
+		if err == nil {
+			j.bodies.add(ref.Digest, info.NUID)
+		}
 		return err
 	})
 	if err != nil {
@@ -44,7 +56,44 @@ func (j *JetStream) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef,
 	return ref, nil
 }
 
-// Blob implements Engine. It takes up to 60 s, tries included.
+// blobStands tells whether a body is there under its digest, and will outlive a new
+// reference. Then it is left alone, so that no reader is disturbed.
+func (j *JetStream) blobStands(ctx context.Context, ref protocol.BlobRef, object jetstream.ObjectInfo) bool {
+	if time.Since(object.ModTime) >= blobAge/2 {
+		return false
+	}
+	if j.bodies.has(ref.Digest, object.NUID) {
+		return true
+	}
+	stored, err := j.readChunks(ctx, ref, object)
+	if err != nil || RefOf(stored) != ref {
+		return false
+	}
+	j.bodies.add(ref.Digest, object.NUID)
+	return true
+}
+
+// DamagedBody says that something else is stored under a digest than the body, or not
+// all of it. It is an ErrNotFound.
+type DamagedBody struct {
+	Ref  protocol.BlobRef
+	What string // is wrong
+}
+
+func (e *DamagedBody) Error() string { return "is damaged in the object store: " + e.What }
+func (e *DamagedBody) Unwrap() error { return ErrNotFound }
+
+func damaged(ref protocol.BlobRef, format string, args ...any) error {
+	return &DamagedBody{ref, fmt.Sprintf(format, args...)}
+}
+
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
+
+// Blob implements Engine. It takes up to 60 s, tries included. A body that is not what
+// its digest says is read 5 times, and then a *DamagedBody.
 func (j *JetStream) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
 	if !strings.HasPrefix(ref.Digest, digestPrefix) {
 		return nil, fmt.Errorf("body %q: not a digest that Handoff makes: %w", ref.Digest, ErrNotFound)
@@ -53,13 +102,10 @@ func (j *JetStream) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, err
 	reads := 0
 	err := j.withinBlobPatience(ctx, func(ctx context.Context) (err error) {
 		body, err = j.readBlob(ctx, ref)
-		if err == nil {
-			if got := RefOf(body); got != ref {
-				err = fmt.Errorf("what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)
+		if is[*DamagedBody](err) {
+			if reads++; reads < blobReads {
+				return fmt.Errorf("%w: %v", ErrUnreachable, err) // read it again
 			}
-		}
-		if reads++; err != nil && reads < blobReads && !passing(err) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotAllowed) {
-			return fmt.Errorf("%w: %w", ErrUnreachable, err) // read it again
 		}
 		return err
 	})
@@ -69,41 +115,110 @@ func (j *JetStream) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, err
 	return body, nil
 }
 
-// readBlob reads an object as the library stores it: its description, by name, and then
+// blobID is what the library calls the chunks of a body.
+var blobID = regexp.MustCompile(`^[0-9A-Za-z]{22}$`)
+
+func blobSubject(ref protocol.BlobRef) string {
+	return blobPrefix + "M." + base64.URLEncoding.EncodeToString([]byte(ref.Digest))
+}
+
+// blobObject reads the description of a body, as the library does; ErrNotFound, and a
+// *DamagedBody where it is none.
+func (j *JetStream) blobObject(ctx context.Context, ref protocol.BlobRef) (jetstream.ObjectInfo, error) {
+	var object jetstream.ObjectInfo
+	meta, err := j.get(ctx, blobStream, getRequest{LastFor: blobSubject(ref)})
+	if err != nil {
+		return object, err
+	}
+	err = json.Unmarshal(meta.Data, &object)
+	switch object.ModTime = meta.Time; {
+	case err != nil:
+		return object, damaged(ref, "its description at %d can't be read: %v", meta.Seq, err)
+	case object.Deleted:
+		return object, ErrNotFound
+	case !blobID.MatchString(object.NUID):
+		return object, damaged(ref, "its description at %d names no chunks", meta.Seq)
+	}
+	return object, nil
+}
+
+// dropBlobObject replaces a description that the library must not see by that of a body
+// that was deleted.
+func (j *JetStream) dropBlobObject(ctx context.Context, ref protocol.BlobRef) error {
+	body, err := json.Marshal(map[string]any{"name": ref.Digest, "bucket": BlobBucket, "deleted": true})
+	if err != nil {
+		return err
+	}
+	msg := nats.NewMsg(blobSubject(ref))
+	msg.Data = body
+	msg.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
+	_, err = j.publish(ctx, msg)
+	return err
+}
+
+// readBlob reads a body as the library stores it: its description, by name, and then
 // its chunks one after another, all from the stream's leader. The library would make a
 // consumer for them, for which a user needs the right to make any, with any name and
 // any subject to deliver to.
 func (j *JetStream) readBlob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
-	meta, err := j.get(ctx, blobStream, getRequest{LastFor: blobPrefix + "M." + base64.URLEncoding.EncodeToString([]byte(ref.Digest))})
+	object, err := j.blobObject(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	var object struct {
-		ID      string `json:"nuid"`
-		Chunks  int    `json:"chunks"`
-		Deleted bool   `json:"deleted"`
-	}
-	switch err := json.Unmarshal(meta.Data, &object); {
-	case err != nil:
+	body, err := j.readChunks(ctx, ref, object)
+	if err != nil {
 		return nil, err
-	case object.Deleted:
-		return nil, ErrNotFound
 	}
+	if got := RefOf(body); got != ref {
+		return nil, damaged(ref, "what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)
+	}
+	return body, nil
+}
+
+func (j *JetStream) readChunks(ctx context.Context, ref protocol.BlobRef, object jetstream.ObjectInfo) ([]byte, error) {
 	var body []byte
-	next := getRequest{Seq: 1, NextFor: blobPrefix + "C." + object.ID}
+	next := getRequest{Seq: 1, NextFor: blobPrefix + "C." + object.NUID}
 	for range object.Chunks {
 		chunk, err := j.get(ctx, blobStream, next)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			return nil, fmt.Errorf("a chunk is missing behind byte %d", len(body))
+			return nil, damaged(ref, "a chunk is missing behind byte %d", len(body))
 		case err != nil:
 			return nil, err
-		case int64(len(body)+len(chunk.Data)) > ref.Size:
-			return nil, fmt.Errorf("what is stored has more than %d bytes", ref.Size)
+		case int64(len(body)+len(chunk.Data)) > min(ref.Size, bodyBytesMax):
+			return nil, damaged(ref, "what is stored has more than %d bytes", min(ref.Size, bodyBytesMax))
 		}
 		body, next.Seq = append(body, chunk.Data...), chunk.Seq+1
 	}
 	return body, nil
+}
+
+// bodyBytesMax is the largest body that is read.
+const bodyBytesMax = max(protocol.PackageBytesMax, protocol.ResultBytesMax)
+
+// knownBodiesMax is how many bodies a process remembers to be stored as they should be.
+const knownBodiesMax = 4_096
+
+// knownBodies are bodies that this process has stored, or has read back: by digest the
+// id of their chunks.
+type knownBodies struct {
+	mu  sync.Mutex
+	ids map[string]string
+}
+
+func (k *knownBodies) has(digest, id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ids[digest] == id
+}
+
+func (k *knownBodies) add(digest, id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ids == nil || len(k.ids) >= knownBodiesMax {
+		k.ids = map[string]string{}
+	}
+	k.ids[digest] = id
 }
 
 func (j *JetStream) withBlobs(ctx context.Context, op func(context.Context, jetstream.ObjectStore) error) error {

@@ -95,6 +95,9 @@ type chains struct {
 	// have its beginning here.
 	begins  func(submitted uint64) bool
 	writers bool // Writers is wanted
+	// body reads a body of the object store, which is not kept; nil where there is none.
+	body   func(protocol.BlobRef) error
+	bodies map[protocol.BlobRef]bool // that were read
 }
 
 // link is the last append of a handoff: its hash, and where it was.
@@ -104,7 +107,7 @@ type link struct {
 }
 
 func newChains(report *Report, checks ...Check) *chains {
-	return &chains{report: report, writers: slices.Contains(checks, Writers), heads: map[uuid.UUID]link{}, states: recent[protocol.State]{most: statesKept}}
+	return &chains{report: report, writers: slices.Contains(checks, Writers), heads: map[uuid.UUID]link{}, bodies: map[protocol.BlobRef]bool{}, states: recent[protocol.State]{most: statesKept}}
 }
 
 // keyOf is the UUID that a ticket is; for anything else one made of it.
@@ -149,6 +152,9 @@ func (c *chains) addDecoded(e broker.Entry, change protocol.Change, unread error
 	}
 	if slices.ContainsFunc(change.Record.Events, isUnknown) {
 		r.Newer++
+	}
+	if err := c.digests(change, found); err != nil {
+		return err
 	}
 	state := change.Record.State
 	if state.Ticket != e.Ticket {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // gapsKept is how many gaps of the ledger are looked into; the rest are only reported.
@@ -17,7 +18,8 @@ type gap struct{ from, to uint64 }
 
 // VerifyLedger checks every append of the ledger, up to its end when the call
 // began: the chain of hashes of every handoff, that each begins with a
-// submission, that the events lead to the states, that no sequence is missing.
+// submission, that the events lead to the states, that no sequence is missing, and
+// that every package and result in the object store has its digest.
 // progress is called now and then with how far it is; nil is welcome.
 func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last uint64), checks ...Check) (Report, error) {
 	var report Report
@@ -32,6 +34,10 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 			err = fmt.Errorf("entry %d of %s is gone: %w", place, ticket, broker.ErrLedgerChanged)
 		}
 		return e, err
+	}
+	c.body = func(ref protocol.BlobRef) error {
+		_, err := ledger.Blob(ctx, ref)
+		return err
 	}
 	c.begins = func(submitted uint64) bool { return submitted == 0 || submitted >= span.First }
 	var gaps []gap

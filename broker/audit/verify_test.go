@@ -144,6 +144,14 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	real, err := broker.New(engine, broker.Config{})
 	w.must(err)
 	for i, e := range bodies {
+		change, err := broker.DecodeChange(e)
+		w.must(err)
+		for _, ref := range bodiesOf(change) {
+			body, err := w.b.Blob(w.ctx, ref)
+			w.must(err)
+			_, err = engine.PutBlob(w.ctx, body)
+			w.must(err)
+		}
 		seq, err := engine.Append(w.ctx, e.Ticket, lastOf(bodies[:i], e.Ticket), "id", "", e.Body)
 		w.must(err)
 		if seq != e.Seq {

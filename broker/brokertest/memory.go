@@ -487,7 +487,7 @@ func (m *Memory) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 		return nil, fmt.Errorf("body %s: %w", ref.Digest, broker.ErrNotFound)
 	}
 	if got := broker.RefOf(body); got != ref {
-		return nil, fmt.Errorf("body %s of %d bytes: what is stored has digest %s and %d bytes", ref.Digest, ref.Size, got.Digest, got.Size)
+		return nil, fmt.Errorf("body %s: %w", ref.Digest, &broker.DamagedBody{Ref: ref, What: fmt.Sprintf("what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)})
 	}
 	return slices.Clone(body), nil
 }

@@ -18,7 +18,8 @@ func newAuditVerify(a *app) *cobra.Command {
 		Short: "Check that the audit trail is whole and was not changed",
 		Long: `Verify without arguments reads the whole ledger: every entry must name the hash of the
 handoff's entry before it, its events must lead to the state that it holds, and none may
-be missing. With files of "handoff audit export", or the directory of an archive, it checks
+be missing. Every package and result in the object store must be there and have its digest.
+With files of "handoff audit export", or the directory of an archive, it checks
 the same there, needs no engine, and finds lines that were changed, removed or moved, and
 an end that is missing.
 

@@ -1,0 +1,81 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// bodyOf is where the package of a handoff lies.
+func (w *world) bodyOf(ticket string) protocol.BlobRef {
+	w.Helper()
+	e, err := w.b.Next(w.ctx, ticket, 0)
+	w.must(err)
+	change, err := broker.DecodeChange(e)
+	w.must(err)
+	return bodiesOf(change)[0]
+}
+
+func TestVerifyBodies(t *testing.T) {
+	w := newWorld(t)
+	w.stories()
+	replaced, missing := w.bodyOf(w.submit(60_000)), w.bodyOf(w.submit(70_000))
+	w.mem.Spoil(replaced.Digest, bytes.Repeat([]byte("x"), int(replaced.Size)))
+	w.mem.Spoil(missing.Digest, nil)
+	report, err := VerifyLedger(w.ctx, w.b, nil)
+	w.must(err)
+	if got := found(report); !slices.Equal(got, []string{"hash seq 16", "missing seq 17"}) {
+		t.Fatalf("%+v", report.Problems)
+	}
+	for i, ref := range []protocol.BlobRef{replaced, missing} {
+		if !strings.Contains(report.Problems[i].Words, ref.Digest) {
+			t.Errorf("%s does not name %s", report.Problems[i].Words, ref.Digest)
+		}
+	}
+	// An archive goes on past both, and verification names them there, too.
+	dir := t.TempDir()
+	w.archive(dir, 0)
+	report, err = VerifyFiles(dir, nil)
+	w.must(err)
+	if report.Entries != 17 || report.Found != 2 || report.Problems[0].Kind != KindMissing || report.Problems[1].Kind != KindMissing {
+		t.Errorf("%+v", report)
+	}
+}
+
+// A package in an append has the digest that the append names, or is another one.
+func TestVerifyPackageInAppend(t *testing.T) {
+	w := newWorld(t)
+	e, err := w.b.Next(w.ctx, w.submit(1), 0)
+	w.must(err)
+	change, err := broker.DecodeChange(e)
+	w.must(err)
+	forge := func(tamper func(*protocol.Submitted)) {
+		t.Helper()
+		record := change.Record
+		submitted := *record.Events[0].(*protocol.Submitted)
+		tamper(&submitted)
+		record.Events = append([]protocol.Event{&submitted}, record.Events[1:]...)
+		submitted.Ticket = protocol.NewTicket()
+		record.State.Ticket = submitted.Ticket
+		body, err := protocol.EncodeRecord(record)
+		w.must(err)
+		_, err = w.b.Append(w.ctx, submitted.Ticket, 0, record.ID, "", body)
+		w.must(err)
+	}
+	forge(func(s *protocol.Submitted) { s.Package = json.RawMessage(`{"source":"src"}`) })
+	ref, err := w.b.PutBlob(w.ctx, []byte("{}"))
+	w.must(err)
+	forge(func(s *protocol.Submitted) { s.Package, s.Blob = nil, &ref })
+	report, err := VerifyLedger(w.ctx, w.b, nil)
+	w.must(err)
+	for i, words := range []string{"holds another package than it says", "refers to the package " + ref.Digest} {
+		if p := report.Problems[i*report.Found/2]; p.Kind != KindHash || !strings.Contains(p.Words, words) {
+			t.Errorf("%+v, want %s", p, words)
+		}
+	}
+}
