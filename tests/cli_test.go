@@ -54,6 +54,7 @@ import (
 //	passed INSTANT       wait until it is over
 //	json PATH [VALUE]    the last stdout, as JSON, has VALUE (or anything) at a.b.0
 //	get NAME PATH        keep what is there in a variable
+//	golden NAME CMD…     run CMD; its exit code, stdout and stderr are as in golden/NAME.txt
 //	ledger [unchanged]   remember how long the ledger is, or compare with that
 //	large FILE N         write a package of N bytes
 //	forge NAME LEASE [FIELD VALUE]…
@@ -76,7 +77,7 @@ func TestCLI(t *testing.T) {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "share"))
-			env.Values[processesKey{}] = &processes{t: env.T()}
+			env.Values[processesKey{}] = &processes{t: env.T(), golden: map[string]bool{}, standIns: map[string]string{}}
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -84,6 +85,7 @@ func TestCLI(t *testing.T) {
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
 			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts,
+			"golden": cmdGolden,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -146,6 +148,9 @@ type processes struct {
 	work   []*process
 	doors  []*process
 	ledger int // entries, when the script last asked
+
+	golden   map[string]bool   // files compared
+	standIns map[string]string // of identifiers; see stable
 }
 
 type processesKey struct{}

@@ -104,6 +104,9 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 type openError struct{ state protocol.State }
 
 func (e *openError) Error() string {
+	if e.state.Closed { // a wait for its return goes on
+		return fmt.Sprintf("%s is closed, and %s has not taken its return in yet", e.state.Ticket, e.state.Source)
+	}
 	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, waitingFor(e.state))
 }
 
