@@ -216,7 +216,8 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 // asks for (document 0), and the children given, are handed off with it: they are
 // recorded in the same append, and submitted from there. A result that breaks the
 // package's output schema, or is too large, or a command that cannot be followed,
-// fails the attempt instead, and the error is a *protocol.Error that says so.
+// fails the attempt instead, and the error is a *protocol.Error that says so. So does
+// an output schema that submission would have refused, for all attempts.
 //
 // A holder that has lost its lease gets ErrLeaseLost, and its result is kept in
 // the history (LateResults), as far as LateResultsMax allows. One that has handed in
@@ -242,7 +243,8 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	var refusal *protocol.Error
 	if errors.As(err, &refusal) && refusal.Code != protocol.CodeIllegal { // what cannot be handed in never will be
-		failure := Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: true}
+		// Another attempt may do better, unless no result can be checked.
+		failure := Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: refusal.Code != protocol.CodeOutputSchema || refusal.Field != schema.Field}
 		// While the ledger has not taken the failure the refusal is no answer:
 		// whoever got it would stop trying, with the handoff still in hand.
 		if err := c.Fail(ctx, failure); err != nil {

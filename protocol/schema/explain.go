@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,48 +16,53 @@ import (
 const (
 	problemsMax     = 3
 	problemBytesMax = 300
+	namesMax        = 20
 )
 
 // explain names the places where the value disagrees with the schema, and how.
 func explain(err *jsonschema.ValidationError) string {
 	leaves := leavesOf(err)
 	var problems []string
-	for _, leaf := range leaves[:min(len(leaves), problemsMax)] {
+	for _, leaf := range leaves.first {
 		problems = append(problems, problem(leaf))
 	}
-	if more := len(leaves) - problemsMax; more > 0 {
+	if more := leaves.count - len(leaves.first); more > 0 {
 		problems = append(problems, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(problems, "; ")
 }
 
-// leavesOf are the errors that have no cause of their own. Of alternatives that
-// all failed, those of the one that got furthest into the value are kept: it is
-// the one that was most likely meant.
-func leavesOf(err *jsonschema.ValidationError) []*jsonschema.ValidationError {
+// leaves are errors that have no cause of their own: the first problemsMax of them,
+// how many there are, and how deep in the value the deepest is.
+type leaves struct {
+	first          []*jsonschema.ValidationError
+	count, deepest int
+}
+
+func (l *leaves) add(more leaves) {
+	room := min(problemsMax-len(l.first), len(more.first))
+	l.first = append(l.first, more.first[:room]...)
+	l.count, l.deepest = l.count+more.count, max(l.deepest, more.deepest)
+}
+
+// leavesOf finds the leaves of an error. Of alternatives that all failed, those of
+// the one that got furthest into the value are kept: it is the one that was most
+// likely meant.
+func leavesOf(err *jsonschema.ValidationError) leaves {
 	if len(err.Causes) == 0 {
-		return []*jsonschema.ValidationError{err}
+		return leaves{first: []*jsonschema.ValidationError{err}, count: 1, deepest: len(err.InstanceLocation)}
 	}
-	var leaves []*jsonschema.ValidationError
-	furthest, alternatives := -1, isAlternatives(err)
+	found, alternatives := leaves{deepest: -1}, isAlternatives(err)
 	for _, cause := range err.Causes {
 		of := leavesOf(cause)
-		if !alternatives {
-			leaves = append(leaves, of...)
-			continue
-		}
-		deepest := 0
-		for _, leaf := range of {
-			deepest = max(deepest, len(leaf.InstanceLocation))
-		}
 		switch {
-		case deepest > furthest:
-			furthest, leaves = deepest, of
-		case deepest == furthest:
-			leaves = append(leaves, of...)
+		case alternatives && of.deepest > found.deepest:
+			found = of
+		case !alternatives || of.deepest == found.deepest:
+			found.add(of)
 		}
 	}
-	return leaves
+	return found
 }
 
 func isAlternatives(err *jsonschema.ValidationError) bool {
@@ -69,7 +75,7 @@ func isAlternatives(err *jsonschema.ValidationError) bool {
 
 // problem says where and what, without the causes.
 func problem(leaf *jsonschema.ValidationError) string {
-	alone := jsonschema.ValidationError{SchemaURL: leaf.SchemaURL, ErrorKind: leaf.ErrorKind}
+	alone := jsonschema.ValidationError{SchemaURL: leaf.SchemaURL, ErrorKind: trimmed(leaf.ErrorKind)}
 	what := strings.TrimPrefix(alone.Error(), "at '': ")
 	if _, forbidden := leaf.ErrorKind.(*kind.FalseSchema); forbidden {
 		what = "nothing is allowed here"
@@ -79,6 +85,24 @@ func problem(leaf *jsonschema.ValidationError) string {
 		return short(what)
 	}
 	return where + ": " + short(what)
+}
+
+// trimmed shortens what an error quotes of the value before it is written out: a
+// text may be 64 MiB, and so may the names of properties.
+func trimmed(what jsonschema.ErrorKind) jsonschema.ErrorKind {
+	switch what := what.(type) {
+	case *kind.Pattern:
+		return &kind.Pattern{Got: short(what.Got), Want: what.Want}
+	case *kind.PropertyNames:
+		return &kind.PropertyNames{Property: short(what.Property)}
+	case *kind.AdditionalProperties:
+		names := slices.Clone(what.Properties[:min(len(what.Properties), namesMax)])
+		for i, name := range names {
+			names[i] = short(name)
+		}
+		return &kind.AdditionalProperties{Properties: names}
+	}
+	return what
 }
 
 // place writes a path as the rest of the product does: findings[0].severity.

@@ -1,0 +1,84 @@
+package schema
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// usable is an output schema, ready to check with. It is safe for use by many
+// goroutines.
+type usable struct {
+	check *jsonschema.Schema
+	price *price
+	bytes int // of memory, an estimate from above
+}
+
+// cache holds schemas by the hash of their text. A fleet uses few of them, each
+// many times: for every attempt of every handoff of a kind.
+var cache = kept{max: cacheBytesMax, known: map[[sha256.Size]byte]*usable{}}
+
+type kept struct {
+	sync.Mutex
+	max, bytes int
+	known      map[[sha256.Size]byte]*usable
+}
+
+// compiling lets one schema be compiled at a time, so that the memory for it does
+// not add up.
+var compiling sync.Mutex
+
+// of finds a schema or compiles it.
+func (k *kept) of(raw json.RawMessage) (*usable, error) {
+	if len(raw) > OutputSchemaBytesMax {
+		return nil, tooLarge("is %d bytes, at most %d are allowed", len(raw), OutputSchemaBytesMax)
+	}
+	key := sha256.Sum256(raw)
+	if known := k.get(key); known != nil {
+		return known, nil
+	}
+	compiling.Lock()
+	defer compiling.Unlock()
+	if known := k.get(key); known != nil {
+		return known, nil
+	}
+	fresh, err := compile(raw)
+	if err != nil {
+		return nil, err
+	}
+	k.put(key, fresh)
+	return fresh, nil
+}
+
+func (k *kept) get(key [sha256.Size]byte) *usable {
+	k.Lock()
+	defer k.Unlock()
+	return k.known[key]
+}
+
+// put keeps a schema, and drops others until all fit: whichever come first, they
+// can be compiled again.
+func (k *kept) put(key [sha256.Size]byte, fresh *usable) {
+	k.Lock()
+	defer k.Unlock()
+	for other, old := range k.known {
+		if k.bytes+fresh.bytes <= k.max {
+			break
+		}
+		delete(k.known, other)
+		k.bytes -= old.bytes
+	}
+	if k.bytes+fresh.bytes <= k.max {
+		k.known[key] = fresh
+		k.bytes += fresh.bytes
+	}
+}
+
+// sizeOf estimates from above what a compiled schema takes: its subschemas and
+// their prices, the paths to them, its regular expressions, and its parsed text.
+func sizeOf(m *measured, schemas, text int) int {
+	const perSchema, perPathByte, perInstruction, perPattern, perTextByte = 3 << 10, 8, 256, 2 << 10, 32
+	return schemas*perSchema + m.pathBytes*perPathByte + m.instructions*perInstruction + m.patterns*perPattern + text*perTextByte
+}

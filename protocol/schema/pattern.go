@@ -1,0 +1,110 @@
+package schema
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// pattern is a regular expression that knows how large it is.
+type pattern struct {
+	*regexp.Regexp
+	instructions int
+}
+
+// compilePattern is the jsonschema.RegexpEngine of output schemas. It refuses an
+// expression that is over a limit before memory is spent on it.
+func compilePattern(text string) (jsonschema.Regexp, error) {
+	size, err := instructions(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case size > OutputPatternInstructionsMax:
+		return nil, tooManyInstructions(size)
+	}
+	compiled, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	return pattern{compiled, size}, nil
+}
+
+func tooManyInstructions(size int) error {
+	return fmt.Errorf("compiles to some %d instructions, at most %d are allowed", size, OutputPatternInstructionsMax)
+}
+
+// instructions is an upper bound of the size of the compiled expression, counted
+// on the parsed one: nothing is compiled.
+func instructions(text string) (int, error) {
+	if len(text) > OutputPatternBytesMax {
+		return 0, fmt.Errorf("is %d bytes long, at most %d are allowed", len(text), OutputPatternBytesMax)
+	}
+	if foldsWideRange(text) {
+		return 0, fmt.Errorf("ignores case, and has a range of characters beyond ASCII")
+	}
+	// The parser reads in all ranges of each class that has a name, also of those that
+	// are the same or become one.
+	size := 3 + namedClass*(strings.Count(text, `\p`)+strings.Count(text, `\P`))
+	if size > OutputPatternInstructionsMax {
+		return size, nil
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return 0, err
+	}
+	return size + instructionsOf(parsed), nil
+}
+
+// namedClass is what \p{L} counts for being read.
+const namedClass = 80
+
+func instructionsOf(re *syntax.Regexp) int {
+	below := 0
+	for _, sub := range re.Sub {
+		below += instructionsOf(sub)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpCharClass:
+		return 1 + len(re.Rune)/2/8
+	case syntax.OpCapture, syntax.OpStar, syntax.OpPlus, syntax.OpQuest:
+		return below + 2
+	case syntax.OpAlternate:
+		return below + len(re.Sub)
+	case syntax.OpConcat:
+		return below
+	case syntax.OpRepeat: // x{2,4} is xx(x(x)?)?, and x{2,} is xx+
+		return 2 + max(re.Min, re.Max, 1)*below + max(re.Max-re.Min, 0)
+	}
+	return 1
+}
+
+// foldsWideRange finds expressions that the parser is slow at: with the flag i it
+// looks at each character of a range by itself, and a range beyond ASCII may have a
+// million.
+func foldsWideRange(text string) bool {
+	wide := strings.Contains(text, `\x{`)
+	for i := 0; i < len(text) && !wide; i++ {
+		wide = text[i] >= utf8.RuneSelf
+	}
+	if !wide || !strings.Contains(text, "-") {
+		return false
+	}
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\':
+			i++ // an escaped parenthesis begins no group
+		case strings.HasPrefix(text[i:], "(?"):
+			flags := text[i+2:]
+			if end := strings.IndexAny(flags, ":)"); end >= 0 && strings.Contains(flags[:end], "i") {
+				return true
+			}
+		}
+	}
+	return false
+}
