@@ -101,7 +101,7 @@ func (h *home) connect(ctx context.Context) (broker.Engine, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: h.cfg.Log})
+	engine, err := broker.OpenJetStream(ctx, nc, broker.JetStreamConfig{Log: h.cfg.Log})
 	if err != nil {
 		nc.Close()
 		return nil, nil, err

@@ -130,7 +130,7 @@ func checkSurvivors(t *testing.T, ctx context.Context, dir string, acked map[uin
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	e, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+	e, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,8 +134,10 @@ func (d *denials) ask(ctx context.Context, nc *nats.Conn, prefix string, op func
 
 // MayAsk tells whether the server lets a connection ask on a subject, and hear answers:
 // ErrNotAllowed if not. It publishes an empty message there, without a reply, which
-// whoever answers has to ignore. It takes one round trip, 3 s at most.
-func MayAsk(nc *nats.Conn, subject string) error {
+// whoever answers has to ignore. It takes one round trip, TimeoutDefault at most.
+func MayAsk(ctx context.Context, nc *nats.Conn, subject string) error {
+	ctx, cancel := context.WithTimeout(ctx, TimeoutDefault)
+	defer cancel()
 	var d denials
 	defer d.listen(nc)()
 	heard := make(chan struct{})
@@ -147,7 +149,7 @@ func MayAsk(nc *nats.Conn, subject string) error {
 		err = nc.Publish(subject, nil)
 	}
 	if err == nil {
-		err = nc.FlushTimeout(dialPatience)
+		err = nc.FlushWithContext(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)

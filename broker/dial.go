@@ -7,9 +7,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 )
 
@@ -54,20 +56,23 @@ func ConnectOptions(name string) []nats.Option {
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
-		nats.Timeout(dialPatience - 500*time.Millisecond),
+		nats.Timeout(tryTimeout), // of each server
 		// Errors of subscriptions reach those who wait on them, and denials those
 		// who were denied (see denials); the default handler prints to stderr.
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}
 }
 
-// Dial connects and opens the engine. It gives up within 3 s with an error
-// that wraps ErrUnreachable and says where it looked. A connection that was
-// made once comes back for ever.
+// Dial connects and opens the engine. It tries again, while no server answers and while
+// a cluster elects, for JetStreamConfig.Timeout. Then its error wraps ErrUnreachable and
+// says where it looked. A connection that was made once comes back for ever.
 func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	if err := CheckTimeout("timeout", cfg.Timeout); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(cfg.Timeout, TimeoutDefault))
 	defer cancel()
-	nc, err := Connect(cfg)
+	nc, err := Connect(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -81,27 +86,74 @@ func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 }
 
 // Connect makes the connection of Dial, and asks nothing of the server: it may
-// have no JetStream and no streams. The caller closes it.
-func Connect(cfg DialConfig) (*nats.Conn, error) {
+// have no JetStream and no streams. The caller closes it. It tries again like Dial.
+func Connect(ctx context.Context, cfg DialConfig) (*nats.Conn, error) {
 	where := cmp.Or(cfg.URL, DefaultURL)
-	options := ConnectOptions(cfg.Name)
-	servers := strings.Count(where, ",") + 1
-	options = append(options, nats.Timeout((dialPatience-500*time.Millisecond)/time.Duration(servers)))
 	identity, err := cfg.Identity()
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, identity...)
-	nc, err := nats.Connect(where, append(options, cfg.Options...)...)
-	if err != nil {
-		return nil, ConnectError(withoutSecrets(where), err)
-	}
-	return nc, nil
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(cfg.Timeout, TimeoutDefault))
+	defer cancel()
+	options := slices.Concat(ConnectOptions(cfg.Name), identity, cfg.Options)
+	return Redial(ctx, withoutSecrets(where), func() (*nats.Conn, error) { return nats.Connect(where, options...) })
 }
 
-// ConnectError says of a failed connection what to do about it, where that can be
-// told. It wraps ErrUnreachable. where must hold no secrets.
-func ConnectError(where string, err error) error {
+// Redial dials until a server answers, refuses us, or ctx ends. An error that dial wraps
+// with backoff.Permanent is returned as it is. All others wrap ErrUnreachable and say
+// what to do, where that can be told. where must hold no secrets.
+func Redial(ctx context.Context, where string, dial func() (*nats.Conn, error)) (*nats.Conn, error) {
+	began := time.Now()
+	var last error
+	nc, err := backoff.RetryWithData(func() (*nats.Conn, error) {
+		nc, err := dialOnce(ctx, dial)
+		if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		if refused := refusal(where, err); refused != nil {
+			err = backoff.Permanent(refused)
+		}
+		return nc, err
+	}, newBackOff(ctx))
+	switch {
+	case err == nil:
+		return nc, nil
+	case ctx.Err() == nil:
+		return nil, err
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, ctx.Err()
+	}
+	return nil, &SilenceError{time.Since(began).Round(100 * time.Millisecond),
+		fmt.Errorf("no NATS server answers at %s (%w); start one: handoff dev", where, cmp.Or(last, ctx.Err()))}
+}
+
+// dialOnce ends with ctx, too. A connection that is made later is closed.
+func dialOnce(ctx context.Context, dial func() (*nats.Conn, error)) (*nats.Conn, error) {
+	type outcome struct {
+		nc  *nats.Conn
+		err error
+	}
+	made := make(chan outcome, 1)
+	go func() {
+		nc, err := dial()
+		made <- outcome{nc, err}
+	}()
+	select {
+	case o := <-made:
+		return o.nc, o.err
+	case <-ctx.Done():
+		go func() {
+			if o := <-made; o.nc != nil {
+				o.nc.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// refusal says of a failed connection what to do about it, where the server has
+// refused us or is another one than it should be: asking again does not help. Else nil.
+func refusal(where string, err error) error {
 	unreachable := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format+": %w", append(append([]any{ErrUnreachable}, args...), err)...)
 	}
@@ -112,6 +164,7 @@ func ConnectError(where string, err error) error {
 		record     tls.RecordHeaderError
 	)
 	switch {
+	case err == nil:
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 		return unreachable("the server at %s does not let us in; check the credentials (--creds, --nkey, a context, or nats://USER:PASSWORD@HOST:4222)", where)
 	case errors.As(err, &host):
@@ -123,7 +176,7 @@ func ConnectError(where string, err error) error {
 	case errors.Is(err, nats.ErrSecureConnWanted), errors.As(err, &record):
 		return unreachable("the server at %s has no TLS; write nats:// instead of tls://", where)
 	}
-	return fmt.Errorf("%w: no NATS server answers at %s (%w); start one: handoff dev", ErrUnreachable, where, err)
+	return nil
 }
 
 // withoutSecrets returns a list of server URLs as it may be shown.

@@ -105,8 +105,8 @@ const FollowWait = 5 * time.Second
 //
 // All methods are safe for concurrent use and block until the engine has
 // answered or ctx ends. A method that waits and tries again for as long as ctx
-// lives says so; the others bridge an election, 12 s at most, and then
-// return ErrUnreachable (wrapped). All return ErrClosed once the engine is
+// lives says so; the others bridge an election, for JetStreamConfig.Timeout at most,
+// and then return ErrUnreachable (wrapped). All return ErrClosed once the engine is
 // closed. Channels that are returned are not closed when ctx ends.
 type Engine interface {
 	// Now is the engine's clock, as far as it is known here; it does not block. What is
@@ -243,8 +243,9 @@ type Engine interface {
 	// Ask asks whoever serves the verb. A question of more than QuestionBytesMax
 	// is refused (a *protocol.Error), and so is one whose answer does not fit a
 	// message of the engine. An error of the Answerer comes back as WireError has
-	// it. ErrNoAnswer: nobody serves the verb, not a second later either, or no answer
-	// came within AnswerTimeMax. Where the connection breaks it asks again.
+	// it. ErrNoAnswer: no process serves the verb for as long as
+	// JetStreamConfig.Timeout, or until ctx ends, or no answer came within
+	// AnswerTimeMax. Where the connection breaks, or an answer takes 4 s, it asks again.
 	Ask(ctx context.Context, verb string, question []byte) ([]byte, error)
 
 	// Reconnected receives, coalesced, after the connection came back or the

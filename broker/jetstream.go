@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,11 @@ type JetStreamConfig struct {
 	// AckWait (30 s). Ledger entries and wake-ups stay no longer than FollowWait.
 	// Queues that exist keep theirs. Only tests set it.
 	AckWait time.Duration
+	// Timeout is how long whatever is asked of the engine is tried: to open it, to
+	// read, to put offers and beats. Elections are bridged within it. 0 is
+	// TimeoutDefault (12 s); TimeoutMin (1 s) to TimeoutMax (10 min). Append, and what
+	// says that it waits, goes on until its context ends.
+	Timeout time.Duration
 	// Log receives what is worth a person's attention and has no caller to go
 	// to; nil discards.
 	Log *slog.Logger
@@ -27,17 +33,6 @@ type JetStreamConfig struct {
 
 // ErrNoTopology says that a server is there, and was not set up for Handoff.
 var ErrNoTopology = errors.New("this server has not the streams of Handoff")
-
-const (
-	// dialPatience is how long Dial looks for a server in all.
-	dialPatience = 3 * time.Second
-	// askPatience is how long a single question to the engine is repeated
-	// before it is ErrUnreachable: longer than the election after a leader was
-	// killed, which takes 4 to 9 s.
-	askPatience = 12 * time.Second
-	// tryTimeout is how long one try of it may take.
-	tryTimeout = 2 * time.Second
-)
 
 // JetStream is the Engine on NATS JetStream. Its streams have to exist
 // (EnsureTopology); the work and timer streams it makes again when they are
@@ -81,14 +76,19 @@ type JetStream struct {
 var _ Engine = (*JetStream)(nil)
 
 // OpenJetStream opens the engine over a connection that the caller keeps and
-// closes, after Close. ConnectOptions suit it. It takes at most 3 s.
-func OpenJetStream(nc *nats.Conn, cfg JetStreamConfig) (*JetStream, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialPatience)
+// closes, after Close. ConnectOptions suit it. It takes at most JetStreamConfig.Timeout.
+func OpenJetStream(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, error) {
+	if err := CheckTimeout("timeout", cfg.Timeout); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(cfg.Timeout, TimeoutDefault))
 	defer cancel()
 	return open(ctx, nc, cfg)
 }
 
 func open(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, error) {
+	began := time.Now()
+	cfg.Timeout = cmp.Or(cfg.Timeout, TimeoutDefault)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
@@ -106,7 +106,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, 
 	j.commits = newCommitter(j)
 	j.denied.listen(nc) // as long as the connection lives
 	j.life, j.end = context.WithCancel(context.Background())
-	if err := j.checkStreams(ctx); err != nil {
+	if err := j.checkStreams(ctx, began); err != nil {
 		j.end()
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg JetStreamConfig) (*JetStream, 
 
 // checkStreams tells whether the streams are there that cannot be made again.
 // They are asked for until ctx ends: a cluster that has just started elects first.
-func (j *JetStream) checkStreams(ctx context.Context) error {
+func (j *JetStream) checkStreams(ctx context.Context, began time.Time) error {
 	for _, name := range []string{LedgerStream, agentStream, holderStream, blobStream} {
 		err := j.again(ctx, func(ctx context.Context) error {
 			asked := time.Now()
@@ -135,6 +135,8 @@ func (j *JetStream) checkStreams(ctx context.Context) error {
 			return fmt.Errorf("%w: the server has JetStream switched off, or this user's account has no part in it (docs/operations/security.md): %w", ErrUnreachable, err)
 		case errors.Is(err, ErrNotAllowed):
 			return err
+		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return &SilenceError{time.Since(began).Round(100 * time.Millisecond), fmt.Errorf("stream %s: %w", name, err)}
 		case err != nil:
 			return fmt.Errorf("%w: stream %s: %w", ErrUnreachable, name, err)
 		}

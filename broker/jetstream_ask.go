@@ -152,14 +152,14 @@ func (j *JetStream) leaveIfUseless(since time.Time, err error) {
 	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
 }
 
-// patiently is again for questions that have an end: after askPatience they
+// patiently is again for questions that have an end: after JetStreamConfig.Timeout they
 // are ErrUnreachable.
 func (j *JetStream) patiently(ctx context.Context, op func(context.Context) error) error {
-	patient, cancel := context.WithTimeout(ctx, askPatience)
+	patient, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
 	err := j.again(patient, op)
 	if err != nil && ctx.Err() == nil && patient.Err() != nil {
-		return fmt.Errorf("%w: no answer in %v: %w", ErrUnreachable, askPatience, err)
+		return &SilenceError{j.cfg.Timeout, err}
 	}
 	return err
 }

@@ -20,6 +20,9 @@ import (
 const (
 	// blobPatience bounds the transfer of one body, tries included.
 	blobPatience = 60 * time.Second
+	// blobTry is how long the first try at putting one may take; each further one may
+	// take twice as long. One that begins as the leader dies gets no answer.
+	blobTry = 4 * time.Second
 	// blobReads is how often a body that does not match is read again: it may
 	// have been put anew while it was read, or a replica may lag.
 	blobReads = 5
@@ -222,7 +225,11 @@ func (k *knownBodies) add(digest, id string) {
 }
 
 func (j *JetStream) withBlobs(ctx context.Context, op func(context.Context, jetstream.ObjectStore) error) error {
+	each := blobTry
 	return j.withinBlobPatience(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, each)
+		defer cancel()
+		each *= 2
 		store, err := j.js.ObjectStore(ctx, BlobBucket)
 		if err != nil {
 			return err

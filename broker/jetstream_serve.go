@@ -19,10 +19,10 @@ const (
 	// queryVersion is the version of what may be asked (SemVer), for the tools
 	// that list services.
 	queryVersion = "1.0.0"
-	// noAnswerPatience is how long nobody may be there to answer: one who serves
-	// and its server are restarted within it, and a start is not that far ahead of
-	// the first question.
-	noAnswerPatience = time.Second
+	// askBesideAfter is how long an answer may take before the question is asked once
+	// more, and asksBeside how often it is asked at the most.
+	askBesideAfter = 4 * time.Second
+	asksBeside     = 3
 	// drainPatience is how long the end of Serve waits for answers under way.
 	drainPatience = 5 * time.Second
 	// drainSettle is how long what has arrived may take from the connection to
@@ -186,13 +186,18 @@ func (j *JetStream) askService(ctx context.Context, verb string, question []byte
 	defer cancel()
 	pauses, lonely := newBackOff(limited), time.Time{}
 	for {
-		if err := j.patiently(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
-			return nil, err
+		var reply *nats.Msg
+		err := j.patiently(ctx, func(context.Context) error { return nil }) // until there is a connection
+		if err == nil {
+			reply, err = j.askBeside(limited, verb, question)
 		}
-		reply, err := j.askOnce(limited, verb, question)
 		switch {
 		case err == nil:
 			return readAnswer(reply)
+		case ctx.Err() != nil && !lonely.IsZero():
+			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+		case errors.As(err, new(*SilenceError)): // there was no connection in all that time
+			return nil, err
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case limited.Err() != nil:
@@ -200,8 +205,8 @@ func (j *JetStream) askService(ctx context.Context, verb string, question []byte
 		case errors.Is(err, nats.ErrNoResponders):
 			if lonely.IsZero() {
 				lonely = time.Now()
-			} else if time.Since(lonely) > noAnswerPatience {
-				return nil, ErrNoAnswer
+			} else if time.Since(lonely) > j.cfg.Timeout {
+				return nil, fmt.Errorf("%w (asked for %v)", ErrNoAnswer, j.cfg.Timeout)
 			}
 		case !passing(err):
 			return nil, err
@@ -214,6 +219,38 @@ func (j *JetStream) askService(ctx context.Context, verb string, question []byte
 		case <-pause.C:
 		}
 		pause.Stop()
+	}
+}
+
+// askBeside asks, and asks again beside that where the answer is long in coming: it may
+// have been lost with the server of whoever had the question. The first outcome counts.
+func (j *JetStream) askBeside(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
+	type outcome struct {
+		reply *nats.Msg
+		err   error
+	}
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	came := make(chan outcome, asksBeside)
+	ask := func() {
+		reply, err := j.askOnce(ctx, verb, question)
+		came <- outcome{reply, err}
+	}
+	tries.Go(ask)
+	again := time.NewTicker(askBesideAfter)
+	defer again.Stop()
+	for n := 1; ; {
+		select {
+		case o := <-came:
+			return o.reply, o.err
+		case <-again.C:
+			if n < asksBeside {
+				n++
+				tries.Go(ask)
+			}
+		}
 	}
 }
 

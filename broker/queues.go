@@ -34,10 +34,8 @@ type QueueStatus struct {
 }
 
 const (
-	// queuesPatience is how long Queues waits for an answer. In a cluster the
+	// queuesTry is how long one try of a request of Queues may take. In a cluster the
 	// engine itself gathers for up to 4 s from nodes that do not speak.
-	queuesPatience = 10 * time.Second
-	// queuesTry is how long one try of a request may take.
 	queuesTry = 6 * time.Second
 	// subjectsMax is more than any stream has subjects: an offset that asks the
 	// engine to count them and to name none.
@@ -49,7 +47,7 @@ const (
 // stand that no consumer covers (a single node that restarted has forgotten them,
 // until workers come) it asks besides for each agent that has none.
 func (j *JetStream) Queues(ctx context.Context) ([]QueueStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, queuesPatience)
+	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
 	var all []QueueStatus
 	err := j.againEach(ctx, queuesTry, func(ctx context.Context) (err error) {
@@ -63,7 +61,7 @@ func (j *JetStream) Queues(ctx context.Context) ([]QueueStatus, error) {
 	case err == nil:
 		return all, nil
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		err = &SilenceError{j.cfg.Timeout, err}
 	}
 	return nil, fmt.Errorf("how the queues stand: %w", err)
 }

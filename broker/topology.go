@@ -155,7 +155,8 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 // stand. It never weakens one: replicas and ages only grow, retention, storage
 // and persistence stay, and what an operator set beyond that is left alone. It
 // may be called by any number of processes at once and again at any time. What
-// fails in passing (a cluster that still elects) it tries again for 30 s.
+// fails in passing (a cluster that still elects) it tries again until ctx ends, and for
+// 30 s at most where ctx has no deadline.
 func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -182,17 +183,21 @@ func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) err
 	return settle(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js) })
 }
 
-// settlePatience is how long a cluster may take to be able to make streams.
+// settlePatience is how long a cluster may take to be able to make streams, for callers
+// that do not say how long.
 const settlePatience = 30 * time.Second
 
 // settle does op again while it fails in passing.
 func settle(ctx context.Context, js jetstream.JetStream, op func(context.Context) error) error {
 	var denied denials
 	defer denied.listen(js.Conn())()
-	ctx, cancel := context.WithTimeout(ctx, settlePatience)
-	defer cancel()
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, settlePatience)
+		defer cancel()
+	}
 	return backoff.Retry(func() error {
-		try, cancel := context.WithTimeout(ctx, askPatience)
+		try, cancel := context.WithTimeout(ctx, TimeoutDefault)
 		defer cancel()
 		err := denied.ask(try, js.Conn(), "", op)
 		if err != nil && (!passing(err) || ctx.Err() != nil) {

@@ -70,7 +70,7 @@ func TestAcrossAccounts(t *testing.T) {
 	w := apart(t)
 	w.register("coder", "spy")
 	c := w.client("coder")
-	if _, err := c.Register(w.ctx, protocol.Profile{ID: "coder"}); !errors.Is(err, service.ErrNobody) {
+	if _, err := w.hasty("coder").Register(w.ctx, protocol.Profile{ID: "coder"}); !errors.Is(err, service.ErrNobody) {
 		t.Errorf("before there is a door: %v", err)
 	}
 	first := w.open(service.Config{})
@@ -151,7 +151,7 @@ func TestASpyInAnotherAccount(t *testing.T) {
 	}
 
 	// His own words on coder's subjects do not get through, and he is told.
-	liar, err := service.NewClient(spy, "coder")
+	liar, err := service.NewClient(spy, service.ClientConfig{Agent: "coder"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,16 +21,13 @@ import (
 var ErrNobody = fmt.Errorf("%w: no door is there", broker.ErrUnreachable)
 
 const (
-	// tryTimeout is how long the answer to a request may take beside what it waits.
-	// Appends bridge an election, so that it is longer than most of those.
+	// tryTimeout is how long the answer to one try of a request may take beside what it
+	// waits. Appends bridge an election, so that it is longer than most of those.
 	tryTimeout = 10 * time.Second
 	// waitSlack is that of a request that merely waits: nobody waits long for a
 	// door that was killed in the middle of it.
 	waitSlack = 3 * time.Second
-	// lonelyPatience is how long nobody may be there: a door and its server are
-	// restarted within it.
-	lonelyPatience = time.Second
-	// lonelyAgain is the time to the next try meanwhile.
+	// lonelyAgain is the time to the next try while no door is there.
 	lonelyAgain = 50 * time.Millisecond
 	// callsAtOnce bounds what one client asks at a time, beside what merely waits, so
 	// that it is not refused.
@@ -38,12 +36,14 @@ const (
 
 // Client asks doors, for one agent. It is safe for concurrent use. Every method
 // blocks until a door has answered or ctx ends; it goes to another door where one is
-// gone, and returns broker.ErrUnreachable (wrapped) where none answers, within 10 s
-// or so. All of them may be repeated: what was done is not done twice.
+// gone, and asks again for ClientConfig.Timeout, beside what it is to wait, before it
+// returns broker.ErrUnreachable (wrapped). All of them may be repeated: what was done is not done twice.
 type Client struct {
 	nc    *nats.Conn
 	agent string
 	slots chan struct{}
+
+	timeout time.Duration
 
 	mu      sync.Mutex
 	keys    map[string]string // of holders, by id
@@ -55,17 +55,32 @@ type Client struct {
 	wg   sync.WaitGroup
 }
 
+// ClientConfig configures a Client. Only Agent must be set.
+type ClientConfig struct {
+	// Agent is whose requests these are.
+	Agent string
+	// Timeout is how long a request is tried beside what it waits; 0 is
+	// broker.TimeoutDefault (12 s), 1 s to 10 min.
+	Timeout time.Duration
+}
+
 // NewClient returns a client over a connection that the caller keeps and closes,
 // after Close. A user that may subscribe to nothing but its own inboxes needs the
 // connection option nats.CustomInboxPrefix(InboxPrefix(agent)).
-func NewClient(nc *nats.Conn, agent string) (*Client, error) {
-	if err := protocol.CheckID("agent", agent); err != nil {
+func NewClient(nc *nats.Conn, cfg ClientConfig) (*Client, error) {
+	if err := protocol.CheckID("agent", cfg.Agent); err != nil {
 		return nil, err
 	}
-	c := &Client{nc: nc, agent: agent, slots: make(chan struct{}, callsAtOnce), keys: map[string]string{}}
+	if err := broker.CheckTimeout("timeout", cfg.Timeout); err != nil {
+		return nil, err
+	}
+	c := &Client{nc: nc, agent: cfg.Agent, timeout: cmp.Or(cfg.Timeout, broker.TimeoutDefault), slots: make(chan struct{}, callsAtOnce), keys: map[string]string{}}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
+
+// try is how long one try may take.
+func (c *Client) try() time.Duration { return min(tryTimeout, c.timeout) }
 
 // Servers are the URLs that the connection was given.
 func (c *Client) Servers() []string { return c.nc.Opts.Servers }
@@ -122,7 +137,7 @@ func (c *Client) ask(ctx context.Context, door, verb string, wait time.Duration,
 		}
 		header[headerBody], body = []string{token}, nil
 	}
-	slack := tryTimeout
+	slack := c.try()
 	if wait > 0 {
 		slack = waitSlack
 	}
@@ -149,30 +164,34 @@ func (c *Client) request(ctx context.Context, door, verb string, header nats.Hea
 	if door != "" {
 		subject = SubjectAt(c.agent, door, verb)
 	}
-	var lonely time.Time
-	for {
+	var last error // of a try that was not cut short
+	for began := time.Now(); ; {
 		try, cancel := context.WithTimeout(ctx, limit)
 		stop := context.AfterFunc(c.life, cancel)
 		msg, err := c.nc.RequestMsgWithContext(try, &nats.Msg{Subject: subject, Header: header, Data: body})
 		stop()
 		cancel()
+		if err != nil && ctx.Err() != nil {
+			err = cmp.Or(last, err)
+		}
+		last = err
 		switch {
 		case err == nil && msg.Header.Get(micro.ErrorCodeHeader) != "":
 			return nil, readError(msg.Data)
 		case err == nil:
 			return msg, nil
-		case ctx.Err() != nil:
+		case errors.Is(ctx.Err(), context.Canceled):
 			return nil, ctx.Err()
 		case c.life.Err() != nil:
 			return nil, broker.ErrClosed
 		case door != "" && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded)):
 			return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, errDoorGone)
-		case !errors.Is(err, nats.ErrNoResponders):
-			return nil, fmt.Errorf("%w: ask a door for %s: %w", broker.ErrUnreachable, verb, c.why(err))
-		case lonely.IsZero():
-			lonely = time.Now()
-		case time.Since(lonely) > lonelyPatience:
-			return nil, fmt.Errorf("%w: nobody serves %s; start one: handoff door", ErrNobody, Subjects(c.agent))
+		case ctx.Err() == nil && time.Since(began) < c.timeout && passing(err):
+		case errors.Is(err, nats.ErrNoResponders):
+			return nil, fmt.Errorf("%w: nobody serves %s; start one: handoff door (asked for %v)", ErrNobody, Subjects(c.agent), time.Since(began).Round(100*time.Millisecond))
+		default:
+			return nil, &broker.SilenceError{After: time.Since(began).Round(100 * time.Millisecond),
+				Last: fmt.Errorf("ask a door for %s: %w", verb, c.why(err))}
 		}
 		pause := time.NewTimer(lonelyAgain)
 		select {
@@ -181,6 +200,17 @@ func (c *Client) request(ctx context.Context, door, verb string, header nats.Hea
 		}
 		pause.Stop()
 	}
+}
+
+// passing tells whether the same request may have an answer a moment later.
+func passing(err error) bool {
+	for _, known := range []error{nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
+		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
 }
 
 // why adds to an answer that did not come what the server has said: a user who may
@@ -200,7 +230,7 @@ func (c *Client) put(ctx context.Context, door string, body []byte) (token, by s
 		if token != "" {
 			header[headerBody] = []string{token}
 		}
-		msg, err := c.request(ctx, door, verbPut, header, body[offset:min(offset+size, len(body))], tryTimeout)
+		msg, err := c.request(ctx, door, verbPut, header, body[offset:min(offset+size, len(body))], c.try())
 		if err != nil {
 			return "", "", parted(err)
 		}
@@ -245,7 +275,7 @@ func (c *Client) rest(ctx context.Context, msg *nats.Msg) ([]byte, error) {
 
 func (c *Client) read(ctx context.Context, door, token string, offset int) ([]byte, error) {
 	header := nats.Header{headerRequest: {"1"}, headerMore: {token}, headerOffset: {strconv.Itoa(offset)}}
-	msg, err := c.request(ctx, door, verbRead, header, nil, tryTimeout)
+	msg, err := c.request(ctx, door, verbRead, header, nil, c.try())
 	if err != nil {
 		return nil, err
 	}

@@ -121,7 +121,7 @@ func TestWorkersWaitForADoor(t *testing.T) {
 	first.stop()
 	close(finish)
 	// Nobody is there to whom the worker could report.
-	if _, err := w.client("coder").Status(w.ctx, ticket); !errors.Is(err, service.ErrNobody) {
+	if _, err := w.hasty("coder").Status(w.ctx, ticket); !errors.Is(err, service.ErrNobody) {
 		t.Errorf("without a door: %v", err)
 	}
 	if s := w.status(ticket); s.Closed {

@@ -233,8 +233,7 @@ func TestTheLargest(t *testing.T) {
 func TestNobodyServes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := w.client("coder")
-	_, err := c.Register(w.ctx, protocol.Profile{ID: "coder"})
+	_, err := w.hasty("coder").Register(w.ctx, protocol.Profile{ID: "coder"})
 	if !errors.Is(err, service.ErrNobody) || !errors.Is(err, broker.ErrUnreachable) || !strings.Contains(err.Error(), "nobody serves handoff.v1.coder.>; start one: handoff door") {
 		t.Error(err)
 	}

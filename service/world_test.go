@@ -137,9 +137,20 @@ func (w *world) conn(agent string) *nats.Conn {
 	return nc
 }
 
+// hasty is a client that gives up soon.
+func (w *world) hasty(agent string) *service.Client {
+	w.Helper()
+	c, err := service.NewClient(w.conn(agent), service.ClientConfig{Agent: agent, Timeout: broker.TimeoutMin})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(c.Close)
+	return c
+}
+
 func (w *world) client(agent string) *service.Client {
 	w.Helper()
-	c, err := service.NewClient(w.conn(agent), agent)
+	c, err := service.NewClient(w.conn(agent), service.ClientConfig{Agent: agent})
 	if err != nil {
 		w.Fatal(err)
 	}

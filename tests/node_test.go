@@ -46,7 +46,7 @@ func nodeBroker(t *testing.T, node *embedded.Node, cfg broker.Config) (b *broker
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+	engine, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

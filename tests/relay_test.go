@@ -110,7 +110,7 @@ func (r *relayRace) register(url string) {
 		r.t.Fatal(err)
 	}
 	defer nc.Close()
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{AckWait: r.size.ackWait})
+	engine, err := broker.OpenJetStream(r.t.Context(), nc, broker.JetStreamConfig{AckWait: r.size.ackWait})
 	if err != nil {
 		r.t.Fatal(err)
 	}

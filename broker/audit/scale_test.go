@@ -39,7 +39,7 @@ func TestScale(t *testing.T) {
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4_000))
 	w.must(err)
 	w.must(broker.EnsureTopology(ctx, nc, broker.Topology{}))
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+	engine, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
 	w.must(err)
 	defer func() { _ = engine.Close() }()
 	w.b, err = broker.New(engine, broker.Config{})

@@ -57,7 +57,7 @@ func newWorld(t *testing.T, nc *nats.Conn) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{T: t, ctx: ctx, nc: nc}
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+	engine, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
 	w.must(err)
 	t.Cleanup(func() { _ = engine.Close() })
 	w.b, err = broker.New(engine, broker.Config{})
@@ -252,7 +252,7 @@ func TestNotWhole(t *testing.T) {
 			if _, err := Restore(w.ctx, to, dir, broker.Topology{}, func(string, uint64, uint64) {}); !errors.Is(err, &protocol.Error{Code: c.code}) {
 				t.Errorf("restored with %v, want a refusal with %s", err, c.code)
 			}
-			if _, err := broker.OpenJetStream(to, broker.JetStreamConfig{}); !errors.Is(err, broker.ErrNoTopology) {
+			if _, err := broker.OpenJetStream(t.Context(), to, broker.JetStreamConfig{}); !errors.Is(err, broker.ErrNoTopology) {
 				t.Errorf("the engine has streams now: %v", err)
 			}
 		})

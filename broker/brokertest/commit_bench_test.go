@@ -47,7 +47,7 @@ func commitEngines(b *testing.B, inMemory bool) (singly, grouped broker.Engine) 
 		if err := broker.EnsureTopology(b.Context(), nc, broker.Topology{AsyncWork: asyncWork}); err != nil {
 			b.Fatal(err)
 		}
-		e, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+		e, err := broker.OpenJetStream(b.Context(), nc, broker.JetStreamConfig{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -159,14 +159,68 @@ func TestDialNobodyThere(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	silent := "nats://" + l.Addr().String()
 	for _, where := range []string{closed, silent, closed + "," + silent} {
-		k, begin := newKit(t, nil), time.Now()
-		_, err := broker.Dial(k.ctx, broker.DialConfig{URL: where})
+		k := newKit(t, nil)
+		_, err := broker.Dial(k.ctx, broker.DialConfig{URL: where, JetStreamConfig: broker.JetStreamConfig{Timeout: broker.TimeoutMin}})
 		k.wantErr(err, broker.ErrUnreachable)
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("%s: gave up after %v", where, took)
+		if silence := new(broker.SilenceError); !errors.As(err, &silence) || silence.After < broker.TimeoutMin {
+			t.Errorf("%s: the error does not say that nothing answered in %v: %v", where, broker.TimeoutMin, err)
 		}
 		if !strings.Contains(err.Error(), where) || !strings.Contains(err.Error(), "handoff dev") {
 			t.Errorf("the error does not say where it looked and what to do: %v", err)
+		}
+	}
+}
+
+// Who dials before the server is there gets it when it comes, within the timeout.
+func TestDialEarly(t *testing.T) {
+	t.Parallel()
+	port := quietPort(t)
+	type dialed struct {
+		engine *broker.JetStream
+		err    error
+	}
+	made, tried := make(chan dialed), make(chan struct{}, 1)
+	go func() {
+		e, err := broker.Dial(t.Context(), broker.DialConfig{
+			URL:             "nats://127.0.0.1:" + strconv.Itoa(port),
+			JetStreamConfig: broker.JetStreamConfig{Timeout: broker.TimeoutMax},
+			Options: []nats.Option{nats.SetCustomDialer(dialerFunc(func(network, address string) (net.Conn, error) {
+				select {
+				case tried <- struct{}{}:
+				default:
+				}
+				return net.Dial(network, address)
+			}))},
+		})
+		made <- dialed{e, err}
+	}()
+	<-tried
+	startNode(t, embedded.Config{Port: port, Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+		return broker.EnsureTopology(ctx, nc, broker.Topology{})
+	}})
+	d := <-made
+	if d.err != nil {
+		t.Fatal(d.err)
+	}
+	_ = d.engine.Close()
+}
+
+type dialerFunc func(network, address string) (net.Conn, error)
+
+func (f dialerFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }
+
+// A timeout out of its limits is refused before anything is done.
+func TestTimeoutLimits(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{-1, broker.TimeoutMin - 1, broker.TimeoutMax + 1} {
+		_, err := broker.Dial(t.Context(), broker.DialConfig{JetStreamConfig: broker.JetStreamConfig{Timeout: d}})
+		if refused := new(protocol.Error); !errors.As(err, &refused) || refused.Field != "timeout" {
+			t.Errorf("%v: %v", d, err)
+		}
+	}
+	for _, d := range []time.Duration{0, broker.TimeoutMin, broker.TimeoutMax} {
+		if err := broker.CheckTimeout("timeout", d); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -192,7 +246,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		}
 		nc, err := nats.Connect(n.ClientURL(), broker.ConnectOptions("leak")...)
 		k.must(err)
-		e, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+		e, err := broker.OpenJetStream(k.ctx, nc, broker.JetStreamConfig{})
 		k.must(err)
 		k.Engine = e
 		ctx, cancel := context.WithCancel(k.ctx)

@@ -44,7 +44,7 @@ func TestUncleanStart(t *testing.T) {
 			_ = c.Close()
 			t.Error("others are served before the queue is filled")
 		}
-		e, err := broker.OpenJetStream(nc, broker.JetStreamConfig{AckWait: AckWait})
+		e, err := broker.OpenJetStream(k.ctx, nc, broker.JetStreamConfig{AckWait: AckWait})
 		if err != nil {
 			return err
 		}

@@ -14,10 +14,6 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// answerOfIndexWithin is how long one question to the index may take: figures
-// of a million handoffs are not made in a moment.
-const answerOfIndexWithin = 30 * time.Second
-
 // onIndex does something with whoever answers questions about handoffs.
 func (a *app) onIndex(ctx context.Context, do func(context.Context, index.Answers) error) error {
 	b, done, err := a.connect(ctx)
@@ -25,17 +21,27 @@ func (a *app) onIndex(ctx context.Context, do func(context.Context, index.Answer
 		return err
 	}
 	defer done()
-	return do(ctx, answersOf(b))
+	return do(ctx, a.answersOf(b))
 }
 
-// answersOf asks over an engine. Where nobody answers the error says what to do.
-func answersOf(b *broker.Broker) index.Answers { return index.Client{Asker: asker{b}} }
+// answersOf asks over an engine, each question within --timeout and says meanwhile that
+// there is no answer. Where nobody answers the error says what to do.
+func (a *app) answersOf(b *broker.Broker) index.Answers {
+	return index.Client{Asker: asker{engine: b, timeout: a.timeout(), silent: func() (stop func()) { return a.tellSilence("the index") }}}
+}
 
-type asker struct{ engine index.Asker }
+type asker struct {
+	engine  index.Asker
+	timeout time.Duration
+	silent  func() (stop func()) // nil: nothing is said
+}
 
 // Ask implements index.Asker.
 func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, answerOfIndexWithin)
+	if a.silent != nil {
+		defer a.silent()()
+	}
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	answer, err := a.engine.Ask(limited, verb, question)
 	var refused *protocol.Error
@@ -46,7 +52,7 @@ func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, e
 	case errors.Is(err, broker.ErrNoAnswer):
 		return nil, fmt.Errorf("%w; start somebody who does: handoff index (handoff dev does it, too)", broker.ErrNoAnswer)
 	case err != nil && limited.Err() != nil && ctx.Err() == nil:
-		return nil, fmt.Errorf("%w: the index did not answer in %v", broker.ErrNoAnswer, answerOfIndexWithin)
+		return nil, fmt.Errorf("%w: the index has given no answer for %s in %v; --timeout waits longer", broker.ErrNoAnswer, verb, a.timeout)
 	}
 	return answer, err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -112,7 +111,7 @@ func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 
 // handoffs calls fn with the tickets that are meant, those submitted last first,
 // and no more than limit of them (0 is all). It tells whether there are more.
-func (f *auditFilter) handoffs(ctx context.Context, b *broker.Broker, limit int, fn func(ticket string) error) (more bool, err error) {
+func (f *auditFilter) handoffs(ctx context.Context, answers index.Answers, limit int, fn func(ticket string) error) (more bool, err error) {
 	if f.direct() {
 		for _, ticket := range f.tickets {
 			if err := fn(ticket); err != nil {
@@ -126,7 +125,7 @@ func (f *auditFilter) handoffs(ctx context.Context, b *broker.Broker, limit int,
 	// for its source or target, or was with it.
 	q := index.ListQuery{Ask: f.ask(), Sort: index.SortNewest, Limit: index.PageMax, Filter: index.Filter{
 		Ticket: f.tickets, TaskID: f.tasks, From: f.sources, To: f.targets, Source: f.handoffSources, Target: f.handoffTargets, Agent: f.agents, UpdatedSince: f.from, Until: f.to}}
-	answers, n := answersOf(b), 0
+	n := 0
 	for {
 		if limit > 0 {
 			q.Limit = min(limit-n+1, index.PageMax)

@@ -34,7 +34,7 @@ Exit codes: 0 it is on the disk; 1 a stream is missing or the disk is full; 6 no
   handoff backup ./copy -o json | jq '.streams[] | {name, messages}'`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onServer(func(nc *nats.Conn) error {
+			return a.onServer(cmd.Context(), func(nc *nats.Conn) error {
 				m, err := backup.Write(cmd.Context(), nc, args[0], a.copied())
 				if err != nil {
 					return err
@@ -86,7 +86,7 @@ engine; 9 DIR is no whole backup, or the engine has handoffs.`,
 				return a.backedUp("restored", m)
 			}
 			if data == "" {
-				return a.onServer(restore)
+				return a.onServer(cmd.Context(), restore)
 			}
 			if t.Replicas > 1 || cmd.Flags().Changed("fsync") {
 				return usagef("--replicas and --fsync are for servers; with --data, handoff dev has them")

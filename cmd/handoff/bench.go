@@ -138,7 +138,7 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`
 // ensureTopology makes the streams on an engine that may have none, and gives those that
 // are there as many replicas.
 func (c connection) ensureTopology(ctx context.Context, t broker.Topology) error {
-	nc, err := c.dial()
+	nc, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (a *app) spawnBenchWorker(ctx context.Context, url string) *exec.Cmd {
 	args := []string{benchWorkerCommand}
 	conn := a.conn
 	if url != "" {
-		conn = connection{url: url}
+		conn = connection{url: url, timeout: conn.timeout}
 	}
-	for _, flag := range []struct{ name, value string }{{"--nats", conn.url}, {"--context", conn.context}, {"--creds", conn.creds}, {"--tlsca", conn.tlsCA}} {
+	for _, flag := range []struct{ name, value string }{{"--nats", conn.url}, {"--context", conn.context}, {"--creds", conn.creds}, {"--tlsca", conn.tlsCA}, {"--timeout", a.timeout().String()}} {
 		if flag.value != "" {
 			args = append(args, flag.name, flag.value)
 		}

@@ -8,8 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 	"github.com/synadia-io/orbit.go/natscontext"
@@ -18,14 +20,11 @@ import (
 	"github.com/agenthandoff/handoff/telemetry"
 )
 
-// answerWithin is how long a command that does not wait gives an engine it has
-// reached: longer than the election of a leader.
-const answerWithin = 15 * time.Second
-
 // connection says where the engine is, as flags.
 type connection struct {
 	url, context, creds, nkey, inboxPrefix string
 	tlsCA, tlsCert, tlsKey                 string
+	timeout                                time.Duration // 0: the environment's, or the default
 }
 
 func (c *connection) flags(fs *pflag.FlagSet) {
@@ -36,6 +35,7 @@ func (c *connection) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
 	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
 	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
+	durationVar(fs, &c.timeout, "timeout", 0, "how long whatever is asked of the engine is tried, 1s to 10m ($"+timeoutEnv+"; default "+shortDuration(broker.TimeoutDefault)+", which outlasts an election)")
 	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
 }
 
@@ -53,6 +53,7 @@ func (c connection) resolve(env func(string) string) connection {
 		c.inboxPrefix = cmp.Or(c.inboxPrefix, env("NATS_INBOX_PREFIX"))
 		c.context = env("NATS_CONTEXT")
 	}
+	c.timeout = c.resolveTimeout(env)
 	return c
 }
 
@@ -73,7 +74,7 @@ func (c connection) where() string {
 	return "context " + c.context
 }
 
-// connect reaches the engine within 3 s, or says where it looked.
+// connect reaches the engine within --timeout, or says where it looked.
 func (a *app) connect(ctx context.Context) (*broker.Broker, func(), error) {
 	return a.connectWith(ctx, broker.Config{})
 }
@@ -84,7 +85,9 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 		return nil, nil, err
 	}
 	conn := a.conn.resolve(a.env)
+	told := a.tellSilence("the engine at " + conn.where())
 	engine, done, err := conn.open(ctx, cfg)
+	told()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +125,7 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine,
 	if err := c.check(); err != nil {
 		return nil, nil, err
 	}
-	engineConfig := broker.JetStreamConfig{Log: cfg.Log}
+	engineConfig := broker.JetStreamConfig{Log: cfg.Log, Timeout: c.timeout}
 	if c.context == "" {
 		engine, err := broker.Dial(ctx, c.dialConfig(engineConfig))
 		if err != nil {
@@ -130,11 +133,13 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine,
 		}
 		return engine, func() { _ = engine.Close() }, nil
 	}
-	nc, err := c.dialContext(ourName())
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	nc, err := c.dialContext(ctx, ourName())
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, err := broker.OpenJetStream(nc, engineConfig)
+	engine, err := broker.OpenJetStream(ctx, nc, engineConfig)
 	if err != nil {
 		nc.Close()
 		return nil, nil, fmt.Errorf("at %s: %w", c.where(), err)
@@ -143,18 +148,20 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (broker.Engine,
 }
 
 // dial makes the connection alone: the server may have no streams, or keep nothing.
-func (c connection) dial() (*nats.Conn, error) { return c.dialWith() }
+func (c connection) dial(ctx context.Context) (*nats.Conn, error) { return c.dialWith(ctx) }
 
-func (c connection) dialWith(more ...nats.Option) (*nats.Conn, error) {
+func (c connection) dialWith(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	if c.context == "" {
-		cfg := c.dialConfig(broker.JetStreamConfig{})
+		cfg := c.dialConfig(broker.JetStreamConfig{Timeout: c.timeout})
 		cfg.Options = more
-		return broker.Connect(cfg)
+		return broker.Connect(ctx, cfg)
 	}
-	return c.dialContext(ourName(), more...)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.dialContext(ctx, ourName(), more...)
 }
 
 func (c connection) dialConfig(engine broker.JetStreamConfig) broker.DialConfig {
@@ -196,11 +203,11 @@ func ourName() string {
 }
 
 // dialContext connects with a context of the nats command line, which knows
-// more ways to authenticate than our flags.
-func (c connection) dialContext(name string, more ...nats.Option) (*nats.Conn, error) {
-	dialing := false // set when the context was read and the options are applied
+// more ways to authenticate than our flags. It tries again until ctx ends.
+func (c connection) dialContext(ctx context.Context, name string, more ...nats.Option) (*nats.Conn, error) {
+	var dialing atomic.Bool // set when the context was read and the options are applied
 	options := append(broker.ConnectOptions(name), func(o *nats.Options) error {
-		dialing = true
+		dialing.Store(true)
 		if c.url != "" {
 			o.Servers = strings.Split(c.url, ",")
 		}
@@ -211,24 +218,23 @@ func (c connection) dialContext(name string, more ...nats.Option) (*nats.Conn, e
 		return nil, err
 	}
 	options = append(append(options, identity...), more...)
-	nc, _, err := natscontext.Connect(c.context, options...)
-	switch {
-	case err == nil:
-		return nc, nil
-	case dialing:
-		return nil, broker.ConnectError(c.where(), err)
-	}
-	return nil, fmt.Errorf("nats context %s: %w", c.context, err)
+	return broker.Redial(ctx, c.where(), func() (*nats.Conn, error) {
+		nc, _, err := natscontext.Connect(c.context, options...)
+		if err != nil && !dialing.Load() {
+			err = backoff.Permanent(fmt.Errorf("nats context %s: %w", c.context, err))
+		}
+		return nc, err
+	})
 }
 
-// onEngine does something short with an engine.
+// onEngine does something short with an engine: within one deadline with the connecting.
 func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
-	b, done, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	return do(ctx, b)
+	return a.ask(ctx, func(ctx context.Context) error {
+		b, done, err := a.connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return do(ctx, b)
+	})
 }

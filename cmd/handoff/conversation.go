@@ -80,7 +80,7 @@ conversation can have; 10 the index is behind.`,
 			defer done()
 			ask := conversationAsk{filter: filter, last: last, full: full, limit: limit, fresh: fresh}
 			if count {
-				return a.count(cmd.Context(), answersOf(b), index.CountQuery{Ask: fresh.ask(), Filter: filter, By: []index.By{index.BySource, index.ByTarget}, Had: true}, fresh)
+				return a.count(cmd.Context(), a.answersOf(b), index.CountQuery{Ask: fresh.ask(), Filter: filter, By: []index.By{index.BySource, index.ByTarget}, Had: true}, fresh)
 			}
 			return a.conversation(cmd.Context(), b, ask)
 		},
@@ -114,7 +114,7 @@ func (a *app) conversation(ctx context.Context, b *broker.Broker, ask conversati
 	if ask.full {
 		return a.conversationFull(ctx, b, q, ask)
 	}
-	return a.list(ctx, answersOf(b), q, listFlags{fresh: ask.fresh, limit: 1, all: !ask.last, alone: ask.last, table: conversationTable})
+	return a.list(ctx, a.answersOf(b), q, listFlags{fresh: ask.fresh, limit: 1, all: !ask.last, alone: ask.last, table: conversationTable})
 }
 
 // conversationTable shows who handed what to whom, who had it last, and when.

@@ -46,7 +46,7 @@ type fullAnswer struct {
 func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q index.ListQuery, ask conversationAsk) error {
 	whole := fullAnswer{Stand: index.Stand{Complete: true}, Handoffs: []fullRow{}}
 	shown := 0
-	err := pages(ctx, answersOf(b), q, ask.limit, func(page index.ListAnswer) error {
+	err := pages(ctx, a.answersOf(b), q, ask.limit, func(page index.ListAnswer) error {
 		if err := ask.fresh.check(page.Stand); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q index.Li
 		whole.Stand, whole.Cursor = page.Stand, page.Cursor
 		whole.Complete = complete
 		for rows := range slices.Chunk(page.Handoffs, readsAtOnce) { // a package may be large: few at a time
-			full, err := fullRows(ctx, b, rows)
+			full, err := a.fullRows(ctx, b, rows)
 			if err != nil {
 				return err
 			}
@@ -87,13 +87,13 @@ func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q index.Li
 }
 
 // fullRows reads what the ledger has of these handoffs, side by side.
-func fullRows(ctx context.Context, b *broker.Broker, rows []index.Row) ([]fullRow, error) {
+func (a *app) fullRows(ctx context.Context, b *broker.Broker, rows []index.Row) ([]fullRow, error) {
 	full := make([]fullRow, len(rows))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, row := range rows {
 		group.Go(func() error {
 			full[i] = fullRow{Row: row, Messages: []protocol.Message{}}
-			return full[i].read(ctx, b)
+			return a.ask(ctx, func(ctx context.Context) error { return full[i].read(ctx, b) })
 		})
 	}
 	return full, group.Wait()
@@ -101,8 +101,6 @@ func fullRows(ctx context.Context, b *broker.Broker, rows []index.Row) ([]fullRo
 
 // read fills in what the state and the package of the handoff say.
 func (r *fullRow) read(ctx context.Context, b *broker.Broker) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
 	kept, err := b.Parent(ctx, r.Ticket)
 	if kept == nil && (err == nil || errors.Is(err, broker.ErrNotFound)) {
 		r.Gone = true

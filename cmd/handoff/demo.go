@@ -103,7 +103,7 @@ func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
 	if err != nil {
 		return demo.Engine{}, errors.Join(err, node.Stop())
 	}
-	b, done, err := openNode(nc, broker.Config{Log: log})
+	b, done, err := openNode(ctx, nc, broker.Config{Log: log})
 	if err != nil {
 		nc.Close()
 		return demo.Engine{}, errors.Join(err, node.Stop())

@@ -150,7 +150,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	defer nc.Close()
 	traces := a.startTraces(ctx, log)
 	defer traces.Stop()
-	b, done, err := openNode(nc, broker.Config{Log: log, Redactor: redactor, Observer: telemetry.Join(shown.observer(), traces.Observer())})
+	b, done, err := openNode(ctx, nc, broker.Config{Log: log, Redactor: redactor, Observer: telemetry.Join(shown.observer(), traces.Observer())})
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, lo
 		return err
 	}
 	log.Info("the last stop was not clean; putting back what the ledger calls for")
-	b, done, err := openNode(nc, broker.Config{Log: log})
+	b, done, err := openNode(ctx, nc, broker.Config{Log: log})
 	if err != nil {
 		return err
 	}
@@ -213,8 +213,8 @@ func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, lo
 }
 
 // openNode opens the engine on a node of our own.
-func openNode(nc *nats.Conn, cfg broker.Config) (*broker.Broker, func(), error) {
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{Log: cfg.Log})
+func openNode(ctx context.Context, nc *nats.Conn, cfg broker.Config) (*broker.Broker, func(), error) {
+	engine, err := broker.OpenJetStream(ctx, nc, broker.JetStreamConfig{Log: cfg.Log})
 	if err != nil {
 		return nil, nil, err
 	}

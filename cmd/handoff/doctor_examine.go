@@ -22,7 +22,7 @@ import (
 func (a *app) diagnose(ctx context.Context, without ...string) (examined, error) {
 	conn := a.conn.resolve(a.env)
 	x := examined{where: conn.where(), now: time.Now()}
-	nc, err := conn.dial()
+	nc, err := conn.dial(ctx)
 	if err != nil {
 		x.reachErr = err
 		return x, nil

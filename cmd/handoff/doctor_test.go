@@ -173,7 +173,7 @@ func newPatient(t *testing.T) *patient {
 	nc, err := node.Conn()
 	must(t, err)
 	t.Cleanup(nc.Close)
-	b, done, err := openNode(nc, broker.Config{})
+	b, done, err := openNode(t.Context(), nc, broker.Config{})
 	must(t, err)
 	t.Cleanup(done)
 	js, err := jetstream.New(nc)

@@ -58,7 +58,7 @@ var exits = []exitRow{
 		return is[*behindError](err) || hasCode(protocol.CodeBehind)(err)
 	}},
 	{exitError, "not_allowed", "the engine does not let this user do that (docs/operations/security.md)", func(err error) bool { return errors.Is(err, broker.ErrNotAllowed) }},
-	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable, or nobody answers questions (handoff index)", func(err error) bool {
+	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable for as long as --timeout, or nobody answers questions (handoff index)", func(err error) bool {
 		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
 	}},
 	{exitRefused, "refused", "the input was refused: the message names the field; nothing was written", is[*protocol.Error]},
@@ -143,6 +143,9 @@ func failed(s protocol.State) error {
 // report writes an error where errors go, and returns its exit code.
 func (a *app) report(err error) int {
 	row := exitFor(err)
+	if is[*broker.SilenceError](err) {
+		err = fmt.Errorf("%w; see what is wrong with handoff doctor, or wait longer with --timeout ($%s)", err, timeoutEnv)
+	}
 	if a.format != formatJSON && a.format != formatJSONL {
 		fmt.Fprintf(a.err, "handoff: %s\n", protocol.Printable(err.Error()))
 		return row.code

@@ -77,7 +77,7 @@ func viewWithMembers(ctx context.Context, b *broker.Broker, s protocol.State) (s
 // valueWithMembers prints a state for programs, with the members of a group.
 func (a *app) valueWithMembers(ctx context.Context, b *broker.Broker, s protocol.State) error {
 	// Also where a wait has just run out, or Ctrl-C ended it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+	ctx, cancel := a.asking(context.WithoutCancel(ctx))
 	defer cancel()
 	v, err := viewWithMembers(ctx, b, s)
 	if err != nil {

@@ -246,6 +246,7 @@ func TestNobodyKeepsAnIndex(t *testing.T) {
 	t.Parallel()
 	url, _ := bareEngine(t)
 	for _, args := range []string{"list", "list --count", "conversation c", "stats", "list --stale -o json"} {
+		args += " --timeout 2s"
 		var out, notes bytes.Buffer
 		code := command(t.Context(), &out, &notes, append(strings.Fields(args), "-s", url)...)
 		if code != exitUnreachable || !strings.Contains(notes.String(), "handoff index") || out.Len() > 0 {

@@ -124,9 +124,9 @@ func TestOutcomeIsAlwaysThere(t *testing.T) {
 
 func TestConnection(t *testing.T) {
 	env := map[string]string{"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_CONTEXT": "envctx", "NATS_CA": "env.pem",
-		"NATS_NKEY": "env.nk", "NATS_CERT": "env.cert", "NATS_KEY": "env.key", "NATS_INBOX_PREFIX": "_INBOX_me"}
+		"NATS_NKEY": "env.nk", "NATS_CERT": "env.cert", "NATS_KEY": "env.key", "NATS_INBOX_PREFIX": "_INBOX_me", "HANDOFF_TIMEOUT": "30s"}
 	all := connection{url: "nats://env", context: "envctx", creds: "env.creds", nkey: "env.nk", inboxPrefix: "_INBOX_me",
-		tlsCA: "env.pem", tlsCert: "env.cert", tlsKey: "env.key"}
+		tlsCA: "env.pem", tlsCert: "env.cert", tlsKey: "env.key", timeout: 30 * time.Second}
 	elsewhere := all
 	elsewhere.url = "nats://flag"
 	get := func(name string) string { return env[name] }
@@ -136,8 +136,8 @@ func TestConnection(t *testing.T) {
 	}{
 		"environment":           {connection{}, all, "nats://env (context envctx)"},
 		"a URL":                 {connection{url: "nats://flag"}, elsewhere, "nats://flag (context envctx)"},
-		"a context is not bent": {connection{context: "mine"}, connection{context: "mine"}, "context mine"},
-		"both":                  {connection{url: "nats://flag", context: "mine"}, connection{url: "nats://flag", context: "mine"}, "nats://flag (context mine)"},
+		"a context is not bent": {connection{context: "mine", timeout: time.Minute}, connection{context: "mine", timeout: time.Minute}, "context mine"},
+		"both":                  {connection{url: "nats://flag", context: "mine"}, connection{url: "nats://flag", context: "mine", timeout: 30 * time.Second}, "nats://flag (context mine)"},
 	} {
 		got := c.flags.resolve(get)
 		if got != c.want || got.where() != c.where {

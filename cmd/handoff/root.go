@@ -163,7 +163,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 			if !slices.Contains(formats, a.format) {
 				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
 			}
-			return nil
+			return a.conn.checkTimeout(a.env, cmd.InheritedFlags().Changed("timeout"))
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

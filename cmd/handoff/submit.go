@@ -213,7 +213,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, prepared broker.
 		a.warnSource(ctx, b, prepared.Package.Source)
 		return nil
 	}
-	head, err := submitOnce(ctx, b, prepared)
+	head, err := a.submitOnce(ctx, b, prepared)
 	if err != nil {
 		return flags.hint(err)
 	}
@@ -243,9 +243,10 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, prepared broker.
 // inherited is prepare for a package with a parent, from which it takes over what
 // it does not say itself.
 func (a *app) inherited(ctx context.Context, b *broker.Broker, pkg protocol.Package) (broker.Prepared, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	pkg, err := b.Inherit(ctx, pkg)
+	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		pkg, err = b.Inherit(ctx, pkg)
+		return err
+	})
 	if err != nil {
 		return broker.Prepared{}, fmt.Errorf("read the parent; nothing was submitted: %w", err)
 	}
@@ -253,10 +254,11 @@ func (a *app) inherited(ctx context.Context, b *broker.Broker, pkg protocol.Pack
 }
 
 // submitOnce submits, and says what to do where nobody knows whether it happened.
-func submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared) (broker.Head, error) {
-	limited, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	head, err := b.Submit(limited, prepared)
+func (a *app) submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared) (head broker.Head, err error) {
+	err = a.ask(ctx, func(ctx context.Context) (err error) {
+		head, err = b.Submit(ctx, prepared)
+		return err
+	})
 	if err != nil && !is[*protocol.Error](err) {
 		err = fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)
 	}

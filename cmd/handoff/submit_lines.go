@@ -388,7 +388,7 @@ func (s *bulk) one(ctx context.Context, b *broker.Broker, text []byte) (ticket s
 	if err != nil {
 		return "", err
 	}
-	_, err = submitOnce(ctx, b, prepared)
+	_, err = s.submitOnce(ctx, b, prepared)
 	return prepared.Ticket, err
 }
 

@@ -81,11 +81,7 @@ func (a *app) top(ctx context.Context, every time.Duration, once bool) (err erro
 	}
 	defer watch.stop()
 	if once {
-		view, err := watch.view(ctx)
-		if err != nil {
-			return err
-		}
-		return a.topOnce(view)
+		return a.ask(ctx, func(ctx context.Context) error { return a.onePicture(ctx, watch) })
 	}
 	screen := a.openScreen()
 	if screen == nil {
@@ -103,6 +99,24 @@ func (a *app) top(ctx context.Context, every time.Duration, once bool) (err erro
 		return err
 	}
 	return nil // somebody wanted it to end
+}
+
+// onePicture makes a picture, also where the engine does not answer at first.
+func (a *app) onePicture(ctx context.Context, watch *topWatch) error {
+	for {
+		view, err := watch.view(ctx)
+		if err == nil {
+			return a.topOnce(view)
+		}
+		if !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(topEveryMin):
+		}
+	}
 }
 
 // topLoop shows one picture after the other until ctx ends. An engine that does not

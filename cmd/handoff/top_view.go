@@ -80,8 +80,11 @@ type topWatch struct {
 	noIndex time.Time // when none answered
 }
 
-// noIndexFor is how long no index is asked after none has answered: that takes a
-// second each time.
+// topIndexWithin is how long a picture waits for one answer of an index.
+const topIndexWithin = 2 * time.Second
+
+// noIndexFor is how long no index is asked after none has answered: that takes
+// topIndexWithin each time.
 const noIndexFor = 15 * time.Second
 
 // startTop begins to follow the ledger, a minute back.
@@ -109,7 +112,7 @@ func startTop(ctx context.Context, a *app, b *broker.Broker) (*topWatch, error) 
 	if from > past { // nothing happened for a minute
 		past = 0
 	}
-	w := &topWatch{b: b, answers: answersOf(b), seen: newTopRates(covers, past)}
+	w := &topWatch{b: b, answers: index.Client{Asker: asker{engine: b, timeout: topIndexWithin}}, seen: newTopRates(covers, past)}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

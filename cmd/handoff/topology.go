@@ -30,7 +30,8 @@ and again after an upgrade of Handoff or when the cluster has grown.`,
 	return cmd
 }
 
-// topologyWithin is how long a cluster may take: each stream 30 s at the most.
+// topologyWithin is how long a cluster may take to make the streams, unless --timeout is
+// longer: it may be started a while after this.
 const topologyWithin = 2 * time.Minute
 
 func newTopologyEnsure(a *app) *cobra.Command {
@@ -66,9 +67,9 @@ names is not ours, or the cluster cannot make them.`,
 			if !slices.Contains([]string{"", broker.FsyncAlways, broker.FsyncInterval}, t.Fsync) {
 				return usagef("--fsync %s: always, or interval", t.Fsync)
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), topologyWithin)
+			ctx, cancel := context.WithTimeout(cmd.Context(), max(topologyWithin, a.timeout()))
 			defer cancel()
-			return a.onServer(func(nc *nats.Conn) error { return a.ensureTopology(ctx, nc, t, dryRun) })
+			return a.onServer(ctx, func(nc *nats.Conn) error { return a.ensureTopology(ctx, nc, t, dryRun) })
 		},
 	}
 	fs := cmd.Flags()
@@ -135,9 +136,9 @@ Exit codes: 0 all are there; 1 one is missing.`,
   handoff topology show -o jsonl | jq -r 'select(.missing) | .name'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), answerWithin)
-			defer cancel()
-			return a.onServer(func(nc *nats.Conn) error { return a.showTopology(ctx, nc) })
+			return a.ask(cmd.Context(), func(ctx context.Context) error {
+				return a.onServer(ctx, func(nc *nats.Conn) error { return a.showTopology(ctx, nc) })
+			})
 		},
 	}
 }
@@ -180,8 +181,11 @@ func (a *app) showTopology(ctx context.Context, nc *nats.Conn) error {
 }
 
 // onServer does something with a server that may have no streams yet.
-func (a *app) onServer(do func(*nats.Conn) error) error {
-	nc, err := a.conn.resolve(a.env).dial()
+func (a *app) onServer(ctx context.Context, do func(*nats.Conn) error) error {
+	conn := a.conn.resolve(a.env)
+	told := a.tellSilence("the engine at " + conn.where())
+	nc, err := conn.dial(ctx)
+	told()
 	if err != nil {
 		return err
 	}

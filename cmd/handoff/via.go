@@ -46,15 +46,17 @@ func (a *app) throughDoor(via string) (bool, error) {
 }
 
 // dialDoor connects as an agent that may do no more than ask a door.
-func (a *app) dialDoor(agent string) (*service.Client, func(), error) {
+func (a *app) dialDoor(ctx context.Context, agent string) (*service.Client, func(), error) {
 	conn := a.conn.resolve(a.env)
-	nc, err := conn.dialWith(nats.CustomInboxPrefix(service.InboxPrefix(agent)))
+	told := a.tellSilence("a door at " + conn.where())
+	defer told()
+	nc, err := conn.dialWith(ctx, nats.CustomInboxPrefix(service.InboxPrefix(agent)))
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := service.NewClient(nc, agent)
+	client, err := service.NewClient(nc, service.ClientConfig{Agent: agent, Timeout: conn.timeout})
 	if err == nil {
-		err = broker.MayAsk(nc, service.Subject(agent, "profile")) // else it looks as if no door was there
+		err = broker.MayAsk(ctx, nc, service.Subject(agent, "profile")) // else it looks as if no door was there
 	}
 	if err != nil {
 		nc.Close()
@@ -68,7 +70,7 @@ func (a *app) atDoor(ctx context.Context, agent string, do func(context.Context,
 	if agent == "" {
 		return usagef("--via %s needs to know whose request it is: set HANDOFF_AGENT (handoff work does, for its program)", viaService)
 	}
-	client, done, err := a.dialDoor(agent)
+	client, done, err := a.dialDoor(ctx, agent)
 	if err != nil {
 		return err
 	}
@@ -76,16 +78,14 @@ func (a *app) atDoor(ctx context.Context, agent string, do func(context.Context,
 	return do(ctx, client)
 }
 
-// onDoorTicket does something with a ticket through a door, for at most answerWithin.
+// onDoorTicket does something short with a ticket through a door.
 func (a *app) onDoorTicket(ctx context.Context, text string, do func(context.Context, *service.Client, string) error) error {
 	ticket, err := protocol.ParseTicket(text)
 	if err != nil {
 		return err
 	}
-	return a.atDoor(ctx, a.env("HANDOFF_AGENT"), func(ctx context.Context, c *service.Client) error {
-		ctx, cancel := context.WithTimeout(ctx, answerWithin)
-		defer cancel()
-		return do(ctx, c, ticket)
+	return a.ask(ctx, func(ctx context.Context) error {
+		return a.atDoor(ctx, a.env("HANDOFF_AGENT"), func(ctx context.Context, c *service.Client) error { return do(ctx, c, ticket) })
 	})
 }
 
@@ -110,14 +110,14 @@ func (a *app) workThroughDoor(ctx context.Context, cfg worker.Config, flags work
 		return err
 	}
 	defer shown.close()
-	client, done, err := a.dialDoor(cfg.Agent)
+	client, done, err := a.dialDoor(ctx, cfg.Agent)
 	if err != nil {
 		return err
 	}
 	defer done()
 	traces := a.startTraces(ctx, cfg.Log)
 	defer traces.Stop()
-	profile, err := registerAtDoor(ctx, client, cfg.Profile)
+	profile, err := a.registerAtDoor(ctx, client, cfg.Profile)
 	if err != nil {
 		return err
 	}
@@ -148,8 +148,8 @@ func (a *app) workThroughDoor(ctx context.Context, cfg worker.Config, flags work
 
 // registerAtDoor registers the agent, or reads its profile, and says what to start
 // where nobody answers: a worker would wait for a door for ever.
-func registerAtDoor(ctx context.Context, client *service.Client, wanted protocol.Profile) (protocol.Profile, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+func (a *app) registerAtDoor(ctx context.Context, client *service.Client, wanted protocol.Profile) (protocol.Profile, error) {
+	ctx, cancel := a.asking(ctx)
 	defer cancel()
 	return client.Register(ctx, wanted)
 }
@@ -192,7 +192,7 @@ func (a *app) submitThroughDoor(ctx context.Context, pkg protocol.Package, flags
 	sent.Priority = pkg.Priority
 	sent.CreatedAt, sent.TraceParent, sent.TraceState = given, pkg.TraceParent, pkg.TraceState
 	return a.atDoor(ctx, agent, func(ctx context.Context, c *service.Client) error {
-		limited, cancel := context.WithTimeout(ctx, answerWithin)
+		limited, cancel := a.asking(ctx)
 		defer cancel()
 		state, err := a.submitAgain(limited, c, sent)
 		if err != nil {

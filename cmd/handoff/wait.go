@@ -25,7 +25,9 @@ func newWait(a *app) *cobra.Command {
 		Use:   "wait TICKET",
 		Short: "Wait until a handoff is closed, accepted, asks, or has come back",
 		Long: `Wait blocks until the handoff is closed, and prints how it ended. Without --timeout it
-waits as long as that takes. Waiting changes nothing, and any number may wait.
+waits as long as that takes, through elections too. Waiting changes nothing, and any
+number may wait. How long an engine may be silent before the wait has begun is not this
+--timeout, but $HANDOFF_TIMEOUT (12s).
 
 --until waits for something else, or for the end if that comes first: accepted (an
 agent has taken it), asked (an agent wants an answer); returned (it is closed, and
@@ -111,18 +113,18 @@ func (a *app) wait(ctx context.Context, ticket string, limit time.Duration, unti
 		return errors.Join(a.valueWithMembers(ctx, b, state), err)
 	}
 	a.printf("%s  %s\n", state.Ticket, a.phase(state))
-	if words := endOfReturn(ctx, b, state); until == untilReturned && words != "" {
+	if words := a.endOfReturn(ctx, b, state); until == untilReturned && words != "" {
 		a.printf("return  %s\n", words)
 	}
 	return err
 }
 
 // endOfReturn says what became of the return of a closed handoff.
-func endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
+func (a *app) endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
 	if !s.Closed || s.ReturnTicket == "" || s.ReturnedAt.IsZero() {
 		return returnText(s)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+	ctx, cancel := a.asking(context.WithoutCancel(ctx))
 	defer cancel()
 	ret, err := b.Status(ctx, s.ReturnTicket)
 	if err != nil || ret.Fence != 0 || !ret.Closed || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial {
@@ -135,7 +137,7 @@ func endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string
 // shall say. What it returns as the state is the last one read, if any.
 func waitFor(ctx context.Context, b *broker.Broker, ticket string, limit time.Duration, ready func(protocol.State) bool) (protocol.State, error) {
 	switch {
-	case limit == 0: // one look needs its time too
+	case limit == 0: // one look needs its time too: that of the engine
 		state, err := b.Status(ctx, ticket)
 		if err == nil && !ready(state) {
 			err = &openError{state}

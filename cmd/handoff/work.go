@@ -258,7 +258,7 @@ func (a *app) childEnv(b *broker.Broker) []string {
 // it is not empty.
 func (a *app) connEnv(servers string) []string {
 	conn := a.conn.resolve(a.env)
-	env := []string{"NATS_CONTEXT=" + conn.context, "NATS_INBOX_PREFIX=" + conn.inboxPrefix}
+	env := []string{timeoutEnv + "=" + conn.timeout.String(), "NATS_CONTEXT=" + conn.context, "NATS_INBOX_PREFIX=" + conn.inboxPrefix}
 	if servers != "" {
 		env = append(env, "NATS_URL="+servers)
 	}

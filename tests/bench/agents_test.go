@@ -93,7 +93,7 @@ func startCrowd(t *testing.T, dir string) *crowd {
 	if c.nc, err = node.Conn(); err != nil {
 		t.Fatal(err)
 	}
-	if c.engine, err = broker.OpenJetStream(c.nc, broker.JetStreamConfig{}); err != nil {
+	if c.engine, err = broker.OpenJetStream(t.Context(), c.nc, broker.JetStreamConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -47,7 +47,7 @@ func TestStatusMillion(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		asker, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+		asker, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -79,7 +79,7 @@ func (c *chaos) connectedTo(n int) (*nats.Conn, *broker.Broker) {
 		c.Fatal(err)
 	}
 	c.Cleanup(nc.Close)
-	engine, err := broker.OpenJetStream(nc, broker.JetStreamConfig{})
+	engine, err := broker.OpenJetStream(c.ctx, nc, broker.JetStreamConfig{})
 	if err != nil {
 		c.Fatal(err)
 	}
