@@ -59,6 +59,9 @@ func isDirectory(path string) bool {
 // checkFirstLine refuses what the kernel could not start: a text without #!,
 // and a script whose interpreter is not there.
 func checkFirstLine(name, path string) error {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil // to open a named pipe would wait for a writer
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil // executable and not readable: only trying tells

@@ -92,7 +92,7 @@ type ExecConfig struct {
 //	HANDOFF_ACK_FILE           see below
 //	HANDOFF_PROGRESS_FILE      each line written there is a report of progress: "40 parsing",
 //	                           or a protocol.Progress as JSON. {"extend_ms": 600000, "reason": "…"}
-//	                           asks for more time (Extend). It is looked at once a second
+//	                           asks for more time (Extend). Its last 65 KiB are read once a second
 //	HANDOFF_LIMIT              RFC 3339, when the first clock takes the handoff away
 //	HANDOFF_LIMIT_CLOCK        which one it is: work, return or deadline
 //	HANDOFF_PROGRESS_DEADLINE  RFC 3339, when the progress timeout does; may be empty
@@ -112,7 +112,12 @@ type ExecConfig struct {
 //	returned REASON      back to the source (HandBack), with what it has printed
 //	                     as the partial result: {"status":"returned","reason":"…"}
 //
-// What that file says, but for accepted, counts whatever the exit code is. The
+// Both files are read only where they are regular files: a named pipe, a socket, a
+// device, a directory or a symbolic link in the place of the progress file is logged
+// and reports nothing, in the place of the acknowledgement file the attempt has failed
+// with it (invalid_ack), as with one that is over protocol.AckBytesMax or makes no sense.
+//
+// What the acknowledgement file says, but for accepted, counts whatever the exit code is. The
 // group of a program whose handoff is to go back to its source gets TERM, like
 // that of one that is cancelled; it may still write returned. With exit code 69 and 77 but no such file, the last line of standard error
 // is the reason, or the context that is needed. With 75, a file of

@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+const openAtOnce = 0 // files cannot be pipes here
+
 // group is the program alone: this system has no process groups to end.
 type group struct{ program *os.Process }
 

@@ -103,9 +103,9 @@ const (
 )
 
 // readAck reads the acknowledgement file: JSON, or a word and a reason. No file,
-// or an empty one, says nothing.
+// or an empty one, says nothing. What is not a regular file is an error.
 func readAck(path string) (s said, err error) {
-	file, err := os.Open(path)
+	file, err := openRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return s, nil
 	}

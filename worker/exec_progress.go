@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -22,17 +23,21 @@ const (
 )
 
 // followProgress reports the last line of a file, whenever it has another one,
-// until ctx ends.
+// until ctx ends. What is not read is logged once.
 func (h Handoff) followProgress(ctx context.Context, path string) {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
-	for last := ""; ; {
+	for last, unread := "", ""; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		line := lastLine(path)
+		line, err := lastLine(path)
+		if err != nil && err.Error() != unread {
+			unread = err.Error()
+			h.logger().Warn("progress file not read", "err", err)
+		}
 		if line == "" || line == last {
 			continue
 		}
@@ -50,10 +55,14 @@ func (h Handoff) followProgress(ctx context.Context, path string) {
 }
 
 // lastLine is the last line of a file that is complete; empty if there is none.
-func lastLine(path string) string {
-	file, err := os.Open(path)
+// At most progressTailBytes of the file are read.
+func lastLine(path string) (string, error) {
+	file, err := openRegular(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.Size() > progressTailBytes {
@@ -62,10 +71,10 @@ func lastLine(path string) string {
 	body, err := io.ReadAll(io.LimitReader(file, progressTailBytes))
 	end := bytes.LastIndexByte(body, '\n')
 	if err != nil || end < 0 {
-		return ""
+		return "", err
 	}
 	text := strings.TrimSpace(string(body[:end]))
-	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]), nil
 }
 
 // extensionFromLine reads {"extend_ms":600000,"reason":"…"}.

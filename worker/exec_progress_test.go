@@ -57,11 +57,11 @@ func TestLastLine(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := lastLine(path); got != want {
-			t.Errorf("last line %q, want %q", got, want)
+		if got, err := lastLine(path); got != want || err != nil {
+			t.Errorf("last line %q, %v, want %q", got, err, want)
 		}
 	}
-	if got := lastLine(path + "-missing"); got != "" {
-		t.Errorf("a file that is not there has the line %q", got)
+	if got, err := lastLine(path + "-missing"); got != "" || err != nil {
+		t.Errorf("a file that is not there has the line %q, %v", got, err)
 	}
 }

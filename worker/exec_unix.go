@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// openAtOnce are the flags with which a file is opened that may be something else:
+// without waiting for a writer, and not through a symbolic link.
+const openAtOnce = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
+
 // group is the process group of a program: a guard, which leads it, the program,
 // and what that starts.
 type group struct {

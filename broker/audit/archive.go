@@ -86,7 +86,11 @@ func lockFile(path string) (*os.File, error) {
 
 // inUse tells whether a process writes the archive.
 func inUse(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, lockName))
+	path := filepath.Join(dir, lockName)
+	if checkRegular(path) != nil {
+		return false
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}

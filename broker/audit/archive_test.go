@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -122,7 +123,12 @@ func TestArchiveKeepsBodies(t *testing.T) {
 		"":              func() error { return nil },
 		"hash seq 4":    func() error { return os.WriteFile(kept[0], []byte("{}"), 0o600) },
 		"missing seq 4": func() error { return os.Remove(kept[0]) },
+		"unreadable seq 4": func() error {
+			return errors.Join(os.Remove(kept[0]), syscall.Mkfifo(kept[0], 0o600), os.Remove(filepath.Join(dir, lockName)),
+				syscall.Mkfifo(filepath.Join(dir, lockName), 0o600)) // which an archive from elsewhere may hold
+		},
 	} {
+		_ = os.Remove(kept[0])
 		w.must(os.WriteFile(kept[0], body, 0o600))
 		w.must(tamper())
 		report, err := VerifyFiles(dir, nil)
@@ -134,6 +140,17 @@ func TestArchiveKeepsBodies(t *testing.T) {
 		if got != want {
 			t.Errorf("found %+v, want %s", report.Problems, want)
 		}
+	}
+}
+
+// A named pipe in the place of an archive's file is not waited for.
+func TestArchiveHasRegularFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "audit-1-2026-01-01.jsonl"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := VerifyFiles(dir, nil); err == nil || !strings.HasSuffix(err.Error(), "is no regular file") {
+		t.Error(err)
 	}
 }
 

@@ -139,6 +139,9 @@ func (v *verifier) checkBodies(change protocol.Change, at Problem) {
 }
 
 func sumOf(path string) (string, error) {
+	if err := checkRegular(path); err != nil {
+		return "", err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

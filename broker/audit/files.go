@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,7 +82,20 @@ func pathsOf(path string) (files []string, isDir bool, err error) {
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%s has no files of an archive (%s)", path, filePattern)
 	}
+	for _, file := range files {
+		err = cmp.Or(err, checkRegular(file))
+	}
 	return files, true, err
+}
+
+// checkRegular refuses what an archive from elsewhere may hold in the place of a
+// file: a named pipe would keep its reader for ever.
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	return err
 }
 
 // VerifyFiles checks an export, or the directory of an archive: every append as
