@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -77,7 +78,18 @@ func CheckOutput(schema, body json.RawMessage) error {
 		heavy.Lock()
 		defer heavy.Unlock()
 	}
-	return verdict(want.check.Validate(value))
+	return verdict(want.validate(value))
+}
+
+// validate is the library's check. A panic in it is an error of the one result, and
+// not the end of the process: schema and body come from outside.
+func (u *usable) validate(value any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the check panicked: %v", p)
+		}
+	}()
+	return u.check.Validate(value)
 }
 
 func wrong(format string, args ...any) error {
@@ -103,7 +115,7 @@ func verdict(err error) error {
 	case errors.As(err, &found):
 		return wrong("breaks the package's output_schema: %s", explain(found))
 	}
-	return wrong("breaks the package's output_schema: %s", short(err.Error()))
+	return wrong("cannot be checked against the package's output_schema: %s", short(err.Error()))
 }
 
 func nothing(raw json.RawMessage) bool {
@@ -132,14 +144,7 @@ func compile(raw json.RawMessage) (*usable, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	compiler := jsonschema.NewCompiler()
-	compiler.DefaultDraft(jsonschema.Draft2020)
-	compiler.UseLoader(nowhere{})
-	compiler.UseRegexpEngine(compilePattern)
-	if err := compiler.AddResource(home, doc); err != nil {
-		return nil, refused(err)
-	}
-	schema, err := compiler.Compile(home)
+	schema, err := compileDoc(doc)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -148,6 +153,23 @@ func compile(raw json.RawMessage) (*usable, error) {
 		return nil, refusal
 	}
 	return &usable{check: schema, price: price, bytes: sizeOf(size, schemas, len(raw))}, nil
+}
+
+// compileDoc is the library's compilation. A panic in it is an error, as in validate.
+func compileDoc(doc any) (schema *jsonschema.Schema, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the compiler panicked: %v", p)
+		}
+	}()
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	compiler.UseLoader(nowhere{})
+	compiler.UseRegexpEngine(compilePattern)
+	if err := compiler.AddResource(home, doc); err != nil {
+		return nil, err
+	}
+	return compiler.Compile(home)
 }
 
 // errElsewhere is why a reference to another document leads nowhere.

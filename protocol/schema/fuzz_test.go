@@ -22,6 +22,7 @@ func FuzzOutput(f *testing.F) {
 		{`{"unevaluatedProperties": false, "patternProperties": {"^a": {"contains": {"minimum": 1.5}}}, "if": {"minProperties": 2}, "else": false}`, `{"a": [1, 2], "ab": 0}`},
 		{`{"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"], "b": {"$ref": "#"}}, "format": "regex"}`, `{"a": 1, "b": "("}`},
 		{`{"$id": "https://example.com/a", "$ref": "b#x", "$defs": {"x": {"$id": "b", "$anchor": "x", "prefixItems": [{"multipleOf": 0.1}]}}}`, `[0.30, 7]`},
+		{`{"$ref": "#/additionalItems", "additionalItems": {"multipleOf": 0, "allOf": [5, null], "type": ["x", 1], "maxItems": 1e300}}`, `4`},
 		{`{"propertyNames": {"maxLength": 2}, "dependentSchemas": {"aa": {"$ref": "#/x"}}, "x": {"oneOf": [true, false]}}`, `{"aa": {}, "bbb": {}}`},
 	} {
 		f.Add(seed[0], seed[1])

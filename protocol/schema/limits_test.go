@@ -88,7 +88,9 @@ func TestReferencesInCircles(t *testing.T) {
 		"dynamic":           {`{"$dynamicRef": "#a", "$defs": {"x": {"$dynamicAnchor": "a"}}}`, "not followed; use $ref"},
 		"dynamic elsewhere": {`{"$ref": "https://json-schema.org/draft/2020-12/schema"}`, "not followed; use $ref"},
 		"recursive":         {`{"$schema": "https://json-schema.org/draft/2019-09/schema", "items": {"$recursiveRef": "#"}}`, "not followed; use $ref"},
-		"with the flag i":   {`{"pattern": "(?i)[A-\\x{10FFFF}]"}`, "ignores case"},
+		// The library takes what is there for checked, and it is not a keyword of the draft.
+		"where no schema is": {`{"$ref": "#/additionalItems", "additionalItems": {"multipleOf": 0}}`, "multipleOf that is not positive"},
+		"with the flag i":    {`{"pattern": "(?i)[A-\\x{10FFFF}]"}`, "ignores case"},
 	} {
 		wantError(t, schema.CheckSchema(json.RawMessage(c.schema)), protocol.CodeInvalid, "expectations.output_schema", c.want)
 		if t.Failed() {

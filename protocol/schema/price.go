@@ -51,6 +51,8 @@ func priceOf(root *jsonschema.Schema) (*price, int, *protocol.Error) {
 		switch {
 		case s.DynamicRef != nil || s.RecursiveRef != nil:
 			return nil, 0, protocol.Errorf(protocol.CodeInvalid, Field, "uses $dynamicRef or $recursiveRef, which are not followed; use $ref")
+		case s.MultipleOf != nil && s.MultipleOf.Sign() <= 0: // the library divides by it
+			return nil, 0, protocol.Errorf(protocol.CodeInvalid, Field, "has a multipleOf that is not positive")
 		case !p.expand():
 			return nil, 0, protocol.Errorf(protocol.CodeInvalid, Field, "refers to itself for one and the same value, so that its check never ends")
 		case p.expansion > OutputSchemaExpansionMax:
