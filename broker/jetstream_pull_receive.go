@@ -22,7 +22,7 @@ func (p *puller) receive(m *nats.Msg) {
 		return
 	}
 	key, ok := parseWorkSubject(m.Subject)
-	if !ok {
+	if !ok { // no offer, and in our queue all the same: Broker.Pull removes it
 		key.Agent, key.Lane = parseLane(m.Subject)
 	}
 	i := laneIndex(key.Lane)
@@ -34,12 +34,6 @@ func (p *puller) receive(m *nats.Msg) {
 		lane.id, lane.status = 0, ""
 	}
 	q := &queued{key: key, body: m.Data, reply: m.Reply, j: p.j}
-	if !ok { // it stands in our queue, and nobody could ever take it
-		p.j.cfg.Log.Error("what stands in a queue is no offer; dropped", "subject", m.Subject)
-		_ = q.Remove()
-		p.ring()
-		return
-	}
 	sent := readAckSubject(m.Reply)
 	lane.drained = sent.deliveries == 1 && sent.pending == 0 // what was given back comes before what is new
 	switch {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type Offer struct {
 	Sequence uint64 // the offer's id
 
 	b        *Broker
+	read     bool // Head was read from the ledger
 	limit    int  // the agent's max_concurrency when it was pulled; 0 is none
 	slot     bool // one was taken for it
 	delivery Delivery
@@ -36,7 +38,8 @@ type Offer struct {
 
 // Pull takes up to most offers from an agent's queue, the most urgent first,
 // waiting up to wait for the first one. Reserve the slots before you call it.
-// An offer that does not decode is dropped: the ledger has all it takes to make it again.
+// A message that is no offer is removed, and Pull goes on behind it, also past wait: the
+// ledger has all it takes to make an offer again.
 // Of an agent with max_concurrency it takes no more than the agent has room for beside
 // what all of its holders have in hand, and waits for room first.
 func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
@@ -49,28 +52,43 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 			return nil, err
 		}
 	}
-	deliveries, err := b.Engine.Pull(ctx, agent, most, wait)
-	if err != nil {
-		return nil, err
+	for until := time.Now().Add(wait); ; wait = max(time.Until(until), 0) {
+		deliveries, err := b.Engine.Pull(ctx, agent, most, wait)
+		if err != nil {
+			return nil, err
+		}
+		if offers := b.offers(deliveries, limit); len(offers) > 0 || len(deliveries) == 0 {
+			return offers, nil
+		}
 	}
+}
+
+// offers are the deliveries that are offers. The others are removed.
+func (b *Broker) offers(deliveries []Delivery, limit int) []*Offer {
 	offers := make([]*Offer, 0, len(deliveries))
 	for _, d := range deliveries {
 		offer, err := b.offer(d)
 		if err != nil {
-			b.log.Error("offer does not decode; dropped", "ticket", d.Key().Ticket, "err", err)
-			_ = d.Remove() // the next reconciliation offers the handoff again
+			b.log.Warn("removed a message from the queue that is no offer", "agent", d.Key().Agent, "ticket", d.Key().Ticket, "err", err)
+			_ = d.Remove() // else it comes again; the next reconciliation offers the handoff
 			continue
 		}
 		offer.limit = limit
 		offers = append(offers, offer)
 	}
-	return offers, nil
+	return offers
 }
 
 func (b *Broker) offer(d Delivery) (*Offer, error) {
 	key := d.Key()
+	if _, err := protocol.ParseTicket(key.Ticket); err != nil || key.Sequence == 0 {
+		return nil, errors.New("its subject is not that of an offer")
+	}
 	head := &Head{Ticket: key.Ticket}
 	body, err := protocol.DecodeOffering(d.Body(), &head.State)
+	if err == nil {
+		err = fits(key, &body)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("offer of %s: %w", key.Ticket, err)
 	}
@@ -80,6 +98,21 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence,
 		b: b, delivery: d, pkg: body.Package, blob: body.Blob, notes: notes{body.Answers, body.Trail}, large: body.AnswersBlob,
 	}, nil
+}
+
+// fits checks that an offer is of the handoff, and is the offer, that its subject names,
+// and was made from an append. One that begins a handoff, or is another's, would be
+// appended to the ledger.
+func fits(key OfferKey, o *protocol.Offering) error {
+	switch s := o.State; {
+	case s.Ticket != key.Ticket || s.Agent != key.Agent || s.Offer != key.Sequence:
+		return fmt.Errorf("it holds offer %d of %q to %q", s.Offer, s.Ticket, s.Agent)
+	case o.Seq < key.Sequence:
+		return fmt.Errorf("it was made from entry %d, before there was an offer %d", o.Seq, key.Sequence)
+	case len(o.Hash) != 2*sha256.Size:
+		return fmt.Errorf("it names no entry: its hash is %q", o.Hash[:min(len(o.Hash), 16)])
+	}
+	return nil
 }
 
 // Package returns what is handed over, fetching it, and the answers, if they are large.
@@ -131,6 +164,11 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 		return nil, err
 	}
 	claimant := o.claimant(holder)
+	if ack.Status == protocol.AckAccepted {
+		if _, err := o.Package(ctx); err != nil { // before the append: nobody may hold what he cannot read
+			return nil, err
+		}
+	}
 	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) []protocol.Event {
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
@@ -149,6 +187,9 @@ func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin tim
 	if err := protocol.CheckAckWithin(within); err != nil {
 		return nil, err
 	}
+	if _, err := o.Package(ctx); err != nil {
+		return nil, err
+	}
 	claim, err := o.take(ctx, holder, func(_ protocol.State, now time.Time) []protocol.Event {
 		return []protocol.Event{&protocol.Claimed{Meta: protocol.Meta{At: now, By: holder.ID},
 			Offer: o.Sequence, Agent: o.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS, AckWithinMS: within}}
@@ -165,15 +206,11 @@ func (o *Offer) claimant(h protocol.Holder) lifecycle.Claimant {
 
 // take appends what answer says to the head, as soon as the core lets this
 // claimant have it. The offer's own state serves as the head until a conflict
-// shows that it is old; then the leader is asked.
+// shows that it is old, or nothing can follow from it; then the leader is asked.
 func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (*Claim, error) {
-	pkg, err := o.Package(ctx) // before the append: nobody may hold what he cannot read
-	if err != nil {
-		return nil, err
-	}
 	for {
 		next, err := o.try(ctx, holder, answer)
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, ErrConflict) || !o.read && contradicts(err) {
 			if err = o.refresh(ctx); err == nil {
 				continue
 			}
@@ -194,7 +231,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
 		}
-		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: pkg,
+		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
 			Answers: o.notes.Answers, Trail: o.notes.Trail, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next,
 			fence: next.State.Fence, limited: o.limit > 0}, nil
 	}
@@ -228,6 +265,11 @@ func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(pro
 	return o.b.appendHolding(ctx, o.Head, events, o.Sequence)
 }
 
+// contradicts tells whether an offer's own state is what is wrong.
+func contradicts(err error) bool {
+	return errors.Is(err, lifecycle.ErrIllegal) || errors.Is(err, lifecycle.ErrStale) || is[*protocol.Error](err)
+}
+
 // takesInHand tells whether the handoff is in a holder's hands after the events.
 func takesInHand(events []protocol.Event) bool {
 	switch events[len(events)-1].(type) {
@@ -247,9 +289,14 @@ func (o *Offer) leaveSlot(ctx context.Context, holder protocol.Holder) {
 
 // answered judges the offer, and adds the answer to what goes before it where it
 // may be taken.
-func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) []protocol.Event) (lifecycle.Verdict, []protocol.Event, error) {
+func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) []protocol.Event) (verdict lifecycle.Verdict, events []protocol.Event, err error) {
+	defer func() { // the core panics rather than append what does not apply
+		if broken := recover(); broken != nil {
+			err = fmt.Errorf("claim %s at %d: %v: %w", o.Ticket, o.Head.Seq, broken, lifecycle.ErrIllegal)
+		}
+	}()
 	now := o.b.nowAt(o.Head)
-	verdict, events := lifecycle.Claim(o.State, o.claimant(holder), d, now)
+	verdict, events = lifecycle.Claim(o.State, o.claimant(holder), d, now)
 	switch {
 	case verdict != lifecycle.Take:
 		return verdict, events, nil
@@ -288,7 +335,7 @@ func (o *Offer) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.Head = &head
+	o.Head, o.read = &head, true
 	return nil
 }
 

@@ -40,6 +40,10 @@ const (
 	AckConditional AckStatus = "conditional"
 )
 
+// ReasonUnreadable is why an agent refuses a handoff whose package is gone, or can't be
+// read.
+const ReasonUnreadable = "unreadable"
+
 // Ack is a target's acknowledgement of an offer (document 4). A rejection
 // needs a reason; a conditional needs at least one of its conditions. With
 // RetryAfterMS alone it is document 1's "deferred", which needs a reason too and

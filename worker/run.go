@@ -127,6 +127,9 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 	ack.Status = protocol.AckAccepted
 	h = Handoff{Ticket: r.offer.Ticket(), Agent: r.w.cfg.Agent, Log: r.log, r: r}
 	err := r.fetch(&h)
+	if errors.Is(err, broker.ErrNotFound) { // gone, or damaged, for every worker
+		return h, unreadable(err), nil, true
+	}
 	if err != nil {
 		if r.w.open.Err() == nil {
 			r.log.Error("package not there", "err", err)
@@ -136,7 +139,7 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 	h.Answers, h.Trail = r.offer.Answers(), r.offer.Trail() // fetched with the package
 	if h.Package, err = decode(h.Raw, h.Answers); err != nil {
 		// Another worker, of a newer version, may be able to.
-		return h, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "unreadable", Reason: err.Error()}, nil, true
+		return h, unreadable(err), nil, true
 	}
 	if r.w.acks != nil {
 		var lapsed bool
@@ -147,6 +150,11 @@ func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
 		}
 	}
 	return h, ack, failed, r.w.open.Err() == nil
+}
+
+// unreadable refuses a handoff whose package can't be read.
+func unreadable(err error) protocol.Ack {
+	return protocol.Ack{Status: protocol.AckRejected, ReasonCode: protocol.ReasonUnreadable, Reason: protocol.CutText(err.Error(), protocol.FailureBytesMax)}
 }
 
 // fetch reads the package: most have come with the offer.

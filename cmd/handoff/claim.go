@@ -65,6 +65,10 @@ waited for with "handoff await"), then an empty line, then the package as JSON. 
 limit_clock, supplements, trail,
 returns, traceparent (the span that the work is; see "handoff heartbeat"), package.
 
+A message in the queue that is no offer is removed, and a handoff whose package is gone
+or damaged is refused as unreadable; both are said on stderr, and the next offer is
+claimed.
+
 An agent with max_concurrency has no more than that in hand, its claims and its workers'
 handoffs together: over it nothing is claimed, and the reason is at_capacity.
 
@@ -85,7 +89,7 @@ why); 9 no such agent.`,
 			if err := answer.check(); err != nil {
 				return err
 			}
-			b, done, err := a.connect(cmd.Context())
+			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: a.log(false)}) // what is removed from the queue
 			if err != nil {
 				return err
 			}
@@ -93,7 +97,7 @@ why); 9 no such agent.`,
 			if err := claimable(cmd.Context(), b, agent); err != nil {
 				return err
 			}
-			claim, err := takeOne(cmd.Context(), b, newPoller(agent, lease), wait, answer)
+			claim, err := a.takeOne(cmd.Context(), b, newPoller(agent, lease), wait, answer)
 			if err != nil {
 				return err
 			}
@@ -164,7 +168,7 @@ func claimable(ctx context.Context, b *broker.Broker, agent string) error {
 
 // takeOne claims one offer for a holder. Presence comes first, so that nobody
 // can judge the holder gone before it began, and goes when nothing was claimed.
-func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait time.Duration, answer answering) (claim *broker.Claim, err error) {
+func (a *app) takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait time.Duration, answer answering) (claim *broker.Claim, err error) {
 	if err := b.Beat(ctx, holder); err != nil {
 		return nil, err
 	}
@@ -188,7 +192,7 @@ func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait
 		}
 		for _, offer := range offers {
 			claim, err := take(ctx, offer, holder, answer)
-			if err == nil || !errors.Is(err, broker.ErrOfferGone) {
+			if err == nil || !a.skips(ctx, offer, holder, err) {
 				return claim, err
 			}
 		}
@@ -199,6 +203,28 @@ func takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait
 			return nil, err
 		}
 	}
+}
+
+// skips tells whether a claim goes on behind an offer that it could not take, and says
+// on stderr why that was. A package that is gone, or was damaged, is refused for its
+// agent; a person has nobody behind, and is offered it again after the ack wait, as is
+// everything else that is skipped.
+func (a *app) skips(ctx context.Context, offer *broker.Offer, holder protocol.Holder, err error) bool {
+	switch {
+	case errors.Is(err, broker.ErrOfferGone):
+		return true
+	case ctx.Err() != nil || exitFor(err).code == exitUnreachable || errors.Is(err, broker.ErrNotAllowed):
+		return false
+	}
+	skipped := "skipped"
+	if errors.Is(err, broker.ErrNotFound) && holder.Agent != protocol.Human {
+		ack := protocol.Ack{Status: protocol.AckRejected, ReasonCode: protocol.ReasonUnreadable, Reason: protocol.CutText(err.Error(), protocol.FailureBytesMax)}
+		if _, refusal := offer.Acknowledge(ctx, holder, ack, false); refusal == nil {
+			skipped = "refused"
+		}
+	}
+	a.notef("handoff: %s %s: %v\n", skipped, offer.Ticket, err)
+	return true
 }
 
 // nothingFor says why there is nothing to claim: the queue is empty, or the agent is
