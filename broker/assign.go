@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -15,11 +16,22 @@ import (
 // before the member's own append. A crash in between leaves an agent assigned to a
 // member that it may still get; no other member gets it.
 func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) ([]protocol.Event, error) {
-	events, err := decide(head, d, b.now(head))
+	events, err := decideSafely(head, d, b.now(head), decide)
 	if err != nil || len(lifecycle.Gains(head.State, events)) == 0 {
 		return events, err
 	}
 	return b.decideMember(ctx, head, d, decide)
+}
+
+// decideSafely makes an error of a panic: a state that contradicts itself in a way that
+// CheckRead does not see is the trouble of its handoff alone.
+func decideSafely(head Head, d *lifecycle.Directory, now time.Time, decide Decider) (events []protocol.Event, err error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			events, err = nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "nothing can be decided about the state of %s at %d: %v", head.Ticket, head.Seq, broken)
+		}
+	}()
+	return decide(head, d, now)
 }
 
 // decideMember is decideWith for a member that moves.
@@ -28,7 +40,7 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 	var named []string
 	for first := true; ; first = false {
 		group, err := b.Head(ctx, head.State.Group, 0)
-		if errors.Is(err, ErrNotFound) { // so old that the ledger has let go of it: nothing counts its members
+		if absent(err) { // so old that the ledger has let go of it, say: nothing counts its members
 			return decide(head, d, b.now(head))
 		}
 		if err == nil && first {
@@ -85,7 +97,7 @@ func (b *Broker) DirectoryOf(ctx context.Context, s protocol.State) (*lifecycle.
 		return directory, err
 	}
 	group, err := b.Head(ctx, s.Group, 0)
-	if errors.Is(err, ErrNotFound) {
+	if absent(err) {
 		return directory, nil
 	}
 	if err != nil {

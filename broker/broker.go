@@ -117,11 +117,11 @@ type Head struct {
 // Bytes is how much memory the append holds that the head was read from.
 func (h *Head) Bytes() int { return len(h.entry) }
 
-// HeadOf reads the head out of a ledger entry.
+// HeadOf reads the head out of a ledger entry, as StateOf reads its state.
 func HeadOf(e Entry) (Head, error) {
-	_, state, err := protocol.DecodeState(e.Body, e.Seq)
+	state, err := StateOf(e)
 	if err != nil {
-		return Head{}, fmt.Errorf("ledger entry %d of %s: %w", e.Seq, e.Ticket, err)
+		return Head{}, err
 	}
 	return Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, Hash: hashOf(e.Body), State: state, entry: e.Body}, nil
 }

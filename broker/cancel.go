@@ -98,7 +98,7 @@ func (b *Broker) cancelChild(ctx context.Context, c child, by, reason string) (H
 		}
 		head, err = b.cancelOne(ctx, c.ticket, by, reason)
 	}
-	if errors.Is(err, ErrNotFound) { // so old that it is gone
+	if absent(err) { // so old that it is gone, or stuck
 		return Head{}, nil
 	}
 	return head, err

@@ -155,10 +155,11 @@ type closedChild struct {
 // readChildren tells which children are not there, and which have closed. One
 // that cannot be read is neither. Those that await their source follow it.
 func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) (missing []int, closed []closedChild, err error) {
-	there, absent := make([]Head, len(ordinals)), make([]bool, len(ordinals))
+	there, unmade := make([]Head, len(ordinals)), make([]bool, len(ordinals))
 	err = besides(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
 		child, err := b.Head(ctx, protocol.ChildTicketN(parent.Ticket, ordinals[i]), 0)
-		if absent[i] = errors.Is(err, ErrNotFound); absent[i] {
+		unmade[i] = errors.Is(err, ErrNotFound)
+		if absent(err) { // one that is stuck is there, and open
 			return nil
 		}
 		if err == nil && lifecycle.DutiesOf(child.State).Source {
@@ -169,7 +170,7 @@ func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) 
 	})
 	for i, n := range ordinals {
 		switch {
-		case absent[i]:
+		case unmade[i]:
 			missing = append(missing, n)
 		case there[i].State.Closed:
 			closed = append(closed, closedChild{n, there[i]})
@@ -182,6 +183,9 @@ func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) 
 // Doing it twice is harmless.
 func (b *Broker) EnsureSource(ctx context.Context, head Head) error {
 	parent, err := b.Head(ctx, head.State.Parent, 0)
+	if Unreadable(err) { // it may have completed: that is not known before it is mended
+		return nil
+	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -256,6 +260,9 @@ func (b *Broker) fulfilChildren(ctx context.Context, head Head, missing []int) e
 
 // fulfilChild submits a child; parent is as it was when it handed it off.
 func (b *Broker) fulfilChild(ctx context.Context, parent protocol.State, child protocol.HandedOff) error {
+	if _, err := protocol.ParseTicket(child.Ticket); err != nil {
+		return fmt.Errorf("child %d of %s: %w", child.N, parent.Ticket, err)
+	}
 	body, err := b.packageBody(ctx, child.Package, child.Blob)
 	if err != nil {
 		return fmt.Errorf("package of child %d of %s: %w", child.N, parent.Ticket, err)
@@ -352,7 +359,7 @@ func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group
 		return lifecycle.Inherit(s, protocol.Summary{}, sameTask(pkg.Task, m.Package.Task)), nil
 	}
 	origin, err := b.Head(ctx, protocol.ChildTicketN(group.State.Origin, m.N), 0)
-	if errors.Is(err, ErrNotFound) {
+	if absent(err) {
 		return nil, nil
 	}
 	return lifecycle.Refusers(origin.State), err

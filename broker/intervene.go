@@ -181,12 +181,12 @@ func (b *Broker) DeadLetters(ctx context.Context, keep func(protocol.State) bool
 	})
 }
 
-// pick lists the states of all handoffs that keep wants. A head that does not
-// decode is passed over: the supervisor says so.
+// pick lists the states of all handoffs that keep wants. A head that cannot
+// be read is passed over: handoff doctor names it.
 func (b *Broker) pick(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
 	place, picked := map[string]int{}, []protocol.State{}
 	err := b.Heads(ctx, func(e Entry) error {
-		_, state, err := protocol.DecodeState(e.Body, e.Seq)
+		state, err := StateOf(e)
 		if err != nil {
 			return nil
 		}

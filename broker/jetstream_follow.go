@@ -80,6 +80,9 @@ func (j *JetStream) Due(ctx context.Context, fn func(WakeUp, func())) error {
 
 // Arm implements Engine. A time-out is tried again for 12 s.
 func (j *JetStream) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	if err := checkSubject(ticket); err != nil {
+		return err
+	}
 	if err := j.publishHint(ctx, wakeUpMessage(ticket, seq, at)); err != nil {
 		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
 	}

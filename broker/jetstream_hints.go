@@ -62,6 +62,13 @@ func (j *JetStream) putHint(ctx context.Context, h *Hint) error {
 	return j.PutOffer(WithTrace(ctx, h.Trace), h.Offer, h.Body)
 }
 
+func (h *Hint) check() error {
+	if h.Body == nil {
+		return checkSubject(h.WakeUp.Ticket)
+	}
+	return checkOfferKey(h.Offer)
+}
+
 func (h *Hint) message() *nats.Msg {
 	if h.Body == nil {
 		return wakeUpMessage(h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
@@ -128,6 +135,9 @@ func (h *hinter) put(ctx context.Context, hints []Hint, errs []error) {
 	defer silence.Stop()
 	for next < len(hints) || under > 0 {
 		for ; next < len(hints) && under < hintsUnderWay && bytes < hintBytesUnderWay; next++ {
+			if errs[next] = hints[next].check(); errs[next] != nil {
+				continue
+			}
 			msg := hints[next].message()
 			msg.Reply = h.inbox + strconv.FormatUint(h.sent, 10)
 			h.sent++

@@ -20,6 +20,9 @@ const recordHeader = "Handoff-Record"
 
 // Append implements Engine.
 func (j *JetStream) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+	if err := checkSubject(ticket); err != nil {
+		return 0, err
+	}
 	msg := nats.NewMsg(ledgerSubject(ticket))
 	msg.Data = body
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}

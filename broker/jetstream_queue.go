@@ -142,6 +142,9 @@ func fields(cfg any) map[string]json.RawMessage {
 
 // PutOffer implements Engine. A time-out is tried again for 12 s.
 func (j *JetStream) PutOffer(ctx context.Context, key OfferKey, body []byte) error {
+	if err := checkOfferKey(key); err != nil {
+		return err
+	}
 	err := j.publishHint(ctx, offerMessage(key, body, TraceFrom(ctx)))
 	if err != nil && !hasCode(err, codeConflict) {
 		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)

@@ -231,11 +231,12 @@ func (b *Broker) entry(ctx context.Context, ticket string, seq uint64) (Entry, e
 	return entry, err
 }
 
-// DecodeChange reads a ledger entry whole.
+// DecodeChange reads a ledger entry whole, for those who tell what happened: what the
+// entry says is not checked, and nothing may be decided by it.
 func DecodeChange(e Entry) (protocol.Change, error) {
 	record, err := protocol.DecodeRecord(e.Body, e.Seq)
 	if err != nil {
-		return protocol.Change{}, fmt.Errorf("ledger entry %d of %s: %w", e.Seq, e.Ticket, err)
+		return protocol.Change{}, unreadable(e, err)
 	}
 	return protocol.Change{Seq: e.Seq, At: e.At, Hash: hashOf(e.Body), Record: record}, nil
 }

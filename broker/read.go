@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,41 +28,55 @@ func unknown(ticket string, err error) error {
 	return err
 }
 
-// History reads all changes of a handoff, oldest first.
+// History reads all changes of a handoff, oldest first. Where entries cannot be read
+// it returns the others, and an UnreadableError of the first that cannot.
 func (b *Broker) History(ctx context.Context, ticket string) ([]protocol.Change, error) {
 	var all []protocol.Change
-	err := b.changes(ctx, ticket, func(c protocol.Change) error {
+	unread, err := b.changesAnd(ctx, ticket, 0, func(c protocol.Change) error {
 		all = append(all, c)
 		return nil
 	})
-	if err == nil && len(all) == 0 {
+	switch {
+	case err != nil:
+	case unread != nil:
+		err = unread
+	case len(all) == 0:
 		err = ErrNotFound
 	}
 	return all, unknown(ticket, err)
 }
 
+// changes reads the changes of a handoff, oldest first. Entries that cannot be read
+// changed nothing, and are passed over.
 func (b *Broker) changes(ctx context.Context, ticket string, fn func(protocol.Change) error) error {
 	return b.changesAfter(ctx, ticket, 0, fn)
 }
 
-// changesAfter calls fn for each change of a handoff after a ledger sequence.
+// changesAfter is changes behind a ledger sequence.
 func (b *Broker) changesAfter(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) error {
+	_, err := b.changesAnd(ctx, ticket, after, fn)
+	return err
+}
+
+// changesAnd is changesAfter, and returns the error of the first entry that cannot be read.
+func (b *Broker) changesAnd(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) (unread, err error) {
 	for {
 		entry, err := b.Next(ctx, ticket, after)
 		if errors.Is(err, ErrNotFound) {
-			return nil
+			return unread, nil
 		}
 		if err != nil {
-			return err
-		}
-		change, err := DecodeChange(entry)
-		if err != nil {
-			return err
-		}
-		if err := fn(change); err != nil {
-			return err
+			return unread, err
 		}
 		after = entry.Seq
+		change, err := DecodeChange(entry)
+		if err != nil {
+			unread = cmp.Or(unread, err)
+			continue
+		}
+		if err := fn(change); err != nil {
+			return unread, err
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return b.settleReturn(ctx, head, false, "its parent is gone")
+		case Unreadable(err): // the parent is stuck, and this handoff is not
+			return nil
 		case err != nil:
 			return err
 		case parent.State.Closed || parent.State.Children != nil && parent.State.Children.Closed.Has(s.N-1):
@@ -31,6 +33,8 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return b.sendReturn(ctx, head)
+	case Unreadable(err): // the return is stuck
+		return nil
 	case err != nil:
 		return err
 	case ret.State.Fence != 0, ret.State.Outcome == protocol.OutcomeSuccess, ret.State.Outcome == protocol.OutcomePartial:

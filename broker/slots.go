@@ -260,7 +260,7 @@ func (b *Broker) vacant(ctx context.Context, agent, ticket string, slot protocol
 	var state protocol.State
 	if there {
 		head, err := b.Head(ctx, ticket, 0)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if err != nil && !absent(err) {
 			return false, err
 		}
 		state = head.State

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -74,8 +75,18 @@ var glance = protocol.NewGlance([]string{"ticket", "phase", "closed", "outcome",
 	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "tokens"},
 	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected)
 
-// decode reads an entry. It keeps nothing of the entry's body.
-func decode(e broker.Entry) step {
+// decode reads an entry. It keeps nothing of the entry's body. Any bytes may stand in
+// the ledger: a panic over them is that entry's failure, and not the end of the index.
+func decode(e broker.Entry) (s step) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			s = step{seq: e.Seq, at: e.At, failed: fmt.Errorf("panic, which is a bug: %v", broken)}
+		}
+	}()
+	return decodeEntry(e)
+}
+
+func decodeEntry(e broker.Entry) step {
 	s := step{seq: e.Seq, at: e.At}
 	ticket, err := uuid.Parse(e.Ticket)
 	if err != nil {
@@ -88,6 +99,10 @@ func decode(e broker.Entry) step {
 			s.failed = err
 			return s
 		}
+	}
+	if r.State.Ticket != e.Ticket {
+		s.failed = fmt.Errorf("it names another handoff, %.64q", r.State.Ticket)
+		return s
 	}
 	s.ticket, s.after = ticket, afterOf(r.State)
 	for _, event := range r.Events {

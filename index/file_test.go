@@ -429,7 +429,8 @@ func TestOddPaths(t *testing.T) {
 }
 
 // TestStrangeEntries: what the ledger should not hold stops nothing: a handoff
-// that begins twice, an entry that is no record, one of events that nobody knows.
+// that begins twice, an entry that is no record, one of another handoff, one of events
+// that nobody knows.
 func TestStrangeEntries(t *testing.T) {
 	w, ix := memoryWorld(t, 16)
 	w.live(10, 10)
@@ -448,7 +449,9 @@ func TestStrangeEntries(t *testing.T) {
 	}
 	again := put(first.Ticket, first.seq, entry.Body)
 	put(protocol.NewTicket(), 0, []byte("no record"))
-	known := put(protocol.NewTicket(), 0, bytes.ReplaceAll(entry.Body, []byte(`"type":"offered"`), []byte(`"type":"invented"`)))
+	put(protocol.NewTicket(), 0, entry.Body) // it is another handoff's
+	other := protocol.NewTicket()
+	known := put(other, 0, bytes.ReplaceAll(bytes.ReplaceAll(entry.Body, []byte(first.Ticket), []byte(other)), []byte(`"type":"offered"`), []byte(`"type":"invented"`)))
 	if n := total(t, ix); n != 11 {
 		t.Errorf("%d handoffs, want the 10 and one of unknown events", n)
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,6 +53,7 @@ type Index struct {
 	opened time.Time
 	// fillBehind is fillBehindDefault, but in tests.
 	fillBehind uint64
+	unread     atomic.Int64 // entries that were passed over
 
 	mu       sync.Mutex
 	store    *store // nil for a moment while the file is replaced, and once closed

@@ -205,7 +205,7 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 	err := src.Tail(ctx, from, func(e broker.Entry) error {
 		s := decode(e)
 		if s.failed != nil {
-			f.ix.log.Warn("an entry of the ledger cannot be read and is passed over", "ticket", e.Ticket, "seq", e.Seq, "err", s.failed)
+			f.ix.passedOver(e, s.failed)
 		}
 		if err := fetch(ctx, src, &s); err != nil {
 			return err
@@ -223,6 +223,20 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 	return err
 }
 
+// passedOverLogged is how many entries that cannot be read an index names in its log.
+const passedOverLogged = 100
+
+// passedOver notes an entry that cannot be read. What the entries before it said of its
+// handoff stays; handoff doctor names those that are stuck.
+func (ix *Index) passedOver(e broker.Entry, why error) {
+	switch n := ix.unread.Add(1); {
+	case n < passedOverLogged:
+		ix.log.Warn("an entry of the ledger cannot be read and is passed over", "ticket", e.Ticket, "seq", e.Seq, "err", why)
+	case n == passedOverLogged:
+		ix.log.Warn("an entry of the ledger cannot be read and is passed over; further ones are not logged", "ticket", e.Ticket, "seq", e.Seq, "err", why)
+	}
+}
+
 // fetch reads the words of a package that lies elsewhere. One that is lost has none.
 func fetch(ctx context.Context, src Source, s *step) error {
 	if s.begun == nil || s.begun.blob == nil || s.begun.blob.Size > protocol.PackageBytesMax {
@@ -230,10 +244,10 @@ func fetch(ctx context.Context, src Source, s *step) error {
 	}
 	body, err := src.Blob(ctx, *s.begun.blob)
 	switch {
-	case errors.Is(err, broker.ErrNotFound):
-		s.begun = &begun{}
-	case err != nil:
+	case errors.Is(err, broker.ErrUnreachable), errors.Is(err, broker.ErrNotAllowed), errors.Is(err, broker.ErrClosed), ctx.Err() != nil:
 		return fmt.Errorf("package of %s: %w", s.ticket, err)
+	case err != nil: // an entry may name anything
+		s.begun = &begun{}
 	default:
 		s.begun = begunIn(body)
 	}

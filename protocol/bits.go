@@ -50,6 +50,20 @@ func AllBits(n int) Bits {
 	return Bits("").With(numbers...)
 }
 
+// Below tells whether all numbers of the set are below n.
+func (b Bits) Below(n int) bool {
+	if b == "" { // as a rule
+		return true
+	}
+	raw := b.bytes()
+	for i := len(raw) - 1; i >= 0; i-- {
+		if raw[i] != 0 {
+			return i*8+bits.Len8(raw[i]) <= n
+		}
+	}
+	return true
+}
+
 // Len counts the numbers in the set.
 func (b Bits) Len() int {
 	n := 0

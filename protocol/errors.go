@@ -34,10 +34,11 @@ const (
 	CodeUnreachable    Code = "unreachable"   // no engine there
 	CodeOutputSchema   Code = "output_schema" // a result that breaks the package's schema
 	CodeNothingToClaim Code = "nothing_to_claim"
-	CodeBehind         Code = "behind"    // the index has not read all of the ledger
-	CodeForbidden      Code = "forbidden" // not this agent's to say or to see
-	CodeGone           Code = "gone"      // the door does not have that (any more)
-	CodeBusy           Code = "busy"      // the door has as much to do as it may; again later
+	CodeUnreadable     Code = "unreadable" // an entry of the ledger is none of this handoff
+	CodeBehind         Code = "behind"     // the index has not read all of the ledger
+	CodeForbidden      Code = "forbidden"  // not this agent's to say or to see
+	CodeGone           Code = "gone"       // the door does not have that (any more)
+	CodeBusy           Code = "busy"       // the door has as much to do as it may; again later
 )
 
 // Error is what a refusal of input looks like: which field, what was wrong,

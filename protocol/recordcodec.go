@@ -294,7 +294,7 @@ func (r *recordReader) read(body []byte, seq uint64, state *shape, event func(*s
 		return Errorf(CodeMalformed, "record", "is no JSON object")
 	}
 	s.pos++
-	hasState := false
+	hasState, stateBytes := false, 0
 	if s.members(func(_ int, raw []byte, _ bool) bool {
 		switch string(raw) {
 		case `"v"`:
@@ -303,7 +303,10 @@ func (r *recordReader) read(body []byte, seq uint64, state *shape, event func(*s
 			return s.value(textShape, reflect.ValueOf(&r.into.ID).Elem(), true)
 		case `"state"`:
 			hasState = true
-			return s.value(state, reflect.ValueOf(&r.into.State).Elem(), false)
+			start := s.pos
+			ok := s.value(state, reflect.ValueOf(&r.into.State).Elem(), false)
+			stateBytes = s.pos - start
+			return ok
 		case `"events"`:
 			if event != nil {
 				return s.events(&r.into, event)
@@ -321,6 +324,9 @@ func (r *recordReader) read(body []byte, seq uint64, state *shape, event func(*s
 	}
 	if r.into.ID == "" || !hasState {
 		return Errorf(CodeMissing, "record", "has no id or no state")
+	}
+	if stateBytes > StateBytesMax { // no append could carry on what follows from it
+		return tooLarge("record.state", stateBytes, StateBytesMax)
 	}
 	r.into.State.Bind(seq)
 	return nil

@@ -94,6 +94,29 @@ func (o PolicyOverrides) validate(prefix string) *Error {
 	return nil
 }
 
+// CheckPolicy checks a resolved policy against the limits of its numbers and the words
+// of its choices. prefix is the path of the field that holds it.
+func CheckPolicy(prefix string, p *Policy) error {
+	if *p == usualPolicy { // as a rule
+		return nil
+	}
+	o := PolicyOverrides{
+		AckTimeoutMS: &p.AckTimeoutMS, QueueTimeoutMS: &p.QueueTimeoutMS, WorkTimeoutMS: &p.WorkTimeoutMS, ReminderPercent: &p.ReminderPercent,
+		MaxAttempts: &p.MaxAttempts, BackoffBaseMS: &p.BackoffBaseMS, BackoffCapMS: &p.BackoffCapMS, BackoffSpreadPct: &p.BackoffSpreadPct,
+		MaxReroutes: &p.MaxReroutes, MaxEscalations: &p.MaxEscalations, ConditionTimeoutMS: &p.ConditionTimeoutMS, MaxConditions: &p.MaxConditions,
+		CancelGraceMS: &p.CancelGraceMS, ProgressTimeoutMS: &p.ProgressTimeoutMS, ReturnTimeoutMS: &p.ReturnTimeoutMS, InterventionTimeoutMS: &p.InterventionTimeoutMS,
+		OnTimeout: &p.OnTimeout, OnNoTaker: &p.OnNoTaker, OnReturnTimeout: &p.OnReturnTimeout, OnDeadline: &p.OnDeadline, OnExhausted: &p.OnExhausted, LateResult: &p.LateResult,
+	}
+	// The base may be a package's and the cap an agent's: which is larger is no error here.
+	if p.BackoffBaseMS > p.BackoffCapMS {
+		o.BackoffBaseMS = nil
+		if err := between(prefix+".backoff_base_ms", p.BackoffBaseMS, 1, BackoffBaseMaxMS); err != nil {
+			return err
+		}
+	}
+	return o.Validate(prefix)
+}
+
 // With returns the policy with the overrides that are set.
 func (p Policy) With(o PolicyOverrides) Policy {
 	override(&p.AckTimeoutMS, o.AckTimeoutMS)

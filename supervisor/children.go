@@ -61,7 +61,7 @@ func (s *Supervisor) mark(ctx context.Context, head broker.Head, ends []protocol
 		if err == nil && lifecycle.Owes(child.State) {
 			err = s.afterEnd(ctx, child)
 		}
-		if err != nil && !errors.Is(err, broker.ErrNotFound) {
+		if err != nil && !errors.Is(err, broker.ErrNotFound) && !broker.Unreadable(err) {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
@@ -15,7 +14,7 @@ import (
 // entry is done when both that and what else it calls for are. The name is a hint: an
 // offer that the entry's own state still calls for stays.
 func (f *follower) endedOffer(ctx context.Context, e broker.Entry, ended lifecycle.EndedOffer, done func()) func() {
-	_, state, err := protocol.DecodeState(e.Body, e.Seq)
+	state, err := broker.StateOf(e)
 	if err != nil || lifecycle.OfferStands(state) && state.Offer == ended.Offer || ended.Offer > e.Seq {
 		return done
 	}
@@ -88,10 +87,10 @@ func (s *Supervisor) removeEnded(ctx context.Context, called []uint64, end uint6
 
 // hasEnded tells whether the ledger has a handoff that has gone on from an offer. One
 // that the ledger does not know, or not so far, keeps its offers: the ledger may have
-// lost its end.
+// lost its end. So does one whose head cannot be read.
 func (s *Supervisor) hasEnded(ctx context.Context, key broker.OfferKey) (bool, error) {
 	head, err := s.b.Head(ctx, key.Ticket, 0)
-	if errors.Is(err, broker.ErrNotFound) {
+	if errors.Is(err, broker.ErrNotFound) || broker.Unreadable(err) {
 		return false, nil
 	}
 	if err != nil {

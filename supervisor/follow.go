@@ -59,6 +59,12 @@ func newFollower(s *Supervisor) *follower {
 
 // take is called for every event of the ledger that falls to this supervisor.
 func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
+	if err := f.s.guard(e.Ticket, func() error { f.takeEntry(ctx, e, done); return nil }); err != nil {
+		done() // a pass comes by again
+	}
+}
+
+func (f *follower) takeEntry(ctx context.Context, e broker.Entry, done func()) {
 	if word, ended, ok := e.Attention.Ended(); ok {
 		e.Attention, done = word, f.endedOffer(ctx, e, ended, done)
 	}
@@ -67,11 +73,12 @@ func (f *follower) take(ctx context.Context, e broker.Entry, done func()) {
 	}
 	state, err := f.read(e)
 	if err != nil {
-		// Nothing can be decided about it, and it will not decode next time either.
-		f.s.log.Error("ledger entry does not decode; passed over", "ticket", e.Ticket, "seq", e.Seq, "err", err)
+		// Nothing can be decided about it, and it cannot be read next time either.
+		f.s.unread(e.Ticket, e.Seq, err)
 		done()
 		return
 	}
+	f.s.readable(e.Ticket, e.Seq)
 	if f.watched && f.believe(e, done) { // whoever watches has had it
 		return
 	}
@@ -143,10 +150,9 @@ func (f *follower) believe(e broker.Entry, done func()) bool {
 // read decodes an entry's state, and its events only where somebody counts them.
 func (f *follower) read(e broker.Entry) (protocol.State, error) {
 	if !f.watched {
-		_, state, err := protocol.DecodeState(e.Body, e.Seq)
-		return state, err
+		return broker.StateOf(e)
 	}
-	record, err := protocol.DecodeRecord(e.Body, e.Seq)
+	record, err := broker.RecordOf(e)
 	if err == nil {
 		f.s.cfg.Watch.Followed(e, record)
 	}

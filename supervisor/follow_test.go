@@ -136,10 +136,12 @@ func TestPoisonStallsNobody(t *testing.T) {
 	})
 }
 
-// A state that the core chokes on makes its handoff stuck, not the supervisor dead.
+// A state that cannot be is passed over, and counted: its handoff is stuck, and the
+// supervisor goes on with the others. Nothing is appended to it.
 func TestImpossibleStateIsStuck(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.supervise(supervisor.Config{})
+		watch := &watching{}
+		w.supervise(supervisor.Config{Watch: watch})
 		w.agent("coder", nil)
 		ticket := protocol.NewTicket()
 		body, err := protocol.EncodeRecord(protocol.Record{ID: "x", State: protocol.State{
@@ -152,9 +154,18 @@ func TestImpossibleStateIsStuck(t *testing.T) {
 		if _, err := w.b.Append(w.ctx, ticket, 0, "x", "", body); err != nil {
 			t.Fatal(err)
 		}
-		state := w.until(ticket, func(s protocol.State) bool { return s.StuckReason != "" })
-		if !strings.Contains(state.StuckReason, "does not apply") {
-			t.Errorf("stuck for %q", state.StuckReason)
+		pass(time.Hour) // over all passes
+		watch.mu.Lock()
+		known, failed := watch.unreadable, watch.failed
+		watch.mu.Unlock()
+		if known != 1 || failed != 0 {
+			t.Errorf("%d are known to be unreadable, %d looks failed", known, failed)
+		}
+		if _, err := w.b.Status(w.ctx, ticket); !broker.Unreadable(err) {
+			t.Errorf("its status is %v", err)
+		}
+		if last, err := w.b.Last(w.ctx, ticket, 0); err != nil || last.Seq != 1 {
+			t.Errorf("entry %d follows, %v", last.Seq, err)
 		}
 		coder := w.holder("coder", staying)
 		other := w.submit(nil)

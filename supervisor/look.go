@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -28,6 +30,9 @@ type look struct {
 	ended *broker.OfferKey
 	// ends are children of the handoff that have closed.
 	ends []protocol.ChildClosed
+	// wasStuck says that the handoff was stuck when the last try read it: one try is
+	// enough then.
+	wasStuck bool
 	// done is called when the look needs no repetition. It may be nil.
 	done func()
 }
@@ -65,14 +70,21 @@ func (s *Supervisor) lookLoop(ctx context.Context, trying *since) error {
 // before the handoff is called stuck.
 const triesMax = 5
 
+// silentMax is how many tries in a row may have no answer of the engine, while it
+// answers others, before a look leaves its loop to them: 45 seconds and more.
+const silentMax = 3
+
+// errBroken is a panic over a handoff: the core chokes on its state, and always will.
+var errBroken = errors.New("broken")
+
 // look repeats until it has succeeded, or never can. An engine that does not
 // answer is waited for, and is nobody's fault.
 func (s *Supervisor) look(ctx context.Context, l look, trying *since) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
-	for failures := 0; ; {
+	for failures, silent := 0, 0; ; {
 		trying.begin()
-		err := s.lookOnce(ctx, l)
+		err := s.guard(l.ticket, func() error { return s.lookOnce(ctx, &l) })
 		trying.end()
 		if ctx.Err() == nil {
 			s.cfg.Watch.Looked(err)
@@ -83,15 +95,20 @@ func (s *Supervisor) look(ctx context.Context, l look, trying *since) {
 			return
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, broker.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+		case notAnswering(err):
 			s.log.Warn("engine does not answer; waiting", "ticket", l.ticket, "err", err)
-		default:
-			failures++
-			s.log.Error("look failed", "ticket", l.ticket, "try", failures, "err", err)
-			if failures == triesMax {
-				s.stuck(ctx, l, err)
+			if silent++; silent >= silentMax && s.answers(ctx) {
+				s.log.Error("look given up until the next pass: the engine answers others", "ticket", l.ticket, "err", err)
+				l.finish()
 				return
 			}
+		default:
+			failures++
+			if failures == triesMax || l.wasStuck || errors.Is(err, errBroken) || broker.Unreadable(err) { // to try again helps nothing
+				s.stuck(ctx, l, err, failures)
+				return
+			}
+			s.log.Error("look failed", "ticket", l.ticket, "try", failures, "err", err)
 		}
 		l.head = broker.Head{}
 		select {
@@ -102,11 +119,19 @@ func (s *Supervisor) look(ctx context.Context, l look, trying *since) {
 	}
 }
 
+// answers tells whether the engine answers a question about a handoff that is none.
+func (s *Supervisor) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	_, err := s.b.Head(ctx, uuid.Nil.String(), 0)
+	return err == nil || !notAnswering(err)
+}
+
 // lookTimeout bounds one try, so that a loop is never lost to a request
 // without an answer.
 const lookTimeout = 15 * time.Second
 
-func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
+func (s *Supervisor) lookOnce(ctx context.Context, l *look) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	head := l.head
@@ -120,9 +145,11 @@ func (s *Supervisor) lookOnce(ctx context.Context, l look) error {
 			return err
 		}
 	}
+	s.readable(head.Ticket, head.Seq)
 	if l.onlyAt != 0 && head.Seq != l.onlyAt {
 		return nil
 	}
+	l.wasStuck = head.State.StuckReason != ""
 	if len(l.ends) > 0 {
 		return s.mark(ctx, head, l.ends)
 	}
@@ -163,7 +190,7 @@ func nextLook(s protocol.State, now, judge time.Time) time.Time {
 func decide(s protocol.State, d *lifecycle.Directory, now time.Time) (events []protocol.Event, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
-			events, err = nil, fmt.Errorf("decide about %s: %v", s.Ticket, broken)
+			events, err = nil, fmt.Errorf("decide about %s: %w: %v", s.Ticket, errBroken, broken)
 		}
 	}()
 	return lifecycle.Decide(s, d, now), nil
@@ -230,8 +257,14 @@ func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {
 }
 
 // stuck records that a handoff cannot be looked at. Its other reasons to look
-// stay: somebody may mend what was wrong.
-func (s *Supervisor) stuck(ctx context.Context, l look, cause error) {
+// stay: an operator may mend what was wrong. Nothing can follow a head that cannot be
+// read: that is noted here, and doctor tells it.
+func (s *Supervisor) stuck(ctx context.Context, l look, cause error, tries int) {
+	level := slog.LevelError
+	if l.wasStuck { // which was logged
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "look failed; the handoff is stuck", "ticket", l.ticket, "try", tries, "err", cause)
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	head, err := s.b.Head(ctx, l.ticket, 0)
@@ -243,7 +276,11 @@ func (s *Supervisor) stuck(ctx context.Context, l look, cause error) {
 			return []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: now, By: lifecycle.By}, Reason: cause.Error()}}, nil
 		})
 	}
-	if err != nil {
+	var unread *broker.UnreadableError
+	switch {
+	case errors.As(err, &unread):
+		s.unread(unread.Ticket, unread.Seq, unread)
+	case err != nil:
 		s.log.Error("could not record that a handoff is stuck", "ticket", l.ticket, "err", err)
 	}
 	l.finish()

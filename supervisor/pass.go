@@ -82,7 +82,7 @@ func (s *Supervisor) passAndLog(ctx context.Context, why string, visit func(cont
 	read := func(see func(broker.Head)) error { return s.read(ctx, all, see) }
 	var called []uint64 // offers that stand, or should
 	end := uint64(0)
-	heads, open, err := pass(ctx, crew, read, func(h broker.Head) {
+	heads, open, err := s.pass(ctx, crew, read, func(h broker.Head) {
 		kin.see(h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
@@ -133,7 +133,7 @@ func (s *Supervisor) owes(ctx context.Context, state protocol.State) bool {
 
 // pass calls visit with each head that read finds, as it was when the pass came by,
 // and dismisses the crew.
-func pass(ctx context.Context, c *crew, read func(see func(broker.Head)) error, visit func(broker.Head)) (heads, open int, err error) {
+func (s *Supervisor) pass(ctx context.Context, c *crew, read func(see func(broker.Head)) error, visit func(broker.Head)) (heads, open int, err error) {
 	defer c.dismiss(ctx)
 	err = read(func(h broker.Head) {
 		heads++
@@ -141,15 +141,15 @@ func pass(ctx context.Context, c *crew, read func(see func(broker.Head)) error, 
 		if !h.State.Closed {
 			open++
 		}
-		visit(h)
+		_ = s.guard(h.Ticket, func() error { visit(h); return nil })
 	})
 	return heads, open, err
 }
 
 // readHeads calls see with the head of every handoff, until ctx ends.
-func readHeads(ctx context.Context, b Broker, see func(broker.Head)) error {
-	return b.Heads(ctx, func(e broker.Entry) error {
-		if head, err := broker.HeadOf(e); err == nil { // else the follower has said so
+func (s *Supervisor) readHeads(ctx context.Context, see func(broker.Head)) error {
+	return s.b.Heads(ctx, func(e broker.Entry) error {
+		if head, ok := s.headOf(e); ok {
 			see(head)
 		}
 		return ctx.Err()

@@ -302,7 +302,9 @@ type passesTook struct {
 
 func (*passesTook) Followed(broker.Entry, protocol.Record) {}
 func (*passesTook) Due(time.Time)                          {}
-func (*passesTook) Looked(error)                           {}
+func (*passesTook) Unreadable(int)                         {}
+
+func (*passesTook) Looked(error) {}
 
 func (p *passesTook) Passed(why string, _, _ int, took time.Duration, _ error) {
 	p.mu.Lock()

@@ -35,7 +35,7 @@ var errRecall = errors.New("too many open handoffs to keep in mind")
 // wholePass reads the heads of all handoffs.
 func (s *Supervisor) wholePass(ctx context.Context, see func(broker.Head)) error {
 	next := &recall{open: map[string]struct{}{}, whole: time.Now()}
-	err := readHeads(ctx, s.b, func(h broker.Head) {
+	err := s.readHeads(ctx, func(h broker.Head) {
 		see(h)
 		next.keep(ctx, s, h)
 		next.end = max(next.end, h.Seq)
@@ -60,9 +60,10 @@ func (s *Supervisor) narrowPass(ctx context.Context, last *recall, see func(brok
 	open, end := last.open, last.end
 	err := s.b.Entries(ctx, end+1, func(e broker.Entry) error {
 		end = e.Seq
-		head, err := broker.HeadOf(e)
+		head, ok := s.headOf(e)
 		switch {
-		case err != nil: // the follower has said so
+		case !ok:
+			delete(open, e.Ticket)
 		case head.State.Closed && !s.owes(ctx, head.State):
 			delete(open, e.Ticket)
 			see(head)
@@ -84,6 +85,9 @@ func (s *Supervisor) narrowPass(ctx context.Context, last *recall, see func(brok
 	next := &recall{open: map[string]struct{}{}, end: end, whole: last.whole}
 	for _, ticket := range heads {
 		head, err := s.b.Head(ctx, ticket, 0)
+		if errors.Is(err, broker.ErrNotFound) || broker.Unreadable(err) { // since the entries were read
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,8 @@ func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = putAllOut(ctx, b, s.refilled, func(c context.Context, crew *crew, h broker.Head) {
+	done := func(h broker.Hints, err error) error { return s.refilled(ctx, h, err) }
+	_, _, err = s.putAllOut(ctx, done, func(c context.Context, crew *crew, h broker.Head) {
 		if now := b.Now(); !h.State.Closed {
 			crew.hint(c, hintsOf(h, now, lifecycle.NextLook(h.State, now)))
 		}
@@ -29,10 +30,10 @@ func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
 }
 
 // refilled is told what became of a handoff's hints. Its error ends the refill.
-func (s *Supervisor) refilled(h broker.Hints, err error) error {
+func (s *Supervisor) refilled(ctx context.Context, h broker.Hints, err error) error {
 	switch {
 	case err == nil:
-	case notAnswering(err):
+	case notAnswering(err) && !s.answers(ctx):
 		return fmt.Errorf("refill %s: %w", h.Head.Ticket, err)
 	default:
 		s.log.Error("handoff not put back", "ticket", h.Head.Ticket, "err", err)
@@ -48,14 +49,14 @@ func notAnswering(err error) bool {
 // putAllOut has a crew put out what visit gives it of each head, and tells done what
 // became of it; done is called by one at a time of each run, and by several runs. The
 // first error, of done as well, ends it.
-func putAllOut(ctx context.Context, b Broker, done func(broker.Hints, error) error,
+func (s *Supervisor) putAllOut(ctx context.Context, done func(broker.Hints, error) error,
 	visit func(context.Context, *crew, broker.Head)) (heads, open int, err error) {
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	crew := newCrew(func(run []broker.Hints) {
 		running, cancel := context.WithTimeout(working, runTimeout)
 		defer cancel()
-		for i, err := range b.PutHints(running, run) {
+		for i, err := range s.b.PutHints(running, run) {
 			if working.Err() != nil {
 				return
 			}
@@ -64,7 +65,7 @@ func putAllOut(ctx context.Context, b Broker, done func(broker.Hints, error) err
 			}
 		}
 	})
-	heads, open, err = pass(working, crew, func(see func(broker.Head)) error { return readHeads(working, b, see) },
+	heads, open, err = s.pass(working, crew, func(see func(broker.Head)) error { return s.readHeads(working, see) },
 		func(h broker.Head) { visit(working, crew, h) })
 	if ctx.Err() == nil && working.Err() != nil {
 		err = context.Cause(working)

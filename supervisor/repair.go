@@ -39,7 +39,7 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 		switch {
 		case err == nil:
 			done.Woken++
-		case notAnswering(err), ctx.Err() != nil:
+		case notAnswering(err) && !s.answers(ctx), ctx.Err() != nil:
 			return fmt.Errorf("repair %s: %w", h.Head.Ticket, err)
 		default:
 			done.Failed++
@@ -50,7 +50,7 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 	kin := newKin()
 	var called []uint64
 	end := uint64(0)
-	heads, open, err := putAllOut(ctx, b, woken, func(c context.Context, crew *crew, h broker.Head) {
+	heads, open, err := s.putAllOut(ctx, woken, func(c context.Context, crew *crew, h broker.Head) {
 		kin.see(h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)

@@ -105,6 +105,8 @@ type Supervisor struct {
 	looks  chan look
 	kept   *kept
 	recall *recall // of the pass before, if it left something; the passes' own
+
+	unreadable unreadable
 	// trying is since when each loop has been at its present try.
 	trying []since
 }

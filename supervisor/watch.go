@@ -19,6 +19,8 @@ type Watch interface {
 	Due(asked time.Time)
 	// Looked: a try to look at a handoff has ended, with or without an error.
 	Looked(err error)
+	// Unreadable: so many handoffs are known by now whose head cannot be read.
+	Unreadable(n int)
 	// Passed: a pass over all heads has ended, in which so many were open. why
 	// is one of PassReasons.
 	Passed(why string, heads, open int, took time.Duration, err error)
@@ -42,6 +44,7 @@ type unwatched struct{}
 func (unwatched) Followed(broker.Entry, protocol.Record)        {}
 func (unwatched) Due(time.Time)                                 {}
 func (unwatched) Looked(error)                                  {}
+func (unwatched) Unreadable(int)                                {}
 func (unwatched) Passed(string, int, int, time.Duration, error) {}
 
 // since is when something began, in Unix nanoseconds; 0 is that nothing is under way.

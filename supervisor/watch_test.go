@@ -15,12 +15,13 @@ import (
 
 // watching remembers what a supervisor says that it does.
 type watching struct {
-	mu       sync.Mutex
-	followed []protocol.EventType
-	asked    []time.Time
-	looks    int
-	failed   int
-	passes   []string
+	mu         sync.Mutex
+	followed   []protocol.EventType
+	asked      []time.Time
+	looks      int
+	failed     int
+	unreadable int
+	passes     []string
 }
 
 func (w *watching) Followed(_ broker.Entry, r protocol.Record) {
@@ -35,6 +36,12 @@ func (w *watching) Due(asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = append(w.asked, asked)
+}
+
+func (w *watching) Unreadable(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unreadable = n
 }
 
 func (w *watching) Looked(err error) {

@@ -28,6 +28,7 @@ type Supervision struct {
 	due                              prometheus.Counter
 	late                             prometheus.Histogram
 	looks, lookErrors                prometheus.Counter
+	unreadable                       prometheus.Gauge
 	passes, passErrors               *prometheus.CounterVec
 	passSeconds, passHeads, passOpen prometheus.Gauge
 	passAt, followDelay              prometheus.Gauge
@@ -58,6 +59,7 @@ func (m *Metrics) Supervision(directory Directory, passReasons []string) *Superv
 		late:        m.histogram("handoff_timers_late_seconds", "How much later than asked for a wake-up came.", lateBuckets),
 		looks:       m.counter("handoff_looks_total", "Looks at a handoff, tries that failed among them."),
 		lookErrors:  m.counter("handoff_look_errors_total", "Looks at a handoff that failed; they are tried again."),
+		unreadable:  m.gauge("handoff_unreadable_handoffs", "Stuck handoffs whose last entry in the ledger cannot be read, as far as this supervisor knows."),
 		passes:      m.counters("handoff_passes_total", "Passes over handoffs: all of them, or what is open and what has changed.", "reason"),
 		passErrors:  m.counters("handoff_pass_errors_total", "Passes over handoffs that broke off.", "reason"),
 		passSeconds: m.gauge("handoff_pass_seconds", "How long the last pass over handoffs took."),
@@ -107,7 +109,7 @@ func (s *Supervision) Followed(e broker.Entry, r protocol.Record) {
 	}
 	s.followDelay.Set(max(0, time.Since(e.At).Seconds()))
 	for i, event := range r.Events {
-		s.events.WithLabelValues(string(event.EventType())).Inc()
+		s.events.WithLabelValues(word(event.EventType(), protocol.EventTypes)).Inc()
 		s.count(r, i, event)
 	}
 }
@@ -207,6 +209,9 @@ func (s *Supervision) Looked(err error) {
 		s.lookErrors.Inc()
 	}
 }
+
+// Unreadable notes how many handoffs have a head that cannot be read.
+func (s *Supervision) Unreadable(n int) { s.unreadable.Set(float64(n)) }
 
 // Passed counts a pass.
 func (s *Supervision) Passed(why string, heads, open int, took time.Duration, err error) {

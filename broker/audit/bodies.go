@@ -60,10 +60,10 @@ func (a *Archive) keepBodies(ctx context.Context, ledger Ledger, e broker.Entry)
 		}
 		body, err := ledger.Blob(ctx, ref)
 		switch {
-		case errors.Is(err, broker.ErrNotFound):
-			continue
-		case err != nil:
+		case passing(err):
 			return fmt.Errorf("body %s of entry %d: %w", ref.Digest, e.Seq, err)
+		case err != nil:
+			continue
 		}
 		if err := writeBody(path, body); err != nil {
 			return err

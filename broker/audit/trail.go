@@ -71,7 +71,7 @@ func (r *Reader) snapshot(ctx context.Context, ticket string, c protocol.Change)
 		return snapshot, nil
 	}
 	body, err := r.packageOf(ctx, ticket, c)
-	if err != nil && !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) {
+	if passing(err) {
 		return protocol.Snapshot{}, fmt.Errorf("package of %s: %w", ticket, err)
 	}
 	snapshot, err := protocol.SnapshotOf(body)
@@ -80,6 +80,17 @@ func (r *Reader) snapshot(ctx context.Context, ticket string, c protocol.Change)
 	}
 	r.snapshots.put(ticket, snapshot)
 	return snapshot, nil
+}
+
+// passing tells whether what could not be read now may be read later: the engine did
+// not answer, or does not let us. Any other error is one of what stands there.
+func passing(err error) bool {
+	for _, known := range []error{broker.ErrUnreachable, broker.ErrNotAllowed, broker.ErrClosed, broker.ErrLedgerChanged, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
 }
 
 // result is the snapshot of the result that a change completes its handoff with.
@@ -97,10 +108,10 @@ func (r *Reader) result(ctx context.Context, ticket string, c protocol.Change) (
 			continue
 		}
 		switch {
-		case errors.Is(err, broker.ErrNotFound):
-			return protocol.ResultSnapshot{}, nil
-		case err != nil:
+		case passing(err):
 			return protocol.ResultSnapshot{}, fmt.Errorf("result of %s: %w", ticket, err)
+		case err != nil:
+			return protocol.ResultSnapshot{}, nil
 		}
 		snapshot, err := protocol.ResultSnapshotOf(body)
 		if err != nil {

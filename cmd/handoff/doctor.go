@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
 func newDoctor(a *app) *cobra.Command {
 	var (
 		self, repair bool
-		skip         []string
+		skip, mend   []string
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -47,17 +48,22 @@ That is for the health check of a container; it connects to nothing else.
 and every handoff that is open, or that owes something, is woken. It decides nothing,
 and is safe while everything runs; supervisors do the rest.
 
+--mend TICKET is for a handoff whose last entry in the ledger cannot be read: it goes
+back to the last entry that can, and on from there. What stands behind that did not
+happen then. An entry of a newer version is refused: update this program instead.
+
 It reads the head of every handoff in the ledger.
 
 Exit codes: 0 all is well; 1 a check says warn or fail.`,
 		Example: `  handoff doctor
   handoff doctor --skip fsync -o jsonl | jq -r 'select(.status != "ok") | .message'
   handoff doctor --repair
+  handoff doctor --mend 5f0c…
   handoff doctor --self`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if self && repair {
-				return usagef("--self changes nothing: leave out --self or --repair")
+			if self && (repair || len(mend) > 0) {
+				return usagef("--self changes nothing: leave out --self, or --repair and --mend")
 			}
 			for _, name := range skip {
 				if !slices.Contains(checkNames(), name) {
@@ -69,6 +75,8 @@ Exit codes: 0 all is well; 1 a check says warn or fail.`,
 			switch {
 			case self:
 				return a.findings(a.examineSelf(ctx, skip))
+			case len(mend) > 0:
+				return a.mend(ctx, mend)
 			case repair:
 				return a.repair(ctx)
 			}
@@ -78,6 +86,7 @@ Exit codes: 0 all is well; 1 a check says warn or fail.`,
 	fs := cmd.Flags()
 	fs.BoolVar(&self, "self", false, "look at this process alone")
 	fs.BoolVar(&repair, "repair", false, "have every handoff looked at now, and check nothing")
+	fs.StringArrayVar(&mend, "mend", nil, "go back to the last entry of this `TICKET` that can be read; repeatable")
 	fs.StringArrayVar(&skip, "skip", nil, "leave out this `CHECK`; repeatable")
 	words(cmd, "skip", checkNames()...)
 	return cmd
@@ -190,6 +199,39 @@ func (a *app) repair(ctx context.Context) error {
 	}
 	if f := judgeSupervisors(x); x.engine.Unanswered["consumers"] == nil && f.Status == healthFail {
 		return errors.New("nobody looks at them yet: supervisors: " + f.Message + "; " + f.Do)
+	}
+	return nil
+}
+
+// mended is a handoff that --mend was given.
+type mended struct {
+	Ticket string         `json:"ticket"`
+	Seq    uint64         `json:"seq"` // of its head
+	Phase  protocol.Phase `json:"phase"`
+}
+
+// mend takes handoffs back to the last entries that can be read.
+func (a *app) mend(ctx context.Context, tickets []string) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, ticket := range tickets {
+		if ticket, err = protocol.ParseTicket(ticket); err != nil {
+			return err
+		}
+		head, err := b.Mend(ctx, ticket)
+		switch {
+		case err != nil:
+			return err
+		case a.text():
+			a.printf("%s is %s, by entry %d of the ledger\n", ticket, phaseWord(head.State), head.Seq)
+			continue
+		}
+		if err := a.value(mended{ticket, head.Seq, head.State.Phase}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -101,13 +101,13 @@ func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory
 func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) (headFacts, error) {
 	var f headFacts
 	err := b.Heads(ctx, func(e broker.Entry) error {
-		_, state, err := protocol.DecodeState(e.Body, e.Seq)
-		if err != nil {
-			f.handoffs++
-			f.unreadable = append(f.unreadable, e.Seq)
-			return nil
+		head, err := broker.HeadOf(e)
+		var unread *broker.UnreadableError
+		if errors.As(err, &unread) {
+			f.unread(unread)
+		} else {
+			f.see(head, d, time.Now())
 		}
-		f.see(broker.Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, State: state}, d, time.Now())
 		return ctx.Err()
 	})
 	return f, err
@@ -156,7 +156,7 @@ func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
 func orphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
 	head, err := b.Head(ctx, o.ticket, 0)
 	switch {
-	case errors.Is(err, broker.ErrNotFound):
+	case errors.Is(err, broker.ErrNotFound), broker.Unreadable(err):
 		return false, nil
 	case err != nil:
 		return false, err

@@ -27,7 +27,8 @@ type agentFacts struct {
 // headFacts are what a pass over all handoffs found.
 type headFacts struct {
 	handoffs, open int
-	unreadable     []uint64 // entries
+	unreadable     tickets // their last entry is none of theirs
+	examples       []string
 	oldestOpen     time.Time
 	stuck          tickets
 	late           tickets
@@ -55,6 +56,18 @@ func (t *tickets) add(ticket, words string) {
 	}
 	if t.n++; len(t.first) < aboutMax {
 		t.first = append(t.first, ticket)
+	}
+}
+
+// examplesMax is of how many handoffs a finding tells what is wrong.
+const examplesMax = 3
+
+// unread takes in a head that cannot be read.
+func (f *headFacts) unread(e *broker.UnreadableError) {
+	f.handoffs++
+	f.unreadable.add(e.Ticket, "")
+	if len(f.examples) < examplesMax {
+		f.examples = append(f.examples, fmt.Sprintf("%s (entry %d: %s)", e.Ticket, e.Seq, e.Why))
 	}
 }
 
@@ -221,12 +234,27 @@ func judgeStuck(x examined) finding {
 	if f, failed := x.noHeads(); failed {
 		return f
 	}
-	t := x.heads.stuck
-	if t.n == 0 {
-		return ok("no handoff is")
+	t, u := x.heads.stuck, x.heads.unreadable
+	const wrong = "the last entry of %s cannot be read: %s"
+	mend := "handoff doctor --mend TICKET goes back to the entry before; one of a newer program needs an update of this one and the supervisors"
+	examples := strings.Join(x.heads.examples, ", ")
+	if more := u.n - len(x.heads.examples); more > 0 {
+		examples += fmt.Sprintf(" and %d more", more)
 	}
-	return fail("see handoff history "+t.first[0]+"; mend what it says, then: handoff doctor --repair",
-		"%s cannot go on, such as %s: %s", count(t.n, "handoff"), t.first[0], t.words).about(t.first)
+	switch {
+	case t.n == 0 && u.n == 0:
+		return ok("no handoff is")
+	case t.n == 0:
+		return fail(mend, wrong, count(u.n, "handoff"), examples).about(u.first)
+	}
+	do := "see handoff history " + t.first[0] + "; mend what it says, then: handoff doctor --repair"
+	f := fail(do, "%s cannot go on, such as %s: %s", count(t.n, "handoff"), t.first[0], t.words).about(t.first)
+	if u.n > 0 {
+		f.Message += "; " + fmt.Sprintf(wrong, count(u.n, "handoff"), examples)
+		f.Do += "; " + mend
+		f = f.about(slices.Concat(t.first, u.first))
+	}
+	return f
 }
 
 func judgeLate(x examined) finding {
@@ -282,9 +310,6 @@ func judgeLedger(x examined) finding {
 		return f
 	}
 	h := x.heads
-	if n := len(h.unreadable); n > 0 {
-		return fail("a newer program may have written it: update this one and the supervisors", "%s of the ledger cannot be read, such as entry %d", isAre(count(n, "handoff"), n), h.unreadable[0])
-	}
 	return ok("%s, %d open", count(h.handoffs, "handoff"), h.open)
 }
 

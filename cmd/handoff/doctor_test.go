@@ -93,7 +93,11 @@ var ailments = []struct {
 	{"stuck", func(x *examined) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", healthFail, "t1: its package is gone"},
 	{"late", func(x *examined) { x.heads.late.add("t1", "retrying since noon"); x.heads.late.add("t2", "") }, "late", healthFail, "2 handoffs were"},
 	{"too old", func(x *examined) { x.heads.aged.add("t1", ""); x.heads.agedLeft = time.Hour }, "age", healthFail, "in 1h"},
-	{"of another time", func(x *examined) { x.heads.unreadable = []uint64{9} }, "ledger", healthFail, "entry 9"},
+	{"of another time", func(x *examined) { x.heads.unread(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"}) }, "stuck", healthFail, "t1 (entry 9: w)"},
+	{"two stuck", func(x *examined) {
+		x.heads.stuck.add("t2", "its package is gone")
+		x.heads.unread(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"})
+	}, "stuck", healthFail, "t2: its package is gone; the last entry of 1 handoff cannot be read: t1 (entry 9: w)"},
 	{"unread", func(x *examined) { x.headsErr = broker.ErrUnreachable }, "ledger", healthFail, "could not be read"},
 	{"no index", func(x *examined) { x.indexErr = broker.ErrNoAnswer }, "index", healthWarn, "handoff index"},
 	{"an index behind", func(x *examined) { x.index = index.StandAnswer{Stand: index.Stand{Behind: 1000, BehindMS: 60_000}} }, "index", healthWarn, "1000 entries"},

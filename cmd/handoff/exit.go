@@ -61,6 +61,7 @@ var exits = []exitRow{
 	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable for as long as --timeout, or nobody answers questions (handoff index)", func(err error) bool {
 		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
 	}},
+	{exitError, protocol.CodeUnreadable, "the handoff is stuck: an entry of the ledger cannot be read (handoff doctor)", hasCode(protocol.CodeUnreadable)},
 	{exitRefused, "refused", "the input was refused: the message names the field; nothing was written", is[*protocol.Error]},
 	{exitError, "error", "any other error", func(error) bool { return true }},
 }

@@ -38,6 +38,8 @@ func members(ctx context.Context, b *broker.Broker, s protocol.State) ([]memberV
 			head, err := b.Head(ctx, v.Ticket, 0)
 			switch m := head.State; {
 			case errors.Is(err, broker.ErrNotFound): // the ledger promises it; a supervisor submits it
+			case broker.Unreadable(err):
+				v.Phase = stuckWord
 			case err != nil:
 				return err
 			default:

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,18 +29,18 @@ entry with its sequence, its hash, its events and the state after them.`,
 		Args: takes("a TICKET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				changes, err := b.History(ctx, ticket)
-				if err != nil {
-					return err
+				changes, unread := b.History(ctx, ticket)
+				if len(changes) == 0 || unread != nil && !broker.Unreadable(unread) {
+					return unread
 				}
 				if a.text() {
-					return a.history(changes)
+					return errors.Join(a.history(changes), unread)
 				}
 				views, err := changeViews(changes)
 				if err != nil {
 					return err
 				}
-				return list(a, views)
+				return errors.Join(list(a, views), unread)
 			})
 		},
 	}

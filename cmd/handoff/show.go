@@ -102,12 +102,18 @@ func (k kinView) String() string {
 	return join(k.Ticket, k.Agent, string(k.Phase))
 }
 
+// stuckWord is in place of the phase of a handoff whose head cannot be read.
+const stuckWord = "stuck"
+
 // kin reads where a handoff stands that another names.
 func kin(ctx context.Context, b *broker.Broker, ticket string) (kinView, error) {
 	v := kinView{Ticket: ticket}
 	head, err := b.Head(ctx, ticket, 0)
 	switch s := head.State; {
 	case errors.Is(err, broker.ErrNotFound): // about to be submitted, or so old that it is no more
+		return v, nil
+	case broker.Unreadable(err):
+		v.Phase = stuckWord
 		return v, nil
 	case err != nil:
 		return v, err

@@ -253,7 +253,7 @@ func (w *topWatch) attention(ctx context.Context, candidates []string, d *lifecy
 	for i, ticket := range candidates {
 		group.Go(func() error {
 			head, err := w.b.Head(ctx, ticket, 0)
-			if errors.Is(err, broker.ErrNotFound) {
+			if errors.Is(err, broker.ErrNotFound) || broker.Unreadable(err) { // doctor tells of those
 				return nil
 			}
 			states[i] = head.State

@@ -190,6 +190,10 @@ func (f *family) read(ctx context.Context, ticket string) (*treeNode, error) {
 	if errors.Is(err, broker.ErrNotFound) {
 		return node, nil
 	}
+	if broker.Unreadable(err) {
+		node.Phase = stuckWord
+		return node, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func openRelatives(ctx context.Context, b *broker.Broker, s protocol.State) ([]r
 		}
 		r := relative{ticket: protocol.ChildTicketN(s.Ticket, n), n: n + 1}
 		head, err := b.Head(ctx, r.ticket, 0)
-		if err != nil && !errors.Is(err, broker.ErrNotFound) {
+		if err != nil && !errors.Is(err, broker.ErrNotFound) && !broker.Unreadable(err) {
 			return nil, err
 		}
 		r.state = head.State

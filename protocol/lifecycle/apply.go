@@ -92,6 +92,9 @@ func applySubmitted(s *p.State, ev p.Event) error {
 	if e.Ticket == "" {
 		return fmt.Errorf("%w: submitted without a ticket", ErrIllegal)
 	}
+	if a := e.Summary.Aggregate; a != nil && (a.Size < 1 || a.Size > p.ChildrenMax) {
+		return fmt.Errorf("%w: submitted as a group of %d", ErrIllegal, a.Size)
+	}
 	s.Ticket, s.Summary, s.Policy = e.Ticket, e.Summary, e.Policy
 	s.SubmittedAt, s.PackageSeq = e.At, p.Self
 	s.EscalationLevel = levelOf(s)

@@ -26,7 +26,13 @@ func (w *world) check(h *thread, before p.State) {
 		}
 		w.checkBounds(h)
 	}
+	if err := CheckRead(h.state.Ticket, w.seq, &h.state); err != nil {
+		w.fail(h, "what was written may not be read: %v", err)
+	}
 	w.checkAttention(h)
+	if w.seen != nil {
+		w.seen(h)
+	}
 }
 
 // checkBounds: what Decide and the fences keep within the policy.

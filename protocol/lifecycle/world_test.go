@@ -46,8 +46,9 @@ type world struct {
 	seq   uint64
 	polls int
 	hits  *tally
-	wild  bool // decisions too come out of nowhere
-	home  bool // everybody has gone home
+	wild  bool          // decisions too come out of nowhere
+	home  bool          // everybody has gone home
+	seen  func(*thread) // of each append, if not nil
 }
 
 // thread is one handoff of a world, and its ledger.

@@ -130,6 +130,8 @@ type passes struct{ reconnected, failed atomic.Int64 }
 func (*passes) Followed(broker.Entry, protocol.Record) {}
 func (*passes) Due(time.Time)                          {}
 
+func (*passes) Unreadable(int) {}
+
 func (p *passes) Looked(err error) {
 	if err != nil {
 		p.failed.Add(1)

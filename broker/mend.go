@@ -1,0 +1,75 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Mend takes a handoff back to the last entry that can be read, where its head cannot:
+// it appends that state once more, without an event. What the entries behind it were to
+// say did not happen. It is for an operator to decide. A head that can be read stays as
+// it is. It refuses, with CodeIllegal, where no entry can be read, and where an entry is
+// of a newer version: then a program is to be updated.
+func (b *Broker) Mend(ctx context.Context, ticket string) (Head, error) {
+	last, err := b.Last(ctx, ticket, 0)
+	if err != nil {
+		return Head{}, unknown(ticket, err)
+	}
+	if head, err := HeadOf(last); err == nil {
+		return head, nil
+	}
+	good, err := b.lastReadable(ctx, ticket)
+	if err != nil {
+		return Head{}, err
+	}
+	next := Head{Ticket: ticket, State: good.State}
+	next.State.PrevHash = hashOf(last.Body)
+	id := uuid.NewString()
+	body, err := protocol.EncodeAppend(id, nil, &next.State)
+	if err != nil {
+		return Head{}, err
+	}
+	if next.Seq, err = b.Append(ctx, ticket, last.Seq, id, lifecycle.AttentionNow, body); err != nil {
+		return Head{}, fmt.Errorf("mend %s behind %d: %w", ticket, last.Seq, err)
+	}
+	next.Hash = hashOf(body)
+	b.log.Warn("handoff mended: its last entries could not be read, and count for nothing", "ticket", ticket, "unreadable", last.Seq, "readable", good.Seq, "seq", next.Seq)
+	return next, nil
+}
+
+// recordVersion is the version of records that this program reads.
+const recordVersion = 1
+
+// lastReadable is the last entry of a handoff that can be read.
+func (b *Broker) lastReadable(ctx context.Context, ticket string) (good Head, err error) {
+	for after := uint64(0); ; {
+		entry, err := b.Next(ctx, ticket, after)
+		if errors.Is(err, ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return good, err
+		}
+		after = entry.Seq
+		var record struct {
+			V int `json:"v"`
+		}
+		if err := json.Unmarshal(entry.Body, &record); err == nil && record.V > recordVersion {
+			return good, protocol.Errorf(protocol.CodeIllegal, "ticket", "entry %d of %s is a record of version %d: update this program and the supervisors", entry.Seq, ticket, record.V)
+		}
+		if head, err := HeadOf(entry); err == nil {
+			good = head
+		}
+	}
+	if good.Seq == 0 {
+		return good, protocol.Errorf(protocol.CodeIllegal, "ticket", "no entry of %s can be read: there is no state to go back to", ticket)
+	}
+	return good, nil
+}
