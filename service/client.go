@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
@@ -29,6 +30,8 @@ const (
 	waitSlack = 3 * time.Second
 	// lonelyAgain is the time to the next try while no door is there.
 	lonelyAgain = 50 * time.Millisecond
+	// busyPatience is how long a door may be busy until the caller hears of it.
+	busyPatience = 5 * time.Second
 	// callsAtOnce bounds what one client asks at a time, beside what merely waits, so
 	// that it is not refused.
 	callsAtOnce = 64
@@ -91,10 +94,40 @@ func (c *Client) Close() {
 	c.wg.Wait()
 }
 
-// call asks a door: the one named, or any. An answer of the door's goes into
+// call is callOnce, and asks again where doors are busy: after pauses that grow, and
+// that are not the same for two clients, for 5 s in all. A pull is not repeated: its
+// worker does that.
+func (c *Client) call(ctx context.Context, door, verb string, only bool, wait time.Duration, request, answer any) (by string, err error) {
+	var pauses backoff.BackOff // most requests need none
+	for {
+		by, err = c.callOnce(ctx, door, verb, only, wait, request, answer)
+		var full *errBusy
+		if !errors.As(err, &full) || verb == verbPull {
+			return by, err
+		}
+		if pauses == nil {
+			pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(full.again), backoff.WithMaxElapsedTime(busyPatience))
+		}
+		pause := pauses.NextBackOff()
+		if pause == backoff.Stop {
+			return by, err
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		case <-c.life.Done():
+		}
+		if again.Stop(); ctx.Err() != nil || c.life.Err() != nil {
+			return by, err
+		}
+	}
+}
+
+// callOnce asks a door: the one named, or any. An answer of the door's goes into
 // answer, which is a pointer. It returns the door that answered. only says that no
 // other door has what the request is about: it is gone then with the door.
-func (c *Client) call(ctx context.Context, door, verb string, only bool, wait time.Duration, request, answer any) (by string, err error) {
+func (c *Client) callOnce(ctx context.Context, door, verb string, only bool, wait time.Duration, request, answer any) (by string, err error) {
 	body, err := encode(request)
 	if err != nil {
 		return "", protocol.Errorf(protocol.CodeMalformed, verb, "cannot be written: %v", err)
@@ -177,7 +210,7 @@ func (c *Client) request(ctx context.Context, door, verb string, header nats.Hea
 		last = err
 		switch {
 		case err == nil && msg.Header.Get(micro.ErrorCodeHeader) != "":
-			return nil, readError(msg.Data)
+			return nil, readError(msg)
 		case err == nil:
 			return msg, nil
 		case errors.Is(ctx.Err(), context.Canceled):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -13,13 +14,6 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 )
-
-// call is one request.
-type call struct {
-	agent, verb, reply string
-	header             micro.Headers
-	body               []byte
-}
 
 // receive takes a request in, and never blocks: the service calls it from the one
 // goroutine of its subscription, and others wait behind it. The answer goes out past
@@ -35,8 +29,7 @@ func (d *Door) receive(r micro.Request) {
 		d.refuse(c, protocol.Errorf(protocol.CodeMissing, headerRequest, "is no header of this message; every request has %s: 1", headerRequest))
 		return
 	}
-	size := int64(len(c.body))
-	if size > PartBytesMax {
+	if size := len(c.body); size > PartBytesMax {
 		d.refuse(c, protocol.Errorf(protocol.CodeTooLarge, "request", "is %d bytes, at most %d are allowed in one message; send it in parts", size, PartBytesMax))
 		return
 	}
@@ -46,29 +39,31 @@ func (d *Door) receive(r micro.Request) {
 		_ = d.nc.PublishMsg(&nats.Msg{Subject: c.reply, Header: nats.Header{"Status": {"503"}}})
 		return
 	}
-	if err := d.requests.take(agent, 1); err != nil {
-		d.refuse(c, err)
-		return
-	}
-	if err := d.transit.take(agent, size); err != nil {
-		d.requests.give(agent, 1)
+	if err := d.calls.enter(c); err != nil {
 		d.refuse(c, err)
 		return
 	}
 	d.wg.Go(func() {
-		defer d.requests.give(agent, 1)
-		defer d.transit.give(agent, size)
+		defer d.calls.leave(c)
 		d.answer(c)
 	})
 }
 
-// answer works on one request.
+// answer works on one request, when it is its turn.
 func (d *Door) answer(c *call) {
+	if err := d.calls.begin(d.ctx, c); err != nil {
+		if errors.Is(err, errReclaimed) {
+			err = d.requests.refusal(c.agent)
+		}
+		d.refuse(c, err)
+		return
+	}
+	defer d.calls.turns.end(c.agent)
 	ctx, cancel := context.WithTimeout(d.ctx, WaitMax+answerTimeMax)
 	defer cancel()
 	switch c.verb {
 	case verbPut:
-		d.answerPut(c)
+		d.answerPut(ctx, c)
 		return
 	case verbRead:
 		d.answerRead(c)
@@ -84,15 +79,20 @@ func (d *Door) answer(c *call) {
 		d.refuse(c, err)
 		return
 	}
-	answer, err := do(ctx, d, c.agent, body)
-	if err != nil {
+	answer, err := do(context.WithValue(ctx, callKey{}, c), d, c.agent, body)
+	if done(err == nil); err != nil {
 		d.refuse(c, err)
 		return
 	}
-	if done != nil {
-		done()
-	}
-	d.say(c, answer)
+	d.say(ctx, c, answer)
+}
+
+// callKey finds the request in the context of its verb.
+type callKey struct{}
+
+// idle lets the request of a verb wait. The context ends when the wait is to end.
+func (d *Door) idle(ctx context.Context, wait func(ctx context.Context)) {
+	d.calls.idle(ctx, ctx.Value(callKey{}).(*call), wait)
 }
 
 // verb answers the requests of one kind: body is the request, the agent whose it
@@ -111,7 +111,7 @@ func typed[Request any](do func(d *Door, ctx context.Context, agent string, requ
 }
 
 // say answers. What does not fit a message is kept, and the first part says where.
-func (d *Door) say(c *call, answer any) {
+func (d *Door) say(ctx context.Context, c *call, answer any) {
 	body, err := encode(answer)
 	if err != nil {
 		d.refuse(c, err)
@@ -119,7 +119,7 @@ func (d *Door) say(c *call, answer any) {
 	}
 	header := nats.Header{headerDoor: {d.id}}
 	if most := d.partMax(); len(body) > most {
-		token, err := d.kept.keep(c.agent, body)
+		token, err := d.kept.keep(ctx, c.agent, body)
 		if err != nil {
 			d.refuse(c, err)
 			return
@@ -140,6 +140,16 @@ func partMax(nc *nats.Conn) int { return int(min(PartBytesMax, nc.MaxPayload()/2
 func (d *Door) refuse(c *call, err error) {
 	wire, ours := toWire(err)
 	status := "400"
+	header := nats.Header{headerDoor: {d.id}}
+	var full *busy
+	if errors.As(err, &full) {
+		header[headerAgain] = []string{strconv.FormatInt(full.again.Milliseconds(), 10)}
+		for _, b := range d.budgets() {
+			if b.limit == full.err.Field {
+				b.refused.Add(1)
+			}
+		}
+	}
 	if ours || wire.Code == codeFailed {
 		status = "500"
 		d.failed.Add(1)
@@ -157,7 +167,8 @@ func (d *Door) refuse(c *call, err error) {
 	if jsonErr != nil {
 		body = []byte(`{"code":"error","message":"the error has no form"}`)
 	}
-	d.send(c, nats.Header{headerDoor: {d.id}, micro.ErrorHeader: {string(wire.Code)}, micro.ErrorCodeHeader: {status}}, body)
+	header[micro.ErrorHeader], header[micro.ErrorCodeHeader] = []string{string(wire.Code)}, []string{status}
+	d.send(c, header, body)
 }
 
 // send publishes an answer, without a reply of its own and without the header of

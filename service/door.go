@@ -36,13 +36,17 @@ const (
 	RequestsDefault    = 4_096
 	MemoryBytesDefault = 512 << 20
 	// MemoryBytesMin is enough for one agent to have a package as large as it may
-	// be, and to hand in a result as large: a quarter of it is for each.
+	// be, and to hand in a result as large: a fifth of it is for each.
 	MemoryBytesMin = 5 * CallBytesMax
+	// WorkingMax is how many requests a door works on at once, beside the first one of
+	// each agent. Those that wait for something to happen do not count.
+	WorkingMax = 64
 )
 
 // Config configures a Door. The zero value is the default. Half of each limit is
-// the most that one agent may have; beyond it requests are refused with CodeBusy,
-// which clients repeat.
+// the most that one agent may have. Within an equal share for each agent that has
+// something, an agent gets what it asks for; beyond it, what the others leave. Else
+// it is refused with CodeBusy, which clients repeat.
 type Config struct {
 	// Profiles says whether agents may register themselves; "" is ProfilesNew.
 	Profiles Profiles
@@ -51,13 +55,15 @@ type Config struct {
 	// Offers is how many offers and handoffs in hand the door keeps, default
 	// OffersHeldDefault. What goes on without it costs two reads a request.
 	Offers int
-	// Requests is how many requests it works on at once, waiting ones included,
-	// default RequestsDefault. Each worker has one that waits for offers.
+	// Requests is how many requests are under way at once, default RequestsDefault:
+	// those that it works on, those that wait for their turn, and those that wait for
+	// something to happen. Each worker has one that waits for offers.
 	Requests int
-	// MemoryBytes bounds what it keeps: half of it the packages of what is in hand,
-	// the other half messages, whole or in parts, so that who has much in hand can
-	// always report. Default MemoryBytesDefault, at least MemoryBytesMin. Reading and
-	// writing a body takes up to three times its size beside that.
+	// MemoryBytes bounds what it keeps: two fifths of it the packages of what is in
+	// hand, two fifths bodies that come or go in parts, one fifth the requests under
+	// way. So an agent with much in hand can always report. Default MemoryBytesDefault,
+	// at least MemoryBytesMin. Reading and writing a body takes up to three times its
+	// size beside that.
 	MemoryBytes int64
 	// Log receives one line for each refusal (debug) and what went wrong (warn);
 	// nil discards.
@@ -90,9 +96,9 @@ type Door struct {
 	hand hands
 	kept parts
 
-	requests, offers *budget
-	memory           *budget // of what is in hand
-	transit          *budget // of messages
+	calls calls
+
+	requests, messages, bodies, offers, packages *budget
 
 	answered, refused, failed atomic.Int64
 
@@ -127,14 +133,26 @@ func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Door, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Door{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log,
-		requests: newBudget("requests under way", int64(cfg.Requests)),
-		offers:   newBudget("offers in hand", int64(cfg.Offers)),
-		memory:   newBudget("bytes of packages in hand", cfg.MemoryBytes/2),
-		transit:  newBudget("bytes of messages", cfg.MemoryBytes/2)}
+	d := &Door{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log}
+	d.limit()
+	return d, nil
+}
+
+// limit makes what the door keeps, and its budgets.
+func (d *Door) limit() {
 	d.hand = hands{d: d, all: map[string]*held{}, leases: map[string]*held{}}
 	d.kept = parts{d: d, all: map[string]*part{}}
-	return d, nil
+	d.calls = calls{d: d, turns: newTurns(WorkingMax), all: map[string]map[*call]struct{}{}}
+	fifth := d.cfg.MemoryBytes / 5
+	d.requests = newBudget(limitRequests, int64(d.cfg.Requests), againSoon, func(agent string) bool { return d.calls.reclaim(agent, false) })
+	d.messages = newBudget(limitMessages, fifth, againSoon, func(agent string) bool { return d.calls.reclaim(agent, true) })
+	d.bodies = newBudget(limitBodies, 2*fifth, againLater, d.kept.reclaim)
+	d.offers = newBudget(limitOffers, int64(d.cfg.Offers), againLater, func(agent string) bool { return d.hand.reclaim(agent, false) })
+	d.packages = newBudget(limitPackages, 2*fifth, againLater, func(agent string) bool { return d.hand.reclaim(agent, true) })
+}
+
+func (d *Door) budgets() []*budget {
+	return []*budget{d.requests, d.messages, d.bodies, d.offers, d.packages}
 }
 
 // ID is the name of this door among others; it is no secret to those it answers,
@@ -155,6 +173,13 @@ const (
 	drainPatience = 5 * time.Second
 	// sweepEvery is how often the door looks for what it has kept long enough.
 	sweepEvery = time.Second
+	// againSoon and againLater are when a refused agent asks again: requests end
+	// sooner than what is in hand.
+	againSoon  = 200 * time.Millisecond
+	againLater = time.Second
+	// roomPatience is how long an agent waits for its share where requests of others
+	// are at work on it.
+	roomPatience = 5 * time.Second
 )
 
 // Run answers until ctx ends, and then lets what is under way be answered, for
@@ -242,12 +267,20 @@ type Load struct {
 	Answered int64 // requests, since the start
 	Refused  int64 // for what they say, or for all that there is to do
 	Failed   int64 // for what is the door's trouble, or the engine's
+
+	// Busy counts the requests that were refused by the limit that was reached, and
+	// Reclaimed what an agent lost because another needed its share.
+	Busy, Reclaimed map[string]int64
 }
 
 // Load returns it. It is safe to call at any time.
 func (d *Door) Load() Load {
-	return Load{Offers: d.offers.inUse(), Requests: d.requests.inUse(), Bytes: d.memory.inUse() + d.transit.inUse(),
-		Answered: d.answered.Load(), Refused: d.refused.Load(), Failed: d.failed.Load()}
+	load := Load{Offers: d.offers.inUse(), Requests: d.requests.inUse(), Bytes: d.packages.inUse() + d.messages.inUse() + d.bodies.inUse(),
+		Answered: d.answered.Load(), Refused: d.refused.Load(), Failed: d.failed.Load(), Busy: map[string]int64{}, Reclaimed: map[string]int64{}}
+	for _, b := range d.budgets() {
+		load.Busy[b.limit], load.Reclaimed[b.limit] = b.refused.Load(), b.reclaimed.Load()
+	}
+	return load
 }
 
 // leaseMS is what register tells.

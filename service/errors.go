@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -42,7 +46,7 @@ func fromWire(e *protocol.Error) error {
 		return fmt.Errorf("%w (%s)", broker.ErrLeaseLost, e.Message)
 	case protocol.CodeGone:
 		return fmt.Errorf("%w (%s)", broker.ErrOfferGone, e.Message)
-	case protocol.CodeUnreachable, protocol.CodeBusy:
+	case protocol.CodeUnreachable:
 		return fmt.Errorf("%w through the door: %s", broker.ErrUnreachable, e.Message)
 	case codeFailed:
 		return errors.New(e.Message)
@@ -50,12 +54,32 @@ func fromWire(e *protocol.Error) error {
 	return e
 }
 
-func readError(body []byte) error {
+// errBusy is a door that has as much to do for this agent as it may. It counts as a door
+// out of reach, and not as a refusal of what was said: it is worth asking again.
+type errBusy struct {
+	err   *protocol.Error
+	again time.Duration // when
+}
+
+func (e *errBusy) Error() string {
+	return fmt.Sprintf("%v through the door: %v", broker.ErrUnreachable, e.err)
+}
+
+func (e *errBusy) Unwrap() error { return broker.ErrUnreachable }
+
+func readError(msg *nats.Msg) error {
 	var e protocol.Error
-	if err := json.Unmarshal(body, &e); err != nil || e.Code == "" {
+	if err := json.Unmarshal(msg.Data, &e); err != nil || e.Code == "" {
 		return errors.New("the door refused, and its answer does not say why")
 	}
-	return fromWire(&e)
+	if e.Code != protocol.CodeBusy {
+		return fromWire(&e)
+	}
+	again := againLater
+	if ms, err := strconv.Atoi(msg.Header.Get(headerAgain)); err == nil && ms > 0 {
+		again = min(time.Duration(ms)*time.Millisecond, busyPatience)
+	}
+	return &errBusy{&e, again}
 }
 
 func forbidden(field, format string, args ...any) error {

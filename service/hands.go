@@ -49,7 +49,7 @@ func (h *hands) take(agent string, offer *broker.Offer, claim *broker.Claim, byt
 	if err := h.d.offers.take(agent, 1); err != nil {
 		return nil, err
 	}
-	if err := h.d.memory.take(agent, it.bytes); err != nil {
+	if err := h.d.packages.take(agent, it.bytes); err != nil {
 		h.d.offers.give(agent, 1)
 		return nil, err
 	}
@@ -94,14 +94,14 @@ func (h *hands) use(agent string, it *held) (_ *held, done func(), ok bool) {
 
 // grow takes memory for a package that is fetched, and gives it back where bytes
 // are negative.
-func (h *hands) grow(it *held, bytes int64) error {
-	if err := h.d.memory.take(it.agent, bytes); err != nil {
+func (h *hands) grow(ctx context.Context, it *held, bytes int64) error {
+	if err := h.d.packages.await(ctx, it.agent, bytes); err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all[it.token] != it { // forgotten meanwhile, with what it had
-		h.d.memory.give(it.agent, bytes)
+		h.d.packages.give(it.agent, bytes)
 		return nil
 	}
 	it.bytes += bytes
@@ -139,7 +139,33 @@ func (h *hands) remove(it *held) {
 		delete(h.leases, it.lease)
 	}
 	h.d.offers.give(it.agent, 1)
-	h.d.memory.give(it.agent, it.bytes)
+	h.d.packages.give(it.agent, it.bytes)
+}
+
+// reclaim lets go of what an agent has not spoken of for longest, and that no request
+// is about. sized looks for those with packages.
+func (h *hands) reclaim(agent string, sized bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var oldest *held
+	for _, it := range h.all {
+		if it.agent == agent && it.users == 0 && !(sized && it.bytes == 0) && (oldest == nil || it.until.Before(oldest.until)) {
+			oldest = it
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	h.drop(oldest)
+	return true
+}
+
+// drop forgets one, and gives its offer back if that was not accepted.
+func (h *hands) drop(it *held) {
+	if it.offer != nil && it.claim == nil {
+		_ = it.offer.GiveBack() // else it comes again after the ack wait
+	}
+	h.remove(it)
 }
 
 func (h *hands) sweep(now time.Time) {
@@ -162,10 +188,7 @@ func (h *hands) letGo() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, it := range h.all {
-		if it.offer != nil && it.claim == nil {
-			_ = it.offer.GiveBack() // else it comes again after the ack wait
-		}
-		h.remove(it)
+		h.drop(it)
 	}
 }
 

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 	"sync"
 	"time"
@@ -24,18 +25,19 @@ type part struct {
 	body  []byte
 	total int
 	until time.Time
+	users int // requests that are at work on it
 }
 
 // keep keeps an answer for its agent to fetch.
-func (p *parts) keep(agent string, body []byte) (token string, err error) {
+func (p *parts) keep(ctx context.Context, agent string, body []byte) (token string, err error) {
 	if len(body) > CallBytesMax {
 		return "", protocol.Errorf(protocol.CodeTooLarge, "answer", "is %d bytes, at most %d go through a door", len(body), CallBytesMax)
 	}
-	return p.add(agent, body, len(body))
+	return p.add(ctx, agent, body, len(body))
 }
 
-func (p *parts) add(agent string, body []byte, total int) (token string, err error) {
-	if err := p.d.transit.take(agent, int64(total)); err != nil {
+func (p *parts) add(ctx context.Context, agent string, body []byte, total int) (token string, err error) {
+	if err := p.d.bodies.await(ctx, agent, int64(total)); err != nil {
 		return "", err
 	}
 	token = newToken()
@@ -63,7 +65,7 @@ func (p *parts) of(agent, token string) (*part, error) {
 func (p *parts) drop(token string) {
 	if kept := p.all[token]; kept != nil {
 		delete(p.all, token)
-		p.d.transit.give(kept.agent, int64(kept.total))
+		p.d.bodies.give(kept.agent, int64(kept.total))
 	}
 }
 
@@ -71,20 +73,35 @@ func (p *parts) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for token, kept := range p.all {
-		if now.After(kept.until) {
+		if kept.users == 0 && now.After(kept.until) {
 			p.drop(token)
 		}
 	}
 }
 
+// reclaim forgets the body of an agent that was silent for longest. A client sends it
+// again.
+func (p *parts) reclaim(agent string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var oldest string
+	for token, kept := range p.all {
+		if kept.agent == agent && kept.users == 0 && (oldest == "" || kept.until.Before(p.all[oldest].until)) {
+			oldest = token
+		}
+	}
+	p.drop(oldest)
+	return oldest != ""
+}
+
 // put takes a part in. The first has no token. The same part may come again.
-func (p *parts) put(agent, token string, total, offset int, body []byte) (string, error) {
+func (p *parts) put(ctx context.Context, agent, token string, total, offset int, body []byte) (string, error) {
 	if token == "" {
 		if total < 1 || total > CallBytesMax {
 			return "", protocol.Errorf(protocol.CodeTooLarge, headerTotal, "is %d, must be 1 to %d", total, CallBytesMax)
 		}
 		var err error
-		if token, err = p.add(agent, make([]byte, 0, total), total); err != nil {
+		if token, err = p.add(ctx, agent, nil, total); err != nil {
 			return "", err
 		}
 	}
@@ -101,6 +118,9 @@ func (p *parts) put(agent, token string, total, offset int, body []byte) (string
 			return "", protocol.Errorf(protocol.CodeConflict, headerOffset, "is of a part that is here already, and is another")
 		}
 		return token, nil
+	}
+	if kept.body == nil {
+		kept.body = make([]byte, 0, kept.total)
 	}
 	kept.body = append(kept.body, body...)
 	return token, nil
@@ -123,12 +143,13 @@ func (p *parts) read(agent, token string, offset, most int) (body []byte, total 
 	return kept.body[offset:min(offset+most, len(kept.body))], kept.total, nil
 }
 
-// bodyOf is the body of a request. One that was sent in parts is forgotten with
-// done; a request that was refused may be made again with it.
-func (d *Door) bodyOf(c *call) (body []byte, done func(), err error) {
+// bodyOf is the body of a request. done says whether the request was answered: then
+// a body that was sent in parts is forgotten; after a refusal the request may be made
+// again with it.
+func (d *Door) bodyOf(c *call) (body []byte, done func(answered bool), err error) {
 	token := c.header.Get(headerBody)
 	if token == "" {
-		return c.body, nil, nil
+		return c.body, func(bool) {}, nil
 	}
 	d.kept.mu.Lock()
 	defer d.kept.mu.Unlock()
@@ -139,18 +160,22 @@ func (d *Door) bodyOf(c *call) (body []byte, done func(), err error) {
 	case len(kept.body) < kept.total:
 		return nil, nil, invalid(headerBody, "has %d of %d bytes so far", len(kept.body), kept.total)
 	}
-	return kept.body, func() {
+	kept.users++
+	return kept.body, func(answered bool) {
 		d.kept.mu.Lock()
 		defer d.kept.mu.Unlock()
-		d.kept.drop(token)
+		kept.users--
+		if answered && d.kept.all[token] == kept {
+			d.kept.drop(token)
+		}
 	}, nil
 }
 
-func (d *Door) answerPut(c *call) {
+func (d *Door) answerPut(ctx context.Context, c *call) {
 	total, offset, err := numbers(c)
 	token := c.header.Get(headerBody)
 	if err == nil {
-		token, err = d.kept.put(c.agent, token, total, offset, c.body)
+		token, err = d.kept.put(ctx, c.agent, token, total, offset, c.body)
 	}
 	if err != nil {
 		d.refuse(c, err)

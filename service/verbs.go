@@ -158,13 +158,6 @@ func (d *Door) leave(ctx context.Context, agent string, r *presenceRequest) (any
 	return &empty{}, d.b.RemoveHolder(ctx, h.ID)
 }
 
-// waiting bounds a wait, which ends when the door does, too.
-func (d *Door) waiting(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	stop := context.AfterFunc(d.waits, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
 // pull takes offers for an agent, as many as it may have in hand.
 func (d *Door) pull(ctx context.Context, agent string, r *pullRequest) (any, error) {
 	wait, err := waitOf(r.WaitMS)
@@ -185,22 +178,30 @@ func (d *Door) pull(ctx context.Context, agent string, r *pullRequest) (any, err
 			}
 		}
 	}
-	room := min(d.offers.free(agent), d.memory.free(agent)/(2*protocol.InlineBytesMax))
-	if room < 1 {
-		return nil, protocol.Errorf(protocol.CodeBusy, "most", "%s has as many offers in hand as it may, or the door has; report on them, or ask again in a moment", agent)
+	inHand, ofPackages := d.offers.free(agent), d.packages.free(agent)/(2*protocol.InlineBytesMax)
+	switch {
+	case inHand < 1:
+		return nil, d.offers.refusal(agent)
+	case ofPackages < 1:
+		return nil, d.packages.refusal(agent)
 	}
-	// The wait is the engine's, and ends with an empty answer. Only a door that
-	// stops ends it sooner.
-	stopping, cancel := d.waiting(ctx, wait+answerTimeMax/2)
-	defer cancel()
-	offers, err := d.b.Pull(stopping, agent, int(min(int64(r.Most), room)), wait)
-	if err != nil {
-		if d.waits.Err() != nil {
-			return &pullAnswer{}, nil
-		}
-		return nil, err
+	// The wait is the engine's, and ends with an empty answer. Only a door that stops
+	// ends it sooner, or an agent that has not got its share of the door.
+	var offers []*broker.Offer
+	ended := false
+	d.idle(ctx, func(idle context.Context) {
+		limited, cancel := context.WithTimeout(idle, wait+answerTimeMax/2)
+		defer cancel()
+		offers, err = d.b.Pull(limited, agent, int(min(int64(r.Most), inHand, ofPackages)), wait)
+		ended = idle.Err() != nil
+	})
+	switch {
+	case err == nil:
+		return d.deliver(agent, offers), nil
+	case ended && ctx.Err() == nil:
+		return &pullAnswer{}, nil
 	}
-	return d.deliver(agent, offers), nil
+	return nil, err
 }
 
 // deliver puts offers into hand. Their packages go along as far as the message has
@@ -285,12 +286,12 @@ func (d *Door) fetch(ctx context.Context, it *held) (json.RawMessage, error) {
 	if size == 0 {
 		return it.offer.Package(ctx)
 	}
-	if err := d.hand.grow(it, size); err != nil {
+	if err := d.hand.grow(ctx, it, size); err != nil {
 		return nil, err
 	}
 	body, err := it.offer.Package(ctx)
 	if err != nil { // what was fetched of it is asked for again
-		_ = d.hand.grow(it, it.offer.Size()*-1)
+		_ = d.hand.grow(ctx, it, it.offer.Size()*-1)
 	}
 	return body, err
 }

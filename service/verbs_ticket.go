@@ -113,20 +113,50 @@ func (d *Door) status(ctx context.Context, agent string, r *ticketRequest) (any,
 	return &ticketAnswer{Ticket: state.Ticket, State: state, Ready: until(state)}, nil
 }
 
-// waitFor waits, and returns where the handoff stands when the time is over.
+// rereadEvery is how often a request that waits reads the head though nothing told it
+// to: the feed may lose what it tells.
+const rereadEvery = 5 * time.Second
+
+// waitFor waits, and returns where the handoff stands when the time is over. It reads
+// when it is its turn: however many requests of others wait, reads do not pile up.
 func (d *Door) waitFor(ctx context.Context, state protocol.State, wait time.Duration, until func(protocol.State) bool) (protocol.State, error) {
-	limited, cancel := d.waiting(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	last, err := d.b.Wait(limited, state.Ticket, until)
-	switch {
-	case err == nil:
-		return last, nil
-	case limited.Err() == nil:
+	// Subscribe first, read second: what happens in between is then hinted at.
+	hints, stop, err := d.b.Feed(ctx, state.Ticket)
+	if err != nil {
 		return state, err
-	case last.Ticket == "": // not one read was done
-		return state, nil
 	}
-	return last, nil
+	defer stop()
+	var seq uint64
+	for {
+		head, err := d.b.Head(ctx, state.Ticket, seq)
+		switch {
+		case err == nil:
+			state, seq = head.State, head.Seq
+		case ctx.Err() != nil:
+			return state, nil
+		case seq == 0 || !errors.Is(err, broker.ErrUnreachable):
+			return state, err
+		}
+		if until(state) {
+			return state, nil
+		}
+		ended := false
+		d.idle(ctx, func(idle context.Context) {
+			again := time.NewTimer(rereadEvery)
+			defer again.Stop()
+			select {
+			case <-hints:
+			case <-again.C:
+			case <-idle.Done():
+				ended = true
+			}
+		})
+		if ended {
+			return state, nil
+		}
+	}
 }
 
 func (d *Door) result(ctx context.Context, agent string, r *ticketRequest) (any, error) {

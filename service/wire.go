@@ -77,6 +77,9 @@ const (
 	// headerTotal is how many bytes the whole is, headerOffset where a part begins.
 	headerTotal  = "Handoff-Total"
 	headerOffset = "Handoff-Offset"
+	// headerAgain is, in a refusal with CodeBusy, after how many milliseconds it is
+	// worth asking again.
+	headerAgain = "Handoff-Retry-After-Ms"
 )
 
 // The verbs.

@@ -45,21 +45,6 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// What one agent may have is half, and what is given back is there again.
-func TestBudget(t *testing.T) {
-	b := newBudget("things", 10)
-	refused := func(agent string, n int64) bool {
-		return errors.Is(b.take(agent, n), &protocol.Error{Code: protocol.CodeBusy})
-	}
-	if refused("a", 5) || !refused("a", 1) || refused("b", 4) || refused("c", 1) || !refused("c", 1) || b.free("a") != 0 {
-		t.Errorf("%+v", b.agents)
-	}
-	b.give("a", 5)
-	if b.free("a") != 5 || b.free("b") != 1 || b.inUse() != 5 || len(b.agents) != 2 {
-		t.Errorf("%+v", b.agents)
-	}
-}
-
 // FuzzRequest: whatever comes, the decoder of no verb panics, and what one takes
 // is written and taken again the same.
 func FuzzRequest(f *testing.F) {

@@ -93,6 +93,9 @@ type DoorFigures struct {
 	Offers, Requests, MemoryBytes int64
 	// Answers counts requests by how they were answered, in words that are fixed.
 	Answers map[string]int64
+	// Busy counts refusals by the limit that was reached, and Reclaimed what one agent
+	// lost to another's share, in words that are fixed.
+	Busy, Reclaimed map[string]int64
 }
 
 // Door adds the figures of a door.
@@ -105,14 +108,22 @@ func (m *Metrics) Door(read func() DoorFigures) {
 		requests = desc("handoff_door_requests", "Requests that this door is at, those that wait included.")
 		memory   = desc("handoff_door_memory_bytes", "Packages, results and parts of messages that this door keeps.")
 		answers  = desc("handoff_door_answers_total", "Requests by how this door answered them: answered, refused, or failed for a trouble of its own.", "result")
+		busy     = desc("handoff_door_busy_total", "Requests that this door refused, by the limit that their agent had reached.", "limit")
+		back     = desc("handoff_door_reclaimed_total", "Waits, queued requests, bodies, offers and packages that an agent lost because another needed its share, by limit.", "limit")
 	)
-	m.registry.MustRegister(&reader{[]*prometheus.Desc{offers, requests, memory, answers}, func(to chan<- prometheus.Metric) {
+	m.registry.MustRegister(&reader{[]*prometheus.Desc{offers, requests, memory, answers, busy, back}, func(to chan<- prometheus.Metric) {
 		f := read()
 		to <- gauge(offers, float64(f.Offers))
 		to <- gauge(requests, float64(f.Requests))
 		to <- gauge(memory, float64(f.MemoryBytes))
 		for result, n := range f.Answers {
 			to <- count(answers, n, result)
+		}
+		for limit, n := range f.Busy {
+			to <- count(busy, n, limit)
+		}
+		for limit, n := range f.Reclaimed {
+			to <- count(back, n, limit)
 		}
 	}})
 }

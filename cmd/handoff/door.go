@@ -14,6 +14,7 @@ import (
 type doorFlags struct {
 	profiles, metrics string
 	memoryMB          int
+	requests, offers  int
 	verbose           bool
 }
 
@@ -43,6 +44,17 @@ none yet; keep, never ("handoff agents put" does it, inside); replace, and chang
 Who registers itself says what it can do, and gets what is routed by that: choose keep
 where that matters.
 
+Agents share a door. Of each limit one agent may have half, while the others leave it;
+within an equal share for each agent that has something there, it gets what it asks for,
+and those that have more than their share lose it. An agent beyond its share is refused:
+"busy", with the limit and the time to ask again. The limits are
+
+  --requests   requests under way, those that wait for something to happen included
+  --offers     offers and handoffs in hand, for 30 s after the last word about each
+  --memory     MiB: two fifths packages in hand, two fifths bodies that come or go in
+               parts, one fifth requests under way
+  64           requests worked on at once, beside the first of each agent: in turn
+
 It prints "ready" and the subjects on stdout when it answers, and its log on stderr.
 
 ` + metricsHelp + `
@@ -56,7 +68,9 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&flags.profiles, "profiles", string(service.ProfilesNew), "whether agents register themselves: keep, new or replace")
-	fs.IntVar(&flags.memoryMB, "memory", service.MemoryBytesDefault>>20, "keep at most so many `MiB` of packages and messages, half of them for one agent")
+	fs.IntVar(&flags.requests, "requests", service.RequestsDefault, "have at most `N` requests under way")
+	fs.IntVar(&flags.offers, "offers", service.OffersHeldDefault, "have at most `N` offers and handoffs in hand")
+	fs.IntVar(&flags.memoryMB, "memory", service.MemoryBytesDefault>>20, "keep at most so many `MiB` of packages and messages")
 	metricsFlag(fs, &flags.metrics)
 	verboseFlag(fs, &flags.verbose)
 	words(cmd, "profiles", string(service.ProfilesKeep), string(service.ProfilesNew), string(service.ProfilesReplace))
@@ -66,7 +80,12 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 // door serves until ctx ends.
 func (a *app) door(ctx context.Context, flags doorFlags) error {
 	log := a.log(flags.verbose)
-	cfg := service.Config{Profiles: service.Profiles(flags.profiles), MemoryBytes: int64(flags.memoryMB) << 20, Log: log}
+	cfg := service.Config{Profiles: service.Profiles(flags.profiles), Requests: flags.requests, Offers: flags.offers, MemoryBytes: int64(flags.memoryMB) << 20, Log: log}
+	for name, n := range map[string]int{"--requests": flags.requests, "--offers": flags.offers} {
+		if n < 1 {
+			return usagef("%s %d: must be at least 1", name, n)
+		}
+	}
 	if flags.memoryMB < service.MemoryBytesMin>>20 {
 		return usagef("--memory %d: at least %d are needed for one package and one result", flags.memoryMB, service.MemoryBytesMin>>20)
 	}

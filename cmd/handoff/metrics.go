@@ -175,7 +175,8 @@ func (s *showing) door(d *service.Door) {
 	s.metrics.Door(func() telemetry.DoorFigures {
 		load := d.Load()
 		return telemetry.DoorFigures{Offers: load.Offers, Requests: load.Requests, MemoryBytes: load.Bytes,
-			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed}}
+			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed},
+			Busy:    load.Busy, Reclaimed: load.Reclaimed}
 	})
 }
 
