@@ -26,7 +26,7 @@ func TestGeneratedSize(t *testing.T) {
 		}
 		rec := newRecorder(newClock(), "bench-123456-1")
 		s := newSubmitters(Config{Open: 1}, b, rec, []string{"bench-123456-1-1"}, []protocol.Package{pkg})
-		prepared, err := b.Prepare(s.made(0, rec.clock.now()))
+		prepared, err := b.Prepare(t.Context(), s.made(0, rec.clock.now()))
 		if err != nil {
 			t.Fatal(err)
 		}

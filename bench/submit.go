@@ -139,7 +139,7 @@ func (s *submitters) loop(ctx context.Context, stop <-chan struct{}, intended <-
 // submit hands over one package, intended for an instant.
 func (s *submitters) submit(ctx context.Context, at int64) error {
 	n := int(s.next.Add(1) - 1)
-	prepared, err := s.b.Prepare(s.made(n, at))
+	prepared, err := s.b.Prepare(ctx, s.made(n, at))
 	if err != nil {
 		return fmt.Errorf("package %d: %w", n%len(s.packages)+1, err)
 	}

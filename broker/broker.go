@@ -28,7 +28,7 @@ import (
 // Config configures a Broker. The zero value is the default.
 type Config struct {
 	// Redactor takes secrets out of packages, results and everything else that is
-	// said in words, before it is appended; nil is protocol.DefaultRedactions.
+	// said in words, before it is appended; nil is protocol.DefaultRedactor.
 	Redactor *protocol.Redactor
 	// Log receives one line for each append, at level debug; nil discards.
 	Log *slog.Logger
@@ -91,13 +91,12 @@ func (b *Broker) redaction() (*protocol.Redactor, error) {
 }
 
 // redact takes secrets out of a package, and tells how many.
-func (b *Broker) redact(body []byte) ([]byte, int, error) {
+func (b *Broker) redact(ctx context.Context, body []byte) ([]byte, int, error) {
 	redactor, err := b.redaction()
 	if err != nil {
 		return nil, 0, err
 	}
-	body, redacted := redactor.Redact(body)
-	return body, redacted, nil
+	return redactor.Redact(ctx, body)
 }
 
 // Head is the last append of a handoff as a writer needs it: the state and
@@ -277,7 +276,7 @@ func (b *Broker) appendHolding(ctx context.Context, head *Head, events []protoco
 // in the caller's hands, is named to the supervisors, who take it out of its queue.
 func (b *Broker) store(ctx context.Context, head *Head, events []protocol.Event, inHand uint64) (*Head, error) {
 	// Before the state is made of them, which repeats what they say.
-	if err := protocol.RedactEvents(events, b.redaction); err != nil {
+	if err := protocol.RedactEvents(ctx, events, b.redaction); err != nil {
 		return nil, err
 	}
 	id := uuid.NewString()

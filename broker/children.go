@@ -108,7 +108,7 @@ func (b *Broker) own(ctx context.Context, pkg protocol.Package) (packed, error) 
 	if err := pkg.ValidateOwn(b.now(Head{})); err != nil {
 		return packed{}, err
 	}
-	body, _, err := b.encode(pkg)
+	body, _, err := b.encode(ctx, pkg)
 	if err != nil {
 		return packed{}, err
 	}

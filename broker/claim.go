@@ -314,7 +314,11 @@ func (b *Broker) storeResult(ctx context.Context, ticket string, body json.RawMe
 	if err != nil {
 		return nil, nil, err
 	}
-	blob, err := b.PutBlob(ctx, redactor.RedactResult(body))
+	redacted, err := redactor.RedactResult(ctx, body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("redact result of %s: %w", ticket, err)
+	}
+	blob, err := b.PutBlob(ctx, redacted)
 	if err != nil {
 		return nil, nil, fmt.Errorf("store result of %s: %w", ticket, err)
 	}

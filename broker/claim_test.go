@@ -86,7 +86,7 @@ func claimed(t *testing.T, engine broker.Engine) (*broker.Broker, *broker.Claim,
 	if err := b.PutProfile(ctx, protocol.Profile{ID: "coder"}); err != nil {
 		t.Fatal(err)
 	}
-	prepared, err := b.Prepare(protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "test", Task: protocol.Task{Description: "test"}})
+	prepared, err := b.Prepare(ctx, protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "test", Task: protocol.Task{Description: "test"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (c *Claim) checkChild(ctx context.Context, child Child) (Prepared, *lifecyc
 	pkg.Source, pkg.Parent, pkg.Key = c.Agent, c.Ticket, ""
 	head := c.at()
 	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.nowAt(head))
-	in, err := c.b.Prepare(pkg)
+	in, err := c.b.Prepare(ctx, pkg)
 	if err != nil {
 		return Prepared{}, nil, err
 	}

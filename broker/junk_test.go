@@ -48,7 +48,7 @@ func (w *junkWorld) must(err error) {
 
 func (w *junkWorld) submit(words string) {
 	w.Helper()
-	in, err := w.b.Prepare(protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "test", Task: protocol.Task{Description: words}})
+	in, err := w.b.Prepare(w.Context(), protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "test", Task: protocol.Task{Description: words}})
 	w.must(err)
 	w.head, err = w.b.Submit(w.Context(), in)
 	w.must(err)

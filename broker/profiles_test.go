@@ -37,7 +37,7 @@ func newRemembering(t *testing.T, agents ...string) *remembering {
 }
 
 func (r *remembering) submit(to string) error {
-	in, err := r.Prepare(protocol.Package{Source: "src", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Type: "t", Description: "d"}})
+	in, err := r.Prepare(r.t.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Type: "t", Description: "d"}})
 	if err == nil {
 		_, err = r.Submit(r.t.Context(), in)
 	}

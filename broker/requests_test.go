@@ -53,7 +53,7 @@ func TestRequests(t *testing.T) {
 	}
 	submit := func(p protocol.Package) broker.Head {
 		t.Helper()
-		in, err := b.Prepare(p)
+		in, err := b.Prepare(ctx, p)
 		ok(err)
 		head, err := b.Submit(ctx, in)
 		ok(err)

@@ -44,7 +44,7 @@ func (l *limited) broker() *broker.Broker {
 func (l *limited) submit(b *broker.Broker, n int) {
 	l.Helper()
 	for range n {
-		in, err := b.Prepare(protocol.Package{Source: "src", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: "d"}})
+		in, err := b.Prepare(l.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: "d"}})
 		l.must(err)
 		_, err = b.Submit(l.Context(), in)
 		l.must(err)

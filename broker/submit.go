@@ -31,7 +31,7 @@ type Prepared struct {
 // if it has a key, else random. A *protocol.Error says what is wrong. A deadline
 // that has passed is Submit's to refuse where there is a key: the same package may
 // have been submitted while there was time.
-func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
+func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, error) {
 	now := b.now(Head{})
 	given := pkg.CreatedAt
 	pkg.Normalize(now)
@@ -45,7 +45,7 @@ func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 		}
 	}
 	trace := pkg.TakeTrace() // before the digest is made: from within another trace it is the same package
-	body, redacted, err := b.encode(pkg)
+	body, redacted, err := b.encode(ctx, pkg)
 	if err != nil {
 		return Prepared{}, err
 	}
@@ -58,7 +58,7 @@ func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 		if given.IsZero() { // the same package sent again has another time, and is the same
 			again := pkg
 			again.CreatedAt = given
-			if digested, _, err = b.encode(again); err != nil {
+			if digested, _, err = b.encode(ctx, again); err != nil {
 				return Prepared{}, err
 			}
 		}
@@ -69,12 +69,12 @@ func (b *Broker) Prepare(pkg protocol.Package) (Prepared, error) {
 	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, late: late, summary: summary}, nil
 }
 
-func (b *Broker) encode(pkg protocol.Package) (json.RawMessage, int, error) {
+func (b *Broker) encode(ctx context.Context, pkg protocol.Package) (json.RawMessage, int, error) {
 	body, err := protocol.EncodePackage(pkg)
 	if err != nil {
 		return nil, 0, err
 	}
-	return b.redact(body)
+	return b.redact(ctx, body)
 }
 
 // Submit appends a prepared package to the ledger and puts its offer into the

@@ -306,7 +306,7 @@ func TestPackagesElsewhere(t *testing.T) {
 	}
 	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "ann"}, Reason: "because",
 		Task: protocol.Task{Description: "wombat"}, Context: protocol.Context{Summary: strings.Repeat("long ", 100_000)}}
-	in, err := b.Prepare(pkg)
+	in, err := b.Prepare(t.Context(), pkg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -9,19 +10,13 @@ import (
 // RedactEvents replaces the secrets in what events say in words, and in the results
 // that they hold, by Redacted. Codes, ids and digests stay, and so do packages:
 // those were redacted when they were prepared, as their submitter asked for. The
-// redactor is asked for at the first text, and its error is returned.
-func RedactEvents(events []Event, redactor func() (*Redactor, error)) error {
-	r := eventRedaction{source: redactor}
+// redactor is asked for at the first text; its error, and that of ctx, is returned.
+func RedactEvents(ctx context.Context, events []Event, redactor func() (*Redactor, error)) error {
+	r := eventRedaction{ctx: ctx, source: redactor}
 	for _, e := range events {
 		r.event(e)
 	}
 	return r.err
-}
-
-// RedactResult replaces the secrets in a result, as EncodeResult wrote it.
-func (r *Redactor) RedactResult(body json.RawMessage) json.RawMessage {
-	redacted, _ := r.redact(body, resultPlan)
-	return redacted
 }
 
 // resultPlan is the plan of the results in a group's return.
@@ -29,6 +24,7 @@ var resultPlan = redactPlan.fields["returned"].fields["members"].fields["result"
 
 // eventRedaction redacts events with a redactor that is made when it is needed.
 type eventRedaction struct {
+	ctx      context.Context
 	source   func() (*Redactor, error)
 	redactor *Redactor
 	err      error
@@ -89,12 +85,12 @@ func (r *eventRedaction) ready() bool {
 	if r.redactor == nil && r.err == nil {
 		r.redactor, r.err = r.source()
 	}
-	return r.err == nil && len(r.redactor.texts)+len(r.redactor.names) > 0
+	return r.err == nil && r.redactor.kinds != nil
 }
 
 func (r *eventRedaction) text(text *string) {
 	if *text != "" && r.ready() {
-		*text = r.redactor.RedactText(*text)
+		*text, r.err = r.redactor.RedactText(r.ctx, *text)
 	}
 }
 
@@ -109,13 +105,13 @@ func (r *eventRedaction) texts(list *[]string) {
 
 func (r *eventRedaction) free(raw *json.RawMessage) {
 	if len(*raw) > 0 && r.ready() {
-		*raw, _ = r.redactor.redact(*raw, freePlan)
+		*raw, _, r.err = r.redactor.redact(r.ctx, *raw, freePlan)
 	}
 }
 
 func (r *eventRedaction) result(raw *json.RawMessage) {
 	if len(*raw) > 0 && r.ready() {
-		*raw, _ = r.redactor.redact(*raw, resultPlan)
+		*raw, _, r.err = r.redactor.redact(r.ctx, *raw, resultPlan)
 	}
 }
 
@@ -126,33 +122,9 @@ func (r *eventRedaction) named(all *map[string]json.RawMessage) {
 	}
 	redacted := maps.Clone(*all)
 	for name, raw := range redacted {
-		redacted[name] = r.redactor.redactNamed(name, raw)
+		if r.ready() {
+			redacted[name], _, r.err = r.redactor.redactValue(r.ctx, raw, freePlan, r.redactor.secretField([]byte(name)))
+		}
 	}
 	*all = redacted
-}
-
-// RedactText replaces the secrets in a text that is no JSON by Redacted.
-func (r *Redactor) RedactText(text string) string {
-	raw := []byte(text)
-	if len(r.texts) == 0 || !r.filter.any(raw) {
-		return text
-	}
-	var out []byte
-	copied := 0
-	found, _ := r.secretsIn(raw, raw, allowanceOf(len(raw)))
-	for _, s := range found {
-		out = append(append(out, raw[copied:s.start]...), Redacted...)
-		copied = s.end
-	}
-	return string(append(out, raw[copied:]...))
-}
-
-// redactNamed redacts the value of a field of free data.
-func (r *Redactor) redactNamed(name string, raw json.RawMessage) json.RawMessage {
-	w := redaction{Redactor: r, in: raw, allowance: allowanceOf(len(raw))}
-	w.value(freePlan, r.secretName([]byte(name)), false)
-	if w.count == 0 {
-		return raw
-	}
-	return append(w.out, raw[w.copied:]...)
 }

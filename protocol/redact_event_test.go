@@ -30,7 +30,7 @@ var notSaid = []string{
 
 // TestRedactEvents plants every secret in every text of every event.
 func TestRedactEvents(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
+	r := testRedactor(t)
 	source := func() (*Redactor, error) { return r, nil }
 	left := map[string]bool{}
 	for kind, fresh := range newEvent {
@@ -41,7 +41,7 @@ func TestRedactEvents(t *testing.T) {
 				secret, _, _ := strings.Cut(inside, "»")
 				e := fresh()
 				plant(t, reflect.ValueOf(e).Elem(), index, strings.NewReplacer("«", "", "»", "").Replace(form))
-				if err := RedactEvents([]Event{e}, source); err != nil {
+				if err := RedactEvents(t.Context(), []Event{e}, source); err != nil {
 					t.Fatal(err)
 				}
 				stored, err := json.Marshal(e)
@@ -156,13 +156,13 @@ func opened(v reflect.Value) reflect.Value {
 }
 
 func TestRedactEventsByName(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
+	r := testRedactor(t)
 	source := func() (*Redactor, error) { return r, nil }
 	given := map[string]json.RawMessage{"password": json.RawMessage(`"any words"`), "note": json.RawMessage(`{"password":"any words"}`)}
 	needs := []string{"password=hunter2"}
 	answered, asked := &Answered{Answer: Answer{Variables: given}}, &Conditioned{NeedsContext: needs}
 	progressed := &Progressed{Progress: Progress{Details: json.RawMessage(`{"api_key":"any words","n":1}`)}}
-	if err := RedactEvents([]Event{answered, asked, progressed}, source); err != nil {
+	if err := RedactEvents(t.Context(), []Event{answered, asked, progressed}, source); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(answered.Answer.Variables["password"]) + string(answered.Answer.Variables["note"]) + asked.NeedsContext[0] + string(progressed.Progress.Details); got !=
@@ -178,15 +178,15 @@ func TestRedactEventsByName(t *testing.T) {
 func TestRedactEventsAsksLate(t *testing.T) {
 	wrong := errors.New("asked")
 	source := func() (*Redactor, error) { return nil, wrong }
-	if err := RedactEvents([]Event{&Submitted{Package: json.RawMessage(`{}`)}, &Offered{Reason: "submitted"}, &Accepted{}, &Started{}, &Released{}, &Conditioned{}}, source); err != nil {
+	if err := RedactEvents(t.Context(), []Event{&Submitted{Package: json.RawMessage(`{}`)}, &Offered{Reason: "submitted"}, &Accepted{}, &Started{}, &Released{}, &Conditioned{}}, source); err != nil {
 		t.Error(err)
 	}
-	if err := RedactEvents([]Event{&Failed{Message: "x"}}, source); !errors.Is(err, wrong) {
+	if err := RedactEvents(t.Context(), []Event{&Failed{Message: "x"}}, source); !errors.Is(err, wrong) {
 		t.Errorf("%v", err)
 	}
 	none := func() (*Redactor, error) { return new(Redactor), nil }
 	failed := &Failed{Message: "password=hunter2"}
-	if err := RedactEvents([]Event{failed}, none); err != nil || failed.Message != "password=hunter2" {
+	if err := RedactEvents(t.Context(), []Event{failed}, none); err != nil || failed.Message != "password=hunter2" {
 		t.Errorf("%v, %s", err, failed.Message)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// fill makes a secret out of its form: # becomes a character, so that no
-// scanner takes this file for a leak.
+// fill makes a secret out of its form: # becomes a letter or a digit, ^ an upper-case
+// letter and % a hexadecimal digit, so that no scanner takes this file for a leak.
 func fill(form string) string {
 	random := rand.New(rand.NewPCG(1, uint64(len(form))))
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -19,8 +19,10 @@ func fill(form string) string {
 		switch r {
 		case '#':
 			return rune(alphabet[random.IntN(len(alphabet))])
-		case '^':
+		case '^': // upper case
 			return rune(alphabet[random.IntN(26)])
+		case '%':
+			return rune("0123456789abcdef"[random.IntN(16)])
 		}
 		return r
 	}, form)
@@ -28,13 +30,23 @@ func fill(form string) string {
 
 func hashes(n int) string { return strings.Repeat("#", n) }
 
-func testRedactor(t testing.TB, patterns ...string) *Redactor {
+func testRedactor(t testing.TB, added ...string) *Redactor {
 	t.Helper()
-	r, err := NewRedactor(patterns)
+	r, err := NewRedactor(added)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// redacted is a body without its secrets, and how many there were.
+func redacted(t testing.TB, r *Redactor, body []byte) ([]byte, int) {
+	t.Helper()
+	body, count, err := r.Redact(t.Context(), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body, count
 }
 
 // secrets are texts with « » around what must go.
@@ -110,7 +122,7 @@ func bodyWith(t testing.TB, text, name string) []byte {
 }
 
 func TestRedactSecrets(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
+	r := testRedactor(t)
 	for _, form := range secrets {
 		form = fill(form)
 		text := strings.NewReplacer("«", "", "»", "").Replace(form)
@@ -124,41 +136,41 @@ func TestRedactSecrets(t *testing.T) {
 			want += Redacted
 			_, rest, _ = strings.Cut(inside, "»")
 		}
-		body, count := r.Redact(bodyWith(t, text, "note"))
+		body, count := redacted(t, r, bodyWith(t, text, "note"))
 		if string(body) != string(bodyWith(t, want, "note")) || count != 2*n {
 			t.Errorf("%d secrets taken out of\n%s\ngive\n%s", count, bodyWith(t, text, "note"), body)
 		}
-		if again, count := r.Redact(body); count != 0 || string(again) != string(body) {
+		if again, count := redacted(t, r, body); count != 0 || string(again) != string(body) {
 			t.Errorf("redacting twice finds %d more in %s", count, body)
 		}
 	}
 }
 
 func TestRedactNothing(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
+	r := testRedactor(t)
 	for _, text := range prose {
 		body := bodyWith(t, text, "tokens_by_agent")
-		if got, count := r.Redact(body); count != 0 || string(got) != string(body) {
+		if got, count := redacted(t, r, body); count != 0 || string(got) != string(body) {
 			t.Errorf("%d secrets found in %q:\n%s", count, text, got)
 		}
 	}
 	body := bodyWith(t, secrets[0], "password")
-	for _, none := range []*Redactor{{}, testRedactor(t)} {
-		if got, count := none.Redact(body); count != 0 || string(got) != string(body) {
+	for _, none := range []*Redactor{{}} {
+		if got, count := redacted(t, none, body); count != 0 || string(got) != string(body) {
 			t.Error("without patterns something is redacted")
 		}
 	}
 }
 
 func TestRedactByName(t *testing.T) {
-	r := testRedactor(t, append(DefaultRedactions, `key:^pin$`)...)
+	r := testRedactor(t, `key:^pin$`)
 	for name, want := range map[string]bool{
 		"password": true, "db_password": true, "dbPassword": true, "API-KEY": true, "apiKey": true, "clientSecret": true,
 		"aws_secret_access_key": true, "accessToken": true, "pin": true, `p\u0061ssword`: true,
 		"note": false, "tokens": false, "max_tokens": false, "password_hint_shown": false, "key": false, "token_count": false,
 	} {
 		body := fmt.Sprintf(`{"source":"a","context":{"metadata":{"deep":[{"%s":"any words \" at all","n":1.50}]}}}`, name)
-		got, count := r.Redact([]byte(body))
+		got, count := redacted(t, r, []byte(body))
 		expected := body
 		if want {
 			expected = strings.Replace(body, `any words \" at all`, Redacted, 1)
@@ -167,15 +179,25 @@ func TestRedactByName(t *testing.T) {
 			t.Errorf("%s: got %s", name, got)
 		}
 	}
-	// Numbers, truths and what only stands for a secret stay.
-	for _, value := range []string{`12345678`, `null`, `true`, `""`, `"$PASSWORD"`, `"***"`, `"[redacted]"`, `{"type":"string"}`} {
+	// Whatever stands there goes as a whole.
+	for _, value := range []string{`12345678`, `7`, `true`, `-1.5e3`, `{"type":"string"}`, `["a",["b"]]`, `{"x":{"y":1}}`, `"a"`, `"\u0024\ud83d\ude00"`} {
+		for _, name := range []string{"password", "passwords", "token", "credentials"} {
+			body := `{"context":{"variables":{"db":{"` + name + `" : ` + value + ` },"n":[1]}}}`
+			want := `{"context":{"variables":{"db":{"` + name + `" : "[redacted]" },"n":[1]}}}`
+			if got, count := redacted(t, r, []byte(body)); count != 1 || string(got) != want {
+				t.Errorf("got %s", got)
+			}
+		}
+	}
+	// What only stands for a secret stays.
+	for _, value := range []string{`null`, `""`, `{}`, `[]`, `"$PASSWORD"`, `"***"`, `"[redacted]"`, `"{{ vault.db }}"`, `"<password>"`} {
 		body := `{"context":{"variables":{"password":` + value + `}}}`
-		if got, count := r.Redact([]byte(body)); count != 0 || string(got) != body {
+		if got, count := redacted(t, r, []byte(body)); count != 0 || string(got) != body {
 			t.Errorf("got %s", got)
 		}
 	}
-	got, _ := r.Redact([]byte(`{"context":{"variables":{"passwords":["a","b"],"password":["a",["b"]]}}}`))
-	if want := `{"context":{"variables":{"passwords":["a","b"],"password":["[redacted]",["[redacted]"]]}}}`; string(got) != want {
+	body := `{"context":{"variables":{"env":[{"name":"DB_PASSWORD","value":"swordfish"},{"name":"MODE","value":"test"}]}}}`
+	if got, _ := redacted(t, r, []byte(body)); string(got) != strings.Replace(body, "swordfish", Redacted, 1) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -201,10 +223,10 @@ func TestRedactLeavesTheStructure(t *testing.T) {
 		"returned.members.result.content_type", "returned.members.result.artifacts.id", "returned.members.result.artifacts.type",
 		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by"}
 	var kept, changed []string
-	r := testRedactor(t, DefaultRedactions...)
+	r := testRedactor(t)
 	textFields(packageShape, "", func(path string, wrap func(string) string) {
 		body := wrap(`"` + secret + `"`)
-		switch got, _ := r.Redact([]byte(body)); string(got) {
+		switch got, _ := redacted(t, r, []byte(body)); string(got) {
 		case body:
 			kept = append(kept, path)
 		case wrap(`"` + Redacted + `"`):
@@ -237,7 +259,7 @@ func TestRedactLeavesTheStructure(t *testing.T) {
 		{`{"context":{"variables":{"hidden":"\u0067` + secret[1:] + `"}}}`, `{"context":{"variables":{"hidden":"[redacted]"}}}`},
 		{` { "reason" : "SECRET" , "task" : { "description" : "SECRET" } } `, ` { "reason" : "[redacted]" , "task" : { "description" : "[redacted]" } } `},
 	} {
-		got, _ := r.Redact([]byte(strings.ReplaceAll(c.body, "SECRET", secret)))
+		got, _ := redacted(t, r, []byte(strings.ReplaceAll(c.body, "SECRET", secret)))
 		if want := strings.ReplaceAll(c.want, "SECRET", secret); string(got) != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -285,239 +307,11 @@ func TestRedactorPatterns(t *testing.T) {
 		t.Errorf("too many: %v", err)
 	}
 	r := testRedactor(t, `\b\d{16}\b`, `(?i)emp-(?P<secret>\d+)`)
-	if got, count := testRedactor(t, `\Qab(`).Redact([]byte(`{"reason":"xab(c"}`)); string(got) != `{"reason":"x[redacted]c"}` || count != 1 {
+	if got, count := redacted(t, testRedactor(t, `\Qab(`), []byte(`{"reason":"xab(c"}`)); string(got) != `{"reason":"x[redacted]c"}` || count != 1 {
 		t.Errorf("%d in %s", count, got)
 	}
-	got, count := r.Redact([]byte(`{"reason":"card 1234567890123456 of EMP-77","created_at":"x"}`))
+	got, count := redacted(t, r, []byte(`{"reason":"card 1234567890123456 of EMP-77","created_at":"x"}`))
 	if want := `{"reason":"card [redacted] of EMP-[redacted]","created_at":"x"}`; string(got) != want || count != 2 {
 		t.Errorf("%d in %s", count, got)
-	}
-}
-
-// TestRedactionsHaveWords holds because a default pattern without words would
-// be matched against every text of every package.
-func TestRedactionsHaveWords(t *testing.T) {
-	for _, source := range DefaultRedactions {
-		if words, leading := requiredWords(strings.TrimPrefix(source, "key:")); len(words) == 0 || !leading {
-			t.Errorf("%s: matches need not begin with a word (%q)", source, words)
-		}
-	}
-	for expr, want := range map[string]string{
-		`gh[pousr]_[A-Z]+`: "[gho_ ghp_ ghr_ ghs_ ghu_]", `(?i)a(?:bcd|def)+f?gh*`: "[abcd adef]", `a|bcd`: "[]", `x*`: "[]",
-		`(?:abcd)?xyz`: "[abcdxyz xyz]", `\d{3}-(secret)\w`: "[-secret]", `a{2,}bcd`: "[bcd]", `abc"def\ng`: "[]", `(?:abc|d+)efg`: "[efg]",
-	} {
-		words, _ := requiredWords(expr)
-		for i := range words {
-			words[i] = strings.ToLower(words[i])
-		}
-		slices.Sort(words)
-		if got := fmt.Sprint(words); got != want {
-			t.Errorf("%s: words %s, want %s", expr, got, want)
-		}
-	}
-}
-
-// FuzzRedact compares with patterns that are tried at every place, and holds
-// Redact to what it promises of any JSON.
-func FuzzRedact(f *testing.F) {
-	for _, text := range append(slices.Clone(secrets), prose...) {
-		f.Add(fill(text))
-	}
-	f.Add("[\x00,\"password=hunter2\"]")
-	f.Add("secret=secret=secret=x7, password=\"a\\u00e9b\\\"cd")
-	r := testRedactor(f, DefaultRedactions...)
-	f.Fuzz(func(t *testing.T, text string) {
-		if !strings.ContainsAny(text, "ſ\u212a") { // in Go they are forms of s and k; nobody writes tokens with them
-			got := secretsOf(r, []byte(text))
-			if want := everywhere(r, []byte(text)); !slices.Equal(got, want) {
-				t.Fatalf("%q: found %v, there are %v", text, got, want)
-			}
-		}
-		quoted, _ := marshal(strings.ToValidUTF8(text, "?"))
-		for _, body := range []string{text, `{"context":{"variables":{"password":[` + string(quoted) + `],` + string(quoted) + `:"x"}},"reason":` + string(quoted) + `}`} {
-			got, count := r.Redact([]byte(body))
-			if json.Valid([]byte(body)) && !json.Valid(got) {
-				t.Fatalf("%s became %s", body, got)
-			}
-			if again, more := r.Redact(got); json.Valid(got) && more != 0 {
-				t.Fatalf("%d in %s; redacting twice finds %d more: %s, then %s", count, body, more, got, again)
-			}
-		}
-	})
-}
-
-func secretsOf(r *Redactor, text []byte) []span {
-	found, _ := r.secretsIn(text, text, allowanceOf(len(text)))
-	return found
-}
-
-// everywhere finds secrets without a filter, and in the whole text.
-func everywhere(r *Redactor, text []byte) []span {
-	m := matching{text: text, allowance: 1 << 60}
-	for i := range r.texts {
-		if p := &r.texts[i]; p.program != nil {
-			m.match(p, span{0, len(text)})
-		} else {
-			m.matchAnywhere(p)
-		}
-	}
-	return merge(m.found)
-}
-
-// TestRedactMixes compares with patterns that are tried at every place, on
-// texts put together from what secrets consist of.
-func TestRedactMixes(t *testing.T) {
-	pieces := []string{"password", "Passwd", "pwd", "client_secret", "api-key", "ACCESS_TOKEN", "TOKEN=", "_KEY=", "privateKey", "bearer ", "authorization: ",
-		"basic ", "https://", "user:", "@host", ":", "=", "=>", " ", "  ", "\n", "\t", "\\", "\"", "'", "é", "\r", "\x13", "\x7f", "sk-", "sk-ant-", "xapp-1-", "eyJ", ".eyJ",
-		"?sig=", ";pwd=", "hunter2", "x7", "[redacted]", "[", "{", ",", "$X", "***", "the ", "change", fill(hashes(9)), fill(hashes(24)), fill(hashes(40)),
-		"tool", "tok", "toool9", "ab", "cde", "cdf", "key 12", "the é", "x"}
-	for _, form := range slices.Concat(secrets, prose) {
-		pieces = append(pieces, strings.NewReplacer("«", "", "»", "").Replace(fill(form)))
-	}
-	random := rand.New(rand.NewPCG(7, 7))
-	piece := func() string {
-		part := []byte(pieces[random.IntN(len(pieces))])
-		switch at := random.IntN(len(part)); random.IntN(8) {
-		case 0:
-			part = part[at:]
-		case 1:
-			part = part[:at]
-		case 2:
-			part[at] ^= 0x20 // the other case of a letter, and what the filter takes for the same
-		}
-		return string(part)
-	}
-	for _, patterns := range [][]string{DefaultRedactions, {`tool+[0-9]`, `(?i)abc(?:d[ef]|\s)+(?P<secret>.)$`, `key(?:(?:\s*)*\d)+`, `the (?s:.)?[cé]h?\B`, `tok(?:a{0,50}|b){2}.*x`}} {
-		r := testRedactor(t, patterns...)
-		for i, p := range r.texts {
-			if p.program == nil {
-				t.Errorf("%s: matches need not begin with a word", patterns[i])
-			}
-		}
-		for range 150 {
-			var b strings.Builder
-			for range 1 + random.IntN(9) {
-				b.WriteString(piece())
-			}
-			text := strings.ToValidUTF8(b.String(), "?")
-			spans := everywhere(r, []byte(text))
-			if got := secretsOf(r, []byte(text)); !slices.Equal(got, spans) {
-				t.Fatalf("%q: found %v, there are %v", text, got, spans)
-			}
-			without := text
-			for _, s := range slices.Backward(spans) {
-				without = without[:s.start] + Redacted + without[s.end:]
-			}
-			body, count := r.Redact(bodyWith(t, text, "note"))
-			if want := bodyWith(t, without, "note"); string(body) != string(want) || count != 2*len(spans) {
-				t.Fatalf("%q became\n%s, not\n%s", text, body, want)
-			}
-		}
-	}
-}
-
-// TestRedactWordsOnly holds because a package that only speaks of passwords is
-// an ordinary one.
-func TestRedactWordsOnly(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
-	r.filter.each([]byte(words1KB), func(at, end int, u *use) bool {
-		if u.pattern < len(r.texts) && mayFollow(r.texts[u.pattern].program, u.after, []byte(words1KB)[end:]) {
-			t.Errorf("%s is tried at %q", DefaultRedactions[u.pattern], words1KB[at:])
-		}
-		return true
-	})
-	body := bodyWith(t, words1KB, "note")
-	if got := testing.AllocsPerRun(100, func() { r.Redact(body) }); got > 0 {
-		t.Errorf("Redact allocates %.0f times", got)
-	}
-}
-
-func BenchmarkNewRedactor(b *testing.B) {
-	for b.Loop() {
-		testRedactor(b, DefaultRedactions...)
-	}
-}
-
-// words1KB is what the packages of handoff bench are filled with. It holds no
-// secret, and a few of the words that secrets are known by.
-const words1KB = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
-	"please review the handler and its tests and say whether a token that was issued before the change is refused afterwards "
-
-func BenchmarkRedact(b *testing.B) {
-	r := testRedactor(b, DefaultRedactions...)
-	clean := strings.Repeat("Please review the migration in pull request 4711; the tests of the 31st pass.\n", 50)
-	bodies := map[string][]byte{
-		"clean":  bodyWith(b, clean, "note"),
-		"words":  bodyWith(b, clean+"Reset the password.", "note"),
-		"secret": bodyWith(b, clean+fill(secrets[2]), "note"),
-	}
-	for name, text := range map[string]string{"clean1KB": clean, "words1KB": strings.Repeat(words1KB, 4)} {
-		body, err := EncodePackage(Package{Source: "a", Target: Target{Agent: "b"}, Reason: "the change is ready for a review",
-			Task:    Task{ID: "T-1", Type: "review", Description: "review the change and say what is wrong with it"},
-			Context: Context{WorkflowID: "bench", Summary: text[:730]}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		bodies[name] = body
-	}
-	for _, name := range slices.Sorted(maps.Keys(bodies)) {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(bodies[name])))
-			b.ReportAllocs()
-			for b.Loop() {
-				r.Redact(bodies[name])
-			}
-		})
-	}
-}
-
-// hostile are pieces of text which, said again and again, make every place of a text one
-// at which a secret may begin.
-var hostile = []string{"eyJ-", "eyJaaaaaaaa.", "eyJaaaaaaaa.eyJaaaaaaaa.", "sk-", "sk-a", "password=", "PASSWORD=a", "pwd:'", "secret=>\\\"", "token_", "bearer a", "authorization: basic ",
-	"://a:", "://", "?sig=", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A ", "xoxa-", "AKIA", "ghp_a", "glpat-", "AIzaa", "api_key = 1", "hooks.slack.com/services/"}
-
-// TestRedactSteps counts how much text is matched against patterns in all: a few times the
-// text at most, whatever it says, and none of what is only prose.
-func TestRedactSteps(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
-	const size, timesMost = 128 << 10, 8
-	for _, piece := range hostile {
-		text := []byte(strings.Repeat(piece, size/len(piece)))
-		all := allowanceOf(len(text))
-		_, a := r.secretsIn(text, text, all)
-		t.Logf("%-28q %5.2f times the text", piece, float64(all-a)/float64(len(text)))
-		if all-a > allowance(timesMost*len(text)) {
-			t.Errorf("%q: %d bytes were matched, %d times the text are too many", piece, all-a, timesMost)
-		}
-	}
-	prose := []byte(strings.Repeat(words1KB, size/len(words1KB)))
-	all := allowanceOf(len(prose))
-	if found, a := r.secretsIn(prose, prose, all); len(found) > 0 || a != all {
-		t.Errorf("%d bytes of prose were matched, %d secrets found", all-a, len(found))
-	}
-}
-
-// TestRedactBeyondTheAllowance: a text that is too dear to look through is taken for a
-// secret as a whole, and the others of its body are redacted as ever.
-func TestRedactBeyondTheAllowance(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
-	dear := strings.Repeat("password=", (2<<20)/len("password="))
-	body, _ := marshal(map[string]any{"reason": "password=hunter2 and no more", "task": map[string]any{"description": dear}})
-	got, count := r.Redact(body)
-	want := `{"reason":"password=[redacted] and no more","task":{"description":"[redacted]"}}`
-	if string(got) != want || count != 2 {
-		t.Errorf("%d in %.200s", count, got)
-	}
-}
-
-// TestRedactLong: a secret that goes on behind its window is taken whole.
-func TestRedactLong(t *testing.T) {
-	r := testRedactor(t, DefaultRedactions...)
-	for _, size := range []int{100, windowBytes - 7, windowBytes, windowBytes + 1, 10 * windowBytes} {
-		text := []byte("so bearer " + strings.Repeat("a1", size/2) + " it ends; password=x" + strings.Repeat("7", size) + " too")
-		spans := secretsOf(r, text)
-		if len(spans) != 2 || spans[0].end-spans[0].start != size/2*2 || spans[1].end-spans[1].start != size+1 {
-			t.Errorf("%d bytes: %v", size, spans)
-		}
 	}
 }

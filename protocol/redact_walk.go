@@ -151,19 +151,23 @@ func (p *plan) below(name []byte, inList bool) *plan {
 // redaction walks over the JSON of a package and copies it as far as
 // something in it changes.
 type redaction struct {
-	*Redactor
-	allowance allowance
-	in        []byte
-	pos       int
-	out       []byte
-	copied    int // how much of in is in out
-	count     int
+	*search
+	in     []byte
+	pos    int
+	out    []byte
+	copied int // how much of in is in out
+	count  int
 }
 
-// value reads one value. secret says that the name of its field calls it one.
-// JSON that does not parse ends the walk.
+// value reads one value. secret says that the name of its field calls it one: then all of it
+// is replaced. JSON that does not parse ends the walk, and so does the end of the context.
 func (w *redaction) value(p *plan, secret, inList bool) {
-	switch w.next() {
+	c := w.next()
+	if secret {
+		w.secret(w.pos)
+		return
+	}
+	switch c {
 	case 0: // the end, or a byte that stands in no JSON
 		w.pos = len(w.in)
 	case '{':
@@ -171,20 +175,37 @@ func (w *redaction) value(p *plan, secret, inList bool) {
 	case '[':
 		w.pos++
 		for w.more(']') {
-			w.value(p, secret, true)
+			w.value(p, false, true)
 		}
 	case '"':
 		start := w.pos
 		if end := w.skipText(); p.mode != redactNot {
-			w.text(start+1, end-1, secret)
+			w.text(start+1, w.inside(start, end))
 		}
 	default:
 		w.skipScalar()
 	}
 }
 
+// secret replaces a value as a whole, unless it only stands for a secret: an empty one,
+// null, the name of a variable.
+func (w *redaction) secret(start int) {
+	w.value(nothing, false, false)
+	raw := bytes.TrimRight(w.in[start:w.pos], " \t\r\n")
+	switch {
+	case len(raw) == 0, len(raw) <= 2 && !isNumber(raw), string(raw) == "null":
+	case raw[0] != '"':
+		w.replace(start, start+len(raw), `"`+Redacted+`"`)
+	default:
+		if end := w.inside(start, w.pos); !isPlaceholder(w.in[start+1 : end]) {
+			w.replace(start+1, end, Redacted)
+		}
+	}
+}
+
 func (w *redaction) object(p *plan, inList bool) {
 	w.pos++
+	named := false // {"name": "DB_PASSWORD", "value": "…"}
 	for w.more('}') {
 		start := w.pos
 		end := w.skipText()
@@ -195,7 +216,12 @@ func (w *redaction) object(p *plan, inList bool) {
 		}
 		w.pos++
 		next := p.below(name, inList)
-		w.value(next, next.mode == redactFree && w.secretName(decodeText(name)), false)
+		secret := next.mode == redactFree && (w.secretField(decodeText(name)) || named && string(name) == "value")
+		at := w.pos
+		w.value(next, secret, false)
+		if string(name) == "name" || string(name) == "key" {
+			named = next.mode == redactFree && w.secretField(bytes.Trim(w.in[at:w.pos], " \t\r\n\""))
+		}
 	}
 }
 
@@ -214,12 +240,16 @@ func (w *redaction) next() byte {
 
 // more moves to the next element, or past closer if there is none.
 func (w *redaction) more(closer byte) bool {
+	from := w.pos
 	if w.next() == ',' {
 		w.pos++
 	}
 	if w.next() == closer {
 		w.pos++
 		return false
+	}
+	if !w.read(w.pos - from + 1) {
+		w.pos = len(w.in)
 	}
 	return w.pos < len(w.in)
 }
@@ -242,6 +272,14 @@ func (w *redaction) skipText() (end int) {
 	return w.pos
 }
 
+// inside is the end of what stands in a string, which is not closed where the JSON is cut off.
+func (w *redaction) inside(start, end int) int {
+	if end > start+1 && w.in[end-1] == '"' {
+		return end - 1
+	}
+	return end
+}
+
 func (w *redaction) skipScalar() {
 	start := w.pos
 	for w.pos < len(w.in) && w.in[w.pos] != ',' && w.in[w.pos] != '}' && w.in[w.pos] != ']' {
@@ -253,44 +291,47 @@ func (w *redaction) skipScalar() {
 }
 
 // text redacts the string whose inside stands in in[start:end].
-func (w *redaction) text(start, end int, secret bool) {
+func (w *redaction) text(start, end int) {
 	if start >= end {
 		return
 	}
 	raw := w.in[start:end]
-	if secret {
-		if !isPlaceholder(raw) {
-			w.replace(start, end)
-		}
-		return
-	}
-	text, searched := raw, raw
+	text := raw
 	if bytes.IndexByte(raw, '\\') >= 0 {
-		unusual := unusualEscape(raw)
-		if !unusual && !w.filter.any(raw) {
+		if !unusualEscape(raw) && !w.kinds.any(raw) && len(w.added) == 0 {
 			return
 		}
 		text = decodeText(raw)
-		if unusual {
-			searched = text
-		}
 	}
 	at, from := 0, 0 // the same place in raw and in text
-	var found []span
-	found, w.allowance = w.secretsIn(text, searched, w.allowance)
-	for _, s := range found {
+	for _, s := range w.secrets(text) {
 		at, from = advance(raw, at, from, s.start)
 		first := at
 		at, from = advance(raw, at, from, s.end)
-		w.replace(start+first, start+at)
+		w.replace(start+first, start+at, Redacted)
 	}
 }
 
-func (w *redaction) replace(start, end int) {
+func (w *redaction) replace(start, end int, marker string) {
 	w.out = append(w.out, w.in[w.copied:start]...)
-	w.out = append(w.out, Redacted...)
+	w.out = append(w.out, marker...)
 	w.copied = end
 	w.count++
+}
+
+// unusualEscape tells whether characters are escaped that need not be: a word
+// may hide behind \u0070 or :\/\/.
+func unusualEscape(raw []byte) bool {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 || i+1 >= len(raw) {
+			return false
+		}
+		if raw[i+1] == 'u' || raw[i+1] == '/' {
+			return true
+		}
+		raw = raw[i+2:]
+	}
 }
 
 // decodeText undoes the escapes of a JSON string, given without its quotes.
@@ -312,6 +353,14 @@ func decodeText(raw []byte) []byte {
 // the decoded text, until it stands at to in the text.
 func advance(raw []byte, at, from, to int) (int, int) {
 	for at < len(raw) && from < to {
+		plain := raw[at:min(len(raw), at+to-from)]
+		if escape := bytes.IndexByte(plain, '\\'); escape != 0 {
+			if escape < 0 {
+				escape = len(plain)
+			}
+			at, from = at+escape, from+escape
+			continue
+		}
 		size, char := unescape(raw[at:])
 		at, from = at+size, from+len(char)
 	}

@@ -74,7 +74,7 @@ func TestDoorFailsWhatCannotBeChecked(t *testing.T) {
 	w.open(service.Config{})
 	c := w.client("coder")
 	for name, attack := range attacks() {
-		prepared, err := w.b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
+		prepared, err := w.b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
 			Task: protocol.Task{Description: "write it"}, Expectations: protocol.Expectations{OutputSchema: json.RawMessage(`{"title":"here"}`)}})
 		if err != nil {
 			t.Fatal(err)

@@ -70,7 +70,7 @@ func (d *Door) submit(ctx context.Context, agent string, r *submitRequest) (any,
 			return nil, err
 		}
 	}
-	prepared, err := d.b.Prepare(pkg)
+	prepared, err := d.b.Prepare(ctx, pkg)
 	if err != nil {
 		return nil, err
 	}

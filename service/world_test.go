@@ -177,7 +177,7 @@ func (w *world) submit(to string, change func(*protocol.Package)) string {
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := w.b.Prepare(pkg)
+	prepared, err := w.b.Prepare(w.Context(), pkg)
 	if err != nil {
 		w.Fatal(err)
 	}

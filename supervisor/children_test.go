@@ -351,7 +351,7 @@ func TestOneMemberThatCannotBeSubmitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.superviseOver(own, b, supervisor.Config{})
-		in, err := b.Prepare(group)
+		in, err := b.Prepare(t.Context(), group)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func TestConflictsCount(t *testing.T) {
 		s.agents("coder")
 		pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}, Key: "k"}
 		for range 2 {
-			prepared, err := s.b.Prepare(pkg)
+			prepared, err := s.b.Prepare(t.Context(), pkg)
 			s.must(err)
 			_, err = s.b.Submit(s.ctx, prepared)
 			s.must(err)

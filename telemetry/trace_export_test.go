@@ -102,7 +102,7 @@ func submitOne(t *testing.T, traces *Traces) {
 	if err := b.PutProfile(t.Context(), protocol.Profile{ID: "coder"}); err != nil {
 		t.Fatal(err)
 	}
-	in, err := b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
+	in, err := b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
 	if err == nil {
 		_, err = b.Submit(t.Context(), in)
 	}

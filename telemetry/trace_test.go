@@ -54,7 +54,7 @@ func (w *traced) must(err error) {
 func (w *traced) submit(pkg protocol.Package) broker.Head {
 	w.Helper()
 	pkg.Reason, pkg.Task.Description = "a test", "do it"
-	in, err := w.b.Prepare(pkg)
+	in, err := w.b.Prepare(w.Context(), pkg)
 	w.must(err)
 	head, err := w.b.Submit(w.Context(), in)
 	w.must(err)
@@ -291,7 +291,7 @@ func TestSampling(t *testing.T) {
 func TestGoPrograms(t *testing.T) {
 	w := newTraced(t, sdk.ParentBased(sdk.AlwaysSample()))
 	ctx, outer := w.traces.provider.Tracer("a program").Start(withIDs(t.Context(), ids{trace: trace.TraceID{1}, span: trace.SpanID{2}}), "outer")
-	in, err := w.b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
+	in, err := w.b.Prepare(ctx, protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
 	w.must(err)
 	head, err := w.b.Submit(Carry(ctx), in)
 	w.must(err)

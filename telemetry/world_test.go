@@ -86,7 +86,7 @@ func (s *scene) submit(to string) string {
 	s.Helper()
 	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Reason: "it is ready", Task: protocol.Task{Description: "review it"}}
 	pkg.Policy.BackoffSpreadPct = new(int)
-	prepared, err := s.b.Prepare(pkg)
+	prepared, err := s.b.Prepare(s.Context(), pkg)
 	s.must(err)
 	head, err := s.b.Submit(s.ctx, prepared)
 	s.must(err)

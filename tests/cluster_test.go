@@ -97,7 +97,7 @@ func statusAfterSubmit(t *testing.T, ctx context.Context, brokers []*broker.Brok
 	var mu sync.Mutex
 	took, err := inParallel(rounds, func(i int) error {
 		source, other := brokers[i%3], brokers[(i+1+i/3%2)%3]
-		prepared, err := source.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "nobody"},
+		prepared, err := source.Prepare(ctx, protocol.Package{Source: "lead", Target: protocol.Target{Agent: "nobody"},
 			Reason: "a test", Task: protocol.Task{Description: "none"}})
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func waitRacingCompletion(t *testing.T, ctx context.Context, brokers []*broker.B
 	var mu sync.Mutex
 	took, err := inParallel(rounds, func(i int) error {
 		source, other := brokers[i%3], brokers[(i+1+i/3%2)%3]
-		prepared, err := source.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "racer"},
+		prepared, err := source.Prepare(ctx, protocol.Package{Source: "lead", Target: protocol.Target{Agent: "racer"},
 			Reason: "a test", Task: protocol.Task{Description: "race"}})
 		if err != nil {
 			return err

@@ -97,7 +97,7 @@ func (l *load) submit(ctx context.Context, what string, later bool) (ticket stri
 	if later {
 		what += ", " + comesLater
 	}
-	prepared, err := l.b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "steady"},
+	prepared, err := l.b.Prepare(ctx, protocol.Package{Source: "lead", Target: protocol.Target{Agent: "steady"},
 		Reason: "there is always more", Task: protocol.Task{Description: what}})
 	if err != nil {
 		l.t.Errorf("%s: %v", what, err)

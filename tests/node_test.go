@@ -131,7 +131,7 @@ func prepare(t *testing.T, b *broker.Broker, target string, change func(*protoco
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := b.Prepare(pkg)
+	prepared, err := b.Prepare(t.Context(), pkg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func TestLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range standing {
-		in, err := b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "reviewer"}, Reason: "lag", Task: protocol.Task{Description: "stand"}})
+		in, err := b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "reviewer"}, Reason: "lag", Task: protocol.Task{Description: "stand"}})
 		if err == nil {
 			_, err = b.Submit(t.Context(), in)
 		}

@@ -243,7 +243,7 @@ func (r *relayRace) begin(ctx context.Context, chain int) error {
 	if chain%2 == 0 {
 		pkg.Target = protocol.Target{Capability: relayCapability(chain)}
 	}
-	prepared, err := r.b.Prepare(pkg)
+	prepared, err := r.b.Prepare(ctx, pkg)
 	if err != nil {
 		return err
 	}

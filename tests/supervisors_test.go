@@ -155,7 +155,7 @@ func submitNeeds(t *testing.T, ctx context.Context, stop <-chan struct{}, b *bro
 		if kind.change != nil {
 			kind.change(&pkg)
 		}
-		prepared, err := b.Prepare(pkg)
+		prepared, err := b.Prepare(ctx, pkg)
 		if err == nil {
 			_, err = b.Submit(ctx, prepared)
 		}

@@ -30,11 +30,7 @@ func relayAll(t *testing.T, conversations []conversation) {
 	dir := t.TempDir()
 	node := startNode(t, dir, embedded.FsyncAlways)
 	// A recording is to come out as it went in, whatever in it looks like a secret.
-	plain, err := protocol.NewRedactor(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, hangUp := nodeBroker(t, node, broker.Config{Redactor: plain})
+	b, hangUp := nodeBroker(t, node, broker.Config{Redactor: new(protocol.Redactor)})
 	r := &relay{b: b, recorded: map[string]conversation{}}
 	for _, c := range conversations {
 		r.recorded[c.id] = c
@@ -111,7 +107,7 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 		first = 0
 	}
 	for i := first; i < len(starts); i++ {
-		prepared, err := r.prepare(c, starts[i], "")
+		prepared, err := r.prepare(ctx, c, starts[i], "")
 		if err != nil {
 			return err
 		}
@@ -133,7 +129,7 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 }
 
 // prepare makes the handoff to whoever says the message at start.
-func (r *relay) prepare(c conversation, start int, parent string) (broker.Prepared, error) {
+func (r *relay) prepare(ctx context.Context, c conversation, start int, parent string) (broker.Prepared, error) {
 	source := protocol.Human
 	if start > 0 {
 		source = protocol.AgentID(speaker(c.messages[start-1]))
@@ -146,7 +142,7 @@ func (r *relay) prepare(c conversation, start int, parent string) (broker.Prepar
 		Context: protocol.Context{ConversationID: &c.id, ConversationHistory: wrapAll(c.messages[:start]),
 			HistoryTransfer: protocol.HistoryTransfer{Mode: protocol.TransferFull}},
 	}
-	return r.b.Prepare(pkg)
+	return r.b.Prepare(ctx, pkg)
 }
 
 // answer is the worker of every speaker: it says what was recorded and hands on.
@@ -158,7 +154,7 @@ func (r *relay) answer(ctx context.Context, h worker.Handoff) (protocol.Result, 
 	start := len(h.Package.Context.ConversationHistory)
 	said := c.runFrom(start)
 	if next := start + len(said); next < len(c.messages) {
-		prepared, err := r.prepare(c, next, h.Ticket)
+		prepared, err := r.prepare(ctx, c, next, h.Ticket)
 		if err != nil {
 			return protocol.Result{}, worker.Permanent(err)
 		}

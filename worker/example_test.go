@@ -70,7 +70,7 @@ func ExampleHandoff_HandOff() {
 
 func submit(ctx context.Context, b *broker.Broker, agent, task string) {
 	_ = b.PutProfile(ctx, protocol.Profile{ID: agent})
-	prepared, err := b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: agent},
+	prepared, err := b.Prepare(ctx, protocol.Package{Source: "author", Target: protocol.Target{Agent: agent},
 		Reason: "ready for review", Task: protocol.Task{Description: task}})
 	if err == nil {
 		_, err = b.Submit(ctx, prepared)

@@ -3,6 +3,7 @@ package worker
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -90,9 +91,13 @@ func (l *lines) last() string {
 	return protocol.CutText(strings.TrimSpace(l.kept[len(l.kept)-1]), tailBytesMax)
 }
 
-// tail returns the last lines without secrets, the end of them if they are long.
+// tail returns the last lines without secrets, the end of them if they are long. A program
+// that was ended has last lines too: no context ends this.
 func (l *lines) tail() string {
-	text := l.redactor.RedactText(strings.Join(l.kept, "\n"))
+	text, err := l.redactor.RedactText(context.Background(), strings.Join(l.kept, "\n"))
+	if err != nil {
+		return ""
+	}
 	kept := strings.Split(text, "\n")
 	text = strings.Join(kept[max(0, len(kept)-tailLines):], "\n")
 	if cut := len(text) - tailBytesMax; cut > 0 {

@@ -30,7 +30,7 @@ func endless() json.RawMessage {
 // refuses.
 func slipIn(t *testing.T, b *broker.Broker, schema json.RawMessage) string {
 	t.Helper()
-	prepared, err := b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
+	prepared, err := b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
 		Task: protocol.Task{Description: "write it"}, Expectations: protocol.Expectations{OutputSchema: json.RawMessage(`{"title":"here"}`)}})
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func submitTo(t testing.TB, b *broker.Broker, change func(*protocol.Package)) st
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := b.Prepare(pkg)
+	prepared, err := b.Prepare(t.Context(), pkg)
 	if err != nil {
 		t.Fatal(err)
 	}

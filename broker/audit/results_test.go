@@ -63,7 +63,7 @@ func TestRecordsOfResults(t *testing.T) {
 // that ended before an agent had answered, too.
 func TestTheTwoRecordsOfEveryHandoff(t *testing.T) {
 	w := newWorld(t)
-	in, err := w.b.Prepare(protocol.Package{Source: "src", Type: protocol.Broadcast, Target: protocol.Target{Agents: []string{"a", "b"}},
+	in, err := w.b.Prepare(t.Context(), protocol.Package{Source: "src", Type: protocol.Broadcast, Target: protocol.Target{Agents: []string{"a", "b"}},
 		Reason: "a vote", Task: protocol.Task{Description: "vote"}})
 	w.must(err)
 	group, err := w.b.Submit(w.ctx, in)

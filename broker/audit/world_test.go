@@ -49,7 +49,7 @@ func (w *world) must(err error) {
 func (w *world) submit(size int) string {
 	w.Helper()
 	rationale := "b knows this best"
-	in, err := w.b.Prepare(protocol.Package{Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "the <change> is ready",
+	in, err := w.b.Prepare(w.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "the <change> is ready",
 		Task:    protocol.Task{ID: "task-1", Description: strings.Repeat("review ", size)},
 		Context: protocol.Context{Variables: map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}},
 		Audit:   protocol.Audit{DecisionRationale: rationale, RiskLevel: protocol.RiskLow}})

@@ -80,7 +80,7 @@ func newUsed(t *testing.T) *world {
 }
 
 func (w *world) submit(words string) (ticket string, err error) {
-	in, err := w.b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: words}})
+	in, err := w.b.Prepare(w.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: words}})
 	if err != nil {
 		return "", err
 	}

@@ -152,7 +152,7 @@ func groupHalf(k *kit) {
 	p.Key = "half"
 	var appended int
 	submitter := k.brokerOver(&dying{Engine: r.Engine, lives: func(string) bool { appended++; return appended <= 1+lived }})
-	in, err := submitter.Prepare(p)
+	in, err := submitter.Prepare(r.ctx, p)
 	r.must(err)
 	head, err := submitter.Submit(r.ctx, in)
 	r.must(err)
@@ -220,7 +220,7 @@ func promisedLate(k *kit) {
 	p.Target, p.Type, p.Constraints.Deadline = protocol.Target{}, "", soon
 	p.Policy.OnDeadline = new(protocol.DeadlineClose)
 	p.Members = []protocol.Member{{Target: protocol.Target{Agent: to[1]}}, {Target: protocol.Target{Agent: to[1]}, Reason: "twice"}}
-	in, err := r.b.Prepare(p)
+	in, err := r.b.Prepare(r.ctx, p)
 	r.must(err)
 	next := pkg("", to[2])
 	next.Constraints.Deadline, next.Policy.OnDeadline = soon, new(protocol.DeadlineClose)

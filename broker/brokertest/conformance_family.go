@@ -101,7 +101,7 @@ func (r *relatives) submit(p protocol.Package) broker.Head {
 }
 
 func (r *relatives) trySubmit(p protocol.Package) (broker.Head, error) {
-	in, err := r.b.Prepare(p)
+	in, err := r.b.Prepare(r.T.Context(), p)
 	if err != nil {
 		return broker.Head{}, err
 	}

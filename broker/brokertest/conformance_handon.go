@@ -40,7 +40,7 @@ func keyLater(k *kit) {
 	_, err = r.trySubmit(late)
 	wantCode(k, err, protocol.CodePast)
 	late.Key = ""
-	_, err = r.b.Prepare(late)
+	_, err = r.b.Prepare(r.ctx, late)
 	wantCode(k, err, protocol.CodePast)
 }
 

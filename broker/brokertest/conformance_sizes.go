@@ -96,7 +96,7 @@ func thousandOfOne(k *kit) {
 	}
 
 	p.Target.Agents = to
-	_, err = r.b.Prepare(p)
+	_, err = r.b.Prepare(r.ctx, p)
 	wantCode(k, err, protocol.CodeTooLarge)
 }
 
@@ -147,7 +147,7 @@ func thousandDifferent(k *kit) {
 	for len(p.Members) <= protocol.ChildrenMax {
 		p.Members = append(p.Members, p.Members[0])
 	}
-	_, err = r.b.Prepare(p)
+	_, err = r.b.Prepare(r.ctx, p)
 	wantCode(k, err, protocol.CodeTooLarge)
 }
 

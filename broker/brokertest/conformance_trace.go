@@ -71,7 +71,7 @@ func traces(k *kit) {
 	wantTrace(k, r.state(child), own.State().WorkTrace())
 
 	// From a context, where the package says nothing.
-	in, err := r.b.Prepare(pkg("lead", to[1]))
+	in, err := r.b.Prepare(r.ctx, pkg("lead", to[1]))
 	r.must(err)
 	within, err := r.b.Submit(broker.WithTrace(r.ctx, work), in)
 	r.must(err)

@@ -30,7 +30,7 @@ func lifeOver(b *testing.B, e broker.Engine) (*broker.Broker, protocol.Package) 
 }
 
 func submitLife(b *testing.B, relay *broker.Broker, pkg protocol.Package) {
-	prepared, err := relay.Prepare(pkg)
+	prepared, err := relay.Prepare(b.Context(), pkg)
 	if err == nil {
 		_, err = relay.Submit(b.Context(), prepared)
 	}

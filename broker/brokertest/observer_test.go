@@ -37,7 +37,7 @@ func TestObserver(t *testing.T) {
 	if err := b.PutProfile(ctx, protocol.Profile{ID: "reviewer"}); err != nil {
 		t.Fatal(err)
 	}
-	prepared, err := b.Prepare(protocol.Package{Source: "human", Target: protocol.Target{Agent: "reviewer"},
+	prepared, err := b.Prepare(ctx, protocol.Package{Source: "human", Target: protocol.Target{Agent: "reviewer"},
 		Reason: "it is ready", Task: protocol.Task{Description: "review"}})
 	if err != nil {
 		t.Fatal(err)

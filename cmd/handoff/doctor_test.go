@@ -228,7 +228,7 @@ func (p *patient) supervise() (stop func()) {
 
 func (p *patient) submit(to string) broker.Head {
 	p.Helper()
-	prepared, err := p.b.Prepare(protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
+	prepared, err := p.b.Prepare(p.Context(), protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
 	must(p.T, err)
 	head, err := p.b.Submit(p.Context(), prepared)
 	must(p.T, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -22,17 +21,17 @@ func (f *redactFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.off, "no-redact", false, "write secrets as they are")
 }
 
-// redactor makes a redactor of the patterns that ship, those of the file that
-// the environment names, and those of the flags; nil is those that ship alone.
+// redactor makes a redactor of the kinds that ship, the expressions of the file that
+// the environment names, and those of the flags; nil is the kinds that ship alone.
 func (a *app) redactor() (*protocol.Redactor, error) {
 	f, path := a.secrets, a.env("HANDOFF_REDACT")
 	switch {
 	case f.off:
-		return protocol.NewRedactor(nil)
+		return new(protocol.Redactor), nil
 	case path == "" && len(f.patterns) == 0:
 		return nil, nil
 	}
-	patterns := slices.Clone(protocol.DefaultRedactions)
+	var added []string
 	if path != "" {
 		body, err := os.ReadFile(path)
 		if err != nil {
@@ -41,11 +40,11 @@ func (a *app) redactor() (*protocol.Redactor, error) {
 		}
 		for line := range strings.Lines(string(body)) {
 			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-				patterns = append(patterns, line)
+				added = append(added, line)
 			}
 		}
 	}
-	redactor, err := protocol.NewRedactor(append(patterns, f.patterns...))
+	redactor, err := protocol.NewRedactor(append(added, f.patterns...))
 	if err != nil {
 		return nil, usagef("--redact or $HANDOFF_REDACT: %v", err)
 	}

@@ -131,7 +131,7 @@ still open when --wait ended, 5 closed without success, 9 refused.`,
 			if child.lease != "" {
 				return a.handOff(cmd.Context(), pkg, child, flags)
 			}
-			prepared, err := a.prepare(pkg)
+			prepared, err := a.prepare(cmd.Context(), pkg)
 			if err != nil {
 				return flags.hint(err)
 			}
@@ -180,7 +180,7 @@ func waitLimit(text string) (*time.Duration, error) {
 
 // prepare checks a package as Submit would, without an engine: what is wrong
 // with the input is said even where nobody listens.
-func (a *app) prepare(pkg protocol.Package) (broker.Prepared, error) {
+func (a *app) prepare(ctx context.Context, pkg protocol.Package) (broker.Prepared, error) {
 	redactor, err := a.redactor()
 	if err != nil {
 		return broker.Prepared{}, err
@@ -189,7 +189,7 @@ func (a *app) prepare(pkg protocol.Package) (broker.Prepared, error) {
 	if err != nil {
 		return broker.Prepared{}, err
 	}
-	return offline.Prepare(pkg)
+	return offline.Prepare(ctx, pkg)
 }
 
 func (a *app) submit(ctx context.Context, pkg protocol.Package, prepared broker.Prepared, flags packageFlags, dryRun bool, limit *time.Duration) error {
@@ -250,7 +250,7 @@ func (a *app) inherited(ctx context.Context, b *broker.Broker, pkg protocol.Pack
 	if err != nil {
 		return broker.Prepared{}, fmt.Errorf("read the parent; nothing was submitted: %w", err)
 	}
-	return a.prepare(pkg)
+	return a.prepare(ctx, pkg)
 }
 
 // submitOnce submits, and says what to do where nobody knows whether it happened.

@@ -226,12 +226,12 @@ func (s *bulk) read(line []byte) (protocol.Package, error) {
 }
 
 // prepare checks the package of a line as far as that goes without an engine.
-func (s *bulk) prepare(line []byte) (broker.Prepared, error) {
+func (s *bulk) prepare(ctx context.Context, line []byte) (broker.Prepared, error) {
 	pkg, err := s.read(line)
 	if err != nil {
 		return broker.Prepared{}, err
 	}
-	return s.offline.Prepare(pkg)
+	return s.offline.Prepare(ctx, pkg)
 }
 
 // lastParent keeps the parent that was read last: as a rule all lines have the same.
@@ -263,7 +263,7 @@ func (s *bulk) checkAll(ctx context.Context, input io.Reader) (n int, err error)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		_, err := s.prepare(text)
+		_, err := s.prepare(ctx, text)
 		if is[*protocol.Error](err) {
 			if wrong = append(wrong, &lineError{line, err}); len(wrong) <= lineErrorsMax {
 				return s.complain(line, err)
@@ -384,7 +384,7 @@ func (s *bulk) one(ctx context.Context, b *broker.Broker, text []byte) (ticket s
 			pkg.Inherit(*parent, time.Now())
 		}
 	}
-	prepared, err := s.offline.Prepare(pkg)
+	prepared, err := s.offline.Prepare(ctx, pkg)
 	if err != nil {
 		return "", err
 	}

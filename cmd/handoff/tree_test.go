@@ -20,7 +20,7 @@ import (
 // submitTo puts a handoff into the ledger of an engine in memory.
 func submitTo(t *testing.T, b *broker.Broker, parent, task string) string {
 	t.Helper()
-	prepared, err := b.Prepare(protocol.Package{Source: "lead", Target: protocol.Target{Agent: protocol.Human}, Reason: "r",
+	prepared, err := b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: protocol.Human}, Reason: "r",
 		Task: protocol.Task{Description: task}, Parent: parent})
 	if err != nil {
 		t.Fatal(err)

@@ -176,7 +176,7 @@ func (a *app) submitOutside(cmd *cobra.Command, flags packageFlags, lines linesF
 func (a *app) submitThroughDoor(ctx context.Context, pkg protocol.Package, flags packageFlags, limit *time.Duration) error {
 	agent, given := pkg.Source, pkg.CreatedAt
 	pkg.Key = cmp.Or(pkg.Key, uuid.NewString()) // so that it may be sent again
-	prepared, err := a.prepare(pkg)
+	prepared, err := a.prepare(ctx, pkg)
 	if err != nil {
 		return flags.hint(err)
 	}

@@ -58,7 +58,7 @@ func (s *stage) submit(policy func(*protocol.PolicyOverrides), change func(*prot
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := s.b.Prepare(pkg)
+	prepared, err := s.b.Prepare(s.Context(), pkg)
 	if err != nil {
 		s.Fatal(err)
 	}

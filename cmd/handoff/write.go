@@ -64,7 +64,7 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 		Example: `  handoff validate -f package.json
   generate-package | handoff validate -f -`,
 		Args: takes(),
-		RunE: func(_ *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return usagef("validate needs -f FILE, or -f - for stdin")
 			}
@@ -76,7 +76,7 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 			if err != nil {
 				return err
 			}
-			prepared, err := a.prepare(pkg)
+			prepared, err := a.prepare(cmd.Context(), pkg)
 			if err != nil {
 				return err
 			}

@@ -186,7 +186,7 @@ func (c *crowd) relay(active int) float64 {
 				case <-ctx.Done():
 					return
 				}
-				in, err := b.Prepare(protocol.Package{Source: "source", Target: protocol.Target{Agent: agentName(n % active)},
+				in, err := b.Prepare(ctx, protocol.Package{Source: "source", Target: protocol.Target{Agent: agentName(n % active)},
 					Reason: "to measure", Task: protocol.Task{Type: "bench", Description: text}})
 				for err == nil {
 					if _, err = b.Submit(ctx, in); !errors.Is(err, broker.ErrUnreachable) {

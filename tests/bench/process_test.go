@@ -246,7 +246,7 @@ func flow(ctx context.Context, url, rate string) error {
 			return nil
 		case <-tick.C:
 		}
-		in, err := b.Prepare(protocol.Package{Source: "source", Target: protocol.Target{Agent: "flow"}, Reason: "to measure",
+		in, err := b.Prepare(ctx, protocol.Package{Source: "source", Target: protocol.Target{Agent: "flow"}, Reason: "to measure",
 			Task: protocol.Task{Type: "bench", Description: strings.Repeat("x", 700)}})
 		if err == nil {
 			_, err = b.Submit(ctx, in)

@@ -89,7 +89,7 @@ func (c *chaos) stumble(b *broker.Broker, do func()) (d delays) {
 			case <-tick.C:
 			}
 			submitting.Go(func() {
-				in, err := b.Prepare(protocol.Package{Source: "source", Target: protocol.Target{Agent: stumbler}, Reason: "failover",
+				in, err := b.Prepare(c.Context(), protocol.Package{Source: "source", Target: protocol.Target{Agent: stumbler}, Reason: "failover",
 					Task: protocol.Task{Description: "stumble"}, Policy: protocol.PolicyOverrides{BackoffBaseMS: &base, BackoffSpreadPct: &spread}})
 				if err != nil {
 					c.Error(err)

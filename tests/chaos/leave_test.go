@@ -94,7 +94,7 @@ func (c *chaos) connectedTo(n int) (*nats.Conn, *broker.Broker) {
 // submitOnce submits one handoff, within the budget of a source.
 func submitOnce(ctx context.Context, t *testing.T, b *broker.Broker) {
 	t.Helper()
-	in, err := b.Prepare(protocol.Package{Source: "source", Target: protocol.Target{Agent: "agent"}, Reason: "chaos",
+	in, err := b.Prepare(ctx, protocol.Package{Source: "source", Target: protocol.Target{Agent: "agent"}, Reason: "chaos",
 		Task: protocol.Task{Description: "one"}})
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func Submit(ctx context.Context, b *broker.Broker, name, agent string, tell func
 			return nil
 		case <-tick.C:
 		}
-		in, err := b.Prepare(protocol.Package{Source: "source", Key: fmt.Sprint(name, " ", n),
+		in, err := b.Prepare(ctx, protocol.Package{Source: "source", Key: fmt.Sprint(name, " ", n),
 			Target: protocol.Target{Agent: agent}, Reason: "chaos", Task: protocol.Task{Description: "run"}})
 		if err != nil {
 			return err

@@ -143,7 +143,7 @@ func submit(ctx context.Context, t *testing.T, b *broker.Broker, stop <-chan str
 			return tickets
 		case <-tick.C:
 		}
-		in, err := b.Prepare(protocol.Package{Source: "source", Target: protocol.Target{Agent: honest}, Reason: "honest", Task: protocol.Task{Description: "work"}})
+		in, err := b.Prepare(ctx, protocol.Package{Source: "source", Target: protocol.Target{Agent: honest}, Reason: "honest", Task: protocol.Task{Description: "work"}})
 		if err == nil {
 			_, err = b.Submit(ctx, in)
 		}

@@ -253,7 +253,7 @@ func (c *contest) choose(one *client, op *operation, slot int, pkg protocol.Pack
 	switch roll := one.chance.IntN(100); {
 	case roll < 15:
 		op.kind = submit
-		in, err := b.Prepare(pkg)
+		in, err := b.Prepare(c.Context(), pkg)
 		c.must(err)
 		return func(ctx context.Context) error {
 			head, err := b.Submit(ctx, in)

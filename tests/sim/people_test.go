@@ -197,7 +197,7 @@ func (l *life) submitAll(n int) {
 }
 
 func submit(ctx context.Context, b *broker.Broker, pkg protocol.Package) (broker.Head, error) {
-	in, err := b.Prepare(pkg)
+	in, err := b.Prepare(ctx, pkg)
 	if err != nil {
 		return broker.Head{}, err
 	}

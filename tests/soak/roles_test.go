@@ -83,7 +83,7 @@ const atOnce = 64
 func submit(ctx context.Context, b *broker.Broker, rate int) error {
 	var acked atomic.Int64
 	one := func() error {
-		in, err := b.Prepare(protocol.Package{Source: "source", Target: protocol.Target{Agent: agent}, Reason: "soak", Task: protocol.Task{Description: strings.Repeat("x", 1000)}})
+		in, err := b.Prepare(ctx, protocol.Package{Source: "source", Target: protocol.Target{Agent: agent}, Reason: "soak", Task: protocol.Task{Description: strings.Repeat("x", 1000)}})
 		if err != nil {
 			return err
 		}

@@ -157,7 +157,7 @@ type relay struct {
 const acknowledged = "acknowledged"
 
 func (r relay) submit(ctx context.Context, pkg protocol.Package) (string, error) {
-	prepared, err := r.b.Prepare(pkg)
+	prepared, err := r.b.Prepare(ctx, pkg)
 	if err != nil {
 		return "", err
 	}
