@@ -186,20 +186,15 @@ func (j *JetStream) askService(ctx context.Context, verb string, question []byte
 	defer cancel()
 	pauses, lonely := newBackOff(limited), time.Time{}
 	for {
-		var reply *nats.Msg
-		err := j.patiently(ctx, func(context.Context) error { return nil }) // until there is a connection
-		if err == nil {
-			reply, err = j.askBeside(limited, verb, question)
+		if err := j.patiently(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
+			return nil, noAnswerIf(!lonely.IsZero() && ctx.Err() != nil, err)
 		}
+		reply, err := j.askBeside(limited, verb, question)
 		switch {
 		case err == nil:
 			return readAnswer(reply)
-		case ctx.Err() != nil && !lonely.IsZero():
-			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
-		case errors.As(err, new(*SilenceError)): // there was no connection in all that time
-			return nil, err
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return nil, noAnswerIf(!lonely.IsZero(), ctx.Err())
 		case limited.Err() != nil:
 			return nil, fmt.Errorf("%w: no answer in %v", ErrNoAnswer, AnswerTimeMax)
 		case errors.Is(err, nats.ErrNoResponders):
@@ -220,6 +215,14 @@ func (j *JetStream) askService(ctx context.Context, verb string, question []byte
 		}
 		pause.Stop()
 	}
+}
+
+// noAnswerIf says of an error that no process was there to answer, if so.
+func noAnswerIf(lonely bool, err error) error {
+	if lonely {
+		return fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	}
+	return err
 }
 
 // askBeside asks, and asks again beside that where the answer is long in coming: it may

@@ -88,7 +88,7 @@ func dial(t testing.TB, url string) *broker.JetStream {
 		if !errors.Is(err, broker.ErrUnreachable) {
 			break
 		}
-		// It gives up after 3 s, which a machine that does much else may need.
+		// A machine that does much else may need longer than the timeout.
 		e, err = broker.Dial(t.Context(), cfg)
 	}
 	if err != nil {
