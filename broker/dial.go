@@ -36,6 +36,9 @@ type DialConfig struct {
 	Name string
 	// Options are applied last.
 	Options []nats.Option
+	// WaitForEngine has Dial wait, until its context ends, for an engine that does not
+	// answer or has no streams yet. Log is told so after 2 s, and then every minute.
+	WaitForEngine bool
 
 	JetStreamConfig
 }
@@ -66,7 +69,18 @@ func ConnectOptions(name string) []nats.Option {
 // Dial connects and opens the engine. It tries again, while no server answers and while
 // a cluster elects, for JetStreamConfig.Timeout. Then its error wraps ErrUnreachable and
 // says where it looked. A connection that was made once comes back for ever.
-func Dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
+func Dial(ctx context.Context, cfg DialConfig) (j *JetStream, err error) {
+	if !cfg.WaitForEngine {
+		return dial(ctx, cfg)
+	}
+	err = WaitForEngine(ctx, cfg.Log, withoutSecrets(cmp.Or(cfg.URL, DefaultURL)), func(ctx context.Context) error {
+		j, err = dial(ctx, cfg)
+		return err
+	})
+	return j, err
+}
+
+func dial(ctx context.Context, cfg DialConfig) (*JetStream, error) {
 	if err := CheckTimeout("timeout", cfg.Timeout); err != nil {
 		return nil, err
 	}

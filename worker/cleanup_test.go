@@ -124,7 +124,7 @@ func TestCleanupThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				s := w.serve(worker.Config{CleanupTimeout: 5 * time.Second}, tidy{worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+				s := w.serve(worker.Config{CleanupTimeout: 5 * time.Second, AbandonTimeout: -1}, tidy{worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
 					return protocol.Result{}, worker.HandBack("not worth it", nil)
 				}), func(ctx context.Context, _ worker.Handoff, _ error) error { return c.cleanup(ctx) }})
 				begin := time.Now()

@@ -48,7 +48,8 @@
 //   - When Run's context ends, offers that were not acknowledged go back at once,
 //     handlers have Config.DrainTimeout to finish, and what they leave behind is
 //     released without charging an attempt. A worker that vanishes instead has
-//     used up one.
+//     used up one. Handlers that ignore their context are left behind in the end
+//     (Config.AbandonTimeout, ErrAbandoned).
 //
 // What it cannot promise is that a handler ran only once: a worker may die
 // between its work and its report. Handlers with effects outside should use
@@ -56,6 +57,7 @@
 //
 // # What the engine's absence does
 //
+// A worker may start before its engine: broker.DialConfig.WaitForEngine has Dial wait.
 // Every wait for the engine backs off and is unbounded. The work goes on while
 // the lease holds locally, counted from the sending of the last beat that the
 // engine confirmed. A report that finds no engine is repeated for up to

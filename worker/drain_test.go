@@ -71,7 +71,7 @@ func TestDrainTimeout(t *testing.T) {
 // A handler that finishes its work though it was told to stop has finished it.
 func TestDrainTakesAResult(t *testing.T) {
 	inBubble(t, func(w *world) {
-		s := w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, _ worker.Handoff) (protocol.Result, error) {
+		s := w.serve(worker.Config{AbandonTimeout: -1}, worker.HandlerFunc(func(ctx context.Context, _ worker.Handoff) (protocol.Result, error) {
 			<-ctx.Done()
 			time.Sleep(10 * time.Minute) // it ignores its context: Run waits, and its lease lives on
 			return protocol.Result{}, nil
@@ -84,6 +84,29 @@ func TestDrainTakesAResult(t *testing.T) {
 		}
 		if state := w.status(ticket); state.Outcome != protocol.OutcomeSuccess || state.Attempt != 1 {
 			t.Errorf("state %+v", state)
+		}
+	})
+}
+
+// A handler that ignores its context for longer is left behind, and others get its work.
+func TestDrainAbandons(t *testing.T) {
+	inBubble(t, func(w *world) {
+		returned := make(chan struct{})
+		s := w.serve(worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+			defer close(returned)
+			time.Sleep(time.Hour)
+			return protocol.Result{}, nil
+		}))
+		ticket := w.submit(nil)
+		synctest.Wait()
+		begin, most := time.Now(), worker.DrainTimeoutDefault+worker.AbandonTimeoutDefault+5*time.Second
+		if err := s.drain(); !errors.Is(err, worker.ErrAbandoned) || time.Since(begin) > most {
+			t.Errorf("drained in %v, want %v at most: %v", time.Since(begin), most, err)
+		}
+		<-returned
+		synctest.Wait()
+		if state := w.status(ticket); state.Closed {
+			t.Errorf("what was left behind has closed it: %+v", state)
 		}
 	})
 }

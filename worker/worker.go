@@ -19,6 +19,9 @@ const (
 	// CleanupTimeoutDefault is the default of cancel_grace_ms, too.
 	CleanupTimeoutDefault = 30 * time.Second
 	CleanupTimeoutMax     = time.Hour
+	// AbandonTimeoutDefault lets a program be killed (5 s), and reports outlast most of
+	// an election.
+	AbandonTimeoutDefault = 10 * time.Second
 	ConcurrencyMax        = protocol.ConcurrencyMax
 )
 
@@ -53,6 +56,10 @@ type Config struct {
 	// DrainTimeout is how long handlers may go on once Run's context has ended.
 	// Default 30 s; negative is not at all.
 	DrainTimeout time.Duration
+	// AbandonTimeout is how long after DrainTimeout Run waits for handlers that ignore
+	// their context, and for reports. Then it waits 5 s more and returns ErrAbandoned.
+	// Default 10 s; negative waits as long as they take.
+	AbandonTimeout time.Duration
 	// CleanupTimeout is how long a Cleaner's Cleanup may take. Default 30 s; at
 	// most an hour.
 	CleanupTimeout time.Duration
@@ -96,6 +103,9 @@ func (c Config) withDefaults() Config {
 		c.DrainTimeout = DrainTimeoutDefault
 	case c.DrainTimeout < 0:
 		c.DrainTimeout = 0
+	}
+	if c.AbandonTimeout == 0 {
+		c.AbandonTimeout = AbandonTimeoutDefault
 	}
 	if c.CleanupTimeout == 0 {
 		c.CleanupTimeout = CleanupTimeoutDefault
@@ -192,8 +202,8 @@ func (w *Worker) Holder() string { return w.holder.ID }
 // The drain: nothing is pulled any more; offers not acknowledged are given back;
 // handlers have Config.DrainTimeout to finish before their context ends with
 // ErrShutdown; what they give up is released; the worker's presence is removed.
-// Run waits for every handler, however long it ignores its context, and leaves no
-// goroutine behind.
+// Run leaves no goroutine behind but those of handlers that ignore the end of their
+// context for Config.AbandonTimeout and 5 s more; its error wraps ErrAbandoned then.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: a Worker runs once")
@@ -221,11 +231,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	loops.Go(w.loadLoop)
 	loops.Go(w.reconnectLoop)
 	w.pullLoop() // until open ends
-	w.drain()
+	abandoned := w.drain()
 	w.end()
 	loops.Wait()
 	w.leave(values)
-	return w.ended(nil)
+	return errors.Join(w.ended(nil), abandoned)
 }
 
 // begin makes everything ready for the first pull.
@@ -262,8 +272,11 @@ func (w *Worker) ended(err error) error {
 	return err
 }
 
+// ErrAbandoned: handlers ignored the end of their context, and were left behind.
+var ErrAbandoned = errors.New("handlers did not end with their context and were left behind")
+
 // drain lets the handlers finish, and ends those that do not.
-func (w *Worker) drain() {
+func (w *Worker) drain() error {
 	w.log.Info("worker drains", "running", w.runs.len(), "timeout", w.cfg.DrainTimeout)
 	w.beatNow() // so that nobody routes anything here
 	done := make(chan struct{})
@@ -274,11 +287,20 @@ func (w *Worker) drain() {
 	if !closedWithin(done, w.cfg.DrainTimeout) {
 		w.runs.each(func(r *run) { r.cancel(ErrShutdown) })
 	}
-	if !closedWithin(done, w.cfg.Lease) {
+	reporting := w.cfg.Lease
+	if w.cfg.AbandonTimeout > 0 {
+		reporting = min(reporting, w.cfg.AbandonTimeout)
+	}
+	if !closedWithin(done, reporting) {
 		w.endReports()
+		if w.cfg.AbandonTimeout > 0 && !closedWithin(done, w.cfg.AbandonTimeout-reporting+lastReport) {
+			w.log.Error("handlers left behind; their leases run out", "running", w.runs.len())
+			return fmt.Errorf("worker of %s: %d %w", w.cfg.Agent, w.runs.len(), ErrAbandoned)
+		}
 	}
 	<-done
 	w.servers.Wait()
+	return nil
 }
 
 func closedWithin(done <-chan struct{}, d time.Duration) bool {

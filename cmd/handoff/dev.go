@@ -228,13 +228,18 @@ func openNode(ctx context.Context, nc *nats.Conn, cfg broker.Config) (*broker.Br
 func newSupervise(a *app) *cobra.Command {
 	var verbose bool
 	var metrics string
+	var wait waitFlag
 	cmd := &cobra.Command{
 		Use:   "supervise",
 		Short: "Run a supervisor beside an engine that is there",
 		Long: `Supervise retries, reroutes, escalates and fires timeouts. One is enough; more share
 the work, and any may be killed. "handoff dev" has one in it.
 
-` + metricsHelp,
+` + waitHelp + `
+
+` + metricsHelp + `
+
+Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 		Example: `  handoff supervise -s nats://engine:4222
   handoff supervise --metrics 0.0.0.0:9090`,
 		Args: takes(),
@@ -245,7 +250,7 @@ the work, and any may be killed. "handoff dev" has one in it.
 				return err
 			}
 			defer shown.close()
-			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: log, Observer: shown.observer()})
+			b, done, err := a.connectService(cmd.Context(), &wait, broker.Config{Log: log, Observer: shown.observer()})
 			if err != nil {
 				return err
 			}
@@ -261,6 +266,7 @@ the work, and any may be killed. "handoff dev" has one in it.
 			return s.Run(cmd.Context())
 		},
 	}
+	wait.flag(cmd)
 	metricsFlag(cmd.Flags(), &metrics)
 	verboseFlag(cmd.Flags(), &verbose)
 	return cmd

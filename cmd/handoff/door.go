@@ -16,6 +16,7 @@ type doorFlags struct {
 	memoryMB          int
 	requests, offers  int
 	verbose           bool
+	wait              waitFlag
 }
 
 func newDoor(a *app) *cobra.Command {
@@ -57,6 +58,8 @@ and those that have more than their share lose it. An agent beyond its share is 
 
 It prints "ready" and the subjects on stdout when it answers, and its log on stderr.
 
+` + waitHelp + `
+
 ` + metricsHelp + `
 
 Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
@@ -64,13 +67,14 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
   handoff door --profiles keep --metrics 0.0.0.0:9090
   handoff work --via service --agent coder -- ./agent.sh   # elsewhere, with coder's credentials`,
 		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.door(cmd.Context(), flags) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.door(cmd.Context(), &flags) },
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&flags.profiles, "profiles", string(service.ProfilesNew), "whether agents register themselves: keep, new or replace")
 	fs.IntVar(&flags.requests, "requests", service.RequestsDefault, "have at most `N` requests under way")
 	fs.IntVar(&flags.offers, "offers", service.OffersHeldDefault, "have at most `N` offers and handoffs in hand")
 	fs.IntVar(&flags.memoryMB, "memory", service.MemoryBytesDefault>>20, "keep at most so many `MiB` of packages and messages")
+	flags.wait.flag(cmd)
 	metricsFlag(fs, &flags.metrics)
 	verboseFlag(fs, &flags.verbose)
 	words(cmd, "profiles", string(service.ProfilesKeep), string(service.ProfilesNew), string(service.ProfilesReplace))
@@ -78,7 +82,7 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 }
 
 // door serves until ctx ends.
-func (a *app) door(ctx context.Context, flags doorFlags) error {
+func (a *app) door(ctx context.Context, flags *doorFlags) error {
 	log := a.log(flags.verbose)
 	cfg := service.Config{Profiles: service.Profiles(flags.profiles), Requests: flags.requests, Offers: flags.offers, MemoryBytes: int64(flags.memoryMB) << 20, Log: log}
 	for name, n := range map[string]int{"--requests": flags.requests, "--offers": flags.offers} {
@@ -97,7 +101,7 @@ func (a *app) door(ctx context.Context, flags doorFlags) error {
 		return err
 	}
 	defer shown.close()
-	b, done, err := a.connectWith(ctx, broker.Config{Log: log, Observer: shown.observer()})
+	b, done, err := a.connectService(ctx, &flags.wait, broker.Config{Log: log, Observer: shown.observer()})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type exitRow struct {
 // It is also the text of "handoff help exit-codes".
 var exits = []exitRow{
 	{exitDone, "done", "done", func(err error) bool { return err == nil }},
-	{exitInterrupted, "interrupted", "interrupted with Ctrl-C (dev, supervise and work drain and exit with 0)",
+	{exitInterrupted, "interrupted", "interrupted with Ctrl-C; dev, door, index, supervise and work drain and exit with 0, and with 130 at a second Ctrl-C or when they have not ended in their time",
 		func(err error) bool { return errors.Is(err, errInterrupted) }},
 	{exitUsage, "usage", "the command line is wrong", is[*usageError]},
 	{exitStillOpen, "still_open", "still open when the wait ended, or no result yet; the wait changed nothing", func(err error) bool {

@@ -20,6 +20,7 @@ import (
 type indexConfig struct {
 	file, metrics string
 	verbose       bool
+	wait          waitFlag
 }
 
 func newIndex(a *app) *cobra.Command {
@@ -38,6 +39,8 @@ say that they are incomplete.
 
 It prints "ready" and the file's name on stdout when it answers, and its log on stderr.
 
+` + waitHelp + `
+
 ` + metricsHelp + `
 
 Exit codes: 0 stopped with Ctrl-C; 1 the file is in use, or of a newer version; 6 the
@@ -53,25 +56,26 @@ engine is not reachable.`,
 				}
 				cfg.file = filepath.Join(dir, "index.db")
 			}
-			return a.index(cmd.Context(), cfg)
+			return a.index(cmd.Context(), &cfg)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&cfg.file, "file", "", "`FILE` of the index (default ~/.local/share/handoff/index.db, or under $XDG_DATA_HOME)")
+	cfg.wait.flag(cmd)
 	metricsFlag(fs, &cfg.metrics)
 	verboseFlag(fs, &cfg.verbose)
 	return cmd
 }
 
 // index keeps an index of the engine until ctx ends.
-func (a *app) index(ctx context.Context, cfg indexConfig) error {
+func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 	log := a.log(cfg.verbose)
 	shown, err := a.show(ctx, cfg.metrics, log)
 	if err != nil {
 		return err
 	}
 	defer shown.close()
-	b, done, err := a.connectWith(ctx, broker.Config{Log: log})
+	b, done, err := a.connectService(ctx, &cfg.wait, broker.Config{Log: log})
 	if err != nil {
 		return err
 	}

@@ -14,10 +14,9 @@ import (
 )
 
 func main() {
-	// The first Ctrl-C asks for an orderly end, the second one ends at once:
-	// whoever presses it twice means it.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		terminal: term.IsTerminal(int(os.Stdout.Fd())),
@@ -25,5 +24,9 @@ func main() {
 	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
 		a.width = columns
 	}
+	for _, file := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		a.interactive = a.interactive || term.IsTerminal(int(file.Fd()))
+	}
+	go a.endOn(signals, nil, cancel, os.Exit)
 	os.Exit(a.run(ctx, os.Args[1:]))
 }

@@ -76,7 +76,7 @@ const silentFor = 2 * time.Second
 // tellSilence says on stderr, once, that there is no answer so far, until the function
 // that it returns is called.
 func (a *app) tellSilence(who string) (stop func()) {
-	if !a.text() {
+	if !a.text() || a.waiting {
 		return func() {}
 	}
 	var mu sync.Mutex

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +21,10 @@ type app struct {
 	env      func(string) string
 	terminal bool // stdout is one: colour is welcome, and raw control characters are not
 	width    int  // its columns; 0 where it is none
+
+	interactive bool         // a terminal is where it reads or writes
+	waiting     bool         // for an engine, and that is said already
+	ends        atomic.Int64 // see endWithin
 
 	format  string
 	conn    connection
@@ -35,7 +41,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	if err == nil || errors.Is(err, errToldToEnd) {
 		return exitDone
 	}
 	if ctx.Err() != nil { // whatever the error says, it is the consequence of Ctrl-C
@@ -160,6 +166,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 		RunE:          refuseUnknown,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.command = commandName(cmd)
+			a.endWithin(endFor(a.command))
 			if !slices.Contains(formats, a.format) {
 				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
 			}

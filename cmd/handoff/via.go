@@ -104,23 +104,19 @@ func notThroughDoor(cmd *cobra.Command, flags ...string) error {
 }
 
 // workThroughDoor is work for a worker that may not reach the engine.
-func (a *app) workThroughDoor(ctx context.Context, cfg worker.Config, flags workFlags, program worker.ExecConfig) error {
+func (a *app) workThroughDoor(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
 	shown, err := a.show(ctx, flags.metrics, cfg.Log)
 	if err != nil {
 		return err
 	}
 	defer shown.close()
-	client, done, err := a.dialDoor(ctx, cfg.Agent)
+	client, profile, done, err := a.meetDoor(ctx, cfg, flags)
 	if err != nil {
 		return err
 	}
 	defer done()
 	traces := a.startTraces(ctx, cfg.Log)
 	defer traces.Stop()
-	profile, err := a.registerAtDoor(ctx, client, cfg.Profile)
-	if err != nil {
-		return err
-	}
 	if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
 		cfg.Lease = client.Lease()
 	}
@@ -144,6 +140,33 @@ func (a *app) workThroughDoor(ctx context.Context, cfg worker.Config, flags work
 	shown.worker(cfg.Agent, nil, w)
 	shown.started()
 	return w.Run(ctx)
+}
+
+// meetDoor connects and registers the agent, and waits for a door if told to.
+func (a *app) meetDoor(ctx context.Context, cfg worker.Config, flags *workFlags) (client *service.Client, profile protocol.Profile, done func(), err error) {
+	meet := func(ctx context.Context) error {
+		if client, done, err = a.dialDoor(ctx, cfg.Agent); err != nil {
+			return err
+		}
+		if profile, err = a.registerAtDoor(ctx, client, cfg.Profile); err != nil {
+			done()
+		}
+		return err
+	}
+	if !flags.wait.waits(a) {
+		err = meet(ctx)
+		return client, profile, done, err
+	}
+	a.waiting = true
+	defer func() { a.waiting = false }()
+	err = a.waitFor(ctx, broker.Config{Log: cfg.Log}, func(ctx context.Context) error {
+		err := meet(ctx)
+		if errors.Is(err, service.ErrNobody) {
+			err = &broker.SilenceError{After: a.timeout(), Last: err}
+		}
+		return err
+	})
+	return client, profile, done, err
 }
 
 // registerAtDoor registers the agent, or reads its profile, and says what to start

@@ -29,6 +29,7 @@ type workFlags struct {
 	metrics            string
 	update, verbose    bool
 	via                string
+	wait               waitFlag
 }
 
 func newWork(a *app) *cobra.Command {
@@ -84,12 +85,16 @@ others. Whichever of them are not given follow from those that are.
 
 ` + viaHelp + `
 CMD has HANDOFF_VIA from it, so that "handoff submit", status, wait and result inside go
-through the door as well. Where nobody serves one at the start, work ends with exit code 6.
+through the door as well. Where no door serves at the start, work ends with exit code 6.
+
+` + waitHelp + `
 
 ` + metricsHelp + `
 
 Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
-given back without charge. A second Ctrl-C ends at once.`,
+given back without charge. What has not ended 5 s later is killed with its process group.
+The command ends 25 s after --drain at the latest, and a second Ctrl-C ends it at once
+(both with 130).`,
 		Example: `  handoff work --agent reviewer -- ./agent.sh
   handoff work --agent translator --capability french --capability german:0.6 --concurrency 4 -- python3 translate.py
   handoff work --agent echo -- cat
@@ -135,14 +140,15 @@ given back without charge. A second Ctrl-C ends at once.`,
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
+			a.endWithin(flags.drain + workEnd)
 			outside, err := a.throughDoor(flags.via)
 			if err != nil {
 				return err
 			}
 			if outside {
-				return a.workThroughDoor(cmd.Context(), cfg, flags, program)
+				return a.workThroughDoor(cmd.Context(), cfg, &flags, program)
 			}
-			return a.work(cmd.Context(), cfg, flags, program)
+			return a.work(cmd.Context(), cfg, &flags, program)
 		},
 	}
 	fs := cmd.Flags()
@@ -161,19 +167,20 @@ given back without charge. A second Ctrl-C ends at once.`,
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	viaFlag(cmd, &flags.via)
+	flags.wait.flag(cmd)
 	metricsFlag(fs, &flags.metrics)
 	verboseFlag(fs, &flags.verbose)
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
-func (a *app) work(ctx context.Context, cfg worker.Config, flags workFlags, program worker.ExecConfig) error {
+func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
 	shown, err := a.show(ctx, flags.metrics, cfg.Log)
 	if err != nil {
 		return err
 	}
 	defer shown.close()
-	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log, Observer: shown.observer()})
+	b, done, err := a.connectService(ctx, &flags.wait, broker.Config{Log: cfg.Log, Observer: shown.observer()})
 	if err != nil {
 		return err
 	}
