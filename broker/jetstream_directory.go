@@ -29,13 +29,46 @@ func (j *JetStream) PutProfile(ctx context.Context, p protocol.Profile) error {
 	return nil
 }
 
-// Profile implements Engine.
+// Profile implements Engine. An entry that is no profile of the agent is ErrNotFound, as
+// it is left out of the directory.
 func (j *JetStream) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
-	var p protocol.Profile
-	if err := j.entry(ctx, agentStream, agentSubject(agent), &p); err != nil {
+	p, err := readEntry(ctx, j, agentStream, agentSubject(agent), agent, profileIn)
+	if err != nil {
 		return protocol.Profile{}, fmt.Errorf("agent %s: %w", agent, err)
 	}
 	return p, nil
+}
+
+// profileIn reads the profile of an agent out of its entry.
+func profileIn(agent string, body []byte) (protocol.Profile, error) {
+	var p protocol.Profile
+	err := json.Unmarshal(body, &p)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err == nil && p.ID != agent {
+		err = fmt.Errorf("it is of another agent, %q", p.ID)
+	}
+	return p, err
+}
+
+// holderIn reads a holder out of its entry.
+func holderIn(id string, body []byte) (protocol.Holder, error) {
+	var h protocol.Holder
+	err := json.Unmarshal(body, &h)
+	if err == nil {
+		err = protocol.CheckID("agent", h.Agent)
+	}
+	switch {
+	case err != nil:
+	case h.ID != id:
+		err = fmt.Errorf("it is of another holder, %q", h.ID)
+	case h.LeaseMS < 0 || h.LeaseMS > protocol.LeaseMaxMS:
+		err = fmt.Errorf("its lease is %d ms, at most %d are allowed", h.LeaseMS, protocol.LeaseMaxMS)
+	case min(h.Slots, h.Busy) < 0 || max(h.Slots, h.Busy) > protocol.ConcurrencyMax:
+		err = fmt.Errorf("it has %d slots, %d of them busy; 0 to %d are allowed", h.Slots, h.Busy, protocol.ConcurrencyMax)
+	}
+	return h, err
 }
 
 // RemoveProfile implements Engine.
@@ -56,10 +89,11 @@ func (j *JetStream) Beat(ctx context.Context, h protocol.Holder) error {
 	return nil
 }
 
-// Holder implements Engine.
+// Holder implements Engine. An entry that is no holder's is ErrNotFound, as it is left
+// out of the directory.
 func (j *JetStream) Holder(ctx context.Context, id string) (protocol.Holder, error) {
-	var h protocol.Holder
-	if err := j.entry(ctx, holderStream, holderSubject(id), &h); err != nil {
+	h, err := readEntry(ctx, j, holderStream, holderSubject(id), id, holderIn)
+	if err != nil {
 		return protocol.Holder{}, fmt.Errorf("holder %s: %w", id, err)
 	}
 	return h, nil
@@ -104,19 +138,22 @@ func (j *JetStream) removeEntry(ctx context.Context, subject string) error {
 	})
 }
 
-// entry reads a directory entry from the leader.
-func (j *JetStream) entry(ctx context.Context, stream, subject string, value any) error {
+// readEntry reads a directory entry from the leader. What is not to be read is not there.
+func readEntry[T any](ctx context.Context, j *JetStream, stream, subject, name string, read func(string, []byte) (T, error)) (value T, err error) {
+	if err := protocol.CheckID("name", name); err != nil { // nothing stands there, or under a wildcard too much
+		return value, fmt.Errorf("%v: %w", err, ErrNotFound)
+	}
 	msg, err := j.get(ctx, stream, getRequest{LastFor: subject})
 	if err != nil {
-		return err
+		return value, err
 	}
 	if msg.header(operationHeader) != "" || msg.header(jetstream.MarkerReasonHeader) != "" {
-		return ErrNotFound
+		return value, ErrNotFound
 	}
-	if err := json.Unmarshal(msg.Data, value); err != nil {
-		return fmt.Errorf("directory entry %s at %d: %w", subject, msg.Seq, err)
+	if value, err = read(name, msg.Data); err != nil {
+		return value, fmt.Errorf("its entry %d in the directory can't be read: %v: %w", msg.Seq, err, ErrNotFound)
 	}
-	return nil
+	return value, nil
 }
 
 // Directory implements Engine.
@@ -168,17 +205,6 @@ func (j *JetStream) watchDirectory() (*directoryWatch, error) {
 		j.wg.Go(j.dir.run)
 	}
 	return j.dir, nil
-}
-
-// decodeEntry reads one update of a watch into value; false is a key that went.
-func decodeEntry(e jetstream.KeyValueEntry, value any) (present bool, err error) {
-	if e.Operation() != jetstream.KeyValuePut {
-		return false, nil
-	}
-	if err := json.Unmarshal(e.Value(), value); err != nil {
-		return false, fmt.Errorf("directory entry %s at %d: %w", e.Key(), e.Revision(), err)
-	}
-	return true, nil
 }
 
 // holderOf is the id in a key of the holders' bucket.

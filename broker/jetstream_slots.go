@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +28,10 @@ func (j *JetStream) Slots(ctx context.Context, agent string) (protocol.Slots, ui
 		j.cfg.Log.Warn("slots do not decode; they are counted anew", "agent", agent, "seq", msg.Seq, "err", err)
 		slots = nil
 	}
+	maps.DeleteFunc(slots, func(ticket string, _ protocol.Slot) bool { // what is no handoff is in no hands
+		_, err := protocol.ParseTicket(ticket)
+		return err != nil
+	})
 	return slots, msg.Seq, nil
 }
 

@@ -239,40 +239,30 @@ func (s *session) apply(e jetstream.KeyValueEntry, apply func(jetstream.KeyValue
 }
 
 func (s *session) agent(e jetstream.KeyValueEntry) {
-	var p protocol.Profile
-	present, err := decodeEntry(e, &p)
-	if present {
-		if err = p.Validate(); err == nil && p.ID != e.Key() {
-			err = fmt.Errorf("directory entry %s at %d is of another agent", e.Key(), e.Revision())
-		}
+	delete(s.agents, e.Key())
+	if e.Operation() != jetstream.KeyValuePut {
+		return
 	}
+	p, err := profileIn(e.Key(), e.Value())
 	if err != nil {
-		s.w.j.cfg.Log.Warn("agent left out of the directory", "key", e.Key(), "err", err)
+		s.w.j.cfg.Log.Warn("agent left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
+		return
 	}
-	if present && err == nil {
-		s.agents[e.Key()] = p
-	} else {
-		delete(s.agents, e.Key())
-	}
+	s.agents[e.Key()] = p
 }
 
 func (s *session) holder(e jetstream.KeyValueEntry) {
-	var h protocol.Holder
 	id := holderOf(e.Key())
-	present, err := decodeEntry(e, &h)
-	if present {
-		if err = protocol.CheckID("agent", h.Agent); err == nil && h.ID != id {
-			err = fmt.Errorf("directory entry %s at %d is of another holder", e.Key(), e.Revision())
-		}
+	delete(s.holders, id)
+	if e.Operation() != jetstream.KeyValuePut {
+		return
 	}
+	h, err := holderIn(id, e.Value())
 	if err != nil {
-		s.w.j.cfg.Log.Warn("holder left out of the directory", "key", e.Key(), "err", err)
+		s.w.j.cfg.Log.Warn("holder left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
+		return
 	}
-	if present && err == nil {
-		s.holders[id] = h
-	} else {
-		delete(s.holders, id)
-	}
+	s.holders[id] = h
 }
 
 // show makes the snapshot and tells of those who went.
