@@ -40,30 +40,22 @@ func (j *JetStream) removeStored(ctx context.Context, sequence uint64) error {
 	})
 }
 
-// Offers implements Engine: the stream's subjects, 100,000 in one answer.
+// Offers implements Engine: the stream's subjects.
 func (j *JetStream) Offers(ctx context.Context, fn func(OfferKey) error) error {
-	for offset := 0; ; {
-		var page streamCount
-		err := j.patiently(ctx, func(ctx context.Context) (err error) {
-			page, err = j.countSubjects(ctx, WorkStream, workPrefix+"*.*.*.*", offset)
-			return err
-		})
-		switch {
-		case hasCode(err, codeNoStream):
-			return nil
-		case err != nil:
-			return fmt.Errorf("offers: %w", err)
-		}
-		for subject := range page.State.Subjects {
-			if key, ok := parseWorkSubject(subject); ok {
-				if err := fn(key); err != nil {
-					return err
-				}
+	err := j.eachSubject(ctx, WorkStream, workPrefix+"*.*.*.*", func(subject string) error {
+		if key, ok := parseWorkSubject(subject); ok {
+			if err := fn(key); err != nil {
+				return &callerError{err}
 			}
 		}
-		offset += len(page.State.Subjects)
-		if len(page.State.Subjects) == 0 || offset >= page.Total {
-			return nil
-		}
+		return nil
+	})
+	var mine *callerError
+	switch {
+	case errors.As(err, &mine):
+		return mine.err
+	case err != nil:
+		return fmt.Errorf("offers: %w", err)
 	}
+	return nil
 }

@@ -2,7 +2,9 @@ package brokertest
 
 import (
 	"errors"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -54,6 +56,25 @@ func TestJunkInTheDirectory(t *testing.T) {
 	must(err)
 	if _, good := d.Agents["good"]; !good || len(d.Agents) != 1 || len(d.Holders) != 0 {
 		t.Errorf("%d agents, %d holders", len(d.Agents), len(d.Holders))
+	}
+	must(e.RemoveProfile(ctx, "gone"))
+	for _, subject := range []string{"handoff.work.x", "handoff.work.a.b.c.d.e", "handoff.work.good.normal.x.1", "handoff.due.x", "handoff.timer.x.1", "$KV.HANDOFF_AGENTS.a.b", "$KV.HANDOFF_HOLDERS.other"} {
+		put(subject, "x")
+	}
+	must(e.PutOffer(ctx, broker.OfferKey{Agent: "good", Lane: protocol.Normal, Ticket: protocol.NewTicket(), Sequence: 1}, []byte("x")))
+	must(e.Arm(ctx, protocol.NewTicket(), 1, time.Now().Add(time.Hour)))
+	must(e.Beat(ctx, protocol.Holder{ID: uuid.NewString(), Agent: "good", LeaseMS: 60_000}))
+	must(e.Beat(ctx, protocol.Holder{ID: "just-come", Agent: "good", LeaseMS: 60_000}))
+	strays, err := e.Strays(ctx, d)
+	must(err)
+	want := []broker.Strays{
+		{Stream: broker.WorkStream, N: 3, Subjects: []string{"handoff.work.a.b.c.d.e", "handoff.work.good.normal.x.1", "handoff.work.x"}},
+		{Stream: broker.TimerStream, N: 2, Subjects: []string{"handoff.due.x", "handoff.timer.x.1"}},
+		{Stream: "KV_HANDOFF_AGENTS", N: 2, Subjects: []string{"$KV.HANDOFF_AGENTS.a.b", "$KV.HANDOFF_AGENTS.junk"}},
+		{Stream: "KV_HANDOFF_HOLDERS", N: 2, Subjects: []string{"$KV.HANDOFF_HOLDERS.holder." + id, "$KV.HANDOFF_HOLDERS.other"}},
+	}
+	if !reflect.DeepEqual(strays, want) {
+		t.Errorf("strays %+v", strays)
 	}
 	ticket := protocol.NewTicket()
 	put("$KV.HANDOFF_HOLDERS.slots.good", `{"`+ticket+`":{"holder":"h","offer":1},"x":{},"> *":{"holder":"h"},"":{}}`)

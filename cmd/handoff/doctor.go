@@ -31,10 +31,12 @@ where something is amiss. It changes nothing. The checks, and what they look for
   store        JetStream is on, and has room               to take them
   streams      there, and as they should be      paused    none has offers
   space        none is near a limit              takers    every offer is at an agent
-  replicas     up to date                        stuck     no handoff is
-  fsync        a power cut takes nothing         late      no handoff is
-  clock        ours and the engine's agree       age       nothing open is near its end
-  supervisors  there, and in time                ledger    every handoff can be read
+  replicas     up to date                        strays    nothing is in the streams that
+  fsync        a power cut takes nothing                   is not Handoff's
+  clock        ours and the engine's agree       stuck     no handoff is
+  supervisors  there, and in time                late      no handoff is
+                                                 age       nothing open is near its end
+                                                 ledger    every handoff can be read
                                                  index     one answers, and is in time
 
 warn: it works, and something should be done. fail: something does not work, or soon

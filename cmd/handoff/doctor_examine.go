@@ -53,6 +53,9 @@ func (a *app) examine(ctx context.Context, skip []string) examined {
 		x.agents, err = examineAgents(ctx, b, directory)
 	}
 	x.agentsErr = err
+	if x.straysErr = err; err == nil {
+		x.strays, x.straysErr = examineStrays(ctx, b, directory)
+	}
 	x.now = time.Now()
 	x.heads, x.headsErr = examineHeads(ctx, b, directory)
 	if x.headsErr == nil {
@@ -95,6 +98,15 @@ func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory
 		all = append(all, *facts[id])
 	}
 	return all, nil
+}
+
+// examineStrays looks for what nobody of Handoff has written. Only an engine on NATS has any.
+func examineStrays(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) ([]broker.Strays, error) {
+	engine, ok := b.Engine.(*broker.JetStream)
+	if !ok {
+		return nil, nil
+	}
+	return engine.Strays(ctx, d)
 }
 
 // examineHeads reads the head of every handoff.

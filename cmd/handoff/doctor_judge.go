@@ -60,6 +60,8 @@ type examined struct {
 
 	agents    []agentFacts
 	agentsErr error
+	strays    []broker.Strays
+	straysErr error
 	heads     headFacts
 	headsErr  error
 	index     index.StandAnswer
@@ -100,6 +102,7 @@ var checks = []check{
 	{"workers", needsStreams, "", judgeWorkers},
 	{"paused", needsStreams, "", judgePaused},
 	{"takers", needsStreams, "", judgeTakers},
+	{"strays", needsStreams, "", judgeStrays},
 	{"stuck", needsStreams, "", judgeStuck},
 	{"late", needsStreams, "", judgeLate},
 	{"age", needsStreams, "", judgeAge},

@@ -49,6 +49,9 @@ var ailments = []struct {
 	want  health
 	words string // in what is said, or what is to be done
 }{
+	{"strays", func(x *examined) {
+		x.strays = []broker.Strays{{Stream: broker.WorkStream, N: 7, Subjects: []string{"handoff.work.x"}}, {Stream: "KV_HANDOFF_AGENTS", N: 1, Subjects: []string{"$KV.HANDOFF_AGENTS.y"}}}
+	}, "strays", healthWarn, "7 in HANDOFF_WORK, such as handoff.work.x; 1 in KV_HANDOFF_AGENTS, such as $KV.HANDOFF_AGENTS.y"},
 	{"no engine", func(x *examined) { x.reachErr = broker.ErrUnreachable }, "engine", healthFail, "handoff dev"},
 	{"far away", func(x *examined) { x.engine.Server.RTT = time.Second }, "engine", healthWarn, "takes 1s"},
 	{"an old server", func(x *examined) { x.engine.Server.Version = "2.11.9" }, "version", healthFail, "2.12.0 or newer"},
