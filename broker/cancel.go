@@ -27,6 +27,9 @@ func (b *Broker) CancelChildren(ctx context.Context, head Head, by, reason strin
 // CancelTree is Cancel for a handoff and everything that it has handed off.
 // One that is closed already is no error: its children are cancelled all the same.
 func (b *Broker) CancelTree(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
+	if err := protocol.CheckBy("by", by); err != nil {
+		return protocol.State{}, err
+	}
 	head, err := b.cancelOne(ctx, ticket, by, reason)
 	if err != nil {
 		return head.State, unknown(ticket, err)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -29,6 +30,9 @@ func (b *Broker) intervene(ctx context.Context, ticket string, see seeing, decid
 // RollBack returns a handoff to its source: at once where nobody holds it, else
 // its holder is asked to clean up first.
 func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
+	if err := protocol.CheckBy("by", by); err != nil {
+		return protocol.State{}, err
+	}
 	reason = words(reason)
 	head, err := b.intervene(ctx, ticket, b.itsSource, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		return lifecycle.RollBack(h.State, d, by, reason, now)
@@ -39,6 +43,9 @@ func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (proto
 // Reroute offers a handoff to the agent to, whoever has it now. A deadline that is
 // not zero is its new one; an overdue handoff is overdue no more then.
 func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, deadline time.Time) (protocol.State, error) {
+	if err := cmp.Or(protocol.CheckBy("by", by), protocol.CheckBy("to", to)); err != nil {
+		return protocol.State{}, err
+	}
 	reason = words(reason)
 	head, err := b.intervene(ctx, ticket, b.atLeader(to), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		return lifecycle.RerouteTo(h.State, d, to, by, reason, deadline, now)
@@ -50,6 +57,9 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, dea
 // The holder must have beaten already. It may be one more than its agent's
 // max_concurrency allows, and counts.
 func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder, reason string) (*Claim, error) {
+	if err := protocol.CheckBy("agent", holder.Agent); err != nil {
+		return nil, err
+	}
 	reason = words(reason)
 	head, err := b.intervene(ctx, ticket, b.atLeader(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
@@ -72,6 +82,9 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 
 // Dismiss takes a closed handoff out of the inbox that lists it.
 func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protocol.State, error) {
+	if err := protocol.CheckBy("by", by); err != nil {
+		return protocol.State{}, err
+	}
 	remark = words(remark)
 	head, err := b.intervene(ctx, ticket, b.nobody, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		return lifecycle.Dismiss(h.State, by, remark, now)
@@ -89,6 +102,9 @@ func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protoc
 // could make up for a submission that the record promises: in between, the origin
 // is still listed, and redriving it again finds what is there.
 func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool) (protocol.State, error) {
+	if err := cmp.Or(protocol.CheckBy("by", by), protocol.CheckBy("to", to)); err != nil {
+		return protocol.State{}, err
+	}
 	origin, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return protocol.State{}, unknown(ticket, err)

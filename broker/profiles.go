@@ -80,6 +80,9 @@ func (p *profiles) written(agent string) {
 // PutProfile registers or replaces an agent. What this process submits behind it
 // goes by the new profile.
 func (b *Broker) PutProfile(ctx context.Context, p protocol.Profile) error {
+	if err := protocol.CheckBy("id", p.ID); err != nil {
+		return err
+	}
 	b.profiles.written(p.ID)
 	defer b.profiles.written(p.ID)
 	return b.Engine.PutProfile(ctx, p)

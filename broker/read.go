@@ -214,6 +214,9 @@ func Acknowledged(s protocol.State) bool {
 // Cancel asks for the end of a handoff: at once where nobody holds it, else
 // through its holder's next beat.
 func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
+	if err := protocol.CheckBy("by", by); err != nil {
+		return protocol.State{}, err
+	}
 	reason = words(reason)
 	head, err := b.intervene(ctx, ticket, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
 		return lifecycle.Cancel(h.State, d, by, reason, false, now)

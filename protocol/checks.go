@@ -24,6 +24,20 @@ func checkID(field, id string) *Error {
 	return nil
 }
 
+func checkAgent(field, name string) *Error {
+	if err := CheckAgent(field, name); err != nil {
+		return err.(*Error)
+	}
+	return nil
+}
+
+func optionalAgent(field, name string) *Error {
+	if name == "" {
+		return nil
+	}
+	return checkAgent(field, name)
+}
+
 func optionalID(field, id string) *Error {
 	if id == "" {
 		return nil

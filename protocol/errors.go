@@ -22,6 +22,7 @@ const (
 	CodePast           Code = "past"          // an instant that has passed
 	CodeText           Code = "text"          // invalid UTF-8 or NUL
 	CodeUnsupported    Code = "unsupported"   // known, but not in this version
+	CodeReserved       Code = "reserved"      // a name that no agent may have
 	CodeUnknownAgent   Code = "unknown_agent" // no such agent in the directory
 	CodeNotAccepting   Code = "not_accepting" // the agent takes no handoffs
 	CodeNoAgent        Code = "no_agent"      // no agent has the capability

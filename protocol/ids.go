@@ -86,7 +86,7 @@ const agentHashLen = 12
 // kept, unless it is one that is reserved. Any other becomes what can be read of
 // it, a dash and a hash of all of it.
 func AgentID(name string) string {
-	if CheckID("", name) == nil && name != Human && name != System && !hashed(name) {
+	if CheckAgent("", name) == nil && name != Human && !hashed(name) {
 		return name
 	}
 	readable := strings.Map(func(r rune) rune {

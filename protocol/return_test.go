@@ -161,9 +161,3 @@ func TestRedrivePackage(t *testing.T) {
 		t.Error("the group's package has changed")
 	}
 }
-
-func TestReservedName(t *testing.T) {
-	if e := refusal(t, protocol.Profile{ID: protocol.System}.Validate()); e.Field != "id" || e.Code != protocol.CodeInvalid {
-		t.Errorf("%v", e)
-	}
-}

@@ -77,9 +77,10 @@ func checkPackage(p *Package) *Error {
 
 // checkForeign refuses what others may not say.
 func checkForeign(p *Package) *Error {
+	if err := CheckBy("source", p.Source); err != nil {
+		return err.(*Error)
+	}
 	switch {
-	case p.Source == System:
-		return Errorf(CodeInvalid, "source", "%s is the reserved name of Handoff itself", System)
 	case p.Returned != nil:
 		return Errorf(CodeInvalid, "returned", "is written by Handoff alone, when it delivers a return; leave it out")
 	case p.Origin != "":
@@ -167,7 +168,11 @@ func checkTarget(field string, t Target, source string) *Error {
 	if id == "" {
 		name, id = "capability", t.Capability
 	}
-	if err := checkID(name, id); err != nil {
+	check := checkID
+	if name == "agent" {
+		check = checkAgent
+	}
+	if err := check(name, id); err != nil {
 		return err.below(field)
 	}
 	if name == "agent" && id == source {
@@ -183,7 +188,7 @@ func checkAgents(p *Package) *Error {
 	seen := make(map[string]bool, len(p.Target.Agents))
 	for i, agent := range p.Target.Agents {
 		field := fmt.Sprintf("target.agents[%d]", i)
-		if err := checkID(field, agent); err != nil {
+		if err := checkAgent(field, agent); err != nil {
 			return err
 		}
 		if agent == p.Source {

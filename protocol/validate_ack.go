@@ -32,7 +32,7 @@ func (a *Ack) validate() *Error {
 	if err := optionalID("reason_code", a.ReasonCode); err != nil {
 		return err
 	}
-	if err := optionalID("suggested_alternative", a.SuggestedAlternative); err != nil {
+	if err := optionalAgent("suggested_alternative", a.SuggestedAlternative); err != nil {
 		return err
 	}
 	if err := between("retry_after_ms", a.RetryAfterMS, 0, RetryAfterMaxMS); err != nil {
@@ -95,6 +95,9 @@ func (a Answer) Validate() error {
 func (a *Answer) validate() *Error {
 	if err := checkName("by", a.By); err != nil {
 		return err
+	}
+	if err := CheckBy("by", a.By); err != nil {
+		return err.(*Error)
 	}
 	size := len(a.Text)
 	for name, value := range a.Variables {

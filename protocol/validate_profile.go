@@ -11,11 +11,8 @@ func (p Profile) Validate() error {
 }
 
 func (p *Profile) validate() *Error {
-	if err := checkID("id", p.ID); err != nil {
+	if err := checkAgent("id", p.ID); err != nil {
 		return err
-	}
-	if p.ID == System {
-		return Errorf(CodeInvalid, "id", "%s is the reserved name of Handoff itself", System)
 	}
 	if err := checkName("name", p.Name); err != nil {
 		return err
@@ -38,7 +35,7 @@ func (p *Profile) validate() *Error {
 	if err := oneOf("max_risk", p.MaxRisk, Risks); err != nil {
 		return err
 	}
-	if err := optionalID("escalates_to", p.EscalatesTo); err != nil {
+	if err := optionalAgent("escalates_to", p.EscalatesTo); err != nil {
 		return err
 	}
 	if p.EscalatesTo == p.ID {

@@ -90,7 +90,7 @@ func (c Command) Targets() ([]Goto, error) {
 		if err != nil {
 			return nil, Errorf(CodeInvalid, field, "must be the name of an agent, or an object with agent and update: %v", err)
 		}
-		if err := checkID(field, targets[i].Agent); err != nil {
+		if err := checkAgent(field, targets[i].Agent); err != nil {
 			return nil, err
 		}
 	}

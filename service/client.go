@@ -71,7 +71,7 @@ type ClientConfig struct {
 // after Close. A user that may subscribe to nothing but its own inboxes needs the
 // connection option nats.CustomInboxPrefix(InboxPrefix(agent)).
 func NewClient(nc *nats.Conn, cfg ClientConfig) (*Client, error) {
-	if err := protocol.CheckID("agent", cfg.Agent); err != nil {
+	if err := protocol.CheckAgent("agent", cfg.Agent); err != nil {
 		return nil, err
 	}
 	if err := broker.CheckTimeout("timeout", cfg.Timeout); err != nil {

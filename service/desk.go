@@ -29,6 +29,10 @@ func (d *Door) receive(r micro.Request) {
 		d.refuse(c, protocol.Errorf(protocol.CodeMissing, headerRequest, "is no header of this message; every request has %s: 1", headerRequest))
 		return
 	}
+	if err := protocol.CheckBy("agent", agent); err != nil {
+		d.refuse(c, err)
+		return
+	}
 	if size := len(c.body); size > PartBytesMax {
 		d.refuse(c, protocol.Errorf(protocol.CodeTooLarge, "request", "is %d bytes, at most %d are allowed in one message; send it in parts", size, PartBytesMax))
 		return

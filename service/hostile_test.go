@@ -293,3 +293,22 @@ func TestSubmittingThroughADoor(t *testing.T) {
 		t.Errorf("%s, %v", result.Body, err)
 	}
 }
+
+// An agent whose name is reserved gets nothing from a door, neither as what it says it
+// is nor through a client.
+func TestReservedNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.open(service.Config{})
+	for _, name := range []string{"supervisor", "Supervisor", "handoff", "Human", "door"} {
+		nc := w.conn(name)
+		for _, verb := range []string{"register", "submit", "pull"} {
+			if _, code := w.ask(nc, service.Subject(name, verb), `{}`); code != protocol.CodeReserved {
+				t.Errorf("%s as %s: %q, want %s", verb, name, code, protocol.CodeReserved)
+			}
+		}
+		if _, err := service.NewClient(nc, service.ClientConfig{Agent: name}); !hasCode(err, protocol.CodeReserved) {
+			t.Errorf("a client as %s: %v", name, err)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func parseSubject(subject string) (agent, verb string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, prefix)
 	tokens := strings.Split(rest, ".")
 	switch {
-	case !ok || protocol.CheckID("agent", tokens[0]) != nil || tokens[0] == protocol.System:
+	case !ok || protocol.CheckID("agent", tokens[0]) != nil:
 		return "", "", false
 	case len(tokens) == 2:
 		return tokens[0], tokens[1], true

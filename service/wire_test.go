@@ -20,7 +20,6 @@ func TestSubjects(t *testing.T) {
 		"handoff.v1.coder.in.d0.pull":                     {},
 		"handoff.v1.coder.at.pull":                        {},
 		"handoff.v1.coder.at.d0.pull.more":                {},
-		"handoff.v1.handoff.pull":                         {}, // the reserved name
 		"handoff.v1.co$der.pull":                          {},
 		"handoff.v1." + strings.Repeat("a", 65) + ".pull": {},
 		"handoff.v2.coder.pull":                           {},

@@ -76,7 +76,7 @@ type Config struct {
 
 // Validate says what is wrong with a Config. New calls it.
 func (c Config) Validate() error {
-	if err := protocol.CheckID("agent", c.Agent); err != nil {
+	if err := protocol.CheckAgent("agent", c.Agent); err != nil {
 		return err
 	}
 	switch {

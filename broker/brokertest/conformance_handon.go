@@ -54,7 +54,7 @@ func handOnTo(k *kit) {
 	}{
 		"itself":  {to[1], protocol.CodeConflict},
 		"nobody":  {"nobody-" + to[0], protocol.CodeUnknownAgent},
-		"handoff": {protocol.System, protocol.CodeUnknownAgent},
+		"handoff": {protocol.System, protocol.CodeReserved},
 		"source":  {to[0], ""},
 		"human":   {protocol.Human, ""},
 	} {

@@ -80,7 +80,7 @@ why); 9 no such agent.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			agent = cmp.Or(agent, a.env("HANDOFF_AGENT"))
-			if err := protocol.CheckID("agent", agent); err != nil {
+			if err := protocol.CheckAgent("agent", agent); err != nil {
 				return usagef("claim needs --agent AGENT: %v", err)
 			}
 			if err := checkLease(lease); err != nil {

@@ -289,7 +289,7 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 		},
 		PreRunE: func(*cobra.Command, []string) error {
 			if to != "" {
-				if err := protocol.CheckID("to", to); err != nil {
+				if err := protocol.CheckAgent("to", to); err != nil {
 					return err
 				}
 			}

@@ -248,7 +248,7 @@ func (a *app) judgeSettings() finding {
 		}
 	}
 	if me := a.env("HANDOFF_AGENT"); me != "" {
-		if err := protocol.CheckID("HANDOFF_AGENT", me); err != nil {
+		if err := protocol.CheckAgent("HANDOFF_AGENT", me); err != nil {
 			return fail("set $HANDOFF_AGENT to the name of an agent, or to nothing", "%v", err)
 		}
 		return ok("the engine is looked for at %s (%s); commands speak for %s ($HANDOFF_AGENT)", conn.where(), why, me)

@@ -178,7 +178,7 @@ Exit codes: 0 it is offered there; 9 no such agent, or the handoff is closed.`,
 			if to == "" {
 				return usagef("reroute needs --to AGENT")
 			}
-			if err := protocol.CheckID("to", to); err != nil {
+			if err := protocol.CheckAgent("to", to); err != nil {
 				return err
 			}
 			if deadline != "" {
@@ -223,7 +223,7 @@ Exit codes: 0 it is yours; 9 it is closed, a group, or no such agent.`,
 		PreRunE: func(*cobra.Command, []string) error { return checkWords("reason", reason) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agent = cmp.Or(agent, a.me())
-			if err := protocol.CheckID("agent", agent); err != nil {
+			if err := protocol.CheckAgent("agent", agent); err != nil {
 				return err
 			}
 			if err := checkLease(lease); err != nil {

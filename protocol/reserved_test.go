@@ -1,0 +1,32 @@
+package protocol_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func TestReserved(t *testing.T) {
+	for _, name := range []string{"handoff", "supervisor", "holder", "system", "operator", "engine", "gateway", "door"} {
+		for _, written := range []string{name, strings.ToUpper(name), strings.ToUpper(name[:1]) + name[1:]} {
+			if err := protocol.CheckAgent("agent", written); !errors.Is(err, &protocol.Error{Code: protocol.CodeReserved, Field: "agent"}) {
+				t.Errorf("%s: %v", written, err)
+			}
+			if id := protocol.AgentID(written); protocol.CheckAgent("agent", id) != nil {
+				t.Errorf("%s becomes the id %s", written, id)
+			}
+		}
+	}
+	for _, name := range []string{"Human", "HUMAN"} {
+		if !protocol.Reserved(name) {
+			t.Errorf("%s is not reserved", name)
+		}
+	}
+	for _, name := range []string{"human", "humans", "supervisor-1", "the-engine", "agent", "worker", ""} {
+		if protocol.Reserved(name) {
+			t.Errorf("%s is reserved", name)
+		}
+	}
+}
