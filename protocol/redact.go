@@ -26,6 +26,9 @@ const (
 	// matchedSteps. A text beyond that is replaced as a whole.
 	stepsLeast   = 8 << 20
 	matchedSteps = 8
+	// roundsMax is how often a body in which secrets are found is looked through: what stood
+	// beside a secret may look like one when that is gone.
+	roundsMax = 4
 	// checkedBytes is how much is read before the context is looked at again.
 	checkedBytes = 64 << 10
 	// addedBytes is how much of a text is matched against an added expression at a time,
@@ -118,17 +121,25 @@ func (r *Redactor) RedactText(ctx context.Context, text string) (string, error) 
 		return text, nil
 	}
 	raw := []byte(text)
-	s := newSearch(ctx, r, len(raw))
-	var out []byte
-	copied := 0
-	for _, found := range s.secrets(raw) {
-		out = append(append(out, raw[copied:found.start]...), Redacted...)
-		copied = found.end
+	for round := range roundsMax {
+		found, err := newSearch(ctx, r, len(raw)).inText(raw)
+		switch {
+		case err != nil:
+			return text, err
+		case len(found) == 0 && round == 0:
+			return text, nil
+		case len(found) == 0:
+			return string(raw), nil
+		}
+		var out []byte
+		copied := 0
+		for _, secret := range found {
+			out = append(append(out, raw[copied:secret.start]...), Redacted...)
+			copied = secret.end
+		}
+		raw = append(out, raw[copied:]...)
 	}
-	if s.err != nil || copied == 0 {
-		return text, s.err
-	}
-	return string(append(out, raw[copied:]...)), nil
+	return string(raw), nil
 }
 
 // redact replaces the secrets that a plan looks for in JSON.
@@ -141,12 +152,19 @@ func (r *Redactor) redactValue(ctx context.Context, body []byte, p *plan, secret
 	if r.kinds == nil {
 		return body, 0, nil
 	}
-	w := redaction{search: newSearch(ctx, r, len(body)), in: body}
-	w.value(p, secret, false)
-	if w.err != nil || w.count == 0 {
-		return body, 0, w.err
+	given, count := body, 0
+	for range roundsMax {
+		w := redaction{search: newSearch(ctx, r, len(body)), in: body}
+		w.value(p, secret, false)
+		switch {
+		case w.err != nil:
+			return given, 0, w.err
+		case w.count == 0:
+			return body, count, nil
+		}
+		body, count = append(w.out, body[w.copied:]...), count+w.count
 	}
-	return append(w.out, body[w.copied:]...), w.count, nil
+	return body, count, nil
 }
 
 // secretField tells whether the name of a field says that its value is a secret.

@@ -194,7 +194,7 @@ var bareEnds = func() (ends [256]bool) {
 // isSecretBare judges a value without quotes, which ends at a place of the text.
 func (a *assignment) isSecretBare(end int) bool {
 	value := a.text[a.value:end]
-	if len(value) == 0 || end < len(a.text) && a.text[end] == '(' || isNoSecret(value) || bytes.Contains(value, []byte("://")) {
+	if len(value) == 0 || end < len(a.text) && a.text[end] == '(' || isNoSecret(value) || isURL(value) {
 		return false
 	}
 	switch first := value[0]; {
@@ -263,6 +263,12 @@ var noSecrets = []string{"string", "str", "text", "int", "integer", "number", "b
 // isNoSecret tells whether a value is a word that stands for none.
 func isNoSecret(value []byte) bool {
 	return len(value) <= 12 && slices.ContainsFunc(noSecrets, func(word string) bool { return len(word) == len(value) && hasFolded(value, word) })
+}
+
+// isURL tells whether a value begins like a URL, whose password is found by itself.
+func isURL(value []byte) bool {
+	scheme, _, ok := bytes.Cut(value[:min(len(value), 24)], []byte("://"))
+	return ok && len(bytes.Trim(scheme, "abcdefghijklmnopqrstuvwxyz+.-0123456789")) == 0
 }
 
 func isNumber(value []byte) bool { return len(bytes.Trim(value, "0123456789.+-eE")) == 0 }

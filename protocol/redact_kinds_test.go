@@ -155,6 +155,8 @@ var nameExamples = []struct {
 	{"token", "token: «a1b2c3d4e5f6»", []string{"token count: 5", "token: 17", "next_page_token: a1b2c3d4e5f6", "Token: 3.5k of 8k used", "tokens: 5420"}},
 	{"two words", "my API key: «a1b2c3d4»", []string{"the key: a1b2c3d4e5f6", "public key: a1b2c3d4e5f6"}},
 	{"private key", "PrivateKey = «" + hashes(20) + "1a2b3c" + hashes(17) + "=»", []string{"PrivateKey: testRSA2048PrivateKey", "hs.earlySecret = tls13.NewEarlySecret(hs.suite, psk)"}},
+	{"in what leads to another", "git clone https://«gh" + "p_" + hashes(36) + "»:«x-oauth»@x.example", nil},
+	{"in what leads to another", "curl -H 'authorization: bearer «abc123def456ghi789»' -u app:«hunter2» https://x.example", nil},
 	{"prose", "The password is set by password: «hunter2.»", []string{"the password must have 8 characters", "Forgot your password? Enter it."}},
 }
 

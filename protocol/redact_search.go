@@ -131,6 +131,7 @@ type search struct {
 	left      int   // steps
 	unchecked int   // bytes read since ctx was looked at
 	rest      []byte
+	dear      bool // the steps ran out, or there were none left, in this text
 }
 
 func newSearch(ctx context.Context, r *Redactor, body int) *search {
@@ -173,35 +174,56 @@ func (s *search) ReadRune() (r rune, size int, err error) {
 // secrets finds the secrets in a text, in order and apart from each other. Where the steps
 // do not suffice it is the whole text. None if the context has ended.
 func (s *search) secrets(text []byte) []span {
-	var found []span
-	ended := 0 // where the last secret ended
-	for at := 0; at < len(text)-wordBytesMin+1; {
+	found := s.between(text, 0, len(text), 0)
+	if s.err == nil && s.left >= 0 {
+		found = s.addedIn(text, found)
+	}
+	switch {
+	case s.err != nil:
+		return nil
+	case s.left < 0 && s.dear:
+		s.dear = false
+		return []span{{0, len(text)}}
+	}
+	return merge(found)
+}
+
+// inText is secrets with the error of the context.
+func (s *search) inText(text []byte) ([]span, error) {
+	found := s.secrets(text)
+	return found, s.err
+}
+
+// between finds the secrets whose words begin in a part of the text. ended is where the last
+// secret before it ended.
+func (s *search) between(text []byte, at, end, ended int) (found []span) {
+	for end = min(end, len(text)-wordBytesMin+1); at < end; {
 		from := at
-		at = s.kinds.next(text, at, min(len(text), at+checkedBytes))
+		at = s.kinds.next(text, at, min(end, at+checkedBytes))
 		if !s.read(at - from) {
 			return nil
 		}
-		if at-from == checkedBytes || at >= len(text)-wordBytesMin+1 {
+		if at-from == checkedBytes || at >= end {
 			continue
 		}
 		secret, ok := s.secretAt(text, at, ended)
-		switch {
-		case s.err != nil:
+		if s.err != nil || s.left < 0 {
+			s.dear = true
 			return nil
-		case s.left < 0:
-			return []span{{0, len(text)}}
-		case ok:
-			found = append(found, secret)
-			ended = secret.end
-			at = max(at+1, ended)
-		default:
-			at++
 		}
+		if !ok {
+			at++
+			continue
+		}
+		// What leads to a secret may hold another one: https://TOKEN:password@host.
+		found = append(append(found, s.between(text, at+1, secret.start, ended)...), secret)
+		if s.err != nil || s.left < 0 {
+			return nil
+		}
+		ended = secret.end
+		at = max(at+1, ended)
 	}
-	if len(s.added) == 0 {
-		return found
-	}
-	return merge(s.addedIn(text, found))
+	return found
 }
 
 // secretAt tries the words that begin at a place of the text.
