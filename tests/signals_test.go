@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,25 @@ func (c *child) ends() int {
 		c.t.Fatalf("%s does not end", c.name)
 	}
 	return c.cmd.ProcessState.ExitCode()
+}
+
+// computes waits until a process has used so many ticks of the processor, of which there
+// are 100 in a second: it does what takes long by then.
+func (c *child) computes(ticks int) {
+	c.t.Helper()
+	for end := time.Now().Add(signalPatience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/stat")
+		if err != nil {
+			c.t.Skipf("nothing tells what a process has computed: %v", err)
+		}
+		_, after, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(after); len(fields) > 11 {
+			if used, _ := strconv.Atoi(fields[11]); used >= ticks { // utime
+				return
+			}
+		}
+	}
+	c.t.Fatalf("%s does not compute", c.name)
 }
 
 func (c *child) wantEnd(code int) {
@@ -66,7 +86,13 @@ func TestSignals(t *testing.T) {
 		started := processIn(t, pids)
 		w.signal(syscall.SIGTERM)
 		w.writes(t.Context(), "worker drains")
-		w.signal(syscall.SIGINT)
+		for range 100 { // two in a quarter of a second are one
+			_ = w.cmd.Process.Signal(syscall.SIGINT)
+			select {
+			case <-w.done:
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 		w.wantEnd(130)
 		gone(t, started)
 	})
@@ -90,6 +116,20 @@ func TestSignals(t *testing.T) {
 		if out := c.out.String(); !strings.Contains(out, "cut off") && !strings.Contains(out, "interrupted") {
 			t.Errorf("it does not say why it ended: %s", out)
 		}
+	})
+	t.Run("a redaction that takes long", func(t *testing.T) {
+		pipe := filepath.Join(t.TempDir(), "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := launch(t, "validate", nil, "validate", "-f", pipe, "--redact", "(x+x+){400}y")
+		pkg := fmt.Sprintf(`{"source":"lead","target":{"agent":"a"},"reason":"r","task":{"description":"t"},"context":{"metadata":{"t":%q}}}`, strings.Repeat("x", 20_000_000))
+		if err := os.WriteFile(pipe, []byte(pkg), 0o600); err != nil { // it returns when all was read
+			t.Fatal(err)
+		}
+		c.computes(200)
+		c.signal(syscall.SIGINT)
+		c.wantEnd(130)
 	})
 	t.Run("services", func(t *testing.T) {
 		index := filepath.Join(t.TempDir(), "index.db")

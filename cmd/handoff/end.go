@@ -22,6 +22,10 @@ const (
 	workEnd = 25 * time.Second
 )
 
+// sameSignal is how long after a signal another one is the same: timeout(1), and what
+// passes on a terminal's Ctrl-C, signal a process and then its group.
+const sameSignal = 250 * time.Millisecond
+
 // endFor is how long a command may take to end; work says so itself.
 func endFor(command string) time.Duration {
 	switch command {
@@ -48,13 +52,19 @@ func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel cont
 	cancel()
 	late := time.NewTimer(within)
 	defer late.Stop()
-	select {
-	case <-ended:
+	for first := time.Now(); ; {
+		select {
+		case <-ended:
+			return
+		case <-signals:
+			if time.Since(first) < sameSignal {
+				continue
+			}
+			a.notef("handoff: ended at once, by a second signal\n")
+		case <-late.C:
+			a.notef("handoff: had not ended %s after the signal; cut off\n", shortDuration(within))
+		}
+		exit(exitInterrupted)
 		return
-	case <-signals:
-		a.notef("handoff: ended at once, by a second signal\n")
-	case <-late.C:
-		a.notef("handoff: had not ended %s after the signal; cut off\n", shortDuration(within))
 	}
-	exit(exitInterrupted)
 }

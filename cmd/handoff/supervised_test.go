@@ -44,8 +44,15 @@ func TestEndOn(t *testing.T) {
 			time.Sleep(time.Minute - 1)
 			close(ended)
 		}, 0, time.Minute - 1},
-		"late":   {func(chan<- os.Signal, chan<- struct{}, context.Context) {}, exitInterrupted, time.Minute},
-		"second": {func(signals chan<- os.Signal, _ chan<- struct{}, _ context.Context) { signals <- syscall.SIGTERM }, exitInterrupted, 0},
+		"late": {func(chan<- os.Signal, chan<- struct{}, context.Context) {}, exitInterrupted, time.Minute},
+		"second": {func(signals chan<- os.Signal, _ chan<- struct{}, _ context.Context) {
+			time.Sleep(time.Second)
+			signals <- syscall.SIGTERM
+		}, exitInterrupted, time.Second},
+		"the same twice": {func(signals chan<- os.Signal, _ chan<- struct{}, _ context.Context) {
+			time.Sleep(sameSignal - 1)
+			signals <- syscall.SIGTERM
+		}, exitInterrupted, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
