@@ -48,6 +48,9 @@ func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
 		}
 		events = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.nowAt(empty))
 	}
+	if err := promisable(p.ticket, events); err != nil {
+		return Head{}, err
+	}
 	next, err := b.store(ctx, empty, events, 0)
 	switch {
 	case errors.Is(err, ErrConflict):
@@ -69,6 +72,20 @@ func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
 		}
 	}
 	return head, nil
+}
+
+// promisable refuses a submission that could not be read again: what promised it was
+// read, and its package was not checked.
+func promisable(ticket string, events []protocol.Event) error {
+	state, err := lifecycle.ApplyAll(protocol.State{}, events)
+	if err == nil {
+		state.Bind(1)
+		err = lifecycle.CheckRead(ticket, 1, &state)
+	}
+	if err != nil {
+		return fmt.Errorf("submit %s: %w", ticket, err)
+	}
+	return nil
 }
 
 // exists tells whether the ledger has a handoff.
@@ -311,6 +328,9 @@ func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) e
 	directory, err := b.Directory(ctx)
 	if err != nil {
 		return err
+	}
+	if a := head.State.Aggregate; a == nil || pkg.GroupSize() != a.Size {
+		return fmt.Errorf("package of %s: it is of %d members, and the group is of another size", head.Ticket, pkg.GroupSize())
 	}
 	named := pkg.Recipients()
 	chosen := slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] != "" })

@@ -3,6 +3,7 @@ package protocol_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -177,5 +178,18 @@ func BenchmarkDecodeState(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestStateBytesRead: a state is read up to the size that it may be written with.
+func TestStateBytesRead(t *testing.T) {
+	around := len(`{"message":""}`)
+	for size, want := range map[int]protocol.Code{protocol.StateBytesMax: "", protocol.StateBytesMax + 1: protocol.CodeTooLarge} {
+		body := `{"v":1,"id":"x","events":[],"state":{"message":"` + strings.Repeat("x", size-around) + `"}}`
+		_, _, err := protocol.DecodeState([]byte(body), 1)
+		var refused *protocol.Error
+		if errors.As(err, &refused); want == "" && err != nil || want != "" && (refused == nil || refused.Code != want) {
+			t.Errorf("a state of %d bytes: %v", size, err)
+		}
 	}
 }

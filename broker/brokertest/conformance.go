@@ -53,7 +53,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 	})
 	// Last, for they leave many queues behind, of which replicas keep house.
 	t.Run("families", func(t *testing.T) {
-		for _, c := range slices.Concat(familyCases, familySizes) {
+		for _, c := range slices.Concat(familyCases, familySizes, stuckCases) {
 			t.Run(c.name, func(t *testing.T) { c.run(start(t, 10*patience)) })
 		}
 	})

@@ -137,7 +137,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	case errors.Is(err, embedded.ErrInUse):
 		return fmt.Errorf("%w; is another handoff dev running?", err)
 	case err != nil:
-		return fmt.Errorf("%w; choose another port with --port, or another directory with --data", err)
+		return fmt.Errorf("%w; if the port is taken choose another with --port, and if the directory is not to be written another with --data", err)
 	}
 	defer func() {
 		err = errors.Join(err, node.Stop())
