@@ -24,8 +24,11 @@ import (
 func TestGreedyAgentsHarmThemselves(t *testing.T) {
 	for _, c := range []struct{ greedy, rounds int }{{2, 20}, {20, 10}, {100, 5}} {
 		t.Run(fmt.Sprint(c.greedy), func(t *testing.T) {
-			if testing.Short() && c.greedy > 20 {
-				t.Skip("a hundred agents take a while")
+			if (testing.Short() || raceEnabled) && c.greedy > 2 {
+				t.Skip("many agents take a while, and six times that under the race detector")
+			}
+			if raceEnabled {
+				c.rounds = 3
 			}
 			w := newWorld(t)
 			cfg := service.Config{Requests: 256, Offers: 256, MemoryBytes: service.MemoryBytesMin}
