@@ -14,6 +14,9 @@ import (
 // ErrInUse says that another process uses the directory.
 var ErrInUse = errors.New("directory in use")
 
+// ErrPort says that the node cannot listen where it should.
+var ErrPort = errors.New("port not available")
+
 // lockDir takes the directory for this process. The kernel gives it back when
 // the process ends, however it does.
 func lockDir(dir string) (*os.File, error) {

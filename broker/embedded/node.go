@@ -280,7 +280,7 @@ func (n *Node) serve() error {
 	n.server().AcceptLoop(make(chan struct{}))
 	addr, ok := n.server().Addr().(*net.TCPAddr)
 	if !ok {
-		return n.log.because(fmt.Errorf("cannot listen on %s", net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.port))))
+		return n.log.because(fmt.Errorf("%w: cannot listen on %s", ErrPort, net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.port))))
 	}
 	n.port = addr.Port // a restart listens there again
 	return nil

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,7 +54,7 @@ kept with the data. A claim from the command line has a default of its own.
 
 ` + metricsHelp + `
 
-Exit codes: 0 drained; 1 the directory or the port is in use.`,
+Exit codes: 0 drained; 1 it could not start: the error says why, and what to do.`,
 		Example: `  handoff dev
   handoff dev --port 0 --data ./data --fsync interval
   handoff dev --lease 5s --verbose
@@ -133,11 +134,8 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 			return prepare(ctx, nc, cfg, unclean, log)
 		},
 	})
-	switch {
-	case errors.Is(err, embedded.ErrInUse):
-		return fmt.Errorf("%w; is another handoff dev running?", err)
-	case err != nil:
-		return fmt.Errorf("%w; if the port is taken choose another with --port, and if the directory is not to be written another with --data", err)
+	if err != nil {
+		return notStarted(err)
 	}
 	defer func() {
 		err = errors.Join(err, node.Stop())
@@ -173,6 +171,26 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	return s.Run(ctx)
+}
+
+// notStarted adds what to do to the reason for which dev could not start.
+func notStarted(err error) error {
+	todo := "what is there was left as it is; see the log above, and handoff doctor"
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, embedded.ErrInUse):
+		todo = "is another handoff dev running? Stop it, or choose another directory with --data"
+	case errors.Is(err, embedded.ErrPort):
+		todo = "choose another port with --port; 0 picks a free one"
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
+		todo = "let this user write there, or choose another directory with --data"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		todo = "make room on that disk, or choose another directory with --data"
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.EISDIR):
+		todo = "no directory can be made there; choose another one with --data"
+	}
+	return fmt.Errorf("%w; %s", err, todo)
 }
 
 // ready says on stdout that dev serves, and where.
