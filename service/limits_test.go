@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/service"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // One agent may have half of the offers that a door keeps, and another still gets some.
@@ -196,6 +199,7 @@ func TestTheLargest(t *testing.T) {
 	// the next one, and what it has it can hand in.
 	submit()
 	next := w.pull(c, "coder")
+	stop := extend(t, next)
 	if _, err := next.Package(w.ctx); !errors.Is(err, broker.ErrUnreachable) {
 		t.Errorf("a second large package: %v", err)
 	}
@@ -205,6 +209,7 @@ func TestTheLargest(t *testing.T) {
 	if pkg, err := next.Package(w.ctx); err != nil || len(pkg) < most {
 		t.Errorf("once there is room: %d bytes, %v", len(pkg), err)
 	}
+	stop()
 	if err := next.GiveBack(); err != nil {
 		t.Error(err)
 	}
@@ -227,6 +232,27 @@ func TestTheLargest(t *testing.T) {
 	if load := d.Load(); load.Offers != 0 || load.Bytes > service.MemoryBytesMin {
 		t.Errorf("in the end %+v", load)
 	}
+}
+
+// extend keeps an offer in hand until stop is called, as a worker does, however long
+// the machine takes for what comes between.
+func extend(t *testing.T, offer worker.Offer) (stop func()) {
+	t.Helper()
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() { // joined by stop
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_ = offer.Extend() // what follows says so, should it be lost
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(done); <-ended })
 }
 
 // Where nobody serves, the error says what to start.
