@@ -96,7 +96,7 @@ type chains struct {
 	begins  func(submitted uint64) bool
 	writers bool // Writers is wanted
 	// body reads a body of the object store, which is not kept; nil where there is none.
-	body   func(protocol.BlobRef) error
+	body   func(protocol.BlobRef) ([]byte, error)
 	bodies map[protocol.BlobRef]bool // that were read
 }
 

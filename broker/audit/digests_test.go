@@ -79,3 +79,46 @@ func TestVerifyPackageInAppend(t *testing.T) {
 		}
 	}
 }
+
+// Where a key makes the ticket, the digest is that of the package without the time at
+// which it was sent: in the append, and in the object store.
+func TestVerifyPackageOfAKey(t *testing.T) {
+	w := newWorld(t)
+	for i, size := range []int{1, 60_000} {
+		prepared, err := w.b.Prepare(w.ctx, protocol.Package{
+			Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "r", Key: "k" + strings.Repeat("x", i),
+			Task: protocol.Task{Description: strings.Repeat("d", size)},
+		})
+		w.must(err)
+		_, err = w.b.Submit(w.ctx, prepared)
+		w.must(err)
+	}
+	report, err := VerifyLedger(w.ctx, w.b, nil)
+	w.must(err)
+	if report.Found != 0 {
+		t.Errorf("%+v", report.Problems)
+	}
+	dir := t.TempDir()
+	w.archive(dir, 0)
+	if report, err = VerifyFiles(dir, nil); err != nil || report.Found != 0 {
+		t.Errorf("%+v, %v", report.Problems, err)
+	}
+}
+
+func TestWithoutCreatedAt(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"a":1,"created_at":"x","b":2}`:     `{"a":1,"b":2}`,
+		`{"created_at":"x","b":2}`:           `{"b":2}`,
+		`{"a":1,"created_at":"x"}`:           `{"a":1}`,
+		`{"created_at":"x"}`:                 `{}`,
+		`{"a":{"created_at":"x"}}`:           `{"a":{"created_at":"x"}}`,
+		`{"a":1, "created_at" : "x", "b":2}`: `{"a":1, "b":2}`,
+		`[1]`:                                `[1]`,
+		`{"a":`:                              `{"a":`,
+		``:                                   ``,
+	} {
+		if got := string(withoutCreatedAt([]byte(in))); got != want {
+			t.Errorf("%s becomes %s, want %s", in, got, want)
+		}
+	}
+}

@@ -35,10 +35,7 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 		}
 		return e, err
 	}
-	c.body = func(ref protocol.BlobRef) error {
-		_, err := ledger.Blob(ctx, ref)
-		return err
-	}
+	c.body = func(ref protocol.BlobRef) ([]byte, error) { return ledger.Blob(ctx, ref) }
 	c.begins = func(submitted uint64) bool { return submitted == 0 || submitted >= span.First }
 	var gaps []gap
 	next, tick := uint64(0), newTicker(progress)
