@@ -40,9 +40,7 @@ func contents(s *site) {
 		s.enter(absent) // registers it
 	}
 	source := s.enter(client)
-	s.serve(server, s.enter(server), func(context.Context, worker.Handoff) (protocol.Result, error) {
-		return protocol.Result{Body: json.RawMessage(`"done"`)}, nil
-	})
+	s.serve(server, s.enter(server), done)
 	before, _ := s.probe(source, quiet, nil)
 	stop, probed := make(chan struct{}), make(chan struct{})
 	var during time.Duration
@@ -61,6 +59,11 @@ func contents(s *site) {
 	}
 	s.supervised(source)
 	s.unharmed()
+}
+
+// done is the work on an honest handoff.
+func done(context.Context, worker.Handoff) (protocol.Result, error) {
+	return protocol.Result{Body: json.RawMessage(`"done"`)}, nil
 }
 
 // attackAll has the villain submit each attack, and the accomplice answer it with what its
