@@ -76,7 +76,7 @@ var violation = regexp.MustCompile(`(Publish|Subscription) to "?([^\s"]+)`)
 
 func (d *denials) note(violates, inboxPrefix string, now time.Time) {
 	found := violation.FindStringSubmatch(violates)
-	if found == nil || found[2] == removeSubject { // see mayRemove: it only tries
+	if found == nil || found[2] == removeSubject || found[2] == NodeSubject { // see mayRemove and AskNode: they only try
 		return
 	}
 	d.mu.Lock()

@@ -28,6 +28,7 @@ func TestDenials(t *testing.T) {
 		"an inbox of its own":              {`Permissions Violation for Subscription to "_INBOX_ann.a.*"`, "_INBOX_ann", began, nats.ErrTimeout, "--inbox-prefix"},
 		"a subscription to something else": {`Permissions Violation for Subscription to "handoff.feed.x"`, "", began, nats.ErrTimeout, ""},
 		"what is only tried":               {`Permissions Violation for Publish to "` + removeSubject + `"`, "", began, nats.ErrTimeout, ""},
+		"what is asked beside a question":  {`Permissions Violation for Publish to "` + NodeSubject + `"`, "", began, nats.ErrTimeout, ""},
 		"what is not understood":           {`Permissions Violation`, "", began, nats.ErrTimeout, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
