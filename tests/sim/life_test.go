@@ -313,7 +313,7 @@ func (l *life) below(n int) int { l.mu.Lock(); defer l.mu.Unlock(); return l.cha
 
 func (l *life) work(agent string, i int) {
 	l.keep(fmt.Sprint("worker of ", agent, " ", i), &l.workers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
-		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 2, DrainTimeout: -1}, &handler{l: l, agent: agent})
+		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 2, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
 		if err != nil {
 			return err
 		}
