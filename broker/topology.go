@@ -373,12 +373,14 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 	var denied denials
 	defer denied.listen(js.Conn())()
 	for _, want := range (Topology{}).streams(time.Now()) {
-		err := denied.ask(ctx, js.Conn(), "", func(ctx context.Context) error {
-			stream, err := js.Stream(ctx, want.Name)
-			if err == nil {
-				all = append(all, statusOf(stream.CachedInfo()))
-			}
-			return err
+		err := askAgain(ctx, func(ctx context.Context) error {
+			return denied.ask(ctx, js.Conn(), "", func(ctx context.Context) error {
+				stream, err := js.Stream(ctx, want.Name)
+				if err == nil {
+					all = append(all, statusOf(stream.CachedInfo()))
+				}
+				return err
+			})
 		})
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -388,6 +390,20 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 		}
 	}
 	return all, nil
+}
+
+// askAgain asks, and again while that fails in passing, until ctx ends. Each try has
+// tryTimeout: a question that is lost with a leader has no answer, however long it waits.
+func askAgain(ctx context.Context, op func(context.Context) error) error {
+	return backoff.Retry(func() error {
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		defer cancel()
+		err := op(try)
+		if err != nil && !passing(err) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, newBackOff(ctx))
 }
 
 func statusOf(info *jetstream.StreamInfo) StreamStatus {
