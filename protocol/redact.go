@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -29,7 +28,7 @@ const (
 	// roundsMax is how often a body in which secrets are found is looked through: what stood
 	// beside a secret may look like one when that is gone.
 	roundsMax = 4
-	// checkedBytes is how much is read before the context is looked at again.
+	// checkedBytes is how much is read before ended is asked again.
 	checkedBytes = 64 << 10
 	// addedBytes is how much of a text is matched against an added expression at a time,
 	// and overlapBytes how much of it again with what follows: the longest match of an
@@ -40,7 +39,7 @@ const (
 
 // Redactor takes secrets out of packages, results and texts. It is safe for use by many
 // goroutines. The zero value redacts nothing. What it does for a body grows with the body's
-// length alone, whatever the body says, and ends with the context.
+// length alone, whatever the body says, and ends when its caller does.
 type Redactor struct {
 	kinds *wordTable       // nil in the zero value
 	added []pattern        // matched against every text
@@ -98,31 +97,35 @@ func newExpression(source string) (*regexp.Regexp, error) {
 	return expr, nil
 }
 
+// Ended says when a redaction has to end: as soon as Err is not nil. A context is one; the
+// wire itself knows no context.
+type Ended interface{ Err() error }
+
 // Redact replaces the secrets in a package, as EncodePackage wrote it, by
 // Redacted, and returns how many there were. It reads the words and the free
 // data of a package and leaves alone what gives it its structure: ids, names of
 // agents, keys, tickets, instants, enumerations, policies and the output schema.
 // Apart from the secrets every byte stays as it is; without any, the result is
-// body itself. Redacting twice finds nothing the second time. The error is that of ctx.
-func (r *Redactor) Redact(ctx context.Context, body []byte) ([]byte, int, error) {
-	return r.redact(ctx, body, redactPlan)
+// body itself. Redacting twice finds nothing the second time.
+func (r *Redactor) Redact(ended Ended, body []byte) ([]byte, int, error) {
+	return r.redact(ended, body, redactPlan)
 }
 
 // RedactResult replaces the secrets in a result, as EncodeResult wrote it. The error is
-// that of ctx.
-func (r *Redactor) RedactResult(ctx context.Context, body []byte) ([]byte, error) {
-	redacted, _, err := r.redact(ctx, body, resultPlan)
+// that of ended.
+func (r *Redactor) RedactResult(ended Ended, body []byte) ([]byte, error) {
+	redacted, _, err := r.redact(ended, body, resultPlan)
 	return redacted, err
 }
 
-// RedactText replaces the secrets in a text that is no JSON. The error is that of ctx.
-func (r *Redactor) RedactText(ctx context.Context, text string) (string, error) {
+// RedactText replaces the secrets in a text that is no JSON. The error is that of ended.
+func (r *Redactor) RedactText(ended Ended, text string) (string, error) {
 	if r.kinds == nil {
 		return text, nil
 	}
 	raw := []byte(text)
 	for round := range roundsMax {
-		found, err := newSearch(ctx, r, len(raw)).inText(raw)
+		found, err := newSearch(ended, r, len(raw)).inText(raw)
 		switch {
 		case err != nil:
 			return text, err
@@ -143,18 +146,18 @@ func (r *Redactor) RedactText(ctx context.Context, text string) (string, error) 
 }
 
 // redact replaces the secrets that a plan looks for in JSON.
-func (r *Redactor) redact(ctx context.Context, body []byte, p *plan) ([]byte, int, error) {
-	return r.redactValue(ctx, body, p, false)
+func (r *Redactor) redact(ended Ended, body []byte, p *plan) ([]byte, int, error) {
+	return r.redactValue(ended, body, p, false)
 }
 
 // redactValue is redact for a value that is secret as a whole if its name says so.
-func (r *Redactor) redactValue(ctx context.Context, body []byte, p *plan, secret bool) ([]byte, int, error) {
+func (r *Redactor) redactValue(ended Ended, body []byte, p *plan, secret bool) ([]byte, int, error) {
 	if r.kinds == nil {
 		return body, 0, nil
 	}
 	given, count := body, 0
 	for range roundsMax {
-		w := redaction{search: newSearch(ctx, r, len(body)), in: body}
+		w := redaction{search: newSearch(ended, r, len(body)), in: body}
 		w.value(p, secret, false)
 		switch {
 		case w.err != nil:

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -10,9 +9,9 @@ import (
 // RedactEvents replaces the secrets in what events say in words, and in the results
 // that they hold, by Redacted. Codes, ids and digests stay, and so do packages:
 // those were redacted when they were prepared, as their submitter asked for. The
-// redactor is asked for at the first text; its error, and that of ctx, is returned.
-func RedactEvents(ctx context.Context, events []Event, redactor func() (*Redactor, error)) error {
-	r := eventRedaction{ctx: ctx, source: redactor}
+// redactor is asked for at the first text; its error, and that of ended, is returned.
+func RedactEvents(ended Ended, events []Event, redactor func() (*Redactor, error)) error {
+	r := eventRedaction{ended: ended, source: redactor}
 	for _, e := range events {
 		r.event(e)
 	}
@@ -24,7 +23,7 @@ var resultPlan = redactPlan.fields["returned"].fields["members"].fields["result"
 
 // eventRedaction redacts events with a redactor that is made when it is needed.
 type eventRedaction struct {
-	ctx      context.Context
+	ended    Ended
 	source   func() (*Redactor, error)
 	redactor *Redactor
 	err      error
@@ -90,7 +89,7 @@ func (r *eventRedaction) ready() bool {
 
 func (r *eventRedaction) text(text *string) {
 	if *text != "" && r.ready() {
-		*text, r.err = r.redactor.RedactText(r.ctx, *text)
+		*text, r.err = r.redactor.RedactText(r.ended, *text)
 	}
 }
 
@@ -105,13 +104,13 @@ func (r *eventRedaction) texts(list *[]string) {
 
 func (r *eventRedaction) free(raw *json.RawMessage) {
 	if len(*raw) > 0 && r.ready() {
-		*raw, _, r.err = r.redactor.redact(r.ctx, *raw, freePlan)
+		*raw, _, r.err = r.redactor.redact(r.ended, *raw, freePlan)
 	}
 }
 
 func (r *eventRedaction) result(raw *json.RawMessage) {
 	if len(*raw) > 0 && r.ready() {
-		*raw, _, r.err = r.redactor.redact(r.ctx, *raw, resultPlan)
+		*raw, _, r.err = r.redactor.redact(r.ended, *raw, resultPlan)
 	}
 }
 
@@ -123,7 +122,7 @@ func (r *eventRedaction) named(all *map[string]json.RawMessage) {
 	redacted := maps.Clone(*all)
 	for name, raw := range redacted {
 		if r.ready() {
-			redacted[name], _, r.err = r.redactor.redactValue(r.ctx, raw, freePlan, r.redactor.secretField([]byte(name)))
+			redacted[name], _, r.err = r.redactor.redactValue(r.ended, raw, freePlan, r.redactor.secretField([]byte(name)))
 		}
 	}
 	*all = redacted

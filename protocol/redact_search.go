@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"context"
 	"io"
 	"regexp"
 	"sync"
@@ -126,16 +125,16 @@ type span struct{ start, end int }
 // search looks for secrets in the texts of one body, within the steps that the body has.
 type search struct {
 	*Redactor
-	ctx       context.Context
-	err       error // of ctx
+	ended     Ended
+	err       error // of ended
 	left      int   // steps
-	unchecked int   // bytes read since ctx was looked at
+	unchecked int   // bytes read since ended was asked
 	rest      []byte
 	dear      bool // the steps ran out, or there were none left, in this text
 }
 
-func newSearch(ctx context.Context, r *Redactor, body int) *search {
-	return &search{Redactor: r, ctx: ctx, left: stepsLeast + body}
+func newSearch(ended Ended, r *Redactor, body int) *search {
+	return &search{Redactor: r, ended: ended, left: stepsLeast + body}
 }
 
 // read counts bytes that are read, and tells whether the search goes on.
@@ -143,7 +142,7 @@ func (s *search) read(n int) bool {
 	if s.unchecked += n; s.unchecked >= checkedBytes {
 		s.unchecked = 0
 		if s.err == nil {
-			s.err = s.ctx.Err()
+			s.err = s.ended.Err()
 		}
 	}
 	return s.err == nil
@@ -172,7 +171,7 @@ func (s *search) ReadRune() (r rune, size int, err error) {
 }
 
 // secrets finds the secrets in a text, in order and apart from each other. Where the steps
-// do not suffice it is the whole text. None if the context has ended.
+// do not suffice it is the whole text. None if the search was ended.
 func (s *search) secrets(text []byte) []span {
 	found := s.between(text, 0, len(text), 0)
 	if s.err == nil && s.left >= 0 {
@@ -188,7 +187,7 @@ func (s *search) secrets(text []byte) []span {
 	return merge(found)
 }
 
-// inText is secrets with the error of the context.
+// inText is secrets with the error that ended the search.
 func (s *search) inText(text []byte) ([]span, error) {
 	found := s.secrets(text)
 	return found, s.err
