@@ -11,7 +11,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/handoff ./docs/operations/agent \
     && mkdir /out/empty
 
-# From here on tests/compose builds these very lines, with programs built on the host
+# From here on tests/proof/compose builds these very lines, with programs built on the host
 # instead of the stage above: no base image is needed for them.
 FROM scratch AS handoff
 LABEL org.opencontainers.image.title="Handoff" \

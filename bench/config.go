@@ -31,6 +31,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -160,7 +161,7 @@ type Config struct {
 	// the first round, and a heap profile at its end; "" is none.
 	Profile, MemProfile string
 
-	// Progress is told, in words, how far it is; nil is nobody.
+	// Progress receives, in words, how far it is; nil discards it.
 	Progress func(line string)
 	// Log receives what the parts have to say; nil discards.
 	Log *slog.Logger
@@ -221,45 +222,28 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	set := func(value *int, otherwise int) {
-		if *value == 0 {
-			*value = otherwise
-		}
-	}
-	set(&c.Submitters, SubmittersDefault)
-	set(&c.Slots, SlotsDefault)
-	set(&c.Agents, 1)
+	c.Submitters = cmp.Or(c.Submitters, SubmittersDefault)
+	c.Slots = cmp.Or(c.Slots, SlotsDefault)
+	c.Agents = cmp.Or(c.Agents, 1)
 	c.Slots = max(c.Slots, c.Agents)
-	set(&c.Size, SizeDefault)
-	set(&c.Replicas, 1)
-	set(&c.Rounds, 1)
-	set(&c.Probes, ProbeDefault)
+	c.Size = cmp.Or(c.Size, SizeDefault)
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.Rounds = cmp.Or(c.Rounds, 1)
+	c.Probes = cmp.Or(c.Probes, ProbeDefault)
 	if c.Rate > 0 {
-		set(&c.Open, OpenRateDefault)
+		c.Open = cmp.Or(c.Open, OpenRateDefault)
 	}
-	set(&c.Open, OpenDefault)
-	if c.Duration == 0 {
-		c.Duration = DurationDefault
-	}
-	if c.Warmup == 0 {
-		c.Warmup = WarmupDefault
-	}
-	if c.Drain == 0 {
-		c.Drain = DrainDefault
-	}
-	if c.Deferred == 0 {
-		c.Deferred = 0.01
-	}
+	c.Open = cmp.Or(c.Open, OpenDefault)
+	c.Duration = cmp.Or(c.Duration, DurationDefault)
+	c.Warmup = cmp.Or(c.Warmup, WarmupDefault)
+	c.Drain = cmp.Or(c.Drain, DrainDefault)
+	c.Deferred = cmp.Or(c.Deferred, 0.01)
 	c.Probes, c.Warmup, c.Deferred = max(c.Probes, 0), max(c.Warmup, 0), max(c.Deferred, 0)
-	if c.Fsync == "" {
-		c.Fsync = embedded.FsyncAlways
-	}
+	c.Fsync = cmp.Or(c.Fsync, embedded.FsyncAlways)
 	if c.Progress == nil {
 		c.Progress = func(string) {}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

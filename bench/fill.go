@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,8 +15,10 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // stored are handoffs that are in the ledger before a run, closed. Their entries are what
@@ -56,11 +56,11 @@ func (s stored) fill(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer done()
-	js, ok := engine.(*broker.JetStream)
+	js, ok := engine.(*jetstream.Engine)
 	if !ok {
 		return fmt.Errorf("bench: an engine of kind %T cannot be filled", engine)
 	}
-	ledger, err := js.Ledger(ctx)
+	ledger, err := js.LedgerInfo(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,12 +79,12 @@ func (s stored) fill(ctx context.Context, cfg Config) (err error) {
 
 // entries are those of all, in their order, the first at a sequence. Each block is
 // made by several goroutines while the one before is stored.
-func (s stored) entries(first uint64, tell func(handoffs int)) iter.Seq2[broker.LoadEntry, error] {
+func (s stored) entries(first uint64, tell func(handoffs int)) iter.Seq2[jetstream.LoadEntry, error] {
 	type made struct {
-		entries []broker.LoadEntry
+		entries []jetstream.LoadEntry
 		err     error
 	}
-	return func(yield func(broker.LoadEntry, error) bool) {
+	return func(yield func(jetstream.LoadEntry, error) bool) {
 		blocks := make(chan made, 1)
 		stop := make(chan struct{})
 		var maker sync.WaitGroup
@@ -105,7 +105,7 @@ func (s stored) entries(first uint64, tell func(handoffs int)) iter.Seq2[broker.
 		handoffs := 0
 		for block := range blocks {
 			if block.err != nil {
-				yield(broker.LoadEntry{}, block.err)
+				yield(jetstream.LoadEntry{}, block.err)
 				return
 			}
 			for _, e := range block.entries {
@@ -121,8 +121,8 @@ func (s stored) entries(first uint64, tell func(handoffs int)) iter.Seq2[broker.
 
 // block makes the entries of some handoffs: first all submissions, then all acceptances,
 // then all completions.
-func (s stored) block(from, size int, first uint64) ([]broker.LoadEntry, error) {
-	entries := make([]broker.LoadEntry, size*storedEntries)
+func (s stored) block(from, size int, first uint64) ([]jetstream.LoadEntry, error) {
+	entries := make([]jetstream.LoadEntry, size*storedEntries)
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for w := range errs {
@@ -137,7 +137,7 @@ func (s stored) block(from, size int, first uint64) ([]broker.LoadEntry, error) 
 }
 
 // life makes the entries of one handoff, the i-th of a block.
-func (s stored) life(n, i, size int, first uint64, entries []broker.LoadEntry) error {
+func (s stored) life(n, i, size int, first uint64, entries []jetstream.LoadEntry) error {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	pkg := s.packages[n%len(s.packages)]
 	pkg.Source, pkg.Target.Agent, pkg.CreatedAt, pkg.Task.ID = s.source, s.agent, now, instantID(now.UnixNano())
@@ -146,7 +146,7 @@ func (s stored) life(n, i, size int, first uint64, entries []broker.LoadEntry) e
 		return err
 	}
 	agents := &lifecycle.Directory{Agents: map[string]protocol.Profile{s.agent: {ID: s.agent}}}
-	events, err := lifecycle.Submit(s.ticket(n), pkg.Summarize(broker.RefOf(body).Digest), protocol.Submitted{Package: body}, agents, now)
+	made, err := lifecycle.Submit(s.ticket(n), pkg.Summarize(broker.RefOf(body).Digest), protocol.Submitted{Package: body}, agents, now)
 	if err != nil {
 		return err
 	}
@@ -156,27 +156,27 @@ func (s stored) life(n, i, size int, first uint64, entries []broker.LoadEntry) e
 		switch step {
 		case 1:
 			m := protocol.Meta{At: now.Add(time.Millisecond), By: s.agent + ".1"}
-			events = []protocol.Event{&protocol.Accepted{Meta: m, Offer: state.Offer, Agent: s.agent, Holder: m.By, LeaseMS: protocol.LeaseDefaultMS, Attempt: 1},
-				&protocol.Started{Meta: m}}
+			made, err = lifecycle.StepOf(state, &protocol.Accepted{Meta: m, Offer: state.Offer, Agent: s.agent, Holder: m.By, LeaseMS: protocol.LeaseDefaultMS, Attempt: 1},
+				&protocol.Started{Meta: m})
 		case 2:
 			m := protocol.Meta{At: now.Add(2 * time.Millisecond), By: s.agent + ".1"}
-			events = []protocol.Event{&protocol.Completed{Meta: m, Fence: state.Fence, Status: protocol.Success, Result: []byte(`{"status":"success","body":"done"}`)}}
+			made, err = lifecycle.StepOf(state, &protocol.Completed{Meta: m, Fence: state.Fence, Status: protocol.Success, Result: []byte(`{"status":"success","body":"done"}`)})
 		}
-		if state, err = lifecycle.ApplyAll(state, events); err != nil {
+		if err != nil {
 			return fmt.Errorf("a stored handoff: %w", err)
 		}
+		state = made.State
 		state.PrevHash = hash
-		record := protocol.Record{ID: uuid.NewString(), Events: events, State: state}
-		body, err := protocol.EncodeRecord(record)
+		own := protocol.Record{ID: uuid.NewString(), Events: made.Events, State: state}
+		body, err := record.Encode(own)
 		if err != nil {
 			return err
 		}
 		place := step*size + i
 		seq := first + uint64(place)
-		entries[place] = broker.LoadEntry{Ticket: state.Ticket, After: after, ID: record.ID, Body: body, Seq: seq}
+		entries[place] = jetstream.LoadEntry{Ticket: state.Ticket, After: after, ID: own.ID, Body: body, Seq: seq}
 		state.Bind(seq)
-		sum := sha256.Sum256(body)
-		hash, after = hex.EncodeToString(sum[:]), seq
+		hash, after = broker.HashOf(body), seq
 	}
 	if !state.Closed {
 		return errors.New("a stored handoff does not close")

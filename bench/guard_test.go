@@ -6,6 +6,7 @@ import (
 
 	"github.com/agenthandoff/handoff/bench"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
 // What one handoff may cost, as counts: they do not depend on the machine. Who makes it
@@ -64,7 +65,7 @@ func TestGuard(t *testing.T) {
 	atMost("bytes of the ledger", e.LedgerBytes, guardLedgerBytes)
 	atMost("bytes of the first append", e.FirstBytes, guardFirstBytes)
 	atMost("bytes of the offer", e.OfferBytes, guardOfferBytes)
-	if raceEnabled {
+	if testworld.Race {
 		t.Log("allocations are not counted under the race detector, which makes its own")
 		return
 	}

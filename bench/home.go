@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // home is where the handoffs of a round live: nodes of our own, or an engine
@@ -45,7 +46,7 @@ func openHome(ctx context.Context, cfg Config, dir string) (_ *home, err error) 
 func (h *home) start(ctx context.Context) (err error) {
 	// As handoff dev has it: where every write of the ledger is synced, what is
 	// derived from it need not be.
-	topology := broker.Topology{Replicas: h.cfg.Replicas, AsyncWork: h.cfg.Fsync == embedded.FsyncAlways}
+	topology := jetstream.Topology{Replicas: h.cfg.Replicas, AsyncWork: h.cfg.Fsync == embedded.FsyncAlways}
 	if h.cfg.Replicas > 1 {
 		if h.cluster, err = embedded.StartCluster(ctx, h.cfg.Replicas, h.dir, h.fsync()); err != nil {
 			return err
@@ -58,13 +59,13 @@ func (h *home) start(ctx context.Context) (err error) {
 	return ensureTopology(ctx, h.node, topology)
 }
 
-func ensureTopology(ctx context.Context, node *embedded.Node, t broker.Topology) error {
+func ensureTopology(ctx context.Context, node *embedded.Node, t jetstream.Topology) error {
 	nc, err := node.Conn()
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	return broker.EnsureTopology(ctx, nc, t)
+	return jetstream.EnsureTopology(ctx, nc, t)
 }
 
 // nodes are those of our own.
@@ -101,7 +102,7 @@ func (h *home) connect(ctx context.Context) (broker.Engine, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, err := broker.OpenJetStream(ctx, nc, broker.JetStreamConfig{Log: h.cfg.Log})
+	engine, err := jetstream.Open(ctx, nc, jetstream.Config{Log: h.cfg.Log})
 	if err != nil {
 		nc.Close()
 		return nil, nil, err
@@ -125,8 +126,8 @@ func (h *home) close() error {
 
 // standing is what an engine has stored and moved, at an instant.
 type standing struct {
-	streams    map[string]broker.StreamStatus
-	deliveries broker.Deliveries
+	streams    map[string]jetstream.StreamStatus
+	deliveries jetstream.Deliveries
 	node       embedded.Figures // of all nodes of our own together
 }
 
@@ -134,8 +135,8 @@ type standing struct {
 func (h *home) look(ctx context.Context, engine broker.Engine, agents string) (standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
-	s := standing{streams: map[string]broker.StreamStatus{}}
-	js, ok := engine.(*broker.JetStream)
+	s := standing{streams: map[string]jetstream.StreamStatus{}}
+	js, ok := engine.(*jetstream.Engine)
 	if !ok {
 		return s, fmt.Errorf("bench: an engine of kind %T counts nothing", engine)
 	}

@@ -21,8 +21,8 @@ func newClock() clock { return clock{time.Now()} }
 
 func (c clock) now() int64 { return c.base.UnixNano() + int64(time.Since(c.base)) }
 
-// The task id of a package is its intended instant, so that whoever appends
-// knows since when to count without a table of all handoffs, in whatever process.
+// The task id of a package is its intended instant, so that the process
+// that appends knows since when to count, without a table of all handoffs.
 
 const instantPrefix = "bench-"
 

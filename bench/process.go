@@ -114,7 +114,7 @@ type teller struct {
 func (t *teller) tell(what told) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.out.Encode(what) // nobody reads any more: the end is near
+	_ = t.out.Encode(what) // the reader may have ended: so will this process
 }
 
 func (r *recorder) measured(begun usage) (*measured, error) {

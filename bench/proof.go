@@ -8,6 +8,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // Proof is what the ledger says of a run.
@@ -28,7 +29,7 @@ func prove(ctx context.Context, b *broker.Broker, after uint64, source string, s
 	fates := map[[16]byte]fate{}
 	found, open, wrong, example := uint64(0), 0, 0, ""
 	err := b.Entries(ctx, after+1, func(e broker.Entry) error {
-		_, state, err := protocol.DecodeState(e.Body, e.Seq)
+		_, state, err := record.DecodeState(e.Body, e.Seq)
 		if err != nil {
 			return fmt.Errorf("ledger entry %d: %w", e.Seq, err)
 		}

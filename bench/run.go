@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -78,6 +79,7 @@ type round struct {
 	// The three connections: those of sources, of workers, and of what looks after
 	// the handoffs, as three processes would have them.
 	sources, workers, keepers *broker.Broker
+	engine                    broker.Engine // of the keepers
 	closers                   []func()
 
 	crew    *crew // nil: the workers are in this process
@@ -134,13 +136,14 @@ func (r *round) open(ctx context.Context) error {
 			return err
 		}
 		r.closers = append(r.closers, done)
+		r.engine = engine // the last is the keepers'
 		if *part.b, err = broker.New(engine, broker.Config{Log: r.cfg.Log, Observer: part.observer}); err != nil {
 			return err
 		}
 	}
 	r.subs = newSubmitters(r.cfg, r.sources, r.rec, r.agents, r.packages)
 	r.rec.done = r.subs.closed
-	ledger, err := r.keepers.Ledger(ctx)
+	ledger, err := r.keepers.LedgerInfo(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,7 @@ func (r *round) slotsEach() int { return max(1, r.cfg.Slots/r.cfg.Agents) }
 // samplesMost is how many handoffs are submitted to see what they take.
 const samplesMost = 64
 
-// sample submits the first handoffs while nobody works, and reads what they take in the
+// sample submits the first handoffs before the workers start, and reads what they take in the
 // ledger and in the queue. They are part of the run.
 func (r *round) sample(ctx context.Context) error {
 	before, err := r.look(ctx)
@@ -174,12 +177,12 @@ func (r *round) sample(ctx context.Context) error {
 	each := func(stream string) float64 {
 		return float64(after.streams[stream].Bytes-before.streams[stream].Bytes) / float64(n)
 	}
-	r.first = sample{appendBytes: each(broker.LedgerStream), offerBytes: each(broker.WorkStream)}
+	r.first = sample{appendBytes: each(jetstream.LedgerStream), offerBytes: each(jetstream.WorkStream)}
 	return nil
 }
 
 func (r *round) look(ctx context.Context) (standing, error) {
-	return r.home.look(ctx, r.keepers.Engine, sourceOf(r.run)+"-")
+	return r.home.look(ctx, r.engine, sourceOf(r.run)+"-")
 }
 
 // withParts runs what there is beside the sources for as long as do takes.
@@ -188,7 +191,7 @@ func (r *round) withParts(ctx context.Context, do func(context.Context) (Figures
 	running, stop := context.WithCancel(running)
 	defer stop()
 	atStart := newPasses()
-	s, err := supervisor.New(r.keepers, supervisor.Config{Log: r.cfg.Log, Passed: atStart.ended})
+	s, err := supervisor.New(r.keepers, r.engine, supervisor.Config{Log: r.cfg.Log, Swept: atStart.ended})
 	if err != nil {
 		return Figures{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/bench"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -21,7 +22,7 @@ const workerEnv = "HANDOFF_BENCH_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workerEnv); url != "" {
-		engine, err := broker.Dial(context.Background(), broker.DialConfig{URL: url})
+		engine, err := jetstream.Dial(context.Background(), jetstream.DialConfig{URL: url})
 		if err == nil {
 			err = bench.ServeProcess(context.Background(), engine, os.Stdin, os.Stdout)
 		}

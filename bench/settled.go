@@ -9,12 +9,12 @@ import (
 // What a supervisor does at its start is no part of a measurement: it looks at
 // everything that is open, and with a million handoffs it reads for seconds. A
 // supervisor.Watch would hear of it as well, and change what is measured: the
-// follower decodes more where somebody counts.
+// follower decodes more where a watch counts.
 type passes chan time.Duration
 
 func newPasses() passes { return make(passes, 8) }
 
-// ended is told of a pass. Once nobody reads any more what does not fit is dropped.
+// ended is told of a pass. Once the reader has ended, what does not fit is dropped.
 func (p passes) ended(took time.Duration) {
 	select {
 	case p <- took:

@@ -46,7 +46,7 @@ const unlimited = int64(1) << 62
 func (s *submitters) closed() {
 	select {
 	case <-s.open:
-	default: // one that nobody waited for
+	default: // no submitter waited for it
 	}
 }
 
@@ -75,7 +75,7 @@ func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
 	return nil
 }
 
-// schedule says when to submit. It waits for nobody: an instant that no submitter was
+// schedule says when to submit. It waits for no submitter: an instant that none was
 // free for is late, and counts from when it should have been.
 func (s *submitters) schedule(ctx context.Context, stop <-chan struct{}, intended chan<- int64) {
 	defer close(intended)

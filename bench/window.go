@@ -8,7 +8,7 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // window is a measurement under way.
@@ -132,8 +132,8 @@ func (r *round) moved(before, after standing, each func(float64) float64) Stored
 		return each(float64(after.streams[stream].LastSeq - before.streams[stream].LastSeq))
 	}
 	s := Stored{
-		Appends: stored(broker.LedgerStream), Offers: stored(broker.WorkStream), Timers: stored(broker.TimerStream),
-		LedgerBytes: each(float64(after.streams[broker.LedgerStream].Bytes - before.streams[broker.LedgerStream].Bytes)),
+		Appends: stored(jetstream.LedgerStream), Offers: stored(jetstream.WorkStream), Timers: stored(jetstream.TimerStream),
+		LedgerBytes: each(float64(after.streams[jetstream.LedgerStream].Bytes - before.streams[jetstream.LedgerStream].Bytes)),
 		FirstBytes:  r.first.appendBytes, OfferBytes: r.first.offerBytes,
 		OffersDelivered:  each(float64(after.deliveries.Offers - before.deliveries.Offers)),
 		EntriesDelivered: each(float64(after.deliveries.Entries - before.deliveries.Entries)),

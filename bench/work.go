@@ -23,8 +23,8 @@ type deferring struct{ below uint64 }
 
 func (deferring) Handle(context.Context, worker.Handoff) (protocol.Result, error) { return done, nil }
 
-// Acknowledge goes by the ticket, which is random: nobody need remember which
-// were deferred.
+// Acknowledge goes by the ticket, which is random: no list of deferred handoffs is
+// needed.
 func (d deferring) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
 	if h.State().ConditionRounds == 0 && leading(h.Ticket) < d.below {
 		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds(), Reason: "not now"}, nil

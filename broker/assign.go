@@ -15,27 +15,30 @@ import (
 // out that other members have, and assigns the agent to the member at the group
 // before the member's own append. A crash in between leaves an agent assigned to a
 // member that it may still get; no other member gets it.
-func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) ([]protocol.Event, error) {
-	events, err := decideSafely(head, d, b.now(head), decide)
-	if err != nil || len(lifecycle.Gains(head.State, events)) == 0 {
-		return events, err
+func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) (draft, error) {
+	step, err := decideSafely(head, d, b.now(head), decide)
+	if err == nil && len(lifecycle.Gains(head.State, step.Events)) > 0 {
+		step, err = b.decideMember(ctx, head, d, decide)
 	}
-	return b.decideMember(ctx, head, d, decide)
+	if err != nil {
+		return draft{}, illegal(&head, err)
+	}
+	return draftOf(&head, &step), nil
 }
 
 // decideSafely makes an error of a panic: a state that contradicts itself in a way that
 // CheckRead does not see is the trouble of its handoff alone.
-func decideSafely(head Head, d *lifecycle.Directory, now time.Time, decide Decider) (events []protocol.Event, err error) {
+func decideSafely(head Head, d *lifecycle.Directory, now time.Time, decide Decider) (step lifecycle.Step, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
-			events, err = nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "nothing can be decided about the state of %s at %d: %v", head.Ticket, head.Seq, broken)
+			step, err = lifecycle.Step{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "nothing can be decided about the state of %s at %d: %v", head.Ticket, head.Seq, broken)
 		}
 	}()
 	return decide(head, d, now)
 }
 
 // decideMember is decideWith for a member that moves.
-func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) ([]protocol.Event, error) {
+func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) (lifecycle.Step, error) {
 	n := head.State.N - 1
 	var named []string
 	for first := true; ; first = false {
@@ -47,15 +50,15 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 			named, err = b.recipients(ctx, group)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("group %s of %s: %w", head.State.Group, head.Ticket, err)
+			return lifecycle.Step{}, fmt.Errorf("group %s of %s: %w", head.State.Group, head.Ticket, err)
 		}
-		events, err := decide(head, lifecycle.Reserve(d, group.State, named, n), b.now(head))
+		step, err := decide(head, lifecycle.Reserve(d, group.State, named, n), b.now(head))
 		if err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
-		err = b.assign(ctx, group, n, lifecycle.Gains(head.State, events))
+		err = b.assign(ctx, group, n, lifecycle.Gains(head.State, step.Events))
 		if !errors.Is(err, ErrConflict) {
-			return events, err
+			return step, err
 		}
 	}
 }
@@ -63,11 +66,11 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 // assign records at a group the agents that member n goes to. ErrConflict is that
 // the group has moved on.
 func (b *Broker) assign(ctx context.Context, group Head, n int, agents []string) error {
-	events := lifecycle.Assign(group.State, n, agents, b.now(group))
-	if len(events) == 0 {
-		return nil
+	step, err := lifecycle.Assign(group.State, n, agents, b.now(group))
+	if err != nil || len(step.Events) == 0 {
+		return illegal(&group, err)
 	}
-	_, err := b.append(ctx, &group, events)
+	_, err = b.append(ctx, &group, draftOf(&group, &step))
 	return err
 }
 
@@ -115,11 +118,14 @@ func (b *Broker) DirectoryOf(ctx context.Context, s protocol.State) (*lifecycle.
 func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []string, m protocol.MemberHandoff, s protocol.Summary, d *lifecycle.Directory) (*lifecycle.Directory, error) {
 	for {
 		reserved := lifecycle.Reserve(d, group.State, named, m.N)
-		events, err := lifecycle.Submit(m.Ticket, s, protocol.Submitted{}, reserved, b.now(Head{}))
+		agent, err := lifecycle.Target(s, reserved)
 		if err != nil { // it begins without an offer, and the next look finds an agent
 			return reserved, nil
 		}
-		err = b.assign(ctx, group, m.N, lifecycle.Gains(protocol.State{Summary: s}, events))
+		if agent == s.Target.Agent {
+			return reserved, nil
+		}
+		err = b.assign(ctx, group, m.N, []string{agent})
 		if !errors.Is(err, ErrConflict) {
 			return reserved, err
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

@@ -1,20 +1,17 @@
 package broker
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// digestPrefix begins every digest, so that another hash may come one day.
-const digestPrefix = "sha256:"
+// DigestPrefix begins every digest, so that another hash may come one day.
+const DigestPrefix = "sha256:"
 
 // RefOf is the reference under which a body is stored: its digest and size.
 func RefOf(body []byte) protocol.BlobRef {
-	sum := sha256.Sum256(body)
-	return protocol.BlobRef{Digest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(body))}
+	return protocol.BlobRef{Digest: DigestPrefix + HashOf(body), Size: int64(len(body))}
 }
 
 // PresenceTTL is how long a holder's entry outlives a beat: its lease, in the

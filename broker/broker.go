@@ -4,12 +4,12 @@
 // what the core decides with a compare-and-set, and sees to it that an offer
 // stands where one is called for. It decides nothing itself.
 //
-// JetStream is the engine that ships, and this package the only one that knows
-// NATS. Guarantees: an append is applied whole or not at all, exactly one of
+// Package broker/jetstream is the engine that ships; this package knows no NATS. Guarantees: an append is applied whole or not at all, exactly one of
 // two racing writers wins, and what a method reports as done stands in the ledger.
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,18 +23,20 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
+	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
 // Config configures a Broker. The zero value is the default.
 type Config struct {
 	// Redactor takes secrets out of packages, results and everything else that is
-	// said in words, before it is appended; nil is protocol.DefaultRedactor.
-	Redactor *protocol.Redactor
+	// said in words, before it is appended; nil is redact.Default.
+	Redactor *redact.Redactor
 	// Log receives one line for each append, at level debug; nil discards.
 	Log *slog.Logger
 	// Now is the clock that decisions go by; nil is the engine's.
 	Now func() time.Time
-	// Observer is told of every append of this Broker; nil is nobody.
+	// Observer is told of every append of this Broker; nil is none.
 	Observer Observer
 }
 
@@ -51,11 +53,18 @@ type Observer interface {
 
 // Broker relays handoffs over an Engine. It is safe for concurrent use.
 type Broker struct {
-	Engine
-	redactor *protocol.Redactor // nil: protocol.DefaultRedactor
+	// The parts of the engine. The Broker hands none of them out: an append that the core
+	// has not decided would not be refused by the ledger.
+	ledger    Ledger
+	queue     Queue
+	directory Directory
+	blobs     Blobs
+	bus       Bus
+
+	redactor *redact.Redactor // nil: redact.Default
 	log      *slog.Logger
 	clock    func() time.Time
-	observer Observer // nil: nobody
+	observer Observer // nil: none
 	profiles profiles
 	slots    slotWatch
 	watching atomic.Bool // this process watches the directory
@@ -64,10 +73,11 @@ type Broker struct {
 // New returns a Broker over an engine, which the caller closes. Without an engine it
 // prepares packages, and nothing else.
 func New(engine Engine, cfg Config) (*Broker, error) {
-	b := &Broker{Engine: engine, redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
-	if b.log == nil {
-		b.log = slog.New(slog.DiscardHandler)
+	b := &Broker{redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
+	if engine != nil {
+		b.ledger, b.queue, b.directory, b.blobs, b.bus = engine, engine, engine, engine, engine
 	}
+	b.log = cmp.Or(b.log, slog.New(slog.DiscardHandler))
 	switch {
 	case b.clock != nil:
 	case engine != nil:
@@ -79,11 +89,11 @@ func New(engine Engine, cfg Config) (*Broker, error) {
 }
 
 // redaction is the redactor of this broker.
-func (b *Broker) redaction() (*protocol.Redactor, error) {
+func (b *Broker) redaction() (*redact.Redactor, error) {
 	if b.redactor != nil {
 		return b.redactor, nil
 	}
-	redactor, err := protocol.DefaultRedactor()
+	redactor, err := redact.Default()
 	if err != nil {
 		return nil, fmt.Errorf("default redactions: %w", err)
 	}
@@ -96,7 +106,7 @@ func (b *Broker) redact(ctx context.Context, body []byte) ([]byte, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return redactor.Redact(ctx, body)
+	return redactor.Package(ctx, body)
 }
 
 // Head is the last append of a handoff as a writer needs it: the state and
@@ -122,10 +132,11 @@ func HeadOf(e Entry) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	return Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, Hash: hashOf(e.Body), State: state, entry: e.Body}, nil
+	return Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, Hash: HashOf(e.Body), State: state, entry: e.Body}, nil
 }
 
-func hashOf(body []byte) string {
+// HashOf is the SHA-256 of a body, in hex: what the next append of a handoff names.
+func HashOf(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
@@ -150,15 +161,15 @@ func (b *Broker) nowAt(h *Head) time.Time {
 // Head reads a handoff's head from the ledger's leader. An unknown ticket is
 // ErrNotFound.
 func (b *Broker) Head(ctx context.Context, ticket string, min uint64) (Head, error) {
-	entry, err := b.Last(ctx, ticket, min)
+	entry, err := b.ledger.Last(ctx, ticket, min)
 	if err != nil {
 		return Head{}, err
 	}
 	return HeadOf(entry)
 }
 
-// Decider says what to append to a head; no events is nothing to do.
-type Decider func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error)
+// Decider returns what to append to a head; a step without events is nothing to do.
+type Decider func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error)
 
 // Update reads the head of a ticket, appends what decide says, and begins
 // again when another append came first. It returns the head after it, and
@@ -177,26 +188,26 @@ func (b *Broker) UpdateFrom(ctx context.Context, head Head, decide Decider) (Hea
 	return b.update(ctx, head, b.judge, decide)
 }
 
-// note is UpdateFrom for facts that do not depend on who is there: decide gets
-// no directory, whose first use in a process starts a watch.
-func (b *Broker) note(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
-	return b.update(ctx, head, b.nobody, decide)
+// updateWithoutDirectory is UpdateFrom for decisions that need no directory. The first use of
+// the directory in a process starts a watch.
+func (b *Broker) updateWithoutDirectory(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
+	return b.update(ctx, head, b.noDirectory, decide)
 }
 
-// seeing reads of the directory what a decision about a handoff depends on.
-type seeing func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error)
+// directoryReader reads the part of the directory that a decision about a handoff depends on.
+type directoryReader func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error)
 
-func (b *Broker) update(ctx context.Context, head Head, see seeing, decide Decider) (Head, bool, error) {
+func (b *Broker) update(ctx context.Context, head Head, read directoryReader, decide Decider) (Head, bool, error) {
 	for {
-		directory, err := see(ctx, head.State)
+		directory, err := read(ctx, head.State)
 		if err != nil {
 			return head, false, err
 		}
-		events, err := b.decideWith(ctx, head, directory, decide)
-		if err != nil || len(events) == 0 {
+		draft, err := b.decideWith(ctx, head, directory, decide)
+		if err != nil || len(draft.events) == 0 {
 			return head, false, err
 		}
-		next, err := b.append(ctx, &head, events)
+		next, err := b.append(ctx, &head, draft)
 		switch {
 		case err == nil:
 			return *next, true, nil
@@ -209,15 +220,15 @@ func (b *Broker) update(ctx context.Context, head Head, see seeing, decide Decid
 	}
 }
 
-// successorPatience is how long a leader that has just been elected may take to
-// know what was acknowledged before it.
-const successorPatience = 5 * time.Second
+// conflictReadTimeout bounds the read of a successor: a leader that was just elected may take a
+// moment to have all that was acknowledged before it.
+const conflictReadTimeout = 5 * time.Second
 
 // successor reads the head after a conflict said that it has moved on. Should
 // the leader have nothing newer in time, what it has counts: a ledger that was
 // not synced may have lost its end in a power cut, and will never have it.
 func (b *Broker) successor(ctx context.Context, old Head) (Head, error) {
-	patient, cancel := context.WithTimeout(ctx, successorPatience)
+	patient, cancel := context.WithTimeout(ctx, conflictReadTimeout)
 	defer cancel()
 	head, err := b.Head(patient, old.Ticket, old.Seq+1)
 	if err != nil && ctx.Err() == nil && patient.Err() != nil {
@@ -236,7 +247,7 @@ func (b *Broker) judge(ctx context.Context, s protocol.State) (*lifecycle.Direct
 	if s.Holder == "" || directory.Present(s.Holder) {
 		return directory, nil
 	}
-	present, err := b.Holder(ctx, s.Holder)
+	present, err := b.directory.Holder(ctx, s.Holder)
 	if errors.Is(err, ErrNotFound) {
 		return directory, nil
 	}
@@ -246,25 +257,41 @@ func (b *Broker) judge(ctx context.Context, s protocol.State) (*lifecycle.Direct
 	return directory.With(present), nil
 }
 
-// append applies events to a head and stores the outcome as its successor.
+// draft is an append that is not stored yet: its events, and the head that it makes,
+// still without its sequence.
+type draft struct {
+	events []protocol.Event
+	next   *Head
+}
+
+// draftOf makes the draft of a step from head. From here on the state is passed by
+// pointer, so that what waits for an append needs no stack for it.
+func draftOf(head *Head, step *lifecycle.Step) draft {
+	if len(step.Events) == 0 {
+		return draft{}
+	}
+	return draft{step.Events, &Head{Ticket: head.Ticket, State: step.State}}
+}
+
+// append stores a draft as the successor of the head that it was made from.
 // ErrConflict means that another append came first and nothing was written. An
 // offer that the events made is put into its queue; should that fail, the
 // supervisor's next look does it.
 //
 // Heads go by pointer here and below: each is 1.6 KB, and the goroutine of a
 // handoff that passes them by value through these calls needs a stack of 64 KB.
-func (b *Broker) append(ctx context.Context, head *Head, events []protocol.Event) (*Head, error) {
-	return b.appendHolding(ctx, head, events, 0)
+func (b *Broker) append(ctx context.Context, head *Head, draft draft) (*Head, error) {
+	return b.appendHolding(ctx, head, draft, 0)
 }
 
 // appendHolding is append for a caller that has the delivery of an offer: should the
-// events end that one, the caller takes it out of the queue.
-func (b *Broker) appendHolding(ctx context.Context, head *Head, events []protocol.Event, offer uint64) (*Head, error) {
-	next, err := b.store(ctx, head, events, offer)
+// draft end that one, the caller takes it out of the queue.
+func (b *Broker) appendHolding(ctx context.Context, head *Head, draft draft, offer uint64) (*Head, error) {
+	next, err := b.store(ctx, head, draft, offer)
 	if err != nil {
 		return nil, err
 	}
-	if makesOffer(events) && lifecycle.DutiesOf(next.State).Offer {
+	if makesOffer(draft.events) && lifecycle.DutiesOf(next.State).Offer {
 		if err := b.EnsureOffer(ctx, *next); err != nil {
 			b.log.Warn("offer not queued; a supervisor will", "ticket", next.Ticket, "seq", next.Seq, "err", err)
 		}
@@ -272,51 +299,56 @@ func (b *Broker) appendHolding(ctx context.Context, head *Head, events []protoco
 	return next, nil
 }
 
-// store is append without the duties. An offer that the events end, other than the one
+// store is append without the duties. An offer that the draft ends, other than the one
 // in the caller's hands, is named to the supervisors, who take it out of its queue.
-func (b *Broker) store(ctx context.Context, head *Head, events []protocol.Event, inHand uint64) (*Head, error) {
-	// Before the state is made of them, which repeats what they say.
-	if err := protocol.RedactEvents(ctx, events, b.redaction); err != nil {
+func (b *Broker) store(ctx context.Context, head *Head, draft draft, inHand uint64) (*Head, error) {
+	if err := b.redactDraft(ctx, head, draft); err != nil {
 		return nil, err
 	}
-	id := uuid.NewString()
-	next, body, err := successorOf(head, id, events)
+	id, next := uuid.NewString(), draft.next
+	next.State.PrevHash = head.Hash
+	body, err := record.EncodeAppend(id, draft.events, &next.State)
 	if err != nil {
 		return nil, err
 	}
-	says := lifecycle.AttentionOf(next.State)
+	next.Hash = HashOf(body)
+	attention := lifecycle.AttentionOf(next.State)
 	if ended, ok := lifecycle.EndedBetween(head.State, next.State); ok && ended.Offer != inHand {
-		says = says.WithEnded(ended)
+		attention = attention.WithEnded(ended)
 	}
-	if next.Seq, err = b.Append(traced(ctx, &next.State), head.Ticket, head.Seq, id, says, body); err != nil {
+	if next.Seq, err = b.ledger.Append(traced(ctx, &next.State), head.Ticket, head.Seq, id, attention, body); err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)
 		}
 		return nil, fmt.Errorf("append %s after %d: %w", head.Ticket, head.Seq, err)
 	}
 	next.State.Bind(next.Seq)
-	b.logAppend(ctx, head, next, events)
+	b.logAppend(ctx, head, next, draft.events)
 	if b.observer != nil {
-		b.observer.Appended(ctx, head.State, *next, events)
+		b.observer.Appended(ctx, head.State, *next, draft.events)
 	}
 	return next, nil
 }
 
-// successorOf makes the head that comes of events, still without its sequence,
-// and the body of its append. It is apart from the append so that what it needs of
-// the stack is free again while that waits.
-func successorOf(head *Head, id string, events []protocol.Event) (*Head, []byte, error) {
-	next := &Head{Ticket: head.Ticket, State: head.State}
-	if err := lifecycle.Advance(&next.State, events); err != nil {
-		return nil, nil, fmt.Errorf("handoff %s at %d: %w", head.Ticket, head.Seq, err)
+// redactDraft takes secrets out of the events of a draft, and out of the state, which
+// repeats what they say: where there were any it is made again.
+func (b *Broker) redactDraft(ctx context.Context, head *Head, draft draft) error {
+	changed, err := redact.Events(ctx, draft.events, b.redaction)
+	if err != nil || !changed {
+		return err
 	}
-	next.State.PrevHash = head.Hash
-	body, err := protocol.EncodeAppend(id, events, &next.State)
-	if err != nil {
-		return nil, nil, err
+	if draft.next.State, err = lifecycle.ApplyAll(head.State, draft.events); err != nil {
+		return illegal(head, err)
 	}
-	next.Hash = hashOf(body)
-	return next, body, nil
+	return nil
+}
+
+// illegal names the handoff in the refusal of an event by the core.
+func illegal(head *Head, err error) error {
+	if errors.Is(err, lifecycle.ErrStale) || errors.Is(err, lifecycle.ErrIllegal) {
+		return fmt.Errorf("handoff %s at %d: %w", head.Ticket, head.Seq, err)
+	}
+	return err
 }
 
 func (b *Broker) logAppend(ctx context.Context, head, after *Head, events []protocol.Event) {

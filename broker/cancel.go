@@ -45,9 +45,9 @@ func (b *Broker) cancelOne(ctx context.Context, ticket, by, reason string) (Head
 	if err != nil {
 		return head, err
 	}
-	head, _, err = b.update(ctx, head, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, _, err = b.update(ctx, head, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		if h.State.Closed {
-			return nil, nil
+			return lifecycle.Step{}, nil
 		}
 		return lifecycle.Cancel(h.State, d, by, words(reason), true, now)
 	})
@@ -74,7 +74,7 @@ func (b *Broker) cancelAll(ctx context.Context, generation []child, by, reason s
 	var failed []error
 	for len(generation) > 0 {
 		heads := make([]Head, len(generation))
-		err := besides(ctx, submitsAtOnce, len(generation), func(ctx context.Context, i int) (err error) {
+		err := forEachParallel(ctx, submitsAtOnce, len(generation), func(ctx context.Context, i int) (err error) {
 			heads[i], err = b.cancelChild(ctx, generation[i], by, reason)
 			return err
 		})

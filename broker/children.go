@@ -2,8 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,10 +14,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// promised is a handoff that the ledger promises before it exists: a child that
+// pendingChild is a handoff that the ledger announces before it exists: a child that
 // was handed off, a member of a group, a return. Whoever finds it missing
 // submits it, and any number may.
-type promised struct {
+type pendingChild struct {
 	ticket    string
 	summary   protocol.Summary
 	body      json.RawMessage // the package; nil where blob has it
@@ -34,11 +32,11 @@ const (
 	readsAtOnce = 16
 )
 
-// fulfil submits a promised handoff. That it exists already is no error.
-func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
+// submitChild submits an announced handoff. A handoff that exists already is no error.
+func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) {
 	empty := &Head{Ticket: p.ticket}
 	body := protocol.Submitted{Package: p.body, Blob: p.blob}
-	events, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.nowAt(empty))
+	step, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.nowAt(empty))
 	if err != nil { // the leader may know better
 		directory := &lifecycle.Directory{} // a member's agent is assigned to it at its group first
 		if p.summary.Group == "" || p.summary.Target.Agent != "" && len(p.summary.Excluded) == 0 {
@@ -46,12 +44,16 @@ func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
 				return Head{}, err
 			}
 		}
-		events = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.nowAt(empty))
+		step, err = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.nowAt(empty))
 	}
-	if err := promisable(p.ticket, events); err != nil {
-		return Head{}, err
+	draft := draftOf(empty, &step)
+	if err == nil {
+		err = promisable(draft)
 	}
-	next, err := b.store(ctx, empty, events, 0)
+	if err != nil {
+		return Head{}, fmt.Errorf("submit %s: %w", p.ticket, err)
+	}
+	next, err := b.store(ctx, empty, draft, 0)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.Head(ctx, p.ticket, 0)
@@ -76,43 +78,36 @@ func (b *Broker) fulfil(ctx context.Context, p promised) (Head, error) {
 
 // promisable refuses a submission that could not be read again: what promised it was
 // read, and its package was not checked.
-func promisable(ticket string, events []protocol.Event) error {
-	state, err := lifecycle.ApplyAll(protocol.State{}, events)
-	if err == nil {
-		state.Bind(1)
-		err = lifecycle.CheckRead(ticket, 1, &state)
-	}
-	if err != nil {
-		return fmt.Errorf("submit %s: %w", ticket, err)
-	}
-	return nil
+func promisable(d draft) error {
+	state := d.next.State
+	state.Bind(1)
+	return lifecycle.CheckRead(d.next.Ticket, 1, &state)
 }
 
 // exists tells whether the ledger has a handoff.
 func (b *Broker) exists(ctx context.Context, ticket string) (bool, error) {
-	_, err := b.Last(ctx, ticket, 0)
+	_, err := b.ledger.Last(ctx, ticket, 0)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// packed is a package as it goes into the ledger: inline, or in a blob.
-type packed struct {
+// storedBody is a package as the ledger has it: inline, or in a blob.
+type storedBody struct {
 	body   json.RawMessage
 	blob   *protocol.BlobRef
 	digest string
 }
 
-// keep puts a body where it belongs, which copies entries will name.
-func (b *Broker) keep(ctx context.Context, body json.RawMessage, copies int) (packed, error) {
-	sum := sha256.Sum256(body)
-	s := packed{body: body, digest: "sha256:" + hex.EncodeToString(sum[:])}
+// storeBody stores a body inline or in a blob; so many entries will name it as copies says.
+func (b *Broker) storeBody(ctx context.Context, body json.RawMessage, copies int) (storedBody, error) {
+	s := storedBody{body: body, digest: RefOf(body).Digest}
 	if len(body) <= protocol.InlineBytesMax && len(body)*copies <= 4*protocol.InlineBytesMax {
 		return s, nil
 	}
 	// The blob goes first: an append never names what is not there.
-	blob, err := b.PutBlob(ctx, body)
+	blob, err := b.blobs.PutBlob(ctx, body)
 	if err != nil {
 		return s, fmt.Errorf("store package: %w", err)
 	}
@@ -120,19 +115,19 @@ func (b *Broker) keep(ctx context.Context, body json.RawMessage, copies int) (pa
 	return s, nil
 }
 
-// own makes the stored form of a package that Handoff itself makes.
-func (b *Broker) own(ctx context.Context, pkg protocol.Package) (packed, error) {
+// storeOwnBody is storeBody for a package that Handoff itself makes.
+func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (storedBody, error) {
 	if err := pkg.ValidateOwn(b.now(Head{})); err != nil {
-		return packed{}, err
+		return storedBody{}, err
 	}
 	body, _, err := b.encode(ctx, pkg)
 	if err != nil {
-		return packed{}, err
+		return storedBody{}, err
 	}
 	if len(body) > protocol.PackageBytesMax {
-		return packed{}, protocol.Errorf(protocol.CodeTooLarge, "package", "is %d bytes, at most %d are allowed", len(body), protocol.PackageBytesMax)
+		return storedBody{}, protocol.Errorf(protocol.CodeTooLarge, "package", "is %d bytes, at most %d are allowed", len(body), protocol.PackageBytesMax)
 	}
-	return b.keep(ctx, body, pkg.GroupSize())
+	return b.storeBody(ctx, body, pkg.GroupSize())
 }
 
 // EnsureChildren submits what a handoff has handed off, and the members of a
@@ -173,7 +168,7 @@ type closedChild struct {
 // that cannot be read is neither. Those that await their source follow it.
 func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) (missing []int, closed []closedChild, err error) {
 	there, unmade := make([]Head, len(ordinals)), make([]bool, len(ordinals))
-	err = besides(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+	err = forEachParallel(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
 		child, err := b.Head(ctx, protocol.ChildTicketN(parent.Ticket, ordinals[i]), 0)
 		unmade[i] = errors.Is(err, ErrNotFound)
 		if absent(err) { // one that is stuck is there, and open
@@ -211,11 +206,11 @@ func (b *Broker) EnsureSource(ctx context.Context, head Head) error {
 }
 
 func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.State) (Head, error) {
-	see := func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+	read := func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
 		return b.directoryFor(ctx, s.Summary)
 	}
-	head, appended, err := b.update(ctx, child, see, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return lifecycle.FollowSource(h.State, parent, d, now), nil
+	head, appended, err := b.update(ctx, child, read, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.FollowSource(h.State, parent, d, now)
 	})
 	if err != nil || !appended || !lifecycle.DutiesOf(head.State).Offer {
 		return head, err
@@ -226,10 +221,10 @@ func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.S
 	return head, nil
 }
 
-// besides calls fn with 0 to n-1, so many at once. What fails for a reason of its
-// own does not hold up the others; an engine that does not answer ends it. The
+// forEachParallel calls fn with 0 to n-1, so many at once. A call that fails for a reason of
+// its own does not hold up the others; an engine that does not answer ends it. The
 // error is the first of those there were.
-func besides(ctx context.Context, atOnce, n int, fn func(ctx context.Context, i int) error) error {
+func forEachParallel(ctx context.Context, atOnce, n int, fn func(ctx context.Context, i int) error) error {
 	failed := make([]error, n)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
@@ -292,7 +287,7 @@ func (b *Broker) fulfilChild(ctx context.Context, parent protocol.State, child p
 	summary.AwaitsSource = child.After
 	summary.Trace = childTrace(parent, child.Fence, child.Trace)
 	summary.Excluded = child.Excluded
-	_, err = b.fulfil(ctx, promised{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob})
+	_, err = b.submitChild(ctx, pendingChild{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob})
 	return err
 }
 
@@ -335,7 +330,7 @@ func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) e
 	named := pkg.Recipients()
 	chosen := slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] != "" })
 	ordinals = slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] == "" })
-	err = besides(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+	err = forEachParallel(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
 		return b.fulfilMember(ctx, pkg, *submitted, head, ordinals[i], directory)
 	})
 	for _, n := range chosen { // one after the other: each is assigned an agent at the group
@@ -351,9 +346,9 @@ func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitt
 	if err != nil {
 		return err
 	}
-	s := packed{body: submitted.Package, blob: submitted.Blob, digest: head.State.Digest}
+	s := storedBody{body: submitted.Package, blob: submitted.Blob, digest: head.State.Digest}
 	if !member.Shared {
-		if s, err = b.own(ctx, member.Package); err != nil {
+		if s, err = b.storeOwnBody(ctx, member.Package); err != nil {
 			return fmt.Errorf("member %d of %s: %w", n, head.Ticket, err)
 		}
 	}
@@ -367,7 +362,7 @@ func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitt
 			return err
 		}
 	}
-	_, err = b.fulfil(ctx, promised{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory})
+	_, err = b.submitChild(ctx, pendingChild{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory})
 	return err
 }
 
@@ -417,13 +412,13 @@ func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
 // been registered: before one is refused the leader is asked for it.
 func (b *Broker) checkMember(ctx context.Context, member protocol.MemberHandoff, directory *lifecycle.Directory) error {
 	summary := member.Summarize("")
-	_, err := lifecycle.Submit(member.Ticket, summary, protocol.Submitted{}, directory, b.now(Head{}))
+	_, err := lifecycle.Target(summary, directory)
 	if err == nil || member.Target.Agent == "" {
 		return err
 	}
 	if directory, err = b.directoryFor(ctx, summary); err != nil {
 		return err
 	}
-	_, err = lifecycle.Submit(member.Ticket, summary, protocol.Submitted{}, directory, b.now(Head{}))
+	_, err = lifecycle.Target(summary, directory)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
@@ -70,33 +71,33 @@ func (c *Claim) Fence() uint64 { return c.at().State.Fence }
 func (c *Claim) Attempt() int { return c.at().State.Attempt }
 
 // report appends what say says as long as this holder has the handoff.
-func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) ([]protocol.Event, error)) error {
-	return c.reportBy(ctx, c.b.nobody, func(s protocol.State, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) (lifecycle.Step, error)) error {
+	return c.reportBy(ctx, c.b.noDirectory, func(s protocol.State, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return say(s, now)
 	})
 }
 
 // What a report needs to know of the directory.
 
-func (b *Broker) nobody(context.Context, protocol.State) (*lifecycle.Directory, error) {
+func (b *Broker) noDirectory(context.Context, protocol.State) (*lifecycle.Directory, error) {
 	return nil, nil
 }
 
-// everybody starts a watch at its first use in a process.
-func (b *Broker) everybody(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
+// fullDirectory returns all of it. Its first use in a process starts a watch.
+func (b *Broker) fullDirectory(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
 	return b.Directory(ctx)
 }
 
-// atLeader is the directory with no more than one agent, as it is now: for what a
+// freshAgent reads one agent from the leader: a directory with nothing else, for what a
 // person asks for.
-func (b *Broker) atLeader(agent string) seeing {
+func (b *Broker) freshAgent(agent string) directoryReader {
 	return func(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
 		return b.onlyAgent(ctx, agent)
 	}
 }
 
-// itsSource is enough for the end of a handoff: whether a return can be delivered.
-func (b *Broker) itsSource(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+// sourceAgent reads the source of a handoff, which its end depends on: can a return be delivered?
+func (b *Broker) sourceAgent(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
 	directory, _, err := b.recently(ctx, s.Source)
 	return directory, err
 }
@@ -105,18 +106,18 @@ func (b *Broker) sourceIfReturned(ctx context.Context, s protocol.State) (*lifec
 	if !s.ReturnExpected {
 		return nil, nil
 	}
-	return b.itsSource(ctx, s)
+	return b.sourceAgent(ctx, s)
 }
 
 func (b *Broker) sourceIfCancelled(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
 	if !s.CancelReturn {
 		return nil, nil
 	}
-	return b.itsSource(ctx, s)
+	return b.sourceAgent(ctx, s)
 }
 
 // reportBy is report for what may depend on the directory.
-func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.State, *lifecycle.Directory, time.Time) ([]protocol.Event, error)) error {
+func (c *Claim) reportBy(ctx context.Context, read directoryReader, say func(protocol.State, *lifecycle.Directory, time.Time) (lifecycle.Step, error)) error {
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
@@ -126,17 +127,17 @@ func (c *Claim) reportBy(ctx context.Context, see seeing, say func(protocol.Stat
 			c.leaveSlot(ctx)
 			return err
 		}
-		directory, err := see(ctx, head.State)
+		directory, err := read(ctx, head.State)
 		if err != nil {
 			return err
 		}
-		events, err := c.b.decideWith(ctx, *head, directory, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		draft, err := c.b.decideWith(ctx, *head, directory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			return say(h.State, d, now)
 		})
-		if err != nil || len(events) == 0 {
+		if err != nil || len(draft.events) == 0 {
 			return err
 		}
-		next, err := c.b.appendHolding(ctx, head, events, c.inHand())
+		next, err := c.b.appendHolding(ctx, head, draft, c.inHand())
 		switch {
 		case err == nil:
 			c.move(next)
@@ -174,12 +175,12 @@ func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) e
 	if err := ack.Validate(); err != nil {
 		return err
 	}
-	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+	err := c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if ack.Status == protocol.AckAccepted && s.Fence != 0 {
-			return nil, nil // accepted already: saying it twice is harmless
+			return lifecycle.Step{}, nil // accepted already: saying it twice is harmless
 		}
 		claimant := lifecycle.Claimant{Agent: c.Agent, Holder: c.Holder.ID, LeaseMS: c.Holder.LeaseMS, Offer: c.Offer}
-		return lifecycle.Acknowledge(s, claimant, ack, start, now), nil
+		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
 	if err != nil || ack.Status == protocol.AckAccepted {
 		return err
@@ -192,11 +193,11 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	if err := progress.Validate(); err != nil {
 		return err
 	}
-	return c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+	return c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.accepted(s); err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
-		return []protocol.Event{&protocol.Progressed{Meta: meta(c, now), Fence: s.Fence, Progress: progress}}, nil
+		return lifecycle.Progress(s, c.Holder.ID, progress, now)
 	})
 }
 
@@ -204,9 +205,9 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 // those who wait for the handoff (return, deadline). It is granted once in an
 // attempt; a *protocol.Error says why not. State and Beat tell until when.
 func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) error {
-	return c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+	return c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.accepted(s); err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
 		return lifecycle.Extend(s, c.Holder.ID, by, words(reason), now)
 	})
@@ -225,9 +226,9 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 func (c *Claim) Complete(ctx context.Context, result protocol.Result, children ...Child) error {
 	completed, handOffs, err := c.completion(ctx, result, children)
 	if err == nil {
-		err = c.reportBy(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+		err = c.reportBy(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			if err := c.accepted(s); err != nil {
-				return nil, err
+				return lifecycle.Step{}, err
 			}
 			event := completed
 			event.Meta = meta(c, now)
@@ -243,8 +244,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	var refusal *protocol.Error
 	if errors.As(err, &refusal) && refusal.Code != protocol.CodeIllegal { // what cannot be handed in never will be
-		// Another attempt may do better, unless no result can be checked.
-		failure := Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: refusal.Code != protocol.CodeOutputSchema || refusal.Field != schema.Field}
+		failure, _ := lifecycle.UnusableResult(refusal)
 		// While the ledger has not taken the failure the refusal is no answer:
 		// whoever got it would stop trying, with the handoff still in hand.
 		if err := c.Fail(ctx, failure); err != nil {
@@ -314,11 +314,11 @@ func (b *Broker) storeResult(ctx context.Context, ticket string, body json.RawMe
 	if err != nil {
 		return nil, nil, err
 	}
-	redacted, err := redactor.RedactResult(ctx, body)
+	redacted, err := redactor.Result(ctx, body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("redact result of %s: %w", ticket, err)
 	}
-	blob, err := b.PutBlob(ctx, redacted)
+	blob, err := b.blobs.PutBlob(ctx, redacted)
 	if err != nil {
 		return nil, nil, fmt.Errorf("store result of %s: %w", ticket, err)
 	}
@@ -338,7 +338,7 @@ func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol
 	if err := result.Validate(); err != nil {
 		return nil, refused(err, protocol.CodeInvalid)
 	}
-	want, err := protocol.PackageOutputSchema(c.Package)
+	want, err := record.PackageOutputSchema(c.Package)
 	if err != nil {
 		return nil, refused(err, protocol.CodeMalformed)
 	}
@@ -358,21 +358,15 @@ func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol
 }
 
 // Failure is how an attempt ended without a result.
-type Failure struct {
-	Code       string // handler, panic, exit_3, …; a word to count by
-	Message    string
-	Retryable  bool
-	RetryAfter time.Duration // a floor of the delay before the next attempt
-}
+type Failure = lifecycle.Failure
 
 // Fail ends the attempt. Whether there is another is the core's decision.
 func (c *Claim) Fail(ctx context.Context, f Failure) error {
-	err := c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+	err := c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.accepted(s); err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
-		return []protocol.Event{&protocol.Failed{Meta: meta(c, now), Fence: s.Fence, Attempt: s.Attempt,
-			Code: protocol.CutText(f.Code, protocol.NameBytesMax), Message: protocol.CutText(f.Message, protocol.FailureBytesMax), Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds()}}, nil
+		return lifecycle.Fail(s, c.Holder.ID, f, now)
 	})
 	if err != nil {
 		return err
@@ -383,8 +377,8 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 // Release gives the handoff back without charging an attempt; it is offered
 // to the same agent again at once.
 func (c *Claim) Release(ctx context.Context, reason string) error {
-	err := c.reportBy(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return lifecycle.Release(s, d, c.Holder.ID, words(reason), now), nil
+	err := c.reportBy(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.Release(s, d, c.Holder.ID, words(reason), now)
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -25,6 +26,11 @@ var (
 	// ErrClosed: this end has closed its engine, and won't reach it again. It wraps
 	// ErrUnreachable.
 	ErrClosed = fmt.Errorf("%w: this engine is closed", ErrUnreachable)
+	// ErrNotAllowed: the engine let us in, and this user has no permission for a
+	// subject. Trying again does not help. The text names both.
+	ErrNotAllowed = errors.New("not allowed")
+	// ErrNoTopology: a server is there, and was not set up for Handoff.
+	ErrNoTopology = errors.New("this server has not the streams of Handoff")
 	// ErrLedgerChanged: the ledger does not go on where it was read up to. It
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
@@ -43,8 +49,8 @@ type Entry struct {
 	Attention lifecycle.Attention
 }
 
-// Ledger says which ledger it is and how far it goes.
-type Ledger struct {
+// LedgerInfo says which ledger it is and how far it goes.
+type LedgerInfo struct {
 	Created time.Time // of the ledger itself, UTC: another ledger has another one
 	Began   time.Time // no entry is older; before Created where it was restored from a backup
 	First   uint64    // the oldest sequence that it still has, or will have
@@ -57,6 +63,20 @@ type OfferKey struct {
 	Lane     protocol.Priority
 	Ticket   string
 	Sequence uint64 // of the ledger append that made the offer
+}
+
+// Validate refuses a key that does not make one literal subject of a queue.
+func (k OfferKey) Validate() error {
+	if err := protocol.CheckID("ticket", k.Ticket); err != nil {
+		return err
+	}
+	if err := protocol.CheckID("agent", k.Agent); err != nil {
+		return err
+	}
+	if !slices.Contains(protocol.Priorities, k.Lane) {
+		return protocol.Errorf(protocol.CodeInvalid, "priority", "must be one of %v, not %.64q", protocol.Priorities, string(k.Lane))
+	}
+	return nil
 }
 
 // Delivery is an offer that the queue has given to this process. Exactly one
@@ -99,26 +119,35 @@ const AckWait = 30 * time.Second
 // more. One that is slow has it taken from it too, which is harmless.
 const FollowWait = 5 * time.Second
 
-// Engine is the machinery that a Broker works with: five stores and nothing
-// that decides. JetStream is the one that ships; package brokertest has one in
-// memory for simulation, and the conformance suite that both pass.
+// Engine is the machinery that New makes a Broker of: seven parts, none of which decides.
+// JetStream is the one that ships; package brokertest has one in memory for simulation, and
+// the conformance suite that both pass. A Broker keeps the parts to itself: a caller that
+// needs one takes it as an argument of its own, by the interface that it needs.
 //
-// All methods are safe for concurrent use and block until the engine has
-// answered or ctx ends. A method that waits and tries again for as long as ctx
-// lives says so; the others bridge an election, for JetStreamConfig.Timeout at most,
-// and then return ErrUnreachable (wrapped). All return ErrClosed once the engine is
-// closed. Channels that are returned are not closed when ctx ends.
+// All methods of the parts are safe for concurrent use and block until the engine has
+// answered or ctx ends. A method that waits and tries again for as long as ctx lives says so;
+// the others bridge an election, for its timeout (jetstream.Config.Timeout) at most, and then
+// return ErrUnreachable (wrapped). All return ErrClosed once the engine is closed. Channels
+// that are returned are not closed when ctx ends.
 type Engine interface {
+	Clock
+	Ledger
+	Queue
+	Timers
+	Directory
+	Blobs
+	Bus
+}
+
+// Clock is the engine's time, by which processes whose own clocks differ decide alike.
+type Clock interface {
 	// Now is the engine's clock, as far as it is known here; it does not block. What is
 	// decided goes by it, so that processes whose clocks differ decide alike.
 	Now() time.Time
-	// Append stores body as the successor of sequence after on the ticket's
-	// subject; 0 means the ticket's first. id is the record's; says is kept beside
-	// it for those who follow, and proves nothing. It returns the sequence, or ErrConflict if another append came first. A time-out or a
-	// lost connection is tried again until ctx ends; if our own append turns
-	// out to have been stored, its sequence is returned. When ctx ends first
-	// the append may or may not have happened, and the error wraps ctx.Err().
-	Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (seq uint64, err error)
+}
+
+// LedgerReader reads what the handoffs' ledger holds; it changes nothing.
+type LedgerReader interface {
 	// Last reads the head from the stream's leader. It is never older than
 	// any append acknowledged before the call, nor than min, which it waits
 	// for until ctx ends.
@@ -137,9 +166,9 @@ type Engine interface {
 	// Entries calls fn with every entry from sequence from on, in order, up to the
 	// ledger's end when the call began.
 	Entries(ctx context.Context, from uint64, fn func(Entry) error) error
-	// Ledger reads from the leader how far the ledger goes: no append that was
+	// LedgerInfo reads from the leader how far the ledger goes: no append that was
 	// acknowledged before the call has a higher sequence than its Last.
-	Ledger(ctx context.Context) (Ledger, error)
+	LedgerInfo(ctx context.Context) (LedgerInfo, error)
 	// Tail calls fn with every message of the ledger from sequence from on, in
 	// order and without a gap, first what is there and then what comes, until ctx
 	// ends; from 0 is the first that it still has. A message that is no entry, and
@@ -148,6 +177,18 @@ type Engine interface {
 	// again behind the last message that it had. It ends with ErrLedgerChanged
 	// where there is no such beginning.
 	Tail(ctx context.Context, from uint64, fn func(Entry) error) error
+}
+
+// Ledger keeps the appends of all handoffs in one order, and tells of new ones.
+type Ledger interface {
+	LedgerReader
+	// Append stores body as the successor of sequence after on the ticket's
+	// subject; 0 means the ticket's first. id is the record's; attention is kept beside
+	// it for those who follow, and proves nothing. It returns the sequence, or ErrConflict if another append came first. A time-out or a
+	// lost connection is tried again until ctx ends; if our own append turns
+	// out to have been stored, its sequence is returned. When ctx ends first
+	// the append may or may not have happened, and the error wraps ctx.Err().
+	Append(ctx context.Context, ticket string, after uint64, id string, attention lifecycle.Attention, body []byte) (seq uint64, err error)
 	// Feed hints, best effort, that the ticket has a new head: its sequence.
 	// Hints may be missing, late, or coalesced into the latest. stop ends it.
 	Feed(ctx context.Context, ticket string) (hints <-chan uint64, stop func(), err error)
@@ -157,7 +198,10 @@ type Engine interface {
 	// follower. fn is called from one goroutine and must not block for long;
 	// done may be called later and from elsewhere.
 	Follow(ctx context.Context, fn func(e Entry, done func())) error
+}
 
+// Queue holds the offers to each agent until a worker of that agent takes them.
+type Queue interface {
 	// EnsureQueue makes sure that the agent's queue can be pulled from.
 	EnsureQueue(ctx context.Context, agent string) error
 	// PutOffer puts an offer into the queue. It is no error if it stands there
@@ -175,7 +219,7 @@ type Engine interface {
 	//
 	// Of every 8 offers (TurnEvery) that this engine takes for the agent, in one
 	// pull or in many, 7 are of the most urgent lane that has any: critical before
-	// high before normal before low. The eighth is the turn of those who wait:
+	// high before normal before low. The eighth is for the less urgent lanes (weighted fair queueing, 7:1):
 	// high, normal and low have it one after another. The lane whose turn it is
 	// passes it on, when it has nothing, to the next of the three that has
 	// something, and when none has, the turn is one like any other (LaneOrder).
@@ -194,16 +238,23 @@ type Engine interface {
 	// may be of different moments. Offers to an agent that is not registered are
 	// counted once somebody has pulled for it.
 	Queues(ctx context.Context) ([]QueueStatus, error)
-
-	// Arm sets the ticket's wake-up under sequence seq; one already set under the
-	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.
-	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	// PutHints is PutOffer and Arm for many: it does not wait for the answer to one
 	// before it sends the next. It returns an error for each, nil where it stands.
 	PutHints(ctx context.Context, hints []Hint) []error
+}
+
+// Timers wake a handoff when an instant has come.
+type Timers interface {
+	// Arm sets the ticket's wake-up under sequence seq; one already set under the
+	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.
+	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
 	// Due gives this process its share of the wake-ups that have fired, like Follow.
 	Due(ctx context.Context, fn func(w WakeUp, done func())) error
+}
 
+// Directory knows the agents, the holders that are present, and the slots of agents that
+// have a limit.
+type Directory interface {
 	// PutProfile registers or replaces an agent.
 	PutProfile(ctx context.Context, p protocol.Profile) error
 	// Profile reads an agent from the leader; ErrNotFound.
@@ -228,13 +279,19 @@ type Engine interface {
 	// Departures tells of every holder that expired or left, after Directory
 	// has it no more. Best effort, as long as ctx lives.
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
+}
 
+// Blobs keep the bodies that are too large for an entry or an offer.
+type Blobs interface {
 	// PutBlob stores a body under its digest; putting it again is harmless.
 	PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error)
 	// Blob reads a body and checks its digest; ErrNotFound, and a *DamagedBody, which is
 	// one, where something else is stored.
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
+}
 
+// Bus carries questions to the processes that answer them.
+type Bus interface {
 	// Serve answers questions for everybody on the engine until ctx ends: each
 	// verb's with its Answerer, up to AnswersAtOnce side by side. Of several who
 	// serve a verb one is asked. It survives reconnects, and when ctx ends it
@@ -244,7 +301,7 @@ type Engine interface {
 	// is refused (a *protocol.Error), and so is one whose answer does not fit a
 	// message of the engine. An error of the Answerer comes back as WireError has
 	// it. ErrNoAnswer: no process serves the verb for as long as
-	// JetStreamConfig.Timeout, or until ctx ends, or no answer came within
+	// the timeout of the engine, or until ctx ends, or no answer came within
 	// AnswerTimeMax. Where the connection breaks, or an answer takes 4 s, it asks again.
 	Ask(ctx context.Context, verb string, question []byte) ([]byte, error)
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,9 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 	if called != child.N {
 		made.event.Number = called + 1
 	}
-	err = c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+	err = c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.accepted(s); err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
 		event := made.event
 		event.By = c.Holder.ID
@@ -168,7 +169,7 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	if err != nil {
 		return handedOff{}, err
 	}
-	packed, err := c.b.keep(ctx, in.Body, in.Package.GroupSize())
+	packed, err := c.b.storeBody(ctx, in.Body, in.Package.GroupSize())
 	if err != nil {
 		return handedOff{}, err
 	}
@@ -222,7 +223,7 @@ func (c *Claim) handOffs(ctx context.Context, result protocol.Result, children [
 }
 
 // follow makes the children that a result's command asks for, with ordinals that
-// nobody has.
+// noDirectory has.
 func (c *Claim) follow(result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
 	if result.Command == nil || len(result.Command.Goto) == 0 {
 		return nil, nil
@@ -276,7 +277,7 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 			room -= len(event.Package)
 			continue
 		}
-		blob, err := b.PutBlob(ctx, event.Package)
+		blob, err := b.blobs.PutBlob(ctx, event.Package)
 		if err != nil {
 			return fmt.Errorf("store package: %w", err)
 		}
@@ -289,7 +290,7 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 // supervisor does it.
 func (c *Claim) submitChildren(ctx context.Context, all []handedOff) {
 	for _, child := range all {
-		_, err := c.b.fulfil(ctx, promised{ticket: child.event.Ticket, summary: child.summary,
+		_, err := c.b.submitChild(ctx, pendingChild{ticket: child.event.Ticket, summary: child.summary,
 			body: child.event.Package, blob: child.event.Blob, directory: child.directory})
 		if err != nil {
 			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.event.Ticket, "err", err)
@@ -319,13 +320,13 @@ func (c *Claim) followSource(ctx context.Context) {
 // then it is offered to this agent again, as the same attempt. It reports false,
 // and changes nothing, where they are known to have closed already.
 func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, err error) {
-	err = c.report(ctx, func(s protocol.State, now time.Time) ([]protocol.Event, error) {
+	err = c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.accepted(s); err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
-		events, err := lifecycle.Suspend(s, c.Holder.ID, children, now)
-		suspended = len(events) > 0
-		return events, err
+		step, err := lifecycle.Suspend(s, c.Holder.ID, children, now)
+		suspended = len(step.Events) > 0
+		return step, err
 	})
 	if err != nil || !suspended {
 		return false, err
@@ -336,9 +337,9 @@ func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, e
 // Escalate passes the handoff up the chain of authority. The rationale is
 // required; the assessment is what was found out so far.
 func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) error {
-	err := c.reportBy(ctx, c.b.everybody, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	err := c.reportBy(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		if err := c.accepted(s); err != nil {
-			return nil, err
+			return lifecycle.Step{}, err
 		}
 		return lifecycle.Escalate(s, d, c.Holder.ID, words(rationale), words(assessment), now)
 	})
@@ -351,13 +352,11 @@ func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) erro
 // Answer is what an authority says to a handoff that was escalated to it: the
 // handoff goes back to the agent that escalated it, with the answer.
 func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
-	if answer.By == "" {
-		answer.By = c.Agent
-	}
+	answer.By = cmp.Or(answer.By, c.Agent)
 	if err := answer.Validate(); err != nil {
 		return err
 	}
-	err := c.reportBy(ctx, c.b.everybody, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	err := c.reportBy(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Answer(s, d, answer, now)
 	})
 	if err != nil {
@@ -386,7 +385,7 @@ func (c *Claim) HandBack(ctx context.Context, reason string, partial *protocol.R
 			return err
 		}
 	}
-	err := c.reportBy(ctx, c.b.itsSource, func(s protocol.State, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	err := c.reportBy(ctx, c.b.sourceAgent, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		event := body
 		event.By = c.Holder.ID
 		return lifecycle.HandBack(s, d, event, now)
@@ -420,7 +419,7 @@ func (b *Broker) parkResult(ctx context.Context, ticket, holder string, fence ui
 	if err != nil {
 		return false, err
 	}
-	_, kept, err = b.note(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	_, kept, err = b.updateWithoutDirectory(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Park(h.State, late, now), nil
 	})
 	return kept, err

@@ -18,12 +18,12 @@ func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax
 // intervene is Update for what a person, or an agent in charge, does with a handoff
 // by its ticket, often from a process that does nothing else: it reads no more of
 // the directory than that depends on. Who is gone a supervisor judges.
-func (b *Broker) intervene(ctx context.Context, ticket string, see seeing, decide Decider) (Head, error) {
+func (b *Broker) intervene(ctx context.Context, ticket string, read directoryReader, decide Decider) (Head, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return Head{}, unknown(ticket, err)
 	}
-	head, _, err = b.update(ctx, head, see, decide)
+	head, _, err = b.update(ctx, head, read, decide)
 	return head, err
 }
 
@@ -34,7 +34,7 @@ func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (proto
 		return protocol.State{}, err
 	}
 	reason = words(reason)
-	head, err := b.intervene(ctx, ticket, b.itsSource, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.sourceAgent, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.RollBack(h.State, d, by, reason, now)
 	})
 	return head.State, err
@@ -47,7 +47,7 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, dea
 		return protocol.State{}, err
 	}
 	reason = words(reason)
-	head, err := b.intervene(ctx, ticket, b.atLeader(to), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.freshAgent(to), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.RerouteTo(h.State, d, to, by, reason, deadline, now)
 	})
 	return head.State, err
@@ -61,7 +61,7 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 		return nil, err
 	}
 	reason = words(reason)
-	head, err := b.intervene(ctx, ticket, b.atLeader(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.freshAgent(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
 		return lifecycle.TakeNow(h.State, d, claimant, reason, now)
 	})
@@ -86,7 +86,7 @@ func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protoc
 		return protocol.State{}, err
 	}
 	remark = words(remark)
-	head, err := b.intervene(ctx, ticket, b.nobody, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.noDirectory, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Dismiss(h.State, by, remark, now)
 	})
 	return head.State, err
@@ -109,18 +109,18 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool)
 	if err != nil {
 		return protocol.State{}, unknown(ticket, err)
 	}
-	if _, err := lifecycle.Redrive(origin.State, by, b.now(origin)); err != nil {
+	if err := lifecycle.CheckRedrive(origin.State); err != nil {
 		return protocol.State{}, err
 	}
 	next, err := b.redriven(ctx, origin, to, again)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	head, err := b.fulfil(ctx, next)
+	head, err := b.submitChild(ctx, next)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	_, _, err = b.note(ctx, origin, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	_, _, err = b.updateWithoutDirectory(ctx, origin, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Redrive(h.State, by, now)
 	})
 	return head.State, err
@@ -128,23 +128,23 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool)
 
 // redriven makes the package of a handoff that is submitted again, and refuses
 // it where it could not be offered to anybody.
-func (b *Broker) redriven(ctx context.Context, origin Head, to string, again bool) (promised, error) {
+func (b *Broker) redriven(ctx context.Context, origin Head, to string, again bool) (pendingChild, error) {
 	submitted, err := b.submitted(ctx, &origin)
 	if err != nil {
-		return promised{}, err
+		return pendingChild{}, err
 	}
 	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
 	if err != nil {
-		return promised{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
+		return pendingChild{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
 	}
 	pkg, err := protocol.DecodePackage(body)
 	if err != nil {
-		return promised{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
+		return pendingChild{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
 	}
 	pkg = protocol.RedrivePackage(origin.State, pkg, b.now(origin))
 	if to != "" {
 		if pkg.GroupSize() > 0 {
-			return promised{}, protocol.Errorf(protocol.CodeConflict, "to", "%s is a group; redrive its members one by one to send them elsewhere", origin.Ticket)
+			return pendingChild{}, protocol.Errorf(protocol.CodeConflict, "to", "%s is a group; redrive its members one by one to send them elsewhere", origin.Ticket)
 		}
 		pkg.Target = protocol.Target{Agent: to}
 	}
@@ -155,22 +155,22 @@ func (b *Broker) redriven(ctx context.Context, origin Head, to string, again boo
 	excluded := summary.Excluded
 	directory, err := b.directoryFor(ctx, summary)
 	if err != nil {
-		return promised{}, err
+		return pendingChild{}, err
 	}
 	ticket := protocol.RedriveTicket(origin.Ticket)
-	if _, err := lifecycle.Submit(ticket, summary, protocol.Submitted{}, directory, b.now(origin)); err != nil {
-		return promised{}, named(err, pkg)
+	if _, err := lifecycle.Target(summary, directory); err != nil {
+		return pendingChild{}, named(err, pkg)
 	}
-	s, err := b.own(ctx, pkg)
+	s, err := b.storeOwnBody(ctx, pkg)
 	summary = pkg.Summarize(s.digest)
 	summary.Excluded, summary.Again = excluded, again && summary.Aggregate != nil
 	summary.Trace = orNone(origin.State.TraceAt(protocol.SpanHandoff, 0))
-	return promised{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
+	return pendingChild{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
 }
 
 // Waiting is a handoff that waits for somebody, and why.
 type Waiting struct {
-	Why   lifecycle.Waits
+	Why   lifecycle.InboxReason
 	State protocol.State
 }
 
@@ -181,10 +181,12 @@ func (b *Broker) Inbox(ctx context.Context, agent string) ([]Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	states, err := b.pick(ctx, func(s protocol.State) bool { return lifecycle.WaitsFor(s, agent, directory) != lifecycle.WaitsNot })
+	states, err := b.pick(ctx, func(s protocol.State) bool {
+		return lifecycle.InboxReasonFor(s, agent, directory) != lifecycle.InboxNone
+	})
 	waiting := make([]Waiting, len(states))
 	for i, s := range states {
-		waiting[i] = Waiting{lifecycle.WaitsFor(s, agent, directory), s}
+		waiting[i] = Waiting{lifecycle.InboxReasonFor(s, agent, directory), s}
 	}
 	return waiting, err
 }
@@ -201,7 +203,7 @@ func (b *Broker) DeadLetters(ctx context.Context, keep func(protocol.State) bool
 // be read is passed over: handoff doctor names it.
 func (b *Broker) pick(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
 	place, picked := map[string]int{}, []protocol.State{}
-	err := b.Heads(ctx, func(e Entry) error {
+	err := b.ledger.Heads(ctx, func(e Entry) error {
 		state, err := StateOf(e)
 		if err != nil {
 			return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -53,7 +54,7 @@ func (w *junkWorld) submit(words string) {
 	w.head, err = w.b.Submit(w.Context(), in)
 	w.must(err)
 	w.key = broker.OfferKey{Agent: "coder", Lane: w.head.State.Priority, Ticket: w.head.Ticket, Sequence: w.head.State.Offer}
-	deliveries, err := w.b.Engine.Pull(w.Context(), "coder", 1, 0)
+	deliveries, err := w.mem.Pull(w.Context(), "coder", 1, 0)
 	w.must(err)
 	w.body = slices.Clone(deliveries[0].Body())
 	w.must(deliveries[0].GiveBack())
@@ -62,7 +63,7 @@ func (w *junkWorld) submit(words string) {
 // entries counts what the ledger has.
 func (w *junkWorld) entries() uint64 {
 	w.Helper()
-	ledger, err := w.b.Ledger(w.Context())
+	ledger, err := w.b.LedgerInfo(w.Context())
 	w.must(err)
 	return ledger.Last
 }
@@ -162,7 +163,7 @@ func TestLostPackage(t *testing.T) {
 	w.mem.Spoil(ref.Digest, []byte("{}"))
 	offers, err := w.b.Pull(t.Context(), "coder", 1, 0)
 	w.must(err)
-	var damaged *broker.DamagedBody
+	var damaged *jetstream.DamagedBody
 	if _, err := offers[0].Claim(t.Context(), w.holder, 0); !errors.As(err, &damaged) {
 		t.Errorf("claimed: %v", err)
 	}

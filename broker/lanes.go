@@ -5,14 +5,15 @@ import "github.com/agenthandoff/handoff/protocol"
 // The order in which offers are taken, see Engine.Pull.
 const (
 	// TurnEvery is 8: of every 8 offers that a process takes for an agent, 7
-	// come in the order of the lanes, and the last is the turn of those who wait.
+	// come in the order of the lanes; the last one serves the less urgent lanes
+	// (weighted fair queueing, 7:1).
 	TurnEvery = 8
 	// TurnRound is 24: by then each of the three lanes below the most urgent
 	// one has had a turn. What is first in its lane waits for no more than that.
 	TurnRound = 3 * TurnEvery
 )
 
-// turnOrders are the orders in which the turns of those who wait look for an
+// turnOrders are the orders in which the turns of weighted fair queueing look for an
 // offer: they go round the lanes below the most urgent one, and a lane that has
 // nothing passes its turn on.
 var turnOrders = func() (orders [TurnRound / TurnEvery][]protocol.Priority) {
@@ -33,70 +34,4 @@ func LaneOrder(taken int64) []protocol.Priority {
 		return protocol.Priorities
 	}
 	return turnOrders[taken/TurnEvery%int64(len(turnOrders))]
-}
-
-// lanePlan says which lanes to ask for how many offers, so that a batch has
-// what LaneOrder would take one by one, in as few questions as there can be.
-type lanePlan struct {
-	open  []int64 // of the batch: how many offers are taken before each one that is still to come
-	empty [4]bool // lanes known to have nothing more
-}
-
-// begin plans the next n offers, after taken.
-func (p *lanePlan) begin(taken int64, n int) {
-	p.open, p.empty = p.open[:0], [4]bool{}
-	for i := range n {
-		p.open = append(p.open, taken+int64(i))
-	}
-}
-
-// lane is where one offer of the batch should come from; -1 if all are empty.
-func (p *lanePlan) lane(taken int64) int {
-	for _, lane := range LaneOrder(taken) {
-		if i := laneIndex(lane); !p.empty[i] {
-			return i
-		}
-	}
-	return -1
-}
-
-// next is the lane to ask, and for how many; n is 0 when nothing is left to do.
-func (p *lanePlan) next() (lane, n int) {
-	if len(p.open) == 0 {
-		return -1, 0
-	}
-	lane = p.lane(p.open[0])
-	if lane < 0 {
-		return -1, 0
-	}
-	for _, taken := range p.open {
-		if p.lane(taken) == lane {
-			n++
-		}
-	}
-	return lane, n
-}
-
-// fill notes an offer that came. It may be one that nobody asked for.
-func (p *lanePlan) fill(lane int) {
-	at := 0
-	for i, taken := range p.open {
-		if p.lane(taken) == lane {
-			at = i
-			break
-		}
-	}
-	if len(p.open) > 0 {
-		p.open = append(p.open[:at], p.open[at+1:]...)
-	}
-}
-
-// waits tells whether a lane more urgent than this one may have more.
-func (p *lanePlan) waits(lane int) bool {
-	for i := range lane {
-		if !p.empty[i] {
-			return true
-		}
-	}
-	return false
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -73,8 +73,8 @@ func TestResultOfEveryKind(t *testing.T) {
 	if kept, err := b.ParkLate(ctx, claim.Lease(), done); err != nil || !kept {
 		t.Fatalf("kept %v, %v", kept, err)
 	}
-	if _, _, err := b.Update(ctx, claim.Ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return []protocol.Event{&protocol.LateResultUsed{Meta: protocol.Meta{At: now}, Seq: h.State.LateSeq}}, nil
+	if _, _, err := b.Update(ctx, claim.Ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.StepOf(h.State, &protocol.LateResultUsed{Meta: protocol.Meta{At: now}, Seq: h.State.LateSeq})
 	}); err != nil {
 		t.Fatal(err)
 	}

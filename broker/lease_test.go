@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

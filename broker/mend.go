@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // Mend takes a handoff back to the last entry that can be read, where its head cannot:
@@ -18,7 +19,7 @@ import (
 // it is. It refuses, with CodeIllegal, where no entry can be read, and where an entry is
 // of a newer version: then a program is to be updated.
 func (b *Broker) Mend(ctx context.Context, ticket string) (Head, error) {
-	last, err := b.Last(ctx, ticket, 0)
+	last, err := b.ledger.Last(ctx, ticket, 0)
 	if err != nil {
 		return Head{}, unknown(ticket, err)
 	}
@@ -30,16 +31,16 @@ func (b *Broker) Mend(ctx context.Context, ticket string) (Head, error) {
 		return Head{}, err
 	}
 	next := Head{Ticket: ticket, State: good.State}
-	next.State.PrevHash = hashOf(last.Body)
+	next.State.PrevHash = HashOf(last.Body)
 	id := uuid.NewString()
-	body, err := protocol.EncodeAppend(id, nil, &next.State)
+	body, err := record.EncodeAppend(id, nil, &next.State)
 	if err != nil {
 		return Head{}, err
 	}
-	if next.Seq, err = b.Append(ctx, ticket, last.Seq, id, lifecycle.AttentionNow, body); err != nil {
+	if next.Seq, err = b.ledger.Append(ctx, ticket, last.Seq, id, lifecycle.AttentionNow, body); err != nil {
 		return Head{}, fmt.Errorf("mend %s behind %d: %w", ticket, last.Seq, err)
 	}
-	next.Hash = hashOf(body)
+	next.Hash = HashOf(body)
 	b.log.Warn("handoff mended: its last entries could not be read, and count for nothing", "ticket", ticket, "unreadable", last.Seq, "readable", good.Seq, "seq", next.Seq)
 	return next, nil
 }
@@ -50,7 +51,7 @@ const recordVersion = 1
 // lastReadable is the last entry of a handoff that can be read.
 func (b *Broker) lastReadable(ctx context.Context, ticket string) (good Head, err error) {
 	for after := uint64(0); ; {
-		entry, err := b.Next(ctx, ticket, after)
+		entry, err := b.ledger.Next(ctx, ticket, after)
 		if errors.Is(err, ErrNotFound) {
 			break
 		}
@@ -58,11 +59,11 @@ func (b *Broker) lastReadable(ctx context.Context, ticket string) (good Head, er
 			return good, err
 		}
 		after = entry.Seq
-		var record struct {
+		var read struct {
 			V int `json:"v"`
 		}
-		if err := json.Unmarshal(entry.Body, &record); err == nil && record.V > recordVersion {
-			return good, protocol.Errorf(protocol.CodeIllegal, "ticket", "entry %d of %s is a record of version %d: update this program and the supervisors", entry.Seq, ticket, record.V)
+		if err := json.Unmarshal(entry.Body, &read); err == nil && read.V > recordVersion {
+			return good, protocol.Errorf(protocol.CodeIllegal, "ticket", "entry %d of %s is a record of version %d: update this program and the supervisors", entry.Seq, ticket, read.V)
 		}
 		if head, err := HeadOf(entry); err == nil {
 			good = head

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // ErrOfferGone: this offer is not to be had, because the handoff closed, moved
@@ -53,7 +54,7 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		}
 	}
 	for until := time.Now().Add(wait); ; wait = max(time.Until(until), 0) {
-		deliveries, err := b.Engine.Pull(ctx, agent, most, wait)
+		deliveries, err := b.queue.Pull(ctx, agent, most, wait)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +86,7 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 		return nil, errors.New("its subject is not that of an offer")
 	}
 	head := &Head{Ticket: key.Ticket}
-	body, err := protocol.DecodeOffering(d.Body(), &head.State)
+	body, err := record.DecodeOffering(d.Body(), &head.State)
 	if err == nil {
 		err = fits(key, &body)
 	}
@@ -103,7 +104,7 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 // fits checks that an offer is of the handoff, and is the offer, that its subject names,
 // and was made from an append. One that begins a handoff, or is another's, would be
 // appended to the ledger.
-func fits(key OfferKey, o *protocol.Offering) error {
+func fits(key OfferKey, o *record.Offering) error {
 	switch s := o.State; {
 	case s.Ticket != key.Ticket || s.Agent != key.Agent || s.Offer != key.Sequence:
 		return fmt.Errorf("it holds offer %d of %q to %q", s.Offer, s.Ticket, s.Agent)
@@ -118,14 +119,14 @@ func fits(key OfferKey, o *protocol.Offering) error {
 // Package returns what is handed over, fetching it, and the answers, if they are large.
 func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	if o.blob != nil && o.pkg == nil {
-		pkg, err := o.b.Blob(ctx, *o.blob)
+		pkg, err := o.b.blobs.Blob(ctx, *o.blob)
 		if err != nil {
 			return nil, fmt.Errorf("package of %s: %w", o.Ticket, err)
 		}
 		o.pkg = pkg
 	}
 	if o.large != nil {
-		body, err := o.b.Blob(ctx, *o.large)
+		body, err := o.b.blobs.Blob(ctx, *o.large)
 		if err == nil {
 			err = json.Unmarshal(body, &o.notes)
 		}
@@ -169,7 +170,7 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 			return nil, err
 		}
 	}
-	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) []protocol.Event {
+	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
 	if claim != nil && holder.Polling {
@@ -190,9 +191,8 @@ func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin tim
 	if _, err := o.Package(ctx); err != nil {
 		return nil, err
 	}
-	claim, err := o.take(ctx, holder, func(_ protocol.State, now time.Time) []protocol.Event {
-		return []protocol.Event{&protocol.Claimed{Meta: protocol.Meta{At: now, By: holder.ID},
-			Offer: o.Sequence, Agent: o.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS, AckWithinMS: within}}
+	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.ClaimOnly(s, o.claimant(holder), within, now)
 	})
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (o *Offer) claimant(h protocol.Holder) lifecycle.Claimant {
 // take appends what answer says to the head, as soon as the core lets this
 // claimant have it. The offer's own state serves as the head until a conflict
 // shows that it is old, or nothing can follow from it; then the leader is asked.
-func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (*Claim, error) {
+func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Claim, error) {
 	for {
 		next, err := o.try(ctx, holder, answer)
 		if errors.Is(err, ErrConflict) || !o.read && contradicts(err) {
@@ -237,7 +237,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 	}
 }
 
-func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) []protocol.Event) (*Head, error) {
+func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
 	directory := &lifecycle.Directory{}
 	if o.State.Holder != "" { // only then does the judgement depend on it
 		var err error
@@ -245,29 +245,29 @@ func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(pro
 			return nil, err
 		}
 	}
-	verdict, events, err := o.answered(holder, directory, answer)
+	verdict, draft, err := o.answered(holder, directory, answer)
 	if err != nil {
 		return nil, err
 	}
 	switch verdict {
 	case lifecycle.Drop:
-		return nil, o.drop(ctx, events)
+		return nil, o.drop(ctx, draft)
 	case lifecycle.Mine, lifecycle.LetGo:
 		return nil, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
-	if o.limit > 0 && takesInHand(events) {
+	if o.limit > 0 && takesInHand(draft.events) {
 		taken, err := o.b.takeSlot(ctx, o.Agent, o.limit, o.Ticket, o.b.slotOf(holder, o.Sequence))
 		if err != nil {
 			return nil, err
 		}
 		o.slot = o.slot || taken
 	}
-	return o.b.appendHolding(ctx, o.Head, events, o.Sequence)
+	return o.b.appendHolding(ctx, o.Head, draft, o.Sequence)
 }
 
 // contradicts tells whether an offer's own state is what is wrong.
 func contradicts(err error) bool {
-	return errors.Is(err, lifecycle.ErrIllegal) || errors.Is(err, lifecycle.ErrStale) || is[*protocol.Error](err)
+	return errors.Is(err, lifecycle.ErrIllegal) || errors.Is(err, lifecycle.ErrStale) || errors.As(err, new(*protocol.Error))
 }
 
 // takesInHand tells whether the handoff is in a holder's hands after the events.
@@ -289,32 +289,29 @@ func (o *Offer) leaveSlot(ctx context.Context, holder protocol.Holder) {
 
 // answered judges the offer, and adds the answer to what goes before it where it
 // may be taken.
-func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) []protocol.Event) (verdict lifecycle.Verdict, events []protocol.Event, err error) {
+func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (verdict lifecycle.Verdict, made draft, err error) {
 	defer func() { // the core panics rather than append what does not apply
 		if broken := recover(); broken != nil {
 			err = fmt.Errorf("claim %s at %d: %v: %w", o.Ticket, o.Head.Seq, broken, lifecycle.ErrIllegal)
 		}
 	}()
 	now := o.b.nowAt(o.Head)
-	verdict, events = lifecycle.Claim(o.State, o.claimant(holder), d, now)
-	switch {
-	case verdict != lifecycle.Take:
-		return verdict, events, nil
-	case len(events) == 0:
-		return verdict, answer(o.State, now), nil
+	verdict, step := lifecycle.Claim(o.State, o.claimant(holder), d, now)
+	if verdict == lifecycle.Take {
+		next, err := answer(step.State, now)
+		if err != nil {
+			return verdict, draft{}, illegal(o.Head, err)
+		}
+		step = step.Then(next)
 	}
-	state, err := lifecycle.ApplyAll(o.State, events)
-	if err != nil {
-		return verdict, nil, err
-	}
-	return verdict, append(events, answer(state, now)...), nil
+	return verdict, draftOf(o.Head, &step), nil
 }
 
 // drop takes an offer that is over out of the queue, after appending what its
 // end calls for.
-func (o *Offer) drop(ctx context.Context, events []protocol.Event) error {
-	if len(events) > 0 && len(lifecycle.Gains(o.State, events)) == 0 { // else it is a supervisor's to decide
-		if _, err := o.b.appendHolding(ctx, o.Head, events, o.Sequence); err != nil {
+func (o *Offer) drop(ctx context.Context, draft draft) error {
+	if len(draft.events) > 0 && len(lifecycle.Gains(o.State, draft.events)) == 0 { // else it is a supervisor's to decide
+		if _, err := o.b.appendHolding(ctx, o.Head, draft, o.Sequence); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // notes are what was said of a handoff since it was submitted: the answers given
@@ -30,7 +30,7 @@ func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
 	if err != nil {
 		return err
 	}
-	return b.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
+	return b.queue.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
 }
 
 // Hints are what is to stand outside the ledger for a handoff.
@@ -59,7 +59,7 @@ func (b *Broker) PutHints(ctx context.Context, all []Hints) []error {
 		}
 		hints, of = append(hints, Hint{WakeUp: WakeUp{Ticket: head.Ticket, Seq: all[i].Seq, At: all[i].At}}), append(of, i)
 	}
-	for n, err := range b.Engine.PutHints(ctx, hints) {
+	for n, err := range b.queue.PutHints(ctx, hints) {
 		if err != nil {
 			errs[of[n]] = errors.Join(errs[of[n]], err)
 		}
@@ -85,40 +85,30 @@ func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, 
 	if err != nil {
 		return err
 	}
-	return b.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
+	return b.queue.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
 }
 
 func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) ([]byte, error) {
-	offer := &protocol.Offering{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
+	offer := &record.Offering{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
 	offer.Blob, offer.Answers, offer.Trail = blob, n.Answers, n.Trail
 	if len(n.Answers)+len(n.Trail) > 0 {
-		body, err := encode(n)
+		body, err := protocol.Marshal(n)
 		if err != nil {
 			return nil, fmt.Errorf("encode answers of %s: %w", head.Ticket, err)
 		}
 		if len(body) > notesInlineMax {
-			ref, err := b.PutBlob(ctx, body)
+			ref, err := b.blobs.PutBlob(ctx, body)
 			if err != nil {
 				return nil, fmt.Errorf("store answers of %s: %w", head.Ticket, err)
 			}
 			offer.Answers, offer.Trail, offer.AnswersBlob = nil, nil, &ref
 		}
 	}
-	body, err := protocol.EncodeOffering(offer)
+	body, err := record.EncodeOffering(offer)
 	if err != nil {
 		return nil, fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
 	}
 	return body, nil
-}
-
-// encode is json.Marshal without the escapes for HTML: they make six bytes of
-// one, and of a package full of markup more than the engine takes in a message.
-func encode(v any) ([]byte, error) {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return out.Bytes(), err
 }
 
 func offerKey(s *protocol.State) OfferKey {
@@ -126,7 +116,7 @@ func offerKey(s *protocol.State) OfferKey {
 }
 
 // submittedOnly is what submitted wants of an entry.
-var submittedOnly = protocol.NewGlance(nil, protocol.EventSubmitted)
+var submittedOnly = record.NewProjection(nil, protocol.EventSubmitted)
 
 // submitted reads the package, or where it lies, out of the event that carries it.
 // The event's summary and policy stay empty.
@@ -139,11 +129,11 @@ func (b *Broker) submitted(ctx context.Context, head *Head) (*protocol.Submitted
 		}
 		body = entry.Body
 	}
-	record, err := submittedOnly.Record(body, head.State.PackageSeq)
+	read, err := submittedOnly.Decode(body, head.State.PackageSeq)
 	if err != nil {
 		return nil, fmt.Errorf("package of %s: ledger entry %d: %w", head.Ticket, head.State.PackageSeq, err)
 	}
-	for _, e := range record.Events {
+	for _, e := range read.Events {
 		if s, ok := e.(*protocol.Submitted); ok {
 			return s, nil
 		}
@@ -224,7 +214,7 @@ func (b *Broker) entry(ctx context.Context, ticket string, seq uint64) (Entry, e
 	if seq == 0 {
 		return Entry{}, fmt.Errorf("no sequence: %w", ErrNotFound)
 	}
-	entry, err := b.Next(ctx, ticket, seq-1)
+	entry, err := b.ledger.Next(ctx, ticket, seq-1)
 	if err == nil && entry.Seq != seq {
 		err = fmt.Errorf("entry %d: %w", seq, ErrNotFound)
 	}
@@ -234,11 +224,11 @@ func (b *Broker) entry(ctx context.Context, ticket string, seq uint64) (Entry, e
 // DecodeChange reads a ledger entry whole, for those who tell what happened: what the
 // entry says is not checked, and nothing may be decided by it.
 func DecodeChange(e Entry) (protocol.Change, error) {
-	record, err := protocol.DecodeRecord(e.Body, e.Seq)
+	read, err := record.Decode(e.Body, e.Seq)
 	if err != nil {
 		return protocol.Change{}, unreadable(e, err)
 	}
-	return protocol.Change{Seq: e.Seq, At: e.At, Hash: hashOf(e.Body), Record: record}, nil
+	return protocol.Change{Seq: e.Seq, At: e.At, Hash: HashOf(e.Body), Record: read}, nil
 }
 
 // packageBody returns the package's bytes, from the blobs if they lie there.
@@ -246,5 +236,5 @@ func (b *Broker) packageBody(ctx context.Context, inline json.RawMessage, blob *
 	if blob == nil {
 		return inline, nil
 	}
-	return b.Blob(ctx, *blob)
+	return b.blobs.Blob(ctx, *blob)
 }

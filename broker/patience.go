@@ -7,7 +7,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Limits of JetStreamConfig.Timeout.
+// Limits of the time for which an engine repeats what did not succeed (jetstream.Config.Timeout).
 const (
 	// TimeoutDefault is longer than the election after a leader was killed, which
 	// takes 4 to 9 s.
@@ -15,9 +15,6 @@ const (
 	TimeoutMin     = time.Second
 	TimeoutMax     = 10 * time.Minute
 )
-
-// tryTimeout is how long one try of a question to the engine may take.
-const tryTimeout = 2 * time.Second
 
 // CheckTimeout refuses a timeout out of its limits; 0 is the default.
 func CheckTimeout(field string, d time.Duration) error {

@@ -22,7 +22,7 @@ func (b *Broker) Beat(ctx context.Context, h protocol.Holder) error {
 	if h.Polling {
 		h.PolledAt = b.clock().UTC().Truncate(time.Millisecond)
 	}
-	return b.Engine.Beat(ctx, h)
+	return b.directory.Beat(ctx, h)
 }
 
 // NotePoll makes an agent present for its patience from now on, because it has
@@ -34,7 +34,7 @@ func (b *Broker) NotePoll(ctx context.Context, agent protocol.Profile) error {
 	}
 	patience := agent.PollPatience()
 	note := protocol.Holder{ID: protocol.PollerID(agent.ID), Agent: agent.ID, LeaseMS: patience.Milliseconds(), Polling: true}
-	last, err := b.Holder(ctx, note.ID)
+	last, err := b.directory.Holder(ctx, note.ID)
 	switch age := b.clock().Sub(last.PolledAt); {
 	case errors.Is(err, ErrNotFound):
 	case err != nil:
@@ -54,5 +54,5 @@ func (b *Broker) LeavePolling(ctx context.Context, h protocol.Holder) error {
 			err = b.NotePoll(ctx, profile)
 		}
 	}
-	return errors.Join(err, b.RemoveHolder(ctx, h.ID))
+	return errors.Join(err, b.directory.RemoveHolder(ctx, h.ID))
 }

@@ -85,17 +85,17 @@ func (b *Broker) PutProfile(ctx context.Context, p protocol.Profile) error {
 	}
 	b.profiles.written(p.ID)
 	defer b.profiles.written(p.ID)
-	return b.Engine.PutProfile(ctx, p)
+	return b.directory.PutProfile(ctx, p)
 }
 
 // RemoveProfile forgets an agent, and when it last polled. Its queue and offers stay.
 func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
 	b.profiles.written(agent)
 	defer b.profiles.written(agent)
-	if err := b.Engine.RemoveProfile(ctx, agent); err != nil {
+	if err := b.directory.RemoveProfile(ctx, agent); err != nil {
 		return err
 	}
-	return b.RemoveHolder(ctx, protocol.PollerID(agent))
+	return b.directory.RemoveHolder(ctx, protocol.PollerID(agent))
 }
 
 // Profile reads an agent from the leader, and remembers it for what this process does
@@ -103,7 +103,7 @@ func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
 func (b *Broker) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
 	now := b.clock()
 	_, writes := b.profiles.look(agent, now)
-	p, err := b.Engine.Profile(ctx, agent)
+	p, err := b.directory.Profile(ctx, agent)
 	if err == nil {
 		b.profiles.remember(agent, directoryOf(p), now, writes)
 	}
@@ -125,7 +125,7 @@ func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecyc
 
 // onlyAgent is the directory with no more than one agent, as the leader has it.
 func (b *Broker) onlyAgent(ctx context.Context, agent string) (*lifecycle.Directory, error) {
-	profile, err := b.Engine.Profile(ctx, agent)
+	profile, err := b.directory.Profile(ctx, agent)
 	if errors.Is(err, ErrNotFound) {
 		return &lifecycle.Directory{}, nil
 	}
@@ -151,23 +151,23 @@ func (b *Broker) recently(ctx context.Context, agent string) (d *lifecycle.Direc
 
 // routed decides the first append of a handoff that has no members. Before it is
 // refused by a profile that is only remembered the leader is asked.
-func (b *Broker) routed(ctx context.Context, ticket string, s protocol.Summary) ([]protocol.Event, *lifecycle.Directory, error) {
-	decide := func(d *lifecycle.Directory) ([]protocol.Event, *lifecycle.Directory, error) {
-		events, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
-		return events, d, err
+func (b *Broker) routed(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
+	decide := func(d *lifecycle.Directory) (lifecycle.Step, *lifecycle.Directory, error) {
+		step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
+		return step, d, err
 	}
 	if s.Target.Agent != "" && len(s.Excluded) == 0 {
 		directory, remembered, err := b.recently(ctx, s.Target.Agent)
 		if err != nil {
-			return nil, nil, err
+			return lifecycle.Step{}, nil, err
 		}
-		if events, _, err := decide(directory); err == nil || !remembered {
-			return events, directory, err
+		if step, _, err := decide(directory); err == nil || !remembered {
+			return step, directory, err
 		}
 	}
 	directory, err := b.directoryFor(ctx, s)
 	if err != nil {
-		return nil, nil, err
+		return lifecycle.Step{}, nil, err
 	}
 	return decide(directory)
 }

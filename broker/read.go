@@ -61,7 +61,7 @@ func (b *Broker) changesAfter(ctx context.Context, ticket string, after uint64, 
 // changesAnd is changesAfter, and returns the error of the first entry that cannot be read.
 func (b *Broker) changesAnd(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) (unread, err error) {
 	for {
-		entry, err := b.Next(ctx, ticket, after)
+		entry, err := b.ledger.Next(ctx, ticket, after)
 		if errors.Is(err, ErrNotFound) {
 			return unread, nil
 		}
@@ -163,7 +163,7 @@ const rereadEvery = 1500 * time.Millisecond
 // later is waited for.
 func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error) {
 	// Subscribe first, read second: what happens in between is then hinted at.
-	hints, stop, err := b.Feed(ctx, ticket)
+	hints, stop, err := b.ledger.Feed(ctx, ticket)
 	if err != nil {
 		return protocol.State{}, err
 	}
@@ -218,7 +218,7 @@ func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protoco
 		return protocol.State{}, err
 	}
 	reason = words(reason)
-	head, err := b.intervene(ctx, ticket, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, err := b.intervene(ctx, ticket, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Cancel(h.State, d, by, reason, false, now)
 	})
 	return head.State, err
@@ -230,11 +230,11 @@ func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answ
 		return protocol.State{}, err
 	}
 	asked := uint64(0) // the offer whose agent asked, when we first looked
-	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		if asked == 0 {
 			asked = h.State.Offer
 		} else if asked != h.State.Offer {
-			return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s has moved on while it was answered; see what it asks now: handoff status %s", ticket, ticket)
+			return lifecycle.Step{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s has moved on while it was answered; see what it asks now: handoff status %s", ticket, ticket)
 		}
 		return lifecycle.Answer(h.State, d, answer, now)
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // StateOf reads the state out of a ledger entry. It is the one place in which what was
@@ -12,7 +13,7 @@ import (
 // may stand in the ledger: what is no entry of this handoff is an error of which
 // Unreadable is true, and its handoff is stuck.
 func StateOf(e Entry) (protocol.State, error) {
-	_, state, err := protocol.DecodeState(e.Body, e.Seq)
+	_, state, err := record.DecodeState(e.Body, e.Seq)
 	if err == nil {
 		err = lifecycle.CheckRead(e.Ticket, e.Seq, &state)
 	}
@@ -24,14 +25,14 @@ func StateOf(e Entry) (protocol.State, error) {
 
 // RecordOf is StateOf for those who need the events, too.
 func RecordOf(e Entry) (protocol.Record, error) {
-	record, err := protocol.DecodeRecord(e.Body, e.Seq)
+	read, err := record.Decode(e.Body, e.Seq)
 	if err == nil {
-		err = lifecycle.CheckRead(e.Ticket, e.Seq, &record.State)
+		err = lifecycle.CheckRead(e.Ticket, e.Seq, &read.State)
 	}
 	if err != nil {
 		return protocol.Record{}, unreadable(e, err)
 	}
-	return record, nil
+	return read, nil
 }
 
 // UnreadableError is an entry of the ledger that cannot be read: to try again helps
@@ -66,26 +67,3 @@ func Unreadable(err error) bool {
 // absent tells whether another handoff has nothing to say: the ledger does not have it,
 // or it is stuck with an entry that cannot be read.
 func absent(err error) bool { return errors.Is(err, ErrNotFound) || Unreadable(err) }
-
-// checkSubject refuses what does not make one literal subject of the ledger or the
-// timers. The engine has no stream for any other, which looks as if it did not answer.
-func checkSubject(ticket string) error {
-	if err := protocol.CheckID("ticket", ticket); err != nil {
-		return err
-	}
-	return nil
-}
-
-// checkOfferKey is checkSubject for an offer in a queue.
-func checkOfferKey(k OfferKey) error {
-	if err := checkSubject(k.Ticket); err != nil {
-		return err
-	}
-	if err := protocol.CheckID("agent", k.Agent); err != nil {
-		return err
-	}
-	if laneIndex(k.Lane) < 0 {
-		return protocol.Errorf(protocol.CodeInvalid, "priority", "must be one of %v, not %.64q", protocol.Priorities, string(k.Lane))
-	}
-	return nil
-}

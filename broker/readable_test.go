@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/tests/mutate"
 )
 
@@ -18,7 +17,7 @@ func FuzzStateOf(f *testing.F) {
 	state := protocol.State{Ticket: ticket, Phase: protocol.Pending, Agent: "coder", Offer: protocol.Self, PackageSeq: protocol.Self, Policy: protocol.DefaultPolicy(),
 		Summary:     protocol.Summary{Type: protocol.Sequential, Source: "lead", Target: protocol.Target{Agent: "coder"}, Priority: protocol.Normal, Deadline: time.Unix(1e9+1e6, 0).UTC()},
 		SubmittedAt: time.Unix(1e9, 0).UTC(), UpdatedAt: time.Unix(1e9, 0).UTC(), OfferedAt: time.Unix(1e9, 0).UTC()}
-	body, err := protocol.EncodeRecord(protocol.Record{ID: "id", State: state})
+	body, err := record.Encode(protocol.Record{ID: "id", State: state})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -39,33 +38,11 @@ func FuzzStateOf(f *testing.F) {
 			}
 			return
 		}
-		if s.Ticket != ticket || s.Offer != 0 && s.Agent != "" && !s.Closed && checkOfferKey(offerKey(&s)) != nil {
+		if s.Ticket != ticket || s.Offer != 0 && s.Agent != "" && !s.Closed && offerKey(&s).Validate() != nil {
 			t.Errorf("an offer of %s without a subject, of\n%s", s.Ticket, body)
 		}
 		_, _ = HeadOf(e)
 		_, _ = RecordOf(e)
 		_, _ = DecodeChange(e)
 	})
-}
-
-// TestNoSubject: what makes no subject is refused before the engine is asked, which
-// would not answer.
-func TestNoSubject(t *testing.T) {
-	j := &JetStream{nc: &nats.Conn{}}
-	for _, ticket := range []string{"", "a.b", "*", ">", "a b"} {
-		if _, err := j.Append(t.Context(), ticket, 0, "x", "", nil); err == nil {
-			t.Errorf("appended to %q", ticket)
-		}
-		if err := j.Arm(t.Context(), ticket, 1, time.Now()); err == nil {
-			t.Errorf("armed %q", ticket)
-		}
-		for _, key := range []OfferKey{{Agent: "a", Lane: protocol.Normal, Ticket: ticket}, {Agent: ticket, Lane: protocol.Normal, Ticket: "t"}, {Agent: "a", Lane: protocol.Priority(ticket), Ticket: "t"}} {
-			if err := j.PutOffer(t.Context(), key, []byte("x")); err == nil {
-				t.Errorf("offered %+v", key)
-			}
-			if hint := (&Hint{Offer: key, Body: []byte("x")}); hint.check() == nil {
-				t.Errorf("%+v is put out", key)
-			}
-		}
-	}
 }

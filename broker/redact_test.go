@@ -10,8 +10,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
 // bodies is an engine that keeps everything that is stored in it.
@@ -104,7 +105,7 @@ func TestNothingSaidKeepsSecrets(t *testing.T) {
 		for _, blob := range engine.blobs {
 			stored += string(blob)
 		}
-		if strings.Contains(stored, secret) || !strings.Contains(stored, protocol.Redacted) {
+		if strings.Contains(stored, secret) || !strings.Contains(stored, redact.Marker) {
 			at := max(0, strings.Index(stored, secret))
 			t.Errorf("%s: …%s…", name, stored[max(0, at-300):min(len(stored), at+30)])
 		}

@@ -46,11 +46,8 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 }
 
 func (b *Broker) settleReturn(ctx context.Context, head Head, delivered bool, reason string) error {
-	_, _, err := b.note(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		if !h.State.ReturnedAt.IsZero() {
-			return nil, nil
-		}
-		return []protocol.Event{&protocol.Returned{Meta: protocol.Meta{At: now, By: lifecycle.By}, Delivered: delivered, Reason: reason}}, nil
+	_, _, err := b.updateWithoutDirectory(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.SettleReturn(h.State, delivered, reason, now)
 	})
 	return err
 }
@@ -78,13 +75,13 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	}
 	summary := pkg.Summarize(s.digest)
 	summary.Trace = orNone(head.State.TraceAt(protocol.SpanReturn, 0))
-	_, err = b.fulfil(ctx, promised{ticket: head.State.ReturnTicket, summary: summary, body: s.body, blob: s.blob})
+	_, err = b.submitChild(ctx, pendingChild{ticket: head.State.ReturnTicket, summary: summary, body: s.body, blob: s.blob})
 	return err
 }
 
-func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return) (protocol.Package, packed, error) {
+func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return) (protocol.Package, storedBody, error) {
 	pkg := protocol.ReturnPackage(head.State, ret, b.now(head))
-	s, err := b.own(ctx, pkg)
+	s, err := b.storeOwnBody(ctx, pkg)
 	return pkg, s, err
 }
 
@@ -158,7 +155,7 @@ func (b *Broker) Members(ctx context.Context, group protocol.State) ([]protocol.
 func (b *Broker) members(ctx context.Context, group protocol.State, room int64) ([]protocol.MemberReturn, error) {
 	members := make([]protocol.MemberReturn, group.Aggregate.Size)
 	results := make([]uint64, len(members)) // the entries that hold them
-	err := besides(ctx, readsAtOnce, len(members), func(ctx context.Context, n int) (err error) {
+	err := forEachParallel(ctx, readsAtOnce, len(members), func(ctx context.Context, n int) (err error) {
 		members[n], results[n], err = b.member(ctx, protocol.ChildTicketN(group.Ticket, n))
 		return err
 	})
@@ -224,7 +221,7 @@ func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol
 		if err != nil {
 			return nil, err
 		}
-		body, err := encode(ret)
+		body, err := protocol.Marshal(ret)
 		if err != nil {
 			return nil, err
 		}

@@ -27,15 +27,16 @@ const (
 // *protocol.Error is for whoever asked; see WireError for the others.
 type Answerer func(ctx context.Context, question []byte) ([]byte, error)
 
-// codeFailed is the code of an answerer's error that has none of its own.
-const codeFailed protocol.Code = "error"
+// CodeAnswerFailed is the code of an answerer's error that has none of its own.
+const CodeAnswerFailed protocol.Code = "error"
 
 // WireError is what whoever asked gets of an Answerer's error: a *protocol.Error
 // with its code, field and message as it is, ErrUnreachable (wrapped) where the
 // answerer did not reach the engine or ran out of time, the bare words of any other.
-func WireError(err error) error { return fromWire(toWire(err)) }
+func WireError(err error) error { return ErrorFromWire(ErrorToWire(err)) }
 
-func toWire(err error) *protocol.Error {
+// ErrorToWire is an Answerer's error as an engine sends it.
+func ErrorToWire(err error) *protocol.Error {
 	var refused *protocol.Error
 	switch {
 	case errors.As(err, &refused):
@@ -43,14 +44,15 @@ func toWire(err error) *protocol.Error {
 	case errors.Is(err, ErrUnreachable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &protocol.Error{Code: protocol.CodeUnreachable, Message: err.Error()}
 	}
-	return &protocol.Error{Code: codeFailed, Message: err.Error()}
+	return &protocol.Error{Code: CodeAnswerFailed, Message: err.Error()}
 }
 
-func fromWire(e *protocol.Error) error {
+// ErrorFromWire is the error that ErrorToWire made.
+func ErrorFromWire(e *protocol.Error) error {
 	switch e.Code {
 	case protocol.CodeUnreachable:
 		return fmt.Errorf("%w, says who was asked: %s", ErrUnreachable, e.Message)
-	case codeFailed:
+	case CodeAnswerFailed:
 		return errors.New(e.Message)
 	}
 	return e

@@ -79,7 +79,7 @@ func (w *slotWatch) checked(agent string, took time.Duration) {
 // directory is not asked to read anything.
 func (b *Broker) limitOf(ctx context.Context, agent string) (int, error) {
 	if b.watching.Load() {
-		d, err := b.Engine.Directory(ctx)
+		d, err := b.directory.Directory(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -95,7 +95,7 @@ func (b *Broker) limitOf(ctx context.Context, agent string) (int, error) {
 
 // Directory returns the current snapshot: see Engine.
 func (b *Broker) Directory(ctx context.Context) (*lifecycle.Directory, error) {
-	d, err := b.Engine.Directory(ctx)
+	d, err := b.directory.Directory(ctx)
 	if err == nil && !b.watching.Load() {
 		b.watching.Store(true)
 	}
@@ -108,7 +108,7 @@ func (b *Broker) Capacity(ctx context.Context, agent string) (inHand, limit int,
 	if limit, err = b.limitOf(ctx, agent); err != nil || limit == 0 {
 		return 0, limit, err
 	}
-	slots, _, err := b.Slots(ctx, agent)
+	slots, _, err := b.directory.Slots(ctx, agent)
 	return len(slots), limit, err
 }
 
@@ -118,7 +118,7 @@ func (b *Broker) room(ctx context.Context, agent string, limit, most int, wait t
 	until := time.Now().Add(wait)
 	for {
 		changed := b.slots.changed()
-		slots, _, err := b.Slots(ctx, agent)
+		slots, _, err := b.directory.Slots(ctx, agent)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -220,7 +220,7 @@ func (b *Broker) freeSlot(ctx context.Context, agent, ticket string, slot protoc
 // and returns what is left. It reads as much as there are slots, and so rests between
 // two checks.
 func (b *Broker) vacate(ctx context.Context, agent string) (protocol.Slots, error) {
-	slots, rev, err := b.Slots(ctx, agent)
+	slots, rev, err := b.directory.Slots(ctx, agent)
 	if err != nil || !b.slots.mayCheck(agent) {
 		return slots, err
 	}
@@ -239,9 +239,9 @@ func (b *Broker) vacate(ctx context.Context, agent string) (protocol.Slots, erro
 	if len(left) == len(slots) {
 		return slots, nil
 	}
-	_, err = b.PutSlots(ctx, agent, left, rev)
+	_, err = b.directory.PutSlots(ctx, agent, left, rev)
 	if errors.Is(err, ErrConflict) { // another change came first, and what it found counts
-		left, _, err = b.Slots(ctx, agent)
+		left, _, err = b.directory.Slots(ctx, agent)
 	}
 	return left, err
 }
@@ -250,7 +250,7 @@ func (b *Broker) vacate(ctx context.Context, agent string) (protocol.Slots, erro
 func (b *Broker) vacant(ctx context.Context, agent, ticket string, slot protocol.Slot, present map[string]bool) (bool, error) {
 	there, known := present[slot.Holder]
 	if !known {
-		_, err := b.Holder(ctx, slot.Holder)
+		_, err := b.directory.Holder(ctx, slot.Holder)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return false, err
 		}

@@ -99,7 +99,7 @@ func (b *Broker) writeSlots(ctx context.Context, agent string, q *slotQueue, bat
 		fresh := !q.known
 		if fresh {
 			var err error
-			if q.slots, q.rev, err = b.Slots(ctx, agent); err != nil {
+			if q.slots, q.rev, err = b.directory.Slots(ctx, agent); err != nil {
 				fail(err)
 				return
 			}
@@ -119,7 +119,7 @@ func (b *Broker) writeSlots(ctx context.Context, agent string, q *slotQueue, bat
 		if !writes {
 			return
 		}
-		rev, err := b.PutSlots(ctx, agent, next, q.rev)
+		rev, err := b.directory.PutSlots(ctx, agent, next, q.rev)
 		switch {
 		case err == nil:
 			q.slots, q.rev = next, rev

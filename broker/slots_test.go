@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -204,7 +204,7 @@ func TestSlotsOfWhatWasTaken(t *testing.T) {
 		for _, o := range l.pull(b, 2) {
 			l.accept(o, h)
 		}
-		slots, _, err := b.Slots(l.Context(), "clerk")
+		slots, _, err := l.m.Slots(l.Context(), "clerk")
 		l.must(err)
 		person := protocol.Holder{ID: protocol.NewTicket(), Agent: protocol.Human, LeaseMS: 3_600_000, Polling: true}
 		l.must(b.Beat(l.Context(), person))

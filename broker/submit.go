@@ -2,8 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"time"
@@ -63,8 +61,7 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 			}
 		}
 	}
-	sum := sha256.Sum256(digested)
-	summary := pkg.Summarize("sha256:" + hex.EncodeToString(sum[:]))
+	summary := pkg.Summarize(RefOf(digested).Digest)
 	summary.Trace = orNone(trace)
 	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, late: late, summary: summary}, nil
 }
@@ -107,17 +104,18 @@ func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error)
 const submitAgain = 200 * time.Millisecond
 
 func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
-	events, _, err := b.begin(ctx, in)
+	step, _, err := b.begin(ctx, in)
 	if err != nil {
 		return b.again(ctx, in, err)
 	}
-	packed, err := b.keep(ctx, in.Body, in.Package.GroupSize())
+	packed, err := b.storeBody(ctx, in.Body, in.Package.GroupSize())
 	if err != nil {
 		return Head{}, err
 	}
-	submitted := events[0].(*protocol.Submitted)
+	submitted := step.Events[0].(*protocol.Submitted)
 	submitted.Package, submitted.Blob = packed.body, packed.blob
-	head, err := b.store(ctx, &Head{Ticket: in.Ticket}, events, 0)
+	empty := &Head{Ticket: in.Ticket}
+	head, err := b.store(ctx, empty, draftOf(empty, &step), 0)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.again(ctx, in, err)
@@ -135,35 +133,32 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 	return *head, nil
 }
 
-// begin makes the events of a first append, still without the package, and
-// returns what it read of the directory: as little as the target needs.
-func (b *Broker) begin(ctx context.Context, in Prepared) ([]protocol.Event, *lifecycle.Directory, error) {
+// begin makes the first append, still without the package, and returns what it read of
+// the directory: as little as the target needs.
+func (b *Broker) begin(ctx context.Context, in Prepared) (lifecycle.Step, *lifecycle.Directory, error) {
 	if in.late != nil {
-		return nil, nil, in.late
+		return lifecycle.Step{}, nil, in.late
 	}
 	if in.summary.Aggregate == nil {
-		events, directory, err := b.routed(ctx, in.Ticket, in.summary)
-		return events, directory, named(err, in.Package)
+		step, directory, err := b.routed(ctx, in.Ticket, in.summary)
+		return step, directory, named(err, in.Package)
 	}
 	if err := b.checkMembers(ctx, in); err != nil {
-		return nil, nil, named(err, in.Package)
+		return lifecycle.Step{}, nil, named(err, in.Package)
 	}
-	events, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, nil, b.now(Head{}))
-	return events, nil, named(err, in.Package)
+	step, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, nil, b.now(Head{}))
+	return step, nil, named(err, in.Package)
 }
 
 // CheckTarget says what Submit would say of the package's target, and which
 // agent would get the offer; none gets that of a group. Nothing is written.
 func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, err error) {
-	events, _, err := b.begin(ctx, in)
+	step, _, err := b.begin(ctx, in)
 	if err != nil {
 		head, err := b.submittedBefore(ctx, in, err)
 		return head.State.Agent, err
 	}
-	if offered, ok := events[len(events)-1].(*protocol.Offered); ok {
-		agent = offered.Agent
-	}
-	return agent, nil
+	return step.State.Agent, nil
 }
 
 // again is a submission that cannot be the first.

@@ -3,8 +3,6 @@ package broker
 import (
 	"context"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -70,15 +68,4 @@ func childTrace(parent protocol.State, fence uint64, given *protocol.TraceContex
 		return orNone(parent.TraceAt(protocol.SpanWork, fence))
 	}
 	return given
-}
-
-// traceHeaders puts a trace into a message, by the names of W3C Trace Context.
-func traceHeaders(t protocol.TraceContext, msg *nats.Msg) {
-	if t.IsZero() {
-		return
-	}
-	msg.Header["traceparent"] = []string{t.Parent}
-	if t.State != "" {
-		msg.Header["tracestate"] = []string{t.State}
-	}
 }

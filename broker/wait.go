@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,9 +22,7 @@ const (
 // there without the streams. It says so in the log after 2 s, and then every minute.
 // where names what it waits for.
 func WaitForEngine(ctx context.Context, log *slog.Logger, where string, open func(context.Context) error) error {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	began := time.Now()
 	var mu sync.Mutex
 	var last error

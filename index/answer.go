@@ -7,20 +7,40 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // askBriefly bounds how long an answer that does not wait asks the engine how
 // far its ledger goes.
 const askBriefly = 500 * time.Millisecond
 
+// waitDefault is a variable for tests, which wait as long as a busy machine takes.
+var waitDefault = 2 * time.Second
+
+const waitMax = 60 * time.Second
+
+// waitOf is how long the answer to a question may wait; negative not at all.
+func waitOf(q ask.Question) (time.Duration, error) {
+	switch {
+	case q.WaitMS == 0:
+		return waitDefault, nil
+	case q.WaitMS > waitMax.Milliseconds():
+		return 0, protocol.Errorf(protocol.CodeInvalid, "wait_ms", "must be at most %d, not %d", waitMax.Milliseconds(), q.WaitMS)
+	case q.WaitMS < 0:
+		return -1, nil
+	}
+	return time.Duration(q.WaitMS) * time.Millisecond, nil
+}
+
 // answer runs a lookup on what the index has, once that is what the ledger had
 // when the question came, or the wait is over. Where the file turns out to be
 // damaged the result is thrown away, and the lookup is run again on the next one.
 // A lookup may be run more than once, and says up to where what it found is right.
-func (ix *Index) answer(ctx context.Context, ask Ask, lookup func(context.Context, *store) (mark, error)) (Stand, error) {
-	wait, err := ask.wait()
+func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context.Context, *store) (mark, error)) (ask.Position, error) {
+	wait, err := waitOf(q)
 	if err != nil {
-		return Stand{}, err
+		return ask.Position{}, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, max(wait, 0))
 	defer cancel()
@@ -28,20 +48,20 @@ func (ix *Index) answer(ctx context.Context, ask Ask, lookup func(context.Contex
 	for {
 		st, err := ix.await(ctx, waiting, end)
 		if err != nil {
-			return Stand{}, err
+			return ask.Position{}, err
 		}
-		m, err := look(ctx, st, lookup)
+		m, err := lookUp(ctx, st, lookup)
 		if err == nil {
 			m.ledger = st.where().ledger
 			st.release()
-			return standOf(m, end, endKnown), nil
+			return positionOf(m, end, endKnown), nil
 		}
 		st.release()
 		if !isDamage(err) || ctx.Err() != nil {
-			return Stand{}, errorOf(ctx, err)
+			return ask.Position{}, errorOf(ctx, err)
 		}
 		if waiting.Err() != nil {
-			return Stand{}, fmt.Errorf("%w (%w)", ErrRebuilding, err)
+			return ask.Position{}, fmt.Errorf("%w (%w)", ask.ErrRebuilding, err)
 		}
 		// Run looks at the files by itself; this only makes it soon.
 		ix.suspect(st, err)
@@ -56,7 +76,7 @@ func errorOf(ctx context.Context, err error) error {
 }
 
 // ledgerEnd asks the engine how far its ledger goes now; before Run it waits.
-func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.Ledger, bool) {
+func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.LedgerInfo, bool) {
 	if brief {
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeout(ctx, askBriefly)
@@ -67,23 +87,23 @@ func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.Led
 		src, changed := ix.src, ix.changed
 		ix.mu.Unlock()
 		if src != nil {
-			ledger, err := src.Ledger(waiting)
+			ledger, err := src.LedgerInfo(waiting)
 			return ledger, err == nil
 		}
 		select {
 		case <-changed:
 		case <-waiting.Done():
-			return broker.Ledger{}, false
+			return broker.LedgerInfo{}, false
 		}
 	}
 }
 
 // await waits until the index has what the ledger had, or the time is over, and
 // returns what is there then.
-func (ix *Index) await(ctx, waiting context.Context, end broker.Ledger) (*store, error) {
+func (ix *Index) await(ctx, waiting context.Context, end broker.LedgerInfo) (*store, error) {
 	for {
 		st, changed := ix.current()
-		if err := ix.absent(); st == nil && !errors.Is(err, ErrRebuilding) {
+		if err := ix.unavailable(); st == nil && !errors.Is(err, ask.ErrRebuilding) {
 			return nil, err
 		}
 		if st != nil {
@@ -101,32 +121,32 @@ func (ix *Index) await(ctx, waiting context.Context, end broker.Ledger) (*store,
 			if st != nil {
 				continue
 			}
-			return nil, ix.absent()
+			return nil, ix.unavailable()
 		}
 	}
 }
 
-// absent is why there is no store.
-func (ix *Index) absent() error {
+// unavailable is the reason for which there is no store.
+func (ix *Index) unavailable() error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.ended != nil {
 		return ix.ended
 	}
-	return ErrRebuilding
+	return ask.ErrRebuilding
 }
 
-// look runs a lookup between two looks at the files: an answer from files that
-// somebody has changed is none.
-func look(ctx context.Context, st *store, lookup func(context.Context, *store) (mark, error)) (mark, error) {
-	if err := st.untouched(); err != nil {
+// lookUp runs a lookup between two checks of the files: an answer from files that another
+// program has changed is thrown away.
+func lookUp(ctx context.Context, st *store, lookup func(context.Context, *store) (mark, error)) (mark, error) {
+	if err := st.filesUnchanged(); err != nil {
 		return mark{}, err
 	}
 	m, err := lookup(ctx, st)
 	if err != nil {
 		return mark{}, err
 	}
-	return m, st.untouched()
+	return m, st.filesUnchanged()
 }
 
 // suspect tells Run that a reader has found the file damaged, and waits until
@@ -147,9 +167,9 @@ func (ix *Index) suspect(st *store, err error) {
 	}
 }
 
-// standOf says how an answer that is right up to m compares with the ledger's end.
-func standOf(m mark, end broker.Ledger, endKnown bool) Stand {
-	s := Stand{Seq: m.seq}
+// positionOf compares an answer that is right up to m with the end of the ledger.
+func positionOf(m mark, end broker.LedgerInfo, endKnown bool) ask.Position {
+	s := ask.Position{Seq: m.seq}
 	if !endKnown {
 		return s
 	}
@@ -167,31 +187,45 @@ func standOf(m mark, end broker.Ledger, endKnown bool) Stand {
 	return s
 }
 
-// reading is an answer's lookup in a snapshot of the file.
-func reading(fn func(view) error) func(context.Context, *store) (mark, error) {
-	return func(ctx context.Context, st *store) (mark, error) {
-		return st.snapshot(ctx, fn)
-	}
+// answerOf is an answer of some type. All of them say their position.
+type answerOf[A any] interface {
+	*A
+	SetPosition(ask.Position)
 }
 
-// Stand says how far the index is.
-func (ix *Index) Stand(ctx context.Context, q StandQuery) (StandAnswer, error) {
-	var a StandAnswer
-	stand, err := ix.answer(ctx, q.Ask, func(_ context.Context, st *store) (mark, error) {
+// read answers a question from a snapshot of the file. fill may be called more than once, each
+// time with an empty answer.
+func read[A any, P answerOf[A]](ctx context.Context, ix *Index, q ask.Question, fill func(view, *A) error) (A, error) {
+	var a, none A
+	position, err := ix.answer(ctx, q, func(ctx context.Context, st *store) (mark, error) {
+		a = none
+		return st.snapshot(ctx, func(v view) error { return fill(v, &a) })
+	})
+	if err != nil {
+		return none, err
+	}
+	P(&a).SetPosition(position)
+	return a, nil
+}
+
+// Position says how far the index is.
+func (ix *Index) Position(ctx context.Context, q ask.PositionQuery) (ask.PositionAnswer, error) {
+	var a ask.PositionAnswer
+	position, err := ix.answer(ctx, q.Question, func(_ context.Context, st *store) (mark, error) {
 		m := st.where()
 		st.files.Lock()
 		defer st.files.Unlock()
 		a.Handoffs, a.FileBytes, a.Filling = m.count, st.sizes[0]+st.sizes[1], !st.indexed.Load()
 		return m, nil
 	})
-	if errors.Is(err, ErrRebuilding) {
+	if errors.Is(err, ask.ErrRebuilding) {
 		err = nil // that is how far it is
 	}
 	if err != nil {
-		return StandAnswer{}, err
+		return ask.PositionAnswer{}, err
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	a.Stand, a.Since, a.Rebuilds = stand, ix.opened.UTC(), ix.rebuilds
+	a.Position, a.Since, a.Rebuilds = position, ix.opened.UTC(), ix.rebuilds
 	return a, nil
 }

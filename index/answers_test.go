@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -18,67 +19,67 @@ import (
 func TestRefusedQuestions(t *testing.T) {
 	w, ix := memoryWorld(t, 5)
 	w.live(20, 20)
-	first, err := ix.List(t.Context(), ListQuery{Limit: 5, Filter: Filter{ConversationID: []string{"conversation 1", "conversation 2", "conversation 3"}}})
+	first, err := ix.List(t.Context(), ask.ListQuery{Limit: 5, Filter: ask.Filter{ConversationID: []string{"conversation 1", "conversation 2", "conversation 3"}}})
 	if err != nil || first.Cursor == "" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	ticket := w.heads[0].Ticket
-	many := make([]string, FilterMax+1)
+	many := make([]string, ask.FilterMax+1)
 	for i := range many {
 		many[i] = fmt.Sprint(i)
 	}
 	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		q    ListQuery
+		q    ask.ListQuery
 		code protocol.Code
 		in   string
 	}{
-		"phase":             {ListQuery{Filter: Filter{Phase: []protocol.Phase{"waiting"}}}, protocol.CodeInvalid, "filter.phase"},
-		"outcome":           {ListQuery{Filter: Filter{Outcome: []protocol.Outcome{""}}}, protocol.CodeInvalid, "filter.outcome"},
-		"priority":          {ListQuery{Filter: Filter{Priority: []protocol.Priority{"urgent"}}}, protocol.CodeInvalid, "filter.priority"},
-		"type":              {ListQuery{Filter: Filter{Type: []protocol.Type{"x"}}}, protocol.CodeInvalid, "filter.type"},
-		"ticket":            {ListQuery{Filter: Filter{Ticket: []string{"17"}}}, protocol.CodeInvalid, "filter.ticket"},
-		"parent":            {ListQuery{Filter: Filter{Parent: []string{ticket + "0"}}}, protocol.CodeInvalid, "filter.parent"},
-		"empty":             {ListQuery{Filter: Filter{Agent: []string{""}}}, protocol.CodeMissing, "filter.agent"},
-		"long":              {ListQuery{Filter: Filter{TaskID: []string{strings.Repeat("x", valueMax+1)}}}, protocol.CodeTooLarge, "filter.task_id"},
-		"NUL":               {ListQuery{Filter: Filter{Source: []string{"a\x00"}}}, protocol.CodeText, "filter.source"},
-		"many":              {ListQuery{Filter: Filter{Agent: many}}, protocol.CodeTooLarge, "filter.agent"},
-		"many words":        {ListQuery{Filter: Filter{Phase: slices.Repeat([]protocol.Phase{"pending"}, FilterMax+1)}}, protocol.CodeTooLarge, "filter.phase"},
-		"until":             {ListQuery{Filter: Filter{Since: day, Until: day}}, protocol.CodeInvalid, "filter.until"},
-		"no words":          {ListQuery{Filter: Filter{Text: `"- *`}}, protocol.CodeInvalid, "filter.text"},
-		"short beginning":   {ListQuery{Filter: Filter{Text: "a*"}}, protocol.CodeInvalid, "filter.text"},
-		"long text":         {ListQuery{Filter: Filter{Text: strings.Repeat("x", TextBytesMax+1)}}, protocol.CodeTooLarge, "filter.text"},
-		"much text":         {ListQuery{Filter: Filter{Text: strings.Repeat("x ", wordsMax+1)}}, protocol.CodeTooLarge, "filter.text"},
-		"no text":           {ListQuery{Filter: Filter{Text: "\xff"}}, protocol.CodeText, "filter.text"},
-		"limit":             {ListQuery{Limit: PageMax + 1}, protocol.CodeInvalid, "limit"},
-		"negative":          {ListQuery{Limit: -1}, protocol.CodeInvalid, "limit"},
-		"sort":              {ListQuery{Sort: "random"}, protocol.CodeInvalid, "sort"},
-		"wait":              {ListQuery{Ask: Ask{WaitMS: 60_001}}, protocol.CodeInvalid, "wait_ms"},
-		"cursor":            {ListQuery{Cursor: "x"}, protocol.CodeInvalid, "cursor"},
-		"cursor, cut":       {ListQuery{Cursor: first.Cursor[:len(first.Cursor)-4]}, protocol.CodeInvalid, "cursor"},
-		"another's":         {ListQuery{Cursor: first.Cursor, Filter: Filter{ConversationID: []string{"conversation 4"}}}, protocol.CodeInvalid, "cursor"},
-		"of no filter":      {ListQuery{Cursor: first.Cursor}, protocol.CodeInvalid, "cursor"},
-		"of another order":  {ListQuery{Cursor: first.Cursor, Sort: SortOldest, Filter: Filter{ConversationID: []string{"conversation 1", "conversation 2", "conversation 3"}}}, protocol.CodeInvalid, "cursor"},
-		"longer than known": {ListQuery{Cursor: strings.Repeat("A", 10_000)}, protocol.CodeInvalid, "cursor"},
+		"phase":             {ask.ListQuery{Filter: ask.Filter{Phase: []protocol.Phase{"waiting"}}}, protocol.CodeInvalid, "filter.phase"},
+		"outcome":           {ask.ListQuery{Filter: ask.Filter{Outcome: []protocol.Outcome{""}}}, protocol.CodeInvalid, "filter.outcome"},
+		"priority":          {ask.ListQuery{Filter: ask.Filter{Priority: []protocol.Priority{"urgent"}}}, protocol.CodeInvalid, "filter.priority"},
+		"type":              {ask.ListQuery{Filter: ask.Filter{Type: []protocol.Type{"x"}}}, protocol.CodeInvalid, "filter.type"},
+		"ticket":            {ask.ListQuery{Filter: ask.Filter{Ticket: []string{"17"}}}, protocol.CodeInvalid, "filter.ticket"},
+		"parent":            {ask.ListQuery{Filter: ask.Filter{Parent: []string{ticket + "0"}}}, protocol.CodeInvalid, "filter.parent"},
+		"empty":             {ask.ListQuery{Filter: ask.Filter{Agent: []string{""}}}, protocol.CodeMissing, "filter.agent"},
+		"long":              {ask.ListQuery{Filter: ask.Filter{TaskID: []string{strings.Repeat("x", 512+1)}}}, protocol.CodeTooLarge, "filter.task_id"},
+		"NUL":               {ask.ListQuery{Filter: ask.Filter{Source: []string{"a\x00"}}}, protocol.CodeText, "filter.source"},
+		"many":              {ask.ListQuery{Filter: ask.Filter{Agent: many}}, protocol.CodeTooLarge, "filter.agent"},
+		"many words":        {ask.ListQuery{Filter: ask.Filter{Phase: slices.Repeat([]protocol.Phase{"pending"}, ask.FilterMax+1)}}, protocol.CodeTooLarge, "filter.phase"},
+		"until":             {ask.ListQuery{Filter: ask.Filter{Since: day, Until: day}}, protocol.CodeInvalid, "filter.until"},
+		"no words":          {ask.ListQuery{Filter: ask.Filter{Text: `"- *`}}, protocol.CodeInvalid, "filter.text"},
+		"short beginning":   {ask.ListQuery{Filter: ask.Filter{Text: "a*"}}, protocol.CodeInvalid, "filter.text"},
+		"long text":         {ask.ListQuery{Filter: ask.Filter{Text: strings.Repeat("x", ask.TextBytesMax+1)}}, protocol.CodeTooLarge, "filter.text"},
+		"much text":         {ask.ListQuery{Filter: ask.Filter{Text: strings.Repeat("x ", wordsMax+1)}}, protocol.CodeTooLarge, "filter.text"},
+		"no text":           {ask.ListQuery{Filter: ask.Filter{Text: "\xff"}}, protocol.CodeText, "filter.text"},
+		"limit":             {ask.ListQuery{Limit: ask.PageMax + 1}, protocol.CodeInvalid, "limit"},
+		"negative":          {ask.ListQuery{Limit: -1}, protocol.CodeInvalid, "limit"},
+		"sort":              {ask.ListQuery{Sort: "random"}, protocol.CodeInvalid, "sort"},
+		"wait":              {ask.ListQuery{Question: ask.Question{WaitMS: 60_001}}, protocol.CodeInvalid, "wait_ms"},
+		"cursor":            {ask.ListQuery{Cursor: "x"}, protocol.CodeInvalid, "cursor"},
+		"cursor, cut":       {ask.ListQuery{Cursor: first.Cursor[:len(first.Cursor)-4]}, protocol.CodeInvalid, "cursor"},
+		"another's":         {ask.ListQuery{Cursor: first.Cursor, Filter: ask.Filter{ConversationID: []string{"conversation 4"}}}, protocol.CodeInvalid, "cursor"},
+		"of no filter":      {ask.ListQuery{Cursor: first.Cursor}, protocol.CodeInvalid, "cursor"},
+		"of another order":  {ask.ListQuery{Cursor: first.Cursor, Sort: ask.SortOldest, Filter: ask.Filter{ConversationID: []string{"conversation 1", "conversation 2", "conversation 3"}}}, protocol.CodeInvalid, "cursor"},
+		"longer than known": {ask.ListQuery{Cursor: strings.Repeat("A", 10_000)}, protocol.CodeInvalid, "cursor"},
 	} {
 		_, err := ix.List(t.Context(), c.q)
 		refused(t, name, err, c.code, c.in)
 	}
-	_, err = ix.Count(t.Context(), CountQuery{By: []By{"ticket"}})
+	_, err = ix.Count(t.Context(), ask.CountQuery{By: []ask.By{"ticket"}})
 	refused(t, "count by", err, protocol.CodeInvalid, "by")
-	_, err = ix.Count(t.Context(), CountQuery{By: []By{BySource, BySource}})
+	_, err = ix.Count(t.Context(), ask.CountQuery{By: []ask.By{ask.BySource, ask.BySource}})
 	refused(t, "count twice", err, protocol.CodeInvalid, "by")
-	_, err = ix.Count(t.Context(), CountQuery{By: []By{BySource}, Had: true})
+	_, err = ix.Count(t.Context(), ask.CountQuery{By: []ask.By{ask.BySource}, Had: true})
 	refused(t, "had of no target", err, protocol.CodeInvalid, "had")
-	_, err = ix.Count(t.Context(), CountQuery{By: Bys[:4]})
+	_, err = ix.Count(t.Context(), ask.CountQuery{By: ask.Bys[:4]})
 	refused(t, "count by too many", err, protocol.CodeTooLarge, "by")
-	_, err = ix.Family(t.Context(), FamilyQuery{Ticket: "x"})
+	_, err = ix.Family(t.Context(), ask.FamilyQuery{Ticket: "x"})
 	refused(t, "family", err, protocol.CodeInvalid, "ticket")
-	_, err = ix.Family(t.Context(), FamilyQuery{Ticket: protocol.NewTicket()})
+	_, err = ix.Family(t.Context(), ask.FamilyQuery{Ticket: protocol.NewTicket()})
 	refused(t, "unknown family", err, protocol.CodeNotFound, "ticket")
-	_, err = ix.Ahead(t.Context(), AheadQuery{Ticket: protocol.NewTicket()})
+	_, err = ix.Ahead(t.Context(), ask.AheadQuery{Ticket: protocol.NewTicket()})
 	refused(t, "unknown ahead", err, protocol.CodeNotFound, "ticket")
-	_, err = ix.Figures(t.Context(), FiguresQuery{Top: FiguresTopMax + 1})
+	_, err = ix.Figures(t.Context(), ask.FiguresQuery{Top: ask.FiguresTopMax + 1})
 	refused(t, "top", err, protocol.CodeInvalid, "top")
 }
 
@@ -98,13 +99,13 @@ func TestSearchSyntax(t *testing.T) {
 	})
 	for _, text := range []string{`OR`, `AND NOT`, `"quoted"`, `quoted"`, `near(these)`, `col:umn`, `^start`, `{a}`, `'single'`,
 		`words:`, `-quoted`, `+words`, `NAIVE`, `naïve`, `報告`, `v1.2-rc`, `quo*`, `* words`, `col:*`, `c'est`} {
-		a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Text: text}})
+		a, err := ix.List(t.Context(), ask.ListQuery{Filter: ask.Filter{Text: text}})
 		if err != nil || len(a.Handoffs) != 1 || a.Handoffs[0].Ticket != k.Ticket {
 			t.Errorf("%q: %d found, %v", text, len(a.Handoffs), err)
 		}
 	}
 	for _, text := range []string{`nothing`, `OR nothing`, `quot`, `words -quoted nothing`} {
-		if a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Text: text}}); err != nil || len(a.Handoffs) != 0 {
+		if a, err := ix.List(t.Context(), ask.ListQuery{Filter: ask.Filter{Text: text}}); err != nil || len(a.Handoffs) != 0 {
 			t.Errorf("%q: %d found, %v", text, len(a.Handoffs), err)
 		}
 	}
@@ -115,9 +116,9 @@ func TestSearchSyntax(t *testing.T) {
 func TestPagesWhileAdding(t *testing.T) {
 	w, ix := memoryWorld(t, 8)
 	w.live(200, 300)
-	for _, sort := range []Sort{SortNewest, SortOldest} {
-		before := w.selected(Filter{}, sort)
-		q := ListQuery{Sort: sort, Limit: 7}
+	for _, sort := range []ask.Sort{ask.SortNewest, ask.SortOldest} {
+		before := w.selected(ask.Filter{}, sort)
+		q := ask.ListQuery{Sort: sort, Limit: 7}
 		var got []string
 		for {
 			a, err := ix.List(t.Context(), q)
@@ -133,7 +134,7 @@ func TestPagesWhileAdding(t *testing.T) {
 			q.Cursor = a.Cursor
 			w.live(3, 20)
 		}
-		if sort == SortOldest { // the end moves on, and a page follows it
+		if sort == ask.SortOldest { // the end moves on, and a page follows it
 			got = got[:min(len(got), len(before))]
 		}
 		if !slices.Equal(got, before) {
@@ -150,12 +151,12 @@ func TestLargePages(t *testing.T) {
 		w.submit(func(p *protocol.Package) { p.Task.Description, p.Reason = long, long })
 	}
 	pages, n := 0, 0
-	for q := (ListQuery{Limit: PageMax}); ; pages++ {
+	for q := (ask.ListQuery{Limit: ask.PageMax}); ; pages++ {
 		a, err := ix.List(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if size := len(dump(a)); size > PageBytesMax+4096 {
+		if size := len(dump(a)); size > ask.PageBytesMax+4096 {
 			t.Errorf("a page of %d bytes", size)
 		}
 		if n += len(a.Handoffs); a.Cursor == "" {
@@ -166,8 +167,8 @@ func TestLargePages(t *testing.T) {
 	if n != 900 || pages == 0 {
 		t.Errorf("%d handoffs on %d pages and one", n, pages)
 	}
-	row := func() Row {
-		a, err := ix.List(t.Context(), ListQuery{Limit: 1})
+	row := func() ask.Row {
+		a, err := ix.List(t.Context(), ask.ListQuery{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +191,7 @@ func TestFamily(t *testing.T) {
 	stranger := w.submit(func(p *protocol.Package) { p.Parent = protocol.NewTicket() })
 	want := []string{root.Ticket, child.Ticket, second.Ticket, grandchild.Ticket}
 	for _, of := range []*subject{root, child, grandchild} {
-		a, err := ix.Family(t.Context(), FamilyQuery{Ticket: of.Ticket})
+		a, err := ix.Family(t.Context(), ask.FamilyQuery{Ticket: of.Ticket})
 		if err != nil || !a.Complete || a.More {
 			t.Fatalf("%+v, %v", a, err)
 		}
@@ -203,14 +204,14 @@ func TestFamily(t *testing.T) {
 		}
 	}
 	for _, alone := range []*subject{other, stranger} {
-		if a, err := ix.Family(t.Context(), FamilyQuery{Ticket: alone.Ticket}); err != nil || len(a.Handoffs) != 1 {
+		if a, err := ix.Family(t.Context(), ask.FamilyQuery{Ticket: alone.Ticket}); err != nil || len(a.Handoffs) != 1 {
 			t.Errorf("%d in a family of one, %v", len(a.Handoffs), err)
 		}
 	}
-	for range FamilyMax {
+	for range ask.FamilyMax {
 		w.submit(under(other))
 	}
-	if a, err := ix.Family(t.Context(), FamilyQuery{Ticket: other.Ticket}); err != nil || len(a.Handoffs) != FamilyMax || !a.More {
+	if a, err := ix.Family(t.Context(), ask.FamilyQuery{Ticket: other.Ticket}); err != nil || len(a.Handoffs) != ask.FamilyMax || !a.More {
 		t.Errorf("%d handoffs, more: %v, %v", len(a.Handoffs), a.More, err)
 	}
 }
@@ -226,18 +227,18 @@ func TestAhead(t *testing.T) {
 	to("bob", protocol.Critical)
 	to("ann", protocol.Low)
 	urgent := to("ann", protocol.Critical)
-	ahead := func(k *subject) AheadAnswer {
-		a, err := ix.Ahead(t.Context(), AheadQuery{Ticket: k.Ticket})
+	ahead := func(k *subject) ask.AheadAnswer {
+		a, err := ix.Ahead(t.Context(), ask.AheadQuery{Ticket: k.Ticket})
 		if err != nil || !a.Complete {
 			t.Fatalf("%+v, %v", a, err)
 		}
-		a.Stand = Stand{}
+		a.Position = ask.Position{}
 		return a
 	}
-	if a := ahead(second); a != (AheadAnswer{Waiting: true, Ahead: 2}) {
+	if a := ahead(second); a != (ask.AheadAnswer{Waiting: true, Ahead: 2}) {
 		t.Errorf("%+v", a)
 	}
-	if a := ahead(urgent); a != (AheadAnswer{Waiting: true}) {
+	if a := ahead(urgent); a != (ask.AheadAnswer{Waiting: true}) {
 		t.Errorf("%+v", a)
 	}
 	m := protocol.Meta{At: w.now}
@@ -268,7 +269,7 @@ func TestFigures(t *testing.T) {
 	w.append(refused, []protocol.Event{&protocol.Rerouted{Meta: at(60), From: "ann", To: "bob", Reason: "refused"}, &protocol.Offered{Meta: at(60), Agent: "bob", Reason: "reroute"}})
 	w.append(refused, []protocol.Event{&protocol.Accepted{Meta: at(70), Offer: refused.Offer, Agent: "bob", Holder: "h", LeaseMS: 30_000, Attempt: 1}})
 	w.submit(func(p *protocol.Package) { p.Source, p.Target = "lead", protocol.Target{Agent: "cy"} })
-	a, err := ix.Figures(t.Context(), FiguresQuery{Filter: Filter{WorkflowID: []string{"flow"}}})
+	a, err := ix.Figures(t.Context(), ask.FiguresQuery{Filter: ask.Filter{WorkflowID: []string{"flow"}}})
 	if err != nil || !a.Complete {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -285,8 +286,8 @@ func TestFigures(t *testing.T) {
 		a.ByAgent[1].Key != "bob" || a.ByAgent[1].Accepted != 1 || a.ByAgent[1].Success != nil {
 		t.Errorf("by agent: %s", dump(a.ByAgent))
 	}
-	if !reflect.DeepEqual(a.Refusals, []RefusalCount{{Agent: "ann", Reason: "busy", Count: 1}}) ||
-		!reflect.DeepEqual(a.Workflows, []CountGroup{{Values: []string{"flow"}, Count: 5}}) ||
+	if !reflect.DeepEqual(a.Refusals, []ask.RefusalCount{{Agent: "ann", Reason: "busy", Count: 1}}) ||
+		!reflect.DeepEqual(a.Workflows, []ask.CountGroup{{Values: []string{"flow"}, Count: 5}}) ||
 		len(a.ByPair) != 1 || a.ByPair[0].Key != "lead -> ann" || len(a.ByType) != 1 || a.ByType[0].Key != "sequential" {
 		t.Errorf("%s", dump(a))
 	}
@@ -321,7 +322,7 @@ func TestPackagesElsewhere(t *testing.T) {
 	summary := in.Package.Summarize("sha256:0")
 	w.append(lost, []protocol.Event{&protocol.Submitted{Meta: protocol.Meta{At: w.now}, Ticket: protocol.NewTicket(), Summary: summary, Policy: protocol.DefaultPolicy(), Blob: &ref}})
 	ix, _ := keep(t, t.TempDir()+"/index.db", engine)
-	a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Text: "wombat"}})
+	a, err := ix.List(t.Context(), ask.ListQuery{Filter: ask.Filter{Text: "wombat"}})
 	if err != nil || len(a.Handoffs) != 1 || a.Handoffs[0].Ticket != head.Ticket || a.Handoffs[0].Description != "wombat" {
 		t.Errorf("%+v, %v", a, err)
 	}

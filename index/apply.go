@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -17,12 +18,13 @@ type line struct {
 	id     int64
 	fresh  bool
 	ticket uuid.UUID
-	begun  *begun
+	first  *firstEntry
 	seq    uint64
 	after  after
 	kept
 	was, is cell
 	past    []int32 // agents that it stood with, of these entries
+	inbox   int32   // the agent in whose inbox it is, closed
 }
 
 // kept is what the events of a handoff have come to so far: it is in no state.
@@ -51,9 +53,9 @@ type batch struct {
 }
 
 const (
-	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
-		attempts=?,reroutes=?,level=?,tokens=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=? WHERE id=?`
+		attempts=?,reroutes=?,level=?,tokens=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=? WHERE id=?`
 	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks FROM handoff WHERE ticket=?`
 )
 
@@ -76,7 +78,7 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	if err := b.write(ctx); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE stand SET seq=?, at=?, drift=?", int64(last.seq), micros(last.at), st.drift); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE position SET seq=?, at=?, drift=?", int64(last.seq), micros(last.at), st.drift); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -90,11 +92,11 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	defer st.mu.Unlock()
 	for _, l := range b.order {
 		if !l.fresh {
-			st.cube.add(l.was, -1)
+			st.counts.add(l.was, -1)
 		}
-		st.cube.add(l.is, 1)
+		st.counts.add(l.is, 1)
 	}
-	st.mark.seq, st.mark.at, st.mark.count = last.seq, last.at, st.cube.total
+	st.mark.seq, st.mark.at, st.mark.count = last.seq, last.at, st.counts.total
 	return nil
 }
 
@@ -117,12 +119,12 @@ func (b *batch) fold(ctx context.Context, steps []step) error {
 			}
 			b.lines[s.ticket], b.order = l, append(b.order, l)
 		}
-		for _, f := range s.facts {
-			if err := b.fact(ctx, l, f); err != nil {
+		for _, o := range s.observations {
+			if err := b.observe(ctx, l, o); err != nil {
 				return err
 			}
 		}
-		if err := b.moved(ctx, l, s); err != nil {
+		if err := b.advance(ctx, l, s); err != nil {
 			return err
 		}
 	}
@@ -133,7 +135,7 @@ func (b *batch) fold(ctx context.Context, steps []step) error {
 // dropped its first entry.
 func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error) {
 	l := &line{ticket: s.ticket, fresh: true}
-	if s.begun == nil || b.st.careful {
+	if s.first == nil || b.st.careful {
 		var acks sql.NullString
 		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &l.was.source, &l.was.target, &l.was.agent, &l.was.phase,
 			&l.was.outcome, &l.was.priority, &l.was.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks)
@@ -155,47 +157,45 @@ func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error
 		if l.id, err = b.newID(ctx, s.after.submitted); err != nil {
 			return nil, err
 		}
-		l.begun = s.begun
+		l.first = s.first
 	}
 	return l, nil
 }
 
-// fact takes an event into account.
-func (b *batch) fact(ctx context.Context, l *line, f fact) error {
-	switch f.kind {
+// observe takes an event into account.
+func (b *batch) observe(ctx context.Context, l *line, o observation) error {
+	switch o.kind {
 	case "offered":
-		if l.offered == 0 {
-			l.offered = f.at
-		}
-		if f.to == "" {
+		l.offered = cmp.Or(l.offered, o.at)
+		if o.to == "" {
 			return nil
 		}
-		to, err := b.name(ctx, f.to)
-		l.stood(to)
+		to, err := b.name(ctx, o.to)
+		l.notePast(to)
 		return err
 	case "accepted", "taken":
-		l.taken = f.at
+		l.taken = o.at
 		if l.queueMS == nil && l.offered != 0 {
-			queue := max(0, f.at-l.offered) / 1000
+			queue := max(0, o.at-l.offered) / 1000
 			l.queueMS = &queue
 		}
 	}
-	if f.agent == "" {
+	if o.agent == "" {
 		return nil
 	}
-	agent, err := b.name(ctx, f.agent)
+	agent, err := b.name(ctx, o.agent)
 	if err != nil {
 		return err
 	}
-	if f.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.is.agent == agent) {
+	if o.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.is.agent == agent) {
 		l.accepts++
 		l.is.agent = agent
 		return nil
 	}
-	l.spell()
+	l.listAcks()
 	row := ackRow{Agent: agent, Accepted: 1}
-	if f.kind == "rejected" {
-		row = ackRow{Agent: agent, Refused: 1, Reason: f.reason}
+	if o.kind == "rejected" {
+		row = ackRow{Agent: agent, Refused: 1, Reason: o.reason}
 	}
 	for i := range l.acks {
 		if has := &l.acks[i]; has.Agent == row.Agent && has.Reason == row.Reason && (has.Refused > 0) == (row.Refused > 0) {
@@ -209,29 +209,32 @@ func (b *batch) fact(ctx context.Context, l *line, f fact) error {
 	return nil
 }
 
-// spell writes out the acknowledgements of the agent that has the handoff.
-func (l *line) spell() {
+// listAcks turns the count of the current agent's acknowledgements into the list of all.
+func (l *line) listAcks() {
 	if l.acks == nil && l.accepts > 0 {
 		l.acks = []ackRow{{Agent: l.is.agent, Accepted: l.accepts}}
 	}
 	l.accepts = 0
 }
 
-// moved is the handoff after the step.
-func (b *batch) moved(ctx context.Context, l *line, s *step) error {
+// advance sets the handoff to its state after the step.
+func (b *batch) advance(ctx context.Context, l *line, s *step) error {
 	agent, err := b.name(ctx, s.after.agent)
 	if err != nil {
 		return err
 	}
 	if agent != l.is.agent && l.accepts > 0 {
-		l.spell()
+		l.listAcks()
 	}
 	if agent != l.is.agent {
-		l.stood(l.is.agent)
+		l.notePast(l.is.agent)
 	}
 	l.seq, l.after = s.seq, s.after
 	l.is.agent = agent
 	l.is.phase, l.is.outcome = uint8(s.after.phase), uint8(s.after.outcome)
+	if l.inbox, err = b.name(ctx, s.after.inbox); err != nil {
+		return err
+	}
 	if l.fresh && l.is.source == 0 { // the rest never changes
 		l.is.priority, l.is.kind = uint8(s.after.priority), uint8(s.after.kind)
 		if l.is.source, err = b.name(ctx, s.after.source); err != nil {
@@ -242,8 +245,8 @@ func (b *batch) moved(ctx context.Context, l *line, s *step) error {
 	return err
 }
 
-// stood notes an agent that the handoff was with.
-func (l *line) stood(agent int32) {
+// notePast notes an agent that had the handoff.
+func (l *line) notePast(agent int32) {
 	if agent != 0 && !slices.Contains(l.past, agent) {
 		l.past = append(l.past, agent)
 	}
@@ -349,10 +352,10 @@ func (b *batch) write(ctx context.Context) error {
 				return fmt.Errorf("store whom %s was with: %w", l.ticket, err)
 			}
 		}
-		if l.begun == nil || l.begun.words == "" {
+		if l.first == nil || l.first.words == "" {
 			continue
 		}
-		if _, err := text.ExecContext(ctx, l.id, l.begun.words); err != nil {
+		if _, err := text.ExecContext(ctx, l.id, l.first.words); err != nil {
 			return fmt.Errorf("store the words of %s: %w", l.ticket, err)
 		}
 	}
@@ -362,8 +365,8 @@ func (b *batch) write(ctx context.Context) error {
 // lasting are the columns that never change, in their order.
 func (l *line) lasting() []any {
 	var description, why string
-	if l.begun != nil {
-		description, why = l.begun.description, l.begun.why
+	if l.first != nil {
+		description, why = l.first.description, l.first.why
 	}
 	a := &l.after
 	return []any{l.id, l.ticket[:], a.submitted, l.is.source, l.is.target, l.is.kind, l.is.priority,
@@ -392,7 +395,8 @@ func (l *line) changing() ([]any, error) {
 		acks = string(text)
 	}
 	return []any{int64(l.seq), a.phase, a.outcome, l.is.agent, offer, a.updated, a.closed, a.reason, a.holder,
-		a.attempts, a.reroutes, a.level, a.tokens, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks}, nil
+		a.attempts, a.reroutes, a.level, a.tokens, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
+		a.waits, l.inbox, a.dead}, nil
 }
 
 func orNull(text string) any {
@@ -412,7 +416,7 @@ func ticketOrNull(text string) any {
 
 // adopt notes which ledger this is the index of.
 func (st *store) adopt(ctx context.Context, ledger time.Time) error {
-	if _, err := st.db.ExecContext(ctx, "UPDATE stand SET ledger=?", ledger.UTC().Format(time.RFC3339Nano)); err != nil {
+	if _, err := st.db.ExecContext(ctx, "UPDATE position SET ledger=?", ledger.UTC().Format(time.RFC3339Nano)); err != nil {
 		return err
 	}
 	st.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/index/ask"
 )
 
 // CountGroupsMax is how many groups an answer has at most, the largest ones.
@@ -16,13 +16,13 @@ const CountGroupsMax = 1_000
 
 // Count says how many handoffs a filter selects. Where it has only fields that
 // may also be counted by, no row is read.
-func (ix *Index) Count(ctx context.Context, q CountQuery) (CountAnswer, error) {
-	if err := q.check(); err != nil {
-		return CountAnswer{}, err
+func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
+	if err := q.Validate(); err != nil {
+		return ask.CountAnswer{}, err
 	}
-	var a CountAnswer
+	var a ask.CountAnswer
 	var err error
-	a.Stand, err = ix.answer(ctx, q.Ask, func(ctx context.Context, st *store) (mark, error) {
+	a.Position, err = ix.answer(ctx, q.Question, func(ctx context.Context, st *store) (mark, error) {
 		tally := newTally(st, q.By)
 		m, done, err := mark{}, false, error(nil)
 		if !q.Had {
@@ -35,31 +35,13 @@ func (ix *Index) Count(ctx context.Context, q CountQuery) (CountAnswer, error) {
 		return m, err
 	})
 	if err != nil {
-		return CountAnswer{}, err
+		return ask.CountAnswer{}, err
 	}
 	return a, nil
 }
 
-func (q CountQuery) check() error {
-	if len(q.By) > byMax {
-		return protocol.Errorf(protocol.CodeTooLarge, "by", "has %d fields, at most %d are allowed", len(q.By), byMax)
-	}
-	for i, by := range q.By {
-		if slices.Contains(q.By[:i], by) {
-			return protocol.Errorf(protocol.CodeInvalid, "by", "has %s twice", cutTo(string(by), 80))
-		}
-	}
-	if q.Had && !slices.Contains(q.By, ByTarget) {
-		return protocol.Errorf(protocol.CodeInvalid, "had", "goes with a count by target")
-	}
-	if err := known("by", q.By, Bys); err != nil {
-		return err
-	}
-	return q.Filter.check()
-}
-
-// countFields counts in the cube, if that can be done.
-func (st *store) countFields(f Filter, tally *tally) (mark, bool, error) {
+// countFields counts by the counts in memory, if that can be done.
+func (st *store) countFields(f ask.Filter, tally *tally) (mark, bool, error) {
 	st.mu.RLock() // before names are looked up: those of the mark are there
 	defer st.mu.RUnlock()
 	p, err := st.planOf(f)
@@ -67,15 +49,15 @@ func (st *store) countFields(f Filter, tally *tally) (mark, bool, error) {
 		return mark{}, false, err
 	}
 	if len(p.fields) == 0 && len(tally.by) == 0 {
-		tally.total = st.cube.total
+		tally.total = st.counts.total
 	} else {
-		st.cube.each(p, tally.add)
+		st.counts.each(p, tally.add)
 	}
 	return st.mark, true, nil
 }
 
 // count counts rows. Only the columns that are asked for are read.
-func (v view) count(q CountQuery, tally *tally) error {
+func (v view) count(q ask.CountQuery, tally *tally) error {
 	p, err := v.st.planOf(q.Filter)
 	if err != nil || p.never {
 		return err
@@ -99,11 +81,11 @@ func (v view) count(q CountQuery, tally *tally) error {
 }
 
 // countColumns counts rows by fields; target is the column that stands for that one.
-func (v view) countColumns(from string, t terms, target string, by []By, add func(groupKey, int64)) error {
+func (v view) countColumns(from string, t terms, target string, by []ask.By, add func(groupKey, int64)) error {
 	columns := make([]string, 0, len(by))
 	for _, b := range by {
 		column := "h." + string(b)
-		if b == ByTarget {
+		if b == ask.ByTarget {
 			column = target
 		}
 		columns = append(columns, column)
@@ -128,18 +110,18 @@ func (v view) countColumns(from string, t terms, target string, by []By, add fun
 }
 
 // groupKey are the numbers of the fields that are counted by.
-type groupKey [byMax]int32
+type groupKey [ask.CountByMax]int32
 
 // tally adds up groups.
 type tally struct {
 	st    *store
-	by    []By
+	by    []ask.By
 	total int64
 	sums  map[groupKey]int64
 	had   map[groupKey]int64
 }
 
-func newTally(st *store, by []By) *tally {
+func newTally(st *store, by []ask.By) *tally {
 	return &tally{st: st, by: by, sums: map[groupKey]int64{}, had: map[groupKey]int64{}}
 }
 
@@ -160,35 +142,35 @@ func (t *tally) count(key groupKey, n int64) {
 
 func (t *tally) countHad(key groupKey, n int64) {
 	t.had[key] += n
-	t.sums[key] += 0 // it has a group, if nobody asked for it either
+	t.sums[key] += 0 // it has a group, even if no handoff names it as its target
 }
 
-func (c cell) field(by By) int32 {
+func (c cell) field(by ask.By) int32 {
 	switch by {
-	case BySource:
+	case ask.BySource:
 		return c.source
-	case ByTarget:
+	case ask.ByTarget:
 		return c.target
-	case ByAgent:
+	case ask.ByAgent:
 		return c.agent
-	case ByPhase:
+	case ask.ByPhase:
 		return int32(c.phase)
-	case ByOutcome:
+	case ask.ByOutcome:
 		return int32(c.outcome)
-	case ByPriority:
+	case ask.ByPriority:
 		return int32(c.priority)
 	}
 	return int32(c.kind)
 }
 
 // groups are the largest ones, the largest first.
-func (t *tally) groups(most int) []CountGroup {
+func (t *tally) groups(most int) []ask.CountGroup {
 	if len(t.by) == 0 {
 		return nil
 	}
-	groups := make([]CountGroup, 0, len(t.sums))
+	groups := make([]ask.CountGroup, 0, len(t.sums))
 	for key, n := range t.sums {
-		g := CountGroup{Count: n, Had: t.had[key], Values: make([]string, len(t.by))}
+		g := ask.CountGroup{Count: n, Had: t.had[key], Values: make([]string, len(t.by))}
 		for i, by := range t.by {
 			g.Values[i] = t.st.wordOf(by, key[i])
 		}
@@ -199,8 +181,8 @@ func (t *tally) groups(most int) []CountGroup {
 }
 
 // sortGroups has the largest first, and equal ones in the order of their values.
-func sortGroups(groups []CountGroup) {
-	slices.SortFunc(groups, func(a, b CountGroup) int {
+func sortGroups(groups []ask.CountGroup) {
+	slices.SortFunc(groups, func(a, b ask.CountGroup) int {
 		if order := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Had, a.Had)); order != 0 {
 			return order
 		}
@@ -209,15 +191,15 @@ func sortGroups(groups []CountGroup) {
 }
 
 // wordOf is a number of a field in words.
-func (st *store) wordOf(by By, number int32) string {
+func (st *store) wordOf(by ask.By, number int32) string {
 	switch by {
-	case ByPhase:
+	case ask.ByPhase:
 		return string(phases.word(int(number)))
-	case ByOutcome:
+	case ask.ByOutcome:
 		return string(outcomes.word(int(number)))
-	case ByPriority:
+	case ask.ByPriority:
 		return string(priorities.word(int(number)))
-	case ByType:
+	case ask.ByType:
 		return string(types.word(int(number)))
 	}
 	return st.names.of(number)

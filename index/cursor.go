@@ -7,64 +7,62 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// place is where a page ended: the keys of its last row. Pages go on behind
-// keys, not behind a number of rows, so what is added meanwhile shifts nothing.
-type place struct {
+// cursor has the keys of the last row of a page. The next page begins after these keys, not
+// after a number of rows: handoffs that are added meanwhile shift nothing.
+type cursor struct {
 	id      int64
-	updated int64 // by SortUpdated
+	updated int64 // in the order of the last change; of dead letters, when they closed
 }
 
-// A cursor is, in base64: its version, a hash of the list that it is of, and a
-// place in it.
+// Encoded, in base64, a cursor has its version, a hash of its question, and its keys.
 const (
 	cursorVersion = 1
 	cursorHash    = 12
 	cursorBytes   = 1 + cursorHash + 8 + 8
 )
 
-// cursor writes a place in the list of a question.
-func (q ListQuery) cursor(at place) string {
-	b := append([]byte{cursorVersion}, q.hash()...)
+func encodeCursor(at cursor, hash []byte) string {
+	b := append([]byte{cursorVersion}, hash...)
 	b = binary.BigEndian.AppendUint64(b, uint64(at.id))
 	b = binary.BigEndian.AppendUint64(b, uint64(at.updated))
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// place reads the cursor of the question; nil if it has none.
-func (q ListQuery) place() (*place, error) {
-	if q.Cursor == "" {
+// decodeCursor reads the cursor of a question with this hash; nil for the first page.
+func decodeCursor(text string, hash []byte) (*cursor, error) {
+	if text == "" {
 		return nil, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(q.Cursor)
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) != cursorBytes || b[0] != cursorVersion {
-		return nil, protocol.Errorf(protocol.CodeInvalid, "cursor", "is none that a list has given; begin without one")
+		return nil, protocol.Errorf(protocol.CodeInvalid, "cursor", "is not the cursor of a list; start without one")
 	}
-	hash, keys := b[1:1+cursorHash], b[1+cursorHash:]
-	if !slices.Equal(hash, q.hash()) {
-		return nil, protocol.Errorf(protocol.CodeInvalid, "cursor", "is of another list: it is good only with the filter and the order that it was given for")
+	keys := b[1+cursorHash:]
+	if !slices.Equal(b[1:1+cursorHash], hash) {
+		return nil, protocol.Errorf(protocol.CodeInvalid, "cursor", "is of another list: it is valid only with the same filter and order")
 	}
-	return &place{id: int64(binary.BigEndian.Uint64(keys)), updated: int64(binary.BigEndian.Uint64(keys[8:]))}, nil
+	return &cursor{id: int64(binary.BigEndian.Uint64(keys)), updated: int64(binary.BigEndian.Uint64(keys[8:]))}, nil
 }
 
-// hash tells lists apart: by filter and order, not by the length of a page.
-func (q ListQuery) hash() []byte {
-	body, err := json.Marshal(struct {
-		Filter Filter
-		Sort   Sort
-	}{q.Filter, q.sort()})
+// hashOf tells questions apart, whatever the length of their pages.
+func hashOf(question ...any) []byte {
+	body, err := json.Marshal(question)
 	if err != nil {
-		body = nil // an instant that JSON cannot hold: then no place is found either
+		body = nil // an instant that JSON cannot hold, which no cursor was made for
 	}
 	sum := sha256.Sum256(body)
 	return sum[:cursorHash]
 }
 
-func (q ListQuery) sort() Sort {
+func listHash(q ask.ListQuery) []byte { return hashOf(q.Filter, sortOf(q)) }
+
+func sortOf(q ask.ListQuery) ask.Sort {
 	if q.Sort == "" {
-		return SortNewest
+		return ask.SortNewest
 	}
 	return q.Sort
 }

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 const (
@@ -21,13 +21,13 @@ const (
 
 // step is what one entry of the ledger means to the index.
 type step struct {
-	seq    uint64
-	at     time.Time
-	ticket uuid.UUID
-	after  after
-	begun  *begun // of the first entry of a handoff
-	facts  []fact
-	failed error // why an entry that has a ticket means nothing; the rest is empty then
+	seq          uint64
+	at           time.Time
+	ticket       uuid.UUID
+	after        after
+	first        *firstEntry // nil but for the first entry of a handoff
+	observations []observation
+	failed       error // why an entry that has a ticket means nothing; the rest is empty then
 }
 
 // after is the handoff after the entry. It replaces what the one before said.
@@ -43,17 +43,19 @@ type after struct {
 	submitted                        int64
 	workflow, conversation, task     string
 	parent, family, returnOf, origin string
+	waits, dead                      int
+	inbox                            string // the agent in whose inbox it is, closed
 }
 
-// begun is what only the first entry says.
-type begun struct {
+// firstEntry has what only the first entry of a handoff says.
+type firstEntry struct {
 	description, why string            // as a list shows them
 	words            string            // of both, as they are searched
 	blob             *protocol.BlobRef // where both lie, if not here
 }
 
-// fact is an event that durations and acknowledgements are made of.
-type fact struct {
+// observation is an event from which durations and acknowledgements are computed.
+type observation struct {
 	kind   protocol.EventType
 	at     int64
 	agent  string
@@ -63,20 +65,20 @@ type fact struct {
 
 // textBytes is about how much a step has in memory of what was said.
 func (s *step) textBytes() int {
-	if s.begun == nil {
+	if s.first == nil {
 		return 0
 	}
-	return len(s.begun.description) + len(s.begun.why) + len(s.begun.words)
+	return len(s.first.description) + len(s.first.why) + len(s.first.words)
 }
 
-// glance is what the index wants of a record.
-var glance = protocol.NewGlance([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
+// projection is what the index wants of a record.
+var projection = record.NewProjection([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
 	"workflow_id", "conversation_id", "task_id", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
-	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "tokens"},
+	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "tokens", "conditions", "inbox", "redriven_as"},
 	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected)
 
-// decode reads an entry. It keeps nothing of the entry's body. Any bytes may stand in
-// the ledger: a panic over them is that entry's failure, and not the end of the index.
+// decode reads an entry, and keeps nothing of its body. The ledger may hold any bytes: a panic
+// over them is the failure of that entry, and not the end of the index.
 func decode(e broker.Entry) (s step) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -92,10 +94,10 @@ func decodeEntry(e broker.Entry) step {
 	if err != nil {
 		return s // no entry, and never will be
 	}
-	r, err := glance.Record(e.Body, e.Seq)
+	r, err := projection.Decode(e.Body, e.Seq)
 	if err != nil { // an event of another shape, perhaps: the state says most
 		r = protocol.Record{}
-		if _, r.State, err = protocol.DecodeState(e.Body, e.Seq); err != nil {
+		if _, r.State, err = record.DecodeState(e.Body, e.Seq); err != nil {
 			s.failed = err
 			return s
 		}
@@ -108,23 +110,23 @@ func decodeEntry(e broker.Entry) step {
 	for _, event := range r.Events {
 		switch e := event.(type) {
 		case *protocol.Submitted:
-			s.begun = begunOf(e)
+			s.first = firstEntryOf(e)
 		case *protocol.Offered:
-			offered := fact{kind: e.EventType(), at: micros(e.At)}
+			offered := observation{kind: e.EventType(), at: micros(e.At)}
 			if e.Agent != r.State.Agent { // moved on in the same append
 				offered.to = e.Agent
 			}
-			s.facts = append(s.facts, offered)
+			s.observations = append(s.observations, offered)
 		case *protocol.Accepted:
-			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At), agent: e.Agent})
+			s.observations = append(s.observations, observation{kind: e.EventType(), at: micros(e.At), agent: e.Agent})
 		case *protocol.Taken:
-			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At)})
+			s.observations = append(s.observations, observation{kind: e.EventType(), at: micros(e.At)})
 		case *protocol.Rejected:
 			reason := e.ReasonCode
 			if reason == "" {
-				reason = cutTo(e.Reason, shownBytesMax)
+				reason = protocol.Prefix(e.Reason, shownBytesMax)
 			}
-			s.facts = append(s.facts, fact{kind: e.EventType(), at: micros(e.At), agent: e.Agent, reason: reason})
+			s.observations = append(s.observations, observation{kind: e.EventType(), at: micros(e.At), agent: e.Agent, reason: reason})
 		}
 	}
 	return s
@@ -135,7 +137,7 @@ func afterOf(s protocol.State) after {
 		phase: phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
 		attempts: s.AttemptsTotal, reroutes: s.Reroutes, level: s.EscalationLevel,
 		updated: micros(s.UpdatedAt), closed: micros(s.ClosedAt), tokens: s.Tokens,
-		source: s.Source, target: cutTo(s.TargetWords(), shownBytesMax),
+		source: s.Source, target: protocol.Prefix(s.TargetWords(), shownBytesMax),
 		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: micros(s.SubmittedAt),
 		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID,
 		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,
@@ -145,39 +147,39 @@ func afterOf(s protocol.State) after {
 			a.outcome = unknownWord
 		}
 	}
+	if s.Closed {
+		a.inbox = s.Inbox
+	} else {
+		a.waits = inboxReasons.number(inboxReasonOf(s))
+	}
+	switch {
+	case lifecycle.DeadLetter(s) && s.RedrivenAs != "":
+		a.dead = deadRedriven
+	case lifecycle.DeadLetter(s):
+		a.dead = deadLetter
+	}
 	if lifecycle.DutiesOf(s).Offer {
 		a.offer = s.Offer
 	}
 	return a
 }
 
-func begunOf(e *protocol.Submitted) *begun {
+func firstEntryOf(e *protocol.Submitted) *firstEntry {
 	if e.Package == nil {
-		return &begun{blob: e.Blob}
+		return &firstEntry{blob: e.Blob}
 	}
-	return begunIn(e.Package)
+	return firstEntryIn(e.Package)
 }
 
-// begunIn reads the words of a package. One that cannot be read has none.
-func begunIn(pkg []byte) *begun {
-	description, why, err := protocol.PackageWords(pkg)
+// firstEntryIn reads the words of a package. One that cannot be read has none.
+func firstEntryIn(pkg []byte) *firstEntry {
+	description, why, err := record.PackageText(pkg)
 	if err != nil {
-		return &begun{}
+		return &firstEntry{}
 	}
-	return &begun{
-		description: strings.Clone(cutTo(description, shownBytesMax)),
-		why:         strings.Clone(cutTo(why, shownBytesMax)),
-		words:       searchable(cutTo(description, searchBytesMax), cutTo(why, searchBytesMax)),
+	return &firstEntry{
+		description: strings.Clone(protocol.Prefix(description, shownBytesMax)),
+		why:         strings.Clone(protocol.Prefix(why, shownBytesMax)),
+		words:       searchable(protocol.Prefix(description, searchBytesMax), protocol.Prefix(why, searchBytesMax)),
 	}
-}
-
-// cutTo cuts text at the end of a character.
-func cutTo(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
 }

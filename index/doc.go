@@ -4,7 +4,7 @@
 // depends on it.
 //
 // Guarantees: an answer says up to which sequence of the ledger it is right
-// (Stand), has everything up to there and nothing beyond, and is marked
+// (Position), has everything up to there and nothing beyond, and is marked
 // incomplete where appends that were acknowledged before the question are
 // missing. A file that is damaged, deleted, truncated, of an older version or of
 // another ledger is never answered from: it is rebuilt. One of a newer version is

@@ -9,33 +9,30 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Family is the handoffs that belong together with one. A ticket that the index
 // does not have is a *protocol.Error with CodeNotFound, if the index is
 // complete; else the answer is empty, and says that it is not.
-func (ix *Index) Family(ctx context.Context, q FamilyQuery) (FamilyAnswer, error) {
+func (ix *Index) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error) {
 	ticket, err := checkTicket(q.Ticket)
 	if err != nil {
-		return FamilyAnswer{}, err
+		return ask.FamilyAnswer{}, err
 	}
-	var a FamilyAnswer
-	a.Stand, err = ix.answer(ctx, q.Ask, reading(func(v view) error {
-		a.Handoffs, a.More = []Row{}, false
+	a, err := read(ctx, ix, q.Question, func(v view, a *ask.FamilyAnswer) error {
+		a.Handoffs = []ask.Row{}
 		root, err := v.root(ticket)
 		if err != nil || root == uuid.Nil {
 			return err
 		}
-		return v.descend(root, &a)
-	}))
-	if err != nil {
-		return FamilyAnswer{}, err
+		return v.descend(root, a)
+	})
+	if err == nil && len(a.Handoffs) == 0 && a.Complete {
+		return ask.FamilyAnswer{}, unknownTicket(ticket)
 	}
-	if len(a.Handoffs) == 0 && a.Complete {
-		return FamilyAnswer{}, unknownTicket(ticket)
-	}
-	return a, nil
+	return a, err
 }
 
 func unknownTicket(ticket uuid.UUID) error {
@@ -70,7 +67,7 @@ func (v view) root(ticket uuid.UUID) (uuid.UUID, error) {
 
 // descend collects a family from its root down, level by level, the children of
 // one in the order of their submission.
-func (v view) descend(root uuid.UUID, a *FamilyAnswer) error {
+func (v view) descend(root uuid.UUID, a *ask.FamilyAnswer) error {
 	const each = "SELECT " + rowColumns + " FROM handoff WHERE "
 	const children = each + "parent = ?1 UNION " + each + "family = ?1 UNION " + each + "return_of = ?1 UNION " + each + "origin = ?1"
 	seen, bytes := map[string]bool{}, 0
@@ -84,7 +81,7 @@ func (v view) descend(root uuid.UUID, a *FamilyAnswer) error {
 			return err
 		}
 		bytes += len(body) + 1
-		if len(a.Handoffs) == FamilyMax || bytes > FamilyBytesMax {
+		if len(a.Handoffs) == ask.FamilyMax || bytes > ask.FamilyBytesMax {
 			a.More = true
 			return nil
 		}
@@ -96,7 +93,7 @@ func (v view) descend(root uuid.UUID, a *FamilyAnswer) error {
 		return err
 	}
 	// One more than there is room for, to know of it.
-	query := fmt.Sprintf("%s ORDER BY 1 LIMIT %d", children, FamilyMax+1)
+	query := fmt.Sprintf("%s ORDER BY 1 LIMIT %d", children, ask.FamilyMax+1)
 	for i := 0; i < len(a.Handoffs) && !a.More; i++ {
 		ticket := uuid.MustParse(a.Handoffs[i].Ticket)
 		if err := v.each(take, query, ticket[:]); err != nil {
@@ -106,36 +103,40 @@ func (v view) descend(root uuid.UUID, a *FamilyAnswer) error {
 	return nil
 }
 
-// Ahead counts the offers that stand before one. An unknown ticket is treated
+// Ahead counts the offers ahead of one in its queue. An unknown ticket is treated
 // like Family's.
-func (ix *Index) Ahead(ctx context.Context, q AheadQuery) (AheadAnswer, error) {
+func (ix *Index) Ahead(ctx context.Context, q ask.AheadQuery) (ask.AheadAnswer, error) {
 	ticket, err := checkTicket(q.Ticket)
 	if err != nil {
-		return AheadAnswer{}, err
+		return ask.AheadAnswer{}, err
 	}
-	var a AheadAnswer
 	found := false
-	a.Stand, err = ix.answer(ctx, q.Ask, reading(func(v view) error {
-		a.Waiting, a.Ahead, found = false, 0, false
+	a, err := read(ctx, ix, q.Question, func(v view, a *ask.AheadAnswer) error {
 		var agent, priority int64
 		var offer *int64
 		err := v.tx.QueryRowContext(v.ctx, "SELECT agent, priority, offer FROM handoff WHERE ticket = ?", ticket[:]).Scan(&agent, &priority, &offer)
-		if errors.Is(err, sql.ErrNoRows) {
+		if found = err == nil; errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
-		if found = err == nil; err != nil || offer == nil {
+		if err != nil || offer == nil {
 			return err
 		}
 		a.Waiting = true
 		return v.tx.QueryRowContext(v.ctx, `SELECT
 			(SELECT count(*) FROM handoff WHERE agent = ?1 AND priority < ?2 AND offer IS NOT NULL) +
 			(SELECT count(*) FROM handoff WHERE agent = ?1 AND priority = ?2 AND offer < ?3)`, agent, priority, *offer).Scan(&a.Ahead)
-	}))
+	})
+	if err == nil && !found && a.Complete {
+		return ask.AheadAnswer{}, unknownTicket(ticket)
+	}
+	return a, err
+}
+
+// checkTicket reads the ticket of a question about one.
+func checkTicket(ticket string) (uuid.UUID, error) {
+	parsed, err := protocol.ParseTicket(ticket)
 	if err != nil {
-		return AheadAnswer{}, err
+		return uuid.Nil, err
 	}
-	if !found && a.Complete {
-		return AheadAnswer{}, unknownTicket(ticket)
-	}
-	return a, nil
+	return uuid.MustParse(parsed), nil
 }

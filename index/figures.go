@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -16,32 +18,21 @@ const figuresTopDefault = 10
 
 // Figures says how the handoffs went that a filter selects. It passes over all
 // of them.
-func (ix *Index) Figures(ctx context.Context, q FiguresQuery) (FiguresAnswer, error) {
-	if q.Top < 0 || q.Top > FiguresTopMax {
-		return FiguresAnswer{}, protocol.Errorf(protocol.CodeInvalid, "top", "must be from 1 to %d, not %d", FiguresTopMax, q.Top)
-	}
-	if err := q.Filter.check(); err != nil {
-		return FiguresAnswer{}, err
+func (ix *Index) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error) {
+	if err := q.Validate(); err != nil {
+		return ask.FiguresAnswer{}, err
 	}
 	top := q.Top
-	if top == 0 {
-		top = figuresTopDefault
-	}
-	var a FiguresAnswer
-	stand, err := ix.answer(ctx, q.Ask, reading(func(v view) error {
+	top = cmp.Or(top, figuresTopDefault)
+	return read(ctx, ix, q.Question, func(v view, a *ask.FiguresAnswer) error {
 		sums := newSums()
 		p, err := v.st.planOf(q.Filter)
 		if err == nil && !p.never {
 			err = v.sumUp(p, sums)
 		}
-		a = sums.answer(v.st, top)
+		*a = sums.answer(v.st, top)
 		return err
-	}))
-	if err != nil {
-		return FiguresAnswer{}, err
-	}
-	a.Stand = stand
-	return a, nil
+	})
 }
 
 // sums are figures while rows are added to them.
@@ -61,7 +52,7 @@ type refusal struct {
 
 // sum adds up one row of a table.
 type sum struct {
-	f Figures
+	f ask.Figures
 
 	queue, work, whole histogram
 }
@@ -158,9 +149,9 @@ func (s *sum) add(m measured) {
 	s.whole.add(m.whole)
 }
 
-func (s *sums) answer(st *store, top int) FiguresAnswer {
-	a := FiguresAnswer{All: s.all.figures(""), ByAgent: []Figures{}, ByPair: []Figures{}, ByType: []Figures{},
-		Refusals: []RefusalCount{}, Workflows: []CountGroup{}}
+func (s *sums) answer(st *store, top int) ask.FiguresAnswer {
+	a := ask.FiguresAnswer{All: s.all.figures(""), ByAgent: []ask.Figures{}, ByPair: []ask.Figures{}, ByType: []ask.Figures{},
+		Refusals: []ask.RefusalCount{}, Workflows: []ask.CountGroup{}}
 	for agent, of := range s.agents {
 		if agent != 0 { // a group has none
 			a.ByAgent = append(a.ByAgent, of.figures(st.names.of(agent)))
@@ -173,16 +164,16 @@ func (s *sums) answer(st *store, top int) FiguresAnswer {
 		a.ByType = append(a.ByType, of.figures(string(types.word(int(kind)))))
 	}
 	for r, n := range s.refusals {
-		a.Refusals = append(a.Refusals, RefusalCount{Agent: st.names.of(r.agent), Reason: r.reason, Count: n})
+		a.Refusals = append(a.Refusals, ask.RefusalCount{Agent: st.names.of(r.agent), Reason: r.reason, Count: n})
 	}
 	for id, n := range s.workflows {
-		a.Workflows = append(a.Workflows, CountGroup{Values: []string{id}, Count: n})
+		a.Workflows = append(a.Workflows, ask.CountGroup{Values: []string{id}, Count: n})
 	}
-	for _, table := range []*[]Figures{&a.ByAgent, &a.ByPair, &a.ByType} {
+	for _, table := range []*[]ask.Figures{&a.ByAgent, &a.ByPair, &a.ByType} {
 		sortFigures(*table)
 		*table = (*table)[:min(len(*table), top)]
 	}
-	slices.SortFunc(a.Refusals, func(x, y RefusalCount) int {
+	slices.SortFunc(a.Refusals, func(x, y ask.RefusalCount) int {
 		if x.Count != y.Count {
 			return int(min(max(y.Count-x.Count, -1), 1))
 		}
@@ -194,8 +185,8 @@ func (s *sums) answer(st *store, top int) FiguresAnswer {
 	return a
 }
 
-func sortFigures(table []Figures) {
-	slices.SortFunc(table, func(x, y Figures) int {
+func sortFigures(table []ask.Figures) {
+	slices.SortFunc(table, func(x, y ask.Figures) int {
 		if x.Handoffs != y.Handoffs {
 			return int(min(max(y.Handoffs-x.Handoffs, -1), 1))
 		}
@@ -203,7 +194,7 @@ func sortFigures(table []Figures) {
 	})
 }
 
-func (s *sum) figures(key string) Figures {
+func (s *sum) figures(key string) ask.Figures {
 	f := s.f
 	f.Key = key
 	f.Success = rate(f.Succeeded, f.Succeeded+f.Failed)
@@ -244,8 +235,8 @@ func (h *histogram) add(ms *int64) {
 	h.total++
 }
 
-func (h *histogram) durations() Durations {
-	d := Durations{Count: h.total}
+func (h *histogram) durations() ask.Durations {
+	d := ask.Durations{Count: h.total}
 	if h.total == 0 {
 		return d
 	}

@@ -13,7 +13,7 @@ import (
 
 const (
 	// schemaVersion is raised with every change of what the file holds or means.
-	schemaVersion = 2
+	schemaVersion = 3
 	// applicationID marks the file as ours: "HndI".
 	applicationID = 0x486e6449
 )
@@ -98,9 +98,9 @@ func (d *damage) Unwrap() error { return d.err }
 
 func damaged(format string, args ...any) error { return &damage{fmt.Errorf(format, args...)} }
 
-// untouched makes sure that nobody has deleted, replaced or shortened the files
-// behind our back: SQLite alone would go on reading what it still has open.
-func (st *store) untouched() error {
+// filesUnchanged makes sure that no other program has deleted, replaced or shortened the files.
+// SQLite alone would continue to read the files that it has open.
+func (st *store) filesUnchanged() error {
 	st.files.Lock()
 	defer st.files.Unlock()
 	for i, suffix := range companions {
@@ -133,7 +133,7 @@ func (st *store) measure() (wal int64, err error) {
 			st.ids[i] = id
 		}
 		if id != st.ids[i] || size < st.sizes[i] {
-			return 0, damaged("%s%s was changed by somebody else", st.path, suffix)
+			return 0, damaged("%s%s was changed by another program", st.path, suffix)
 		}
 		st.sizes[i] = size
 	}

@@ -13,49 +13,29 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
-	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
-
-// startEngine starts a node with its streams and connects to it.
-func startEngine(t testing.TB) broker.Engine {
-	t.Helper()
-	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return broker.EnsureTopology(ctx, nc, broker.Topology{})
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Stop() })
-	engine, err := broker.Dial(t.Context(), broker.DialConfig{URL: node.ClientURL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = engine.Close() })
-	return engine
-}
 
 // total asks for the count of everything, and fails if the answer is not whole.
 func total(t testing.TB, ix *Index) int64 {
 	t.Helper()
-	a, err := ix.Count(t.Context(), CountQuery{Ask: Ask{WaitMS: 30_000}})
+	a, err := ix.Count(t.Context(), ask.CountQuery{Question: ask.Question{WaitMS: 30_000}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !a.Complete {
-		t.Fatalf("incomplete after half a minute: %+v", a.Stand)
+		t.Fatalf("incomplete after half a minute: %+v", a.Position)
 	}
 	return a.Count
 }
 
 func rebuilds(t testing.TB, ix *Index) int64 {
 	t.Helper()
-	a, err := ix.Stand(t.Context(), StandQuery{})
+	a, err := ix.Position(t.Context(), ask.PositionQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,13 +53,13 @@ func TestOwnWrites(t *testing.T) {
 		for range 30 {
 			k := w.submit()
 			w.step(k)
-			a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Ticket: []string{k.Ticket}}})
+			a, err := ix.List(t.Context(), ask.ListQuery{Filter: ask.Filter{Ticket: []string{k.Ticket}}})
 			if err != nil || !a.Complete || len(a.Handoffs) != 1 || a.Handoffs[0].Seq != k.seq {
 				t.Fatalf("%+v, %v, want one at %d", a, err, k.seq)
 			}
 			w.compareRow(a.Handoffs[0])
 		}
-		w.compare(ix, Filter{})
+		w.compare(ix, ask.Filter{})
 		if n := rebuilds(t, ix); n != 0 {
 			t.Errorf("made again %d times", n)
 		}
@@ -169,8 +149,8 @@ func TestDamageUnderWay(t *testing.T) {
 			}
 			stop()
 			asking.Wait()
-			w.compare(ix, Filter{})
-			w.compare(ix, Filter{Text: "login"})
+			w.compare(ix, ask.Filter{})
+			w.compare(ix, ask.Filter{Text: "login"})
 		})
 	}
 }
@@ -179,15 +159,15 @@ func TestDamageUnderWay(t *testing.T) {
 // first question, and none is ever taken away: a complete answer with fewer is wrong.
 func askOn(t *testing.T, ctx context.Context, ix *Index) {
 	for ctx.Err() == nil {
-		a, err := ix.Count(ctx, CountQuery{Filter: Filter{Until: time.Now().Add(time.Hour)}, By: []By{BySource}})
+		a, err := ix.Count(ctx, ask.CountQuery{Filter: ask.Filter{Until: time.Now().Add(time.Hour)}, By: []ask.By{ask.BySource}})
 		if err != nil {
-			if !errors.Is(err, ErrRebuilding) && ctx.Err() == nil {
+			if !errors.Is(err, ask.ErrRebuilding) && ctx.Err() == nil {
 				t.Errorf("count: %v", err)
 			}
 			continue
 		}
 		if a.Complete && a.Count < 300 || a.Count > 500 {
-			t.Errorf("%d handoffs at %+v", a.Count, a.Stand)
+			t.Errorf("%d handoffs at %+v", a.Count, a.Position)
 		}
 	}
 }
@@ -281,7 +261,7 @@ func TestNewerInItsPlace(t *testing.T) {
 	if err := ix.Run(t.Context(), engine); !errors.Is(err, ErrNewer) {
 		t.Errorf("Run: %v", err)
 	}
-	if _, err := ix.Count(t.Context(), CountQuery{}); !errors.Is(err, ErrNewer) {
+	if _, err := ix.Count(t.Context(), ask.CountQuery{}); !errors.Is(err, ErrNewer) {
 		t.Errorf("a question after that: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, body) {
@@ -338,7 +318,7 @@ func TestWithoutAnEngine(t *testing.T) {
 	stop()
 	_ = engine.Close()
 	ix, _ = keep(t, path, engine)
-	a, err := ix.Count(t.Context(), CountQuery{Ask: Ask{WaitMS: 50}})
+	a, err := ix.Count(t.Context(), ask.CountQuery{Question: ask.Question{WaitMS: 50}})
 	if err != nil || a.Complete || a.Count != 30 || a.Seq == 0 {
 		t.Errorf("%+v, %v; want an incomplete answer of 30", a, err)
 	}
@@ -370,7 +350,7 @@ func TestAfterAKill(t *testing.T) {
 	w.live(10, 30)
 	read := &counted{Engine: engine}
 	again, _ := keep(t, to, read)
-	w.compare(again, Filter{})
+	w.compare(again, ask.Filter{})
 	if read.first < 100 || rebuilds(t, again) != 0 {
 		t.Errorf("it read the ledger again from %d on", read.first)
 	}
@@ -403,8 +383,8 @@ func TestPrune(t *testing.T) {
 		t.Errorf("%d agents of forgotten handoffs are left (%v)", orphans, err)
 	}
 	w.heads = left
-	w.compare(ix, Filter{Text: "login"})
-	w.compare(ix, Filter{})
+	w.compare(ix, ask.Filter{Text: "login"})
+	w.compare(ix, ask.Filter{})
 	if n, err := st.prune(t.Context(), first); n != 0 || err != nil {
 		t.Errorf("%d more were forgotten, %v", n, err)
 	}
@@ -455,7 +435,7 @@ func TestStrangeEntries(t *testing.T) {
 	if n := total(t, ix); n != 11 {
 		t.Errorf("%d handoffs, want the 10 and one of unknown events", n)
 	}
-	a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Ticket: []string{first.Ticket}}})
+	a, err := ix.List(t.Context(), ask.ListQuery{Filter: ask.Filter{Ticket: []string{first.Ticket}}})
 	if err != nil || len(a.Handoffs) != 1 || a.Handoffs[0].Seq != again || a.Seq != known {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -471,7 +451,7 @@ func TestFill(t *testing.T) {
 	defer func() { _ = engine.Close() }()
 	w := newWorld(t, engine, 17)
 	w.live(700, 4_000)
-	ledger, err := engine.Ledger(t.Context())
+	ledger, err := engine.LedgerInfo(t.Context())
 	if err != nil || ledger.Last < 1_500 {
 		t.Fatalf("the ledger has %d entries, %v", ledger.Last, err)
 	}
@@ -479,7 +459,7 @@ func TestFill(t *testing.T) {
 	soon := func(ix *Index) { ix.fillBehind = 100 }
 	ix, stop := keep(t, path, engine, soon)
 	for {
-		a, err := ix.Count(t.Context(), CountQuery{Ask: Ask{WaitMS: -1}, Filter: Filter{Until: w.now.Add(time.Hour)}})
+		a, err := ix.Count(t.Context(), ask.CountQuery{Question: ask.Question{WaitMS: -1}, Filter: ask.Filter{Until: w.now.Add(time.Hour)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,27 +1,25 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/filelock"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Source is what an index is made from. broker.Engine is one.
 type Source interface {
-	Ledger(ctx context.Context) (broker.Ledger, error)
+	LedgerInfo(ctx context.Context) (broker.LedgerInfo, error)
 	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 }
@@ -34,9 +32,6 @@ var (
 	ErrForeign = errors.New("the file is no index")
 	// ErrInUse says that another process keeps its index in this file.
 	ErrInUse = errors.New("index in use")
-	// ErrRebuilding says that there is nothing to answer from yet: the file was
-	// found damaged, and the new one is being begun.
-	ErrRebuilding = errors.New("the index is being made again; ask once more in a moment")
 )
 
 // Config says how an index is kept. The zero value is the default.
@@ -64,7 +59,7 @@ type Index struct {
 }
 
 // Open opens the index in a file, and makes the file, readable by its owner
-// alone, where there is none. A damaged or older one is begun anew. One from a
+// alone, where there is none. A damaged or older one is rebuilt. One from a
 // newer version is refused with ErrNewer, another program's database with
 // ErrForeign, one that another process keeps with ErrInUse; all three stay as
 // they are. Nothing is read from a ledger before Run.
@@ -74,9 +69,7 @@ func Open(path string, cfg Config) (*Index, error) {
 		return nil, fmt.Errorf("open the index: %w", err)
 	}
 	ix := &Index{path: path, log: cfg.Log, opened: time.Now(), fillBehind: fillBehindDefault, changed: make(chan struct{})}
-	if ix.log == nil {
-		ix.log = slog.New(slog.DiscardHandler)
-	}
+	ix.log = cmp.Or(ix.log, slog.New(slog.DiscardHandler))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open the index: %w", err)
 	}
@@ -89,27 +82,16 @@ func Open(path string, cfg Config) (*Index, error) {
 	return ix, nil
 }
 
-// lockFile takes the index for this process, by a file beside it: the index
-// itself may be replaced. The kernel gives it back when the process ends.
+// lockFile takes the index for this process, by a file beside it: the index itself may be
+// replaced.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	f, err := filelock.Take(path + ".lock")
+	var held *filelock.HeldError
+	switch {
+	case errors.As(err, &held):
+		return nil, fmt.Errorf("%w: process %s has %s; ask that one, or keep yours in another file", ErrInUse, held.PID, path)
+	case err != nil:
 		return nil, fmt.Errorf("lock the index: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		pid, _ := io.ReadAll(io.LimitReader(f, 32))
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: process %s has %s; ask that one, or keep yours in another file", ErrInUse, strings.TrimSpace(string(pid)), path)
-		}
-		return nil, fmt.Errorf("lock the index: %w", err)
-	}
-	err = f.Truncate(0)
-	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the index: %w", err), f.Close())
 	}
 	return f, nil
 }
@@ -145,7 +127,7 @@ func (ix *Index) Close() error {
 	ix.mu.Lock()
 	st := ix.store
 	ix.store, ix.ended = nil, errClosed
-	ix.ring()
+	ix.notifyLocked()
 	ix.mu.Unlock()
 	var err error
 	if st != nil {
@@ -154,17 +136,17 @@ func (ix *Index) Close() error {
 	return errors.Join(err, ix.lock.Close())
 }
 
-// ring wakes all who wait for a change. The caller has the mutex.
-func (ix *Index) ring() {
+// notifyLocked wakes all questions that wait for a change. The caller has the mutex.
+func (ix *Index) notifyLocked() {
 	close(ix.changed)
 	ix.changed = make(chan struct{})
 }
 
-// moved wakes all who wait, after the store has moved on.
-func (ix *Index) moved() {
+// notify wakes all questions that wait, after the store has advanced.
+func (ix *Index) notify() {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	ix.ring()
+	ix.notifyLocked()
 }
 
 // current is the store that is there now, perhaps none, and a channel that is
@@ -185,13 +167,13 @@ func (ix *Index) rebuild(why error) error {
 	ix.mu.Lock()
 	old := ix.store
 	ix.store = nil
-	ix.ring()
+	ix.notifyLocked()
 	ix.mu.Unlock()
-	ix.log.Warn("the index is made again from the ledger", "file", ix.path, "why", why)
+	ix.log.Warn("rebuilding the index from the ledger", "file", ix.path, "why", why)
 	if old != nil {
 		_ = old.close() // it is damaged, or of no use any more
 	}
-	// What lies there now may have been put there by somebody else.
+	// Another program may have put a file there meanwhile.
 	if _, err := inspect(ix.path); err != nil {
 		return err
 	}
@@ -209,7 +191,7 @@ func (ix *Index) rebuild(why error) error {
 	}
 	ix.store = st
 	ix.rebuilds++
-	ix.ring()
+	ix.notifyLocked()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/tests/mutate"
 )
@@ -43,15 +44,15 @@ func TestMutatedRecords(t *testing.T) {
 	}
 	total(t, ix)
 	for _, s := range well {
-		a, err := ix.List(t.Context(), ListQuery{Filter: Filter{Ticket: []string{s.Ticket}}})
+		a, err := ix.List(t.Context(), ask.ListQuery{Filter: ask.Filter{Ticket: []string{s.Ticket}}})
 		if err != nil || len(a.Handoffs) != 1 || a.Handoffs[0].Seq != s.seq || a.Handoffs[0].Phase != s.Phase {
 			t.Errorf("%s: %+v, %v", s.Ticket, a.Handoffs, err)
 		}
 	}
-	if _, err := ix.Figures(t.Context(), FiguresQuery{}); err != nil {
+	if _, err := ix.Figures(t.Context(), ask.FiguresQuery{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := ix.Count(t.Context(), CountQuery{By: []By{"agent", "outcome"}}); err != nil {
+	if _, err := ix.Count(t.Context(), ask.CountQuery{By: []ask.By{"agent", "outcome"}}); err != nil {
 		t.Error(err)
 	}
 	if n := rebuilds(t, ix); n != 0 {

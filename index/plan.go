@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/index/ask"
 )
 
 // plan is a filter in the terms of the file.
 type plan struct {
 	never   bool       // it names something that no handoff has
-	fields  []selected // of the cube
+	fields  []selected // of a cell
 	exact   []selected // texts and tickets, the most selective first
 	parties []party
 	since   int64 // by submission, µs; 0 is no bound
@@ -22,7 +24,7 @@ type plan struct {
 }
 
 // selected is one field and the values that it may have: numbers for a field of
-// the cube, texts or tickets for the others.
+// a cell, texts or tickets for the others.
 type selected struct {
 	column  string
 	numbers []int64
@@ -37,8 +39,8 @@ type party struct {
 }
 
 // planOf checks a filter and translates it. Its errors are *protocol.Error.
-func (st *store) planOf(f Filter) (plan, error) {
-	if err := f.check(); err != nil {
+func (st *store) planOf(f ask.Filter) (plan, error) {
+	if err := f.Validate(); err != nil {
 		return plan{}, err
 	}
 	p := plan{since: micros(f.Since), until: micros(f.Until), updated: micros(f.UpdatedSince)}
@@ -139,7 +141,7 @@ func addWords[T ~string](p *plan, column string, values []T, known words[T]) {
 }
 
 // ends joins outcome and open into one: an open handoff has no outcome.
-func (p *plan) ends(f Filter) {
+func (p *plan) ends(f ask.Filter) {
 	if f.Outcome == nil && f.Open == nil {
 		return
 	}
@@ -163,7 +165,7 @@ func (p *plan) field(s selected) {
 	p.fields = append(p.fields, s)
 }
 
-// onlyFields tells whether the cube alone can count what is selected.
+// onlyFields tells whether the counts alone can count what is selected.
 func (p plan) onlyFields() bool {
 	return len(p.exact) == 0 && len(p.parties) == 0 && p.since == 0 && p.until == 0 && p.updated == 0 && p.match == ""
 }
@@ -214,23 +216,22 @@ func (p plan) span(t *terms, id string, drift int64) {
 	}
 }
 
-// residual are the conditions that a way to the rows leaves to be checked row by
-// row: all but those on the columns that led there. The + keeps SQLite from
-// choosing another way by them: which one is best is decided here, where
-// the numbers are known.
-func (p plan) residual(t *terms, searched bool, led ...string) {
+// residual are the conditions that an access path leaves to be checked row by row: all but
+// those on its columns. The + keeps SQLite from choosing another path by them: the best one is
+// chosen here, where the counts are known.
+func (p plan) residual(t *terms, columns []string) {
 	for _, s := range p.fields {
-		if !slices.Contains(led, s.column) {
+		if !slices.Contains(columns, s.column) {
 			t.add("+h." + s.column + in(s.numbers))
 		}
 	}
 	for _, s := range p.exact {
-		if !slices.Contains(led, s.column) {
+		if !slices.Contains(columns, s.column) {
 			t.add("+h."+s.column+" IN (?"+strings.Repeat(",?", len(s.values)-1)+")", s.values...)
 		}
 	}
 	for _, of := range p.parties {
-		if !slices.Contains(led, partyColumn+of.column) {
+		if !slices.Contains(columns, partyColumn+of.column) {
 			among := in(of.numbers)
 			t.add("(+h." + of.column + among + " OR +h.agent" + among +
 				" OR EXISTS (SELECT 1 FROM past WHERE past.handoff = h.id AND past.agent" + among + "))")
@@ -245,51 +246,73 @@ func (p plan) residual(t *terms, searched bool, led ...string) {
 	if p.updated > 0 {
 		t.add("+h.updated >= ?", p.updated)
 	}
-	if p.match != "" && !searched {
-		t.add("EXISTS (SELECT 1 FROM text WHERE text MATCH ? AND rowid = h.id)", p.match)
+}
+
+// found is the condition that the search engine finds a row. It gathers all that it finds,
+// once: asked row by row, it would pass over all of its list for each.
+func (p plan) found(t *terms) {
+	if p.match != "" {
+		t.add("+h.id IN (SELECT rowid FROM text WHERE text MATCH ?)", p.match)
 	}
 }
 
-// way is how the rows of a plan are reached.
-type way struct {
-	kind    wayKind
+// accessPath is how the rows of a plan are reached.
+type accessPath struct {
+	kind    pathKind
 	columns []string // that lead there
 	streams []terms  // each gives rows in the order of their ids
 	rows    int64    // that will be passed over, at most; -1 is unknown
+	among   terms    // where the search engine's rows must lie, if that is few rows
 }
 
-type wayKind int
+type pathKind int
 
 const (
-	wayAll    wayKind = iota // all rows, in their order
-	wayIndex                 // streams of an index
-	waySearch                // what the search engine finds
-	wayParty                 // the ids of what somebody had a part in, gathered
+	pathAllRows pathKind = iota // all rows, in their order
+	pathIndex                   // streams of an index
+	pathSearch                  // what the search engine finds
+	pathParty                   // the ids of the handoffs of an agent, gathered
 )
 
-// partyColumn begins the name of a party among the columns of a way.
+// partyColumn begins the name of a party among the columns of an access path.
 const partyColumn = "party:"
 
 const (
 	streamsMax = 64     // that are merged; beyond, rows are sorted
-	fewRows    = 2_000  // so few that the search engine is asked about each
+	fewRows    = 2_000  // so few that what the search engine finds is looked up among these alone
 	sortRows   = 20_000 // that the search engine finds: so many that walking by the last change is better than sorting
 )
 
-// wayOf chooses how to reach the rows of a plan.
-func (v view) wayOf(p plan) (way, error) {
-	best := v.st.wayOf(p)
-	if len(p.exact) > 0 || best.kind == waySearch || p.never {
+// accessPathOf chooses how to reach the rows of a plan.
+func (v view) accessPathOf(p plan) (accessPath, error) {
+	best, err := v.pathWithoutText(p)
+	if err != nil || p.match == "" {
+		return best, err
+	}
+	search := accessPath{kind: pathSearch, rows: -1}
+	if best.kind != pathAllRows && best.rows <= fewRows {
+		search.columns, search.among = best.columns, p.conditions(best)
+	}
+	return search, nil
+}
+
+// pathWithoutText is the access path of all conditions but the text.
+func (v view) pathWithoutText(p plan) (accessPath, error) {
+	if len(p.exact) > 0 {
+		return p.exactPath(), nil
+	}
+	best := v.st.fieldPath(p)
+	if p.never {
 		return best, nil
 	}
 	for _, of := range p.parties {
 		rows := v.st.rowsWith(of.column, of.numbers) + v.st.rowsWith("agent", of.numbers)
 		var past int64
 		if err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) FROM past WHERE agent"+in(of.numbers)).Scan(&past); err != nil {
-			return way{}, err
+			return accessPath{}, err
 		}
 		if rows += past; rows < best.rows {
-			best = way{kind: wayParty, columns: []string{partyColumn + of.column}, streams: []terms{of.ids()}, rows: rows}
+			best = accessPath{kind: pathParty, columns: []string{partyColumn + of.column}, streams: []terms{of.ids()}, rows: rows}
 		}
 	}
 	return best, nil
@@ -306,32 +329,25 @@ func (of party) ids() terms {
 func (st *store) rowsWith(column string, names []int64) int64 {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	return st.cube.sum(plan{fields: []selected{{column: column, numbers: names}}})
+	return st.counts.sum(plan{fields: []selected{{column: column, numbers: names}}})
 }
 
-// wayOf chooses without a look at the parties.
-func (st *store) wayOf(p plan) way {
-	if len(p.exact) > 0 {
-		s := p.exact[0]
-		w := way{kind: wayIndex, columns: []string{s.column}, rows: -1}
-		for _, value := range s.values {
-			w.streams = append(w.streams, terms{[]string{"h." + s.column + " = ?"}, []any{value}})
-		}
-		return w
+// exactPath is the way by the most selective text or ticket.
+func (p plan) exactPath() accessPath {
+	s := p.exact[0]
+	w := accessPath{kind: pathIndex, columns: []string{s.column}, rows: -1}
+	for _, value := range s.values {
+		w.streams = append(w.streams, terms{[]string{"h." + s.column + " = ?"}, []any{value}})
 	}
-	best := st.fieldWay(p)
-	if p.match != "" && (best.kind == wayAll || best.rows > fewRows) {
-		return way{kind: waySearch, rows: -1}
-	}
-	return best
+	return w
 }
 
-// fieldWay chooses between the indexes over a field and passing over all rows,
+// fieldPath chooses between the indexes over a field and passing over all rows,
 // by how many rows each has.
-func (st *store) fieldWay(p plan) way {
+func (st *store) fieldPath(p plan) accessPath {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	best := way{kind: wayAll, rows: st.cube.total}
+	best := accessPath{kind: pathAllRows, rows: st.counts.total}
 	if p.never {
 		return best
 	}
@@ -341,15 +357,15 @@ func (st *store) fieldWay(p plan) way {
 		if values == nil {
 			continue
 		}
-		rows := st.cube.sum(plan{fields: []selected{{column: column, numbers: values}, {column: "outcome", numbers: orAll(ends)}}})
+		rows := st.counts.sum(plan{fields: []selected{{column: column, numbers: values}, {column: "outcome", numbers: orAll(ends)}}})
 		if rows < best.rows {
-			best = way{kind: wayIndex, columns: []string{column, "outcome"}, streams: pairs(column, values, "outcome", orAll(ends)), rows: rows}
+			best = accessPath{kind: pathIndex, columns: []string{column, "outcome"}, streams: pairs(column, values, "outcome", orAll(ends)), rows: rows}
 		}
 	}
 	if at := p.of("phase"); ends != nil || at != nil {
 		all := []selected{{column: "outcome", numbers: orAll(ends)}, {column: "phase", numbers: orAll(at)}}
-		if rows := st.cube.sum(plan{fields: all}); rows < best.rows {
-			best = way{kind: wayIndex, columns: []string{"outcome", "phase"}, streams: pairs("outcome", all[0].numbers, "phase", all[1].numbers), rows: rows}
+		if rows := st.counts.sum(plan{fields: all}); rows < best.rows {
+			best = accessPath{kind: pathIndex, columns: []string{"outcome", "phase"}, streams: pairs("outcome", all[0].numbers, "phase", all[1].numbers), rows: rows}
 		}
 	}
 	return best
@@ -380,7 +396,7 @@ func pairs(first string, a []int64, second string, b []int64) (streams []terms) 
 
 // unordered is the FROM and WHERE that give a plan's rows in any order.
 func (v view) unordered(p plan) (string, terms, error) {
-	w, err := v.wayOf(p)
+	w, err := v.accessPathOf(p)
 	if err != nil {
 		return "", terms{}, err
 	}
@@ -388,46 +404,53 @@ func (v view) unordered(p plan) (string, terms, error) {
 	return from, t, nil
 }
 
-// alongside is the FROM and WHERE of a plan's rows by a way.
-func (v view) alongside(p plan, w way) (string, terms) {
-	var t terms
+const fromSearch = "text CROSS JOIN handoff h ON h.id = text.rowid"
+
+// alongside is the FROM and WHERE of a plan's rows by an access path.
+func (v view) alongside(p plan, w accessPath) (string, terms) {
+	from, t := "handoff h", p.conditions(w)
 	switch w.kind {
-	case waySearch:
-		t.add("text MATCH ?", p.match)
+	case pathSearch:
+		from = fromSearch
 		p.span(&t, "text.rowid", v.drift)
-		p.residual(&t, true)
-		return "text CROSS JOIN handoff h ON h.id = text.rowid", t
-	case wayIndex:
+	case pathAllRows:
+		p.span(&t, "h.id", v.drift)
+	}
+	p.residual(&t, w.columns)
+	return from, t
+}
+
+// conditions are those by which an access path finds its rows.
+func (p plan) conditions(w accessPath) (t terms) {
+	switch {
+	case w.kind == pathSearch:
+		t.add("text MATCH ?", p.match)
+		if len(w.among.text) > 0 {
+			t.add("+text.rowid IN (SELECT h.id FROM handoff h WHERE "+w.among.where()+")", w.among.args...)
+		}
+	case w.kind == pathIndex && len(p.exact) == 0: // the streams, in a form that an index serves
+		for _, column := range w.columns {
+			t.add("h." + column + in(orAll(p.of(column))))
+		}
+	case w.kind != pathAllRows:
 		var either []string
 		for _, s := range w.streams {
 			either = append(either, s.where())
 			t.args = append(t.args, s.args...)
 		}
 		t.text = []string{"(" + strings.Join(either, " OR ") + ")"}
-		if len(p.exact) == 0 { // the same, in a form that an index serves
-			t = terms{}
-			for _, column := range w.columns {
-				t.add("h." + column + in(orAll(p.of(column))))
-			}
-		}
-	case wayParty:
-		t.add(w.streams[0].where())
-	case wayAll:
-		p.span(&t, "h.id", v.drift)
 	}
-	p.residual(&t, false, w.columns...)
-	return "handoff h", t
+	return t
 }
 
-// sum counts what a plan selects that has only fields of the cube. The caller
-// has the lock.
-func (c *cube) sum(p plan) (sum int64) {
+// sum counts what a plan selects that has only fields of a cell. The caller has the lock.
+func (c *counts) sum(p plan) (sum int64) {
 	c.each(p, func(_ cell, n int64) { sum += n })
 	return sum
 }
 
 // each calls fn at every cell that a plan selects.
-func (c *cube) each(p plan, fn func(cell, int64)) {
+func (c *counts) each(p plan, fn func(cell, int64)) {
 	if p.never {
 		return
 	}
@@ -445,7 +468,7 @@ func (c *cube) each(p plan, fn func(cell, int64)) {
 	source, target, agent := set("source"), set("target"), set("agent")
 	phase, outcome, priority, kind := table(p.of("phase")), table(p.of("outcome")), table(p.of("priority")), table(p.of("type"))
 	for i := range c.cells {
-		at, n := &c.cells[i], c.counts[i]
+		at, n := &c.cells[i], c.n[i]
 		if n == 0 || !phase[at.phase&15] || !outcome[at.outcome&15] || !priority[at.priority&15] || !kind[at.kind&15] ||
 			agent != nil && !agent(int64(at.agent)) || source != nil && !source(int64(at.source)) || target != nil && !target(int64(at.target)) {
 			continue

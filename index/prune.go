@@ -34,9 +34,9 @@ func (st *store) prune(ctx context.Context, first uint64) (int, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for _, at := range cells {
-		st.cube.add(at, -1)
+		st.counts.add(at, -1)
 	}
-	st.mark.count = st.cube.total
+	st.mark.count = st.counts.total
 	return len(ids), nil
 }
 

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 // naive is what Filter promises, said once more and without an index.
-func naive(f Filter, k *subject) bool {
+func naive(f ask.Filter, k *subject) bool {
 	has := func(values []string, value string) bool { return len(values) == 0 || slices.Contains(values, value) }
 	party := func(values []string, asked string) bool {
 		return len(values) == 0 || slices.Contains(values, asked) || slices.ContainsFunc(values, func(agent string) bool { return k.had[agent] })
@@ -44,7 +45,7 @@ func naive(f Filter, k *subject) bool {
 		(f.UpdatedSince.IsZero() || !k.UpdatedAt.Before(f.UpdatedSince))
 }
 
-func (w *world) randomFilter() (f Filter) {
+func (w *world) randomFilter() (f ask.Filter) {
 	some := func(set func()) {
 		if w.rng.IntN(6) == 0 {
 			set()
@@ -78,7 +79,7 @@ func (w *world) randomFilter() (f Filter) {
 	return f
 }
 
-func (w *world) selected(f Filter, sort Sort) (tickets []string) {
+func (w *world) selected(f ask.Filter, sort ask.Sort) (tickets []string) {
 	var all []*subject
 	for _, k := range w.heads {
 		if naive(f, k) {
@@ -87,7 +88,7 @@ func (w *world) selected(f Filter, sort Sort) (tickets []string) {
 	}
 	slices.SortFunc(all, func(a, b *subject) int {
 		order := a.SubmittedAt.Compare(b.SubmittedAt)
-		if sort == SortUpdated {
+		if sort == ask.SortUpdated {
 			order = a.UpdatedAt.Compare(b.UpdatedAt)
 			if order == 0 {
 				order = a.SubmittedAt.Compare(b.SubmittedAt)
@@ -96,7 +97,7 @@ func (w *world) selected(f Filter, sort Sort) (tickets []string) {
 		if order == 0 {
 			order = a.begun - b.begun
 		}
-		if sort != SortOldest {
+		if sort != ask.SortOldest {
 			order = -order
 		}
 		return order
@@ -120,11 +121,11 @@ func TestAgainstAScan(t *testing.T) {
 	}
 }
 
-func (w *world) compare(ix *Index, f Filter) {
+func (w *world) compare(ix *Index, f ask.Filter) {
 	w.t.Helper()
-	sort := pick(w.rng, Sorts)
+	sort := pick(w.rng, ask.Sorts)
 	want := w.selected(f, sort)
-	q := ListQuery{Filter: f, Sort: sort, Limit: 1 + w.rng.IntN(40)}
+	q := ask.ListQuery{Filter: f, Sort: sort, Limit: 1 + w.rng.IntN(40)}
 	var got []string
 	for {
 		a, err := ix.List(w.t.Context(), q)
@@ -132,7 +133,7 @@ func (w *world) compare(ix *Index, f Filter) {
 			w.t.Fatalf("%s: %v", dump(q), err)
 		}
 		if !a.Complete || a.Behind != 0 {
-			w.t.Fatalf("%s: %+v", dump(q), a.Stand)
+			w.t.Fatalf("%s: %+v", dump(q), a.Position)
 		}
 		for _, row := range a.Handoffs {
 			got = append(got, row.Ticket)
@@ -148,8 +149,8 @@ func (w *world) compare(ix *Index, f Filter) {
 	if !slices.Equal(got, want) {
 		w.t.Fatalf("%s sorted by %s: %d handoffs, want %d", dump(f), sort, len(got), len(want))
 	}
-	by := []By{pick(w.rng, Bys)}
-	count, err := ix.Count(w.t.Context(), CountQuery{Filter: f, By: by})
+	by := []ask.By{pick(w.rng, ask.Bys)}
+	count, err := ix.Count(w.t.Context(), ask.CountQuery{Filter: f, By: by})
 	if err != nil {
 		w.t.Fatalf("count %s: %v", dump(f), err)
 	}
@@ -164,7 +165,7 @@ func (w *world) compare(ix *Index, f Filter) {
 }
 
 // compareHad holds the count by target, told apart, against whom each was with.
-func (w *world) compareHad(ix *Index, f Filter, selected []string) {
+func (w *world) compareHad(ix *Index, f ask.Filter, selected []string) {
 	w.t.Helper()
 	type told struct{ count, had int64 }
 	want := map[string]told{}
@@ -179,7 +180,7 @@ func (w *world) compareHad(ix *Index, f Filter, selected []string) {
 			want[agent] = had
 		}
 	}
-	count, err := ix.Count(w.t.Context(), CountQuery{Filter: f, By: []By{ByTarget}, Had: true})
+	count, err := ix.Count(w.t.Context(), ask.CountQuery{Filter: f, By: []ask.By{ask.ByTarget}, Had: true})
 	if err != nil {
 		w.t.Fatalf("count %s by target: %v", dump(f), err)
 	}
@@ -192,7 +193,7 @@ func (w *world) compareHad(ix *Index, f Filter, selected []string) {
 	}
 }
 
-func (w *world) compareRow(r Row) {
+func (w *world) compareRow(r ask.Row) {
 	w.t.Helper()
 	k := w.by[r.Ticket]
 	if r.Seq != k.seq || r.Phase != k.Phase || r.Closed != k.Closed || r.Outcome != k.Outcome || r.Agent != k.Agent ||

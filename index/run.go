@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -41,18 +42,18 @@ const (
 func (ix *Index) Run(ctx context.Context, src Source) error {
 	ix.mu.Lock()
 	ix.src = src
-	ix.ring()
+	ix.notifyLocked()
 	ix.mu.Unlock()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(3*time.Second), backoff.WithMaxElapsedTime(0))
 	told := false
 	for {
-		before := ix.stand()
+		before := ix.sequence()
 		err := ix.follow(ctx, src)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if ix.stand() != before { // it went well for a while
+		if ix.sequence() != before { // it went well for a while
 			pause.Reset()
 			told = false
 		}
@@ -60,12 +61,12 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 		if fatal {
 			ix.mu.Lock()
 			ix.ended = err
-			ix.ring()
+			ix.notifyLocked()
 			ix.mu.Unlock()
 			return err
 		}
 		if err != nil && !told {
-			ix.log.Warn("the index does not get on; trying again", "err", err)
+			ix.log.Warn("index stalled; retrying", "err", err)
 			told = true
 		}
 		if err == nil {
@@ -79,8 +80,8 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 	}
 }
 
-// stand is how far the store is; zero while there is none.
-func (ix *Index) stand() uint64 {
+// sequence is the last entry that the store has; zero without a store.
+func (ix *Index) sequence() uint64 {
 	st, _ := ix.current()
 	if st == nil {
 		return 0
@@ -104,7 +105,7 @@ func (ix *Index) recover(err error) (left error, fatal bool) {
 		st.release()
 		left = ix.reopen(err)
 	default:
-		changed := st.untouched()
+		changed := st.filesUnchanged()
 		st.release()
 		if changed == nil {
 			return err, false
@@ -119,7 +120,7 @@ func (ix *Index) reopen(why error) error {
 	ix.mu.Lock()
 	old := ix.store
 	ix.store = nil
-	ix.ring()
+	ix.notifyLocked()
 	ix.mu.Unlock()
 	if old != nil {
 		_ = old.close()
@@ -135,7 +136,7 @@ func (ix *Index) reopen(why error) error {
 		return errors.Join(ix.ended, st.close())
 	}
 	ix.store = st
-	ix.ring()
+	ix.notifyLocked()
 	return why
 }
 
@@ -149,10 +150,10 @@ func (e *writeError) Unwrap() error { return e.err }
 func (ix *Index) follow(ctx context.Context, src Source) error {
 	st, _ := ix.current()
 	if st == nil {
-		return ErrRebuilding
+		return ask.ErrRebuilding
 	}
 	defer st.release()
-	ledger, err := src.Ledger(ctx)
+	ledger, err := src.LedgerInfo(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 		if err := st.adopt(ctx, ledger.Created); err != nil {
 			return &writeError{err}
 		}
-		ix.moved()
+		ix.notify()
 	case !m.ledger.Equal(ledger.Created):
 		return fmt.Errorf("%w: it is the index of another one", broker.ErrLedgerChanged)
 	case m.seq > ledger.Last:
@@ -231,25 +232,25 @@ const passedOverLogged = 100
 func (ix *Index) passedOver(e broker.Entry, why error) {
 	switch n := ix.unread.Add(1); {
 	case n < passedOverLogged:
-		ix.log.Warn("an entry of the ledger cannot be read and is passed over", "ticket", e.Ticket, "seq", e.Seq, "err", why)
+		ix.log.Warn("skipping an unreadable ledger entry", "ticket", e.Ticket, "seq", e.Seq, "err", why)
 	case n == passedOverLogged:
-		ix.log.Warn("an entry of the ledger cannot be read and is passed over; further ones are not logged", "ticket", e.Ticket, "seq", e.Seq, "err", why)
+		ix.log.Warn("skipping an unreadable ledger entry; further ones are not logged", "ticket", e.Ticket, "seq", e.Seq, "err", why)
 	}
 }
 
 // fetch reads the words of a package that lies elsewhere. One that is lost has none.
 func fetch(ctx context.Context, src Source, s *step) error {
-	if s.begun == nil || s.begun.blob == nil || s.begun.blob.Size > protocol.PackageBytesMax {
+	if s.first == nil || s.first.blob == nil || s.first.blob.Size > protocol.PackageBytesMax {
 		return nil
 	}
-	body, err := src.Blob(ctx, *s.begun.blob)
+	body, err := src.Blob(ctx, *s.first.blob)
 	switch {
 	case errors.Is(err, broker.ErrUnreachable), errors.Is(err, broker.ErrNotAllowed), errors.Is(err, broker.ErrClosed), ctx.Err() != nil:
 		return fmt.Errorf("package of %s: %w", s.ticket, err)
 	case err != nil: // an entry may name anything
-		s.begun = &begun{}
+		s.first = &firstEntry{}
 	default:
-		s.begun = begunIn(body)
+		s.first = firstEntryIn(body)
 	}
 	return nil
 }
@@ -269,7 +270,7 @@ func (f *filler) write(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-check.C:
-			if err := f.st.untouched(); err != nil {
+			if err := f.st.filesUnchanged(); err != nil {
 				return err
 			}
 		case err := <-f.st.suspected:
@@ -312,18 +313,18 @@ func (f *filler) gather(steps []step) []step {
 }
 
 func (f *filler) store(ctx context.Context, steps []step) error {
-	if err := f.st.untouched(); err != nil {
+	if err := f.st.filesUnchanged(); err != nil {
 		return err
 	}
 	if err := f.st.apply(ctx, steps); err != nil {
 		return f.failed(err)
 	}
-	f.ix.moved()
+	f.ix.notify()
 	if !f.st.indexed.Load() && f.st.where().seq >= f.until {
 		if err := f.st.addIndexes(ctx); err != nil {
 			return f.failed(err)
 		}
-		f.ix.log.Info("the index has caught up", "seq", f.st.where().seq, "handoffs", f.st.where().count)
+		f.ix.log.Info("index caught up", "seq", f.st.where().seq, "handoffs", f.st.where().count)
 	}
 	if err := f.st.writeBack(ctx, walBytesMax); err != nil {
 		return f.failed(err)
@@ -333,7 +334,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 
 // prune forgets the handoffs that the ledger has dropped for their age.
 func (f *filler) prune(ctx context.Context) error {
-	ledger, err := f.src.Ledger(ctx)
+	ledger, err := f.src.LedgerInfo(ctx)
 	if err != nil || !f.st.indexed.Load() {
 		return nil // another time
 	}
@@ -345,7 +346,7 @@ func (f *filler) prune(ctx context.Context) error {
 		if n == 0 {
 			return nil
 		}
-		f.ix.moved()
+		f.ix.notify()
 	}
 }
 
@@ -402,7 +403,7 @@ func (st *store) addIndexes(ctx context.Context) error {
 	if err := st.tuneSearch(ctx, followSearch); err != nil {
 		return err
 	}
-	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("UPDATE stand SET indexed = 1; PRAGMA cache_size = -%d", writerCacheKB)); err != nil {
+	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("UPDATE position SET indexed = 1; PRAGMA cache_size = -%d", writerCacheKB)); err != nil {
 		return err
 	}
 	st.indexed.Store(true)

@@ -15,10 +15,13 @@ import (
 // range of rows. Names of agents are interned; words of the protocol are their
 // place in the lists of words; instants are µs, 0 is none; tickets are 16 bytes.
 //
+// waits is the number of the reason for which an open handoff is in an inbox, inbox the agent in
+// whose inbox a closed one is, dead whether it is a dead letter or was redriven.
+//
 // past are the agents that a handoff stood with before the one of its row: most
 // handoffs have none.
 const schema = `
-CREATE TABLE stand (
+CREATE TABLE position (
 	only INTEGER PRIMARY KEY CHECK (only = 1),
 	seq INTEGER NOT NULL, at INTEGER NOT NULL,
 	ledger TEXT NOT NULL, words TEXT NOT NULL,
@@ -34,12 +37,16 @@ CREATE TABLE handoff (
 	updated INTEGER NOT NULL, closed INTEGER NOT NULL, reason TEXT NOT NULL, holder TEXT NOT NULL,
 	attempts INTEGER NOT NULL, reroutes INTEGER NOT NULL, level INTEGER NOT NULL, tokens INTEGER NOT NULL,
 	offered INTEGER NOT NULL, taken INTEGER NOT NULL, queue_ms INTEGER, work_ms INTEGER, whole_ms INTEGER,
-	accepts INTEGER NOT NULL, acks TEXT
+	accepts INTEGER NOT NULL, acks TEXT,
+	waits INTEGER NOT NULL, inbox INTEGER NOT NULL, dead INTEGER NOT NULL
 );
 CREATE TABLE past (handoff INTEGER NOT NULL, agent INTEGER NOT NULL, PRIMARY KEY (handoff, agent)) WITHOUT ROWID;
 CREATE INDEX by_past ON past (agent, handoff);
 CREATE UNIQUE INDEX by_ticket ON handoff (ticket);
 CREATE INDEX by_offer ON handoff (agent, priority, offer) WHERE offer IS NOT NULL;
+CREATE INDEX by_question ON handoff (source) WHERE waits = 4;
+CREATE INDEX by_inbox ON handoff (inbox) WHERE inbox <> 0;
+CREATE INDEX by_dead ON handoff (closed, id) WHERE dead <> 0;
 CREATE INDEX by_parent ON handoff (parent) WHERE parent IS NOT NULL;
 CREATE INDEX by_family ON handoff (family) WHERE family IS NOT NULL;
 CREATE INDEX by_return_of ON handoff (return_of) WHERE return_of IS NOT NULL;
@@ -51,7 +58,7 @@ CREATE VIRTUAL TABLE text USING fts5 (words, content='', contentless_delete=1, d
 // its end: made at once they cost a fifth of what they do row by row. Those over
 // what few handoffs have are there from the start, and cost the others nothing.
 //
-// The wide ones hold all fields of the cube, so that what else a filter says of
+// The wide ones hold all fields of a cell, so that what else a filter says of
 // these is seen without a look at the row, which costs four times as much.
 var secondary = []string{
 	`CREATE INDEX IF NOT EXISTS by_agent ON handoff (agent, outcome, id, updated, source, target, phase, priority, type)`,
@@ -104,6 +111,7 @@ var allWords = func() string {
 	add(&all, outcomes)
 	add(&all, priorities)
 	add(&all, types)
+	add(&all, inboxReasons)
 	return strings.Join(all, " ")
 }()
 

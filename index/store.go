@@ -36,10 +36,10 @@ type store struct {
 	suspected chan error // what a reader found wrong with the file
 
 	// What is kept in memory beside the file, as of the mark.
-	mu    sync.RWMutex
-	mark  mark
-	cube  cube
-	names names
+	mu     sync.RWMutex
+	mark   mark
+	counts counts
+	names  names
 
 	drift   int64 // of the mark that is being written: the most that an id is beyond its instant
 	maxID   int64
@@ -110,7 +110,7 @@ func createStore(path string) (_ *store, err error) {
 	// inspect reads it there.
 	script := "BEGIN;" + schema +
 		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, schemaVersion) +
-		"INSERT INTO stand VALUES (1, 0, 0, '', '" + allWords + "', 0, 0); COMMIT; PRAGMA wal_checkpoint(truncate)"
+		"INSERT INTO position VALUES (1, 0, 0, '', '" + allWords + "', 0, 0); COMMIT; PRAGMA wal_checkpoint(truncate)"
 	if _, err := st.db.Exec(script); err != nil {
 		return nil, err
 	}
@@ -135,10 +135,10 @@ func (st *store) load() error {
 	var ledger, known string
 	var at, seq int64
 	var indexed bool
-	err := st.db.QueryRow("SELECT seq, at, ledger, words, drift, indexed FROM stand").
+	err := st.db.QueryRow("SELECT seq, at, ledger, words, drift, indexed FROM position").
 		Scan(&seq, &at, &ledger, &known, &st.drift, &indexed)
 	if err != nil {
-		return fmt.Errorf("read its stand: %w", err)
+		return fmt.Errorf("read its position: %w", err)
 	}
 	st.indexed.Store(indexed)
 	if known != allWords {
@@ -157,10 +157,10 @@ func (st *store) load() error {
 		return fmt.Errorf("read its handoffs: %w", err)
 	}
 	st.floor = st.maxID
-	if err := st.cube.load(st.db); err != nil {
+	if err := st.counts.load(st.db); err != nil {
 		return fmt.Errorf("count its handoffs: %w", err)
 	}
-	st.mark.count = st.cube.total
+	st.mark.count = st.counts.total
 	_, err = st.measure()
 	return err
 }
@@ -175,10 +175,10 @@ func (st *store) close() error {
 }
 
 // end is close for a store whose file stays. SQLite copies the log into the file
-// then; should somebody have cut the file short meanwhile, what comes of it may be
+// then; should another program have cut the file short meanwhile, what comes of it may be
 // whole at first sight, so it is removed.
 func (st *store) end() error {
-	changed := st.untouched()
+	changed := st.filesUnchanged()
 	st.files.Lock()
 	id := st.ids[0]
 	st.files.Unlock()
@@ -209,7 +209,7 @@ func (st *store) snapshot(ctx context.Context, fn func(view) error) (mark, error
 	}
 	defer func() { _ = tx.Rollback() }() // it has read, and nothing else
 	var seq, at int64
-	if err := tx.QueryRowContext(ctx, "SELECT seq, at, drift FROM stand").Scan(&seq, &at, &m.drift); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT seq, at, drift FROM position").Scan(&seq, &at, &m.drift); err != nil {
 		return m, err
 	}
 	m.seq, m.at = uint64(seq), instant(at)

@@ -10,11 +10,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // world makes handoffs live in a ledger, by what the core decides alone, and
@@ -88,13 +92,13 @@ func (w *world) submit(change ...func(*protocol.Package)) *subject {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	events, err := lifecycle.Submit(protocol.NewTicket(), pkg.Summarize("sha256:0"), protocol.Submitted{Package: body}, w.dir, w.now)
+	step, err := lifecycle.Submit(protocol.NewTicket(), pkg.Summarize("sha256:0"), protocol.Submitted{Package: body}, w.dir, w.now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	k := &subject{begun: len(w.heads), description: pkg.Task.Description, why: pkg.Reason}
 	w.heads = append(w.heads, k)
-	if !w.append(k, events) {
+	if !w.append(k, step.Events) {
 		w.t.Fatal("a submission was not applied")
 	}
 	w.by[k.Ticket] = k
@@ -109,12 +113,12 @@ func (w *world) append(k *subject, events []protocol.Event) bool {
 	if err != nil {
 		return false
 	}
-	record := protocol.Record{ID: uuid.NewString(), Events: events, State: state}
-	body, err := protocol.EncodeRecord(record)
+	made := protocol.Record{ID: uuid.NewString(), Events: events, State: state}
+	body, err := record.Encode(made)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	seq, err := w.engine.Append(w.t.Context(), state.Ticket, k.seq, record.ID, "", body)
+	seq, err := w.engine.Append(w.t.Context(), state.Ticket, k.seq, made.ID, "", body)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -157,7 +161,7 @@ func (w *world) step(k *subject) {
 		if s := k.State; s.Phase == protocol.Retrying {
 			w.now = later(w.now, s.RetryAt)
 		}
-		events := lifecycle.Decide(k.State, w.dir, w.now)
+		events := lifecycle.Decide(k.State, w.dir, w.now).Events
 		if len(events) == 0 || !w.append(k, events) {
 			return
 		}
@@ -226,4 +230,23 @@ func memoryWorld(t testing.TB, seed uint64) (*world, *Index) {
 func dump(v any) string {
 	text, _ := json.Marshal(v)
 	return string(text)
+}
+
+// startEngine starts a node with its streams and connects to it.
+func startEngine(t testing.TB) broker.Engine {
+	t.Helper()
+	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
+		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Stop() })
+	engine, err := jetstream.Dial(t.Context(), jetstream.DialConfig{URL: node.ClientURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	return engine
 }

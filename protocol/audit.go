@@ -57,7 +57,7 @@ type AuditRecord struct {
 	Outcome  ResultStatus `json:"outcome,omitempty"`
 	ClosedAs Outcome      `json:"closed_as,omitempty"`
 
-	Event    EventType `json:"event,omitempty"`   // of docs/lifecycle.md
+	Event    EventType `json:"event,omitempty"`   // of docs/concepts/lifecycle.md
 	By       string    `json:"by,omitempty"`      // who caused it
 	Attempt  int       `json:"attempt,omitempty"` // at this agent
 	Seq      uint64    `json:"seq"`               // of its append in the ledger
@@ -132,13 +132,11 @@ func VariablesHash(variables map[string]json.RawMessage) string {
 	for name, raw := range variables {
 		sorted[name] = canonical(raw)
 	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(sorted); err != nil { // what was decoded from JSON has a JSON form
+	body, err := Marshal(sorted)
+	if err != nil { // what was decoded from JSON has a JSON form
 		return ""
 	}
-	sum := sha256.Sum256(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
+	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // The words that the checks are written in. A field that may be left out
@@ -65,7 +67,7 @@ func oneOf[T ~string](field string, value T, all []T) *Error {
 	for i, word := range all {
 		words[i] = string(word)
 	}
-	return Errorf(CodeInvalid, field, "must be one of %s, not %q", strings.Join(words, ", "), clip(string(value)))
+	return Errorf(CodeInvalid, field, "must be one of %s, not %q", strings.Join(words, ", "), wirejson.Clip(string(value)))
 }
 
 // chosen is oneOf for a field that is there: empty is no choice.

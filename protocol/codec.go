@@ -6,12 +6,19 @@ import "encoding/json"
 func (a Artifacts) IsZero() bool { return a.List == nil && a.ByName == nil }
 
 // MarshalJSON writes the form that was given. Should a program have set both,
-// the names follow the list, so that nothing is lost. The writer does the same.
+// the names follow the list, so that nothing is lost.
 func (a Artifacts) MarshalJSON() ([]byte, error) {
+	_, form := a.form()
+	return Marshal(form)
+}
+
+// form is which form is written, the list or the names, and a pointer to it.
+func (a *Artifacts) form() (int, any) {
 	if a.List == nil && a.ByName != nil {
-		return marshal(a.ByName)
+		return 1, &a.ByName
 	}
-	return marshal(a.All())
+	all := a.All()
+	return 0, &all
 }
 
 // UnmarshalJSON reads a list of artifacts, or a map from name to path in which

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // DecodePackage reads a package and refuses what it cannot read whole: JSON
@@ -26,13 +28,14 @@ func DecodePackage(body []byte) (Package, error) {
 	}
 	r := packageReaders.Get().(*packageReader)
 	defer r.free()
-	pkg, s := &r.into, &r.scanner
-	s.data, s.hint = bytes.TrimPrefix(body, byteOrderMark), packageShape.hint
-	if s.read(packageShape, reflect.ValueOf(pkg).Elem()); s.err != nil {
-		return Package{}, s.err
+	pkg := &r.into
+	body = bytes.TrimPrefix(body, byteOrderMark)
+	r.Begin(body)
+	if r.Read(packageShape, pkg); r.Err != nil {
+		return Package{}, WireError(r.Err)
 	}
-	if s.problem != nil || len(s.unknown) > 0 {
-		if err := s.oddPackage(pkg); err != nil {
+	if r.Problem != nil || r.HasUnknown() {
+		if err := r.judge(body); err != nil {
 			return Package{}, err
 		}
 	} else if _, err := checkVersion(pkg.Version); err != nil {
@@ -45,25 +48,27 @@ func DecodePackage(body []byte) (Package, error) {
 // packageReader is a scanner and the package that it reads into. They are kept for
 // the next use.
 type packageReader struct {
-	scanner
+	wirejson.Reader
 	into Package
 }
 
 var packageReaders = sync.Pool{New: func() any { return new(packageReader) }}
 
 func (r *packageReader) free() {
-	*r = packageReader{scanner: scanner{path: r.emptyPath()}}
+	r.Reset()
+	r.into = Package{}
 	packageReaders.Put(r)
 }
 
 var byteOrderMark = []byte("\xEF\xBB\xBF") // some editors begin a file with it
 
-// oddPackage judges a package in which the scan found something: it is broken,
-// or of a newer version. Then what is new at the top goes into Extra.
-func (s *scanner) oddPackage(pkg *Package) *Error {
+// judge judges a package in which the reader found something: it is broken, or of a
+// newer version. Then what is new at the top goes into Extra.
+func (r *packageReader) judge(body []byte) *Error {
+	pkg := &r.into
 	var top map[string]json.RawMessage
-	if err := json.Unmarshal(s.data, &top); err != nil || top == nil {
-		return s.problem // the package is no object
+	if err := json.Unmarshal(body, &top); err != nil || top == nil {
+		return asError(r.Problem) // the package is no object
 	}
 	if c := first(top["version"]); c != 0 && c != '"' && c != 'n' {
 		return Errorf(CodeVersion, "version", "must be text such as %q", Version).of(pkg)
@@ -72,13 +77,13 @@ func (s *scanner) oddPackage(pkg *Package) *Error {
 	switch {
 	case err != nil:
 		return err.of(pkg)
-	case s.problem != nil && (newer || len(s.unknown) == 0 || s.problemFirst()):
-		return s.problem.of(pkg)
+	case newer && r.Problem != nil:
+		return asError(r.Problem).of(pkg)
 	case !newer:
-		return s.unknown[0].err.of(pkg)
+		return asError(r.Strict()).of(pkg)
 	}
 	for name, value := range top {
-		if packageShape.fields[name] == nil {
+		if packageShape.Field(name) == nil {
 			if pkg.Extra == nil {
 				pkg.Extra = map[string]json.RawMessage{}
 			}
@@ -88,9 +93,6 @@ func (s *scanner) oddPackage(pkg *Package) *Error {
 	return nil
 }
 
-// problemFirst tells whether the shape was broken before the first unknown field.
-func (s *scanner) problemFirst() bool { return s.problemAt < s.unknown[0].start }
-
 // checkVersion tells whether a version is a newer minor one of ours. None
 // stands for ours.
 func checkVersion(version string) (newer bool, err *Error) {
@@ -99,7 +101,7 @@ func checkVersion(version string) (newer bool, err *Error) {
 	}
 	major, minor, ok := parseVersion(version)
 	if !ok {
-		return false, Errorf(CodeVersion, "version", "%s is no version; write major.minor, such as %q", strconv.QuoteToASCII(clip(version)), Version)
+		return false, Errorf(CodeVersion, "version", "%s is no version; write major.minor, such as %q", strconv.QuoteToASCII(wirejson.Clip(version)), Version)
 	}
 	ours, oursMinor, _ := parseVersion(Version)
 	if major != ours {
@@ -159,30 +161,19 @@ func tooLarge(field string, size, most int) *Error {
 }
 
 // decodeStrict reads anything but a package: no newer versions, every field known.
-func decodeStrict(body []byte, what string, bytesMax int, sh *shape, into any) error {
+func decodeStrict(body []byte, what string, bytesMax, around int, sh *wirejson.Shape, into any) error {
 	if len(body) > bytesMax {
 		return tooLarge(what, len(body), bytesMax)
 	}
-	body = bytes.TrimPrefix(body, byteOrderMark)
-	s := scan(body, sh, into)
-	return s.strictly()
+	s := wirejson.NewReader(bytes.TrimPrefix(body, byteOrderMark))
+	defer s.Free()
+	s.Around = around
+	s.Read(sh, into)
+	return WireError(s.Strict())
 }
 
-// strictly is what is wrong with what was read, where every field must be known.
-func (s *scanner) strictly() error {
-	switch {
-	case s.err != nil:
-		return s.err
-	case s.problem != nil && (len(s.unknown) == 0 || s.problemFirst()):
-		return s.problem
-	case len(s.unknown) > 0:
-		return s.unknown[0].err
-	}
-	return nil
-}
-
-// shapes are those of the types of others, by type.
-var shapes sync.Map
+// foreignShapes are the shapes of types of other packages, by type.
+var foreignShapes sync.Map
 
 // DecodeStrict reads JSON of at most bytesMax bytes into a struct of another
 // package's, as strictly as DecodePackage reads a package: what is the name of the
@@ -190,22 +181,17 @@ var shapes sync.Map
 // structs, lists and maps of these and json.RawMessage, which is any well-formed JSON.
 func DecodeStrict(body []byte, what string, bytesMax int, into any) error {
 	t := reflect.TypeOf(into).Elem()
-	sh, ok := shapes.Load(t)
+	sh, ok := foreignShapes.Load(t)
 	if !ok {
-		sh, _ = shapes.LoadOrStore(t, shapeOf(t))
+		sh, _ = foreignShapes.LoadOrStore(t, shapes.Of(t))
 	}
-	if len(body) > bytesMax {
-		return tooLarge(what, len(body), bytesMax)
-	}
-	s := scanner{data: bytes.TrimPrefix(body, byteOrderMark), around: recordDepth}
-	s.read(sh.(*shape), reflect.ValueOf(into).Elem())
-	return s.strictly()
+	return decodeStrict(body, what, bytesMax, wirejson.RecordDepth, sh.(*wirejson.Shape), into)
 }
 
 // DecodeResult reads a result as strictly as DecodePackage reads a package.
 func DecodeResult(body []byte) (Result, error) {
 	var r Result
-	if err := decodeStrict(body, "result", ResultBytesMax, resultShape, &r); err != nil {
+	if err := decodeStrict(body, "result", ResultBytesMax, 0, resultShape, &r); err != nil {
 		return Result{}, err
 	}
 	return r, nil
@@ -214,7 +200,7 @@ func DecodeResult(body []byte) (Result, error) {
 // DecodeAck reads an acknowledgement as strictly as DecodePackage reads a package.
 func DecodeAck(body []byte) (Ack, error) {
 	var a Ack
-	if err := decodeStrict(body, "ack", AckBytesMax, ackShape, &a); err != nil {
+	if err := decodeStrict(body, "ack", AckBytesMax, 0, ackShape, &a); err != nil {
 		return Ack{}, err
 	}
 	return a, nil
@@ -223,7 +209,7 @@ func DecodeAck(body []byte) (Ack, error) {
 // DecodeAnswer reads an answer as strictly as DecodePackage reads a package.
 func DecodeAnswer(body []byte) (Answer, error) {
 	var a Answer
-	if err := decodeStrict(body, "answer", AnswerBytesMax, answerShape, &a); err != nil {
+	if err := decodeStrict(body, "answer", AnswerBytesMax, 0, answerShape, &a); err != nil {
 		return Answer{}, err
 	}
 	return a, nil
@@ -232,7 +218,7 @@ func DecodeAnswer(body []byte) (Answer, error) {
 // DecodeProfile reads a profile as strictly as DecodePackage reads a package.
 func DecodeProfile(body []byte) (Profile, error) {
 	var p Profile
-	if err := decodeStrict(body, "profile", ProfileBytesMax, profileShape, &p); err != nil {
+	if err := decodeStrict(body, "profile", ProfileBytesMax, 0, profileShape, &p); err != nil {
 		return Profile{}, err
 	}
 	return p, nil
@@ -241,7 +227,7 @@ func DecodeProfile(body []byte) (Profile, error) {
 // DecodeProgress reads a progress report as strictly as DecodePackage reads a package.
 func DecodeProgress(body []byte) (Progress, error) {
 	var p Progress
-	if err := decodeStrict(body, "progress", ProgressBytesMax, progressShape, &p); err != nil {
+	if err := decodeStrict(body, "progress", ProgressBytesMax, 0, progressShape, &p); err != nil {
 		return Progress{}, err
 	}
 	return p, nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 func refusal(t testing.TB, err error) *protocol.Error {
@@ -26,7 +27,7 @@ func TestPlace(t *testing.T) {
 	for _, c := range []struct{ body, place string }{
 		{"", "line 1, column 1"},
 		{"{", "line 1, column 2"},
-		{"{\n\"source\": nil}", "line 2, column 11"},
+		{"{\n\"source\": nil}", "line 2, column 12"},
 		{"{\n  \"source\": \"a\",\n  \"reason\": \"é\" x\n}", "line 3, column 17"},
 		{"{\r\n\"source\" 1}", "line 2, column 10"},
 		{"\xEF\xBB\xBF{]", "line 1, column 2"},
@@ -217,13 +218,13 @@ func TestDecodeAsGoDoes(t *testing.T) {
 			got, err = protocol.DecodeProgress(raw)
 			want = new(protocol.Progress)
 		case "record":
-			_, got, err = protocol.DecodeState(raw, 1)
-			record := new(struct{ State protocol.State })
-			if err := json.Unmarshal(raw, record); err != nil {
+			_, got, err = record.DecodeState(raw, 1)
+			text := new(struct{ State protocol.State })
+			if err := json.Unmarshal(raw, text); err != nil {
 				t.Fatal(err)
 			}
-			record.State.Bind(1)
-			want = &record.State
+			text.State.Bind(1)
+			want = &text.State
 		default: // events: TestEventsAsGoWritesThem
 			continue
 		}
@@ -247,9 +248,9 @@ func TestDecodeAsGoDoes(t *testing.T) {
 // TestLedgerIsReadLeniently: what stands in the ledger is read, even if a
 // newer or a foreign program wrote it.
 func TestLedgerIsReadLeniently(t *testing.T) {
-	const record = `{"v":1,"id":"x","new":[1],"events":[{"new":{"a":1},"at":"2026-06-01T12:00:00Z","type":"stuck","reason":"half \ud83d nul \u0000 bytes ` + "\xff" + `"}],` +
+	const text = `{"v":1,"id":"x","new":[1],"events":[{"new":{"a":1},"at":"2026-06-01T12:00:00Z","type":"stuck","reason":"half \ud83d nul \u0000 bytes ` + "\xff" + `"}],` +
 		`"state":{"ticket":"t","novelty":true,"message":"twice","message":"` + "\xff" + `"}}`
-	r, err := protocol.DecodeRecord([]byte(record), 1)
+	r, err := record.Decode([]byte(text), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,11 +258,11 @@ func TestLedgerIsReadLeniently(t *testing.T) {
 		t.Errorf("%q, %q", got, r.State.Message)
 	}
 	deep := json.RawMessage(strings.Repeat("[", protocol.DepthMax) + strings.Repeat("]", protocol.DepthMax))
-	raw, err := protocol.EncodeRecord(protocol.Record{ID: "x", Events: []protocol.Event{&protocol.Submitted{Package: deep}}})
+	raw, err := record.Encode(protocol.Record{ID: "x", Events: []protocol.Event{&protocol.Submitted{Package: deep}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := protocol.DecodeRecord(raw, 1); err != nil {
+	if _, err := record.Decode(raw, 1); err != nil {
 		t.Errorf("a package as deep as it may be: %v", err)
 	}
 }
@@ -269,9 +270,9 @@ func TestLedgerIsReadLeniently(t *testing.T) {
 // TestNewerMinorVersion: what a newer version has put into a state goes on into the
 // next one, by the ledger and by an offer, and its events are there without a meaning.
 func TestNewerMinorVersion(t *testing.T) {
-	const record = `{"v":1,"id":"x","events":[{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}},{"type":"stuck","at":"2026-06-01T12:00:00Z","reason":"r"}],` +
+	const text = `{"v":1,"id":"x","events":[{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}},{"type":"stuck","at":"2026-06-01T12:00:00Z","reason":"r"}],` +
 		`"state":{"mood":"good","ticket":"t","phase":"working","plan":{"a":[null,"}"]},"closed":false,"stars":5}}`
-	r, err := protocol.DecodeRecord([]byte(record), 1)
+	r, err := record.Decode([]byte(text), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,30 +281,30 @@ func TestNewerMinorVersion(t *testing.T) {
 		t.Errorf("events %+v", r.Events)
 	}
 	const carried = `,"mood":"good","plan":{"a":[null,"}"]},"stars":5}`
-	again, err := protocol.EncodeRecord(r)
+	again, err := record.Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(again), `{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}}`) || !strings.HasSuffix(string(again), carried+"}") {
 		t.Errorf("written again: %s", again)
 	}
-	offer, err := protocol.EncodeOffering(&protocol.Offering{Seq: 1, Hash: "h", State: &r.State})
+	offer, err := record.EncodeOffering(&record.Offering{Seq: 1, Hash: "h", State: &r.State})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var state protocol.State
-	if _, err := protocol.DecodeOffering(offer, &state); err != nil || !strings.HasSuffix(carried, string(state.Extra)+"}") {
+	if _, err := record.DecodeOffering(offer, &state); err != nil || !strings.HasSuffix(carried, string(state.Extra)+"}") {
 		t.Errorf("by the offer: %s, %v", state.Extra, err)
 	}
-	if _, glanced, _ := protocol.DecodeState(again, 2); string(glanced.Extra) != string(state.Extra) {
+	if _, glanced, _ := record.DecodeState(again, 2); string(glanced.Extra) != string(state.Extra) {
 		t.Errorf("read again: %s", glanced.Extra)
 	}
-	glance, err := protocol.NewGlance([]string{"phase"}).Record(again, 2)
+	glance, err := record.NewProjection([]string{"phase"}).Decode(again, 2)
 	if err != nil || glance.State.Extra != nil {
 		t.Errorf("a glance has %s, %v", glance.State.Extra, err)
 	}
 	r.State.Extra = json.RawMessage(`,"x":"` + strings.Repeat("y", protocol.StateBytesMax) + `"`)
-	if _, err := protocol.EncodeRecord(r); !errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge}) {
+	if _, err := record.Encode(r); !errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge}) {
 		t.Errorf("more than a state may be: %v", err)
 	}
 }
@@ -330,5 +331,24 @@ func TestDecodeStrict(t *testing.T) {
 		if code == "" && err != nil || code != "" && (!errors.As(err, &refused) || refused.Code != code) {
 			t.Errorf("%.60q: %v, want %q", body, err, code)
 		}
+	}
+}
+
+// TestDepth: too many levels are called that, however many there are and whether or
+// not they end.
+func TestDepth(t *testing.T) {
+	for _, levels := range []int{protocol.DepthMax, 9_000, 20_000} {
+		for _, end := range []string{strings.Repeat("]", levels) + "}}}", ""} {
+			_, err := protocol.DecodePackage([]byte(`{"context":{"variables":{"x":` + strings.Repeat("[", levels) + end))
+			var refused *protocol.Error
+			if !errors.As(err, &refused) || refused.Code != protocol.CodeTooLarge {
+				t.Errorf("%d levels: %v", levels, err)
+			}
+		}
+	}
+	_, err := protocol.DecodePackage([]byte(`{"context":{"variables":{"x":"\u0000`))
+	var refused *protocol.Error
+	if !errors.As(err, &refused) || refused.Code != protocol.CodeText {
+		t.Errorf("a NUL, and no end: %v", err)
 	}
 }

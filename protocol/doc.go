@@ -7,6 +7,6 @@
 // durations are whole milliseconds in fields ending in _ms, instants are
 // RFC 3339 in UTC.
 //
-// The rules come from the five documents the product implements; docs/fields.md
+// The rules come from the five documents the product implements; docs/reference/fields.md
 // lists every field of each with its name here.
 package protocol

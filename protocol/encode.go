@@ -2,46 +2,58 @@ package protocol
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
+	"sync"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
+
+// Marshal writes JSON of any kind, as Go's own encoder does but without escaping
+// <, > and &: bodies are for programs and people, not for HTML.
+func Marshal(v any) ([]byte, error) { return wirejson.Marshal(v) }
+
+// packageWriter is a writer and the package that it writes: what reflection is shown
+// lies on the heap, here rather than anew each time.
+type packageWriter struct {
+	wirejson.Writer
+	pkg Package
+}
+
+var packageWriters = sync.Pool{New: func() any { return new(packageWriter) }}
 
 // EncodePackage writes a package as it is stored and handed over: compact,
 // without escaping <, > and &, the fields of Extra behind those we know. Free
 // data that is no JSON is a *protocol.Error with CodeMalformed.
 func EncodePackage(p Package) (json.RawMessage, error) {
-	w := writers.Get().(*writer)
-	defer w.free()
+	w := packageWriters.Get().(*packageWriter)
+	defer packageWriters.Put(w)
+	defer w.Reset()
 	w.pkg = p
-	err := w.object(packageShape, &w.pkg)
+	err := w.Object(packageShape, &w.pkg)
 	w.pkg = Package{}
+	if err == nil && len(p.Extra) > 0 {
+		w.Reopen()
+		err = writeExtra(&w.Writer, p.Extra)
+		w.Raw("}")
+	}
 	if err != nil {
-		return nil, err.below("package")
+		return nil, WireError(err.Below("package"))
 	}
-	if len(p.Extra) > 0 {
-		w.buf = w.buf[:len(w.buf)-1]
-		if err := w.extra(p.Extra); err != nil {
-			return nil, err
-		}
-		w.raw("}")
-	}
-	return w.written(), nil
+	return w.Written(), nil
 }
 
-// extra writes the fields of a newer version behind those of ours.
-func (w *writer) extra(extra map[string]json.RawMessage) *Error {
-	names := make([]string, 0, len(extra))
-	for name := range extra {
-		if packageShape.fields[name] == nil { // else the field itself stands there already
-			names = append(names, name)
+// writeExtra writes the fields of a newer version behind those of ours.
+func writeExtra(w *wirejson.Writer, extra map[string]json.RawMessage) *wirejson.Error {
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		if packageShape.Field(name) != nil { // it stands there already
+			continue
 		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		w.raw(",")
-		w.text(name)
-		w.raw(":")
-		if err := w.freeData(extra[name]); err != nil {
-			return err.below(name)
+		w.Raw(",")
+		w.Text(name)
+		w.Raw(":")
+		if err := w.FreeData(extra[name]); err != nil {
+			return err.Below(name)
 		}
 	}
 	return nil
@@ -53,10 +65,10 @@ func (p Package) MarshalJSON() ([]byte, error) { return EncodePackage(p) }
 
 // EncodeResult writes a result as it is stored.
 func EncodeResult(r Result) (json.RawMessage, error) {
-	w := writers.Get().(*writer)
-	defer w.free()
-	if err := w.object(resultShape, &r); err != nil {
-		return nil, err.below("result")
+	w := wirejson.NewWriter()
+	defer w.Free()
+	if err := w.Object(resultShape, &r); err != nil {
+		return nil, WireError(err.Below("result"))
 	}
-	return w.written(), nil
+	return w.Written(), nil
 }

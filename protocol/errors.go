@@ -7,7 +7,7 @@ import (
 )
 
 // Code is a stable machine-readable word for what was wrong. Codes are never
-// renamed; docs/protocol.md lists them.
+// renamed; docs/reference/protocol.md lists them.
 type Code string
 
 const (
@@ -21,7 +21,6 @@ const (
 	CodeTooLarge       Code = "too_large"     // over a stated maximum
 	CodePast           Code = "past"          // an instant that has passed
 	CodeText           Code = "text"          // invalid UTF-8 or NUL
-	CodeUnsupported    Code = "unsupported"   // known, but not in this version
 	CodeReserved       Code = "reserved"      // a name that no agent may have
 	CodeUnknownAgent   Code = "unknown_agent" // no such agent in the directory
 	CodeNotAccepting   Code = "not_accepting" // the agent takes no handoffs
@@ -38,8 +37,8 @@ const (
 	CodeUnreadable     Code = "unreadable" // an entry of the ledger is none of this handoff
 	CodeBehind         Code = "behind"     // the index has not read all of the ledger
 	CodeForbidden      Code = "forbidden"  // not this agent's to say or to see
-	CodeGone           Code = "gone"       // the door does not have that (any more)
-	CodeBusy           Code = "busy"       // the door has as much to do as it may; again later
+	CodeGone           Code = "gone"       // the gateway does not have that (any more)
+	CodeBusy           Code = "busy"       // the gateway has as much to do as it may; again later
 )
 
 // Error is what a refusal of input looks like: which field, what was wrong,
@@ -76,3 +75,6 @@ func (e *Error) Is(target error) bool {
 func Errorf(code Code, field, format string, args ...any) *Error {
 	return &Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
 }
+
+// FieldOutputSchema is the field of an Error for an output schema that cannot be used.
+const FieldOutputSchema = "expectations.output_schema"

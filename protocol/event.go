@@ -51,6 +51,53 @@ type Event interface {
 	When() Time
 }
 
+// events makes an empty event of each type, in the order of the lifecycle's table.
+// An event that is not listed here cannot be read.
+var events = [...]func() Event{
+	empty[Submitted], empty[Offered], empty[Claimed], empty[Accepted],
+	empty[Started], empty[Progressed], empty[Completed], empty[Failed],
+	empty[Rejected], empty[Conditioned], empty[Answered], empty[RetryScheduled],
+	empty[Rerouted], empty[Escalated], empty[LeaseLost], empty[Released],
+	empty[Reminded], empty[Extended], empty[TimedOut], empty[CancelRequested],
+	empty[Closed], empty[Stuck], empty[HandedOff], empty[Suspended],
+	empty[ChildrenClosed], empty[Taken], empty[RolledBack], empty[LateResultUsed],
+	empty[ResultParked], empty[ReturnSent], empty[Returned], empty[Redriven],
+	empty[Dismissed], empty[Assigned], empty[SourceCompleted],
+}
+
+// empty makes an event of a type, to decode into.
+func empty[T any, E interface {
+	*T
+	Event
+}]() Event {
+	return E(new(T))
+}
+
+// EventTypes are all event types, in the order of the table.
+var EventTypes = func() (types []EventType) {
+	for _, newEmpty := range events {
+		types = append(types, newEmpty().EventType())
+	}
+	return types
+}()
+
+// newEvent makes an empty event of each type, to decode into.
+var newEvent = func() map[EventType]func() Event {
+	byType := make(map[EventType]func() Event, len(events))
+	for i, newEmpty := range events {
+		byType[EventTypes[i]] = newEmpty
+	}
+	return byType
+}()
+
+// NewEvent returns an empty event of a type, or nil for an unknown type.
+func NewEvent(t EventType) Event {
+	if newEmpty := newEvent[t]; newEmpty != nil {
+		return newEmpty()
+	}
+	return nil
+}
+
 // Meta is what every event carries beside its own fields. The event's id is
 // the id of its Record and its place in it.
 type Meta struct {
@@ -60,41 +107,6 @@ type Meta struct {
 
 // When returns the instant of the event.
 func (m Meta) When() Time { return m.At }
-
-// UnknownEvent is an event of a newer minor version. What it means stands in the state
-// after it; it cannot be applied.
-type UnknownEvent struct {
-	Meta
-	Type EventType
-	Raw  json.RawMessage // all of it
-}
-
-// EventType returns the type, which this version does not know.
-func (e *UnknownEvent) EventType() EventType { return e.Type }
-
-// BlobRef points at a body in the object store.
-type BlobRef struct {
-	Digest string `json:"digest"` // "sha256:" and 64 hex digits
-	Size   int64  `json:"size"`   // bytes
-}
-
-// BodyOf is where an event keeps a package or a result: in itself, or as a
-// reference to the object store. Both are nil for an event that never has any.
-func BodyOf(e Event) (inline *json.RawMessage, blob *BlobRef) {
-	switch e := e.(type) {
-	case *Submitted:
-		return &e.Package, e.Blob
-	case *HandedOff:
-		return &e.Package, e.Blob
-	case *Completed:
-		return &e.Result, e.Blob
-	case *ResultParked:
-		return &e.Result, e.Blob
-	case *RolledBack:
-		return &e.Result, e.Blob
-	}
-	return nil, nil
-}
 
 // Submitted begins a handoff. Body or Blob holds the package.
 type Submitted struct {
@@ -107,56 +119,7 @@ type Submitted struct {
 	Policy  Policy  `json:"policy"`
 }
 
-// Summary is the part of a package that the State keeps.
-type Summary struct {
-	Type           Type                 `json:"type"`
-	Source         string               `json:"source"`
-	Target         Target               `json:"target"`
-	Priority       Priority             `json:"priority"`
-	Deadline       Time                 `json:"deadline,omitzero"`
-	Parent         string               `json:"parent,omitempty"`
-	WorkflowID     string               `json:"workflow_id,omitempty"`
-	ConversationID string               `json:"conversation_id,omitempty"`
-	TaskID         string               `json:"task_id,omitempty"`
-	Requires       []RequiredCapability `json:"requires,omitempty"`
-	Risk           Risk                 `json:"risk,omitempty"`
-	Digest         string               `json:"digest"` // sha256 of the package as stored
-	// N is its place among the children of Parent, from 1; 0 is a handoff that
-	// names a parent which did not hand it off itself.
-	N int `json:"n,omitempty"`
-	// Group is the ticket of the group it belongs to; Aggregate makes it one.
-	Group     string     `json:"group,omitempty"`
-	Aggregate *Aggregate `json:"aggregate,omitempty"`
-	// ReturnExpected says that its end is delivered to the source; Wait is what
-	// a parent does meanwhile (block or continue), where it does not close.
-	ReturnExpected bool   `json:"return_expected,omitempty"`
-	Wait           string `json:"wait,omitempty"`
-	ReturnOf       string `json:"return_of,omitempty"` // the handoff whose return this is
-	Origin         string `json:"origin,omitempty"`    // the handoff that this one redrives
-	// Excluded are the agents that refused the handoff which this one follows from, or
-	// redrives. Again says that a redriven group does not exclude them.
-	Excluded []string `json:"excluded,omitempty"`
-	Again    bool     `json:"again,omitempty"`
-	// AwaitsSource says that it begins when its parent completes (document 1 §2.1).
-	AwaitsSource bool `json:"awaits_source,omitempty"`
-	// Trace is the span that this handoff follows from; nil where its trace
-	// begins with it.
-	Trace *TraceContext `json:"trace,omitempty"`
-	// Overrides are kept so that the policy can be resolved anew when the
-	// handoff goes to another agent.
-	Overrides PolicyOverrides `json:"overrides,omitzero"`
-}
-
-// Aggregate is what makes a handoff a group: how its members' ends become its
-// own. The members are its children, with the ordinals 0 to Size-1.
-type Aggregate struct {
-	Size int         `json:"size"`
-	Mode Aggregation `json:"mode"`
-	// Counted are the members whose ends count; empty is all of them.
-	Counted Bits `json:"counted,omitempty"`
-	// CancelRest ends the other members once the outcome is certain.
-	CancelRest bool `json:"cancel_rest,omitempty"`
-}
+func (*Submitted) EventType() EventType { return EventSubmitted }
 
 // Offered puts the handoff into an agent's queue. The offer's id is the
 // ledger sequence of the append that holds this event.
@@ -168,22 +131,7 @@ type Offered struct {
 	Policy  *Policy  `json:"policy,omitempty"`  // resolved anew for this agent
 }
 
-// Routing is why an agent was chosen, kept for whoever asks later.
-type Routing struct {
-	Revision   uint64      `json:"revision"` // of the directory that was seen
-	Candidates []Candidate `json:"candidates,omitempty"`
-	Excluded   []string    `json:"excluded,omitempty"`
-	Choice     string      `json:"choice"`
-	Warnings   []string    `json:"warnings,omitempty"` // a partial match, say
-}
-
-// Candidate is an agent that was looked at, and how well it fits (0 to 1).
-type Candidate struct {
-	Agent string  `json:"agent"`
-	Score float64 `json:"score"`
-	Live  int     `json:"live_holders"`
-	Busy  int     `json:"busy_slots"`
-}
+func (*Offered) EventType() EventType { return EventOffered }
 
 // Claimed says that a holder which polls has the offer in its hands but has
 // not acknowledged it. Workers that run skip it and append Accepted.
@@ -198,6 +146,8 @@ type Claimed struct {
 	AckWithinMS int64 `json:"ack_within_ms,omitempty"`
 }
 
+func (*Claimed) EventType() EventType { return EventClaimed }
+
 // Accepted says that a holder took the offer. Its fence is the ledger
 // sequence of the append that holds this event.
 type Accepted struct {
@@ -210,11 +160,15 @@ type Accepted struct {
 	EstimatedCompletion Time   `json:"estimated_completion,omitzero"`
 }
 
+func (*Accepted) EventType() EventType { return EventAccepted }
+
 // Started says that the work has begun. Fence is 0 in the append that accepts.
 type Started struct {
 	Meta
 	Fence uint64 `json:"fence"`
 }
+
+func (*Started) EventType() EventType { return EventStarted }
 
 // Progressed is a report from within the work.
 type Progressed struct {
@@ -222,6 +176,8 @@ type Progressed struct {
 	Fence    uint64   `json:"fence"`
 	Progress Progress `json:"progress"`
 }
+
+func (*Progressed) EventType() EventType { return EventProgressed }
 
 // Completed carries the result, or where it lies.
 type Completed struct {
@@ -232,6 +188,8 @@ type Completed struct {
 	Blob   *BlobRef        `json:"result_blob,omitempty"`
 	Tokens int64           `json:"tokens,omitempty"`
 }
+
+func (*Completed) EventType() EventType { return EventCompleted }
 
 // Failed ends an attempt without a result.
 type Failed struct {
@@ -244,6 +202,8 @@ type Failed struct {
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
 }
 
+func (*Failed) EventType() EventType { return EventFailed }
+
 // Rejected is a refusal. Holder is set when the offer was claimed or accepted first.
 type Rejected struct {
 	Meta
@@ -254,6 +214,8 @@ type Rejected struct {
 	Reason      string `json:"reason"`
 	Alternative string `json:"suggested_alternative,omitempty"`
 }
+
+func (*Rejected) EventType() EventType { return EventRejected }
 
 // Conditioned is an "only if". With RetryAfterMS alone it is a deferral, which
 // says why. EstimatedCompletionMS is how long the work takes once that is settled.
@@ -269,6 +231,8 @@ type Conditioned struct {
 	EstimatedCompletionMS int64    `json:"estimated_completion_ms,omitempty"`
 }
 
+func (*Conditioned) EventType() EventType { return EventConditioned }
+
 // Answered supplies what a Conditioned asked for, or is what an authority says
 // to an escalation: then the handoff goes back to the agent that escalated it.
 // Offer is the one whose agent asked, or the one at the authority: a later
@@ -280,12 +244,16 @@ type Answered struct {
 	Answer Answer `json:"answer"`
 }
 
+func (*Answered) EventType() EventType { return EventAnswered }
+
 // RetryScheduled says when the next attempt will be offered.
 type RetryScheduled struct {
 	Meta
 	Attempt int  `json:"attempt"` // the attempt that ended
 	Due     Time `json:"due"`
 }
+
+func (*RetryScheduled) EventType() EventType { return EventRetryScheduled }
 
 // Rerouted gives up an agent for another; an Offered follows in the append.
 type Rerouted struct {
@@ -303,6 +271,8 @@ type Rerouted struct {
 	Manual bool `json:"manual,omitempty"`
 }
 
+func (*Rerouted) EventType() EventType { return EventRerouted }
+
 // Escalated moves the handoff up the chain of authority; an Offered follows.
 type Escalated struct {
 	Meta
@@ -319,6 +289,8 @@ type Escalated struct {
 	Assessment string `json:"assessment,omitempty"`
 }
 
+func (*Escalated) EventType() EventType { return EventEscalated }
+
 // LeaseLost takes a handoff from a holder that vanished, or that claimed it and did
 // not acknowledge it in time. For a mere claim Fence is 0 and no attempt is charged.
 type LeaseLost struct {
@@ -328,6 +300,8 @@ type LeaseLost struct {
 	Attempt int    `json:"attempt,omitempty"`
 	Reason  string `json:"reason,omitempty"` // not_acknowledged: a claim whose time ran out; else the holder is gone
 }
+
+func (*LeaseLost) EventType() EventType { return EventLeaseLost }
 
 // NotAcknowledged is the reason of a claim that lapses though its holder is there.
 const NotAcknowledged = "not_acknowledged"
@@ -340,6 +314,8 @@ type Released struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+func (*Released) EventType() EventType { return EventReleased }
+
 // CancelRequested asks for an end. Nobody's work is taken away at once.
 type CancelRequested struct {
 	Meta
@@ -351,18 +327,7 @@ type CancelRequested struct {
 	Children bool `json:"children,omitempty"`
 }
 
-// Outcome is how a closed handoff ended.
-type Outcome string
-
-const (
-	OutcomeSuccess    Outcome = "success"
-	OutcomePartial    Outcome = "partial"
-	OutcomeFailed     Outcome = "failed"
-	OutcomeTimeout    Outcome = "timeout"
-	OutcomeRejected   Outcome = "rejected"
-	OutcomeCancelled  Outcome = "cancelled"
-	OutcomeRolledBack Outcome = "rolled_back"
-)
+func (*CancelRequested) EventType() EventType { return EventCancelRequested }
 
 // Closed ends a handoff that did not complete. Completed closes by itself.
 type Closed struct {
@@ -374,25 +339,15 @@ type Closed struct {
 	Inbox   string  `json:"inbox,omitempty"` // in whose inbox it is listed until dismissed
 }
 
-// Facts are what the words of a reason are made of. Which are set depends on its code.
-type Facts struct {
-	Agent string `json:"agent,omitempty"` // that refused, asked, was absent, …
-	// Causes are the codes of the reasons that led to this one, the first first.
-	Causes  []string `json:"causes,omitempty"`
-	Count   int      `json:"count,omitempty"`
-	Limit   int      `json:"limit,omitempty"`    // of the count
-	LimitMS int64    `json:"limit_ms,omitempty"` // of a clock
-	// Of a group: Count of its Limit members succeeded.
-	Failed    int         `json:"failed,omitempty"` // did not succeed
-	Cancelled int         `json:"cancelled,omitempty"`
-	Mode      Aggregation `json:"mode,omitempty"`
-}
+func (*Closed) EventType() EventType { return EventClosed }
 
 // Stuck says that the supervisor could not look at this handoff. It changes nothing else.
 type Stuck struct {
 	Meta
 	Reason string `json:"reason"`
 }
+
+func (*Stuck) EventType() EventType { return EventStuck }
 
 // HandedOff records a handoff that follows from this one, before it is
 // submitted: a crash between the two neither loses nor doubles it. Package or
@@ -414,6 +369,8 @@ type HandedOff struct {
 	Excluded []string `json:"excluded,omitempty"`
 }
 
+func (*HandedOff) EventType() EventType { return EventHandedOff }
+
 // Suspended says that the holder lets go until children have closed. No attempt
 // is charged; the handoff is offered to the same agent again then.
 type Suspended struct {
@@ -422,12 +379,16 @@ type Suspended struct {
 	Children []int  `json:"children"` // ordinals
 }
 
+func (*Suspended) EventType() EventType { return EventSuspended }
+
 // ChildrenClosed says which children of a group, or of a handoff that waits for
 // them, have closed.
 type ChildrenClosed struct {
 	Meta
 	Children []ChildClosed `json:"children"`
 }
+
+func (*ChildrenClosed) EventType() EventType { return EventChildrenClosed }
 
 // ChildClosed is one child's end.
 type ChildClosed struct {
@@ -445,6 +406,8 @@ type Taken struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
+func (*Taken) EventType() EventType { return EventTaken }
+
 // RolledBack returns the handoff to its source, with what there is of a result.
 // Fence is 0 where nobody held it.
 type RolledBack struct {
@@ -455,6 +418,8 @@ type RolledBack struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Blob   *BlobRef        `json:"result_blob,omitempty"`
 }
+
+func (*RolledBack) EventType() EventType { return EventRolledBack }
 
 // ResultParked keeps what a holder handed in that had lost its lease. It
 // changes nothing else, and is legal after the handoff has closed too.
@@ -469,12 +434,16 @@ type ResultParked struct {
 	Tokens  int64           `json:"tokens,omitempty"`
 }
 
+func (*ResultParked) EventType() EventType { return EventResultParked }
+
 // LateResultUsed completes a handoff that has no attempts left with the result
 // that was parked last (policy late_result: use).
 type LateResultUsed struct {
 	Meta
 	Seq uint64 `json:"seq"` // of the append that holds it
 }
+
+func (*LateResultUsed) EventType() EventType { return EventLateResultUsed }
 
 // ReturnSent says under which ticket the return of a closed handoff is
 // delivered to its source.
@@ -484,6 +453,8 @@ type ReturnSent struct {
 	To     string `json:"to"`
 }
 
+func (*ReturnSent) EventType() EventType { return EventReturnSent }
+
 // Returned says what became of the return: Delivered is that the source has
 // acknowledged it.
 type Returned struct {
@@ -492,17 +463,23 @@ type Returned struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
+func (*Returned) EventType() EventType { return EventReturned }
+
 // Redriven says that a closed handoff was submitted again, and as what.
 type Redriven struct {
 	Meta
 	Ticket string `json:"ticket"`
 }
 
+func (*Redriven) EventType() EventType { return EventRedriven }
+
 // Dismissed takes a closed handoff out of the inbox that lists it.
 type Dismissed struct {
 	Meta
 	Note string `json:"note,omitempty"`
 }
+
+func (*Dismissed) EventType() EventType { return EventDismissed }
 
 // Assigned records at a group that a member of it goes to an agent which the group
 // does not name for it. No other member goes there then.
@@ -512,8 +489,12 @@ type Assigned struct {
 	Agent string `json:"agent"`
 }
 
+func (*Assigned) EventType() EventType { return EventAssigned }
+
 // SourceCompleted begins a handoff that awaited its source: the handoff that it was
 // handed off from has completed.
 type SourceCompleted struct {
 	Meta
 }
+
+func (*SourceCompleted) EventType() EventType { return EventSourceCompleted }

@@ -6,6 +6,8 @@ type Reminded struct {
 	Fence uint64 `json:"fence"`
 }
 
+func (*Reminded) EventType() EventType { return EventReminded }
+
 // Extended grants a holder more time for its work, once in an attempt.
 type Extended struct {
 	Meta
@@ -13,6 +15,8 @@ type Extended struct {
 	Until  Time   `json:"until"`  // when the work's clock runs out from now on
 	Reason string `json:"reason"` // of the holder
 }
+
+func (*Extended) EventType() EventType { return EventExtended }
 
 // Clock is one of the clocks that a handoff lives under.
 type Clock string
@@ -34,3 +38,5 @@ type TimedOut struct {
 	Agent   string `json:"agent,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
 }
+
+func (*TimedOut) EventType() EventType { return EventTimedOut }

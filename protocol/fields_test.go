@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestEveryFieldHasARow compares docs/fields.md with the list of the
+// TestEveryFieldHasARow compares docs/reference/fields.md with the list of the
 // documents' fields, in both directions and document by document, and looks up
 // each wire name that it mentions in the Go types.
 func TestEveryFieldHasARow(t *testing.T) {
@@ -29,7 +29,7 @@ func TestEveryFieldHasARow(t *testing.T) {
 	fields := documentFields(t)
 	for _, field := range fields {
 		if !slices.Contains(documented, field) {
-			t.Errorf("%s has no row in docs/fields.md", field)
+			t.Errorf("%s has no row in docs/reference/fields.md", field)
 		}
 	}
 	for _, field := range documented {
@@ -84,7 +84,7 @@ var rowForm = regexp.MustCompile("^\\| `(.+?)` \\| (.+?) \\| (.+?) \\|$")
 
 func fieldRows(t *testing.T) []fieldRow {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "fields.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "reference", "fields.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // seed gives the fuzzer every vector of the kinds.
@@ -95,8 +96,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	seed(f, "record")
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		stable(t, raw, relays["record"])
-		_, whole := protocol.DecodeRecord(raw, recordSeq)
-		_, _, part := protocol.DecodeState(raw, recordSeq)
+		_, whole := record.Decode(raw, recordSeq)
+		_, _, part := record.DecodeState(raw, recordSeq)
 		if whole == nil && part != nil {
 			t.Fatalf("DecodeState refuses what DecodeRecord reads: %v", part)
 		}
@@ -110,7 +111,7 @@ func FuzzDecodeOffering(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var state protocol.State
-		read, err := protocol.DecodeOffering(raw, &state)
+		read, err := record.DecodeOffering(raw, &state)
 		if err != nil {
 			var refused *protocol.Error
 			if !errors.As(err, &refused) {
@@ -118,12 +119,12 @@ func FuzzDecodeOffering(f *testing.F) {
 			}
 			return
 		}
-		once, err := protocol.EncodeOffering(&read)
+		once, err := record.EncodeOffering(&read)
 		if err != nil {
 			return // what would be too large is not written
 		}
 		var again protocol.State
-		if _, err := protocol.DecodeOffering(once, &again); err != nil {
+		if _, err := record.DecodeOffering(once, &again); err != nil {
 			t.Fatalf("does not read what it wrote: %v\n%s", err, once)
 		}
 	})

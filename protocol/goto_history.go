@@ -77,7 +77,7 @@ func relevant(message Message, include Include) (Message, bool) {
 	}
 	changed := false
 	for _, name := range partFields {
-		if says(fields[name]) && !partOf[name](include) {
+		if hasContent(fields[name]) && !partOf[name](include) {
 			delete(fields, name)
 			changed = true
 		}
@@ -90,18 +90,18 @@ func relevant(message Message, include Include) (Message, bool) {
 			}
 			return first(part) == '{' && json.Unmarshal(part, &of) == nil && !wanted(of.Type, include)
 		})
-		if body, err := marshal(kept); err == nil && len(kept) < len(parts) {
+		if body, err := Marshal(kept); err == nil && len(kept) < len(parts) {
 			fields["content"], changed = body, true
 		}
 	}
 	if !changed {
 		return message, true
 	}
-	left := says(fields["content"])
+	left := hasContent(fields["content"])
 	for _, name := range partFields {
-		left = left || says(fields[name])
+		left = left || hasContent(fields[name])
 	}
-	body, err := marshal(fields)
+	body, err := Marshal(fields)
 	return body, left && err == nil
 }
 
@@ -117,7 +117,7 @@ func wanted(word json.RawMessage, include Include) bool {
 }
 
 // says tells whether a field holds anything at all.
-func says(raw json.RawMessage) bool {
+func hasContent(raw json.RawMessage) bool {
 	switch string(raw) {
 	case "", "null", `""`, "[]", "{}":
 		return false

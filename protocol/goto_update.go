@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // update is what a command says beside its goto, read. See Continue.
@@ -27,12 +29,12 @@ type update struct {
 }
 
 var (
-	artifactsShape = shapeOf(artifactsType)
-	artifactShape  = shapeOf(reflect.TypeFor[Artifact]())
-	decisionShape  = shapeOf(reflect.TypeFor[Decision]())
-	taskShape      = shapeOf(reflect.TypeFor[Task]())
-	mapShape       = shapeOf(reflect.TypeFor[map[string]json.RawMessage]())
-	listShape      = shapeOf(reflect.TypeFor[[]json.RawMessage]())
+	artifactsShape = shapes.Of(reflect.TypeFor[Artifacts]())
+	artifactShape  = shapes.Of(reflect.TypeFor[Artifact]())
+	decisionShape  = shapes.Of(reflect.TypeFor[Decision]())
+	taskShape      = shapes.Of(reflect.TypeFor[Task]())
+	mapShape       = shapes.Of(reflect.TypeFor[map[string]json.RawMessage]())
+	listShape      = shapes.Of(reflect.TypeFor[[]json.RawMessage]())
 )
 
 // updateReader takes an update apart, field by field, until something is wrong.
@@ -94,11 +96,11 @@ func (r *updateReader) keep(err *Error) {
 }
 
 // read decodes a field as strictly as the rest of the wire.
-func (r *updateReader) read(field string, raw json.RawMessage, sh *shape, into any) {
+func (r *updateReader) read(field string, raw json.RawMessage, sh *wirejson.Shape, into any) {
 	if raw == nil || r.err != nil {
 		return
 	}
-	if err := decodeStrict(raw, "", ResultBytesMax, sh, into); err != nil {
+	if err := decodeStrict(raw, "", ResultBytesMax, 0, sh, into); err != nil {
 		e := *err.(*Error)
 		if e.Field == "" {
 			e.Field = field

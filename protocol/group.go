@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // A group is one handoff to several recipients: a package of type broadcast that
@@ -52,7 +54,7 @@ type MemberHandoff struct {
 // group's key nor its return protocol: a member's end goes to its group.
 func (p Package) MemberAt(group string, n int) (MemberHandoff, error) {
 	if n < 0 || n >= p.GroupSize() {
-		return MemberHandoff{}, Errorf(CodeInvalid, "members", "there is no member %d; the group %s has %d", n, clip(group), p.GroupSize())
+		return MemberHandoff{}, Errorf(CodeInvalid, "members", "there is no member %d; the group %s has %d", n, wirejson.Clip(group), p.GroupSize())
 	}
 	m := MemberHandoff{Ticket: ChildTicketN(group, n), N: n, group: group}
 	if len(p.Members) == 0 {

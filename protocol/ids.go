@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 	"github.com/google/uuid"
 )
 
@@ -47,11 +48,11 @@ func RedriveTicket(origin string) string {
 // It returns the canonical, lower-case form.
 func ParseTicket(s string) (string, error) {
 	if len(s) != 36 {
-		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", clip(s))
+		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", wirejson.Clip(s))
 	}
 	id, err := uuid.Parse(s)
 	if err != nil {
-		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", clip(s))
+		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", wirejson.Clip(s))
 	}
 	return id.String(), nil
 }
@@ -111,13 +112,4 @@ func hashed(id string) bool {
 	i := strings.LastIndexByte(id, '-')
 	tail := id[i+1:]
 	return i >= 0 && len(tail) == agentHashLen && strings.Trim(tail, "0123456789abcdef") == ""
-}
-
-// clip shortens untrusted text for an error message.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }

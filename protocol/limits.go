@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/agenthandoff/handoff/protocol/internal/wirejson"
+
 // Limits of what is read from outside. Everything has one; beyond it the input
 // is refused with CodeTooLarge (sizes and counts) or CodeInvalid (numbers), and
 // the message states the limit. Limits of durations and of counts that steer
@@ -23,7 +25,7 @@ const (
 	// ProfileBytesMax is the largest profile of an agent, in bytes of JSON.
 	ProfileBytesMax = 64 << 10
 	// DepthMax is how deep lists and objects may be nested.
-	DepthMax = 128
+	DepthMax = wirejson.DepthMax
 
 	// AgentsMax is how many agents one package may name.
 	AgentsMax = 1000

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // plainOffering is an offer as encoding/json has it, which wrote and read them
@@ -16,10 +17,10 @@ type plainOffering struct {
 	Hash    string          `json:"hash"`
 	State   protocol.State  `json:"state"`
 	Package json.RawMessage `json:"package,omitempty"`
-	protocol.OfferingRest
+	record.OfferingRest
 }
 
-func offerings(t *testing.T) map[string]*protocol.Offering {
+func offerings(t *testing.T) map[string]*record.Offering {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	pkg, err := protocol.EncodePackage(whole())
 	if err != nil {
@@ -29,20 +30,20 @@ func offerings(t *testing.T) map[string]*protocol.Offering {
 		return &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Offer: 81, PackageSeq: 81,
 			Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at, Tried: []string{"ann"}, Message: "<b> & \"c\""}
 	}
-	small := &protocol.Offering{Seq: 81, Hash: "ab12", State: state(), Package: pkg}
-	large := &protocol.Offering{Seq: 1 << 52, State: state()}
+	small := &record.Offering{Seq: 81, Hash: "ab12", State: state(), Package: pkg}
+	large := &record.Offering{Seq: 1 << 52, State: state()}
 	large.Blob = &protocol.BlobRef{Digest: "sha256:00", Size: 1 << 20}
 	large.AnswersBlob = &protocol.BlobRef{Digest: "sha256:01", Size: 1 << 18}
-	answered := &protocol.Offering{Seq: 82, Hash: "ab12", State: state(), Package: pkg}
+	answered := &record.Offering{Seq: 82, Hash: "ab12", State: state(), Package: pkg}
 	answered.Answers = []protocol.Answer{{By: "human", Text: "yes, <do> it", Variables: map[string]json.RawMessage{"n": json.RawMessage(`1.50`)}}}
 	answered.Trail = []protocol.TrailEntry{{At: at}}
-	return map[string]*protocol.Offering{"with a package": small, "in blobs": large, "with answers": answered}
+	return map[string]*record.Offering{"with a package": small, "in blobs": large, "with answers": answered}
 }
 
 func TestOffering(t *testing.T) {
 	for name, offer := range offerings(t) {
 		t.Run(name, func(t *testing.T) {
-			body, err := protocol.EncodeOffering(offer)
+			body, err := record.EncodeOffering(offer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +60,7 @@ func TestOffering(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, raw := range [][]byte{body, before} {
-				got, err := protocol.DecodeOffering(raw, new(protocol.State))
+				got, err := record.DecodeOffering(raw, new(protocol.State))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +89,7 @@ func compacted(t *testing.T, raw json.RawMessage) json.RawMessage {
 }
 
 func TestOfferingOfANewerVersion(t *testing.T) {
-	got, err := protocol.DecodeOffering([]byte(` {"later":[1,{"seq":9}],"seq":7,"state":{"ticket":"t","soon":true},"package":null,"answers":[],"hash":"h"} `), new(protocol.State))
+	got, err := record.DecodeOffering([]byte(` {"later":[1,{"seq":9}],"seq":7,"state":{"ticket":"t","soon":true},"package":null,"answers":[],"hash":"h"} `), new(protocol.State))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestOfferingOfANewerVersion(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, broken := range []string{"", "[]", "null", "{}", `{"seq":7}`, `{"seq":"7","state":{}}`, `{"state":[]}`, `{"state":{}`, `{"state":{}} x`, `{"state":{},"package":{]}`, `{"state":{},"answers":1}`} {
-		if _, err := protocol.DecodeOffering([]byte(broken), new(protocol.State)); err == nil {
+		if _, err := record.DecodeOffering([]byte(broken), new(protocol.State)); err == nil {
 			t.Errorf("%s was read", broken)
 		}
 	}
@@ -106,15 +107,15 @@ func BenchmarkOffering(b *testing.B) {
 	pkg := sized(b, 0)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	state := &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at}
-	offer := &protocol.Offering{Seq: 81, Hash: "ab12", State: state, Package: pkg}
-	body, err := protocol.EncodeOffering(offer)
+	offer := &record.Offering{Seq: 81, Hash: "ab12", State: state, Package: pkg}
+	body, err := record.EncodeOffering(offer)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := protocol.EncodeOffering(offer); err != nil {
+			if _, err := record.EncodeOffering(offer); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -122,7 +123,7 @@ func BenchmarkOffering(b *testing.B) {
 	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := protocol.DecodeOffering(body, new(protocol.State)); err != nil {
+			if _, err := record.DecodeOffering(body, new(protocol.State)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // ResultFromOutput makes a result of what a program wrote to its standard
@@ -27,8 +29,10 @@ func ResultFromOutput(stdout []byte) Result {
 	if len(trimmed) == 0 {
 		return completed(Result{})
 	}
-	if s := scan(trimmed, resultShape, nil); s.err == nil {
-		if trimmed[0] == '{' && len(s.unknown) == 0 && len(trimmed) > len("{}") {
+	s := wirejson.NewReader(trimmed)
+	defer s.Free()
+	if s.Read(resultShape, nil); s.Err == nil {
+		if trimmed[0] == '{' && !s.HasUnknown() && len(trimmed) > len("{}") {
 			r, err := DecodeResult(trimmed)
 			if err == nil {
 				r.Normalize()
@@ -43,7 +47,7 @@ func ResultFromOutput(stdout []byte) Result {
 		return completed(Result{Body: bytes.Clone(trimmed)})
 	}
 	text, notes := cleanText(strings.TrimRight(string(stdout), "\r\n"))
-	body, err := marshal(text)
+	body, err := Marshal(text)
 	if err != nil { // clean text always has a JSON form
 		panic(err)
 	}

@@ -305,3 +305,6 @@ type Audit struct {
 
 // Time is an instant as the wire has it: RFC 3339 in UTC. Zero is absent.
 type Time = time.Time
+
+// Message is one opaque message of a conversation, as it came.
+type Message = json.RawMessage

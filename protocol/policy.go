@@ -1,6 +1,10 @@
 package protocol
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+)
 
 // OnNoTaker is what happens to a handoff that nobody takes (document 4).
 type OnNoTaker string
@@ -107,52 +111,20 @@ const (
 	day    = 24 * hour
 )
 
-// DefaultPolicy is what holds where neither package nor profile says otherwise.
-// Sources: document 1 §6.2 (acknowledge), §6.3 (reminder), §4.2 (retries),
-// §6.1 (reroutes), §2.4 (escalations), document 4 (no takers). It is that of
-// version 1 of the protocol for good: records stand on it.
-func DefaultPolicy() Policy {
-	return Policy{
-		AckTimeoutMS:       30 * second,
-		QueueTimeoutMS:     0,
-		WorkTimeoutMS:      hour,
-		ReminderPercent:    80,
-		OnTimeout:          OnTimeoutRetry,
-		MaxAttempts:        3,
-		BackoffBaseMS:      2 * second,
-		BackoffCapMS:       5 * minute,
-		BackoffSpreadPct:   20,
-		MaxReroutes:        3,
-		OnNoTaker:          NoTakerEscalate,
-		MaxEscalations:     3,
-		ConditionTimeoutMS: hour,
-		MaxConditions:      5,
-		CancelGraceMS:      30 * second,
-		OnReturnTimeout:    OnTimeoutFail,
-		LateResult:         LateIgnore,
-
-		OnDeadline:            DeadlineEscalate,
-		InterventionTimeoutMS: day,
-		OnExhausted:           ExhaustedEscalate,
-	}
-}
-
-var usualPolicy = DefaultPolicy()
-
 // MarshalJSON leaves out what is as in DefaultPolicy.
 func (p Policy) MarshalJSON() ([]byte, error) {
-	w := writers.Get().(*writer)
-	defer w.free()
-	if err := w.object(policyShape, &p); err != nil {
-		return nil, err.below("policy")
+	w := wirejson.NewWriter()
+	defer w.Free()
+	if err := w.Object(policyShape, &p); err != nil {
+		return nil, WireError(err.Below("policy"))
 	}
-	return w.written(), nil
+	return w.Written(), nil
 }
 
 // UnmarshalJSON takes what is left out from DefaultPolicy.
 func (p *Policy) UnmarshalJSON(text []byte) error {
 	type plain Policy
-	*p = usualPolicy
+	*p = defaultPolicy
 	return json.Unmarshal(text, (*plain)(p))
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // A policy is written without what is as usual, and read with it.
@@ -44,6 +45,6 @@ func TestPolicyJSON(t *testing.T) {
 
 // stateWith reads a state with this policy out of a record.
 func stateWith(policy string) (protocol.State, error) {
-	_, state, err := protocol.DecodeState([]byte(`{"v":1,"id":"r","events":[],"state":{"ticket":"t","policy":`+policy+`}}`), 1)
+	_, state, err := record.DecodeState([]byte(`{"v":1,"id":"r","events":[],"state":{"ticket":"t","policy":`+policy+`}}`), 1)
 	return state, err
 }

@@ -79,12 +79,19 @@ func CutText(s string, bytesMax int) string {
 		return s
 	}
 	const end = "…"
-	cut := max(bytesMax-len(end), 0)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
 	if bytesMax < len(end) {
-		return s[:cut]
+		return ""
 	}
-	return s[:cut] + end
+	return Prefix(s, bytesMax-len(end)) + end
+}
+
+// Prefix is the beginning of a text: at most so many bytes, cut between characters.
+func Prefix(s string, bytesMax int) string {
+	if len(s) <= bytesMax {
+		return s
+	}
+	for bytesMax > 0 && !utf8.RuneStart(s[bytesMax]) {
+		bytesMax--
+	}
+	return s[:bytesMax]
 }

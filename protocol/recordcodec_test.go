@@ -9,17 +9,18 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // records are appends as they are made: small ones, and first ones with the
 // package inside.
 func records(t testing.TB) map[string]protocol.Record {
 	read := func(name string) protocol.Record {
-		record, err := protocol.DecodeRecord(vectors(t, "valid")[name].raw(t), recordSeq)
+		made, err := record.Decode(vectors(t, "valid")[name].raw(t), recordSeq)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return record
+		return made
 	}
 	all := map[string]protocol.Record{"accepted": read("record-accepted"), "submitted 1KB": read("record-submitted"), "submitted 200KB": read("record-submitted")}
 	all["submitted 1KB"].Events[0].(*protocol.Submitted).Package = sized(t, 1<<10)
@@ -28,17 +29,17 @@ func records(t testing.TB) map[string]protocol.Record {
 }
 
 func TestRecordLimits(t *testing.T) {
-	record := records(t)["accepted"]
-	size := func() int { raw, _ := json.Marshal(record.State); return len(raw) }
-	record.State.Message = strings.Repeat("m", protocol.StateBytesMax-size()-len(`"message":"",`))
+	made := records(t)["accepted"]
+	size := func() int { raw, _ := json.Marshal(made.State); return len(raw) }
+	made.State.Message = strings.Repeat("m", protocol.StateBytesMax-size()-len(`"message":"",`))
 	if size() != protocol.StateBytesMax {
 		t.Fatalf("%d bytes", size())
 	}
-	if _, err := protocol.EncodeRecord(record); err != nil {
+	if _, err := record.Encode(made); err != nil {
 		t.Error(err)
 	}
-	record.State.Message += "m"
-	if _, err := protocol.EncodeRecord(record); refusal(t, err).Code != protocol.CodeTooLarge || refusal(t, err).Field != "state" {
+	made.State.Message += "m"
+	if _, err := record.Encode(made); refusal(t, err).Code != protocol.CodeTooLarge || refusal(t, err).Field != "state" {
 		t.Error(err)
 	}
 }
@@ -47,20 +48,20 @@ func TestRecordLimits(t *testing.T) {
 func TestRecordBodies(t *testing.T) {
 	for _, body := range []string{`{ "a" : 1.0 }`, `"<&>"`, `[]`, `{"type":"stuck","package":{}}`} {
 		events := []protocol.Event{&protocol.Submitted{Package: json.RawMessage(body)}, &protocol.Completed{Result: json.RawMessage(body)}}
-		raw, err := protocol.EncodeRecord(protocol.Record{ID: "x", Events: events})
+		raw, err := record.Encode(protocol.Record{ID: "x", Events: events})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !json.Valid(raw) {
 			t.Errorf("no JSON: %s", raw)
 		}
-		record, err := protocol.DecodeRecord(raw, recordSeq)
-		if err != nil || !reflect.DeepEqual(record.Events, events) {
+		made, err := record.Decode(raw, recordSeq)
+		if err != nil || !reflect.DeepEqual(made.Events, events) {
 			t.Errorf("%s: %v\n%s", body, err, raw)
 		}
 	}
 	for body, code := range map[string]protocol.Code{`{`: protocol.CodeMalformed, `1 2`: protocol.CodeMalformed, "\"\xff\"": protocol.CodeText, ``: protocol.CodeMalformed} {
-		_, err := protocol.EncodeEvent(&protocol.Submitted{Package: json.RawMessage(body)})
+		_, err := record.EncodeEvent(&protocol.Submitted{Package: json.RawMessage(body)})
 		if e := refusal(t, err); e.Code != code || e.Field != "events.package" {
 			t.Errorf("%q: %+v", body, e)
 		}
@@ -74,7 +75,7 @@ func TestEventsAsGoWritesThem(t *testing.T) {
 		if v.Kind != "event" {
 			continue
 		}
-		e, err := protocol.DecodeEvent(v.raw(t))
+		e, err := record.DecodeEvent(v.raw(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +88,7 @@ func TestEventsAsGoWritesThem(t *testing.T) {
 		if !reflect.DeepEqual(want, e) {
 			t.Errorf("%s: decoded %+v, want %+v", name, e, want)
 		}
-		raw, err := protocol.EncodeEvent(e)
+		raw, err := record.EncodeEvent(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,32 +115,32 @@ func compact(event reflect.Value) {
 }
 
 func TestDecodeState(t *testing.T) {
-	for name, record := range records(t) {
-		body, err := protocol.EncodeRecord(record)
+	for name, made := range records(t) {
+		body, err := record.Encode(made)
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, err := protocol.DecodeRecord(body, 7)
+		whole, err := record.Decode(body, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, state, err := protocol.DecodeState(body, 7)
+		id, state, err := record.DecodeState(body, 7)
 		if err != nil || id != whole.ID || !reflect.DeepEqual(state, whole.State) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, bad := range []string{``, `[]`, `{}`, `{"v":1}`, `{"v":1,"id":"x"}`, `{"v":1,"id":"x","state":[]}`, `{"v":1,"id":"x","state":{}} x`, `{"v":1,"id":"x","events":{},"state":{}}`} {
-		_, err := protocol.DecodeRecord([]byte(bad), 7)
+		_, err := record.Decode([]byte(bad), 7)
 		refusal(t, err)
 	}
 }
 
 func BenchmarkEncodeRecord(b *testing.B) {
-	for name, record := range records(b) {
+	for name, made := range records(b) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := protocol.EncodeRecord(record); err != nil {
+				if _, err := record.Encode(made); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -148,15 +149,15 @@ func BenchmarkEncodeRecord(b *testing.B) {
 }
 
 func BenchmarkDecodeRecord(b *testing.B) {
-	for name, record := range records(b) {
-		body, err := protocol.EncodeRecord(record)
+	for name, made := range records(b) {
+		body, err := record.Encode(made)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := protocol.DecodeRecord(body, recordSeq); err != nil {
+				if _, err := record.Decode(body, recordSeq); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -165,15 +166,15 @@ func BenchmarkDecodeRecord(b *testing.B) {
 }
 
 func BenchmarkDecodeState(b *testing.B) {
-	for name, record := range records(b) {
-		body, err := protocol.EncodeRecord(record)
+	for name, made := range records(b) {
+		body, err := record.Encode(made)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := protocol.DecodeState(body, recordSeq); err != nil {
+				if _, _, err := record.DecodeState(body, recordSeq); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -186,7 +187,7 @@ func TestStateBytesRead(t *testing.T) {
 	around := len(`{"message":""}`)
 	for size, want := range map[int]protocol.Code{protocol.StateBytesMax: "", protocol.StateBytesMax + 1: protocol.CodeTooLarge} {
 		body := `{"v":1,"id":"x","events":[],"state":{"message":"` + strings.Repeat("x", size-around) + `"}}`
-		_, _, err := protocol.DecodeState([]byte(body), 1)
+		_, _, err := record.DecodeState([]byte(body), 1)
 		var refused *protocol.Error
 		if errors.As(err, &refused); want == "" && err != nil || want != "" && (refused == nil || refused.Code != want) {
 			t.Errorf("a state of %d bytes: %v", size, err)

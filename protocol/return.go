@@ -70,24 +70,6 @@ func sizeOf(r Result) int {
 	return size
 }
 
-// BoundMembers leaves out the results of members of a group, in their order,
-// from the one on with which they would be over MemberResultsBytesMax together.
-// Shorter ones behind it are kept as far as they fit.
-func BoundMembers(members []MemberReturn) {
-	room := MemberResultsBytesMax
-	for i := range members {
-		if members[i].Result == nil {
-			continue
-		}
-		body, err := EncodeResult(*members[i].Result)
-		if err != nil || len(body) > room {
-			members[i].Result = nil
-			continue
-		}
-		room -= len(body)
-	}
-}
-
 // returnSource is the agent that a return comes from: who had the handoff last,
 // or System for a group and where nobody but its source had it.
 func returnSource(state State) string {

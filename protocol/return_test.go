@@ -76,13 +76,6 @@ func TestReturnOfMuch(t *testing.T) {
 	if got.Result.Body != nil || got.Result.Summary != "s" || got.ContextUpdates != nil || !strings.HasPrefix(got.Audit.Notes, "n\nthe result is ") || !strings.Contains(got.Audit.Notes, groupTicket) {
 		t.Errorf("%+v", got)
 	}
-	half := &protocol.Result{Body: json.RawMessage(`"` + strings.Repeat("x", protocol.MemberResultsBytesMax/2+1) + `"`)}
-	small := &protocol.Result{Notes: "n"}
-	members := []protocol.MemberReturn{{Result: half}, {}, {Result: half}, {Result: small}}
-	protocol.BoundMembers(members)
-	if members[0].Result != half || members[2].Result != nil || members[3].Result != small {
-		t.Errorf("%v", members)
-	}
 }
 
 // TestReturnPackage: a return is work for the source, and for nobody else.

@@ -1,6 +1,9 @@
 package protocol
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // Phase is where a handoff stands, as a person polling sees it.
 type Phase string
@@ -176,3 +179,10 @@ func (s *State) Bind(seq uint64) {
 
 // Held tells whether a holder has this handoff in its hands.
 func (s State) Held() bool { return s.Holder != "" }
+
+// KeepUnknown keeps a field of a newer version, name and value, to be carried on.
+// Broken text in it is replaced.
+func (s *State) KeepUnknown(field []byte) {
+	s.Extra = append(s.Extra, ',')
+	s.Extra = append(s.Extra, bytes.ToValidUTF8(field, []byte("\uFFFD"))...)
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 	"github.com/google/uuid"
 )
 
@@ -50,7 +51,7 @@ func checkTrace(parent, state string) *Error {
 	case parent == "":
 		return Errorf(CodeConflict, "tracestate", "belongs to a traceparent, and there is none; add it, or leave both out")
 	case !isTraceParent(parent):
-		return Errorf(CodeInvalid, "traceparent", "must be one of W3C Trace Context, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, not %q", clip(parent))
+		return Errorf(CodeInvalid, "traceparent", "must be one of W3C Trace Context, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, not %q", wirejson.Clip(parent))
 	case len(state) > TraceStateBytesMax:
 		return tooLarge("tracestate", len(state), TraceStateBytesMax)
 	case !isTraceState(state):

@@ -3,7 +3,6 @@ package protocol
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // TrailWordsBytesMax is how much of a trail entry's words and assessment is kept.
@@ -119,9 +118,5 @@ func cutWords(text string) string {
 		return text
 	}
 	const mark = "…"
-	end := TrailWordsBytesMax - len(mark)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + mark
+	return Prefix(text, TrailWordsBytesMax-len(mark)) + mark
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // Validate checks everything about a package that can be known from it alone.
@@ -113,7 +115,7 @@ var packageChecks = []func(*Package) *Error{
 // of names the package an error is about.
 func (e *Error) of(p *Package) *Error {
 	with := *e
-	with.Source, with.Target = clip(p.Source), clip(p.TargetWords())
+	with.Source, with.Target = wirejson.Clip(p.Source), wirejson.Clip(p.TargetWords())
 	return &with
 }
 
@@ -222,7 +224,7 @@ func checkHead(p *Package) *Error {
 	}
 	if p.Parent != "" {
 		if _, err := ParseTicket(p.Parent); err != nil {
-			return Errorf(CodeInvalid, "parent", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", clip(p.Parent))
+			return Errorf(CodeInvalid, "parent", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", wirejson.Clip(p.Parent))
 		}
 	}
 	if err := oneOf("type", p.Type, Types); err != nil {
@@ -325,11 +327,12 @@ func checkWellFormed(p *Package) *Error {
 		return err
 	}
 	for name, raw := range p.Extra {
-		if err := checkString(name); err != nil {
-			return err.below(name)
+		err := wirejson.CheckText(name)
+		if err == nil {
+			err = wirejson.CheckRaw(raw, 1)
 		}
-		if err := checkRaw(raw, 1); err != nil {
-			return err.below(name)
+		if err != nil {
+			return asError(err.Below(name))
 		}
 	}
 	return nil

@@ -1,6 +1,10 @@
 package protocol
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+)
 
 // checkMembers checks the recipients of a group of different packages. The same
 // agent may come twice: it gets two handoffs then.
@@ -141,12 +145,12 @@ func checkGroupReturn(p *Package) *Error {
 func checkOrigin(p *Package) *Error {
 	if p.Origin != "" {
 		if _, err := ParseTicket(p.Origin); err != nil {
-			return Errorf(CodeInvalid, "origin", "%q is not a ticket", clip(p.Origin))
+			return Errorf(CodeInvalid, "origin", "%q is not a ticket", wirejson.Clip(p.Origin))
 		}
 	}
 	if r := p.Returned; r != nil {
 		if _, err := ParseTicket(r.HandoffID); err != nil {
-			return Errorf(CodeInvalid, "returned.handoff_id", "%q is not a ticket", clip(r.HandoffID))
+			return Errorf(CodeInvalid, "returned.handoff_id", "%q is not a ticket", wirejson.Clip(r.HandoffID))
 		}
 		if err := chosen("returned.status", r.Status, ReturnStatuses); err != nil {
 			return err

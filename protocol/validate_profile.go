@@ -56,7 +56,7 @@ func (p *Profile) validate() *Error {
 }
 
 func (p *Profile) checkSize() *Error {
-	body, err := marshal(p)
+	body, err := Marshal(p)
 	if err != nil {
 		return Errorf(CodeMalformed, "profile", "cannot be written: %v", err)
 	}

@@ -83,7 +83,7 @@ func (c Command) Targets() ([]Goto, error) {
 		case '"':
 			err = json.Unmarshal(raw, &targets[i].Agent)
 		case '{':
-			err = decodeStrict(raw, field, ResultBytesMax, gotoShape, &targets[i])
+			err = decodeStrict(raw, field, ResultBytesMax, 0, gotoShape, &targets[i])
 		default:
 			err = fmt.Errorf("neither a name nor an object with agent")
 		}

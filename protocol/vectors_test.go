@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
@@ -97,18 +98,18 @@ var relays = map[string]func([]byte) ([]byte, error){
 	"profile":  relay(protocol.DecodeProfile),
 	"progress": relay(protocol.DecodeProgress),
 	"event": func(raw []byte) ([]byte, error) {
-		e, err := protocol.DecodeEvent(raw)
+		e, err := record.DecodeEvent(raw)
 		if err != nil {
 			return nil, err
 		}
-		return protocol.EncodeEvent(e)
+		return record.EncodeEvent(e)
 	},
 	"record": func(raw []byte) ([]byte, error) {
-		r, err := protocol.DecodeRecord(raw, recordSeq)
+		r, err := record.Decode(raw, recordSeq)
 		if err != nil {
 			return nil, err
 		}
-		return protocol.EncodeRecord(r)
+		return record.Encode(r)
 	},
 }
 

@@ -14,6 +14,7 @@ var (
 	OnExhausteds     = []OnExhausted{ExhaustedEscalate, ExhaustedFail}
 	Aggregations     = []Aggregation{AggregateAll, AggregateAny, AggregateMajority}
 	Outcomes         = []Outcome{OutcomeSuccess, OutcomePartial, OutcomeFailed, OutcomeTimeout, OutcomeRejected, OutcomeCancelled, OutcomeRolledBack}
+	Clocks           = []Clock{ClockAcknowledge, ClockQueue, ClockWork, ClockProgress, ClockCondition, ClockReturn, ClockDeadline} // that can run out
 	ReturnStatuses   = []ReturnStatus{ReturnSuccess, ReturnPartial, ReturnFailed, ReturnTimeout}
 	TrailEvents      = []EventType{EventRejected, EventConditioned, EventAnswered, EventEscalated, EventRerouted, EventTimedOut, EventLeaseLost, EventFailed, EventRedriven}
 	ResultStatuses   = []ResultStatus{Success, Partial}

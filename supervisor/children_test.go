@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -27,7 +27,7 @@ func (w *world) superviseCounted(cfg supervisor.Config) *brokertest.Counting {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.superviseOver(own, b, cfg)
+	w.superviseOver(own, b, counting, cfg)
 	return counting
 }
 
@@ -58,7 +58,7 @@ func TestRelayCostsNoRequests(t *testing.T) {
 			inBubble(t, func(w *world) {
 				var counted []*brokertest.Counting
 				for range supervisors {
-					counted = append(counted, w.superviseCounted(supervisor.Config{PassEvery: staying}))
+					counted = append(counted, w.superviseCounted(supervisor.Config{SweepInterval: staying}))
 				}
 				var holders []protocol.Holder
 				for i := range 5 {
@@ -163,7 +163,7 @@ func TestLooksAtALargeGroup(t *testing.T) {
 // for a timer then.
 func TestWaitForWhatHasEnded(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.supervise(supervisor.Config{PassEvery: staying})
+		w.supervise(supervisor.Config{SweepInterval: staying})
 		w.agent("coder", nil)
 		w.agent("tester", nil)
 		coder, tester := w.holder("coder", staying), w.holder("tester", staying)
@@ -201,7 +201,7 @@ func TestWaitForWhatHasEnded(t *testing.T) {
 // its work is told.
 func TestWaitForWhatExpectsNoReturn(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.supervise(supervisor.Config{PassEvery: staying})
+		w.supervise(supervisor.Config{SweepInterval: staying})
 		w.agent("coder", nil)
 		w.agent("tester", nil)
 		coder, tester := w.holder("coder", staying), w.holder("tester", staying)
@@ -253,8 +253,8 @@ func (f *faulty) EnsureReturn(ctx context.Context, head broker.Head) error {
 func TestReturnAfterTheMark(t *testing.T) {
 	inBubble(t, func(w *world) {
 		own := w.m.Connect()
-		b := &faulty{Broker: brokerOver(t, own), fails: 3}
-		w.superviseOver(own, b, supervisor.Config{PassEvery: staying})
+		b := &faulty{Broker: brokerOver(t, own), fails: 2}
+		w.superviseOver(own, b, own, supervisor.Config{SweepInterval: staying})
 		w.agent("coder", nil)
 		w.agent("tester", nil)
 		coder, tester := w.holder("coder", staying), w.holder("tester", staying)
@@ -350,7 +350,7 @@ func TestOneMemberThatCannotBeSubmitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.superviseOver(own, b, supervisor.Config{})
+		w.superviseOver(own, b, own, supervisor.Config{})
 		in, err := b.Prepare(t.Context(), group)
 		if err != nil {
 			t.Fatal(err)
@@ -477,7 +477,7 @@ func TestRefillMakesNoChildren(t *testing.T) {
 		if _, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: delegated("tester")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := supervisor.Refill(w.ctx, w.b, nil); err != nil {
+		if err := supervisor.Refill(w.ctx, w.b, w.m, nil); err != nil {
 			t.Fatal(err)
 		}
 		child := protocol.ChildTicketN(ticket, 0)

@@ -1,7 +1,7 @@
 package supervisor
 
-// WithRecall has passes keep so many handoffs in mind.
-func (c Config) WithRecall(n int) Config {
-	c.recall = n
+// WithUnfinishedMax has passes keep so many handoffs in mind.
+func (c Config) WithUnfinishedMax(n int) Config {
+	c.unfinishedMax = n
 	return c
 }

@@ -26,7 +26,7 @@ type asked struct{ Broker }
 func (asked) Now() time.Time { return time.Now() }
 
 func idle(tb testing.TB) *follower {
-	s, err := New(asked{}, Config{})
+	s, err := New(asked{}, nil, Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func idle(tb testing.TB) *follower {
 func TestShortHandoffAllocatesNothing(t *testing.T) {
 	f, done := idle(t), 0
 	count := func() { done++ }
-	f.order = make([]waiting, 0, 1<<16)
+	f.order = make([]heldTicket, 0, 1<<16)
 	entries := short(1000)
 	if n := testing.AllocsPerRun(1, func() {
 		for _, e := range entries {
-			f.take(t.Context(), e, count)
+			f.handle(t.Context(), e, count)
 		}
 	}); n > 10 {
 		t.Errorf("%v allocations for 1,000 handoffs", n)
@@ -58,18 +58,18 @@ func TestShortHandoffAllocatesNothing(t *testing.T) {
 func TestOldNewsIsNotBelieved(t *testing.T) {
 	f := idle(t)
 	e := broker.Entry{Ticket: "t", Seq: 1, At: time.Now(), Attention: lifecycle.AttentionLater}
-	if !f.believe(e, func() { t.Error("done, and not over") }) {
+	if !f.applyAttention(e, func() { t.Error("done, and not over") }) {
 		t.Error("not believed when it is new")
 	}
 	e.Seq, e.At = 2, e.At.Add(-lifecycle.AttentionSpan+f.s.cfg.Hold-time.Millisecond)
-	if f.believe(e, nil) {
+	if f.applyAttention(e, nil) {
 		t.Error("believed when something may become due within the hold")
 	}
 	e.At, e.Attention = e.At.Add(-time.Hour), lifecycle.AttentionNone
 	held := f.held["t"].done
 	over := 0
 	f.held["t"] = heldEvent{seq: 1, done: func() { over++ }}
-	if held == nil || !f.believe(e, func() { over++ }) || over != 2 || len(f.held) > 0 {
+	if held == nil || !f.applyAttention(e, func() { over++ }) || over != 2 || len(f.held) > 0 {
 		t.Errorf("an end is an end however old: %d done, %d held", over, len(f.held))
 	}
 }
@@ -82,7 +82,7 @@ func BenchmarkTakeShort(b *testing.B) {
 		now := time.Now()
 		for _, e := range entries {
 			e.At = now
-			f.take(b.Context(), e, func() {})
+			f.handle(b.Context(), e, func() {})
 		}
 		if len(f.order) > 10_000 {
 			f.order = f.order[:0]

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
@@ -19,22 +20,29 @@ import (
 // is told to.
 type watched struct {
 	*broker.Broker
+	engine supervisor.Engine
 	mu     sync.Mutex
 	arms   int
 	offers int
 	fail   func(ticket string) error // of Arm; may be nil
 }
 
-func (w *watched) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.arms++
-	if w.fail != nil {
-		if err := w.fail(ticket); err != nil {
+// arming is the engine beside a watched broker.
+type arming struct {
+	supervisor.Engine
+	w *watched
+}
+
+func (a *arming) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	a.w.arms++
+	if a.w.fail != nil {
+		if err := a.w.fail(ticket); err != nil {
 			return err
 		}
 	}
-	return w.Broker.Arm(ctx, ticket, seq, at)
+	return a.Engine.Arm(ctx, ticket, seq, at)
 }
 
 func (w *watched) EnsureOffer(ctx context.Context, head broker.Head) error {
@@ -45,17 +53,17 @@ func (w *watched) EnsureOffer(ctx context.Context, head broker.Head) error {
 }
 
 func (w *watched) PutHints(ctx context.Context, all []broker.Hints) []error {
-	return oneByOne(ctx, w, all)
+	return oneByOne(ctx, w, w.engine, all)
 }
 
 // oneByOne puts hints out through EnsureOffer and Arm.
-func oneByOne(ctx context.Context, b supervisor.Broker, all []broker.Hints) []error {
+func oneByOne(ctx context.Context, b supervisor.Broker, timers broker.Timers, all []broker.Hints) []error {
 	errs := make([]error, len(all))
 	for i, h := range all {
 		if h.Offer {
 			errs[i] = b.EnsureOffer(ctx, h.Head)
 		}
-		errs[i] = errors.Join(errs[i], b.Arm(ctx, h.Head.Ticket, h.Seq, h.At))
+		errs[i] = errors.Join(errs[i], timers.Arm(ctx, h.Head.Ticket, h.Seq, h.At))
 	}
 	return errs
 }
@@ -70,7 +78,8 @@ func (w *world) superviseWatched(fail func(string) error) *watched {
 	w.Helper()
 	own := w.m.Connect()
 	b := &watched{Broker: brokerOver(w.T, own), fail: fail}
-	w.superviseOver(own, b, supervisor.Config{})
+	b.engine = &arming{own, b}
+	w.superviseOver(own, b, b.engine, supervisor.Config{})
 	return b
 }
 
@@ -124,7 +133,7 @@ func TestPoisonStallsNobody(t *testing.T) {
 		coder := w.holder("coder", staying)
 		for i := range 100 {
 			ticket := protocol.TicketForKey("poison", fmt.Sprint(i))
-			if _, err := w.b.Append(w.ctx, ticket, 0, "x", "", []byte(`{"v":1,"events":"none"`)); err != nil {
+			if _, err := w.m.Append(w.ctx, ticket, 0, "x", "", []byte(`{"v":1,"events":"none"`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -144,14 +153,14 @@ func TestImpossibleStateIsStuck(t *testing.T) {
 		w.supervise(supervisor.Config{Watch: watch})
 		w.agent("coder", nil)
 		ticket := protocol.NewTicket()
-		body, err := protocol.EncodeRecord(protocol.Record{ID: "x", State: protocol.State{
+		body, err := record.Encode(protocol.Record{ID: "x", State: protocol.State{
 			Ticket: ticket, Phase: protocol.Working, AcceptedAt: time.Now().UTC(), // held, and by nobody
 			SubmittedAt: time.Now().UTC(), Policy: protocol.DefaultPolicy(),
 			Summary: protocol.Summary{Deadline: time.Now().UTC().Add(staying)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.b.Append(w.ctx, ticket, 0, "x", "", body); err != nil {
+		if _, err := w.m.Append(w.ctx, ticket, 0, "x", "", body); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Hour) // over all passes
@@ -271,7 +280,7 @@ func TestTwoSupervisorsShare(t *testing.T) {
 // longer than the ack wait.
 func TestFrozenSupervisorIsMadeUpFor(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.supervise(supervisor.Config{PassEvery: staying})
+		w.supervise(supervisor.Config{SweepInterval: staying})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
 		pass(time.Minute) // no pass helps from here on

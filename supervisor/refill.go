@@ -15,25 +15,25 @@ import (
 // were emptied, before anybody is served. A handoff that cannot be helped is
 // logged and passed over: the others must not wait for it. An engine that does
 // not answer ends it with an error.
-func Refill(ctx context.Context, b Broker, log *slog.Logger) error {
-	s, err := New(b, Config{Log: log})
+func Refill(ctx context.Context, b Broker, engine Engine, log *slog.Logger) error {
+	s, err := New(b, engine, Config{Log: log})
 	if err != nil {
 		return err
 	}
 	done := func(h broker.Hints, err error) error { return s.refilled(ctx, h, err) }
-	_, _, err = s.putAllOut(ctx, done, func(c context.Context, crew *crew, h broker.Head) {
+	_, _, err = s.publishAll(ctx, done, func(c context.Context, crew *batchPublisher, h broker.Head) {
 		if now := b.Now(); !h.State.Closed {
-			crew.hint(c, hintsOf(h, now, lifecycle.NextLook(h.State, now)))
+			crew.add(c, outboxOf(h, now, lifecycle.NextLook(h.State, now)))
 		}
 	})
 	return err
 }
 
-// refilled is told what became of a handoff's hints. Its error ends the refill.
+// refilled handles the outcome of one outbox entry. Its error ends the refill.
 func (s *Supervisor) refilled(ctx context.Context, h broker.Hints, err error) error {
 	switch {
 	case err == nil:
-	case notAnswering(err) && !s.answers(ctx):
+	case isUnanswered(err) && !s.engineAnswers(ctx):
 		return fmt.Errorf("refill %s: %w", h.Head.Ticket, err)
 	default:
 		s.log.Error("handoff not put back", "ticket", h.Head.Ticket, "err", err)
@@ -41,20 +41,19 @@ func (s *Supervisor) refilled(ctx context.Context, h broker.Hints, err error) er
 	return nil
 }
 
-// notAnswering is an error that is the engine's, and no handoff's own.
-func notAnswering(err error) bool {
+// isUnanswered is an error that is the engine's, and no handoff's own.
+func isUnanswered(err error) bool {
 	return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// putAllOut has a crew put out what visit gives it of each head, and tells done what
-// became of it; done is called by one at a time of each run, and by several runs. The
-// first error, of done as well, ends it.
-func (s *Supervisor) putAllOut(ctx context.Context, done func(broker.Hints, error) error,
-	visit func(context.Context, *crew, broker.Head)) (heads, open int, err error) {
+// publishAll publishes the outbox entries that visit makes of each head, and calls done with each
+// outcome: one at a time within a batch, batches side by side. The first error, of done as well, ends it.
+func (s *Supervisor) publishAll(ctx context.Context, done func(broker.Hints, error) error,
+	visit func(context.Context, *batchPublisher, broker.Head)) (heads, open int, err error) {
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	crew := newCrew(func(run []broker.Hints) {
-		running, cancel := context.WithTimeout(working, runTimeout)
+	crew := newBatchPublisher(func(run []broker.Hints) {
+		running, cancel := context.WithTimeout(working, publishTimeout)
 		defer cancel()
 		for i, err := range s.b.PutHints(running, run) {
 			if working.Err() != nil {
@@ -65,7 +64,7 @@ func (s *Supervisor) putAllOut(ctx context.Context, done func(broker.Hints, erro
 			}
 		}
 	})
-	heads, open, err = s.pass(working, crew, func(see func(broker.Head)) error { return s.readHeads(working, see) },
+	heads, open, err = s.visitHeads(working, crew, func(see func(broker.Head)) error { return s.readHeads(working, see) },
 		func(h broker.Head) { visit(working, crew, h) })
 	if ctx.Err() == nil && working.Err() != nil {
 		err = context.Cause(working)

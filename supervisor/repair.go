@@ -14,7 +14,7 @@ import (
 type Repaired struct {
 	Handoffs int `json:"handoffs"` // all that the ledger has
 	Open     int `json:"open"`
-	Woken    int `json:"woken"`   // to be looked at within a second: the open ones, and those that may owe something
+	Woken    int `json:"woken"`   // to be reconciled within a second: the open ones, and those that may owe something
 	Removed  int `json:"removed"` // offers that had ended, taken out of the queues
 	Failed   int `json:"failed"`  // could not be helped; the log says why
 }
@@ -26,8 +26,8 @@ type Repaired struct {
 // the next. Offers that have ended it takes out of the queues. It returns once everything
 // is asked for. An engine that does not answer
 // ends it with an error.
-func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
-	s, err := New(b, Config{Log: log})
+func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Repaired, error) {
+	s, err := New(b, engine, Config{Log: log})
 	if err != nil {
 		return Repaired{}, err
 	}
@@ -39,7 +39,7 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 		switch {
 		case err == nil:
 			done.Woken++
-		case notAnswering(err) && !s.answers(ctx), ctx.Err() != nil:
+		case isUnanswered(err) && !s.engineAnswers(ctx), ctx.Err() != nil:
 			return fmt.Errorf("repair %s: %w", h.Head.Ticket, err)
 		default:
 			done.Failed++
@@ -47,16 +47,16 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 		}
 		return nil
 	}
-	kin := newKin()
+	families := newFamilyMatcher()
 	var called []uint64
 	end := uint64(0)
-	heads, open, err := s.putAllOut(ctx, woken, func(c context.Context, crew *crew, h broker.Head) {
-		kin.see(h.State)
+	heads, open, err := s.publishAll(ctx, woken, func(c context.Context, crew *batchPublisher, h broker.Head) {
+		families.add(h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
-		if !h.State.Closed || lifecycle.Owes(h.State) {
-			crew.hint(c, broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: b.Now()})
+		if !h.State.Closed || lifecycle.HasPendingDuties(h.State) {
+			crew.add(c, broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: b.Now()})
 		}
 	})
 	done.Handoffs, done.Open = heads, open
@@ -64,9 +64,9 @@ func Repair(ctx context.Context, b Broker, log *slog.Logger) (Repaired, error) {
 		return done, err
 	}
 	done.Removed = s.removeEnded(ctx, called, end)
-	for _, parent := range kin.parents() { // whose children never came, or were not noted
+	for _, parent := range families.incompleteParents() { // whose children never came, or were not noted
 		// Under a sequence of its own: it does not replace the parent's own wake-up.
-		err := b.Arm(ctx, parent, departureSeq, b.Now())
+		err := engine.Arm(ctx, parent, departureSeq, b.Now())
 		if err := woken(broker.Hints{Head: broker.Head{Ticket: parent}}, err); err != nil {
 			return done, err
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 )
@@ -24,7 +24,7 @@ func TestRepair(t *testing.T) {
 			DropTimer: func(string, uint64) bool { return true },
 			DropOffer: func(broker.OfferKey) bool { return true },
 		})
-		w.supervise(supervisor.Config{PassEvery: staying})
+		w.supervise(supervisor.Config{SweepInterval: staying})
 		late := w.submit(func(p *protocol.Package) {
 			p.Constraints.Deadline, p.Policy.OnDeadline = time.Now().UTC().Add(time.Minute), new(protocol.DeadlineClose)
 			p.Policy.AckTimeoutMS = new(staying.Milliseconds())
@@ -35,7 +35,7 @@ func TestRepair(t *testing.T) {
 			t.Fatalf("closed %v (%v), and its wake-up was lost", state.Closed, err)
 		}
 		w.m.SetKnobs(brokertest.Knobs{})
-		repaired, err := supervisor.Repair(w.ctx, w.b, nil)
+		repaired, err := supervisor.Repair(w.ctx, w.b, w.m, nil)
 		if want := (supervisor.Repaired{Handoffs: 3, Open: 2, Woken: 2}); err != nil || repaired != want {
 			t.Errorf("%+v, %v; want %+v", repaired, err, want)
 		}
@@ -57,12 +57,12 @@ func TestRepairPassesOverWhatCannotBeOffered(t *testing.T) {
 		first := w.submit(nil)
 		w.submit(nil)
 		w.m.DeleteWork()
-		repaired, err := supervisor.Repair(w.ctx, &barren{Broker: w.b, ticket: first, why: errors.New("its package is gone")}, nil)
+		repaired, err := supervisor.Repair(w.ctx, &barren{Broker: w.b, timers: w.m, ticket: first, why: errors.New("its package is gone")}, w.m, nil)
 		if want := (supervisor.Repaired{Handoffs: 2, Open: 2, Woken: 1, Failed: 1}); err != nil || repaired != want {
 			t.Errorf("%+v, %v; want %+v", repaired, err, want)
 		}
 		w.m.Disconnect()
-		if _, err := supervisor.Repair(w.ctx, w.b, nil); !errors.Is(err, broker.ErrUnreachable) {
+		if _, err := supervisor.Repair(w.ctx, w.b, w.m, nil); !errors.Is(err, broker.ErrUnreachable) {
 			t.Errorf("with the engine away: %v, want ErrUnreachable", err)
 		}
 	})

@@ -26,7 +26,7 @@ func TestReturnToWhoDidNotWait(t *testing.T) {
 		for _, later := range []time.Duration{0, 10 * time.Second} { // before the parent was looked at, and after
 			t.Run(name+" after "+later.String(), func(t *testing.T) {
 				inBubble(t, func(w *world) {
-					w.supervise(supervisor.Config{PassEvery: staying})
+					w.supervise(supervisor.Config{SweepInterval: staying})
 					w.agent("coder", nil)
 					w.agent("tester", nil)
 					coder, tester := w.holder("coder", staying), w.holder("tester", staying)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// unreadableMax is how many handoffs are kept in mind whose head cannot be read.
+	// unreadableMax is how many handoffs with an unreadable head are remembered.
 	unreadableMax = 100_000
 	// unreadableLogged is how many of them the log names, each once. handoff doctor
 	// names the others.
@@ -19,13 +19,13 @@ const (
 // unreadable are the handoffs whose head cannot be read. They are stuck: the supervisor
 // passes over them, at the cost of the reading, until another entry follows.
 type unreadable struct {
-	mu   sync.Mutex
-	seqs map[string]uint64 // of the head, by ticket
-	said int
+	mu       sync.Mutex
+	seqs     map[string]uint64 // of the head, by ticket
+	reported int
 }
 
-// unread notes that an entry cannot be read.
-func (s *Supervisor) unread(ticket string, seq uint64, err error) {
+// noteUnreadable notes that an entry cannot be read.
+func (s *Supervisor) noteUnreadable(ticket string, seq uint64, err error) {
 	u := &s.unreadable
 	u.mu.Lock()
 	known, there := u.seqs[ticket]
@@ -39,8 +39,8 @@ func (s *Supervisor) unread(ticket string, seq uint64, err error) {
 		}
 		u.seqs[ticket] = seq
 	}
-	u.said++
-	said, n := u.said, len(u.seqs)
+	u.reported++
+	said, n := u.reported, len(u.seqs)
 	u.mu.Unlock()
 	s.cfg.Watch.Unreadable(n)
 	switch {
@@ -51,8 +51,8 @@ func (s *Supervisor) unread(ticket string, seq uint64, err error) {
 	}
 }
 
-// readable notes that the head of a handoff can be read.
-func (s *Supervisor) readable(ticket string, seq uint64) {
+// noteReadable notes that the head of a handoff can be read.
+func (s *Supervisor) noteReadable(ticket string, seq uint64) {
 	u := &s.unreadable
 	u.mu.Lock()
 	known, there := u.seqs[ticket]
@@ -66,24 +66,24 @@ func (s *Supervisor) readable(ticket string, seq uint64) {
 	}
 }
 
-// headOf reads the head of a handoff out of an entry that a pass came by.
+// headOf reads the head of a handoff out of an entry that a sweep came by.
 func (s *Supervisor) headOf(e broker.Entry) (broker.Head, bool) {
 	head, err := broker.HeadOf(e)
 	if err != nil {
-		s.unread(e.Ticket, e.Seq, err)
+		s.noteUnreadable(e.Ticket, e.Seq, err)
 		return head, false
 	}
-	s.readable(e.Ticket, e.Seq)
+	s.noteReadable(e.Ticket, e.Seq)
 	return head, true
 }
 
-// guard is the last net under what is done about one handoff: a panic makes it that
+// recoverPanic is the last net under what is done about one handoff: a panic makes it that
 // handoff's error. What is read is checked, so this is a bug, and is logged as one.
-func (s *Supervisor) guard(ticket string, do func() error) (err error) {
+func (s *Supervisor) recoverPanic(ticket string, do func() error) (err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
 			s.log.Error("panic over a handoff: this is a bug", "ticket", ticket, "panic", broken, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w about %s: %v", errBroken, ticket, broken)
+			err = fmt.Errorf("%w about %s: %v", errPanic, ticket, broken)
 		}
 	}()
 	return do()

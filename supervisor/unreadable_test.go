@@ -48,7 +48,7 @@ func TestMutatedRecords(t *testing.T) {
 			if last, err := w.b.Last(w.ctx, ticket, 0); err == nil {
 				after = last.Seq
 			}
-			if _, err := w.b.Append(w.ctx, ticket, after, "x", "", mutate.Record(rng, from.Body)); err != nil {
+			if _, err := w.m.Append(w.ctx, ticket, after, "x", "", mutate.Record(rng, from.Body)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -60,7 +60,7 @@ func TestMutatedRecords(t *testing.T) {
 			t.Errorf("%d are known to be unreadable", unreadable)
 		}
 		stop()
-		if err := supervisor.Refill(w.ctx, w.b, nil); err != nil {
+		if err := supervisor.Refill(w.ctx, w.b, w.m, nil); err != nil {
 			t.Errorf("refill: %v", err)
 		}
 		w.supervise(supervisor.Config{})

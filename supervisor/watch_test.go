@@ -44,7 +44,7 @@ func (w *watching) Unreadable(n int) {
 	w.unreadable = n
 }
 
-func (w *watching) Looked(err error) {
+func (w *watching) Reconciled(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
@@ -53,7 +53,7 @@ func (w *watching) Looked(err error) {
 	}
 }
 
-func (w *watching) Passed(why string, _, _ int, _ time.Duration, _ error) {
+func (w *watching) Swept(why string, _, _ int, _ time.Duration, _ error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.passes = append(w.passes, why)
@@ -65,7 +65,7 @@ func TestWatch(t *testing.T) {
 	inBubble(t, func(w *world) {
 		watch := &watching{}
 		var passed atomic.Int32
-		w.supervise(supervisor.Config{Watch: watch, Passed: func(time.Duration) { passed.Add(1) }})
+		w.supervise(supervisor.Config{Watch: watch, Swept: func(time.Duration) { passed.Add(1) }})
 		w.agent("coder", nil)
 		w.submit(nil)
 		<-time.After(2 * time.Minute) // nobody takes it: its clock runs out
@@ -83,7 +83,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("a wake-up was to come at %v", at)
 			}
 		}
-		if len(watch.passes) == 0 || watch.passes[0] != supervisor.PassReasons[0] {
+		if len(watch.passes) == 0 || watch.passes[0] != supervisor.SweepReasons[0] {
 			t.Errorf("passes: %v", watch.passes)
 		}
 		if int(passed.Load()) != len(watch.passes) {
@@ -110,7 +110,7 @@ func TestLooking(t *testing.T) {
 	inBubble(t, func(w *world) {
 		own := w.m.Connect()
 		h := &hanging{brokerOver(w.T, own), make(chan struct{})}
-		s, err := supervisor.New(h, supervisor.Config{})
+		s, err := supervisor.New(h, own, supervisor.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,21 +124,21 @@ func TestLooking(t *testing.T) {
 			_ = own.Close()
 		})
 		synctest.Wait()
-		if s.Looking() != 0 {
-			t.Errorf("nothing is looked at, for %v", s.Looking())
+		if s.OldestReconcile() != 0 {
+			t.Errorf("nothing is looked at, for %v", s.OldestReconcile())
 		}
 		w.agent("coder", nil)
 		w.submit(nil)
 		<-time.After(3 * time.Minute)
 		synctest.Wait()
-		if s.Looking() < 2*time.Minute {
-			t.Errorf("one loop is lost, and has been for %v only", s.Looking())
+		if s.OldestReconcile() < 2*time.Minute {
+			t.Errorf("one loop is lost, and has been for %v only", s.OldestReconcile())
 		}
 		close(h.hung)
 		<-time.After(time.Second)
 		synctest.Wait()
-		if s.Looking() != 0 {
-			t.Errorf("it came back, and still looks for %v", s.Looking())
+		if s.OldestReconcile() != 0 {
+			t.Errorf("it came back, and still looks for %v", s.OldestReconcile())
 		}
 		cancel()
 		<-ended

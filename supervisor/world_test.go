@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 )
@@ -63,12 +63,12 @@ func brokerOver(t *testing.T, m *brokertest.Memory) *broker.Broker {
 func (w *world) supervise(cfg supervisor.Config) (own *brokertest.Memory, stop func()) {
 	w.Helper()
 	own = w.m.Connect()
-	return own, w.superviseOver(own, brokerOver(w.T, own), cfg)
+	return own, w.superviseOver(own, brokerOver(w.T, own), own, cfg)
 }
 
-func (w *world) superviseOver(own *brokertest.Memory, b supervisor.Broker, cfg supervisor.Config) (stop func()) {
+func (w *world) superviseOver(own *brokertest.Memory, b supervisor.Broker, engine supervisor.Engine, cfg supervisor.Config) (stop func()) {
 	w.Helper()
-	s, err := supervisor.New(b, cfg)
+	s, err := supervisor.New(b, engine, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}

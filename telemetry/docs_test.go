@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 )
 
 // figure is one of our figures as it is described.
@@ -40,7 +40,7 @@ func whole(t *testing.T) *Metrics {
 	m.Supervision(b.Directory, []string{"start"})
 	m.Worker("coder", func() WorkerFigures { return WorkerFigures{Ended: map[string]int64{"completed": 1}} })
 	m.Index(func(context.Context) (IndexFigures, error) { return IndexFigures{}, nil })
-	m.Door(func() DoorFigures { return DoorFigures{Answers: map[string]int64{"answered": 1}} })
+	m.Gateway(func() GatewayFigures { return GatewayFigures{Answers: map[string]int64{"answered": 1}} })
 	return m
 }
 
@@ -189,8 +189,8 @@ func TestDashboard(t *testing.T) {
 // notShown are figures that are there for alerts, or for a look by hand.
 var notShown = []string{"handoff_append_events_total", "handoff_worker_claims_total", "handoff_index_up", "handoff_index_seq",
 	"handoff_index_behind_seconds", "handoff_index_complete",
-	"handoff_door_offers", "handoff_door_requests", "handoff_door_memory_bytes", "handoff_door_answers_total",
-	"handoff_door_busy_total", "handoff_door_reclaimed_total"}
+	"handoff_gateway_offers", "handoff_gateway_requests", "handoff_gateway_memory_bytes", "handoff_gateway_answers_total",
+	"handoff_gateway_busy_total", "handoff_gateway_reclaimed_total"}
 
 // TestAlerts: every rule asks for figures that are there, and tells whoever is
 // woken up by it which command to begin with.

@@ -11,9 +11,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Supervision counts what a supervisor does, and from the entries of the ledger
-// that fall to it what becomes of handoffs. Each entry falls to one supervisor,
-// whoever appended it: the sum over all supervisors is the whole. It is a
+// Supervision counts what a supervisor does and what becomes of handoffs. The latter it counts
+// from the entries of the ledger that it receives: each entry goes to one supervisor,
+// whichever process appended it, so that the sum over all supervisors is the whole. It is a
 // supervisor.Watch.
 type Supervision struct {
 	agents    *agents
@@ -40,9 +40,9 @@ type Supervision struct {
 func (m *Metrics) Supervision(directory Directory, passReasons []string) *Supervision {
 	s := &Supervision{
 		agents: m.agents, directory: directory,
-		events:      m.counters("handoff_events_total", "Events in the ledger, whoever appended them.", "event"),
+		events:      m.counters("handoff_events_total", "Events in the ledger, from all processes.", "event"),
 		offers:      m.counters("handoff_offers_total", "Offers put to an agent, by what they were made for.", "agent", "reason"),
-		claims:      m.counters("handoff_claims_total", "Offers that an agent accepted, and handoffs that somebody took for it.", "agent"),
+		claims:      m.counters("handoff_claims_total", "Offers that an agent accepted, and handoffs that were taken for it out of turn.", "agent"),
 		refusals:    m.counters("handoff_refusals_total", "Offers that an agent rejected, or would take only on a condition.", "agent", "reason"),
 		failures:    m.counters("handoff_failures_total", "Attempts that failed.", "agent"),
 		leasesLost:  m.counters("handoff_leases_lost_total", "Leases lost: the worker, or who had claimed by hand, was not heard of any more.", "agent"),
@@ -79,7 +79,7 @@ func (s *Supervision) zero(passReasons []string) {
 	for _, event := range protocol.EventTypes {
 		s.events.WithLabelValues(string(event))
 	}
-	for _, clock := range clocks {
+	for _, clock := range protocol.Clocks {
 		s.timeouts.WithLabelValues(string(clock))
 	}
 	for _, reason := range passReasons {
@@ -87,11 +87,6 @@ func (s *Supervision) zero(passReasons []string) {
 		s.passErrors.WithLabelValues(reason)
 	}
 }
-
-var (
-	clocks = []protocol.Clock{protocol.ClockAcknowledge, protocol.ClockQueue, protocol.ClockWork, protocol.ClockProgress,
-		protocol.ClockCondition, protocol.ClockReturn, protocol.ClockDeadline}
-)
 
 // word keeps a label to the words that are fixed.
 func word[W ~string](w W, fixed []W) string {
@@ -144,7 +139,7 @@ func (s *Supervision) count(r protocol.Record, i int, event protocol.Event) {
 	case *protocol.Escalated:
 		s.escalations.WithLabelValues(s.label(e.From)).Inc()
 	case *protocol.TimedOut:
-		s.timeouts.WithLabelValues(word(e.Clock, clocks)).Inc()
+		s.timeouts.WithLabelValues(word(e.Clock, protocol.Clocks)).Inc()
 	case *protocol.Completed:
 		observe(s.work, s.label(after.Agent), after.AcceptedAt, e.At)
 		s.ended(after)
@@ -167,12 +162,9 @@ func (s *Supervision) accepted(r protocol.Record, i int, e *protocol.Accepted) {
 // ended counts a handoff that has closed: each does once.
 func (s *Supervision) ended(after *protocol.State) {
 	agent := s.label(after.Agent)
-	s.closed.WithLabelValues(agent, word(after.Outcome, outcomes)).Inc()
+	s.closed.WithLabelValues(agent, word(after.Outcome, protocol.Outcomes)).Inc()
 	observe(s.whole, agent, after.SubmittedAt, after.ClosedAt)
 }
-
-var outcomes = []protocol.Outcome{protocol.OutcomeSuccess, protocol.OutcomePartial, protocol.OutcomeFailed, protocol.OutcomeTimeout,
-	protocol.OutcomeRejected, protocol.OutcomeCancelled, protocol.OutcomeRolledBack}
 
 // agentAt is the agent that had the handoff at an event, which the state after
 // the append does not tell where a later event of it moved the handoff on.
@@ -194,7 +186,7 @@ func observe(h *prometheus.HistogramVec, agent string, from, to time.Time) {
 	}
 }
 
-// Due counts a wake-up. asked is when it was to come, zero where nobody knows.
+// Due counts a wake-up. asked is when it was to come, zero where that is not known.
 func (s *Supervision) Due(asked time.Time) {
 	s.due.Inc()
 	if !asked.IsZero() {
@@ -202,8 +194,8 @@ func (s *Supervision) Due(asked time.Time) {
 	}
 }
 
-// Looked counts a look.
-func (s *Supervision) Looked(err error) {
+// Reconciled counts a look at a handoff.
+func (s *Supervision) Reconciled(err error) {
 	s.looks.Inc()
 	if err != nil {
 		s.lookErrors.Inc()
@@ -213,8 +205,8 @@ func (s *Supervision) Looked(err error) {
 // Unreadable notes how many handoffs have a head that cannot be read.
 func (s *Supervision) Unreadable(n int) { s.unreadable.Set(float64(n)) }
 
-// Passed counts a pass.
-func (s *Supervision) Passed(why string, heads, open int, took time.Duration, err error) {
+// Swept counts a sweep.
+func (s *Supervision) Swept(why string, heads, open int, took time.Duration, err error) {
 	s.passes.WithLabelValues(why).Inc()
 	if err != nil {
 		s.passErrors.WithLabelValues(why).Inc()

@@ -10,6 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestLife tells a handoff that fails, loses a worker and succeeds, one that is
@@ -101,8 +102,8 @@ func TestNobodyIsCountedTwice(t *testing.T) {
 		s.submit("coder")
 		for range 2 {
 			s.must(s.b.Entries(s.ctx, 0, func(e broker.Entry) error {
-				record, err := protocol.DecodeRecord(e.Body, e.Seq)
-				sv.Followed(e, record)
+				made, err := record.Decode(e.Body, e.Seq)
+				sv.Followed(e, made)
 				return err
 			}))
 		}
@@ -149,8 +150,8 @@ func TestLabelsAreBounded(t *testing.T) {
 				}
 			}
 		}
-		for name, most := range map[string]int{"agent": AgentsMax + 1, "reason": len(lifecycle.OfferReasons) + 2, "outcome": len(outcomes) + 1,
-			"clock": len(clocks) + 1, "event": len(protocol.EventTypes), "lane": len(protocol.Priorities)} {
+		for name, most := range map[string]int{"agent": AgentsMax + 1, "reason": len(lifecycle.OfferReasons) + 2, "outcome": len(protocol.Outcomes) + 1,
+			"clock": len(protocol.Clocks) + 1, "event": len(protocol.EventTypes), "lane": len(protocol.Priorities)} {
 			if got := len(labels[name]); got == 0 || got > most {
 				t.Errorf("label %s has %d values, at most %d are allowed", name, got, most)
 			}
@@ -184,10 +185,10 @@ func TestWorldIsAskedSeldom(t *testing.T) {
 func TestLooksAndPasses(t *testing.T) {
 	m := NewMetrics()
 	s := m.Supervision(nil, []string{"start"})
-	s.Looked(nil)
-	s.Looked(errors.New("no"))
-	s.Passed("start", 10, 4, 2*time.Second, nil)
-	s.Passed("start", 1, 1, time.Second, errors.New("broke off"))
+	s.Reconciled(nil)
+	s.Reconciled(errors.New("no"))
+	s.Swept("start", 10, 4, 2*time.Second, nil)
+	s.Swept("start", 1, 1, time.Second, errors.New("broke off"))
 	s.Due(time.Time{})
 	got := read(t, m.registry)
 	for name, want := range map[string]string{"handoff_looks_total": "2", "handoff_look_errors_total": "1", "handoff_passes_total{reason=start}": "2",

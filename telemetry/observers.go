@@ -8,7 +8,7 @@ import (
 )
 
 // Join makes one observer of several; nil ones are left out. None at all is
-// nil, so that a broker that nobody watches pays nothing.
+// nil, so that a broker without an observer pays nothing.
 func Join(observers ...broker.Observer) broker.Observer {
 	var all joined
 	for _, o := range observers {

@@ -7,6 +7,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 type counted struct{ appends, conflicts int }
@@ -57,14 +58,14 @@ func BenchmarkObserver(b *testing.B) {
 			observer.Appended(ctx, before, after, taken)
 		}
 	})
-	body, err := protocol.EncodeRecord(protocol.Record{ID: "i", Events: taken, State: protocol.State{Ticket: "t", Agent: "coder"}})
+	body, err := record.Encode(protocol.Record{ID: "i", Events: taken, State: protocol.State{Ticket: "t", Agent: "coder"}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("follow, state alone", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, err := protocol.DecodeState(body, 1); err != nil {
+			if _, _, err := record.DecodeState(body, 1); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -75,11 +76,11 @@ func BenchmarkObserver(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			seq++
-			record, err := protocol.DecodeRecord(body, seq)
+			made, err := record.Decode(body, seq)
 			if err != nil {
 				b.Fatal(err)
 			}
-			s.Followed(broker.Entry{Seq: seq}, record)
+			s.Followed(broker.Entry{Seq: seq}, made)
 		}
 	})
 }

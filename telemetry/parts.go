@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What a worker, an index and a door have to show. It is read when the figures are.
+// What a worker, an index and a gateway have to show. It is read when the figures are.
 
 // WorkerFigures are those of the worker in this process; worker.Stats.
 type WorkerFigures struct {
@@ -44,7 +44,7 @@ func (m *Metrics) Worker(agent string, read func() WorkerFigures) {
 	}})
 }
 
-// IndexFigures are those of the index in this process; index.StandAnswer.
+// IndexFigures are those of the index in this process; ask.PositionAnswer.
 type IndexFigures struct {
 	Seq, Behind uint64
 	BehindFor   time.Duration
@@ -54,7 +54,7 @@ type IndexFigures struct {
 	Rebuilds    int64
 }
 
-// indexPatience is how long whoever reads the figures waits for the index.
+// indexPatience is how long a reading of the figures waits for the index.
 const indexPatience = 2 * time.Second
 
 // Index adds the figures of an index. read must not wait until it is complete.
@@ -88,8 +88,8 @@ func (m *Metrics) Index(read func(context.Context) (IndexFigures, error)) {
 	}})
 }
 
-// DoorFigures are those of the door in this process; service.Load.
-type DoorFigures struct {
+// GatewayFigures are those of the gateway in this process; natsgateway.Load.
+type GatewayFigures struct {
 	Offers, Requests, MemoryBytes int64
 	// Answers counts requests by how they were answered, in words that are fixed.
 	Answers map[string]int64
@@ -98,18 +98,18 @@ type DoorFigures struct {
 	Busy, Reclaimed map[string]int64
 }
 
-// Door adds the figures of a door.
-func (m *Metrics) Door(read func() DoorFigures) {
+// Gateway adds the figures of a gateway.
+func (m *Metrics) Gateway(read func() GatewayFigures) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	var (
-		offers   = desc("handoff_door_offers", "Offers and handoffs that this door has in hand for agents.")
-		requests = desc("handoff_door_requests", "Requests that this door is at, those that wait included.")
-		memory   = desc("handoff_door_memory_bytes", "Packages, results and parts of messages that this door keeps.")
-		answers  = desc("handoff_door_answers_total", "Requests by how this door answered them: answered, refused, or failed for a trouble of its own.", "result")
-		busy     = desc("handoff_door_busy_total", "Requests that this door refused, by the limit that their agent had reached.", "limit")
-		back     = desc("handoff_door_reclaimed_total", "Waits, queued requests, bodies, offers and packages that an agent lost because another needed its share, by limit.", "limit")
+		offers   = desc("handoff_gateway_offers", "Offers and handoffs that this gateway has in hand for agents.")
+		requests = desc("handoff_gateway_requests", "Requests that this gateway is at, those that wait included.")
+		memory   = desc("handoff_gateway_memory_bytes", "Packages, results and parts of messages that this gateway keeps.")
+		answers  = desc("handoff_gateway_answers_total", "Requests by how this gateway answered them: answered, refused, or failed for a trouble of its own.", "result")
+		busy     = desc("handoff_gateway_busy_total", "Requests that this gateway refused, by the limit that their agent had reached.", "limit")
+		back     = desc("handoff_gateway_reclaimed_total", "Waits, queued requests, bodies, offers and packages that an agent lost because another needed its share, by limit.", "limit")
 	)
 	m.registry.MustRegister(&reader{[]*prometheus.Desc{offers, requests, memory, answers, busy, back}, func(to chan<- prometheus.Metric) {
 		f := read()

@@ -53,8 +53,8 @@ type named struct {
 }
 
 // Address completes an address to listen on. A port alone, with a colon or
-// without, is one on this machine alone: figures tell who works on what, and
-// whoever wants to show them to others says so, with 0.0.0.0:9090 or a name.
+// without, is one on this machine alone: figures tell which agent works on what. An
+// operator shows them to a network with 0.0.0.0:9090 or a name.
 func Address(addr string) (string, error) {
 	complete := addr
 	if !strings.Contains(addr, ":") {
@@ -88,7 +88,7 @@ func Listen(ctx context.Context, addr string, metrics *Metrics, log *slog.Logger
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.checksOf(false)) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.checksOf(true)) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprint(w, "handoff: /metrics /healthz /readyz\n") // whoever asked may have gone
+		_, _ = fmt.Fprint(w, "handoff: /metrics /healthz /readyz\n") // the client may have gone
 	})
 	s.http = http.Server{Handler: mux, ReadTimeout: readPatience, WriteTimeout: answerPatience,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -188,7 +188,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, checks []named) 
 	if !all.OK {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = w.Write(body) // whoever asked may have gone
+	_, _ = w.Write(body) // the client may have gone
 }
 
 func (r report) text() []byte {

@@ -33,8 +33,8 @@ type TracesConfig struct {
 	// Brief is a process that ends soon: what it has not exported when it ends
 	// is given FlushBrief, and is tried once.
 	Brief bool
-	// Log is told, at most once a minute, that spans were not exported. Nil is
-	// nobody.
+	// Log receives, at most once a minute, that spans were not exported. Nil discards
+	// it.
 	Log *slog.Logger
 }
 

@@ -37,7 +37,7 @@ type fixedIDs struct{}
 // NewIDs implements sdktrace.IDGenerator.
 func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	of, ok := ctx.Value(idsKey{}).(ids)
-	if !ok { // of nobody's: no span of ours begins without
+	if !ok { // a span of another library: ours all have ids
 		return trace.TraceID{15: 1}, trace.SpanID{7: byte(rand.IntN(255) + 1)}
 	}
 	return of.trace, of.span

@@ -25,7 +25,7 @@ func (e evenly) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 }
 
 // samplerOf reads which traces are sampled, as OpenTelemetry's variables say it:
-// without any, all that nobody else has decided about.
+// without any, all traces about which no other process has decided.
 func samplerOf(env func(string) string) (sdk.Sampler, error) {
 	name, share := strings.ToLower(strings.TrimSpace(env("OTEL_TRACES_SAMPLER"))), 1.0
 	if text := strings.TrimSpace(env("OTEL_TRACES_SAMPLER_ARG")); text != "" && strings.HasSuffix(name, "traceidratio") {

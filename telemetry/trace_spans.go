@@ -11,6 +11,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Appended implements broker.Observer: what an append has ended is emitted.
@@ -52,16 +53,21 @@ type stage struct {
 }
 
 func stageOf(s protocol.State) stage {
-	switch {
-	case s.Ticket == "", s.Closed, s.Aggregate != nil:
+	if s.Aggregate != nil {
 		return stage{}
-	case s.Fence != 0:
+	}
+	switch lifecycle.StageOf(s) {
+	case lifecycle.StageNone:
+		return stage{}
+	case lifecycle.StageWork:
 		return stage{protocol.SpanWork, s.Fence, s.AcceptedAt}
-	case s.Held():
+	case lifecycle.StageAcknowledge:
 		return stage{protocol.SpanAcknowledge, s.Offer, s.ClaimedAt}
-	case s.Phase == protocol.Pending && s.Offer != 0 && s.AcceptedAt.IsZero() && s.ClaimedAt.IsZero():
-		return stage{protocol.SpanQueue, s.Offer, s.OfferedAt}
-	case s.Phase == protocol.Conditional:
+	case lifecycle.StageQueue:
+		if s.Offer != 0 && s.AcceptedAt.IsZero() && s.ClaimedAt.IsZero() {
+			return stage{protocol.SpanQueue, s.Offer, s.OfferedAt}
+		}
+	case lifecycle.StageAnswers, lifecycle.StageDeferred, lifecycle.StageChildren:
 		return stage{protocol.SpanWait, 0, s.ConditionedAt}
 	}
 	return stage{protocol.SpanWait, 0, s.UpdatedAt}
@@ -130,8 +136,8 @@ func ofStage(was stage, before protocol.State, after broker.Head, events []proto
 	return ended
 }
 
-// acknowledged is the answer to an offer in an append. Where whoever answers had
-// not claimed it before, it took as long as the append.
+// acknowledged is the answer to an offer in an append. Where the worker that
+// answers had not claimed it before, it took as long as the append.
 func acknowledged(before protocol.State, after broker.Head, events []protocol.Event, now time.Time) (span, bool) {
 	for _, e := range events {
 		answer := span{kind: protocol.SpanAcknowledge, n: after.Seq, start: e.When(), end: later(e.When(), now), attributes: addressed(before.Agent, "settle")}
@@ -227,15 +233,14 @@ func (t *Traces) emit(s protocol.State, spans []span) {
 	}
 }
 
-// whole begins the span that all others of a handoff are in, and leaves its end
-// to whoever appends the handoff's: here it tells whether the trace is sampled,
-// and is the parent.
+// whole begins the span that is the parent of all others of a handoff. The process that
+// closes the handoff ends it: here it tells whether the trace is sampled.
 func (t *Traces) whole(s protocol.State) (context.Context, trace.Span) {
 	return t.tracer.Start(withIDs(t.above(s), idsOf(s, protocol.SpanHandoff, 0)), string(protocol.SpanHandoff))
 }
 
 // above is the context that a handoff's own span begins in: that of the span it
-// follows from. Where nobody has decided whether the trace is sampled, our sampler
+// follows from. Where no process has decided whether the trace is sampled, our sampler
 // does, by the trace's id: every process decides alike.
 func (t *Traces) above(s protocol.State) context.Context {
 	ctx := context.Background()

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -81,7 +81,7 @@ func (w *traced) accept(agent string) *broker.Claim {
 // decide is what a supervisor does.
 func (w *traced) decide(ticket string) broker.Head {
 	w.Helper()
-	head, _, err := w.b.Update(w.Context(), ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, _, err := w.b.Update(w.Context(), ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Decide(h.State, d, now.Add(time.Hour)), nil
 	})
 	w.must(err)

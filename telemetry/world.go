@@ -16,7 +16,7 @@ const (
 	// worldEvery is how often the engine is asked how its queues stand, however
 	// often the figures are read.
 	worldEvery = 5 * time.Second
-	// worldPatience is how long whoever reads the figures waits for that: less than
+	// worldPatience is how long a reading of the figures waits for that: less than
 	// the 10 s that Prometheus gives by default, and more than the 4 s that a
 	// cluster waits for a node that is down before it answers without it.
 	worldPatience = 8 * time.Second
@@ -29,9 +29,8 @@ type Engine interface {
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
 }
 
-// World adds the figures that are the same whoever asks for them: queues, and
-// the workers of the directory. They are asked for when they are read, at most
-// once in five seconds. An engine that does not answer takes them away, and
+// World adds the figures that are the same in every process: queues, and the workers of the
+// directory. It asks the engine for them when they are read, at most once in five seconds. An engine that does not answer takes them away, and
 // makes handoff_engine_up 0.
 func (m *Metrics) World(engine Engine) {
 	m.registry.MustRegister(&world{engine: engine, agents: m.agents, now: time.Now})
@@ -54,8 +53,8 @@ var (
 
 	upDesc        = prometheus.NewDesc("handoff_engine_up", "1 if the engine answered when these figures were read, else 0.", nil, nil)
 	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers of open handoffs that wait in an agent's queue. Supervisors take out an offer at once whose handoff closed or went elsewhere.", laneLabels, nil)
-	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that somebody was given and has not finished with.", laneLabels, nil)
-	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest offer of an agent's queue has waited that nobody was given yet; 0 where there is none.", laneLabels, nil)
+	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that a worker has received and not finished.", laneLabels, nil)
+	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest undelivered offer of an agent's queue has waited; 0 where there is none.", laneLabels, nil)
 	workersDesc   = prometheus.NewDesc("handoff_workers", "Workers alive that take new handoffs.", agentLabels, nil)
 	slotsDesc     = prometheus.NewDesc("handoff_slots", "Handoffs that those workers can have in hand at a time.", agentLabels, nil)
 	busyDesc      = prometheus.NewDesc("handoff_busy_slots", "Handoffs that those workers have in hand.", agentLabels, nil)

@@ -17,7 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 )
@@ -56,7 +56,7 @@ func inScene(t *testing.T, play func(*scene)) {
 		s.b, err = broker.New(s.engine, broker.Config{Observer: s.m})
 		s.must(err)
 		s.m.World(s.b)
-		sv, err := supervisor.New(s.b, supervisor.Config{Watch: s.m.Supervision(s.b.Directory, supervisor.PassReasons)})
+		sv, err := supervisor.New(s.b, s.engine, supervisor.Config{Watch: s.m.Supervision(s.b.Directory, supervisor.SweepReasons)})
 		s.must(err)
 		ended := make(chan error, 1)
 		go func() { ended <- sv.Run(ctx) }()

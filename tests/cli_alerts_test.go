@@ -13,12 +13,18 @@ import (
 	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
 // alertsBinary builds the evaluator of alerts, a module of its own, where its modules
 // can be had.
 var alertsBinary = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(*binDir.Load(), "alerts")
+	dir, err := testworld.Dir()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "alerts")
 	cmd := exec.Command("go", "build", "-o", bin, ".")
 	cmd.Dir = "alerts"
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -36,7 +42,7 @@ func cmdAlerts(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	rules, err := filepath.Abs(operations + "alerts.yaml")
+	rules, err := filepath.Abs("../docs/operations/alerts.yaml")
 	ts.Check(err)
 	var figures []byte
 	var fired string

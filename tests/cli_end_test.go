@@ -1,11 +1,10 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +13,8 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	trail "github.com/agenthandoff/handoff/broker/audit"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/cli"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -31,7 +32,7 @@ func checkEnd(ts *testscript.TestScript, url string) {
 	if t, ok := all.t.(interface{ Failed() bool }); ok && t.Failed() {
 		return
 	}
-	engine, err := broker.Dial(context.Background(), broker.DialConfig{URL: url, Name: "handoff tests"})
+	engine, err := handoffjs.Dial(context.Background(), handoffjs.DialConfig{URL: url, Name: "handoff tests"})
 	if err != nil {
 		all.t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func checkEnd(ts *testscript.TestScript, url string) {
 
 // misattributed is what handoff audit verify --writers finds, and it alone: what else
 // is wrong with a ledger a story may have put there.
-func misattributed(ctx context.Context, engine *broker.JetStream) string {
+func misattributed(ctx context.Context, engine *handoffjs.Engine) string {
 	b, err := broker.New(engine, broker.Config{})
 	if err != nil {
 		return err.Error()
@@ -89,12 +90,12 @@ func until(t testscript.T, most time.Duration, wrong func(context.Context) strin
 }
 
 // followed waits for the supervisor to be done with every entry of the ledger.
-func followed(ctx context.Context, engine *broker.JetStream) string {
+func followed(ctx context.Context, engine *handoffjs.Engine) string {
 	js, err := jetstream.New(engine.Conn())
 	if err != nil {
 		return err.Error()
 	}
-	consumer, err := js.Consumer(ctx, broker.LedgerStream, broker.SupervisorConsumer)
+	consumer, err := js.Consumer(ctx, handoffjs.LedgerStream, handoffjs.SupervisorConsumer)
 	if err != nil {
 		return err.Error()
 	}
@@ -105,7 +106,7 @@ func followed(ctx context.Context, engine *broker.JetStream) string {
 }
 
 // endedOffers names the offers that stand and that no open handoff has.
-func endedOffers(ctx context.Context, engine *broker.JetStream) string {
+func endedOffers(ctx context.Context, engine *handoffjs.Engine) string {
 	_, standing, err := heads(ctx, engine)
 	var ended []string
 	if err == nil {
@@ -127,7 +128,7 @@ func endedOffers(ctx context.Context, engine *broker.JetStream) string {
 
 // doctorComplains is what handoff doctor says when nothing is open, if it has to
 // complain. It leaves out fsync, which the stories turn off.
-func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *broker.JetStream, url string) string {
+func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *handoffjs.Engine, url string) string {
 	open, _, err := heads(ctx, engine)
 	switch {
 	case err != nil:
@@ -135,17 +136,22 @@ func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *bro
 	case open > 0:
 		return ""
 	}
-	bin, _, _ := strings.Cut(ts.Getenv("PATH"), string(os.PathListSeparator))
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "handoff"), "doctor", "--skip", "fsync", "-s", url)
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+ts.Getenv("XDG_CONFIG_HOME"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Sprintf("handoff doctor: %v\n%s", err, out)
+	config := ts.Getenv("XDG_CONFIG_HOME")
+	var out bytes.Buffer
+	code := cli.Run(ctx, []string{"doctor", "--skip", "fsync", "-s", url}, strings.NewReader(""), &out, &out, func(name string) string {
+		if name == "XDG_CONFIG_HOME" {
+			return config
+		}
+		return os.Getenv(name)
+	})
+	if code != 0 {
+		return fmt.Sprintf("handoff doctor: exit code %d\n%s", code, out.String())
 	}
 	return ""
 }
 
 // heads counts the handoffs that are open, and tells which offer of each may stand.
-func heads(ctx context.Context, engine *broker.JetStream) (open int, standing map[string]uint64, err error) {
+func heads(ctx context.Context, engine *handoffjs.Engine) (open int, standing map[string]uint64, err error) {
 	states := map[string]protocol.State{}
 	err = engine.Heads(ctx, func(e broker.Entry) error {
 		if head, err := broker.HeadOf(e); err == nil { // else the story has put it there

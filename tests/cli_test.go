@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -14,23 +13,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/tests/fleet"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
 // TestCLI tells stories of the command line. Each script in tests/script has an
-// engine of its own (handoff dev), and every command is the real binary in a
-// process of its own.
+// engine of its own (handoff dev), and every command runs within the test's process. In the
+// scripts of tests/script/process, which kill, interrupt or trace, and in shell scripts,
+// every command is the real binary in a process of its own.
 //
 // Beside what testscript knows, scripts have:
 //
@@ -40,14 +38,15 @@ import (
 //	work [FLAGS] -- CMD  start handoff work, and wait until it serves; sets FIGURES likewise
 //	unwork               stop all of those with Ctrl-C; they must exit with 0
 //	drain                press Ctrl-C once at the worker started last, and go on
-//	door [FLAGS]         start handoff door, and wait until it answers; sets FIGURES likewise
-//	undoor               stop the door started last with Ctrl-C; it must exit with 0
-//	crash work|door|dev  kill the worker started last, the door started first, or dev,
+//	gateway [FLAGS]         start handoff gateway, and wait until it answers; sets FIGURES likewise
+//	ungateway               stop the gateway started last with Ctrl-C; it must exit with 0
+//	crash work|gateway|dev  kill the worker started last, the gateway started first, or dev,
 //	                     with SIGKILL
 //	interrupt AGENT N ARGS…
 //	                     run handoff ARGS, press Ctrl-C once AGENT has a
 //	                     holder; it must exit with N and leave no holder
 //	code N CMD…          run CMD, which must exit with N
+//	input FILE           is the standard input of the next command
 //	let NAME CMD…        run CMD and keep its stdout in a variable
 //	eventually RE CMD…   run CMD until its stdout matches
 //	exists-soon FILE     wait until there is such a file, with something in it or not
@@ -70,22 +69,27 @@ import (
 // When a story is over, no offer stands that no open handoff has, and handoff doctor
 // is content where none is open.
 func TestCLI(t *testing.T) {
-	bin := filepath.Dir(handoffBinary(t))
+	tellStories(t, "script", false)
+	tellStories(t, "script/process", true)
+}
+
+func tellStories(t *testing.T, dir string, processes bool) {
+	bin := filepath.Dir(testworld.Handoff(t))
 	testscript.Run(t, testscript.Params{
-		Dir: "script",
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "share"))
-			env.Values[processesKey{}] = &processes{t: env.T(), golden: map[string]bool{}, standIns: map[string]string{}}
+			env.Values[stateKey{}] = &scriptState{t: env.T(), processes: processes, golden: map[string]bool{}, standIns: map[string]string{}}
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "door": cmdDoor, "undoor": cmdUndoor, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
+			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "gateway": cmdGateway, "ungateway": cmdUngateway, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
 			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts,
-			"golden": cmdGolden,
+			"golden": cmdGolden, "input": cmdInput,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -94,9 +98,9 @@ func TestCLI(t *testing.T) {
 
 // storiesAtOnce is how many parallel tests run side by side where no -parallel
 // is given: a story mostly waits for clocks, so two processors carry several.
-const storiesAtOnce = 6
+const storiesAtOnce = 10
 
-// TestMain takes the program away again that handoffBinary has built.
+// TestMain has more tests run side by side than there are processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if at := flag.Lookup("test.parallel"); at.Value.String() == at.DefValue {
@@ -104,157 +108,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	code := m.Run()
-	if dir := binDir.Load(); dir != nil {
-		_ = os.RemoveAll(*dir)
-	}
-	fleet.Clean()
-	os.Exit(code)
-}
-
-var binDir atomic.Pointer[string]
-
-var buildOnce = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "handoff-bin-")
-	if err != nil {
-		return "", err
-	}
-	binDir.Store(&dir)
-	bin := filepath.Join(dir, "handoff")
-	args := []string{"build", "-o", bin, "github.com/agenthandoff/handoff/cmd/handoff"}
-	if fleet.Race {
-		args = slices.Insert(args, 1, "-race")
-	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build handoff: %w\n%s", err, out)
-	}
-	return bin, nil
-})
-
-// handoffBinary builds the program once for all tests of this process.
-func handoffBinary(t *testing.T) string {
-	t.Helper()
-	bin, err := buildOnce()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bin
-}
-
-// processes are those that a script has started and that run on.
-type processes struct {
-	t      testscript.T
-	dev    *process
-	work   []*process
-	doors  []*process
-	ledger int // entries, when the script last asked
-
-	golden   map[string]bool   // files compared
-	standIns map[string]string // of identifiers; see stable
-}
-
-type processesKey struct{}
-
-func of(ts *testscript.TestScript) *processes { return ts.Value(processesKey{}).(*processes) }
-
-// process runs beside the script. Its log is shown when the script fails.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error
-}
-
-const patience = 30 * time.Second // of the whole suite with what it waits for
-
-// start starts a process and returns what find finds in a line of its stdout,
-// or stderr.
-func start(ts *testscript.TestScript, args []string, onStderr bool, find func(line string) string) (*process, string) {
-	found := make(chan string, 1)
-	onOut, onErr := find, (func(string) string)(nil)
-	if onStderr {
-		onOut, onErr = nil, find
-	}
-	p := spawn(ts, args, onOut, onErr, found)
-	select {
-	case what := <-found:
-		return p, what
-	case <-p.done:
-		ts.Fatalf("handoff %s ended: %v", strings.Join(args, " "), p.err)
-	case <-time.After(patience):
-		ts.Fatalf("handoff %s did not get ready", strings.Join(args, " "))
-	}
-	return nil, ""
-}
-
-// spawn starts a process that runs beside the script, and ends with it. What
-// it wrote is shown when the script fails.
-func spawn(ts *testscript.TestScript, args []string, onOut, onErr func(string) string, found chan<- string) *process {
-	bin, _, _ := strings.Cut(ts.Getenv("PATH"), string(os.PathListSeparator))
-	cmd := exec.Command(filepath.Join(bin, "handoff"), args...)
-	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = os.Environ()
-	for _, name := range []string{"NATS_URL", "PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
-	stdout, err := cmd.StdoutPipe()
-	ts.Check(err)
-	stderr, err := cmd.StderrPipe()
-	ts.Check(err)
-	ts.Check(cmd.Start())
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	var readers sync.WaitGroup
-	log := &lines{}
-	readers.Go(func() { log.read(stdout, onOut, found) })
-	readers.Go(func() { log.read(stderr, onErr, found) })
-	go func() { // joined by stop
-		readers.Wait()
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	ts.Defer(func() { ts.Logf("%s wrote:\n%s", strings.Join(args, " "), log.String()) })
-	ts.Defer(func() { _ = p.stop(os.Kill) })
-	return p
-}
-
-func (p *process) stop(with os.Signal) error {
-	_ = p.cmd.Process.Signal(with) // it may have ended
-	select {
-	case <-p.done:
-		return p.err
-	case <-time.After(patience):
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		return errors.New("did not stop in time")
-	}
-}
-
-// lines keeps what a process writes.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) read(from io.Reader, find func(string) string, found chan<- string) {
-	scanner := bufio.NewScanner(from)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		l.mu.Lock()
-		fmt.Fprintln(&l.text, scanner.Text())
-		l.mu.Unlock()
-		if find == nil {
-			continue
-		}
-		if what := find(scanner.Text()); what != "" {
-			found <- what
-			find = nil
-		}
-	}
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	time.Local = time.UTC // as every story expects, and golden files have it
+	testworld.Main(m)
 }
 
 func cmdDev(ts *testscript.TestScript, neg bool, args []string) {
@@ -303,7 +158,7 @@ func cmdWork(ts *testscript.TestScript, neg bool, args []string) {
 // settle lets a worker that has nothing to do any more end by itself, before it is
 // killed: what it has just acknowledged to the queue may not have left it yet.
 func (p *process) settle() {
-	_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended
+	p.signal(os.Interrupt)
 	select {
 	case <-p.done:
 	case <-time.After(settled):
@@ -321,8 +176,8 @@ func cmdUnwork(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {
-	p, _ := start(ts, append([]string{"door"}, args...), false, func(line string) string {
+func cmdGateway(ts *testscript.TestScript, neg bool, args []string) {
+	p, _ := start(ts, append([]string{"gateway"}, args...), false, func(line string) string {
 		if url, figures := strings.CutPrefix(line, "metrics "); figures {
 			setFigures(ts, url)
 		}
@@ -332,22 +187,22 @@ func cmdDoor(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return subjects
 	})
-	of(ts).doors = append(of(ts).doors, p)
+	of(ts).gateways = append(of(ts).gateways, p)
 }
 
-func cmdUndoor(ts *testscript.TestScript, neg bool, args []string) {
-	last := len(of(ts).doors) - 1
-	p := of(ts).doors[last]
-	of(ts).doors = of(ts).doors[:last]
+func cmdUngateway(ts *testscript.TestScript, neg bool, args []string) {
+	last := len(of(ts).gateways) - 1
+	p := of(ts).gateways[last]
+	of(ts).gateways = of(ts).gateways[:last]
 	if err := p.stop(os.Interrupt); err != nil {
-		ts.Fatalf("handoff door, interrupted: %v", err)
+		ts.Fatalf("handoff gateway, interrupted: %v", err)
 	}
 }
 
 // cmdDrain leaves the end of the worker to itself.
 func cmdDrain(ts *testscript.TestScript, neg bool, args []string) {
 	all := of(ts).work
-	ts.Check(all[len(all)-1].cmd.Process.Signal(os.Interrupt))
+	all[len(all)-1].signal(os.Interrupt)
 }
 
 // cmdCrash leaves a worker without the chance to say anything.
@@ -357,8 +212,8 @@ func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
 	case "work":
 		last := len(of(ts).work) - 1
 		p, of(ts).work = of(ts).work[last], of(ts).work[:last]
-	case "door":
-		p, of(ts).doors = of(ts).doors[0], of(ts).doors[1:]
+	case "gateway":
+		p, of(ts).gateways = of(ts).gateways[0], of(ts).gateways[1:]
 	}
 	var exit *exec.ExitError
 	if err := p.stop(os.Kill); !errors.As(err, &exit) {
@@ -403,65 +258,10 @@ func eventually(ctx context.Context, ts *testscript.TestScript, what string, so 
 	}
 }
 
-func dialScript(ctx context.Context, ts *testscript.TestScript) *broker.JetStream {
-	engine, err := broker.Dial(ctx, broker.DialConfig{URL: ts.Getenv("NATS_URL"), Name: "handoff tests"})
+func dialScript(ctx context.Context, ts *testscript.TestScript) *jetstream.Engine {
+	engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: ts.Getenv("NATS_URL"), Name: "handoff tests"})
 	ts.Check(err)
 	return engine
-}
-
-// run runs a command and returns its exit code.
-func run(ts *testscript.TestScript, args []string) int {
-	if len(args) == 0 {
-		ts.Fatalf("no command")
-	}
-	err := ts.Exec(args[0], args[1:]...)
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return exit.ExitCode()
-	}
-	ts.Fatalf("%s: %v", strings.Join(args, " "), err)
-	return -1
-}
-
-// mustExit runs a command, which must exit with want.
-func mustExit(ts *testscript.TestScript, want string, args []string) {
-	got := run(ts, args)
-	for tries := 0; got == 6 && want != "6" && tries < 3 && starved(ts); tries++ {
-		got = run(ts, args)
-	}
-	if fmt.Sprint(got) != want {
-		ts.Fatalf("exit code %d, want %s\nstdout: %s\nstderr: %s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
-	}
-}
-
-// starved tells whether an engine that runs did not get to answer within the
-// 3 s that a command gives it: so it may be while the tests of all packages
-// share two cores.
-func starved(ts *testscript.TestScript) bool {
-	stderr := ts.ReadFile("stderr")
-	return strings.Contains(stderr, ts.Getenv("NATS_URL")) && strings.Contains(stderr, "i/o timeout")
-}
-
-func cmdHandoff(ts *testscript.TestScript, neg bool, args []string) {
-	mustExit(ts, "0", append([]string{"handoff"}, args...))
-}
-
-func cmdCode(ts *testscript.TestScript, neg bool, args []string) { mustExit(ts, args[0], args[1:]) }
-
-func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	want, err := regexp.Compile("(?m)" + args[0])
-	ts.Check(err)
-	eventually(ctx, ts, args[0], func() bool { return run(ts, args[1:]) == 0 && want.MatchString(ts.ReadFile("stdout")) })
-}
-
-func cmdLet(ts *testscript.TestScript, neg bool, args []string) {
-	mustExit(ts, "0", args[1:])
-	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
 // cmdExistsSoon waits for what a program that runs beside the script writes.

@@ -15,29 +15,41 @@ const module = "github.com/agenthandoff/handoff/"
 // arrow is one rule of who may import what, and the reason that a person who
 // breaks it reads.
 type arrow struct {
-	who    string // package path below the module; a trailing /... takes what is below it too
-	not    []string
+	who    string   // package path below the module; a trailing /... takes what is below it too
+	not    []string // with what is below it; a trailing ! forbids the package alone
 	except []string // of who
 	why    string
 }
 
 var arrows = []arrow{
-	{who: "protocol/...", not: []string{module + "broker", module + "worker", module + "supervisor", module + "cmd"},
+	{who: "protocol/...", not: []string{module + "broker", module + "worker", module + "supervisor", module + "internal/cli", module + "cmd"},
 		why: "imports point one way: cmd -> supervisor | worker -> broker -> lifecycle -> protocol"},
 	{who: "protocol", not: []string{module + "protocol/lifecycle", module + "protocol/schema"},
 		why: "protocol is the wire and knows nothing of what is decided about it"},
-	{who: "broker/...", not: []string{module + "worker", module + "supervisor", module + "cmd"},
+	{who: "broker/...", not: []string{module + "worker", module + "supervisor", module + "internal/cli", module + "cmd"},
 		why: "the broker serves workers and supervisors and knows neither"},
-	{who: "worker/...", not: []string{module + "supervisor", module + "cmd"},
+	{who: "worker/...", not: []string{module + "supervisor", module + "internal/cli", module + "cmd"},
 		why: "a worker reports facts; what follows is the core's decision and the supervisor's append"},
-	{who: "supervisor/...", not: []string{module + "worker", module + "cmd"},
+	{who: "supervisor/...", not: []string{module + "worker", module + "internal/cli", module + "cmd"},
 		why: "a supervisor looks at handoffs and never works on one"},
-	{who: "...", not: []string{"github.com/nats-io/nats.go"}, except: []string{"broker", "broker/backup", "broker/embedded", "broker/brokertest", "broker/bare", "service", "cmd/handoff", "tests/fleet"},
-		why: "broker is the only room that knows NATS, and service talks to who stays outside of the engine's account; cmd may wire a connection"},
-	{who: "service/...", not: []string{module + "supervisor", module + "index", module + "telemetry", module + "bench", module + "cmd", "github.com/nats-io/nats.go/jetstream"},
-		why: "a door relays what agents say and runs the broker for them; it decides nothing, and never touches a stream by itself"},
-	{who: "...", not: []string{module + "service"}, except: []string{"service", "cmd/handoff"},
-		why: "a worker serves through a Relay and does not know which; cmd chooses"},
+	{who: "...", not: []string{"github.com/nats-io/nats.go"}, except: []string{"broker/jetstream", "broker/backup", "broker/embedded", "internal/brokertest", "broker/bare", "gateway/nats", "internal/cli", "internal/testworld"},
+		why: "broker/jetstream is the engine on NATS; gateway/nats serves clients outside of the engine's account, and the command line connects"},
+	{who: "gateway/nats/...", not: []string{module + "supervisor", module + "index", module + "telemetry", module + "bench", module + "internal/cli", module + "cmd", "github.com/nats-io/nats.go/jetstream"},
+		why: "a gateway relays what agents say and runs the broker for them; it decides nothing, and never touches a stream by itself"},
+	{who: "...", not: []string{module + "gateway"}, except: []string{"gateway/nats", "internal/cli"},
+		why: "a worker serves through a Transport and does not know which; the command line chooses"},
+	{who: "api/...", not: []string{module + "supervisor", module + "telemetry", module + "bench", module + "gateway", module + "internal/cli", module + "cmd", "github.com/nats-io"},
+		why: "the operations have their rules in one place, over the broker; gateways call them, and not the other way round"},
+	{who: "explain/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "api", module + "gateway", module + "internal/cli", module + "index!", "github.com/nats-io"},
+		why: "every gateway explains a handoff alike: an explanation is made of state and directory, and knows no command line"},
+	{who: "dossier/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "gateway", module + "internal/cli", module + "index!", module + "broker/jetstream", "github.com/nats-io"},
+		why: "a view is made of a reader of the api, so that every way in shows the same"},
+	{who: "internal/bulk/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "gateway", module + "internal/cli", module + "index", module + "broker/jetstream", "github.com/nats-io"},
+		why: "a job is told how to read, submit and report: it knows neither flags nor an engine"},
+	{who: "doctor/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "api", module + "gateway", module + "internal/cli", module + "index!", "github.com/nats-io"},
+		why: "a doctor reads and judges for every gateway: it knows no command line, and what mends is elsewhere"},
+	{who: "...", not: []string{module + "api/apitest"},
+		why: "the suite that every implementation of the operations passes is for tests alone"},
 	{who: "...", not: []string{"github.com/nats-io/nats-server/v2"}, except: []string{"broker/embedded"},
 		why: "broker/embedded is the only room with a server in it"},
 	{who: "...", not: []string{"github.com/nats-io/jsm.go"}, except: []string{"broker/backup"},
@@ -46,25 +58,30 @@ var arrows = []arrow{
 		why: "JSON Schema is checked in one place"},
 	{who: "...", not: []string{"go.opentelemetry.io"}, except: []string{"telemetry"},
 		why: "telemetry is the only room that knows OpenTelemetry; the others carry a trace as the words of W3C (protocol.TraceContext)"},
-	{who: "...", not: []string{"github.com/spf13/cobra"}, except: []string{"cmd/handoff"},
+	{who: "...", not: []string{"github.com/spf13/cobra"}, except: []string{"internal/cli"},
 		why: "flags belong to the command line"},
 	{who: "protocol/lifecycle", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net", "sync"},
 		why: "the core is pure: no clock, chance, I/O, goroutine, logger or context"},
 	{who: "protocol", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net"},
 		why: "the wire does no I/O"},
-	{who: "telemetry/...", not: []string{module + "worker", module + "supervisor", module + "index", module + "cmd"},
+	{who: "telemetry/...", not: []string{module + "worker", module + "supervisor", module + "index", module + "internal/cli", module + "cmd"},
 		why: "telemetry watches the broker; what the others have to show, cmd hands to it"},
-	{who: "...", not: []string{module + "telemetry"}, except: []string{"cmd/handoff", "telemetry"},
+	{who: "...", not: []string{module + "telemetry"}, except: []string{"internal/cli", "telemetry"},
 		why: "nobody depends on being watched: broker.Observer and the small hooks of the others are enough, and cmd wires them"},
 	{who: "...", not: []string{"github.com/prometheus"}, except: []string{"telemetry"},
 		why: "figures are named and counted in one room"},
-	{who: "index/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "cmd"},
+	{who: "index/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "internal/cli", module + "cmd"},
 		why: "the index reads the ledger through the broker and serves questions; it moves no handoff"},
-	{who: "...", not: []string{module + "index"}, except: []string{"index", "bench", "cmd/handoff"},
-		why: "the index is disposable: nothing that moves a handoff may depend on it"},
+	{who: "protocol/...", not: []string{module + "index"}, why: "the index is disposable: nothing that moves a handoff may depend on it"},
+	{who: "broker/...", not: []string{module + "index"}, why: "the index is disposable: nothing that moves a handoff may depend on it"},
+	{who: "worker/...", not: []string{module + "index"}, why: "the index is disposable: nothing that moves a handoff may depend on it"},
+	{who: "supervisor/...", not: []string{module + "index"}, why: "the index is disposable: nothing that moves a handoff may depend on it"},
+	{who: "index/ask", not: []string{module + "index"}, why: "a program that asks questions links no index and no database"},
+	{who: "...", not: []string{module + "index!"}, except: []string{"index", "bench", "internal/cli"},
+		why: "a question needs index/ask; only the command that runs an index, and the benchmark, need the index itself"},
 	{who: "...", not: []string{"modernc.org/sqlite", "database/sql"}, except: []string{"index"},
 		why: "SQLite is the index's own affair"},
-	{who: "...", not: []string{module + "bench"}, except: []string{"bench", "cmd/handoff"},
+	{who: "...", not: []string{module + "bench"}, except: []string{"bench", "internal/cli"},
 		why: "what is measured does not know who measures"},
 	{who: "...", not: []string{module + "broker/bare"}, except: []string{"broker/bare", "bench"},
 		why: "the bare engine is what handoffs are compared with, and nothing to build on"},
@@ -72,9 +89,9 @@ var arrows = []arrow{
 		why: "the bare engine knows no protocol"},
 	{who: "...", not: []string{"github.com/HdrHistogram"}, except: []string{"bench", "broker/bare"},
 		why: "histograms are for measurements"},
-	{who: "...", not: []string{module + "tests"}, except: []string{"tests/fleet"},
+	{who: "...", not: []string{module + "internal/testworld"}, except: []string{"internal/testworld"},
 		why: "what runs fleets for tests is no part of the product"},
-	{who: "...", not: []string{module + "broker/brokertest"}, except: []string{"broker/brokertest"},
+	{who: "...", not: []string{module + "internal/brokertest"}, except: []string{"internal/brokertest"},
 		why: "the in-memory engine is for tests alone"},
 }
 
@@ -88,12 +105,23 @@ func TestImports(t *testing.T) {
 			}
 			for _, imported := range imports {
 				for _, not := range a.not {
-					if imported == not || strings.HasPrefix(imported, not+"/") {
+					alone, exact := strings.CutSuffix(not, "!")
+					if imported == alone || !exact && strings.HasPrefix(imported, not+"/") {
 						t.Errorf("%s imports %s\n\t%s", path, imported, a.why)
 					}
 				}
 			}
 		}
+	}
+}
+
+// TestImportsOfProofs compiles what -tags proof adds: a change of a room must not leave a
+// proof behind that no longer builds.
+func TestImportsOfProofs(t *testing.T) {
+	cmd := exec.Command("go", "vet", "-tags", "proof", "./tests/proof/...")
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -10,18 +10,18 @@ import (
 // after the sending of the last beat that the engine has confirmed, so never
 // longer than the engine thinks.
 type presence struct {
-	lease time.Duration
-	lapse func() // called when it ends, with mu held
+	lease  time.Duration
+	onLost func() // called when it ends, with mu held
 
-	mu    sync.Mutex
-	until time.Time
-	timer *time.Timer
-	back  chan struct{} // closed while the lease holds
-	holds bool
+	mu          sync.Mutex
+	until       time.Time
+	timer       *time.Timer
+	confirmed   chan struct{} // closed while the lease holds
+	isConfirmed bool
 }
 
-func newPresence(lease time.Duration, lapse func()) *presence {
-	return &presence{lease: lease, lapse: lapse, back: make(chan struct{})}
+func newPresence(lease time.Duration, onLost func()) *presence {
+	return &presence{lease: lease, onLost: onLost, confirmed: make(chan struct{})}
 }
 
 // confirm notes that the engine has a beat that was sent at sent.
@@ -39,9 +39,9 @@ func (p *presence) confirm(sent time.Time) {
 	} else {
 		p.timer.Reset(left)
 	}
-	if !p.holds {
-		p.holds = true
-		close(p.back)
+	if !p.isConfirmed {
+		p.isConfirmed = true
+		close(p.confirmed)
 	}
 }
 
@@ -52,105 +52,105 @@ func (p *presence) expire() {
 		p.timer.Reset(left)
 		return
 	}
-	if p.holds {
-		p.holds, p.back = false, make(chan struct{})
-		p.lapse()
+	if p.isConfirmed {
+		p.isConfirmed, p.confirmed = false, make(chan struct{})
+		p.onLost()
 	}
 }
 
-// held returns a channel that is closed while the lease holds.
-func (p *presence) held() <-chan struct{} {
+// whenHeld returns a channel that is closed while the lease holds.
+func (p *presence) whenHeld() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.back
+	return p.confirmed
 }
 
 func (p *presence) isHeld() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.holds
+	return p.isConfirmed
 }
 
 // close waits for an expiry under way and lets no further one happen.
 func (p *presence) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holds = false
+	p.isConfirmed = false
 	if p.timer != nil {
 		p.timer.Stop()
 	}
 }
 
-// lapse ends every handler: for a whole lease the engine has not said that we
-// are still there, so somebody else may be at work on the same by now.
-func (w *Worker) lapse() {
-	w.log.Warn("no beat was confirmed for a whole lease; handlers are stopped", "lease", w.cfg.Lease)
-	w.runs.each(func(r *run) { r.cancel(errLapsed) })
+// loseLease ends every handler: for a whole lease the engine has not said that we
+// are still there, so another worker may have the same handoff by now.
+func (w *Worker) loseLease() {
+	w.log.Warn("no beat confirmed for a whole lease; handlers stopped", "lease", w.cfg.Lease)
+	w.runs.each(func(r *run) { r.cancel(errUnconfirmed) })
 }
 
-// beatNow asks for a beat without waiting for the next one's time.
-func (w *Worker) beatNow() {
+// requestBeat asks for a beat without waiting for the next one's time.
+func (w *Worker) requestBeat() {
 	select {
-	case w.kick <- struct{}{}:
+	case w.beatNow <- struct{}{}:
 	default:
 	}
 }
 
 // beatLoop beats until everything was reported: the presence of the worker
 // first, then each handoff in hand. While the engine is away it asks more often.
-func (w *Worker) beatLoop() {
-	pauses := newPauses()
+func (w *Worker) beatLoop(ctx context.Context) {
+	backOff := newBackOff()
 	timer := time.NewTimer(w.cfg.Beat)
 	defer timer.Stop()
 	for {
-		w.pulse.turn()
+		w.heartbeat.tick()
 		select {
-		case <-w.life.Done():
+		case <-ctx.Done():
 			return
-		case <-w.kick:
+		case <-w.beatNow:
 		case <-timer.C:
 		}
 		next := w.cfg.Beat
-		if err := w.beatPresence(w.life); err == nil {
-			pauses.Reset()
-		} else if w.life.Err() == nil {
-			next = min(next, pauses.NextBackOff())
+		if err := w.beatPresence(ctx); err == nil {
+			backOff.Reset()
+		} else if ctx.Err() == nil {
+			next = min(next, backOff.NextBackOff())
 			w.log.Warn("beat not confirmed", "again_in", next, "err", err)
 		}
-		w.lookAfterAll()
+		w.beatClaims(ctx)
 		timer.Reset(next)
 	}
 }
 
-// careLoop looks after the handoffs in hand between two beats that are far apart.
+// claimBeatLoop looks after the handoffs in hand between two beats that are far apart.
 // It is a loop of its own: a beat may have to wait for its answer meanwhile.
-func (w *Worker) careLoop() {
-	if w.care == w.cfg.Beat {
+func (w *Worker) claimBeatLoop(ctx context.Context) {
+	if w.heartbeatInterval == w.cfg.Beat {
 		return
 	}
-	tick := time.NewTicker(w.care)
+	tick := time.NewTicker(w.heartbeatInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.life.Done():
+		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.lookAfterAll()
+			w.beatClaims(ctx)
 		}
 	}
 }
 
-// loadEvery is how soon others learn that a worker has more or less to do than
+// loadInterval is how soon others learn that a worker has more or less to do than
 // its last beat said: three sixteenths of a beat, so that the two do not coincide,
 // between half a second and five.
-func loadEvery(beat time.Duration) time.Duration {
+func loadInterval(beat time.Duration) time.Duration {
 	return min(max(beat*3/16, 500*time.Millisecond), 5*time.Second)
 }
 
 // loadLoop beats between two beats when the load has changed. Who routes by load,
-// or asks why nobody takes a handoff, would else see ten seconds old figures.
-func (w *Worker) loadLoop() {
-	every := loadEvery(w.cfg.Beat)
+// or explains why a handoff waits, would else see figures that are ten seconds old.
+func (w *Worker) loadLoop(ctx context.Context) {
+	every := loadInterval(w.cfg.Beat)
 	if every >= w.cfg.Beat {
 		return
 	}
@@ -158,19 +158,19 @@ func (w *Worker) loadLoop() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.life.Done():
+		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if int64(w.runs.len()) != w.told.Load() {
-				_ = w.beatPresence(w.life) // the next beat tells it, and says what went wrong
+			if int64(w.runs.len()) != w.sentBusy.Load() {
+				_ = w.beatPresence(ctx) // the next beat tells it, and says what went wrong
 			}
 		}
 	}
 }
 
-func (w *Worker) lookAfterAll() {
+func (w *Worker) beatClaims(ctx context.Context) {
 	// A handoff in the registry keeps the wait group above zero.
-	w.runs.each(func(r *run) { w.wg.Go(r.beat) })
+	w.runs.each(func(r *run) { w.wg.Go(func() { r.beat(ctx) }) })
 }
 
 // beatPresence sends one beat and moves the local lease if it is confirmed.
@@ -178,34 +178,34 @@ func (w *Worker) beatPresence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.BeatTimeout)
 	defer cancel()
 	holder := w.holder
-	holder.Slots, holder.Busy, holder.Draining = cap(w.slots), w.runs.len(), w.open.Err() != nil
+	holder.Slots, holder.Busy, holder.Draining = cap(w.slots), w.runs.len(), w.draining.Load()
 	sent := time.Now()
-	if err := w.relay.Beat(ctx, holder); err != nil {
+	if err := w.transport.Beat(ctx, holder); err != nil {
 		return err
 	}
-	w.told.Store(int64(holder.Busy))
+	w.sentBusy.Store(int64(holder.Busy))
 	w.presence.confirm(sent)
 	return nil
 }
 
 // reconnectLoop makes up for what a broken connection, or another server, may
 // have forgotten: our presence, the queue's consumers, the agent itself.
-func (w *Worker) reconnectLoop() {
-	again := w.relay.Reconnected(w.life)
+func (w *Worker) reconnectLoop(accepting, running context.Context) {
+	again := w.transport.Reconnected(running)
 	for {
 		select {
-		case <-w.life.Done():
+		case <-running.Done():
 			return
 		case _, ok := <-again:
 			if !ok {
 				return
 			}
 		}
-		w.beatNow()
-		if w.open.Err() != nil {
-			continue // what drains pulls nothing
+		w.requestBeat()
+		if accepting.Err() != nil {
+			continue // a worker that drains pulls nothing
 		}
-		if _, err := w.register(w.open); err != nil && w.open.Err() == nil {
+		if _, err := w.register(accepting); err != nil && accepting.Err() == nil {
 			w.log.Error("agent not registered after a reconnect", "err", err)
 		}
 	}

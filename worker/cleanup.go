@@ -10,15 +10,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Cleaner is what a Handler may also be, to put away what its work has left
-// lying about when the handoff leaves this worker without a result. Cleanup is
-// called after Handle has returned an error, once at most, in these cases:
+// Cleaner is a Handler that cleans up when a handoff leaves its worker without a result.
+// Cleanup is called after Handle has returned an error, once at most, in these cases:
 //
-//   - the handoff goes back to its source: Handle returned HandBack, or its
+//   - the handoff goes back to its source: Handle returned RollBack, or its
 //     context had ended with ErrReturned. why is ErrReturned (errors.Is).
 //   - its end was asked for: the context had ended with ErrCancelled.
 //   - the lease is lost: the context had ended with broker.ErrLeaseLost, or the
-//     ledger refused the report of the failure with it. Somebody else may be at
+//     ledger refused the report of the failure with it. Another worker may be at
 //     work on the same by then.
 //
 // It is not called where Handle has returned a result, not even if that came too
@@ -26,29 +25,29 @@ import (
 // a shutdown: the work goes on then, here or elsewhere.
 //
 // But for a lost lease the handoff stays this worker's while Cleanup runs, and
-// beats go on: nobody begins anew what is being put away. ctx ends after
+// beats go on: no other worker begins what is being put away. ctx ends after
 // Config.CleanupTimeout. Then the worker reports without waiting any longer, and
 // only the slot stays taken until Cleanup has returned. A supervisor that forces
 // an end which was asked for does so after the package's cancel_grace_ms (30 s by
 // default), so that Handle and Cleanup together should need less. An error, or a
-// panic, is logged, and the source of what is handed back reads it.
+// panic, is logged, and the source of a handoff that is rolled back reads it.
 type Cleaner interface {
 	Cleanup(ctx context.Context, h Handoff, why error) error
 }
 
 // cleanup lets the user's code put away its things, if it has begun at all.
-func (r *run) cleanup(h Handoff, why error) error {
-	if r.w.cleaner == nil || !r.handled || r.cleaned {
+func (r *run) cleanup(c contexts, h Handoff, why error) error {
+	if r.w.cleaner == nil || !r.handlerCalled || r.cleanupCalled {
 		return nil
 	}
-	r.cleaned = true
-	ctx, cancel := context.WithTimeout(r.w.life, r.w.cfg.CleanupTimeout)
+	r.cleanupCalled = true
+	ctx, cancel := context.WithTimeout(c.running, r.w.cfg.CleanupTimeout)
 	done := make(chan error, 1)
 	r.cleaning.Go(func() {
 		defer cancel()
 		err := errors.New("it ended its goroutine instead of returning")
 		defer func() { done <- err }() // deferred, for runtime.Goexit
-		_, err = guard(r.log, func() (struct{}, error) { return struct{}{}, r.w.cleaner.Cleanup(ctx, h, why) })
+		_, err = recoverPanic(r.log, func() (struct{}, error) { return struct{}{}, r.w.cleaner.Cleanup(ctx, h, why) })
 	})
 	timer := time.NewTimer(r.w.cfg.CleanupTimeout + cleanupGrace)
 	defer timer.Stop()
@@ -67,48 +66,51 @@ func (r *run) cleanup(h Handoff, why error) error {
 // cleanupGrace is the time that a Cleanup has to return once its context has ended.
 const cleanupGrace = time.Second
 
-// giveUp is the end of a handoff whose end was asked for, or whose lease is
+// reportCancelled is the end of a handoff whose end was asked for, or whose lease is
 // lost: r.ctx has ended, and its cause says which. err is what Handle returned.
-func (r *run) giveUp(h Handoff, claim Claim, err error) {
+func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, err error) {
 	cause := context.Cause(r.ctx)
 	switch {
 	case errors.Is(cause, ErrReturned):
-		var back *rollback
-		if !errors.As(err, &back) {
-			back = &rollback{reason: cmp.Or(r.see(claim).CancelReason, "asked to give it back")}
+		var rolledBack *rollBackError
+		if !errors.As(err, &rolledBack) {
+			rolledBack = &rollBackError{reason: cmp.Or(r.refreshState(claim).CancelReason, "asked to give it back")}
 		}
-		r.handBack(h, claim, back)
+		r.rollBack(c, h, claim, rolledBack)
 	case errors.Is(cause, ErrCancelled):
-		r.release(h, claim, noted("cancel requested", r.cleanup(h, cause)))
-	case errors.Is(cause, errLapsed):
-		r.release(h, claim, noted("its worker was cut off from the engine for a lease", r.cleanup(h, cause)))
+		r.release(c, h, claim, withCleanupError("cancel requested", r.cleanup(c, h, cause)))
+	case errors.Is(cause, errUnconfirmed):
+		r.release(c, h, claim, withCleanupError("its worker was cut off from the engine for a lease", r.cleanup(c, h, cause)))
 	default:
-		_ = r.cleanup(h, cause) // which has logged it
-		r.ended("lost", cause)
+		_ = r.cleanup(c, h, cause) // which has logged it
+		r.recordOutcome("lost", cause)
 	}
 }
 
-// noted adds to a reason what went wrong in the cleanup.
-func noted(reason string, failed error) string {
+// withCleanupError adds to a reason what went wrong in the cleanup.
+func withCleanupError(reason string, failed error) string {
 	if failed == nil {
 		return reason
 	}
 	return reason + "; cleanup failed: " + protocol.CutText(failed.Error(), stackBytesMax)
 }
 
-// handBack returns the handoff to its source.
-func (r *run) handBack(h Handoff, claim Claim, back *rollback) {
-	reason := back.reason
-	if reason == "" {
-		reason = "its worker gave no reason"
-	}
-	reason = noted(reason, r.cleanup(h, back))
-	partial := back.partial
+func (rolledBack *rollBackError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
+	r.rollBack(c, h, claim, rolledBack)
+	return false
+}
+
+// rollBack returns the handoff to its source.
+func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackError) {
+	reason := rolledBack.reason
+	reason = cmp.Or(reason, "its worker gave no reason")
+	reason = withCleanupError(reason, r.cleanup(c, h, rolledBack))
+	partial := rolledBack.partial
 	if partial == nil {
 		partial = resultOf(r.progressed.Load())
 	}
 	send := func(partial *protocol.Result) error {
-		return r.send("hand back", func(ctx context.Context) error {
+		return r.send(c, "hand back", func(ctx context.Context) error {
 			if partial != nil { // it is completed on the way
 				own := *partial
 				own.Status = cmp.Or(own.Status, protocol.Partial)
@@ -118,11 +120,11 @@ func (r *run) handBack(h Handoff, claim Claim, back *rollback) {
 		})
 	}
 	err := send(partial)
-	if partial != nil && refused(err) {
+	if partial != nil && isRefused(err) {
 		r.log.Warn("partial result left out", "err", err)
 		err = send(nil)
 	}
-	r.settled(h, "handed back", "hand back", errors.New(reason), err)
+	r.finishReport(c, h, "handed back", "hand back", errors.New(reason), err)
 }
 
 // resultOf is what a report from within the work leaves of a result.

@@ -41,9 +41,9 @@ func TestCleanup(t *testing.T) {
 		held      bool   // the handoff was still this worker's when it was called
 		last      string // append
 	}{
-		"rolled back":          {nil, worker.HandBack("not worth it", nil), worker.ErrReturned, true, "rolled_back"},
+		"rolled back":          {nil, worker.RollBack("not worth it", nil), worker.ErrReturned, true, "rolled_back"},
 		"returned":             {giveBack, failure, worker.ErrReturned, true, "rolled_back"},
-		"returned, with words": {giveBack, worker.HandBack("half", nil), worker.ErrReturned, true, "rolled_back"},
+		"returned, with words": {giveBack, worker.RollBack("half", nil), worker.ErrReturned, true, "rolled_back"},
 		"cancelled":            {cancel, failure, worker.ErrCancelled, true, "released+closed"},
 		"lost":                 {takeAway, failure, broker.ErrLeaseLost, false, "accepted+started"},
 		"cut off": {func(w *world, s *serving, _ string) {
@@ -125,7 +125,7 @@ func TestCleanupThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				s := w.serve(worker.Config{CleanupTimeout: 5 * time.Second, AbandonTimeout: -1}, tidy{worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
-					return protocol.Result{}, worker.HandBack("not worth it", nil)
+					return protocol.Result{}, worker.RollBack("not worth it", nil)
 				}), func(ctx context.Context, _ worker.Handoff, _ error) error { return c.cleanup(ctx) }})
 				begin := time.Now()
 				ticket := w.submit(nil)
@@ -155,7 +155,7 @@ func TestBeatsWhileItCleansUp(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.supervise()
 		s := w.serve(worker.Config{CleanupTimeout: 10 * time.Minute, Lease: 3 * time.Second}, tidy{worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
-			return protocol.Result{}, worker.HandBack("not worth it", nil)
+			return protocol.Result{}, worker.RollBack("not worth it", nil)
 		}), func(context.Context, worker.Handoff, error) error { time.Sleep(9 * time.Minute); return nil }})
 		ticket := w.submit(nil)
 		for range 8 {

@@ -1,26 +1,23 @@
-// Package worker is the runtime of a worker: a process that serves one agent.
-// It pulls offers while it has free slots, acknowledges them, runs a Handler
-// on each, and appends what came of it. A Go program embeds it:
+// Package worker runs the work of one agent: it claims handoffs, calls a handler, and reports.
+// A Go program embeds it:
 //
-//	w, err := worker.New(b, worker.Config{Agent: "reviewer"}, worker.HandlerFunc(
+//	err := worker.Run(ctx, b, "reviewer", worker.HandlerFunc(
 //		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 //			return protocol.ResultFromOutput([]byte("looks good")), nil
-//		}))
-//	if err != nil {
-//		return err
-//	}
-//	return w.Run(ctx) // until ctx ends, then drains
+//		})) // returns when ctx has ended and the drain is over
+//
+// Typed makes a handler of a function with types of its own. New takes a Config.
 //
 // Any other program becomes a worker through Exec, which runs a command for
-// each handoff. A worker that may not reach the broker itself serves through a Relay
-// (NewOver): package service has one.
+// each handoff. A worker that may not reach the broker itself serves through a Transport
+// (NewOver): gateway/nats has one.
 //
 // # What a handler may do
 //
 // It returns a result, or an error that says what comes instead: a failure (plain,
 // Permanent, RetryAfter), a refusal (Reject, NeedContext, NeedPermission, Defer),
 // a word to an authority or from one (Escalate, AnswerEscalation), a rollback
-// (HandBack), or that the worker is unfit (Stop). On the way it may report its
+// (RollBack), or that the worker is unfit (Stop). On the way it may report its
 // Progress and hand work on (Handoff.HandOff): to a successor, with the result;
 // or to others whose work it needs, for which it waits without a slot (Await) or
 // within it (Handoff.Wait). A handler that is also an Acknowledger answers offers
@@ -57,7 +54,7 @@
 //
 // # What the engine's absence does
 //
-// A worker may start before its engine: broker.DialConfig.WaitForEngine has Dial wait.
+// A worker may start before its engine: jetstream.DialConfig.WaitForEngine has Dial wait.
 // Every wait for the engine backs off and is unbounded. The work goes on while
 // the lease holds locally, counted from the sending of the last beat that the
 // engine confirmed. A report that finds no engine is repeated for up to

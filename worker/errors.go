@@ -18,7 +18,7 @@ var (
 	ErrCancelled = errors.New("cancel requested")
 	// ErrReturned: the handoff is to go back to its source (handoff return). A
 	// handler that returns an error then gives it up, and it closes as rolled back:
-	// with the reason and the partial result of a HandBack, else with what its last
+	// with the reason and the partial result of a RollBack, else with what its last
 	// Progress said. One that returns a result has completed it.
 	ErrReturned = errors.New("return to the source requested")
 	// ErrShutdown: the worker drains and its DrainTimeout is over. The handoff
@@ -29,10 +29,9 @@ var (
 // errNotAcknowledged ends the context of an Acknowledger whose time is over.
 var errNotAcknowledged = errors.New("the time to acknowledge is over")
 
-// errLapsed is the local form of a lost lease: nobody has told us that the
-// handoff is another's, but for a whole lease nobody has told us that it is
-// still ours.
-var errLapsed = fmt.Errorf("no beat was confirmed for a whole lease: %w", broker.ErrLeaseLost)
+// errUnconfirmed is the local form of a lost lease: for a whole lease the engine has not
+// confirmed that the handoff is still this worker's.
+var errUnconfirmed = fmt.Errorf("no beat was confirmed for a whole lease: %w", broker.ErrLeaseLost)
 
 // Failure is an error that says more about a failed attempt.
 type Failure struct {
@@ -66,15 +65,17 @@ func RetryAfter(err error, d time.Duration) error {
 	return &Failure{Err: err, RetryAfter: d}
 }
 
-// refusal is an answer to the offer that came only in the middle of the work.
-type refusal struct{ ack protocol.Ack }
+// refuseError is an answer to the offer that came only in the middle of the work.
+type refuseError struct{ ack protocol.Ack }
 
-func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.ack.Status, r.ack.Reason) }
+func (refused *refuseError) Error() string {
+	return fmt.Sprintf("%s: %s", refused.ack.Status, refused.ack.Reason)
+}
 
 // Refuse is what Handle returns to take the acceptance back: ack is a rejection
 // or a conditional. No attempt is charged. An ack that breaks the rules, or
 // accepts, is a failed attempt.
-func Refuse(ack protocol.Ack) error { return &refusal{ack: ack} }
+func Refuse(ack protocol.Ack) error { return &refuseError{ack: ack} }
 
 // Reject is a Refuse with a reason; alternative names an agent that fits
 // better, or is empty.
@@ -93,8 +94,8 @@ func NeedPermission(needs ...string) error {
 	return Refuse(protocol.Ack{Status: protocol.AckConditional, NeedsPermission: needs})
 }
 
-// Defer is a Refuse that asks to be offered the handoff again after d; nobody
-// need answer. The reason must not be empty. The core bounds how often.
+// Defer is a Refuse that asks to be offered the handoff again after d, without an
+// answer. The reason must not be empty. The core bounds how often.
 func Defer(reason string, d time.Duration) error {
 	return Refuse(protocol.Ack{Status: protocol.AckConditional, Reason: reason, RetryAfterMS: d.Milliseconds()})
 }
@@ -105,10 +106,9 @@ type stopError struct{ err error }
 func (s *stopError) Error() string { return s.err.Error() }
 func (s *stopError) Unwrap() error { return s.err }
 
-// Stop is what a handler returns when not the handoff but the worker is at
-// fault, so that every further handoff would fail too: a program or a key that
-// is not there. The handoff is released without charging an attempt, the worker
-// drains, and Run returns the error.
+// Stop makes the error of a handler whose worker is at fault, not the handoff. Every further
+// handoff would fail too: a program or a key is missing. The handoff is released without
+// charging an attempt, the worker drains, and Run returns the error.
 func Stop(err error) error {
 	if err == nil {
 		return nil

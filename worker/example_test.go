@@ -2,38 +2,50 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// A worker of the agent reviewer. In a program of yours the broker is over
-// broker.Dial, and ctx ends with SIGTERM (signal.NotifyContext).
+// A worker of the agent reviewer. In a program of yours the broker comes from
+// jetstream.Dial and broker.New, and ctx ends with SIGTERM (signal.NotifyContext).
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	b, _ := broker.New(brokertest.NewMemory(), broker.Config{})
-
-	review := func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
-		defer cancel() // one is enough for an example
-		fmt.Printf("attempt %d: %s\n", h.Attempt, h.Package.Task.Description)
-		return protocol.ResultFromOutput([]byte("looks good")), nil
-	}
-	w, err := worker.New(b, worker.Config{Agent: "reviewer"}, worker.HandlerFunc(review))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	submit(ctx, b, "reviewer", "review the parser")
-	if err := w.Run(ctx); err != nil { // until ctx ends, then drains
-		fmt.Println(err)
-	}
-	fmt.Println("completed:", w.Stats().Completed)
+
+	err := worker.Run(ctx, b, "reviewer", worker.HandlerFunc(
+		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+			defer cancel() // one is enough for an example
+			fmt.Printf("attempt %d: %s\n", h.Attempt, h.Package.Task.Description)
+			return protocol.ResultFromOutput([]byte("looks good")), nil
+		}))
+	fmt.Println("ended:", err) // when ctx has ended, and the drain is over
 	// Output:
 	// attempt 1: review the parser
-	// completed: 1
+	// ended: <nil>
+}
+
+// A handler with types of its own: it gets the package's variables as a struct, and
+// returns the body of the result as another.
+func ExampleTyped() {
+	type in struct{ Branch string }
+	type out struct {
+		Verdict string `json:"verdict"`
+	}
+	review := worker.Typed(func(ctx context.Context, in in, h worker.Handoff) (out, error) {
+		return out{Verdict: in.Branch + " looks good"}, nil
+	})
+
+	var h worker.Handoff // as a test makes one
+	h.Package.Context.Variables = map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}
+	result, err := review.Handle(context.Background(), h)
+	fmt.Println(string(result.Body), err)
+	// Output: {"verdict":"main looks good"} <nil>
 }
 
 // The coder has its work tested, and passes it on to the reviewer when the tests
@@ -54,7 +66,7 @@ func ExampleHandoff_HandOff() {
 			return protocol.Result{}, worker.Await(test) // no slot is held meanwhile
 		}
 		if ret.Status != protocol.ReturnSuccess {
-			return protocol.Result{}, worker.HandBack("the tests fail", nil)
+			return protocol.Result{}, worker.RollBack("the tests fail", nil)
 		}
 
 		next := h.Continue("reviewer") // with all variables and artifacts

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
 // Exit codes by which a program says what came of its handoff. The numbers are
@@ -62,8 +64,8 @@ type ExecConfig struct {
 	// exit code other than 0 is a cleanup that failed.
 	Cleanup []string
 	// Redactor takes secrets out of what a failure quotes of standard error, before
-	// that is cut to its last lines; nil is protocol.DefaultRedactor.
-	Redactor *protocol.Redactor
+	// that is cut to its last lines; nil is redact.Default.
+	Redactor *redact.Redactor
 }
 
 // Exec is a Handler that runs a program for each handoff.
@@ -109,7 +111,7 @@ type ExecConfig struct {
 //	                     {"status":"answered", …} with the fields of protocol.Answer
 //	escalated RATIONALE  up the chain of authority (Escalate):
 //	                     {"status":"escalated","rationale":"…","assessment":"…"}
-//	returned REASON      back to the source (HandBack), with what it has printed
+//	returned REASON      back to the source (RollBack), with what it has printed
 //	                     as the partial result: {"status":"returned","reason":"…"}
 //
 // Both files are read only where they are regular files: a named pipe, a socket, a
@@ -160,19 +162,13 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	}
 	if cfg.Redactor == nil {
 		var err error
-		if cfg.Redactor, err = protocol.DefaultRedactor(); err != nil {
+		if cfg.Redactor, err = redact.Default(); err != nil {
 			return nil, err
 		}
 	}
-	if cfg.OutputBytesMax == 0 {
-		cfg.OutputBytesMax = protocol.ResultBytesMax
-	}
-	if cfg.KillGrace == 0 {
-		cfg.KillGrace = KillGraceDefault
-	}
-	if cfg.RetryLater == 0 {
-		cfg.RetryLater = RetryLaterDefault
-	}
+	cfg.OutputBytesMax = cmp.Or(cfg.OutputBytesMax, protocol.ResultBytesMax)
+	cfg.KillGrace = cmp.Or(cfg.KillGrace, KillGraceDefault)
+	cfg.RetryLater = cmp.Or(cfg.RetryLater, RetryLaterDefault)
 	cfg.Command, cfg.Cleanup, cfg.Env = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Env)
 	return &Exec{cfg: cfg}, nil
 }
@@ -316,7 +312,7 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 	read.Go(func() { _, _ = io.Copy(&p.stdout, stdout) })
 	read.Go(func() { p.stderr.readFrom(stderr) })
 
-	silent := make(chan struct{}) // closed when nobody holds its output open any more
+	silent := make(chan struct{}) // closed when no process holds its output open any more
 	go func() {
 		read.Wait()
 		close(silent)

@@ -13,7 +13,7 @@ func openRegular(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := regular(info); err != nil {
+	if err := checkRegular(info); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|openAtOnce, 0)
@@ -21,7 +21,7 @@ func openRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	if info, err = file.Stat(); err == nil { // it may have been replaced since
-		err = regular(info)
+		err = checkRegular(info)
 	}
 	if err != nil {
 		_ = file.Close()
@@ -30,7 +30,7 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-func regular(info os.FileInfo) error {
+func checkRegular(info os.FileInfo) error {
 	what := "no file"
 	switch mode := info.Mode(); {
 	case mode.IsRegular():

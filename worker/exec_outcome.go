@@ -75,14 +75,14 @@ func (p *program) message(state *os.ProcessState) string {
 }
 
 // handBack adds what the program has printed to what it says of a rollback.
-func (p *program) handBack(back *rollback) error {
+func (p *program) handBack(back *rollBackError) error {
 	out := p.stdout.buf.Bytes()
 	if p.stdout.isOver() || len(bytes.TrimSpace(out)) == 0 {
 		return back
 	}
 	partial := protocol.ResultFromOutput(out)
 	partial.Status = protocol.Partial // whatever it is, it is not what was asked for
-	return &rollback{reason: back.reason, partial: &partial}
+	return &rollBackError{reason: back.reason, partial: &partial}
 }
 
 // said is what a program has written into its acknowledgement file: one of these,
@@ -91,8 +91,8 @@ func (p *program) handBack(back *rollback) error {
 type said struct {
 	ack    protocol.Ack
 	answer *protocol.Answer
-	up     *escalation
-	back   *rollback
+	up     *escalateError
+	back   *rollBackError
 }
 
 // Words of the acknowledgement file beside those of protocol.Ack.
@@ -144,10 +144,10 @@ func saidInWords(text string) (s said, err error) {
 		s.answer = &protocol.Answer{Text: rest}
 		return s, s.answer.Validate()
 	case saidEscalated:
-		s.up = &escalation{rationale: rest}
+		s.up = &escalateError{rationale: rest}
 		return s, nil
 	case saidReturned:
-		s.back = &rollback{reason: rest}
+		s.back = &rollBackError{reason: rest}
 		return s, nil
 	}
 	s.ack.Status = protocol.AckStatus(word)
@@ -200,11 +200,11 @@ func saidInJSON(body []byte) (s said, err error) {
 	case saidEscalated:
 		var up struct{ Status, Rationale, Assessment string }
 		err = decodeOnly(body, &up)
-		s.up = &escalation{rationale: up.Rationale, assessment: up.Assessment}
+		s.up = &escalateError{rationale: up.Rationale, assessment: up.Assessment}
 	case saidReturned:
 		var back struct{ Status, Reason string }
 		err = decodeOnly(body, &back)
-		s.back = &rollback{reason: back.Reason}
+		s.back = &rollBackError{reason: back.Reason}
 	default:
 		s.ack, err = protocol.DecodeAck(body)
 	}
@@ -247,13 +247,13 @@ func (e *Exec) input(h Handoff) ([]byte, error) {
 		if !more.any {
 			continue
 		}
-		raw, err := marshal(more.say)
+		raw, err := protocol.Marshal(more.say)
 		if err != nil {
 			return nil, fmt.Errorf("package with its %s: %w", name, err)
 		}
 		pkg[name] = raw
 	}
-	return marshal(pkg)
+	return protocol.Marshal(pkg)
 }
 
 // layOver lays the variables of answers over those of a package.
@@ -271,8 +271,8 @@ func layOver(pkg map[string]json.RawMessage, answers []protocol.Answer) error {
 		}
 	}
 	var err1, err2 error
-	ctx["variables"], err1 = marshal(variables)
-	pkg["context"], err2 = marshal(ctx)
+	ctx["variables"], err1 = protocol.Marshal(variables)
+	pkg["context"], err2 = protocol.Marshal(ctx)
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("package with its supplements: %w", err)
 	}
@@ -289,7 +289,7 @@ func boundReturns(returns []protocol.Return, most int) []protocol.Return {
 	bound := slices.Clone(returns)
 	for i := range bound {
 		r := &bound[i]
-		body, err := marshal(struct {
+		body, err := protocol.Marshal(struct {
 			R *protocol.ReturnResult
 			U *protocol.ContextUpdates
 			M []protocol.MemberReturn
@@ -325,13 +325,4 @@ func unmarshalMap(raw json.RawMessage, to *map[string]json.RawMessage) error {
 		*to = map[string]json.RawMessage{}
 	}
 	return nil
-}
-
-// marshal writes JSON without escaping <, > and &: a shell script may read it.
-func marshal(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimRight(buf.Bytes(), "\n"), err
 }

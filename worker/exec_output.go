@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
 // limited keeps what is written, up to most bytes, and says when there is more.
@@ -54,7 +55,7 @@ const (
 // lines logs what is read line by line and keeps the last of them.
 type lines struct {
 	log      *slog.Logger
-	redactor *protocol.Redactor
+	redactor *redact.Redactor
 	kept     []string
 	bytes    int // of kept
 }
@@ -94,7 +95,7 @@ func (l *lines) last() string {
 // tail returns the last lines without secrets, the end of them if they are long. A program
 // that was ended has last lines too: no context ends this.
 func (l *lines) tail() string {
-	text, err := l.redactor.RedactText(context.Background(), strings.Join(l.kept, "\n"))
+	text, err := l.redactor.Text(context.Background(), strings.Join(l.kept, "\n"))
 	if err != nil {
 		return ""
 	}

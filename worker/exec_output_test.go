@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
 // What a failure quotes of standard error begins behind the first line of a key,
 // and shows nothing of it.
 func TestTailKeepsNoPartOfASecret(t *testing.T) {
-	redactor, err := protocol.DefaultRedactor()
+	redactor, err := redact.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +19,7 @@ func TestTailKeepsNoPartOfASecret(t *testing.T) {
 	const part = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKB"
 	said := "the key is\n-----BEGIN PRIV" + "ATE KEY-----\n" + strings.Repeat(part+"\n", 28) + "-----END PRIV" + "ATE KEY-----\n" + "it does not fit\n"
 	l.readFrom(strings.NewReader(said))
-	if tail := l.tail(); tail != "the key is\n"+protocol.Redacted+"\nit does not fit" {
+	if tail := l.tail(); tail != "the key is\n"+redact.Marker+"\nit does not fit" {
 		t.Errorf("the tail is %q", tail)
 	}
 	l.readFrom(strings.NewReader(strings.Repeat("line\n", 30)))

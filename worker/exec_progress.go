@@ -16,7 +16,7 @@ import (
 
 const (
 	// progressEvery is how often a program's progress file is looked at, and so
-	// the most reports that it makes: each is an append that everybody sees.
+	// the most reports that it makes: each is an append to the ledger.
 	progressEvery = time.Second
 	// progressTailBytes is how much of the end of the file is read.
 	progressTailBytes = protocol.ProgressBytesMax + 1024

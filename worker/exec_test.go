@@ -246,7 +246,7 @@ func TestExecCleanup(t *testing.T) {
 	into := filepath.Join(t.TempDir(), "said")
 	body := `echo "$HANDOFF_CLEANUP_REASON $HANDOFF_TICKET ${HANDOFF_ACK_FILE:-no file} $1 $(wc -c)" >> ` + into + `; echo "left as it was" >&2; exit ${CODE:-0}`
 	e := execOf(t, worker.ExecConfig{Command: []string{"cat"}, Cleanup: []string{script(t, body), "argument"}})
-	for reason, why := range map[string]error{"returned": worker.HandBack("x", nil), "cancelled": worker.ErrCancelled, "lease_lost": broker.ErrLeaseLost} {
+	for reason, why := range map[string]error{"returned": worker.RollBack("x", nil), "cancelled": worker.ErrCancelled, "lease_lost": broker.ErrLeaseLost} {
 		if err := e.Cleanup(t.Context(), handoff(), why); err != nil {
 			t.Errorf("%s: %v", reason, err)
 		}

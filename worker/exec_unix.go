@@ -56,7 +56,7 @@ func (g *group) added(program *os.Process) {
 }
 
 // dismiss ends the guard alone. It is killed before its input ends, so that it
-// kills nobody.
+// kills no process.
 func (g *group) dismiss() {
 	if g.guard == nil {
 		return
@@ -78,10 +78,10 @@ const (
 )
 
 // endRest ends what is left of the group after the program has ended. silent is
-// closed when nobody holds the program's output open.
+// closed when no process holds the program's output open.
 func (g *group) endRest(grace time.Duration, silent <-chan struct{}) {
-	g.dismiss()                                      // as long as it is there one cannot tell whether anybody else is
-	if syscall.Kill(-g.id, syscall.SIGTERM) != nil { // nobody left
+	g.dismiss()                                      // as long as it is there one cannot tell whether another process is
+	if syscall.Kill(-g.id, syscall.SIGTERM) != nil { // no process left
 		return
 	}
 	tick := time.NewTicker(restEvery)

@@ -14,7 +14,7 @@ func IsStop(err error) bool {
 
 // RefusalOf returns the acknowledgement in an error of Refuse.
 func RefusalOf(err error) (protocol.Ack, bool) {
-	var refused *refusal
+	var refused *refuseError
 	if !errors.As(err, &refused) {
 		return protocol.Ack{}, false
 	}

@@ -16,7 +16,7 @@ import (
 //
 // It returns the result, or an error: a plain one is a failed attempt that is
 // worth a retry; Permanent, RetryAfter, Refuse, Await, Escalate,
-// AnswerEscalation, HandBack and Stop say otherwise. It must
+// AnswerEscalation, RollBack and Stop say otherwise. It must
 // return soon after ctx ended, for Run waits for it; context.Cause(ctx) says
 // why it ended. A result that it returns all the same is handed in, and counts
 // if the handoff is still its own.
@@ -35,7 +35,7 @@ func (f HandlerFunc) Handle(ctx context.Context, h Handoff) (protocol.Result, er
 // Acknowledger is what a Handler may also be, to answer an offer before
 // accepting it: accepted (with an estimated completion, if it has one),
 // rejected (with a reason) or conditional. It shall look, not work: the handoff
-// is nobody's yet, and ctx ends after the package's acknowledge timeout (30 s by
+// has no holder yet, and ctx ends after the package's acknowledge timeout (30 s by
 // default), when the offer is lost, and when the worker drains. An answer that
 // comes after the timeout does not count: the offer goes to another worker, uncharged.
 //
@@ -63,8 +63,8 @@ type Handoff struct {
 	// Answers are the supplements given to conditions and escalations so far,
 	// oldest first.
 	Answers []protocol.Answer
-	// Trail is what happened to the handoff before it came here: who refused it,
-	// asked, escalated, failed or vanished. Empty for most.
+	// Trail is what happened to the handoff before it came here: refusals, questions,
+	// escalations, failures. Empty for most.
 	Trail []protocol.TrailEntry
 	// Returns are the ends of what it has handed off and waited for (Await), in
 	// the order in which that was handed off.
@@ -78,8 +78,8 @@ type Handoff struct {
 	// Log writes with the ticket and the attempt on every line.
 	Log *slog.Logger
 
-	r  *run     // nil in a Handoff that a test has made
-	on *handing // of this run of the handler; nil until it is accepted
+	r     *run        // nil in a Handoff that a test has made
+	calls *childCalls // of this run of the handler; nil until it is accepted
 }
 
 // State is the handoff as the worker last saw it: at the claim, or at the
@@ -94,7 +94,7 @@ func (h Handoff) State() protocol.State {
 // Progress reports from within the work. It blocks until the ledger has the
 // report, or ctx ends. broker.ErrLeaseLost says that the handoff is another's by
 // now; the handler's context is cancelled then too. Each report is an append
-// that everybody sees: a few a minute are fine, hundreds are not.
+// to the ledger: a few a minute are fine, hundreds are not.
 func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error {
 	if h.r == nil {
 		return nil
@@ -119,7 +119,7 @@ func (h Handoff) Reminded() <-chan struct{} {
 	if h.r == nil {
 		return nil
 	}
-	return h.r.reminder.wait(h.r.state(), h.r.accepted)
+	return h.r.reminder.channel(h.r.state(), h.r.acceptedAt)
 }
 
 // Limit is when the first clock runs out that takes this attempt away, and which one
@@ -134,9 +134,9 @@ func (h Handoff) Limit() (time.Time, protocol.Clock) {
 	return lifecycle.Limit(s)
 }
 
-// ProgressDeadline is when the progress timeout runs out, counted from the last
-// Progress, or from the acceptance; zero if there is none, as by default, or the
-// handoff is not accepted yet. A handler that lets it pass loses the handoff like
+// ProgressDeadline returns when the progress timeout runs out, counted from the last Progress
+// or the acceptance. It is zero without such a timeout, which is the default, and before the
+// acceptance. A handler that lets it pass loses the handoff like
 // one that lets its Limit pass, however alive its worker is.
 func (h Handoff) ProgressDeadline() time.Time {
 	s := h.State()

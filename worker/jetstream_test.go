@@ -13,6 +13,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -32,7 +33,7 @@ func nodeIn(t testing.TB, dir string, port int) *embedded.Node {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if err := broker.EnsureTopology(t.Context(), nc, broker.Topology{AsyncWork: true}); err != nil {
+	if err := jetstream.EnsureTopology(t.Context(), nc, jetstream.Topology{AsyncWork: true}); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -40,12 +41,17 @@ func nodeIn(t testing.TB, dir string, port int) *embedded.Node {
 
 func dial(t testing.TB, n *embedded.Node) *broker.Broker {
 	t.Helper()
-	engine, err := broker.Dial(t.Context(), broker.DialConfig{URL: n.ClientURL()})
+	return brokerOver(t, dialEngine(t, n))
+}
+
+func dialEngine(t testing.TB, n *embedded.Node) *jetstream.Engine {
+	t.Helper()
+	engine, err := jetstream.Dial(t.Context(), jetstream.DialConfig{URL: n.ClientURL()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
-	return brokerOver(t, engine)
+	return engine
 }
 
 // start runs a worker until drain is called.
@@ -66,7 +72,7 @@ func start(t testing.TB, b worker.Broker, cfg worker.Config, h worker.Handler) (
 
 func waitFor(t testing.TB, b *broker.Broker, ticket string, until func(protocol.State) bool) protocol.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	state, err := b.Wait(ctx, ticket, until)
 	if err != nil {

@@ -77,12 +77,11 @@ func TestLoadIsToldBetweenBeats(t *testing.T) {
 // takeAway lets the core find the holder gone, and another holder accept.
 func (w *world) takeAway(ticket string) *broker.Claim {
 	w.Helper()
-	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		meta := protocol.Meta{At: now, By: "test"}
-		return []protocol.Event{
+		return lifecycle.StepOf(h.State,
 			&protocol.LeaseLost{Meta: meta, Holder: h.State.Holder, Fence: h.State.Fence, Attempt: h.State.Attempt},
-			&protocol.Offered{Meta: meta, Agent: "coder", Reason: "lease_lost"},
-		}, nil
+			&protocol.Offered{Meta: meta, Agent: "coder", Reason: "lease_lost"})
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -12,48 +12,48 @@ const (
 	// pullWait is how long one pull waits for an offer. A worker that is frozen
 	// keeps what is delivered to a pull under way from the others.
 	pullWait = 5 * time.Second
-	// pausedEvery is how often a paused agent's profile is looked at.
-	pausedEvery = time.Second
+	// pausedInterval is how often a paused agent's profile is looked at.
+	pausedInterval = time.Second
 )
 
 // register makes the agent's queue, and its profile if there is none.
 func (w *Worker) register(ctx context.Context) (profile protocol.Profile, err error) {
-	err = w.persist(ctx, "register the agent", within(tryTimeout, func(ctx context.Context) error {
-		profile, err = w.relay.Register(ctx, w.cfg.Profile)
+	err = w.retry(ctx, "register the agent", withTimeout(tryTimeout, func(ctx context.Context) error {
+		profile, err = w.transport.Register(ctx, w.cfg.Profile)
 		return err
 	}))
 	return profile, err
 }
 
 // pullLoop pulls for free slots until the drain begins.
-func (w *Worker) pullLoop() {
-	pauses := newPauses()
+func (w *Worker) pullLoop(c contexts) {
+	backOff := newBackOff()
 	for {
-		free := w.reserve()
-		if free == 0 || !w.ready() {
-			w.free(free)
+		free := w.reserveSlots(c.accepting)
+		if free == 0 || !w.waitUntilReady(c.accepting) {
+			w.freeSlots(free)
 			return
 		}
-		offers, err := w.relay.Pull(w.open, w.cfg.Agent, free, pullWait)
-		w.free(free - w.admit(offers, free))
+		offers, err := w.transport.Pull(c.accepting, w.cfg.Agent, free, pullWait)
+		w.freeSlots(free - w.startRuns(c, offers, free))
 		if err == nil {
-			pauses.Reset()
+			backOff.Reset()
 			continue
 		}
-		if w.open.Err() != nil {
+		if c.accepting.Err() != nil {
 			return
 		}
-		pause := pauses.NextBackOff()
+		pause := backOff.NextBackOff()
 		w.log.Warn("pull failed", "again_in", pause, "err", err)
-		sleep(w.open, pause)
+		sleep(c.accepting, pause)
 	}
 }
 
-// reserve takes every free slot, and waits for the first. 0 is that the drain began.
-func (w *Worker) reserve() int {
+// reserveSlots takes every free slot, and waits for the first. 0 is that the drain began.
+func (w *Worker) reserveSlots(ctx context.Context) int {
 	select {
 	case w.slots <- struct{}{}:
-	case <-w.open.Done():
+	case <-ctx.Done():
 		return 0
 	}
 	for n := 1; ; n++ {
@@ -65,86 +65,86 @@ func (w *Worker) reserve() int {
 	}
 }
 
-func (w *Worker) free(n int) {
+func (w *Worker) freeSlots(n int) {
 	for range n {
 		<-w.slots
 	}
 }
 
-// ready waits until this worker may pull: its presence is confirmed and its
+// waitUntilReady waits until this worker may pull: its presence is confirmed and its
 // agent not paused. False is that the drain began.
-func (w *Worker) ready() bool {
-	for told := false; ; {
+func (w *Worker) waitUntilReady(ctx context.Context) bool {
+	for logged := false; ; {
 		select {
-		case <-w.presence.held():
-		case <-w.open.Done():
+		case <-w.presence.whenHeld():
+		case <-ctx.Done():
 			return false
 		}
-		if !w.paused() {
-			return w.open.Err() == nil
+		if !w.paused(ctx) {
+			return ctx.Err() == nil
 		}
-		if !told {
+		if !logged {
 			w.log.Info("agent is paused")
-			told = true
+			logged = true
 		}
-		if !sleep(w.open, pausedEvery) {
+		if !sleep(ctx, pausedInterval) {
 			return false
 		}
 	}
 }
 
-func (w *Worker) paused() bool { return w.relay.Paused(w.open, w.cfg.Agent) }
+func (w *Worker) paused(ctx context.Context) bool { return w.transport.Paused(ctx, w.cfg.Agent) }
 
-// admit begins with the offers, and tells how many slots they took. What may
+// startRuns begins with the offers, and tells how many slots they took. What may
 // not begin goes back at once.
-func (w *Worker) admit(offers []Offer, free int) (taken int) {
+func (w *Worker) startRuns(c contexts, offers []Offer, free int) (taken int) {
 	if len(offers) == 0 {
 		return 0
 	}
-	closed := w.open.Err() != nil || w.paused()
+	refuse := c.accepting.Err() != nil || w.paused(c.accepting)
 	for _, offer := range offers {
-		if closed || taken == free {
-			giveBack(w, offer)
+		if refuse || taken == free {
+			releaseOffer(w, offer)
 			continue
 		}
-		r := newRun(w, offer)
+		r := newRun(c.running, w, offer)
 		if !w.runs.add(r) { // delivered again while we have it: the engine was restarted, say
 			continue
 		}
 		if !w.presence.isHeld() {
-			r.cancel(errLapsed)
+			r.cancel(errUnconfirmed)
 		}
 		taken++
-		w.hand(r)
+		w.dispatch(c, r)
 	}
 	return taken
 }
 
-// hand has a goroutine serve the run: one that has served another, whose stack
+// dispatch has a goroutine serve the run: one that has served another, whose stack
 // has grown already, or a new one. There are hardly ever more than slots.
-func (w *Worker) hand(r *run) {
+func (w *Worker) dispatch(c contexts, r *run) {
 	w.wg.Add(1)
 	select {
-	case w.hands <- r:
+	case w.runQueue <- r:
 	default:
-		w.servers.Go(func() { w.server(r) })
+		w.runners.Go(func() { w.runner(c, r) })
 	}
 }
 
-// server serves one run after another until the drain begins. A handler that
+// runner serves one run after another until the drain begins. A handler that
 // ends its goroutine ends it earlier.
-func (w *Worker) server(r *run) {
+func (w *Worker) runner(c contexts, r *run) {
 	for {
-		r.serve()
+		r.serve(c)
 		select {
-		case r = <-w.hands:
-		case <-w.open.Done():
+		case r = <-w.runQueue:
+		case <-c.accepting.Done():
 			return
 		}
 	}
 }
 
-func giveBack(w *Worker, offer Offer) {
+func releaseOffer(w *Worker, offer Offer) {
 	if err := offer.GiveBack(); err != nil {
 		w.log.Debug("offer comes again after the ack wait", "ticket", offer.Ticket(), "err", err)
 	}

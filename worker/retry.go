@@ -21,27 +21,27 @@ const (
 	// triesMax bounds the tries at what fails for a reason of its own, and not
 	// because the engine is away.
 	triesMax = 5
-	// forEver is no bound: for what may have happened, and must be known.
-	forEver = 0
-	// lastReport is what remains for the report of a handler that outlived
+	// unlimited is no bound: for what may have happened, and must be known.
+	unlimited = 0
+	// lateReportTimeout is what remains for the report of a handler that outlived
 	// the drain.
-	lastReport = 5 * time.Second
+	lateReportTimeout = 5 * time.Second
 )
 
-func newPauses() *backoff.ExponentialBackOff {
+func newBackOff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 }
 
-// persist repeats try until it succeeds, fails for good, or ctx ends. An engine
+// retry repeats try until it succeeds, fails for good, or ctx ends. An engine
 // that is away is waited for.
-func (w *Worker) persist(ctx context.Context, what string, try func(context.Context) error) error {
-	return w.persistFor(ctx, triesMax, what, try)
+func (w *Worker) retry(ctx context.Context, what string, try func(context.Context) error) error {
+	return w.retryUpTo(ctx, triesMax, what, try)
 }
 
-// persistFor is persist with a bound of its own.
-func (w *Worker) persistFor(ctx context.Context, most int, what string, try func(context.Context) error) error {
-	var pauses *backoff.ExponentialBackOff // most tries succeed
+// retryUpTo is retry with a bound of its own.
+func (w *Worker) retryUpTo(ctx context.Context, triesMax int, what string, try func(context.Context) error) error {
+	var backOff *backoff.ExponentialBackOff // most tries succeed
 	for tries := 1; ; tries++ {
 		err := try(ctx)
 		switch {
@@ -49,24 +49,24 @@ func (w *Worker) persistFor(ctx context.Context, most int, what string, try func
 			return nil
 		case ctx.Err() != nil:
 			return err
-		case away(err):
+		case isUnreachable(err):
 			tries--
-		case final(err) || tries == most:
+		case isFinal(err) || tries == triesMax:
 			return err
 		}
-		if pauses == nil {
-			pauses = newPauses()
+		if backOff == nil {
+			backOff = newBackOff()
 		}
-		pause := pauses.NextBackOff()
-		w.log.Warn("engine did not do it; trying again", "what", what, "in", pause, "err", err)
+		pause := backOff.NextBackOff()
+		w.log.Warn("engine request failed; retrying", "what", what, "in", pause, "err", err)
 		if !sleep(ctx, pause) {
 			return err
 		}
 	}
 }
 
-// within bounds each try.
-func within(limit time.Duration, try func(context.Context) error) func(context.Context) error {
+// withTimeout bounds each try.
+func withTimeout(limit time.Duration, try func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -74,13 +74,13 @@ func within(limit time.Duration, try func(context.Context) error) func(context.C
 	}
 }
 
-// away tells whether the engine gave no answer at all.
-func away(err error) bool {
+// isUnreachable tells whether the engine gave no answer at all.
+func isUnreachable(err error) bool {
 	return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// final tells whether asking again cannot help: the ledger or the input is against it.
-func final(err error) bool {
+// isFinal tells whether asking again cannot help: the ledger or the input is against it.
+func isFinal(err error) bool {
 	var refused *protocol.Error
 	return errors.As(err, &refused) || errors.Is(err, broker.ErrLeaseLost) || errors.Is(err, broker.ErrOfferGone) ||
 		errors.Is(err, broker.ErrNotFound) || errors.Is(err, lifecycle.ErrStale) || errors.Is(err, lifecycle.ErrIllegal)

@@ -17,58 +17,58 @@ import (
 
 // run is one offer in this worker's hands, from the pull to the report.
 type run struct {
-	w        *Worker
-	offer    Offer
-	log      *slog.Logger
-	ctx      context.Context // the handler's
-	cancel   context.CancelCauseFunc
-	began    time.Time
-	beating  atomic.Bool
-	claim    atomic.Pointer[Claim] // nil until accepted; then &held
-	held     Claim
-	seen     atomic.Pointer[protocol.State] // as the claim last had it
-	reminder reminder
+	w         *Worker
+	offer     Offer
+	log       *slog.Logger
+	ctx       context.Context // the handler's
+	cancel    context.CancelCauseFunc
+	pulledAt  time.Time
+	beating   atomic.Bool
+	claim     atomic.Pointer[Claim] // nil until accepted; then &held
+	claimed   Claim
+	seenState atomic.Pointer[protocol.State] // as the claim last had it
+	reminder  reminder
 
 	progressed atomic.Pointer[protocol.Progress] // the last report of this worker
 	cleaning   sync.WaitGroup                    // of the user's Cleanup, which may outlast the report
 
 	// Of the goroutine that serves alone.
-	accepted time.Time // by our clock
-	handled  bool      // Handle was called
-	cleaned  bool      // Cleanup was
-	reruns   int
+	acceptedAt    time.Time // by our clock
+	handlerCalled bool      // Handle was called
+	cleanupCalled bool      // Cleanup was
+	reruns        int
 
-	mu    sync.Mutex
-	back  bool      // the offer was given back
-	until time.Time // for how long it is kept from others; zero is for as long as it takes
+	mu          sync.Mutex
+	released    bool      // the offer was given back
+	extendUntil time.Time // for how long it is kept from others; zero is for as long as it takes
 }
 
-func newRun(w *Worker, offer Offer) *run {
-	r := &run{w: w, offer: offer, began: time.Now(), log: logOf(w.log, "ticket", offer.Ticket())}
-	r.ctx, r.cancel = context.WithCancelCause(w.life)
+func newRun(ctx context.Context, w *Worker, offer Offer) *run {
+	r := &run{w: w, offer: offer, pulledAt: time.Now(), log: lazyWith(w.log, "ticket", offer.Ticket())}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	return r
 }
 
-func (r *run) state() protocol.State { return *r.last() }
+func (r *run) state() protocol.State { return *r.lastState() }
 
-// last is what state returns a copy of: large, and not to be changed.
-func (r *run) last() *protocol.State {
-	if s := r.seen.Load(); s != nil {
+// lastState is what state returns a copy of: large, and not to be changed.
+func (r *run) lastState() *protocol.State {
+	if s := r.seenState.Load(); s != nil {
 		return s
 	}
 	return r.offer.State()
 }
 
-// see keeps a copy of the claim's state, so that reading it never waits for
+// refreshState keeps a copy of the claim's state, so that reading it never waits for
 // an append under way. What it returns is not to be changed.
-func (r *run) see(c Claim) *protocol.State {
+func (r *run) refreshState(c Claim) *protocol.State {
 	s := c.State()
-	r.seen.Store(&s)
+	r.seenState.Store(&s)
 	return &s
 }
 
-// claimed is nil until the offer is accepted.
-func (r *run) claimed() Claim {
+// currentClaim is nil until the offer is accepted.
+func (r *run) currentClaim() Claim {
 	if claim := r.claim.Load(); claim != nil {
 		return *claim
 	}
@@ -76,114 +76,109 @@ func (r *run) claimed() Claim {
 }
 
 // serve takes the offer from the pull to the report.
-func (r *run) serve() {
+func (r *run) serve(c contexts) {
 	defer r.w.wg.Done()
 	defer func() {
 		r.w.runs.remove(r)
 		r.reminder.stop()
 		r.cancel(nil)
 		r.cleaning.Wait()
-		r.w.free(1)
+		r.w.freeSlots(1)
 	}()
-	h, ack, failed, ok := r.consider()
+	h, ack, failed, ok := r.prepareAnswer(c.accepting)
 	if !ok {
-		if r.w.open.Err() != nil {
-			r.giveBack()
+		if c.accepting.Err() != nil {
+			r.releaseOffer()
 		}
 		return // otherwise it comes again after the ack wait, and not in a circle
 	}
-	claim := r.acknowledge(ack)
+	claim := r.acknowledge(c, ack)
 	if claim == nil {
 		return
 	}
-	s := r.last()
+	s := r.lastState()
 	h.Attempt, h.Fence = s.Attempt, s.Fence
 	h.Trace = r.w.cfg.Trace(*s)
-	h.Log = logOf(r.log, "attempt", h.Attempt)
-	for r.attempt(h, claim, failed) {
+	h.Log = lazyWith(r.log, "attempt", h.Attempt)
+	for r.attempt(c, h, claim, failed) {
 	}
 }
 
 // attempt runs the user's code on a handoff, unless that has failed already, and
 // reports. again says that it is to be run again, with more returns.
-func (r *run) attempt(h Handoff, claim Claim, failed error) (again bool) {
+func (r *run) attempt(c contexts, h Handoff, claim Claim, failed error) (again bool) {
 	if failed == nil {
-		failed = r.family(&h, claim)
+		failed = r.readChildren(&h, claim)
 	}
 	if failed != nil {
-		return r.report(h, claim, protocol.Result{}, failed)
+		return r.report(c, h, claim, protocol.Result{}, failed)
 	}
 	var result protocol.Result
 	err := errors.New("the handler ended its goroutine instead of returning")
-	defer func() { again = r.report(h, claim, result, err) }() // deferred, for runtime.Goexit
-	result, err = r.handle(h)
+	defer func() { again = r.report(c, h, claim, result, err) }() // deferred, for runtime.Goexit
+	result, err = r.callHandler(h)
 	return false
 }
 
-// consider finds out how to answer the offer. failed is an error of the user's
+// prepareAnswer finds out how to answer the offer. failed is an error of the user's
 // code on the way: the attempt it belongs to is then begun and failed. ok is
 // false if there is no answer: the worker drains, or the package is not to be had.
-func (r *run) consider() (h Handoff, ack protocol.Ack, failed error, ok bool) {
+func (r *run) prepareAnswer(ctx context.Context) (h Handoff, ack protocol.Ack, failed error, ok bool) {
 	ack.Status = protocol.AckAccepted
 	h = Handoff{Ticket: r.offer.Ticket(), Agent: r.w.cfg.Agent, Log: r.log, r: r}
-	err := r.fetch(&h)
+	err := r.fetch(ctx, &h)
 	if errors.Is(err, broker.ErrNotFound) { // gone, or damaged, for every worker
-		return h, unreadable(err), nil, true
+		return h, lifecycle.UnreadablePackage(err), nil, true
 	}
 	if err != nil {
-		if r.w.open.Err() == nil {
-			r.log.Error("package not there", "err", err)
+		if ctx.Err() == nil {
+			r.log.Error("package not fetched", "err", err)
 		}
 		return h, ack, nil, false
 	}
 	h.Answers, h.Trail = r.offer.Answers(), r.offer.Trail() // fetched with the package
 	if h.Package, err = decode(h.Raw, h.Answers); err != nil {
 		// Another worker, of a newer version, may be able to.
-		return h, unreadable(err), nil, true
+		return h, lifecycle.UnreadablePackage(err), nil, true
 	}
 	if r.w.acks != nil {
-		var lapsed bool
-		if ack, lapsed, failed = r.ask(h); lapsed {
-			r.log.Warn("offer not acknowledged in time; given back", "after", lifecycle.ClaimTimeout(h.State()))
-			r.giveBack()
+		var timedOut bool
+		if ack, timedOut, failed = r.callAcknowledger(ctx, h); timedOut {
+			r.log.Warn("offer not acknowledged in time; released", "after", lifecycle.ClaimTimeout(h.State()))
+			r.releaseOffer()
 			return h, ack, nil, false
 		}
 	}
-	return h, ack, failed, r.w.open.Err() == nil
-}
-
-// unreadable refuses a handoff whose package can't be read.
-func unreadable(err error) protocol.Ack {
-	return protocol.Ack{Status: protocol.AckRejected, ReasonCode: protocol.ReasonUnreadable, Reason: protocol.CutText(err.Error(), protocol.FailureBytesMax)}
+	return h, ack, failed, ctx.Err() == nil
 }
 
 // fetch reads the package: most have come with the offer.
-func (r *run) fetch(h *Handoff) (err error) {
+func (r *run) fetch(ctx context.Context, h *Handoff) (err error) {
 	if r.offer.Inline() {
-		h.Raw, err = r.offer.Package(r.w.open)
+		h.Raw, err = r.offer.Package(ctx)
 		return err
 	}
-	return r.w.persist(r.w.open, "fetch the package", within(fetchTimeout, func(ctx context.Context) (err error) {
+	return r.w.retry(ctx, "fetch the package", withTimeout(fetchTimeout, func(ctx context.Context) (err error) {
 		h.Raw, err = r.offer.Package(ctx)
 		return err
 	}))
 }
 
-// ask lets the user's code answer the offer. lapsed says that it did not in time,
+// callAcknowledger lets the user's code answer the offer. timedOut says that it did not in time,
 // which is charged to no attempt: the offer goes to another.
-func (r *run) ask(h Handoff) (ack protocol.Ack, lapsed bool, err error) {
+func (r *run) callAcknowledger(accepting context.Context, h Handoff) (ack protocol.Ack, timedOut bool, err error) {
 	limit := lifecycle.ClaimTimeout(h.State())
 	ctx, cancel := context.WithTimeoutCause(r.ctx, limit, errNotAcknowledged)
 	defer cancel()
-	r.extendUntil(time.Now().Add(limit))
+	r.limitExtension(time.Now().Add(limit))
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer context.AfterFunc(r.w.open, func() { end(ErrShutdown) })()
-	ack, err = guard(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
+	defer context.AfterFunc(accepting, func() { end(ErrShutdown) })()
+	ack, err = recoverPanic(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
 	if context.Cause(ctx) == errNotAcknowledged {
 		return ack, true, nil
 	}
-	r.extendUntil(time.Time{}) // the append may take as long as it takes
+	r.limitExtension(time.Time{}) // the append may take as long as it takes
 	if err == nil {
 		if err = ack.Validate(); err == nil {
 			return ack, false, nil
@@ -194,11 +189,11 @@ func (r *run) ask(h Handoff) (ack protocol.Ack, lapsed bool, err error) {
 }
 
 // acknowledge answers the offer. The claim is nil unless it was accepted and is ours.
-func (r *run) acknowledge(ack protocol.Ack) Claim {
-	ctx, cancel := r.w.reportContext()
+func (r *run) acknowledge(c contexts, ack protocol.Ack) Claim {
+	ctx, cancel := c.forReport()
 	defer cancel()
 	var claim Claim
-	err := r.w.persistFor(ctx, forEver, "acknowledge", func(ctx context.Context) (err error) {
+	err := r.w.retryUpTo(ctx, unlimited, "acknowledge", func(ctx context.Context) (err error) {
 		claim, err = r.offer.Acknowledge(ctx, r.w.holder, ack, true)
 		return err
 	})
@@ -211,31 +206,31 @@ func (r *run) acknowledge(ack protocol.Ack) Claim {
 		r.w.counts.declined.Add(1)
 		r.log.Info("handoff declined", "as", ack.Status, "reason", ack.Reason)
 	default:
-		r.see(claim)
-		r.held, r.accepted = claim, time.Now()
-		r.claim.Store(&r.held)
+		r.refreshState(claim)
+		r.claimed, r.acceptedAt = claim, time.Now()
+		r.claim.Store(&r.claimed)
 		r.w.counts.claimed.Add(1)
 		return claim
 	}
 	return nil
 }
 
-// handle runs the user's code, unless its time is over before it began.
-func (r *run) handle(h Handoff) (protocol.Result, error) {
+// callHandler runs the user's code, unless its time is over before it began.
+func (r *run) callHandler(h Handoff) (protocol.Result, error) {
 	if r.ctx.Err() != nil {
 		return protocol.Result{}, context.Cause(r.ctx)
 	}
-	r.handled = true
+	r.handlerCalled = true
 	ctx := broker.WithTrace(r.ctx, h.Trace)
-	return guard(r.log, func() (protocol.Result, error) { return r.w.handler.Handle(ctx, h) })
+	return recoverPanic(r.log, func() (protocol.Result, error) { return r.w.handler.Handle(ctx, h) })
 }
 
 // stackBytesMax is how much of a panic's stack goes into the ledger; the log
 // has all of it.
 const stackBytesMax = 4 << 10
 
-// guard turns a panic of the user's code into a failed attempt.
-func guard[T any](log *slog.Logger, f func() (T, error)) (value T, err error) {
+// recoverPanic turns a panic of the user's code into a failed attempt.
+func recoverPanic[T any](log *slog.Logger, f func() (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			stack := debug.Stack()
@@ -247,17 +242,17 @@ func guard[T any](log *slog.Logger, f func() (T, error)) (value T, err error) {
 }
 
 // beat keeps the offer from others and heeds what the head says.
-func (r *run) beat() {
+func (r *run) beat(ctx context.Context) {
 	if !r.beating.CompareAndSwap(false, true) {
 		return // the last one still waits for its answer
 	}
 	defer r.beating.Store(false)
-	claim := r.claimed()
+	claim := r.currentClaim()
 	if claim == nil {
-		r.extend()
+		r.extendOffer()
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.w.life, min(r.w.cfg.BeatTimeout, r.w.care))
+	ctx, cancel := context.WithTimeout(ctx, min(r.w.cfg.BeatTimeout, r.w.heartbeatInterval))
 	defer cancel()
 	signal, err := claim.Beat(ctx)
 	switch {
@@ -268,33 +263,33 @@ func (r *run) beat() {
 		r.log.Warn("handoff's head not read in a beat", "err", err)
 		return
 	}
-	r.see(claim)
-	r.heed(signal)
+	r.refreshState(claim)
+	r.applySignal(signal)
 }
 
-// heed does what the ledger asks for.
-func (r *run) heed(signal broker.Signal) {
+// applySignal does what the ledger asks for.
+func (r *run) applySignal(signal broker.Signal) {
 	if signal.Reminded {
-		r.reminder.ring()
+		r.reminder.fire()
 	}
-	r.endIfAsked(signal.CancelRequested, signal.Return)
+	r.cancelIfRequested(signal.CancelRequested, signal.Return)
 }
 
-// endIfAsked ends the handler's context if the end of the handoff was asked for.
-func (r *run) endIfAsked(end, back bool) {
+// cancelIfRequested ends the handler's context if the end of the handoff was asked for.
+func (r *run) cancelIfRequested(end, rollBack bool) {
 	switch {
-	case back:
+	case rollBack:
 		r.cancel(ErrReturned)
 	case end:
 		r.cancel(ErrCancelled)
 	}
 }
 
-// extend keeps an offer from others that is not accepted yet.
-func (r *run) extend() {
+// extendOffer keeps an offer from others that is not accepted yet.
+func (r *run) extendOffer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.back || !r.until.IsZero() && time.Now().After(r.until) {
+	if r.released || !r.extendUntil.IsZero() && time.Now().After(r.extendUntil) {
 		return
 	}
 	if err := r.offer.Extend(); err != nil {
@@ -302,27 +297,27 @@ func (r *run) extend() {
 	}
 }
 
-// extendUntil bounds for how long the offer is kept from others, also by user code
+// limitExtension bounds for how long the offer is kept from others, also by user code
 // that does not heed the end of its context.
-func (r *run) extendUntil(until time.Time) {
+func (r *run) limitExtension(until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.until = until
+	r.extendUntil = until
 }
 
-// giveBack lets others have the offer. No beat under way may extend it after that.
-func (r *run) giveBack() {
+// releaseOffer lets others have the offer. No beat under way may extend it after that.
+func (r *run) releaseOffer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.back {
+	if r.released {
 		return
 	}
-	r.back = true
-	giveBack(r.w, r.offer)
+	r.released = true
+	releaseOffer(r.w, r.offer)
 }
 
 func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
-	claim := r.claimed()
+	claim := r.currentClaim()
 	if claim == nil {
 		return protocol.Errorf(protocol.CodeIllegal, "progress", "the handoff is not accepted yet")
 	}
@@ -332,15 +327,15 @@ func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
 		r.cancel(err)
 	case err == nil:
 		r.progressed.Store(&progress)
-		s := r.see(claim) // an end that was asked for is seen on the way, sooner than by the next beat
-		r.endIfAsked(s.CancelRequested, s.CancelReturn)
+		s := r.refreshState(claim) // an end that was asked for is seen on the way, sooner than by the next beat
+		r.cancelIfRequested(s.CancelRequested, s.CancelReturn)
 	}
 	return err
 }
 
 // extendWork asks for more time, after which the holder is reminded anew.
 func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) error {
-	claim := r.claimed()
+	claim := r.currentClaim()
 	if claim == nil {
 		return protocol.Errorf(protocol.CodeIllegal, "extend_ms", "the handoff is not accepted yet")
 	}
@@ -349,8 +344,8 @@ func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) e
 	case errors.Is(err, broker.ErrLeaseLost):
 		r.cancel(err)
 	case err == nil:
-		r.see(claim)
-		r.reminder.renew()
+		r.refreshState(claim)
+		r.reminder.reset()
 	}
 	return err
 }
@@ -360,44 +355,44 @@ func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) e
 type reminder struct {
 	mu    sync.Mutex
 	ch    chan struct{}
-	rung  bool
+	fired bool
 	timer *time.Timer
 }
 
-func (m *reminder) make() {
+func (m *reminder) ensureChannel() {
 	if m.ch == nil {
 		m.ch = make(chan struct{})
 	}
 }
 
-// wait is for a handoff that was accepted at an instant of our own clock: what the
-// ledger says of it would mislead where somebody sets ours.
-func (m *reminder) wait(s protocol.State, accepted time.Time) <-chan struct{} {
+// channel is for a handoff that was accepted at an instant of our own clock: what the
+// ledger says of it would mislead where that clock is set.
+func (m *reminder) channel(s protocol.State, accepted time.Time) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.make()
-	if at := lifecycle.ReminderAt(s); m.timer == nil && !m.rung && !at.IsZero() {
-		m.timer = time.AfterFunc(time.Until(accepted.Add(at.Sub(s.AcceptedAt))), m.ring)
+	m.ensureChannel()
+	if at := lifecycle.ReminderAt(s); m.timer == nil && !m.fired && !at.IsZero() {
+		m.timer = time.AfterFunc(time.Until(accepted.Add(at.Sub(s.AcceptedAt))), m.fire)
 	}
 	return m.ch
 }
 
-// renew makes another channel of it, for a handoff that was extended.
-func (m *reminder) renew() {
+// reset makes another channel of it, for a handoff that was extended.
+func (m *reminder) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.timer != nil {
 		m.timer.Stop()
 	}
-	m.ch, m.rung, m.timer = nil, false, nil
+	m.ch, m.fired, m.timer = nil, false, nil
 }
 
-func (m *reminder) ring() {
+func (m *reminder) fire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.make()
-	if !m.rung {
-		m.rung = true
+	m.ensureChannel()
+	if !m.fired {
+		m.fired = true
 		close(m.ch)
 	}
 }

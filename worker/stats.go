@@ -18,7 +18,7 @@ type Stats struct {
 	Suspended  int64 // waiting for what they have handed off
 	Escalated  int64 // passed up the chain of authority
 	Answered   int64 // sent back to the agent that had escalated them
-	HandedBack int64 // returned to their source
+	RolledBack int64 // returned to their source
 
 	Declined int64 // rejected or conditional before they were accepted: not in Claimed
 	Busy     int   // slots in use now
@@ -27,7 +27,7 @@ type Stats struct {
 
 type counters struct {
 	claimed, completed, failed, refused, released, lost, declined,
-	suspended, escalated, answered, handedBack atomic.Int64
+	suspended, escalated, answered, rolledBack atomic.Int64
 }
 
 // Stats returns the counts so far. It is safe to call at any time.
@@ -36,33 +36,33 @@ func (w *Worker) Stats() Stats {
 	return Stats{
 		Claimed: c.claimed.Load(), Completed: c.completed.Load(), Failed: c.failed.Load(), Refused: c.refused.Load(),
 		Released: c.released.Load(), Lost: c.lost.Load(), Declined: c.declined.Load(),
-		Suspended: c.suspended.Load(), Escalated: c.escalated.Load(), Answered: c.answered.Load(), HandedBack: c.handedBack.Load(),
+		Suspended: c.suspended.Load(), Escalated: c.escalated.Load(), Answered: c.answered.Load(), RolledBack: c.rolledBack.Load(),
 		Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
 	}
 }
 
-// pulse is what others may read of a worker's beats while it runs.
-type pulse struct {
+// heartbeat is what others may read of a worker's beats while it runs.
+type heartbeat struct {
 	presence atomic.Pointer[presence]
-	turned   atomic.Int64 // Unix nanoseconds; 0 before the first turn
+	tickedAt atomic.Int64 // Unix nanoseconds; 0 before the first turn
 }
 
-func (p *pulse) turn() { p.turned.Store(time.Now().UnixNano()) }
+func (p *heartbeat) tick() { p.tickedAt.Store(time.Now().UnixNano()) }
 
 // Present tells whether the engine has confirmed within the lease that this
 // worker is there. Without that it takes nothing.
 func (w *Worker) Present() bool {
-	p := w.pulse.presence.Load()
+	p := w.heartbeat.presence.Load()
 	return p != nil && p.isHeld()
 }
 
-// Overdue is by how much the next turn of the loop that beats is late, whether or
-// not the engine answers; 0 where it is not, or Run has not come that far. More than
-// a few seconds mean that the loop is lost.
+// Overdue returns how late the next heartbeat is, whether or not the engine answers. It is 0
+// where none is late, and before the first one. More than a few seconds mean that the loop
+// is lost.
 func (w *Worker) Overdue() time.Duration {
-	turned := w.pulse.turned.Load()
-	if turned == 0 {
+	tickedAt := w.heartbeat.tickedAt.Load()
+	if tickedAt == 0 {
 		return 0
 	}
-	return max(0, time.Since(time.Unix(0, turned))-w.cfg.Beat-w.cfg.BeatTimeout)
+	return max(0, time.Since(time.Unix(0, tickedAt))-w.cfg.Beat-w.cfg.BeatTimeout)
 }

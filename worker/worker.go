@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ const (
 // Config configures a Worker. The zero value of each field is its default;
 // only Agent must be set.
 type Config struct {
-	// Agent is whom the worker serves.
+	// Agent is the agent that the worker serves.
 	Agent string
 	// Concurrency is how many handoffs this worker works on at a time. Default: the
 	// profile's max_concurrency, else 1, because most agents are one program with one
@@ -87,7 +88,7 @@ func (c Config) Validate() error {
 	case c.Profile.ID != "" && c.Profile.ID != c.Agent:
 		return protocol.Errorf(protocol.CodeConflict, "profile.id", "is %s, and the worker serves %s", c.Profile.ID, c.Agent)
 	}
-	if err := c.health().validate(); err != nil {
+	if err := c.timing().validate(); err != nil {
 		return err
 	}
 	profile := c.Profile
@@ -96,7 +97,7 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	h := c.health().withDefaults()
+	h := c.timing().withDefaults()
 	c.Lease, c.Beat, c.BeatTimeout, c.Misses = h.lease, h.beat, h.beatTimeout, h.misses
 	switch {
 	case c.DrainTimeout == 0:
@@ -104,58 +105,51 @@ func (c Config) withDefaults() Config {
 	case c.DrainTimeout < 0:
 		c.DrainTimeout = 0
 	}
-	if c.AbandonTimeout == 0 {
-		c.AbandonTimeout = AbandonTimeoutDefault
-	}
-	if c.CleanupTimeout == 0 {
-		c.CleanupTimeout = CleanupTimeoutDefault
-	}
+	c.AbandonTimeout = cmp.Or(c.AbandonTimeout, AbandonTimeoutDefault)
+	c.CleanupTimeout = cmp.Or(c.CleanupTimeout, CleanupTimeoutDefault)
 	c.Profile.ID = c.Agent
 	c.Profile.RegisteredByWork = true
 	if c.Trace == nil {
 		c.Trace = protocol.State.WorkTrace
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
 // Worker serves one agent. Make it with New; it is used for one Run.
 type Worker struct {
-	relay   Relay
-	cfg     Config
-	handler Handler
-	acks    Acknowledger // nil: everything is accepted
-	cleaner Cleaner      // nil: there is nothing to put away
-	log     *slog.Logger
-	counts  counters
+	transport Transport
+	cfg       Config
+	handler   Handler
+	acks      Acknowledger // nil: everything is accepted
+	cleaner   Cleaner      // nil: there is nothing to put away
+	log       *slog.Logger
+	counts    counters
 
-	started  atomic.Bool
-	holder   protocol.Holder // but Slots, Busy and Draining
-	care     time.Duration   // between two looks after a handoff in hand
-	presence *presence
-	pulse    pulse
-	kick     chan struct{} // asks for a beat now
+	started           atomic.Bool
+	holder            protocol.Holder // but Slots, Busy and Draining
+	heartbeatInterval time.Duration   // between two looks after a handoff in hand
+	presence          *presence
+	heartbeat         heartbeat
+	beatNow           chan struct{} // asks for a beat now
 
 	slots     chan struct{} // a token for each handoff in hand, or pulled for
 	slotCount atomic.Int32
 	runs      runs
-	told      atomic.Int64   // how many are in hand, as the last beat said
+	sentBusy  atomic.Int64   // how many are in hand, as the last beat said
 	wg        sync.WaitGroup // of the runs and their beats
-	hands     chan *run      // to a goroutine that has nothing to serve
-	servers   sync.WaitGroup // of those goroutines
+	runQueue  chan *run      // to a goroutine that has nothing to serve
+	runners   sync.WaitGroup // of those goroutines
 
-	// open ends when the drain begins: nothing new is begun then.
-	open context.Context
-	stop context.CancelCauseFunc
-	// reports ends one lease after the drain's time is over: by then nobody
-	// waits for them any more.
-	reports    context.Context
-	endReports context.CancelFunc
-	// life ends when everything was reported: the last to go.
-	life context.Context
-	end  context.CancelFunc
+	draining atomic.Bool
+	stop     context.CancelCauseFunc // begins the drain
+}
+
+// contexts bound what one Run does. They end in this order.
+type contexts struct {
+	accepting context.Context // until the drain begins: nothing new starts after it
+	reporting context.Context // until one lease after the handlers' time to drain is over
+	running   context.Context // until everything is reported
 }
 
 // New returns a worker. A *protocol.Error says what is wrong with the Config.
@@ -169,8 +163,8 @@ func New(b Broker, cfg Config, h Handler) (*Worker, error) {
 var errNothingToServe = errors.New("worker: a broker and a handler are needed")
 
 // NewOver is New for a worker that does not reach the broker itself.
-func NewOver(relay Relay, cfg Config, h Handler) (*Worker, error) {
-	if relay == nil || h == nil {
+func NewOver(transport Transport, cfg Config, h Handler) (*Worker, error) {
+	if transport == nil || h == nil {
 		return nil, errNothingToServe
 	}
 	if err := cfg.Validate(); err != nil {
@@ -179,11 +173,11 @@ func NewOver(relay Relay, cfg Config, h Handler) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	host, _ := os.Hostname() // for people to read; empty will do
 	w := &Worker{
-		relay: relay, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
-		care:  min(cfg.Beat, careMax),
-		kick:  make(chan struct{}, 1),
-		hands: make(chan *run),
-		holder: protocol.Holder{ID: relay.NewHolder(cfg.Agent), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
+		transport: transport, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
+		heartbeatInterval: min(cfg.Beat, heartbeatIntervalMax),
+		beatNow:           make(chan struct{}, 1),
+		runQueue:          make(chan *run),
+		holder: protocol.Holder{ID: transport.NewHolder(cfg.Agent), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: host, PID: os.Getpid()},
 	}
 	w.acks, _ = h.(Acknowledger)
@@ -209,45 +203,47 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("worker: a Worker runs once")
 	}
 	values := context.WithoutCancel(ctx)
-	w.open, w.stop = context.WithCancelCause(ctx)
-	w.life, w.end = context.WithCancel(values)
-	w.reports, w.endReports = context.WithCancel(w.life)
-	defer w.stop(nil)
-	defer w.end()
-	defer w.endReports()
+	accepting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	running, endRunning := context.WithCancel(values)
+	defer endRunning()
+	reporting, endReporting := context.WithCancel(running)
+	defer endReporting()
+	w.stop = stop
 
 	w.holder.StartedAt = time.Now().UTC().Truncate(time.Microsecond)
-	w.presence = newPresence(w.cfg.Lease, w.lapse)
-	w.pulse.presence.Store(w.presence)
+	w.presence = newPresence(w.cfg.Lease, w.loseLease)
+	w.heartbeat.presence.Store(w.presence)
 	defer w.presence.close()
-	if err := w.begin(); err != nil {
-		return w.ended(err)
+	if err := w.prepare(accepting); err != nil {
+		return w.runError(accepting, err)
 	}
 	w.log.Info("worker ready", "holder", w.holder.ID, "slots", cap(w.slots), "lease", w.cfg.Lease)
 
 	var loops sync.WaitGroup
-	loops.Go(w.beatLoop)
-	loops.Go(w.careLoop)
-	loops.Go(w.loadLoop)
-	loops.Go(w.reconnectLoop)
-	w.pullLoop() // until open ends
-	abandoned := w.drain()
-	w.end()
+	loops.Go(func() { w.beatLoop(running) })
+	loops.Go(func() { w.claimBeatLoop(running) })
+	loops.Go(func() { w.loadLoop(running) })
+	loops.Go(func() { w.reconnectLoop(accepting, running) })
+	w.pullLoop(contexts{accepting: accepting, reporting: reporting, running: running})
+	w.draining.Store(true)
+	abandoned := w.drain(endReporting)
+	endRunning()
 	loops.Wait()
-	w.leave(values)
-	return errors.Join(w.ended(nil), abandoned)
+	w.removePresence(values)
+	return errors.Join(w.runError(accepting, nil), abandoned)
 }
 
-// begin makes everything ready for the first pull.
-func (w *Worker) begin() error {
-	profile, err := w.register(w.open)
+// prepare makes everything ready for the first pull.
+func (w *Worker) prepare(ctx context.Context) error {
+	profile, err := w.register(ctx)
 	if err != nil {
 		return err
 	}
 	w.slots = make(chan struct{}, concurrency(w.cfg.Concurrency, profile.MaxConcurrency))
 	w.slotCount.Store(int32(cap(w.slots)))
-	// Whoever pulls must be known to be there: its claim would be judged lost.
-	return w.persist(w.open, "first beat", w.beatPresence)
+	// A worker that pulls must be present first: its claim would be judged lost.
+	return w.retry(ctx, "first beat", w.beatPresence)
 }
 
 func concurrency(asked, most int) int {
@@ -260,13 +256,13 @@ func concurrency(asked, most int) int {
 	return asked
 }
 
-// ended is what Run returns: nothing for the end that the caller asked for.
-func (w *Worker) ended(err error) error {
+// runError is what Run returns: nothing for the end that the caller asked for.
+func (w *Worker) runError(accepting context.Context, err error) error {
 	var stop *stopError
-	if errors.As(context.Cause(w.open), &stop) {
+	if errors.As(context.Cause(accepting), &stop) {
 		return fmt.Errorf("worker of %s stopped: %w", w.cfg.Agent, stop.err)
 	}
-	if w.open.Err() != nil {
+	if accepting.Err() != nil {
 		return nil
 	}
 	return err
@@ -276,9 +272,9 @@ func (w *Worker) ended(err error) error {
 var ErrAbandoned = errors.New("handlers did not end with their context and were left behind")
 
 // drain lets the handlers finish, and ends those that do not.
-func (w *Worker) drain() error {
+func (w *Worker) drain(endReporting context.CancelFunc) error {
 	w.log.Info("worker drains", "running", w.runs.len(), "timeout", w.cfg.DrainTimeout)
-	w.beatNow() // so that nobody routes anything here
+	w.requestBeat() // so that nothing is routed here
 	done := make(chan struct{})
 	go func() {
 		w.wg.Wait()
@@ -292,14 +288,14 @@ func (w *Worker) drain() error {
 		reporting = min(reporting, w.cfg.AbandonTimeout)
 	}
 	if !closedWithin(done, reporting) {
-		w.endReports()
-		if w.cfg.AbandonTimeout > 0 && !closedWithin(done, w.cfg.AbandonTimeout-reporting+lastReport) {
+		endReporting()
+		if w.cfg.AbandonTimeout > 0 && !closedWithin(done, w.cfg.AbandonTimeout-reporting+lateReportTimeout) {
 			w.log.Error("handlers left behind; their leases run out", "running", w.runs.len())
 			return fmt.Errorf("worker of %s: %d %w", w.cfg.Agent, w.runs.len(), ErrAbandoned)
 		}
 	}
 	<-done
-	w.servers.Wait()
+	w.runners.Wait()
 	return nil
 }
 
@@ -314,15 +310,15 @@ func closedWithin(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// leaveTimeout is how long the removal of the presence may take; without it
+// removePresenceTimeout is how long the removal of the presence may take; without it
 // the entry expires by itself.
-const leaveTimeout = 5 * time.Second
+const removePresenceTimeout = 5 * time.Second
 
-// leave ends the holder's presence, after everything it held was given back.
-func (w *Worker) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+// removePresence ends the holder's presence, after everything it held was given back.
+func (w *Worker) removePresence(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, removePresenceTimeout)
 	defer cancel()
-	if err := w.relay.Leave(ctx, w.holder); err != nil {
+	if err := w.transport.Leave(ctx, w.holder); err != nil {
 		w.log.Warn("presence not removed; it expires by itself", "holder", w.holder.ID, "err", err)
 	}
 	stats := w.Stats()

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -157,7 +157,7 @@ func (w *world) closed(ticket string) protocol.State {
 func (w *world) supervise() {
 	w.Helper()
 	m := w.m.Connect()
-	s, err := supervisor.New(brokerOver(w.T, m), supervisor.Config{})
+	s, err := supervisor.New(brokerOver(w.T, m), m, supervisor.Config{})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (w *world) supervise() {
 // look does what a supervisor does about the handoff itself.
 func (w *world) look(ticket string) protocol.State {
 	w.Helper()
-	head, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
+	head, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Decide(h.State, d, now), nil
 	})
 	if err != nil {

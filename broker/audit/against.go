@@ -47,7 +47,7 @@ func (c *comparison) run(ctx context.Context, ledger Ledger, tick func(at, last 
 		return err
 	}
 	for {
-		span, err := ledger.Ledger(ctx)
+		span, err := ledger.LedgerInfo(ctx)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (c *comparison) entry(e broker.Entry) (err error) {
 		r.FirstSeq = e.Seq
 	}
 	r.LastSeq = e.Seq
-	if hash := hashOf(e.Body); hash != c.next.Hash || e.Ticket != c.next.HandoffID {
+	if hash := broker.HashOf(e.Body); hash != c.next.Hash || e.Ticket != c.next.HandoffID {
 		c.found(KindHash, fmt.Sprintf("is not the append that the ledger has: its hash is %s, there it is %s", shown(c.next.Hash), shown(hash)))
 	}
 	c.next, err = c.kept.next()

@@ -9,10 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/filelock"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -60,7 +60,7 @@ func OpenArchive(dir string, fileBytes int64) (*Archive, error) {
 		a.most = FileBytesDefault
 	}
 	var err error
-	if a.lock, err = lockFile(filepath.Join(dir, lockName)); err != nil {
+	if a.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(syncDir(dir), removeUnfinished(dir), a.recover()); err != nil {
@@ -69,33 +69,18 @@ func OpenArchive(dir string, fileBytes int64) (*Archive, error) {
 	return a, nil
 }
 
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+func lockDir(dir string) (*os.File, error) {
+	f, err := filelock.Take(filepath.Join(dir, lockName))
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: process %s archives into %s", ErrInUse, held.PID, dir)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: another process archives into %s", ErrInUse, filepath.Dir(path))
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return f, nil
+	return f, err
 }
 
 // inUse tells whether a process writes the archive.
 func inUse(dir string) bool {
 	path := filepath.Join(dir, lockName)
-	if checkRegular(path) != nil {
-		return false
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }() // which gives the lock back
-	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+	return checkRegular(path) == nil && filelock.IsHeld(path)
 }
 
 // Close gives the directory back. What Flush has not written is lost, and is
@@ -170,7 +155,7 @@ func (a *Archive) scan(path string) (whole int64, ended bool, err error) {
 			a.seq, a.hash = line.Seq, line.Hash
 		}
 		ended = isEnd
-		whole, a.enc = lines.offset, encoder{prev: hashOf(text), lines: lines.n}
+		whole, a.enc = lines.offset, encoder{prev: broker.HashOf(text), lines: lines.n}
 	}
 }
 
@@ -210,7 +195,7 @@ func (a *Archive) Add(e broker.Entry, records []protocol.AuditRecord) error {
 	if err := a.enc.add(&a.buf, linesOf(e, records)); err != nil {
 		return err
 	}
-	a.seq, a.hash = e.Seq, hashOf(e.Body)
+	a.seq, a.hash = e.Seq, broker.HashOf(e.Body)
 	if a.buf.Len() >= flushBytes {
 		return a.write()
 	}
@@ -311,7 +296,7 @@ func (a *Archive) Follow(ctx context.Context, ledger Ledger, cfg FollowConfig) e
 var errSeen = errors.New("seen all")
 
 func (a *Archive) follow(ctx context.Context, ledger Ledger, cfg FollowConfig) error {
-	span, err := ledger.Ledger(ctx)
+	span, err := ledger.LedgerInfo(ctx)
 	if err != nil {
 		return err
 	}
@@ -350,7 +335,7 @@ func (a *Archive) follow(ctx context.Context, ledger Ledger, cfg FollowConfig) e
 
 // start is where the ledger is read from: at the last append in the archive,
 // if the ledger still has it, so that another ledger shows.
-func (a *Archive) start(span broker.Ledger, from uint64) (uint64, error) {
+func (a *Archive) start(span broker.LedgerInfo, from uint64) (uint64, error) {
 	switch {
 	case a.seq == 0 && from > 0 && (from < span.First || from > span.Last+1):
 		return 0, fmt.Errorf("%w: it has the entries %d to %d, and entry %d was asked for", broker.ErrLedgerChanged, span.First, span.Last, from)
@@ -375,7 +360,7 @@ func (a *Archive) take(ctx context.Context, reader *Reader, entries <-chan broke
 	said, synced := time.Now(), time.Now()
 	for e := range entries {
 		if e.Seq == a.seq {
-			if hash := hashOf(e.Body); hash != a.hash {
+			if hash := broker.HashOf(e.Body); hash != a.hash {
 				return fmt.Errorf("%w: its entry %d is not the one in %s; archive into a directory of its own", broker.ErrLedgerChanged, e.Seq, a.dir)
 			}
 		} else {

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
 )
 
 // An archive goes on where it was, through any cut of its last file.
@@ -48,7 +47,7 @@ func TestArchiveGoesOn(t *testing.T) {
 	w.archive(dir, 2_000)
 	report, err := VerifyFiles(dir, nil)
 	w.must(err)
-	span, err := w.b.Ledger(w.ctx)
+	span, err := w.b.LedgerInfo(w.ctx)
 	w.must(err)
 	if report.Found != 0 || report.FirstSeq != 1 || report.LastSeq != span.Last || report.Entries != span.Last || report.Handoffs != 15 {
 		t.Errorf("%+v", report)
@@ -82,7 +81,7 @@ func TestArchiveFollows(t *testing.T) {
 		done <- a.Follow(ctx, w.b, FollowConfig{Progress: func(seq, _ uint64) { seen <- seq }})
 	}()
 	w.stories()
-	span, err := w.b.Ledger(w.ctx)
+	span, err := w.b.LedgerInfo(w.ctx)
 	w.must(err)
 	for whole := false; !whole; { // the file is what others read
 		text := ""
@@ -116,7 +115,7 @@ func TestArchiveKeepsBodies(t *testing.T) {
 	w.must(err)
 	kept, err := filepath.Glob(filepath.Join(dir, bodiesName, "*"))
 	w.must(err)
-	if len(kept) != 1 || filepath.Base(kept[0]) != hashOf(body) {
+	if len(kept) != 1 || filepath.Base(kept[0]) != broker.HashOf(body) {
 		t.Fatalf("kept %q", kept)
 	}
 	for want, tamper := range map[string]func() error{
@@ -252,4 +251,3 @@ func TestArchiveOfAnotherLedger(t *testing.T) {
 }
 
 var _ Ledger = (*broker.Broker)(nil)
-var _ = brokertest.AckWait

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -31,7 +32,7 @@ func (c *chains) digests(change protocol.Change, found func(Kind, string, ...any
 		}
 		c.bodies[*ref] = true
 		body, err := c.body(*ref)
-		var damaged *broker.DamagedBody
+		var damaged *jetstream.DamagedBody
 		switch {
 		case err == nil && (named == "" || isPackage(body, named, ticket)):
 		case err == nil && derived(ticket): // else it is said above

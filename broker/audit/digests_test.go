@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // bodyOf is where the package of a handoff lies.
@@ -56,19 +57,19 @@ func TestVerifyPackageInAppend(t *testing.T) {
 	w.must(err)
 	forge := func(tamper func(*protocol.Submitted)) {
 		t.Helper()
-		record := change.Record
-		submitted := *record.Events[0].(*protocol.Submitted)
+		own := change.Record
+		submitted := *own.Events[0].(*protocol.Submitted)
 		tamper(&submitted)
-		record.Events = append([]protocol.Event{&submitted}, record.Events[1:]...)
+		own.Events = append([]protocol.Event{&submitted}, own.Events[1:]...)
 		submitted.Ticket = protocol.NewTicket()
-		record.State.Ticket = submitted.Ticket
-		body, err := protocol.EncodeRecord(record)
+		own.State.Ticket = submitted.Ticket
+		body, err := record.Encode(own)
 		w.must(err)
-		_, err = w.b.Append(w.ctx, submitted.Ticket, 0, record.ID, "", body)
+		_, err = w.mem.Append(w.ctx, submitted.Ticket, 0, own.ID, "", body)
 		w.must(err)
 	}
 	forge(func(s *protocol.Submitted) { s.Package = json.RawMessage(`{"source":"src"}`) })
-	ref, err := w.b.PutBlob(w.ctx, []byte("{}"))
+	ref, err := w.mem.PutBlob(w.ctx, []byte("{}"))
 	w.must(err)
 	forge(func(s *protocol.Submitted) { s.Package, s.Blob = nil, &ref })
 	report, err := VerifyLedger(w.ctx, w.b, nil)

@@ -232,7 +232,7 @@ func (v *verifier) line(text []byte, place uint64, at Problem) error {
 		Lines int `json:"lines"` // of the end
 	}
 	prev := v.prev
-	v.prev = hashOf(text)
+	v.prev = broker.HashOf(text)
 	if err := json.Unmarshal(text, &line); err != nil {
 		v.first = false
 		v.found(at, KindUnreadable, "is no audit record: %v", err)
@@ -279,7 +279,7 @@ func (v *verifier) record(line Line, place uint64, at Problem) error {
 		}
 		v.seq = e.Seq
 	}
-	if hash := hashOf(e.Body); hash != line.Hash {
+	if hash := broker.HashOf(e.Body); hash != line.Hash {
 		v.found(at, KindHash, "holds an append with the hash %s, and says it is %s: one of them was changed", shown(hash), shown(line.Hash))
 	}
 	change, err := broker.DecodeChange(e)

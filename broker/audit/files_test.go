@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -46,7 +47,7 @@ func TestExportHoldsTheWholeTrail(t *testing.T) {
 		}
 		stored, err := w.b.Next(w.ctx, l.HandoffID, l.Seq-1)
 		w.must(err)
-		if e := l.entry(); !bytes.Equal(e.Body, stored.Body) || hashOf(e.Body) != l.Hash || !e.At.Equal(stored.At) {
+		if e := l.entry(); !bytes.Equal(e.Body, stored.Body) || broker.HashOf(e.Body) != l.Hash || !e.At.Equal(stored.At) {
 			t.Errorf("entry %d is not as it was stored", l.Seq)
 		}
 	}

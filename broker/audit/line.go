@@ -8,8 +8,6 @@ package audit
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -98,12 +96,7 @@ func unreadable(e broker.Entry, err error) protocol.AuditRecord {
 	if e.Ticket != "" {
 		reason = unreadableWords + err.Error()
 	}
-	return protocol.AuditRecord{HandoffID: e.Ticket, Timestamp: e.At.UTC(), EventType: protocol.AuditNoted, Reason: reason, Seq: e.Seq, Hash: hashOf(e.Body)}
-}
-
-func hashOf(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:])
+	return protocol.AuditRecord{HandoffID: e.Ticket, Timestamp: e.At.UTC(), EventType: protocol.AuditNoted, Reason: reason, Seq: e.Seq, Hash: broker.HashOf(e.Body)}
 }
 
 // encoder turns lines into bytes, each with the hash of the one before.
@@ -134,7 +127,7 @@ func (e *encoder) line(to *bytes.Buffer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("write an audit record: %w", err)
 	}
-	e.prev = hashOf(to.Bytes()[start : to.Len()-1])
+	e.prev = broker.HashOf(to.Bytes()[start : to.Len()-1])
 	e.lines++
 	return nil
 }

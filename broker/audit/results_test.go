@@ -16,7 +16,7 @@ import (
 func TestRecordsOfResults(t *testing.T) {
 	w := newWorld(t)
 	large := json.RawMessage(strings.Replace(resultJSON, `"status"`, `"summary":"`+strings.Repeat("x", protocol.InlineBytesMax)+`","status"`, 1))
-	blob, err := w.b.PutBlob(w.ctx, large)
+	blob, err := w.mem.PutBlob(w.ctx, large)
 	w.must(err)
 	inBlob, late := w.submit(1), w.submit(1)
 	w.accept(inBlob)

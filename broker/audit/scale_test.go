@@ -13,8 +13,10 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestScale prints what a large ledger costs:
@@ -38,8 +40,8 @@ func TestScale(t *testing.T) {
 	defer nc.Close()
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4_000))
 	w.must(err)
-	w.must(broker.EnsureTopology(ctx, nc, broker.Topology{}))
-	engine, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
+	w.must(handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{}))
+	engine, err := handoffjs.Open(t.Context(), nc, handoffjs.Config{})
 	w.must(err)
 	defer func() { _ = engine.Close() }()
 	w.b, err = broker.New(engine, broker.Config{})
@@ -108,13 +110,13 @@ func fill(w *world, js jetstream.JetStream, handoffs int) (entries int) {
 				next, err := lifecycle.ApplyAll(s, events)
 				w.must(err)
 				next.PrevHash = hashes[i]
-				body, err := protocol.EncodeRecord(protocol.Record{ID: "id", Events: events, State: next})
+				body, err := record.Encode(protocol.Record{ID: "id", Events: events, State: next})
 				w.must(err)
 				seq++
 				_, err = js.PublishAsync("handoff.ledger."+next.Ticket, body, jetstream.WithExpectLastSequencePerSubject(last[i]))
 				w.must(err)
 				next.Bind(seq)
-				states[i], hashes[i], last[i] = next, hashOf(body), seq
+				states[i], hashes[i], last[i] = next, broker.HashOf(body), seq
 				entries++
 			}
 			<-js.PublishAsyncComplete()

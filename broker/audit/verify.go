@@ -23,7 +23,7 @@ type gap struct{ from, to uint64 }
 // progress is called now and then with how far it is; nil is welcome.
 func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last uint64), checks ...Check) (Report, error) {
 	var report Report
-	span, err := ledger.Ledger(ctx)
+	span, err := ledger.LedgerInfo(ctx)
 	if err != nil || span.Last < span.First {
 		return report, err
 	}
@@ -76,7 +76,7 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 
 // dropped tells whether the ledger begins where an entry is by now.
 func dropped(ctx context.Context, ledger Ledger, seq uint64) bool {
-	span, err := ledger.Ledger(ctx)
+	span, err := ledger.LedgerInfo(ctx)
 	return err == nil && span.First == seq
 }
 

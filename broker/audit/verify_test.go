@@ -12,7 +12,9 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 func TestVerifyLedger(t *testing.T) {
@@ -37,12 +39,12 @@ func (w *world) forged(ticket string, tamper func(r *protocol.Record)) {
 	w.must(err)
 	state := head.State
 	state.PrevHash = head.Hash
-	record := protocol.Record{ID: "forged", State: state, Events: []protocol.Event{
+	own := protocol.Record{ID: "forged", State: state, Events: []protocol.Event{
 		&protocol.Completed{Meta: protocol.Meta{At: state.UpdatedAt, By: "mallory"}, Fence: state.Fence, Status: protocol.Success}}}
-	tamper(&record)
-	body, err := protocol.EncodeRecord(record)
+	tamper(&own)
+	body, err := record.Encode(own)
 	w.must(err)
-	_, err = w.b.Append(w.ctx, ticket, head.Seq, record.ID, "", body)
+	_, err = w.mem.Append(w.ctx, ticket, head.Seq, own.ID, "", body)
 	w.must(err)
 }
 
@@ -85,12 +87,12 @@ func TestForgedAppend(t *testing.T) {
 	} {
 		ticket := protocol.NewTicket()
 		r.State.Ticket = ticket
-		body, err := protocol.EncodeRecord(r)
+		body, err := record.Encode(r)
 		w.must(err)
-		_, err = w.b.Append(w.ctx, ticket, 0, r.ID, "", body)
+		_, err = w.mem.Append(w.ctx, ticket, 0, r.ID, "", body)
 		w.must(err)
 	}
-	_, err := w.b.Append(w.ctx, protocol.NewTicket(), 0, "3", "", []byte("\xff\x00 what"))
+	_, err := w.mem.Append(w.ctx, protocol.NewTicket(), 0, "3", "", []byte("\xff\x00 what"))
 	w.must(err)
 	w.accept(began)
 	want := []string{"chain seq 2", "missing seq 3", "unreadable seq 4"}
@@ -133,12 +135,12 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	w.must(err)
-	w.must(broker.EnsureTopology(w.ctx, nc, broker.Topology{}))
-	w.must(js.DeleteStream(w.ctx, broker.LedgerStream))
+	w.must(handoffjs.EnsureTopology(w.ctx, nc, handoffjs.Topology{}))
+	w.must(js.DeleteStream(w.ctx, handoffjs.LedgerStream))
 	// One that lets entries be deleted, which ours does not.
-	stream, err := js.CreateStream(w.ctx, jetstream.StreamConfig{Name: broker.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
+	stream, err := js.CreateStream(w.ctx, jetstream.StreamConfig{Name: handoffjs.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
 	w.must(err)
-	engine, err := broker.Dial(w.ctx, broker.DialConfig{URL: n.ClientURL(), Name: t.Name()})
+	engine, err := handoffjs.Dial(w.ctx, handoffjs.DialConfig{URL: n.ClientURL(), Name: t.Name()})
 	w.must(err)
 	defer func() { _ = engine.Close() }()
 	real, err := broker.New(engine, broker.Config{})
@@ -207,8 +209,8 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	verify("chain seq 8", "chain seq 16", "missing seq 1", "missing seq 7", "unreadable seq 17")
 	against("missing seq 7") // the first is as if it was dropped
 	// The same handoffs written anew, and a ledger that has lost its end.
-	w.must(js.DeleteStream(w.ctx, broker.LedgerStream))
-	stream, err = js.CreateStream(w.ctx, jetstream.StreamConfig{Name: broker.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
+	w.must(js.DeleteStream(w.ctx, handoffjs.LedgerStream))
+	stream, err = js.CreateStream(w.ctx, jetstream.StreamConfig{Name: handoffjs.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
 	w.must(err)
 	for _, e := range bodies[:13] {
 		body := e.Body

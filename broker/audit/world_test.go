@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/brokertest"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -26,7 +26,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	mem := brokertest.NewMemory()
 	t.Cleanup(func() { _ = mem.Close() })
@@ -62,8 +62,8 @@ func (w *world) submit(size int) string {
 // does appends events to a handoff, as whoever is concerned would.
 func (w *world) does(ticket string, events func(h broker.Head, meta protocol.Meta) []protocol.Event) {
 	w.Helper()
-	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return events(h, protocol.Meta{At: now, By: "w1"}), nil
+	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.StepOf(h.State, events(h, protocol.Meta{At: now, By: "w1"})...)
 	})
 	w.must(err)
 }

@@ -40,8 +40,8 @@ func TestVerifyWriters(t *testing.T) {
 		t.Fatalf("found %+v where all kept to the rules", report.Problems)
 	}
 
-	_, _, err = w.b.Update(w.ctx, forged, func(h broker.Head, _ *lifecycle.Directory, now time.Time) ([]protocol.Event, error) {
-		return []protocol.Event{&protocol.Completed{Meta: protocol.Meta{At: now, By: "src"}, Fence: h.State.Fence, Status: protocol.Success}}, nil
+	_, _, err = w.b.Update(w.ctx, forged, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.StepOf(h.State, &protocol.Completed{Meta: protocol.Meta{At: now, By: "src"}, Fence: h.State.Fence, Status: protocol.Success})
 	})
 	w.must(err)
 	w.archive(dir, 0)

@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -61,16 +62,6 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Ledger is the ledger among the streams.
-func (m Manifest) Ledger() Stream {
-	for _, s := range m.Streams {
-		if s.Name == broker.LedgerStream {
-			return s
-		}
-	}
-	return Stream{}
-}
-
 // Progress is told how far a stream has come, in bytes; total may be an estimate,
 // and 0 where nobody knows. It is called from other goroutines, one at a time.
 type Progress func(stream string, done, total uint64)
@@ -93,7 +84,7 @@ func Write(ctx context.Context, nc *nats.Conn, dir string, tell Progress) (Manif
 		return m, err
 	}
 	// The ledger goes first: what an entry refers to is stored before the entry.
-	for _, name := range broker.LastingStreams {
+	for _, name := range jetstream.LastingStreams {
 		s, err := writeStream(ctx, engine, filepath.Join(dir, name), name, tell)
 		if err != nil {
 			return m, fmt.Errorf("back up stream %s: %w", name, err)
@@ -247,9 +238,9 @@ func Check(dir string) (Manifest, error) {
 	if m.Format != format {
 		return m, protocol.Errorf(protocol.CodeVersion, "dir", "the backup has format %d, and this version reads %d; use the version that made it, or a newer one", m.Format, format)
 	}
-	for i, name := range broker.LastingStreams {
-		if len(m.Streams) != len(broker.LastingStreams) || m.Streams[i].Name != name {
-			return m, protocol.Errorf(protocol.CodeMalformed, "dir", "the backup does not name the streams %v", broker.LastingStreams)
+	for i, name := range jetstream.LastingStreams {
+		if len(m.Streams) != len(jetstream.LastingStreams) || m.Streams[i].Name != name {
+			return m, protocol.Errorf(protocol.CodeMalformed, "dir", "the backup does not name the streams %v", jetstream.LastingStreams)
 		}
 		for _, f := range m.Streams[i].Files {
 			if !filepath.IsLocal(f.Name) || filepath.Base(f.Name) != f.Name {

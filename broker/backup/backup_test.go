@@ -16,6 +16,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/audit"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -57,7 +58,7 @@ func newWorld(t *testing.T, nc *nats.Conn) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{T: t, ctx: ctx, nc: nc}
-	engine, err := broker.OpenJetStream(t.Context(), nc, broker.JetStreamConfig{})
+	engine, err := jetstream.Open(t.Context(), nc, jetstream.Config{})
 	w.must(err)
 	t.Cleanup(func() { _ = engine.Close() })
 	w.b, err = broker.New(engine, broker.Config{})
@@ -71,7 +72,7 @@ func newUsed(t *testing.T) *world {
 	nc := newNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := broker.EnsureTopology(ctx, nc, broker.Topology{}); err != nil {
+	if err := jetstream.EnsureTopology(ctx, nc, jetstream.Topology{}); err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(t, nc)
@@ -138,17 +139,17 @@ func TestWhileInUse(t *testing.T) {
 	close(stop)
 	writers.Wait()
 	w.must(err)
-	source, last := w.entries(), made.Ledger().LastSeq
+	source, last := w.entries(), made.Streams[0].LastSeq
 	if last < uint64(len(before)) || last > uint64(len(source)) {
 		t.Fatalf("the backup has %d entries of %d", last, len(source))
 	}
-	was, err := w.b.Ledger(w.ctx)
+	was, err := w.b.LedgerInfo(w.ctx)
 	w.must(err)
 
 	cluster, err := embedded.StartCluster(w.ctx, 3, t.TempDir(), embedded.FsyncInterval)
 	w.must(err)
 	t.Cleanup(func() { _ = cluster.Stop() })
-	onCluster, err := nats.Connect(cluster.URL(), broker.ConnectOptions("test")...)
+	onCluster, err := nats.Connect(cluster.URL(), jetstream.ConnectOptions("test")...)
 	w.must(err)
 	t.Cleanup(onCluster.Close)
 	for _, to := range []struct {
@@ -158,7 +159,7 @@ func TestWhileInUse(t *testing.T) {
 	}{{"a node", newNode(t), 1}, {"a cluster", onCluster, 3}} {
 		t.Run(to.name, func(t *testing.T) {
 			w := &world{T: t, ctx: w.ctx}
-			_, err := Restore(w.ctx, to.nc, dir, broker.Topology{Replicas: to.replicas, Fsync: broker.FsyncInterval}, func(string, uint64, uint64) {})
+			_, err := Restore(w.ctx, to.nc, dir, jetstream.Topology{Replicas: to.replicas, Fsync: jetstream.FsyncInterval}, func(string, uint64, uint64) {})
 			w.must(err)
 			w = newWorld(t, to.nc)
 			got := w.entries()
@@ -185,14 +186,14 @@ func TestWhileInUse(t *testing.T) {
 			if profile.Description != "files things" {
 				t.Errorf("the agent is %+v", profile)
 			}
-			is, err := w.b.Ledger(w.ctx)
+			is, err := w.b.LedgerInfo(w.ctx)
 			w.must(err)
 			if !is.Created.After(was.Created) || !is.Began.Equal(was.Began) {
 				t.Errorf("the ledger was %+v and is %+v: it must be another one, and know its age", was, is)
 			}
-			streams, err := broker.ReadTopology(w.ctx, to.nc)
+			streams, err := jetstream.ReadTopology(w.ctx, to.nc)
 			w.must(err)
-			if streams.Replicas != to.replicas || streams.Fsync != broker.FsyncInterval {
+			if streams.Replicas != to.replicas || streams.Fsync != jetstream.FsyncInterval {
 				t.Errorf("the topology is %+v", streams)
 			}
 			// It goes on: an offer can be put and taken, a handoff submitted.
@@ -203,7 +204,7 @@ func TestWhileInUse(t *testing.T) {
 			if len(offers) != 1 {
 				t.Error("no offer")
 			}
-			if _, err := Restore(w.ctx, to.nc, dir, broker.Topology{}, nil); !errors.Is(err, &protocol.Error{Code: protocol.CodeConflict}) {
+			if _, err := Restore(w.ctx, to.nc, dir, jetstream.Topology{}, nil); !errors.Is(err, &protocol.Error{Code: protocol.CodeConflict}) {
 				t.Errorf("a second restore: %v", err)
 			}
 		})
@@ -238,7 +239,7 @@ func TestNotWhole(t *testing.T) {
 			return os.WriteFile(path, []byte(strings.Replace(string(raw), `"stream.arc.s2"`, `"../stream.arc.s2"`, 1)), 0o600)
 		}, protocol.CodeMalformed},
 		{"a file cut short", func(dir string) error {
-			return os.Truncate(filepath.Join(dir, broker.LedgerStream, "stream.arc.s2"), 10)
+			return os.Truncate(filepath.Join(dir, jetstream.LedgerStream, "stream.arc.s2"), 10)
 		}, protocol.CodeInvalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -249,10 +250,10 @@ func TestNotWhole(t *testing.T) {
 			if err := c.damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Restore(w.ctx, to, dir, broker.Topology{}, func(string, uint64, uint64) {}); !errors.Is(err, &protocol.Error{Code: c.code}) {
+			if _, err := Restore(w.ctx, to, dir, jetstream.Topology{}, func(string, uint64, uint64) {}); !errors.Is(err, &protocol.Error{Code: c.code}) {
 				t.Errorf("restored with %v, want a refusal with %s", err, c.code)
 			}
-			if _, err := broker.OpenJetStream(t.Context(), to, broker.JetStreamConfig{}); !errors.Is(err, broker.ErrNoTopology) {
+			if _, err := jetstream.Open(t.Context(), to, jetstream.Config{}); !errors.Is(err, broker.ErrNoTopology) {
 				t.Errorf("the engine has streams now: %v", err)
 			}
 		})

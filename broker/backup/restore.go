@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/jsm.go/api"
 	"github.com/nats-io/nats.go"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -27,7 +27,7 @@ import (
 //
 // What a queue, a timer or a holder was is not restored. The streams of these are
 // made anew, and the next supervisor fills them from the ledger.
-func Restore(ctx context.Context, nc *nats.Conn, dir string, t broker.Topology, tell Progress) (Manifest, error) {
+func Restore(ctx context.Context, nc *nats.Conn, dir string, t jetstream.Topology, tell Progress) (Manifest, error) {
 	m, err := Check(dir)
 	if err != nil {
 		return m, err
@@ -44,14 +44,14 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, t broker.Topology, 
 			return m, fmt.Errorf("restore stream %s: %w", s.Name, err)
 		}
 	}
-	return m, broker.EnsureTopology(ctx, nc, t)
+	return m, jetstream.EnsureTopology(ctx, nc, t)
 }
 
 // clear removes the streams of an engine that has no handoffs. The ledger goes last,
 // so that one that has any is never left with it alone.
 func clear(engine *jsm.Manager) error {
 	var there []*jsm.Stream
-	for _, name := range broker.Streams {
+	for _, name := range jetstream.Streams {
 		s, err := engine.LoadStream(name)
 		switch {
 		case jsm.IsNatsError(err, uint16(nats.JSErrCodeStreamNotFound)):
@@ -59,7 +59,7 @@ func clear(engine *jsm.Manager) error {
 		case err != nil:
 			return fmt.Errorf("read stream %s: %w", name, err)
 		}
-		if name == broker.LedgerStream {
+		if name == jetstream.LedgerStream {
 			state, err := s.State()
 			if err != nil {
 				return fmt.Errorf("read stream %s: %w", name, err)
@@ -85,7 +85,7 @@ const restoreWithin = 30 * time.Second
 // than ours as a rule, and ours may not have heard yet where the parts go: then nobody
 // is there for the first of them, and the server gives that try up after some seconds,
 // or, under load, much later: until then the stream's name is taken.
-func restorePatiently(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t broker.Topology, tell Progress) error {
+func restorePatiently(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, tell Progress) error {
 	unheard := false
 	patience := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(restoreWithin))
@@ -102,7 +102,7 @@ func restorePatiently(ctx context.Context, engine *jsm.Manager, dir string, s St
 	}, backoff.WithContext(patience, ctx))
 }
 
-func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t broker.Topology, tell Progress) error {
+func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, tell Progress) error {
 	var meta struct {
 		Config api.StreamConfig `json:"config"`
 	}
@@ -116,7 +116,7 @@ func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Strea
 	cfg := meta.Config
 	cfg.Replicas = max(t.Replicas, 1)
 	cfg.Placement = nil // of the servers that were
-	if s.Name == broker.LedgerStream {
+	if s.Name == jetstream.LedgerStream {
 		cfg.Metadata = t.RestoredMetadata(cfg.Metadata, s.Created, time.Now())
 	}
 	_, state, err := engine.RestoreSnapshotFromDirectory(ctx, s.Name, dir, jsm.RestoreConfiguration(cfg),

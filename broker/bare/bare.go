@@ -37,6 +37,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // Node is where connections come from. *embedded.Node is one.
@@ -153,7 +154,7 @@ func Run(ctx context.Context, cfg Config) (Figures, error) {
 type place struct{ ledger, work jetstream.StreamState }
 
 func standing(ctx context.Context, js jetstream.JetStream) (p place, err error) {
-	for name, state := range map[string]*jetstream.StreamState{broker.LedgerStream: &p.ledger, broker.WorkStream: &p.work} {
+	for name, state := range map[string]*jetstream.StreamState{handoffjs.LedgerStream: &p.ledger, handoffjs.WorkStream: &p.work} {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return p, fmt.Errorf("stream %s: %w", name, err)
@@ -166,7 +167,7 @@ func standing(ctx context.Context, js jetstream.JetStream) (p place, err error) 
 // prepare reads the subjects of the streams, and finds out by one message of each kind how
 // large a body has to be for what is stored to have the size that is asked for.
 func (r *runner) prepare(ctx context.Context, js jetstream.JetStream) error {
-	for name, prefix := range map[string]*string{broker.LedgerStream: &r.ledgerPrefix, broker.WorkStream: &r.workPrefix} {
+	for name, prefix := range map[string]*string{handoffjs.LedgerStream: &r.ledgerPrefix, handoffjs.WorkStream: &r.workPrefix} {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -393,7 +394,7 @@ func (r *runner) work(ctx context.Context) (end func(), err error) {
 		}
 	}
 	for agent := range r.cfg.Agents {
-		consumer, err := js.CreateConsumer(ctx, broker.WorkStream, jetstream.ConsumerConfig{
+		consumer, err := js.CreateConsumer(ctx, handoffjs.WorkStream, jetstream.ConsumerConfig{
 			Durable: "bare-" + strconv.Itoa(agent), FilterSubject: r.workPrefix + "bare-" + strconv.Itoa(agent) + ".normal.>",
 			AckPolicy: jetstream.AckExplicitPolicy, AckWait: broker.AckWait, MaxDeliver: -1,
 			MaxAckPending: ackPendingMax, MaxWaiting: waitingMax, MemoryStorage: true})
@@ -463,8 +464,8 @@ func (r *runner) serve(m jetstream.Msg) error {
 
 // follow gets every entry of the ledger and acknowledges it. stop ends it.
 func (r *runner) follow(ctx context.Context, js jetstream.JetStream) (stop func(), err error) {
-	consumer, err := js.CreateConsumer(ctx, broker.LedgerStream, jetstream.ConsumerConfig{
-		Durable: broker.SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: r.ledgerPrefix + ">",
+	consumer, err := js.CreateConsumer(ctx, handoffjs.LedgerStream, jetstream.ConsumerConfig{
+		Durable: handoffjs.SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: r.ledgerPrefix + ">",
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: broker.AckWait, MaxDeliver: -1, MaxAckPending: followPending})
 	if err != nil {
 		return nil, err

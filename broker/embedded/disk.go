@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // A server whose disk has refused one write refuses all that follow, also when there is
@@ -48,8 +48,8 @@ func (n *Node) answer() error {
 	if n.cfg.Cluster != nil {
 		return nil
 	}
-	_, err = nc.Subscribe(broker.NodeSubject, func(m *nats.Msg) {
-		var health broker.NodeHealth
+	_, err = nc.Subscribe(jetstream.NodeSubject, func(m *nats.Msg) {
+		var health jetstream.NodeHealth
 		if err := n.Health(); err != nil {
 			health.Problem = err.Error()
 		}

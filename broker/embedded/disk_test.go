@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agenthandoff/handoff/broker"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // TestRestartsAfterARefusedWrite: when the server says that its disk refuses writes, and
@@ -18,7 +18,7 @@ func TestRestartsAfterARefusedWrite(t *testing.T) {
 	prepared := 0
 	n, err := Start(t.Context(), Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
 		prepared++
-		return broker.EnsureTopology(ctx, nc, broker.Topology{AsyncWork: true})
+		return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{AsyncWork: true})
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestRestartsAfterARefusedWrite(t *testing.T) {
 	}
 	url, first := n.ClientURL(), n.server()
 	for range 3 { // the server says it for each write
-		n.log.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", broker.LedgerStream, syscall.ENOSPC)
+		n.log.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", handoffjs.LedgerStream, syscall.ENOSPC)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -59,14 +59,14 @@ func TestRestartsAfterARefusedWrite(t *testing.T) {
 			break
 		}
 	}
-	stream, streamErr := js.Stream(ctx, broker.LedgerStream)
+	stream, streamErr := js.Stream(ctx, handoffjs.LedgerStream)
 	if err != nil || streamErr != nil {
 		t.Fatal(err, streamErr)
 	}
 	if msgs := stream.CachedInfo().State.Msgs; msgs < 2 {
 		t.Errorf("%d messages in the ledger", msgs)
 	}
-	if problem := broker.AskNode(ctx, nc); problem != "" {
+	if problem := handoffjs.AskNode(ctx, nc); problem != "" {
 		t.Errorf("the node says %q", problem)
 	}
 	if err := n.Stop(); err != nil {

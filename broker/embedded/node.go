@@ -8,6 +8,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // Fsync says when what is written is on the disk for good.
@@ -151,12 +153,8 @@ func (c *Config) complete() error {
 	if c.Dir == "" {
 		return errors.New("embedded: Config.Dir is required")
 	}
-	if c.Host == "" {
-		c.Host = "127.0.0.1"
-	}
-	if c.Name == "" {
-		c.Name = "handoff"
-	}
+	c.Host = cmp.Or(c.Host, "127.0.0.1")
+	c.Name = cmp.Or(c.Name, "handoff")
 	switch c.Fsync {
 	case "":
 		c.Fsync = FsyncAlways
@@ -164,12 +162,8 @@ func (c *Config) complete() error {
 	default:
 		return fmt.Errorf("embedded: fsync is %q, and can be %s or %s", c.Fsync, FsyncAlways, FsyncInterval)
 	}
-	if c.MemoryMaxBytes == 0 {
-		c.MemoryMaxBytes = memoryMax
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.MemoryMaxBytes = cmp.Or(c.MemoryMaxBytes, memoryMax)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Cluster != nil && c.DontListen {
 		return errors.New("embedded: a node of a cluster has to listen")
 	}
@@ -302,7 +296,7 @@ func (n *Node) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := broker.PushHints(ctx, js); err != nil {
+		if err := handoffjs.PushHints(ctx, js); err != nil {
 			return fmt.Errorf("after a stop that was not clean: %w", err)
 		}
 	}
@@ -333,7 +327,7 @@ func (n *Node) ClientURL() string {
 // Conn makes a connection within this process: half the latency of a socket's.
 // The caller closes it.
 func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
-	all := append(broker.ConnectOptions(n.cfg.Name), nats.InProcessServer(inProcess{n}))
+	all := append(handoffjs.ConnectOptions(n.cfg.Name), nats.InProcessServer(inProcess{n}))
 	nc, err := nats.Connect("", append(all, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect within the process: %w: %w", broker.ErrUnreachable, err)

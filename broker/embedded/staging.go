@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // sharedMemory is where Linux keeps files that are in memory alone.
@@ -18,7 +18,7 @@ const sharedMemory = "/dev/shm"
 // own for each batch, and syncs it five times; the ledger itself it syncs once,
 // before it acknowledges.
 func (n *Node) batchLink() string {
-	return filepath.Join(n.cfg.Dir, storeDir, "jetstream", "$G", "streams", broker.LedgerStream, "batches")
+	return filepath.Join(n.cfg.Dir, storeDir, "jetstream", "$G", "streams", jetstream.LedgerStream, "batches")
 }
 
 // stageInMemory lets the engine stage batches in memory, where syncing is free:

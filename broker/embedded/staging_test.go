@@ -9,14 +9,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 func startStaging(t *testing.T, dir string, fsync Fsync) *Node {
 	t.Helper()
 	n, err := Start(t.Context(), Config{Dir: dir, Fsync: fsync, DontListen: true, Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		return broker.EnsureTopology(ctx, nc, broker.Topology{AsyncWork: true})
+		return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{AsyncWork: true})
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func startStaging(t *testing.T, dir string, fsync Fsync) *Node {
 	return n
 }
 
-// publish sends one batch of two, and returns the directory's time stamp before
+// stagedIn sends one batch of two, and returns the directory's time stamp before
 // and after.
 func stagedIn(t *testing.T, n *Node, dir string) bool {
 	t.Helper()

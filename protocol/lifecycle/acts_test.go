@@ -41,31 +41,31 @@ func (w *world) act(h *thread) {
 
 func (w *world) answer(h *thread) {
 	answer := p.Answer{By: "src", Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
-	if events, err := Answer(h.state, w.d, answer, w.now); err == nil {
-		w.append(h, events)
+	if step, err := Answer(h.state, w.d, answer, w.now); err == nil {
+		w.take(h, step)
 	}
 }
 
 // intervene is what somebody may do with any open handoff from outside.
 func (w *world) intervene(h *thread) {
-	var events []p.Event
+	var step Step
 	var err error
 	switch w.n(5) {
 	case 0:
-		events, err = Cancel(h.state, w.d, "src", w.text(), w.n(2) == 0, w.now)
+		step, err = Cancel(h.state, w.d, "src", w.text(), w.n(2) == 0, w.now)
 	case 1:
-		events, err = RollBack(h.state, w.d, "src", w.text(), w.now)
+		step, err = RollBack(h.state, w.d, "src", w.text(), w.now)
 	case 2:
 		c := Claimant{Agent: one(w, agents...), Holder: one(w, holders...), LeaseMS: lease}
 		if c.Holder == h.state.Holder {
 			return
 		}
-		events, err = TakeNow(h.state, w.d, c, w.text(), w.now)
+		step, err = TakeNow(h.state, w.d, c, w.text(), w.now)
 	default:
-		events, err = RerouteTo(h.state, w.d, one(w, agents...), "src", w.text(), w.newDeadline(), w.now)
+		step, err = RerouteTo(h.state, w.d, one(w, agents...), "src", w.text(), w.newDeadline(), w.now)
 	}
 	if err == nil {
-		w.append(h, events)
+		w.take(h, step)
 	}
 }
 
@@ -75,18 +75,18 @@ func (w *world) afterwards(h *thread) {
 	case 0:
 		w.seeTo(h)
 	case 1, 2:
-		if events, err := Dismiss(h.state, "src", w.text(), w.now); err == nil {
-			w.append(h, events)
+		if step, err := Dismiss(h.state, "src", w.text(), w.now); err == nil {
+			w.take(h, step)
 		}
 	default:
-		events, err := Redrive(h.state, "src", w.now)
+		step, err := Redrive(h.state, "src", w.now)
 		if err != nil || len(w.all) >= threadsMax {
 			break
 		}
-		w.append(h, events)
+		w.take(h, step)
 		s := h.state.Summary
 		s.Origin, s.Parent, s.N, s.Group, s.Deadline = h.ticket, "", 0, "", w.now.Add(time.Hour)
-		w.begin(h.state.RedrivenAs, nil, SubmitAnyway(h.state.RedrivenAs, s, p.Submitted{}, w.d, w.now))
+		w.begin(h.state.RedrivenAs, nil, w.must(SubmitAnyway(h.state.RedrivenAs, s, p.Submitted{}, w.d, w.now)))
 	}
 }
 
@@ -99,26 +99,26 @@ func (w *world) claim(h *thread) {
 	if w.n(10) == 0 {
 		c.Offer, c.Agent = c.Offer-1, one(w, agents...)
 	}
-	verdict, events := Claim(h.state, c, w.d, w.now)
+	verdict, step := Claim(h.state, c, w.d, w.now)
 	switch {
-	case verdict == Drop && len(events) > 0:
-		w.append(h, events)
+	case verdict == Drop && len(step.Events) > 0:
+		w.take(h, step)
 	case verdict == Take && w.n(5) == 0:
 		id := w.poller()
 		if w.n(4) > 0 {
 			w.d.Holders[id] = p.Holder{ID: id, Agent: c.Agent, LeaseMS: lease, Polling: true}
 		}
-		w.append(h, append(events, &p.Claimed{Meta: p.Meta{At: w.now}, Offer: c.Offer, Agent: c.Agent, Holder: id, LeaseMS: lease,
+		w.append(h, append(step.Events, &p.Claimed{Meta: p.Meta{At: w.now}, Offer: c.Offer, Agent: c.Agent, Holder: id, LeaseMS: lease,
 			AckWithinMS: one(w, int64(0), 0, 600_000)}))
 	case verdict == Take:
-		w.append(h, append(events, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now)...))
+		w.take(h, step.Then(w.must(Acknowledge(step.State, c, w.ack(), w.n(2) == 0, w.now))))
 		if h.state.Fence != 0 && (w.n(6) == 0 || w.wild && w.n(2) == 0) {
-			if events, err := HandOff(h.state, w.handedOff(h), w.now); err == nil {
-				w.append(h, events)
+			if step, err := HandOff(h.state, w.handedOff(h), w.now); err == nil {
+				w.take(h, step)
 			}
 		}
 	case verdict == Mine && h.state.Fence == 0:
-		w.append(h, Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now))
+		w.take(h, w.must(Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now)))
 	}
 }
 
@@ -147,14 +147,14 @@ func (w *world) work(h *thread, meta p.Meta) {
 	s := h.state
 	switch {
 	case w.n(8) == 0:
-		w.append(h, Release(s, w.d, s.Holder, "drain", w.now))
+		w.take(h, w.must(Release(s, w.d, s.Holder, "drain", w.now)))
 	case s.Fence == 0:
 		w.claim(h)
 	case w.n(4) == 0:
 		w.handOn(h)
 	case w.n(8) == 0:
-		if events, err := Extend(s, s.Holder, time.Duration(w.n(90))*time.Minute, w.text(), w.now); err == nil {
-			w.append(h, events)
+		if step, err := Extend(s, s.Holder, time.Duration(w.n(90))*time.Minute, w.text(), w.now); err == nil {
+			w.take(h, step)
 		}
 	case w.n(5) == 0:
 		w.append(h, []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: float64(w.n(100)), Message: w.text()}}})
@@ -163,7 +163,7 @@ func (w *world) work(h *thread, meta p.Meta) {
 	case w.n(6) == 0:
 		c := Claimant{Agent: s.Agent, Holder: s.Holder, LeaseMS: s.LeaseMS, Offer: s.Offer}
 		if ack := w.ack(); ack.Status != p.AckAccepted {
-			w.append(h, Acknowledge(s, c, ack, false, w.now))
+			w.take(h, w.must(Acknowledge(s, c, ack, false, w.now)))
 		}
 	case w.n(3) > 0:
 		w.append(h, []p.Event{&p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: w.text(),
@@ -177,29 +177,29 @@ func (w *world) work(h *thread, meta p.Meta) {
 // handoff up.
 func (w *world) handOn(h *thread) {
 	s := h.state
-	var events []p.Event
+	var step Step
 	var err error
 	switch w.n(5) {
 	case 0:
-		events, err = Escalate(s, w.d, s.Holder, "too much", w.text(), w.now)
+		step, err = Escalate(s, w.d, s.Holder, "too much", w.text(), w.now)
 	case 1:
-		events, err = HandOff(s, w.handedOff(h), w.now)
+		step, err = HandOff(s, w.handedOff(h), w.now)
 	case 2:
 		if s.Children == nil {
 			return
 		}
-		events, err = Suspend(s, s.Holder, []int{w.n(3), w.n(3)}, w.now)
+		step, err = Suspend(s, s.Holder, []int{w.n(3), w.n(3)}, w.now)
 	default: // it hands off and waits
 		child := w.handedOff(h)
-		if events, err = HandOff(s, child, w.now); err != nil || len(events) == 0 {
+		if step, err = HandOff(s, child, w.now); err != nil || len(step.Events) == 0 {
 			return
 		}
-		w.append(h, events)
+		w.take(h, step)
 		w.beginChild(h, child.N)
-		events, err = Suspend(h.state, s.Holder, []int{child.N}, w.now)
+		step, err = Suspend(h.state, s.Holder, []int{child.N}, w.now)
 	}
 	if err == nil {
-		w.append(h, events)
+		w.take(h, step)
 	}
 }
 
@@ -222,21 +222,21 @@ func (w *world) handedOff(h *thread) p.HandedOff {
 // the handoff back to its source.
 func (w *world) finish(h *thread) {
 	s := h.state
-	var events []p.Event
+	var step Step
 	var err error
 	if w.n(4) == 0 {
-		events, err = HandBack(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
+		step, err = HandBack(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
 	} else {
 		var next []p.HandedOff
 		if w.n(3) == 0 {
 			next = append(next, w.handedOff(h))
 		}
-		events, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Tokens: 5}, next, w.now)
+		step, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Tokens: 5}, next, w.now)
 	}
 	if err != nil {
 		w.fail(h, "its holder cannot finish: %v", err)
 	}
-	w.append(h, events)
+	w.take(h, step)
 }
 
 // comeLate is a holder that lost its claim and finishes nevertheless: nothing
@@ -250,7 +250,7 @@ func (w *world) comeLate(h *thread) {
 		w.fail(h, "fence %d was lost and is the current one", was.fence)
 	}
 	w.mustBeStale(h, &p.Completed{Meta: p.Meta{At: w.now, By: was.holder}, Fence: was.fence, Status: p.Success})
-	w.append(h, Park(h.state, p.ResultParked{Holder: was.holder, Fence: was.fence, Attempt: was.attempt,
+	w.take(h, Park(h.state, p.ResultParked{Holder: was.holder, Fence: was.fence, Attempt: was.attempt,
 		Status: one(w, p.Success, p.Partial), Tokens: 7}, w.now))
 }
 
@@ -265,23 +265,23 @@ func (w *world) seeTo(h *thread) {
 				w.beginChild(h, n)
 			}
 			if child != nil && DutiesOf(child.state).Source {
-				w.append(child, FollowSource(child.state, h.state, w.d, w.now))
+				w.take(child, w.must(FollowSource(child.state, h.state, w.d, w.now)))
 			}
 		}
 	}
 	if duties.CancelChildren {
 		for _, n := range h.state.Children.Made.Without(h.state.Children.Closed).Numbers() {
 			if child := w.child(h, n); child != nil && !child.state.Closed {
-				events, err := Cancel(child.state, w.d, "parent", "", true, w.now)
+				step, err := Cancel(child.state, w.d, "parent", "", true, w.now)
 				if err != nil {
 					w.fail(child, "cannot be cancelled: %v", err)
 				}
-				w.append(child, events)
+				w.take(child, step)
 			}
 		}
 	}
 	if duties.Mark {
-		w.append(h, MarkChildren(h.state, w.d, w.ends(h), w.now))
+		w.take(h, w.must(MarkChildren(h.state, w.d, w.ends(h), w.now)))
 	}
 	if duties.Return {
 		w.deliver(h)
@@ -307,7 +307,7 @@ func (w *world) beginChild(h *thread, n int) {
 	}
 	s.Deadline = w.now.Add(24 * time.Hour)
 	ticket := p.ChildTicketN(h.ticket, n)
-	w.begin(ticket, h, SubmitAnyway(ticket, s, p.Submitted{}, w.d, w.now))
+	w.begin(ticket, h, w.must(SubmitAnyway(ticket, s, p.Submitted{}, w.d, w.now)))
 }
 
 // ends are those of the children that have closed, one of them twice at times.
@@ -344,7 +344,7 @@ func (w *world) deliver(h *thread) {
 	ret := w.by[s.ReturnTicket]
 	switch {
 	case ret == nil && w.room():
-		w.begin(s.ReturnTicket, nil, SubmitAnyway(s.ReturnTicket, returnOf(s), p.Submitted{}, w.d, w.now))
+		w.begin(s.ReturnTicket, nil, w.must(SubmitAnyway(s.ReturnTicket, returnOf(s), p.Submitted{}, w.d, w.now)))
 	case ret != nil && ret.state.Closed:
 		settled(ret.state.Outcome == p.OutcomeSuccess || ret.state.Outcome == p.OutcomePartial)
 	}

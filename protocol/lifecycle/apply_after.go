@@ -26,8 +26,7 @@ func awaitNothing(s *p.State) {
 	}
 }
 
-func applyHandedOff(s *p.State, ev p.Event) error {
-	e := ev.(*p.HandedOff)
+func applyHandedOff(s *p.State, e *p.HandedOff) error {
 	if e.N < 0 || e.N >= p.ChildrenMax || e.Ticket == "" {
 		return fmt.Errorf("%w: handed off as child %d, ticket %q", ErrIllegal, e.N, e.Ticket)
 	}
@@ -39,8 +38,7 @@ func applyHandedOff(s *p.State, ev p.Event) error {
 	return nil
 }
 
-func applySuspended(s *p.State, ev p.Event) error {
-	e := ev.(*p.Suspended)
+func applySuspended(s *p.State, e *p.Suspended) error {
 	c := childrenOf(s)
 	awaited := p.Bits("").With(e.Children...)
 	if awaited.Without(c.Closed) == "" || awaited.Without(c.Made) != "" || awaited.And(c.After) != "" {
@@ -65,16 +63,16 @@ func dropAfter(s *p.State) {
 
 // applySourceCompleted begins a handoff that awaited its source. Its return's clock
 // begins now.
-func applySourceCompleted(s *p.State, ev p.Event) error {
+func applySourceCompleted(s *p.State, e *p.SourceCompleted) error {
 	if s.ReturnExpected {
-		s.ReturnSince = ev.When()
+		s.ReturnSince = e.When()
 	}
 	return nil
 }
 
-func applyChildrenClosed(s *p.State, ev p.Event) error {
+func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) error {
 	c := childrenOf(s)
-	for _, child := range ev.(*p.ChildrenClosed).Children {
+	for _, child := range e.Children {
 		if !c.Made.Has(child.N) || c.Closed.Has(child.N) {
 			continue
 		}
@@ -89,10 +87,9 @@ func applyChildrenClosed(s *p.State, ev p.Event) error {
 	return nil
 }
 
-// Interventions: somebody takes a handoff, or gives it back.
+// Interventions: an agent takes a handoff, or rolls it back.
 
-func applyTaken(s *p.State, ev p.Event) error {
-	e := ev.(*p.Taken)
+func applyTaken(s *p.State, e *p.Taken) error {
 	if e.Agent == "" || e.Holder == "" || s.Aggregate != nil {
 		return fmt.Errorf("%w: taken by holder %q of agent %q", ErrIllegal, e.Holder, e.Agent)
 	}
@@ -114,8 +111,7 @@ func applyTaken(s *p.State, ev p.Event) error {
 	return nil
 }
 
-func applyRolledBack(s *p.State, ev p.Event) error {
-	e := ev.(*p.RolledBack)
+func applyRolledBack(s *p.State, e *p.RolledBack) error {
 	if len(e.Result) > 0 || e.Blob != nil {
 		s.ResultSeq = p.Self
 	}
@@ -130,8 +126,7 @@ func applyRolledBack(s *p.State, ev p.Event) error {
 
 // Late results.
 
-func applyResultParked(s *p.State, ev p.Event) error {
-	e := ev.(*p.ResultParked)
+func applyResultParked(s *p.State, e *p.ResultParked) error {
 	if e.Fence == 0 || e.Fence == s.Fence || s.Aggregate != nil {
 		return fmt.Errorf("%w: a result parked under fence %d, which is not a lost one", ErrIllegal, e.Fence)
 	}
@@ -140,8 +135,7 @@ func applyResultParked(s *p.State, ev p.Event) error {
 	return nil
 }
 
-func applyLateResultUsed(s *p.State, ev p.Event) error {
-	e := ev.(*p.LateResultUsed)
+func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 	if s.LateSeq == 0 || s.Held() {
 		return fmt.Errorf("%w: a late result used, and there is none, or somebody is at work", ErrIllegal)
 	}
@@ -158,8 +152,7 @@ func applyLateResultUsed(s *p.State, ev p.Event) error {
 
 // After the end.
 
-func applyReturnSent(s *p.State, ev p.Event) error {
-	e := ev.(*p.ReturnSent)
+func applyReturnSent(s *p.State, e *p.ReturnSent) error {
 	if !owesReturn(*s) || e.Ticket == "" {
 		return fmt.Errorf("%w: a return sent that nobody expects", ErrIllegal)
 	}
@@ -167,8 +160,7 @@ func applyReturnSent(s *p.State, ev p.Event) error {
 	return nil
 }
 
-func applyReturned(s *p.State, ev p.Event) error {
-	e := ev.(*p.Returned)
+func applyReturned(s *p.State, e *p.Returned) error {
 	if !owesReturn(*s) {
 		return fmt.Errorf("%w: returned, and nobody expects it", ErrIllegal)
 	}
@@ -179,8 +171,7 @@ func applyReturned(s *p.State, ev p.Event) error {
 	return nil
 }
 
-func applyRedriven(s *p.State, ev p.Event) error {
-	e := ev.(*p.Redriven)
+func applyRedriven(s *p.State, e *p.Redriven) error {
 	if e.Ticket == "" || s.Outcome == p.OutcomeSuccess || s.Outcome == p.OutcomePartial { // a success whose return has arrived is in phase returned
 		return fmt.Errorf("%w: redriven as %q after outcome %s", ErrIllegal, e.Ticket, s.Outcome)
 	}
@@ -188,7 +179,7 @@ func applyRedriven(s *p.State, ev p.Event) error {
 	return nil
 }
 
-func applyDismissed(s *p.State, _ p.Event) error {
+func applyDismissed(s *p.State, _ *p.Dismissed) error {
 	s.Inbox = ""
 	return nil
 }

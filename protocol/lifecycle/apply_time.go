@@ -8,15 +8,14 @@ import (
 
 // Clocks of a holder: what it is told of its time, and what becomes of the queue's.
 
-func applyReminded(s *p.State, ev p.Event) error {
-	s.RemindedAt = ev.When()
+func applyReminded(s *p.State, e *p.Reminded) error {
+	s.RemindedAt = e.When()
 	return nil
 }
 
 // applyExtended sets the work's clock, once in an attempt and never past the clocks
 // of those who wait. The holder is reminded of its new limit, too.
-func applyExtended(s *p.State, ev p.Event) error {
-	e := ev.(*p.Extended)
+func applyExtended(s *p.State, e *p.Extended) error {
 	due := workDue(*s)
 	if last, _ := lastOfOthers(*s); due.IsZero() || !e.Until.After(due) || e.Until.After(last) {
 		return fmt.Errorf("%w: extended until %s", ErrIllegal, e.Until)

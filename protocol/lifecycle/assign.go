@@ -87,9 +87,9 @@ func (d *Directory) Reserved(agent string) bool {
 	return d != nil && (d.allReserved || d.reserved[agent])
 }
 
-// Assign makes the events by which a group assigns member n to agents; none where
+// Assign records at a group the agents that member n goes to; the step is empty where
 // it has done so, or can keep no more.
-func Assign(group p.State, n int, agents []string, now time.Time) []p.Event {
+func Assign(group p.State, n int, agents []string, now time.Time) (Step, error) {
 	var events []p.Event
 	for _, agent := range agents {
 		kept := group.Children.Assigned
@@ -97,11 +97,10 @@ func Assign(group p.State, n int, agents []string, now time.Time) []p.Event {
 			events = append(events, &p.Assigned{Meta: p.Meta{At: now, By: By}, N: n, Agent: agent})
 		}
 	}
-	return events
+	return StepOf(group, events...)
 }
 
-func applyAssigned(s *p.State, ev p.Event) error {
-	e := ev.(*p.Assigned)
+func applyAssigned(s *p.State, e *p.Assigned) error {
 	if s.Aggregate == nil || s.Children == nil || !s.Children.Made.Has(e.N) || e.Agent == "" || len(s.Children.Assigned) >= p.AssignmentsMax {
 		return fmt.Errorf("%w: member %d assigned to %q", ErrIllegal, e.N, e.Agent)
 	}

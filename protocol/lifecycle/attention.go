@@ -17,9 +17,9 @@ type Attention string
 
 // What an append may call for.
 const (
-	// AttentionUnsaid: nobody said. The state tells.
+	// AttentionUnsaid: the writer did not say. The state tells.
 	AttentionUnsaid Attention = ""
-	// AttentionNone: it is closed, and owes nobody anything.
+	// AttentionNone: it is closed, and has no pending duties.
 	AttentionNone Attention = "none"
 	// AttentionLater: nothing becomes due within AttentionSpan, whatever the
 	// directory says, unless its holder vanishes. If it still is the head a while
@@ -37,10 +37,10 @@ const AttentionSpan = 2 * time.Second
 // a look: what is frequent is told apart, what is rare is not.
 func AttentionOf(s p.State) Attention {
 	switch {
-	case s.Phase == fresh, s.N > 0, TellsOrigin(s): // others are told of it
+	case s.Phase == fresh, s.N > 0, NotifiesOrigin(s): // others are told of it
 		return AttentionNow
 	case s.Closed:
-		if Owes(s) || s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "" {
+		if HasPendingDuties(s) || s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "" {
 			return AttentionNow
 		}
 		return AttentionNone

@@ -17,7 +17,7 @@ func (w *world) checkAttention(h *thread) {
 	}
 	*w.hits.trusted(says)++
 	duties := DutiesOf(s)
-	if TellsParent(s) || TellsOrigin(s) || s.N > 0 || Owes(s) || duties.Return || duties.CancelChildren ||
+	if NotifiesParent(s) || NotifiesOrigin(s) || s.N > 0 || HasPendingDuties(s) || duties.Return || duties.CancelChildren ||
 		duties.Mark && s.Phase == p.Conditional || (says == AttentionNone) != s.Closed {
 		w.fail(h, "says %s, with duties %+v", says, duties)
 	}
@@ -27,7 +27,7 @@ func (w *world) checkAttention(h *thread) {
 	end := s.UpdatedAt.Add(AttentionSpan)
 	for _, now := range []time.Time{s.UpdatedAt, end.Add(-AttentionSpan / 2), end.Add(-1)} {
 		for _, d := range w.anyDirectory(s) {
-			if events := Decide(s, d, now); len(events) > 0 {
+			if events := Decide(s, d, now).Events; len(events) > 0 {
 				w.fail(h, "says %s, and %s is due %v after it", says, brief(events), now.Sub(s.UpdatedAt))
 			}
 		}

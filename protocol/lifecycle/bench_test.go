@@ -74,16 +74,16 @@ func BenchmarkClaim(b *testing.B) {
 		s := stateIn(b, "pending")
 		b.ReportAllocs()
 		for b.Loop() {
-			_, events := Claim(s, me, d, t0)
-			ApplyAll(s, append(events, Acknowledge(s, me, p.Ack{Status: p.AckAccepted}, true, t0)...))
+			_, step := Claim(s, me, d, t0)
+			Acknowledge(step.State, me, p.Ack{Status: p.AckAccepted}, true, t0)
 		}
 	})
 	b.Run("take_over", func(b *testing.B) {
 		s := stateIn(b, "working")
 		b.ReportAllocs()
 		for b.Loop() {
-			_, events := Claim(s, me, d, t0.Add(time.Minute))
-			ApplyAll(s, append(events, Acknowledge(s, me, p.Ack{Status: p.AckAccepted}, true, t0)...))
+			_, step := Claim(s, me, d, t0.Add(time.Minute))
+			Acknowledge(step.State, me, p.Ack{Status: p.AckAccepted}, true, t0)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // Check holds the state after an append against what must be true of every one,
 // and of this one after the one before (the zero State before a first append). Its
-// error is somebody's bug. It is for whoever verifies; nothing is decided by it.
+// error is a bug of a writer. Verification uses it; nothing is decided by it.
 // Which events led from one to the other Apply knows.
 func Check(before, after p.State, now time.Time) error {
 	if err := checkShape(before, after); err != nil {
@@ -108,15 +108,15 @@ func checkAfterEnd(before, after p.State) error {
 	return nil
 }
 
-// checkClosed: a closed handoff wakes nobody and stands in no queue, and owes
+// checkClosed: a closed handoff has no wake-up and stands in no queue, and owes
 // what it can pay.
 func checkClosed(s p.State, now time.Time) error {
 	duties := DutiesOf(s)
 	switch {
 	case duties.Offer || duties.Look || !Wake(s).IsZero() || !NextLook(s, now).IsZero():
 		return fmt.Errorf("closed, with duties %+v", duties)
-	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !Owes(s):
-		return fmt.Errorf("closed, owes %t, with duties %+v", Owes(s), duties)
+	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !HasPendingDuties(s):
+		return fmt.Errorf("closed, owes %t, with duties %+v", HasPendingDuties(s), duties)
 	case duties.CancelChildren && !duties.Mark:
 		return fmt.Errorf("children are cancelled, and their ends not recorded")
 	}

@@ -62,28 +62,23 @@ func cancelsChildren(s p.State) bool {
 		(s.CancelChildren || s.Closed && s.Aggregate != nil && s.Aggregate.CancelRest)
 }
 
-// FollowSource makes the events of a handoff that awaits its source, as its parent
+// FollowSource returns what happens to a handoff that awaits its source, as its parent
 // stands: it begins with the parent's completing append, and is dropped when the
 // attempt that handed it off ended in another way.
-func FollowSource(s, parent p.State, d *Directory, now time.Time) []p.Event {
-	if s.Closed || s.Phase != p.AwaitingSource {
-		return nil
-	}
+func FollowSource(s, parent p.State, d *Directory, now time.Time) (Step, error) {
 	meta := p.Meta{At: now, By: By}
-	if parent.Children == nil || !parent.Children.After.Has(s.N-1) {
-		return []p.Event{closed(meta, p.OutcomeCancelled, reason{code: ReasonSourceEnded}, "")}
-	}
-	if !parent.Closed {
-		return nil
+	switch {
+	case s.Closed || s.Phase != p.AwaitingSource:
+		return Step{}, nil
+	case parent.Children == nil || !parent.Children.After.Has(s.N-1):
+		return StepOf(s, closed(meta, p.OutcomeCancelled, reason{code: ReasonSourceEnded}, ""))
+	case !parent.Closed:
+		return Step{}, nil
 	}
 	begun := &p.SourceCompleted{Meta: meta}
-	next, err := Apply(s, begun)
-	if err != nil {
-		return nil // it cannot fail in this phase
+	routing, err := target(s.Summary, d)
+	if err != nil { // the next reconciliation decides, as of what was promised
+		return StepOf(s, begun)
 	}
-	events := []p.Event{begun}
-	if routing, err := target(next.Summary, d); err == nil { // else the next look decides, as of what was promised
-		events = append(events, offer(next, d, meta, routing.Choice, OfferSubmitted, &routing))
-	}
-	return events
+	return StepOf(s, begun, offer(s, d, meta, routing.Choice, OfferSubmitted, &routing))
 }

@@ -28,48 +28,48 @@ const (
 	LetGo
 )
 
-// Claim judges an offer by the state of its handoff. With Take come the events
-// that must go before the answer: the loss of the holder before. Where those
-// end the handoff, or no attempt is left, the verdict is Drop with the events
-// to append.
-func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, []p.Event) {
+// Claim judges an offer by the state of its handoff. With Take comes the step that
+// must go before the answer: the loss of the holder before. Where that ends the
+// handoff, or no attempt is left, the verdict is Drop with the step to append.
+func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 	switch {
 	case s.Closed || s.Offer != c.Offer || s.Agent != c.Agent:
-		return Drop, nil
+		return Drop, Step{State: s}
 	case s.Held() && s.Holder == c.Holder:
-		return Mine, nil
+		return Mine, Step{State: s}
 	case s.Held() && !holderLost(s, d, now) && !due(now, ClaimDue(s)):
-		return LetGo, nil
-	case due(now, Deadline(s)): // passed while nobody looked: it is not begun any more
+		return LetGo, Step{State: s}
+	case due(now, Deadline(s)): // passed between two looks: the work is not begun any more
 		return Drop, Decide(s, d, now)
 	case s.Held():
 		return takeOver(s, c, d, now)
 	case s.Phase != p.Pending: // refused, conditional, failed: this offer is over
-		return Drop, nil
+		return Drop, Step{State: s}
 	case s.CancelRequested:
 		return Drop, Decide(s, d, now)
 	}
-	return Take, nil
+	return Take, Step{State: s}
 }
 
 // takeOver is the claim of a successor on an offer whose holder is gone.
-func takeOver(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, []p.Event) {
+func takeOver(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 	meta := p.Meta{At: now, By: c.Holder}
-	lost := claimLost(s, d, meta)
+	verdict, events := Take, []p.Event{claimLost(s, d, meta)}
 	switch {
 	case s.CancelRequested:
-		return Drop, []p.Event{lost, ended(s, d, meta, causeWorkerGone)}
+		verdict, events = Drop, append(events, ended(s, d, meta, causeWorkerGone))
 	case s.Fence != 0 && s.Attempt >= s.Policy.MaxAttempts:
 		after := s
 		after.LeasesLost++
-		return Drop, append([]p.Event{lost}, exhausted(after, d, meta)...)
+		verdict, events = Drop, append(events, exhausted(after, d, meta)...)
 	}
-	return Take, []p.Event{lost}
+	t := Step{State: s}
+	t.mustAdd(events...)
+	return verdict, t
 }
 
-// Acknowledge makes the events of an answer to an offer. start says that the
-// work begins with the acceptance.
-func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) []p.Event {
+// Acknowledge answers an offer. start says that the work begins with the acceptance.
+func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) (Step, error) {
 	meta := p.Meta{At: now, By: c.Holder}
 	held := "" // named where the claimant holds it already
 	if s.Holder == c.Holder {
@@ -77,12 +77,12 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) []
 	}
 	switch ack.Status {
 	case p.AckRejected:
-		return []p.Event{&p.Rejected{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: held,
-			ReasonCode: ack.ReasonCode, Reason: ack.Reason, Alternative: ack.SuggestedAlternative}}
+		return StepOf(s, &p.Rejected{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: held,
+			ReasonCode: ack.ReasonCode, Reason: ack.Reason, Alternative: ack.SuggestedAlternative})
 	case p.AckConditional:
-		return []p.Event{&p.Conditioned{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: held, Reason: ack.Reason,
+		return StepOf(s, &p.Conditioned{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: held, Reason: ack.Reason,
 			NeedsContext: ack.NeedsContext, NeedsPermission: ack.NeedsPermission, RetryAfterMS: ack.RetryAfterMS,
-			EstimatedCompletionMS: ack.EstimatedCompletionMS}}
+			EstimatedCompletionMS: ack.EstimatedCompletionMS})
 	}
 	accepted := &p.Accepted{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: c.Holder,
 		LeaseMS: c.LeaseMS, Attempt: s.Attempt + 1}
@@ -90,19 +90,19 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) []
 		accepted.EstimatedCompletion = now.Add(millis(ack.EstimatedCompletionMS))
 	}
 	if !start {
-		return []p.Event{accepted}
+		return StepOf(s, accepted)
 	}
-	return []p.Event{accepted, &p.Started{Meta: meta}}
+	return StepOf(s, accepted, &p.Started{Meta: meta})
 }
 
-// Release makes the events by which a holder gives a handoff back without
-// charge: a drain. It is offered to the same agent again at once; one that is to
-// be cancelled closes instead, for nobody holds it any more.
-func Release(s p.State, d *Directory, by, reason string, now time.Time) []p.Event {
+// Release gives a handoff back to the queue without charge: a drain. It is offered to
+// the same agent again at once; one that is to be cancelled closes instead: it has no
+// holder any more.
+func Release(s p.State, d *Directory, by, reason string, now time.Time) (Step, error) {
 	meta := p.Meta{At: now, By: by}
 	released := &p.Released{Meta: meta, Holder: s.Holder, Fence: s.Fence, Reason: reason}
 	if s.CancelRequested {
-		return []p.Event{released, ended(s, d, meta, "")}
+		return StepOf(s, released, ended(s, d, meta, ""))
 	}
-	return []p.Event{released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased}}
+	return StepOf(s, released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased})
 }

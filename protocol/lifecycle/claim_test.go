@@ -88,22 +88,23 @@ func TestClaim(t *testing.T) {
 			if c.change != nil {
 				c.change(&me)
 			}
-			verdict, events := Claim(c.state, me, c.d, t0.Add(c.now))
-			if verdict != c.want || brief(events) != c.events {
-				t.Fatalf("verdict %d with %s, want %d with %s", verdict, brief(events), c.want, c.events)
+			verdict, step := Claim(c.state, me, c.d, t0.Add(c.now))
+			if verdict != c.want || brief(step.Events) != c.events {
+				t.Fatalf("verdict %d with %s, want %d with %s", verdict, brief(step.Events), c.want, c.events)
 			}
 			if verdict == Take { // what Claim says and an acceptance go together
-				events = append(events, Acknowledge(c.state, me, p.Ack{Status: p.AckAccepted}, true, t0.Add(c.now))...)
+				answer, err := Acknowledge(step.State, me, p.Ack{Status: p.AckAccepted}, true, t0.Add(c.now))
+				if err != nil {
+					t.Fatal(err)
+				}
+				step = step.Then(answer)
 			}
-			next, err := ApplyAll(c.state, events)
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := step.State
 			if verdict == Take && (next.Holder != "me" || next.Fence != p.Self || next.Phase != p.Working) {
 				t.Errorf("after taking it: %s", asJSON(t, next))
 			}
-			if verdict == Drop && len(events) > 0 && !next.Closed && next.Offer == c.state.Offer {
-				t.Errorf("dropped with %s, and it is still the offer", brief(events))
+			if verdict == Drop && len(step.Events) > 0 && !next.Closed && next.Offer == c.state.Offer {
+				t.Errorf("dropped with %s, and it is still the offer", brief(step.Events))
 			}
 		})
 	}
@@ -115,23 +116,26 @@ func TestTakeoverCountsAttempts(t *testing.T) {
 	l := submit(t, d, nil).accept("w1", sec)
 	offer := l.state.Offer
 	for attempt := 2; attempt <= 3; attempt++ {
-		verdict, events := Claim(l.state, l.claimant("next"+string(rune('0'+attempt))), d, t0.Add(time.Minute))
+		verdict, lost := Claim(l.state, l.claimant("next"+string(rune('0'+attempt))), d, t0.Add(time.Minute))
 		if verdict != Take {
 			t.Fatalf("attempt %d: verdict %d", attempt, verdict)
 		}
 		c := l.claimant("next" + string(rune('0'+attempt)))
-		answer := Acknowledge(l.state, c, p.Ack{Status: p.AckAccepted}, true, t0.Add(time.Minute))
-		if got := answer[0].(*p.Accepted).Attempt; got != attempt {
+		answer, err := Acknowledge(lost.State, c, p.Ack{Status: p.AckAccepted}, true, t0.Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer.Events[0].(*p.Accepted).Attempt; got != attempt {
 			t.Errorf("the event says attempt %d, want %d", got, attempt)
 		}
-		l.add(append(events, answer...)...)
+		l.take(lost.Then(answer))
 		if l.state.Attempt != attempt || l.state.Offer != offer || l.state.Fence != l.seq {
 			t.Errorf("attempt %d, offer %d, fence %d", l.state.Attempt, l.state.Offer, l.state.Fence)
 		}
 	}
-	verdict, events := Claim(l.state, l.claimant("last"), d, t0.Add(time.Minute))
-	if verdict != Drop || brief(events) != "lease_lost next3; escalated 1 a>human; offered human (escalation)" {
-		t.Errorf("verdict %d, %s", verdict, brief(events))
+	verdict, step := Claim(l.state, l.claimant("last"), d, t0.Add(time.Minute))
+	if verdict != Drop || brief(step.Events) != "lease_lost next3; escalated 1 a>human; offered human (escalation)" {
+		t.Errorf("verdict %d, %s", verdict, brief(step.Events))
 	}
 }
 
@@ -158,12 +162,11 @@ func TestAcknowledge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := stateIn(t, c.column)
-			events := Acknowledge(s, me, c.ack, c.start, now)
-			next, err := ApplyAll(s, events)
-			if err != nil || types(events) != c.want || string(next.Phase) != c.phase {
-				t.Fatalf("%s to %s, %v; want %s to %s", types(events), next.Phase, err, c.want, c.phase)
+			step, err := Acknowledge(s, me, c.ack, c.start, now)
+			if err != nil || types(step.Events) != c.want || string(step.State.Phase) != c.phase {
+				t.Fatalf("%s to %s, %v; want %s to %s", types(step.Events), step.State.Phase, err, c.want, c.phase)
 			}
-			for _, e := range events {
+			for _, e := range step.Events {
 				if !e.When().Equal(now) {
 					t.Errorf("%s at %s", e.EventType(), e.When())
 				}
@@ -171,15 +174,21 @@ func TestAcknowledge(t *testing.T) {
 		})
 	}
 	s := stateIn(t, "pending")
-	accepted := Acknowledge(s, me, p.Ack{Status: p.AckAccepted, EstimatedCompletionMS: 60_000}, false, now)[0].(*p.Accepted)
+	first := func(step Step, err error) p.Event {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return step.Events[0]
+	}
+	accepted := first(Acknowledge(s, me, p.Ack{Status: p.AckAccepted, EstimatedCompletionMS: 60_000}, false, now)).(*p.Accepted)
 	if accepted.EstimatedCompletion != now.Add(time.Minute) || accepted.LeaseMS != lease || accepted.Attempt != 1 {
 		t.Errorf("accepted %+v", accepted)
 	}
-	rejected := Acknowledge(s, me, reject, false, now)[0].(*p.Rejected)
+	rejected := first(Acknowledge(s, me, reject, false, now)).(*p.Rejected)
 	if rejected.Alternative != "b" || rejected.ReasonCode != "unable" || rejected.Reason != "no" || rejected.Holder != "" {
 		t.Errorf("rejected %+v", rejected)
 	}
-	asked := Acknowledge(stateIn(t, "claimed"), me, ask, false, now)[0].(*p.Conditioned)
+	asked := first(Acknowledge(stateIn(t, "claimed"), me, ask, false, now)).(*p.Conditioned)
 	if !slices.Equal(asked.NeedsContext, []string{"x"}) || !slices.Equal(asked.NeedsPermission, []string{"y"}) || asked.RetryAfterMS != 5 || asked.Holder != "w1" {
 		t.Errorf("asked %+v", asked)
 	}
@@ -189,16 +198,15 @@ func TestAcknowledge(t *testing.T) {
 func TestRelease(t *testing.T) {
 	for _, column := range []string{"claimed", "accepted", "working"} {
 		s := stateIn(t, column)
-		events := Release(s, fleet(), "w1", "drain", t0.Add(time.Minute))
-		next, err := ApplyAll(s, events)
-		if err != nil || types(events) != "released offered" {
-			t.Fatalf("%s: %s, %v", column, types(events), err)
+		step, err := Release(s, fleet(), "w1", "drain", t0.Add(time.Minute))
+		if err != nil || types(step.Events) != "released offered" {
+			t.Fatalf("%s: %s, %v", column, types(step.Events), err)
 		}
-		if next.Phase != p.Pending || next.Held() || next.Attempt != 0 || next.AttemptsTotal != 0 || next.Offer != p.Self || next.Agent != "a" {
+		if next := step.State; next.Phase != p.Pending || next.Held() || next.Attempt != 0 || next.AttemptsTotal != 0 || next.Offer != p.Self || next.Agent != "a" {
 			t.Errorf("%s: %s", column, asJSON(t, next))
 		}
 	}
-	if _, err := ApplyAll(stateIn(t, "pending"), Release(stateIn(t, "pending"), fleet(), "w1", "drain", t0)); err == nil {
+	if _, err := Release(stateIn(t, "pending"), fleet(), "w1", "drain", t0); err == nil {
 		t.Error("released what nobody has")
 	}
 }
@@ -210,31 +218,31 @@ func TestCancel(t *testing.T) {
 		"retrying": atOnce, "timeout": atOnce, "rejected": atOnce, "failed": atOnce,
 		"claimed": "cancel_requested", "accepted": "cancel_requested", "working": "cancel_requested"} {
 		s := stateIn(t, column)
-		events, err := Cancel(s, d, "src", "enough", false, t0.Add(time.Minute))
-		if err != nil || brief(events) != want {
-			t.Errorf("%s: %s, %v; want %s", column, brief(events), err, want)
+		step, err := Cancel(s, d, "src", "enough", false, t0.Add(time.Minute))
+		if err != nil || brief(step.Events) != want {
+			t.Errorf("%s: %s, %v; want %s", column, brief(step.Events), err, want)
 		}
-		next, err := ApplyAll(s, events)
-		if err != nil || !next.CancelRequested || next.Closed != (want == atOnce) {
-			t.Errorf("%s: %v, %s", column, err, asJSON(t, next))
+		next := step.State
+		if !next.CancelRequested || next.Closed != (want == atOnce) {
+			t.Errorf("%s: %s", column, asJSON(t, next))
 		}
 		if next.Closed {
 			_, err = Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute))
 			wantError(t, err, p.CodeClosed)
-		} else if again, err := Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute)); err != nil || len(again) > 0 {
-			t.Errorf("%s again: %s, %v", column, brief(again), err)
+		} else if again, err := Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute)); err != nil || len(again.Events) > 0 {
+			t.Errorf("%s again: %s, %v", column, brief(again.Events), err)
 		}
 	}
-	if events, err := Cancel(p.State{}, d, "src", "enough", false, t0); err == nil {
-		t.Errorf("cancelled what was never submitted: %s", brief(events))
+	if step, err := Cancel(p.State{}, d, "src", "enough", false, t0); err == nil {
+		t.Errorf("cancelled what was never submitted: %s", brief(step.Events))
 	}
 }
 
 func TestAnswer(t *testing.T) {
 	d := fleet(agent("a"))
 	for _, column := range []string{"approval", "pending", "claimed", "accepted", "working", "retrying", "deferred", "timeout", "rejected", "failed"} {
-		events, err := Answer(stateIn(t, column), d, p.Answer{Text: "so"}, t0)
-		if wantError(t, err, p.CodeIllegal); events != nil {
+		step, err := Answer(stateIn(t, column), d, p.Answer{Text: "so"}, t0)
+		if wantError(t, err, p.CodeIllegal); step.Events != nil {
 			t.Errorf("%s: events beside the error", column)
 		}
 	}
@@ -253,12 +261,9 @@ func TestAnswer(t *testing.T) {
 		{Deny: true}:               "answered; escalated 1 a>human; offered human (escalation)",
 		{Deny: true, Permit: true}: "answered; escalated 1 a>human; offered human (escalation)",
 	} {
-		events, err := Answer(asking, d, *answer, t0.Add(time.Minute))
-		if err != nil || brief(events) != want {
-			t.Errorf("%+v: %s, %v; want %s", answer, brief(events), err, want)
-		}
-		if _, err := ApplyAll(asking, events); err != nil {
-			t.Error(err)
+		step, err := Answer(asking, d, *answer, t0.Add(time.Minute))
+		if err != nil || brief(step.Events) != want {
+			t.Errorf("%+v: %s, %v; want %s", answer, brief(step.Events), err, want)
 		}
 	}
 	often := stateIn(t, "asking")

@@ -165,7 +165,7 @@ func absenceGrace(s p.State) time.Duration {
 // AckTimeout is how long the agent of an offer may be neither served nor polling
 // before the offer is given up (document 1 §6.2). An agent that has begun this
 // handoff already gets twice the time: its worker crashed, and is more likely
-// than not being started again by somebody.
+// than not being started again.
 func AckTimeout(s p.State) time.Duration {
 	timeout := millis(s.Policy.AckTimeoutMS)
 	if s.Attempt > 0 {

@@ -8,7 +8,7 @@ import (
 
 // Deadline is when the time of a handoff is over: its own deadline, and after that
 // the end of the time in which an authority may intervene. It is never later than the
-// longest deadline that a package may ask for. Nobody checks a state that a worker in
+// longest deadline that a package may ask for. No gateway checks a state that a worker in
 // another language wrote: one without a deadline, or with one in ten years, would stay
 // open for longer than the ledger keeps it.
 func Deadline(s p.State) time.Time {

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -15,24 +14,12 @@ const By = "supervisor"
 // (lease lost, timed out, escalated, offered).
 const stepsMax = 8
 
-// Decide returns what happens next to a handoff as d and now have it, or
-// nothing. The events apply to s in order, in one append. now must not be
-// earlier than the last event.
-func Decide(s p.State, d *Directory, now time.Time) []p.Event {
-	var events []p.Event
-	for range stepsMax {
-		more := step(s, d, now)
-		if len(more) == 0 {
-			break
-		}
-		next, err := ApplyAll(s, more)
-		if err != nil { // a step that is not legal is a bug here; the tests look for it
-			panic(fmt.Sprintf("lifecycle: decided what does not apply: %v", err))
-		}
-		s = next
-		events = append(events, more...)
-	}
-	return events
+// Decide returns what happens next to a handoff as d and now have it, or nothing. now
+// must not be earlier than the last event.
+func Decide(s p.State, d *Directory, now time.Time) Step {
+	t := Step{State: s}
+	t.decide(d, now)
+	return t
 }
 
 // step decides one consequence.
@@ -88,7 +75,7 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 	return nil
 }
 
-// stepCancel ends a handoff that nobody holds at once, and a held one when
+// stepCancel ends a handoff without a holder at once, and a held one when
 // its holder is gone or the grace is over.
 func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	grace := s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS))
@@ -176,13 +163,13 @@ func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 }
 
 // staysQueued tells whether the offer waits where it stands though its agent is
-// absent or slow: the policy says so, and there is nobody else to take it.
+// absent or slow: the policy says so, and no other agent can take it.
 func staysQueued(s p.State, d *Directory) bool {
 	return s.Policy.OnNoTaker == p.NoTakerQueue && !goesUpAtOnce(s, d) && reroute(s, d, p.Meta{}, reason{}) == nil
 }
 
-// goesUpAtOnce tells whether what nobody takes is escalated at once, whatever else
-// the policy says: a critical one is (document 1 §6.2), while there is somebody above.
+// goesUpAtOnce tells whether a handoff without a taker is escalated at once, whatever else
+// the policy says: a critical one is (document 1 §6.2), while there is an authority above.
 func goesUpAtOnce(s p.State, d *Directory) bool {
 	_, _, ok := above(s, d)
 	return ok && s.Priority == p.Critical
@@ -288,7 +275,7 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 }
 
 // stepNoReturn follows the return's clock, as the package says. A handoff that
-// nobody has begun waits as long again, as often as it would be tried.
+// no agent has begun waits as long again, as often as it would be tried.
 func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 	on := s.Policy.OnReturnTimeout
 	if s.Aggregate != nil { // it has no work of its own
@@ -311,7 +298,7 @@ func canHaveItAgain(s p.State) bool {
 	return s.Agent != "" && !contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
 }
 
-// stepOverdue follows a clock that ran out over somebody's work, as the package
+// stepOverdue follows a clock that ran out over the work of an agent, as the package
 // says (document 1 §4.2). What fails so is listed for a person too.
 func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
 	switch {
@@ -360,17 +347,17 @@ func unrouted(s p.State, cause reason) reason {
 	return cause.leads(ReasonNoFitAgent)
 }
 
-// noTaker applies the policy for what nobody takes.
+// noTaker applies the policy for a handoff that no agent takes.
 func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason) []p.Event {
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
-		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // nobody else will ever be fit for it
+		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // no other agent will ever be fit for it
 			return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), p.Human)}
 		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferNoTaker}}
 		}
-		return nil // refused by all: stays so until somebody fit turns up, or the deadline passes
+		return nil // refused by all: stays so until a fit agent turns up, or the deadline passes
 	case p.NoTakerReturn:
 		return []p.Event{closed(meta, p.OutcomeRolledBack, why.leads(ReasonNoTaker), sourceInbox(s, d))}
 	case p.NoTakerClose:
@@ -405,7 +392,7 @@ func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 	}
 }
 
-// above is the next level, and who is there; not ok is that nobody is.
+// above is the next level, and its authority; not ok is that there is none.
 func above(s p.State, d *Directory) (level int, to string, ok bool) {
 	level = s.EscalationLevel + 1
 	to = authority(s, d, level)

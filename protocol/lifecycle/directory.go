@@ -30,7 +30,7 @@ type Directory struct {
 }
 
 // Count has Load and its like know each agent's load, where they went through all
-// holders for each handoff. Whoever makes a snapshot calls it when that is complete.
+// holders for each handoff. The maker of a snapshot calls it when that is complete.
 func (d *Directory) Count() {
 	d.counted = nil
 	d.counted = d.loads()

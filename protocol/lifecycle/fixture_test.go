@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -45,14 +46,35 @@ func (l *line) add(events ...p.Event) *line {
 	return l
 }
 
+// take appends a step of the core, whose state must be what its events make, and returns
+// its events.
+func (l *line) take(step Step) []p.Event {
+	l.t.Helper()
+	if len(step.Events) == 0 {
+		return nil
+	}
+	if next, err := ApplyAll(l.state, step.Events); err != nil || !reflect.DeepEqual(next, step.State) {
+		l.t.Fatalf("the state of the step %s is not what its events make: %v", types(step.Events), err)
+	}
+	l.add(step.Events...)
+	return step.Events
+}
+
+// takes is take of a step that must not be refused.
+func (l *line) takes(step Step, err error) *line {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.take(step)
+	return l
+}
+
 // decide appends what Decide says, and returns it.
 func (l *line) decide(d *Directory, now time.Time) []p.Event {
 	l.t.Helper()
-	events := Decide(l.state, d, now)
-	if len(events) > 0 {
-		l.add(events...)
-	}
-	if more := Decide(l.state, d, now); len(more) > 0 {
+	events := l.take(Decide(l.state, d, now))
+	if more := Decide(l.state, d, now).Events; len(more) > 0 {
 		l.t.Fatalf("decided %s, and at once again %s", types(events), types(more))
 	}
 	return events
@@ -65,7 +87,7 @@ func (l *line) claimant(holder string) Claimant {
 // accept lets a holder accept the current offer and start.
 func (l *line) accept(holder string, after time.Duration) *line {
 	l.t.Helper()
-	return l.add(Acknowledge(l.state, l.claimant(holder), p.Ack{Status: p.AckAccepted}, true, t0.Add(after))...)
+	return l.takes(Acknowledge(l.state, l.claimant(holder), p.Ack{Status: p.AckAccepted}, true, t0.Add(after)))
 }
 
 // submit begins a handoff of source src to agent a.
@@ -76,11 +98,7 @@ func submit(t testing.TB, d *Directory, change func(*p.Summary)) *line {
 	if change != nil {
 		change(&s)
 	}
-	events, err := Submit(ticket, s, p.Submitted{Package: json.RawMessage(`{}`)}, d, t0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return (&line{t: t}).add(events...)
+	return (&line{t: t}).takes(Submit(ticket, s, p.Submitted{Package: json.RawMessage(`{}`)}, d, t0))
 }
 
 // fleet is a directory of agents by name, none of which has a holder, seen by

@@ -8,8 +8,8 @@ import (
 
 // Foreseen is what will be decided about a handoff, and when.
 type Foreseen struct {
-	At     time.Time
-	Events []p.Event // as Decide makes them at that instant
+	At   time.Time
+	Step // as Decide makes it at that instant
 }
 
 // clocksMax bounds Foresee. A state lives under no more clocks than this; each
@@ -19,18 +19,17 @@ const clocksMax = 16
 // Foresee returns what Decide will say of a handoff from now on if nothing else
 // happens: no other append, and the directory stays as it is (those absent stay
 // so, those present too). It asks Decide itself, at each instant at which one of
-// the handoff's clocks runs out, or an observer of d may call somebody gone; so
+// the handoff's clocks runs out, or an observer of d may call a holder or an agent gone; so
 // it is the core's own decision, made early. False is that nothing will be
 // decided, which is true of closed handoffs alone: those that are open have a
-// deadline. It is the first decision only: apply its events and ask again for
-// what follows.
+// deadline. It is the first decision only: ask again of its state for what follows.
 func Foresee(s p.State, d *Directory, now time.Time) (Foreseen, bool) {
 	if s.UpdatedAt.After(now) {
 		now = s.UpdatedAt
 	}
 	for range clocksMax {
-		if events := Decide(s, d, now); len(events) > 0 {
-			return Foreseen{At: now, Events: events}, true
+		if t := Decide(s, d, now); len(t.Events) > 0 {
+			return Foreseen{At: now, Step: t}, true
 		}
 		if now = nextInstant(s, d, now); now.IsZero() {
 			break

@@ -105,8 +105,8 @@ func checkForesee(w *world, s p.State, moments *rand.Rand) string {
 		f.At = now.Add(365 * 24 * time.Hour)
 	case f.At.Before(now):
 		return fmt.Sprintf("foreseen at %s, before now, %s", f.At, now)
-	case brief(f.Events) != brief(Decide(s, w.d, f.At)):
-		return fmt.Sprintf("foreseen %s, decided %s", brief(f.Events), brief(Decide(s, w.d, f.At)))
+	case brief(f.Events) != brief(Decide(s, w.d, f.At).Events):
+		return fmt.Sprintf("foreseen %s, decided %s", brief(f.Events), brief(Decide(s, w.d, f.At).Events))
 	}
 	span := f.At.Sub(now)
 	if span <= 0 {
@@ -117,7 +117,7 @@ func checkForesee(w *world, s p.State, moments *rand.Rand) string {
 		before = append(before, now.Add(time.Duration(moments.Int64N(int64(span)))), now.Add(time.Duration(moments.Int64N(min(int64(span), int64(2*time.Minute))))))
 	}
 	for _, at := range before {
-		if events := Decide(s, w.d, at); len(events) > 0 {
+		if events := Decide(s, w.d, at).Events; len(events) > 0 {
 			return fmt.Sprintf("foreseen at %s, but at %s decided %s", f.At, at, brief(events))
 		}
 	}

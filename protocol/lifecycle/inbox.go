@@ -2,49 +2,49 @@ package lifecycle
 
 import p "github.com/agenthandoff/handoff/protocol"
 
-// Waits is why a handoff waits for somebody.
-type Waits string
+// InboxReason is the reason for which an inbox lists a handoff.
+type InboxReason string
 
 const (
-	WaitsNot        Waits = ""
-	WaitsOffer      Waits = "offer"      // it stands in their queue
-	WaitsEscalation Waits = "escalation" // the same, passed up to them: answer, take or reroute it
-	WaitsHeld       Waits = "held"       // they have it in their hands
-	WaitsQuestion   Waits = "question"   // an agent asks them for context or a permission
-	WaitsLook       Waits = "look"       // it closed in a way that they should see: redrive or dismiss it
+	InboxNone       InboxReason = ""           // the inbox does not list it
+	InboxOffer      InboxReason = "offer"      // it stands in the agent's queue
+	InboxEscalation InboxReason = "escalation" // the same, escalated to the agent: answer, take or reroute it
+	InboxHeld       InboxReason = "held"       // the agent holds it
+	InboxQuestion   InboxReason = "question"   // another agent asks for context or a permission
+	InboxReview     InboxReason = "look"       // it closed, and the agent should see how: redrive or dismiss it
 )
 
 // DeadLetter tells whether a handoff closed without success. A return is no dead
-// letter: what it would deliver is read by the ticket of its handoff.
+// letter: its content is read by the ticket of its handoff.
 func DeadLetter(s p.State) bool {
 	success := s.Outcome == p.OutcomeSuccess || s.Outcome == p.OutcomePartial
 	return s.Closed && !success && s.ReturnOf == ""
 }
 
-// WaitsFor tells whether, and why, a handoff waits for an agent, or for a
-// person (protocol.Human). A person is asked what its source cannot be: when that
-// is no agent of the directory.
-func WaitsFor(s p.State, agent string, d *Directory) Waits {
+// InboxReasonFor returns why the inbox of an agent, or of a person (protocol.Human),
+// lists a handoff. A question goes to a person where the source is no agent of the
+// directory.
+func InboxReasonFor(s p.State, agent string, d *Directory) InboxReason {
 	switch {
 	case s.Closed && s.Inbox == agent:
-		return WaitsLook
+		return InboxReview
 	case s.Closed:
-		return WaitsNot
+		return InboxNone
 	case s.Phase == p.Conditional && s.Conditions != nil:
 		asked := s.Source
 		if _, known := d.Agent(asked); !known {
 			asked = p.Human
 		}
 		if asked == agent {
-			return WaitsQuestion
+			return InboxQuestion
 		}
 	case s.Agent != agent:
 	case s.Held():
-		return WaitsHeld
+		return InboxHeld
 	case s.Phase == p.Pending && s.EscalationLevel > 0:
-		return WaitsEscalation
+		return InboxEscalation
 	case s.Phase == p.Pending:
-		return WaitsOffer
+		return InboxOffer
 	}
-	return WaitsNot
+	return InboxNone
 }

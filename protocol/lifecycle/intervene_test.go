@@ -15,16 +15,15 @@ func TestHandOff(t *testing.T) {
 		_, err := HandOff(working, p.HandedOff{N: n, Ticket: "child"}, t0)
 		wantError(t, err, p.CodeTooLarge)
 	}
-	if events, err := HandOff(working, p.HandedOff{N: 0, Ticket: "child"}, t0); err != nil || len(events) > 0 {
-		t.Errorf("a child that was handed off before: %s, %v", brief(events), err)
+	if step, err := HandOff(working, p.HandedOff{N: 0, Ticket: "child"}, t0); err != nil || len(step.Events) > 0 {
+		t.Errorf("a child that was handed off before: %s, %v", brief(step.Events), err)
 	}
-	events, err := HandOff(working, p.HandedOff{N: p.ChildrenMax - 1, Ticket: "child"}, t0)
-	if err != nil || brief(events) != "handed_off 999" {
-		t.Fatalf("%s, %v", brief(events), err)
+	step, err := HandOff(working, p.HandedOff{N: p.ChildrenMax - 1, Ticket: "child"}, t0)
+	if err != nil || brief(step.Events) != "handed_off 999" {
+		t.Fatalf("%s, %v", brief(step.Events), err)
 	}
-	next, err := ApplyAll(working, events)
-	if err != nil || next.Children.Count != p.ChildrenMax || next.Children.Made.Len() != 2 {
-		t.Errorf("%v, children %+v", err, next.Children)
+	if c := step.State.Children; c.Count != p.ChildrenMax || c.Made.Len() != 2 {
+		t.Errorf("children %+v", c)
 	}
 }
 
@@ -43,22 +42,22 @@ func TestOvertaken(t *testing.T) {
 	l := submit(t, d, nil).accept("w1", sec)
 	lost := l.state.Fence
 	l.decide(d, t0.Add(time.Minute))
-	for name, speak := range map[string]func() ([]p.Event, error){
-		"complete": func() ([]p.Event, error) { return Complete(l.state, d, p.Completed{}, nil, t0) },
-		"hand over": func() ([]p.Event, error) {
+	for name, speak := range map[string]func() (Step, error){
+		"complete": func() (Step, error) { return Complete(l.state, d, p.Completed{}, nil, t0) },
+		"hand over": func() (Step, error) {
 			return Complete(l.state, d, p.Completed{}, []p.HandedOff{{N: 0, Ticket: "child"}}, t0)
 		},
 	} {
-		if events, err := speak(); !errors.Is(err, ErrStale) {
-			t.Errorf("%s: %s, %v", name, brief(events), err)
+		if step, err := speak(); !errors.Is(err, ErrStale) {
+			t.Errorf("%s: %s, %v", name, brief(step.Events), err)
 		}
 	}
 	late := p.ResultParked{Holder: "w1", Fence: lost, Status: p.Success}
-	l.add(Park(l.state, late, t0.Add(time.Minute))...)
-	if again := Park(l.state, late, t0.Add(time.Hour)); again != nil {
+	l.add(Park(l.state, late, t0.Add(time.Minute)).Events...)
+	if again := Park(l.state, late, t0.Add(time.Hour)).Events; again != nil {
 		t.Errorf("parked again: %s", brief(again))
 	}
-	if nobodys := Park(stateIn(t, "group"), late, t0); nobodys != nil {
+	if nobodys := Park(stateIn(t, "group"), late, t0).Events; nobodys != nil {
 		t.Errorf("parked beside a group: %s", brief(nobodys))
 	}
 }
@@ -67,7 +66,7 @@ func TestOvertaken(t *testing.T) {
 func TestLateResultsAreBounded(t *testing.T) {
 	l := submit(t, fleet(agent("a")), nil)
 	for i := range 2 * p.LateResultsMax {
-		if events := Park(l.state, p.ResultParked{Fence: uint64(100 + i), Status: p.Success}, t0); i < p.LateResultsMax {
+		if events := Park(l.state, p.ResultParked{Fence: uint64(100 + i), Status: p.Success}, t0).Events; i < p.LateResultsMax {
 			l.add(events...)
 		} else if events != nil {
 			t.Errorf("the %d. was parked", i+1)
@@ -83,15 +82,15 @@ func TestMarkChildrenOfNobody(t *testing.T) {
 	d := fleet(agent("a"))
 	ends := []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}
 	for _, s := range []p.State{stateIn(t, "pending"), stateIn(t, "working"), closedIn(t, "complete")} {
-		if events := MarkChildren(s, d, ends, t0); events != nil {
-			t.Errorf("%s: %s", s.Phase, brief(events))
+		if step, err := MarkChildren(s, d, ends, t0); err != nil || step.Events != nil {
+			t.Errorf("%s: %s, %v", s.Phase, brief(step.Events), err)
 		}
 	}
-	if events := MarkChildren(stateIn(t, "waiting"), d, []p.ChildClosed{{N: 5}, {N: -1}}, t0); events != nil {
-		t.Errorf("ends of children it has not: %s", brief(events))
+	if step, err := MarkChildren(stateIn(t, "waiting"), d, []p.ChildClosed{{N: 5}, {N: -1}}, t0); err != nil || step.Events != nil {
+		t.Errorf("ends of children it has not: %s, %v", brief(step.Events), err)
 	}
-	if events := MarkChildren(owingIn(t, "failed"), d, ends, t0); brief(events) != "children_closed 0:success" {
-		t.Errorf("of a closed one that cancels its children: %s", brief(events))
+	if step, err := MarkChildren(owingIn(t, "failed"), d, ends, t0); err != nil || brief(step.Events) != "children_closed 0:success" {
+		t.Errorf("of a closed one that cancels its children: %s, %v", brief(step.Events), err)
 	}
 }
 
@@ -103,11 +102,11 @@ func TestAwaitingApproval(t *testing.T) {
 	wantError(t, err, p.CodeIllegal)
 	_, err = RerouteTo(s, d, "b", "src", "", time.Time{}, t0)
 	wantError(t, err, p.CodeIllegal)
-	if events, err := RollBack(s, d, "src", "never mind", t0.Add(sec)); err != nil || brief(events) != "rolled_back" {
-		t.Errorf("%s, %v", brief(events), err)
+	if step, err := RollBack(s, d, "src", "never mind", t0.Add(sec)); err != nil || brief(step.Events) != "rolled_back" {
+		t.Errorf("%s, %v", brief(step.Events), err)
 	}
 	s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS, s.Policy.OnReturnTimeout = true, t0, 60_000, p.OnTimeoutRetry
-	if got := brief(Decide(s, d, t0.Add(time.Minute))); got != "timed_out return; closed timeout (return_timeout)" {
+	if got := brief(Decide(s, d, t0.Add(time.Minute)).Events); got != "timed_out return; closed timeout (return_timeout)" {
 		t.Errorf("past its return timeout: %s", got)
 	}
 }
@@ -122,28 +121,28 @@ func TestWaitsFor(t *testing.T) {
 		state p.State
 		agent string
 		d     *Directory
-		want  Waits
+		want  InboxReason
 	}{
-		{"in its queue", stateIn(t, "pending"), "a", d, WaitsOffer},
-		{"in another's", stateIn(t, "pending"), "b", d, WaitsNot},
-		{"passed up to it", stateIn(t, "above"), "chief", d, WaitsEscalation},
-		{"it was passed up", stateIn(t, "above"), "a", d, WaitsNot},
-		{"in its hands", stateIn(t, "working"), "a", d, WaitsHeld},
-		{"claimed by it", stateIn(t, "claimed"), "a", d, WaitsHeld},
-		{"an authority works on it", stateIn(t, "judged"), "chief", d, WaitsHeld},
-		{"a question to its source", stateIn(t, "asking"), "src", d, WaitsQuestion},
-		{"a question, but not to a person", stateIn(t, "asking"), p.Human, d, WaitsNot},
-		{"a question to a person: its source is no agent", stateIn(t, "asking"), p.Human, nobody, WaitsQuestion},
-		{"a deferral asks nobody", stateIn(t, "deferred"), "src", d, WaitsNot},
-		{"nor does one that waits for its children", stateIn(t, "waiting"), "src", d, WaitsNot},
-		{"a retry waits for time", stateIn(t, "retrying"), "a", d, WaitsNot},
-		{"a group waits for its members", stateIn(t, "group"), p.Human, d, WaitsNot},
-		{"closed, and to be seen", listed, p.Human, d, WaitsLook},
-		{"closed, and to be seen by somebody else", listed, "a", d, WaitsNot},
-		{"closed", closedIn(t, "failed"), p.Human, d, WaitsNot},
+		{"in its queue", stateIn(t, "pending"), "a", d, InboxOffer},
+		{"in another's", stateIn(t, "pending"), "b", d, InboxNone},
+		{"passed up to it", stateIn(t, "above"), "chief", d, InboxEscalation},
+		{"it was passed up", stateIn(t, "above"), "a", d, InboxNone},
+		{"in its hands", stateIn(t, "working"), "a", d, InboxHeld},
+		{"claimed by it", stateIn(t, "claimed"), "a", d, InboxHeld},
+		{"an authority works on it", stateIn(t, "judged"), "chief", d, InboxHeld},
+		{"a question to its source", stateIn(t, "asking"), "src", d, InboxQuestion},
+		{"a question, but not to a person", stateIn(t, "asking"), p.Human, d, InboxNone},
+		{"a question to a person: its source is no agent", stateIn(t, "asking"), p.Human, nobody, InboxQuestion},
+		{"a deferral asks nobody", stateIn(t, "deferred"), "src", d, InboxNone},
+		{"nor does one that waits for its children", stateIn(t, "waiting"), "src", d, InboxNone},
+		{"a retry waits for time", stateIn(t, "retrying"), "a", d, InboxNone},
+		{"a group waits for its members", stateIn(t, "group"), p.Human, d, InboxNone},
+		{"closed, and to be seen", listed, p.Human, d, InboxReview},
+		{"closed, and to be seen by somebody else", listed, "a", d, InboxNone},
+		{"closed", closedIn(t, "failed"), p.Human, d, InboxNone},
 	}
 	for _, c := range cases {
-		if got := WaitsFor(c.state, c.agent, c.d); got != c.want {
+		if got := InboxReasonFor(c.state, c.agent, c.d); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -171,7 +170,7 @@ func TestTells(t *testing.T) {
 		"one that is open":            {child(stateIn(t, "working"), func(s *p.State) { s.ReturnExpected = true }), false},
 		"nobody's child":              {closed, false},
 	} {
-		if got := TellsParent(c.state); got != c.want {
+		if got := NotifiesParent(c.state); got != c.want {
 			t.Errorf("%s tells its parent: %t", name, got)
 		}
 	}
@@ -185,7 +184,7 @@ func TestTells(t *testing.T) {
 		"a return in the queue":                 {ret(stateIn(t, "pending")), false},
 		"no return":                             {closed, false},
 	} {
-		if got := TellsOrigin(c.state); got != c.want {
+		if got := NotifiesOrigin(c.state); got != c.want {
 			t.Errorf("%s tells its origin: %t", name, got)
 		}
 	}

@@ -55,7 +55,7 @@ func (w *world) checkBounds(h *thread) {
 // owes tells whether a closed handoff owes something that can be paid: a source
 // that is no agent reads its return by ticket, whenever it likes.
 func owes(s p.State) bool {
-	return Owes(s) && (s.Source != "outsider" && s.Source != "handoff" || cancelsChildren(s))
+	return HasPendingDuties(s) && (s.Source != "outsider" && s.Source != "handoff" || cancelsChildren(s))
 }
 
 // checkLooked: after a look no clock has run out that the handoff still lives

@@ -11,22 +11,18 @@ func BenchmarkLife(b *testing.B) {
 	summary := p.Summary{Type: p.Sequential, Source: "s", Target: p.Target{Agent: "a"}, Priority: p.Normal, Digest: "sha256:0"}
 	d := fleet(agent("a"))
 	b.ReportAllocs()
+	me := Claimant{Agent: "a", Holder: "h", LeaseMS: lease, Offer: 1}
 	for b.Loop() {
-		first, err := Submit("t", summary, p.Submitted{}, d, t0)
+		step, err := Submit("t", summary, p.Submitted{}, d, t0)
 		if err != nil {
 			b.Fatal(err)
 		}
-		s, err := ApplyAll(p.State{}, first)
-		if err != nil {
+		step.State.Bind(1)
+		if step, err = Acknowledge(step.State, me, p.Ack{Status: p.AckAccepted}, true, t0); err != nil {
 			b.Fatal(err)
 		}
-		s.Bind(1)
-		taken := []p.Event{&p.Accepted{Meta: p.Meta{At: t0}, Offer: 1, Agent: "a", Holder: "h", LeaseMS: lease, Attempt: 1}, &p.Started{Meta: p.Meta{At: t0}}}
-		if s, err = ApplyAll(s, taken); err != nil {
-			b.Fatal(err)
-		}
-		s.Bind(2)
-		if _, err = ApplyAll(s, []p.Event{&p.Completed{Meta: p.Meta{At: t0}, Fence: 2, Status: p.Success}}); err != nil {
+		step.State.Bind(2)
+		if _, err = Complete(step.State, d, p.Completed{Status: p.Success}, nil, t0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,9 +15,6 @@ const (
 	spanMaxMS = int64(10 * 365 * 24 * 3600 * 1000)
 )
 
-// clocks are those that can have run out.
-var clocks = []p.Clock{p.ClockAcknowledge, p.ClockQueue, p.ClockWork, p.ClockProgress, p.ClockCondition, p.ClockReturn, p.ClockDeadline}
-
 // CheckRead checks a state that was read at seq, in a handoff's own subject: fields,
 // ranges and what is true after every append (Check). What passes, the core can decide
 // about and what it calls for has subjects. Any other state makes its handoff stuck.
@@ -88,7 +85,7 @@ func checkNames(s *p.State) error {
 func checkWords(s *p.State) error {
 	return errors.Join(
 		oneOf("state.phase", s.Phase, p.Phases), oneOf("state.type", s.Type, p.Types), oneOf("state.priority", s.Priority, p.Priorities),
-		orEmpty("state.outcome", s.Outcome, p.Outcomes), orEmpty("state.timed_out", s.TimedOut, clocks),
+		orEmpty("state.outcome", s.Outcome, p.Outcomes), orEmpty("state.timed_out", s.TimedOut, p.Clocks),
 	)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/tests/mutate"
 )
 
@@ -23,13 +24,13 @@ func TestMutatedStates(t *testing.T) {
 			if rng.IntN(every) != 0 || len(h.log) == 0 {
 				return
 			}
-			body, err := p.EncodeRecord(p.Record{ID: "id", Events: h.log[len(h.log)-1].events, State: h.state})
+			body, err := record.Encode(p.Record{ID: "id", Events: h.log[len(h.log)-1].events, State: h.state})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range mutations {
 				bad := mutate.Record(rng, body)
-				_, s, err := p.DecodeState(bad, w.seq)
+				_, s, err := record.DecodeState(bad, w.seq)
 				if err == nil {
 					err = CheckRead(h.ticket, w.seq, &s)
 				}
@@ -48,7 +49,7 @@ func TestMutatedStates(t *testing.T) {
 				if broken := chew(s, w.d, w.now); broken != "" {
 					t.Fatalf("seed %d: %s, of\n%s", seed, broken, bad)
 				}
-				if record, err := p.DecodeRecord(bad, w.seq); err == nil { // as who verifies does
+				if record, err := record.Decode(bad, w.seq); err == nil { // as who verifies does
 					_, _ = ApplyAll(h.state, record.Events)
 					_, _ = ApplyAll(p.State{}, record.Events)
 					_ = CheckWriters(s, record.Events)
@@ -83,12 +84,9 @@ func decideAt(s p.State, d *Directory, now time.Time) (broken string) {
 		if s.UpdatedAt.After(at) {
 			at = s.UpdatedAt
 		}
-		events := Decide(s, d, at)
-		next, err := ApplyAll(s, events)
-		if err != nil {
-			return err.Error()
-		}
-		if _, err := p.EncodeAppend("id", events, &next); err != nil && len(events) > 0 {
+		step := Decide(s, d, at)
+		next := step.State
+		if _, err := record.EncodeAppend("id", step.Events, &next); err != nil && len(step.Events) > 0 {
 			continue // too large to go on: that append fails
 		}
 		_, _ = EndedBetween(s, next)
@@ -119,11 +117,11 @@ func chew(s p.State, d *Directory, now time.Time) (broken string) {
 	if duties.Offer && (p.CheckID("agent", s.Agent) != nil || s.Priority == "") {
 		return "an offer that has no subject"
 	}
-	_, _, _, _ = Owes(s), TellsParent(s), TellsOrigin(s), OfferStands(s)
-	_ = WaitsFor(s, "coder", d)
+	_, _, _, _ = HasPendingDuties(s), NotifiesParent(s), NotifiesOrigin(s), OfferStands(s)
+	_ = InboxReasonFor(s, "coder", d)
 	_, _ = Limit(s)
-	_ = MarkChildren(s, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}, {N: s.N - 1, Outcome: p.OutcomeFailed}}, now)
-	_ = FollowSource(s, s, d, now)
+	_, _ = MarkChildren(s, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}, {N: s.N - 1, Outcome: p.OutcomeFailed}}, now)
+	_, _ = FollowSource(s, s, d, now)
 	_, _ = Cancel(s, d, "lead", "why", false, now)
 	_, _ = RollBack(s, d, "lead", "why", now)
 	_, _ = RerouteTo(s, d, "b", "lead", "why", time.Time{}, now)
@@ -137,14 +135,11 @@ func chew(s p.State, d *Directory, now time.Time) (broken string) {
 func TestCheckRead(t *testing.T) {
 	ticket := p.NewTicket()
 	summary := p.Summary{Type: p.Sequential, Source: "s", Target: p.Target{Agent: "a"}, Priority: p.Normal, Digest: "sha256:0"}
-	events, err := Submit(ticket, summary, p.Submitted{}, fleet(agent("a")), t0)
+	step, err := Submit(ticket, summary, p.Submitted{}, fleet(agent("a")), t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := ApplyAll(p.State{}, events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := step.State
 	good.Bind(7)
 	if err := CheckRead(ticket, 7, &good); err != nil {
 		t.Fatal(err)

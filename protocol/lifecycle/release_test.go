@@ -12,11 +12,11 @@ import (
 func TestReleaseOfWhatIsToBeCancelled(t *testing.T) {
 	s := p.State{Ticket: "t", Phase: p.Working, Agent: "a", Offer: 1, Holder: "w1", Fence: 2, Attempt: 1, AttemptsTotal: 1, CancelRequested: true}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	next, err := ApplyAll(s, Release(s, fleet(), "w1", "cancel requested", at))
+	step, err := Release(s, fleet(), "w1", "cancel requested", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !next.Closed || next.Outcome != p.OutcomeCancelled || next.Held() || next.Attempt != 0 || DutiesOf(next).Offer {
+	if next := step.State; !next.Closed || next.Outcome != p.OutcomeCancelled || next.Held() || next.Attempt != 0 || DutiesOf(next).Offer {
 		t.Errorf("released to %+v", next)
 	}
 }

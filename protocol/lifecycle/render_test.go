@@ -10,9 +10,9 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-var update = flag.Bool("update", false, "rewrite the generated parts of docs/lifecycle.md")
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/concepts/lifecycle.md")
 
-const doc = "../../docs/lifecycle.md"
+const doc = "../../docs/concepts/lifecycle.md"
 
 // TestDoc: the table and the diagram in the documentation are those of the code.
 func TestDoc(t *testing.T) {
@@ -21,6 +21,7 @@ func TestDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := between(t, string(have), "table", Table())
+	want = between(t, want, "events", Events())
 	want = between(t, want, "diagram", "```mermaid\n"+Diagram()+"```\n")
 	if bytes.Equal(have, []byte(want)) {
 		return

@@ -3,7 +3,7 @@ package lifecycle
 import p "github.com/agenthandoff/handoff/protocol"
 
 // stepClosed sends the return of a closed handoff on its way, if its source is
-// an agent of the directory; whoever is none reads it by ticket.
+// an agent of the directory; any other source reads it by ticket.
 func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if !owesReturn(s) || s.ReturnTicket != "" || parentWakes(s) || !servesQueue(s.Source, d) {
 		return nil

@@ -177,7 +177,7 @@ type match struct {
 // unless the policy is strict. An agent that takes no handoffs, or may not take
 // the risk, is not fit.
 func fitness(profile p.Profile, s p.Summary, wanted demand) (m match, ok bool) {
-	if !profile.Accepts() || riskLevel(s.Risk) > riskLevel(cmp.Or(profile.MaxRisk, p.RiskHigh)) {
+	if _, unfit := unfitForGood(profile, s); unfit {
 		return match{}, false
 	}
 	if len(wanted.wanted) == 0 {

@@ -131,18 +131,18 @@ func TestSubmit(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			c.s.Source = "src"
-			events, err := Submit(ticket, c.s, p.Submitted{}, c.d, t0)
+			step, err := Submit(ticket, c.s, p.Submitted{}, c.d, t0)
 			if c.code != "" {
 				wantError(t, err, c.code)
-				if e, ok := err.(*p.Error); !ok || e.Field != c.field || events != nil {
-					t.Errorf("error %#v with %d events, want field %s and none", err, len(events), c.field)
+				if e, ok := err.(*p.Error); !ok || e.Field != c.field || step.Events != nil {
+					t.Errorf("error %#v with %d events, want field %s and none", err, len(step.Events), c.field)
 				}
 				return
 			}
-			if err != nil || brief(events) != c.want {
-				t.Fatalf("%s, %v; want %s", brief(events), err, c.want)
+			if err != nil || brief(step.Events) != c.want {
+				t.Fatalf("%s, %v; want %s", brief(step.Events), err, c.want)
 			}
-			l := (&line{t: t}).add(events...)
+			l := (&line{t: t}).takes(step, nil)
 			if l.state.Phase != p.Pending || l.state.Offer != 1 || l.state.PackageSeq != 1 || l.state.Policy != p.DefaultPolicy() {
 				t.Errorf("state %s", asJSON(t, l.state))
 			}
@@ -156,11 +156,11 @@ func TestSubmit(t *testing.T) {
 // TestSubmitGroup: a group has no agent and no offer; its members are its children.
 func TestSubmitGroup(t *testing.T) {
 	s := p.Summary{Type: p.Broadcast, Source: "src", Aggregate: &p.Aggregate{Size: 1000, Mode: p.AggregateMajority}}
-	events, err := Submit(ticket, s, p.Submitted{}, nil, t0)
-	if err != nil || brief(events) != "submitted" {
-		t.Fatalf("%s, %v", brief(events), err)
+	step, err := Submit(ticket, s, p.Submitted{}, nil, t0)
+	if err != nil || brief(step.Events) != "submitted" {
+		t.Fatalf("%s, %v", brief(step.Events), err)
 	}
-	state := (&line{t: t}).add(events...).state
+	state := (&line{t: t}).takes(step, nil).state
 	if state.Phase != p.Pending || state.Agent != "" || state.Offer != 0 || state.Children.Count != 1000 || state.Children.Made.Len() != 1000 {
 		t.Errorf("state %s", asJSON(t, state))
 	}
@@ -173,8 +173,8 @@ func TestSubmitGroup(t *testing.T) {
 func TestSubmitAnyway(t *testing.T) {
 	s := p.Summary{Source: "src", Target: p.Target{Agent: "a"}}
 	for want, d := range map[string]*Directory{"submitted": fleet(), "submitted; offered a (submitted)": fleet(agent("a"))} {
-		if got := brief(SubmitAnyway(ticket, s, p.Submitted{}, d, t0)); got != want {
-			t.Errorf("%s, want %s", got, want)
+		if step, err := SubmitAnyway(ticket, s, p.Submitted{}, d, t0); err != nil || brief(step.Events) != want {
+			t.Errorf("%s, %v, want %s", brief(step.Events), err, want)
 		}
 	}
 }

@@ -181,14 +181,11 @@ func (g *stage) step(word string, args []string) string {
 	case "reason":
 		return g.reason
 	default:
-		events, err := g.act(word, args)
+		step, err := g.act(word, args)
 		if err != nil {
 			return "error " + string(err.(*p.Error).Code)
 		}
-		if len(events) > 0 {
-			g.add(events...)
-		}
-		return g.told(events)
+		return g.told(g.take(step))
 	}
 	return ""
 }
@@ -242,16 +239,17 @@ func (g *stage) submit(word string, args []string) string {
 	}
 	g.override(&s.Overrides, policy)
 	if word == "anyway" {
-		events := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
-		g.add(events...)
-		return g.told(events)
+		step, err := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		return g.told(g.take(step))
 	}
-	events, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
+	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
 	if err != nil {
 		return "error " + string(err.(*p.Error).Code)
 	}
-	g.add(events...)
-	return g.told(events[1:])
+	return g.told(g.take(step)[1:])
 }
 
 // relation reads what makes a handoff one of a type, or ties it to others.

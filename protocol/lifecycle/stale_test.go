@@ -148,61 +148,57 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	appends, states = append(appends, submitted), append(states, l.state)
+	appends, states = append(appends, submitted.Events), append(states, l.state)
 	add := func(events ...p.Event) {
 		t.Helper()
 		l.add(events...)
 		appends, states = append(appends, events), append(states, l.state)
 	}
+	do := func(step Step, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(step.Events...)
+	}
 	now := t0
 	tick := func() p.Meta { now = now.Add(sec); return p.Meta{At: now, By: "test"} }
 	accept := func(holder string) {
 		t.Helper()
-		add(Acknowledge(l.state, l.claimant(holder), p.Ack{Status: p.AckAccepted}, true, tick().At)...)
+		do(Acknowledge(l.state, l.claimant(holder), p.Ack{Status: p.AckAccepted}, true, tick().At))
 	}
 	decide := func(after time.Duration) {
 		t.Helper()
 		now = now.Add(after)
-		add(Decide(l.state, d, now)...)
+		add(Decide(l.state, d, now).Events...)
 	}
 	accept("w1")
 	add(&p.Failed{Meta: tick(), Fence: l.state.Fence, Attempt: 1, Code: "exit", Retryable: true})
 	decide(0)        // retry scheduled
 	decide(10 * sec) // offered
-	add(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckConditional, NeedsContext: []string{"branch"}}, false, tick().At)...)
-	answer, err := Answer(l.state, d, p.Answer{Text: "main"}, tick().At)
-	if err != nil {
-		t.Fatal(err)
-	}
-	add(answer...)
-	add(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckRejected, Reason: "no"}, false, tick().At)...)
+	do(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckConditional, NeedsContext: []string{"branch"}}, false, tick().At))
+	do(Answer(l.state, d, p.Answer{Text: "main"}, tick().At))
+	do(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckRejected, Reason: "no"}, false, tick().At))
 	decide(0) // rerouted to b
 	add(&p.Claimed{Meta: tick(), Offer: l.state.Offer, Agent: "b", Holder: "cli", LeaseMS: lease})
 	decide(time.Minute) // lease lost
 	accept("w2")
-	add(Release(l.state, d, "w2", "drain", tick().At)...)
+	do(Release(l.state, d, "w2", "drain", tick().At))
 	accept("w3")
 	add(&p.Reminded{Meta: tick(), Fence: l.state.Fence})
 	d.live("b", "w3", 1)
-	decide(2 * time.Hour) // work timeout, escalated to a person
-	do := func(events []p.Event, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		add(events...)
-	}
+	decide(2 * time.Hour)                                             // work timeout, escalated to a person
 	do(Answer(l.state, d, p.Answer{Text: "as you think"}, tick().At)) // back to b
 	accept("w4")
 	lost := l.state.Fence
 	do(HandOff(l.state, p.HandedOff{N: 0, Ticket: p.ChildTicketN(ticket, 0)}, tick().At))
 	do(Suspend(l.state, "w4", []int{0}, tick().At))
-	add(MarkChildren(l.state, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}, tick().At)...)
+	do(MarkChildren(l.state, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}, tick().At))
 	accept("w5")
 	do(Escalate(l.state, d, "w5", "over my head", "it is one of two", tick().At))
 	do(TakeNow(l.state, d, Claimant{Agent: p.Human, Holder: "somebody", LeaseMS: lease}, "", tick().At))
 	add(&p.Progressed{Meta: tick(), Fence: l.state.Fence, Progress: p.Progress{Percent: 50}})
-	add(Park(l.state, p.ResultParked{Holder: "w4", Fence: lost, Status: p.Success}, tick().At)...)
+	add(Park(l.state, p.ResultParked{Holder: "w4", Fence: lost, Status: p.Success}, tick().At).Events...)
 	add(&p.CancelRequested{Meta: tick()})
 	do(Complete(l.state, d, p.Completed{Status: p.Success}, nil, tick().At))
 	add(&p.Returned{Meta: tick(), Delivered: true})

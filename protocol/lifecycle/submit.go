@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,47 +21,45 @@ func ResolvePolicy(s p.Summary, profile p.Profile) p.Policy {
 
 // Submit decides the first append of a handoff: who gets the offer, under which
 // policy. body holds the package, or says where it lies. It returns a
-// *protocol.Error when the target is unknown, takes no handoffs, or nobody has
+// *protocol.Error when the target is unknown, takes no handoffs, or no agent has
 // the capability.
-func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) ([]p.Event, error) {
+func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
 	if summary.Aggregate != nil { // a group has no work of its own
-		return begin(ticket, summary, body, now), nil
+		return StepOf(p.State{}, begin(ticket, summary, body, now))
 	}
 	routing, err := target(summary, d)
 	if err != nil {
-		return nil, err
+		return Step{}, err
 	}
-	events := begin(ticket, summary, body, now)
+	submitted := begin(ticket, summary, body, now)
 	if summary.AwaitsSource { // it is offered when its source has completed (FollowSource)
-		return events, nil
+		return StepOf(p.State{}, submitted)
 	}
 	profile, _ := d.Agent(routing.Choice)
-	submitted := events[0].(*p.Submitted)
 	submitted.Policy = ResolvePolicy(summary, profile)
 	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: OfferSubmitted}
 	if summary.Target.Agent != routing.Choice || len(routing.Warnings) > 0 {
 		chosen := routing
 		offered.Routing = &chosen
 	}
-	return append(events, offered), nil
+	return StepOf(p.State{}, submitted, offered)
 }
 
 // SubmitAnyway is Submit for a handoff that was promised already: the child of
 // another, a return, a redrive. Where its target is not to be had it begins
 // without an offer, and the next look finds an agent, or escalates it.
-func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) []p.Event {
-	events, err := Submit(ticket, summary, body, d, now)
-	if err != nil {
-		return begin(ticket, summary, body, now)
+func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
+	if t, err := Submit(ticket, summary, body, d, now); err == nil {
+		return t, nil
 	}
-	return events
+	return StepOf(p.State{}, begin(ticket, summary, body, now))
 }
 
-// begin is a submission without an offer.
-func begin(ticket string, summary p.Summary, body p.Submitted, now time.Time) []p.Event {
+// begin makes the event of a submission, which an offer follows as a rule.
+func begin(ticket string, summary p.Summary, body p.Submitted, now time.Time) *p.Submitted {
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = ResolvePolicy(summary, p.Profile{})
-	return append(make([]p.Event, 0, 2), &body) // an offer follows, as a rule
+	return &body
 }
 
 // has tells whether there is an agent with a capability, fit or not.
@@ -76,6 +73,15 @@ func (d *Directory) has(capability string) bool {
 		}
 	}
 	return false
+}
+
+// Target returns the agent that Submit offers a package to; none gets that of a group.
+func Target(s p.Summary, d *Directory) (string, error) {
+	if s.Aggregate != nil {
+		return "", nil
+	}
+	routing, err := target(s, d)
+	return routing.Choice, err
 }
 
 // target finds the agent that a package is for.
@@ -107,10 +113,10 @@ func target(s p.Summary, d *Directory) (p.Routing, error) {
 	if !known {
 		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start one: handoff work --agent %s -- CMD", name, name)
 	}
-	if !profile.Accepts() {
+	switch why, _ := unfitForGood(profile, s); why {
+	case UnfitRefuses:
 		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "target.agent", "%s takes no handoffs (accepts_handoffs is false)", name)
-	}
-	if riskLevel(s.Risk) > riskLevel(cmp.Or(profile.MaxRisk, p.RiskHigh)) {
+	case UnfitRisk:
 		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
 	}
 	routing := p.Routing{Choice: name}

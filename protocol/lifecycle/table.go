@@ -27,54 +27,83 @@ var (
 	unsuccessful = closedPhases[1:]
 )
 
-// rule says in which phases an event is legal and which phase follows.
+// rule is a row of the table: all that the lifecycle knows of an event.
 type rule struct {
-	from  []p.Phase // open
-	to    p.Phase   // stay: the phase does not change
+	from  []p.Phase // the phases of open handoffs in which it is legal
+	to    p.Phase   // the phase that follows; stay: the same
+	stale func(s *p.State, e p.Event) string
 	apply func(s *p.State, e p.Event) error
-	after []p.Phase // closed
+	after []p.Phase // the phases of closed handoffs in which it is legal
+	by    []Role    // the roles that make it
+	words string    // what it says
+}
+
+// row makes the row of one type of event. stale returns in words why an event no
+// longer applies, or nothing; nil is an event that is never stale while a handoff is open.
+func row[E p.Event](from []p.Phase, to p.Phase, stale func(*p.State, E) string, apply func(*p.State, E) error,
+	after []p.Phase, by []Role, words string) rule {
+	r := rule{from: from, to: to, after: after, by: by, words: words}
+	r.apply = func(s *p.State, e p.Event) error { return apply(s, e.(E)) }
+	r.stale = func(*p.State, p.Event) string { return "" }
+	if stale != nil {
+		r.stale = func(s *p.State, e p.Event) string { return stale(s, e.(E)) }
+	}
+	return r
 }
 
 const stay p.Phase = "="
 
-// table is the whole of what is legal. No event leads to awaiting_approval yet.
+// The roles that make an event.
+var (
+	byHolder     = []Role{RoleHolder}
+	bySupervisor = []Role{RoleSupervisor}
+	byClient     = []Role{RoleAgent, RoleHuman}
+	byAny        = []Role{RoleSupervisor, RoleHolder, RoleAgent, RoleHuman}
+	byWorkers    = []Role{RoleSupervisor, RoleHolder}
+	byRouters    = []Role{RoleSupervisor, RoleAgent, RoleHuman}
+)
+
+// table is the whole of what is legal: a row for each event. No event leads to awaiting_approval yet.
 var table = map[p.EventType]rule{
-	p.EventSubmitted:       {[]p.Phase{fresh}, p.Pending, applySubmitted, nil},
-	p.EventOffered:         {[]p.Phase{p.Pending, p.Conditional, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.Pending, applyOffered, nil},
-	p.EventClaimed:         {[]p.Phase{p.Pending}, stay, applyClaimed, nil},
-	p.EventAccepted:        {[]p.Phase{p.Pending}, p.PhaseAccepted, applyAccepted, nil},
-	p.EventStarted:         {[]p.Phase{p.PhaseAccepted}, p.Working, applyStarted, nil},
-	p.EventProgressed:      {held, stay, applyProgressed, nil},
-	p.EventCompleted:       {held, p.Complete, applyCompleted, nil},
-	p.EventFailed:          {held, p.PhaseFailed, applyFailed, nil},
-	p.EventRejected:        {[]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.PhaseRejected, applyRejected, nil},
-	p.EventConditioned:     {[]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Conditional, applyConditioned, nil},
-	p.EventAnswered:        {[]p.Phase{p.Conditional, p.Pending, p.PhaseAccepted, p.Working}, stay, applyAnswered, nil},
-	p.EventRetryScheduled:  {[]p.Phase{p.PhaseFailed, p.PhaseTimeout}, p.Retrying, applyRetryScheduled, nil},
-	p.EventRerouted:        {begun, stay, applyRerouted, nil},
-	p.EventEscalated:       {[]p.Phase{p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.PhaseRejected, p.PhaseTimeout, p.PhaseFailed}, stay, applyEscalated, nil},
-	p.EventLeaseLost:       {[]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, applyLeaseLost, nil},
-	p.EventReleased:        {[]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, applyReleased, nil},
-	p.EventReminded:        {held, stay, applyReminded, nil},
-	p.EventExtended:        {held, stay, applyExtended, nil},
-	p.EventTimedOut:        {[]p.Phase{p.AwaitingApproval, p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.PhaseTimeout, applyTimedOut, nil},
-	p.EventCancelRequested: {open, stay, applyCancelRequested, nil},
-	p.EventClosed:          {open, stay, applyClosed, nil}, // the phase of its outcome
-	p.EventStuck:           {open, stay, applyStuck, nil},
-	p.EventHandedOff:       {held, stay, applyHandedOff, nil},
-	p.EventSuspended:       {held, p.Conditional, applySuspended, nil},
-	p.EventChildrenClosed:  {begun, stay, applyChildrenClosed, closedPhases},
-	p.EventAssigned:        {[]p.Phase{p.Pending}, stay, applyAssigned, groupEnds},
-	p.EventTaken:           {begun, p.PhaseAccepted, applyTaken, nil},
-	p.EventRolledBack:      {open, p.PhaseReturned, applyRolledBack, nil},
-	p.EventLateResultUsed:  {[]p.Phase{p.Pending, p.PhaseTimeout, p.PhaseFailed}, p.Complete, applyLateResultUsed, nil},
-	p.EventResultParked:    {begun, stay, applyResultParked, closedPhases},
-	p.EventReturnSent:      {nil, stay, applyReturnSent, closedPhases},
-	p.EventReturned:        {nil, stay, applyReturned, closedPhases}, // delivered: returned
-	p.EventRedriven:        {nil, stay, applyRedriven, unsuccessful},
-	p.EventDismissed:       {nil, stay, applyDismissed, unsuccessful},
-	p.EventSourceCompleted: {[]p.Phase{p.AwaitingSource}, p.Pending, applySourceCompleted, nil},
+	p.EventSubmitted:       row([]p.Phase{fresh}, p.Pending, staleSubmitted, applySubmitted, nil, byClient, "the source hands off a package"),
+	p.EventOffered:         row([]p.Phase{p.Pending, p.Conditional, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.Pending, staleOffered, applyOffered, nil, byAny, "an offer stands in the queue of an agent"),
+	p.EventClaimed:         row([]p.Phase{p.Pending}, stay, staleClaimed, applyClaimed, nil, byHolder, "a holder that polls has the offer, and has not acknowledged it"),
+	p.EventAccepted:        row([]p.Phase{p.Pending}, p.PhaseAccepted, staleAccepted, applyAccepted, nil, byHolder, "the holder takes the work; an attempt begins"),
+	p.EventStarted:         row([]p.Phase{p.PhaseAccepted}, p.Working, staleStarted, applyStarted, nil, byHolder, "the holder begins to work"),
+	p.EventProgressed:      row(held, stay, fenced(func(e *p.Progressed) uint64 { return e.Fence }), applyProgressed, nil, byHolder, "the holder reports how far it is"),
+	p.EventCompleted:       row(held, p.Complete, fenced(func(e *p.Completed) uint64 { return e.Fence }), applyCompleted, nil, byHolder, "the holder delivers a result; the handoff closes"),
+	p.EventFailed:          row(held, p.PhaseFailed, fenced(func(e *p.Failed) uint64 { return e.Fence }), applyFailed, nil, byHolder, "the attempt failed"),
+	p.EventRejected:        row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.PhaseRejected, staleRejected, applyRejected, nil, byHolder, "the agent refuses the handoff"),
+	p.EventConditioned:     row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Conditional, staleConditioned, applyConditioned, nil, byHolder, "the agent needs context, a permission or time first"),
+	p.EventAnswered:        row([]p.Phase{p.Conditional, p.Pending, p.PhaseAccepted, p.Working}, stay, staleAnswered, applyAnswered, nil, byClient, "the source, a person or an authority answers"),
+	p.EventRetryScheduled:  row([]p.Phase{p.PhaseFailed, p.PhaseTimeout}, p.Retrying, staleRetryScheduled, applyRetryScheduled, nil, bySupervisor, "the next attempt has its time"),
+	p.EventRerouted:        row(begun, stay, staleRerouted, applyRerouted, nil, byRouters, "the handoff goes to another agent"),
+	p.EventEscalated:       row([]p.Phase{p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.PhaseRejected, p.PhaseTimeout, p.PhaseFailed}, stay, staleEscalated, applyEscalated, nil, byWorkers, "the handoff goes up to an authority"),
+	p.EventLeaseLost:       row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleLeaseLost, applyLeaseLost, nil, byWorkers, "the holder is gone"),
+	p.EventReleased:        row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleReleased, applyReleased, nil, byHolder, "the holder releases the handoff, uncharged"),
+	p.EventReminded:        row(held, stay, staleReminded, applyReminded, nil, bySupervisor, "the holder is told that its time runs out"),
+	p.EventExtended:        row(held, stay, staleExtended, applyExtended, nil, byHolder, "the holder has more time for its work"),
+	p.EventTimedOut:        row([]p.Phase{p.AwaitingApproval, p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.PhaseTimeout, staleTimedOut, applyTimedOut, nil, bySupervisor, "a clock ran out"),
+	p.EventCancelRequested: row(open, stay, staleCancelRequested, applyCancelRequested, nil, byRouters, "the end of the handoff is asked for"),
+	p.EventClosed:          row(open, stay, nil, applyClosed, nil, byWorkers, "the handoff closes without a result of its holder"),
+	p.EventStuck:           row(open, stay, staleStuck, applyStuck, nil, bySupervisor, "supervisors could not deal with the handoff, and stop trying"),
+	p.EventHandedOff:       row(held, stay, staleHandedOff, applyHandedOff, nil, byHolder, "the holder hands off a part of the work, as a child"),
+	p.EventSuspended:       row(held, p.Conditional, fenced(func(e *p.Suspended) uint64 { return e.Fence }), applySuspended, nil, byHolder, "the holder lets go until children have closed"),
+	p.EventChildrenClosed:  row(begun, stay, staleChildrenClosed, applyChildrenClosed, closedPhases, bySupervisor, "children have closed"),
+	p.EventAssigned:        row([]p.Phase{p.Pending}, stay, staleAssigned, applyAssigned, groupEnds, bySupervisor, "a member of a group has an agent, and no other member gets that one"),
+	p.EventTaken:           row(begun, p.PhaseAccepted, staleTaken, applyTaken, nil, byHolder, "an agent takes the handoff out of turn"),
+	p.EventRolledBack:      row(open, p.PhaseReturned, staleRolledBack, applyRolledBack, nil, byAny, "the handoff goes back to its source, undone"),
+	p.EventLateResultUsed:  row([]p.Phase{p.Pending, p.PhaseTimeout, p.PhaseFailed}, p.Complete, staleLateResultUsed, applyLateResultUsed, nil, byWorkers, "a parked result completes the handoff"),
+	p.EventResultParked:    row(begun, stay, staleResultParked, applyResultParked, closedPhases, byHolder, "the result of a lost attempt is kept beside the history"),
+	p.EventReturnSent:      row(nil, stay, staleReturnSent, applyReturnSent, closedPhases, bySupervisor, "the return is on its way to the source"),
+	p.EventReturned:        row(nil, stay, staleReturned, applyReturned, closedPhases, bySupervisor, "the return has arrived, or never will"),
+	p.EventRedriven:        row(nil, stay, staleRedriven, applyRedriven, unsuccessful, byClient, "the handoff was submitted again, as another one"),
+	p.EventDismissed:       row(nil, stay, staleDismissed, applyDismissed, unsuccessful, byClient, "a person has seen the end; the handoff leaves the inbox"),
+	p.EventSourceCompleted: row([]p.Phase{p.AwaitingSource}, p.Pending, staleSourceCompleted, applySourceCompleted, nil, bySupervisor, "what it follows from has completed"),
 }
+
+// EventWords returns in a few words what an event of a type says.
+func EventWords(e p.EventType) string { return table[e].words }
 
 // Legal tells whether the event type may follow in a phase of an open handoff,
 // or of a closed one.
@@ -88,43 +117,6 @@ func (r *rule) legal(phase p.Phase, closed bool) bool {
 		return slices.Contains(r.after, phase)
 	}
 	return slices.Contains(r.from, phase)
-}
-
-// leads are the phases that an event may lead to from a phase: its rule's, or
-// several where it depends on what the event says.
-func leads(from p.Phase, e p.EventType) []p.Phase {
-	switch e {
-	case p.EventSubmitted: // of what begins when its source completes
-		if from == fresh {
-			return []p.Phase{p.Pending, p.AwaitingSource}
-		}
-	case p.EventAnswered: // denied it is a refusal; an authority's sends the handoff back
-		if from == p.Conditional {
-			return []p.Phase{p.Conditional, p.PhaseRejected}
-		}
-		return []p.Phase{p.Pending, p.PhaseRejected}
-	case p.EventRerouted, p.EventEscalated: // by hand, or by its holder
-		if slices.Contains(held, from) {
-			return []p.Phase{p.Pending}
-		}
-	case p.EventTimedOut: // a group whose deadline has run out may wait for its members
-		if from == p.Pending {
-			return []p.Phase{p.PhaseTimeout, p.Pending}
-		}
-	case p.EventClosed: // complete is for groups
-		return closedPhases
-	case p.EventReturned: // where it was delivered
-		return []p.Phase{from, p.PhaseReturned}
-	}
-	if table[e].to == stay {
-		return []p.Phase{from}
-	}
-	return []p.Phase{table[e].to}
-}
-
-// leadsTo tells whether the table shows that an event leads from one phase to another.
-func leadsTo(from p.Phase, e p.EventType, to p.Phase) bool {
-	return slices.Contains(leads(from, e), to)
 }
 
 // groupEnds are the phases that a group closes in: none takes it, so none refuses it.

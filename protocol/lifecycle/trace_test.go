@@ -19,6 +19,7 @@ import (
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // place is a phase, open or closed; pair is an event there.
@@ -154,6 +155,25 @@ func (w *world) append(h *thread, events []p.Event) {
 	w.check(h, before)
 }
 
+// take appends a step of the core, whose state must be what its events make.
+func (w *world) take(h *thread, step Step) {
+	if len(step.Events) == 0 {
+		return
+	}
+	if next, err := ApplyAll(h.state, step.Events); err != nil || !reflect.DeepEqual(next, step.State) {
+		w.fail(h, "the state of the step %s is not what its events make: %v", brief(step.Events), err)
+	}
+	w.append(h, step.Events)
+}
+
+// must is a step that cannot be refused.
+func (w *world) must(step Step, err error) Step {
+	if err != nil {
+		w.fail(w.cur, "refused: %v", err)
+	}
+	return step
+}
+
 // mayEnd tells whether a holder lets go by its own word: it is not overtaken.
 func mayEnd(e p.Event) bool {
 	switch e.EventType() {
@@ -165,11 +185,11 @@ func mayEnd(e p.Event) bool {
 
 // throughTheWire is what a reader of the append finds.
 func (w *world) throughTheWire(h *thread, r p.Record) p.State {
-	body, err := p.EncodeRecord(r) // refuses a state over 32 KiB
+	body, err := record.Encode(r) // refuses a state over 32 KiB
 	if err != nil {
 		w.fail(h, "encode: %v", err)
 	}
-	read, err := p.DecodeRecord(body, w.seq)
+	read, err := record.Decode(body, w.seq)
 	if err != nil {
 		w.fail(h, "decode: %v", err)
 	}
@@ -182,10 +202,10 @@ func (w *world) throughTheWire(h *thread, r p.Record) p.State {
 // look is what a supervisor does: decide, append, and find nothing more to do.
 func (w *world) look(h *thread) {
 	w.cur = h
-	events := Decide(h.state, w.d, w.now)
-	w.checkReasons(h, h.state, events)
-	w.append(h, events)
-	if more := Decide(h.state, w.d, w.now); len(more) > 0 {
+	step := Decide(h.state, w.d, w.now)
+	w.checkReasons(h, h.state, step.Events)
+	w.take(h, step)
+	if more := Decide(h.state, w.d, w.now).Events; len(more) > 0 {
 		w.fail(h, "decided %s again at once", brief(more))
 	}
 	w.checkLooked(h)
@@ -193,8 +213,8 @@ func (w *world) look(h *thread) {
 		return
 	}
 	// With nothing else happening, nothing is due before the next clock.
-	if next := wakeAfter(h.state, w.now); !next.IsZero() && len(Decide(h.state, nil, w.now)) == 0 {
-		if early := Decide(h.state, nil, next.Add(-1)); len(early) > 0 {
+	if next := wakeAfter(h.state, w.now); !next.IsZero() && len(Decide(h.state, nil, w.now).Events) == 0 {
+		if early := Decide(h.state, nil, next.Add(-1)).Events; len(early) > 0 {
 			w.fail(h, "%s is due before the wake-up at %s", brief(early), next)
 		}
 	}

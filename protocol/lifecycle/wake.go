@@ -157,24 +157,24 @@ func DutiesOf(s p.State) Duties {
 	}
 }
 
-// Owes tells whether a closed handoff still owes something to somebody, apart
-// from the submission of its children: its return, or the end of its children. A
-// person serves no queue, and reads a return by its ticket.
-func Owes(s p.State) bool {
+// HasPendingDuties tells whether a closed handoff still has duties other than the
+// submission of its children: its return, or the end of its children. A person
+// serves no queue, and reads a return by its ticket.
+func HasPendingDuties(s p.State) bool {
 	reads := s.Source == p.Human && s.ReturnTicket == "" && !parentWakes(s)
 	return s.Closed && (owesReturn(s) && !reads || cancelsChildren(s))
 }
 
-// TellsParent tells whether the end of a handoff may be news to its parent: a
-// group, one that went on and may wait for it (also for what expects no return),
-// or one whose children are being cancelled. A hop of a relay is news to nobody.
-func TellsParent(s p.State) bool {
+// NotifiesParent tells whether the parent may need to know that a handoff closed:
+// of a member of a group, of a child that the parent may wait for (also one that
+// expects no return), and of one that is being cancelled.
+func NotifiesParent(s p.State) bool {
 	return s.Closed && s.Parent != "" && s.N > 0 &&
 		(s.Group != "" || s.Aggregate != nil || s.ReturnExpected || s.Wait != "" || s.Outcome == p.OutcomeCancelled)
 }
 
-// TellsOrigin tells whether a handoff is a return that its source has, or never
-// will have, acknowledged: news to the handoff that it is the return of.
-func TellsOrigin(s p.State) bool {
+// NotifiesOrigin tells whether a handoff is a return that has been acknowledged, or
+// never will be: the handoff that it returns settles its own return then.
+func NotifiesOrigin(s p.State) bool {
 	return s.ReturnOf != "" && (s.Closed || s.Fence != 0)
 }

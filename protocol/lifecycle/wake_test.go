@@ -7,6 +7,7 @@ import (
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestWakeAndNextLook: the clocks of each phase, and the look that comes though
@@ -132,8 +133,8 @@ func TestDuties(t *testing.T) {
 		{"the same, and they have closed", marked(owingIn(t, "complete")), Duties{Children: true}, true},
 	}
 	for _, c := range cases {
-		if got := DutiesOf(c.state); got != c.want || Owes(c.state) != c.owes {
-			t.Errorf("%s: duties %+v, owes %t; want %+v, %t", c.name, got, Owes(c.state), c.want, c.owes)
+		if got := DutiesOf(c.state); got != c.want || HasPendingDuties(c.state) != c.owes {
+			t.Errorf("%s: duties %+v, owes %t; want %+v, %t", c.name, got, HasPendingDuties(c.state), c.want, c.owes)
 		}
 	}
 }
@@ -216,7 +217,7 @@ func TestLargestState(t *testing.T) {
 		l.add(&p.HandedOff{Meta: p.Meta{At: now}, Fence: l.state.Fence, N: n, Ticket: p.ChildTicketN(ticket, n)})
 	}
 	for i := range 2 * p.LateResultsMax {
-		l.add(Park(l.state, p.ResultParked{Fence: 1<<52 - 9 - uint64(i), Status: p.Success}, now)...)
+		l.add(Park(l.state, p.ResultParked{Fence: 1<<52 - 9 - uint64(i), Status: p.Success}, now).Events...)
 	}
 	l.add(&p.Suspended{Meta: p.Meta{At: now}, Fence: l.state.Fence, Children: children})
 	l.add(&p.ChildrenClosed{Meta: p.Meta{At: now}, Children: ends(p.ChildrenMax-1, p.OutcomePartial)})
@@ -227,7 +228,7 @@ func TestLargestState(t *testing.T) {
 	l.state.ReturnTicket = p.ReturnTicket(ticket) // a return has none
 	for name, s := range map[string]p.State{"asking": asking, "asking, with the progress of an attempt before": again, "the same, three levels up": up,
 		"waiting for a thousand": waiting, "closed, having waited for a thousand": l.state} {
-		if _, err := p.EncodeRecord(p.Record{ID: "id", State: s}); err != nil || len(asJSON(t, s)) > p.StateBytesMax {
+		if _, err := record.Encode(p.Record{ID: "id", State: s}); err != nil || len(asJSON(t, s)) > p.StateBytesMax {
 			t.Errorf("%s: %d bytes, %v", name, len(asJSON(t, s)), err)
 		} else {
 			t.Logf("%s: %d of %d bytes", name, len(asJSON(t, s)), p.StateBytesMax)

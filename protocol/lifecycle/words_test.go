@@ -12,11 +12,11 @@ import (
 // The words of the scenarios: what people, workers and supervisors do, and what
 // comes of it.
 
-// act is what somebody does with the handoff: the events of one append.
-func (g *stage) act(word string, args []string) ([]p.Event, error) {
+// act is what an agent, a person or a supervisor does with the handoff: one append.
+func (g *stage) act(word string, args []string) (Step, error) {
 	g.t.Helper()
-	if events, known, err := g.intervene(word, args); known {
-		return events, err
+	if step, known, err := g.intervene(word, args); known {
+		return step, err
 	}
 	meta, s := p.Meta{At: g.now, By: "test"}, g.state
 	first := strings.Join(args, " ")
@@ -24,7 +24,7 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 	if s.Held() {
 		holder = s.Holder
 	}
-	acknowledge := func(ack p.Ack) []p.Event { return Acknowledge(s, g.claimant(holder), ack, false, g.now) }
+	acknowledge := func(ack p.Ack) (Step, error) { return Acknowledge(s, g.claimant(holder), ack, false, g.now) }
 	switch word {
 	case "claim":
 		claimed := &p.Claimed{Meta: meta, Offer: s.Offer, Agent: s.Agent, Holder: args[0], LeaseMS: lease}
@@ -32,13 +32,13 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 			claimed.AckWithinMS = g.duration(strings.TrimPrefix(args[1], "ack_within=")).Milliseconds()
 		}
 		g.claims[args[0]] = s.Offer
-		return []p.Event{claimed}, nil
+		return StepOf(s, claimed)
 	case "accept":
-		return Acknowledge(s, g.claimant(first), p.Ack{Status: p.AckAccepted}, false, g.now), nil
+		return Acknowledge(s, g.claimant(first), p.Ack{Status: p.AckAccepted}, false, g.now)
 	case "start":
-		return []p.Event{&p.Started{Meta: meta, Fence: s.Fence}}, nil
+		return StepOf(s, &p.Started{Meta: meta, Fence: s.Fence})
 	case "progress":
-		return []p.Event{&p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: 10}}}, nil
+		return StepOf(s, &p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: 10}})
 	case "extend":
 		return Extend(s, holder, g.duration(first), "it takes longer", g.now)
 	case "complete":
@@ -52,25 +52,25 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 		}
 		return Complete(s, g.d, p.Completed{Status: p.Success}, children, g.now)
 	case "release":
-		return Release(s, g.d, holder, "drain", g.now), nil
+		return Release(s, g.d, holder, "drain", g.now)
 	case "reject":
-		return acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first}), nil
+		return acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first})
 	case "ask":
 		ack := p.Ack{Status: p.AckConditional, NeedsContext: args}
 		if estimate, said := strings.CutPrefix(args[len(args)-1], "estimate="); said {
 			ack.NeedsContext, ack.EstimatedCompletionMS = args[:len(args)-1], g.duration(estimate).Milliseconds()
 		}
-		return acknowledge(ack), nil
+		return acknowledge(ack)
 	case "permission":
-		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args}), nil
+		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args})
 	case "defer":
-		return acknowledge(p.Ack{Status: p.AckConditional, RetryAfterMS: g.duration(first).Milliseconds()}), nil
+		return acknowledge(p.Ack{Status: p.AckConditional, RetryAfterMS: g.duration(first).Milliseconds()})
 	case "fail":
 		e := &p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: "exit status 1", Retryable: first != "permanent"}
 		if after, ok := strings.CutPrefix(first, "retry_after="); ok {
 			e.RetryAfterMS = g.duration(after).Milliseconds()
 		}
-		return []p.Event{e}, nil
+		return StepOf(s, e)
 	case "escalate":
 		return Escalate(s, g.d, holder, first, "as far as I see", g.now)
 	case "hand_back":
@@ -85,39 +85,39 @@ func (g *stage) act(word string, args []string) ([]p.Event, error) {
 		return Suspend(s, holder, g.numbers(args), g.now)
 	}
 	g.t.Fatalf("no word %q", word)
-	return nil, nil
+	return Step{}, nil
 }
 
 // intervene is what the source, a person, a supervisor or a former holder does.
-func (g *stage) intervene(word string, args []string) (events []p.Event, known bool, err error) {
+func (g *stage) intervene(word string, args []string) (step Step, known bool, err error) {
 	g.t.Helper()
 	meta, s := p.Meta{At: g.now, By: By}, g.state
 	switch word {
 	case "answer", "permit", "deny":
-		events, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny"}, g.now)
+		step, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny"}, g.now)
 	case "cancel":
-		events, err = Cancel(s, g.d, "src", "enough", strings.Join(args, "") == "children", g.now)
+		step, err = Cancel(s, g.d, "src", "enough", strings.Join(args, "") == "children", g.now)
 	case "return":
-		events, err = RollBack(s, g.d, "src", "not theirs", g.now)
+		step, err = RollBack(s, g.d, "src", "not theirs", g.now)
 	case "take":
-		events, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
+		step, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
 	case "reroute":
-		events, err = RerouteTo(s, g.d, args[0], "src", "better", g.newDeadline(args[1:]), g.now)
+		step, err = RerouteTo(s, g.d, args[0], "src", "better", g.newDeadline(args[1:]), g.now)
 	case "redrive":
-		events, err = Redrive(s, "src", g.now)
+		step, err = Redrive(s, "src", g.now)
 	case "dismiss":
-		events, err = Dismiss(s, "src", "seen", g.now)
+		step, err = Dismiss(s, "src", "seen", g.now)
 	case "children":
-		events = MarkChildren(s, g.d, g.ends(args), g.now)
+		step, err = MarkChildren(s, g.d, g.ends(args), g.now)
 	case "source": // how the attempt of its parent went
 		parent := p.State{Ticket: "parent", Children: &p.Children{}}
 		if args[0] != "ended" {
 			parent.Children.After = p.Bits("").With(s.N - 1)
 		}
 		parent.Closed = args[0] != "open"
-		events = FollowSource(s, parent, g.d, g.now)
+		step, err = FollowSource(s, parent, g.d, g.now)
 	case "arrived", "lost":
-		events = []p.Event{&p.Returned{Meta: meta, Delivered: word == "arrived"}}
+		step, err = SettleReturn(s, word == "arrived", "", g.now)
 	case "accepts_late":
 		wantStale(g.t, "a late acknowledgement", s, &p.Accepted{Meta: meta, Offer: g.claims[args[0]], Agent: s.Agent, Holder: args[0]})
 	case "late":
@@ -126,11 +126,11 @@ func (g *stage) intervene(word string, args []string) (events []p.Event, known b
 			status = p.Partial
 		}
 		wantStale(g.t, "a late result", s, &p.Completed{Meta: meta, Fence: fence, Status: status})
-		events = Park(s, p.ResultParked{Holder: args[0], Fence: fence, Status: status, Tokens: 5}, g.now)
+		step = Park(s, p.ResultParked{Holder: args[0], Fence: fence, Status: status, Tokens: 5}, g.now)
 	default:
-		return nil, false, nil
+		return step, false, nil
 	}
-	return events, true, err
+	return step, true, err
 }
 
 // ends reads N:OUTCOME….
@@ -161,7 +161,7 @@ func dutiesInWords(s p.State) string {
 	for _, duty := range []struct {
 		is   bool
 		word string
-	}{{d.Offer, "offer"}, {d.Look, "look"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {Owes(s), "owes"}} {
+	}{{d.Offer, "offer"}, {d.Look, "look"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {HasPendingDuties(s), "owes"}} {
 		if duty.is {
 			words = append(words, duty.word)
 		}

@@ -227,7 +227,7 @@ func (w *world) happen(h *thread) {
 			defer func() { w.now = on }()
 			w.now = on.Add(-one(w, sec, 30*sec))
 		}
-		if events := Decide(h.state, w.d, w.now); w.wild && len(events) > 0 && w.n(2) == 0 {
+		if events := Decide(h.state, w.d, w.now).Events; w.wild && len(events) > 0 && w.n(2) == 0 {
 			w.append(h, events[:1+w.n(len(events))]) // an append cut short: the next look goes on
 			break
 		}
@@ -290,17 +290,17 @@ func (w *world) submit() {
 		}
 	}
 	ticket := fmt.Sprintf("00000000-0000-4000-8000-%012d", len(w.all))
-	events, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
+	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
 	if err != nil {
 		s.Type, s.Target, s.Requires = p.Sequential, p.Target{Agent: p.Human}, nil
-		if events, err = Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now); err != nil {
+		if step, err = Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now); err != nil {
 			w.fail(&thread{}, "nobody can submit to a person: %v", err)
 		}
 	}
 	if w.wild && w.n(10) == 0 {
-		events = events[:1] // the offer is missing
+		step, _ = StepOf(p.State{}, step.Events[0]) // the offer is missing
 	}
-	h := w.begin(ticket, nil, events)
+	h := w.begin(ticket, nil, step)
 	if w.wild && w.n(10) == 0 && h.state.Aggregate == nil { // no event leads there yet
 		h.state.Phase, h.state.Agent, h.state.Offer = p.AwaitingApproval, "", 0
 		h.start, h.log = h.state, nil
@@ -308,10 +308,10 @@ func (w *world) submit() {
 }
 
 // begin adds a handoff to the world.
-func (w *world) begin(ticket string, parent *thread, events []p.Event) *thread {
+func (w *world) begin(ticket string, parent *thread, step Step) *thread {
 	h := &thread{ticket: ticket, parent: parent}
 	w.all, w.by[ticket] = append(w.all, h), h
-	w.append(h, events)
+	w.take(h, step)
 	return h
 }
 

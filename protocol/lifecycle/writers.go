@@ -13,7 +13,7 @@ import (
 type Role string
 
 const (
-	RoleSupervisor Role = "supervisor" // what Decide says, whoever appends it
+	RoleSupervisor Role = "supervisor" // what Decide says, also where another role appends it
 	RoleHolder     Role = "holder"     // a worker, or an agent that polls: its holder id
 	RoleAgent      Role = "agent"      // a source, an authority, or a person by name
 	RoleHuman      Role = "human"
@@ -33,53 +33,6 @@ func RoleOf(by string) Role {
 	return RoleAgent
 }
 
-var (
-	byHolder     = []Role{RoleHolder}
-	bySupervisor = []Role{RoleSupervisor}
-	byClient     = []Role{RoleAgent, RoleHuman}
-)
-
-// makers are the roles that make each event. An offer and an end are made by
-// holders, agents and people only as what follows from another event of theirs in
-// the same append (follows).
-var makers = map[p.EventType][]Role{
-	p.EventSubmitted:       byClient,
-	p.EventOffered:         {RoleSupervisor, RoleHolder, RoleAgent, RoleHuman},
-	p.EventClaimed:         byHolder,
-	p.EventAccepted:        byHolder,
-	p.EventStarted:         byHolder,
-	p.EventProgressed:      byHolder,
-	p.EventCompleted:       byHolder,
-	p.EventFailed:          byHolder,
-	p.EventRejected:        byHolder,
-	p.EventConditioned:     byHolder,
-	p.EventAnswered:        byClient,
-	p.EventRetryScheduled:  bySupervisor,
-	p.EventRerouted:        {RoleSupervisor, RoleAgent, RoleHuman},
-	p.EventEscalated:       {RoleSupervisor, RoleHolder},
-	p.EventLeaseLost:       {RoleSupervisor, RoleHolder},
-	p.EventReleased:        byHolder,
-	p.EventReminded:        bySupervisor,
-	p.EventExtended:        byHolder,
-	p.EventTimedOut:        bySupervisor,
-	p.EventCancelRequested: {RoleSupervisor, RoleAgent, RoleHuman},
-	p.EventClosed:          {RoleSupervisor, RoleHolder},
-	p.EventStuck:           bySupervisor,
-	p.EventHandedOff:       byHolder,
-	p.EventSuspended:       byHolder,
-	p.EventChildrenClosed:  bySupervisor,
-	p.EventAssigned:        bySupervisor,
-	p.EventTaken:           byHolder,
-	p.EventRolledBack:      {RoleSupervisor, RoleHolder, RoleAgent, RoleHuman},
-	p.EventLateResultUsed:  {RoleSupervisor, RoleHolder},
-	p.EventResultParked:    byHolder,
-	p.EventReturnSent:      bySupervisor,
-	p.EventReturned:        bySupervisor,
-	p.EventRedriven:        byClient,
-	p.EventDismissed:       byClient,
-	p.EventSourceCompleted: bySupervisor,
-}
-
 // follows are the events that only a supervisor makes by themselves.
 var follows = []p.EventType{p.EventOffered, p.EventClosed, p.EventLateResultUsed}
 
@@ -91,7 +44,8 @@ func CheckWriters(before p.State, events []p.Event) error {
 	holder := before.Holder
 	for i, e := range events {
 		kind, by := e.EventType(), p.CausedBy(e)
-		roles, known := makers[kind]
+		rule, known := table[kind]
+		roles := rule.by
 		if !known {
 			return nil
 		}

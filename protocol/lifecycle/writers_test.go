@@ -7,17 +7,15 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// An event that is not in the table of makers would be listed, whoever made it.
-func TestEveryEventHasMakers(t *testing.T) {
-	for kind := range table {
-		if len(makers[kind]) == 0 {
-			t.Errorf("which role makes %s is not said: add it to makers", kind)
+// TestRows: every type of event has a row, which says its words and the roles that make it.
+func TestRows(t *testing.T) {
+	for _, kind := range p.EventTypes {
+		if rule, legal := table[kind]; !legal || len(rule.by) == 0 || rule.words == "" {
+			t.Errorf("%s has no row, or the row does not say which roles make it, or what it says", kind)
 		}
 	}
-	for kind := range makers {
-		if _, legal := table[kind]; !legal {
-			t.Errorf("there is no event %s", kind)
-		}
+	if len(table) != len(p.EventTypes) {
+		t.Errorf("%d rows for %d types of events", len(table), len(p.EventTypes))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Field is where a package asks for an output: what errors about the schema itself name.
-const Field = "expectations.output_schema"
+const Field = protocol.FieldOutputSchema
 
 // resultField is what is checked.
 const resultField = "result.body"

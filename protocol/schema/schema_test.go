@@ -197,7 +197,10 @@ func (c *comparison) want(path string, s map[string]any, kind string) {
 }
 
 func (c *comparison) bounded(path string, s map[string]any) {
-	most, known := maxima[strings.TrimPrefix(path, "policy.")]
+	if strings.HasPrefix(path, "policy.") { // TestPolicySchema
+		return
+	}
+	most, known := maxima[path]
 	if s["minimum"] == nil || !known || s["maximum"] != float64(most) {
 		c.t.Errorf("%s: is from %v to %v in the schema and up to %v in Go", path, s["minimum"], s["maximum"], most)
 	}
@@ -205,15 +208,6 @@ func (c *comparison) bounded(path string, s map[string]any) {
 
 // maxima are the limits of every number.
 var maxima = map[string]int64{
-	"ack_timeout_ms": protocol.AckTimeoutMaxMS, "queue_timeout_ms": protocol.QueueTimeoutMaxMS,
-	"work_timeout_ms": protocol.WorkTimeoutMaxMS, "reminder_percent": protocol.ReminderPercentMax,
-	"max_attempts": protocol.AttemptsMax, "backoff_base_ms": protocol.BackoffBaseMaxMS,
-	"backoff_cap_ms": protocol.BackoffCapMaxMS, "backoff_spread_percent": protocol.BackoffSpreadMaxPct,
-	"max_reroutes": protocol.ReroutesMax, "max_escalations": protocol.EscalationsMax,
-	"condition_timeout_ms": protocol.ConditionTimeoutMaxMS, "max_conditions": protocol.ConditionsMax,
-	"cancel_grace_ms": protocol.CancelGraceMaxMS, "progress_timeout_ms": protocol.ProgressTimeoutMaxMS,
-	"return_timeout_ms": protocol.ReturnTimeoutMaxMS, "intervention_timeout_ms": protocol.InterventionTimeoutMaxMS,
-
 	"autonomy_budget.amount": protocol.BudgetMax, "constraints.budget": protocol.BudgetMax,
 	"context.history_transfer.max_messages": protocol.HistoryMessagesMax,
 	"expectations.timeout_ms":               protocol.WorkTimeoutMaxMS, "expectations.max_iterations": protocol.IterationsMax,

@@ -1,0 +1,263 @@
+// Package apitest has the suite that every implementation of package api passes: each
+// operation, each role, and the errors that callers branch on. Only tests import it.
+package apitest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// All is every interface of package api.
+type All interface {
+	api.Source
+	api.Reader
+	api.Operator
+}
+
+// Fixture is an implementation under test, over an engine with nothing in it.
+type Fixture struct {
+	// Broker arranges what the tests need, past the implementation.
+	Broker *broker.Broker
+	// Source returns the implementation on behalf of api.Agent(agent).
+	Source func(t *testing.T, agent string) api.Source
+	// All returns the implementation on behalf of any caller; nil if it serves sources alone.
+	All func(t *testing.T, caller api.Caller) All
+}
+
+// timeout bounds each test on a machine that is busy.
+const timeout = time.Minute
+
+// Run runs the suite. open is called for each test.
+func Run(t *testing.T, open func(t *testing.T) Fixture) {
+	tests := map[string]func(*testing.T, *world){
+		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Cancel": testCancel, "Answer": testAnswer, "Hidden": testHidden,
+	}
+	if open(t).All != nil {
+		tests["Roles"], tests["Reader"], tests["Operator"] = testRoles, testReader, testOperator
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			t.Cleanup(cancel)
+			w := &world{Fixture: open(t), t: t, ctx: ctx}
+			w.register("lead", "coder", "stranger")
+			test(t, w)
+		})
+	}
+}
+
+type world struct {
+	Fixture
+	t   *testing.T
+	ctx context.Context
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) register(agents ...string) {
+	w.t.Helper()
+	for _, agent := range agents {
+		w.must(w.Broker.PutProfile(w.ctx, protocol.Profile{ID: agent}))
+		w.must(w.Broker.EnsureQueue(w.ctx, agent))
+	}
+}
+
+// code checks the code of a refusal.
+func (w *world) code(what string, err error, code protocol.Code) {
+	w.t.Helper()
+	if !errors.Is(err, &protocol.Error{Code: code}) {
+		w.t.Errorf("%s: %v, want the code %s", what, err, code)
+	}
+}
+
+// pkg returns a package of lead's to an agent.
+func pkg(to, key string) protocol.Package {
+	return protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Key: key, Reason: "the plan is ready", Task: protocol.Task{Description: "write it"}}
+}
+
+// submit hands a package from lead to coder.
+func (w *world) submit() string {
+	w.t.Helper()
+	state, err := w.Source(w.t, "lead").Submit(w.ctx, pkg("coder", protocol.NewTicket()))
+	w.must(err)
+	return state.Ticket
+}
+
+// answerOffer answers the next offer of an agent.
+func (w *world) answerOffer(agent string, ack protocol.Ack) *broker.Claim {
+	w.t.Helper()
+	holder := protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: 60_000, Slots: 1}
+	w.must(w.Broker.Beat(w.ctx, holder))
+	for {
+		offers, err := w.Broker.Pull(w.ctx, agent, 1, time.Second)
+		w.must(err)
+		if len(offers) == 0 {
+			continue
+		}
+		claim, err := offers[0].Acknowledge(w.ctx, holder, ack, true)
+		if errors.Is(err, broker.ErrOfferGone) { // of a handoff that has closed since
+			continue
+		}
+		w.must(err)
+		return claim
+	}
+}
+
+func (w *world) accept(agent string) *broker.Claim {
+	w.t.Helper()
+	return w.answerOffer(agent, protocol.Ack{Status: protocol.AckAccepted})
+}
+
+func (w *world) complete(agent string) {
+	w.t.Helper()
+	w.must(w.accept(agent).Complete(w.ctx, protocol.Result{Status: protocol.Success, Body: json.RawMessage(`"done"`)}))
+}
+
+func testSubmit(t *testing.T, w *world) {
+	lead := w.Source(t, "lead")
+	first, err := lead.Submit(w.ctx, pkg("coder", "once"))
+	w.must(err)
+	if first.Source != "lead" || first.Agent != "coder" || first.Ticket != protocol.TicketForKey("lead", "once") {
+		t.Errorf("submitted: %s from %s to %s", first.Ticket, first.Source, first.Agent)
+	}
+	again, err := lead.Submit(w.ctx, pkg("coder", "once"))
+	if w.must(err); again.Ticket != first.Ticket {
+		t.Errorf("submitted again: another ticket")
+	}
+	unnamed := pkg("coder", "unnamed")
+	unnamed.Source = ""
+	state, err := lead.Submit(w.ctx, unnamed)
+	if w.must(err); state.Source != "lead" {
+		t.Errorf("a package without a source is from %q", state.Source)
+	}
+	other := pkg("coder", "once")
+	other.Task.Description = "write another"
+	_, err = lead.Submit(w.ctx, other)
+	w.code("another package with the same key", err, protocol.CodeKeyReused)
+	_, err = lead.Submit(w.ctx, pkg("missing", "missing"))
+	w.code("a target that is not registered", err, protocol.CodeUnknownAgent)
+	_, err = w.Source(t, "coder").Submit(w.ctx, pkg("coder", "foreign"))
+	w.code("as another source", err, protocol.CodeForbidden)
+	child := pkg("coder", "child")
+	child.Parent = first.Ticket
+	child.Source = "stranger"
+	_, err = w.Source(t, "stranger").Submit(w.ctx, child)
+	w.code("under a hidden parent", err, protocol.CodeNotFound)
+}
+
+func testWait(t *testing.T, w *world) {
+	lead, ticket := w.Source(t, "lead"), w.submit()
+	soon, cancel := context.WithTimeout(w.ctx, 300*time.Millisecond)
+	defer cancel()
+	state, err := lead.Wait(soon, ticket, api.UntilClosed)
+	if !errors.Is(err, context.DeadlineExceeded) || state.Ticket != ticket {
+		t.Errorf("a wait that is cut short: %v, with the state of %q", err, state.Ticket)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := lead.Wait(w.ctx, ticket, api.UntilAccepted)
+		waited <- err
+	}()
+	claim := w.accept("coder")
+	w.must(<-waited)
+	w.must(claim.Complete(w.ctx, protocol.Result{Status: protocol.Success, Body: json.RawMessage(`"done"`)}))
+	if state, err = lead.Wait(w.ctx, ticket, api.UntilClosed); err != nil || state.Outcome != protocol.OutcomeSuccess {
+		t.Errorf("closed: %v, %s", err, state.Outcome)
+	}
+	_, err = lead.Wait(w.ctx, ticket, "soon")
+	w.code("an unknown until", err, protocol.CodeInvalid)
+}
+
+func testResult(t *testing.T, w *world) {
+	lead, ticket := w.Source(t, "lead"), w.submit()
+	if _, state, err := lead.Result(w.ctx, ticket); !errors.Is(err, broker.ErrNotFound) || state.Ticket != ticket {
+		t.Errorf("without a result: %v, with the state of %q", err, state.Ticket)
+	}
+	_, err := lead.Return(w.ctx, ticket)
+	w.code("the return of an open handoff", err, protocol.CodeIllegal)
+	w.complete("coder")
+	result, state, err := lead.Result(w.ctx, ticket)
+	if w.must(err); string(result.Body) != `"done"` || !state.Closed {
+		t.Errorf("result %s, closed %v", result.Body, state.Closed)
+	}
+	ret, err := lead.Return(w.ctx, ticket)
+	if w.must(err); ret.HandoffID != ticket || ret.Result == nil {
+		t.Errorf("return of %s with the result %v", ret.HandoffID, ret.Result)
+	}
+	_, err = lead.Status(w.ctx, "not-a-ticket")
+	var refused *protocol.Error
+	if !errors.As(err, &refused) {
+		t.Errorf("a malformed ticket: %v", err)
+	}
+}
+
+func testCancel(t *testing.T, w *world) {
+	ticket := w.submit()
+	_, err := w.Source(t, "coder").Cancel(w.ctx, api.Cancel{Ticket: ticket})
+	w.code("by the target", err, protocol.CodeForbidden)
+	state, err := w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket, Reason: "no longer needed"})
+	if w.must(err); !state.Closed || state.Outcome != protocol.OutcomeCancelled {
+		t.Errorf("cancelled: closed %v, %s", state.Closed, state.Outcome)
+	}
+	_, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket})
+	w.code("again", err, protocol.CodeClosed)
+	parent, err := w.Source(t, "lead").Submit(w.ctx, pkg("coder", protocol.NewTicket()))
+	w.must(err)
+	state, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: parent.Ticket, Children: true})
+	if w.must(err); !state.Closed {
+		t.Error("cancelled with its children: open")
+	}
+}
+
+func testAnswer(t *testing.T, w *world) {
+	ticket := w.submit()
+	w.answerOffer("coder", protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}})
+	lead := w.Source(t, "lead")
+	if _, err := lead.Wait(w.ctx, ticket, api.UntilAsked); err != nil {
+		t.Fatal(err)
+	}
+	answer := protocol.Answer{Text: "main"}
+	_, err := w.Source(t, "coder").Answer(w.ctx, ticket, answer)
+	w.code("by the target", err, protocol.CodeForbidden)
+	state, err := lead.Answer(w.ctx, ticket, answer)
+	if w.must(err); state.Phase == protocol.Conditional {
+		t.Error("answered: still conditional")
+	}
+	claim := w.accept("coder")
+	if len(claim.Answers) != 1 || claim.Answers[0].By != "lead" || claim.Answers[0].Text != "main" {
+		t.Errorf("answers: %+v", claim.Answers)
+	}
+}
+
+// testHidden: a handoff that a caller may not see is refused in the same words as one
+// that is not there.
+func testHidden(t *testing.T, w *world) {
+	theirs, none := w.submit(), protocol.NewTicket()
+	stranger := w.Source(t, "stranger")
+	for name, call := range sourceCalls() {
+		if name == "Submit" {
+			continue
+		}
+		hidden, missing := call(w.ctx, stranger, theirs), call(w.ctx, stranger, none)
+		w.code(name, hidden, protocol.CodeNotFound)
+		var a, b *protocol.Error
+		if !errors.As(hidden, &a) || !errors.As(missing, &b) || a.Field != b.Field || len(a.Message) != len(b.Message) {
+			t.Errorf("%s tells a hidden handoff (%v) from a missing one (%v)", name, hidden, missing)
+		}
+	}
+	if _, err := w.Source(t, "coder").Status(w.ctx, theirs); err != nil {
+		t.Errorf("its target: %v", err)
+	}
+}

@@ -1,0 +1,196 @@
+package apitest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// sourceCalls calls each operation of api.Source.
+func sourceCalls() map[string]func(context.Context, api.Source, string) error {
+	return map[string]func(context.Context, api.Source, string) error{
+		"Submit": func(ctx context.Context, s api.Source, _ string) error {
+			p := pkg("coder", protocol.NewTicket())
+			p.Source = ""
+			_, err := s.Submit(ctx, p)
+			return err
+		},
+		"Status": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.Status(ctx, ticket)
+			return err
+		},
+		"Wait": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.Wait(ctx, ticket, api.UntilClosed)
+			return err
+		},
+		"Result": func(ctx context.Context, s api.Source, ticket string) error {
+			_, _, err := s.Result(ctx, ticket)
+			return err
+		},
+		"Return": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.Return(ctx, ticket)
+			return err
+		},
+		"Cancel": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.Cancel(ctx, api.Cancel{Ticket: ticket})
+			return err
+		},
+		"Answer": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.Answer(ctx, ticket, protocol.Answer{Text: "yes"})
+			return err
+		},
+	}
+}
+
+// otherCalls calls each operation of the other interfaces.
+func otherCalls() map[string]func(context.Context, All, string) error {
+	return map[string]func(context.Context, All, string) error{
+		"Package": func(ctx context.Context, s All, ticket string) error { _, err := s.Package(ctx, ticket); return err },
+		"History": func(ctx context.Context, s All, ticket string) error { _, err := s.History(ctx, ticket); return err },
+		"Members": func(ctx context.Context, s All, ticket string) error { _, err := s.Members(ctx, ticket); return err },
+		"LateResults": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.LateResults(ctx, ticket)
+			return err
+		},
+		"List":  func(ctx context.Context, s All, _ string) error { _, err := s.List(ctx, ask.ListQuery{}); return err },
+		"Count": func(ctx context.Context, s All, _ string) error { _, err := s.Count(ctx, ask.CountQuery{}); return err },
+		"Family": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Family(ctx, ask.FamilyQuery{Ticket: ticket})
+			return err
+		},
+		"Reroute": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Reroute(ctx, api.Reroute{Ticket: ticket, To: "stranger"})
+			return err
+		},
+		"RollBack": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.RollBack(ctx, ticket, "undo it")
+			return err
+		},
+		"Redrive": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Redrive(ctx, api.Redrive{Ticket: ticket})
+			return err
+		},
+		"Dismiss": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Dismiss(ctx, ticket, "seen")
+			return err
+		},
+		"Inbox": func(ctx context.Context, s All, _ string) error { _, err := s.Inbox(ctx, "coder"); return err },
+		"DeadLetters": func(ctx context.Context, s All, _ string) error {
+			_, err := s.DeadLetters(ctx, ask.DeadQuery{})
+			return err
+		},
+	}
+}
+
+// testRoles calls every operation without a role that it needs, and with it.
+func testRoles(t *testing.T, w *world) {
+	ticket := w.submit()
+	for _, op := range api.Operations {
+		call, ok := otherCalls()[op.Name]
+		if !ok {
+			source, there := sourceCalls()[op.Name]
+			if !there {
+				t.Errorf("the suite has no call of %s", op.Name)
+				continue
+			}
+			call = func(ctx context.Context, s All, ticket string) error { return source(ctx, s, ticket) }
+		}
+		for _, role := range []api.Roles{0, api.RoleReader, api.RoleSubmitter, api.RoleOperator} {
+			if role&op.Roles != 0 || role == api.RoleSubmitter && op.Roles&api.RoleReader != 0 || role == api.RoleOperator && op.Roles&api.RoleReader != 0 {
+				continue
+			}
+			err := call(w.ctx, w.All(t, api.Caller{Name: "lead", Roles: role, Sources: []string{"lead"}, Agents: []string{"lead"}}), ticket)
+			w.code(op.Name+" as "+role.String(), err, protocol.CodeForbidden)
+		}
+		if op.Name == "Wait" { // of an open handoff that lasts
+			continue
+		}
+		err := call(w.ctx, w.All(t, api.Local("lead")), ticket)
+		if errors.Is(err, &protocol.Error{Code: protocol.CodeForbidden}) || errors.Is(err, broker.ErrUnreachable) {
+			t.Errorf("%s as admin: %v", op.Name, err)
+		}
+		ticket = w.submit()
+	}
+}
+
+func testReader(t *testing.T, w *world) {
+	ticket := w.submit()
+	w.complete("coder")
+	everything := w.All(t, api.Caller{Name: "auditor", Roles: api.RoleReader})
+	body, err := everything.Package(w.ctx, ticket)
+	w.must(err)
+	if sent, err := protocol.DecodePackage(body); err != nil || sent.Task.Description != "write it" {
+		t.Errorf("package: %v, %s", err, body)
+	}
+	changes, err := everything.History(w.ctx, ticket)
+	if w.must(err); len(changes) < 3 {
+		t.Errorf("history: %d changes", len(changes))
+	}
+	late, err := everything.LateResults(w.ctx, ticket)
+	if w.must(err); len(late) != 0 {
+		t.Errorf("late results: %d", len(late))
+	}
+	_, err = everything.Members(w.ctx, ticket)
+	w.code("members of a handoff that is no group", err, protocol.CodeIllegal)
+	testLists(t, w, everything, ticket)
+	stranger := w.All(t, api.Agent("stranger"))
+	for name, call := range otherCalls() {
+		if err := call(w.ctx, stranger, ticket); err == nil {
+			t.Errorf("%s as a stranger is answered", name)
+		}
+	}
+}
+
+// testLists lists and counts what the index knows, and what a caller may know of that.
+func testLists(t *testing.T, w *world, everything All, ticket string) {
+	page, err := everything.List(w.ctx, ask.ListQuery{Question: ask.Question{WaitMS: timeout.Milliseconds()}})
+	if w.must(err); len(page.Handoffs) != 1 || page.Handoffs[0].Ticket != ticket {
+		t.Errorf("listed: %+v", page.Handoffs)
+	}
+	coder := w.All(t, api.Agent("coder"))
+	count, err := coder.Count(w.ctx, ask.CountQuery{Filter: ask.Filter{Agent: []string{"coder"}}})
+	if w.must(err); count.Count != 1 {
+		t.Errorf("coder counts %d of its own", count.Count)
+	}
+	_, err = coder.List(w.ctx, ask.ListQuery{Filter: ask.Filter{Agent: []string{"coder", "stranger"}}})
+	w.code("a list of the handoffs of another agent", err, protocol.CodeForbidden)
+	family, err := coder.Family(w.ctx, ask.FamilyQuery{Ticket: ticket})
+	if w.must(err); len(family.Handoffs) != 1 {
+		t.Errorf("family: %+v", family.Handoffs)
+	}
+}
+
+func testOperator(t *testing.T, w *world) {
+	operator := w.All(t, api.Caller{Name: "ann", Roles: api.RoleOperator})
+	ticket := w.submit()
+	state, err := operator.Reroute(w.ctx, api.Reroute{Ticket: ticket, To: "stranger", Reason: "coder is away"})
+	if w.must(err); state.Agent != "stranger" {
+		t.Errorf("rerouted to %s", state.Agent)
+	}
+	state, err = operator.RollBack(w.ctx, ticket, "the plan has changed")
+	if w.must(err); state.Outcome != protocol.OutcomeRolledBack {
+		t.Errorf("rolled back: %s", state.Outcome)
+	}
+	failed := w.submit()
+	w.must(w.accept("coder").Fail(w.ctx, broker.Failure{Code: "handler", Message: "no such file"}))
+	_, err = operator.Cancel(w.ctx, api.Cancel{Ticket: failed, Reason: "there is none"})
+	w.must(err)
+	dead, err := operator.DeadLetters(w.ctx, ask.DeadQuery{Source: "lead", Outcome: protocol.OutcomeCancelled})
+	if w.must(err); len(dead) != 1 || dead[0].Ticket != failed {
+		t.Errorf("%d dead letters", len(dead))
+	}
+	_, err = operator.DeadLetters(w.ctx, ask.DeadQuery{Limit: -1})
+	w.code("a negative limit", err, protocol.CodeInvalid)
+	again, err := operator.Redrive(w.ctx, api.Redrive{Ticket: failed})
+	if w.must(err); again.Origin != failed {
+		t.Errorf("redriven: origin %q, want %s", again.Origin, failed)
+	}
+	if _, err := operator.Inbox(w.ctx, protocol.Human); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Limits that every gateway keeps to.
+const (
+	// WaitMax bounds how long one request of a gateway waits. A client that waits longer
+	// asks again.
+	WaitMax = 20 * time.Second
+	// actBytesMax bounds requests that hold a ticket and a few words.
+	actBytesMax = 64 << 10
+)
+
+// Repeat says what happens when an operation is called twice.
+type Repeat string
+
+const (
+	// Reads changes nothing.
+	Reads Repeat = "reads"
+	// ByKey has no second effect if the package has a key.
+	ByKey Repeat = "by key"
+	// Harmless has no second effect: the caller gets the same state again, or a refusal.
+	Harmless Repeat = "harmless"
+)
+
+// Operation describes one method of an interface of this package. Gateways, help and
+// documentation range over all of them.
+type Operation struct {
+	Name      string // of the method
+	Interface string // that has the method
+	// Roles are those of which the caller needs one.
+	Roles  Roles
+	Repeat Repeat
+	// RequestBytesMax bounds the request on its way through a gateway.
+	RequestBytesMax int
+	// WaitMax is how long a call may wait at a gateway; 0 is not at all.
+	WaitMax time.Duration
+	Doc     string
+}
+
+// Operations lists all operations.
+var Operations = []Operation{
+	{"Submit", "Source", RoleSubmitter, ByKey, protocol.PackageBytesMax, 0, "hand a package to an agent, a capability or a group"},
+	{"Status", "Source", RoleReader, Reads, actBytesMax, 0, "read the state of a handoff"},
+	{"Wait", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait until a handoff is closed, accepted or asks"},
+	{"Result", "Source", RoleReader, Reads, actBytesMax, 0, "read the result of a handoff"},
+	{"Return", "Source", RoleReader, Reads, actBytesMax, 0, "read the end of a closed handoff as its source gets it"},
+	{"Cancel", "Source", RoleSubmitter | RoleOperator, Harmless, actBytesMax, 0, "ask for the end of a handoff"},
+	{"Answer", "Source", RoleSubmitter | RoleOperator, Harmless, protocol.PackageBytesMax, 0, "give a handoff what it asks for, or deny it"},
+
+	{"Package", "Reader", RoleReader, Reads, actBytesMax, 0, "read what was handed over"},
+	{"History", "Reader", RoleReader, Reads, actBytesMax, 0, "read all changes of a handoff, oldest first"},
+	{"Members", "Reader", RoleReader, Reads, actBytesMax, 0, "read the ends of a group's members"},
+	{"LateResults", "Reader", RoleReader, Reads, actBytesMax, 0, "read the results that came after a lease was lost"},
+
+	{"List", "Reader", RoleReader, Reads, actBytesMax, 0, "list handoffs, a page at a time"},
+	{"Count", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs"},
+	{"Family", "Reader", RoleReader, Reads, actBytesMax, 0, "list the handoffs that belong together with one"},
+
+	{"Reroute", "Operator", RoleOperator, Harmless, actBytesMax, 0, "offer an open handoff to another agent"},
+	{"RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "give a handoff back to its source, undone"},
+	{"Redrive", "Operator", RoleOperator, Harmless, actBytesMax, 0, "submit a handoff that closed without success again"},
+	{"Dismiss", "Operator", RoleOperator, Harmless, actBytesMax, 0, "take a closed handoff out of an inbox"},
+	{"Inbox", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for an agent or a person"},
+	{"DeadLetters", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that closed without success"},
+}
+
+// rolesOf finds the roles of an operation.
+var rolesOf = func() map[string]Roles {
+	roles := make(map[string]Roles, len(Operations))
+	for _, op := range Operations {
+		roles[op.Name] = op.Roles
+	}
+	return roles
+}()

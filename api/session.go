@@ -1,0 +1,285 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Submit implements Source.
+func (c *Session) Submit(ctx context.Context, pkg protocol.Package) (protocol.State, error) {
+	if err := c.may("Submit"); err != nil {
+		return protocol.State{}, err
+	}
+	pkg.Source = cmp.Or(pkg.Source, c.caller.Name)
+	switch {
+	case !c.caller.speaksFor(pkg.Source):
+		return protocol.State{}, forbidden("source", "is %s, and %s submits", protocol.CutText(pkg.Source, 64), c.caller.Name)
+	case pkg.Key == "" && c.s.cfg.KeyRequired:
+		return protocol.State{}, protocol.Errorf(protocol.CodeMissing, "key", "is missing: a package that is submitted through a gateway has one, random if need be, so that it may be sent again")
+	}
+	if pkg.Parent != "" {
+		if !c.caller.seesAll() {
+			if _, err := c.visible(ctx, pkg.Parent); err != nil {
+				return protocol.State{}, inField("parent", err)
+			}
+		}
+		var err error
+		if pkg, err = c.s.b.Inherit(ctx, pkg); err != nil {
+			return protocol.State{}, err
+		}
+	}
+	prepared, err := c.s.b.Prepare(ctx, pkg)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	head, err := c.s.b.Submit(ctx, prepared)
+	return head.State, err
+}
+
+// Status implements Source.
+func (c *Session) Status(ctx context.Context, ticket string) (protocol.State, error) {
+	return c.find(ctx, "Status", ticket)
+}
+
+// Wait implements Source. An engine that cannot be reached at the first read is an
+// error. One that goes away later is waited for.
+func (c *Session) Wait(ctx context.Context, ticket string, until Until) (protocol.State, error) {
+	if err := until.check(); err != nil {
+		return protocol.State{}, err
+	}
+	state, err := c.find(ctx, "Wait", ticket)
+	if err != nil {
+		return state, cmp.Or(ctx.Err(), err)
+	}
+	if ready, _ := until.Ready(state); ready {
+		return state, nil
+	}
+	// Subscribe first, read second: what happens in between is then hinted at.
+	hints, stop, err := c.s.b.Feed(ctx, state.Ticket)
+	if err != nil {
+		return state, cmp.Or(ctx.Err(), err)
+	}
+	defer stop()
+	var seq uint64
+	for {
+		head, err := c.s.b.Head(ctx, state.Ticket, seq)
+		switch {
+		case err == nil:
+			state, seq = head.State, head.Seq
+		case ctx.Err() != nil:
+			return state, ctx.Err()
+		case !errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrClosed) || seq == 0:
+			return state, err
+		}
+		if ready, _ := until.Ready(state); ready {
+			return state, nil
+		}
+		if err := c.s.pause(ctx, hints); err != nil {
+			return state, err
+		}
+	}
+}
+
+// pause waits for a hint, or until it is time to read without one.
+func (s *Service) pause(ctx context.Context, hints <-chan uint64) (err error) {
+	s.cfg.Pause(ctx, func(pausing context.Context) {
+		again := time.NewTimer(s.cfg.RereadInterval)
+		defer again.Stop()
+		select {
+		case <-hints:
+		case <-again.C:
+		case <-pausing.Done():
+			err = cmp.Or(ctx.Err(), ErrWaitEnded)
+		}
+	})
+	return err
+}
+
+// Result implements Source.
+func (c *Session) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
+	ticket, err := c.locate(ctx, "Result", ticket)
+	if err != nil {
+		return protocol.Result{}, protocol.State{}, err
+	}
+	return c.s.b.Result(ctx, ticket)
+}
+
+// Return implements Source.
+func (c *Session) Return(ctx context.Context, ticket string) (protocol.Return, error) {
+	return readOf(ctx, c, "Return", ticket, c.s.b.Return)
+}
+
+// Cancel implements Source.
+func (c *Session) Cancel(ctx context.Context, request Cancel) (protocol.State, error) {
+	ticket, err := c.own(ctx, "Cancel", request.Ticket)
+	switch {
+	case err != nil:
+		return protocol.State{}, err
+	case request.Children:
+		return c.s.b.CancelTree(ctx, ticket, c.caller.Name, request.Reason)
+	}
+	return c.s.b.Cancel(ctx, ticket, c.caller.Name, request.Reason)
+}
+
+// Answer implements Source.
+func (c *Session) Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error) {
+	ticket, err := c.own(ctx, "Answer", ticket)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	answer.By = c.caller.Name
+	return c.s.b.Answer(ctx, ticket, answer)
+}
+
+// Package implements Reader.
+func (c *Session) Package(ctx context.Context, ticket string) (json.RawMessage, error) {
+	return readOf(ctx, c, "Package", ticket, c.s.b.Package)
+}
+
+// History implements Reader.
+func (c *Session) History(ctx context.Context, ticket string) ([]protocol.Change, error) {
+	return readOf(ctx, c, "History", ticket, c.s.b.History)
+}
+
+// LateResults implements Reader.
+func (c *Session) LateResults(ctx context.Context, ticket string) ([]broker.LateResult, error) {
+	return readOf(ctx, c, "LateResults", ticket, c.s.b.LateResults)
+}
+
+// Members implements Reader.
+func (c *Session) Members(ctx context.Context, ticket string) ([]protocol.MemberReturn, error) {
+	state, err := c.find(ctx, "Members", ticket)
+	if err != nil {
+		return nil, err
+	}
+	return c.s.b.Members(ctx, state)
+}
+
+// List implements Reader.
+func (c *Session) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error) {
+	if err := c.mayFilter("List", q.Filter); err != nil {
+		return ask.ListAnswer{}, err
+	}
+	return c.s.cfg.Index.List(ctx, q)
+}
+
+// Count implements Reader.
+func (c *Session) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
+	if err := c.mayFilter("Count", q.Filter); err != nil {
+		return ask.CountAnswer{}, err
+	}
+	return c.s.cfg.Index.Count(ctx, q)
+}
+
+// mayFilter refuses a filter that selects handoffs that the caller may not see.
+func (c *Session) mayFilter(operation string, f ask.Filter) error {
+	if err := c.may(operation); err != nil || c.caller.seesAll() {
+		return err
+	}
+	for _, names := range [...][]string{f.Source, f.Agent, f.Target} {
+		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !c.caller.isNamed(name) }) {
+			return nil
+		}
+	}
+	return forbidden("filter", "selects handoffs that %s may not see: give a source, an agent or a target of its own", c.caller.Name)
+}
+
+// Family implements Reader.
+func (c *Session) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error) {
+	var err error
+	if q.Ticket, err = c.locate(ctx, "Family", q.Ticket); err != nil {
+		return ask.FamilyAnswer{}, err
+	}
+	answer, err := c.s.cfg.Index.Family(ctx, q)
+	if !c.caller.seesAll() {
+		answer.Handoffs = slices.DeleteFunc(answer.Handoffs, func(r ask.Row) bool {
+			return !c.caller.isNamed(r.Source) && !c.caller.isNamed(r.Agent) && !c.caller.isNamed(r.Target)
+		})
+	}
+	return answer, err
+}
+
+// readOf reads something about a handoff that the caller may see.
+func readOf[T any](ctx context.Context, c *Session, operation, ticket string, read func(context.Context, string) (T, error)) (T, error) {
+	ticket, err := c.locate(ctx, operation, ticket)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return read(ctx, ticket)
+}
+
+// Reroute implements Operator.
+func (c *Session) Reroute(ctx context.Context, r Reroute) (protocol.State, error) {
+	return c.intervene("Reroute", r.Ticket, func(ticket string) (protocol.State, error) {
+		return c.s.b.Reroute(ctx, ticket, r.To, c.caller.Name, r.Reason, r.Deadline)
+	})
+}
+
+// RollBack implements Operator.
+func (c *Session) RollBack(ctx context.Context, ticket, reason string) (protocol.State, error) {
+	return c.intervene("RollBack", ticket, func(ticket string) (protocol.State, error) {
+		return c.s.b.RollBack(ctx, ticket, c.caller.Name, reason)
+	})
+}
+
+// Redrive implements Operator.
+func (c *Session) Redrive(ctx context.Context, r Redrive) (protocol.State, error) {
+	return c.intervene("Redrive", r.Ticket, func(ticket string) (protocol.State, error) {
+		return c.s.b.Redrive(ctx, ticket, r.To, c.caller.Name, r.Again)
+	})
+}
+
+// Dismiss implements Operator.
+func (c *Session) Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error) {
+	return c.intervene("Dismiss", ticket, func(ticket string) (protocol.State, error) {
+		return c.s.b.Dismiss(ctx, ticket, c.caller.Name, remark)
+	})
+}
+
+// intervene checks what an operator's act needs. An operator sees every handoff, so that
+// none is read for that.
+func (c *Session) intervene(operation, ticket string, act func(ticket string) (protocol.State, error)) (protocol.State, error) {
+	if err := c.may(operation); err != nil {
+		return protocol.State{}, err
+	}
+	ticket, err := protocol.ParseTicket(ticket)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	return act(ticket)
+}
+
+// Inbox implements Operator.
+func (c *Session) Inbox(ctx context.Context, agent string) ([]broker.Waiting, error) {
+	if err := c.may("Inbox"); err != nil {
+		return nil, err
+	}
+	return ask.Inbox(ctx, c.s.b, c.s.cfg.Index, agent)
+}
+
+// DeadLetters implements Operator.
+func (c *Session) DeadLetters(ctx context.Context, q ask.DeadQuery) ([]protocol.State, error) {
+	if err := c.may("DeadLetters"); err != nil {
+		return nil, err
+	}
+	page := q
+	page.Limit = min(q.Limit, ask.PageMax) // the answer may have several pages
+	if err := page.Validate(); err != nil {
+		return nil, err
+	}
+	states, err := ask.DeadLetters(ctx, c.s.b, c.s.cfg.Index, q)
+	slices.SortStableFunc(states, func(x, y protocol.State) int { return x.ClosedAt.Compare(y.ClosedAt) })
+	if q.Limit > 0 && len(states) > q.Limit {
+		states = states[len(states)-q.Limit:]
+	}
+	return states, err
+}

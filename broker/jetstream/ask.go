@@ -1,0 +1,302 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// tryTimeout is how long one try of a question to the engine may take.
+const tryTimeout = 2 * time.Second
+
+// Codes of the engine that we branch on.
+const (
+	codeConflict        = 10071 // the expected sequence is not the last one
+	codeConflictFlying  = 10164 // a write is in flight, or was: try the same again
+	codeNoMessage       = 10037
+	codeNoStream        = 10059
+	codeNoMoreConsumers = 10026 // the stream has as many as it may
+	codeNoPeers         = 10005 // too few nodes for the replicas, at the moment
+	codeUnavailable     = 10008 // this server has no part in a cluster that leads, or can't write
+)
+
+var errDisconnected = fmt.Errorf("%w: no connection", broker.ErrUnreachable)
+
+// apiError is what the engine answers when it refuses.
+type apiError = jetstream.APIError
+
+func hasCode(err error, code jetstream.ErrorCode) bool {
+	if err == nil { // nearly always, and errors.As would allocate
+		return false
+	}
+	var e jetstream.JetStreamError
+	if errors.As(err, &e) && e.APIError() != nil {
+		return e.APIError().ErrorCode == code
+	}
+	return false
+}
+
+func isConflict(err error) bool {
+	return hasCode(err, codeConflict) || hasCode(err, codeConflictFlying)
+}
+
+// passing tells whether the same question may have an answer a moment later.
+func passing(err error) bool {
+	var e jetstream.JetStreamError
+	if errors.As(err, &e) && e.APIError() != nil {
+		return e.APIError().Code == 503 || e.APIError().ErrorCode == codeConflictFlying
+	}
+	for _, known := range []error{
+		broker.ErrUnreachable, nats.ErrNoResponders, nats.ErrTimeout, nats.ErrDisconnected, nats.ErrConnectionReconnecting,
+		nats.ErrReconnectBufExceeded, context.DeadlineExceeded, jetstream.ErrNoStreamResponse, jetstream.ErrNoHeartbeat,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// newBackOff spaces tries: 2 ms, then up to a quarter of a second, spread by
+// half so that many who lost the same leader don't come back as one.
+func newBackOff(ctx context.Context) backoff.BackOffContext {
+	return backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(2*time.Millisecond),
+		backoff.WithMultiplier(2),
+		backoff.WithMaxInterval(250*time.Millisecond),
+		backoff.WithMaxElapsedTime(0),
+	), ctx)
+}
+
+// again does op, and again while it fails in passing, until ctx ends. Each try
+// has tryTimeout. When ctx ends, the error wraps both its cause and op's last.
+func (j *Engine) again(ctx context.Context, op func(context.Context) error) error {
+	return j.againEach(ctx, tryTimeout, op)
+}
+
+// againEach is again with a time for each try.
+func (j *Engine) againEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
+	var last error
+	final := false // the last error will not pass
+	first := time.Now()
+	try := func() error {
+		switch {
+		case ctx.Err() != nil:
+			final = true
+			var disk *diskError
+			switch {
+			case errors.As(last, &disk): // it says all
+			case last == nil || errors.Is(last, ctx.Err()):
+				last = ctx.Err()
+			default:
+				last = fmt.Errorf("%w (before that: %w)", ctx.Err(), last)
+			}
+		case j.isClosed():
+			last, final = broker.ErrClosed, true
+		case !j.nc.IsConnected():
+			last = errDisconnected
+		default:
+			tryCtx, cancel := context.WithTimeout(ctx, each)
+			began := time.Now()
+			last = j.denied.explain(j.nc, began, op(tryCtx))
+			cancel()
+			j.leaveIfUseless(first, last)
+			if errors.Is(last, nats.ErrConnectionClosed) && j.isClosed() {
+				last = broker.ErrClosed // Close has closed it under a request in flight
+			}
+			final = last != nil && !passing(last)
+		}
+		if final {
+			return backoff.Permanent(last)
+		}
+		return last
+	}
+	if try() == nil || final {
+		return last
+	}
+	if err := backoff.Retry(try, newBackOff(ctx)); err != nil && !final {
+		_ = try() // ctx ended during a pause: say so
+	}
+	return last
+}
+
+const (
+	// leaveAfter is how long a server may give one question no answer of a leader, or
+	// say that it reaches none, before we go to another server: one try.
+	leaveAfter = tryTimeout
+	// leaveAgain is how long we then stay where we are. In an election no server is of
+	// use, which takes 4 to 9 s.
+	leaveAgain = 10 * time.Second
+)
+
+// leaveIfUseless goes to another server, if there is one, when this one has been of no
+// use to a question since it was first asked. It may be cut off from the others, frozen,
+// or have given up for a full disk, and stay so for hours.
+func (j *Engine) leaveIfUseless(since time.Time, err error) {
+	if err == nil || time.Since(since) < leaveAfter || len(j.nc.Servers()) < 2 || !j.nc.IsConnected() {
+		return
+	}
+	if !hasCode(err, codeUnavailable) && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	last, now := j.left.Load(), time.Now().UnixNano()
+	if last != 0 && time.Duration(now-last) < leaveAgain || !j.left.CompareAndSwap(last, now) {
+		return
+	}
+	j.cfg.Log.Warn("no answer from a leader through this server; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
+	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
+}
+
+// patiently is again for questions that have an end: after Config.Timeout they
+// are ErrUnreachable.
+func (j *Engine) patiently(ctx context.Context, op func(context.Context) error) error {
+	patient, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
+	defer cancel()
+	err := j.again(patient, op)
+	if err != nil && ctx.Err() == nil && patient.Err() != nil {
+		return &broker.SilenceError{After: j.cfg.Timeout, Last: err}
+	}
+	return err
+}
+
+// ask sends one request and decodes the JSON of its answer into answer.
+func (j *Engine) ask(ctx context.Context, subject string, request []byte, answer any) error {
+	reply, err := j.nc.RequestWithContext(ctx, subject, request)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(reply.Data, answer); err != nil {
+		return fmt.Errorf("answer of %s: %w", subject, err)
+	}
+	return nil
+}
+
+// publish stores one message and returns its sequence. One try.
+func (j *Engine) publish(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	reply, err := j.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return 0, j.explainSilence(err)
+	}
+	if seq, ok := ackedSeq(reply.Data); ok {
+		return seq, nil
+	}
+	var ack struct {
+		Seq   uint64    `json:"seq"`
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return 0, fmt.Errorf("acknowledgement of %s: %w", msg.Subject, err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	return ack.Seq, nil
+}
+
+// ackedSeq reads the sequence out of an acknowledgement such as
+//
+//	{"stream":"HANDOFF_LEDGER","seq":81}
+//
+// which the engine writes four times a handoff. It is false for all that looks
+// otherwise: that is for a decoder.
+func ackedSeq(ack []byte) (seq uint64, ok bool) {
+	rest, ok := bytes.CutPrefix(ack, []byte(`{"stream":"`))
+	if !ok {
+		return 0, false
+	}
+	_, rest, _ = bytes.Cut(rest, []byte{'"'})
+	rest, ok = bytes.CutPrefix(rest, []byte(`,"seq":`))
+	if !ok {
+		return 0, false
+	}
+	for i, c := range rest {
+		switch {
+		case c >= '0' && c <= '9' && i < 19: // more digits might not fit
+			seq = seq*10 + uint64(c-'0')
+		case c == '}' && i > 0:
+			return seq, i == len(rest)-1
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// publishHint stores a message of the work or timer stream, and makes the
+// stream again when it is gone.
+func (j *Engine) publishHint(ctx context.Context, msg *nats.Msg) error {
+	return j.patiently(ctx, func(ctx context.Context) error {
+		_, err := j.publish(ctx, msg)
+		if errors.Is(err, nats.ErrNoResponders) || hasCode(err, codeNoStream) {
+			if healErr := j.makeHints(ctx); healErr == nil {
+				_, err = j.publish(ctx, msg)
+			}
+		}
+		return err
+	})
+}
+
+// getRequest asks a stream's leader for one message.
+type getRequest struct {
+	Seq     uint64 `json:"seq,omitempty"`
+	LastFor string `json:"last_by_subj,omitempty"`
+	NextFor string `json:"next_by_subj,omitempty"`
+
+	StartTime *time.Time `json:"start_time,omitempty"` // instead of Seq
+}
+
+// stored is the leader's answer.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Header  []byte    `json:"hdrs"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+}
+
+func (s stored) header(key string) string {
+	if len(s.Header) == 0 {
+		return ""
+	}
+	h, err := nats.DecodeHeadersMsg(s.Header)
+	if err != nil {
+		return ""
+	}
+	return h.Get(key)
+}
+
+// get reads one message from a stream's leader: never a replica, which may
+// lag. ErrNotFound is the leader's word.
+func (j *Engine) get(ctx context.Context, stream string, req getRequest) (stored, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return stored{}, err
+	}
+	var answer struct {
+		Message stored    `json:"message"`
+		Error   *apiError `json:"error"`
+	}
+	err = j.patiently(ctx, func(ctx context.Context) error {
+		answer.Error = nil
+		if err := j.ask(ctx, apiPrefix+"STREAM.MSG.GET."+stream, body, &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil {
+			return answer.Error
+		}
+		return nil
+	})
+	if hasCode(err, codeNoMessage) {
+		return stored{}, broker.ErrNotFound
+	}
+	return answer.Message, err
+}

@@ -1,0 +1,333 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+const (
+	// followBatch is how many messages a follower asks for at once: enough to
+	// hide the way to the engine, few enough for a share each.
+	followBatch = 128
+	// gatherRate is from how many messages a second on a follower lets them gather
+	// at the engine, and gatherPause for how long. Passing on what comes as it comes
+	// wakes seven goroutines for each message, between the engine's and ours; a
+	// hundred that come together wake them once. Slower than this nothing waits.
+	gatherRate  = 1_000
+	gatherPause = 10 * time.Millisecond
+	// followAckPendingMax is how many may be in the hands of all followers.
+	// They hold entries for about a second, and what nobody can deal with must
+	// never stall the rest.
+	followAckPendingMax = 50_000
+)
+
+// The consumers that supervisors share.
+var (
+	ledgerFollower = jetstream.ConsumerConfig{
+		Durable: SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: ledgerPrefix + ">",
+	}
+	dueFollower = jetstream.ConsumerConfig{Durable: SupervisorConsumer, FilterSubject: duePrefix + ">"}
+)
+
+// followConfig is how a shared consumer is made.
+func followConfig(cfg jetstream.ConsumerConfig, ackWait time.Duration) jetstream.ConsumerConfig {
+	cfg.AckPolicy, cfg.AckWait, cfg.MaxDeliver, cfg.MaxAckPending = jetstream.AckExplicitPolicy, ackWait, -1, followAckPendingMax
+	return cfg
+}
+
+// attentionHeader is what an append calls for, by the word of its writer.
+const attentionHeader = "Handoff-Attention"
+
+// Follow implements broker.Engine. It tries again until ctx ends or the engine is closed.
+func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
+	err := j.follow(ctx, LedgerStream, ledgerFollower, func(m *nats.Msg, done func()) {
+		seq, at, delivered := parseAckSubject(m.Reply)
+		ticket, ok := parseLedgerSubject(m.Subject)
+		if !delivered || !ok {
+			done() // no entry of ours, and it never will be
+			return
+		}
+		e := broker.Entry{Ticket: ticket, Seq: seq, At: at, Body: m.Data}
+		if values := m.Header[attentionHeader]; len(values) > 0 {
+			e.Attention = lifecycle.Attention(values[0])
+		}
+		fn(e, done)
+	})
+	return fmt.Errorf("follow the ledger: %w", err)
+}
+
+// Due implements broker.Engine. It tries again until ctx ends or the engine is closed.
+func (j *Engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
+	err := j.follow(ctx, TimerStream, dueFollower, func(m *nats.Msg, done func()) {
+		ticket, seq, ok := parseDueSubject(m.Subject)
+		if !ok {
+			done()
+			return
+		}
+		at, _ := time.Parse(time.RFC3339Nano, string(m.Data)) // zero from who wrote none
+		fn(broker.WakeUp{Ticket: ticket, Seq: seq, At: at}, done)
+	})
+	return fmt.Errorf("wait for due wake-ups: %w", err)
+}
+
+// Arm implements broker.Engine. A time-out is tried again for 12 s.
+func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	if err := protocol.CheckID("ticket", ticket); err != nil {
+		return err
+	}
+	if err := j.publishHint(ctx, wakeUpMessage(ticket, seq, at)); err != nil {
+		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
+	}
+	return nil
+}
+
+// wakeUpMessage is the schedule of a wake-up, written by hand: the library's would
+// be cut to whole seconds. What fires has lost it, and tells the instant by its body.
+func wakeUpMessage(ticket string, seq uint64, at time.Time) *nats.Msg {
+	msg := nats.NewMsg(timerSubject(ticket, seq))
+	when := at.UTC().Format(time.RFC3339Nano)
+	msg.Data = []byte(when)
+	msg.Header[jetstream.ScheduleHeader] = []string{"@at " + when}
+	msg.Header[jetstream.ScheduleTargetHeader] = []string{dueSubject(ticket, seq)}
+	return msg
+}
+
+// follower is one share in a durable consumer.
+type follower struct {
+	j      *Engine
+	stream string
+	cfg    jetstream.ConsumerConfig
+	inbox  string // ends with a dot
+	msgs   chan *nats.Msg
+
+	id      uint64 // of the request under way; 0: none
+	left    int
+	expires time.Time
+	epoch   uint64
+
+	came    int       // messages since the last request but this one was over
+	over    time.Time // when that was
+	gathers bool      // what comes is let gather
+
+	delivered uint64 // by the consumer, to anybody, as far as is known here
+	overdue   uint64 // what it had not delivered when the last request ended with nothing
+}
+
+// follow gives fn this process's share of a shared consumer.
+func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, fn func(*nats.Msg, func())) error {
+	cfg = followConfig(cfg, min(j.cfg.AckWait, broker.FollowWait))
+	// One request is under way at a time, so that this never overflows.
+	f := &follower{j: j, stream: stream, cfg: cfg, inbox: j.nc.NewInbox() + ".", msgs: make(chan *nats.Msg, 4*followBatch)}
+	sub, err := j.nc.ChanSubscribe(f.inbox+"*", f.msgs)
+	switch {
+	case err != nil && j.isClosed():
+		return broker.ErrClosed
+	case err != nil:
+		return fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
+	}
+	defer f.abandon(sub)
+	pauses := newBackOff(ctx)
+	ensured := false
+	for {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if j.isClosed() {
+			return broker.ErrClosed
+		}
+		link := j.linkChange()
+		if f.gather(time.Now()) {
+			f.pause(ctx, link, gatherPause)
+		}
+		err := f.request(ctx, &ensured)
+		if err == nil {
+			err = f.receive(ctx, link, fn)
+		}
+		if err == nil {
+			pauses.Reset()
+			if f.left == 0 && f.came == 0 && ctx.Err() == nil {
+				f.unstick(ctx)
+			}
+			continue
+		}
+		ensured, f.delivered, f.overdue = false, 0, 0
+		f.pause(ctx, link, pauses.NextBackOff())
+	}
+}
+
+func (f *follower) pause(ctx context.Context, link <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(max(d, time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-f.j.life.Done():
+	case <-link:
+	case <-timer.C:
+	}
+}
+
+// request makes the consumer unless that is known to be there, and asks it for
+// the next messages unless that is under way.
+func (f *follower) request(ctx context.Context, ensured *bool) error {
+	if !f.j.nc.IsConnected() {
+		return errDisconnected
+	}
+	if !*ensured {
+		if err := f.ensure(ctx); err != nil {
+			return err
+		}
+		*ensured = true
+	}
+	if f.id != 0 && f.epoch == f.j.epoch.Load() && time.Now().Before(f.expires) {
+		return nil
+	}
+	return f.send()
+}
+
+// ensure makes the consumer if it is not there. One that is there is left as it is:
+// the others share it. Only that it waits as long as those of older versions did is
+// mended.
+func (f *follower) ensure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	consumer, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
+	if err == nil {
+		if cfg := consumer.CachedInfo().Config; cfg.AckWait > broker.FollowWait {
+			cfg.AckWait = broker.FollowWait
+			_, err = f.j.js.UpdateConsumer(ctx, f.stream, cfg)
+		}
+	}
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
+			f.j.tellReconnected() // it begins with what is new: nobody was told of what came before
+		}
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
+		if err := f.j.makeHints(ctx); err != nil {
+			return err
+		}
+		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) {
+		return nil // somebody else was first
+	}
+	return err
+}
+
+// gather tells, once a request is over, whether to wait before more is asked for,
+// by how much has come since the one before was over. A request that was used up
+// has more behind it: that does not wait.
+func (f *follower) gather(now time.Time) bool {
+	if f.left > 0 && f.expires.After(now) {
+		return false
+	}
+	came, took := f.came, now.Sub(f.over)
+	f.came, f.over = 0, now
+	f.gathers = came > 0 && float64(came) >= gatherRate*took.Seconds()
+	return f.gathers && came < followBatch
+}
+
+// send asks for messages. Those that gather are all handed over at once, and the
+// request ends with the last; it stays only while there are none. Any other
+// request stands until it is used up.
+func (f *follower) send() error {
+	f.id++
+	f.left, f.epoch = followBatch, f.j.epoch.Load()
+	f.expires = time.Now().Add(standing + standingGrace)
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"no_wait":%t}`, followBatch, standing.Nanoseconds(), f.gathers)
+	subject := apiPrefix + "CONSUMER.MSG.NEXT." + f.stream + "." + f.cfg.Durable
+	if err := f.j.nc.PublishRequest(subject, f.inbox+strconv.FormatUint(f.id, 10), body); err != nil {
+		f.left = 0
+		return fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
+	}
+	return nil
+}
+
+// receive passes on what comes until the request is over (nil) or lost.
+func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*nats.Msg, func())) error {
+	lost := time.NewTimer(time.Until(f.expires))
+	defer lost.Stop()
+	for f.left > 0 {
+		if ctx.Err() != nil { // select would choose at random
+			return nil
+		}
+		select {
+		case m := <-f.msgs:
+			if m.Reply != "" {
+				f.left--
+				f.came++
+				reply := m.Reply // all that done may keep: it is held for a while, and bodies are large
+				fn(m, func() { _ = f.j.nc.Publish(reply, ackRemove) })
+				continue
+			}
+			if m.Subject != f.inbox+strconv.FormatUint(f.id, 10) {
+				continue // the last word on an older request
+			}
+			f.left = 0
+			f.expires = time.Time{}
+			return statusError(m.Header.Get("Status"))
+		case <-ctx.Done():
+			return nil
+		case <-f.j.life.Done():
+			return nil
+		case <-link:
+			f.expires = time.Time{}
+			return errDisconnected
+		case <-lost.C:
+			return fmt.Errorf("%w: no word on a request", broker.ErrUnreachable)
+		}
+	}
+	f.expires = time.Time{}
+	return nil
+}
+
+// abandon gives back what came and was not passed on, and what still comes for
+// the last request, until that is over: else others would wait an ack wait for
+// it. Close cuts it short; the engine then finds nobody to deliver to.
+func (f *follower) abandon(sub *nats.Subscription) {
+	finish := func() {
+		defer func() { _ = sub.Unsubscribe() }()
+		over := time.NewTimer(time.Until(f.expires))
+		defer over.Stop()
+		for f.left > 0 {
+			select {
+			case m := <-f.msgs:
+				f.giveBack(m)
+			case <-over.C:
+				f.left = 0
+			case <-f.j.life.Done():
+				f.left = 0
+			}
+		}
+		for {
+			select {
+			case m := <-f.msgs:
+				f.giveBack(m)
+			default:
+				return
+			}
+		}
+	}
+	if !f.j.run(finish) {
+		finish()
+	}
+}
+
+func (f *follower) giveBack(m *nats.Msg) {
+	if m.Reply != "" {
+		f.left--
+		_ = f.j.nc.Publish(m.Reply, ackGiveBack)
+	} else if m.Subject == f.inbox+strconv.FormatUint(f.id, 10) {
+		f.left = 0
+	}
+}

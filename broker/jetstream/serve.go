@@ -1,0 +1,288 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	// queryVersion is the version of what may be asked (SemVer), for the tools
+	// that list services.
+	queryVersion = "1.0.0"
+	// askBesideAfter is how long an answer may take before the question is asked once
+	// more, and asksBeside how often it is asked at the most.
+	askBesideAfter = 4 * time.Second
+	asksBeside     = 3
+	// drainPatience is how long the end of Serve waits for answers under way.
+	drainPatience = 5 * time.Second
+	// drainSettle is how long what has arrived may take from the connection to
+	// its goroutine: nothing in between blocks, and nothing tells that it is done.
+	drainSettle = 50 * time.Millisecond
+)
+
+// Serve implements broker.Engine, as a NATS service that "nats micro" finds.
+func (j *Engine) Serve(ctx context.Context, verbs map[string]broker.Answerer) error {
+	fail := func(err error) error { return fmt.Errorf("answer questions: %w", err) }
+	if err := broker.CheckVerbs(verbs); err != nil {
+		return fail(err)
+	}
+	if ctx.Err() != nil {
+		return fail(ctx.Err())
+	}
+	if j.isClosed() {
+		return fail(broker.ErrClosed)
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	desk := &desk{nc: j.nc, log: j.cfg.Log, ctx: work, slots: make(chan struct{}, broker.AnswersAtOnce)}
+	service, err := micro.AddService(j.nc, micro.Config{
+		Name: QueryService, Version: queryVersion, QueueGroup: QueryService,
+		Description: "answers questions about handoffs",
+	})
+	if err != nil {
+		return fail(fmt.Errorf("%w: %w", broker.ErrUnreachable, err))
+	}
+	for verb, answer := range verbs {
+		err = errors.Join(err, service.AddEndpoint(verb, desk.handler(answer), micro.WithEndpointSubject(querySubject(verb))))
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-j.life.Done():
+			err = broker.ErrClosed
+		}
+	}
+	if stopErr := service.Stop(); stopErr == nil {
+		// Behind this round trip the server sends no more of them.
+		_ = j.nc.FlushTimeout(time.Second) // a connection that is gone brings none either
+	}
+	desk.drain(stop)
+	return fail(err)
+}
+
+// desk is where the questions of one Serve arrive.
+type desk struct {
+	nc    *nats.Conn
+	log   *slog.Logger
+	ctx   context.Context // of all answers
+	slots chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	here   int // being answered or waiting for a slot
+	wg     sync.WaitGroup
+}
+
+// handler takes questions in, and never blocks: the service calls it from the
+// one goroutine of its subscription, and others wait behind it. The answer goes out
+// past the service, which does not expect answers after its handler.
+func (d *desk) handler(answer broker.Answerer) micro.HandlerFunc {
+	return func(r micro.Request) {
+		reply, question := r.Reply(), r.Data()
+		if reply == "" {
+			return
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		switch {
+		case d.closed: // as if nobody was here: it is asked again, of another
+			_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Header: nats.Header{"Status": {"503"}}})
+			return
+		case d.here == broker.QuestionsWaitingMax:
+			d.refuse(reply, fmt.Errorf("%w: it has %d questions before it; ask again later", broker.ErrUnreachable, d.here))
+			return
+		}
+		d.here++
+		d.wg.Go(func() {
+			d.answer(reply, question, answer)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.here--
+		})
+	}
+}
+
+// answer works on one question when there is a slot for it.
+func (d *desk) answer(reply string, question []byte, answer broker.Answerer) {
+	ctx, cancel := context.WithTimeout(d.ctx, broker.AnswerTimeMax)
+	defer cancel()
+	var body []byte
+	err := broker.CheckQuestion("q", question) // it may have come from another client than Ask
+	if err == nil {
+		select {
+		case d.slots <- struct{}{}:
+			body, err = answer(ctx, question)
+			<-d.slots
+		case <-ctx.Done():
+			err = fmt.Errorf("too many questions at once: %w", ctx.Err())
+		}
+	}
+	if err == nil {
+		err = broker.CheckAnswer(body, d.nc.MaxPayload())
+	}
+	if err != nil {
+		d.refuse(reply, err)
+		return
+	}
+	if err := d.nc.Publish(reply, body); err != nil {
+		d.log.Warn("an answer did not get out; who asked will ask again", "err", err)
+	}
+}
+
+// refuse answers with an error, as the tools for services know it.
+func (d *desk) refuse(reply string, err error) {
+	wire := broker.ErrorToWire(err)
+	body, jsonErr := json.Marshal(wire)
+	if jsonErr != nil {
+		body = []byte(`{"code":"error","message":"the error has no form"}`)
+	}
+	status := "400"
+	if wire.Code == broker.CodeAnswerFailed || wire.Code == protocol.CodeUnreachable {
+		status = "500"
+		d.log.Warn("a question was not answered", "err", err)
+	}
+	_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Data: body, Header: nats.Header{
+		micro.ErrorHeader: {string(wire.Code)}, micro.ErrorCodeHeader: {status},
+	}}) // a connection that is gone: who asked will ask again
+}
+
+// drain lets what has arrived be answered, for drainPatience at most.
+func (d *desk) drain(stop func()) {
+	time.Sleep(drainSettle)
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	late := time.AfterFunc(drainPatience, stop)
+	defer late.Stop()
+	d.wg.Wait()
+	_ = d.nc.FlushTimeout(time.Second)
+}
+
+// Ask implements broker.Engine.
+func (j *Engine) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	if err := broker.CheckQuestion(verb, question); err != nil {
+		return nil, err
+	}
+	answer, err := j.askService(ctx, verb, question)
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", verb, err)
+	}
+	return answer, nil
+}
+
+func (j *Engine) askService(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, broker.AnswerTimeMax)
+	defer cancel()
+	pauses, lonely := newBackOff(limited), time.Time{}
+	for {
+		if err := j.patiently(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
+			return nil, noAnswerIf(!lonely.IsZero() && ctx.Err() != nil, err)
+		}
+		reply, err := j.askBeside(limited, verb, question)
+		switch {
+		case err == nil:
+			return readAnswer(reply)
+		case ctx.Err() != nil:
+			return nil, noAnswerIf(!lonely.IsZero(), ctx.Err())
+		case limited.Err() != nil:
+			return nil, fmt.Errorf("%w: no answer in %v", broker.ErrNoAnswer, broker.AnswerTimeMax)
+		case errors.Is(err, nats.ErrNoResponders):
+			if lonely.IsZero() {
+				lonely = time.Now()
+			} else if time.Since(lonely) > j.cfg.Timeout {
+				return nil, fmt.Errorf("%w (asked for %v)", broker.ErrNoAnswer, j.cfg.Timeout)
+			}
+		case !passing(err):
+			return nil, err
+		default: // the connection broke: who serves may have, too
+			lonely = time.Time{}
+		}
+		pause := time.NewTimer(max(pauses.NextBackOff(), time.Millisecond))
+		select {
+		case <-limited.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+// noAnswerIf says of an error that no process was there to answer, if so.
+func noAnswerIf(lonely bool, err error) error {
+	if lonely {
+		return fmt.Errorf("%w: %w", broker.ErrNoAnswer, err)
+	}
+	return err
+}
+
+// askBeside asks, and asks again beside that where the answer is long in coming: it may
+// have been lost with the server of whoever had the question. The first outcome counts.
+func (j *Engine) askBeside(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
+	type outcome struct {
+		reply *nats.Msg
+		err   error
+	}
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	came := make(chan outcome, asksBeside)
+	ask := func() {
+		reply, err := j.askOnce(ctx, verb, question)
+		came <- outcome{reply, err}
+	}
+	tries.Go(ask)
+	again := time.NewTicker(askBesideAfter)
+	defer again.Stop()
+	for n := 1; ; {
+		select {
+		case o := <-came:
+			return o.reply, o.err
+		case <-again.C:
+			if n < asksBeside {
+				n++
+				tries.Go(ask)
+			}
+		}
+	}
+}
+
+// askOnce is one try. It ends with the connection, which takes the answer along.
+func (j *Engine) askOnce(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
+	linked, cancel, err := j.whileLinked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	var reply *nats.Msg
+	err = j.denied.ask(linked, j.nc, querySubject(verb), func(ctx context.Context) (err error) {
+		reply, err = j.nc.RequestWithContext(ctx, querySubject(verb), question)
+		return err
+	})
+	if err != nil {
+		return nil, causeOr(linked, err)
+	}
+	return reply, nil
+}
+
+func readAnswer(reply *nats.Msg) ([]byte, error) {
+	if reply.Header.Get(micro.ErrorCodeHeader) == "" {
+		return reply.Data, nil
+	}
+	var e protocol.Error
+	if err := json.Unmarshal(reply.Data, &e); err != nil || e.Code == "" {
+		return nil, fmt.Errorf("an error came back that cannot be read: %s", reply.Header.Get(micro.ErrorHeader))
+	}
+	return nil, broker.ErrorFromWire(&e)
+}

@@ -1,0 +1,201 @@
+package jetstream
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Streams, buckets and shared consumers on the engine. Operators, access rules
+// and autoscalers read these names: they do not change.
+const (
+	LedgerStream = "HANDOFF_LEDGER"
+	WorkStream   = "HANDOFF_WORK"
+	TimerStream  = "HANDOFF_TIMERS"
+
+	AgentBucket  = "HANDOFF_AGENTS"
+	HolderBucket = "HANDOFF_HOLDERS"
+	BlobBucket   = "HANDOFF_BLOBS"
+
+	// SupervisorConsumer is the durable consumer that all supervisors share,
+	// on the ledger and on the due wake-ups alike.
+	SupervisorConsumer = "supervisor"
+
+	// QueryService is the NATS service that answers questions, and the queue
+	// group of those who do.
+	QueryService = "handoff-index"
+)
+
+// The streams that stand behind the buckets, as every client of the engine
+// names them.
+const (
+	agentStream  = "KV_" + AgentBucket
+	holderStream = "KV_" + HolderBucket
+	blobStream   = "OBJ_" + BlobBucket
+)
+
+// Streams are all streams of a topology, the ledger first. LastingStreams are those
+// that cannot be made again from others, in the order of a backup: what an entry of
+// the ledger refers to was stored before it.
+var (
+	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream}
+	LastingStreams = []string{LedgerStream, blobStream, agentStream}
+)
+
+const (
+	ledgerPrefix = "handoff.ledger."
+	feedPrefix   = "handoff.feed."
+	workPrefix   = "handoff.work."
+	timerPrefix  = "handoff.timer."
+	duePrefix    = "handoff.due."
+	queryPrefix  = "handoff.query."
+
+	agentPrefix  = "$KV." + AgentBucket + "."
+	holderPrefix = "$KV." + HolderBucket + ".holder."
+	slotsPrefix  = "$KV." + HolderBucket + ".slots."
+	blobPrefix   = "$O." + BlobBucket + "."
+
+	// probeSubject is written by whoever watches the directory, to learn
+	// whether presence can be written at all. No watch covers it.
+	probeSubject = "$KV." + HolderBucket + ".probe"
+
+	// holderKeys is what a watch of the holders' bucket covers.
+	holderKeys = "holder.*"
+
+	// sentinelSubject is the first message of the work stream. It has one
+	// token less than any offer, so that no consumer covers it: while it
+	// stands, the engine does not walk through all subjects to find the first
+	// offer of a queue (25 ms a pull at a million offers, 0.18 ms with it).
+	sentinelSubject = workPrefix + "sentinel"
+
+	apiPrefix = "$JS.API."
+)
+
+// ledgerSubject is the one subject of a handoff: its compare-and-set.
+func ledgerSubject(ticket string) string { return ledgerPrefix + ticket }
+
+// parseLedgerSubject returns the ticket of a ledger subject.
+func parseLedgerSubject(subject string) (ticket string, ok bool) {
+	return oneToken(subject, ledgerPrefix)
+}
+
+// feedSubject is where the engine repeats what is appended to a handoff.
+func feedSubject(ticket string) string { return feedPrefix + ticket }
+
+// workSubject is where an offer stands. It is unique to the offer, so that
+// putting it is idempotent while it stands.
+func workSubject(k broker.OfferKey) string {
+	return workPrefix + k.Agent + "." + string(k.Lane) + "." + k.Ticket + "." + strconv.FormatUint(k.Sequence, 10)
+}
+
+// parseWorkSubject returns the offer of a work subject.
+func parseWorkSubject(subject string) (broker.OfferKey, bool) {
+	rest, ok := strings.CutPrefix(subject, workPrefix)
+	tokens := strings.Split(rest, ".")
+	if !ok || len(tokens) != 4 || laneIndex(protocol.Priority(tokens[1])) < 0 {
+		return broker.OfferKey{}, false
+	}
+	seq, err := strconv.ParseUint(tokens[3], 10, 64)
+	if err != nil || tokens[0] == "" || tokens[2] == "" {
+		return broker.OfferKey{}, false
+	}
+	return broker.OfferKey{Agent: tokens[0], Lane: protocol.Priority(tokens[1]), Ticket: tokens[2], Sequence: seq}, true
+}
+
+// parseLane returns the queue and the lane that a subject of the work stream is in,
+// whatever follows; no lane is none.
+func parseLane(subject string) (agent string, lane protocol.Priority) {
+	rest, _ := strings.CutPrefix(subject, workPrefix)
+	agent, rest, _ = strings.Cut(rest, ".")
+	word, _, _ := strings.Cut(rest, ".")
+	return agent, protocol.Priority(word)
+}
+
+// laneFilter covers the offers of one lane of an agent's queue.
+func laneFilter(agent string, lane protocol.Priority) string {
+	return workPrefix + agent + "." + string(lane) + ".>"
+}
+
+// laneConsumer is the durable consumer of one lane of an agent's queue. A lane
+// has no dash in its name, so the last one parts the two.
+func laneConsumer(agent string, lane protocol.Priority) string { return agent + "-" + string(lane) }
+
+// parseLaneConsumer returns the agent and lane of a consumer of the work stream.
+func parseLaneConsumer(name string) (agent string, lane protocol.Priority, ok bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i < 1 || laneIndex(protocol.Priority(name[i+1:])) < 0 {
+		return "", "", false
+	}
+	return name[:i], protocol.Priority(name[i+1:]), true
+}
+
+// laneIndex is 0 for the most urgent lane, -1 for a word that is none.
+func laneIndex(lane protocol.Priority) int { return slices.Index(protocol.Priorities, lane) }
+
+// timerSubject is where a wake-up waits for its time.
+func timerSubject(ticket string, seq uint64) string { return wakeUp(timerPrefix, ticket, seq) }
+
+// dueSubject is where it is delivered to.
+func dueSubject(ticket string, seq uint64) string { return wakeUp(duePrefix, ticket, seq) }
+
+func wakeUp(prefix, ticket string, seq uint64) string {
+	return prefix + ticket + "." + strconv.FormatUint(seq, 10)
+}
+
+// parseDueSubject returns the wake-up of a due subject.
+func parseDueSubject(subject string) (ticket string, seq uint64, ok bool) {
+	rest, ok := strings.CutPrefix(subject, duePrefix)
+	if !ok {
+		return "", 0, false
+	}
+	ticket, number, ok := strings.Cut(rest, ".")
+	seq, err := strconv.ParseUint(number, 10, 64)
+	return ticket, seq, ok && err == nil && ticket != ""
+}
+
+// agentSubject and holderSubject are where the directory's entries stand.
+func agentSubject(agent string) string { return agentPrefix + agent }
+func holderSubject(id string) string   { return holderPrefix + id }
+func slotsSubject(agent string) string { return slotsPrefix + agent }
+
+// querySubject is where questions of one kind are asked.
+func querySubject(verb string) string { return queryPrefix + verb }
+
+func oneToken(subject, prefix string) (string, bool) {
+	rest, ok := strings.CutPrefix(subject, prefix)
+	return rest, ok && rest != "" && !strings.Contains(rest, ".")
+}
+
+// parseAckSubject returns which message of its stream a delivery is, and when the
+// stream got it. The subject that a delivery is acknowledged on says so, after
+// four tokens ($JS.ACK.<stream>.<consumer>) or, in the newer form, six
+// ($JS.ACK.<domain>.<account>.<stream>.<consumer>): how often it was delivered,
+// its sequence, the consumer's own, the instant in Unix ns, and how many follow.
+func parseAckSubject(reply string) (seq uint64, at time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
+	if !ok {
+		return 0, time.Time{}, false
+	}
+	skip := 0
+	switch dots := strings.Count(rest, "."); {
+	case dots == 6:
+		skip = 3
+	case dots >= 8: // the newer form may end with a token of its own
+		skip = 5
+	default:
+		return 0, time.Time{}, false
+	}
+	for range skip {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	first, rest, _ := strings.Cut(rest, ".")
+	_, rest, _ = strings.Cut(rest, ".")
+	last, _, _ := strings.Cut(rest, ".")
+	seq, err := strconv.ParseUint(first, 10, 64)
+	ns, bad := strconv.ParseInt(last, 10, 64)
+	return seq, time.Unix(0, ns).UTC(), err == nil && bad == nil
+}

@@ -1,0 +1,318 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+const (
+	// probeInterval is how often a watch of the directory makes sure that
+	// presence can be written, where no beat of this process has shown it.
+	// Every watcher does: a thousand of them write 500 messages a second.
+	probeInterval = 2 * time.Second
+	// probeLapse is how long the engine may stay without a confirmed write
+	// before the watch counts as broken. Where nobody can beat for less, only
+	// holders whose lease is as short lapse unseen. It also notices that this
+	// process itself was frozen.
+	probeLapse = 5 * time.Second
+	// updatesMax bounds the updates that one snapshot takes in.
+	updatesMax = 256
+)
+
+// directoryWatch keeps the snapshot that Directory returns. It is one
+// goroutine, in sessions: a session begins with the whole directory and ends
+// when the engine's answers break off. Between sessions the last snapshot
+// stands, with ConnectedSince zero.
+type directoryWatch struct {
+	j       *Engine
+	current atomic.Pointer[lifecycle.Directory]
+	ready   chan struct{} // closed with the first snapshot
+	refused chan struct{} // closed when the engine does not let us watch
+
+	mu        sync.Mutex
+	refusal   error // once refused is closed
+	listeners map[int]chan protocol.Holder
+	key       int
+}
+
+func newDirectoryWatch(j *Engine) *directoryWatch {
+	return &directoryWatch{j: j, ready: make(chan struct{}), refused: make(chan struct{}), listeners: map[int]chan protocol.Holder{}}
+}
+
+func (w *directoryWatch) listen(ctx context.Context) <-chan protocol.Holder {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.key++
+	key, ch := w.key, make(chan protocol.Holder, updatesMax)
+	w.listeners[key] = ch
+	context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.listeners, key)
+	})
+	return ch
+}
+
+// run keeps sessions until Close.
+func (w *directoryWatch) run() {
+	ctx := w.j.life
+	pauses := newBackOff(ctx)
+	for ctx.Err() == nil {
+		link := w.j.linkChange()
+		began := time.Now()
+		err := w.session(ctx, link)
+		if ctx.Err() != nil {
+			return
+		}
+		w.j.cfg.Log.Debug("directory watch broke", "err", err)
+		w.disconnected()
+		if errors.Is(err, broker.ErrNotAllowed) {
+			w.refuse(err)
+		}
+		if time.Since(began) > probeLapse {
+			pauses.Reset()
+		}
+		pause := time.NewTimer(max(pauses.NextBackOff(), time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+// refuse tells those who wait for the first snapshot that none will come.
+func (w *directoryWatch) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refusal == nil {
+		w.refusal = err
+		close(w.refused)
+	}
+}
+
+// disconnected says in the snapshot that it may be out of date.
+func (w *directoryWatch) disconnected() {
+	if last := w.current.Load(); last != nil && !last.ConnectedSince.IsZero() {
+		next := *last
+		next.ConnectedSince = time.Time{}
+		w.current.Store(&next)
+	}
+}
+
+// session is the directory from one break of the engine's answers to the next.
+type session struct {
+	w       *directoryWatch
+	since   time.Time
+	agents  map[string]protocol.Profile
+	holders map[string]protocol.Holder
+	lag     int // watches that have not caught up yet
+}
+
+func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := w.probe(ctx); err != nil {
+		return err
+	}
+	s := &session{w: w, since: w.j.Now(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, lag: 2}
+	agents, err := w.watch(ctx, AgentBucket, jetstream.AllKeys)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = agents.Stop() }()
+	holders, err := w.watch(ctx, HolderBucket, holderKeys)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = holders.Stop() }()
+
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	defer cancel() // before that wait
+	probed := make(chan error, 1)
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	confirmed, probing := time.Now().Round(0), false
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-link:
+			return errDisconnected
+		case e, ok := <-agents.Updates():
+			if !ok {
+				return fmt.Errorf("%w: the watch of agents ended", broker.ErrUnreachable)
+			}
+			s.take(e, agents.Updates(), s.agent)
+		case e, ok := <-holders.Updates():
+			if !ok {
+				return fmt.Errorf("%w: the watch of holders ended", broker.ErrUnreachable)
+			}
+			s.take(e, holders.Updates(), s.holder)
+		case err := <-probed:
+			if err == nil {
+				confirmed = time.Now().Round(0)
+			}
+			probing = false
+		case <-tick.C:
+			// Wall time, without the monotonic reading: that one stands still
+			// while the machine sleeps, and leases don't.
+			if beat := time.Unix(0, w.j.beat.Load()); beat.After(confirmed) {
+				confirmed = beat
+			}
+			since := time.Since(confirmed)
+			if since > probeLapse {
+				return fmt.Errorf("%w: presence cannot be written since %s", broker.ErrUnreachable, confirmed)
+			}
+			if !probing && since > probeInterval/2 {
+				probing = true
+				probes.Go(func() { probed <- w.probe(ctx) })
+			}
+		}
+	}
+}
+
+// probe writes to the holders' bucket as a beat does. A read would not do: a
+// leader that has lost its quorum still answers those for a while, and the
+// presence of everybody lapses meanwhile.
+func (w *directoryWatch) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	if !w.j.nc.IsConnected() {
+		return errDisconnected
+	}
+	began := time.Now()
+	_, err := w.j.publish(ctx, nats.NewMsg(probeSubject))
+	return w.j.denied.explain(w.j.nc, began, err)
+}
+
+func (w *directoryWatch) watch(ctx context.Context, bucket, keys string) (jetstream.KeyWatcher, error) {
+	began := time.Now()
+	kv, err := w.j.js.KeyValue(ctx, bucket)
+	if err != nil {
+		return nil, w.j.denied.explain(w.j.nc, began, err)
+	}
+	watcher, err := kv.Watch(ctx, keys)
+	return watcher, w.j.denied.explain(w.j.nc, began, err)
+}
+
+// take takes in an update, and those that are there already, and shows the
+// snapshot after them.
+func (s *session) take(e jetstream.KeyValueEntry, more <-chan jetstream.KeyValueEntry, apply func(jetstream.KeyValueEntry)) {
+	s.apply(e, apply)
+	for range updatesMax {
+		select {
+		case e, ok := <-more:
+			if !ok {
+				break // the session finds it closed, and ends
+			}
+			s.apply(e, apply)
+			continue
+		default:
+		}
+		break
+	}
+	if s.lag <= 0 {
+		s.show()
+	}
+}
+
+// apply takes in one update; nil is a watch that has caught up.
+func (s *session) apply(e jetstream.KeyValueEntry, apply func(jetstream.KeyValueEntry)) {
+	if e == nil {
+		s.lag--
+		return
+	}
+	apply(e)
+}
+
+func (s *session) agent(e jetstream.KeyValueEntry) {
+	delete(s.agents, e.Key())
+	if e.Operation() != jetstream.KeyValuePut {
+		return
+	}
+	p, err := profileIn(e.Key(), e.Value())
+	if err != nil {
+		s.w.j.cfg.Log.Warn("agent left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
+		return
+	}
+	s.agents[e.Key()] = p
+}
+
+func (s *session) holder(e jetstream.KeyValueEntry) {
+	id := holderOf(e.Key())
+	delete(s.holders, id)
+	if e.Operation() != jetstream.KeyValuePut {
+		return
+	}
+	h, err := holderIn(id, e.Value())
+	if err != nil {
+		s.w.j.cfg.Log.Warn("holder left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
+		return
+	}
+	s.holders[id] = h
+}
+
+// show makes the snapshot and tells of those who went.
+func (s *session) show() {
+	last := s.w.current.Load()
+	first := last == nil
+	if first {
+		last = &lifecycle.Directory{}
+	}
+	next := &lifecycle.Directory{
+		Revision: last.Revision + 1, Agents: maps.Clone(s.agents), Holders: maps.Clone(s.holders),
+		LastPresent: maps.Clone(last.LastPresent), ConnectedSince: s.since,
+	}
+	if next.LastPresent == nil {
+		next.LastPresent = map[string]time.Time{}
+	}
+	now := s.w.j.Now()
+	for _, h := range last.Holders {
+		if h.Attends() {
+			next.LastPresent[h.Agent] = now // unless another holder does still
+		}
+	}
+	for agent, at := range last.LastPresent {
+		next.LastPresent[agent] = at
+	}
+	for _, h := range next.Holders {
+		if h.Attends() {
+			delete(next.LastPresent, h.Agent)
+		}
+	}
+	next.Count()
+	s.w.current.Store(next)
+	if first {
+		close(s.w.ready)
+	}
+	for id, h := range last.Holders {
+		if _, still := next.Holders[id]; !still {
+			s.w.departed(h)
+		}
+	}
+}
+
+func (w *directoryWatch) departed(h protocol.Holder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ch := range w.listeners {
+		select {
+		case ch <- h:
+		default: // nobody reads: this is best effort
+		}
+	}
+}

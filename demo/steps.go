@@ -1,0 +1,109 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// The agents of the relay.
+const (
+	surveyor   = "surveyor"
+	historian  = "historian"
+	reviewer   = "reviewer"   // a shell script under handoff work: reads prose, refuses code
+	inspector  = "inspector"  // the agent that the reviewer names instead
+	maintainer = "maintainer" // registered, and without a worker: silence
+	reporter   = "reporter"
+	requester  = "demo" // the source of the review
+)
+
+// Variables that travel with every package of the relay.
+const (
+	varDirectory = "directory"       // the one under review
+	varRun       = "run"             // where the agents of this run keep their files
+	varLongFile  = "long_file_lines" // the inspector asks for it
+)
+
+// The waits that are shortened for the show. Run says so on screen.
+const (
+	showLeaseMS      = 3_000
+	showAckTimeoutMS = 3_000
+)
+
+// step is one stage of the relay: what is handed to which agent, and under which policy.
+type step struct {
+	id, to, taskType string // the id is the task's, too
+	task, reason     string
+	policy           protocol.PolicyOverrides
+}
+
+// steps is the relay, in its order.
+var steps = []step{
+	{id: "survey", to: surveyor, taskType: "survey", task: "Survey the files of the directory: how many, how large, in which languages.",
+		reason: "a review was asked for, and begins with what is there",
+		// A busy machine may lose a lease as short as the surveyor's: that must not end the relay.
+		policy: protocol.PolicyOverrides{MaxAttempts: new(6)}},
+	{id: "history", to: historian, taskType: "history", task: "Read the git history: authors, and the latest commits.",
+		reason: "the files are known; what happened to them is not"},
+	{id: "inspection", to: reviewer, taskType: "code", task: "Inspect the code for what needs care: notes to self, and long files.",
+		reason: "files and history are known; an agent has to look inside"},
+	{id: "decision", to: maintainer, taskType: "decision", task: "Decide which of the findings comes first.",
+		reason: "what matters most is for the owner of the code to say",
+		policy: protocol.PolicyOverrides{AckTimeoutMS: new(int64(showAckTimeoutMS))}},
+	{id: "report", to: reporter, taskType: "report", task: "Write a report in Markdown from all the results.",
+		reason: "everything is known and decided; it has to be written down"},
+	{id: "proofreading", to: reviewer, taskType: "prose", task: "Proofread the report.",
+		reason: "the report is written; another pair of eyes shall read it"},
+}
+
+func stepIndex(id string) int {
+	return slices.IndexFunc(steps, func(s step) bool { return s.id == id })
+}
+
+// firstPackage is the package that begins the relay.
+func firstPackage(run, dir string) protocol.Package {
+	pkg := protocol.Package{Source: requester, Context: protocol.Context{
+		OriginalRequest: "Review the directory " + filepath.Base(dir),
+		WorkflowID:      filepath.Base(run),
+		Variables:       map[string]json.RawMessage{varDirectory: text(dir), varRun: text(run)},
+		Constraints:     []string{"read only: nothing in the directory is changed"},
+	}}
+	address(&pkg, 0)
+	return pkg
+}
+
+// address sends a package to the agent of a step.
+func address(pkg *protocol.Package, i int) {
+	s := steps[i]
+	pkg.Trigger, pkg.Target, pkg.Reason, pkg.Policy = protocol.TriggerTaskCompletion, protocol.Target{Agent: s.to}, s.reason, s.policy
+	pkg.Task = protocol.Task{ID: s.id, Type: s.taskType, Description: s.task}
+	pkg.Context.Phase = s.id
+}
+
+// addResult puts what a step found into the context of the package that follows it.
+func addResult(c *protocol.Context, id string, body json.RawMessage, summary string) {
+	c.IntermediateResults = maps.Clone(c.IntermediateResults)
+	if c.IntermediateResults == nil {
+		c.IntermediateResults = map[string]json.RawMessage{}
+	}
+	c.IntermediateResults[id] = body
+	c.KeyPoints = append(slices.Clone(c.KeyPoints), id+": "+summary)
+}
+
+// earlier reads the result of an earlier step out of the context.
+func earlier(c protocol.Context, id string, into any) error {
+	raw, ok := c.IntermediateResults[id]
+	if !ok {
+		return fmt.Errorf("the context holds no result of the %s", id)
+	}
+	return json.Unmarshal(raw, into)
+}
+
+func text(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string always has a JSON form
+	return raw
+}

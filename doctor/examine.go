@@ -1,0 +1,170 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Access is how a doctor reaches an engine.
+type Access struct {
+	// Where names the engine for people.
+	Where string
+	// Diagnose connects and asks the server how it is, without the questions named.
+	Diagnose func(ctx context.Context, without ...string) (jetstream.Diagnosis, error)
+	// Open returns the broker of the engine. The caller calls done.
+	Open func(ctx context.Context) (b *broker.Broker, done func(), err error)
+	// Strays finds, once Open has returned, the messages that no part of Handoff wrote.
+	Strays func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error)
+}
+
+// Reach asks the server alone how it is, without the questions named.
+func Reach(ctx context.Context, to Access, without ...string) Examined {
+	x := Examined{where: to.Where, now: time.Now()}
+	x.engine, x.reachErr = to.Diagnose(ctx, without...)
+	return x
+}
+
+// Examine reads all that the checks need. A read that fails is a finding of its check.
+func Examine(ctx context.Context, to Access, skip []string) Examined {
+	x := Reach(ctx, to)
+	if x.reachErr != nil || x.engine.Unanswered["account"] != nil {
+		return x
+	}
+	b, done, err := to.Open(ctx)
+	if err != nil {
+		x.openErr = err
+		return x
+	}
+	defer done()
+	directory, err := b.Directory(ctx)
+	if err == nil {
+		x.agents, err = examineAgents(ctx, b, directory)
+	}
+	x.agentsErr = err
+	if x.straysErr = err; err == nil {
+		x.strays, x.straysErr = to.Strays(ctx, directory)
+	}
+	x.now = time.Now()
+	x.heads, x.headsErr = examineHeads(ctx, b, directory)
+	if x.headsErr == nil {
+		x.headsErr = examineOrphans(ctx, b, &x.heads)
+	}
+	if !slices.Contains(skip, "index") {
+		x.index, x.indexErr = ask.Client{Asker: b}.Position(ctx, ask.PositionQuery{})
+	}
+	return x
+}
+
+// examineAgents puts together who is there and what waits for them.
+func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) ([]agentFacts, error) {
+	queues, err := b.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	facts := map[string]*agentFacts{}
+	of := func(id string) *agentFacts {
+		if facts[id] == nil {
+			profile, known := d.Agent(id)
+			facts[id] = &agentFacts{id: id, registered: known, paused: profile.Paused}
+			facts[id].workers, _, _ = d.Load(id)
+			facts[id].polled, facts[id].polls = d.Polled(id)
+		}
+		return facts[id]
+	}
+	for id := range d.Agents {
+		of(id)
+	}
+	for _, q := range queues {
+		f := of(q.Agent)
+		f.queued += q.Depth
+		if f.oldest.IsZero() || q.Oldest.Before(f.oldest) {
+			f.oldest = q.Oldest
+		}
+	}
+	var all []agentFacts
+	for _, id := range slices.Sorted(maps.Keys(facts)) {
+		all = append(all, *facts[id])
+	}
+	return all, nil
+}
+
+// examineHeads reads the head of every handoff.
+func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) (headFacts, error) {
+	var f headFacts
+	err := b.Heads(ctx, func(e broker.Entry) error {
+		head, err := broker.HeadOf(e)
+		var unread *broker.UnreadableError
+		if errors.As(err, &unread) {
+			f.unread(unread)
+		} else {
+			f.see(head, d, time.Now())
+		}
+		return ctx.Err()
+	})
+	return f, err
+}
+
+const (
+	// orphanWithin is how long a supervisor may take for a handoff whose holder
+	// has gone; five seconds are promised.
+	orphanWithin = 10 * time.Second
+	// orphanEvery is how often it is looked at meanwhile.
+	orphanEvery = 500 * time.Millisecond
+)
+
+// examineOrphans waits for handoffs whose holder is gone to be seen to. What is
+// left as it was is late.
+func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
+	end := time.Now().Add(orphanWithin)
+	for {
+		left := f.orphans[:0:0]
+		for _, o := range f.orphans {
+			still, err := orphaned(ctx, b, o)
+			if err != nil {
+				return err
+			}
+			if still {
+				left = append(left, o)
+			}
+		}
+		if f.orphans = left; len(left) == 0 || time.Now().After(end) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(orphanEvery):
+		}
+	}
+	for _, o := range f.orphans {
+		f.late.add(o.ticket, "whose worker of "+o.agent+" is gone")
+	}
+	return nil
+}
+
+// orphaned tells, by the leader's word, whether a handoff is still held by a
+// holder that is gone.
+func orphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
+	head, err := b.Head(ctx, o.ticket, 0)
+	switch {
+	case errors.Is(err, broker.ErrNotFound), broker.Unreadable(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !head.State.Held() || head.State.Holder != o.holder:
+		return false, nil
+	}
+	_, err = b.Holder(ctx, o.holder)
+	if errors.Is(err, broker.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,421 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/index/ask"
+)
+
+// Status is how a check went.
+type Status string
+
+// The statuses, the best first.
+const (
+	StatusOK   Status = "ok"
+	StatusWarn Status = "warn" // it works, and something should be done
+	StatusFail Status = "fail" // something does not work, or soon will not
+)
+
+// Finding is what one check says.
+type Finding struct {
+	Check   string   `json:"check"`
+	Status  Status   `json:"status"`
+	Message string   `json:"message"`
+	Do      string   `json:"do,omitempty"`
+	About   []string `json:"about,omitempty"` // tickets, agents, streams: the first aboutMax
+}
+
+// aboutMax is how many tickets or names a finding has.
+const aboutMax = 100
+
+// OK is the finding of a check that found nothing.
+func OK(format string, args ...any) Finding {
+	return Finding{Status: StatusOK, Message: fmt.Sprintf(format, args...)}
+}
+
+// Warn is the finding of a check after which something should be done.
+func Warn(do, format string, args ...any) Finding {
+	return Finding{Status: StatusWarn, Message: fmt.Sprintf(format, args...), Do: do}
+}
+
+// Fail is the finding of a check that found something that does not work.
+func Fail(do, format string, args ...any) Finding {
+	return Finding{Status: StatusFail, Message: fmt.Sprintf(format, args...), Do: do}
+}
+
+func (f Finding) about(names []string) Finding {
+	f.About = names[:min(len(names), aboutMax)]
+	return f
+}
+
+// Examined is all that the doctor judges by. Judging reads no clock and asks no server.
+type Examined struct {
+	now      time.Time
+	where    string // we looked for the engine
+	reachErr error
+	engine   jetstream.Diagnosis
+	openErr  error // the streams are not there
+
+	agents    []agentFacts
+	agentsErr error
+	strays    []jetstream.Strays
+	straysErr error
+	heads     headFacts
+	headsErr  error
+	index     ask.PositionAnswer
+	indexErr  error
+}
+
+// needs says what must have been seen for a check to make sense.
+type needs int
+
+const (
+	needsNothing needs = iota
+	needsServer        // a connection
+	needsStore         // JetStream
+	needsStreams       // those of Handoff
+)
+
+// check is one line of the doctor.
+type check struct {
+	name  string
+	needs needs
+	asks  string // the question of broker.Diagnose that it judges
+	judge func(Examined) Finding
+}
+
+// checks lists all checks. A check comes behind those that it depends on.
+var checks = []check{
+	{"engine", needsNothing, "", judgeEngine},
+	{"version", needsServer, "", judgeVersion},
+	{"store", needsServer, "", judgeStore},
+	{"streams", needsStore, "streams", judgeStreams},
+	{"space", needsStore, "streams", judgeSpace},
+	{"replicas", needsStreams, "streams", judgeReplicas},
+	{"fsync", needsStreams, "streams", judgeFsync},
+	{"clock", needsStreams, "clock", judgeClock},
+	{"supervisors", needsStreams, "consumers", judgeSupervisors},
+	{"queues", needsStreams, "consumers", judgeQueues},
+	{"workers", needsStreams, "", judgeWorkers},
+	{"paused", needsStreams, "", judgePaused},
+	{"takers", needsStreams, "", judgeTakers},
+	{"strays", needsStreams, "", judgeStrays},
+	{"stuck", needsStreams, "", judgeStuck},
+	{"late", needsStreams, "", judgeLate},
+	{"age", needsStreams, "", judgeAge},
+	{"ledger", needsStreams, "", judgeLedger},
+	{"index", needsStreams, "", judgeIndex},
+}
+
+// Judge makes the checks that make sense, without those to be skipped.
+func Judge(x Examined, skip []string) []Finding {
+	var all []Finding
+	for _, c := range checks {
+		if slices.Contains(skip, c.name) || c.needs > x.seen() {
+			continue
+		}
+		f := Finding{}
+		if err := x.engine.Unanswered[c.asks]; c.asks != "" && err != nil {
+			f = Fail("see that these credentials may ask the engine about its streams", "could not be told: %v", err)
+		} else {
+			f = c.judge(x)
+		}
+		f.Check = c.name
+		all = append(all, f)
+	}
+	return all
+}
+
+// seen is how far we came.
+func (x Examined) seen() needs {
+	switch {
+	case x.reachErr != nil:
+		return needsNothing
+	case x.engine.Unanswered["account"] != nil:
+		return needsServer
+	case x.openErr != nil:
+		return needsStore
+	}
+	return needsStreams
+}
+
+// Thresholds.
+const (
+	rttSlow     = 250 * time.Millisecond // every step of a handoff takes as long at least
+	clockWarn   = time.Second            // deadlines and histories are off by that
+	clockFail   = 10 * time.Second       // a third of a lease
+	spaceWarn   = 0.8
+	spaceFail   = 0.95
+	entriesMany = 10_000 // that wait for supervisors
+	indexBehind = 5 * time.Second
+)
+
+const doClock = "keep the clocks of this machine and the engine's together (NTP)"
+
+func judgeEngine(x Examined) Finding {
+	s := x.engine.Server
+	switch {
+	case x.reachErr != nil:
+		return Fail("start one (handoff dev), or say where it is: --nats URL, $NATS_URL, --context NAME", "%v", x.reachErr)
+	case s.RTT > rttSlow:
+		return Warn("move closer to it, or look at the network between", "answers at %s, and takes %s for it", x.where, explain.Duration(s.RTT))
+	case s.Cluster != "":
+		return OK("answers at %s in %s: server %s of cluster %s", x.where, s.RTT.Round(10*time.Microsecond), s.Name, s.Cluster)
+	}
+	return OK("answers at %s in %s", x.where, s.RTT.Round(10*time.Microsecond))
+}
+
+func judgeVersion(x Examined) Finding {
+	version := x.engine.Server.Version
+	switch canonical := "v" + strings.TrimPrefix(version, "v"); {
+	case !semver.IsValid(canonical):
+		return Warn("use a release of nats-server", "NATS %s: it cannot be told whether that is %s or newer", version, jetstream.VersionMin)
+	case semver.Compare(canonical, "v"+jetstream.VersionMin) < 0:
+		return Fail("update nats-server", "NATS %s: Handoff needs %s or newer, for wake-ups", version, jetstream.VersionMin)
+	}
+	return OK("NATS %s", version)
+}
+
+func judgeStore(x Examined) Finding {
+	if disk := x.engine.Server.Disk; disk != "" {
+		return Fail("make room; handoff dev goes on by itself then", "the engine cannot write: %s", disk)
+	}
+	if err := x.engine.Unanswered["account"]; err != nil {
+		return Fail("start the server with JetStream on (handoff dev does), or use credentials that may use it", "the server keeps nothing for us: %v", err)
+	}
+	a := x.engine.Account
+	if full, f := fullness("the account", a.Storage, a.StorageMax); full {
+		return f
+	}
+	limit := "no limit is set: see that the server's disk has room"
+	if a.StorageMax > 0 {
+		limit = "of " + byteSize(a.StorageMax)
+	}
+	return OK("%s on the disk, %s", byteSize(a.Storage), limit)
+}
+
+// fullness judges what has a limit; false is far from it, or without one.
+func fullness(what string, used, most int64) (bool, Finding) {
+	const do = "raise the limit, or add a disk: what is full takes no more handoffs"
+	share := float64(used) / float64(most)
+	switch {
+	case most < 1 || share < spaceWarn:
+		return false, Finding{}
+	case share < spaceFail:
+		return true, Warn(do, "%s uses %s of %s (%.0f%%)", what, byteSize(used), byteSize(most), 100*share)
+	}
+	return true, Fail(do, "%s uses %s of %s (%.0f%%)", what, byteSize(used), byteSize(most), 100*share)
+}
+
+func byteSize(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	value, i := float64(n), 0
+	for value >= 1024 && i < len(units)-1 {
+		value, i = value/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, units[i])
+}
+
+func judgeStreams(x Examined) Finding {
+	var missing, weak []string
+	derived := true // all missing streams are made again where they are needed
+	for _, s := range x.engine.Streams {
+		switch {
+		case s.Missing:
+			missing = append(missing, s.Name)
+			derived = derived && (s.Name == jetstream.WorkStream || s.Name == jetstream.TimerStream)
+		case s.Sealed:
+			weak = append(weak, s.Name+" is sealed and takes no more")
+		case s.Memory:
+			weak = append(weak, s.Name+" is kept in memory, and gone when the server stops")
+		case len(s.Weaker) > 0:
+			weak = append(weak, s.Name+": "+strings.Join(s.Weaker, ", "))
+		}
+	}
+	switch {
+	case len(missing) > 0 && derived:
+		return Fail("start a supervisor, which makes it again (handoff supervise), then: handoff doctor --repair",
+			"%s is missing", strings.Join(missing, " and ")).about(missing)
+	case len(missing) > 0:
+		return Fail("handoff dev makes the streams on a server of its own, broker.EnsureTopology on yours",
+			"%s missing", explain.Is(explain.Some(missing), len(missing))).about(missing)
+	case len(weak) > 0:
+		return Fail("start handoff dev anew, or call broker.EnsureTopology: both mend what may be mended; the rest: nats stream edit NAME",
+			"%s", strings.Join(weak, "; "))
+	}
+	return OK("all %d are there, and as they should be", len(x.engine.Streams))
+}
+
+func judgeSpace(x Examined) Finding {
+	worst := OK("no stream is near a limit")
+	for _, s := range x.engine.Streams {
+		for _, limit := range []struct {
+			used, most int64
+		}{{int64(s.Bytes), s.BytesMax}, {int64(s.Messages), s.MessageMax}} {
+			if full, f := fullness("stream "+s.Name, limit.used, limit.most); full && rank(f.Status) > rank(worst.Status) {
+				worst = f
+			}
+			if limit.most > 0 && s.Drops && s.Name == jetstream.LedgerStream && worst.Status == StatusOK {
+				worst = Warn("nats stream edit "+s.Name+" --max-bytes=-1 --max-msgs=-1", "the ledger has a limit, and drops its oldest entries when it is full, those of open handoffs among them")
+			}
+		}
+	}
+	return worst
+}
+
+func rank(h Status) int { return slices.Index([]Status{StatusOK, StatusWarn, StatusFail}, h) }
+
+func judgeReplicas(x Examined) Finding {
+	var behind, leaderless []string
+	replicas := 0
+	for _, s := range x.engine.Streams {
+		if s.Name == jetstream.LedgerStream {
+			replicas = s.Replicas
+		}
+		behind = append(behind, s.Behind...)
+		if s.Leaderless {
+			leaderless = append(leaderless, s.Name)
+		}
+	}
+	slices.Sort(behind)
+	behind = slices.Compact(behind)
+	switch {
+	case len(leaderless) > 0:
+		return Fail("bring back the servers that are gone: it takes more than half of the replicas", "%s no leader: nothing can be written", explain.Has(explain.Some(leaderless), len(leaderless))).about(leaderless)
+	case len(behind) > 0:
+		return Warn("see whether these servers run: one more lost may stop everything", "%s or not up to date", explain.Is(explain.Some(behind), len(behind))+" offline").about(behind)
+	case replicas == 1 && x.engine.Server.Cluster != "":
+		return Warn("nats stream edit NAME --replicas 3, for every HANDOFF stream", "1 replica in a cluster: a lost server takes its handoffs with it")
+	case replicas == 1:
+		return OK("1: all is on this server alone")
+	}
+	return OK("%d, all up to date", replicas)
+}
+
+func judgeFsync(x Examined) Finding {
+	for _, s := range x.engine.Streams {
+		if s.Name != jetstream.LedgerStream {
+			continue
+		}
+		switch {
+		case s.Synced:
+			return OK("every change is on the disk before it is acknowledged")
+		case s.Replicas > 1:
+			return OK("%d replicas; whether each syncs every write cannot be seen from here (sync_interval: always)", s.Replicas)
+		}
+	}
+	return Warn("handoff dev --fsync always; on a server of yours sync_interval: always, which cannot be seen from here",
+		"writes are synced at an interval: a power cut may take the last of them, acknowledged tickets included")
+}
+
+func judgeClock(x Examined) Finding {
+	s := x.engine.Server
+	off, side := s.Ahead.Abs()-s.Within, "ahead of"
+	if s.Ahead < 0 {
+		side = "behind"
+	}
+	switch {
+	case s.Within == 0:
+		return Warn(doClock, "the engine does not tell its time")
+	case off > clockFail:
+		return Fail(doClock, "the engine's clock is %s %s ours: deadlines and leases cannot be trusted", explain.Duration(s.Ahead.Abs()), side)
+	case off > clockWarn:
+		return Warn(doClock, "the engine's clock is %s %s ours", explain.Duration(s.Ahead.Abs()), side)
+	}
+	return OK("within %s of the engine's", explain.Duration(max(s.Ahead.Abs()+s.Within, time.Millisecond)))
+}
+
+// Supervisors judges whether a supervisor is at work. An engine that does not say is well.
+func Supervisors(x Examined) Finding {
+	switch {
+	case x.reachErr != nil:
+		return judgeEngine(x)
+	case x.engine.Unanswered["consumers"] != nil:
+		return OK("the engine does not say")
+	}
+	return judgeSupervisors(x)
+}
+
+func judgeSupervisors(x Examined) Finding {
+	const do = "start one: handoff supervise (handoff dev has one in it)"
+	pulls, waiting := 0, uint64(0)
+	for _, c := range x.engine.Consumers {
+		if c.Name != jetstream.SupervisorConsumer {
+			continue
+		}
+		switch {
+		case c.Missing:
+			return Fail(do, "none has ever run here: nothing is retried, rerouted, escalated or timed out")
+		case c.Paused:
+			return Fail("nats consumer resume "+c.Stream+" "+c.Name, "the consumer that supervisors share on %s is paused", c.Stream)
+		case c.Waiting == 0 && !c.Moved:
+			return Fail(do, "none is there: nothing is retried, rerouted, escalated or timed out")
+		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
+			return Fail("see the log of the supervisors, and start more", "they have %d entries in hand and can take no more", c.AckPending)
+		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
+			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew, and looks at everything", "stuck: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
+		case len(c.Odd) > 0:
+			return Warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
+		}
+		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
+	}
+	if waiting > entriesMany {
+		return Warn("start more: handoff supervise", "behind: %d entries wait for them", waiting)
+	}
+	if pulls == 0 {
+		return OK("at work")
+	}
+	return OK("%s listening", explain.Is(fmt.Sprint(pulls), pulls))
+}
+
+func judgeQueues(x Examined) Finding {
+	worst := OK("every queue that is pulled from moves")
+	seen := 0
+	for _, c := range x.engine.Consumers {
+		if c.Agent == "" {
+			continue
+		}
+		seen++
+		again := "nats consumer rm " + c.Stream + " " + c.Name + ": workers make it anew, and no offer is lost"
+		var f Finding
+		switch {
+		case c.Paused:
+			f = Fail("nats consumer resume "+c.Stream+" "+c.Name, "the %s lane of %s is paused at the engine", c.Lane, c.Agent)
+		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
+			f = Fail("see what its workers do", "the %s lane of %s gives out no more: %d offers are in hands", c.Lane, c.Agent, c.AckPending)
+		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
+			f = Fail(again, "the %s lane of %s is stuck: %d offers stand, workers ask, and none is given out", c.Lane, c.Agent, c.Pending)
+		case len(c.Odd) > 0:
+			f = Warn(again, "the %s lane of %s is not as Handoff makes it: %s", c.Lane, c.Agent, strings.Join(c.Odd, ", "))
+		default:
+			continue
+		}
+		if rank(f.Status) > rank(worst.Status) {
+			worst = f
+		}
+		worst.About = append(worst.About, c.Name)
+	}
+	if worst.Status == StatusOK && seen == 0 {
+		return OK("none is pulled from yet")
+	}
+	return worst.about(worst.About)
+}
+
+// CheckNames lists the names of all checks, in their order.
+func CheckNames() []string {
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	return names
+}

@@ -1,0 +1,341 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// agentFacts are an agent with its workers and its queue.
+type agentFacts struct {
+	id         string
+	registered bool
+	paused     bool
+	workers    int // that serve it
+	polls      bool
+	polled     time.Time // where it polls: when it was last heard of
+	queued     int
+	oldest     time.Time
+}
+
+// headFacts are what a pass over all handoffs found.
+type headFacts struct {
+	handoffs, open int
+	unreadable     tickets // their last entry is none of theirs
+	examples       []string
+	oldestOpen     time.Time
+	stuck          tickets
+	late           tickets
+	homeless       tickets // offered to an agent that does not exist
+	orphans        []orphan
+	aged           tickets
+	agedLeft       time.Duration // until the first of those is dropped
+}
+
+// orphan is a handoff whose holder is gone: a supervisor sees to it within
+// seconds, so that it is looked at again before anything is said of it.
+type orphan struct{ ticket, holder, agent string }
+
+// tickets counts handoffs and keeps the first of them, and what is said of the
+// very first.
+type tickets struct {
+	n     int
+	first []string
+	words string
+}
+
+func (t *tickets) add(ticket, words string) {
+	if t.n == 0 {
+		t.words = words
+	}
+	if t.n++; len(t.first) < aboutMax {
+		t.first = append(t.first, ticket)
+	}
+}
+
+// examplesMax is of how many handoffs a finding tells what is wrong.
+const examplesMax = 3
+
+// unread takes in a head that cannot be read.
+func (f *headFacts) unread(e *broker.UnreadableError) {
+	f.handoffs++
+	f.unreadable.add(e.Ticket, "")
+	if len(f.examples) < examplesMax {
+		f.examples = append(f.examples, fmt.Sprintf("%s (entry %d: %s)", e.Ticket, e.Seq, e.Why))
+	}
+}
+
+// LateAfter is how long after its time a handoff is late. Supervisors take milliseconds,
+// and after an outage some seconds.
+const LateAfter = time.Minute
+
+// see takes in one head. directory is who was there a moment ago.
+func (f *headFacts) see(h broker.Head, directory *lifecycle.Directory, now time.Time) {
+	f.handoffs++
+	s := h.State
+	if s.Closed {
+		return
+	}
+	f.open++
+	if f.oldestOpen.IsZero() || s.SubmittedAt.Before(f.oldestOpen) {
+		f.oldestOpen = s.SubmittedAt
+	}
+	if left, tooLong := h.OpenTooLong(now); tooLong {
+		if f.aged.n == 0 || left < f.agedLeft {
+			f.agedLeft = left
+		}
+		f.aged.add(s.Ticket, "")
+	}
+	if lifecycle.DutiesOf(s).Offer && directory != nil {
+		if _, known := directory.Agent(s.Agent); !known {
+			f.homeless.add(s.Ticket, s.Agent)
+		}
+	}
+	if s.Held() && directory != nil && !directory.Present(s.Holder) && len(f.orphans) < aboutMax {
+		f.orphans = append(f.orphans, orphan{s.Ticket, s.Holder, s.Agent})
+	}
+	overdue, broken := OverdueSince(s, directory, now)
+	switch {
+	case s.StuckReason != "":
+		f.stuck.add(s.Ticket, s.StuckReason)
+	case broken != "":
+		f.stuck.add(s.Ticket, broken)
+	case !overdue.IsZero() && now.Sub(overdue) > LateAfter:
+		f.late.add(s.Ticket, fmt.Sprintf("%s since %s", explain.Phase(s), explain.Instant(overdue)))
+	}
+}
+
+// OverdueSince returns when something should have been decided about a handoff and was not.
+// The clock of its state does not say that alone, since it may wait for a worker: the core
+// is asked whether it would decide anything now. broken is a state that the core chokes on.
+func OverdueSince(s protocol.State, directory *lifecycle.Directory, now time.Time) (since time.Time, broken string) {
+	defer func() {
+		if r := recover(); r != nil {
+			since, broken = time.Time{}, fmt.Sprint(r)
+		}
+	}()
+	wake := lifecycle.Wake(s)
+	if wake.IsZero() || !wake.Before(now) || len(lifecycle.Decide(s, directory, now).Events) == 0 {
+		return time.Time{}, ""
+	}
+	return wake, ""
+}
+
+func judgeWorkers(x Examined) Finding {
+	if x.agentsErr != nil {
+		return Fail("see that these credentials may read the agents", "could not be told: %v", x.agentsErr)
+	}
+	var names, words []string
+	var oldest time.Time
+	serving := 0
+	var polling []string
+	for _, a := range x.agents {
+		switch {
+		case a.workers > 0:
+			serving++
+		case a.polls:
+			polling = append(polling, a.id+" "+explain.Polls(a.polled, x.now))
+		}
+		if a.workers > 0 || a.polls || a.queued == 0 || a.paused || a.id == protocol.Human || !a.registered {
+			continue
+		}
+		names = append(names, a.id)
+		words = append(words, fmt.Sprintf("%s (%s)", a.id, explain.Count(a.queued, "offer")))
+		if oldest.IsZero() || !a.oldest.IsZero() && a.oldest.Before(oldest) {
+			oldest = a.oldest
+		}
+	}
+	if len(names) == 0 {
+		words := explain.Is(explain.Count(serving, "agent"), serving) + " served"
+		if len(polling) > 0 {
+			words += "; " + explain.Some(polling)
+		}
+		return OK("every agent with offers has a worker or polls; %s", words)
+	}
+	return Fail("handoff work --agent "+names[0]+" -- CMD", "no worker serves %s, the oldest for %s", explain.Some(words), agoWords(oldest, x.now)).about(names)
+}
+
+func agoWords(since, now time.Time) string {
+	if since.IsZero() {
+		return "a moment"
+	}
+	return explain.Duration(max(now.Sub(since), 0).Round(time.Second))
+}
+
+func judgePaused(x Examined) Finding {
+	var names, words []string
+	paused := 0
+	for _, a := range x.agents {
+		if a.paused {
+			paused++
+			if a.queued > 0 {
+				names = append(names, a.id)
+				words = append(words, fmt.Sprintf("%s (%s)", a.id, explain.Count(a.queued, "offer")))
+			}
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return Warn("handoff agents resume "+names[0], "on purpose, offers wait at %s", explain.Some(words)).about(names)
+	case paused > 0:
+		return OK("%s on purpose, with nothing in the queue", explain.Is(explain.Count(paused, "agent"), paused)+" paused")
+	}
+	return OK("no agent is")
+}
+
+func judgeTakers(x Examined) Finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	agents := map[string]bool{}
+	for _, a := range x.agents {
+		if !a.registered && a.queued > 0 {
+			agents[a.id] = true
+		}
+	}
+	t := x.heads.homeless
+	switch {
+	case t.n > 0:
+		return Fail(fmt.Sprintf("handoff agents put %s, and a worker for it; or handoff reroute %s --to AGENT", t.words, t.first[0]),
+			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).about(t.first)
+	case len(agents) > 0:
+		names := slices.Sorted(maps.Keys(agents))
+		return Warn("handoff agents put "+names[0], "offers stand at %s, which is no agent", explain.Some(names)).about(names)
+	}
+	return OK("every offer stands at an agent that exists")
+}
+
+// noHeads is the finding of every check of handoffs when they could not be read.
+func (x Examined) noHeads() (Finding, bool) {
+	if x.headsErr == nil {
+		return Finding{}, false
+	}
+	return Fail("see whether the engine is well, and try again", "the handoffs could not be read: %v", x.headsErr), true
+}
+
+func judgeStuck(x Examined) Finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	t, u := x.heads.stuck, x.heads.unreadable
+	const wrong = "the last entry of %s cannot be read: %s"
+	mend := "handoff doctor --mend TICKET goes back to the entry before; one of a newer program needs an update of this one and the supervisors"
+	examples := strings.Join(x.heads.examples, ", ")
+	if more := u.n - len(x.heads.examples); more > 0 {
+		examples += fmt.Sprintf(" and %d more", more)
+	}
+	switch {
+	case t.n == 0 && u.n == 0:
+		return OK("no handoff is")
+	case t.n == 0:
+		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).about(u.first)
+	}
+	do := "see handoff history " + t.first[0] + "; mend what it says, then: handoff doctor --repair"
+	f := Fail(do, "%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).about(t.first)
+	if u.n > 0 {
+		f.Message += "; " + fmt.Sprintf(wrong, explain.Count(u.n, "handoff"), examples)
+		f.Do += "; " + mend
+		f = f.about(slices.Concat(t.first, u.first))
+	}
+	return f
+}
+
+func judgeLate(x Examined) Finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	t := x.heads.late
+	if t.n == 0 {
+		return OK("no handoff is")
+	}
+	return Fail("handoff doctor --repair has them looked at now; a supervisor must be there for it",
+		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).about(t.first)
+}
+
+func judgeAge(x Examined) Finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	keeps := time.Duration(0)
+	for _, s := range x.engine.Streams {
+		if s.Name == jetstream.LedgerStream {
+			keeps = s.MaxAge
+		}
+	}
+	h := x.heads
+	switch {
+	case h.aged.n > 0 && h.agedLeft <= 0:
+		return Fail("see that a supervisor runs and that the clocks are right", "the ledger is dropping what is open: %s too long, such as %s",
+			explain.Was(explain.Count(h.aged.n, "handoff"), h.aged.n)+" open", h.aged.first[0]).about(h.aged.first)
+	case h.aged.n > 0:
+		return Fail("see that a supervisor runs and that the clocks are right", "%s too long, such as %s; the ledger drops the first in %s",
+			explain.Is(explain.Count(h.aged.n, "handoff"), h.aged.n)+" open", h.aged.first[0], explain.Duration(h.agedLeft)).about(h.aged.first)
+	}
+	kept := "for ever"
+	if keeps > 0 {
+		kept = "for " + explain.Duration(keeps)
+	}
+	if h.oldestOpen.IsZero() {
+		return OK("the ledger keeps handoffs %s; none is open", kept)
+	}
+	return OK("the ledger keeps handoffs %s; the oldest open one is %s old", kept, agoWords(h.oldestOpen, x.now))
+}
+
+func judgeLedger(x Examined) Finding {
+	if f, failed := x.noHeads(); failed {
+		return f
+	}
+	h := x.heads
+	return OK("%s, %d open", explain.Count(h.handoffs, "handoff"), h.open)
+}
+
+func judgeIndex(x Examined) Finding {
+	i := x.index
+	const do = "start one: handoff index (handoff dev has one in it)"
+	switch {
+	case errors.Is(x.indexErr, broker.ErrNoAnswer):
+		return Warn(do, "none answers: handoff list, conversation and stats need one")
+	case x.indexErr != nil:
+		return Warn("see the log of handoff index", "it does not answer: %v", x.indexErr)
+	case !i.Complete && time.Duration(i.BehindMS)*time.Millisecond > indexBehind:
+		return Warn("wait for it; see the log of handoff index if that does not help", "behind by %s (%s)", explain.Duration(time.Duration(i.BehindMS)*time.Millisecond), entryWords(i.Behind))
+	case !i.Complete:
+		return OK("catching up: %s behind", entryWords(i.Behind))
+	}
+	return OK("has everything: %s", strings.TrimSpace(explain.Count(int(i.Handoffs), "handoff")))
+}
+
+func entryWords(n uint64) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}
+
+// judgeStrays names messages that no part of Handoff has put where they stand. All parts
+// pass over them.
+func judgeStrays(x Examined) Finding {
+	if x.straysErr != nil {
+		return Fail("see what the engine says", "cannot tell what stands in the streams: %v", x.straysErr)
+	}
+	if len(x.strays) == 0 {
+		return OK("nothing stands in the streams that is not Handoff's")
+	}
+	var where, about []string
+	for _, s := range x.strays {
+		where = append(where, fmt.Sprintf("%d in %s, such as %s", s.N, s.Stream, s.Subjects[0]))
+		about = append(about, s.Subjects...)
+	}
+	first := x.strays[0]
+	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them is registered anew: handoff agents put AGENT", first.Stream, first.Subjects[0]),
+		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).about(about)
+}

@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/explain"
+)
+
+const (
+	// processWithin is how long a process may take to say how it is: longer than it
+	// gives its own checks.
+	processWithin = 5 * time.Second
+	// processSaysMax is how much of what it says is read.
+	processSaysMax = 64 << 10
+)
+
+// Process asks the process at a URL whether its loops turn and it can do its work.
+func Process(ctx context.Context, where string) Finding {
+	ctx, cancel := context.WithTimeout(ctx, processWithin)
+	defer cancel()
+	var well []string
+	for _, page := range []struct{ path, do string }{
+		{"/healthz", "start it again"},
+		{"/readyz", "wait, or look at what it names: handoff doctor"},
+	} {
+		checks, err := askPage(ctx, where+page.path)
+		var ill *unhealthy
+		switch {
+		case errors.As(err, &ill):
+			return Fail(page.do, "at %s: %v", where, err)
+		case err != nil:
+			return Fail("see whether it runs, and its log", "does not say at %s how it is: %v", where, err)
+		}
+		well = append(well, checks...)
+	}
+	return OK("at %s is ready%s", where, explain.After(": ", strings.Join(well, ", ")))
+}
+
+// unhealthy is the error of a process that says itself what is wrong.
+type unhealthy struct{ problems []string }
+
+func (e *unhealthy) Error() string { return strings.Join(e.problems, "; ") }
+
+// askPage reads /healthz or /readyz, and returns the names of the checks that are well.
+func askPage(ctx context.Context, url string) (well []string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	// Never through a proxy that the environment names: it would ask another machine.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var report struct {
+		OK     bool `json:"ok"`
+		Checks []struct {
+			Name    string `json:"name"`
+			OK      bool   `json:"ok"`
+			Problem string `json:"problem"`
+		} `json:"checks"`
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, processSaysMax)).Decode(&report); err != nil {
+		return nil, fmt.Errorf("%s answers %s, which no process of ours says", url, answer.Status)
+	}
+	ill := &unhealthy{}
+	for _, c := range report.Checks {
+		if c.OK {
+			well = append(well, c.Name)
+		} else {
+			ill.problems = append(ill.problems, c.Name+": "+c.Problem)
+		}
+	}
+	if !report.OK {
+		return nil, ill
+	}
+	return well, nil
+}

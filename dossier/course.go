@@ -1,0 +1,240 @@
+package dossier
+
+import (
+	"time"
+
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Course has the events of a handoff put in order.
+type Course struct {
+	Way       []Way                 `json:"way"` // the agents that it was given to, in order
+	Trail     []protocol.TrailEntry `json:"trail,omitempty"`
+	Routings  []Routing             `json:"routings,omitempty"`
+	Attempts  []Attempt             `json:"attempts,omitempty"`
+	Questions []Question            `json:"questions,omitempty"`
+	Stages    Stages                `json:"stages_ms"`
+
+	open *Attempt
+}
+
+// Way is one agent on the way of a handoff, and how it came there.
+type Way struct {
+	Agent  string    `json:"agent"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"` // submitted, reroute, escalation, taken, …
+}
+
+// Routing is a choice between agents.
+type Routing struct {
+	At     time.Time        `json:"at"`
+	Reason string           `json:"reason"` // why one was to be chosen
+	Choice protocol.Routing `json:"routing"`
+}
+
+// Attempt is one attempt: from its acceptance until it ended, and how.
+type Attempt struct {
+	N       int       `json:"n"` // of all, from 1
+	Agent   string    `json:"agent"`
+	Attempt int       `json:"attempt"` // at this agent
+	Holder  string    `json:"holder"`
+	Began   time.Time `json:"began"`
+	Ended   time.Time `json:"ended,omitzero"` // absent while it goes on
+	How     string    `json:"how"`            // working, completed, failed, lost, released, …
+	Words   string    `json:"words,omitempty"`
+	TookMS  int64     `json:"took_ms"`
+}
+
+// Question is something that an agent asked, and what it was told.
+type Question struct {
+	At       time.Time        `json:"at"`
+	Agent    string           `json:"agent"`
+	Asks     string           `json:"asks"`
+	Answer   *protocol.Answer `json:"answer,omitempty"`
+	Answered time.Time        `json:"answered,omitzero"`
+}
+
+// Stages says how long a handoff was in each stage, in milliseconds. They add up to Whole.
+type Stages struct {
+	Queue       int64 `json:"queue,omitempty"`       // until an agent claimed or accepted it
+	Acknowledge int64 `json:"acknowledge,omitempty"` // claimed, until that was said
+	Work        int64 `json:"work,omitempty"`        // accepted, until that attempt ended
+	Answers     int64 `json:"answers,omitempty"`     // asked, until it was answered
+	Deferred    int64 `json:"deferred,omitempty"`    // put off by its agent
+	Children    int64 `json:"children,omitempty"`    // waiting for what it handed on, or its members
+	Backoff     int64 `json:"backoff,omitempty"`     // between two attempts
+	Deciding    int64 `json:"deciding,omitempty"`    // until a supervisor had decided
+	Whole       int64 `json:"whole"`                 // submission to end, or to now
+}
+
+// CourseOf puts the events of one handoff in order; now is for what goes on.
+func CourseOf(changes []protocol.Change, now time.Time) Course {
+	d := Course{Trail: protocol.TrailOf(changes)}
+	for i, c := range changes {
+		state := c.Record.State
+		for _, e := range c.Record.Events {
+			d.attempt(e)
+			d.course(e)
+			d.question(e)
+		}
+		if state.Closed && d.open != nil {
+			d.end(state.ClosedAt, "closed", state.Message)
+		}
+		until := now
+		if i+1 < len(changes) {
+			until = eventsAt(changes[i+1])
+		}
+		if span := until.Sub(eventsAt(c)); span > 0 && !state.Closed {
+			*d.Stages.of(state) += span.Milliseconds()
+		}
+	}
+	if len(changes) == 0 {
+		return d
+	}
+	last := changes[len(changes)-1].Record.State
+	if d.open != nil {
+		d.open.TookMS = max(now.Sub(d.open.Began), 0).Milliseconds()
+		d.Attempts = append(d.Attempts, *d.open)
+		d.open = nil
+	}
+	end := now
+	if last.Closed {
+		end = last.ClosedAt
+	}
+	d.Stages.Whole = max(end.Sub(last.SubmittedAt), 0).Milliseconds()
+	return d
+}
+
+// eventsAt is when the events of an append happened, as their writer's clock said.
+func eventsAt(c protocol.Change) time.Time {
+	if n := len(c.Record.Events); n > 0 {
+		return c.Record.Events[n-1].When()
+	}
+	return c.At
+}
+
+// of is the stage that a state is in.
+func (v *Stages) of(s protocol.State) *int64 {
+	switch {
+	case s.Fence != 0:
+		return &v.Work
+	case s.Held():
+		return &v.Acknowledge
+	case s.Aggregate != nil && s.Phase == protocol.Pending, s.Children != nil && s.Children.Awaited != "":
+		return &v.Children
+	}
+	switch s.Phase {
+	case protocol.Pending:
+		return &v.Queue
+	case protocol.Conditional:
+		if s.Conditions != nil {
+			return &v.Answers
+		}
+		return &v.Deferred
+	case protocol.Retrying:
+		return &v.Backoff
+	}
+	return &v.Deciding
+}
+
+// attempt begins or ends an attempt.
+func (d *Course) attempt(event protocol.Event) {
+	switch e := event.(type) {
+	case *protocol.Accepted:
+		d.begin(Attempt{Agent: e.Agent, Attempt: e.Attempt, Holder: e.Holder, Began: e.At})
+	case *protocol.Taken:
+		if d.open != nil {
+			d.end(e.At, "taken away", "by "+e.Agent)
+		}
+		d.begin(Attempt{Agent: e.Agent, Attempt: 1, Holder: e.Holder, Began: e.At})
+	}
+	if d.open == nil {
+		return
+	}
+	switch e := event.(type) {
+	case *protocol.Completed:
+		d.end(e.At, "completed", "")
+	case *protocol.Failed:
+		d.end(e.At, "failed", e.Message)
+	case *protocol.LeaseLost:
+		d.end(e.At, "lost", "its worker stopped answering")
+	case *protocol.Released:
+		d.end(e.At, "given back", e.Reason)
+	case *protocol.Rejected:
+		d.end(e.At, "refused", e.Reason)
+	case *protocol.Conditioned:
+		d.end(e.At, "put off", e.Reason)
+	case *protocol.TimedOut:
+		d.end(e.At, "timed out", string(e.Clock)+" timeout")
+	case *protocol.Escalated:
+		d.end(e.At, "passed up", e.Reason)
+	case *protocol.Suspended:
+		d.end(e.At, "let go", "until what it handed on has ended")
+	case *protocol.RolledBack:
+		d.end(e.At, "given back", e.Reason)
+	case *protocol.Rerouted:
+		d.end(e.At, "taken away", "given to "+e.To)
+	case *protocol.Answered:
+		d.end(e.At, "given back", "answered")
+	case *protocol.Closed:
+		d.end(e.At, "ended", e.Message)
+	}
+}
+
+func (d *Course) begin(v Attempt) {
+	v.N, v.How = len(d.Attempts)+1, "goes on"
+	d.open = &v
+}
+
+func (d *Course) end(at time.Time, how, words string) {
+	v := *d.open
+	v.Ended, v.How, v.Words, v.TookMS = at, how, words, max(at.Sub(v.Began), 0).Milliseconds()
+	d.Attempts, d.open = append(d.Attempts, v), nil
+}
+
+// course follows a handoff from agent to agent.
+func (d *Course) course(event protocol.Event) {
+	switch e := event.(type) {
+	case *protocol.Offered:
+		d.goesTo(e.Agent, e.At, e.Reason)
+		if e.Routing != nil && (len(e.Routing.Candidates) > 0 || len(e.Routing.Warnings) > 0) {
+			d.Routings = append(d.Routings, Routing{At: e.At, Reason: e.Reason, Choice: *e.Routing})
+		}
+	case *protocol.Taken:
+		d.goesTo(e.Agent, e.At, "taken")
+	}
+}
+
+func (d *Course) goesTo(agent string, at time.Time, reason string) {
+	if n := len(d.Way); n == 0 || d.Way[n-1].Agent != agent {
+		d.Way = append(d.Way, Way{Agent: agent, At: at, Reason: reason})
+	}
+}
+
+// question notes what is asked, and the answer.
+func (d *Course) question(event protocol.Event) {
+	switch e := event.(type) {
+	case *protocol.Conditioned:
+		asks := explain.Needs(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission})
+		if asks == "" { // put off: nothing was asked
+			return
+		}
+		if e.Reason != "" {
+			asks += ": " + e.Reason
+		}
+		d.Questions = append(d.Questions, Question{At: e.At, Agent: e.Agent, Asks: asks})
+	case *protocol.Escalated:
+		if e.Fence != 0 { // its holder asks for a decision
+			d.Questions = append(d.Questions, Question{At: e.At, Agent: e.From, Asks: e.Reason})
+		}
+	case *protocol.Answered:
+		n := len(d.Questions)
+		if n == 0 || d.Questions[n-1].Answer != nil { // an escalation that no agent asked for
+			d.Questions = append(d.Questions, Question{At: e.At})
+			n++
+		}
+		answer := e.Answer
+		d.Questions[n-1].Answer, d.Questions[n-1].Answered = &answer, e.At
+	}
+}

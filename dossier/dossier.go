@@ -1,0 +1,111 @@
+// Package dossier has the views of handoffs that people and programs read: one whole, a
+// tree, an inbox, a history.
+//
+// Views are made of a Reader of package api, so that every way in shows the same. Their JSON
+// is what "handoff -o json" prints.
+package dossier
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// StateView is a state for programs. It always has an outcome, empty while it is open.
+type StateView struct {
+	protocol.State
+	Outcome protocol.Outcome `json:"outcome"`
+	Members []MemberState    `json:"members,omitempty"` // of a group, where they were asked for
+}
+
+// StateOf returns the view of a state.
+func StateOf(s protocol.State) StateView { return StateView{State: s, Outcome: s.Outcome} }
+
+// MemberState is a member of a group for programs.
+type MemberState struct {
+	N       int              `json:"n"` // from 1, in the order of the recipients
+	Ticket  string           `json:"ticket"`
+	Agent   string           `json:"agent"`
+	Phase   protocol.Phase   `json:"phase"` // empty until it is submitted
+	Closed  bool             `json:"closed"`
+	Outcome protocol.Outcome `json:"outcome"`
+}
+
+// ReadsAtOnce is how many handoffs are read side by side.
+const ReadsAtOnce = 16
+
+// Members reads the states of a group's members. Other handoffs have none.
+func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, error) {
+	if s.Aggregate == nil || r == nil {
+		return nil, nil
+	}
+	views := make([]MemberState, s.Aggregate.Size)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for n := range views {
+		group.Go(func() error {
+			ticket := protocol.ChildTicketN(s.Ticket, n)
+			m, err := standing(ctx, r, ticket)
+			views[n] = MemberState{N: n + 1, Ticket: ticket, Agent: agentOf(m), Phase: m.Phase, Closed: m.Closed, Outcome: m.Outcome}
+			return err
+		})
+	}
+	return views, group.Wait()
+}
+
+// PromisedMembers returns the members that a package would have.
+func PromisedMembers(ticket string, pkg *protocol.Package) ([]MemberState, error) {
+	var views []MemberState
+	for n := range pkg.GroupSize() {
+		m, err := pkg.MemberAt(ticket, n)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, MemberState{N: n + 1, Ticket: m.Ticket, Agent: m.Target.String()})
+	}
+	return views, nil
+}
+
+// StateWithMembers returns the view of a state, with the members of a group.
+func StateWithMembers(ctx context.Context, r Reader, s protocol.State) (StateView, error) {
+	v := StateOf(s)
+	var err error
+	v.Members, err = Members(ctx, r, s)
+	return v, err
+}
+
+// stuckWord is in place of the phase of a handoff whose head cannot be read.
+const stuckWord = "stuck"
+
+// Reader is what views are made of.
+type Reader interface {
+	api.Reader
+	Status(ctx context.Context, ticket string) (protocol.State, error)
+	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
+}
+
+// standing reads the state of a handoff that another one names. It has no phase if the
+// ledger does not have it: it is about to be submitted, or too old.
+func standing(ctx context.Context, r Reader, ticket string) (protocol.State, error) {
+	s, err := r.Status(ctx, ticket)
+	switch {
+	case errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}):
+		return protocol.State{}, nil
+	case broker.Unreadable(err):
+		return protocol.State{Phase: stuckWord}, nil
+	}
+	return s, err
+}
+
+// agentOf names the agent that has or had a handoff, or else its target.
+func agentOf(s protocol.State) string {
+	if s.Agent != "" || s.Ticket == "" {
+		return s.Agent
+	}
+	return s.TargetWords()
+}

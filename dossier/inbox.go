@@ -1,0 +1,106 @@
+package dossier
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Waiting is an entry of an inbox for programs: a state, and why it is there.
+type Waiting struct {
+	Why   lifecycle.InboxReason `json:"why"`
+	Since time.Time             `json:"since"` // it waits
+	Words string                `json:"words"` // what is asked, or what happened, or else the task
+	StateView
+}
+
+// WaitingOf returns the entries of an inbox, the most urgent first: by priority, open ones
+// before closed ones, the longest waiting first.
+func WaitingOf(ctx context.Context, r Reader, waiting []broker.Waiting) ([]Waiting, error) {
+	views := make([]Waiting, len(waiting))
+	for i, w := range waiting {
+		views[i] = Waiting{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
+	}
+	slices.SortStableFunc(views, func(x, y Waiting) int {
+		return cmp.Or(cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
+	})
+	// An entry without words of its own has the task.
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for i := range views {
+		v := &views[i]
+		if v.Words != "" || v.Aggregate != nil {
+			continue
+		}
+		group.Go(func() (err error) {
+			v.Words, err = taskWords(ctx, r, v.Ticket)
+			return err
+		})
+	}
+	return views, group.Wait()
+}
+
+func urgency(p protocol.Priority) int { return slices.Index(protocol.Priorities, p) }
+
+func cmpBool(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
+}
+
+func waitingSince(why lifecycle.InboxReason, s protocol.State) time.Time {
+	switch why {
+	case lifecycle.InboxQuestion:
+		return s.ConditionedAt
+	case lifecycle.InboxReview:
+		return s.ClosedAt
+	case lifecycle.InboxHeld:
+		if !s.AcceptedAt.IsZero() {
+			return s.AcceptedAt
+		}
+		return s.ClaimedAt
+	}
+	return s.OfferedAt
+}
+
+// waitingWords says why the handoff is listed, as far as its state knows.
+func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
+	switch {
+	case why == lifecycle.InboxQuestion && s.Conditions != nil:
+		return s.Agent + " needs " + explain.Needs(*s.Conditions)
+	case why == lifecycle.InboxReview:
+		return explain.Ending(s)
+	case why == lifecycle.InboxEscalation && s.Message != "":
+		return s.Message
+	}
+	return ""
+}
+
+// wordsBytesMax is how much of a task's description a list shows.
+const wordsBytesMax = 512
+
+// taskWords is the description of a handoff's task. One whose package cannot be
+// read is listed all the same.
+func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {
+	body, err := r.Package(ctx, ticket)
+	if err != nil {
+		return "", ctx.Err()
+	}
+	pkg, err := protocol.DecodePackage(body)
+	if err != nil {
+		return "", nil
+	}
+	return protocol.CutText(pkg.Task.Description, wordsBytesMax), nil
+}

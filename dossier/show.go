@@ -1,0 +1,189 @@
+package dossier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/record"
+)
+
+// Whole has everything that is known about one handoff.
+type Whole struct {
+	Ticket  string          `json:"ticket"`
+	State   StateView       `json:"state"`
+	Package json.RawMessage `json:"package,omitempty"` // absent where the ledger has let go of it
+	Entries []Entry         `json:"entries"`
+	Course
+	Result      *protocol.Result    `json:"result,omitempty"`
+	LateResults []broker.LateResult `json:"late_results,omitempty"`
+
+	Parent     *Kin  `json:"parent,omitempty"`
+	Group      *Kin  `json:"group,omitempty"`
+	Children   []Kin `json:"children,omitempty"` // what it handed on, or the members of a group
+	Return     *Kin  `json:"return,omitempty"`   // the handoff that delivers its end
+	ReturnOf   *Kin  `json:"return_of,omitempty"`
+	RedriveOf  *Kin  `json:"redrive_of,omitempty"`
+	RedrivenAs *Kin  `json:"redriven_as,omitempty"`
+
+	Decoded *protocol.Package `json:"-"`
+	Changes []protocol.Change `json:"-"`
+}
+
+// Entry is an entry of the ledger. Bodies are left out of its events: those
+// of the package and of the result stand beside it, those of others at theirs.
+type Entry struct {
+	Seq    uint64            `json:"seq"`
+	At     time.Time         `json:"at"` // the engine's time stamp
+	Hash   string            `json:"hash"`
+	Events []json.RawMessage `json:"events"`
+}
+
+// Kin is a handoff that another one names.
+type Kin struct {
+	Ticket  string           `json:"ticket"`
+	N       int              `json:"n,omitempty"` // its number among the children, from 1
+	Agent   string           `json:"agent,omitempty"`
+	Phase   protocol.Phase   `json:"phase"` // empty while it is about to be submitted
+	Closed  bool             `json:"closed"`
+	Outcome protocol.Outcome `json:"outcome"`
+}
+
+// String names the handoff, its agent and its phase.
+func (k Kin) String() string {
+	switch {
+	case k.Phase == "":
+		return k.Ticket + ", about to be submitted"
+	case k.Closed:
+		return explain.Join(k.Ticket, k.Agent, fmt.Sprintf("%s (%s)", k.Phase, k.Outcome))
+	}
+	return explain.Join(k.Ticket, k.Agent, string(k.Phase))
+}
+
+// kin reads the handoff that another names.
+func kin(ctx context.Context, r Reader, ticket string) (Kin, error) {
+	s, err := standing(ctx, r, ticket)
+	return Kin{Ticket: ticket, Agent: agentOf(s), Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}, err
+}
+
+// Show reads one handoff whole.
+func Show(ctx context.Context, r Reader, ticket string) (Whole, error) {
+	changes, err := r.History(ctx, ticket)
+	if err != nil {
+		return Whole{}, err
+	}
+	last := changes[len(changes)-1].Record.State
+	v := Whole{Ticket: ticket, State: StateOf(last), Changes: changes, Course: CourseOf(changes, time.Now())}
+	if v.Entries, err = entryViews(changes); err != nil {
+		return Whole{}, err
+	}
+	if v.Package, err = r.Package(ctx, ticket); err != nil && !errors.Is(err, broker.ErrNotFound) {
+		return Whole{}, err
+	}
+	if pkg, err := protocol.DecodePackage(v.Package); err == nil {
+		v.Decoded = &pkg
+	}
+	if last.ResultSeq != 0 {
+		result, _, err := r.Result(ctx, ticket)
+		if err != nil {
+			return Whole{}, err
+		}
+		v.Result = &result
+	}
+	if len(last.LateFences) > 0 {
+		if v.LateResults, err = r.LateResults(ctx, ticket); err != nil {
+			return Whole{}, err
+		}
+	}
+	return v, v.readKin(ctx, r)
+}
+
+// readKin fills in the handoffs that belong to this one.
+func (v *Whole) readKin(ctx context.Context, r Reader) error {
+	s := v.State.State
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	one := func(ticket string, into **Kin) {
+		if ticket == "" {
+			return
+		}
+		group.Go(func() error {
+			k, err := kin(ctx, r, ticket)
+			*into = &k
+			return err
+		})
+	}
+	one(s.Parent, &v.Parent)
+	one(s.Group, &v.Group)
+	one(s.ReturnOf, &v.ReturnOf)
+	one(s.Origin, &v.RedriveOf)
+	var children []relative
+	for _, below := range relatives(s) {
+		switch below.Relation {
+		case Return:
+			one(below.Ticket, &v.Return)
+		case Redrive:
+			one(below.Ticket, &v.RedrivenAs)
+		default:
+			children = append(children, below)
+		}
+	}
+	v.Children = make([]Kin, len(children))
+	for i, child := range children {
+		group.Go(func() (err error) {
+			v.Children[i], err = kin(ctx, r, child.Ticket)
+			v.Children[i].N = child.N
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+func entryViews(changes []protocol.Change) ([]Entry, error) {
+	views := make([]Entry, len(changes))
+	for i, c := range changes {
+		views[i] = Entry{Seq: c.Seq, At: c.At.UTC(), Hash: c.Hash}
+		for _, e := range c.Record.Events {
+			raw, err := record.EncodeEvent(withoutBody(e))
+			if err != nil {
+				return nil, err
+			}
+			views[i].Events = append(views[i].Events, raw)
+		}
+	}
+	return views, nil
+}
+
+// withoutBody is an event without the package or the result that it carries.
+func withoutBody(event protocol.Event) protocol.Event {
+	switch e := event.(type) {
+	case *protocol.Submitted:
+		own := *e
+		own.Package = nil
+		return &own
+	case *protocol.HandedOff:
+		own := *e
+		own.Package = nil
+		return &own
+	case *protocol.Completed:
+		own := *e
+		own.Result = nil
+		return &own
+	case *protocol.ResultParked:
+		own := *e
+		own.Result = nil
+		return &own
+	case *protocol.RolledBack:
+		own := *e
+		own.Result = nil
+		return &own
+	}
+	return event
+}

@@ -1,0 +1,345 @@
+package dossier
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Tree is a family of handoffs.
+type Tree struct {
+	Ticket   string   `json:"ticket"` // the one that was asked for
+	Handoffs int      `json:"handoffs"`
+	Notes    []string `json:"notes,omitempty"` // what may be missing
+	Root     *Node    `json:"root"`
+}
+
+// Relation is what a handoff is to the one above it.
+type Relation string
+
+// The relations of a handoff to the one above it.
+const (
+	Root     Relation = "root"
+	HandedOn Relation = "handed_on" // by its worker, as number N
+	Member   Relation = "member"    // number N of a group
+	Return   Relation = "return"
+	Redrive  Relation = "redrive"
+	Follows  Relation = "follows" // it names the other as its parent, and that is all
+)
+
+// Node is one handoff of a family.
+type Node struct {
+	Ticket      string           `json:"ticket"`
+	Relation    Relation         `json:"relation"`
+	N           int              `json:"n,omitempty"` // its number among those of its relation, from 1
+	Type        protocol.Type    `json:"type,omitempty"`
+	Source      string           `json:"source,omitempty"`
+	Agent       string           `json:"agent,omitempty"` // who has or had it; else who was asked for
+	Phase       protocol.Phase   `json:"phase"`           // empty while it is about to be submitted
+	Closed      bool             `json:"closed"`
+	Outcome     protocol.Outcome `json:"outcome"`
+	SubmittedAt time.Time        `json:"submitted_at,omitzero"`
+	TookMS      int64            `json:"took_ms"` // to its end, or to now
+	Description string           `json:"description,omitempty"`
+	Children    []*Node          `json:"children,omitempty"`
+
+	state protocol.State
+}
+
+// The bounds of a tree: handoffs in all, and how far up it goes to find the first.
+const (
+	treeMax   = ask.FamilyMax
+	ascentMax = treeMax / 2
+)
+
+// family is a tree that grows.
+type family struct {
+	r     Reader
+	known map[string]*Node
+	notes []string
+	words map[string]string // descriptions by ticket, as far as the index knew them
+}
+
+// TreeOf reads all handoffs that belong together with one, from the first of them on.
+func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
+	f := &family{r: r, known: map[string]*Node{}, words: map[string]string{}}
+	root, err := f.ascend(ctx, ticket)
+	if err != nil {
+		return Tree{}, err
+	}
+	if err := f.descend(ctx, []*Node{root}); err != nil {
+		return Tree{}, err
+	}
+	if err := f.askIndex(ctx, ticket); err != nil {
+		return Tree{}, err
+	}
+	if err := f.describe(ctx); err != nil {
+		return Tree{}, err
+	}
+	root.sort(time.Now())
+	return Tree{Ticket: ticket, Handoffs: len(f.known), Notes: f.notes, Root: root}, nil
+}
+
+// ascend goes up to the first of the family. A handoff above that the ledger has
+// let go of ends it.
+func (f *family) ascend(ctx context.Context, ticket string) (*Node, error) {
+	node, err := f.read(ctx, ticket)
+	if err != nil {
+		return nil, err
+	}
+	if node.Phase == "" {
+		return nil, protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff has the ticket %s", ticket)
+	}
+	f.known[ticket] = node
+	for range ascentMax {
+		up := above(node.state)
+		if up == "" || f.known[up] != nil {
+			return node, nil
+		}
+		parent, err := f.read(ctx, up)
+		if err != nil {
+			return nil, err
+		}
+		if parent.Phase == "" {
+			f.notes = append(f.notes, fmt.Sprintf("what %s follows from, %s, is not in the ledger any more", node.Ticket, up))
+			return node, nil
+		}
+		f.add(parent, node)
+		f.known[up], node = parent, parent
+	}
+	f.notes = append(f.notes, fmt.Sprintf("it goes up further than %d handoffs; %s is not the first", ascentMax, node.Ticket))
+	return node, nil
+}
+
+// above is the ticket that a handoff stands under: nothing for the first.
+func above(s protocol.State) string { return cmp.Or(s.ReturnOf, s.Origin, s.Parent) }
+
+// add puts a handoff under another.
+func (f *family) add(parent, child *Node) {
+	if slices.Contains(parent.Children, child) {
+		return
+	}
+	child.Relation, child.N = related(parent.state, child.state)
+	parent.Children = append(parent.Children, child)
+}
+
+func related(parent, child protocol.State) (Relation, int) {
+	switch {
+	case child.ReturnOf == parent.Ticket:
+		return Return, 0
+	case child.Origin == parent.Ticket:
+		return Redrive, 0
+	case child.Group == parent.Ticket:
+		return Member, child.N
+	case child.N > 0:
+		return HandedOn, child.N
+	}
+	return Follows, 0
+}
+
+// read reads one handoff; without a phase it is not there.
+func (f *family) read(ctx context.Context, ticket string) (*Node, error) {
+	node := &Node{Ticket: ticket, Relation: Root}
+	s, err := standing(ctx, f.r, ticket)
+	if err != nil || s.Ticket == "" {
+		node.Phase = s.Phase
+		return node, err
+	}
+	node.state = s
+	node.Type, node.Source, node.Phase, node.Closed, node.Outcome = s.Type, s.Source, s.Phase, s.Closed, s.Outcome
+	node.Agent, node.SubmittedAt = agentOf(s), s.SubmittedAt
+	return node, nil
+}
+
+// descend adds all that follows from these, level by level, from what the ledger
+// itself knows: their tickets are derived.
+func (f *family) descend(ctx context.Context, level []*Node) error {
+	for len(level) > 0 {
+		var next []*Node
+		var unread []*Node
+		for _, parent := range level {
+			for _, below := range relatives(parent.state) {
+				if node := f.known[below.Ticket]; node != nil { // on the way up
+					if !slices.Contains(next, node) {
+						next = append(next, node)
+					}
+					continue
+				}
+				if len(f.known) >= treeMax {
+					f.cutOff()
+					continue
+				}
+				promised := &Node{Ticket: below.Ticket, Relation: below.Relation, N: below.N}
+				f.known[promised.Ticket] = promised
+				parent.Children = append(parent.Children, promised)
+				unread = append(unread, promised)
+			}
+			for _, child := range parent.Children { // those that came from the way up alone
+				if !slices.Contains(next, child) && !slices.Contains(unread, child) {
+					next = append(next, child)
+				}
+			}
+		}
+		if err := f.fill(ctx, unread); err != nil {
+			return err
+		}
+		level = append(next, unread...)
+	}
+	return nil
+}
+
+func (f *family) cutOff() {
+	note := fmt.Sprintf("there are more than %d; the rest is not shown", treeMax)
+	if !slices.Contains(f.notes, note) {
+		f.notes = append(f.notes, note)
+	}
+}
+
+// relative is a handoff that the state of another names.
+type relative struct {
+	Ticket   string
+	Relation Relation
+	N        int // its number among those of its relation, from 1
+}
+
+// relatives returns the handoffs that follow from a state: there are, or shall be.
+func relatives(s protocol.State) []relative {
+	var all []relative
+	if s.Children != nil {
+		is := HandedOn
+		if s.Aggregate != nil {
+			is = Member
+		}
+		for _, n := range s.Children.Made.Numbers() {
+			all = append(all, relative{protocol.ChildTicketN(s.Ticket, n), is, n + 1})
+		}
+	}
+	if s.ReturnTicket != "" {
+		all = append(all, relative{Ticket: s.ReturnTicket, Relation: Return})
+	}
+	if s.RedrivenAs != "" {
+		all = append(all, relative{Ticket: s.RedrivenAs, Relation: Redrive})
+	}
+	return all
+}
+
+// fill reads handoffs whose place is known already, side by side.
+func (f *family) fill(ctx context.Context, nodes []*Node) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for _, node := range nodes {
+		group.Go(func() error {
+			read, err := f.read(ctx, node.Ticket)
+			if err != nil {
+				return err
+			}
+			read.Relation, read.N = node.Relation, node.N
+			*node = *read
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+const mayBeMissing = "handoffs that merely name one of these as their parent may be missing"
+
+// askIndex adds those that merely name one of these as their parent.
+func (f *family) askIndex(ctx context.Context, ticket string) error {
+	patient, cancel := context.WithTimeout(ctx, explain.IndexPatience)
+	defer cancel()
+	answer, err := f.r.Family(patient, ask.FamilyQuery{
+		Question: ask.Question{WaitMS: explain.IndexPatience.Milliseconds() / 2}, Ticket: ticket})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case errors.Is(err, broker.ErrNoAnswer) || err != nil && patient.Err() != nil:
+		f.notes = append(f.notes, "no index answers (handoff index keeps one): "+mayBeMissing)
+		return nil
+	case err != nil:
+		f.notes = append(f.notes, fmt.Sprintf("the index cannot say (%v): %s", err, mayBeMissing))
+		return nil
+	case !answer.Complete:
+		f.notes = append(f.notes, fmt.Sprintf("the index is %d entries behind: %s", answer.Behind, mayBeMissing))
+	}
+	for _, row := range answer.Handoffs {
+		f.words[row.Ticket] = row.Description
+	}
+	for _, row := range answer.Handoffs { // every parent comes before its children
+		up := f.known[cmp.Or(row.ReturnOf, row.Origin, row.Parent)]
+		if f.known[row.Ticket] != nil || up == nil {
+			continue
+		}
+		if len(f.known) >= treeMax {
+			f.cutOff()
+			return nil
+		}
+		node, err := f.read(ctx, row.Ticket)
+		if err != nil {
+			return err
+		}
+		if node.Phase == "" {
+			continue
+		}
+		f.known[node.Ticket] = node
+		f.add(up, node)
+		if err := f.descend(ctx, []*Node{node}); err != nil {
+			return err
+		}
+	}
+	if answer.More {
+		f.cutOff()
+	}
+	return nil
+}
+
+// describe reads the tasks: of handoffs with the same package once.
+func (f *family) describe(ctx context.Context) error {
+	of := map[string][]*Node{} // by the digest of their package
+	for _, node := range f.known {
+		if node.Description = f.words[node.Ticket]; node.Description == "" && node.Phase != "" {
+			of[node.state.Digest] = append(of[node.state.Digest], node)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for _, nodes := range of {
+		group.Go(func() error {
+			words, err := taskWords(ctx, f.r, nodes[0].Ticket)
+			for _, node := range nodes {
+				node.Description = words
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// sort puts the children of all in their order: what was handed on by number,
+// then the return, then what came after; and says how long each took.
+func (n *Node) sort(now time.Time) {
+	if n.Phase != "" {
+		end := now
+		if n.Closed {
+			end = n.state.ClosedAt
+		}
+		n.TookMS = max(end.Sub(n.SubmittedAt), 0).Milliseconds()
+	}
+	rank := []Relation{Member, HandedOn, Follows, Return, Redrive}
+	slices.SortStableFunc(n.Children, func(x, y *Node) int {
+		return cmp.Or(cmp.Compare(slices.Index(rank, x.Relation), slices.Index(rank, y.Relation)), cmp.Compare(x.N, y.N),
+			x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.Ticket, y.Ticket))
+	})
+	for _, child := range n.Children {
+		child.sort(now)
+	}
+}

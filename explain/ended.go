@@ -1,0 +1,77 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// closed: how it ended, and what became of that.
+func (x *explainer) closed() {
+	s := x.State
+	x.waits(lifecycle.WaitNothing)
+	x.say("%s.", x.ended())
+	if s.CancelReason != "" && s.CancelReason != s.Message {
+		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, "somebody"))), quoted(s.CancelReason))
+	}
+	switch {
+	case s.ReturnOf != "":
+	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():
+		if s.ReturnExpected || s.Outcome == protocol.OutcomeRolledBack {
+			x.suggest("see what "+Person(s.Source)+" is to know of it", OpReturn, "ticket", s.Ticket)
+		}
+	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero():
+		x.say("%s has taken in how it ended, %s.", sentence(Person(s.Source)), x.at(s.ReturnedAt))
+	case !s.ReturnedAt.IsZero():
+		x.say("%s could not be told how it ended.", sentence(Person(s.Source)))
+		x.suggest("see what it would have been told", OpReturn, "ticket", s.Ticket)
+	default:
+		x.say("%s has still to take in how it ended: that waits for it as handoff %s.", sentence(Person(s.Source)), s.ReturnTicket)
+		x.suggest("see why it has not", OpWhy, "ticket", s.ReturnTicket)
+	}
+	if lifecycle.DutiesOf(s).CancelChildren {
+		x.say("What it had handed on is being cancelled: %s to go.", Count(s.Children.Made.Without(s.Children.Closed).Len(), "handoff"))
+	}
+	if s.RedrivenAs != "" {
+		x.say("It was submitted again, as %s.", s.RedrivenAs)
+		x.suggest("see what became of that", OpWhy, "ticket", s.RedrivenAs)
+	}
+	if s.Inbox != "" {
+		x.say("It stays in the inbox of %s (handoff inbox) until somebody deals with it.", Person(s.Inbox))
+		x.suggest("submit it again", OpRedrive, "ticket", s.Ticket)
+		x.suggest("leave it at that", OpDismiss, "ticket", s.Ticket)
+	}
+	if s.Reason != lifecycle.ReasonCancelled && lifecycle.DeadLetter(s) {
+		x.say("It is among the dead letters.")
+		x.suggest("see its end, its trail and its package", OpDead, "ticket", s.Ticket)
+	}
+}
+
+// ended is a closed handoff in a sentence.
+func (x *explainer) ended() string {
+	s := x.State
+	how := map[protocol.Outcome]string{
+		protocol.OutcomeSuccess: "It succeeded", protocol.OutcomePartial: "It succeeded in part", protocol.OutcomeFailed: "It failed",
+		protocol.OutcomeTimeout: "It ran out of time", protocol.OutcomeRejected: "Nobody took it",
+		protocol.OutcomeCancelled: "It was cancelled", protocol.OutcomeRolledBack: "It went back to " + Person(s.Source) + " undone",
+	}[s.Outcome]
+	text := fmt.Sprintf("%s %s, %s after it was submitted", how, x.at(s.ClosedAt), Spoken(s.ClosedAt.Sub(s.SubmittedAt)))
+	switch message := plain(s.Message); {
+	case s.Reason == "late_result":
+		return text + ": the result of " + Person(s.Agent) + " came late and was used"
+	case (s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial) && s.Aggregate == nil:
+		return text + ": " + Person(s.Agent) + " completed it"
+	case s.Reason == "cancelled":
+		_, more, found := strings.Cut(message, "; ")
+		if !found {
+			return text
+		}
+		return text + ": " + more
+	case message != "":
+		return text + ": " + strings.TrimSuffix(message, ".")
+	}
+	return text
+}

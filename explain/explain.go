@@ -1,0 +1,443 @@
+// Package explain says in plain words what a handoff waits for, what happens next and
+// what the reader can do. Gather reads; Explain and Brief are pure. The words are for a
+// reader who does not know the internals: they name no offer, lease or head.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Explanation is what a handoff waits for, in words and for programs.
+type Explanation struct {
+	Ticket     string           `json:"ticket"`
+	Phase      protocol.Phase   `json:"phase"`
+	Closed     bool             `json:"closed"`
+	Outcome    protocol.Outcome `json:"outcome"`
+	WaitingFor lifecycle.Wait   `json:"waiting_for"`
+	Sentences  []string         `json:"sentences"`
+	Next       *Next            `json:"next,omitempty"` // absent where nothing happens by itself any more
+	Actions    []Action         `json:"-"`
+}
+
+// Action is something that the reader may do. Each gateway renders it in its own way: a
+// command line, a button, the call of a tool.
+type Action struct {
+	To   string            // in words: start a worker
+	Op   string            // one of the operations below
+	Args map[string]string // ticket, agent, as the operation needs them; an empty value is the reader's to fill in
+}
+
+// The operations of actions, and their arguments.
+const (
+	OpAgents    = "agents"    // see the agents
+	OpAnswer    = "answer"    // ticket; permit and text or deny, as the question has them
+	OpClaim     = "claim"     // agent
+	OpDead      = "dead"      // ticket
+	OpDismiss   = "dismiss"   // ticket
+	OpDoctor    = "doctor"    //
+	OpRedrive   = "redrive"   // ticket
+	OpReroute   = "reroute"   // ticket, to
+	OpResume    = "resume"    // agent
+	OpReturn    = "return"    // ticket: read its return
+	OpRollback  = "rollback"  // ticket, reason
+	OpSupervise = "supervise" //
+	OpTake      = "take"      // ticket
+	OpTree      = "tree"      // ticket
+	OpWhy       = "why"       // ticket
+	OpWork      = "work"      // agent
+)
+
+// What Explain adds to the words of lifecycle.Wait, from the directory.
+const (
+	WaitWorker lifecycle.Wait = "worker" // none of its agent is running
+	WaitResume lifecycle.Wait = "resume" // its agent is paused
+	WaitSlot   lifecycle.Wait = "slot"   // all workers of its agent are busy
+	WaitPoll   lifecycle.Wait = "poll"   // a program that polls for its agent
+)
+
+// explainer puts an explanation together.
+type explainer struct {
+	Situation
+	e Explanation
+	// nextSaid is set once the sentences name the next event.
+	nextSaid bool
+}
+
+// Explain returns the explanation of a situation.
+func Explain(in Situation) Explanation {
+	s := in.State
+	x := &explainer{Situation: in, e: Explanation{Ticket: s.Ticket, Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}}
+	if s.StuckReason != "" && !s.Closed {
+		x.say("The supervisors could not deal with it (%s) and have stopped trying; they try again when something changes.", quoted(s.StuckReason))
+		x.suggest("see what may be wrong", OpDoctor)
+	}
+	next := x.foresee()
+	switch {
+	case s.Closed:
+		x.closed()
+	case s.CancelRequested:
+		x.stopping()
+	case s.Aggregate != nil && s.Phase == protocol.Pending:
+		x.group()
+	default:
+		x.phase()
+	}
+	if !s.Closed {
+		x.tellNext(next)
+	}
+	return x.e
+}
+
+// Brief returns what a handoff waits for, in one word and in one sentence. Times are UTC.
+func Brief(s protocol.State, directory *lifecycle.Directory, now time.Time) (lifecycle.Wait, string) {
+	e := Explain(Situation{State: s, Directory: directory, Now: now, Zone: time.UTC, Ahead: -1, Depth: -1})
+	if len(e.Sentences) == 0 {
+		return e.WaitingFor, ""
+	}
+	return e.WaitingFor, e.Sentences[0]
+}
+
+func (x *explainer) say(format string, args ...any) {
+	x.e.Sentences = append(x.e.Sentences, fmt.Sprintf(format, args...))
+}
+
+// suggest adds an action. args are names and values in turn.
+func (x *explainer) suggest(to, op string, args ...string) {
+	named := map[string]string{}
+	for i := 0; i+1 < len(args); i += 2 {
+		named[args[i]] = args[i+1]
+	}
+	x.e.Actions = append(x.e.Actions, Action{To: to, Op: op, Args: named})
+}
+
+func (x *explainer) waits(w lifecycle.Wait) { x.e.WaitingFor = w }
+
+func (x *explainer) phase() {
+	s := x.State
+	switch s.Phase {
+	case protocol.AwaitingApproval:
+		x.waits(lifecycle.WaitApproval)
+		x.say("It waits for somebody to approve it.")
+	case protocol.AwaitingSource:
+		x.waits(lifecycle.WaitSource)
+		x.say("It begins when %s completes handoff %s, from which it follows.", Person(s.Source), s.Parent)
+		x.say("Should that attempt end without a result, it is dropped.")
+		x.suggest("see how far that is", OpWhy, "ticket", s.Parent)
+	case protocol.Pending:
+		x.pending()
+	case protocol.PhaseAccepted, protocol.Working:
+		x.held()
+	case protocol.Conditional:
+		x.conditional()
+	case protocol.Retrying:
+		x.retrying()
+	case protocol.PhaseRejected:
+		x.refused()
+	case protocol.PhaseFailed:
+		x.waits(lifecycle.WaitDecision)
+		x.say("%s%s.", sentence(fmt.Sprintf("attempt %d of %d at %s failed %s", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.at(s.UpdatedAt))), x.because(s.Message))
+	case protocol.PhaseTimeout:
+		x.waits(lifecycle.WaitDecision)
+		x.say("It ran out of time %s: %s.", x.at(s.UpdatedAt), x.clockRanOut(s.TimedOut))
+	}
+}
+
+// pending: it stands in a queue, or no agent fits.
+func (x *explainer) pending() {
+	s := x.State
+	switch {
+	case len(s.Chain) > 0:
+		x.say("%s.", sentence(x.passedUp()))
+	case len(s.Refused) > 0:
+		x.say("%s refused it before.", enumerate(s.Refused))
+	}
+	if s.AttemptsTotal > 0 && s.Attempt > 0 && !s.Held() {
+		x.say("Attempt %d of %d at %s ended without a result%s.", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.lastEnd())
+	}
+	switch {
+	case s.Held():
+		x.claimed()
+	case s.Agent == protocol.Human:
+		x.forPerson()
+	case s.Agent == "":
+		x.waits(lifecycle.WaitAgent)
+		x.say("It has waited %s for an agent that can do it (%s); there was none when it was submitted.", x.span(s.SubmittedAt), s.TargetWords())
+		x.suggest("see who can do what", OpAgents)
+	default:
+		x.queued()
+	}
+}
+
+func (x *explainer) claimed() {
+	s := x.State
+	x.waits(lifecycle.WaitAcknowledgement)
+	who := sentence(x.holder())
+	if !x.Directory.Present(s.Holder) {
+		x.say("%s claimed it %s, never said whether it takes it, and has stopped answering.", who, x.at(s.ClaimedAt))
+		return
+	}
+	x.say("%s claimed it %s and has not said yet whether it takes it.", who, x.at(s.ClaimedAt))
+	x.say("Should it stop answering for %s, others may have it.", millisSpoken(s.LeaseMS))
+}
+
+func (x *explainer) forPerson() {
+	s := x.State
+	x.waits(lifecycle.WaitPerson)
+	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
+	if len(s.Chain) > 0 {
+		x.suggest("answer it, and send it back down", OpAnswer, "ticket", s.Ticket, "text", "")
+	}
+	x.suggest("do it yourself", OpTake, "ticket", s.Ticket)
+	x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+	x.suggest("give it back", OpRollback, "ticket", s.Ticket, "reason", "")
+}
+
+// queued: it waits for a worker of its agent.
+func (x *explainer) queued() {
+	s := x.State
+	profile, _ := x.Directory.Agent(s.Agent)
+	live, slots, busy := x.Directory.Load(s.Agent)
+	polled, polls := x.Directory.Polled(s.Agent)
+	waited := fmt.Sprintf("It has waited %s for %s", x.span(s.OfferedAt), s.Agent)
+	ahead := x.aheadWords()
+	switch {
+	case profile.Paused:
+		x.waits(WaitResume)
+		x.say("%s, which is paused%s. Nothing is taken there until somebody lets it go on.", waited, After(", ", ahead))
+		x.suggest("let it go on", OpResume, "agent", s.Agent)
+		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && (live > 0 || polls):
+		x.waits(WaitSlot)
+		x.say("%s, which has %s in hand and takes no more at a time%s.", waited, Count(x.InHand, "handoff"), After(", ", ahead))
+	case live == 0 && polls:
+		x.waits(WaitPoll)
+		x.say("%s, which %s%s.", waited, Polls(polled, x.Now), After(", ", ahead))
+		x.say("It stays there as long as %s polls at least every %s.", s.Agent, Spoken(profile.PollPatience()))
+		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
+		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+	case live == 0:
+		x.waits(WaitWorker)
+		x.say("%s, but %s%s.", waited, x.noWorkerServes(), After(", ", ahead))
+		x.suggest("start a worker", OpWork, "agent", s.Agent)
+		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
+		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+	case busy >= slots:
+		x.waits(WaitSlot)
+		all := fmt.Sprintf("all of their %d slots are busy", slots)
+		switch {
+		case slots == 1:
+			all = "which is busy"
+		case live == 1:
+			all = fmt.Sprintf("all of its %d slots are busy", slots)
+		case slots == live:
+			all = "all of them are busy"
+		}
+		x.say("%s: %s running, %s%s.", waited, areWorkers(live), all, After(", ", ahead))
+	default:
+		x.waits(lifecycle.WaitTaker)
+		x.say("%s: %s running, with %d of %s free%s.", waited, areWorkers(live), slots-busy, Count(slots, "slot"), After(", ", ahead))
+		switch {
+		case x.Ahead > 0:
+		case x.Now.Sub(s.OfferedAt) > unexpected:
+			x.say("A free worker should have taken it long ago.")
+			x.suggest("see what may be wrong", OpDoctor)
+		default:
+			x.say("It should be taken any moment.")
+			x.nextSaid = true
+		}
+	}
+}
+
+// unexpected is how long a step that is due at once may be late before the reader is
+// told so.
+const unexpected = 10 * time.Second
+
+// noWorkerServes says why no worker takes anything.
+func (x *explainer) noWorkerServes() string {
+	agent := x.State.Agent
+	for _, h := range x.Directory.Holders {
+		if h.Agent == agent && h.Draining {
+			return "its last workers are finishing what they have and take nothing new"
+		}
+	}
+	if since, seen := x.Directory.LastPresent[agent]; seen {
+		return fmt.Sprintf("no worker has been running there since %s", x.clock(since))
+	}
+	return "no worker is running there"
+}
+
+// aheadWords say how many are before it, as far as that can be told.
+func (x *explainer) aheadWords() string {
+	switch {
+	case x.Ahead == 0:
+		return "and it is the next one"
+	case x.Ahead == 1:
+		return "and 1 handoff is ahead of it"
+	case x.Ahead > 1:
+		return fmt.Sprintf("and %d handoffs are ahead of it", x.Ahead)
+	case x.Depth > 1:
+		return fmt.Sprintf("and %d handoffs are in its queue, those being worked on included", x.Depth)
+	}
+	return ""
+}
+
+// held: a worker or a person holds it.
+func (x *explainer) held() {
+	s := x.State
+	who, attempt := sentence(x.holder()), fmt.Sprintf("attempt %d of %d", s.Attempt, s.Policy.MaxAttempts)
+	begun := s.StartedAt
+	if begun.IsZero() {
+		begun = s.AcceptedAt
+	}
+	x.waits(lifecycle.WaitWork)
+	switch {
+	case s.Phase != protocol.Working:
+		x.waits(lifecycle.WaitStart)
+		x.say("%s took it %s (%s) and has not begun yet.", who, x.at(s.AcceptedAt), attempt)
+	case !x.Directory.Present(s.Holder):
+		x.say("%s began to work on it %s (%s).", who, x.at(begun), attempt)
+	default:
+		x.say("%s has worked on it for %s (%s).", who, x.span(begun), attempt)
+	}
+	if !x.Directory.Present(s.Holder) {
+		x.say("Since then it has stopped answering.")
+		return
+	}
+	switch {
+	case s.Progress != nil:
+		x.say("Progress was last reported %s: %s%%%s.", x.at(s.ProgressAt), Number(s.Progress.Percent), said(s.Progress.Message))
+	case s.Phase == protocol.Working && x.Now.Sub(s.AcceptedAt) > time.Minute:
+		x.say("No progress has been reported.")
+	}
+	if !s.EstimatedCompletion.IsZero() {
+		x.say("It should be done by %s, as was said when it was taken.", x.clock(s.EstimatedCompletion))
+	}
+}
+
+// conditional: its agent needs something first.
+func (x *explainer) conditional() {
+	s := x.State
+	switch {
+	case s.Children != nil && s.Children.Awaited != "":
+		x.awaiting()
+	case s.Conditions == nil:
+		x.waits(lifecycle.WaitTime)
+		x.say("%s put it off until %s%s.", sentence(Person(s.Agent)), x.clock(s.RetryAt), After(", and says: ", quoted(s.Message)))
+		x.estimate()
+		if s.RetryAt.After(x.Now) {
+			x.say("Then it goes to %s again.", s.Agent)
+			x.nextSaid = true
+		}
+	default:
+		x.waits(lifecycle.WaitAnswer)
+		asked := s.Source
+		if _, known := x.Directory.Agent(asked); !known {
+			asked = protocol.Human
+		}
+		x.say("%s needs %s before it takes it%s.", sentence(Person(s.Agent)), Needs(*s.Conditions), After(", and says: ", quoted(s.Conditions.Reason)))
+		x.estimate()
+		if s.ConditionRounds > s.Policy.MaxConditions { // an answer would be refused
+			return
+		}
+		x.say("%s was asked %s ago and has not answered yet.", sentence(Person(asked)), x.span(s.ConditionedAt))
+		answer := []string{"ticket", s.Ticket}
+		if len(s.Conditions.NeedsPermission) > 0 {
+			answer = append(answer, "permit", "true")
+		}
+		if len(s.Conditions.NeedsContext) > 0 {
+			answer = append(answer, "text", "")
+		}
+		x.suggest("answer", OpAnswer, answer...)
+		x.suggest("say no, so that somebody else gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
+	}
+}
+
+// estimate: how long the agent said that it needs, once it takes it.
+func (x *explainer) estimate() {
+	if ms := x.State.EstimatedCompletionMS; ms > 0 {
+		x.say("Once %s takes it, it needs %s, as it said.", Person(x.State.Agent), millisSpoken(ms))
+	}
+}
+
+// awaiting: it was handed on, and comes back when that has ended.
+func (x *explainer) awaiting() {
+	s := x.State
+	x.waits(lifecycle.WaitChildren)
+	all, open := s.Children.Awaited.Len(), s.Children.Awaited.Without(s.Children.Closed).Len()
+	if open == 0 {
+		x.say("What %s has handed on has ended.", Person(s.Agent))
+		return
+	}
+	x.say("%s has handed on %s and waits, since %s, for %s: %s.", sentence(Person(s.Agent)), partOfIt(all), x.clock(s.ConditionedAt), ofThem(open, all), x.relatives(open, "part"))
+	x.say("When that is over, %s gets it back.", Person(s.Agent))
+}
+
+// group: its members bring it on.
+func (x *explainer) group() {
+	s := x.State
+	x.waits(lifecycle.WaitMembers)
+	ended, succeeded := s.Children.Closed.Len(), s.Children.Succeeded.Len()
+	open := s.Aggregate.Size - ended
+	ends := "of which none has ended yet"
+	switch {
+	case ended == 1:
+		ends = fmt.Sprintf("of which 1 has ended (%d with success, %d without)", succeeded, ended-succeeded)
+	case ended > 1:
+		ends = fmt.Sprintf("of which %d have ended (%d with success, %d without)", ended, succeeded, ended-succeeded)
+	}
+	x.say("It is a group of %d, %s.", s.Aggregate.Size, ends)
+	x.say("It still waits for %s: %s.", ofThem(open, s.Aggregate.Size), x.relatives(open, "member"))
+	x.say("It succeeds %s.", Aggregation(s))
+	x.suggest("see all of its members", OpTree, "ticket", s.Ticket)
+}
+
+// retrying: the next attempt has its time.
+func (x *explainer) retrying() {
+	s := x.State
+	x.waits(lifecycle.WaitTime)
+	x.say("Attempt %d of %d at %s ended without a result%s.", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.lastEnd())
+	if s.RetryAt.After(x.Now) {
+		x.say("Attempt %d begins %s, in %s.", s.Attempt+1, x.at(s.RetryAt), Spoken(s.RetryAt.Sub(x.Now)))
+		x.nextSaid = true
+	}
+}
+
+// refused: no other agent fits.
+func (x *explainer) refused() {
+	s := x.State
+	why := x.because(cmp.Or(s.Message, s.Reason))
+	if s.Policy.OnNoTaker == protocol.NoTakerQueue {
+		x.waits(lifecycle.WaitAgent)
+		x.say("%s refused it %s%s, and nobody else can do it.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
+		x.say("It goes to the first fit agent that turns up.")
+		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+		return
+	}
+	x.waits(lifecycle.WaitDecision)
+	x.say("%s refused it %s%s.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
+}
+
+// stopping: its end was asked for.
+func (x *explainer) stopping() {
+	s := x.State
+	what := "be cancelled"
+	if s.CancelReturn {
+		what = "go back to " + s.Source
+	}
+	x.say("%s asked %s for it to %s%s.", sentence(Person(cmp.Or(s.CancelBy, "somebody"))), x.at(s.CancelRequestedAt), what, x.because(s.CancelReason))
+	if !s.Held() {
+		x.waits(lifecycle.WaitDecision)
+		return
+	}
+	x.waits(lifecycle.WaitStop)
+	if !x.Directory.Present(s.Holder) {
+		x.say("%s had it and has stopped answering.", sentence(x.holder()))
+		return
+	}
+	x.say("%s has it, was told, and has until %s to stop.", sentence(x.holder()), x.clock(s.CancelRequestedAt.Add(time.Duration(s.Policy.CancelGraceMS)*time.Millisecond)))
+}

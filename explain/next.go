@@ -1,0 +1,346 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// What happens to a handoff if nothing else does, in words.
+
+// Next is the next thing that happens by itself.
+type Next struct {
+	At    time.Time          `json:"at"`
+	Event protocol.EventType `json:"event"`        // what it comes to: escalated, closed, …
+	To    string             `json:"to,omitempty"` // the agent that has it then
+	Words string             `json:"words"`
+	// Overdue says that it should have happened by now: no supervisor seems to run.
+	Overdue bool `json:"overdue,omitempty"`
+
+	reminder   time.Time // of its worker, before that
+	unreminded bool      // and it should have come by now
+	because    string
+	clock      protocol.Clock // that runs out then, if one does
+	loose      bool           // At is the latest, not the exact instant
+}
+
+// foresee asks the core; nil where it says nothing, or chokes on the state.
+func (x *explainer) foresee() (next *Next) {
+	s := x.State
+	defer func() {
+		if recover() != nil { // as a supervisor's look would: the handoff is stuck
+			next = nil
+		}
+	}()
+	f, ok := lifecycle.Foresee(s, x.Directory, x.Now)
+	var reminder time.Time
+	for ok && onlyReminds(f.Events) {
+		reminder, s = f.At, f.State
+		f, ok = lifecycle.Foresee(s, x.Directory, f.At)
+	}
+	if !ok {
+		return nil
+	}
+	n := &Next{At: f.At.UTC(), reminder: reminder}
+	x.effect(n, s, f.Events)
+	x.cause(n, s, f.Events)
+	since, ok := lifecycle.Foresee(x.State, x.Directory, x.State.UpdatedAt)
+	switch late := ok && x.Now.Sub(since.At) > unexpected; {
+	case !late, n.loose:
+	case !reminder.IsZero():
+		n.reminder, n.unreminded = since.At, true
+	case !dependsOnOthers(x.State, f.Events):
+		n.Overdue, n.At = true, since.At.UTC()
+	}
+	return n
+}
+
+func onlyReminds(events []protocol.Event) bool {
+	return len(events) == 1 && events[0].EventType() == protocol.EventReminded
+}
+
+// dependsOnOthers tells whether a decision that is due may have become so only
+// just now, because an agent came or went.
+func dependsOnOthers(s protocol.State, events []protocol.Event) bool {
+	switch e := events[0].(type) {
+	case *protocol.LeaseLost:
+		return e.Reason != protocol.NotAcknowledged
+	case *protocol.Offered:
+		return s.Agent == "" // an agent that fits has come
+	case *protocol.TimedOut:
+		return e.Clock == protocol.ClockAcknowledge || e.Clock == protocol.ClockQueue
+	case *protocol.Closed:
+		return s.CancelRequested && s.Held()
+	}
+	return s.Policy.OnNoTaker == protocol.NoTakerQueue && s.Phase == protocol.PhaseRejected
+}
+
+// effect says what the events come to.
+func (x *explainer) effect(n *Next, s protocol.State, events []protocol.Event) {
+	for _, event := range events {
+		switch e := event.(type) {
+		case *protocol.Closed:
+			n.Event, n.To, n.Words = e.EventType(), "", closedWords(e.Outcome, s)
+			return
+		case *protocol.LateResultUsed:
+			n.Event, n.Words = e.EventType(), "the result that came late is used, and it ends with that"
+			return
+		case *protocol.RetryScheduled:
+			n.Event, n.To = e.EventType(), s.Agent
+			n.Words = fmt.Sprintf("it is set to be tried again %s later (attempt %d of %d)", Spoken(e.Due.Sub(n.At)), s.Attempt+1, s.Policy.MaxAttempts)
+			if s.Held() {
+				n.Words = fmt.Sprintf("it is taken from %s and tried again (attempt %d of %d)", itsWorker(s), s.Attempt+1, s.Policy.MaxAttempts)
+			}
+			return
+		case *protocol.Escalated:
+			n.Event, n.To, n.Words = e.EventType(), e.To, "it goes up to "+Person(e.To)
+			return
+		case *protocol.Rerouted:
+			n.Event, n.To, n.Words = e.EventType(), e.To, "it goes to "+Person(e.To)+" instead"
+			return
+		case *protocol.Offered:
+			n.Event, n.To, n.Words = e.EventType(), e.Agent, offeredWords(e, s)
+		case *protocol.TimedOut:
+			if s.Aggregate != nil && e.Clock == protocol.ClockDeadline {
+				n.Event, n.Words = e.EventType(), "it is overdue, and still waits for its members"
+			}
+		}
+	}
+}
+
+func closedWords(o protocol.Outcome, s protocol.State) string {
+	switch o {
+	case protocol.OutcomeSuccess, protocol.OutcomePartial:
+		return "it ends with success"
+	case protocol.OutcomeCancelled:
+		return "it ends as cancelled"
+	case protocol.OutcomeRolledBack:
+		return "it goes back to " + Person(s.Source) + " undone"
+	case protocol.OutcomeRejected:
+		return "it is given up as refused"
+	case protocol.OutcomeTimeout:
+		return "it is given up"
+	}
+	return "it is given up as failed"
+}
+
+func offeredWords(e *protocol.Offered, s protocol.State) string {
+	switch {
+	case e.Reason == lifecycle.OfferReturn:
+		return Person(e.Agent) + " gets it back"
+	case e.Reason == lifecycle.OfferOverdue:
+		return "it is overdue, and stays with " + Person(e.Agent)
+	case s.Attempt > 0:
+		return fmt.Sprintf("it goes to the next worker of %s (attempt %d of %d)", Person(e.Agent), s.Attempt+1, s.Policy.MaxAttempts)
+	case s.Held():
+		return "others may have it"
+	}
+	return "it goes to " + Person(e.Agent)
+}
+
+// cause says why it happens then.
+func (x *explainer) cause(n *Next, s protocol.State, events []protocol.Event) {
+	for _, event := range events {
+		switch e := event.(type) {
+		case *protocol.LeaseLost: // the sentences say it already
+			if e.Reason == protocol.NotAcknowledged {
+				n.because = "it has not been said by then whether it is taken"
+			}
+			return
+		case *protocol.TimedOut:
+			n.clock, n.because = e.Clock, x.clockRunsOut(e.Clock, s)
+			if _, seen := x.Directory.LastPresent[s.Agent]; e.Clock == protocol.ClockAcknowledge && !seen && !n.At.After(x.Now) {
+				// Its last worker went since, and we did not see when.
+				n.loose, n.At = true, x.Now.Add(lifecycle.AckTimeout(s)).UTC()
+			}
+			return
+		case *protocol.Closed:
+			if s.CancelRequested && s.Held() && x.Directory.Present(s.Holder) {
+				n.because = "its worker has not stopped by then"
+			}
+			if e.Reason == "deadline" {
+				n.because = x.clockRunsOut(protocol.ClockDeadline, s)
+			}
+		}
+	}
+}
+
+// itsWorker is who has a handoff, where that was said before.
+func itsWorker(s protocol.State) string {
+	if s.Agent == protocol.Human {
+		return "that person"
+	}
+	return "its worker"
+}
+
+// clockRunsOut says what will be the case when a clock has run out.
+func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string {
+	switch p := s.Policy; clock {
+	case protocol.ClockAcknowledge:
+		if s.Agent == "" {
+			return "no agent that fits has turned up by then"
+		}
+		return fmt.Sprintf("%s has had no worker for %s by then", s.Agent, Spoken(lifecycle.AckTimeout(s)))
+	case protocol.ClockQueue:
+		return fmt.Sprintf("nobody has taken it for %s by then", millisSpoken(p.QueueTimeoutMS))
+	case protocol.ClockWork:
+		return fmt.Sprintf("the work may take %s at most", millisSpoken(p.WorkTimeoutMS))
+	case protocol.ClockProgress:
+		return fmt.Sprintf(itsWorker(s)+" has reported nothing for %s by then", millisSpoken(p.ProgressTimeoutMS))
+	case protocol.ClockCondition:
+		if s.ConditionRounds > p.MaxConditions {
+			return s.Agent + " has asked more often than it may"
+		}
+		return fmt.Sprintf("nobody has answered for %s by then", millisSpoken(p.ConditionTimeoutMS))
+	case protocol.ClockReturn:
+		return fmt.Sprintf("%s waits %s at most for its end", Person(s.Source), millisSpoken(p.ReturnTimeoutMS))
+	}
+	if !s.OverdueSince.IsZero() {
+		return "the time to intervene is over then"
+	}
+	return "its deadline passes then"
+}
+
+// clockRanOut says what was the case when a clock had run out.
+func (x *explainer) clockRanOut(clock protocol.Clock) string {
+	switch clock {
+	case protocol.ClockAcknowledge:
+		return "no worker was there to take it"
+	case protocol.ClockQueue:
+		return "nobody took it in time"
+	case protocol.ClockWork:
+		return "the work took too long"
+	case protocol.ClockProgress:
+		return "its worker reported nothing for too long"
+	case protocol.ClockCondition:
+		return "nobody answered in time"
+	case protocol.ClockReturn:
+		return "its source had waited long enough for its end"
+	}
+	return "its deadline passed"
+}
+
+// tellNext adds what happens next to the sentences, and to the explanation.
+func (x *explainer) tellNext(n *Next) {
+	if n == nil || n.Words == "" {
+		if x.e.Next == nil && x.e.WaitingFor == "" {
+			x.waits(lifecycle.WaitDecision)
+		}
+		return
+	}
+	x.e.Next = n
+	because := ""
+	if n.because != "" {
+		because = ", because " + n.because
+	}
+	switch r := n.reminder; {
+	case n.unreminded:
+		x.say("%s %s should have been reminded that the time is running out.", capital(x.at(r)), itsWorker(x.State))
+		x.noSupervisor()
+	case r.After(x.Now):
+		x.say("%s %s is reminded that the time is running out.", capital(x.at(r)), itsWorker(x.State))
+	}
+	switch {
+	case n.Overdue:
+		if n.clock != "" {
+			because = ", because " + x.clockRanOut(n.clock)
+		}
+		x.say("What comes next has been due since %s: %s%s.", x.clock(n.At), n.Words, because)
+		x.noSupervisor()
+	case x.nextSaid && (n.Event == protocol.EventOffered || x.e.WaitingFor == lifecycle.WaitTaker):
+	case n.loose:
+		x.say("Unless one starts, %s by %s.", n.Words, x.clock(n.At))
+		x.suggest("see what is wrong if it does not", OpDoctor)
+	case !n.At.After(x.Now):
+		x.say("Any moment now, %s%s.", n.Words, because)
+	default:
+		x.say("If nothing changes, %s %s%s.", n.Words, x.at(n.At), because)
+	}
+}
+
+// noSupervisor says why what is due does not happen.
+func (x *explainer) noSupervisor() {
+	x.say("No supervisor seems to be running, or it cannot keep up.")
+	x.suggest("start a supervisor", OpSupervise)
+	x.suggest("see what may be wrong", OpDoctor)
+}
+
+// clock writes an instant as a watch has it: 14:05, with the date where that is
+// not today's, with seconds where it is near.
+func (x *explainer) clock(at time.Time) string {
+	at, now := at.In(x.Zone), x.Now.In(x.Zone)
+	format := "15:04"
+	if d := at.Sub(now); d.Abs() < 10*time.Minute {
+		format = "15:04:05"
+	}
+	switch {
+	case at.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return at.Format(format)
+	case at.Year() == now.Year():
+		return at.Format("2 January at " + format)
+	}
+	return at.Format("2 January 2006 at " + format)
+}
+
+// at is clock with the word before it that it has in a sentence.
+func (x *explainer) at(at time.Time) string {
+	if at.In(x.Zone).Format(time.DateOnly) == x.Now.In(x.Zone).Format(time.DateOnly) {
+		return "at " + x.clock(at)
+	}
+	return "on " + x.clock(at)
+}
+
+// span says for how long something has been so.
+func (x *explainer) span(at time.Time) string { return Spoken(x.Now.Sub(at)) }
+
+// because adds the reason that a person, an agent or the core gave, if there is one.
+func (x *explainer) because(words string) string {
+	if own := plain(words); own != words {
+		return ": " + own
+	}
+	return After(": ", quoted(words))
+}
+
+// relatives lists where those stand that a handoff waits for.
+func (x *explainer) relatives(open int, what string) string {
+	var parts []string
+	for _, r := range x.Open {
+		where := "about to be submitted"
+		who := ""
+		if r.State.Ticket != "" {
+			where = stands(r.State)
+			who = Person(r.State.Agent)
+			if r.State.Agent == "" {
+				who = r.State.TargetWords()
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%s %d%s (%s)", what, r.N, After(", ", who), where))
+	}
+	if more := open - len(x.Open); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return enumerate(parts)
+}
+
+// stands says in a word or two where a handoff stands.
+func stands(s protocol.State) string {
+	switch {
+	case s.Closed:
+		return "has just ended"
+	case s.CancelRequested:
+		return "stopping"
+	case s.Phase == protocol.Pending && s.Aggregate != nil:
+		return "a group under way"
+	case s.Phase == protocol.Pending:
+		return "waiting to be taken"
+	case s.Phase == protocol.Conditional && s.Conditions != nil:
+		return "waiting for an answer"
+	case s.Phase == protocol.Conditional:
+		return "waiting"
+	case s.Phase == protocol.PhaseAccepted:
+		return "accepted"
+	}
+	return string(s.Phase)
+}

@@ -1,0 +1,74 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func TestGroupText(t *testing.T) {
+	group := func(closed, succeeded []int) protocol.State {
+		s := protocol.State{Ticket: "t", Phase: protocol.Pending, Children: &protocol.Children{Count: 5, Made: protocol.AllBits(5),
+			Closed: protocol.Bits("").With(closed...), Succeeded: protocol.Bits("").With(succeeded...)}}
+		s.Aggregate = &protocol.Aggregate{Size: 5, Mode: protocol.AggregateMajority}
+		return s
+	}
+	for want, s := range map[string]protocol.State{
+		"group of 5: 0 closed":                         group(nil, nil),
+		"group of 5: 2 closed (2 succeeded)":           group([]int{0, 4}, []int{0, 4}),
+		"group of 5: 1 closed (1 failed)":              group([]int{3}, nil),
+		"group of 5: 3 closed (2 succeeded, 1 failed)": group([]int{0, 1, 2}, []int{0, 2}),
+		"": {},
+	} {
+		if got := Group(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := WaitingFor(group([]int{0, 1}, nil)); got != "3 of its 5 members to end" {
+		t.Errorf("it waits for %q", got)
+	}
+	if got := Aggregation(group(nil, nil)); got != "when more than half have succeeded" {
+		t.Errorf("it succeeds %q", got)
+	}
+}
+
+// TestReturnText: wherever a return is, whoever asks is told how to get at it.
+func TestReturnText(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	state := func(change func(*protocol.State)) protocol.State {
+		s := protocol.State{Ticket: "t", Phase: protocol.Complete, Closed: true, Outcome: protocol.OutcomeSuccess,
+			Summary: protocol.Summary{Source: "lead", ReturnExpected: true}}
+		change(&s)
+		return s
+	}
+	for want, s := range map[string]protocol.State{
+		"":                 state(func(s *protocol.State) { s.ReturnExpected = false }),
+		"lead expects one": state(func(s *protocol.State) { s.Closed = false }),
+		"lead expects one by 2026-01-31 12:01:00Z": state(func(s *protocol.State) {
+			s.Closed, s.ReturnSince, s.Policy.ReturnTimeoutMS = false, at, 60_000
+		}),
+		"waits for lead to take it in, as r":                          state(func(s *protocol.State) { s.ReturnTicket = "r" }),
+		"lead has it since 2026-01-31 12:00:00Z":                      state(func(s *protocol.State) { s.ReturnedAt, s.Phase = at, protocol.PhaseReturned }),
+		"could not be delivered; handoff result t --return prints it": state(func(s *protocol.State) { s.ReturnedAt = at }),
+		"handoff result t --return prints it":                         state(func(*protocol.State) {}),
+	} {
+		if got := Return(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestEveryPhaseSaysWhatItWaitsFor, in words that are not empty.
+func TestEveryPhaseSaysWhatItWaitsFor(t *testing.T) {
+	for _, phase := range protocol.Phases {
+		if got := WaitingFor(protocol.State{Phase: phase, Agent: "a"}); got == "" {
+			t.Errorf("%s waits for nothing that anybody said", phase)
+		}
+	}
+	human := protocol.State{Phase: protocol.Pending, Agent: protocol.Human}
+	if got := WaitingFor(human); !strings.Contains(got, "handoff take") {
+		t.Errorf("a person is told %q, not what to do", got)
+	}
+}

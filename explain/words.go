@@ -1,0 +1,220 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// plainly are the core's own reasons in words for those who do not know it.
+var plainly = strings.NewReplacer(
+	"the worker that had it is gone", "its worker stopped answering",
+)
+
+func plain(message string) string { return plainly.Replace(message) }
+
+// wordsShown is how many characters of a reason a sentence quotes.
+const wordsShown = 300
+
+// quoted returns a reason in quotation marks, on one line.
+func quoted(words string) string {
+	if words = strings.Join(strings.Fields(words), " "); words == "" {
+		return ""
+	}
+	return `"` + strings.TrimSuffix(protocol.CutText(words, wordsShown), ".") + `"`
+}
+
+func said(words string) string { return After(", ", quoted(words)) }
+
+// Person names an agent; the last of every chain is a person.
+func Person(agent string) string {
+	if agent == protocol.Human {
+		return "a person"
+	}
+	return agent
+}
+
+// sentence begins a sentence; names of agents are written as they are.
+func sentence(words string) string {
+	for _, article := range []string{"a ", "an ", "it ", "attempt "} {
+		if strings.HasPrefix(words, article) {
+			return capital(words)
+		}
+	}
+	return words
+}
+
+func capital(words string) string { return strings.ToUpper(words[:1]) + words[1:] }
+
+func areWorkers(n int) string {
+	if n == 1 {
+		return "1 worker is"
+	}
+	return fmt.Sprintf("%d workers are", n)
+}
+
+func partOfIt(n int) string {
+	if n == 1 {
+		return "a part of it"
+	}
+	return fmt.Sprintf("%d parts of it", n)
+}
+
+func ofThem(open, all int) string {
+	switch {
+	case all == 1:
+		return "that"
+	case open == all:
+		return "all of them"
+	case open == 1:
+		return "one of them"
+	}
+	return fmt.Sprintf("%d of them", open)
+}
+
+// After puts something before what is not empty.
+func After(mark, words string) string {
+	if words == "" {
+		return ""
+	}
+	return mark + words
+}
+
+// enumerate is a list as it is spoken: a, b and c.
+func enumerate(parts []string) string {
+	if len(parts) < 2 {
+		return strings.Join(parts, "")
+	}
+	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
+}
+
+func millisSpoken(ms int64) string { return Spoken(time.Duration(ms) * time.Millisecond) }
+
+// Spoken returns a duration as a person says it: 12 s, 4 min, 2 h 5 min, 3 days.
+func Spoken(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return "less than a second"
+	case d < 2*time.Minute && d != time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		text := fmt.Sprintf("%d h", d/time.Hour)
+		if minutes := d % time.Hour / time.Minute; minutes > 0 {
+			text += fmt.Sprintf(" %d min", minutes)
+		}
+		return text
+	}
+	return fmt.Sprintf("%d days", d/(24*time.Hour))
+}
+
+func Needs(c protocol.Conditions) string {
+	var needs []string
+	if len(c.NeedsContext) > 0 {
+		needs = append(needs, "context ("+strings.Join(c.NeedsContext, "; ")+")")
+	}
+	if len(c.NeedsPermission) > 0 {
+		needs = append(needs, "permission ("+strings.Join(c.NeedsPermission, "; ")+")")
+	}
+	return strings.Join(needs, " and ")
+}
+
+// Aggregation says when a group has succeeded.
+func Aggregation(s protocol.State) string {
+	if s.Aggregate == nil {
+		return ""
+	}
+	text := map[protocol.Aggregation]string{
+		protocol.AggregateAll: "when all have succeeded", protocol.AggregateAny: "when one has succeeded",
+		protocol.AggregateMajority: "when more than half have succeeded",
+	}[s.Aggregate.Mode]
+	if n := s.Aggregate.Counted.Len(); n > 0 {
+		text += fmt.Sprintf(", of the %d that count", n)
+	}
+	if s.Aggregate.CancelRest {
+		text += "; the rest is cancelled then"
+	}
+	return text
+}
+
+// Count writes a number of things: 1 handoff, 2 handoffs.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func Number(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
+
+// Polls say of an agent that polls when it was last heard of.
+func Polls(last, now time.Time) string {
+	return fmt.Sprintf("polls, last %s ago", Spoken(now.Sub(last)))
+}
+
+// lastEnd says why the last attempt ended.
+func (x *explainer) lastEnd() string {
+	if clock, ranOut := strings.CutSuffix(x.State.Reason, "_timeout"); ranOut {
+		return ": " + x.clockRanOut(protocol.Clock(clock))
+	}
+	if !ofAttempt(x.State.Reason) {
+		return ""
+	}
+	return x.because(x.State.Message)
+}
+
+// ofAttempt tells whether what the state says in words can be of an attempt, or
+// a refusal: the reason is the last that was given, and may be of a question.
+func ofAttempt(reason string) bool {
+	return reason != "condition" && reason != "deferred" && reason != "answer" && reason != "awaiting_returns"
+}
+
+// holder names the worker that has the handoff.
+func (x *explainer) holder() string {
+	agent := x.State.Agent
+	h, present := x.Directory.Holders[x.State.Holder]
+	switch {
+	case agent == protocol.Human:
+		return "a person"
+	case !present:
+		return "a worker of " + agent
+	case h.Polling:
+		return "a program that polls for " + agent + hostWords(h)
+	}
+	return "a worker of " + agent + hostWords(h)
+}
+
+func hostWords(h protocol.Holder) string {
+	if h.Host == "" {
+		return ""
+	}
+	return fmt.Sprintf(" on %s (process %d)", h.Host, h.PID)
+}
+
+// passedUpWords are the core's reasons to pass a handoff up that are no clock's.
+var passedUpWords = map[string]string{
+	lifecycle.ReasonConditionsExhausted: "its agent asked more often than it may",
+	lifecycle.ReasonAttemptsExhausted:   "all attempts there failed",
+	lifecycle.ReasonCrashLoop:           "each attempt took its worker with it",
+	lifecycle.ReasonDeadline:            "its deadline passed",
+}
+
+// passedUp says from whom a handoff came up the chain, and why.
+func (x *explainer) passedUp() string {
+	s := x.State
+	text := fmt.Sprintf("it was passed up from %s to %s", Person(cmp.Or(s.Chain[len(s.Chain)-1], "nobody in particular")), Person(s.Agent))
+	switch clock, ranOut := strings.CutSuffix(s.Reason, "_timeout"); {
+	case ranOut:
+		return text + ", because " + x.clockRanOut(protocol.Clock(clock))
+	case s.Attempt > 0 || !ofAttempt(s.Reason): // what the state says is of something else
+		return text
+	case passedUpWords[s.Reason] != "":
+		text += ", because " + passedUpWords[s.Reason]
+	}
+	return text + x.because(s.Message)
+}

@@ -1,0 +1,195 @@
+package natsgateway
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// The limits of a gateway: the field of a refusal with CodeBusy, and the label of its
+// figures.
+const (
+	limitRequests = "requests" // under way: at work, waiting for their turn or for something to happen
+	limitMessages = "messages" // bytes of the requests under way
+	limitBodies   = "bodies"   // bytes of bodies that come or go in parts
+	limitOffers   = "offers"   // offers and handoffs in hand
+	limitPackages = "packages" // bytes of their packages
+)
+
+// budget is what a gateway may have of one kind, in all. Half of it is the most that one
+// agent may have. The agents that have something of it share it: within an equal
+// share an agent always gets what it asks for, from those that have more than theirs
+// where nothing else is left. So the gateway gives what lies idle to agents that use it,
+// and none of them can keep it from the others.
+type budget struct {
+	limit string
+	most  int64
+	again time.Duration // when a refused agent asks again
+	// reclaim gives back something that an agent has, and answers whether there was
+	// anything to be given back. Nil: there never is.
+	reclaim func(agent string) bool
+
+	refused, reclaimed atomic.Int64
+
+	mu     sync.Mutex
+	used   int64
+	agents map[string]int64
+	freed  chan struct{} // closed when something is given back; nil: no request waits
+}
+
+func newBudget(limit string, most int64, again time.Duration, reclaim func(agent string) bool) *budget {
+	return &budget{limit: limit, most: most, again: again, reclaim: reclaim, agents: map[string]int64{}}
+}
+
+// take takes n for an agent, or refuses with CodeBusy and takes nothing. To take less
+// than nothing is to give.
+func (b *budget) take(agent string, n int64) error {
+	if b.try(agent, n) {
+		return nil
+	}
+	above, share := b.above(agent, n)
+	for _, victim := range above {
+		for b.has(victim) > share && b.reclaim(victim) {
+			b.reclaimed.Add(1)
+			if b.try(agent, n) {
+				return nil
+			}
+		}
+	}
+	return b.refusal(agent)
+}
+
+// await is take, but waits for what is within the agent's share and cannot be given
+// back at once, because requests of others are at work on it.
+func (b *budget) await(ctx context.Context, agent string, n int64) error {
+	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
+	defer cancel()
+	for {
+		freed := b.whenFreed()
+		err := b.take(agent, n)
+		if err == nil || !b.within(agent, n) {
+			return err
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (b *budget) try(agent string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > 0 && (b.used+n > b.most || b.agents[agent]+n > b.half()) {
+		return false
+	}
+	b.add(agent, n)
+	return true
+}
+
+func (b *budget) half() int64 { return max(1, b.most/2) }
+
+// share is what each has for sure of the agents that have something, with one more.
+// The lock is held.
+func (b *budget) share(agent string) int64 {
+	n := len(b.agents)
+	if _, has := b.agents[agent]; !has {
+		n++
+	}
+	return max(1, min(b.half(), b.most/int64(n)))
+}
+
+func (b *budget) within(agent string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.agents[agent]+n <= b.share(agent)
+}
+
+// above lists the other agents that have more than their share, the greatest first,
+// if n more are within the share of this one.
+func (b *budget) above(agent string, n int64) (above []string, share int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	share = b.share(agent)
+	if b.reclaim == nil || b.agents[agent]+n > share {
+		return nil, share
+	}
+	for other, has := range b.agents {
+		if other != agent && has > share {
+			above = append(above, other)
+		}
+	}
+	slices.SortFunc(above, func(x, y string) int { return cmp.Compare(b.agents[y], b.agents[x]) })
+	return above, share
+}
+
+func (b *budget) has(agent string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.agents[agent]
+}
+
+func (b *budget) refusal(agent string) error {
+	b.mu.Lock()
+	has, most, share := b.agents[agent], b.half(), b.share(agent)
+	b.mu.Unlock()
+	return &busy{again: b.again, err: protocol.Errorf(protocol.CodeBusy, b.limit,
+		"%s has %d of %d (an agent has %d at most, and %d for sure beside the others that have some now); ask again in %v", agent, has, b.most, most, share, b.again)}
+}
+
+// free is how many an agent may still take.
+func (b *budget) free(agent string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	has := b.agents[agent]
+	return max(0, min(b.most-b.used, b.half()-has), b.share(agent)-has)
+}
+
+func (b *budget) give(agent string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(agent, -n)
+}
+
+// add has the lock.
+func (b *budget) add(agent string, n int64) {
+	b.used += n
+	if b.agents[agent] += n; b.agents[agent] == 0 {
+		delete(b.agents, agent)
+	}
+	if n < 0 && b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
+}
+
+// whenFreed is closed when something is given back after this call.
+func (b *budget) whenFreed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed == nil {
+		b.freed = make(chan struct{})
+	}
+	return b.freed
+}
+
+func (b *budget) inUse() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// busy is a refusal that says when to ask again.
+type busy struct {
+	err   *protocol.Error
+	again time.Duration
+}
+
+func (b *busy) Error() string { return b.err.Error() }
+func (b *busy) Unwrap() error { return b.err }

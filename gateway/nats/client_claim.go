@@ -1,0 +1,237 @@
+package natsgateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// claim is a handoff that this client holds. Its lease and fence are good at every
+// gateway.
+type claim struct {
+	c   *Client
+	its claimRef
+
+	mu      sync.Mutex      // guards what follows; never held across a request
+	gateway string          // that has it cached
+	state   *protocol.State // never changed
+}
+
+func (c *claim) State() protocol.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *c.state
+}
+
+func (c *claim) at() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gateway
+}
+
+// refers is a request about a claim.
+type refers interface{ ref() *claimRef }
+
+// ask asks the gateway that has the claim, or else any. An answer says where it is now.
+func (c *claim) ask(ctx context.Context, verb string, request refers) (*claimAnswer, error) {
+	*request.ref() = c.its
+	answer := new(claimAnswer)
+	by, err := c.c.call(ctx, c.at(), verb, false, 0, request, answer)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gateway = by; answer.State != nil {
+		c.state = answer.State
+	}
+	return answer, nil
+}
+
+// tell is ask for what has no answer of its own.
+func (c *claim) tell(ctx context.Context, verb string, request refers) error {
+	_, err := c.ask(ctx, verb, request)
+	return err
+}
+
+func (c *claim) Beat(ctx context.Context) (broker.Signal, error) {
+	answer, err := c.ask(ctx, verbHold, &claimRef{})
+	if err != nil || answer.Signal == nil {
+		return broker.Signal{}, err
+	}
+	return *answer.Signal, nil
+}
+
+func (c *claim) Acknowledge(ctx context.Context, ack protocol.Ack, _ bool) error {
+	if err := ack.Validate(); err != nil {
+		return err
+	}
+	if ack.Status == protocol.AckAccepted {
+		return nil // it is: saying it twice is harmless
+	}
+	said, err := protocol.Marshal(ack)
+	if err != nil {
+		return err
+	}
+	return c.tell(ctx, verbRefuse, &refuseRequest{Ack: said})
+}
+
+func (c *claim) Progress(ctx context.Context, progress protocol.Progress) error {
+	if err := progress.Validate(); err != nil {
+		return err
+	}
+	said, err := protocol.Marshal(progress)
+	if err != nil {
+		return err
+	}
+	return c.tell(ctx, verbProgress, &progressRequest{Progress: said})
+}
+
+func (c *claim) Extend(ctx context.Context, by time.Duration, reason string) error {
+	return c.tell(ctx, verbMoreTime, &moreTimeRequest{ExtendMS: by.Milliseconds(), Reason: reason})
+}
+
+// Complete is broker.Claim's. What cannot even be sent fails the attempt, too.
+func (c *claim) Complete(ctx context.Context, result protocol.Result, children ...broker.Child) error {
+	request, err := completion(result, children)
+	if err == nil {
+		err = c.tell(ctx, verbComplete, request)
+	}
+	var refusal *unsendable
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	refused := refusal.why
+	failure, _ := lifecycle.UnusableResult(refused)
+	if err := c.Fail(ctx, failure); err != nil {
+		return fmt.Errorf("fail for its result (%v): %w", refused, err)
+	}
+	return refused
+}
+
+// unsendable is a refusal of our own: no gateway has heard of it.
+type unsendable struct{ why *protocol.Error }
+
+func (u *unsendable) Error() string { return u.why.Error() }
+
+func unsent(code protocol.Code, err error) error {
+	var refused *protocol.Error
+	if !errors.As(err, &refused) {
+		refused = protocol.Errorf(code, "result", "%v", err)
+	}
+	return &unsendable{refused}
+}
+
+// completion makes the request. A result whose body alone is too large is measured
+// before it is sent.
+func completion(result protocol.Result, children []broker.Child) (*completeRequest, error) {
+	body, err := protocol.EncodeResult(result)
+	if err != nil {
+		return nil, unsent(protocol.CodeMalformed, err)
+	}
+	request := &completeRequest{Result: body, Children: make([]wireChild, len(children))}
+	size := len(body)
+	for i, child := range children {
+		if request.Children[i], err = onWire(child); err != nil {
+			return nil, unsent(protocol.CodeMalformed, err)
+		}
+		size += len(request.Children[i].Package)
+	}
+	if most := CallBytesMax - 64<<10; size > most { // some is around it
+		return nil, unsent("", protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes with what is handed off along with it, at most %d go through a gateway; hand large output over as an artifact", size, most))
+	}
+	return request, nil
+}
+
+func onWire(child broker.Child) (wireChild, error) {
+	pkg, err := protocol.EncodePackage(child.Package)
+	return wireChild{N: child.N, Package: pkg}, err
+}
+
+func (c *claim) Fail(ctx context.Context, f broker.Failure) error {
+	return c.tell(ctx, verbFail, &failRequest{Code: protocol.CutText(f.Code, protocol.NameBytesMax), Message: protocol.CutText(f.Message, protocol.FailureBytesMax),
+		Retryable: f.Retryable, RetryAfterMS: min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS)})
+}
+
+func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
+
+func (c *claim) Release(ctx context.Context, reason string) error {
+	return c.tell(ctx, verbRelease, &releaseRequest{Reason: words(reason)})
+}
+
+func (c *claim) HandOff(ctx context.Context, child broker.Child) (ticket string, err error) {
+	return c.child(ctx, verbHandOff, child)
+}
+
+func (c *claim) CheckChild(ctx context.Context, child broker.Child) error {
+	_, err := c.child(ctx, verbCheck, child)
+	return err
+}
+
+func (c *claim) child(ctx context.Context, verb string, child broker.Child) (ticket string, err error) {
+	wire, err := onWire(child)
+	if err != nil {
+		return "", err
+	}
+	answer, err := c.ask(ctx, verb, &childRequest{Child: wire})
+	if err != nil {
+		return "", err
+	}
+	return answer.Ticket, nil
+}
+
+func (c *claim) Suspend(ctx context.Context, children ...int) (suspended bool, err error) {
+	answer, err := c.ask(ctx, verbSuspend, &suspendRequest{Children: children})
+	return err == nil && answer.Suspended, err
+}
+
+func (c *claim) Escalate(ctx context.Context, rationale, assessment string) error {
+	return c.tell(ctx, verbEscalate, &escalateRequest{Rationale: words(rationale), Assessment: words(assessment)})
+}
+
+func (c *claim) Answer(ctx context.Context, answer protocol.Answer) error {
+	if err := answer.Validate(); err != nil {
+		return err
+	}
+	answer.By = "" // the gateway knows the caller
+	said, err := protocol.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return c.tell(ctx, verbAnswer, &answerRequest{Answer: said})
+}
+
+func (c *claim) HandBack(ctx context.Context, reason string, partial *protocol.Result) error {
+	request := &handBackRequest{Reason: words(reason)}
+	if partial != nil {
+		body, err := protocol.EncodeResult(*partial)
+		if err != nil {
+			return err
+		}
+		request.Result = json.RawMessage(body)
+	}
+	return c.tell(ctx, verbHandBack, request)
+}
+
+func (c *claim) HandedOff(ctx context.Context) ([]broker.HandedOff, error) {
+	answer, err := c.ask(ctx, verbHandedOff, &claimRef{})
+	if err != nil {
+		return nil, err
+	}
+	return answer.HandedOff, nil
+}
+
+func (c *claim) Returns(ctx context.Context) ([]protocol.Return, error) {
+	answer, err := c.ask(ctx, verbReturns, &claimRef{})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Returns, nil
+}

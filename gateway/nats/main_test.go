@@ -1,0 +1,9 @@
+package natsgateway_test
+
+import (
+	"testing"
+
+	"github.com/agenthandoff/handoff/internal/testworld"
+)
+
+func TestMain(m *testing.M) { testworld.Main(m) }

@@ -1,0 +1,393 @@
+package natsgateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// verbs has all verbs but those for the chunks of large bodies.
+var verbs = map[string]verb{
+	verbRegister: typed((*Gateway).register),
+	verbProfile:  typed((*Gateway).profile),
+	verbBeat:     typed((*Gateway).beat),
+	verbLeave:    typed((*Gateway).leave),
+
+	verbPull:        typed((*Gateway).pull),
+	verbPackage:     typed((*Gateway).pkg),
+	verbExtend:      typed((*Gateway).extend),
+	verbGiveBack:    typed((*Gateway).giveBack),
+	verbAcknowledge: typed((*Gateway).acknowledge),
+
+	verbHold:      typed((*Gateway).hold),
+	verbProgress:  typed((*Gateway).progress),
+	verbMoreTime:  typed((*Gateway).moreTime),
+	verbComplete:  typed((*Gateway).complete),
+	verbFail:      typed((*Gateway).fail),
+	verbRelease:   typed((*Gateway).release),
+	verbRefuse:    typed((*Gateway).refuseClaim),
+	verbSuspend:   typed((*Gateway).suspend),
+	verbEscalate:  typed((*Gateway).escalate),
+	verbAnswer:    typed((*Gateway).answerFor),
+	verbHandBack:  typed((*Gateway).handBack),
+	verbHandOff:   typed((*Gateway).handOff),
+	verbCheck:     typed((*Gateway).checkChild),
+	verbHandedOff: typed((*Gateway).handedOff),
+	verbReturns:   typed((*Gateway).returns),
+
+	verbSubmit: typed((*Gateway).submit),
+	verbStatus: typed((*Gateway).status),
+	verbResult: typed((*Gateway).result),
+	verbReturn: typed((*Gateway).returnOf),
+	verbCancel: typed((*Gateway).cancel),
+}
+
+// register makes the agent's queue, and its profile as far as the gateway allows it.
+func (g *Gateway) register(ctx context.Context, agent string, request *registerRequest) (any, error) {
+	wanted := protocol.Profile{ID: agent}
+	if len(request.Profile) > 0 {
+		var err error
+		if wanted, err = protocol.DecodeProfile(request.Profile); err != nil {
+			return nil, err
+		}
+		if wanted.ID != "" && wanted.ID != agent {
+			return nil, forbidden("profile.id", "is %s, and %s asks", wanted.ID, agent)
+		}
+		wanted.ID = agent
+	}
+	there, err := g.b.Profile(ctx, agent)
+	isNew := errors.Is(err, broker.ErrNotFound) && agent != protocol.Human
+	switch {
+	case err != nil && !errors.Is(err, broker.ErrNotFound):
+		return nil, err
+	case isNew && g.cfg.Profiles == ProfilesKeep:
+		return nil, forbidden("profile", "%s is not registered, and this gateway registers no agents: handoff agents put %s, inside", agent, agent)
+	case request.Replace && g.cfg.Profiles != ProfilesReplace:
+		return nil, forbidden("replace", "this gateway changes no profile that is there: handoff agents put %s, inside", agent)
+	case agent == protocol.Human && err != nil: // a person exists without a profile
+		there = wanted
+	case isNew || request.Replace:
+		wanted.RegisteredByWork = true
+		wanted.UpdatedAt = time.Now().UTC().Truncate(time.Microsecond)
+		if err := wanted.Validate(); err != nil {
+			return nil, err
+		}
+		if err := g.b.PutProfile(ctx, wanted); err != nil {
+			return nil, err
+		}
+		there = wanted
+	}
+	if err := g.b.EnsureQueue(ctx, agent); err != nil {
+		return nil, err
+	}
+	return &profileAnswer{Profile: there, LeaseMS: g.leaseMS()}, nil
+}
+
+// registered is the profile of the agent, which must have one: a
+// made-up name gets no queue.
+func (g *Gateway) registered(ctx context.Context, agent string) (protocol.Profile, error) {
+	directory, err := g.b.Directory(ctx)
+	if err != nil {
+		return protocol.Profile{}, err
+	}
+	if profile, ok := directory.Agent(agent); ok {
+		return profile, nil
+	}
+	profile, err := g.b.Profile(ctx, agent) // the snapshot may lag behind its registration
+	if errors.Is(err, broker.ErrNotFound) {
+		return profile, protocol.Errorf(protocol.CodeUnknownAgent, "agent", "%s is not registered; ask for %s first", agent, verbRegister)
+	}
+	return profile, err
+}
+
+func (g *Gateway) profile(ctx context.Context, agent string, _ *empty) (any, error) {
+	profile, err := g.registered(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	return &profileAnswer{Profile: profile, LeaseMS: g.leaseMS()}, nil
+}
+
+// holder makes the holder of a request: the agent's, whatever it says.
+func holder(agent, key string, leaseMS int64) (protocol.Holder, error) {
+	if err := protocol.CheckID("holder", key); err != nil {
+		return protocol.Holder{}, err
+	}
+	switch {
+	case len(key) < holderKeyMin:
+		return protocol.Holder{}, invalid("holder", "is %d characters long, must be %d to %d that cannot be guessed", len(key), holderKeyMin, protocol.IDBytesMax)
+	case leaseMS < protocol.LeaseMinMS || leaseMS > protocol.LeaseMaxMS:
+		return protocol.Holder{}, invalid("lease_ms", "is %d, must be %d to %d", leaseMS, protocol.LeaseMinMS, protocol.LeaseMaxMS)
+	}
+	return protocol.Holder{ID: HolderID(agent, key), Agent: agent, LeaseMS: leaseMS}, nil
+}
+
+func (g *Gateway) beat(ctx context.Context, agent string, r *presenceRequest) (any, error) {
+	h, err := holder(agent, r.Holder, r.LeaseMS)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Slots < 0 || r.Slots > protocol.ConcurrencyMax:
+		return nil, invalid("slots", "is %d, must be 0 to %d", r.Slots, protocol.ConcurrencyMax)
+	case r.Busy < 0 || r.Busy > protocol.ConcurrencyMax:
+		return nil, invalid("busy", "is %d, must be 0 to %d", r.Busy, protocol.ConcurrencyMax)
+	case len(r.Host) > protocol.NameBytesMax:
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "host", "is %d bytes, at most %d are allowed", len(r.Host), protocol.NameBytesMax)
+	}
+	profile, err := g.registered(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	h.Slots, h.Busy, h.Draining, h.Polling = r.Slots, r.Busy, r.Draining, r.Polling
+	h.Host, h.PID, h.StartedAt = r.Host, r.PID, r.StartedAt
+	if err := g.b.Beat(ctx, h); err != nil {
+		return nil, err
+	}
+	return &presenceAnswer{Holder: h.ID, Paused: profile.Paused}, nil
+}
+
+func (g *Gateway) leave(ctx context.Context, agent string, r *presenceRequest) (any, error) {
+	h, err := holder(agent, r.Holder, max(r.LeaseMS, protocol.LeaseMinMS))
+	if err != nil {
+		return nil, err
+	}
+	return &empty{}, g.b.RemoveHolder(ctx, h.ID)
+}
+
+// pull takes offers for an agent, as many as it may have cached.
+func (g *Gateway) pull(ctx context.Context, agent string, r *pullRequest) (any, error) {
+	wait, err := waitOf(r.WaitMS)
+	if err != nil {
+		return nil, err
+	}
+	if r.Most < 1 || r.Most > OffersMax {
+		return nil, invalid("most", "is %d, must be 1 to %d", r.Most, OffersMax)
+	}
+	profile, err := g.registered(ctx, agent)
+	if err != nil || profile.Paused {
+		return &pullAnswer{Paused: profile.Paused}, err
+	}
+	if directory, err := g.b.Directory(ctx); err == nil {
+		if live, _, _ := directory.Load(agent); live == 0 { // it is no worker that beats
+			if err := g.b.NotePoll(ctx, profile); err != nil {
+				return nil, err
+			}
+		}
+	}
+	inHand, ofPackages := g.offers.free(agent), g.packages.free(agent)/(2*protocol.InlineBytesMax)
+	switch {
+	case inHand < 1:
+		return nil, g.offers.refusal(agent)
+	case ofPackages < 1:
+		return nil, g.packages.refusal(agent)
+	}
+	// The wait is the engine's, and ends with an empty answer. Only a gateway that stops
+	// ends it sooner, or an agent that has not got its share of the gateway.
+	var offers []*broker.Offer
+	ended := false
+	g.idle(ctx, func(idle context.Context) {
+		limited, cancel := context.WithTimeout(idle, wait+answerTimeMax/2)
+		defer cancel()
+		offers, err = g.b.Pull(limited, agent, int(min(int64(r.Most), inHand, ofPackages)), wait)
+		ended = idle.Err() != nil
+	})
+	switch {
+	case err == nil:
+		return g.deliver(agent, offers), nil
+	case ended && ctx.Err() == nil:
+		return &pullAnswer{}, nil
+	}
+	return nil, err
+}
+
+// deliver puts offers into hand. Their packages go along as far as the message has
+// room for them.
+func (g *Gateway) deliver(agent string, offers []*broker.Offer) *pullAnswer {
+	answer := &pullAnswer{}
+	// A state is 32 KiB at most, and two as a rule: what is left is for packages.
+	room := g.chunkMax()/2 - len(offers)*4<<10
+	for _, offer := range offers {
+		size := 0
+		if offer.Inline() {
+			size = inlineSize(offer)
+		}
+		e, err := g.cache.add(agent, offer, nil, size+offer.Bytes())
+		if err != nil {
+			_ = offer.GiveBack() // else it comes again after the ack wait
+			continue
+		}
+		wire := wireOffer{Token: e.token, Ticket: offer.Ticket, Offer: offer.Sequence, State: offer.State}
+		if offer.Inline() && size <= room {
+			room -= size
+			if pkg, err := offer.Package(g.ctx); err == nil { // which asks nothing
+				wire.Whole, wire.content = true, content{pkg, offer.Answers(), offer.Trail()}
+			}
+		}
+		answer.Offers = append(answer.Offers, wire)
+	}
+	return answer
+}
+
+// inlineSize is about how much an offer's package, answers and trail are on the wire.
+func inlineSize(offer *broker.Offer) int {
+	pkg, _ := offer.Package(context.Background()) // it is inline
+	size := len(pkg)
+	for _, a := range offer.Answers() {
+		size += 256 + len(a.Text) + len(a.DenyReason)
+		for name, value := range a.Variables {
+			size += len(name) + len(value)
+		}
+	}
+	for _, t := range offer.Trail() {
+		if raw, err := json.Marshal(t); err == nil {
+			size += len(raw)
+		}
+	}
+	return size
+}
+
+func (g *Gateway) offered(ctx context.Context, agent, token string) (*entry, func(), error) {
+	e, done, ok := g.cache.byToken(agent, token)
+	if !ok {
+		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here: it was cached for %v, accepted elsewhere, or never given out to %s; pull the next one", broker.AckWait, agent)
+	}
+	if e.offer == nil {
+		done()
+		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of a handoff that goes on by its lease, and of no offer")
+	}
+	if err := e.begin(ctx); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return e, func() { e.end(); done() }, nil
+}
+
+// pkg returns what is handed over, and what was said about it.
+func (g *Gateway) pkg(ctx context.Context, agent string, r *offerRequest) (any, error) {
+	e, done, err := g.offered(ctx, agent, r.Token)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	body, err := g.fetch(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return &content{body, e.offer.Answers(), e.offer.Trail()}, nil
+}
+
+// fetch reads a large package, once there is memory for it. The turn is ours.
+func (g *Gateway) fetch(ctx context.Context, e *entry) (json.RawMessage, error) {
+	size := e.offer.Size()
+	if size == 0 {
+		return e.offer.Package(ctx)
+	}
+	if err := g.cache.grow(ctx, e, size); err != nil {
+		return nil, err
+	}
+	body, err := e.offer.Package(ctx)
+	if err != nil { // what was fetched of it is asked for again
+		_ = g.cache.grow(ctx, e, e.offer.Size()*-1)
+	}
+	return body, err
+}
+
+func (g *Gateway) extend(_ context.Context, agent string, r *offerRequest) (any, error) {
+	e, done, ok := g.cache.byToken(agent, r.Token)
+	if !ok || e.offer == nil {
+		if ok {
+			done()
+		}
+		return nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here; pull the next one")
+	}
+	defer done()
+	return &empty{}, e.offer.Extend()
+}
+
+func (g *Gateway) giveBack(ctx context.Context, agent string, r *offerRequest) (any, error) {
+	e, done, err := g.offered(ctx, agent, r.Token)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if g.cache.claimOf(e) != nil {
+		return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted: release it")
+	}
+	g.cache.forget(e)
+	return &empty{}, e.offer.GiveBack()
+}
+
+// acknowledge answers an offer. One that this gateway does not have may have been
+// accepted before, through a gateway that is gone: the ledger tells.
+func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeRequest) (any, error) {
+	ack, err := protocol.DecodeAck(r.Ack)
+	if err != nil {
+		return nil, err
+	}
+	h, err := holder(agent, r.Holder, r.LeaseMS)
+	if err != nil {
+		return nil, err
+	}
+	e, done, gone := g.offered(ctx, agent, r.Token)
+	if errors.Is(gone, &protocol.Error{Code: protocol.CodeGone}) {
+		return g.acknowledgedBefore(ctx, agent, r, ack, h, gone)
+	}
+	if gone != nil {
+		return nil, gone
+	}
+	defer done()
+	if claim := g.cache.claimOf(e); claim != nil {
+		if claim.Holder.ID != h.ID || ack.Status != protocol.AckAccepted {
+			return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted already: %s takes that back", verbRefuse)
+		}
+		return claimed(claim), nil // saying it twice is harmless
+	}
+	if _, err := g.fetch(ctx, e); err != nil {
+		return nil, err
+	}
+	claim, err := e.offer.Acknowledge(ctx, h, ack, r.Start)
+	switch {
+	case errors.Is(err, broker.ErrOfferGone):
+		g.cache.forget(e)
+		return g.acknowledgedBefore(ctx, agent, r, ack, h, err)
+	case err != nil:
+		return nil, err
+	case claim == nil:
+		g.cache.forget(e)
+		return &claimAnswer{}, nil
+	}
+	g.cache.accepted(e, claim)
+	return claimed(claim), nil
+}
+
+// acknowledgedBefore finds the claim of an acceptance whose answer was lost with
+// its gateway. Otherwise the error is gone.
+func (g *Gateway) acknowledgedBefore(ctx context.Context, agent string, r *acknowledgeRequest, ack protocol.Ack, h protocol.Holder, gone error) (any, error) {
+	ticket, err := protocol.ParseTicket(r.Ticket)
+	if err != nil || r.Offer == 0 || ack.Status != protocol.AckAccepted {
+		return nil, gone
+	}
+	_, limit, err := g.b.Capacity(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID, Slot: limit > 0}
+	claim, err := g.b.Resume(ctx, lease.String())
+	if err != nil || claim.Fence() == 0 {
+		if errors.Is(err, broker.ErrUnreachable) {
+			return nil, err
+		}
+		return nil, gone
+	}
+	return claimed(claim), nil
+}
+
+func claimed(claim *broker.Claim) *claimAnswer {
+	state := claim.State()
+	return &claimAnswer{Lease: claim.Lease(), State: &state}
+}

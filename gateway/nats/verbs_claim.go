@@ -1,0 +1,284 @@
+package natsgateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// on does something with a claim that the agent goes on to have.
+func (g *Gateway) on(ctx context.Context, agent string, ref *claimRef, do func(claim *broker.Claim, answer *claimAnswer) error) (any, error) {
+	e, claim, done, err := g.claimed(ctx, agent, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	answer := &claimAnswer{}
+	if err := do(claim, answer); err != nil {
+		if errors.Is(err, broker.ErrLeaseLost) && e != nil {
+			g.cache.forget(e)
+		}
+		return nil, err
+	}
+	state := claim.State()
+	answer.State = &state
+	return answer, nil
+}
+
+// end does something after which the agent does not have the claim any more. wrote
+// knows the event that it appends: a request that is repeated after that gets the same
+// answer.
+func (g *Gateway) end(ctx context.Context, agent string, ref *claimRef, wrote func(protocol.Event) bool, do func(claim *broker.Claim) error) (any, error) {
+	e, claim, done, err := g.claimed(ctx, agent, ref)
+	if err == nil {
+		err = do(claim)
+		if e != nil && (err == nil || !claim.State().Held() || errors.Is(err, broker.ErrLeaseLost)) {
+			g.cache.forget(e)
+		}
+		done()
+		if err == nil {
+			return &claimAnswer{}, nil
+		}
+	}
+	if !errors.Is(err, broker.ErrLeaseLost) {
+		return nil, err
+	}
+	before, endErr := g.endedBefore(ctx, agent, ref)
+	switch {
+	case endErr != nil:
+		return nil, endErr
+	case before != nil && wrote(before):
+		return &claimAnswer{}, nil
+	}
+	return nil, err
+}
+
+// endedBefore is the event by which the agent let go of the handoff under this
+// fence; nil is none.
+func (g *Gateway) endedBefore(ctx context.Context, agent string, ref *claimRef) (protocol.Event, error) {
+	lease, err := g.leaseOf(agent, ref)
+	if err != nil {
+		return nil, err
+	}
+	ending, err := g.b.EndingOf(ctx, lease)
+	if err != nil || ending.Fence != ref.Fence {
+		return nil, err
+	}
+	return ending.Event, nil
+}
+
+// is makes what end asks of the event of one type.
+func is[E protocol.Event](e protocol.Event) bool {
+	_, ok := e.(E)
+	return ok
+}
+
+// hold keeps the offer from others, and tells what the ledger says.
+func (g *Gateway) hold(ctx context.Context, agent string, r *claimRef) (any, error) {
+	return g.on(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) error {
+		signal, err := claim.Beat(ctx)
+		answer.Signal = &signal
+		return err
+	})
+}
+
+func (g *Gateway) progress(ctx context.Context, agent string, r *progressRequest) (any, error) {
+	progress, err := protocol.DecodeProgress(r.Progress)
+	if err != nil {
+		return nil, err
+	}
+	return g.on(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Progress(ctx, progress) })
+}
+
+func (g *Gateway) moreTime(ctx context.Context, agent string, r *moreTimeRequest) (any, error) {
+	by := time.Duration(min(max(r.ExtendMS, 0), protocol.ExtensionMaxMS+1)) * time.Millisecond
+	return g.on(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Extend(ctx, by, r.Reason) })
+}
+
+// complete hands in a result. One that cannot be read fails the attempt, like one
+// that breaks the rules: its worker would try for ever.
+func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest) (any, error) {
+	result, err := protocol.DecodeResult(r.Result)
+	var children []broker.Child
+	if err == nil {
+		children, err = childrenOf(r.Children)
+	}
+	unreadable := err
+	answer, err := g.end(ctx, agent, r.ref(), is[*protocol.Completed], func(claim *broker.Claim) error {
+		if unreadable == nil {
+			return claim.Complete(ctx, result, children...)
+		}
+		failure, refusal := lifecycle.UnusableResult(unreadable)
+		if err := claim.Fail(ctx, failure); err != nil {
+			return err
+		}
+		return refusal
+	})
+	if !errors.Is(err, broker.ErrLeaseLost) {
+		return answer, err
+	}
+	return nil, g.completedLate(ctx, agent, r, result, unreadable == nil, err)
+}
+
+// completedLate says why a result does not count: it was refused before, when the
+// attempt failed with it, or it comes too late, and is kept.
+func (g *Gateway) completedLate(ctx context.Context, agent string, r *completeRequest, result protocol.Result, readable bool, lost error) error {
+	before, err := g.endedBefore(ctx, agent, r.ref())
+	if err != nil {
+		return err
+	}
+	if failed, ok := before.(*protocol.Failed); ok {
+		return &protocol.Error{Code: protocol.Code(failed.Code), Field: "result", Message: failed.Message}
+	}
+	lease, err := g.leaseOf(agent, r.ref())
+	if err != nil || before != nil || !readable {
+		return lost
+	}
+	if _, err := g.b.ParkLate(ctx, lease.String(), result); err != nil && !errors.Is(err, broker.ErrNotFound) {
+		return err
+	}
+	return lost
+}
+
+// childrenOf reads children. Their source is this agent, whatever they say: the
+// claim fills it in.
+func childrenOf(all []wireChild) ([]broker.Child, error) {
+	children := make([]broker.Child, len(all))
+	for i, wire := range all {
+		child, err := childOf(wire)
+		if err != nil {
+			return nil, fmt.Errorf("children[%d]: %w", i, err)
+		}
+		children[i] = child
+	}
+	return children, nil
+}
+
+func childOf(wire wireChild) (broker.Child, error) {
+	pkg, err := protocol.DecodePackage(wire.Package)
+	return broker.Child{N: wire.N, Package: pkg}, err
+}
+
+func (g *Gateway) fail(ctx context.Context, agent string, r *failRequest) (any, error) {
+	if r.Code == "" {
+		return nil, protocol.Errorf(protocol.CodeMissing, "code", "is missing: a word to count by")
+	}
+	if r.RetryAfterMS < 0 || r.RetryAfterMS > protocol.RetryAfterMaxMS {
+		return nil, invalid("retry_after_ms", "is %d, must be 0 to %d", r.RetryAfterMS, protocol.RetryAfterMaxMS)
+	}
+	failure := broker.Failure{Code: r.Code, Message: r.Message, Retryable: r.Retryable, RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond}
+	return g.end(ctx, agent, r.ref(), is[*protocol.Failed], func(claim *broker.Claim) error { return claim.Fail(ctx, failure) })
+}
+
+func (g *Gateway) release(ctx context.Context, agent string, r *releaseRequest) (any, error) {
+	return g.end(ctx, agent, r.ref(), is[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, r.Reason) })
+}
+
+// refuseClaim takes an acceptance back.
+func (g *Gateway) refuseClaim(ctx context.Context, agent string, r *refuseRequest) (any, error) {
+	ack, err := protocol.DecodeAck(r.Ack)
+	if err != nil {
+		return nil, err
+	}
+	if ack.Status == protocol.AckAccepted {
+		return nil, invalid("ack.status", "is accepted, and the handoff is")
+	}
+	wrote := is[*protocol.Rejected]
+	if ack.Status == protocol.AckConditional {
+		wrote = is[*protocol.Conditioned]
+	}
+	return g.end(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error { return claim.Acknowledge(ctx, ack, false) })
+}
+
+// suspend may leave the agent its claim, where the children have closed already.
+func (g *Gateway) suspend(ctx context.Context, agent string, r *suspendRequest) (any, error) {
+	var still *protocol.State
+	_, err := g.end(ctx, agent, r.ref(), is[*protocol.Suspended], func(claim *broker.Claim) error {
+		suspended, err := claim.Suspend(ctx, r.Children...)
+		if err == nil && !suspended {
+			state := claim.State()
+			still = &state
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &claimAnswer{Suspended: still == nil, State: still}, nil // one that goes on does so by its lease
+}
+
+func (g *Gateway) escalate(ctx context.Context, agent string, r *escalateRequest) (any, error) {
+	return g.end(ctx, agent, r.ref(), is[*protocol.Escalated], func(claim *broker.Claim) error { return claim.Escalate(ctx, r.Rationale, r.Assessment) })
+}
+
+// answerFor is what an authority says, for itself alone.
+func (g *Gateway) answerFor(ctx context.Context, agent string, r *answerRequest) (any, error) {
+	answer, err := protocol.DecodeAnswer(r.Answer)
+	if err != nil {
+		return nil, err
+	}
+	if answer.By != "" && answer.By != agent {
+		return nil, forbidden("answer.by", "is %s, and %s answers", protocol.CutText(answer.By, 64), agent)
+	}
+	answer.By = agent
+	if r.Ticket != "" {
+		return g.answerTicket(ctx, agent, r, answer)
+	}
+	return g.end(ctx, agent, r.ref(), is[*protocol.Answered], func(claim *broker.Claim) error { return claim.Answer(ctx, answer) })
+}
+
+func (g *Gateway) handBack(ctx context.Context, agent string, r *handBackRequest) (any, error) {
+	var partial *protocol.Result
+	if len(r.Result) > 0 {
+		result, err := protocol.DecodeResult(r.Result)
+		if err != nil {
+			return nil, err
+		}
+		partial = &result
+	}
+	return g.end(ctx, agent, r.ref(), is[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.HandBack(ctx, r.Reason, partial) })
+}
+
+func (g *Gateway) handOff(ctx context.Context, agent string, r *childRequest) (any, error) {
+	return g.child(ctx, agent, r, func(claim *broker.Claim, child broker.Child, answer *claimAnswer) (err error) {
+		answer.Ticket, err = claim.HandOff(ctx, child)
+		return err
+	})
+}
+
+func (g *Gateway) checkChild(ctx context.Context, agent string, r *childRequest) (any, error) {
+	return g.child(ctx, agent, r, func(claim *broker.Claim, child broker.Child, answer *claimAnswer) error {
+		answer.Ticket = protocol.ChildTicketN(claim.Ticket, child.N)
+		return claim.CheckChild(ctx, child)
+	})
+}
+
+func (g *Gateway) child(ctx context.Context, agent string, r *childRequest, do func(*broker.Claim, broker.Child, *claimAnswer) error) (any, error) {
+	child, err := childOf(r.Child)
+	if err != nil {
+		return nil, err
+	}
+	if child.N < 0 || child.N >= protocol.ChildrenMax {
+		return nil, invalid("child.n", "is %d, must be 0 to %d", child.N, protocol.ChildrenMax-1)
+	}
+	return g.on(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error { return do(claim, child, answer) })
+}
+
+func (g *Gateway) handedOff(ctx context.Context, agent string, r *claimRef) (any, error) {
+	return g.on(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
+		answer.HandedOff, err = claim.HandedOff(ctx)
+		return err
+	})
+}
+
+func (g *Gateway) returns(ctx context.Context, agent string, r *claimRef) (any, error) {
+	return g.on(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
+		answer.Returns, err = claim.Returns(ctx)
+		return err
+	})
+}

@@ -1,0 +1,63 @@
+package index
+
+import (
+	"database/sql"
+	"sync"
+)
+
+// names are the interned texts. They are only ever added to.
+type names struct {
+	mu   sync.RWMutex
+	text []string // by id, from 1
+	id   map[string]int32
+}
+
+func (n *names) load(db *sql.DB) error {
+	n.text, n.id = []string{""}, map[string]int32{"": 0}
+	rows, err := db.Query("SELECT id, text FROM name ORDER BY id")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int
+		var text string
+		if err := rows.Scan(&id, &text); err != nil {
+			return err
+		}
+		if id != len(n.text) {
+			return damaged("name %d came where %d was due", id, len(n.text))
+		}
+		n.text, n.id[text] = append(n.text, text), int32(id)
+	}
+	return rows.Err()
+}
+
+// find is the id of a name; false where no handoff has it.
+func (n *names) find(text string) (int32, bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	id, ok := n.id[text]
+	return id, ok
+}
+
+// add is find that adds what is not there.
+func (n *names) add(text string) (id int32, fresh bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if id, ok := n.id[text]; ok {
+		return id, false
+	}
+	id = int32(len(n.text))
+	n.text, n.id[text] = append(n.text, text), id
+	return id, true
+}
+
+func (n *names) of(id int32) string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if id < 0 || int(id) >= len(n.text) {
+		return ""
+	}
+	return n.text[id]
+}

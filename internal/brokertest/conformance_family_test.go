@@ -1,0 +1,222 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// familyCases hold a Broker over the engine to what it promises of children,
+// groups, returns and redrives: nothing is lost or doubled, whoever dies where.
+// They run one after another, since some are large.
+var familyCases = []conformanceCase{
+	{"children go with a result", childrenGo},
+	{"the same ordinal is handed off once", ordinalOnce},
+	{"what was recorded is submitted by whoever looks, once", promisedOnce},
+	{"a group's members are made up for", groupHalf},
+	{"a group sees who registered a moment ago", groupOfNew},
+	{"what was promised is made though its deadline has passed", promisedLate},
+	{"ends are marked once, and close the group", marksOnce},
+	{"a return is delivered and settled once", returnOnce},
+	{"who lost a handoff hands nothing on", zombies},
+	{"what left a queue by another door is dropped from it", queueLeft},
+	{"a tree is cancelled to its leaves", cancelTree},
+	{"a redrive is one, whatever interrupts it", redriveOnce},
+	{"what is redriven keeps its trail", redriveTrail},
+	{"a member is redriven alone", redriveMember},
+	{"lists know a ticket that comes twice", listsTwice},
+	{"who has seen it takes it out of the inbox", dismissOnce},
+	{"a key is found at any later time", keyLater},
+	{"to whom one hands on", handOnTo},
+	{"what follows is in the same trace", traces},
+}
+
+// relatives is a kit with a broker.
+type relatives struct {
+	*kit
+	b *broker.Broker
+}
+
+func (k *kit) relatives() *relatives { return &relatives{k, k.brokerOver(k.Engine)} }
+
+func (k *kit) brokerOver(e broker.Engine) *broker.Broker {
+	k.Helper()
+	b, err := broker.New(e, broker.Config{})
+	k.must(err)
+	return b
+}
+
+// registered makes agents of new names that can be pulled for.
+func (r *relatives) registered(n int) []string {
+	r.Helper()
+	names := make([]string, n)
+	each(n, func(i int) {
+		names[i] = fmt.Sprintf("kin%d-%s", i, protocol.NewTicket()[:8])
+		if err := r.b.PutProfile(r.ctx, protocol.Profile{ID: names[i]}); err != nil {
+			r.Error(err)
+		}
+	})
+	return names
+}
+
+// each calls fn with 0 to n-1, 16 at once.
+func each(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, 16)
+	for i := range n {
+		turns <- struct{}{}
+		wg.Go(func() { fn(i); <-turns })
+	}
+	wg.Wait()
+}
+
+// pkg is a package from one agent to others.
+func pkg(from string, to ...string) protocol.Package {
+	p := protocol.Package{Source: from, Reason: "conformance", Task: protocol.Task{Description: "do it"}}
+	if len(to) == 1 {
+		p.Target.Agent = to[0]
+	} else {
+		p.Type, p.Target.Agents = protocol.Broadcast, to
+	}
+	return p
+}
+
+// delegated makes a package one whose return is waited for.
+func delegated(p protocol.Package) protocol.Package {
+	p.Type, p.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 600_000}
+	return p
+}
+
+func (r *relatives) submit(p protocol.Package) broker.Head {
+	r.Helper()
+	head, err := r.trySubmit(p)
+	r.must(err)
+	return head
+}
+
+func (r *relatives) trySubmit(p protocol.Package) (broker.Head, error) {
+	in, err := r.b.Prepare(r.T.Context(), p)
+	if err != nil {
+		return broker.Head{}, err
+	}
+	return r.b.Submit(r.ctx, in)
+}
+
+// accept pulls the next offer for an agent and accepts it.
+func (r *relatives) accept(agent string) *broker.Claim {
+	r.Helper()
+	return r.acceptOver(r.b, agent)
+}
+
+func (r *relatives) acceptOver(b *broker.Broker, agent string) *broker.Claim {
+	r.Helper()
+	h := protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: 600_000, Slots: 1}
+	r.must(b.Beat(r.ctx, h))
+	r.must(b.EnsureQueue(r.ctx, agent))
+	for {
+		offers, err := b.Pull(r.ctx, agent, 1, patience)
+		r.must(err)
+		if len(offers) == 0 {
+			r.Fatalf("no offer for %s", agent)
+		}
+		claim, err := offers[0].Acknowledge(r.ctx, h, protocol.Ack{Status: protocol.AckAccepted}, true)
+		if errors.Is(err, broker.ErrOfferGone) {
+			continue
+		}
+		r.must(err)
+		return claim
+	}
+}
+
+// nothing makes sure that no offer for an agent is to be had. What is held, or
+// over, may come again.
+func (r *relatives) nothing(agent string) {
+	r.Helper()
+	offers, err := r.b.Pull(r.ctx, agent, 100, 20*time.Millisecond)
+	r.must(err)
+	for _, offer := range offers {
+		h := protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: 600_000, Slots: 1}
+		if _, err := offer.Acknowledge(r.ctx, h, protocol.Ack{Status: protocol.AckAccepted}, true); !errors.Is(err, broker.ErrOfferGone) {
+			r.Errorf("got %s for %s (%v), want nothing", offer.Ticket, agent, err)
+		}
+	}
+}
+
+func (r *relatives) head(ticket string) broker.Head {
+	r.Helper()
+	head, err := r.b.Head(r.ctx, ticket, 0)
+	r.must(err)
+	return head
+}
+
+func (r *relatives) state(ticket string) protocol.State { r.Helper(); return r.head(ticket).State }
+
+// entries are the facts of a handoff, an append to each element.
+func (r *relatives) entries(ticket string) [][]protocol.EventType {
+	r.Helper()
+	changes, err := r.b.History(r.ctx, ticket)
+	r.must(err)
+	var all [][]protocol.EventType
+	for _, c := range changes {
+		var facts []protocol.EventType
+		for _, e := range c.Record.Events {
+			facts = append(facts, e.EventType())
+		}
+		all = append(all, facts)
+	}
+	return all
+}
+
+// absent makes sure that there is no such handoff.
+func (r *relatives) absent(ticket string) {
+	r.Helper()
+	if _, err := r.b.Head(r.ctx, ticket, 0); !errors.Is(err, broker.ErrNotFound) {
+		r.Fatalf("%s is there, and should not be: %v", ticket, err)
+	}
+}
+
+// decide appends what the core says, as a supervisor's look does.
+func (r *relatives) decide(ticket string) broker.Head {
+	r.Helper()
+	head, _, err := r.b.Update(r.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.Decide(h.State, d, now), nil
+	})
+	r.must(err)
+	return head
+}
+
+// ensure is what a look does about children.
+func (r *relatives) ensure(head broker.Head) ([]protocol.ChildClosed, error) {
+	return r.b.EnsureChildren(r.ctx, head)
+}
+
+func wantCode(k *kit, err error, code protocol.Code) {
+	k.Helper()
+	if !errors.Is(err, &protocol.Error{Code: code}) {
+		k.Errorf("%.300v, want one with the code %s", err, code)
+	}
+}
+
+// dying is an engine whose appends fail from some point on: what a process
+// meets that dies there.
+type dying struct {
+	broker.Engine
+	mu    sync.Mutex
+	lives func(ticket string) bool
+}
+
+func (d *dying) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+	d.mu.Lock()
+	lives := d.lives(ticket)
+	d.mu.Unlock()
+	if !lives {
+		return 0, broker.ErrUnreachable
+	}
+	return d.Engine.Append(ctx, ticket, after, id, says, body)
+}

@@ -1,0 +1,538 @@
+// Package brokertest has what tests of Handoff stand on: an engine in memory
+// (Memory) that fails where it is told to, and the conformance suite (Run)
+// that it and the engine on JetStream both pass. Only tests import it.
+//
+// Memory does no I/O and starts no goroutine that outlives a call: it is made
+// of mutexes, channels and timers, so that testing/synctest can fake its clock.
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Memory is a broker.Engine in memory. Each value is one connection: Connect
+// makes another one to the same stores, as another process would have.
+//
+// It behaves as JetStream does where a caller can tell: acknowledgements are
+// not fenced, presence counts in whole seconds, consumers of the ledger and of
+// the due wake-ups begin with what is new when the first of them appears.
+type Memory struct {
+	s *store
+
+	mu        sync.Mutex
+	closed    bool
+	cut       bool      // see Disconnect
+	since     time.Time // ConnectedSince
+	state     bell      // rung when closed or cut change
+	reconnect map[int]chan struct{}
+	hubKey    int
+	dir       snapshot
+
+	taken map[string]int64 // offers pulled, by agent; the store's lock guards it
+}
+
+var _ broker.Engine = (*Memory)(nil)
+
+// store is what all connections share. One mutex guards it all: this is for
+// tests, and one lock makes simulations easy to reason about.
+type store struct {
+	mu      sync.Mutex
+	ackWait time.Duration
+	knobs   Knobs
+
+	ledger  []record
+	tickets map[string][]int // indices into ledger, in order
+	ledgerB bell
+	created time.Time // of the ledger
+
+	follow shared[uint64]
+	due    shared[broker.WakeUp]
+	timers map[dueKey]*time.Timer
+	armed  map[dueKey]uint64 // which arming of a key is the live one
+	armSeq uint64
+
+	queues map[string]*queue
+
+	directory directory
+	blobs     map[string][]byte
+	feeds     map[string]map[int]chan uint64
+	hubKey    int
+	conns     []*Memory
+	desks     []*desk
+}
+
+type record struct {
+	broker.Entry
+	id string
+}
+
+// Knobs are the ways in which the engine in memory fails. Each may be nil.
+// They are called with the engine's lock held and must not call it.
+type Knobs struct {
+	DropOffer      func(broker.OfferKey) bool           // the offer is reported as put, and is not there
+	DuplicateOffer func(broker.OfferKey) bool           // the offer is delivered twice, at once
+	DropTimer      func(ticket string, seq uint64) bool // the wake-up is reported as armed, and never fires
+	DuplicateTimer func(ticket string, seq uint64) bool // it fires twice
+	DropFeed       func(ticket string, seq uint64) bool // the hint is lost
+
+	// Turn, unlike the others, is called without the lock, by a call that has waited
+	// and is about to look again, and by a follower before each thing it is given. It
+	// may block: so a scheduler decides who is next. what says what the call waits for.
+	Turn func(m *Memory, what string)
+}
+
+// NewMemory makes an engine with its own empty stores.
+func NewMemory() *Memory { return NewMemoryAckWait(broker.AckWait) }
+
+// NewMemoryAckWait makes an engine whose offers come again after ackWait when they
+// are neither extended nor done; ledger entries and due wake-ups after FollowWait at
+// the latest.
+func NewMemoryAckWait(ackWait time.Duration) *Memory {
+	s := &store{
+		ackWait: ackWait,
+		created: time.Now().UTC(),
+		tickets: map[string][]int{},
+		timers:  map[dueKey]*time.Timer{},
+		armed:   map[dueKey]uint64{},
+		queues:  map[string]*queue{},
+		blobs:   map[string][]byte{},
+		feeds:   map[string]map[int]chan uint64{},
+	}
+	s.directory.init()
+	return connect(s)
+}
+
+func connect(s *store) *Memory {
+	m := &Memory{s: s, since: time.Now(), reconnect: map[int]chan struct{}{}, taken: map[string]int64{}}
+	s.mu.Lock()
+	s.conns = append(s.conns, m)
+	s.mu.Unlock()
+	return m
+}
+
+// Now implements broker.Engine: the clock of the process, which a test may fake.
+func (m *Memory) Now() time.Time { return time.Now().UTC() }
+
+// Connect makes another connection to the same stores.
+func (m *Memory) Connect() *Memory { return connect(m.s) }
+
+// SetKnobs replaces the ways to fail.
+func (m *Memory) SetKnobs(k Knobs) {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.s.knobs = k
+}
+
+// turn waits until the scheduler, if there is one, lets the call look again.
+func (m *Memory) turn(what string) {
+	m.s.mu.Lock()
+	turn := m.s.knobs.Turn
+	m.s.mu.Unlock()
+	if turn != nil {
+		turn(m, what)
+	}
+}
+
+// Standing are the offers that stand in any queue, delivered or not.
+func (m *Memory) Standing() map[broker.OfferKey]bool {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	all := map[broker.OfferKey]bool{}
+	for _, q := range m.s.queues {
+		for _, lane := range q.lanes {
+			for _, o := range lane {
+				all[o.key] = true
+			}
+		}
+	}
+	return all
+}
+
+// Waking are the tickets that have a wake-up, armed or fired and not done.
+func (m *Memory) Waking() map[string]bool {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	all := map[string]bool{}
+	for k := range m.s.timers {
+		all[k.ticket] = true
+	}
+	for _, w := range m.s.due.fresh {
+		all[w.Ticket] = true
+	}
+	for _, g := range m.s.due.pending {
+		all[g.key.Ticket] = true
+	}
+	return all
+}
+
+// Disconnect cuts this connection off: Append waits, everything else fails
+// with ErrUnreachable. Reconnect ends it. Presence goes on lapsing meanwhile.
+func (m *Memory) Disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut, m.since = true, time.Time{}
+	m.dir.forget()
+	m.state.ring()
+}
+
+// Reconnect ends a Disconnect and tells Reconnected.
+func (m *Memory) Reconnect() {
+	m.mu.Lock()
+	m.cut, m.since = false, time.Now()
+	m.dir.forget()
+	m.state.ring()
+	m.mu.Unlock()
+	m.tellReconnected()
+}
+
+// Restart does what a single node's restart does to its clients: every
+// connection breaks and comes back, the queue's consumers are forgotten, and
+// with them who had an offer: live claims are delivered again at once.
+func (m *Memory) Restart() {
+	s := m.s
+	s.mu.Lock()
+	for _, q := range s.queues {
+		q.release()
+	}
+	conns := slices.Clone(s.conns)
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.mu.Lock()
+		usable := !c.cut && !c.closed
+		if usable {
+			c.since = time.Now()
+			c.dir.forget()
+		}
+		c.mu.Unlock()
+		if usable {
+			c.tellReconnected()
+		}
+	}
+}
+
+// DeleteWork loses every offer that stands in any queue.
+func (m *Memory) DeleteWork() {
+	m.s.mu.Lock()
+	m.s.queues = map[string]*queue{}
+	m.s.mu.Unlock()
+	m.tellAll()
+}
+
+// DeleteTimers loses every wake-up, fired or not.
+func (m *Memory) DeleteTimers() {
+	s := m.s
+	s.mu.Lock()
+	for k, t := range s.timers {
+		t.Stop()
+		delete(s.timers, k)
+		delete(s.armed, k)
+	}
+	s.due.clear()
+	s.mu.Unlock()
+	m.tellAll()
+}
+
+func (m *Memory) tellAll() {
+	m.s.mu.Lock()
+	conns := slices.Clone(m.s.conns)
+	m.s.mu.Unlock()
+	for _, c := range conns {
+		c.tellReconnected()
+	}
+}
+
+// Close ends this connection; the stores stay for the others.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	m.since = time.Time{}
+	m.state.ring()
+	m.mu.Unlock()
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = slices.DeleteFunc(s.conns, func(c *Memory) bool { return c == m })
+	if len(s.conns) == 0 { // nobody is left to be woken
+		for _, t := range s.timers {
+			t.Stop()
+		}
+		s.directory.stop()
+	}
+	return nil
+}
+
+// enter is the door of every method but Append.
+func (m *Memory) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reachable()
+}
+
+// reachable wants m.mu held.
+func (m *Memory) reachable() error {
+	switch {
+	case m.closed:
+		return broker.ErrClosed
+	case m.cut:
+		return fmt.Errorf("%w: this connection is cut", broker.ErrUnreachable)
+	}
+	return nil
+}
+
+// Append implements broker.Engine.
+func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
+		}
+		m.mu.Lock()
+		err, changed, closed := m.reachable(), m.state.wait(), m.closed
+		m.mu.Unlock()
+		if closed {
+			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
+		}
+		if err == nil {
+			return m.s.append(ticket, after, id, says, body)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+		m.turn("append " + ticket)
+	}
+}
+
+func (s *store) append(ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if head := s.head(ticket); head != after {
+		for _, i := range s.tickets[ticket] {
+			if r := s.ledger[i]; r.Seq > after {
+				if r.id == id {
+					return r.Seq, nil
+				}
+				break
+			}
+		}
+		return 0, fmt.Errorf("append %s after %d, the head is %d: %w", ticket, after, head, broker.ErrConflict)
+	}
+	seq := uint64(len(s.ledger)) + 1
+	e := broker.Entry{Ticket: ticket, Seq: seq, At: time.Now().UTC(), Body: slices.Clone(body), Attention: says}
+	s.tickets[ticket] = append(s.tickets[ticket], len(s.ledger))
+	s.ledger = append(s.ledger, record{e, id})
+	s.follow.add(seq)
+	s.ledgerB.ring()
+	s.hint(ticket, seq)
+	return seq, nil
+}
+
+func (s *store) head(ticket string) uint64 {
+	if at := s.tickets[ticket]; len(at) > 0 {
+		return s.ledger[at[len(at)-1]].Seq
+	}
+	return 0
+}
+
+// Last implements broker.Engine.
+func (m *Memory) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
+	for {
+		if err := m.enter(ctx); err != nil {
+			return broker.Entry{}, fmt.Errorf("last of %s: %w", ticket, err)
+		}
+		m.s.mu.Lock()
+		head, changed := m.s.head(ticket), m.s.ledgerB.wait()
+		var e broker.Entry
+		if head > 0 {
+			e = m.s.ledger[head-1].Entry
+		}
+		m.s.mu.Unlock()
+		switch {
+		case head > 0 && head >= min:
+			return e, nil
+		case min == 0:
+			return broker.Entry{}, fmt.Errorf("last of %s: %w", ticket, broker.ErrNotFound)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+		m.turn("last of " + ticket)
+	}
+}
+
+// Next implements broker.Engine.
+func (m *Memory) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
+	if err := m.enter(ctx); err != nil {
+		return broker.Entry{}, fmt.Errorf("next of %s after %d: %w", ticket, after, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	for _, i := range m.s.tickets[ticket] {
+		if e := m.s.ledger[i].Entry; e.Seq > after {
+			return e, nil
+		}
+	}
+	return broker.Entry{}, fmt.Errorf("next of %s after %d: %w", ticket, after, broker.ErrNotFound)
+}
+
+// Heads implements broker.Engine.
+func (m *Memory) Heads(ctx context.Context, fn func(broker.Entry) error) error {
+	m.s.mu.Lock()
+	var heads []broker.Entry
+	for _, at := range m.s.tickets {
+		heads = append(heads, m.s.ledger[at[len(at)-1]].Entry)
+	}
+	m.s.mu.Unlock()
+	slices.SortFunc(heads, func(a, b broker.Entry) int { return int(int64(a.Seq) - int64(b.Seq)) })
+	return m.each(ctx, heads, fn)
+}
+
+// Entries implements broker.Engine.
+func (m *Memory) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+	m.s.mu.Lock()
+	var all []broker.Entry
+	for _, r := range m.s.ledger {
+		if r.Seq >= from {
+			all = append(all, r.Entry)
+		}
+	}
+	m.s.mu.Unlock()
+	return m.each(ctx, all, fn)
+}
+
+func (m *Memory) each(ctx context.Context, all []broker.Entry, fn func(broker.Entry) error) error {
+	if err := m.enter(ctx); err != nil {
+		return fmt.Errorf("read the ledger: %w", err)
+	}
+	for _, e := range all {
+		if err := m.enter(ctx); err != nil {
+			return fmt.Errorf("read the ledger at %d: %w", e.Seq, err)
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Feed implements broker.Engine.
+func (m *Memory) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, nil, fmt.Errorf("feed of %s: %w", ticket, err)
+	}
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hubKey++
+	key, ch := s.hubKey, make(chan uint64, 1)
+	if s.feeds[ticket] == nil {
+		s.feeds[ticket] = map[int]chan uint64{}
+	}
+	s.feeds[ticket][key] = ch
+	remove := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.feeds[ticket], key)
+	}
+	cancel := context.AfterFunc(ctx, remove)
+	return ch, func() { cancel(); remove() }, nil
+}
+
+// hint wants s.mu held, which makes it the only sender.
+func (s *store) hint(ticket string, seq uint64) {
+	if s.knobs.DropFeed != nil && s.knobs.DropFeed(ticket, seq) {
+		return
+	}
+	for _, ch := range s.feeds[ticket] {
+		select {
+		case <-ch: // the latest hint replaces one not yet read
+		default:
+		}
+		ch <- seq
+	}
+}
+
+// PutBlob implements broker.Engine.
+func (m *Memory) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
+	if err := m.enter(ctx); err != nil {
+		return protocol.BlobRef{}, fmt.Errorf("put a body of %d bytes: %w", len(body), err)
+	}
+	ref := broker.RefOf(body)
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.s.blobs[ref.Digest] = slices.Clone(body)
+	return ref, nil
+}
+
+// Blob implements broker.Engine.
+func (m *Memory) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
+	if err := m.enter(ctx); err != nil {
+		return nil, fmt.Errorf("body %s: %w", ref.Digest, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	body, ok := m.s.blobs[ref.Digest]
+	if !ok {
+		return nil, fmt.Errorf("body %s: %w", ref.Digest, broker.ErrNotFound)
+	}
+	if got := broker.RefOf(body); got != ref {
+		return nil, fmt.Errorf("body %s: %w", ref.Digest, &jetstream.DamagedBody{Ref: ref, What: fmt.Sprintf("what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)})
+	}
+	return slices.Clone(body), nil
+}
+
+// Reconnected implements broker.Engine.
+func (m *Memory) Reconnected(ctx context.Context) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hubKey++
+	key, ch := m.hubKey, make(chan struct{}, 1)
+	m.reconnect[key] = ch
+	context.AfterFunc(ctx, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.reconnect, key)
+	})
+	return ch
+}
+
+func (m *Memory) tellReconnected() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, ch := range m.reconnect {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// bell wakes everybody who waits for a change. The lock of whoever owns it
+// guards it.
+type bell struct{ ch chan struct{} }
+
+func (b *bell) wait() <-chan struct{} {
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *bell) ring() {
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}

@@ -1,0 +1,104 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// LedgerInfo implements broker.Engine.
+func (m *Memory) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
+	if err := m.enter(ctx); err != nil {
+		return broker.LedgerInfo{}, fmt.Errorf("state of the ledger: %w", err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	return broker.LedgerInfo{Created: m.s.created, Began: m.s.created, First: 1, Last: uint64(len(m.s.ledger))}, nil
+}
+
+// Since implements broker.Engine.
+func (m *Memory) Since(ctx context.Context, at time.Time) (broker.Entry, error) {
+	if err := m.enter(ctx); err != nil {
+		return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	for _, r := range m.s.ledger {
+		if !r.At.Before(at) {
+			return r.Entry, nil
+		}
+	}
+	return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, broker.ErrNotFound)
+}
+
+// Tail implements broker.Engine.
+func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+	fail := func(err error) error { return fmt.Errorf("follow the ledger from %d: %w", from, err) }
+	ledger, err := m.LedgerInfo(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	for next := max(from, 1); ; {
+		m.mu.Lock()
+		changed := m.state.wait()
+		err := m.reachable()
+		m.mu.Unlock()
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fail(err)
+		}
+		var e broker.Entry
+		m.s.mu.Lock()
+		last, created, more := uint64(len(m.s.ledger)), m.s.created, m.s.ledgerB.wait()
+		if next <= last {
+			e = m.s.ledger[next-1].Entry
+		}
+		m.s.mu.Unlock()
+		switch {
+		case next > last+1 || !created.Equal(ledger.Created):
+			return fail(fmt.Errorf("%w: it has the entries 1 to %d", broker.ErrLedgerChanged, last))
+		case next <= last:
+			if err := fn(e); err != nil {
+				return err
+			}
+			next++
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-more:
+		}
+	}
+}
+
+// LoseEnd loses the last n appends, as a power cut does where appends are not
+// synced. Their sequences are given out again.
+func (m *Memory) LoseEnd(n int) {
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range min(n, len(s.ledger)) {
+		last := len(s.ledger) - 1
+		ticket := s.ledger[last].Ticket
+		s.tickets[ticket] = s.tickets[ticket][:len(s.tickets[ticket])-1]
+		s.ledger = s.ledger[:last]
+	}
+	s.follow.clear()
+	s.ledgerB.ring()
+}
+
+// ReplaceLedger puts an empty ledger in the place of this one.
+func (m *Memory) ReplaceLedger() {
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger, s.tickets = nil, map[string][]int{}
+	s.created = s.created.Add(time.Microsecond) // a fake clock may stand still
+	s.follow.clear()
+	s.ledgerB.ring()
+}

@@ -1,0 +1,275 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// quietPort is for a node that has to be found again after a restart.
+func quietPort(t testing.TB) int {
+	ports, err := embedded.QuietPorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ports[0]
+}
+
+func portOf(t testing.TB, n *embedded.Node) int {
+	u, err := url.Parse(n.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// A node goes and comes back: whatever waited goes on, nothing is lost, and
+// those who judge others know that they were cut off.
+func TestOutage(t *testing.T) {
+	dir := t.TempDir()
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
+	port := portOf(t, n)
+	agent := k.queue()
+	reconnected := k.Reconnected(k.ctx)
+	gone, err := k.Departures(k.ctx)
+	k.must(err)
+	lapses := k.holder(agent)
+	lapses.LeaseMS = 2000
+	k.must(k.Beat(k.ctx, lapses))
+	before := k.see("the holder", func(d *lifecycle.Directory) bool { return d.Present(lapses.ID) })
+
+	set, mu, is := mine()
+	f, _ := k.follow(is, func(uint64, int) bool { return true })
+	k.live(set, mu, f)
+	ticket := protocol.NewTicket()
+	mu.Lock()
+	set[ticket] = true
+	mu.Unlock()
+	pulled := make(chan broker.Delivery, 1)
+	go func() { pulled <- k.pull(agent, 1)[0] }()
+
+	k.must(n.Stop())
+	k.see("being cut off", func(d *lifecycle.Directory) bool { return d.ConnectedSince.IsZero() })
+	if d, err := k.Directory(k.ctx); err != nil || !d.Present(lapses.ID) {
+		k.Errorf("the last snapshot is gone: %v", err)
+	}
+	appended := make(chan uint64, 1)
+	go func() { appended <- k.append(ticket, 0, "while it was down") }()
+	ctx, cancel := context.WithTimeout(k.ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err = k.Append(ctx, protocol.NewTicket(), 0, "x", "", nil)
+	k.wantErr(err, context.DeadlineExceeded)
+	k.wantErr(err, broker.ErrUnreachable)
+	<-time.After(time.Duration(lapses.LeaseMS) * time.Millisecond) // it lapses, and nobody is there to say so
+
+	startNode(t, embedded.Config{Dir: dir, Port: port})
+	receive(k, "word of the reconnection", reconnected)
+	seq := receive(k, "the append", appended)
+	k.until("the entry at the follower", func() bool { return f.times(seq) > 0 })
+	key := k.offer(agent, protocol.Normal)
+	if d := receive(k, "the offer", pulled); d.Key() != key {
+		k.Errorf("pulled %v, want %v", d.Key(), key)
+	}
+	if h := receive(k, "the departure", gone); h.ID != lapses.ID {
+		k.Errorf("departed %s, want %s", h.ID, lapses.ID)
+	}
+	after := k.see("being connected", func(d *lifecycle.Directory) bool { return !d.ConnectedSince.IsZero() })
+	if !after.ConnectedSince.After(before.ConnectedSince) || after.Present(lapses.ID) {
+		k.Errorf("connected since %v, before it was %v", after.ConnectedSince, before.ConnectedSince)
+	}
+	if after.LastPresent[agent].IsZero() {
+		k.Error("the agent's absence was not noted")
+	}
+}
+
+// The streams of hints may be deleted at any time: they are made again, with
+// sequences that never were, and those who rely on hints are told.
+func TestStreamsDeleted(t *testing.T) {
+	k, _, js := single(t, embedded.Config{})
+	agent, ticket := k.queue(), protocol.NewTicket()
+	reconnected := k.Reconnected(k.ctx)
+	k.offer(agent, protocol.Normal)
+	old := k.pull(agent, 1)[0]
+	work, timers := k.stream(js, jetstream.WorkStream), k.stream(js, jetstream.TimerStream)
+	dues := k.dues(ticket)
+	k.must(k.Arm(k.ctx, ticket, 1, time.Now()))
+	receive(k, "a wake-up before", dues).done()
+
+	pulled := make(chan broker.Delivery, 1)
+	go func() { pulled <- k.pull(agent, 1)[0] }()
+	for _, name := range []string{jetstream.WorkStream, jetstream.TimerStream} {
+		k.must(js.DeleteStream(k.ctx, name))
+	}
+	receive(k, "word of the loss", reconnected)
+	key := k.offer(agent, protocol.Normal)
+	if d := receive(k, "the offer", pulled); d.Key() != key {
+		k.Errorf("pulled %v, want %v", d.Key(), key)
+	}
+	k.must(k.Arm(k.ctx, ticket, 2, time.Now()))
+	if w := receive(k, "the wake-up", dues); w.seq != 2 {
+		k.Errorf("%d fired", w.seq)
+	}
+	hints := []broker.Hint{{Offer: broker.OfferKey{Agent: agent, Lane: protocol.Low, Ticket: ticket, Sequence: 3}, Body: []byte("x")},
+		{WakeUp: broker.WakeUp{Ticket: ticket, Seq: 3, At: time.Now()}}}
+	for _, name := range []string{jetstream.WorkStream, jetstream.TimerStream} {
+		k.must(js.DeleteStream(k.ctx, name))
+	}
+	k.must(errors.Join(k.PutHints(k.ctx, hints)...)) // makes them again, too
+	if w := receive(k, "the wake-up of three", dues); w.seq != 3 {
+		k.Errorf("%d fired", w.seq)
+	} else {
+		w.done()
+	}
+	k.must(old.Remove()) // of the stream before
+	k.pull(agent, 1)     // the offer comes again: it was not removed
+	if now := k.stream(js, jetstream.WorkStream); now.State.FirstSeq <= work.State.LastSeq || now.Created.Equal(work.Created) {
+		k.Errorf("work begins at %d, ended at %d", now.State.FirstSeq, work.State.LastSeq)
+	} else if now.Config.PersistMode != work.Config.PersistMode {
+		k.Errorf("work persists %v, was %v", now.Config.PersistMode, work.Config.PersistMode)
+	}
+	if now := k.stream(js, jetstream.TimerStream); now.State.FirstSeq <= timers.State.LastSeq {
+		k.Errorf("timers begin at %d, ended at %d", now.State.FirstSeq, timers.State.LastSeq)
+	}
+}
+
+func TestDialNobodyThere(t *testing.T) {
+	t.Parallel()
+	closed := "nats://127.0.0.1:" + strconv.Itoa(quietPort(t))
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	silent := "nats://" + l.Addr().String()
+	for _, where := range []string{closed, silent, closed + "," + silent} {
+		k := newKit(t, nil)
+		_, err := jetstream.Dial(k.ctx, jetstream.DialConfig{URL: where, Config: jetstream.Config{Timeout: broker.TimeoutMin}})
+		k.wantErr(err, broker.ErrUnreachable)
+		if silence := new(broker.SilenceError); !errors.As(err, &silence) || silence.After < broker.TimeoutMin {
+			t.Errorf("%s: the error does not say that nothing answered in %v: %v", where, broker.TimeoutMin, err)
+		}
+		if !strings.Contains(err.Error(), where) || !strings.Contains(err.Error(), "handoff dev") {
+			t.Errorf("the error does not say where it looked and what to do: %v", err)
+		}
+	}
+}
+
+// Who dials before the server is there gets it when it comes, within the timeout.
+func TestDialEarly(t *testing.T) {
+	t.Parallel()
+	port := quietPort(t)
+	type dialed struct {
+		engine *jetstream.Engine
+		err    error
+	}
+	made, tried := make(chan dialed), make(chan struct{}, 1)
+	go func() {
+		e, err := jetstream.Dial(t.Context(), jetstream.DialConfig{
+			URL:    "nats://127.0.0.1:" + strconv.Itoa(port),
+			Config: jetstream.Config{Timeout: broker.TimeoutMax},
+			Options: []nats.Option{nats.SetCustomDialer(dialerFunc(func(network, address string) (net.Conn, error) {
+				select {
+				case tried <- struct{}{}:
+				default:
+				}
+				return net.Dial(network, address)
+			}))},
+		})
+		made <- dialed{e, err}
+	}()
+	<-tried
+	startNode(t, embedded.Config{Port: port, Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+		return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
+	}})
+	d := <-made
+	if d.err != nil {
+		t.Fatal(d.err)
+	}
+	_ = d.engine.Close()
+}
+
+type dialerFunc func(network, address string) (net.Conn, error)
+
+func (f dialerFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }
+
+// A timeout out of its limits is refused before anything is done.
+func TestTimeoutLimits(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{-1, broker.TimeoutMin - 1, broker.TimeoutMax + 1} {
+		_, err := jetstream.Dial(t.Context(), jetstream.DialConfig{Config: jetstream.Config{Timeout: d}})
+		if refused := new(protocol.Error); !errors.As(err, &refused) || refused.Field != "timeout" {
+			t.Errorf("%v: %v", d, err)
+		}
+	}
+	for _, d := range []time.Duration{0, broker.TimeoutMin, broker.TimeoutMax} {
+		if err := broker.CheckTimeout("timeout", d); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDialWithoutStreams(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, embedded.Config{})
+	_, err := jetstream.Dial(t.Context(), jetstream.DialConfig{URL: n.ClientURL()})
+	if !errors.Is(err, broker.ErrNoTopology) || !strings.Contains(err.Error(), jetstream.LedgerStream) || !strings.Contains(err.Error(), "handoff topology ensure") {
+		t.Errorf("the error does not say what is missing and how to make it: %v", err)
+	}
+}
+
+// Everything that an engine runs ends with it. Not parallel: it counts.
+func TestCloseLeavesNothing(t *testing.T) {
+	n := startNode(t, embedded.Config{})
+	ensure(t, n.ClientURL(), jetstream.Topology{})
+	k := newKit(t, nil)
+	agent, before := k.agent(), 0
+	for round := range 4 {
+		if round == 1 { // the server has its own for consumers, which stay
+			before = runtime.NumGoroutine()
+		}
+		nc, err := nats.Connect(n.ClientURL(), jetstream.ConnectOptions("leak")...)
+		k.must(err)
+		e, err := jetstream.Open(k.ctx, nc, jetstream.Config{})
+		k.must(err)
+		k.Engine = e
+		ctx, cancel := context.WithCancel(k.ctx)
+		_ = k.Reconnected(ctx)
+		_, err = k.Departures(ctx)
+		k.must(err)
+		_, _, err = k.Feed(ctx, protocol.NewTicket())
+		k.must(err)
+		k.must(k.EnsureQueue(ctx, agent))
+		k.offer(agent, protocol.Low)
+		k.pull(agent, 1)
+		k.empty(agent)
+		ended := make(chan error, 1)
+		go func() { ended <- k.Follow(ctx, func(_ broker.Entry, done func()) { done() }) }()
+		k.append(protocol.NewTicket(), 0, "x")
+		cancel()
+		receive(k, "the end of the follower", ended)
+		k.must(e.Close())
+		if nc.IsClosed() {
+			k.Error("Close closed a connection that is not its own")
+		}
+		nc.Close()
+	}
+	k.until("all goroutines ended", func() bool { return runtime.NumGoroutine() <= before+2 })
+}

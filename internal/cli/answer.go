@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// me is who this command line acts for.
+func (a *app) me() string { return cmp.Or(a.env("HANDOFF_AGENT"), protocol.Human) }
+
+func newAnswer(a *app) *cobra.Command {
+	var (
+		file, text, reason, from string
+		set                      []string
+		permit, deny             bool
+	)
+	cmd := &cobra.Command{
+		Use:   "answer TICKET",
+		Short: "Give an agent, or an escalated handoff, what it asks for",
+		Long: `Answer gives an agent that took a handoff only on a condition what it needs:
+context (--set, --text, -f), a permission (--permit), or a no (--deny), which the
+routing treats as a refusal by the agent that asked. "handoff status TICKET" shows
+what is asked for, "handoff inbox" what waits for you.
+
+A handoff that was escalated is answered the same way, whether somebody has
+claimed it or not: it goes back to the agent that escalated it, with the answer.
+--deny refuses it, and it goes further up. To keep it, "handoff take TICKET".
+
+-f reads an answer object: text, variables, permit, deny, deny_reason.
+
+Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.`,
+		Example: `  handoff answer 5f0c… --set branch=main --set retries=3
+  handoff answer 5f0c… --permit --text "go ahead, but not on Friday"
+  handoff answer 5f0c… --deny --reason "that table stays"`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer := protocol.Answer{}
+			if file != "" {
+				body, err := a.read(file)
+				if err != nil {
+					return err
+				}
+				if answer, err = protocol.DecodeAnswer(body); err != nil {
+					return err
+				}
+			}
+			variables, err := parseVariables("--set", set)
+			if err != nil {
+				return err
+			}
+			if answer.Variables == nil {
+				answer.Variables = map[string]json.RawMessage{}
+			}
+			for name, value := range variables {
+				answer.Variables[name] = value
+			}
+			from = cmp.Or(from, answer.By)
+			answer.Text = cmp.Or(text, answer.Text)
+			answer.DenyReason = cmp.Or(reason, answer.DenyReason)
+			answer.Permit, answer.Deny = answer.Permit || permit, answer.Deny || deny
+			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+				state, err := a.session(b, from).Answer(ctx, ticket, answer)
+				if err != nil {
+					return err
+				}
+				return a.state(state)
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&file, "file", "f", "", "read the answer from a JSON file, or stdin with -")
+	fs.StringArrayVar(&set, "set", nil, "variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
+	fs.StringVar(&text, "text", "", "the answer in words")
+	fs.BoolVar(&permit, "permit", false, "give the permission that is asked for")
+	fs.BoolVar(&deny, "deny", false, "deny what is asked for")
+	fs.StringVar(&reason, "reason", "", "why it is denied")
+	fs.StringVar(&from, "from", "", "who answers (default $HANDOFF_AGENT, else human)")
+	return cmd
+}

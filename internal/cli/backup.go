@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker/backup"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/explain"
+)
+
+func newBackup(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup DIR",
+		Short: "Copy the ledger, the bodies and the agents into a directory",
+		Long: `Backup writes into DIR what cannot be made again: the ledger, the packages and results
+that are too large for it, and the agents. DIR must not exist, or be empty. The engine
+stays in use meanwhile; the backup has everything that was acknowledged before it began,
+and is what it claims to be once backup.json is there. Queues, timers and who is present
+follow from the ledger and are not in it.
+
+Each folder is a snapshot as the servers make it; the nats command line reads it too.
+"handoff restore" puts a backup back.
+
+Exit codes: 0 it is on the disk; 1 a stream is missing or the disk is full; 6 no engine;
+9 DIR is not empty.`,
+		Example: `  handoff backup /srv/backup/$(date +%F)
+  handoff backup ./copy -o json | jq '.streams[] | {name, messages}'`,
+		Args: takes("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onServer(cmd.Context(), func(nc *nats.Conn) error {
+				m, err := backup.Write(cmd.Context(), nc, a.path(args[0]), a.copied())
+				if err != nil {
+					return err
+				}
+				return a.backedUp("backed up", m)
+			})
+		},
+	}
+}
+
+func newRestore(a *app) *cobra.Command {
+	var (
+		t    jetstream.Topology
+		data string
+	)
+	cmd := &cobra.Command{
+		Use:   "restore DIR",
+		Short: "Put a backup into an engine that has no handoffs",
+		Long: `Restore puts what "handoff backup" wrote into DIR into an engine that has no handoffs: a
+new server or cluster, or with --data the directory of a "handoff dev" that does not run.
+DIR is read through before anything is changed; an engine with a ledger is refused.
+
+Stop supervisors, indexes and workers first, and start them afterwards: a supervisor then
+makes the queues and timers again from the ledger, and an index begins anew. What was
+handed over after the backup is not there; a worker that still holds it loses its lease. An
+open handoff goes on where it was when the backup was made: what a worker did since is
+done again.
+
+--replicas and --fsync are those of "handoff topology ensure", and may be others than the
+backup's engine had.
+
+Exit codes: 0 all is there; 1 a file cannot be read or the engine cannot take it; 6 no
+engine; 9 DIR is no whole backup, or the engine has handoffs.`,
+		Example: `  handoff restore /srv/backup/2026-11-22 -s nats://nats-1:4222 --replicas 3 --fsync always
+  handoff restore ./copy --data ./new && handoff dev --data ./new`,
+		Args: takes("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if t.Replicas < 1 || t.Replicas > 5 {
+				return usagef("--replicas %d: 1 to 5; 3 is what a cluster wants", t.Replicas)
+			}
+			if !slices.Contains([]string{"", jetstream.FsyncAlways, jetstream.FsyncInterval}, t.Fsync) {
+				return usagef("--fsync %s: always, or interval", t.Fsync)
+			}
+			restore := func(nc *nats.Conn) error {
+				m, err := backup.Restore(cmd.Context(), nc, a.path(args[0]), t, a.copied())
+				if err != nil {
+					return err
+				}
+				return a.backedUp("restored", m)
+			}
+			if data == "" {
+				return a.onServer(cmd.Context(), restore)
+			}
+			if t.Replicas > 1 || cmd.Flags().Changed("fsync") {
+				return usagef("--replicas and --fsync are for servers; with --data, handoff dev has them")
+			}
+			return a.onData(cmd.Context(), data, restore)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&data, "data", "", "restore into the directory of a handoff dev, which must not run")
+	fs.IntVar(&t.Replicas, "replicas", 1, "servers that keep each stream: 3 in a cluster")
+	fs.StringVar(&t.Fsync, "fsync", "", "when the servers sync: always or interval, as they are configured")
+	a.words(cmd, "fsync", jetstream.FsyncAlways, jetstream.FsyncInterval)
+	return cmd
+}
+
+// onData does something with a node of our own that nobody else reaches.
+func (a *app) onData(ctx context.Context, dir string, do func(*nats.Conn) error) (err error) {
+	node, err := embedded.Start(ctx, embedded.Config{Dir: a.path(dir), DontListen: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Stop()) }()
+	nc, err := node.Conn()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return do(nc)
+}
+
+// copiedEvery is the time between two words about a stream that is being copied.
+const copiedEvery = 2 * time.Second
+
+// copied tells a person now and then how far it has come.
+func (a *app) copied() backup.Progress {
+	var mu sync.Mutex
+	last := time.Now()
+	return func(stream string, done, total uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Sub(last) >= copiedEvery {
+			last = now
+			a.notef("handoff: %s: %d of about %d MiB\n", stream, done>>20, total>>20)
+		}
+	}
+}
+
+func (a *app) backedUp(what string, m backup.Manifest) error {
+	if !a.text() {
+		return a.value(m)
+	}
+	for _, s := range m.Streams {
+		a.printf("%s %s: %s, up to %d\n", what, s.Name, explain.Count(int(s.Messages), "message"), s.LastSeq)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/telemetry"
+)
+
+// connection says where the engine is, as flags.
+type connection struct {
+	dir                                    string // where relative file names begin
+	contexts                               string // $XDG_CONFIG_HOME, for contexts of the nats command line
+	url, context, creds, nkey, inboxPrefix string
+	tlsCA, tlsCert, tlsKey                 string
+	timeout                                time.Duration // 0: the environment's, or the default
+}
+
+func (c *connection) flags(fs *pflag.FlagSet) {
+	fs.StringVarP(&c.url, "nats", "s", "", "engine to use: NATS URLs, comma-separated ($NATS_URL; default "+jetstream.DefaultURL+")")
+	fs.StringVar(&c.context, "context", "", "context of the nats command line to connect with ($NATS_CONTEXT)")
+	fs.StringVar(&c.creds, "creds", "", "credentials file ($NATS_CREDS)")
+	fs.StringVar(&c.nkey, "nkey", "", "file with the seed of our nkey ($NATS_NKEY)")
+	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
+	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
+	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
+	durationVar(fs, &c.timeout, "timeout", 0, "how long whatever is asked of the engine is tried, 1s to 10m ($"+timeoutEnv+"; default "+explain.Duration(broker.TimeoutDefault)+", which outlasts an election)")
+	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
+}
+
+// resolve fills in what the environment says. A flag beats the environment: a
+// context that was asked for is not bent by a NATS_URL that lies about. A URL
+// and a context together are the context's credentials at that URL.
+func (c connection) resolve(env func(string) string) connection {
+	if c.context == "" {
+		c.url = cmp.Or(c.url, env("NATS_URL"))
+		c.creds = cmp.Or(c.creds, env("NATS_CREDS"))
+		c.nkey = cmp.Or(c.nkey, env("NATS_NKEY"))
+		c.tlsCA = cmp.Or(c.tlsCA, env("NATS_CA"))
+		c.tlsCert = cmp.Or(c.tlsCert, env("NATS_CERT"))
+		c.tlsKey = cmp.Or(c.tlsKey, env("NATS_KEY"))
+		c.inboxPrefix = cmp.Or(c.inboxPrefix, env("NATS_INBOX_PREFIX"))
+		c.context = env("NATS_CONTEXT")
+	}
+	c.timeout = c.resolveTimeout(env)
+	if c.dir != "" {
+		c.contexts = env("XDG_CONFIG_HOME")
+	}
+	for _, file := range []*string{&c.creds, &c.nkey, &c.tlsCA, &c.tlsCert, &c.tlsKey} {
+		*file = resolvePath(c.dir, *file)
+	}
+	return c
+}
+
+// where names the place in messages, without the passwords in it.
+func (c connection) where() string {
+	servers := strings.Split(cmp.Or(c.url, jetstream.DefaultURL), ",")
+	for i, server := range servers {
+		if u, err := url.Parse(server); err == nil {
+			servers[i] = u.Redacted()
+		}
+	}
+	switch {
+	case c.context == "":
+		return strings.Join(servers, ",")
+	case c.url != "":
+		return fmt.Sprintf("%s (context %s)", strings.Join(servers, ","), c.context)
+	}
+	return "context " + c.context
+}
+
+// connect reaches the engine within --timeout, or says where it looked.
+func (a *app) connect(ctx context.Context) (*broker.Broker, func(), error) {
+	return a.connectWith(ctx, broker.Config{})
+}
+
+func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broker, func(), error) {
+	var err error
+	if cfg.Redactor, err = a.redactor(); err != nil {
+		return nil, nil, err
+	}
+	conn := a.conn.resolve(a.env)
+	told := a.tellSilence("the engine at " + conn.where())
+	engine, done, err := conn.open(ctx, cfg)
+	told()
+	if err != nil {
+		return nil, nil, err
+	}
+	traces := a.startTraces(ctx, cfg.Log)
+	a.traces, cfg.Observer = traces, telemetry.Join(cfg.Observer, traces.Observer())
+	b, err := broker.New(engine, cfg)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	a.engine = engine
+	return b, func() { done(); traces.Stop() }, nil
+}
+
+// checkURL refuses addresses that the dialer would take for the engine on this
+// machine, such as a scheme mistyped or a host left out: what is submitted there
+// would be found by nobody.
+func (c connection) checkURL() error {
+	if c.url == "" {
+		return nil
+	}
+	for _, server := range strings.Split(c.url, ",") {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		u, err := url.Parse(server)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return usagef("%s is not the URL of an engine; write nats://HOST:4222", c.where())
+		}
+	}
+	return nil
+}
+
+func (c connection) open(ctx context.Context, cfg broker.Config) (*jetstream.Engine, func(), error) {
+	if err := c.check(); err != nil {
+		return nil, nil, err
+	}
+	engineConfig := jetstream.Config{Log: cfg.Log, Timeout: c.timeout}
+	if c.context == "" {
+		engine, err := jetstream.Dial(ctx, c.dialConfig(engineConfig))
+		if err != nil {
+			return nil, nil, err
+		}
+		return engine, func() { _ = engine.Close() }, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	nc, err := c.dialContext(ctx, ourName())
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := jetstream.Open(ctx, nc, engineConfig)
+	if err != nil {
+		nc.Close()
+		return nil, nil, fmt.Errorf("at %s: %w", c.where(), err)
+	}
+	return engine, func() { _ = engine.Close(); nc.Close() }, nil
+}
+
+// dial makes the connection alone: the server may have no streams, or keep nothing.
+func (c connection) dial(ctx context.Context) (*nats.Conn, error) { return c.dialWith(ctx) }
+
+func (c connection) dialWith(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.context == "" {
+		cfg := c.dialConfig(jetstream.Config{Timeout: c.timeout})
+		cfg.Options = more
+		return jetstream.Connect(ctx, cfg)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.dialContext(ctx, ourName(), more...)
+}
+
+func (c connection) dialConfig(engine jetstream.Config) jetstream.DialConfig {
+	return jetstream.DialConfig{URL: c.url, Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
+		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey, Name: ourName(), Config: engine}
+}
+
+// check refuses what the dialer would take for a server that is not there.
+func (c connection) check() error {
+	if err := c.checkURL(); err != nil {
+		return err
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return usagef("--tlscert and --tlskey ($NATS_CERT, $NATS_KEY) go together: a certificate, and its key")
+	}
+	if strings.ContainsAny(c.inboxPrefix, " *>") || strings.HasSuffix(c.inboxPrefix, ".") {
+		return usagef("--inbox-prefix %s: a subject without * and >, such as _INBOX_reviewer", c.inboxPrefix)
+	}
+	for _, file := range []struct{ flag, path string }{
+		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlsca", c.tlsCA}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey},
+	} {
+		if file.path == "" {
+			continue
+		}
+		if _, err := os.Stat(file.path); err != nil {
+			return fmt.Errorf("%s: %w", file.flag, err)
+		}
+	}
+	return nil
+}
+
+// ourName is what the server lists our connection as.
+func ourName() string {
+	name := "handoff"
+	if host, err := os.Hostname(); err == nil {
+		name += " on " + host
+	}
+	return name
+}
+
+// contextFile is the name of the context, or its file where the environment is not the
+// process's own.
+func (c connection) contextFile() string {
+	if c.contexts == "" || filepath.IsAbs(c.context) {
+		return c.context
+	}
+	return filepath.Join(c.contexts, "nats", "context", c.context+".json")
+}
+
+// dialContext connects with a context of the nats command line, which knows
+// more ways to authenticate than our flags. It tries again until ctx ends.
+func (c connection) dialContext(ctx context.Context, name string, more ...nats.Option) (*nats.Conn, error) {
+	var dialing atomic.Bool // set when the context was read and the options are applied
+	options := append(jetstream.ConnectOptions(name), func(o *nats.Options) error {
+		dialing.Store(true)
+		if c.url != "" {
+			o.Servers = strings.Split(c.url, ",")
+		}
+		return nil
+	})
+	identity, err := c.dialConfig(jetstream.Config{}).Identity()
+	if err != nil {
+		return nil, err
+	}
+	options = append(append(options, identity...), more...)
+	return jetstream.Redial(ctx, c.where(), func() (*nats.Conn, error) {
+		nc, _, err := natscontext.Connect(c.contextFile(), options...)
+		if err != nil && !dialing.Load() {
+			err = backoff.Permanent(fmt.Errorf("nats context %s: %w", c.context, err))
+		}
+		return nc, err
+	})
+}
+
+// onEngine does something short with an engine: within one deadline with the connecting.
+func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
+	return a.ask(ctx, func(ctx context.Context) error {
+		b, done, err := a.connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return do(ctx, b)
+	})
+}

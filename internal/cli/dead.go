@@ -1,0 +1,407 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// unsuccessful are the outcomes that a dead letter may have.
+var unsuccessful = []string{"failed", "timeout", "rejected", "cancelled", "rolled_back"}
+
+func newDead(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "dead",
+		Aliases: []string{"dead-letters"},
+		Short:   "See what closed without success, and send it off again",
+		Long: `Dead letters are handoffs that closed without success: failed, timeout, rejected,
+cancelled, rolled_back. They are a view of the ledger, not a queue of their own, and
+nothing has to be done about them.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: refuseUnknown,
+	}
+	cmd.AddCommand(newDeadList(a), newDeadShow(a), newDeadRedrive(a))
+	return cmd
+}
+
+// deadFilter says which dead letters are meant.
+type deadFilter struct {
+	agent, source, outcome, since string
+	limit                         int
+	redriven                      bool
+
+	after time.Time
+}
+
+func (f *deadFilter) declare(a *app, cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.agent, "agent", "", "only those that ended at this `AGENT`")
+	fs.StringVar(&f.source, "source", "", "only those from this `AGENT`")
+	fs.StringVar(&f.outcome, "outcome", "", "only those with this `OUTCOME`: "+strings.Join(unsuccessful, ", "))
+	fs.StringVar(&f.since, "since", "", "only those that closed since `WHEN`: an instant, or a duration ago (2h, 3d)")
+	fs.IntVar(&f.limit, "limit", 0, "only the `N` that closed last (default: all)")
+	a.agentFlags(cmd, "agent", "source")
+	a.words(cmd, "outcome", unsuccessful...)
+}
+
+// deadFilterFlags are the flags of declare.
+var deadFilterFlags = []string{"agent", "source", "outcome", "since", "limit"}
+
+func (f *deadFilter) check(now time.Time) error {
+	for field, agent := range map[string]string{"agent": f.agent, "source": f.source} {
+		if agent == "" {
+			continue
+		}
+		if err := protocol.CheckID(field, agent); err != nil {
+			return err
+		}
+	}
+	if f.outcome != "" && !slices.Contains(unsuccessful, f.outcome) {
+		return usagef("--outcome %s: what closed without success is %s", f.outcome, strings.Join(unsuccessful, ", "))
+	}
+	if f.limit < 0 {
+		return usagef("--limit %d is negative", f.limit)
+	}
+	if f.since == "" {
+		return nil
+	}
+	var err error
+	if f.after, err = parsePast(f.since, now); err != nil {
+		return usagef("--since: %v", err)
+	}
+	return nil
+}
+
+// query selects the dead letters that are meant.
+func (f *deadFilter) query() ask.DeadQuery {
+	return ask.DeadQuery{Agent: f.agent, Source: f.source, Outcome: protocol.Outcome(f.outcome), Since: f.after, Redriven: f.redriven, Limit: f.limit}
+}
+
+func newDeadList(a *app) *cobra.Command {
+	var filter deadFilter
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List what closed without success",
+		Long: `List shows the handoffs that closed without success, the last to close at the end.
+Those that were redriven are left out: they live on under another ticket. With -o
+json or jsonl each is the handoff's state.
+
+It asks an index (handoff index; handoff dev has one), and reads the head of every handoff
+where none answers.`,
+		Example: `  handoff dead list --since 1d
+  handoff dead list --agent reviewer --outcome failed -o jsonl | jq -r .ticket`,
+		Args:    takes(),
+		PreRunE: func(*cobra.Command, []string) error { return filter.check(time.Now()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+				states, err := a.session(b, "").DeadLetters(ctx, filter.query())
+				if err != nil {
+					return err
+				}
+				return a.deadLetters(states)
+			})
+		},
+	}
+	filter.declare(a, cmd)
+	cmd.Flags().BoolVar(&filter.redriven, "redriven", false, "list those that were redriven, too")
+	return cmd
+}
+
+func (a *app) deadLetters(states []protocol.State) error {
+	if !a.text() {
+		views := make([]dossier.StateView, len(states))
+		for i, s := range states {
+			views[i] = dossier.StateOf(s)
+		}
+		return list(a, views)
+	}
+	if len(states) == 0 {
+		a.notef("handoff: no dead letters\n")
+		return nil
+	}
+	now := time.Now()
+	rows := [][]string{{"TICKET", "OUTCOME", "CLOSED", "FROM", "TO", "ATTEMPTS", "WORDS"}}
+	for _, s := range states {
+		rows = append(rows, []string{s.Ticket, string(s.Outcome), explain.Ago(s.ClosedAt, now) + " ago", s.Source, cmp.Or(s.Agent, s.TargetWords()),
+			fmt.Sprint(s.AttemptsTotal), explain.Join(deadWords(s), explain.Kept(s, explain.KeptAsDeadLetter))})
+	}
+	return a.tableFit(rows)
+}
+
+// deadWords is why a handoff closed without success, without the outcome.
+func deadWords(s protocol.State) string {
+	text := s.Message
+	switch {
+	case s.Reason == string(s.Outcome) || s.Reason == "":
+	case text == "":
+		text = s.Reason
+	default:
+		text = s.Reason + ": " + text
+	}
+	if s.RedrivenAs != "" {
+		text = "redriven as " + s.RedrivenAs + "; " + text
+	}
+	return text
+}
+
+func newDeadShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show TICKET",
+		Aliases: []string{"info"},
+		Short:   "Show one of them: its end, its trail, its package",
+		Long: `Show prints what there is to know before a decision: how the handoff ended, who
+refused, asked and failed on the way, and what was handed over. With -o json it is
+one object: state, trail, package.
+
+Exit codes: 0 here it is; 9 it is open, or closed with success; 3 no such ticket.`,
+		Example: `  handoff dead show 5f0c…
+  handoff dead show 5f0c… -o json | jq .trail`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onTicket(cmd.Context(), args[0], a.deadLetter)
+		},
+	}
+}
+
+func (a *app) deadLetter(ctx context.Context, b *broker.Broker, ticket string) error {
+	changes, err := b.History(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	state, trail := changes[len(changes)-1].Record.State, protocol.TrailOf(changes)
+	if !is[*outcomeError](failed(state)) {
+		return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no dead letter: %s", ticket, explain.Ending(state))
+	}
+	body, err := b.Package(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		if trail == nil {
+			trail = []protocol.TrailEntry{}
+		}
+		return a.value(struct {
+			State   dossier.StateView     `json:"state"`
+			Trail   []protocol.TrailEntry `json:"trail"`
+			Package json.RawMessage       `json:"package"`
+		}{dossier.StateOf(state), trail, body})
+	}
+	if err := a.state(state); err != nil {
+		return err
+	}
+	a.printf("\n")
+	if len(trail) > 0 {
+		rows := [][]string{{"TIME (UTC)", "TRAIL", "WHO", "WORDS"}}
+		for _, entry := range trail {
+			rows = append(rows, []string{explain.Instant(entry.At), string(entry.Event), trailWho(entry), explain.Join(entry.Code, entry.Words, entry.Assessment)})
+		}
+		if err := a.table(rows); err != nil {
+			return err
+		}
+		a.printf("\n")
+	}
+	return a.document(body)
+}
+
+func trailWho(entry protocol.TrailEntry) string {
+	if entry.To == "" {
+		return entry.Agent
+	}
+	return entry.Agent + " -> " + entry.To
+}
+
+// redriveView is one redriven handoff for programs.
+type redriveView struct {
+	Origin string `json:"origin"`
+	Ticket string `json:"ticket"`
+	Agent  string `json:"agent"`
+}
+
+func newDeadRedrive(a *app) *cobra.Command {
+	var (
+		filter          deadFilter
+		to, from        string
+		all, yes, again bool
+	)
+	cmd := &cobra.Command{
+		Use:   "redrive TICKET… | --all --yes",
+		Short: "Submit them again, as new handoffs that name their origin",
+		Long: `Redrive submits the package of a handoff that closed without success again. It gets a
+ticket of its own, which is printed beside the old one, names its origin, and whoever
+claims it sees the trail. It leaves the inbox and the list of dead letters. What was
+redriven already is refused.
+
+A group is redriven whole, all of its members; a member of one alone. The agents that
+refused it are left out, unless --again is given, or --to names them.
+
+--all means every dead letter that the filters of "handoff dead list" leave, but for
+the members of groups that are among them. It needs --yes; without that they are
+listed, and nothing is done. Each is printed when it is done; one that cannot be
+redriven does not keep the others from it.
+
+Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`,
+		Example: `  handoff dead redrive 5f0c…
+  handoff dead redrive 5f0c… --to expert
+  handoff dead redrive --all --agent reviewer --since 2h --yes`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			filtered := slices.ContainsFunc(deadFilterFlags, cmd.Flags().Changed)
+			switch {
+			case all && len(args) > 0:
+				return usagef("redrive takes TICKETs or --all, not both")
+			case !all && len(args) == 0:
+				return usagef("redrive needs a TICKET, or --all; see %s --help", cmd.CommandPath())
+			case !all && filtered:
+				return usagef("--agent, --source, --outcome, --since and --limit go with --all")
+			}
+			return nil
+		},
+		PreRunE: func(*cobra.Command, []string) error {
+			if to != "" {
+				if err := protocol.CheckAgent("to", to); err != nil {
+					return err
+				}
+			}
+			return filter.check(time.Now())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tickets, err := parseTickets(args)
+			if err != nil {
+				return err
+			}
+			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+				if all {
+					states, err := a.session(b, "").DeadLetters(ctx, filter.query())
+					if err != nil {
+						return err
+					}
+					states = withoutMembers(states)
+					if !yes && len(states) > 0 {
+						return errors.Join(a.deadLetters(states), usagef("these %d would be redriven; say so with --yes", len(states)))
+					}
+					for _, s := range states {
+						tickets = append(tickets, s.Ticket)
+					}
+					if len(tickets) == 0 {
+						a.notef("handoff: no dead letters\n")
+					}
+				}
+				return a.redrive(ctx, a.session(b, from), tickets, to, again)
+			})
+		},
+	}
+	filter.declare(a, cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "redrive every dead letter that the filters leave")
+	cmd.Flags().BoolVar(&yes, "yes", false, "with --all: do it")
+	cmd.Flags().StringVar(&to, "to", "", "send them to this `AGENT` instead")
+	cmd.Flags().BoolVar(&again, "again", false, "offer them to the agents that refused them, too")
+	fromFlag(cmd, &from, "who redrives")
+	a.agentFlags(cmd, "to", "from")
+	return cmd
+}
+
+// withoutMembers leaves out the members of groups that are redriven whole: else
+// each would be submitted twice.
+func withoutMembers(states []protocol.State) []protocol.State {
+	groups := map[string]bool{}
+	for _, s := range states {
+		groups[s.Ticket] = s.Aggregate != nil
+	}
+	return slices.DeleteFunc(states, func(s protocol.State) bool { return groups[s.Group] })
+}
+
+const (
+	// progressEvery is how often a long command says how far it is.
+	progressEvery = 2 * time.Second
+	// redrivesAtOnce is how many are redriven side by side.
+	redrivesAtOnce = 16
+)
+
+// redrive redrives all of them, and prints each as it is done.
+func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to string, again bool) error {
+	var (
+		mu      sync.Mutex // guards what follows, and the output
+		done    = make([]redriveView, len(tickets))
+		ended   int
+		refused []error
+		said    = time.Now()
+	)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(redrivesAtOnce)
+	for i, ticket := range tickets {
+		group.Go(func() error {
+			state, err := s.Redrive(ctx, api.Redrive{Ticket: ticket, To: to, Again: again})
+			mu.Lock()
+			defer mu.Unlock()
+			if ended++; time.Since(said) > progressEvery {
+				a.notef("handoff: %d of %d\n", ended, len(tickets))
+				said = time.Now()
+			}
+			switch {
+			case is[*protocol.Error](err):
+				refused = append(refused, err)
+				if len(tickets) > 1 {
+					a.notef("handoff: %s was not redriven: %s\n", ticket, err)
+				}
+				return nil
+			case err != nil:
+				return fmt.Errorf("redrive %s: %w", ticket, err)
+			}
+			done[i] = redriveView{ticket, state.Ticket, cmp.Or(state.Agent, state.TargetWords())}
+			return a.redriven(done[i])
+		})
+	}
+	err := group.Wait()
+	done = slices.DeleteFunc(done, func(v redriveView) bool { return v.Ticket == "" })
+	if len(done) > 0 || len(refused) == 0 && err == nil {
+		err = errors.Join(a.listRedriven(done), err)
+	}
+	return errors.Join(err, notRedriven(refused, len(tickets)))
+}
+
+func notRedriven(refused []error, of int) error {
+	switch {
+	case len(refused) == 0:
+		return nil
+	case of == 1:
+		return refused[0]
+	}
+	var first *protocol.Error
+	errors.As(refused[0], &first)
+	return protocol.Errorf(first.Code, first.Field, "%d of %d were not redriven; one of them: %s", len(refused), of, first.Message)
+}
+
+// redriven prints one at once, where each has a line of its own.
+func (a *app) redriven(v redriveView) error {
+	switch a.format {
+	case formatText:
+		a.printf("%s -> %s  %s\n", v.Origin, v.Ticket, v.Agent)
+	case formatJSONL:
+		return a.value(v)
+	}
+	return nil
+}
+
+// listRedriven prints all of them, where they make one document.
+func (a *app) listRedriven(done []redriveView) error {
+	if a.format != formatJSON {
+		return nil
+	}
+	return list(a, done)
+}

@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/telemetry"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// devConfig is what the flags of dev say.
+type devConfig struct {
+	dir, fsync string
+	metrics    string // where to show figures; empty is nowhere
+	port       int
+	lease      time.Duration
+	noIndex    bool
+	verbose    bool
+}
+
+func newDev(a *app) *cobra.Command {
+	var cfg devConfig
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run an engine, a supervisor and an index here",
+		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream,
+a supervisor, and an index that answers handoff list, conversation and stats. It
+prints "ready nats://…" on stdout when it serves, and its log on stderr. Ctrl-C
+drains and stops it; what was handed over stays in --data and goes on with the next
+start. A start after a crash first puts back what the ledger calls for.
+
+--fsync always (the default) has every change on the disk before it is
+acknowledged. --fsync interval syncs once a second: faster, and a power cut may
+take the last second with it, acknowledged tickets included. A killed process
+loses nothing either way.
+
+--lease is the default lease of workers on this engine that choose none
+themselves: how long their handoffs stay theirs without a word from them. It is
+kept with the data. A claim from the command line has a default of its own.
+
+` + metricsHelp + `
+
+Exit codes: 0 drained; 1 it could not start: the error says why, and what to do.`,
+		Example: `  handoff dev
+  handoff dev --port 0 --data ./data --fsync interval
+  handoff dev --lease 5s --verbose
+  handoff dev --metrics :9090`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case cfg.fsync != string(embedded.FsyncAlways) && cfg.fsync != string(embedded.FsyncInterval):
+				return usagef("--fsync %s: sync always, or at an interval (of 1 s)", cfg.fsync)
+			case cfg.port < 0 || cfg.port > 65535:
+				return usagef("--port %d: a port is 0 (any) to 65535", cfg.port)
+			case cfg.lease != 0 && (cfg.lease < worker.LeaseMin || cfg.lease > worker.LeaseMax):
+				return protocol.Errorf(protocol.CodeInvalid, "lease", "is %s; a lease is between %s and %s",
+					explain.Duration(cfg.lease), explain.Duration(worker.LeaseMin), explain.Duration(worker.LeaseMax))
+			}
+			if cfg.dir == "" {
+				dir, err := a.dataDir()
+				if err != nil {
+					return err
+				}
+				cfg.dir = dir
+			}
+			cfg.dir = a.path(cfg.dir)
+			return a.dev(cmd.Context(), cfg)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&cfg.dir, "data", "", "directory of the ledger (default ~/.local/share/handoff/dev, or under $XDG_DATA_HOME)")
+	fs.IntVar(&cfg.port, "port", nats.DefaultPort, "port to listen on, on this machine alone; 0 picks one")
+	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
+	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
+	metricsFlag(fs, &cfg.metrics)
+	fs.BoolVar(&cfg.noIndex, "no-index", false, "keep no index: handoff list has no answer unless you start handoff index")
+	verboseFlag(fs, &cfg.verbose)
+	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
+	return cmd
+}
+
+func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
+	fs.BoolVarP(verbose, "verbose", "v", false, "log every append as well")
+}
+
+// dataDir is where dev keeps its ledger when nobody says otherwise.
+func (a *app) dataDir() (string, error) {
+	home, err := a.dataHome("data")
+	return filepath.Join(home, "dev"), err
+}
+
+// dataHome is where we keep what nobody gives another place, which flag could:
+// the XDG base directory for data.
+func (a *app) dataHome(flag string) (string, error) {
+	base := a.env("XDG_DATA_HOME")
+	if !filepath.IsAbs(base) { // the specification says to ignore others
+		home, err := a.home()
+		if err != nil {
+			return "", fmt.Errorf("%w; say where the data shall be, with --%s", err, flag)
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "handoff"), nil
+}
+
+// dev runs the node and the supervisor until ctx ends.
+func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
+	redactor, err := a.redactor()
+	if err != nil {
+		return err
+	}
+	log := a.log(cfg.verbose)
+	shown, err := a.show(ctx, cfg.metrics, log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	node, err := embedded.Start(ctx, embedded.Config{
+		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
+		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
+			return prepare(ctx, nc, cfg, unclean, log)
+		},
+	})
+	if err != nil {
+		return notStarted(err)
+	}
+	defer func() {
+		err = errors.Join(err, node.Stop())
+		log.Info("stopped", "data", cfg.dir)
+	}()
+	nc, err := node.Conn()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	traces := a.startTraces(ctx, log)
+	defer traces.Stop()
+	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log, Redactor: redactor, Observer: telemetry.Join(shown.observer(), traces.Observer())})
+	if err != nil {
+		return err
+	}
+	defer done()
+	shown.engine(b)
+	shown.disk(node.Health)
+	s, err := supervisor.New(b, engine, supervisor.Config{Log: log, Watch: shown.supervision(b)})
+	if err != nil {
+		return err
+	}
+	shown.supervisor(s)
+	if !cfg.noIndex {
+		beside, end := context.WithCancel(ctx)
+		wait := indexBeside(beside, engine, filepath.Join(cfg.dir, "index.db"), shown, log)
+		defer func() { end(); wait() }()
+	}
+	shown.started()
+	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
+	if err := a.ready(node.ClientURL(), shown.url()); err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// notStarted adds what to do to the reason for which dev could not start.
+func notStarted(err error) error {
+	todo := "what is there was left as it is; see the log above, and handoff doctor"
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, embedded.ErrInUse):
+		todo = "is another handoff dev running? Stop it, or choose another directory with --data"
+	case errors.Is(err, embedded.ErrPort):
+		todo = "choose another port with --port; 0 picks a free one"
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
+		todo = "let this user write there, or choose another directory with --data"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		todo = "make room on that disk, or choose another directory with --data"
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.EISDIR):
+		todo = "no directory can be made there; choose another one with --data"
+	}
+	return fmt.Errorf("%w; %s", err, todo)
+}
+
+// ready says on stdout that dev serves, and where.
+func (a *app) ready(engine, metrics string) error {
+	if !a.text() {
+		where := map[string]string{"ready": engine}
+		if metrics != "" {
+			where["metrics"] = metrics
+		}
+		return a.value(where)
+	}
+	if metrics != "" {
+		a.printf("metrics %s\n", metrics)
+	}
+	a.printf("ready %s\n", engine)
+	return nil
+}
+
+// prepare makes the streams of a node of our own, and fills the queue and the
+// timers again after a stop that was not clean. Nobody else is served yet.
+func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, log *slog.Logger) error {
+	// Where every write of the ledger is synced, what is derived from it need
+	// not be: embedded makes it again after a crash.
+	topology := jetstream.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways), Fsync: cfg.fsync}
+	if err := jetstream.EnsureTopology(ctx, nc, topology); err != nil {
+		return err
+	}
+	if err := setLease(ctx, nc, cfg.lease); err != nil || !unclean {
+		return err
+	}
+	log.Info("the last stop was not clean; putting back what the ledger calls for")
+	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer done()
+	return supervisor.Refill(ctx, b, engine, log)
+}
+
+// openNode opens the engine on a node of our own.
+func openNode(ctx context.Context, nc *nats.Conn, cfg broker.Config) (*broker.Broker, *jetstream.Engine, func(), error) {
+	engine, err := jetstream.Open(ctx, nc, jetstream.Config{Log: cfg.Log})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	b, err := broker.New(engine, cfg)
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, engine.Close())
+	}
+	return b, engine, func() { _ = engine.Close() }, nil
+}
+
+func newSupervise(a *app) *cobra.Command {
+	var verbose bool
+	var metrics string
+	var wait waitFlag
+	cmd := &cobra.Command{
+		Use:   "supervise",
+		Short: "Run a supervisor beside an engine that is there",
+		Long: `Supervise retries, reroutes, escalates and fires timeouts. One is enough; more share
+the work, and any may be killed. "handoff dev" has one in it.
+
+` + waitHelp + `
+
+` + metricsHelp + `
+
+Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
+		Example: `  handoff supervise -s nats://engine:4222
+  handoff supervise --metrics 0.0.0.0:9090`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := a.log(verbose)
+			shown, err := a.show(cmd.Context(), metrics, log)
+			if err != nil {
+				return err
+			}
+			defer shown.close()
+			b, done, err := a.connectService(cmd.Context(), &wait, broker.Config{Log: log, Observer: shown.observer()})
+			if err != nil {
+				return err
+			}
+			defer done()
+			shown.engine(b)
+			s, err := supervisor.New(b, a.engine, supervisor.Config{Log: log, Watch: shown.supervision(b)})
+			if err != nil {
+				return err
+			}
+			shown.supervisor(s)
+			shown.started()
+			log.Info("supervising", "engine", a.conn.resolve(a.env).where())
+			return s.Run(cmd.Context())
+		},
+	}
+	wait.flag(cmd)
+	metricsFlag(cmd.Flags(), &metrics)
+	verboseFlag(cmd.Flags(), &verbose)
+	return cmd
+}

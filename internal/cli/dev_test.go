@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agenthandoff/handoff/broker/embedded"
+)
+
+// Each reason for which dev does not start has advice of its own, and only a port
+// that is in use is about the port.
+func TestNotStarted(t *testing.T) {
+	for cause, want := range map[error]string{
+		embedded.ErrInUse:                  "is another handoff dev running?",
+		embedded.ErrPort:                   "--port",
+		syscall.EACCES:                     "let this user write there",
+		syscall.EROFS:                      "let this user write there",
+		syscall.ENOSPC:                     "make room on that disk",
+		syscall.EDQUOT:                     "make room on that disk",
+		syscall.ENOTDIR:                    "no directory can be made there",
+		fs.ErrNotExist:                     "no directory can be made there",
+		errors.New("the store is damaged"): "what is there was left as it is",
+	} {
+		err := notStarted(fmt.Errorf("start a node in data: %w", cause))
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", cause, err, want)
+		}
+		if strings.Contains(err.Error(), "--port") != (cause == embedded.ErrPort) {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/doctor"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+func newDoctor(a *app) *cobra.Command {
+	var (
+		self, repair bool
+		skip, mend   []string
+	)
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the engine, the supervisors, the agents and the handoffs",
+		Long: `Doctor checks everything that handoffs depend on, one line each, and says what to do
+where something is amiss. It changes nothing. The checks, and what they look for:
+
+  engine       it answers, and soon enough       queues    none is stuck, paused or full
+  version      of the server                     workers   no agent has offers and nobody
+  store        JetStream is on, and has room               to take them
+  streams      there, and as they should be      paused    none has offers
+  space        none is near a limit              takers    every offer is at an agent
+  replicas     up to date                        strays    nothing is in the streams that
+  fsync        a power cut takes nothing                   is not Handoff's
+  clock        ours and the engine's agree       stuck     no handoff is
+  supervisors  there, and in time                late      no handoff is
+                                                 age       nothing open is near its end
+                                                 ledger    every handoff can be read
+                                                 index     one answers, and is in time
+
+warn: it works, and something should be done. fail: something does not work, or soon
+will not. --skip leaves out what you know of and accept.
+
+--self looks at this process alone: the program, its settings, its connection, its clock.
+Where $HANDOFF_METRICS says at what address a process here shows how it is (--metrics),
+--self asks that one instead, within 5 s: whether its loops turn and it can do its work.
+That is for the health check of a container; it connects to nothing else.
+--repair asks for a look at every handoff now: offers are put back where they belong,
+and every handoff that is open, or that owes something, is woken. It decides nothing,
+and is safe while everything runs; supervisors do the rest.
+
+--mend TICKET is for a handoff whose last entry in the ledger cannot be read: it goes
+back to the last entry that can, and on from there. What stands behind that did not
+happen then. An entry of a newer version is refused: update this program instead.
+
+It reads the head of every handoff in the ledger.
+
+Exit codes: 0 all is well; 1 a check says warn or fail.`,
+		Example: `  handoff doctor
+  handoff doctor --skip fsync -o jsonl | jq -r 'select(.status != "ok") | .message'
+  handoff doctor --repair
+  handoff doctor --mend 5f0c…
+  handoff doctor --self`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if self && (repair || len(mend) > 0) {
+				return usagef("--self changes nothing: leave out --self, or --repair and --mend")
+			}
+			for _, name := range skip {
+				if !slices.Contains(doctor.CheckNames(), name) {
+					return usagef("--skip %s: the checks are %s", name, strings.Join(doctor.CheckNames(), ", "))
+				}
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), ledgerWithin)
+			defer cancel()
+			switch {
+			case self:
+				return a.findings(a.examineSelf(ctx, skip))
+			case len(mend) > 0:
+				return a.mend(ctx, mend)
+			case repair:
+				return a.repair(ctx)
+			}
+			return a.findings(doctor.Judge(doctor.Examine(ctx, a.access(), skip), skip))
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&self, "self", false, "look at this process alone")
+	fs.BoolVar(&repair, "repair", false, "have every handoff looked at now, and check nothing")
+	fs.StringArrayVar(&mend, "mend", nil, "go back to the last entry of this `TICKET` that can be read; repeatable")
+	fs.StringArrayVar(&skip, "skip", nil, "leave out this `CHECK`; repeatable")
+	a.words(cmd, "skip", doctor.CheckNames()...)
+	return cmd
+}
+
+// checksFailedError is the error of a diagnosis that is not all well.
+type checksFailedError struct{ fails, warns, all int }
+
+func (e *checksFailedError) Error() string {
+	var parts []string
+	if e.fails > 0 {
+		parts = append(parts, explain.Count(e.fails, "check")+" failed")
+	}
+	if e.warns > 0 {
+		parts = append(parts, explain.Count(e.warns, "warning"))
+	}
+	return fmt.Sprintf("%s, of %s", strings.Join(parts, " and "), explain.Count(e.all, "check"))
+}
+
+// diagnosisView is what doctor found, for programs.
+type diagnosisView struct {
+	OK     bool             `json:"ok"`
+	Checks []doctor.Finding `json:"checks"`
+}
+
+// findings prints what was found. The error is nil if all is well.
+func (a *app) findings(all []doctor.Finding) error {
+	failed := &checksFailedError{all: len(all)}
+	for _, f := range all {
+		switch f.Status {
+		case doctor.StatusFail:
+			failed.fails++
+		case doctor.StatusWarn:
+			failed.warns++
+		}
+	}
+	well := failed.fails+failed.warns == 0
+	var err error
+	switch a.format {
+	case formatText:
+		a.findingLines(all)
+	case formatJSON:
+		err = a.value(diagnosisView{OK: well, Checks: all})
+	default:
+		err = list(a, all)
+	}
+	if err == nil && !well {
+		err = failed
+	}
+	return err
+}
+
+func (a *app) findingLines(all []doctor.Finding) {
+	widest := 0
+	for _, f := range all {
+		widest = max(widest, len(f.Check))
+	}
+	for _, f := range all {
+		a.printf("%s  %-*s  %s\n", a.health(f.Status), widest, f.Check, f.Message)
+		if f.Do != "" {
+			a.printf("      %-*s  do: %s\n", widest, "", f.Do)
+		}
+	}
+}
+
+// health is a status as a terminal shows it, four columns wide.
+func (a *app) health(h doctor.Status) styled {
+	word := fmt.Sprintf("%-4s", h)
+	if !a.terminal || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" {
+		return styled(word)
+	}
+	colour := map[doctor.Status]string{doctor.StatusOK: "\x1b[32m", doctor.StatusWarn: "\x1b[33m", doctor.StatusFail: "\x1b[31m"}[h]
+	return styled(colour + word + "\x1b[0m")
+}
+
+// repair has every handoff looked at, and sees that a supervisor is there to look.
+func (a *app) repair(ctx context.Context) error {
+	b, done, err := a.connectWith(ctx, broker.Config{Log: slog.New(slog.NewTextHandler(a.err, nil))})
+	if err != nil {
+		return err
+	}
+	defer done()
+	repaired, err := supervisor.Repair(ctx, b, a.engine, a.log(false))
+	if err != nil {
+		return err
+	}
+	if a.text() {
+		a.printf("%s, %d open; %s woken, and will be looked at within a second\n",
+			explain.Count(repaired.Handoffs, "handoff"), repaired.Open, explain.Is(fmt.Sprint(repaired.Woken), repaired.Woken))
+		if repaired.Removed > 0 {
+			a.printf("%s removed from the queues\n", explain.Was(explain.Count(repaired.Removed, "ended offer"), repaired.Removed))
+		}
+	} else if err := a.value(repaired); err != nil {
+		return err
+	}
+	if repaired.Failed > 0 {
+		return fmt.Errorf("%s could not be helped; see above", explain.Count(repaired.Failed, "handoff"))
+	}
+	f := doctor.Supervisors(doctor.Reach(ctx, a.access()))
+	if f.Status == doctor.StatusFail {
+		return errors.New("no supervisor looks at them yet: " + f.Message + "; " + f.Do)
+	}
+	return nil
+}
+
+// access is how the doctor reaches the engine of this command line.
+func (a *app) access() doctor.Access {
+	conn := a.conn.resolve(a.env)
+	diagnose := func(ctx context.Context, without ...string) (jetstream.Diagnosis, error) {
+		nc, err := conn.dial(ctx)
+		if err != nil {
+			return jetstream.Diagnosis{}, err
+		}
+		defer nc.Close()
+		return jetstream.Diagnose(ctx, nc, without...)
+	}
+	strays := func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error) {
+		return a.engine.Strays(ctx, d)
+	}
+	return doctor.Access{Where: conn.where(), Diagnose: diagnose, Open: a.connect, Strays: strays}
+}
+
+// mended is a handoff that --mend was given.
+type mended struct {
+	Ticket string         `json:"ticket"`
+	Seq    uint64         `json:"seq"` // of its head
+	Phase  protocol.Phase `json:"phase"`
+}
+
+// mend takes handoffs back to the last entries that can be read.
+func (a *app) mend(ctx context.Context, tickets []string) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, ticket := range tickets {
+		if ticket, err = protocol.ParseTicket(ticket); err != nil {
+			return err
+		}
+		head, err := b.Mend(ctx, ticket)
+		switch {
+		case err != nil:
+			return err
+		case a.text():
+			a.printf("%s is %s, by entry %d of the ledger\n", ticket, explain.Phase(head.State), head.Seq)
+			continue
+		}
+		if err := a.value(mended{ticket, head.Seq, head.State.Phase}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

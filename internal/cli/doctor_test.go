@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/embedded"
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/doctor"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+// patient is a real engine that things are taken away from.
+type patient struct {
+	*testing.T
+	node *embedded.Node
+	b    *broker.Broker
+	eng  *handoffjs.Engine
+	js   jetstream.JetStream
+}
+
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+		return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{AsyncWork: true})
+	}})
+	must(t, err)
+	t.Cleanup(func() { _ = node.Stop() })
+	nc, err := node.Conn()
+	must(t, err)
+	t.Cleanup(nc.Close)
+	b, engine, done, err := openNode(t.Context(), nc, broker.Config{})
+	must(t, err)
+	t.Cleanup(done)
+	js, err := jetstream.New(nc)
+	must(t, err)
+	return &patient{T: t, node: node, b: b, eng: engine, js: js}
+}
+
+// doctor runs the command and returns what it found, by check.
+func (p *patient) doctor() map[string]doctor.Finding {
+	p.Helper()
+	var out bytes.Buffer
+	a := &app{in: strings.NewReader(""), out: &out, err: p.Output(), env: func(string) string { return "" }}
+	code := a.run(p.Context(), []string{"doctor", "-s", p.node.ClientURL(), "-o", "json", "--skip", "index"})
+	var got diagnosisView
+	must(p.T, json.Unmarshal(out.Bytes(), &got))
+	if (code == exitDone) != got.OK {
+		p.Errorf("exit code %d, and all is well is %v", code, got.OK)
+	}
+	all := map[string]doctor.Finding{}
+	for _, f := range got.Checks {
+		all[f.Check] = f
+	}
+	return all
+}
+
+// expect wants a check to go so; what was done a moment ago may not show yet.
+func (p *patient) expect(when, check string, want doctor.Status, about ...string) {
+	p.Helper()
+	for n := 0; ; n++ {
+		f := p.doctor()[check]
+		if f.Status == want && (len(about) == 0 || slices.Equal(f.About, about)) {
+			return
+		}
+		if n == 5 {
+			p.Fatalf("%s: %+v, want %s about %v", when, f, want, about)
+		}
+	}
+}
+
+func (p *patient) supervise() (stop func()) {
+	s, err := supervisor.New(p.b, p.eng, supervisor.Config{})
+	must(p.T, err)
+	ctx, cancel := context.WithCancel(p.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	return func() { cancel(); must(p.T, <-ended) }
+}
+
+func (p *patient) submit(to string) broker.Head {
+	p.Helper()
+	prepared, err := p.b.Prepare(p.Context(), protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
+	must(p.T, err)
+	head, err := p.b.Submit(p.Context(), prepared)
+	must(p.T, err)
+	return head
+}
+
+// TestDoctorOnAnEngine takes one thing after another away from a real engine.
+func TestDoctorOnAnEngine(t *testing.T) {
+	t.Parallel() // it looks twice at everything, most of a second apart, two dozen times
+	p := newPatient(t)
+	ctx, b, js, expect, submit := t.Context(), p.b, p.js, p.expect, p.submit
+	expect("before any supervisor", "supervisors", doctor.StatusFail)
+	stop := p.supervise()
+	expect("with a supervisor", "supervisors", doctor.StatusOK)
+
+	must(t, b.PutProfile(ctx, protocol.Profile{ID: "clerk"}))
+	head := submit("clerk")
+	expect("an offer and no worker", "workers", doctor.StatusFail, "clerk")
+	must(t, b.Beat(ctx, protocol.Holder{ID: protocol.NewTicket(), Agent: "clerk", LeaseMS: 600_000, Slots: 1}))
+	expect("a worker", "workers", doctor.StatusOK)
+
+	stop()
+	runner := protocol.Holder{ID: protocol.NewTicket(), Agent: "runner", LeaseMS: 600_000, Slots: 1}
+	must(t, b.PutProfile(ctx, protocol.Profile{ID: "runner"}))
+	must(t, errors.Join(b.Beat(ctx, runner), b.EnsureQueue(ctx, "runner")))
+	run := submit("runner")
+	offers, err := b.Pull(ctx, "runner", 1, time.Minute)
+	if err != nil || len(offers) != 1 {
+		t.Fatalf("%d offers, %v", len(offers), err)
+	}
+	_, err = offers[0].Acknowledge(ctx, runner, protocol.Ack{Status: protocol.AckAccepted}, true)
+	must(t, err)
+	must(t, b.RemoveHolder(ctx, runner.ID))
+	expect("its worker is gone, and nobody sees to it", "late", doctor.StatusFail, run.Ticket)
+	must(t, b.Beat(ctx, runner))
+	expect("its worker is back", "late", doctor.StatusOK)
+	expect("no supervisor any more", "supervisors", doctor.StatusFail)
+	_, _, err = b.UpdateFrom(ctx, head, stuckBecause("its package is gone"))
+	must(t, err)
+	expect("a handoff that cannot go on", "stuck", doctor.StatusFail, head.Ticket)
+	must(t, b.RemoveProfile(ctx, "clerk"))
+	expect("its agent is gone", "takers", doctor.StatusFail, head.Ticket)
+	must(t, b.PutProfile(ctx, protocol.Profile{ID: "clerk", Paused: true}))
+	expect("its agent is paused", "paused", doctor.StatusWarn, "clerk")
+	must(t, js.DeleteStream(ctx, handoffjs.TimerStream))
+	expect("the wake-ups are gone", "streams", doctor.StatusFail, handoffjs.TimerStream)
+	defer p.supervise()()
+	expect("a supervisor made them again", "streams", doctor.StatusOK)
+	expect("and is at work", "supervisors", doctor.StatusOK)
+	must(t, js.DeleteStream(ctx, handoffjs.LedgerStream))
+	expect("the ledger is gone", "streams", doctor.StatusFail, handoffjs.LedgerStream)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stuckBecause decides what a supervisor does about what it cannot look at.
+func stuckBecause(reason string) broker.Decider {
+	return func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.StopTrying(h.State, errors.New(reason), now)
+	}
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/agenthandoff/handoff/demo"
+	"github.com/agenthandoff/handoff/explain"
+)
+
+// How long commands may take to end after Ctrl-C (SIGINT, SIGTERM), whatever they are at.
+// What has not ended by then is cut off. Nothing that was acknowledged is lost by it.
+const (
+	// commandEnd is for commands that have nothing to bring to an end.
+	commandEnd = 3 * time.Second
+	// serviceEnd is for gateway, index and supervise, which let requests be answered for 5 s.
+	serviceEnd = 15 * time.Second
+	// devEnd is for dev and what has a server in it, which puts its store in order.
+	devEnd = 45 * time.Second
+	// workEnd comes after --drain: 5 s until a program is killed, 10 s for reports to an
+	// engine that elects, 5 s to leave, and a little more.
+	workEnd = 25 * time.Second
+)
+
+// sameSignal is how long after a signal another one is the same: timeout(1), and what
+// passes on a terminal's Ctrl-C, signal a process and then its group.
+const sameSignal = 250 * time.Millisecond
+
+// endFor is how long a command may take to end; work says so itself.
+func endFor(command string) time.Duration {
+	switch command {
+	case "gateway", "door", "index", "supervise", "audit archive":
+		return serviceEnd
+	case "dev", "restore", "bench", benchWorkerCommand, "demo", demo.TetherCommand, demo.AgentCommand:
+		return devEnd
+	}
+	return commandEnd
+}
+
+// endWithin sets how long this command may take to end.
+func (a *app) endWithin(d time.Duration) { a.ends.Store(int64(d)) }
+
+// endOn ends the command at a signal: in order at the first one, at once at a second
+// one, or when it has not ended in its time. It returns when ended is closed.
+func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel context.CancelFunc, exit func(code int)) {
+	select {
+	case <-ended:
+		return
+	case <-signals:
+	}
+	within := max(time.Duration(a.ends.Load()), commandEnd)
+	cancel()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	for first := time.Now(); ; {
+		select {
+		case <-ended:
+			return
+		case <-signals:
+			if time.Since(first) < sameSignal {
+				continue
+			}
+			a.notef("handoff: ended at once, by a second signal\n")
+		case <-late.C:
+			a.notef("handoff: had not ended %s after the signal; cut off\n", explain.Duration(within))
+		}
+		exit(exitInterrupted)
+		return
+	}
+}

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// The exit codes. Scripts branch on them: they are never renumbered.
+const (
+	exitDone        = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNoTicket    = 3
+	exitStillOpen   = 4
+	exitNoSuccess   = 5
+	exitUnreachable = 6
+	exitLease       = 7
+	exitNothing     = 8
+	exitRefused     = 9
+	exitBehind      = 10
+	exitInterrupted = 130
+)
+
+// exitRow is one exit code: its word (the code of an error that has none of its
+// own), what it means, and the errors that end with it.
+type exitRow struct {
+	code  int
+	word  protocol.Code
+	means string
+	match func(error) bool
+}
+
+// exits maps every error to its exit code; the first row that matches counts.
+// It is also the text of "handoff help exit-codes".
+var exits = []exitRow{
+	{exitDone, "done", "done", func(err error) bool { return err == nil }},
+	{exitInterrupted, "interrupted", "interrupted with Ctrl-C; dev, gateway, index, supervise and work drain and exit with 0, and with 130 at a second Ctrl-C or when they have not ended in their time",
+		func(err error) bool { return errors.Is(err, errInterrupted) }},
+	{exitUsage, "usage", "the command line is wrong", is[*usageError]},
+	{exitStillOpen, "still_open", "still open when the wait ended, or no result yet; the wait changed nothing", func(err error) bool {
+		return is[*openError](err) || is[*noResultError](err)
+	}},
+	{exitNoSuccess, "no_success", "closed without success: failed, timeout, rejected, cancelled, rolled back", is[*outcomeError]},
+	{exitNoTicket, protocol.CodeNotFound, "no such ticket", hasCode(protocol.CodeNotFound)},
+	{exitNothing, protocol.CodeNothingToClaim, "nothing to claim", hasCode(protocol.CodeNothingToClaim)},
+	{exitLease, protocol.CodeLeaseLost, "the lease is lost, or was never given out; nothing was changed", func(err error) bool {
+		return errors.Is(err, broker.ErrLeaseLost) || hasCode(protocol.CodeLeaseLost, protocol.CodeLeaseInvalid)(err)
+	}},
+	{exitBehind, protocol.CodeBehind, "the index is behind; --stale prints what it has", func(err error) bool {
+		return is[*behindError](err) || hasCode(protocol.CodeBehind)(err)
+	}},
+	{exitError, "not_allowed", "the engine does not let this user do that (docs/operations/security.md)", func(err error) bool { return errors.Is(err, broker.ErrNotAllowed) }},
+	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable for as long as --timeout, or nobody answers questions (handoff index)", func(err error) bool {
+		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
+	}},
+	{exitError, protocol.CodeUnreadable, "the handoff is stuck: an entry of the ledger cannot be read (handoff doctor)", hasCode(protocol.CodeUnreadable)},
+	{exitRefused, "refused", "the input was refused: the message names the field; nothing was written", is[*protocol.Error]},
+	{exitError, "error", "any other error", func(error) bool { return true }},
+}
+
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
+
+func hasCode(codes ...protocol.Code) func(error) bool {
+	return func(err error) bool {
+		for _, code := range codes {
+			if errors.Is(err, &protocol.Error{Code: code}) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// exitFor finds the row of an error.
+func exitFor(err error) exitRow {
+	for _, row := range exits {
+		if row.match(err) {
+			return row
+		}
+	}
+	panic("unreachable: the last row matches everything")
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a command line that makes no sense, before anything was done.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// openError: whoever waited has to wait on.
+type openError struct{ state protocol.State }
+
+func (e *openError) Error() string {
+	if e.state.Closed { // a wait for its return goes on
+		return fmt.Sprintf("%s is closed, and %s has not taken its return in yet", e.state.Ticket, e.state.Source)
+	}
+	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, explain.WaitingFor(e.state))
+}
+
+// noResultError: there is nothing of what was asked for, so far.
+type noResultError struct{ message string }
+
+func (e *noResultError) Error() string { return e.message }
+
+// behindError: the answer lacks something, and whoever asked did not say that this
+// will do.
+type behindError struct{ message string }
+
+func (e *behindError) Error() string { return e.message }
+
+// outcomeError: the handoff closed, and not the way its source had hoped.
+type outcomeError struct{ state protocol.State }
+
+func (e *outcomeError) Error() string {
+	return fmt.Sprintf("%s closed without success: %s", e.state.Ticket, explain.Ending(e.state))
+}
+
+// failed says of a state what its exit code shall say: nil, still open, or
+// closed without success.
+func failed(s protocol.State) error {
+	switch {
+	case !s.Closed:
+		return &openError{s}
+	case s.Outcome != protocol.OutcomeSuccess && s.Outcome != protocol.OutcomePartial:
+		return &outcomeError{s}
+	}
+	return nil
+}
+
+// report writes an error where errors go, and returns its exit code.
+func (a *app) report(err error) int {
+	row := exitFor(err)
+	if is[*broker.SilenceError](err) {
+		err = fmt.Errorf("%w; see what is wrong with handoff doctor, or wait longer with --timeout ($%s)", err, timeoutEnv)
+	}
+	if a.format != formatJSON && a.format != formatJSONL {
+		fmt.Fprintf(a.err, "handoff: %s\n", protocol.Printable(err.Error()))
+		return row.code
+	}
+	failure := protocol.Error{Code: row.word, Message: err.Error()}
+	var (
+		e       *protocol.Error
+		open    *openError
+		outcome *outcomeError
+	)
+	switch {
+	case errors.As(err, &e):
+		failure = *e
+	case errors.As(err, &open):
+		failure.Source, failure.Target = open.state.Source, open.state.Target.String()
+	case errors.As(err, &outcome):
+		failure.Source, failure.Target = outcome.state.Source, outcome.state.Target.String()
+	}
+	line, jsonErr := json.Marshal(failure)
+	if jsonErr != nil {
+		line = fmt.Appendf(nil, `{"code":"error","message":%q}`, jsonErr)
+	}
+	fmt.Fprintf(a.err, "%s\n", escapeJSON(line)) // a terminal, or a log that somebody looks at in one
+	return row.code
+}
+
+// newExitCodes is a help topic, not a command: handoff help exit-codes.
+func newExitCodes() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("Every command ends with one of these exit codes:\n\n")
+	byCode := []int{exitDone, exitError, exitUsage, exitNoTicket, exitStillOpen, exitNoSuccess, exitUnreachable, exitLease, exitNothing, exitRefused, exitBehind, exitInterrupted}
+	for _, code := range byCode {
+		for _, row := range exits {
+			if row.code == code {
+				fmt.Fprintf(&b, "  %3d  %s\n", row.code, row.means)
+			}
+		}
+	}
+	b.WriteString(`
+Errors go to stderr as "handoff: field: message"; with -o json or jsonl as one
+line {"code","field","message","source","target"}. Codes are stable words.`)
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+)
+
+// gatewayFlags are the flags of gateway.
+type gatewayFlags struct {
+	profiles, metrics string
+	memoryMB          int
+	requests, offers  int
+	verbose           bool
+	wait              waitFlag
+}
+
+func newGateway(a *app) *cobra.Command {
+	var flags gatewayFlags
+	cmd := &cobra.Command{
+		Use:   "gateway",
+		Short: "Serve untrusted agents over a restricted NATS service",
+		Long: `Gateway serves programs that may not reach the engine themselves. Use it where workers
+run code that you do not trust, on machines that are not yours, or in a language that has
+a NATS client and nothing else: a program inside of the engine's account can forge any
+agent's reports. "handoff work --gateway" goes through it.
+
+It answers on the subjects handoff.v1.AGENT.VERB, as a NATS service. Give each agent
+a user in another account that may publish to handoff.v1.AGENT.> and subscribe to
+_INBOX_AGENT.> alone, and export handoff.v1.> from the engine's account: then the
+subject tells which agent asks, and the gateway believes nothing else. It checks that
+leases, fences, tickets and sources are that agent's, and does for it what a worker inside
+would do. On a server without permissions a gateway protects nothing.
+
+Run two, anywhere, on the same engine: they share the work, and either may be killed. What
+was accepted through one is reported through the other; what was only offered is offered
+again within 30 s.
+
+--profiles says whether agents may register themselves: new (the default) registers agents
+that are not there; keep registers none ("handoff agents put" does it, inside); replace
+lets agents change their own profile too. An agent that registers itself says what it can
+do, and gets what is routed by that: choose keep where that matters.
+
+Agents share a gateway. Of each limit one agent may have half, while the others leave it.
+Within an equal share for each agent that has something there, it gets what it asks for,
+and agents above their share lose it. An agent beyond its share is refused: "busy", with
+the limit and the time to ask again. The limits are
+
+  --requests   concurrent requests, those that wait for something included
+  --offers     cached offers and claims, for 30 s after the last request about each
+  --memory     MiB: two fifths cached packages, two fifths bodies that come or go in
+               chunks, one fifth concurrent requests
+  64           requests worked on at once, beside the first of each agent: in turn
+
+It prints "ready" and the subjects on stdout when it answers, and its log on stderr.
+
+` + waitHelp + `
+
+` + metricsHelp + `
+
+Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
+		Example: `  handoff gateway -s nats://engine:4222
+  handoff gateway --profiles keep --metrics 0.0.0.0:9090
+  handoff work --gateway --agent coder -- ./agent.sh   # elsewhere, with coder's credentials`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.gateway(cmd.Context(), &flags) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&flags.profiles, "profiles", string(natsgateway.ProfilesNew), "whether agents register themselves: keep, new or replace")
+	fs.IntVar(&flags.requests, "requests", natsgateway.RequestsDefault, "allow at most `N` concurrent requests")
+	fs.IntVar(&flags.offers, "offers", natsgateway.OffersHeldDefault, "cache at most `N` offers and claims")
+	fs.IntVar(&flags.memoryMB, "memory", natsgateway.MemoryBytesDefault>>20, "use at most so many `MiB` for packages and messages")
+	flags.wait.flag(cmd)
+	metricsFlag(fs, &flags.metrics)
+	verboseFlag(fs, &flags.verbose)
+	a.words(cmd, "profiles", string(natsgateway.ProfilesKeep), string(natsgateway.ProfilesNew), string(natsgateway.ProfilesReplace))
+	return cmd
+}
+
+// gateway serves until ctx ends.
+func (a *app) gateway(ctx context.Context, flags *gatewayFlags) error {
+	log := a.log(flags.verbose)
+	cfg := natsgateway.Config{Profiles: natsgateway.Profiles(flags.profiles), Requests: flags.requests, Offers: flags.offers, MemoryBytes: int64(flags.memoryMB) << 20, Log: log}
+	for name, n := range map[string]int{"--requests": flags.requests, "--offers": flags.offers} {
+		if n < 1 {
+			return usagef("%s %d: must be at least 1", name, n)
+		}
+	}
+	if flags.memoryMB < natsgateway.MemoryBytesMin>>20 {
+		return usagef("--memory %d: at least %d are needed for one package and one result", flags.memoryMB, natsgateway.MemoryBytesMin>>20)
+	}
+	if err := cfg.Validate(); err != nil {
+		return usagef("%v", err)
+	}
+	shown, err := a.show(ctx, flags.metrics, log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	b, done, err := a.connectService(ctx, &flags.wait, broker.Config{Log: log, Observer: shown.observer()})
+	if err != nil {
+		return err
+	}
+	defer done()
+	cfg.Lease = defaultLease(ctx, a.engine)
+	g, err := natsgateway.New(b, a.engine.Conn(), cfg)
+	if err != nil {
+		return err
+	}
+	if shown != nil {
+		shown.engineAnswers(b)
+	}
+	shown.gateway(g)
+	log.Info("gateway starting", "engine", a.conn.resolve(a.env).where(), "gateway", g.ID(), "profiles", cfg.Profiles)
+	var said error
+	err = g.Run(ctx, func() {
+		shown.started()
+		said = a.ready(natsgateway.Subjects("*"), shown.url())
+	})
+	return errors.Join(err, said)
+}

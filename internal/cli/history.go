@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newHistory(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "history TICKET",
+		Short: "Show everything that happened to a handoff",
+		Long: `History reads the ledger's entries of one handoff, oldest first: when, how long
+after the event before, what, by whom. With -o json or jsonl it is complete: each
+entry with its sequence, its hash, its events and the state after them.`,
+		Example: `  handoff history 5f0c…
+  handoff history 5f0c… -o jsonl | jq -r '.events[].type'`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+				changes, unread := b.History(ctx, ticket)
+				if len(changes) == 0 || unread != nil && !broker.Unreadable(unread) {
+					return unread
+				}
+				if a.text() {
+					return errors.Join(a.history(changes), unread)
+				}
+				views, err := dossier.History(changes)
+				if err != nil {
+					return err
+				}
+				return errors.Join(list(a, views), unread)
+			})
+		},
+	}
+}
+
+// history prints one line for each event.
+func (a *app) history(changes []protocol.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	last := changes[len(changes)-1].Record.State
+	a.printf("%s  %s -> %s  %s\n", last.Ticket, last.Source, last.TargetWords(), a.phase(last))
+	rows := [][]string{{"TIME (UTC)", "AFTER", "EVENT", "BY", "DETAIL"}}
+	var before time.Time
+	for _, c := range changes {
+		for _, e := range c.Record.Events {
+			at := e.When().UTC()
+			stamp, after := at.Format("15:04:05.000"), ""
+			if at.Format(time.DateOnly) != before.Format(time.DateOnly) {
+				stamp = at.Format("2006-01-02 15:04:05.000")
+			}
+			if !before.IsZero() {
+				after = "+" + explain.Duration(at.Sub(before))
+			}
+			by, detail := explain.Event(e)
+			rows = append(rows, []string{stamp, after, string(e.EventType()), explain.By(by), detail})
+			before = at
+		}
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	if last.Closed {
+		a.printf("%s after %s, attempts: %d\n", explain.Ending(last), explain.Duration(last.ClosedAt.Sub(last.SubmittedAt)), last.AttemptsTotal)
+	} else {
+		a.printf("open for %s; waits for %s\n", explain.Duration(last.UpdatedAt.Sub(last.SubmittedAt)), explain.WaitingFor(last))
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// ledgerWithin is how long a command may take that reads every handoff's head:
+// a million of them take some seconds.
+const ledgerWithin = 5 * time.Minute
+
+// onLedger does something with an engine that may take as long as reading all
+// of the ledger's heads.
+func (a *app) onLedger(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, ledgerWithin)
+	defer cancel()
+	return do(ctx, b)
+}
+
+func newInbox(a *app) *cobra.Command {
+	var agent string
+	cmd := &cobra.Command{
+		Use:   "inbox",
+		Short: "List what waits for a person, or an agent",
+		Long: `Inbox lists what waits for somebody, the most urgent first, and says why:
+
+  question    an agent asks for context or a permission: handoff answer TICKET
+  escalation  it was passed up to them: handoff answer, take, reroute or return it
+  offer       it stands in their queue: handoff take TICKET, or handoff claim
+  held        they have it in their hands: go on with their LEASE
+  look        it closed in a way that they should see (the work ran out of time, or
+              came back undone): handoff dead redrive TICKET, or handoff dismiss TICKET
+
+A person (human) is asked what nobody else can be: the questions of agents whose
+source is no registered agent, and what is escalated to the end.
+
+It asks an index (handoff index; handoff dev has one), and reads the head of every handoff
+where none answers. With -o json or jsonl each entry is the handoff's state with why,
+since and words added.
+
+Exit codes: 0 here it is, empty or not; 9 no such agent.`,
+		Example: `  handoff inbox
+  handoff inbox --agent lead -o jsonl | jq -r 'select(.why == "question") | .ticket'`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			agent = cmp.Or(agent, a.me())
+			if err := protocol.CheckID("agent", agent); err != nil {
+				return err
+			}
+			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+				if agent != protocol.Human {
+					if _, err := profileOf(ctx, b, agent); err != nil {
+						return err
+					}
+				}
+				waiting, err := a.session(b, "").Inbox(ctx, agent)
+				if err != nil {
+					return err
+				}
+				views, err := dossier.WaitingOf(ctx, a.reader(b), waiting)
+				if err != nil {
+					return err
+				}
+				if !a.text() {
+					return list(a, views)
+				}
+				return a.inbox(agent, views)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` whose inbox it is (default $HANDOFF_AGENT, else human)")
+	a.agentFlags(cmd, "agent")
+	return cmd
+}
+
+func (a *app) inbox(agent string, views []dossier.Waiting) error {
+	if len(views) == 0 {
+		a.notef("handoff: nothing waits for %s\n", agent)
+		return nil
+	}
+	now := time.Now()
+	rows := [][]string{{"WHY", "TICKET", "PRIORITY", "AGE", "FROM", "WITH", "WORDS"}}
+	for _, v := range views {
+		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox))})
+	}
+	return a.tableFit(rows)
+}
+
+func newDismiss(a *app) *cobra.Command {
+	var note, from string
+	cmd := &cobra.Command{
+		Use:   "dismiss TICKET…",
+		Short: "Take closed handoffs out of the inbox",
+		Long: `Dismiss says of handoffs that closed without success that somebody has seen them:
+they leave the inbox, and stay in "handoff dead list". Dismissing twice is harmless.
+
+Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
+		Example: `  handoff dismiss 5f0c… --note "known outage"
+  handoff inbox -o jsonl | jq -r 'select(.why == "look") | .ticket' | xargs handoff dismiss`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			}
+			return nil
+		},
+		PreRunE: func(*cobra.Command, []string) error { return checkWords("note", note) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tickets, err := parseTickets(args)
+			if err != nil {
+				return err
+			}
+			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+				for _, ticket := range tickets {
+					state, err := a.session(b, from).Dismiss(ctx, ticket, note)
+					if err != nil {
+						return err
+					}
+					if !a.text() {
+						err = a.value(dossier.StateOf(state))
+					} else {
+						a.printf("%s  dismissed\n", state.Ticket)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
+	fromFlag(cmd, &from, "who dismisses it")
+	return cmd
+}
+
+// parseTickets reads tickets that may have come from a list, white space and all.
+func parseTickets(args []string) ([]string, error) {
+	tickets := make([]string, len(args))
+	for i, arg := range args {
+		var err error
+		if tickets[i], err = protocol.ParseTicket(strings.TrimSpace(arg)); err != nil {
+			return nil, err
+		}
+	}
+	return tickets, nil
+}

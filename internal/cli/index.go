@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/telemetry"
+)
+
+// indexConfig is what the flags of index say.
+type indexConfig struct {
+	file, metrics string
+	verbose       bool
+	wait          waitFlag
+}
+
+func newIndex(a *app) *cobra.Command {
+	var cfg indexConfig
+	cmd := &cobra.Command{
+		Use:   "index",
+		Short: "Keep an index, and answer questions about handoffs",
+		Long: `Index reads the ledger into a file of its own and answers what is asked about many
+handoffs: handoff list, conversation, stats. "handoff dev" does it, too; beside an engine
+of your own start one, or several, each with its own file: one of them is asked.
+
+The file is made of the ledger alone. It may be deleted at any time, also while this
+runs; what is damaged, of an older version or of another ledger is made again. One of a
+newer version is left as it is, and is an error. While it is being filled, answers
+say that they are incomplete.
+
+It prints "ready" and the file's name on stdout when it answers, and its log on stderr.
+
+` + waitHelp + `
+
+` + metricsHelp + `
+
+Exit codes: 0 stopped with Ctrl-C; 1 the file is in use, or of a newer version; 6 the
+engine is not reachable.`,
+		Example: `  handoff index -s nats://engine:4222
+  handoff index --file /var/lib/handoff/index.db`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.file == "" {
+				dir, err := a.dataHome("file")
+				if err != nil {
+					return err
+				}
+				cfg.file = filepath.Join(dir, "index.db")
+			}
+			return a.index(cmd.Context(), &cfg)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&cfg.file, "file", "", "`FILE` of the index (default ~/.local/share/handoff/index.db, or under $XDG_DATA_HOME)")
+	cfg.wait.flag(cmd)
+	metricsFlag(fs, &cfg.metrics)
+	verboseFlag(fs, &cfg.verbose)
+	return cmd
+}
+
+// index keeps an index of the engine until ctx ends.
+func (a *app) index(ctx context.Context, cfg *indexConfig) error {
+	log := a.log(cfg.verbose)
+	shown, err := a.show(ctx, cfg.metrics, log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	b, done, err := a.connectService(ctx, &cfg.wait, broker.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if shown != nil {
+		shown.engineAnswers(b)
+	}
+	ix, err := index.Open(a.path(cfg.file), index.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	shown.index(ix)
+	log.Info("indexing", "engine", a.conn.resolve(a.env).where(), "file", cfg.file)
+	return keepIndex(ctx, a.engine, ix, log, func() error {
+		shown.started()
+		return a.ready(cfg.file, shown.url())
+	})
+}
+
+// indexBeside keeps the index of a node of our own, and returns when it answers.
+// What is wrong with it is logged: handoffs go on without. The returned function
+// waits for its end, after ctx's.
+func indexBeside(ctx context.Context, engine broker.Engine, file string, shown *showing, log *slog.Logger) (wait func()) {
+	ix, err := index.Open(file, index.Config{Log: log})
+	if err != nil {
+		log.Error("there is no index here: nobody answers handoff list", "err", err)
+		shown.noIndex(err)
+		return func() {}
+	}
+	shown.index(ix)
+	answers, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := keepIndex(ctx, engine, ix, log, func() error {
+			close(answers)
+			return nil
+		})
+		if err != nil {
+			log.Error("the index has ended: nobody answers handoff list", "err", err)
+		}
+	}()
+	select {
+	case <-answers:
+	case <-ended:
+	}
+	return func() { <-ended }
+}
+
+// keepIndex fills an index and answers questions from it until ctx ends, and
+// closes it. ready is called when it answers.
+func keepIndex(ctx context.Context, engine broker.Engine, ix *index.Index, log *slog.Logger, ready func() error) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return ix.Run(running, engine) })
+	group.Go(func() error { return engine.Serve(running, ask.Verbs(ix)) })
+	group.Go(func() error { return reportFilling(running, ix, log) })
+	group.Go(func() error {
+		if _, err := (ask.Client{Asker: engine}).Position(running, ask.PositionQuery{Question: ask.Question{WaitMS: -1}}); err != nil {
+			return err
+		}
+		return ready()
+	})
+	err := group.Wait()
+	if ctx.Err() != nil { // it ended because it was told to
+		err = nil
+	}
+	return errors.Join(err, ix.Close())
+}
+
+// fillingEvery is how often an index that is being filled says how far it is.
+const fillingEvery = 2 * time.Second
+
+// reportFilling logs how far an index is, until it has caught up, and again
+// whenever it is filled anew.
+func reportFilling(ctx context.Context, ix *index.Index, log *slog.Logger) error {
+	tick := time.NewTicker(fillingEvery)
+	defer tick.Stop()
+	for filling := true; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		stand, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
+		switch {
+		case err != nil: // Run says what is wrong
+		case stand.Behind > fillingMin || filling && stand.Behind > 0:
+			filling = true
+			log.Info(fmt.Sprintf("indexed %d of %d entries", stand.Seq, stand.Seq+stand.Behind))
+		case filling && stand.Complete:
+			filling = false
+			log.Info("the index is complete", "entries", stand.Seq, "handoffs", stand.Handoffs)
+		}
+	}
+}
+
+// index shows how far an index is, and is ready while it has what the ledger
+// had when it was asked: in a moment, for a ledger that grows is never caught.
+func (s *showing) index(ix *index.Index) {
+	if s == nil {
+		return
+	}
+	s.metrics.Index(func(ctx context.Context) (telemetry.IndexFigures, error) {
+		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
+		return telemetry.IndexFigures{
+			Seq: answer.Seq, Behind: answer.Behind, BehindFor: time.Duration(answer.BehindMS) * time.Millisecond, Complete: answer.Complete,
+			Handoffs: answer.Handoffs, FileBytes: answer.FileBytes, Rebuilds: answer.Rebuilds,
+		}, err
+	})
+	s.server.Ready("index", func(ctx context.Context) error {
+		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: readyWithin.Milliseconds()}})
+		if err == nil && !answer.Complete {
+			err = fmt.Errorf("has %d of %d entries of the ledger so far", answer.Seq, answer.Seq+answer.Behind)
+		}
+		return err
+	})
+}
+
+// readyWithin is how long an index may take to be complete where it is asked
+// whether it is ready: a little less than the answer may.
+const readyWithin = time.Second
+
+// noIndex says that a process is not ready that should have an index.
+func (s *showing) noIndex(why error) {
+	if s != nil {
+		s.server.Ready("index", func(context.Context) error { return why })
+	}
+}
+
+// fillingMin is how far behind an index is that is being filled, and not merely
+// a moment late.
+const fillingMin = 10_000

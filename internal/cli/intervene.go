@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// What a person, or an agent in charge, does with a handoff that somebody else
+// has: each works on every open handoff, whoever has it now.
+
+// act is a command that does something with a ticket, on behalf of from, and prints the
+// state after it.
+func (a *app) act(cmd *cobra.Command, from *string, do func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error)) *cobra.Command {
+	cmd.Args = takes("a TICKET")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+			state, err := do(ctx, a.session(b, *from), ticket)
+			if err != nil {
+				return err
+			}
+			return a.state(state)
+		})
+	}
+	return cmd
+}
+
+func newCancel(a *app) *cobra.Command {
+	var (
+		reason, from string
+		children     bool
+	)
+	cmd := a.act(&cobra.Command{
+		Use:   "cancel TICKET",
+		Short: "Ask for the end of a handoff",
+		Long: `Cancel ends a handoff at once where nobody holds it. A worker that holds it is told
+with its next beat and given time to stop (policy cancel_grace_ms, 30s by default);
+"handoff wait TICKET" sees the end.
+
+--children cancels everything that it has handed off as well, and what that has
+handed off: the members of a group, for one. It does so where the handoff itself
+is closed already, too.
+
+Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed already.`,
+		Example: `  handoff cancel 5f0c… --reason "no longer needed"
+  handoff cancel 5f0c… && handoff wait 5f0c… --timeout 1m
+  handoff cancel 5f0c… --children`,
+		PreRunE: func(*cobra.Command, []string) error { return checkWords("reason", reason) },
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+		return s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason})
+	})
+	alone := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !children {
+			return alone(cmd, args)
+		}
+		ticket, err := protocol.ParseTicket(args[0])
+		if err != nil {
+			return err
+		}
+		return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { // a group may have a thousand
+			state, err := a.session(b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true})
+			if err != nil {
+				return err
+			}
+			return a.state(state)
+		})
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	cmd.Flags().BoolVar(&children, "children", false, "cancel what it has handed off, too")
+	fromFlag(cmd, &from, "who asks")
+	return cmd
+}
+
+// fromFlag says who acts, where that is not whom the environment names.
+func fromFlag(cmd *cobra.Command, from *string, who string) {
+	cmd.Flags().StringVar(from, "from", "", who+" (default $HANDOFF_AGENT, else human)")
+}
+
+func newReturn(a *app) *cobra.Command {
+	var (
+		flags        resultFlags
+		reason, from string
+		partial      *protocol.Result
+	)
+	cmd := &cobra.Command{
+		Use:   "return TICKET|LEASE --reason WHY",
+		Short: "Give a handoff back to its source",
+		Long: `Return ends a handoff by giving it back to its source (a rollback), with the reason
+and with what there is of a result. Its outcome is rolled_back.
+
+With a TICKET anybody asks for it. Where nobody holds the handoff that is done at
+once; a worker that holds it is told with its next beat, cleans up, and hands back
+what it has. With a LEASE (what "handoff claim" and "take" print, it begins with
+lease_) the holder itself gives it back, and -f, --text, --body and their like add
+the part of the result that is there, as in "handoff complete".
+
+The return goes into the source's queue if it is a registered agent, as work that
+it claims and acknowledges; else it is listed in the inbox of human. In any case
+"handoff result TICKET --return" prints it.
+
+Exit codes: 0 given back, or the worker was asked to; 7 the LEASE is lost; 9 closed
+already, or no reason given.`,
+		Example: `  handoff return 5f0c… --reason "the specification has changed"
+  handoff return "$LEASE" --reason "needs a human's eye" --text "done so far: parser"`,
+		Args: takes("a TICKET or a LEASE"),
+		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := needWords("reason", reason); err != nil {
+				return err
+			}
+			for _, name := range resultFlagNames {
+				if cmd.Flags().Changed(name) && !isLease(args[0]) {
+					return usagef("--%s is for whoever returns its own LEASE; a TICKET comes back with what its worker has", name)
+				}
+				if cmd.Flags().Changed(name) && partial == nil {
+					partial = new(protocol.Result)
+				}
+			}
+			if partial != nil {
+				*partial, err = flags.build(a)
+				partial.Status = cmp.Or(partial.Status, protocol.Partial)
+			}
+			return err
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if isLease(args[0]) {
+				return a.onLease(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+					if err := claim.HandBack(ctx, reason, partial); err != nil {
+						return err
+					}
+					return a.reported(ctx, b, claim)
+				})
+			}
+			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+				state, err := a.session(b, from).RollBack(ctx, ticket, reason)
+				if err != nil {
+					return err
+				}
+				return a.state(state)
+			})
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&reason, "reason", "", "why; required")
+	fromFlag(cmd, &from, "who asks for it, with a TICKET")
+	flags.declare(fs, false)
+	return cmd
+}
+
+// isLease tells a LEASE from a TICKET by how it begins.
+func isLease(text string) bool { return strings.HasPrefix(text, "lease_") }
+
+func newReroute(a *app) *cobra.Command {
+	var (
+		to, reason, from, deadline string
+		until                      time.Time
+	)
+	cmd := a.act(&cobra.Command{
+		Use:   "reroute TICKET --to AGENT",
+		Short: "Send an open handoff to another agent",
+		Long: `Reroute offers a handoff to the agent that you name, whoever has it now: it is taken
+out of a queue, or from a worker, which finds its lease lost. Attempts are counted
+anew there. It does not count as one of the reroutes that the policy allows, and a
+refusal by that agent is forgotten. An overdue handoff stays so, and ends with the time
+to intervene, unless --deadline gives it a new deadline: at most 90 days after its
+submission.
+
+Exit codes: 0 it is offered there; 9 no such agent, or the handoff is closed.`,
+		Example: `  handoff reroute 5f0c… --to tester --reason "the reviewer is on leave"
+  handoff reroute 5f0c… --to bob --deadline 2h`,
+		PreRunE: func(*cobra.Command, []string) error {
+			if to == "" {
+				return usagef("reroute needs --to AGENT")
+			}
+			if err := protocol.CheckAgent("to", to); err != nil {
+				return err
+			}
+			if deadline != "" {
+				var err error
+				if until, _, err = parseInstant(deadline, time.Now()); err != nil {
+					return usagef("--deadline: %v", err)
+				}
+			}
+			return checkWords("reason", reason)
+		},
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+		return s.Reroute(ctx, api.Reroute{Ticket: ticket, To: to, Reason: reason, Deadline: until})
+	})
+	cmd.Flags().StringVar(&deadline, "deadline", "", "a new deadline: `WHEN`, as a duration from now (2h, 3d) or an instant")
+	cmd.Flags().StringVar(&to, "to", "", "the `AGENT` that gets it; required")
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	fromFlag(cmd, &from, "who reroutes")
+	a.agentFlags(cmd, "to", "from")
+	return cmd
+}
+
+func newTake(a *app) *cobra.Command {
+	var (
+		agent, reason string
+		lease         time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "take TICKET",
+		Short: "Take an open handoff into your own hands",
+		Long: `Take puts one particular handoff into your hands, whoever has it now, and prints what
+"handoff claim" prints: a LEASE, and the package. It is accepted with that; go on
+with heartbeat, progress, complete, fail, release or return. A worker that had it
+finds its lease lost.
+
+"handoff claim" takes the next one from a queue instead, and only what is offered.
+
+Exit codes: 0 it is yours; 9 it is closed, a group, or no such agent.`,
+		Example: `  handoff take 5f0c… > taken
+  LEASE=$(sed -n 's/^LEASE //p' taken)
+  handoff complete "$LEASE" --text "done by hand"`,
+		Args:    takes("a TICKET"),
+		PreRunE: func(*cobra.Command, []string) error { return checkWords("reason", reason) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agent = cmp.Or(agent, a.me())
+			if err := protocol.CheckAgent("agent", agent); err != nil {
+				return err
+			}
+			if err := checkLease(lease); err != nil {
+				return err
+			}
+			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+				holder := newPoller(agent, lease)
+				if err := b.Beat(ctx, holder); err != nil { // presence first: nobody may judge it gone
+					return err
+				}
+				claim, err := b.Take(ctx, ticket, holder, reason)
+				if err != nil {
+					leave(ctx, b, holder)
+					return err
+				}
+				return a.claimed(ctx, b, claim)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` that takes it (default $HANDOFF_AGENT, else human)")
+	durationVar(cmd.Flags(), &lease, "lease", claimLease, "how long it stays yours without a heartbeat")
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	a.agentFlags(cmd, "agent")
+	return cmd
+}

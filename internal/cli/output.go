@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	formatText  = "text"
+	formatJSON  = "json"
+	formatJSONL = "jsonl"
+)
+
+var formats = []string{formatText, formatJSON, formatJSONL}
+
+// text tells whether people read the output. In the other formats a program does.
+func (a *app) text() bool { return a.format == formatText }
+
+// printf writes text for people. What its arguments hold may come from
+// anybody's package: it is escaped, the format itself is not.
+func (a *app) printf(format string, args ...any) { fprintf(a.out, format, args...) }
+
+// notef writes a remark that is no output, to stderr.
+func (a *app) notef(format string, args ...any) { fprintf(a.err, format, args...) }
+
+// styled is text of our own that reaches the terminal as it is.
+type styled string
+
+func fprintf(w io.Writer, format string, args ...any) {
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case styled:
+		case error:
+			args[i] = protocol.Printable(arg.Error())
+		case fmt.Stringer:
+			args[i] = protocol.Printable(arg.String())
+		default:
+			if v := reflect.ValueOf(arg); v.Kind() == reflect.String {
+				args[i] = protocol.Printable(v.String())
+			}
+		}
+	}
+	fmt.Fprintf(w, format, args...)
+}
+
+// value writes one value for programs.
+func (a *app) value(v any) error {
+	body, err := encode(v, a.format == formatJSON)
+	if err != nil {
+		return err
+	}
+	if a.terminal {
+		body = escapeJSON(body)
+	}
+	_, err = a.out.Write(body)
+	return err
+}
+
+// escapeJSON writes out what a terminal may act upon and JSON allows as it is:
+// controls beyond ASCII, marks that turn the direction of writing. It stays the
+// same JSON.
+func escapeJSON(body []byte) []byte {
+	text := string(body)
+	if protocol.PrintableLines(text) == text {
+		return body
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if char := string(r); r < 0x7f || protocol.Printable(char) == char {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return []byte(b.String())
+}
+
+// list writes values for programs: an array, or one to a line.
+func list[T any](a *app, values []T) error {
+	if a.format == formatJSON {
+		if values == nil {
+			values = []T{}
+		}
+		return a.value(values)
+	}
+	for _, v := range values {
+		if err := a.value(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode writes JSON with a line end. <, > and & stay: nothing here is HTML.
+func encode(v any, indent bool) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if indent {
+		enc.SetIndent("", "  ")
+	}
+	err := enc.Encode(v)
+	return buf.Bytes(), err
+}
+
+// body writes something that came from an agent for whoever reads stdout: as
+// it is into a file or a pipe, escaped to a terminal.
+func (a *app) body(raw []byte) error {
+	if a.terminal {
+		raw = []byte(protocol.PrintableLines(string(raw)))
+	}
+	_, err := a.out.Write(raw)
+	if err == nil && (len(raw) == 0 || raw[len(raw)-1] != '\n') {
+		_, err = io.WriteString(a.out, "\n")
+	}
+	return err
+}
+
+// document writes JSON that came from an agent, indented.
+func (a *app) document(raw json.RawMessage) error {
+	var buf bytes.Buffer
+	if err := json.Indent(&buf, raw, "", "  "); err != nil {
+		return err
+	}
+	return a.body(buf.Bytes())
+}
+
+// table writes rows in columns; the first row is the heading.
+func (a *app) table(rows [][]string) error { return writeTable(a.out, rows) }
+
+// columnGap is the space between two columns.
+const columnGap = 2
+
+func writeTable(to io.Writer, rows [][]string) error {
+	w := tabwriter.NewWriter(to, 0, 0, columnGap, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, protocol.Printable(cell))
+		}
+		fmt.Fprint(w, "\n")
+	}
+	return w.Flush()
+}
+
+// wordsMin is how narrow the last column of a table may get before its words go
+// onto a line of their own.
+const wordsMin = 24
+
+// tableFit is table for rows that end in words: on a terminal these are cut so
+// that a line stays a line, or put below their row where too little room is left.
+func (a *app) tableFit(rows [][]string) error {
+	if a.width == 0 || len(rows) == 0 {
+		return a.table(rows)
+	}
+	last := len(rows[0]) - 1
+	before := 0
+	for i := range last {
+		widest := 0
+		for _, row := range rows {
+			widest = max(widest, utf8.RuneCountInString(protocol.Printable(row[i])))
+		}
+		before += widest + columnGap
+	}
+	room := a.width - before
+	if room >= wordsMin {
+		for _, row := range rows {
+			row[last] = cutColumns(row[last], room)
+		}
+		return a.table(rows)
+	}
+	var head bytes.Buffer // every row without its words, in columns
+	short := make([][]string, len(rows))
+	for i, row := range rows {
+		short[i] = row[:last]
+	}
+	if err := writeTable(&head, short); err != nil {
+		return err
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(head.String(), "\n"), "\n") {
+		text := strings.TrimRight(line, " ") + "\n"
+		if words := rows[i][last]; words != "" && i > 0 {
+			text += "  " + cutColumns(words, a.width-2) + "\n"
+		}
+		if _, err := io.WriteString(a.out, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutColumns cuts a text to so many columns of a terminal.
+func cutColumns(text string, most int) string {
+	text = protocol.Printable(text)
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:max(most-1, 0)]) + "…"
+}
+
+// fields writes "name  value" lines, leaving out those without a value.
+func (a *app) fields(pairs ...string) error {
+	var rows [][]string
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			rows = append(rows, []string{pairs[i], pairs[i+1]})
+		}
+	}
+	return a.table(rows)
+}
+
+// colours of the phases, for a terminal whose owner has not set NO_COLOR.
+func (a *app) phase(s protocol.State) styled {
+	word := explain.Phase(s)
+	if !a.terminal || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" {
+		return styled(word)
+	}
+	const red, green, yellow, reset = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+	colour := ""
+	switch {
+	case s.Closed && failed(s) == nil:
+		colour = green
+	case s.Closed:
+		colour = red
+	case s.Phase == protocol.Conditional, s.Phase == protocol.Retrying, s.EscalationLevel > 0:
+		colour = yellow
+	default:
+		return styled(word)
+	}
+	return styled(colour + word + reset)
+}

@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// leaseCommand is a command that does something with a LEASE.
+func (a *app) leaseCommand(use, short, long, example string, args []string, do func(context.Context, *broker.Broker, *broker.Claim) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Example: example,
+		Long: long + `
+
+A LEASE is what "handoff claim" prints. Exit code 7: the handoff is somebody else's
+by now, or the LEASE was never given out; nothing about it was changed.`,
+		Args: takes(args...),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.onLease(cmd.Context(), args[0], do) },
+	}
+}
+
+// onLease does something short with a claim that was made by an earlier command.
+func (a *app) onLease(ctx context.Context, lease string, do func(context.Context, *broker.Broker, *broker.Claim) error) error {
+	err := a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
+		claim, err := b.Resume(ctx, lease)
+		if err != nil {
+			return err
+		}
+		// Every word from the holder is a sign of life.
+		if err := b.Beat(ctx, claim.Holder); err != nil {
+			return err
+		}
+		return do(ctx, b, claim)
+	})
+	switch {
+	case errors.Is(err, broker.ErrDeadlinePassed):
+		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
+	case errors.Is(err, broker.ErrLeaseLost):
+		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
+	}
+	return err
+}
+
+// reported prints what became of the handoff, and ends the presence of a holder
+// that has nothing in its hands any more.
+func (a *app) reported(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+	state := claim.State()
+	if state.Holder != claim.Holder.ID {
+		leave(ctx, b, claim.Holder)
+	}
+	if !a.text() {
+		return a.value(dossier.StateOf(state))
+	}
+	a.printf("%s  %s\n", state.Ticket, a.phase(state))
+	return nil
+}
+
+func newAck(a *app) *cobra.Command {
+	var (
+		ack             protocol.Ack
+		retry, estimate time.Duration
+	)
+	cmd := a.leaseCommand("ack LEASE accepted|rejected|conditional",
+		"Answer an offer: accept it, refuse it, or say what it needs first",
+		`Ack answers an offer. Accepted, the work begins. Rejected, it goes to the suggested
+alternative, to another agent that is fit, or up the chain of authority; a
+refusal needs a reason. Conditional, it waits for what it needs ("handoff
+answer"); with --retry-after alone it merely comes back later, and says why.
+
+An offer that was accepted may still be refused, or made conditional, without
+an attempt being charged.`,
+		`  handoff ack "$LEASE" accepted --estimate 20m
+  handoff ack "$LEASE" rejected --reason "this is Rust" --alternative rustacean
+  handoff ack "$LEASE" conditional --needs-context "which branch?" --needs-permission "to push"
+  handoff ack "$LEASE" conditional --retry-after 10m --reason "the build is red" --estimate 20m`,
+		[]string{"a LEASE", "accepted, rejected or conditional"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Acknowledge(ctx, ack, true); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	// What makes no answer is refused before the engine is asked for anything.
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		ack.Status = protocol.AckStatus(args[1])
+		ack.RetryAfterMS, ack.EstimatedCompletionMS = retry.Milliseconds(), estimate.Milliseconds()
+		return ack.Validate()
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&ack.Reason, "reason", "", "why; required for rejected")
+	fs.StringVar(&ack.ReasonCode, "reason-code", "", "the reason as a word to count by, such as capability_mismatch")
+	fs.StringVar(&ack.SuggestedAlternative, "alternative", "", "rejected: the agent that fits better")
+	fs.StringArrayVar(&ack.NeedsContext, "needs-context", nil, "conditional: `WHAT` must be known first (repeatable)")
+	fs.StringArrayVar(&ack.NeedsPermission, "needs-permission", nil, "conditional: `WHAT` must be allowed first (repeatable)")
+	fieldVar(fs, &retry, "retry-after", "conditional: offer it again after this")
+	fieldVar(fs, &estimate, "estimate", "how long the work takes; conditional: once it has what it needs")
+	return cmd
+}
+
+// beatView is what a heartbeat answers.
+type beatView struct {
+	Ticket string `json:"ticket"`
+	broker.Signal
+	Expires time.Time `json:"expires"`     // of the lease, without another heartbeat
+	Trace   string    `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
+}
+
+func newHeartbeat(a *app) *cobra.Command {
+	var (
+		extend time.Duration
+		reason string
+	)
+	cmd := a.leaseCommand("heartbeat LEASE",
+		"Say that you are still at it, and hear what has changed",
+		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
+the handoff is to be cancelled (stop, then "handoff release" or "handoff fail") or to
+go back to its source (clean up, then "handoff return LEASE"), whether most of the
+time is used up (reminder), when the first clock takes the handoff away and which one
+that is (limit: work, return or deadline; acknowledge or queue until it is accepted),
+and the deadline. With -o json it also says which span of a trace the work is (traceparent, as W3C Trace Context has it), for agents that
+trace what they do.
+
+--extend asks for more time, as an answer to a reminder. The work may take that much
+longer, but never past the clocks of those who wait for it (return, deadline). It is
+granted once in an attempt; the answer says until when, or why not (exit code 9).`,
+		`  handoff heartbeat "$LEASE"
+  handoff heartbeat "$LEASE" --extend 10m --reason "the tests take longer"
+  handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if extend != 0 {
+				if err := claim.Extend(ctx, extend, reason); err != nil {
+					return err
+				}
+			}
+			signal, err := claim.Beat(ctx)
+			if err != nil {
+				return err
+			}
+			expires := time.Now().Add(time.Duration(claim.Holder.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
+			if !a.text() {
+				return a.value(beatView{claim.Ticket, signal, expires, a.traces.Work(claim.State()).Parent})
+			}
+			yes := map[bool]string{true: "yes"}
+			cancel := "no"
+			switch {
+			case signal.CancelRequested && signal.Return:
+				cancel = "yes, it goes back to its source: stop the work, clean up, then handoff return LEASE"
+			case signal.CancelRequested:
+				cancel = "yes: stop the work, then handoff release LEASE"
+			}
+			return a.fields("ticket", claim.Ticket, "cancel", cancel, "reminder", yes[signal.Reminded],
+				"limit", strings.TrimSpace(explain.Instant(signal.Limit)+" "+string(signal.LimitClock)), "deadline", explain.Instant(signal.Deadline), "lease ends", explain.Instant(expires))
+		})
+	fieldVar(cmd.Flags(), &extend, "extend", "the work takes this much longer; granted once, up to the return's clock and the deadline")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it takes longer; required with --extend")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case cmd.Flags().Changed("extend"):
+			return needWords("reason", reason)
+		case cmd.Flags().Changed("reason"):
+			return usagef("--reason is for --extend")
+		}
+		return nil
+	}
+	return cmd
+}
+
+func newProgress(a *app) *cobra.Command {
+	var (
+		progress protocol.Progress
+		details  string
+	)
+	cmd := a.leaseCommand("progress LEASE",
+		"Report from within the work",
+		`Progress records how far the work has come, for everybody who asks for the status.`,
+		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if !utf8.ValidString(details) {
+				return protocol.Errorf(protocol.CodeText, "details", "holds bytes that are no UTF-8")
+			}
+			if details != "" {
+				progress.Details = jsonOrText(details)
+			}
+			if err := claim.Progress(ctx, progress); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().Float64Var(&progress.Percent, "percent", 0, "how much is done, 0 to 100")
+	cmd.Flags().StringVar(&progress.Message, "message", "", "in words")
+	cmd.Flags().StringVar(&details, "details", "", "whatever else; JSON if it parses, else text")
+	return cmd
+}
+
+func newFail(a *app) *cobra.Command {
+	var (
+		failure   broker.Failure
+		permanent bool
+	)
+	cmd := a.leaseCommand("fail LEASE --reason WHY",
+		"End the attempt without a result",
+		`Fail ends the attempt. It is tried again while attempts remain, with growing delay
+and no sooner than --retry-after; with --permanent the handoff closes as failed.`,
+		`  handoff fail "$LEASE" --reason "the API is down" --retry-after 5m
+  handoff fail "$LEASE" --reason "there is no such repository" --permanent`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			failure.Retryable = !permanent
+			if err := claim.Fail(ctx, failure); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().StringVar(&failure.Message, "reason", "", "why")
+	cmd.Flags().StringVar(&failure.Code, "code", "handler", "the reason as a word to count by")
+	cmd.Flags().BoolVar(&permanent, "permanent", false, "no other attempt would do better")
+	fieldVar(cmd.Flags(), &failure.RetryAfter, "retry-after", "the next attempt comes no sooner")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if err := needWords("reason", failure.Message); err != nil {
+			return err
+		}
+		if err := checkWords("code", failure.Code); err != nil {
+			return err
+		}
+		switch ms := failure.RetryAfter.Milliseconds(); {
+		case permanent && ms != 0:
+			return protocol.Errorf(protocol.CodeConflict, "retry_after_ms", "a permanent failure is not tried again")
+		case ms < 0 || ms > protocol.RetryAfterMaxMS:
+			return protocol.Errorf(protocol.CodeInvalid, "retry_after_ms", "is %d; it may be 0 to %d (%s)", ms, protocol.RetryAfterMaxMS, explain.Millis(protocol.RetryAfterMaxMS))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func newRelease(a *app) *cobra.Command {
+	var reason string
+	cmd := a.leaseCommand("release LEASE",
+		"Give a handoff back without charging an attempt",
+		`Release gives the handoff back; it is offered to the same agent again at once. After
+a cancel it is the end of it.`,
+		`  handoff release "$LEASE" --reason "shutting down"`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Release(ctx, reason); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", reason) }
+	return cmd
+}
+
+func newEscalate(a *app) *cobra.Command {
+	var rationale, assessment string
+	cmd := a.leaseCommand("escalate LEASE --rationale WHY",
+		"Pass a handoff up to whom its agent escalates to",
+		`Escalate passes the handoff up the chain of authority: to the agent that this one
+escalates to (handoff agents put --escalates-to), at the third level always to a
+person. Whoever gets it sees the rationale, and the assessments of all levels before.
+It comes back when it is answered ("handoff answer"), and counts its attempts anew.`,
+		`  handoff escalate "$LEASE" --rationale "the change touches billing" --assessment "the code itself is fine"`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+			if err := claim.Escalate(ctx, rationale, assessment); err != nil {
+				return err
+			}
+			return a.reported(ctx, b, claim)
+		})
+	cmd.Flags().StringVar(&rationale, "rationale", "", "why an agent or a person above must decide; required")
+	cmd.Flags().StringVar(&assessment, "assessment", "", "what you have found out so far")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if err := needWords("rationale", rationale); err != nil {
+			return err
+		}
+		return checkWords("assessment", assessment)
+	}
+	return cmd
+}

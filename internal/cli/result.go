@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newResult(a *app) *cobra.Command {
+	var late, asReturn, withPackage bool
+	var gateway bool
+	cmd := &cobra.Command{
+		Use:   "result TICKET",
+		Short: "Print the result of a handoff",
+		Long: `Result prints the body of the result: text as it is, JSON indented. With -o json it
+prints the whole result: status, body, summary, artifacts, variables.
+
+Of a group it prints the members' results, in the order of the recipients, each
+under a heading; with -o json a list of agent, ticket, closed, status and result.
+
+--late prints what came too late: results of workers that had lost their lease by
+then, oldest first, with -o json as a list. They change nothing, unless the
+handoff's policy says late_result=use and no attempt is left.
+
+--return prints the return: the end of a closed handoff as its source gets it,
+with status, result, changed variables, artifacts, tokens, notes, why it was rolled
+back and by whom, the digest of the package, and the trail of who refused, asked and
+failed. It is always JSON. With --package what had been handed over goes with it.
+
+` + gatewayHelp + `
+
+Exit codes: 0 there is a result; 4 the handoff is still open, or nothing came late
+so far; 5 it closed without success and has none (a group: it has members' results,
+and yet no success); 3 no such ticket.`,
+		Example: `  handoff result 5f0c… > report.md
+  handoff result 5f0c… -o json | jq .artifacts
+  handoff result 5f0c… --return | jq .context_updates
+  handoff result 5f0c… --late`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if late && asReturn {
+				return usagef("--late and --return are two things; choose one")
+			}
+			if withPackage && !asReturn {
+				return usagef("--package goes with --return; alone it is: handoff status %s --package", args[0])
+			}
+			through, err := a.throughGateway(cmd, gateway, "late", "package")
+			if err != nil {
+				return err
+			}
+			print := a.resultOf
+			switch {
+			case late:
+				print = a.lateResults
+			case asReturn:
+				print = func(ctx context.Context, s *source, ticket string) error {
+					return a.returnOf(ctx, s, ticket, withPackage)
+				}
+			}
+			return a.onSource(cmd.Context(), through, args[0], print)
+		},
+	}
+	gatewayFlag(cmd, &gateway)
+	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
+	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
+	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed over, too")
+	return cmd
+}
+
+func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
+	result, state, err := s.Result(ctx, ticket)
+	switch {
+	case errors.Is(err, broker.ErrNotFound) && state.Aggregate != nil && s.b != nil:
+		return a.groupResults(ctx, s.b, state)
+	case errors.Is(err, broker.ErrNotFound) && state.Ticket != "":
+		return failed(state)
+	case err != nil:
+		return err
+	case !a.text():
+		return a.value(result)
+	}
+	return a.result(result)
+}
+
+// result prints what a person wants of a result: its body, or else its summary.
+func (a *app) result(r protocol.Result) error {
+	if text, ok := jsonString(r.Body); ok {
+		return a.body([]byte(text))
+	}
+	if len(r.Body) > 0 && string(r.Body) != "null" {
+		return a.document(r.Body)
+	}
+	return a.body([]byte(r.Summary))
+}
+
+// heading tells one of several results from the next, as head and tail do.
+func (a *app) heading(words ...string) { a.printf("==> %s <==\n", explain.Join(words...)) }
+
+func (a *app) groupResults(ctx context.Context, b *broker.Broker, state protocol.State) error {
+	members, err := b.Members(ctx, state)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		return errors.Join(list(a, members), failed(state))
+	}
+	for i, m := range members {
+		end := string(m.Outcome)
+		if !m.Closed {
+			end = "still open"
+		}
+		a.heading(fmt.Sprint(i+1), m.Agent, end, m.Ticket)
+		if m.Result == nil {
+			continue
+		}
+		if err := a.result(*m.Result); err != nil {
+			return err
+		}
+	}
+	return failed(state)
+}
+
+func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
+	all, err := s.b.LateResults(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		if err := list(a, all); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 {
+		return &noResultError{"no result of " + ticket + " came late"}
+	}
+	if !a.text() {
+		return nil
+	}
+	for _, late := range all {
+		a.heading(fmt.Sprintf("attempt %d", late.Attempt), explain.By(late.Holder), explain.Instant(late.At))
+		if err := a.result(late.Result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnOf prints a return, with the package that had been handed over if asked to.
+func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackage bool) error {
+	state, err := s.Status(ctx, ticket)
+	switch {
+	case err != nil:
+		return err
+	case !state.Closed:
+		return &openError{state}
+	}
+	ret, err := s.Return(ctx, ticket)
+	switch {
+	case err != nil:
+		return err
+	case !withPackage:
+		return a.returned(ret)
+	}
+	body, err := s.b.Package(ctx, ticket)
+	if err != nil {
+		return err
+	}
+	return a.returned(struct {
+		protocol.Return
+		Package json.RawMessage `json:"package"`
+	}{ret, body})
+}
+
+// returned prints a return as JSON.
+func (a *app) returned(ret any) error {
+	if !a.text() {
+		return a.value(ret)
+	}
+	body, err := encode(ret, true)
+	if err != nil {
+		return err
+	}
+	return a.body(body)
+}

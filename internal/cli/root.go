@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/telemetry"
+)
+
+// app is what all commands share: the streams, the environment, the global
+// flags. One app runs one command line.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	env      func(string) string
+	dir      string // where relative file names begin; empty is the process's directory
+	terminal bool   // stdout is one: colour is welcome, and raw control characters are not
+	width    int    // its columns; 0 where it is none
+
+	completing  bool         // the shell asks for completions
+	interactive bool         // a terminal is where it reads or writes
+	waiting     bool         // for an engine, and that is said already
+	ends        atomic.Int64 // see endWithin
+
+	format  string
+	conn    connection
+	secrets redactFlags
+	command string // which one it is
+	traces  *telemetry.Traces
+	engine  *jetstream.Engine // of the broker that connect returned; nil before
+}
+
+// run executes a command line and returns its exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	a.conn.dir = a.dir
+	a.completing = len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, errToldToEnd) {
+		return exitDone
+	}
+	if ctx.Err() != nil { // whatever the error says, it is the consequence of Ctrl-C
+		err = errInterrupted
+	}
+	if is[*usageError](err) {
+		a.format = formatOf(args, a.format)
+	}
+	return a.report(err)
+}
+
+// formatOf finds -o in a command line that did not parse: the error about it
+// has a format too.
+func formatOf(args []string, format string) string {
+	for i, arg := range args {
+		value, found := strings.CutPrefix(arg, "--output=")
+		if !found {
+			value, found = strings.CutPrefix(arg, "-o")
+			value = strings.TrimPrefix(value, "=")
+		}
+		if (arg == "-o" || arg == "--output") && i+1 < len(args) {
+			value, found = args[i+1], true
+		}
+		if found && slices.Contains(formats, value) {
+			format = value
+		}
+	}
+	return format
+}
+
+// Groups of the command list.
+const (
+	groupHand   = "hand"
+	groupAct    = "act"
+	groupAsk    = "ask"
+	groupPoll   = "poll"
+	groupAgents = "agents"
+	groupEngine = "engine"
+	groupWrite  = "write"
+)
+
+// commands lists every command, in the order of the help.
+func commands(a *app) []*cobra.Command {
+	return []*cobra.Command{
+		inGroup(groupHand, newSubmit(a)),
+		inGroup(groupHand, newStatus(a)),
+		inGroup(groupHand, newWait(a)),
+		inGroup(groupHand, newResult(a)),
+		inGroup(groupHand, newHistory(a)),
+		inGroup(groupHand, newWhy(a)),
+		inGroup(groupHand, newShow(a)),
+		inGroup(groupHand, newTree(a)),
+		inGroup(groupHand, newTail(a)),
+		inGroup(groupHand, newCancel(a)),
+
+		inGroup(groupAct, newInbox(a)),
+		inGroup(groupAct, newAnswer(a)),
+		inGroup(groupAct, newTake(a)),
+		inGroup(groupAct, newReroute(a)),
+		inGroup(groupAct, newReturn(a)),
+		inGroup(groupAct, newDismiss(a)),
+		inGroup(groupAct, newDead(a)),
+
+		inGroup(groupAsk, newList(a)),
+		inGroup(groupAsk, newConversation(a)),
+		inGroup(groupAsk, newStats(a)),
+		inGroup(groupAsk, newAudit(a)),
+
+		inGroup(groupAgents, newWork(a)),
+		inGroup(groupAgents, newExample(a)),
+		inGroup(groupAgents, newAgents(a)),
+
+		inGroup(groupPoll, newClaim(a)),
+		inGroup(groupPoll, newAck(a)),
+		inGroup(groupPoll, newHeartbeat(a)),
+		inGroup(groupPoll, newProgress(a)),
+		inGroup(groupPoll, newComplete(a)),
+		inGroup(groupPoll, newFail(a)),
+		inGroup(groupPoll, newRelease(a)),
+		inGroup(groupPoll, newEscalate(a)),
+		inGroup(groupPoll, newAwait(a)),
+
+		inGroup(groupEngine, newDev(a)),
+		inGroup(groupEngine, newTopology(a)),
+		inGroup(groupEngine, newBackup(a)),
+		inGroup(groupEngine, newRestore(a)),
+		inGroup(groupEngine, newSupervise(a)),
+		inGroup(groupEngine, newIndex(a)),
+		inGroup(groupEngine, newGateway(a)),
+		inGroup(groupEngine, newTop(a)),
+		inGroup(groupEngine, newDoctor(a)),
+		inGroup(groupEngine, newBench(a)),
+
+		inGroup(groupWrite, newSchema(a)),
+		inGroup(groupWrite, newValidate(a)),
+
+		formerly("door", newGateway(a)),
+		newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a),
+		newVersion(a),
+		newExitCodes(),
+	}
+}
+
+// The help follows the order of commands. It is said once: cobra has it for all.
+func init() { cobra.EnableCommandSorting = false }
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "handoff",
+		Short: "Hand work from one agent to another, durably",
+		Long: `Handoff moves work between agents and never loses it.
+
+An agent submits a package to another and gets a ticket. A worker of the target
+claims it, acknowledges it and completes it. A supervisor retries, reroutes,
+escalates and fires timeouts. Anybody polls by ticket.`,
+		Example: `  handoff dev                                  # an engine and a supervisor, here
+  handoff example > agent.sh && chmod +x agent.sh
+  handoff work --agent reviewer -- ./agent.sh  # in another terminal
+  handoff submit --to reviewer --reason "code is ready" --task "review main.go" --wait`,
+		SilenceErrors: true, // report prints them, in the format asked for
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // an unknown command is RunE's to refuse, as a usage error
+		RunE:          refuseUnknown,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.command = commandName(cmd)
+			a.endWithin(endFor(a.command))
+			if !slices.Contains(formats, a.format) {
+				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
+			}
+			return a.conn.checkTimeout(a.env, cmd.InheritedFlags().Changed("timeout"))
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", formatText, "how to print: text, json (one document) or jsonl (one line each)")
+	a.conn.flags(root.PersistentFlags())
+	a.secrets.declare(root.PersistentFlags())
+	a.words(root, "output", formats...)
+	root.AddGroup(
+		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},
+		&cobra.Group{ID: groupAct, Title: "Step in, as a person or an agent in charge:"},
+		&cobra.Group{ID: groupAsk, Title: "Ask about many of them:"},
+		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},
+		&cobra.Group{ID: groupPoll, Title: "Be an agent that polls:"},
+		&cobra.Group{ID: groupEngine, Title: "Run the engine:"},
+		&cobra.Group{ID: groupWrite, Title: "Write packages and results:"},
+	)
+	root.AddCommand(commands(a)...)
+	return root
+}
+
+func inGroup(id string, cmd *cobra.Command) *cobra.Command {
+	cmd.GroupID = id
+	return cmd
+}
+
+// formerly keeps the old name of a command, which the help does not list.
+func formerly(name string, cmd *cobra.Command) *cobra.Command {
+	cmd.Use, cmd.Hidden = name, true
+	return cmd
+}
+
+// refuseUnknown is the RunE of a command that only has subcommands.
+func refuseUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	// The engine's own tools say "stream ls"; one word wrong is usually a slip.
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, ", "))
+	}
+	return usagef("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+}
+
+// takes checks the number of arguments; names are for the message.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s needs %s; see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return usagef("%s does not take %q; see %s --help", cmd.CommandPath(), args[len(names)], cmd.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+// waitHelp is what the help of every command that has --wait-for-engine says of it.
+const waitHelp = `--wait-for-engine waits for an engine that does not answer at the start, or is not set up
+yet, instead of ending with exit code 6: it says so on stderr after 2 s, then every
+minute, and SIGTERM ends it with 0. It is on where systemd ($INVOCATION_ID,
+$NOTIFY_SOCKET), Kubernetes ($KUBERNETES_SERVICE_HOST) or a container (process 1) has
+started the command, and off on a terminal; --wait-for-engine=false turns it off.`
+
+// waitFlag is --wait-for-engine.
+type waitFlag struct {
+	wait bool
+	cmd  *cobra.Command
+}
+
+func (w *waitFlag) flag(cmd *cobra.Command) {
+	w.cmd = cmd
+	cmd.Flags().BoolVar(&w.wait, "wait-for-engine", false, "wait for an engine that does not answer (default: under a supervisor of processes)")
+}
+
+// waits tells whether to wait.
+func (w *waitFlag) waits(a *app) bool {
+	if w.cmd.Flags().Changed("wait-for-engine") {
+		return w.wait
+	}
+	return supervised(a.env, os.Getpid(), a.interactive)
+}
+
+// supervised tells whether another program has started this one and keeps it running.
+// A terminal in a desktop has the environment of systemd, too.
+func supervised(env func(string) string, pid int, interactive bool) bool {
+	return !interactive && (pid == 1 || cmp.Or(env("INVOCATION_ID"), env("NOTIFY_SOCKET"), env("KUBERNETES_SERVICE_HOST")) != "")
+}
+
+// errToldToEnd ends a command with 0: it was told to end, while it waited.
+var errToldToEnd = errors.New("told to end")
+
+// connectService is connectWith for a command that runs until it is told to end.
+func (a *app) connectService(ctx context.Context, w *waitFlag, cfg broker.Config) (b *broker.Broker, done func(), err error) {
+	if !w.waits(a) {
+		return a.connectWith(ctx, cfg)
+	}
+	a.waiting = true
+	defer func() { a.waiting = false }()
+	err = a.waitFor(ctx, cfg, func(ctx context.Context) (err error) {
+		b, done, err = a.connectWith(ctx, cfg)
+		return err
+	})
+	return b, done, err
+}
+
+func (a *app) waitFor(ctx context.Context, cfg broker.Config, open func(context.Context) error) error {
+	err := broker.WaitForEngine(ctx, cfg.Log, a.conn.resolve(a.env).where(), open)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", errToldToEnd, ctx.Err())
+	}
+	return err
+}

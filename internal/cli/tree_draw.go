@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// depthDrawn is how deep a tree is drawn with branches; below that the lines
+// say how deep they are.
+const depthDrawn = 12
+
+// tree draws a family.
+func (a *app) tree(v dossier.Tree, long bool) error {
+	d := &drawing{asked: v.Ticket, short: !long && unlikeAt(v.Root, shortTicket, map[string]bool{})}
+	d.rows = [][]string{{"HANDOFF", "HOW", "FROM -> TO", "STANDS", "TOOK", "TASK"}}
+	d.draw(v.Root, "", "", 0)
+	if err := a.tableFit(d.rows); err != nil {
+		return err
+	}
+	if v.Handoffs > 1 {
+		a.printf("%s, * is the one you asked for\n", explain.Count(v.Handoffs, "handoff"))
+	}
+	for _, note := range v.Notes {
+		a.notef("handoff: %s\n", note)
+	}
+	return nil
+}
+
+type drawing struct {
+	asked string
+	short bool
+	rows  [][]string
+}
+
+// draw adds the line of a handoff, and below it those that stand under it.
+// branch is what stands before its ticket, trunk what stands before theirs.
+func (d *drawing) draw(n *dossier.Node, branch, trunk string, depth int) {
+	ticket := n.Ticket
+	if d.short {
+		ticket = ticket[:shortTicket]
+	}
+	if n.Ticket == d.asked {
+		ticket += " *"
+	}
+	stands, took, who := string(n.Phase), "", n.Source+" -> "+n.Agent
+	switch {
+	case n.Phase == "":
+		stands, who = "about to be submitted", ""
+	case n.Closed:
+		stands = fmt.Sprintf("%s (%s)", n.Phase, n.Outcome)
+		fallthrough
+	default:
+		took = explain.Millis(n.TookMS)
+	}
+	d.rows = append(d.rows, []string{branch + ticket, howWords(n), who, stands, took, n.Description})
+	for i, child := range n.Children {
+		fork, under := "├─ ", "│  "
+		if i == len(n.Children)-1 {
+			fork, under = "└─ ", "   "
+		}
+		if depth+1 > depthDrawn {
+			d.draw(child, strings.Repeat("   ", depthDrawn)+fmt.Sprintf("%d: ", depth+1), "", depth+1)
+			continue
+		}
+		d.draw(child, trunk+fork, trunk+under, depth+1)
+	}
+}
+
+// howWords say what a handoff is to the one above it.
+func howWords(n *dossier.Node) string {
+	switch n.Relation {
+	case dossier.Root:
+		if n.Type == protocol.Sequential {
+			return "submitted"
+		}
+		return string(n.Type)
+	case dossier.Member:
+		return fmt.Sprintf("member %d", n.N)
+	case dossier.HandedOn:
+		if n.Type != "" && n.Type != protocol.Sequential {
+			return string(n.Type)
+		}
+		return "handed on"
+	}
+	return string(n.Relation)
+}
+
+// shortTicket is how much of a ticket tells it from the others, as a rule.
+const shortTicket = 8
+
+// unlikeAt tells whether no two tickets of a tree begin with the same characters.
+func unlikeAt(n *dossier.Node, length int, seen map[string]bool) bool {
+	if seen[n.Ticket[:length]] {
+		return false
+	}
+	seen[n.Ticket[:length]] = true
+	for _, child := range n.Children {
+		if !unlikeAt(child, length, seen) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newWait(a *app) *cobra.Command {
+	var (
+		timeout time.Duration
+		until   string
+		cancel  bool
+		gateway bool
+	)
+	cmd := &cobra.Command{
+		Use:   "wait TICKET",
+		Short: "Wait until a handoff is closed, accepted, asks, or has come back",
+		Long: `Wait blocks until the handoff is closed, and prints how it ended. Without --timeout it
+waits as long as that takes, through elections too. Waiting changes nothing, and any
+number may wait. How long an engine may be silent before the wait has begun is not this
+--timeout, but $HANDOFF_TIMEOUT (12s).
+
+--until waits for something else, or for the end if that comes first: accepted (an
+agent has taken it), asked (an agent wants an answer); returned (it is closed, and
+its source has taken in the return, if one is expected). The last ends too when the
+return cannot arrive any more: its source serves no queue, or refused it. What became
+of the return is said then.
+
+` + gatewayHelp + ` It waits until closed, accepted or asked.
+
+Exit codes: 0 closed with success (or accepted, asked); 4 still open when the timeout
+passed; 5 closed without success; 3 no such ticket.`,
+		Example: `  handoff wait 5f0c…
+  handoff wait 5f0c… --timeout 30s --until accepted
+  handoff wait 5f0c… --timeout 10m --cancel-on-timeout`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(untilWords, until) {
+				return usagef("--until %s: wait until %s", until, strings.Join(untilWords, ", "))
+			}
+			limit := time.Duration(-1)
+			if cmd.Flags().Changed("timeout") {
+				limit = timeout
+			}
+			through, err := a.throughGateway(cmd, gateway, "cancel-on-timeout")
+			if err != nil {
+				return err
+			}
+			if through && until == untilReturned {
+				return usagef("--until %s does not go through a gateway: closed, accepted and asked do", until)
+			}
+			ticket, err := protocol.ParseTicket(args[0])
+			if err != nil {
+				return err
+			}
+			return a.wait(cmd.Context(), through, ticket, limit, until, cancel)
+		},
+	}
+	durationVar(cmd.Flags(), &timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
+	cmd.Flags().StringVar(&until, "until", "closed", strings.Join(untilWords, ", "))
+	cmd.Flags().BoolVar(&cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
+	gatewayFlag(cmd, &gateway)
+	a.words(cmd, "until", untilWords...)
+	return cmd
+}
+
+// untilReturned is to wait for the end and for what becomes of the return.
+const untilReturned = "returned"
+
+var untilWords = []string{"closed", "accepted", "asked", untilReturned}
+
+func (a *app) wait(ctx context.Context, gateway bool, ticket string, limit time.Duration, until string, cancel bool) error {
+	s, done, err := a.source(ctx, gateway, a.env("HANDOFF_AGENT"))
+	if err != nil {
+		return err
+	}
+	defer done()
+	state, err := waitFor(ctx, s, ticket, limit, until)
+	if cancel && is[*openError](err) {
+		if state, err = s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: "not done when the wait for it timed out"}); err == nil {
+			err = failed(state)
+		}
+	}
+	if state.Ticket == "" {
+		return err
+	}
+	if !a.text() {
+		return errors.Join(a.valueWithMembers(ctx, s.b, state), err)
+	}
+	a.printf("%s  %s\n", state.Ticket, a.phase(state))
+	if until == untilReturned {
+		if words := a.endOfReturn(ctx, s.b, state); words != "" {
+			a.printf("return  %s\n", words)
+		}
+	}
+	return err
+}
+
+// endOfReturn says what became of the return of a closed handoff.
+func (a *app) endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
+	if !s.Closed || s.ReturnTicket == "" || s.ReturnedAt.IsZero() {
+		return explain.Return(s)
+	}
+	ctx, cancel := a.asking(context.WithoutCancel(ctx))
+	defer cancel()
+	ret, err := b.Status(ctx, s.ReturnTicket)
+	if err != nil || ret.Fence != 0 || !ret.Closed || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial {
+		return explain.Return(s)
+	}
+	return fmt.Sprintf("could not be delivered to %s: %s; handoff result %s --return prints it", s.Source, explain.Ending(ret), s.Ticket)
+}
+
+// waitFor waits up to limit (negative: without end) and says what the exit code
+// shall say. What it returns as the state is the last one read, if any.
+func waitFor(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error) {
+	wait := func(ctx context.Context) (protocol.State, error) { return s.Wait(ctx, ticket, api.Until(until)) }
+	ready := func(state protocol.State) bool { ready, _ := api.Until(until).Ready(state); return ready }
+	if until == untilReturned {
+		ready = s.b.Returned(ctx)
+		wait = func(ctx context.Context) (protocol.State, error) { return s.b.Wait(ctx, ticket, ready) }
+	}
+	switch {
+	case limit == 0: // one look needs its time too: that of the engine
+		state, err := s.Status(ctx, ticket)
+		if err == nil && !ready(state) {
+			err = &openError{state}
+		}
+		return finish(state, err)
+	case limit > 0:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaited)
+		defer cancel()
+	}
+	state, err := wait(ctx)
+	if err != nil && context.Cause(ctx) == errWaited && state.Ticket != "" {
+		err = &openError{state}
+	}
+	return finish(state, err)
+}
+
+// errWaited tells our own timeout from the engine's.
+var errWaited = errors.New("the wait is over")
+
+// finish turns what was waited for into an exit code: accepted is success
+// enough for who waits for that, closed without success is none.
+func finish(s protocol.State, err error) (protocol.State, error) {
+	if err == nil && s.Closed {
+		err = failed(s)
+	}
+	return s, err
+}

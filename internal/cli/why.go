@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+func newWhy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "why TICKET",
+		Aliases: []string{"explain"},
+		Short:   "Say in plain words what a handoff waits for, and what happens next",
+		Long: `Why says in a few sentences what a handoff is waiting for, what will happen to it
+if nothing else does, and when; and what you can do. What happens next is not a
+guess: the rules that the supervisors follow are asked what they will decide.
+
+Times are those of your clock and your time zone. With -o json there are ticket,
+phase, closed, waiting_for (one word), sentences, next (at, event, to, words) and
+commands. The words of waiting_for: approval, agent (none is fit), person, worker
+(none is running), resume (the agent is paused), slot (all are busy), taker (a
+worker that is free), acknowledgement, start, work, answer, time, children,
+members, stop (of the worker, since the end was asked for), decision (of a
+supervisor), nothing (it is closed).
+
+Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
+		Example: `  handoff why 5f0c…
+  handoff why 5f0c… -o json | jq -r .next.at
+  TZ=UTC handoff why 5f0c…`,
+		Args: takes("a TICKET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
+				situation, err := explain.Gather(ctx, b, ticket, time.Local)
+				if err != nil {
+					return err
+				}
+				return a.explanation(explain.Explain(situation))
+			})
+		},
+	}
+}
+
+// whyView is an explanation with its actions as command lines.
+type whyView struct {
+	explain.Explanation
+	Commands []commandView `json:"commands,omitempty"`
+}
+
+// commandView is an action that the reader may take.
+type commandView struct {
+	To  string `json:"to"` // in words: start a worker
+	Run string `json:"run"`
+}
+
+// explanation prints an explanation.
+func (a *app) explanation(e explain.Explanation) error {
+	v := whyView{Explanation: e}
+	for _, action := range e.Actions {
+		v.Commands = append(v.Commands, commandView{To: action.To, Run: commandLine(action)})
+	}
+	if !a.text() {
+		return a.value(v)
+	}
+	for _, sentence := range e.Sentences {
+		lines := []string{sentence}
+		if a.width > 0 { // a terminal, which would break words
+			lines = wrapWords(protocol.Printable(sentence), a.width)
+		}
+		for _, line := range lines {
+			a.printf("%s\n", line)
+		}
+	}
+	if len(v.Commands) == 0 {
+		return nil
+	}
+	a.printf("\n")
+	rows := make([][]string, len(v.Commands))
+	for i, c := range v.Commands {
+		rows[i] = []string{"to " + c.To, c.Run}
+	}
+	return a.table(rows)
+}
+
+// commandLine is the command that takes an action.
+func commandLine(action explain.Action) string {
+	arg := action.Args
+	switch ticket := arg["ticket"]; action.Op {
+	case explain.OpAnswer:
+		line := "handoff answer " + ticket
+		for _, flag := range []string{"permit", "text", "deny", "reason"} {
+			if value, given := arg[flag]; given {
+				line += " --" + flag
+				if value == "" {
+					line += " …"
+				}
+			}
+		}
+		return line
+	case explain.OpClaim:
+		return "handoff claim --agent " + arg["agent"]
+	case explain.OpDead:
+		return "handoff dead show " + ticket
+	case explain.OpRedrive:
+		return "handoff dead redrive " + ticket
+	case explain.OpReroute:
+		return "handoff reroute " + ticket + " --to AGENT"
+	case explain.OpResume:
+		return "handoff agents resume " + arg["agent"]
+	case explain.OpReturn:
+		return "handoff result " + ticket + " --return"
+	case explain.OpRollback:
+		return "handoff return " + ticket + " --reason …"
+	case explain.OpWork:
+		return "handoff work --agent " + arg["agent"] + " -- CMD"
+	case explain.OpDismiss, explain.OpTake, explain.OpTree, explain.OpWhy:
+		return "handoff " + action.Op + " " + ticket
+	}
+	return "handoff " + action.Op
+}

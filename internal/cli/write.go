@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/schema"
+)
+
+// schemas are the things on the wire that somebody may write by hand.
+var schemas = map[string]func() []byte{
+	"package": schema.Package,
+	"result":  schema.Result,
+	"ack":     schema.Ack,
+	"answer":  schema.Answer,
+	"profile": schema.Profile,
+}
+
+var schemaNames = []string{"package", "result", "ack", "answer", "profile"}
+
+func newSchema(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:       "schema [" + strings.Join(schemaNames, "|") + "]",
+		Short:     "Print the JSON Schema of a package, or of what answers it",
+		Example:   `  handoff schema package > package.schema.json`,
+		ValidArgs: schemaNames,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && !slices.Contains(schemaNames, args[0]) {
+				return usagef("there are schemas of %s; %q is none of them", strings.Join(schemaNames, ", "), args[len(args)-1])
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			name := "package"
+			if len(args) == 1 {
+				name = args[0]
+			}
+			body := append(schemas[name](), '\n')
+			if a.format == formatJSONL {
+				return a.value(json.RawMessage(body)) // which becomes one line
+			}
+			_, err := a.out.Write(body)
+			return err
+		},
+	}
+}
+
+func newValidate(a *app) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "validate -f FILE|-",
+		Short: "Check a package without an engine",
+		Long: `Validate checks a package as submit would, without an engine: everything but whether
+the target exists (submit --dry-run checks that too).
+
+Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
+		Example: `  handoff validate -f package.json
+  generate-package | handoff validate -f -`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("validate needs -f FILE, or -f - for stdin")
+			}
+			body, err := a.read(file)
+			if err != nil {
+				return err
+			}
+			pkg, err := protocol.DecodePackage(body)
+			if err != nil {
+				return err
+			}
+			prepared, err := a.prepare(cmd.Context(), pkg)
+			if err != nil {
+				return err
+			}
+			if !a.text() {
+				return a.value(struct {
+					Valid    bool   `json:"valid"`
+					Source   string `json:"source"`
+					Target   string `json:"target"`
+					Bytes    int    `json:"bytes"`
+					Redacted int    `json:"redacted"`
+				}{true, pkg.Source, pkg.Target.String(), len(prepared.Body), prepared.Redacted})
+			}
+			a.printf("valid: %s -> %s, %d bytes, %d secrets to take out\n", pkg.Source, pkg.Target.String(), len(prepared.Body), prepared.Redacted)
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the package, or stdin with -")
+	return cmd
+}
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the program and of the protocol",
+		Args:  takes(),
+		RunE: func(_ *cobra.Command, _ []string) error {
+			program := "devel"
+			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+				program = info.Main.Version
+			}
+			if !a.text() {
+				return a.value(map[string]string{"program": program, "protocol": protocol.Version, "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintf(a.out, "handoff %s, protocol %s, %s\n", program, protocol.Version, runtime.Version())
+			return err
+		},
+	}
+}

@@ -1,0 +1,56 @@
+// Package filelock gives a file to one process at a time. The kernel takes the lock back when
+// the process ends, however it does.
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// HeldError says that another process has the lock.
+type HeldError struct {
+	PID string // of the holder; empty while it is not written yet
+}
+
+func (e *HeldError) Error() string { return "locked by process " + e.PID }
+
+// Take locks the file at path, which it makes if need be, and writes this process's id into
+// it. Closing the file releases the lock. A *HeldError says that another process has it.
+func Take(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid, _ := io.ReadAll(io.LimitReader(f, 32))
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, &HeldError{PID: strings.TrimSpace(string(pid))}
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// IsHeld tells whether a process has the lock of the file at path.
+func IsHeld(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // which releases the lock
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+}

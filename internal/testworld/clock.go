@@ -1,0 +1,121 @@
+package testworld
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// How clocks are made to jump. A container has the clock of the machine, which is not
+// ours to set; libfaketime is nothing to a static program, nor to one that reads the
+// time from the vDSO; a time namespace moves the monotonic clock and that of the boot,
+// not the one that jumps. So the programs of the long test are built with another
+// time.Now, by go build -overlay: all else of them is as it ships. It adds the seconds
+// in the file $HANDOFF_TEST_CLOCK_NAME, or else with the name of the host, of the
+// directory $HANDOFF_TEST_CLOCK; timers keep to the monotonic clock, as they do where
+// a person sets a clock.
+
+const (
+	nowIs  = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	nowHas = `
+// SetSkew has Now answer so many seconds later than it is.
+func SetSkew(seconds int64) { skew = seconds }
+
+var skew int64
+
+func Now() Time {
+	sec, nsec, mono := runtimeNow()
+	sec += skew
+`
+	skewFile = `package os
+
+import "time"
+
+func init() {
+	dir := Getenv("HANDOFF_TEST_CLOCK")
+	name := Getenv("HANDOFF_TEST_CLOCK_NAME")
+	if name == "" {
+		name, _ = Hostname()
+	}
+	if dir == "" {
+		return
+	}
+	go func() {
+		for ; ; time.Sleep(20 * time.Millisecond) {
+			text, err := ReadFile(dir + "/" + name)
+			seconds, sign := int64(0), int64(1)
+			for _, c := range text {
+				if c == '-' {
+					sign = -1
+				} else {
+					seconds = 10*seconds + int64(c-'0')
+				}
+			}
+			if err != nil {
+				seconds = 0
+			}
+			time.SetSkew(sign * seconds)
+		}
+	}()
+}
+`
+)
+
+// ClockEnv and ClockName are the variables that tell a program where its clock is set.
+const (
+	ClockEnv  = "HANDOFF_TEST_CLOCK"
+	ClockName = "HANDOFF_TEST_CLOCK_NAME"
+)
+
+// ClockOverlay is an overlay for go build: programs that are built with it ask for their
+// clock in a directory. It is empty, and says why, where it cannot be made.
+func ClockOverlay(t testing.TB) (overlay string) {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, dir := strings.TrimSpace(string(out)), t.TempDir()
+	source, err := os.ReadFile(filepath.Join(root, "src/time/time.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(source), nowIs) != 1 {
+		t.Logf("skipped: clocks that jump: time.Now of this Go is not the one that is known here")
+		return ""
+	}
+	replace := map[string]string{}
+	for original, text := range map[string]string{"src/time/time.go": strings.Replace(string(source), nowIs, nowHas, 1), "src/os/skew_for_test_of_clocks.go": skewFile} {
+		file := filepath.Join(dir, filepath.Base(original))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(root, original)] = file
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+// SetClock has a clock be wrong by so many seconds; 0 is right again.
+func SetClock(dir, name string, seconds int) error {
+	path := filepath.Join(dir, name)
+	if seconds == 0 {
+		return os.Remove(path)
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, []byte(strconv.Itoa(seconds)), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}

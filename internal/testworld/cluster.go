@@ -1,0 +1,224 @@
+package testworld
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+)
+
+// Cluster is a few NATS servers with JetStream that sync every write.
+type Cluster struct {
+	Nodes []*Node
+
+	t     testing.TB
+	links map[[2]int]*link // of routes, by from and to
+}
+
+// Node is one of them.
+type Node struct {
+	*Process
+	// URL is where clients reach it; Monitor its figures.
+	URL, Monitor string
+	// Profiles is where it shows what Go's profiler knows of it.
+	Profiles string
+	// Dir is where it keeps its streams.
+	Dir string
+	// Behind is where clients reach it by a way that can be cut (CutClients).
+	Behind string
+
+	clients *link
+	disk    *Disk
+}
+
+// startPatience is how long a cluster may take to elect leaders, on a machine that
+// does much else.
+const startPatience = 3 * time.Minute
+
+// StartCluster starts so many servers, and returns when they have the streams of
+// Handoff with as many replicas. diskBytes, if not 0, has the last of them keep its
+// streams on a disk of its own of that size, where one may be mounted (HasDisk).
+func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
+	t.Helper()
+	server := NATSServer(t)
+	c := &Cluster{t: t, links: map[[2]int]*link{}}
+	ports := Ports(t, 4*n)
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	for from := range n {
+		for to := range n {
+			if from != to {
+				c.links[[2]int{from, to}] = newLink(t, at(n+to))
+			}
+		}
+	}
+	base := t.TempDir()
+	for i := range n {
+		var routes []string
+		for to := range n {
+			if to != i {
+				routes = append(routes, fmt.Sprintf("nats-route://%s", c.links[[2]int{i, to}].address()))
+			}
+		}
+		dir := filepath.Join(base, fmt.Sprint("node", i))
+		var small *Disk
+		if diskBytes > 0 && i == n-1 {
+			small = mount(t, dir, diskBytes)
+		}
+		// The address that others learn of it leads nowhere: so each pair has the two
+		// links that can be cut, and no other.
+		config := fmt.Sprintf(`server_name: node%d
+listen: %q
+http: %q
+prof_port: %d
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 16GB }
+cluster { name: fleet, listen: %q, advertise: "127.0.0.1:1", pool_size: -1, routes: [ %s ] }
+`, i, at(i), at(2*n+i), ports[3*n+i], dir, at(n+i), strings.Join(routes, ", "))
+		path := filepath.Join(base, fmt.Sprintf("node%d.conf", i))
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		node := &Node{URL: "nats://" + at(i), Monitor: "http://" + at(2*n+i), Profiles: "http://" + at(3*n+i) + "/debug/pprof/", Dir: dir, clients: newLink(t, at(i)), disk: small}
+		node.Behind = "nats://" + node.clients.address()
+		node.Process = Start(t, fmt.Sprint("node", i), nil, server, "-c", path)
+		c.Nodes = append(c.Nodes, node)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	var err error
+	for ctx.Err() == nil {
+		if err = c.ensure(ctx, n); err == nil {
+			return c
+		}
+		for _, node := range c.Nodes {
+			if !node.Running() {
+				t.Fatalf("%s ended while the cluster started:\n%s", node.Name, node.Said())
+			}
+		}
+		Pause(ctx, 200*time.Millisecond)
+	}
+	t.Fatalf("the cluster does not come up: %v", err)
+	return nil
+}
+
+func (c *Cluster) ensure(ctx context.Context, replicas int) error {
+	nc, err := nats.Connect(c.URL(), nats.Timeout(2*time.Second))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{Replicas: replicas, Fsync: handoffjs.FsyncAlways})
+}
+
+// URL names all of them.
+func (c *Cluster) URL() string {
+	var all []string
+	for _, n := range c.Nodes {
+		all = append(all, n.URL)
+	}
+	return strings.Join(all, ",")
+}
+
+// Leader is the node that leads a stream; -1 where none does or it can't be told.
+func (c *Cluster) Leader(ctx context.Context, stream string) int {
+	leader := Leader(ctx, c.URL(), stream)
+	return slices.IndexFunc(c.Nodes, func(n *Node) bool { return n.Name == leader })
+}
+
+// Leader is the name of the server that leads a stream; empty where none does or it
+// can't be told.
+func Leader(ctx context.Context, url, stream string) string {
+	nc, err := nats.Connect(url, nats.Timeout(time.Second))
+	if err != nil {
+		return ""
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	s, err := js.Stream(ctx, stream)
+	if err != nil || s.CachedInfo().Cluster == nil {
+		return ""
+	}
+	return s.CachedInfo().Cluster.Leader
+}
+
+// Cut takes the way between two nodes from both; Mend gives it back.
+func (c *Cluster) Cut(a, b int)  { c.set(a, b, true) }
+func (c *Cluster) Mend(a, b int) { c.set(a, b, false) }
+
+func (c *Cluster) set(a, b int, cut bool) {
+	c.links[[2]int{a, b}].set(cut)
+	c.links[[2]int{b, a}].set(cut)
+}
+
+// CutClients takes the way to a node from those that use Behind; MendClients gives it back.
+func (n *Node) CutClients()  { n.clients.set(true) }
+func (n *Node) MendClients() { n.clients.set(false) }
+
+// Healthy waits until every node answers that it is.
+func (c *Cluster) Healthy(ctx context.Context) error {
+	for _, n := range c.Nodes {
+		if err := Healthy(ctx, n.Monitor); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// Healthy waits until a server answers at its monitoring port that it is.
+func Healthy(ctx context.Context, monitor string) error {
+	for {
+		err := healthy(ctx, monitor)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		Pause(ctx, 200*time.Millisecond)
+	}
+}
+
+func healthy(ctx context.Context, monitor string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, monitor+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var health struct{ Status, Error string }
+	if err := json.NewDecoder(answer.Body).Decode(&health); err != nil {
+		return err
+	}
+	if health.Status != "ok" {
+		return errors.New(health.Status + " " + health.Error)
+	}
+	return nil
+}
+
+// Pause waits for a while, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

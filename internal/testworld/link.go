@@ -1,0 +1,102 @@
+package testworld
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// link is a way from one process to another that can be cut: a port of its own that
+// passes on what comes.
+type link struct {
+	listener net.Listener
+	to       string
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]bool
+	wg    sync.WaitGroup
+}
+
+// newLink makes one to an address on loopback.
+func newLink(t testing.TB, to string) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{listener: listener, to: to, conns: map[net.Conn]bool{}}
+	l.wg.Go(l.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.set(true)
+		l.wg.Wait()
+	})
+	return l
+}
+
+func (l *link) address() string { return l.listener.Addr().String() }
+
+func (l *link) accept() {
+	for {
+		from, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		l.wg.Go(func() { l.pass(from) })
+	}
+}
+
+func (l *link) pass(from net.Conn) {
+	defer func() { _ = from.Close() }()
+	if !l.add(from) {
+		return
+	}
+	defer l.remove(from)
+	to, err := net.Dial("tcp", l.to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	if !l.add(to) {
+		return
+	}
+	defer l.remove(to)
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		_, _ = io.Copy(from, to)
+		_ = from.Close()
+	}()
+	_, _ = io.Copy(to, from)
+	_ = to.Close()
+	<-back
+}
+
+func (l *link) add(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.cut {
+		l.conns[c] = true
+	}
+	return !l.cut
+}
+
+func (l *link) remove(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+}
+
+// set cuts the link, or mends it.
+func (l *link) set(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+	if cut {
+		for c := range l.conns {
+			_ = c.Close()
+		}
+	}
+}

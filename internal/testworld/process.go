@@ -1,0 +1,230 @@
+// Package testworld runs for tests what a user runs: NATS servers in a cluster, supervisors
+// and workers. Each is a process of its own that a test kills, stops and continues with real
+// signals, over connections that can be cut. All of it is on loopback and ends with the test.
+package testworld
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// program is built once in a test process, or once for many test processes: env names a
+// variable that says where it has been built already.
+type program struct {
+	env  string
+	once sync.Once
+	path string
+	err  error
+}
+
+var (
+	// Dir makes a directory for what a test process builds. Main removes it.
+	Dir      = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "handoff-testworld-") })
+	programs = map[string]*program{
+		"github.com/agenthandoff/handoff/cmd/handoff": {env: "HANDOFF_BIN"},
+		"github.com/nats-io/nats-server/v2":           {env: "NATS_SERVER_BIN"},
+	}
+)
+
+// Main runs the tests, removes what was built for them and ends the process. TestMain calls it.
+func Main(m *testing.M) {
+	code := m.Run()
+	if made, err := Dir(); err == nil {
+		_ = os.RemoveAll(made)
+	}
+	os.Exit(code)
+}
+
+// Handoff returns the path of the handoff program, built once. HANDOFF_BIN names one that is
+// built already.
+func Handoff(t testing.TB) string { return build(t, "github.com/agenthandoff/handoff/cmd/handoff") }
+
+// NATSServer returns the path of nats-server in the version that is embedded, too.
+// NATS_SERVER_BIN names one that is built already.
+func NATSServer(t testing.TB) string { return build(t, "github.com/nats-io/nats-server/v2") }
+
+func build(t testing.TB, pkg string) string {
+	t.Helper()
+	p := programs[pkg]
+	p.once.Do(func() {
+		if p.path = os.Getenv(p.env); p.path != "" {
+			return
+		}
+		var in string
+		if in, p.err = Dir(); p.err != nil {
+			return
+		}
+		p.path = filepath.Join(in, filepath.Base(filepath.Dir(pkg+"/x")))
+		args := []string{"build", "-o", p.path, pkg}
+		if Race {
+			args = slices.Insert(args, 1, "-race")
+		}
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			p.err = fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
+	})
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return p.path
+}
+
+// Process is a program under way. It is killed with the test, if it has not ended.
+type Process struct {
+	Name string
+
+	t     testing.TB
+	path  string
+	args  []string
+	env   []string
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{}
+	log   *log
+}
+
+// Tee has w get what the process says, too, from now on.
+func (p *Process) Tee(w io.Writer) {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	p.log.tee = w
+}
+
+// log keeps the end of what a process says.
+type log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	tee io.Writer
+}
+
+const logKept = 64 << 10
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tee != nil {
+		_, _ = l.tee.Write(b)
+	}
+	if l.buf.Len() > logKept {
+		rest := bytes.Clone(l.buf.Bytes()[l.buf.Len()-logKept/2:])
+		l.buf.Reset()
+		l.buf.Write(rest)
+	}
+	return l.buf.Write(b)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Start starts a program. env is added to ours.
+func Start(t testing.TB, name string, env []string, path string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Name: name, t: t, path: path, args: args, env: env, log: &log{}}
+	p.Again()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("the last of %s:\n%s", p.Name, tail(p.log.String(), 30))
+		}
+	})
+	return p
+}
+
+// Again starts it after its end.
+func (p *Process) Again() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd = exec.Command(p.path, p.args...)
+	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = ours()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Errorf("start %s: %v", p.Name, err)
+		p.cmd = nil
+		return
+	}
+	cmd, ended := p.cmd, make(chan struct{})
+	p.ended = ended
+	go func() { // joined by Kill and Wait
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+}
+
+// Signal sends a signal; one that has ended does not get it.
+func (p *Process) Signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return
+	}
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %v to %s: %v", s, p.Name, err)
+	}
+}
+
+// Kill ends it with SIGKILL and returns when it has ended.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	p.Wait()
+}
+
+// Wait returns when it has ended.
+func (p *Process) Wait() {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+// Freeze stops it, and Thaw continues it.
+func (p *Process) Freeze() { p.Signal(syscall.SIGSTOP) }
+
+// Thaw continues what Freeze stopped.
+func (p *Process) Thaw() { p.Signal(syscall.SIGCONT) }
+
+// Running tells whether it has not ended.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	select {
+	case <-ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is its process id; 0 before it was started.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Said is the end of what it has said.
+func (p *Process) Said() string { return p.log.String() }
+
+func tail(text string, lines int) string {
+	all := bytes.Split([]byte(text), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}

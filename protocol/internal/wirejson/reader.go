@@ -1,0 +1,381 @@
+package wirejson
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// DepthMax is how deep lists and objects may be nested. RecordDepth is how many
+// levels of a record may be around a package or a result.
+const (
+	DepthMax    = 128
+	RecordDepth = 8
+)
+
+// Reader reads JSON in one pass with a jsontext.Decoder. It finds what does not parse
+// (with line and column), text that is no text, and, against a shape, values of the
+// wrong type, unknown fields and fields given twice; and it stores what it reads
+// in the Go value that the shape was made from, if it is given one.
+//
+// A lenient one is for what is in the ledger already, perhaps from a newer program or
+// one in another language: unknown fields and fields given twice are passed over, and
+// broken text is replaced.
+type Reader struct {
+	// Around is how many levels may be around a document that has DepthMax itself.
+	Around int
+	// Err ends the reading: syntax, text, depth.
+	Err *Error
+	// Problem is the first disagreement with the shape. Reading goes on after
+	// it, because a wrong version explains it better.
+	Problem *Error
+
+	data      []byte
+	dec       *jsontext.Decoder
+	input     bytes.Buffer // of data, for dec
+	depth     int          // levels around what is read next
+	outer     int          // levels around data
+	path      []segment
+	hint      string // of the root shape
+	nul       bool   // somewhere in data there may be a NUL in the guise of an escape
+	problemAt int    // the offset of Problem
+
+	lenient     bool
+	invalidUTF8 bool // data of the ledger has bytes that are no UTF-8
+
+	own      []byte // a copy of data, of which free data are parts
+	texts    stringArena
+	unquoted []byte // the text that was read last, if it has escapes
+
+	unknown []member // what the shape does not know
+}
+
+// decoderOptions leave fields given twice and broken text to the reader.
+var decoderOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+
+// Begin makes data what the reader reads.
+func (s *Reader) Begin(data []byte) {
+	s.data = data
+	if s.dec == nil {
+		s.dec = new(jsontext.Decoder)
+	}
+	s.input = *bytes.NewBuffer(data)
+	s.dec.Reset(&s.input, decoderOptions...)
+}
+
+// BeginLenient makes data of the ledger what the reader reads.
+func (s *Reader) BeginLenient(data []byte) {
+	s.Begin(data)
+	s.lenient, s.invalidUTF8 = true, !utf8.Valid(data)
+}
+
+// Reset makes the reader ready for its next use, and keeps its memory.
+func (s *Reader) Reset() {
+	s.data, s.input = nil, bytes.Buffer{}
+	if s.dec != nil {
+		s.dec.Reset(&s.input) // which lets go of the data
+	}
+	clear(s.path[:cap(s.path)])
+	*s = Reader{path: s.path[:0], dec: s.dec, unquoted: s.unquoted[:0]}
+	if cap(s.unquoted) > keptBytesMax {
+		s.unquoted = nil
+	}
+}
+
+var readers = sync.Pool{New: func() any { return new(Reader) }}
+
+// NewReader returns a reader of data. Its caller frees it.
+func NewReader(data []byte) *Reader {
+	s := readers.Get().(*Reader)
+	s.Begin(data)
+	return s
+}
+
+// NewLenientReader returns a reader of data of the ledger. Its caller frees it.
+func NewLenientReader(data []byte) *Reader {
+	s := readers.Get().(*Reader)
+	s.BeginLenient(data)
+	return s
+}
+
+// Free gives the reader back for its next use.
+func (s *Reader) Free() {
+	s.Reset()
+	readers.Put(s)
+}
+
+// KeepTextsApart gives each text that is read its own memory, where few are wanted.
+func (s *Reader) KeepTextsApart() { s.texts.apart = true }
+
+// ShareData makes free data parts of what is read, rather than of a copy.
+func (s *Reader) ShareData() { s.own = s.data }
+
+// segment is one step of a path: a name, or an index where name is empty.
+type segment struct {
+	name  string
+	index int
+}
+
+// member is a field that the shape does not know, and what to say of it.
+type member struct {
+	start int
+	err   *Error
+}
+
+// Read reads one JSON value and nothing after it. into is a pointer to the Go
+// type of the shape, or nil.
+func (s *Reader) Read(root *Shape, into any) {
+	s.hint = root.hint
+	var v reflect.Value
+	if into != nil {
+		v = reflect.ValueOf(into).Elem()
+	}
+	if s.checkText() && s.value(root, v, false) {
+		s.End()
+	}
+}
+
+// Decode reads the value at hand into a pointer to the Go type of the shape. optional
+// says that null stands for a value left out.
+func (s *Reader) Decode(sh *Shape, into any, optional bool) bool {
+	return s.value(sh, reflect.ValueOf(into).Elem(), optional)
+}
+
+// DecodeField reads the value at hand into a field of a struct, which into points at.
+func (s *Reader) DecodeField(f *Field, into any) bool {
+	return s.value(f.shape, reflect.ValueOf(into).Elem().FieldByIndex(f.index), false)
+}
+
+// Strict returns what is wrong with what was read, where every field must be known.
+func (s *Reader) Strict() *Error {
+	switch {
+	case s.Err != nil:
+		return s.Err
+	case s.Problem != nil && (len(s.unknown) == 0 || s.problemFirst()):
+		return s.Problem
+	case len(s.unknown) > 0:
+		return s.unknown[0].err
+	}
+	return nil
+}
+
+// Known returns what is wrong with what was read, where fields may be unknown.
+func (s *Reader) Known() *Error {
+	if s.Err != nil {
+		return s.Err
+	}
+	return s.Problem
+}
+
+// HasUnknown tells whether there are fields that the shape does not know.
+func (s *Reader) HasUnknown() bool { return len(s.unknown) > 0 }
+
+// problemFirst tells whether the shape was broken before the first unknown field.
+func (s *Reader) problemFirst() bool { return s.problemAt < s.unknown[0].start }
+
+// Broken returns what was wrong with a document of the ledger: field is its name.
+func (s *Reader) Broken(field string) *Error {
+	code := Malformed
+	err := s.Known()
+	switch {
+	case err == nil:
+		return nil
+	case s.Err != nil:
+		code = err.Code
+	}
+	return errorf(code, field, "%s: %s", cmp.Or(err.Field, "the JSON"), err.Message)
+}
+
+// Data returns the bytes from one offset to another.
+func (s *Reader) Data(from, to int) []byte { return s.data[from:to] }
+
+// Ahead returns the bytes that are not read yet.
+func (s *Reader) Ahead() []byte { return s.data[s.Next():] }
+
+// Peek returns the kind of the value at hand.
+func (s *Reader) Peek() jsontext.Kind { return s.dec.PeekKind() }
+
+// End makes sure that nothing follows.
+func (s *Reader) End() bool {
+	at := s.Next()
+	if _, err := s.dec.ReadToken(); err != io.EOF {
+		return s.Malformed(at, "there is something after the end of the JSON")
+	}
+	return true
+}
+
+// Next is the offset of what the decoder reads next.
+func (s *Reader) Next() int {
+	i := s.Offset()
+	for i < len(s.data) && strings.IndexByte(" \t\n\r,:", s.data[i]) >= 0 {
+		i++
+	}
+	return i
+}
+
+// Offset is where the last value or token that was read ends.
+func (s *Reader) Offset() int { return int(s.dec.InputOffset()) }
+
+// Raw reads the value at hand, which is a part of data, and checks its levels and
+// its text. start is its offset.
+func (s *Reader) Raw() (raw []byte, start int, ok bool) {
+	raw, err := s.dec.ReadValue()
+	if err != nil {
+		return nil, 0, s.syntax(err)
+	}
+	end := s.Offset()
+	start = end - len(raw)
+	if end < len(s.data) && isDigit(s.data[end]) && isDigit(raw[len(raw)-1]) {
+		return nil, 0, s.Malformed(start, "a number may not begin with 0")
+	}
+	if s.nul && hasNUL(raw) {
+		return nil, 0, s.fail(Text, start, nulEscape)
+	}
+	if (raw[0] == '{' || raw[0] == '[') && deeper(raw, s.depthMax()-s.depth) {
+		return nil, 0, s.tooDeep(start)
+	}
+	return s.data[start:end:end], start, true
+}
+
+// Skip reads over the value at hand.
+func (s *Reader) Skip() bool {
+	_, _, ok := s.Raw()
+	return ok
+}
+
+// value reads one value, and stores it in v if there is one. nullOK says that
+// null stands for a value left out.
+func (s *Reader) value(sh *Shape, v reflect.Value, nullOK bool) bool {
+	if sh.kind == kindAny {
+		raw, start, ok := s.Raw()
+		if ok && v.IsValid() {
+			v.SetBytes(s.Keep(raw, start))
+		}
+		return ok
+	}
+	kind := s.dec.PeekKind()
+	if fits, into := s.choose(sh, kind, nullOK); fits != sh {
+		v = part(v, sh, fits, into)
+		sh = fits
+	}
+	if v.IsValid() && v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	switch {
+	case sh.kind == kindObject || sh.kind == kindMap || sh.kind == kindList:
+		return s.nested(sh, v)
+	case sh.kind == kindAny: // of another type than the shape wants
+		return s.Skip()
+	}
+	raw, start, ok := s.Raw()
+	if ok {
+		s.store(sh, v, start, raw)
+	}
+	return ok
+}
+
+// depthMax is how deep lists and objects may be nested.
+func (s *Reader) depthMax() int {
+	if s.lenient {
+		return DepthMax + RecordDepth
+	}
+	return DepthMax + s.Around
+}
+
+// part is where the value of one form of a union goes. What has the wrong type, and
+// null, goes nowhere.
+func part(v reflect.Value, union, chosen *Shape, into Form) reflect.Value {
+	if !v.IsValid() || chosen.kind == kindAny {
+		return reflect.Value{}
+	}
+	if union.defaults.IsValid() {
+		v.Set(union.defaults)
+	}
+	if into != Whole {
+		return v.Field(int(into))
+	}
+	return v
+}
+
+// choose returns the shape to read a value of this kind of JSON with, and the field that
+// it goes into if it is a form of a union. It complains if the shape wants no such value.
+func (s *Reader) choose(sh *Shape, kind jsontext.Kind, nullOK bool) (fits *Shape, into Form) {
+	if kind == jsontext.KindNull && (nullOK || sh.nullable) {
+		return anything, Whole
+	}
+	if sh.kind == kindUnion {
+		for _, form := range sh.forms {
+			if form.shape.kind.begins(kind) {
+				return form.shape, form.into
+			}
+		}
+	} else if sh.kind.begins(kind) {
+		return sh, Whole
+	}
+	switch kind { // what is no JSON at all is not a matter of type
+	case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
+	default:
+		s.complain(Invalid, s.Next(), "must be %s", sh.wants())
+	}
+	return anything, Whole
+}
+
+func (s *Reader) nested(sh *Shape, v reflect.Value) bool {
+	if s.depth++; s.depth > s.depthMax() {
+		return s.tooDeep(s.Next())
+	}
+	var ok bool
+	if sh.kind == kindList {
+		ok = s.list(sh, v)
+	} else {
+		ok = s.object(sh, v)
+	}
+	s.depth--
+	return ok
+}
+
+func (s *Reader) list(sh *Shape, v reflect.Value) bool {
+	s.path = append(s.path, segment{})
+	var elem reflect.Value
+	fill := v.IsValid()
+	if fill {
+		v.SetZero() // should it be there twice
+	}
+	ok := s.Elements(func(i int) bool {
+		s.path[len(s.path)-1].index = i
+		if fill {
+			v.Grow(1)
+			v.SetLen(i + 1)
+			elem = v.Index(i)
+		}
+		return s.value(sh.elem, elem, false)
+	})
+	s.path = s.path[:len(s.path)-1]
+	if fill && v.IsNil() {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // empty is not absent
+	}
+	return ok
+}
+
+// Elements reads the list at hand and calls fn at each element, which reads it.
+func (s *Reader) Elements(fn func(i int) bool) bool {
+	if _, err := s.dec.ReadToken(); err != nil {
+		return s.syntax(err)
+	}
+	for i := 0; s.dec.PeekKind() != jsontext.KindEndArray; i++ {
+		if !fn(i) {
+			return false
+		}
+	}
+	if _, err := s.dec.ReadToken(); err != nil {
+		return s.syntax(err)
+	}
+	return true
+}

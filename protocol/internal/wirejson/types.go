@@ -1,0 +1,138 @@
+package wirejson
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Types makes shapes, and says of Go types what they do not say themselves.
+type Types struct {
+	// Unions are the types that have several forms in JSON.
+	Unions map[reflect.Type]Union
+	// Defaults are structs of which only what differs is written.
+	Defaults map[reflect.Type]any
+	// Words describe a type in a message, instead of its kind.
+	Words map[reflect.Type]string
+	// Aliases are other names for fields, with the paths that were meant.
+	Aliases map[string]string
+}
+
+// Union is a type that has several forms in JSON, told apart by their first character.
+type Union struct {
+	Words string
+	Forms []Form
+	// Default is what the value is before it is read, if not zero.
+	Default any
+	// Choose returns the form that a value is written in, and a pointer to what is
+	// written. Without it a value is written in its last form.
+	Choose func(value any) (form int, part any)
+}
+
+// Form is one form of a union: the index of the field of the struct that its value
+// goes into, or Whole.
+type Form int
+
+// Whole is the field of a form whose value is the struct.
+const Whole Form = -1
+
+// Keeper is a type that keeps the fields its shape does not know, as they came: name,
+// colon and value.
+type Keeper interface{ KeepUnknown(field []byte) }
+
+// Of returns the shape of a type.
+func (ts *Types) Of(t reflect.Type) *Shape {
+	if union, ok := ts.Unions[t]; ok {
+		return ts.union(t, union)
+	}
+	switch t {
+	case rawType:
+		return anything
+	case reflect.TypeFor[time.Time]():
+		return &Shape{kind: kindInstant, words: "an instant in RFC 3339, such as 2026-01-31T17:00:00Z"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return ts.Of(t.Elem())
+	case reflect.Struct:
+		return ts.structure(t)
+	case reflect.Slice:
+		return &Shape{kind: kindList, elem: ts.Of(t.Elem())}
+	case reflect.Map:
+		elem := *ts.Of(t.Elem())
+		elem.nullable = t.Elem().Kind() == reflect.Pointer
+		return &Shape{kind: kindMap, elem: &elem}
+	}
+	if kind, ok := scalarKinds[t.Kind()]; ok {
+		return &Shape{kind: kind}
+	}
+	panic("wirejson: no shape for " + t.String())
+}
+
+var scalarKinds = map[reflect.Kind]kind{reflect.String: kindText, reflect.Int: kindInteger, reflect.Int64: kindInteger,
+	reflect.Uint64: kindCount, reflect.Float64: kindNumber, reflect.Bool: kindBoolean}
+
+var (
+	anything = &Shape{kind: kindAny}
+	rawType  = reflect.TypeFor[json.RawMessage]()
+)
+
+func (ts *Types) union(t reflect.Type, union Union) *Shape {
+	sh := &Shape{kind: kindUnion, words: union.Words, choose: union.Choose}
+	for _, f := range union.Forms {
+		part := form{into: f}
+		if f == Whole {
+			part.shape = ts.structure(t)
+		} else {
+			part.shape = ts.Of(t.Field(int(f)).Type)
+		}
+		sh.forms = append(sh.forms, part)
+	}
+	if union.Default != nil {
+		sh.defaults = reflect.ValueOf(union.Default)
+	}
+	return sh
+}
+
+func (ts *Types) structure(t reflect.Type) *Shape {
+	pointer := reflect.PointerTo(t)
+	sh := &Shape{kind: kindObject, fields: map[string]*Field{}, owner: ownerName(t), words: ts.Words[t], aliases: ts.Aliases,
+		direct: pointer.Implements(reflect.TypeFor[Direct]()), keeps: pointer.Implements(reflect.TypeFor[Keeper]())}
+	if defaults := ts.Defaults[t]; defaults != nil {
+		sh.defaults = reflect.ValueOf(defaults)
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Anonymous || f.Tag.Get("json") == "-" { // what is embedded has its fields here
+			continue
+		}
+		made := ts.field(f, len(sh.order))
+		if sh.defaults.IsValid() {
+			made.omit, made.defaultsTo = omitDefault, sh.defaults.FieldByIndex(f.Index)
+		}
+		sh.fields[made.Name], sh.order = made, append(sh.order, made)
+	}
+	return sh
+}
+
+// field is a field with the name and the options of its tag.
+func (ts *Types) field(f reflect.StructField, order int) *Field {
+	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	made := &Field{Name: name, Head: `"` + name + `":`, order: order, index: f.Index, shape: ts.Of(f.Type)}
+	switch options {
+	case "omitempty":
+		made.omit = omitEmpty
+	case "omitzero":
+		made.omit = omitZero
+		made.knowsZero = reflect.PointerTo(f.Type).Implements(reflect.TypeFor[zeroer]())
+	case "":
+	default:
+		panic("wirejson: no way to write " + options + " of " + name)
+	}
+	return made
+}
+
+// ownerName turns ReturnProtocol into "return protocol".
+func ownerName(t reflect.Type) string {
+	return strings.ReplaceAll(snake(t.Name()), "_", " ")
+}

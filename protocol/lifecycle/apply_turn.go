@@ -1,0 +1,152 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Turns: an answer, the next attempt, another agent, an authority, a holder that is gone.
+
+func applyAnswered(s *p.State, e *p.Answered) error {
+	asked := s.Phase == p.Conditional
+	s.Conditions = nil // a second answer finds nothing asked
+	acknowledged(s)
+	if s.Held() {
+		uncharge(s)
+		letGo(s)
+	}
+	switch {
+	case e.Answer.Deny: // the agent asked and was denied, so it cannot do the work: routing counts a refusal
+		s.Phase = p.PhaseRejected
+		s.Refused = appendAgent(s.Refused, s.Agent)
+		s.Reason, s.Message = "denied", cut(e.Answer.DenyReason)
+		return nil
+	case asked:
+		s.RetryAt = e.At // should no Offered follow in the append, Decide makes it
+	default: // an authority has resolved an escalation: it goes on where it was
+		last := len(s.Chain) - 1
+		for last > 0 && (s.Chain[last] == s.Chain[last-1] || slices.Contains(s.Refused, s.Chain[last])) { // who did not want it need not carry it down
+			last--
+		}
+		back := s.Chain[last]
+		takeAuthorityTime(s, e.At)
+		s.Chain = slices.Clone(s.Chain[:last])
+		s.EscalationLevel = levelOf(s)
+		s.Refused = withoutAgent(s.Refused, back)
+		moveTo(s, back)
+		s.Phase, s.Offer = p.Pending, 0
+		if back == "" { // no agent had been found when it went up: it has no offer yet
+			s.OfferedAt = p.Time{}
+		}
+	}
+	s.Supplements++
+	s.Reason = "answer"
+	return nil
+}
+
+func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
+	s.RetryAt, s.TimedOut = e.Due, "" // what follows the time-out is decided
+	return nil
+}
+
+func applyRerouted(s *p.State, e *p.Rerouted) error {
+	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout
+	switch {
+	case s.Aggregate != nil || e.To == "":
+		return fmt.Errorf("%w: rerouted to %q", ErrIllegal, e.To)
+	case !e.Manual && !undecided:
+		return fmt.Errorf("%w: rerouted in phase %q without being asked to", ErrIllegal, s.Phase)
+	case !e.Manual:
+		s.Reroutes++
+		moveTo(s, e.To)
+		return nil
+	}
+	if s.Fence != 0 {
+		s.Phase = p.Pending
+	}
+	uncharge(s)
+	acknowledged(s)
+	takeAuthorityTime(s, e.At)
+	letGo(s)
+	s.Refused = withoutAgent(s.Refused, e.To)
+	moveTo(s, e.To)
+	s.Offer = 0
+	if !e.Deadline.IsZero() {
+		s.Deadline, s.OverdueSince = e.Deadline, p.Time{}
+		if s.ReturnExpected { // its clock stood still
+			s.ReturnSince = e.At
+		}
+	}
+	return nil
+}
+
+func applyEscalated(s *p.State, e *p.Escalated) error {
+	if e.Level != s.EscalationLevel+1 || e.To == "" || s.Aggregate != nil {
+		return fmt.Errorf("%w: escalated to %q at level %d from level %d", ErrIllegal, e.To, e.Level, s.EscalationLevel)
+	}
+	if s.Fence != 0 { // its holder passes it up
+		s.Phase, s.Reason, s.Message = p.Pending, "escalated", cut(e.Reason)
+	} else if e.ReasonCode != "" && (e.Facts == nil || len(e.Facts.Causes) == 0) { // else the cause stays
+		s.Reason = cutCode(e.ReasonCode)
+	}
+	letGo(s)
+	giveAuthorityTime(s, e.At)
+	s.Escalations++
+	s.EscalationLevel = e.Level
+	from := e.From
+	if last := len(s.Chain) - 1; last >= 0 && s.Phase == p.PhaseTimeout && (s.TimedOut == p.ClockAcknowledge || s.TimedOut == p.ClockQueue) {
+		from = s.Chain[last] // an authority that never took it has nothing to pass down: an answer goes past it
+	}
+	s.Chain = append(slices.Clone(s.Chain), from)
+	moveTo(s, e.To)
+	s.Offer, s.TimedOut = 0, "" // what followed the clock is decided
+	return nil
+}
+
+func applyLeaseLost(s *p.State, e *p.LeaseLost) error {
+	if !s.Held() {
+		return fmt.Errorf("%w: lease lost and nobody holds it", ErrIllegal)
+	}
+	if s.Fence != 0 {
+		s.LeasesLost++
+		s.Reason, s.Message = "lease_lost", "the worker that had it is gone"
+	}
+	unclaimed(s)
+	letGo(s)
+	return nil
+}
+
+func applyReleased(s *p.State, e *p.Released) error {
+	if !s.Held() {
+		return fmt.Errorf("%w: released and nobody holds it", ErrIllegal)
+	}
+	uncharge(s)
+	unclaimed(s)
+	letGo(s)
+	return nil
+}
+
+func applyTimedOut(s *p.State, e *p.TimedOut) error {
+	decided := s.TimedOut == "" // no other clock ran out before, whose end it is
+	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
+	s.Conditions = nil
+	if e.Clock == p.ClockReturn { // what follows has as long again
+		s.ReturnTimeouts++
+		s.ReturnSince, s.ReturnMS = e.At, 0
+	}
+	if e.Clock == p.ClockDeadline {
+		if decided && groupGoesOn(*s, e.At) {
+			s.Phase, s.TimedOut = p.Pending, ""
+		}
+		if s.OverdueSince.IsZero() {
+			s.OverdueSince = e.At
+		}
+	}
+	awaitNothing(s)
+	dropAfter(s)
+	acknowledged(s)
+	letGo(s)
+	return nil
+}

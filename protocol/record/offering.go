@@ -1,0 +1,103 @@
+package record
+
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+)
+
+// Offering is what an offer carries in the queue: enough to accept it without
+// reading anything else.
+//
+//	{"seq":…, "hash":"…", "state":{…}, "package":{…}, …}
+type Offering struct {
+	Seq     uint64          // of the head it was made from
+	Hash    string          // of that head
+	State   *protocol.State // bound to Seq
+	Package json.RawMessage
+	OfferingRest
+}
+
+// OfferingRest is what few offers have.
+type OfferingRest struct {
+	Blob    *protocol.BlobRef `json:"package_blob,omitempty"`
+	Answers []protocol.Answer `json:"answers,omitempty"`
+	// Trail is what happened to the handoff before it came here.
+	Trail []protocol.TrailEntry `json:"trail,omitempty"`
+	// AnswersBlob is where answers and trail lie that are too large to be here.
+	AnswersBlob *protocol.BlobRef `json:"answers_blob,omitempty"`
+}
+
+var (
+	restShape     = protocol.ShapeOf(reflect.TypeFor[OfferingRest]())
+	sequenceShape = protocol.ShapeOf(reflect.TypeFor[uint64]())
+)
+
+// EncodeOffering writes an offer for the queue. The package goes into it as it is.
+func EncodeOffering(o *Offering) ([]byte, error) {
+	w := wirejson.NewWriter()
+	defer w.Free()
+	w.CountField(`{"seq":`, o.Seq)
+	w.TextField(`,"hash":`, o.Hash)
+	w.Raw(`,"state":`)
+	if err := writeState(w, o.State); err != nil {
+		return nil, protocol.WireError(err.Below("state"))
+	}
+	if o.Package != nil {
+		w.Raw(`,"package":`)
+		w.RawBytes(o.Package)
+	}
+	if err := w.Fields(restShape, &o.OfferingRest, nil); err != nil {
+		return nil, protocol.WireError(err.Below("offer"))
+	}
+	w.Raw("}")
+	return w.Written(), nil
+}
+
+// DecodeOffering reads what EncodeOffering wrote, and skips fields that it does
+// not know. The state goes into the one given, which is to be empty. The package and
+// all free data are parts of body. Errors are an *Error.
+func DecodeOffering(body []byte, into *protocol.State) (Offering, error) {
+	o := Offering{State: into}
+	s := wirejson.NewLenientReader(body)
+	defer s.Free()
+	s.ShareData()
+	if s.Peek() != jsontext.KindBeginObject {
+		return Offering{}, protocol.Errorf(protocol.CodeMalformed, "offer", "is no JSON object")
+	}
+	hasState := false
+	if s.Members(func(_ int, raw []byte) (ok bool) {
+		switch string(raw) {
+		case `"seq"`:
+			return s.Decode(sequenceShape, &o.Seq, false)
+		case `"hash"`:
+			return s.Decode(textShape, &o.Hash, false)
+		case `"state"`:
+			hasState = true
+			return s.Decode(stateShape, o.State, false)
+		case `"package"`:
+			o.Package, _, ok = s.Raw()
+			return ok
+		}
+		if f := restShape.Field(string(raw[1 : len(raw)-1])); f != nil {
+			return s.DecodeField(f, &o.OfferingRest)
+		}
+		return s.Skip()
+	}) {
+		s.End()
+	}
+	if err := s.Broken("offer"); err != nil {
+		return Offering{}, protocol.WireError(err)
+	}
+	if !hasState {
+		return Offering{}, protocol.Errorf(protocol.CodeMissing, "offer", "has no state")
+	}
+	if string(o.Package) == "null" {
+		o.Package = nil
+	}
+	return o, nil
+}

@@ -1,0 +1,152 @@
+// Package record is the encoding of what stands in the ledger and in the queues: a
+// record, its events and state, and an offer.
+package record
+
+import (
+	"encoding/json"
+	"reflect"
+	"sync"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+)
+
+// A record on the wire:
+//
+//	{"v":1, "id":"…", "events":[{"type":"…", …}, …], "state":{…}}
+//
+// It is read and written for every step of every handoff, and may carry a
+// package or a result of InlineBytesMax. So it is read in one pass, and bodies
+// are carried byte for byte.
+
+// version is the version of the record's shape, apart from protocol.Version.
+const version = 1
+
+var (
+	stateShape  = protocol.ShapeOf(reflect.TypeFor[protocol.State]())
+	eventShapes = func() map[protocol.EventType]*wirejson.Shape {
+		shapes := map[protocol.EventType]*wirejson.Shape{}
+		for _, kind := range protocol.EventTypes {
+			shapes[kind] = protocol.ShapeOf(reflect.TypeOf(protocol.NewEvent(kind)))
+		}
+		return shapes
+	}()
+	metaShape  = protocol.ShapeOf(reflect.TypeFor[protocol.Meta]())
+	textShape  = protocol.ShapeOf(reflect.TypeFor[string]())
+	countShape = protocol.ShapeOf(reflect.TypeFor[int]())
+)
+
+// writer is a writer and the state that it writes: what reflection is shown lies on the
+// heap, here rather than anew each time.
+type writer struct {
+	wirejson.Writer
+	state protocol.State
+}
+
+var writers = sync.Pool{New: func() any { return new(writer) }}
+
+// Encode writes a record for the ledger. A state over StateBytesMax is an
+// Error with CodeTooLarge; a body that is no JSON is one with CodeMalformed.
+func Encode(r protocol.Record) ([]byte, error) {
+	w := writers.Get().(*writer)
+	defer writers.Put(w)
+	w.state = r.State
+	defer func() { w.state = protocol.State{} }()
+	return encode(&w.Writer, r.ID, r.Events, &w.state)
+}
+
+// EncodeAppend is Encode with the parts of a record, and copies none.
+func EncodeAppend(id string, events []protocol.Event, s *protocol.State) ([]byte, error) {
+	w := wirejson.NewWriter()
+	defer w.Free()
+	return encode(w, id, events, s)
+}
+
+func encode(w *wirejson.Writer, id string, events []protocol.Event, s *protocol.State) ([]byte, error) {
+	defer w.Reset()
+	w.Raw(`{"v":1,"id":`)
+	w.Text(id)
+	w.Raw(`,"events":[`)
+	for i, e := range events {
+		if i > 0 {
+			w.Raw(",")
+		}
+		if err := writeEvent(w, e); err != nil {
+			return nil, protocol.WireError(err)
+		}
+	}
+	w.Raw(`],"state":`)
+	before := w.Len()
+	if err := writeState(w, s); err != nil {
+		return nil, protocol.WireError(err)
+	}
+	if size := w.Len() - before; size > protocol.StateBytesMax {
+		return nil, tooLarge("state", size)
+	}
+	w.Raw("}")
+	return w.Written(), nil
+}
+
+func tooLarge(field string, size int) error {
+	return protocol.Errorf(protocol.CodeTooLarge, field, "is %d bytes, at most %d are allowed", size, protocol.StateBytesMax)
+}
+
+// writeState writes a state and what it carries on.
+func writeState(w *wirejson.Writer, s *protocol.State) *wirejson.Error {
+	if err := w.Object(stateShape, s); err != nil || len(s.Extra) == 0 {
+		return err
+	}
+	w.Reopen()
+	w.RawBytes(s.Extra)
+	w.Raw("}")
+	return nil
+}
+
+// EncodeEvent writes an event as JSON, its type in the first field.
+func EncodeEvent(e protocol.Event) (json.RawMessage, error) {
+	w := wirejson.NewWriter()
+	defer w.Free()
+	if err := writeEvent(w, e); err != nil {
+		return nil, protocol.WireError(err)
+	}
+	return w.Written(), nil
+}
+
+// writeEvent writes an event. A body goes to the end, as it is.
+func writeEvent(w *wirejson.Writer, e protocol.Event) *wirejson.Error {
+	if e, unknown := e.(*protocol.UnknownEvent); unknown {
+		w.RawBytes(e.Raw)
+		return nil
+	}
+	kind := e.EventType()
+	sh := eventShapes[kind]
+	w.Raw(`{"type":"`)
+	w.Raw(string(kind))
+	w.Raw(`"`)
+	var body json.RawMessage
+	var field *wirejson.Field
+	if inline, _ := protocol.BodyOf(e); inline != nil && *inline != nil {
+		body, field = *inline, bodyField(sh)
+	}
+	if err := w.Fields(sh, e, field); err != nil {
+		return err
+	}
+	if field != nil {
+		if err := wirejson.CheckJSON(body); err != nil {
+			return err.Below(field.Name).Below("events")
+		}
+		w.Raw(",")
+		w.Raw(field.Head)
+		w.RawBytes(body)
+	}
+	w.Raw("}")
+	return nil
+}
+
+// bodyField is the field of an event that BodyOf knows.
+func bodyField(sh *wirejson.Shape) *wirejson.Field {
+	if f := sh.Field("package"); f != nil {
+		return f
+	}
+	return sh.Field("result")
+}

@@ -1,0 +1,296 @@
+package redact
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// assignment is a name of a secret in a text and where its value begins: in JSON, YAML,
+// INI and code, in a header, a query, an element of XML, the environment or a flag.
+type assignment struct {
+	text        []byte
+	start, stop int // of the name
+	strength    strength
+	quoted      bool // the name stands in quotes
+	flag        bool // --password
+	operator    byte // : = > or, before the value of a flag, a space
+	spaced      bool // there is space around the operator
+	value       int
+}
+
+// assignedAt is the value that the name around text[at:end] is given, if that is a secret.
+func (s *search) assignedAt(text []byte, at, end, ended int) (span, bool) {
+	a := assignment{text: text, start: at, stop: end}
+	for a.stop < min(len(text), end+behindBytesMax) && isNameByte(text[a.stop]) {
+		a.stop++
+	}
+	if !a.operatorFollows() {
+		return span{}, false
+	}
+	for a.start > max(ended, at-nameBytesMax) && isNameByte(text[a.start-1]) {
+		a.start--
+	}
+	if !a.named() {
+		return span{}, false
+	}
+	value, whole := a.valueSpan()
+	if !s.step(a.value - a.start + value.end - value.start) {
+		return span{}, false
+	}
+	return value, whole && value.start < value.end
+}
+
+// behindBytesMax is how much of a name follows its last word that is known:
+// password_confirmation.
+const behindBytesMax = 24
+
+func isNameByte(c byte) bool { return isWordByte(c) || c == '-' }
+
+// named tells whether the name is one of a secret.
+func (a *assignment) named() bool {
+	name := a.text[a.start:a.stop]
+	a.flag = bytes.HasPrefix(name, []byte("--"))
+	if a.operator == ' ' && !a.flag || a.operator == '>' && (a.start == 0 || a.text[a.start-1] != '<') {
+		return false
+	}
+	a.strength = strengthOf(name)
+	if a.strength != sure && a.start > 1 && a.text[a.start-1] == ' ' { // api key, access token
+		before := a.start - 1
+		for before > 0 && before > a.start-nameBytesMax && isWordByte(a.text[before-1]) {
+			before--
+		}
+		if s := strengthOf(a.text[before:a.stop]); s == sure || s == harmless {
+			a.strength = s
+		}
+	}
+	return a.strength != harmless || a.inEnvironment()
+}
+
+// inEnvironment tells whether this looks like NAME_KEY=value.
+func (a *assignment) inEnvironment() bool {
+	return a.operator == '=' && !a.spaced && !a.quoted && environmentKey(a.text[a.start:a.stop])
+}
+
+// operatorFollows moves to the value behind the name, if there is one.
+func (a *assignment) operatorFollows() bool {
+	i := skipAny(a.text, a.stop, 4, `"'\`)
+	a.quoted = i > a.stop
+	if a.quoted && i < len(a.text) && a.text[i] == ']' { // config["password"] =
+		i++
+	}
+	from := i
+	i = skipAny(a.text, i, 3, " \t")
+	a.spaced = i > from
+	if i >= len(a.text) {
+		return false
+	}
+	switch c := a.text[i]; {
+	case c == ':' || c == '=':
+		a.operator = c
+		if i++; i < len(a.text) && (c == '=' && a.text[i] == '>' || c == ':' && a.text[i] == '=') { // => and :=
+			i++
+		}
+		if i < len(a.text) && (a.text[i] == '=' || a.text[i] == ':') { // == and ::
+			return false
+		}
+	case c == '>' && !a.quoted:
+		a.operator = c
+		i++
+	case a.spaced && !a.quoted:
+		a.operator = ' '
+	default:
+		return false
+	}
+	a.value = skipAny(a.text, i, 3, " \t")
+	a.spaced = a.spaced || a.value > i
+	return a.value < len(a.text)
+}
+
+// skipAny moves over most bytes of a set at most.
+func skipAny(text []byte, at, most int, set string) int {
+	for end := min(len(text), at+most); at < end && strings.IndexByte(set, text[at]) >= 0; at++ {
+	}
+	return at
+}
+
+// valueSpan is the value, and whether it is a secret.
+func (a *assignment) valueSpan() (span, bool) {
+	a.skipType()
+	open := skipAny(a.text, a.value, 3, `\`)
+	if open < len(a.text) {
+		switch c := a.text[open]; {
+		case c == '"' || c == '\'' || c == '`':
+			value, closed := a.inQuotes(open)
+			return value, a.isSecretInQuotes(a.text[value.start:value.end], closed)
+		case (c == '[' || c == '{') && a.quoted && a.operator == ':' && a.strength == sure:
+			end, whole := closing(a.text, open)
+			return span{open, end}, whole && end > open+2
+		}
+	}
+	end := a.value
+	for end < len(a.text) && !bareEnds[a.text[end]] {
+		end++
+	}
+	if a.operator == '>' && (end == len(a.text) || a.text[end] != '<') {
+		return span{a.value, end}, false
+	}
+	return span{a.value, end}, a.isSecretBare(end)
+}
+
+// skipType moves over the type in password: string = "…".
+func (a *assignment) skipType() {
+	if a.operator != ':' || !a.spaced {
+		return
+	}
+	i := a.value
+	for i < min(len(a.text), a.value+32) && isWordByte(a.text[i]) {
+		i++
+	}
+	if i < len(a.text) && i > a.value {
+		if i = skipAny(a.text, i, 1, " "); i+1 < len(a.text) && a.text[i] == '=' && a.text[i+1] == ' ' {
+			a.operator, a.value = '=', i+2
+		}
+	}
+}
+
+// inQuotes is what stands between quotes that open at a place, and whether they close.
+func (a *assignment) inQuotes(open int) (value span, closed bool) {
+	escaped := open > a.value // \"…\" in a text that is quoted itself
+	for i := open + 1; i < len(a.text); i++ {
+		switch c := a.text[i]; {
+		case c == a.text[open], c == '\\' && escaped:
+			return span{open + 1, i}, true
+		case c == '\n':
+			return span{open + 1, i}, false
+		case c == '\\':
+			i++
+		}
+	}
+	return span{open + 1, len(a.text)}, false
+}
+
+func (a *assignment) isSecretInQuotes(value []byte, closed bool) bool {
+	spaces := bytes.ContainsAny(value, " \t")
+	switch {
+	case !closed && (spaces || !looksRandom(value, 1)), isNoSecret(value):
+		return false
+	case a.strength == likely:
+		return len(value) >= 8 && !spaces && looksRandom(value, 1)
+	case a.quoted && a.operator == ':': // a field of JSON
+		return true
+	}
+	return len(value) >= 4 && !spaces || a.flag
+}
+
+// bareEnds are the bytes that end a value without quotes.
+var bareEnds = func() (ends [256]bool) {
+	for _, c := range []byte(" \t\n\v\f\r\"'&;,()[]{}<>`\\") {
+		ends[c] = true
+	}
+	return ends
+}()
+
+// isSecretBare judges a value without quotes, which ends at a place of the text.
+func (a *assignment) isSecretBare(end int) bool {
+	value := a.text[a.value:end]
+	if len(value) == 0 || end < len(a.text) && a.text[end] == '(' || isNoSecret(value) || isURL(value) {
+		return false
+	}
+	switch first := value[0]; {
+	case strings.IndexByte("=:$/.~*%|-", first) >= 0:
+		return false
+	case a.inEnvironment():
+		return len(value) >= 4
+	case a.strength == likely:
+		return len(value) >= 12 && looksRandom(value, 3) && !isPath(value)
+	case a.quoted && a.operator == ':' && isNumber(value):
+		return true
+	case a.inQuery():
+		return true
+	case a.operator == '>', a.flag && a.operator == '=':
+		return len(value) >= 4
+	case a.flag:
+		return len(value) >= 3 && bytes.ContainsAny(value, "0123456789!@#^+?_")
+	case a.isLine(end):
+		return len(value) >= 4 && !isPath(value)
+	case strings.IndexByte("0123456789!@#^+?", first) >= 0:
+		return len(value) >= 4
+	}
+	return bytes.ContainsAny(value, "0123456789!@#^+?") && !isPath(value)
+}
+
+// inQuery tells whether this is a parameter of a URL or of a connection string.
+func (a *assignment) inQuery() bool {
+	return a.operator == '=' && !a.spaced && a.start > 0 && strings.IndexByte("?&;", a.text[a.start-1]) >= 0
+}
+
+// isLine tells whether name and value are all of a line, as in YAML.
+func (a *assignment) isLine(end int) bool {
+	before := bytes.TrimRight(a.text[max(0, a.start-nameBytesMax):a.start], " \t-\"'")
+	after := skipAny(a.text, end, 8, " \t\r")
+	return (len(before) == 0 && a.start < nameBytesMax || bytes.HasSuffix(before, []byte("\n"))) &&
+		(after == len(a.text) || a.text[after] == '\n') && strings.IndexByte(".,:;!?", a.text[end-1]) < 0
+}
+
+// closing is the place behind the bracket that closes the one at open. Strings in JSON are
+// skipped.
+func closing(text []byte, open int) (end int, whole bool) {
+	depth, inString := 0, false
+	for i := open; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			if depth--; depth == 0 {
+				return i + 1, true
+			}
+		}
+	}
+	return len(text), false
+}
+
+// noSecrets are words that stand where a secret would: types, states, descriptions.
+var noSecrets = []string{"string", "str", "text", "int", "integer", "number", "boolean", "bool", "object", "array", "bytes", "byte", "char", "varchar", "any", "option",
+	"optional", "required", "secretstr", "null", "nil", "none", "undefined", "true", "false", "yes", "no", "password", "passwd", "secret", "token", "hidden", "masked",
+	"missing", "invalid", "valid", "unset", "empty", "hashed", "encrypted", "wrong", "correct", "incorrect", "expired", "rotated", "unknown", "todo", "example", "value", "self", "input"}
+
+// isNoSecret tells whether a value is a word that stands for none.
+func isNoSecret(value []byte) bool {
+	return len(value) <= 12 && slices.ContainsFunc(noSecrets, func(word string) bool { return len(word) == len(value) && hasFolded(value, word) })
+}
+
+// isURL tells whether a value begins like a URL, whose password is found by itself.
+func isURL(value []byte) bool {
+	scheme, _, ok := bytes.Cut(value[:min(len(value), 24)], []byte("://"))
+	return ok && len(bytes.Trim(scheme, "abcdefghijklmnopqrstuvwxyz+.-0123456789")) == 0
+}
+
+func isNumber(value []byte) bool { return len(bytes.Trim(value, "0123456789.+-eE")) == 0 }
+
+// isPath tells whether a value is a name such as settings.key2 or the name of a file.
+func isPath(value []byte) bool {
+	dots := false
+	for part := range bytes.SplitSeq(value, []byte(".")) {
+		if len(part) == 0 || '0' <= part[0] && part[0] <= '9' || bytes.ContainsFunc(part, func(r rune) bool { return r >= 0x80 || !isWordByte(byte(r)) && r != '/' && r != '-' }) {
+			return false
+		}
+		dots = dots || len(part) < len(value)
+	}
+	return dots
+}
+
+// looksRandom tells whether letters and digits follow on one another so often.
+func looksRandom(value []byte, changes int) bool {
+	for i := 1; i < len(value); i++ {
+		if a, b := value[i-1], value[i]; isWordByte(a) && isWordByte(b) && (a <= '9') != (b <= '9') {
+			changes--
+		}
+	}
+	return changes <= 0
+}

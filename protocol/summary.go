@@ -1,0 +1,96 @@
+package protocol
+
+// Summary is the part of a package that the State keeps.
+type Summary struct {
+	Type           Type                 `json:"type"`
+	Source         string               `json:"source"`
+	Target         Target               `json:"target"`
+	Priority       Priority             `json:"priority"`
+	Deadline       Time                 `json:"deadline,omitzero"`
+	Parent         string               `json:"parent,omitempty"`
+	WorkflowID     string               `json:"workflow_id,omitempty"`
+	ConversationID string               `json:"conversation_id,omitempty"`
+	TaskID         string               `json:"task_id,omitempty"`
+	Requires       []RequiredCapability `json:"requires,omitempty"`
+	Risk           Risk                 `json:"risk,omitempty"`
+	Digest         string               `json:"digest"` // sha256 of the package as stored
+	// N is its place among the children of Parent, from 1; 0 is a handoff that
+	// names a parent which did not hand it off itself.
+	N int `json:"n,omitempty"`
+	// Group is the ticket of the group it belongs to; Aggregate makes it one.
+	Group     string     `json:"group,omitempty"`
+	Aggregate *Aggregate `json:"aggregate,omitempty"`
+	// ReturnExpected says that its end is delivered to the source; Wait is what
+	// a parent does meanwhile (block or continue), where it does not close.
+	ReturnExpected bool   `json:"return_expected,omitempty"`
+	Wait           string `json:"wait,omitempty"`
+	ReturnOf       string `json:"return_of,omitempty"` // the handoff whose return this is
+	Origin         string `json:"origin,omitempty"`    // the handoff that this one redrives
+	// Excluded are the agents that refused the handoff which this one follows from, or
+	// redrives. Again says that a redriven group does not exclude them.
+	Excluded []string `json:"excluded,omitempty"`
+	Again    bool     `json:"again,omitempty"`
+	// AwaitsSource says that it begins when its parent completes (document 1 §2.1).
+	AwaitsSource bool `json:"awaits_source,omitempty"`
+	// Trace is the span that this handoff follows from; nil where its trace
+	// begins with it.
+	Trace *TraceContext `json:"trace,omitempty"`
+	// Overrides are kept so that the policy can be resolved anew when the
+	// handoff goes to another agent.
+	Overrides PolicyOverrides `json:"overrides,omitzero"`
+}
+
+// Aggregate is what makes a handoff a group: how its members' ends become its
+// own. The members are its children, with the ordinals 0 to Size-1.
+type Aggregate struct {
+	Size int         `json:"size"`
+	Mode Aggregation `json:"mode"`
+	// Counted are the members whose ends count; empty is all of them.
+	Counted Bits `json:"counted,omitempty"`
+	// CancelRest ends the other members once the outcome is certain.
+	CancelRest bool `json:"cancel_rest,omitempty"`
+}
+
+// Routing is why an agent was chosen, kept for whoever asks later.
+type Routing struct {
+	Revision   uint64      `json:"revision"` // of the directory that was seen
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Excluded   []string    `json:"excluded,omitempty"`
+	Choice     string      `json:"choice"`
+	Warnings   []string    `json:"warnings,omitempty"` // a partial match, say
+}
+
+// Candidate is an agent that was looked at, and how well it fits (0 to 1).
+type Candidate struct {
+	Agent string  `json:"agent"`
+	Score float64 `json:"score"`
+	Live  int     `json:"live_holders"`
+	Busy  int     `json:"busy_slots"`
+}
+
+// Facts are what the words of a reason are made of. Which are set depends on its code.
+type Facts struct {
+	Agent string `json:"agent,omitempty"` // that refused, asked, was absent, …
+	// Causes are the codes of the reasons that led to this one, the first first.
+	Causes  []string `json:"causes,omitempty"`
+	Count   int      `json:"count,omitempty"`
+	Limit   int      `json:"limit,omitempty"`    // of the count
+	LimitMS int64    `json:"limit_ms,omitempty"` // of a clock
+	// Of a group: Count of its Limit members succeeded.
+	Failed    int         `json:"failed,omitempty"` // did not succeed
+	Cancelled int         `json:"cancelled,omitempty"`
+	Mode      Aggregation `json:"mode,omitempty"`
+}
+
+// Outcome is how a closed handoff ended.
+type Outcome string
+
+const (
+	OutcomeSuccess    Outcome = "success"
+	OutcomePartial    Outcome = "partial"
+	OutcomeFailed     Outcome = "failed"
+	OutcomeTimeout    Outcome = "timeout"
+	OutcomeRejected   Outcome = "rejected"
+	OutcomeCancelled  Outcome = "cancelled"
+	OutcomeRolledBack Outcome = "rolled_back"
+)

@@ -1,0 +1,96 @@
+package supervisor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+)
+
+const (
+	// publishersMax is how many batches a sweep publishes side by side. Most of a batch is processor
+	// time; reading for an offer is waiting.
+	publishersMax = 16
+	// batchMax and batchBytesMax bound a batch, in handoffs and in bytes of the ledger: it is sent as
+	// one, and waits for one answer after another.
+	batchMax      = 32
+	batchBytesMax = 256 << 10
+	// batchHeadsMax is after how many heads a sweep sends an incomplete batch: open handoffs may lie
+	// far apart.
+	batchHeadsMax = 1_000
+)
+
+// batchPublisher publishes the outbox entries of a sweep in batches, with workers of its own:
+// events and timers do not wait behind a sweep over a million handoffs.
+type batchPublisher struct {
+	publish func([]broker.Hints)
+	tasks   chan func()
+	workers sync.WaitGroup
+
+	pause  time.Duration // between two runs
+	sentAt time.Time     // when the last one was
+
+	batch      []broker.Hints
+	batchBytes int
+	batchHeads int // seen since the run before was sent
+}
+
+// newBatchPublisher starts a batchPublisher over publish. It has to be closed.
+func newBatchPublisher(put func([]broker.Hints)) *batchPublisher {
+	c := &batchPublisher{publish: put, tasks: make(chan func())}
+	for range publishersMax {
+		c.workers.Go(func() {
+			for task := range c.tasks {
+				task()
+			}
+		})
+	}
+	return c
+}
+
+// do hands a task to a worker. It blocks while all are busy, and drops the task when ctx ends.
+func (c *batchPublisher) do(ctx context.Context, task func()) {
+	select {
+	case c.tasks <- task:
+	case <-ctx.Done():
+	}
+}
+
+// add puts the outbox entry of a handoff into the batch. Only the sweep's goroutine calls it.
+func (c *batchPublisher) add(ctx context.Context, h broker.Hints) {
+	c.batch = append(c.batch, h)
+	if c.batchBytes += h.Head.Bytes(); len(c.batch) >= batchMax || c.batchBytes >= batchBytesMax {
+		c.send(ctx)
+	}
+}
+
+// tick counts a head of the sweep.
+func (c *batchPublisher) tick(ctx context.Context) {
+	if c.batchHeads++; c.batchHeads >= batchHeadsMax {
+		c.send(ctx)
+	}
+}
+
+func (c *batchPublisher) send(ctx context.Context) {
+	run := c.batch
+	c.batch, c.batchBytes, c.batchHeads = nil, 0, 0
+	if len(run) == 0 {
+		return
+	}
+	if wait := c.pause - time.Since(c.sentAt); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	c.sentAt = time.Now()
+	c.do(ctx, func() { c.publish(run) })
+}
+
+// Close sends the last batch and waits until all are published. Nothing can be added after it.
+func (c *batchPublisher) Close(ctx context.Context) {
+	c.send(ctx)
+	close(c.tasks)
+	c.workers.Wait()
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package fleet
-
-import "syscall"
-
-// ours is for processes that a Ctrl-C does not reach, for it is the test's.
-func ours() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

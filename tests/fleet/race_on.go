@@ -1,6 +1,0 @@
-//go:build race
-
-package fleet
-
-// Race tells whether the race detector is on.
-const Race = true

@@ -1,0 +1,134 @@
+package tests
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestIndex finds pages that the index of docs does not list, or lists twice.
+func TestIndex(t *testing.T) {
+	index := readPage(t, "docs/README.md")
+	for _, page := range textFiles(t) {
+		below, ok := strings.CutPrefix(page, "docs/")
+		if !ok || !strings.HasSuffix(page, ".md") || below == "README.md" || strings.HasPrefix(below, "decisions/") {
+			continue
+		}
+		if n := strings.Count(index, "]("+below+")"); n != 1 {
+			t.Errorf("docs/README.md lists %s %d times", below, n)
+		}
+	}
+}
+
+// TestMap finds packages that the map of rooms does not name, and rooms that are gone.
+func TestMap(t *testing.T) {
+	page := readPage(t, "docs/internals/map.md")
+	for path := range packages(t) {
+		room := roomOf(path)
+		if room != "tests" && room != "docs" && !strings.Contains(page, "`"+path+"`") {
+			t.Errorf("docs/internals/map.md does not name %s", path)
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(page, -1) {
+		if _, err := os.Stat(filepath.Join("..", row[1])); err != nil {
+			t.Errorf("docs/internals/map.md has a row for %s, which is not there", row[1])
+		}
+	}
+}
+
+// mdLink matches the target of a link in Markdown.
+var mdLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// TestLinks finds links of a document to a file or a heading that is not there.
+func TestLinks(t *testing.T) {
+	headings := map[string]map[string]bool{}
+	for _, page := range textFiles(t) {
+		if strings.HasSuffix(page, ".md") {
+			headings[page] = anchors(readPage(t, page))
+		}
+	}
+	for page := range headings {
+		for _, link := range mdLink.FindAllStringSubmatch(quoted.ReplaceAllString(readPage(t, page), ""), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			path, heading, _ := strings.Cut(link[1], "#")
+			to := page
+			if path != "" {
+				to = filepath.ToSlash(filepath.Join(filepath.Dir(page), path))
+			}
+			if _, err := os.Stat(filepath.Join("..", to)); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, link[1])
+			} else if heading != "" && !headings[to][heading] {
+				t.Errorf("%s links to %s, and %s has no such heading", page, link[1], to)
+			}
+		}
+	}
+}
+
+func readPage(t *testing.T, page string) string {
+	text, err := os.ReadFile(filepath.Join("..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// anchors returns the names of the headings of a page, as a link has them.
+func anchors(page string) map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(page) {
+		if title := strings.TrimLeft(line, "#"); title != line {
+			name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			names[strings.ReplaceAll(name, " ", "-")] = true
+		}
+	}
+	return names
+}
+
+// codeOf matches code on a page: a block, or what is within a sentence.
+var codeOf = regexp.MustCompile("(?s)```.*?```|`[^`]+`")
+
+// commandLine matches a command line of handoff in code, up to what the shell makes of the rest.
+var commandLine = regexp.MustCompile("(?m)(?:^|`|[$;(] ?)handoff((?: [a-z][a-z-]*)*)([^`;|#)\n]*)")
+
+// TestPagesHaveCommands finds commands and flags on a page that the help does not have. What
+// the decisions and the changelog say was so when they were written.
+func TestPagesHaveCommands(t *testing.T) {
+	_, global := helpOf(nil)
+	for _, page := range textFiles(t) {
+		if !strings.HasSuffix(page, ".md") || page == "CHANGELOG.md" || strings.HasPrefix(page, "docs/decisions/") {
+			continue
+		}
+		for _, code := range codeOf.FindAllString(readPage(t, page), -1) {
+			if !strings.HasPrefix(code, "```") {
+				code = strings.Join(strings.Fields(code), " ")
+			}
+			for _, line := range commandLine.FindAllStringSubmatch(code, -1) {
+				name, help := helpOf(strings.Fields(line[1]))
+				if help == "" {
+					t.Errorf("%s: there is no command handoff%s", page, line[1])
+				}
+				ours, _, _ := strings.Cut(line[1]+line[2], " -- ")
+				for _, flag := range regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`).FindAllStringSubmatch(ours, -1) {
+					if !regexp.MustCompile(regexp.QuoteMeta(flag[1]) + `\b`).MatchString(help + global) {
+						t.Errorf("%s: %s has no %s", page, name, flag[1])
+					}
+				}
+			}
+		}
+	}
+}
+
+// helpOf returns the longest command that words begin with, and its help.
+func helpOf(words []string) (name, help string) {
+	for n := len(words); n >= min(1, len(words)); n-- {
+		name = strings.Join(append([]string{"handoff"}, words[:n]...), "-")
+		if text, err := os.ReadFile("golden/help/" + name + ".txt"); err == nil {
+			return name, string(text)
+		}
+	}
+	return name, ""
+}

@@ -1,0 +1,106 @@
+//go:build proof
+
+package access
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// TestBusiness: each role does all that it is for, with the commands that it uses, and
+// is denied nothing meanwhile.
+func TestBusiness(t *testing.T) {
+	h := newHouse(t)
+	h.must("operator", "agents", "put", "builder")
+	h.must("operator", "agents", "put", "poller")
+	h.start("supervisor", "supervise")
+	h.start("index", "index", "--file", h.dir+"/index.db")
+	h.polls("builder")
+	agent := h.program("agent", `package=$(cat)
+[ "$HANDOFF_ATTEMPT" = 1 ] && exit 1
+case $package in *large*) head -c 600000 /dev/zero | tr '\0' x; exit;; esac
+echo '{"body":"done","command":{"goto":"poller"}}'`)
+	h.start("builder", "work", "--agent", "builder", "--", agent)
+	ticket := h.must("trusted-submitter", "submit", "--to", "builder", "--reason", "ready", "--task", "build it")
+	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
+	h.large()
+
+	for _, role := range []string{"reader", "trusted-submitter", "operator"} {
+		if got := h.must(role, "result", ticket); !strings.Contains(got, "done") {
+			t.Errorf("%s reads the result %q", role, got)
+		}
+		for _, verb := range []string{"status", "history", "show"} {
+			h.must(role, verb, ticket)
+		}
+	}
+	for _, question := range [][]string{{"list"}, {"list", "--agent", "builder"}, {"tree", ticket}, {"stats"}} {
+		answer := ticket[:8]
+		if question[0] == "stats" {
+			answer = "handoffs"
+		}
+		if got := h.must("reader", question...); !strings.Contains(got, answer) {
+			t.Errorf("reader asks %v: %q", question, got)
+		}
+	}
+	for _, verb := range [][]string{{"why", ticket}, {"agents", "ls"}, {"inbox"}, {"dead", "list"}} {
+		h.must("operator", verb...)
+	}
+	if got := h.run("operator", "doctor"); strings.Contains(got.out, "not allowed") { // it may find something else: nobody serves poller
+		t.Errorf("doctor:\n%s", got.out)
+	}
+	h.must("operator", "audit", "verify")
+	cancelled := h.must("trusted-submitter", "submit", "--to", "poller", "--reason", "ready", "--task", "not needed")
+	h.must("trusted-submitter", "cancel", cancelled)
+
+	if found := h.denials(); len(found) > 0 {
+		t.Errorf("roles were denied what they use:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// polls has an agent without a process of its own do its work by commands.
+func (h *house) polls(agent string) {
+	h.t.Helper()
+	claim := func() (lease string) {
+		h.t.Helper()
+		h.must("trusted-submitter", "submit", "--to", agent, "--reason", "ready", "--task", "by hand")
+		lease = field[string](h.t, h.must(agent, "claim", "--agent", agent, "--wait", "30s", "-o", "json"), "lease")
+		h.must(agent, "ack", lease, "accepted")
+		return lease
+	}
+	lease := claim()
+	h.must(agent, "heartbeat", lease)
+	h.must(agent, "progress", lease, "--percent", "50")
+	h.must(agent, "complete", lease, "--body", `"done"`)
+	h.must(agent, "release", claim())
+	lease = field[string](h.t, h.must(agent, "claim", "--agent", agent, "--wait", "30s", "-o", "json"), "lease")
+	h.must(agent, "ack", lease, "rejected", "--reason", "not for me")
+}
+
+// large hands over a package that travels by digest, and a result.
+func (h *house) large() {
+	h.t.Helper()
+	ticket := h.must("operator", "submit", "-f", h.largePackage("builder"))
+	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
+	for _, role := range []string{"reader", "trusted-submitter", "operator"} {
+		h.must(role, "show", ticket)
+		if got := h.must(role, "result", ticket); len(got) != 600_000 {
+			h.t.Errorf("%s reads a result of %d bytes", role, len(got))
+		}
+	}
+}
+
+// largePackage is the path of one.
+func (h *house) largePackage(to string) string { return h.largePackageFrom("source", to) }
+
+func (h *house) largePackageFrom(source, to string) string {
+	h.t.Helper()
+	body, err := json.Marshal(protocol.Package{Source: source, Target: protocol.Target{Agent: to}, Reason: "ready",
+		Task: protocol.Task{Description: strings.Repeat("large ", 100_000)}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.write("large.json", body)
+}

@@ -1,0 +1,227 @@
+//go:build proof
+
+// Package access proves what docs/operations/accounts.conf promises: on a real server
+// that has loaded it, every role can do its business with the real commands, and what
+// it may not do it cannot.
+//
+//	go test -tags proof ./tests/proof/access -v    # prints who could do what to whom
+package access
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/agenthandoff/handoff/internal/testworld"
+)
+
+// within bounds everything that is waited for, on a machine that does much else.
+const within = 2 * time.Minute
+
+func TestMain(m *testing.M) { testworld.Main(m) }
+
+// roles are the users that accounts.conf has, as its variables name them.
+var roles = []string{"sys", "operator", "supervisor", "index", "gateway", "builder", "reader", "trusted-submitter", "reviewer", "tester"}
+
+// prefixes are the inboxes of those that have their own.
+var prefixes = map[string]string{"builder": "_INBOX_builder"}
+
+// house is a server with accounts.conf, and the keys of all who may come in.
+type house struct {
+	*testworld.Node
+	all  []*testworld.Node // of its cluster
+	t    *testing.T
+	dir  string
+	bin  string
+	seed map[string]string // the files, by role
+	env  map[string]string // of the server
+}
+
+// newHouse starts a server with the accounts exactly as they are in docs/operations.
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	return newHouseOf(t, 1)
+}
+
+// newHouseOf starts so many, which keep as many replicas.
+func newHouseOf(t *testing.T, servers int) *house {
+	t.Helper()
+	if testworld.Race {
+		t.Skip("the processes under test have no race detector in them: run it without -race")
+	}
+	h := &house{t: t, dir: t.TempDir(), bin: testworld.Handoff(t), seed: map[string]string{}, env: map[string]string{}}
+	accounts, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations", "accounts.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write("accounts.conf", accounts)
+	var env []string
+	for _, role := range roles {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed, _ := pair.Seed()
+		public, _ := pair.PublicKey()
+		h.seed[role] = h.write(role+".nk", seed)
+		h.env[variable(role)] = public
+		env = append(env, variable(role)+"="+public)
+	}
+	if servers == 1 {
+		h.all = []*testworld.Node{testworld.StartServer(t, h.dir, "include accounts.conf\n", env...)}
+	} else {
+		h.all = testworld.StartServers(t, servers, h.dir, "include accounts.conf\n", env...)
+	}
+	h.Node = h.all[0]
+	h.must("operator", "topology", "ensure", "--fsync", "interval", "--replicas", fmt.Sprint(servers))
+	return h
+}
+
+func (h *house) write(name string, body []byte) string {
+	h.t.Helper()
+	path := filepath.Join(h.dir, name)
+	if err := os.WriteFile(path, body, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	return path
+}
+
+// as is the environment in which a command is run by a role.
+func (h *house) as(role string) []string {
+	return []string{"NATS_URL=" + h.URL, "NATS_NKEY=" + h.seed[role], "NATS_INBOX_PREFIX=" + prefixes[role], "NATS_CONTEXT=", "NATS_CREDS=", "XDG_CONFIG_HOME=" + h.dir}
+}
+
+// ran is a command that has ended.
+type ran struct {
+	code        int
+	out, errout string
+}
+
+// run runs a command as a role, to its end.
+func (h *house) run(role string, args ...string) ran {
+	h.t.Helper()
+	return h.runAs(h.as(role), args...)
+}
+
+// runAs runs a command with that added to our environment, to its end.
+func (h *house) runAs(env []string, args ...string) ran {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), within)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, h.bin, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var out, errout bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errout
+	_ = cmd.Run()
+	return ran{cmd.ProcessState.ExitCode(), strings.TrimSpace(out.String()), strings.TrimSpace(errout.String())}
+}
+
+// must is run, and has to succeed. It returns what was printed.
+func (h *house) must(role string, args ...string) string {
+	h.t.Helper()
+	got := h.run(role, args...)
+	if got.code != 0 {
+		h.t.Fatalf("handoff %s, as %s, ended with %d: %s", strings.Join(args, " "), role, got.code, got.errout)
+	}
+	return got.out
+}
+
+// start starts a process of ours as a role.
+func (h *house) start(role string, args ...string) *testworld.Process {
+	h.t.Helper()
+	return h.startWith(role, h.as(role), args...)
+}
+
+func (h *house) startWith(name string, env []string, args ...string) *testworld.Process {
+	h.t.Helper()
+	return testworld.Start(h.t, name, env, h.bin, args...)
+}
+
+// says waits until a process has said something.
+func (h *house) says(p *testworld.Process, what string) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(p.Said(), what) {
+		select {
+		case <-ctx.Done():
+			h.t.Fatalf("%s does not say %q but: %s", p.Name, what, p.Said())
+		case <-tick.C:
+		}
+	}
+}
+
+// dial connects as a role, with nothing of Handoff's.
+func (h *house) dial(role string, options ...nats.Option) *nats.Conn {
+	h.t.Helper()
+	return h.dialAt(h.Node, role, options...)
+}
+
+// dialAt is dial at one server of a cluster.
+func (h *house) dialAt(node *testworld.Node, role string, options ...nats.Option) *nats.Conn {
+	h.t.Helper()
+	seed, err := nats.NkeyOptionFromSeed(h.seed[role])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	options = append(options, seed, nats.Name("bare "+role), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if prefix := prefixes[role]; prefix != "" {
+		options = append(options, nats.CustomInboxPrefix(prefix))
+	}
+	nc, err := nats.Connect(node.URL, options...)
+	if err != nil {
+		h.t.Fatalf("%s: %v", role, err)
+	}
+	h.t.Cleanup(nc.Close)
+	return nc
+}
+
+// program writes an executable shell script.
+func (h *house) program(name, script string) string {
+	h.t.Helper()
+	path := h.write(name, []byte("#!/bin/sh\n"+script))
+	if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // it is to be run
+		h.t.Fatal(err)
+	}
+	return path
+}
+
+// field reads one of a command's JSON output.
+func field[T any](t *testing.T, document, name string) (value T) {
+	t.Helper()
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(document), &fields); err != nil {
+		t.Fatalf("%v in %s", err, document)
+	}
+	if err := json.Unmarshal(fields[name], &value); err != nil {
+		t.Fatalf("field %s of %s: %v", name, document, err)
+	}
+	return value
+}
+
+// denials are what the server says it did not let anybody do. Those that are expected
+// begin with one of the words.
+func (h *house) denials(expected ...string) (found []string) {
+	for _, node := range h.all {
+		for line := range strings.Lines(node.Said()) {
+			_, what, denied := strings.Cut(line, "Violation")
+			if denied && !slices.ContainsFunc(expected, func(word string) bool { return strings.Contains(what, word) }) {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}

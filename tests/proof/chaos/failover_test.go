@@ -1,0 +1,144 @@
+//go:build proof
+
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/testworld"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+var failovers = flag.Int("failovers", 2, "how often a supervisor is killed, and then a leader")
+
+const (
+	stumbler    = "stumbler"
+	retryAfter  = time.Second // the back-off of everything here: a timer's affair
+	stumblePace = 50 * time.Millisecond
+)
+
+// TestFailover kills supervisors, and then leaders, while handoffs come back by
+// timers, and tells how much later than due they did.
+func TestFailover(t *testing.T) {
+	if testworld.Race {
+		t.Skip("a fleet of processes with the race detector in them outlasts its own timeouts: run it without -race")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	c := &chaos{T: t, ctx: ctx, chance: rand.New(rand.NewPCG(*seed, 10)), cluster: testworld.StartCluster(t, 3, 0)}
+	b := c.broker()
+	if err := b.PutProfile(ctx, protocol.Profile{ID: stumbler}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		c.supervisors = append(c.supervisors, testworld.Start(t, fmt.Sprint("supervisor ", i), nil, testworld.Handoff(t), "supervise", "--nats", c.cluster.URL()))
+		testworld.Start(t, fmt.Sprint("stumbler ", i), []string{roleEnv + "=stumbler " + c.cluster.URL() + " " + fmt.Sprint(stumbler, ".", i)}, os.Args[0])
+	}
+	c.pause(2 * time.Second)
+	quiet := c.stumble(b, func() { c.pause(10 * time.Second) })
+	killed := c.stumble(b, func() {
+		for range *failovers {
+			c.killed(c.one(c.supervisors), 4*time.Second)
+			c.pause(4 * time.Second)
+		}
+	})
+	led := c.stumble(b, func() {
+		for range *failovers {
+			c.killed(c.node(true).Process, 2*time.Second)
+			c.recovered()
+		}
+	})
+	for what, d := range map[string]delays{"nobody is killed": quiet, "supervisors are killed": killed, "leaders are killed": led} {
+		t.Logf("while %s: %d handoffs came back later than due by p50 %v, p99 %v, at most %v; submissions took up to %v", what, len(d.back),
+			d.at(50), d.at(99), d.at(100), d.submit.Round(time.Millisecond))
+	}
+}
+
+// delays are how much later than due handoffs came back, and how long the slowest
+// submission took.
+type delays struct {
+	back   []time.Duration
+	submit time.Duration
+}
+
+func (d delays) at(percent int) time.Duration {
+	return d.back[(len(d.back)-1)*percent/100].Round(10 * time.Millisecond)
+}
+
+// stumble submits while do does its harm, and waits for the end of everything.
+func (c *chaos) stumble(b *broker.Broker, do func()) (d delays) {
+	stop := make(chan struct{})
+	var mu sync.Mutex
+	var tickets []string
+	var submitting sync.WaitGroup
+	submitting.Go(func() {
+		tick := time.NewTicker(stumblePace)
+		defer tick.Stop()
+		base, spread := retryAfter.Milliseconds(), 0
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			submitting.Go(func() {
+				in, err := b.Prepare(c.Context(), protocol.Package{Source: "source", Target: protocol.Target{Agent: stumbler}, Reason: "failover",
+					Task: protocol.Task{Description: "stumble"}, Policy: protocol.PolicyOverrides{BackoffBaseMS: &base, BackoffSpreadPct: &spread}})
+				if err != nil {
+					c.Error(err)
+					return
+				}
+				trying, cancel := context.WithTimeout(c.ctx, testworld.SubmitBudget)
+				defer cancel()
+				began := time.Now()
+				head, err := b.Submit(trying, in)
+				mu.Lock()
+				defer mu.Unlock()
+				if d.submit = max(d.submit, time.Since(began)); err != nil {
+					c.Errorf("a submission failed after %v: %v", time.Since(began), err)
+					return
+				}
+				tickets = append(tickets, head.Ticket)
+			})
+		}
+	})
+	do()
+	close(stop)
+	submitting.Wait()
+	for _, ticket := range tickets {
+		if _, err := b.Wait(c.ctx, ticket, broker.Closed); err != nil {
+			c.Fatal(err)
+		}
+		changes, err := b.History(c.ctx, ticket)
+		if err != nil {
+			c.Fatal(err)
+		}
+		var failed time.Time
+		for _, change := range changes {
+			for _, e := range change.Record.Events {
+				switch e.EventType() {
+				case protocol.EventFailed:
+					failed = change.At
+				case protocol.EventAccepted:
+					if !failed.IsZero() {
+						d.back = append(d.back, change.At.Sub(failed)-retryAfter)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(d.back)
+	if len(d.back) != len(tickets) {
+		c.Errorf("%d handoffs came back, of %d", len(d.back), len(tickets))
+	}
+	return d
+}

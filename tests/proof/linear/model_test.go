@@ -1,0 +1,183 @@
+//go:build proof
+
+package linear
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// model is what an order has to agree with. The state of a handoff is how many of its
+// appends there are: which, the ledger says, that was read when all was over. The core
+// says which of them an operation may have made, and when it may be told no.
+func model(histories map[string][]protocol.Change) porcupine.Model {
+	ledgers := map[string]*ledger{}
+	for ticket, changes := range histories {
+		ledgers[ticket] = &ledger{changes}
+	}
+	return porcupine.Model{
+		Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
+			by := map[string][]porcupine.Operation{}
+			for _, op := range all {
+				ticket := op.Input.(operation).ticket
+				by[ticket] = append(by[ticket], op)
+			}
+			var parts [][]porcupine.Operation
+			for _, part := range by {
+				parts = append(parts, part)
+			}
+			return parts
+		},
+		Init: func() any { return 0 },
+		Step: func(state, input, _ any) (bool, any) {
+			op := input.(operation)
+			return ledgers[op.ticket].step(state.(int), op)
+		},
+		DescribeOperation: func(input, _ any) string {
+			op := input.(operation)
+			return fmt.Sprintf("%s appended %d, read %d, refused %t", op.kind, op.appended, op.read, op.refused)
+		},
+		DescribeState: func(state any) string { return fmt.Sprint(state) },
+	}
+}
+
+// ledger is that of one handoff.
+type ledger struct{ changes []protocol.Change }
+
+// at is the state after n appends.
+func (l *ledger) at(n int) protocol.State {
+	if n == 0 {
+		return protocol.State{}
+	}
+	return l.changes[n-1].Record.State
+}
+
+// step tells whether an operation may happen after n appends, and how many there are then.
+func (l *ledger) step(n int, op operation) (bool, any) {
+	if op.skip {
+		return true, n
+	}
+	before := n
+	for _, seq := range op.appended {
+		if n >= len(l.changes) || l.changes[n].Seq != seq {
+			return false, n
+		}
+		n++
+	}
+	if n == before {
+		return l.quiet(before, op), n
+	}
+	return l.made(before, op), n
+}
+
+// quiet: an operation that has appended nothing saw what stood, or was rightly refused.
+func (l *ledger) quiet(n int, op operation) bool {
+	s := l.at(n)
+	switch op.kind {
+	case submit, status:
+		return op.read == l.seq(n)
+	case claim:
+		if n == 0 {
+			return false
+		}
+		verdict, step := lifecycle.Claim(s, l.claimant(op), everybody(), s.UpdatedAt)
+		return op.refused && verdict != lifecycle.Take && len(step.Events) == 0
+	case complete, progress:
+		if op.refused {
+			return !l.holds(s, op)
+		}
+		// What was handed in already is no error, by whoever has the lease.
+		return op.kind == complete && l.completed(n, op)
+	case cancel:
+		if n == 0 {
+			return op.refused
+		}
+		step, err := lifecycle.Cancel(s, nil, source, "enough", false, s.UpdatedAt)
+		return op.refused == (err != nil) && len(step.Events) == 0
+	case answer:
+		return op.refused
+	}
+	return false
+}
+
+// made: what an operation has appended is what the core makes of the state before.
+func (l *ledger) made(n int, op operation) bool {
+	s, change := l.at(n), l.changes[n]
+	folded, err := lifecycle.ApplyAll(s, change.Record.Events)
+	if err != nil || folded.Phase != change.Record.State.Phase || folded.Closed != change.Record.State.Closed {
+		return false
+	}
+	if lifecycle.Check(s, change.Record.State, change.At) != nil {
+		return false
+	}
+	var want lifecycle.Step
+	switch op.kind {
+	case submit:
+		return n == 0 && op.read == change.Seq
+	case claim:
+		verdict, step := lifecycle.Claim(s, l.claimant(op), everybody(), s.UpdatedAt)
+		want = step
+		if verdict == lifecycle.Take {
+			answer, _ := lifecycle.Acknowledge(step.State, l.claimant(op), op.ack, true, s.UpdatedAt)
+			want = step.Then(answer)
+		}
+	case complete:
+		if op.refused { // kept, though too late
+			return !l.holds(s, op)
+		}
+		return l.holds(s, op) && change.Record.State.Closed
+	case progress:
+		return l.holds(s, op)
+	case cancel:
+		want, _ = lifecycle.Cancel(s, nil, source, "enough", false, s.UpdatedAt)
+	case answer:
+		want, _ = lifecycle.Answer(s, everybody(), protocol.Answer{By: source, Text: "this"}, s.UpdatedAt)
+	}
+	return slices.Equal(types(want.Events), types(change.Record.Events))
+}
+
+func (l *ledger) seq(n int) uint64 {
+	if n == 0 {
+		return 0
+	}
+	return l.changes[n-1].Seq
+}
+
+func (l *ledger) claimant(op operation) lifecycle.Claimant {
+	return lifecycle.Claimant{Agent: agent, Holder: op.claimant.ID, LeaseMS: op.claimant.LeaseMS, Offer: op.offer}
+}
+
+// holds tells whether the lease of an operation is that of the state.
+func (l *ledger) holds(s protocol.State, op operation) bool {
+	return !s.Closed && s.Holder == op.claimant.ID && s.Offer == op.offer && s.Fence == op.fence
+}
+
+// completed tells whether a result was handed in under an operation's fence.
+func (l *ledger) completed(n int, op operation) bool {
+	for _, change := range l.changes[:n] {
+		for _, e := range change.Record.Events {
+			if done, ok := e.(*protocol.Completed); ok && done.Fence == op.fence {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// everybody is a directory that calls nobody gone.
+func everybody() *lifecycle.Directory {
+	return &lifecycle.Directory{Agents: map[string]protocol.Profile{agent: {ID: agent}}}
+}
+
+func types(events []protocol.Event) []protocol.EventType {
+	var all []protocol.EventType
+	for _, e := range events {
+		all = append(all, e.EventType())
+	}
+	return all
+}

@@ -1,0 +1,289 @@
+//go:build proof
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// engine is the engine as one process reaches it: each operation in its turn, and
+// none once the process is dead.
+type engine struct {
+	*brokertest.Memory
+	p *process
+	l *life
+}
+
+var _ broker.Engine = (*engine)(nil)
+
+// exclusions finds what a promise says of the agents that refused.
+var exclusions = regexp.MustCompile(`,"excluded":\[[^\]]*\]`)
+
+// turn is called first by every operation.
+func (e *engine) turn(ctx context.Context, what string) error { return e.p.s.await(ctx, e.p, what) }
+
+// Append may be the last that a process does, before it is stored or after that.
+func (e *engine) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+	if err := e.turn(ctx, "append "+ticket); err != nil {
+		return 0, err
+	}
+	if e.l.dies(e.p, ticket, after, "before") {
+		return 0, e.p.gone()
+	}
+	if e.l.bug == phantomAppend && after == 0 && dice(e.l.seed, "phantom", ticket)%8 == 0 {
+		return 1 << 40, nil
+	}
+	if e.l.bug == assignLost && bytes.Contains(body, []byte(`"type":"assigned"`)) {
+		return 1 << 40, nil
+	}
+	dies := false
+	if e.l.bug == refusalLost && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
+		if found := exclusions.FindAllIndex(body, -1); len(found) == 1 {
+			body, dies = slices.Delete(bytes.Clone(body), found[0][0], found[0][1]), true
+		}
+	}
+	seq, err := e.Memory.Append(ctx, ticket, after, id, says, body)
+	if err != nil && e.l.bug == noFence {
+		if last, there := e.Last(ctx, ticket, 0); there == nil {
+			seq, err = e.Memory.Append(ctx, ticket, last.Seq, id, says, body)
+		}
+	}
+	if err != nil {
+		return seq, err
+	}
+	e.l.appended(e.p, ticket, seq, body)
+	e.l.strikeDown(ticket, seq)
+	if dies { // another submits what was promised
+		e.p.kill()
+		return 0, e.p.gone()
+	}
+	if e.l.dies(e.p, ticket, after, "behind") {
+		return 0, e.p.gone()
+	}
+	return seq, nil
+}
+
+func (e *engine) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
+	if err := e.turn(ctx, "last "+ticket); err != nil {
+		return broker.Entry{}, err
+	}
+	entry, err := e.Memory.Last(ctx, ticket, min)
+	if err == nil && e.l.bug == staleRead && dice(e.l.seed, "stale", e.p.name, ticket, entry.Seq)%4 == 0 {
+		return e.l.before(e.Memory, entry), nil
+	}
+	return entry, err
+}
+
+func (e *engine) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
+	if err := e.turn(ctx, "next "+ticket); err != nil {
+		return broker.Entry{}, err
+	}
+	return e.Memory.Next(ctx, ticket, after)
+}
+
+func (e *engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
+	if err := e.turn(ctx, "heads"); err != nil {
+		return err
+	}
+	return e.Memory.Heads(ctx, func(entry broker.Entry) error {
+		if e.p.isDead() {
+			return e.p.gone()
+		}
+		return fn(entry)
+	})
+}
+
+func (e *engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+	if err := e.turn(ctx, "entries"); err != nil {
+		return err
+	}
+	return e.Memory.Entries(ctx, from, func(entry broker.Entry) error {
+		if e.p.isDead() {
+			return e.p.gone()
+		}
+		return fn(entry)
+	})
+}
+
+func (e *engine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
+	return e.Memory.Follow(ctx, func(entry broker.Entry, done func()) {
+		if !e.p.isDead() {
+			e.p.s.trace("%s hears of %d", e.p.name, entry.Seq)
+			fn(entry, e.once(done))
+		}
+	})
+}
+
+func (e *engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
+	return e.Memory.Due(ctx, func(w broker.WakeUp, done func()) {
+		if !e.p.isDead() {
+			e.p.s.trace("%s is woken for %s, armed under %d", e.p.name, w.Ticket, w.Seq)
+			fn(w, e.once(done))
+		}
+	})
+}
+
+// once is done for as long as the process lives.
+func (e *engine) once(done func()) func() {
+	return func() {
+		if !e.p.isDead() {
+			done()
+		}
+	}
+}
+
+func (e *engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
+	if err := e.turn(ctx, "offer "+key.Ticket); err != nil {
+		return err
+	}
+	return e.Memory.PutOffer(ctx, key, body)
+}
+
+func (e *engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
+	if err := e.turn(ctx, "remove offer "+key.Ticket); err != nil {
+		return err
+	}
+	return e.Memory.RemoveOffer(ctx, key)
+}
+
+func (e *engine) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
+	if err := e.turn(ctx, "offers"); err != nil {
+		return err
+	}
+	return e.Memory.Offers(ctx, fn)
+}
+
+func (e *engine) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
+	if err := e.turn(ctx, "pull for "+agent); err != nil {
+		return nil, err
+	}
+	all, err := e.Memory.Pull(ctx, agent, most, wait)
+	if err == nil && e.p.isDead() {
+		return nil, e.p.gone()
+	}
+	for i, d := range all {
+		all[i] = &delivery{d, e}
+	}
+	return all, err
+}
+
+func (e *engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	if err := e.turn(ctx, "arm "+ticket); err != nil {
+		return err
+	}
+	return e.Memory.Arm(ctx, ticket, seq, at)
+}
+
+func (e *engine) PutHints(ctx context.Context, hints []broker.Hint) []error {
+	if err := e.turn(ctx, "hints"); err != nil {
+		return slices.Repeat([]error{err}, len(hints))
+	}
+	return e.Memory.PutHints(ctx, hints)
+}
+
+func (e *engine) PutProfile(ctx context.Context, p protocol.Profile) error {
+	if err := e.turn(ctx, "register "+p.ID); err != nil {
+		return err
+	}
+	return e.Memory.PutProfile(ctx, p)
+}
+
+func (e *engine) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
+	if err := e.turn(ctx, "profile "+agent); err != nil {
+		return protocol.Profile{}, err
+	}
+	return e.Memory.Profile(ctx, agent)
+}
+
+func (e *engine) Beat(ctx context.Context, h protocol.Holder) error {
+	if err := e.turn(ctx, "beat"); err != nil {
+		return err
+	}
+	err := e.Memory.Beat(ctx, h)
+	if err == nil {
+		e.l.beaten(h)
+	}
+	return err
+}
+
+func (e *engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
+	if err := e.turn(ctx, "slots of "+agent); err != nil {
+		return nil, 0, err
+	}
+	slots, rev, err := e.Memory.Slots(ctx, agent)
+	if e.l.bug == slotsUnread {
+		return nil, rev, err
+	}
+	return slots, rev, err
+}
+
+func (e *engine) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
+	if err := e.turn(ctx, "put slots of "+agent); err != nil {
+		return 0, err
+	}
+	return e.Memory.PutSlots(ctx, agent, slots, rev)
+}
+
+func (e *engine) Holder(ctx context.Context, id string) (protocol.Holder, error) {
+	if err := e.turn(ctx, "holder"); err != nil {
+		return protocol.Holder{}, err
+	}
+	if e.l.bug == earlyJudge {
+		return protocol.Holder{}, broker.ErrNotFound
+	}
+	return e.Memory.Holder(ctx, id)
+}
+
+func (e *engine) RemoveHolder(ctx context.Context, id string) error {
+	if err := e.turn(ctx, "leave"); err != nil {
+		return err
+	}
+	e.l.left(id)
+	return e.Memory.RemoveHolder(ctx, id)
+}
+
+func (e *engine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
+	d, err := e.Memory.Directory(ctx)
+	if err == nil && e.l.bug == earlyJudge { // one that has seen nobody yet, and judges
+		blind := *d
+		blind.Holders, blind.ConnectedSince = nil, epoch.Add(-time.Hour)
+		blind.Count()
+		return &blind, nil
+	}
+	return d, err
+}
+
+// delivery is an offer that a process has. What a dead one says of it nobody hears.
+type delivery struct {
+	broker.Delivery
+	e *engine
+}
+
+func (d *delivery) say(what func() error) error {
+	if d.e.p.isDead() {
+		return d.e.p.gone()
+	}
+	return what()
+}
+
+// Remove is neither confirmed nor repeated: now and then it is lost.
+func (d *delivery) Remove() error {
+	return d.say(func() error {
+		if d.e.l.faulty() && dice(d.e.l.seed, "removal", d.Key())%20 == 0 {
+			return nil
+		}
+		return d.Delivery.Remove()
+	})
+}
+
+func (d *delivery) GiveBack() error { return d.say(d.Delivery.GiveBack) }
+func (d *delivery) Extend() error   { return d.say(d.Delivery.Extend) }

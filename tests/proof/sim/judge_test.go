@@ -1,0 +1,447 @@
+//go:build proof
+
+package sim
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/audit"
+	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
+)
+
+// judge knows what must be true. It sees each append as it is stored, reads the
+// records as any reader would, and believes nobody.
+type judge struct {
+	l  *life
+	mu sync.Mutex
+
+	heads    map[string]known
+	acked    map[string]uint64 // submissions that were acknowledged, at which sequence
+	read     map[string]uint64 // what somebody has read: nobody may see less afterwards
+	presence map[string]*presence
+	lines    map[string]lineage
+	seats    map[seat]int // which member of a group an agent has
+	appends  int
+	open     int
+
+	found       []string // what is wrong
+	closedAfter time.Duration
+}
+
+// known is the head of a handoff.
+type known struct {
+	state protocol.State
+	hash  string
+	seq   uint64
+	at    time.Time
+}
+
+// presence is what the engine knows of a holder.
+type presence struct {
+	until, lapsed time.Time // lapsed: when it had last been gone
+}
+
+func newJudge(l *life) judge {
+	return judge{l: l, heads: map[string]known{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, seats: map[seat]int{}, lines: map[string]lineage{}}
+}
+
+const foundMost = 10
+
+func (j *judge) fault(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.faultLocked(format, args...)
+}
+
+func (j *judge) faultLocked(format string, args ...any) {
+	words := fmt.Sprintf(format, args...)
+	j.l.sched.trace("%v WRONG: %s", j.l.since(), words)
+	if len(j.found) < foundMost {
+		j.found = append(j.found, words)
+	}
+}
+
+// beaten and left keep up with who is there.
+func (l *life) beaten(h protocol.Holder) {
+	j := &l.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	p := j.presence[h.ID]
+	if p == nil {
+		p = &presence{}
+		j.presence[h.ID] = p
+	} else if now.After(p.until) {
+		p.lapsed = now
+	}
+	p.until = now.Add(broker.PresenceTTL(h))
+}
+
+func (l *life) left(id string) {
+	j := &l.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if p := j.presence[id]; p != nil {
+		p.until = time.Now().Add(-1)
+	}
+}
+
+// appended is told of each append as soon as it is stored.
+func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
+	j := &l.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before := j.heads[ticket]
+	if seq <= before.seq { // an append that was repeated
+		return
+	}
+	j.appends++
+	made, err := record.Decode(body, seq)
+	if err != nil {
+		j.faultLocked("%s at %d does not decode: %v", ticket, seq, err)
+		return
+	}
+	l.sched.trace("%v %s appended %d to %s: %s", l.since(), p.name, seq, ticket[:8], names(made.Events))
+	if made.State.PrevHash != before.hash {
+		j.faultLocked("%s: %s at %d does not follow from the entry before it", ticket, names(made.Events), seq)
+	}
+	folded, err := lifecycle.ApplyAll(before.state, made.Events)
+	if err != nil {
+		j.faultLocked("%s: %s at %d: %v", ticket, names(made.Events), seq, err)
+	}
+	folded.Bind(seq)
+	after := made.State
+	if folded.Phase != after.Phase || folded.Closed != after.Closed || folded.Fence != after.Fence || folded.Attempt != after.Attempt || folded.Offer != after.Offer {
+		j.faultLocked("%s at %d: the events make %s of attempt %d, the state says %s of %d", ticket, seq, folded.Phase, folded.Attempt, after.Phase, after.Attempt)
+	}
+	if err := errors.Join(lifecycle.Check(before.state, after, time.Now()), lifecycle.CheckEnd(before.state, after), lifecycle.CheckRead(ticket, seq, &after)); err != nil {
+		j.faultLocked("%s at %d: %v", ticket, seq, err)
+	}
+	if err := lifecycle.CheckWriters(before.state, made.Events); err != nil {
+		j.faultLocked("%s at %d: %v", ticket, seq, err)
+	}
+	j.losses(ticket, before.state, made.Events)
+	j.members(after)
+	j.lineage(after, made.Events)
+	j.source(ticket, before.state, after)
+	if before.seq == 0 {
+		j.open++
+	}
+	if after.Closed && !before.state.Closed {
+		j.open--
+	}
+	if after.Held() && !before.state.Held() {
+		defer j.inHand(after.Agent)
+	}
+	j.heads[ticket] = known{state: after, hash: hashOf(body), seq: seq, at: time.Now()}
+}
+
+// hashOf is what the next entry has to name.
+func hashOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+func names(events []protocol.Event) string {
+	var all []string
+	for _, e := range events {
+		all = append(all, string(e.EventType()))
+	}
+	return strings.Join(all, "+")
+}
+
+// lineage: no agent that refused a handoff has what follows from it for the same task.
+func (j *judge) lineage(s protocol.State, events []protocol.Event) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case *protocol.Submitted:
+			pkg, err := protocol.DecodePackage(e.Package)
+			if err != nil { // it lies in a blob
+				return
+			}
+			l := lineage{task: pkg.Task.Description, barred: map[string]bool{}, refused: map[string]bool{}}
+			if parent, known := j.lines[s.Parent]; known && s.N > 0 && parent.task == l.task {
+				maps.Copy(l.barred, parent.barred)
+				maps.Copy(l.barred, parent.refused)
+			}
+			j.lines[s.Ticket] = l
+		case *protocol.Rejected:
+			if l, known := j.lines[s.Ticket]; known && e.Agent != protocol.Human {
+				l.refused[e.Agent] = true
+			}
+		}
+	}
+	if j.lines[s.Ticket].barred[s.Agent] {
+		j.faultLocked("%s has %s, and refused what it follows from", s.Agent, s.Ticket)
+	}
+}
+
+// lineage is what a handoff asks for, and the agents that said no: to what it follows
+// from, and to itself.
+type lineage struct {
+	task            string
+	barred, refused map[string]bool
+}
+
+// members: no agent has two members of a group.
+func (j *judge) members(s protocol.State) {
+	if s.Group == "" || s.Agent == "" {
+		return
+	}
+	seat := seat{s.Group, s.Agent}
+	if other, has := j.seats[seat]; has && other != s.N {
+		j.faultLocked("%s has member %d of the group %s, and had member %d", s.Agent, s.N, s.Group, other)
+	}
+	j.seats[seat] = s.N
+}
+
+// seat is an agent in a group.
+type seat struct{ group, agent string }
+
+// losses: nobody loses a lease who was there all the time.
+func (j *judge) losses(ticket string, before protocol.State, events []protocol.Event) {
+	for _, e := range events {
+		lost, ok := e.(*protocol.LeaseLost)
+		if !ok {
+			continue
+		}
+		if lost.Reason == protocol.NotAcknowledged {
+			if due := lifecycle.ClaimDue(before); due.IsZero() || time.Now().Before(due) {
+				j.faultLocked("%s: the claim of %s lapses, which had until %v to acknowledge it", ticket, lost.Holder, due)
+			}
+			continue
+		}
+		p := j.presence[lost.Holder]
+		if p == nil || !time.Now().After(p.until) && !p.lapsed.After(before.AcceptedAt) {
+			j.faultLocked("%s: the lease of %s is called lost, which has been there all the time", ticket, lost.Holder)
+		}
+	}
+}
+
+// slotSlack is how long a holder must have been there before it accepted: one that
+// was gone between the taking of its slot and the acceptance is one too many, as the
+// documentation says.
+const slotSlack = 2 * time.Minute
+
+// inHand: the holders of an agent with max_concurrency have no more in hand together,
+// but for those whose lease had lapsed.
+func (j *judge) inHand(agent string) {
+	if agent != limited {
+		return
+	}
+	var held []string
+	for ticket, h := range j.heads {
+		s := h.state
+		if s.Closed || !s.Held() || s.Agent != agent {
+			continue
+		}
+		p := j.presence[s.Holder]
+		if p == nil || time.Now().After(p.until) || p.lapsed.After(s.AcceptedAt.Add(-slotSlack)) {
+			continue
+		}
+		held = append(held, ticket[:8])
+	}
+	if len(held) > limitedTo {
+		j.faultLocked("%s has %d in hand, and may have %d: %v", agent, len(held), limitedTo, held)
+	}
+}
+
+// source: what was handed off in sequence begins with the completing append of its
+// source, and is dropped only where the attempt that handed it off has ended.
+func (j *judge) source(ticket string, before, after protocol.State) {
+	if !after.AwaitsSource || after.Phase == protocol.AwaitingSource || before.Phase != protocol.AwaitingSource && before.Phase != "" {
+		return
+	}
+	source := j.heads[after.Parent].state
+	follows := source.Children != nil && source.Children.After.Has(after.N-1)
+	switch {
+	case !after.Closed && !(follows && source.Phase == protocol.Complete):
+		j.faultLocked("%s begins, and its source %s is %s", ticket, after.Parent, source.Phase)
+	case after.Reason == lifecycle.ReasonSourceEnded && follows:
+		j.faultLocked("%s is dropped, and the attempt of its source %s goes on", ticket, after.Parent)
+	}
+}
+
+// before is the entry that another one has overtaken, or that one where none was.
+func (l *life) before(m *brokertest.Memory, e broker.Entry) broker.Entry {
+	older := e
+	_ = m.Entries(context.Background(), 1, func(other broker.Entry) error {
+		if other.Ticket == e.Ticket && other.Seq < e.Seq {
+			older = other
+		}
+		return nil
+	})
+	return older
+}
+
+// acknowledged is told of each submission that was.
+func (j *judge) acknowledged(head broker.Head) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.acked[head.Ticket] = head.Seq
+	j.read[head.Ticket] = max(j.read[head.Ticket], head.Seq)
+}
+
+// polled is told of what somebody has read by ticket.
+func (j *judge) polled(head broker.Head) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if seen := j.read[head.Ticket]; head.Seq < seen {
+		j.faultLocked("status of %s is of %d, and %d has been read before", head.Ticket, head.Seq, seen)
+	}
+	j.read[head.Ticket] = max(j.read[head.Ticket], head.Seq)
+}
+
+func (j *judge) knownClosed(ticket string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.heads[ticket].state.Closed
+}
+
+// done tells whether all has been submitted and closed, and what is owed is paid.
+func (j *judge) done() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.found) > 0 {
+		return true
+	}
+	j.standing()
+	if len(j.acked) < handoffsLeast || j.open > 0 {
+		return false
+	}
+	for _, h := range j.heads {
+		if j.owes(h.state) != "" {
+			return false
+		}
+	}
+	j.closedAfter = j.l.since() - troubled
+	return true
+}
+
+// owes says what a closed handoff still owes that somebody is to pay.
+func (j *judge) owes(s protocol.State) string {
+	duties := lifecycle.DutiesOf(s)
+	if duties.Return || duties.CancelChildren || lifecycle.HasPendingDuties(s) && agents[s.Source] > 0 {
+		return "its return, or the end of its children"
+	}
+	if s.Children == nil {
+		return ""
+	}
+	for _, n := range s.Children.Made.Numbers() {
+		if _, there := j.heads[protocol.ChildTicketN(s.Ticket, n)]; !there {
+			return fmt.Sprint("child ", n)
+		}
+	}
+	return ""
+}
+
+// standing: when there have been no faults for a while, whatever a handoff calls
+// for stands, though nobody may need it for long.
+func (j *judge) standing() {
+	if j.l.since() < troubled+settled {
+		return
+	}
+	offers, waking := j.l.m.Standing(), j.l.m.Waking()
+	for ticket, h := range j.heads {
+		if time.Since(h.at) < settled {
+			continue
+		}
+		if due := lifecycle.ClaimDue(h.state); !due.IsZero() && !h.state.CancelRequested && time.Since(due) > settled {
+			j.faultLocked("%s is claimed by %s, which should have acknowledged it %v ago", ticket, h.state.Holder, time.Since(due))
+		}
+		duties := lifecycle.DutiesOf(h.state)
+		key := broker.OfferKey{Agent: h.state.Agent, Lane: h.state.Priority, Ticket: ticket, Sequence: h.state.Offer}
+		if duties.Offer && !offers[key] {
+			j.faultLocked("%s is pending with %s, and its offer does not stand", ticket, h.state.Agent)
+		}
+		if duties.Source {
+			source := j.heads[h.state.Parent]
+			over := source.state.Closed || source.state.Children == nil || !source.state.Children.After.Has(h.state.N-1)
+			if over && time.Since(source.at) >= settled {
+				j.faultLocked("%s awaits its source %s, which is %s and does not go on with it", ticket, h.state.Parent, source.state.Phase)
+			}
+		}
+		if duties.Look && !waking[ticket] {
+			j.faultLocked("%s is %s, and nothing will wake it", ticket, h.state.Phase)
+		}
+	}
+}
+
+// ended: no offer stands in any queue that no open handoff has.
+func (j *judge) ended() {
+	for key := range j.l.m.Standing() {
+		if s := j.heads[key.Ticket].state; !lifecycle.OfferStands(s) || s.Offer != key.Sequence || s.Agent != key.Agent {
+			j.faultLocked("offer %d of %s stands at %s, and its handoff is %s with %q", key.Sequence, key.Ticket, key.Agent, s.Phase, s.Agent)
+		}
+	}
+}
+
+// children: what a handoff knows of those that it has handed off is how they ended.
+func (j *judge) children(s protocol.State) {
+	if s.Children == nil {
+		return
+	}
+	for _, n := range s.Children.Made.Numbers() {
+		child := j.heads[protocol.ChildTicketN(s.Ticket, n)].state
+		well := child.Outcome == protocol.OutcomeSuccess || child.Outcome == protocol.OutcomePartial
+		switch {
+		case child.Parent != s.Ticket || child.N != n+1:
+			j.faultLocked("child %d of %s has parent %q and number %d", n, s.Ticket, child.Parent, child.N)
+		case s.Children.Closed.Has(n) && s.Children.Succeeded.Has(n) != well:
+			j.faultLocked("child %d of %s ended with %s, and is known otherwise", n, s.Ticket, child.Outcome)
+		}
+	}
+}
+
+// last judges when it is over.
+func (j *judge) last() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.found) > 0 {
+		return
+	}
+	for ticket, seq := range j.acked {
+		if h, there := j.heads[ticket]; !there || h.seq < seq {
+			j.faultLocked("%s was acknowledged at %d, and is not there", ticket, seq)
+		}
+	}
+	if len(j.acked) < handoffsLeast {
+		j.faultLocked("%d submissions were acknowledged, of at least %d", len(j.acked), handoffsLeast)
+	}
+	for ticket, h := range j.heads {
+		if !h.state.Closed {
+			j.faultLocked("%s is %s with %s, %v after the last fault", ticket, h.state.Phase, h.state.Agent, j.l.since()-troubled)
+		} else if owed := j.owes(h.state); owed != "" {
+			j.faultLocked("%s is closed, and owes %s", ticket, owed)
+		}
+		if h.state.StuckReason != "" {
+			j.faultLocked("%s is stuck: %s", ticket, h.state.StuckReason)
+		}
+		j.children(h.state)
+	}
+	j.ended()
+	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at
+		return
+	}
+	b, err := broker.New(j.l.m, broker.Config{})
+	if err != nil {
+		j.faultLocked("%v", err)
+		return
+	}
+	report, err := audit.VerifyLedger(context.Background(), b, nil, audit.Writers)
+	if err != nil || report.Found != 0 || report.Handoffs != len(j.heads) {
+		j.faultLocked("the ledger does not verify: %+v, %v", report, err)
+	}
+}

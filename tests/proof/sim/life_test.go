@@ -1,0 +1,446 @@
+//go:build proof
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// What a life is made of.
+const (
+	handoffsLeast = 20
+	stepsLeast    = 200
+	faultsLeast   = 5
+
+	troubled = 150 * time.Second // how long there are faults
+	settled  = time.Minute       // after the last fault, until all that is called for stands
+	patience = 5 * time.Minute   // after the last fault, until all has closed
+
+	lastBlows = 30 * time.Second // before the last fault: who dies then stays dead
+	doomed    = 1                // the supervisor whose machine goes in the end
+)
+
+// agents, and how many workers each has. That of late comes when the trouble is over;
+// absent never has one, so that what stands in its queue only supervisors remove. That of desk polls.
+var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, desk: 0}
+
+const (
+	late   = "late"
+	absent = "absent"
+)
+
+// specialization makes these agents equivalent: what one does not take another gets.
+var specialization = map[string]string{"lead": "work", "a": "work", "b": "work", "c": "work"}
+
+// life is one run of everything: supervisors, workers and sources on the engine in
+// memory, faults for a while, and then peace.
+type life struct {
+	*testing.T
+	seed  uint64
+	bug   bug
+	ctx   context.Context
+	m     *brokertest.Memory
+	sched *scheduler
+	all   sync.WaitGroup
+
+	mu          sync.Mutex
+	chance      *rand.Rand // of the faults
+	trouble     bool
+	faults      map[string]int
+	lives       map[string]int
+	supervisors []*process
+	workers     []*process
+	pollers     []*process
+	conns       map[*process]*brokertest.Memory
+	judge       judge
+}
+
+// run is a life in its bubble, and what was found to be wrong in it.
+func run(t *testing.T, seed uint64, planted bug, trace func(string, ...any)) (found []string, figures figures) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &life{T: t, seed: seed, bug: planted, ctx: ctx, m: brokertest.NewMemory(), sched: newScheduler(seed), chance: rand.New(rand.NewPCG(seed, 2)),
+			trouble: true, faults: map[string]int{}, lives: map[string]int{}, conns: map[*process]*brokertest.Memory{}}
+		l.judge = newJudge(l)
+		if trace != nil {
+			l.sched.trace = trace
+		}
+		l.sched.slow = true
+		l.m.SetKnobs(brokertest.Knobs{
+			DuplicateOffer: func(k broker.OfferKey) bool { return l.hits("duplicate offer", 20, k) },
+			DuplicateTimer: func(ticket string, seq uint64) bool { return l.hits("duplicate wake-up", 20, ticket, seq) },
+			DropFeed:       func(ticket string, seq uint64) bool { return l.hits("lost hint of the feed", 20, ticket, seq) },
+			Turn:           l.woken,
+		})
+		var scheduling sync.WaitGroup
+		scheduling.Go(l.sched.run)
+		l.live()
+		cancel()
+		l.killAll()
+		l.all.Wait()
+		close(l.sched.stop)
+		scheduling.Wait()
+		_ = l.m.Close()
+		found, figures = l.judge.found, l.figures()
+	})
+	return found, figures
+}
+
+// faulty tells whether there are faults at this time.
+func (l *life) faulty() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.trouble }
+
+// hits tells whether a fault befalls what it is about: one in so many.
+func (l *life) hits(fault string, oneIn uint64, about ...any) bool {
+	if dice(l.seed, append([]any{fault}, about...)...)%oneIn != 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trouble {
+		l.faults[fault]++
+	}
+	return l.trouble
+}
+
+// dies tells whether a process dies at an append.
+func (l *life) dies(p *process, ticket string, after uint64, when string) bool {
+	if !l.hits("death "+when+" an append", 60, p.name, ticket, after) {
+		return false
+	}
+	p.kill()
+	return true
+}
+
+// strikeDown kills a supervisor within a second of an append, now and then: while it
+// keeps what it has heard of it. Towards the end it is often the one whose machine
+// goes with it, so that none begins anew and finds what it has left.
+func (l *life) strikeDown(ticket string, seq uint64) {
+	oneIn, which := uint64(25), uint64(len(l.supervisors))
+	d := dice(l.seed, "strike", ticket, seq)
+	if which = d >> 32 % which; l.since() > troubled-lastBlows {
+		oneIn, which = 4, doomed
+	}
+	if !l.hits("supervisor killed behind an append", oneIn, ticket, seq) {
+		return
+	}
+	l.all.Go(func() {
+		l.sleep(time.Duration(d%1_200_000) * time.Microsecond)
+		l.mu.Lock()
+		p := l.supervisors[which]
+		l.mu.Unlock()
+		if p != nil && l.faulty() {
+			p.kill()
+		}
+	})
+}
+
+// woken has a call of the engine's wait for its turn that has waited for something.
+func (l *life) woken(m *brokertest.Memory, what string) {
+	l.mu.Lock()
+	var p *process
+	for of, conn := range l.conns {
+		if conn == m {
+			p = of
+		}
+	}
+	l.mu.Unlock()
+	if p != nil {
+		_ = l.sched.await(context.Background(), p, what) // a dead one looks again, and finds its connection closed
+	}
+}
+
+// process begins another life of a program.
+func (l *life) process(name string) (p *process, e *engine, b *broker.Broker, ctx context.Context) {
+	l.mu.Lock()
+	l.lives[name]++
+	p = &process{name: fmt.Sprint(name, "#", l.lives[name]), s: l.sched, dead: make(chan struct{})}
+	l.mu.Unlock()
+	ctx, p.end = context.WithCancel(l.ctx)
+	e = &engine{Memory: l.m.Connect(), p: p, l: l}
+	l.mu.Lock()
+	l.conns[p] = e.Memory
+	l.mu.Unlock()
+	b, err := broker.New(e, broker.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return p, e, b, ctx
+}
+
+// bury closes what a dead process has left.
+func (l *life) bury(p *process, e *engine) {
+	p.kill()
+	l.mu.Lock()
+	delete(l.conns, p)
+	l.mu.Unlock()
+	_ = e.Memory.Close()
+}
+
+func (l *life) killAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p := range l.conns {
+		p.kill()
+	}
+}
+
+// keep runs a program again and again, some time after each death; a mortal one not
+// any more towards the end of the trouble.
+func (l *life) keep(name string, slot *[]*process, mortal bool, program func(ctx context.Context, e *engine, b *broker.Broker) error) {
+	l.mu.Lock()
+	i := len(*slot)
+	*slot = append(*slot, nil)
+	l.mu.Unlock()
+	l.all.Go(func() {
+		for n := 0; l.ctx.Err() == nil && (n == 0 || !mortal || l.since() < troubled-lastBlows); n++ {
+			p, e, b, ctx := l.process(name)
+			l.mu.Lock()
+			(*slot)[i] = p
+			l.mu.Unlock()
+			ended := make(chan struct{})
+			l.all.Go(func() { // what is left of a dead process fades while the next one lives
+				defer close(ended)
+				if err := program(ctx, e, b); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrUnreachable) {
+					l.judge.fault("%s ended: %v", p.name, err)
+				}
+				l.bury(p, e)
+			})
+			select {
+			case <-p.dead:
+			case <-ended:
+			}
+			l.sleep(time.Second + time.Duration(dice(l.seed, "rest", name, n)%15_000_000)*time.Microsecond)
+		}
+	})
+}
+
+func (l *life) sleep(d time.Duration) {
+	select {
+	case <-l.ctx.Done():
+	case <-time.After(d): // the bubble's clock
+	}
+}
+
+// limited is an agent whose two workers, of two slots each, may have three handoffs
+// in hand together.
+const (
+	limited   = "b"
+	limitedTo = 3
+)
+
+// live is all of it.
+func (l *life) live() {
+	for agent := range agents {
+		if agent == protocol.Human { // who exists without one
+			continue
+		}
+		profile := protocol.Profile{ID: agent, EscalatesTo: protocol.Human, Specialization: specialization[agent]}
+		if agent == limited {
+			profile.MaxConcurrency = limitedTo
+		}
+		if err := l.m.PutProfile(l.ctx, profile); err != nil {
+			l.judge.fault("register %s: %v", agent, err)
+		}
+	}
+	for i := range 2 {
+		l.keep(fmt.Sprint("supervisor", i), &l.supervisors, i == doomed, func(ctx context.Context, e *engine, b *broker.Broker) error {
+			own, parts := l.supervised(e, b)
+			s, err := supervisor.New(own, parts, supervisor.Config{Concurrency: 4, SweepInterval: 24 * time.Hour})
+			if err != nil {
+				return err
+			}
+			return s.Run(ctx)
+		})
+	}
+	for _, agent := range []string{"lead", "a", "b", "c", protocol.Human} {
+		for i := range agents[agent] {
+			l.work(agent, i)
+		}
+	}
+	for i := range 2 {
+		l.pollFor(desk, i, i == 0)
+	}
+	for i := range 2 {
+		l.all.Go(func() { l.submitAll(i) })
+	}
+	l.sleep(2 * time.Second)
+	for l.since() < troubled {
+		l.misfortune()
+		l.sleep(time.Duration(3_000_000+l.below(20_000_000)) * time.Microsecond)
+	}
+	l.heal()
+	l.sleep(settled + 30*time.Second)
+	l.work(late, 0)
+	for !l.judge.done() && l.since() < troubled+patience {
+		l.sleep(time.Second)
+	}
+	l.passOnce()
+	l.judge.last()
+}
+
+// passOnce has a supervisor go over all handoffs, when everything has closed: what was
+// put into a queue after it had ended only a pass finds.
+func (l *life) passOnce() {
+	l.mu.Lock()
+	m := l.conns[l.supervisors[0]]
+	l.mu.Unlock()
+	if m == nil {
+		return
+	}
+	m.Reconnect()
+	for range 30 {
+		if l.sleep(time.Second); len(l.m.Standing()) == 0 {
+			return
+		}
+	}
+}
+
+func (l *life) since() time.Duration { return time.Since(epoch) }
+
+func (l *life) below(n int) int { l.mu.Lock(); defer l.mu.Unlock(); return l.chance.IntN(n) }
+
+func (l *life) work(agent string, i int) {
+	l.keep(fmt.Sprint("worker of ", agent, " ", i), &l.workers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
+		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 2, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
+		if err != nil {
+			return err
+		}
+		return w.Run(ctx)
+	})
+}
+
+// misfortune is one fault.
+func (l *life) misfortune() {
+	pick := func(of []*process) *process {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		var alive []*process
+		for _, p := range of {
+			if p != nil && !p.isDead() {
+				alive = append(alive, p)
+			}
+		}
+		if len(alive) == 0 {
+			return nil
+		}
+		return alive[l.chance.IntN(len(alive))]
+	}
+	l.mu.Lock()
+	both := slices.Concat(l.workers, l.pollers, l.supervisors)
+	l.mu.Unlock()
+	name := ""
+	switch l.below(8) {
+	case 0:
+		name = l.on(pick(l.workers), "killed worker", (*process).kill)
+	case 1:
+		name = l.on(pick(l.supervisors), "killed supervisor", (*process).kill)
+	case 2, 3:
+		d := time.Duration(l.below(60_000_000)) * time.Microsecond
+		name = l.on(pick(both), "frozen process", func(p *process) { p.freeze(d) })
+	case 4, 5:
+		d := time.Duration(l.below(45_000_000)) * time.Microsecond
+		name = l.on(pick(both), "cut connection", func(p *process) { l.cut(p, d) })
+	case 6:
+		name = "restarted engine"
+		l.m.Restart()
+	case 7:
+		if name = "lost queues"; l.below(2) == 0 {
+			l.m.DeleteWork()
+		} else {
+			name = "lost wake-ups"
+			l.m.DeleteTimers()
+		}
+	}
+	if name != "" {
+		l.sched.trace("%v FAULT: %s", l.since(), name)
+		l.mu.Lock()
+		l.faults[name]++
+		l.mu.Unlock()
+	}
+}
+
+func (l *life) on(p *process, name string, do func(*process)) string {
+	if p == nil {
+		return ""
+	}
+	do(p)
+	return name
+}
+
+// cut takes a process from the engine for a while.
+func (l *life) cut(p *process, d time.Duration) {
+	l.mu.Lock()
+	m := l.conns[p]
+	l.mu.Unlock()
+	if m == nil {
+		return
+	}
+	m.Disconnect()
+	l.all.Go(func() {
+		l.sleep(min(d, troubled-l.since()))
+		if !p.isDead() {
+			m.Reconnect()
+		}
+	})
+}
+
+// heal ends all faults. Nobody is begun anew who lives: what they owe they know.
+func (l *life) heal() {
+	l.mu.Lock()
+	l.trouble = false
+	all := l.conns
+	for p := range all {
+		p.freeze(0)
+	}
+	l.mu.Unlock()
+	l.sched.mu.Lock()
+	l.sched.slow = false
+	now := time.Now()
+	for _, t := range l.sched.waiting {
+		if t.at.After(now.Add(usually)) {
+			t.at = now
+		}
+	}
+	l.sched.mu.Unlock()
+	select {
+	case l.sched.news <- struct{}{}:
+	default:
+	}
+}
+
+// figures are what a life amounted to.
+type figures struct {
+	handoffs, steps, appends, faults int
+	kinds                            map[string]int
+	outcomes                         map[protocol.Outcome]int
+	took                             time.Duration // until all had closed
+}
+
+func (l *life) figures() figures {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := figures{handoffs: len(l.judge.heads), steps: l.sched.steps, appends: l.judge.appends, kinds: l.faults, outcomes: map[protocol.Outcome]int{}, took: l.judge.closedAfter}
+	l.faults["slow operation"] = l.sched.delays
+	for _, n := range l.faults {
+		f.faults += n
+	}
+	for _, h := range l.judge.heads {
+		f.outcomes[h.state.Outcome]++
+	}
+	return f
+}

@@ -1,0 +1,235 @@
+//go:build proof
+
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// handler does what the seed says for each attempt. It ends well sooner or later,
+// so that what does not close has been forgotten by somebody.
+type handler struct {
+	l     *life
+	agent string
+}
+
+func (h *handler) dice(of worker.Handoff, about string) uint64 {
+	return dice(h.l.seed, about, of.Ticket, of.Agent, of.State().AttemptsTotal, of.State().Reroutes, of.State().ConditionRounds)
+}
+
+// Acknowledge accepts most.
+func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ack, error) {
+	if h.agent == protocol.Human || !h.l.faulty() || of.Package.Returned != nil {
+		return protocol.Ack{Status: protocol.AckAccepted}, nil
+	}
+	switch h.dice(of, "ack") % 20 {
+	case 0:
+		return protocol.Ack{Status: protocol.AckRejected, Reason: "not mine"}, nil
+	case 1:
+		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 5_000, Reason: "not now"}, nil
+	case 2:
+		if of.State().Parent != "" { // nobody polls it who would answer
+			break
+		}
+		return protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which"}}, nil
+	}
+	return protocol.Ack{Status: protocol.AckAccepted}, nil
+}
+
+// Handle works for a while, hands on, fails, or forgets that it was told to stop.
+func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Result, error) {
+	what := h.dice(of, "handle")
+	work := time.Duration(what%8_000_000) * time.Microsecond
+	stubborn := false
+	if what>>20%12 == 0 {
+		work, stubborn = time.Duration(what>>24%70_000_000)*time.Microsecond, what>>40%2 == 0
+	}
+	select {
+	case <-time.After(work): // the bubble's clock
+	case <-ctx.Done():
+		if !stubborn {
+			return protocol.Result{}, context.Cause(ctx)
+		}
+		time.Sleep(work)
+	}
+	done := protocol.Result{Body: []byte(`"done"`)}
+	depth := len(of.Package.Task.Description)
+	if h.agent == protocol.Human || !h.l.faulty() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > 2 {
+		return done, nil
+	}
+	switch what >> 8 % 20 {
+	case 0, 1:
+		return protocol.Result{}, errors.New("no luck")
+	case 2:
+		return protocol.Result{}, worker.Permanent(errors.New("never"))
+	case 3, 4, 5:
+		return h.handOn(ctx, of, what, depth+1)
+	case 6:
+		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial})
+	case 7:
+		to, err := json.Marshal([]string{other(h.agent, what), "END"})
+		done.Command = &protocol.Command{Goto: to}
+		return done, err
+	}
+	return done, nil
+}
+
+// handOn hands off a few, and waits for some of them or for none.
+func (h *handler) handOn(ctx context.Context, of worker.Handoff, what uint64, depth int) (protocol.Result, error) {
+	var awaited []string
+	for i := range 1 + what>>12%3 {
+		d := what>>16 + i*7
+		child := h.l.pkg(depth, other(h.agent, d))
+		switch d % 4 {
+		case 0:
+			child.Type, child.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000, Wait: "block"}
+		case 1:
+			child.Type, child.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000, Wait: "continue"}
+		case 2:
+			child = group(child, []string{other(h.agent, 0), other(h.agent, 1), other(h.agent, 2)}, d)
+		}
+		ticket, err := of.HandOff(ctx, child)
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		if child.Return != nil {
+			awaited = append(awaited, ticket)
+		}
+	}
+	if len(awaited) > 0 && what>>14%4 != 0 {
+		return protocol.Result{}, worker.Await(awaited...)
+	}
+	return protocol.Result{Body: []byte(`"handed on"`)}, nil
+}
+
+// group makes a package one for several, each of them once.
+func group(p protocol.Package, to []string, d uint64) protocol.Package {
+	slices.Sort(to)
+	p.Type, p.Target = protocol.Broadcast, protocol.Target{Agents: slices.Compact(to)}
+	modes := []protocol.Aggregation{protocol.AggregateAll, protocol.AggregateAny, protocol.AggregateMajority}
+	p.Return = &protocol.ReturnProtocol{Aggregation: modes[d>>4%3], CancelRest: d>>6%2 == 0}
+	return p
+}
+
+// other is an agent that is not this one.
+func other(than string, n uint64) string {
+	all := []string{"a", "b", "c", "lead"}
+	if pick := all[n%4]; pick != than {
+		return pick
+	}
+	return all[(n+1)%4]
+}
+
+func (l *life) pkg(depth int, to string) protocol.Package {
+	p := protocol.Package{Reason: "sim", Task: protocol.Task{Description: ">>>>>>>"[:depth+1]}}
+	p.Target.Agent = to
+	return p
+}
+
+// plan is what a source submits.
+func (l *life) plan(source string, i int) protocol.Package {
+	d := dice(l.seed, "plan", source, i)
+	p := l.pkg(0, other(source, d))
+	switch d >> 8 % 12 {
+	case 0:
+		p.Type, p.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000}
+	case 1:
+		p = group(p, []string{"a", "b", "c"}[:2+d>>16%2], d>>20)
+	case 2, 3:
+		p.Target.Agent = late
+		wait, queue := int64(10*60_000), protocol.NoTakerQueue
+		p.Policy = protocol.PolicyOverrides{AckTimeoutMS: &wait, OnNoTaker: &queue}
+	case 4:
+		p.Constraints.Deadline = time.Now().Add(time.Duration(d>>16%600+1) * time.Second)
+	}
+	if p.Target.Agent != "" && p.Target.Agent != late && d>>40%6 == 0 {
+		p.Target.Agent = absent
+	}
+	if p.Target.Agent != "" && p.Target.Agent != late && d>>48%6 == 0 {
+		p.Target.Agent = desk
+	}
+	p.Source, p.Key = source, fmt.Sprint("key ", i)
+	return p
+}
+
+// submitAll is a source: it submits, and begins again under the same key where it
+// died; it polls, answers what it is asked, and cancels now and then.
+func (l *life) submitAll(n int) {
+	source := "lead"
+	if n > 0 {
+		source = fmt.Sprint("outsider", n)
+	}
+	var mine []string
+	for i := 0; i < handoffsLeast/2 && l.ctx.Err() == nil; i++ {
+		l.sleep(time.Duration(dice(l.seed, "pace", source, i)%28_000_000) * time.Microsecond)
+		pkg := l.plan(source, i)
+		for l.ctx.Err() == nil {
+			p, e, b, ctx := l.process(source)
+			head, err := submit(ctx, b, pkg)
+			if err == nil {
+				l.judge.acknowledged(head)
+				mine = append(mine, head.Ticket)
+				l.poll(ctx, b, source, mine)
+			}
+			l.bury(p, e)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, broker.ErrUnreachable) && l.ctx.Err() == nil {
+				l.judge.fault("submission %d of %s: %v", i, source, err)
+				return
+			}
+		}
+	}
+	for l.ctx.Err() == nil {
+		p, e, b, ctx := l.process(source)
+		l.poll(ctx, b, source, mine)
+		l.bury(p, e)
+		l.sleep(20*time.Second + time.Duration(n)*time.Millisecond)
+	}
+}
+
+func submit(ctx context.Context, b *broker.Broker, pkg protocol.Package) (broker.Head, error) {
+	in, err := b.Prepare(ctx, pkg)
+	if err != nil {
+		return broker.Head{}, err
+	}
+	return b.Submit(ctx, in)
+}
+
+// poll reads some of what was submitted, as a person would.
+func (l *life) poll(ctx context.Context, b *broker.Broker, source string, mine []string) {
+	for i, ticket := range mine {
+		if l.judge.knownClosed(ticket) {
+			continue
+		}
+		head, err := b.Head(ctx, ticket, 0)
+		if err != nil {
+			if !errors.Is(err, broker.ErrUnreachable) && ctx.Err() == nil {
+				l.judge.fault("status of %s, which was acknowledged: %v", ticket, err)
+			}
+			continue
+		}
+		l.judge.polled(head)
+		s := head.State
+		switch {
+		case s.Phase == protocol.Conditional && s.Conditions != nil:
+			_, err = b.Answer(ctx, ticket, protocol.Answer{By: source, Text: "this"})
+		case !s.Closed && l.faulty() && dice(l.seed, "cancel", source, i)%15 == 0:
+			_, err = b.CancelTree(ctx, ticket, source, "enough")
+		}
+		var refused *protocol.Error
+		if err != nil && !errors.Is(err, broker.ErrUnreachable) && !errors.As(err, &refused) && ctx.Err() == nil {
+			l.judge.fault("%s speaks of %s: %v", source, ticket, err)
+		}
+	}
+}

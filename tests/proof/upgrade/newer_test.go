@@ -1,0 +1,90 @@
+//go:build proof
+
+package upgrade
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// newer is what the next minor version might add: a kind of event, which every
+// acceptance brings with it, and a field of the state that counts them. A patch is a
+// text that stands once in a file, and what stands there instead.
+var newer = []struct{ file, old, now string }{
+	{"protocol/package.go", `const Version = "1.0"`, `const Version = "1.1"`},
+	{"protocol/state.go", "	PrevHash string `json", "	Praises int `json:\"praises,omitempty\"`\n	PrevHash string `json"},
+	{"protocol/event.go", "// Meta is what every event", `// Praised is of version 1.1.
+type Praised struct {
+	Meta
+	Words []string ` + "`json:\"words,omitempty\"`" + `
+}
+
+const EventPraised EventType = "praised"
+
+func (*Praised) EventType() EventType { return EventPraised }
+
+// Meta is what every event`},
+	{"protocol/event.go", "empty[Stuck]", "empty[Praised], empty[Stuck]"},
+	{"protocol/lifecycle/table.go", "	p.EventStuck:           row(", "	p.EventPraised: row(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           row("},
+	{"protocol/lifecycle/claim.go", "return StepOf(s, accepted, &p.Started{Meta: meta})", `return StepOf(s, accepted, &p.Started{Meta: meta}, &p.Praised{Meta: meta, Words: []string{"well", "begun"}})`},
+}
+
+// newerHandoff builds handoff as the next minor version would be: the sources of this
+// one, patched.
+func newerHandoff(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	sources := os.DirFS(root)
+	err = fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "tests", "docs"}, path):
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(dir, path), 0o755)
+		}
+		raw, err := fs.ReadFile(sources, path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, path), raw, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, patch := range newer {
+		path := filepath.Join(dir, patch.file)
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(raw), patch.old); n != 1 {
+			t.Fatalf("%q stands %d times in %s: mend the patch", patch.old, n, patch.file)
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(string(raw), patch.old, patch.now, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := filepath.Join(dir, "handoff-newer")
+	for _, args := range [][]string{
+		{"test", "./protocol", "-run", "^TestDirect$", "-update"}, // the codecs of the types that have changed
+		{"build", "-o", bin, "./cmd/handoff"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return bin
+}
