@@ -199,6 +199,26 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
+// A group's return is taken in while its last member closes: the supervisor hears of both at
+// once, and settles the return.
+func TestReturnTakenInAsTheLastMemberCloses(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{})
+		w.agent("lead", nil)
+		ticket, holders := w.group(2, protocol.ReturnProtocol{Aggregation: protocol.AggregateAny})
+		last := w.work(holders[1])
+		w.complete(w.work(holders[0]))
+		w.closed(ticket)
+		w.work(w.holder("lead", staying))
+		w.complete(last)
+		pass(100 * time.Millisecond)
+		s, err := w.b.Status(w.ctx, ticket)
+		if err != nil || s.Phase != protocol.PhaseReturned {
+			t.Errorf("%v; the group is %s, want returned", err, s.Phase)
+		}
+	})
+}
+
 // A handoff that waits for its children holds nobody's slot, and is woken by the
 // last of them, as the same attempt.
 func TestWaitForChildren(t *testing.T) {

@@ -34,6 +34,7 @@ type follower struct {
 // notification is the news for a handoff: of its children, or of its return.
 type notification struct {
 	closedChildren []protocol.ChildClosed
+	returnEnded    bool
 	done           []func()
 }
 
@@ -280,6 +281,7 @@ func (f *follower) notifyRelatives(state protocol.State, done func()) func() {
 	if origin {
 		left.Add(1)
 		n := f.notificationFor(state.ReturnOf)
+		n.returnEnded = true
 		n.done = append(n.done, finish)
 	}
 	select {
@@ -321,7 +323,7 @@ func (f *follower) notify(ctx context.Context) error {
 		f.mu.Unlock()
 		for _, ticket := range slices.Sorted(maps.Keys(all)) { // a simulation repeats it
 			n := all[ticket]
-			f.s.enqueue(ctx, request{ticket: ticket, closedChildren: n.closedChildren, done: func() {
+			f.s.enqueue(ctx, request{ticket: ticket, closedChildren: n.closedChildren, returnEnded: n.returnEnded, done: func() {
 				for _, done := range n.done {
 					done()
 				}

@@ -30,6 +30,9 @@ type request struct {
 	endedOffer *broker.OfferKey
 	// closedChildren are children of the handoff that have closed.
 	closedChildren []protocol.ChildClosed
+	// returnEnded says that the handoff's return was taken in, or never will be: the handoff
+	// settles it once its children are marked.
+	returnEnded bool
 	// wasStuck says that the handoff was stuck when the last try read it: one try is
 	// enough then.
 	wasStuck bool
@@ -149,7 +152,13 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 	}
 	l.wasStuck = head.State.StuckReason != ""
 	if len(l.closedChildren) > 0 {
-		return s.markChildren(ctx, head, l.closedChildren)
+		if err := s.markChildren(ctx, head, l.closedChildren); err != nil || !l.returnEnded {
+			return err
+		}
+		var err error
+		if head, err = s.b.Head(ctx, l.ticket, 0); err != nil {
+			return err
+		}
 	}
 	if head.State.Closed {
 		return s.reconcileClosedOnce(ctx, head, l.childrenSwept)
