@@ -180,6 +180,27 @@ func (c *Cluster) Healthy(ctx context.Context) error {
 	return nil
 }
 
+// healsAlone is how long a server may take to catch up by itself.
+const healsAlone = time.Minute
+
+// Recover waits until all servers are healthy. A server that is not so within a minute is
+// restarted, once: nats-server's catch-up of a replica can repeat without an end, and an operator
+// restarts it then (docs/operations/cluster.md).
+func (c *Cluster) Recover(ctx context.Context) error {
+	for _, n := range c.Nodes {
+		alone, cancel := context.WithTimeout(ctx, healsAlone)
+		err := Healthy(alone, n.Monitor)
+		cancel()
+		if err == nil {
+			continue
+		}
+		c.t.Logf("%s is restarted, which was not healthy for %v: %v", n.Name, healsAlone, err)
+		n.Kill()
+		n.Again()
+	}
+	return c.Healthy(ctx)
+}
+
 // Healthy waits until a server answers at its monitoring port that it is.
 func Healthy(ctx context.Context, monitor string) error {
 	for {

@@ -164,9 +164,9 @@ func (c *chaos) pause(d time.Duration) { testworld.Pause(c.ctx, d) }
 // recovered waits until the cluster is whole again, and a moment more.
 func (c *chaos) recovered() {
 	c.Helper()
-	healing, cancel := context.WithTimeout(c.ctx, 3*time.Minute)
+	healing, cancel := context.WithTimeout(c.ctx, 5*time.Minute)
 	defer cancel()
-	if err := c.cluster.Healthy(healing); err != nil {
+	if err := c.cluster.Recover(healing); err != nil {
 		c.Fatalf("the cluster does not recover: %v", err)
 	}
 	c.pause(between)

@@ -187,7 +187,7 @@ func (c *contest) killLeaders(cluster *testworld.Cluster) {
 		c.Logf("killed %s, which led the ledger, at operation %d", cluster.Nodes[leader].Name, c.done.Load())
 		c.pause(3 * time.Second)
 		cluster.Nodes[leader].Again()
-		if err := cluster.Healthy(c.ctx); err != nil {
+		if err := cluster.Recover(c.ctx); err != nil {
 			c.Error(err)
 		}
 	}
