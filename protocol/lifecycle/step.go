@@ -16,9 +16,9 @@ type Step struct {
 }
 
 // StepOf returns the step that events make from a state.
-func StepOf(s p.State, events ...p.Event) (Step, error) {
-	t := Step{State: s}
-	if err := t.add(events...); err != nil {
+func StepOf(s p.State, events ...p.Event) (t Step, err error) {
+	t.State = s
+	if err = t.add(events...); err != nil {
 		return Step{}, err
 	}
 	return t, nil
@@ -34,11 +34,9 @@ func (t Step) Then(next Step) Step {
 
 // add applies more events.
 func (t *Step) add(events ...p.Event) error {
-	next, err := ApplyAll(t.State, events)
-	if err != nil {
+	if err := applyAll(&t.State, events); err != nil {
 		return err
 	}
-	t.State = next
 	if t.Events == nil {
 		t.Events = events
 	} else {
