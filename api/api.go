@@ -66,6 +66,8 @@ type Operator interface {
 	// Redrive submits the package of a handoff that closed without success again, and
 	// returns the new handoff.
 	Redrive(ctx context.Context, request Redrive) (protocol.State, error)
+	// Take puts an open handoff into an agent's hands, as accepted.
+	Take(ctx context.Context, request Take) (Held, error)
 	// Dismiss takes a closed handoff out of the inbox that lists it.
 	Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error)
 	// Inbox returns the handoffs that wait for an agent or a person, oldest change first.

@@ -20,7 +20,7 @@ import (
 
 // TestOperations: every method of an interface has a row, and every row a method.
 func TestOperations(t *testing.T) {
-	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Operator]()}
+	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Operator]()}
 	rows := map[string]bool{}
 	for _, op := range api.Operations {
 		if rows[op.Interface+"."+op.Name] = true; op.Roles == 0 || op.Repeat == "" || op.RequestBytesMax == 0 || op.Doc == "" {
@@ -60,6 +60,7 @@ func TestService(t *testing.T) {
 				return apitest.Fixture{
 					Broker: b,
 					Source: func(_ *testing.T, agent string) api.Source { return s.As(api.Agent(agent)) },
+					Holder: func(_ *testing.T, agent string) api.Holder { return s.As(api.Agent(agent)) },
 					All:    func(_ *testing.T, caller api.Caller) apitest.All { return s.As(caller) },
 				}
 			})

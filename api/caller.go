@@ -19,11 +19,13 @@ const (
 	RoleSubmitter
 	// RoleOperator sees every handoff and intervenes in it.
 	RoleOperator
-	// RoleAdmin is an operator who submits as any source.
+	// RoleAdmin is an operator who submits as any source and works as any agent.
 	RoleAdmin
+	// RoleWorker claims and reports as each of the caller's agents.
+	RoleWorker
 )
 
-var roleNames = []string{"reader", "submitter", "operator", "admin"}
+var roleNames = []string{"reader", "submitter", "operator", "admin", "worker"}
 
 // String names the roles of the set.
 func (r Roles) String() string {
@@ -39,7 +41,7 @@ func (r Roles) String() string {
 // implied adds what a role includes.
 func (r Roles) implied() Roles {
 	if r&RoleAdmin != 0 {
-		r |= RoleOperator | RoleSubmitter
+		r |= RoleOperator | RoleSubmitter | RoleWorker
 	}
 	if r&(RoleOperator|RoleSubmitter) != 0 {
 		r |= RoleReader
@@ -55,7 +57,7 @@ type Caller struct {
 	Roles Roles
 	// Sources are the names that a submitter submits as.
 	Sources []string
-	// Agents are the agents that a reader reads for.
+	// Agents are the agents that a reader reads for and a worker works as.
 	Agents []string
 }
 
@@ -63,10 +65,10 @@ type Caller struct {
 // everything.
 func Local(name string) Caller { return Caller{Name: name, Roles: RoleAdmin} }
 
-// Agent returns the caller of a program that speaks for one agent: it submits as the
-// agent, and sees what concerns it.
+// Agent returns the caller of a program that speaks for one agent: it submits and works as
+// the agent, and sees what concerns it.
 func Agent(name string) Caller {
-	return Caller{Name: name, Roles: RoleReader | RoleSubmitter, Sources: []string{name}, Agents: []string{name}}
+	return Caller{Name: name, Roles: RoleReader | RoleSubmitter | RoleWorker, Sources: []string{name}, Agents: []string{name}}
 }
 
 func (c *Caller) has(any Roles) bool { return c.Roles.implied()&any != 0 }
@@ -74,6 +76,11 @@ func (c *Caller) has(any Roles) bool { return c.Roles.implied()&any != 0 }
 // speaksFor tells whether a package, or an act on a handoff, may have this source.
 func (c *Caller) speaksFor(source string) bool {
 	return c.has(RoleAdmin) || c.has(RoleSubmitter) && slices.Contains(c.Sources, source)
+}
+
+// worksAs tells whether the caller may hold handoffs of an agent.
+func (c *Caller) worksAs(agent string) bool {
+	return c.has(RoleAdmin) || c.has(RoleWorker) && slices.Contains(c.Agents, agent)
 }
 
 // seesAll tells whether no handoff is hidden from the caller.

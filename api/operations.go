@@ -23,6 +23,11 @@ const (
 	Reads Repeat = "reads"
 	// ByKey has no second effect if the package has a key.
 	ByKey Repeat = "by key"
+	// ByNumber has no second effect if the child has a number.
+	ByNumber Repeat = "by number"
+	// Once has an effect at most once: a repeated report finds its lease lost, and a repeated
+	// claim takes another handoff.
+	Once Repeat = "once"
 	// Harmless has no second effect: the caller gets the same state again, or a refusal.
 	Harmless Repeat = "harmless"
 )
@@ -52,6 +57,18 @@ var Operations = []Operation{
 	{"Cancel", "Source", RoleSubmitter | RoleOperator, Harmless, actBytesMax, 0, "ask for the end of a handoff"},
 	{"Answer", "Source", RoleSubmitter | RoleOperator, Harmless, protocol.PackageBytesMax, 0, "give a handoff what it asks for, or deny it"},
 
+	{"Claim", "Holder", RoleWorker, Once, actBytesMax, WaitMax, "claim the most urgent offer of an agent"},
+	{"Acknowledge", "Holder", RoleWorker, Once, actBytesMax, 0, "accept an offer, refuse it, or say what it needs"},
+	{"Heartbeat", "Holder", RoleWorker, Harmless, actBytesMax, 0, "keep a lease and learn what has changed"},
+	{"Progress", "Holder", RoleWorker, Harmless, actBytesMax, 0, "record how far the work is"},
+	{"Complete", "Holder", RoleWorker, Once, protocol.ResultBytesMax, 0, "close a handoff with a result"},
+	{"Fail", "Holder", RoleWorker, Once, actBytesMax, 0, "end an attempt without a result"},
+	{"Release", "Holder", RoleWorker, Once, actBytesMax, 0, "give a handoff back to its queue, uncharged"},
+	{"Escalate", "Holder", RoleWorker, Once, actBytesMax, 0, "pass a handoff to the authority above its agent"},
+	{"RollBackHeld", "Holder", RoleWorker, Once, protocol.ResultBytesMax, 0, "give a held handoff back to its source, undone"},
+	{"HandOff", "Holder", RoleWorker, ByNumber, protocol.PackageBytesMax, 0, "hand part of the work to another agent"},
+	{"Await", "Holder", RoleWorker, Once, actBytesMax, 0, "release a handoff until what it has handed off has closed"},
+
 	{"Package", "Reader", RoleReader, Reads, actBytesMax, 0, "read what was handed over"},
 	{"History", "Reader", RoleReader, Reads, actBytesMax, 0, "read all changes of a handoff, oldest first"},
 	{"Members", "Reader", RoleReader, Reads, actBytesMax, 0, "read the ends of a group's members"},
@@ -64,6 +81,7 @@ var Operations = []Operation{
 	{"Reroute", "Operator", RoleOperator, Harmless, actBytesMax, 0, "offer an open handoff to another agent"},
 	{"RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "give a handoff back to its source, undone"},
 	{"Redrive", "Operator", RoleOperator, Harmless, actBytesMax, 0, "submit a handoff that closed without success again"},
+	{"Take", "Operator", RoleOperator, Once, actBytesMax, 0, "put an open handoff into an agent's hands"},
 	{"Dismiss", "Operator", RoleOperator, Harmless, actBytesMax, 0, "take a closed handoff out of an inbox"},
 	{"Inbox", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for an agent or a person"},
 	{"DeadLetters", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that closed without success"},

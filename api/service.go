@@ -22,6 +22,9 @@ type Config struct {
 	// RereadInterval is how often a Wait reads the head without a hint: hints may get
 	// lost. Default 1.5 s.
 	RereadInterval time.Duration
+	// CountOn, if not nil, runs before each Claim. The turns of lanes are counted in the
+	// process that pulls; one that pulls once has to take the count up from the engine.
+	CountOn func(ctx context.Context, agent string) error
 	// Index answers questions that are not about one ticket. Default: the index that serves
 	// over the broker's engine.
 	Index ask.Answers
@@ -41,6 +44,9 @@ func New(b *broker.Broker, cfg Config) *Service {
 		cfg.Pause = func(ctx context.Context, pause func(context.Context)) { pause(ctx) }
 	}
 	cfg.RereadInterval = cmp.Or(cfg.RereadInterval, rereadIntervalDefault)
+	if cfg.CountOn == nil {
+		cfg.CountOn = func(context.Context, string) error { return nil }
+	}
 	if cfg.Index == nil {
 		cfg.Index = ask.Client{Asker: b}
 	}
@@ -48,16 +54,22 @@ func New(b *broker.Broker, cfg Config) *Service {
 }
 
 // As returns the operations on behalf of a caller.
-func (s *Service) As(c Caller) *Session { return &Session{s: s, caller: c} }
+func (s *Service) As(c Caller) *Session {
+	session := &Session{s: s, caller: c}
+	session.Leases = leases{session}
+	return session
+}
 
 // Session is a Service on behalf of one caller. It is safe for concurrent use.
 type Session struct {
+	Reports
 	s      *Service
 	caller Caller
 }
 
 var (
 	_ Source   = (*Session)(nil)
+	_ Holder   = (*Session)(nil)
 	_ Reader   = (*Session)(nil)
 	_ Operator = (*Session)(nil)
 )

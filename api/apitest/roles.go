@@ -3,6 +3,7 @@ package apitest
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/agenthandoff/handoff/api"
@@ -47,6 +48,62 @@ func sourceCalls() map[string]func(context.Context, api.Source, string) error {
 	}
 }
 
+// holderCalls calls each operation of api.Holder, for coder.
+func holderCalls() map[string]func(context.Context, All, string) error {
+	type report = func(ctx context.Context, s All, lease string) (protocol.State, error)
+	calls := map[string]func(context.Context, All, string) error{
+		"Claim": func(ctx context.Context, s All, _ string) error {
+			_, err := s.Claim(ctx, api.Claim{Agent: "coder", Lease: lease})
+			return err
+		},
+		"Heartbeat": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Heartbeat(ctx, api.Heartbeat{Lease: madeUp(ticket)})
+			return err
+		},
+		"HandOff": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.HandOff(ctx, api.HandOff{Lease: madeUp(ticket)})
+			return err
+		},
+	}
+	for name, call := range map[string]report{
+		"Acknowledge": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Acknowledge(ctx, lease, protocol.Ack{Status: protocol.AckAccepted})
+		},
+		"Progress": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Progress(ctx, lease, protocol.Progress{Percent: 1})
+		},
+		"Complete": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Complete(ctx, lease, done)
+		},
+		"Fail": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Fail(ctx, lease, broker.Failure{Code: "handler"})
+		},
+		"Release": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Release(ctx, lease, "")
+		},
+		"Escalate": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Escalate(ctx, lease, "it is large", "")
+		},
+		"RollBackHeld": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.RollBackHeld(ctx, lease, "undo it", nil)
+		},
+		"Await": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Await(ctx, lease, nil)
+		},
+	} {
+		calls[name] = func(ctx context.Context, s All, ticket string) error {
+			_, err := call(ctx, s, madeUp(ticket))
+			return err
+		}
+	}
+	return calls
+}
+
+// madeUp is a lease that was never given out.
+func madeUp(ticket string) string {
+	return broker.LeaseToken{Ticket: ticket, Agent: "coder", Offer: 1, Holder: "6f3dbd4e-5d0c-4a52-8a86-0a6f4a1d1f5e"}.String()
+}
+
 // otherCalls calls each operation of the other interfaces.
 func otherCalls() map[string]func(context.Context, All, string) error {
 	return map[string]func(context.Context, All, string) error{
@@ -75,6 +132,10 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 			_, err := s.Redrive(ctx, api.Redrive{Ticket: ticket})
 			return err
 		},
+		"Take": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Take(ctx, api.Take{Ticket: ticket, Agent: "coder", Lease: lease})
+			return err
+		},
 		"Dismiss": func(ctx context.Context, s All, ticket string) error {
 			_, err := s.Dismiss(ctx, ticket, "seen")
 			return err
@@ -89,19 +150,20 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 
 // testRoles calls every operation without a role that it needs, and with it.
 func testRoles(t *testing.T, w *world) {
-	ticket := w.submit()
+	ticket, calls := w.submit(), otherCalls()
+	maps.Copy(calls, holderCalls())
+	for name, call := range sourceCalls() {
+		calls[name] = func(ctx context.Context, s All, ticket string) error { return call(ctx, s, ticket) }
+	}
 	for _, op := range api.Operations {
-		call, ok := otherCalls()[op.Name]
+		call, ok := calls[op.Name]
 		if !ok {
-			source, there := sourceCalls()[op.Name]
-			if !there {
-				t.Errorf("the suite has no call of %s", op.Name)
-				continue
-			}
-			call = func(ctx context.Context, s All, ticket string) error { return source(ctx, s, ticket) }
+			t.Errorf("the suite has no call of %s", op.Name)
+			continue
 		}
-		for _, role := range []api.Roles{0, api.RoleReader, api.RoleSubmitter, api.RoleOperator} {
-			if role&op.Roles != 0 || role == api.RoleSubmitter && op.Roles&api.RoleReader != 0 || role == api.RoleOperator && op.Roles&api.RoleReader != 0 {
+		for _, role := range []api.Roles{0, api.RoleReader, api.RoleSubmitter, api.RoleOperator, api.RoleWorker} {
+			reads := role&(api.RoleSubmitter|api.RoleOperator) != 0 && op.Roles&api.RoleReader != 0
+			if role&op.Roles != 0 || reads {
 				continue
 			}
 			err := call(w.ctx, w.All(t, api.Caller{Name: "lead", Roles: role, Sources: []string{"lead"}, Agents: []string{"lead"}}), ticket)
@@ -138,8 +200,9 @@ func testReader(t *testing.T, w *world) {
 	_, err = everything.Members(w.ctx, ticket)
 	w.code("members of a handoff that is no group", err, protocol.CodeIllegal)
 	testLists(t, w, everything, ticket)
-	stranger := w.All(t, api.Agent("stranger"))
-	for name, call := range otherCalls() {
+	stranger, calls := w.All(t, api.Agent("stranger")), otherCalls()
+	maps.Copy(calls, holderCalls())
+	for name, call := range calls {
 		if err := call(w.ctx, stranger, ticket); err == nil {
 			t.Errorf("%s as a stranger is answered", name)
 		}
@@ -176,6 +239,14 @@ func testOperator(t *testing.T, w *world) {
 	if w.must(err); state.Outcome != protocol.OutcomeRolledBack {
 		t.Errorf("rolled back: %s", state.Outcome)
 	}
+	ticket = w.submit()
+	taker := w.All(t, api.Caller{Name: "ann", Roles: api.RoleOperator | api.RoleWorker, Agents: []string{protocol.Human}})
+	_, err = taker.Take(w.ctx, api.Take{Ticket: ticket, Agent: "coder", Lease: lease})
+	w.code("taken for another agent", err, protocol.CodeForbidden)
+	held, err := taker.Take(w.ctx, api.Take{Ticket: ticket, Agent: protocol.Human, Lease: lease})
+	w.must(err)
+	_, err = taker.Complete(w.ctx, held.Lease, done)
+	w.must(err)
 	failed := w.submit()
 	w.must(w.accept("coder").Fail(w.ctx, broker.Failure{Code: "handler", Message: "no such file"}))
 	_, err = operator.Cancel(w.ctx, api.Cancel{Ticket: failed, Reason: "there is none"})

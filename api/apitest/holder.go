@@ -1,0 +1,158 @@
+package apitest
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// lease is how long claims of the suite live.
+const lease = time.Minute
+
+var done = protocol.Result{Status: protocol.Success, Body: json.RawMessage(`"done"`)}
+
+// claim has coder accept the next offer.
+func (w *world) claim(h api.Holder) api.Held {
+	w.t.Helper()
+	held, err := h.Claim(w.ctx, api.Claim{Agent: "coder", Wait: timeout, Lease: lease, Accept: true})
+	w.must(err)
+	return held
+}
+
+func testClaim(t *testing.T, w *world) {
+	coder := w.Holder(t, "coder")
+	_, err := coder.Claim(w.ctx, api.Claim{Agent: "coder", Lease: lease, Accept: true})
+	w.code("an empty queue", err, protocol.CodeNothingToClaim)
+	_, err = coder.Claim(w.ctx, api.Claim{Agent: "coder", Lease: time.Millisecond, Accept: true})
+	w.code("a lease of a millisecond", err, protocol.CodeInvalid)
+	_, err = coder.Claim(w.ctx, api.Claim{Agent: "stranger", Lease: lease, Accept: true})
+	w.code("for another agent", err, protocol.CodeForbidden)
+	ticket := w.submit()
+	held := w.claim(coder)
+	if held.State.Ticket != ticket || held.Agent != "coder" || held.Lease == "" || held.State.Fence == 0 || time.Until(held.Expires) > lease {
+		t.Errorf("claimed: %s for %s, fence %d, expires %v", held.State.Ticket, held.Agent, held.State.Fence, held.Expires)
+	}
+	if sent, err := protocol.DecodePackage(held.Package); err != nil || sent.Task.Description != "write it" {
+		t.Errorf("its package: %v, %s", err, held.Package)
+	}
+	state, err := coder.Acknowledge(w.ctx, held.Lease, protocol.Ack{Status: protocol.AckAccepted})
+	if w.must(err); state.Phase != protocol.Working {
+		t.Errorf("accepted twice: %s", state.Phase)
+	}
+	state, err = coder.Progress(w.ctx, held.Lease, protocol.Progress{Percent: 40, Message: "12 of 30 files"})
+	if w.must(err); state.Progress == nil || state.Progress.Percent != 40 {
+		t.Errorf("progress: %+v", state.Progress)
+	}
+	beat, err := coder.Heartbeat(w.ctx, api.Heartbeat{Lease: held.Lease})
+	if w.must(err); beat.CancelRequested || beat.State.Ticket != ticket || beat.Expires.Before(held.Expires) {
+		t.Errorf("heartbeat: %+v", beat)
+	}
+	_, err = w.Holder(t, "stranger").Progress(w.ctx, held.Lease, protocol.Progress{Percent: 50})
+	w.lost("by another agent", err)
+	_, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket})
+	w.must(err)
+	if beat, err = coder.Heartbeat(w.ctx, api.Heartbeat{Lease: held.Lease}); err != nil || !beat.CancelRequested {
+		t.Errorf("heartbeat after a cancel: %v, %+v", err, beat.Signal)
+	}
+	if state, err = coder.Release(w.ctx, held.Lease, "cancelled"); err != nil || state.Outcome != protocol.OutcomeCancelled {
+		t.Errorf("released after a cancel: %v, %s", err, state.Outcome)
+	}
+}
+
+// lost checks the error of a report whose lease is worth nothing.
+func (w *world) lost(what string, err error) {
+	w.t.Helper()
+	if !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseLost}) && !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
+		w.t.Errorf("%s: %v, want a lost lease", what, err)
+	}
+}
+
+// testClaimLater claims without accepting.
+func testClaimLater(t *testing.T, w *world) {
+	coder := w.Holder(t, "coder")
+	w.submit()
+	held, err := coder.Claim(w.ctx, api.Claim{Agent: "coder", Wait: timeout, Lease: lease, AckWithin: time.Minute})
+	if w.must(err); held.State.Fence != 0 {
+		t.Error("claimed: accepted as well")
+	}
+	state, err := coder.Acknowledge(w.ctx, held.Lease, protocol.Ack{Status: protocol.AckAccepted})
+	if w.must(err); state.Fence == 0 {
+		t.Error("acknowledged: not accepted")
+	}
+	_, err = coder.Complete(w.ctx, held.Lease, done)
+	w.must(err)
+}
+
+// testReports ends claims in every way.
+func testReports(t *testing.T, w *world) {
+	coder := w.Holder(t, "coder")
+	ends := map[string]func(lease string) (protocol.State, error){
+		"Complete": func(lease string) (protocol.State, error) { return coder.Complete(w.ctx, lease, done) },
+		"Acknowledge": func(lease string) (protocol.State, error) {
+			return coder.Acknowledge(w.ctx, lease, protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}})
+		},
+		"Fail": func(lease string) (protocol.State, error) {
+			return coder.Fail(w.ctx, lease, broker.Failure{Code: "handler", Message: "no such file"})
+		},
+		"Escalate": func(lease string) (protocol.State, error) {
+			return coder.Escalate(w.ctx, lease, "it touches billing", "the code is fine")
+		},
+		"RollBackHeld": func(lease string) (protocol.State, error) {
+			return coder.RollBackHeld(w.ctx, lease, "the plan has changed", nil)
+		},
+	}
+	for name, end := range ends {
+		w.submit()
+		held := w.claim(coder)
+		state, err := end(held.Lease)
+		if w.must(err); state.Ticket != held.State.Ticket || state.Holder == held.State.Holder {
+			t.Errorf("%s: %s is held by %q", name, state.Ticket, state.Holder)
+		}
+		_, err = coder.Progress(w.ctx, held.Lease, protocol.Progress{Percent: 90})
+		w.lost("progress after "+name, err)
+	}
+}
+
+// testLate: a result that comes after its lease was lost is kept.
+func testLate(t *testing.T, w *world) {
+	coder, ticket := w.Holder(t, "coder"), w.submit()
+	held := w.claim(coder)
+	_, err := w.Broker.Reroute(w.ctx, ticket, "stranger", "human", "coder is away", time.Time{})
+	w.must(err)
+	_, err = coder.Complete(w.ctx, held.Lease, done)
+	w.code("a late result", err, protocol.CodeLeaseLost)
+	late, err := w.Broker.LateResults(w.ctx, ticket)
+	if w.must(err); len(late) != 1 {
+		t.Errorf("%d late results", len(late))
+	}
+}
+
+func testHandOff(t *testing.T, w *world) {
+	coder := w.Holder(t, "coder")
+	w.submit()
+	held := w.claim(coder)
+	_, err := coder.Await(w.ctx, held.Lease, nil)
+	w.code("to wait for nothing", err, protocol.CodeIllegal)
+	part := protocol.Package{Target: protocol.Target{Agent: "stranger"}, Reason: "it is theirs", Task: protocol.Task{Description: "a part"},
+		Type: protocol.Delegation}
+	part.Return = &protocol.ReturnProtocol{Expected: true, Wait: protocol.WaitBlock, TimeoutMS: timeout.Milliseconds()}
+	child, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: part})
+	if w.must(err); child.Ticket != protocol.ChildTicketN(held.State.Ticket, 0) || child.Parent.Children == nil {
+		t.Errorf("handed off %s from %+v", child.Ticket, child.Parent.Children)
+	}
+	again, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, N: 1, Package: part})
+	if w.must(err); again.Ticket != child.Ticket {
+		t.Errorf("the same number again: %s", again.Ticket)
+	}
+	_, err = coder.Await(w.ctx, held.Lease, []string{protocol.NewTicket()})
+	w.code("to wait for another handoff", err, protocol.CodeIllegal)
+	state, err := coder.Await(w.ctx, held.Lease, []string{child.Ticket})
+	if w.must(err); state.Held() {
+		t.Error("awaited: held still")
+	}
+}
