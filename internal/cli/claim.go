@@ -2,17 +2,14 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -22,11 +19,7 @@ import (
 const claimLease = 10 * time.Minute
 
 func newClaim(a *app) *cobra.Command {
-	var (
-		agent       string
-		wait, lease time.Duration
-		answer      answering
-	)
+	var request api.Claim
 	cmd := &cobra.Command{
 		Use:   "claim --agent AGENT",
 		Short: "Take the next handoff from an agent's queue",
@@ -80,187 +73,44 @@ why); 9 no such agent.`,
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			agent = cmp.Or(agent, a.env("HANDOFF_AGENT"))
-			if err := protocol.CheckAgent("agent", agent); err != nil {
+			request.Agent, request.Host = cmp.Or(request.Agent, a.env("HANDOFF_AGENT")), hostname()
+			if err := protocol.CheckAgent("agent", request.Agent); err != nil {
 				return usagef("claim needs --agent AGENT: %v", err)
 			}
-			if err := checkLease(lease); err != nil {
+			if request.Accept && request.AckWithin != 0 {
+				return usagef("--ack-within is for a claim that is acknowledged later, and --accept does it at once")
+			}
+			if err := request.Validate(); err != nil {
 				return err
 			}
-			if err := answer.check(); err != nil {
-				return err
+			request.Skipped = func(ticket string, refused bool, err error) {
+				a.notef("handoff: %s %s: %v\n", map[bool]string{true: "refused", false: "skipped"}[refused], ticket, err)
 			}
 			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: a.log(false)}) // what is removed from the queue
 			if err != nil {
 				return err
 			}
 			defer done()
-			if err := claimable(cmd.Context(), b, agent); err != nil {
-				return err
-			}
-			claim, err := a.takeOne(cmd.Context(), b, newPoller(agent, lease), wait, answer)
+			held, err := a.session(b, "").Claim(cmd.Context(), request)
 			if err != nil {
 				return err
 			}
-			return a.claimed(cmd.Context(), b, claim)
+			return a.held(held)
 		},
 	}
-	cmd.Flags().StringVar(&agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
-	durationVar(cmd.Flags(), &wait, "wait", 0, "wait this long for an offer (default: take what is there)")
-	durationVar(cmd.Flags(), &lease, "lease", claimLease, "how long the claim lives without a heartbeat")
-	cmd.Flags().BoolVar(&answer.accept, "accept", false, "accept at once and begin, without a separate ack")
-	fieldVar(cmd.Flags(), &answer.within, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
+	cmd.Flags().StringVar(&request.Agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
+	durationVar(cmd.Flags(), &request.Wait, "wait", 0, "wait this long for an offer (default: take what is there)")
+	durationVar(cmd.Flags(), &request.Lease, "lease", claimLease, "how long the claim lives without a heartbeat")
+	cmd.Flags().BoolVar(&request.Accept, "accept", false, "accept at once and begin, without a separate ack")
+	fieldVar(cmd.Flags(), &request.AckWithin, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
-func checkLease(lease time.Duration) error {
-	if ms := lease.Milliseconds(); ms < protocol.LeaseMinMS || ms > protocol.LeaseMaxMS {
-		return protocol.Errorf(protocol.CodeInvalid, "lease", "is %v; a lease is between %v and %v",
-			explain.Duration(lease), explain.Millis(protocol.LeaseMinMS), explain.Millis(protocol.LeaseMaxMS))
-	}
-	return nil
-}
-
-// answering is how a claim is acknowledged: at once, or by a later command.
-type answering struct {
-	accept bool
-	within time.Duration // 0 is the acknowledge timeout
-}
-
-func (w answering) check() error {
-	if w.accept && w.within != 0 {
-		return usagef("--ack-within is for a claim that is acknowledged later, and --accept does it at once")
-	}
-	return protocol.CheckAckWithin(w.within.Milliseconds())
-}
-
-// newPoller is the presence of one claim. Its id is the secret of the LEASE.
-func newPoller(agent string, lease time.Duration) protocol.Holder {
-	host, _ := os.Hostname() // for people only
-	return protocol.Holder{
-		ID: uuid.NewString(), Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 1, Busy: 1, Polling: true,
-		Host: host, StartedAt: time.Now().UTC(),
-	}
-}
-
-// claimable refuses an agent that is not registered, which is a slip of the pen, and
-// one that is paused, of which nothing may be claimed. Either way an agent that is
-// registered has polled.
-func claimable(ctx context.Context, b *broker.Broker, agent string) error {
-	if agent == protocol.Human {
-		return nil
-	}
-	profile, err := b.Profile(ctx, agent)
-	switch {
-	case errors.Is(err, broker.ErrNotFound):
-		return protocol.Errorf(protocol.CodeUnknownAgent, "agent", "no agent is called %s; register it: handoff agents put %s", agent, agent)
-	case err != nil:
-		return err
-	}
-	if err := b.NotePoll(ctx, profile); err != nil {
-		return err
-	}
-	if profile.Paused {
-		return protocol.Errorf(protocol.CodeNothingToClaim, "agent", "%s is paused; its offers wait for: handoff agents resume %s", agent, agent)
-	}
-	return nil
-}
-
-// takeOne claims one offer for a holder. Presence comes first, so that nobody
-// can judge the holder gone before it began, and goes when nothing was claimed.
-func (a *app) takeOne(ctx context.Context, b *broker.Broker, holder protocol.Holder, wait time.Duration, answer answering) (claim *broker.Claim, err error) {
-	if err := b.Beat(ctx, holder); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if claim == nil {
-			leave(ctx, b, holder)
-		}
-	}()
-	if err := b.EnsureQueue(ctx, holder.Agent); err != nil {
-		return nil, err
-	}
-	// Only the most urgent would ever be taken by commands that each begin to
-	// count. One that cannot count takes what is most urgent.
-	_ = a.engine.CountOn(ctx, holder.Agent)
-	for until := time.Now().Add(wait); ; {
-		offers, err := b.Pull(ctx, holder.Agent, 1, pullFor(holder, time.Until(until)))
-		if err != nil {
-			return nil, err
-		}
-		for _, offer := range offers {
-			claim, err := take(ctx, offer, holder, answer)
-			if err == nil || !a.skips(ctx, offer, holder, err) {
-				return claim, err
-			}
-		}
-		if len(offers) == 0 && time.Now().After(until) {
-			return nil, nothingFor(ctx, b, holder.Agent)
-		}
-		if err := b.Beat(ctx, holder); err != nil { // a long wait outlives a short lease
-			return nil, err
-		}
-	}
-}
-
-// skips tells whether a claim goes on behind an offer that it could not take, and says
-// on stderr why that was. A package that is gone, or was damaged, is refused for its
-// agent; a person has nobody behind, and is offered it again after the ack wait, as is
-// everything else that is skipped.
-func (a *app) skips(ctx context.Context, offer *broker.Offer, holder protocol.Holder, err error) bool {
-	switch {
-	case errors.Is(err, broker.ErrOfferGone):
-		return true
-	case ctx.Err() != nil || exitFor(err).code == exitUnreachable || errors.Is(err, broker.ErrNotAllowed):
-		return false
-	}
-	skipped := "skipped"
-	if errors.Is(err, broker.ErrNotFound) && holder.Agent != protocol.Human {
-		ack := lifecycle.UnreadablePackage(err)
-		if _, refusal := offer.Acknowledge(ctx, holder, ack, false); refusal == nil {
-			skipped = "refused"
-		}
-	}
-	a.notef("handoff: %s %s: %v\n", skipped, offer.Ticket, err)
-	return true
-}
-
-// nothingFor says why there is nothing to claim: the queue is empty, or the agent is
-// at capacity.
-func nothingFor(ctx context.Context, b *broker.Broker, agent string) error {
-	inHand, limit, err := b.Capacity(ctx, agent)
-	if err == nil && limit > 0 && inHand >= limit {
-		return protocol.Errorf(protocol.CodeNothingToClaim, "max_concurrency", "%s: %s has %s in hand, and takes no more at a time", protocol.ReasonAtCapacity, agent, explain.Count(inHand, "handoff"))
-	}
-	return protocol.Errorf(protocol.CodeNothingToClaim, "", "nothing to claim for %s", agent)
-}
-
-const (
-	// pullMin lets an offer that is there arrive, for a claim that does not wait.
-	pullMin = 500 * time.Millisecond
-	// pullMax is often enough to see that an offer was not to be had.
-	pullMax = 5 * time.Second
-)
-
-// pullFor is how long to wait for an offer before the next beat is due.
-func pullFor(holder protocol.Holder, left time.Duration) time.Duration {
-	beat := time.Duration(holder.LeaseMS) * time.Millisecond / 3
-	return max(min(left, beat, pullMax), pullMin)
-}
-
-func take(ctx context.Context, offer *broker.Offer, holder protocol.Holder, answer answering) (*broker.Claim, error) {
-	if answer.accept {
-		return offer.Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
-	}
-	return offer.Claim(ctx, holder, answer.within)
-}
-
-// leave ends a holder's presence, also when Ctrl-C has ended everything else.
-func leave(ctx context.Context, b *broker.Broker, holder protocol.Holder) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = b.LeavePolling(ctx, holder) // else it expires with its lease
+// hostname names this machine for people, if it has a name.
+func hostname() string {
+	host, _ := os.Hostname()
+	return host
 }
 
 // claimView is a claim for programs.
@@ -282,18 +132,16 @@ type claimView struct {
 	Package json.RawMessage       `json:"package"`     // as it was submitted
 }
 
-func (a *app) claimed(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-	returns, err := b.ChildReturns(ctx, claim.State())
-	if err != nil { // it is claimed all the same, and they can be read by their tickets
-		a.notef("handoff: what came back could not be read: %v\n", err)
+func (a *app) held(h api.Held) error {
+	if h.ReturnsErr != nil { // it is claimed all the same, and they can be read by their tickets
+		a.notef("handoff: what came back could not be read: %v\n", h.ReturnsErr)
 	}
-	expires := time.Now().Add(time.Duration(claim.Holder.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
 	v := claimView{
-		Lease: claim.Lease(), Ticket: claim.Ticket, Agent: claim.Agent, Attempt: claim.Attempt(), Accepted: claim.Fence() != 0,
-		Expires: expires, Supplements: claim.Answers, Trail: claim.Trail, Returns: returns, Package: claim.Package,
-		Trace: a.traces.Work(claim.State()).Parent, AckBy: lifecycle.ClaimDue(claim.State()).UTC().Truncate(time.Second),
+		Lease: h.Lease, Ticket: h.State.Ticket, Agent: h.Agent, Attempt: h.State.Attempt, Accepted: h.State.Fence != 0,
+		Expires: h.Expires, Supplements: h.Answers, Trail: h.Trail, Returns: h.Returns, Package: h.Package,
+		Trace: a.traces.Work(h.State).Parent, AckBy: lifecycle.ClaimDue(h.State).UTC().Truncate(time.Second),
 	}
-	limit, clock := lifecycle.Limit(claim.State())
+	limit, clock := lifecycle.Limit(h.State)
 	v.Limit, v.LimitClock = limit.UTC().Truncate(time.Second), clock
 	if !a.text() {
 		if v.Supplements == nil {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -29,7 +27,6 @@ func newComplete(a *app) *cobra.Command {
 	var (
 		flags  resultFlags
 		result protocol.Result
-		parked bool // the claim has kept its late result already
 	)
 	cmd := a.leaseCommand("complete LEASE",
 		"Hand in the result and close the handoff",
@@ -46,25 +43,10 @@ beside the handoff all the same: "handoff result TICKET --late" shows it.`,
   handoff complete "$LEASE" --text "looks good" --artifact report=report.md
   my-tool | handoff complete "$LEASE" --text -`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			if err := claim.Complete(ctx, result); err != nil {
-				parked = errors.Is(err, broker.ErrLeaseLost)
-				if claim.State().Holder != claim.Holder.ID { // the attempt failed with it
-					leave(ctx, b, claim.Holder)
-				}
-				return err
-			}
-			return a.reported(ctx, b, claim)
+		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+			return s.Complete(ctx, lease, result)
 		})
 	flags.declare(cmd.Flags(), true)
-	report := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		err := report(cmd, args)
-		if !hasCode(protocol.CodeLeaseLost)(err) {
-			return err
-		}
-		return a.keepLate(cmd.Context(), args[0], result, parked, err)
-	}
 	// Read before the engine is asked for anything: a file that cannot be read
 	// is no failed attempt.
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -77,28 +59,6 @@ beside the handoff all the same: "handoff result TICKET --late" shows it.`,
 		return err
 	}
 	return cmd
-}
-
-// keepLate keeps the result of whoever has lost the lease, and says so: the work
-// is not lost, though the handoff is.
-func (a *app) keepLate(ctx context.Context, lease string, result protocol.Result, kept bool, lost error) error {
-	ticket, err := broker.LeaseTicket(lease)
-	if err != nil {
-		return lost
-	}
-	if !kept {
-		if err := a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-			kept, err = b.ParkLate(ctx, lease, result)
-			return err
-		}); err != nil {
-			return fmt.Errorf("%w; the result could not be kept either: %w", lost, err)
-		}
-	}
-	if !kept {
-		return lost
-	}
-	return protocol.Errorf(protocol.CodeLeaseLost, "lease",
-		"is lost: the handoff is closed, or somebody else's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
 }
 
 // resultFlagNames are the flags that say something of the result.

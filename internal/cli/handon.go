@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -46,28 +47,23 @@ func (f *childFlags) check(changed func(string) bool, await string) error {
 	return nil
 }
 
-// handOff records a handoff under the fence of whoever hands it off, and submits it.
+// handOff submits a package as the child of a handoff that a LEASE stands for.
 func (a *app) handOff(ctx context.Context, pkg protocol.Package, child childFlags, flags packageFlags) error {
-	return a.onLease(ctx, child.lease, func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-		n := child.n - 1
-		if made := claim.State().Children; n < 0 {
-			if n = 0; made != nil {
-				n = made.Count
-			}
-		}
+	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
+		s := a.session(b, "")
 		// A retry of what may have been done needs the number as it needs a key.
-		ticket, err := claim.HandOff(ctx, broker.Child{N: n, Package: pkg})
+		made, err := s.HandOff(ctx, api.HandOff{Lease: child.lease, N: child.n, Package: pkg})
 		if err != nil {
 			return flags.hint(err)
 		}
 		if a.text() {
-			a.printf("%s\n", ticket)
-			if made := claim.State().Children; made != nil && slices.Contains(explain.ChildTickets(claim.Ticket, made.After), ticket) {
-				a.notef("handoff: %s begins when this handoff completes; an attempt that ends without a result drops it\n", ticket)
+			a.printf("%s\n", made.Ticket)
+			if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent.Ticket, all.After), made.Ticket) {
+				a.notef("handoff: %s begins when this handoff completes; an attempt that ends without a result drops it\n", made.Ticket)
 			}
 			return nil
 		}
-		state, err := b.Status(ctx, ticket)
+		state, err := s.Status(ctx, made.Ticket)
 		if err != nil {
 			return err
 		}
@@ -98,48 +94,9 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 		if err != nil {
 			return err
 		}
-		return a.onLease(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			children, err := awaitedChildren(claim.State(), tickets)
-			if err != nil {
-				return err
-			}
-			suspended, err := claim.Suspend(ctx, children...)
-			if err != nil {
-				return err
-			}
-			if !suspended {
-				return protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended already; the LEASE is yours still: handoff result TICKET --return")
-			}
-			return a.reported(ctx, b, claim)
+		return a.reportOn(cmd.Context(), args[0], func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+			return s.Await(ctx, lease, tickets)
 		})
 	}
 	return cmd
-}
-
-// awaitedChildren are the ordinals of children by their tickets; without any,
-// those of all.
-func awaitedChildren(s protocol.State, tickets []string) ([]int, error) {
-	var made []int
-	if s.Children != nil {
-		made = s.Children.Made.Without(s.Children.After).Numbers()
-	}
-	if len(made) == 0 {
-		return nil, protocol.Errorf(protocol.CodeIllegal, "lease", "%s has handed off nothing; hand it off with: handoff submit --under LEASE", s.Ticket)
-	}
-	if len(tickets) == 0 {
-		return made, nil
-	}
-	byTicket := map[string]int{}
-	for _, n := range made {
-		byTicket[protocol.ChildTicketN(s.Ticket, n)] = n
-	}
-	var children []int
-	for _, ticket := range tickets {
-		n, ok := byTicket[ticket]
-		if !ok {
-			return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s was not handed off from %s", ticket, s.Ticket)
-		}
-		children = append(children, n)
-	}
-	return children, nil
 }

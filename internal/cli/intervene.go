@@ -131,11 +131,8 @@ already, or no reason given.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if isLease(args[0]) {
-				return a.onLease(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-					if err := claim.HandBack(ctx, reason, partial); err != nil {
-						return err
-					}
-					return a.reported(ctx, b, claim)
+				return a.reportOn(cmd.Context(), args[0], func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+					return s.RollBackHeld(ctx, lease, reason, partial)
 				})
 			}
 			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
@@ -228,20 +225,15 @@ Exit codes: 0 it is yours; 9 it is closed, a group, or no such agent.`,
 			if err := protocol.CheckAgent("agent", agent); err != nil {
 				return err
 			}
-			if err := checkLease(lease); err != nil {
+			if err := api.CheckLease(lease); err != nil {
 				return err
 			}
 			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				holder := newPoller(agent, lease)
-				if err := b.Beat(ctx, holder); err != nil { // presence first: nobody may judge it gone
-					return err
-				}
-				claim, err := b.Take(ctx, ticket, holder, reason)
+				held, err := a.session(b, "").Take(ctx, api.Take{Ticket: ticket, Agent: agent, Lease: lease, Reason: reason, Host: hostname()})
 				if err != nil {
-					leave(ctx, b, holder)
 					return err
 				}
-				return a.claimed(ctx, b, claim)
+				return a.held(held)
 			})
 		},
 	}

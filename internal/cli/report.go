@@ -2,21 +2,22 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// leaseCommand is a command that does something with a LEASE.
-func (a *app) leaseCommand(use, short, long, example string, args []string, do func(context.Context, *broker.Broker, *broker.Claim) error) *cobra.Command {
+// leaseCommand is a command that reports on the handoff of a LEASE, and prints its state
+// after that.
+func (a *app) leaseCommand(use, short, long, example string, args []string, report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Example: example,
 		Long: long + `
@@ -24,44 +25,22 @@ func (a *app) leaseCommand(use, short, long, example string, args []string, do f
 A LEASE is what "handoff claim" prints. Exit code 7: the handoff is somebody else's
 by now, or the LEASE was never given out; nothing about it was changed.`,
 		Args: takes(args...),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.onLease(cmd.Context(), args[0], do) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.reportOn(cmd.Context(), args[0], report) },
 	}
 }
 
-// onLease does something short with a claim that was made by an earlier command.
-func (a *app) onLease(ctx context.Context, lease string, do func(context.Context, *broker.Broker, *broker.Claim) error) error {
-	err := a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-		claim, err := b.Resume(ctx, lease)
+func (a *app) reportOn(ctx context.Context, lease string, report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) error {
+	return a.onSession(ctx, func(ctx context.Context, s *api.Session) error {
+		state, err := report(ctx, s, lease)
 		if err != nil {
 			return err
 		}
-		// Every word from the holder is a sign of life.
-		if err := b.Beat(ctx, claim.Holder); err != nil {
-			return err
+		if !a.text() {
+			return a.value(dossier.StateOf(state))
 		}
-		return do(ctx, b, claim)
+		a.printf("%s  %s\n", state.Ticket, a.phase(state))
+		return nil
 	})
-	switch {
-	case errors.Is(err, broker.ErrDeadlinePassed):
-		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
-	case errors.Is(err, broker.ErrLeaseLost):
-		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
-	}
-	return err
-}
-
-// reported prints what became of the handoff, and ends the presence of a holder
-// that has nothing in its hands any more.
-func (a *app) reported(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-	state := claim.State()
-	if state.Holder != claim.Holder.ID {
-		leave(ctx, b, claim.Holder)
-	}
-	if !a.text() {
-		return a.value(dossier.StateOf(state))
-	}
-	a.printf("%s  %s\n", state.Ticket, a.phase(state))
-	return nil
 }
 
 func newAck(a *app) *cobra.Command {
@@ -83,11 +62,8 @@ an attempt being charged.`,
   handoff ack "$LEASE" conditional --needs-context "which branch?" --needs-permission "to push"
   handoff ack "$LEASE" conditional --retry-after 10m --reason "the build is red" --estimate 20m`,
 		[]string{"a LEASE", "accepted, rejected or conditional"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			if err := claim.Acknowledge(ctx, ack, true); err != nil {
-				return err
-			}
-			return a.reported(ctx, b, claim)
+		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+			return s.Acknowledge(ctx, lease, ack)
 		})
 	// What makes no answer is refused before the engine is asked for anything.
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
@@ -114,6 +90,22 @@ type beatView struct {
 	Trace   string    `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
 }
 
+func (a *app) beat(beat api.Beat) error {
+	if !a.text() {
+		return a.value(beatView{beat.State.Ticket, beat.Signal, beat.Expires, a.traces.Work(beat.State).Parent})
+	}
+	yes := map[bool]string{true: "yes"}
+	cancel := "no"
+	switch {
+	case beat.CancelRequested && beat.Return:
+		cancel = "yes, it goes back to its source: stop the work, clean up, then handoff return LEASE"
+	case beat.CancelRequested:
+		cancel = "yes: stop the work, then handoff release LEASE"
+	}
+	return a.fields("ticket", beat.State.Ticket, "cancel", cancel, "reminder", yes[beat.Reminded],
+		"limit", strings.TrimSpace(explain.Instant(beat.Limit)+" "+string(beat.LimitClock)), "deadline", explain.Instant(beat.Deadline), "lease ends", explain.Instant(beat.Expires))
+}
+
 func newHeartbeat(a *app) *cobra.Command {
 	var (
 		extend time.Duration
@@ -136,31 +128,16 @@ granted once in an attempt; the answer says until when, or why not (exit code 9)
   handoff heartbeat "$LEASE" --extend 10m --reason "the tests take longer"
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			if extend != 0 {
-				if err := claim.Extend(ctx, extend, reason); err != nil {
-					return err
-				}
-			}
-			signal, err := claim.Beat(ctx)
+		nil)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
+			beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
 			if err != nil {
 				return err
 			}
-			expires := time.Now().Add(time.Duration(claim.Holder.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
-			if !a.text() {
-				return a.value(beatView{claim.Ticket, signal, expires, a.traces.Work(claim.State()).Parent})
-			}
-			yes := map[bool]string{true: "yes"}
-			cancel := "no"
-			switch {
-			case signal.CancelRequested && signal.Return:
-				cancel = "yes, it goes back to its source: stop the work, clean up, then handoff return LEASE"
-			case signal.CancelRequested:
-				cancel = "yes: stop the work, then handoff release LEASE"
-			}
-			return a.fields("ticket", claim.Ticket, "cancel", cancel, "reminder", yes[signal.Reminded],
-				"limit", strings.TrimSpace(explain.Instant(signal.Limit)+" "+string(signal.LimitClock)), "deadline", explain.Instant(signal.Deadline), "lease ends", explain.Instant(expires))
+			return a.beat(beat)
 		})
+	}
 	fieldVar(cmd.Flags(), &extend, "extend", "the work takes this much longer; granted once, up to the return's clock and the deadline")
 	cmd.Flags().StringVar(&reason, "reason", "", "why it takes longer; required with --extend")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -185,18 +162,18 @@ func newProgress(a *app) *cobra.Command {
 		`Progress records how far the work has come, for everybody who asks for the status.`,
 		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			if !utf8.ValidString(details) {
-				return protocol.Errorf(protocol.CodeText, "details", "holds bytes that are no UTF-8")
-			}
-			if details != "" {
-				progress.Details = jsonOrText(details)
-			}
-			if err := claim.Progress(ctx, progress); err != nil {
-				return err
-			}
-			return a.reported(ctx, b, claim)
+		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+			return s.Progress(ctx, lease, progress)
 		})
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !utf8.ValidString(details) {
+			return protocol.Errorf(protocol.CodeText, "details", "holds bytes that are no UTF-8")
+		}
+		if details != "" {
+			progress.Details = jsonOrText(details)
+		}
+		return nil
+	}
 	cmd.Flags().Float64Var(&progress.Percent, "percent", 0, "how much is done, 0 to 100")
 	cmd.Flags().StringVar(&progress.Message, "message", "", "in words")
 	cmd.Flags().StringVar(&details, "details", "", "whatever else; JSON if it parses, else text")
@@ -215,12 +192,9 @@ and no sooner than --retry-after; with --permanent the handoff closes as failed.
 		`  handoff fail "$LEASE" --reason "the API is down" --retry-after 5m
   handoff fail "$LEASE" --reason "there is no such repository" --permanent`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
+		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
 			failure.Retryable = !permanent
-			if err := claim.Fail(ctx, failure); err != nil {
-				return err
-			}
-			return a.reported(ctx, b, claim)
+			return s.Fail(ctx, lease, failure)
 		})
 	cmd.Flags().StringVar(&failure.Message, "reason", "", "why")
 	cmd.Flags().StringVar(&failure.Code, "code", "handler", "the reason as a word to count by")
@@ -252,11 +226,8 @@ func newRelease(a *app) *cobra.Command {
 a cancel it is the end of it.`,
 		`  handoff release "$LEASE" --reason "shutting down"`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			if err := claim.Release(ctx, reason); err != nil {
-				return err
-			}
-			return a.reported(ctx, b, claim)
+		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+			return s.Release(ctx, lease, reason)
 		})
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", reason) }
@@ -273,11 +244,8 @@ person. Whoever gets it sees the rationale, and the assessments of all levels be
 It comes back when it is answered ("handoff answer"), and counts its attempts anew.`,
 		`  handoff escalate "$LEASE" --rationale "the change touches billing" --assessment "the code itself is fine"`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, b *broker.Broker, claim *broker.Claim) error {
-			if err := claim.Escalate(ctx, rationale, assessment); err != nil {
-				return err
-			}
-			return a.reported(ctx, b, claim)
+		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+			return s.Escalate(ctx, lease, rationale, assessment)
 		})
 	cmd.Flags().StringVar(&rationale, "rationale", "", "why an agent or a person above must decide; required")
 	cmd.Flags().StringVar(&assessment, "assessment", "", "what you have found out so far")

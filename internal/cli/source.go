@@ -74,7 +74,12 @@ func (a *app) direct(b *broker.Broker) *source {
 // session returns all operations on behalf of an agent; empty is whom this command line
 // acts for.
 func (a *app) session(b *broker.Broker, from string) *api.Session {
-	return api.New(b, api.Config{}).As(api.Local(cmp.Or(from, a.me())))
+	return api.New(b, api.Config{CountOn: a.engine.CountOn}).As(api.Local(cmp.Or(from, a.me())))
+}
+
+// onSession does something short with all operations, on behalf of this command line.
+func (a *app) onSession(ctx context.Context, do func(context.Context, *api.Session) error) error {
+	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error { return do(ctx, a.session(b, "")) })
 }
 
 // reader is what views of handoffs are made of; nil without a broker, which no gateway has.
