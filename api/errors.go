@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -14,6 +15,22 @@ const CodeFailed protocol.Code = "error"
 
 // ErrWaitEnded is why Wait returns when Config.Pause ended its wait before ctx did.
 var ErrWaitEnded = errors.New("the wait was ended")
+
+// LateResultError is of a result whose lease is lost and that counts no more.
+type LateResultError struct {
+	Lost error // broker.ErrLeaseLost, wrapped
+	// Unkept says why the result could not be kept beside its handoff; nil if it was kept.
+	Unkept error
+}
+
+func (e *LateResultError) Error() string {
+	if e.Unkept == nil {
+		return fmt.Sprintf("%v; the result was kept", e.Lost)
+	}
+	return fmt.Sprintf("%v; the result could not be kept either: %v", e.Lost, e.Unkept)
+}
+
+func (e *LateResultError) Unwrap() []error { return []error{e.Lost, e.Unkept} }
 
 // Refusal returns what a caller may know of an error. internal says that the service or
 // its engine is at fault: the details are for its log, and not for the caller.

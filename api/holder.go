@@ -10,9 +10,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Holder claims handoffs for agents and reports on them, for workers that keep a lease
-// between two calls and nothing else. Every call with a lease makes its holder present for
-// as long as the lease lasts. A lease that is lost has CodeLeaseLost, and changes nothing.
+// Holder claims handoffs for agents and reports on them.
+//
+// It serves workers that keep no more than a lease between two calls. Every call with a lease
+// makes its holder present for as long as the lease lasts. A report whose lease is lost is
+// broker.ErrLeaseLost, and changes nothing.
 type Holder interface {
 	// Claim takes the most urgent offer of an agent. Without one the error has
 	// CodeNothingToClaim.
@@ -24,7 +26,8 @@ type Holder interface {
 	// Progress records how far the work is.
 	Progress(ctx context.Context, lease string, progress protocol.Progress) (protocol.State, error)
 	// Complete closes a handoff with a result. A result that breaks the rules fails the
-	// attempt; one that comes after its lease was lost is kept beside the handoff.
+	// attempt; one that comes after its lease was lost is kept beside the handoff,
+	// and the error is a *LateResultError.
 	Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error)
 	// Fail ends an attempt without a result.
 	Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error)

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -31,14 +30,14 @@ const leaveTimeout = time.Second
 func (r Reports) do(ctx context.Context, operation, lease string, report func(claim worker.Claim, holder protocol.Holder) error) (protocol.State, error) {
 	claim, holder, err := r.Leases.Resume(ctx, operation, lease)
 	if err != nil {
-		return protocol.State{}, leaseRefusal(err)
+		return protocol.State{}, err
 	}
 	err = report(claim, holder)
 	state := claim.State()
 	if state.Holder != holder.ID {
 		r.leave(ctx, holder)
 	}
-	return state, leaseRefusal(err)
+	return state, err
 }
 
 // leave ends a presence, also after ctx has ended.
@@ -46,17 +45,6 @@ func (r Reports) leave(ctx context.Context, holder protocol.Holder) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	_ = r.Leases.Leave(ctx, holder)
-}
-
-// leaseRefusal is the error of a report. That of a lost lease has its code.
-func leaseRefusal(err error) error {
-	switch {
-	case errors.Is(err, broker.ErrDeadlinePassed):
-		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
-	case errors.Is(err, broker.ErrLeaseLost):
-		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
-	}
-	return err
 }
 
 // Acknowledge implements Holder.
@@ -98,19 +86,18 @@ func (r Reports) Complete(ctx context.Context, lease string, result protocol.Res
 		reported = true
 		return claim.Complete(ctx, result)
 	})
-	if !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseLost}) {
+	if !errors.Is(err, broker.ErrLeaseLost) {
 		return state, err
 	}
 	kept := reported // a claim keeps its late result itself
 	if !kept {
-		var keepErr error
-		if kept, keepErr = r.Leases.ParkLate(ctx, lease, result); keepErr != nil {
-			return state, fmt.Errorf("%w; the result could not be kept either: %w", err, keepErr)
+		var unkept error
+		if kept, unkept = r.Leases.ParkLate(ctx, lease, result); unkept != nil {
+			return state, &LateResultError{err, unkept}
 		}
 	}
-	if ticket, tokenErr := broker.LeaseTicket(lease); kept && tokenErr == nil {
-		err = protocol.Errorf(protocol.CodeLeaseLost, "lease",
-			"is lost: the handoff is closed, or somebody else's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
+	if kept {
+		err = &LateResultError{Lost: err}
 	}
 	return state, err
 }

@@ -67,7 +67,7 @@ func testClaim(t *testing.T, w *world) {
 // lost checks the error of a report whose lease is worth nothing.
 func (w *world) lost(what string, err error) {
 	w.t.Helper()
-	if !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseLost}) && !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
+	if !errors.Is(err, broker.ErrLeaseLost) && !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
 		w.t.Errorf("%s: %v, want a lost lease", what, err)
 	}
 }
@@ -125,7 +125,10 @@ func testLate(t *testing.T, w *world) {
 	_, err := w.Broker.Reroute(w.ctx, ticket, "stranger", "human", "coder is away", time.Time{})
 	w.must(err)
 	_, err = coder.Complete(w.ctx, held.Lease, done)
-	w.code("a late result", err, protocol.CodeLeaseLost)
+	w.lost("a late result", err)
+	if late := (*api.LateResultError)(nil); !errors.As(err, &late) || late.Unkept != nil {
+		t.Errorf("a late result: %v", err)
+	}
 	late, err := w.Broker.LateResults(w.ctx, ticket)
 	if w.must(err); len(late) != 1 {
 		t.Errorf("%d late results", len(late))

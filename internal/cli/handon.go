@@ -54,7 +54,7 @@ func (a *app) handOff(ctx context.Context, pkg protocol.Package, child childFlag
 		// A retry of what may have been done needs the number as it needs a key.
 		made, err := s.HandOff(ctx, api.HandOff{Lease: child.lease, N: child.n, Package: pkg})
 		if err != nil {
-			return flags.hint(err)
+			return flags.hint(leaseRefusal(child.lease, err))
 		}
 		if a.text() {
 			a.printf("%s\n", made.Ticket)

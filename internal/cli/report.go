@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,7 +35,7 @@ func (a *app) reportOn(ctx context.Context, lease string, report func(ctx contex
 	return a.onSession(ctx, func(ctx context.Context, s *api.Session) error {
 		state, err := report(ctx, s, lease)
 		if err != nil {
-			return err
+			return leaseRefusal(lease, err)
 		}
 		if !a.text() {
 			return a.value(dossier.StateOf(state))
@@ -41,6 +43,26 @@ func (a *app) reportOn(ctx context.Context, lease string, report func(ctx contex
 		a.printf("%s  %s\n", state.Ticket, a.phase(state))
 		return nil
 	})
+}
+
+// leaseRefusal says of a lost lease what became of the handoff.
+func leaseRefusal(lease string, err error) error {
+	lost := func(format string, args ...any) error {
+		return protocol.Errorf(protocol.CodeLeaseLost, "lease", format, args...)
+	}
+	ticket, _ := broker.LeaseTicket(lease)
+	var late *api.LateResultError
+	switch {
+	case errors.As(err, &late) && late.Unkept != nil:
+		return fmt.Errorf("%w; the result could not be kept either: %w", leaseRefusal(lease, late.Lost), late.Unkept)
+	case errors.As(err, &late):
+		return lost("is lost: the handoff is closed, or somebody else's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
+	case errors.Is(err, broker.ErrDeadlinePassed):
+		return lost("is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
+	case errors.Is(err, broker.ErrLeaseLost):
+		return lost("is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
+	}
+	return err
 }
 
 func newAck(a *app) *cobra.Command {
@@ -133,7 +155,7 @@ granted once in an attempt; the answer says until when, or why not (exit code 9)
 		return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
 			beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
 			if err != nil {
-				return err
+				return leaseRefusal(args[0], err)
 			}
 			return a.beat(beat)
 		})
