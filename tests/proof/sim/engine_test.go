@@ -230,7 +230,11 @@ func (e *engine) PutSlots(ctx context.Context, agent string, slots protocol.Slot
 	if err := e.turn(ctx, "put slots of "+agent); err != nil {
 		return 0, err
 	}
-	return e.Memory.PutSlots(ctx, agent, slots, rev)
+	next, err := e.Memory.PutSlots(ctx, agent, slots, rev)
+	if err == nil {
+		e.l.judge.tookSlots(slots)
+	}
+	return next, err
 }
 
 func (e *engine) Holder(ctx context.Context, id string) (protocol.Holder, error) {

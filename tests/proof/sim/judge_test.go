@@ -32,7 +32,8 @@ type judge struct {
 	read     map[string]uint64 // what somebody has read: nobody may see less afterwards
 	presence map[string]*presence
 	lines    map[string]lineage
-	seats    map[seat]int // which member of a group an agent has
+	seats    map[seat]int         // which member of a group an agent has
+	slots    map[string]time.Time // when a holder took its slot for a handoff
 	appends  int
 	open     int
 
@@ -46,6 +47,7 @@ type known struct {
 	hash  string
 	seq   uint64
 	at    time.Time
+	late  bool // its holder's acceptance came when its slot counted no more
 }
 
 // presence is what the engine knows of a holder.
@@ -54,7 +56,7 @@ type presence struct {
 }
 
 func newJudge(l *life) judge {
-	return judge{l: l, heads: map[string]known{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, seats: map[seat]int{}, lines: map[string]lineage{}}
+	return judge{l: l, heads: map[string]known{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, seats: map[seat]int{}, slots: map[string]time.Time{}, lines: map[string]lineage{}}
 }
 
 const foundMost = 10
@@ -145,7 +147,12 @@ func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
 	if after.Held() && !before.state.Held() {
 		defer j.inHand(after.Agent)
 	}
-	j.heads[ticket] = known{state: after, hash: hashOf(body), seq: seq, at: time.Now()}
+	late := before.late
+	if after.Holder != before.state.Holder {
+		took, has := j.slots[ticket+after.Holder]
+		late = has && time.Since(took) > lifecycle.SlotGrace
+	}
+	j.heads[ticket] = known{state: after, hash: hashOf(body), seq: seq, at: time.Now(), late: late}
 }
 
 // hashOf is what the next entry has to name.
@@ -235,8 +242,17 @@ func (j *judge) losses(ticket string, before protocol.State, events []protocol.E
 // documentation says.
 const slotSlack = 2 * time.Minute
 
+// tookSlots notes the slots of an agent as they are stored.
+func (j *judge) tookSlots(slots protocol.Slots) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for ticket, slot := range slots {
+		j.slots[ticket+slot.Holder] = slot.At
+	}
+}
+
 // inHand: the holders of an agent with max_concurrency have no more in hand together,
-// but for those whose lease had lapsed.
+// but for those whose lease had lapsed, and acceptances that came after lifecycle.SlotGrace.
 func (j *judge) inHand(agent string) {
 	if agent != limited {
 		return
@@ -244,7 +260,7 @@ func (j *judge) inHand(agent string) {
 	var held []string
 	for ticket, h := range j.heads {
 		s := h.state
-		if s.Closed || !s.Held() || s.Agent != agent {
+		if s.Closed || !s.Held() || s.Agent != agent || h.late {
 			continue
 		}
 		p := j.presence[s.Holder]
