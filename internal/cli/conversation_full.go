@@ -45,11 +45,11 @@ type fullAnswer struct {
 }
 
 // conversationFull prints the rows of a conversation with what the ledger has of each.
-func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q ask.ListQuery, asked conversationAsk) error {
+func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q ask.ListQuery, o conversationOptions) error {
 	whole := fullAnswer{Position: ask.Position{Complete: true}, Handoffs: []fullRow{}}
 	shown := 0
-	err := pages(ctx, a.answersOf(b), q, asked.limit, func(page ask.ListAnswer) error {
-		if err := asked.fresh.check(page.Position); err != nil {
+	err := pages(ctx, a.answersOf(b), q, o.limit, func(page ask.ListAnswer) error {
+		if err := o.fresh.check(page.Position); err != nil {
 			return err
 		}
 		complete := whole.Complete && page.Complete
@@ -82,10 +82,10 @@ func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q ask.List
 		return a.value(whole)
 	case a.text() && shown == 0:
 		a.notef("handoff: none\n")
-	case a.text() && whole.Cursor != "" && !asked.last:
+	case a.text() && whole.Cursor != "" && !o.last:
 		a.notef("handoff: there are more than these %d; see more with --limit N\n", shown)
 	}
-	return a.stand(asked.fresh, whole.Position, whole.Cursor)
+	return a.stand(o.fresh, whole.Position, whole.Cursor)
 }
 
 // fullRows reads what the ledger has of these handoffs, side by side.

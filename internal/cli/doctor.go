@@ -2,28 +2,26 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/doctor"
 	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/supervisor"
 )
 
+// doctorOptions are the flags of doctor.
+type doctorOptions struct {
+	self, repair bool
+	skip, mend   []string
+}
+
 func newDoctor(a *app) *cobra.Command {
-	var (
-		self, repair bool
-		skip, mend   []string
-	)
+	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the engine, the supervisors, the agents and the handoffs",
@@ -66,36 +64,41 @@ Exit codes: 0 all is well; 1 a check says warn or fail.`,
   handoff doctor --repair
   handoff doctor --mend 5f0c…
   handoff doctor --self`,
-		Args: takes(),
+		Args:    takes(),
+		PreRunE: o.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if self && (repair || len(mend) > 0) {
-				return usagef("--self changes nothing: leave out --self, or --repair and --mend")
-			}
-			for _, name := range skip {
-				if !slices.Contains(doctor.CheckNames(), name) {
-					return usagef("--skip %s: the checks are %s", name, strings.Join(doctor.CheckNames(), ", "))
-				}
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), ledgerWithin)
 			defer cancel()
 			switch {
-			case self:
-				return a.findings(a.examineSelf(ctx, skip))
-			case len(mend) > 0:
-				return a.mend(ctx, mend)
-			case repair:
+			case o.self:
+				return a.findings(a.examineSelf(ctx, o.skip))
+			case len(o.mend) > 0:
+				return a.mend(ctx, o.mend)
+			case o.repair:
 				return a.repair(ctx)
 			}
-			return a.findings(doctor.Judge(doctor.Examine(ctx, a.access(), skip), skip))
+			return a.findings(doctor.Judge(doctor.Examine(ctx, a.access(), o.skip), o.skip))
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&self, "self", false, "look at this process alone")
-	fs.BoolVar(&repair, "repair", false, "have every handoff looked at now, and check nothing")
-	fs.StringArrayVar(&mend, "mend", nil, "go back to the last entry of this `TICKET` that can be read; repeatable")
-	fs.StringArrayVar(&skip, "skip", nil, "leave out this `CHECK`; repeatable")
+	fs.BoolVar(&o.self, "self", false, "look at this process alone")
+	fs.BoolVar(&o.repair, "repair", false, "have every handoff looked at now, and check nothing")
+	fs.StringArrayVar(&o.mend, "mend", nil, "go back to the last entry of this `TICKET` that can be read; repeatable")
+	fs.StringArrayVar(&o.skip, "skip", nil, "leave out this `CHECK`; repeatable")
 	a.words(cmd, "skip", doctor.CheckNames()...)
 	return cmd
+}
+
+func (o *doctorOptions) check(*cobra.Command, []string) error {
+	if o.self && (o.repair || len(o.mend) > 0) {
+		return usagef("--self changes nothing: leave out --self, or --repair and --mend")
+	}
+	for _, name := range o.skip {
+		if !slices.Contains(doctor.CheckNames(), name) {
+			return usagef("--skip %s: the checks are %s", name, strings.Join(doctor.CheckNames(), ", "))
+		}
+	}
+	return nil
 }
 
 // checksFailedError is the error of a diagnosis that is not all well.
@@ -168,36 +171,6 @@ func (a *app) health(h doctor.Status) styled {
 	return styled(colour + word + "\x1b[0m")
 }
 
-// repair has every handoff looked at, and sees that a supervisor is there to look.
-func (a *app) repair(ctx context.Context) error {
-	b, done, err := a.connectWith(ctx, broker.Config{Log: slog.New(slog.NewTextHandler(a.err, nil))})
-	if err != nil {
-		return err
-	}
-	defer done()
-	repaired, err := supervisor.Repair(ctx, b, a.engine, a.log(false))
-	if err != nil {
-		return err
-	}
-	if a.text() {
-		a.printf("%s, %d open; %s woken, and will be looked at within a second\n",
-			explain.Count(repaired.Handoffs, "handoff"), repaired.Open, explain.Is(fmt.Sprint(repaired.Woken), repaired.Woken))
-		if repaired.Removed > 0 {
-			a.printf("%s removed from the queues\n", explain.Was(explain.Count(repaired.Removed, "ended offer"), repaired.Removed))
-		}
-	} else if err := a.value(repaired); err != nil {
-		return err
-	}
-	if repaired.Failed > 0 {
-		return fmt.Errorf("%s could not be helped; see above", explain.Count(repaired.Failed, "handoff"))
-	}
-	f := doctor.Supervisors(doctor.Reach(ctx, a.access()))
-	if f.Status == doctor.StatusFail {
-		return errors.New("no supervisor looks at them yet: " + f.Message + "; " + f.Do)
-	}
-	return nil
-}
-
 // access is how the doctor reaches the engine of this command line.
 func (a *app) access() doctor.Access {
 	conn := a.conn.resolve(a.env)
@@ -213,37 +186,4 @@ func (a *app) access() doctor.Access {
 		return a.engine.Strays(ctx, d)
 	}
 	return doctor.Access{Where: conn.where(), Diagnose: diagnose, Open: a.connect, Strays: strays}
-}
-
-// mended is a handoff that --mend was given.
-type mended struct {
-	Ticket string         `json:"ticket"`
-	Seq    uint64         `json:"seq"` // of its head
-	Phase  protocol.Phase `json:"phase"`
-}
-
-// mend takes handoffs back to the last entries that can be read.
-func (a *app) mend(ctx context.Context, tickets []string) error {
-	b, done, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	for _, ticket := range tickets {
-		if ticket, err = protocol.ParseTicket(ticket); err != nil {
-			return err
-		}
-		head, err := b.Mend(ctx, ticket)
-		switch {
-		case err != nil:
-			return err
-		case a.text():
-			a.printf("%s is %s, by entry %d of the ledger\n", ticket, explain.Phase(head.State), head.Seq)
-			continue
-		}
-		if err := a.value(mended{ticket, head.Seq, head.State.Phase}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

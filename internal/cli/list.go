@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
@@ -68,27 +65,7 @@ cursor is refused; 10 the index is behind.`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return flags.check(a, cmd)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := flags.filter.filter(time.Now())
-			if err != nil {
-				return err
-			}
-			relative, _ := flags.filter.relative(filter)
-			if flags.cursor != "" && len(relative) > 0 {
-				return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
-			}
-			return a.onIndex(cmd.Context(), func(ctx context.Context, ix ask.Answers) error {
-				q := ask.ListQuery{Question: flags.fresh.ask(), Filter: filter, Sort: ask.Sort(flags.sort), Cursor: flags.cursor}
-				switch {
-				case flags.count:
-					return a.count(ctx, ix, ask.CountQuery{Question: q.Question, Filter: filter, By: fromWords[ask.By](flags.by),
-						Had: slices.Contains(flags.by, string(ask.ByTarget))}, flags.fresh)
-				case flags.watch:
-					return a.watch(ctx, ix, q, flags)
-				}
-				return a.list(ctx, ix, q, flags)
-			})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runList(cmd.Context(), flags) },
 	}
 	flags.filter.declare(a, cmd)
 	fs := cmd.Flags()
@@ -103,6 +80,29 @@ cursor is refused; 10 the index is behind.`,
 	a.words(cmd, "sort", asWords(ask.Sorts)...)
 	a.words(cmd, "by", asWords(ask.Bys)...)
 	return cmd
+}
+
+// runList lists, counts or watches, as the flags say.
+func (a *app) runList(ctx context.Context, flags listFlags) error {
+	filter, err := flags.filter.filter(time.Now())
+	if err != nil {
+		return err
+	}
+	relative, _ := flags.filter.relative(filter)
+	if flags.cursor != "" && len(relative) > 0 {
+		return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
+	}
+	return a.onIndex(ctx, func(ctx context.Context, ix ask.Answers) error {
+		q := ask.ListQuery{Question: flags.fresh.ask(), Filter: filter, Sort: ask.Sort(flags.sort), Cursor: flags.cursor}
+		switch {
+		case flags.count:
+			return a.count(ctx, ix, ask.CountQuery{Question: q.Question, Filter: filter, By: fromWords[ask.By](flags.by),
+				Had: slices.Contains(flags.by, string(ask.ByTarget))}, flags.fresh)
+		case flags.watch:
+			return a.watch(ctx, ix, q, flags)
+		}
+		return a.list(ctx, ix, q, flags)
+	})
 }
 
 // check refuses flags that do not go together.
@@ -124,147 +124,4 @@ func (f *listFlags) check(a *app, cmd *cobra.Command) error {
 		return usagef("--watch has no end, so it is no document; use -o jsonl")
 	}
 	return nil
-}
-
-// list prints a list, whole or up to a limit.
-func (a *app) list(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags listFlags) error {
-	most := flags.limit
-	if flags.all {
-		most = 0
-	}
-	whole := ask.ListAnswer{Position: ask.Position{Complete: true}}
-	err := pages(ctx, ix, q, most, func(page ask.ListAnswer) error {
-		if err := flags.fresh.check(page.Position); err != nil {
-			return err
-		}
-		complete := whole.Complete && page.Complete
-		whole.Position, whole.Cursor = page.Position, page.Cursor
-		whole.Complete = complete
-		if a.format == formatJSONL {
-			return list(a, page.Handoffs)
-		}
-		whole.Handoffs = append(whole.Handoffs, page.Handoffs...)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if a.format == formatJSON {
-		if whole.Handoffs == nil {
-			whole.Handoffs = []ask.Row{}
-		}
-		return a.value(whole)
-	}
-	if a.text() {
-		if err := a.rows(flags.table, whole.Handoffs); err != nil {
-			return err
-		}
-		if whole.Cursor != "" && !flags.alone {
-			_, instants := flags.filter.relative(q.Filter)
-			a.notef("handoff: there are more; go on with --cursor %s%s\n", whole.Cursor, instants)
-		}
-	}
-	return a.stand(flags.fresh, whole.Position, whole.Cursor)
-}
-
-// pages asks for page after page, up to most handoffs; 0 is all.
-func pages(ctx context.Context, ix ask.Answers, q ask.ListQuery, most int, fn func(ask.ListAnswer) error) error {
-	for got := 0; ; {
-		q.Limit = ask.PageMax
-		if most > 0 {
-			q.Limit = min(q.Limit, most-got)
-		}
-		page, err := ix.List(ctx, q)
-		if err != nil {
-			return err
-		}
-		if err := fn(page); err != nil {
-			return err
-		}
-		got += len(page.Handoffs)
-		q.Cursor = page.Cursor
-		if page.Cursor == "" || most > 0 && got >= most {
-			return nil
-		}
-	}
-}
-
-// table is how handoffs look to people.
-type table struct {
-	heading []string
-	cells   func(r ask.Row, now time.Time) []string
-}
-
-var listTable = table{
-	heading: []string{"TICKET", "PHASE", "PRIORITY", "AGE", "FROM", "TO", "TASK"},
-	cells: func(r ask.Row, now time.Time) []string {
-		return []string{r.Ticket, rowPhase(r), string(r.Priority), explain.Ago(r.SubmittedAt, now), r.Source, cmp.Or(r.Agent, r.Target), rowTask(r)}
-	},
-}
-
-// rows prints handoffs as a table.
-func (a *app) rows(t table, handoffs []ask.Row) error {
-	if len(handoffs) == 0 {
-		a.notef("handoff: none\n")
-		return nil
-	}
-	now, rows := time.Now(), [][]string{t.heading}
-	for _, r := range handoffs {
-		rows = append(rows, t.cells(r, now))
-	}
-	return a.tableFit(rows)
-}
-
-// rowPhase is the phase and, where it says more, the outcome or the level.
-func rowPhase(r ask.Row) string {
-	switch {
-	case r.Closed && string(r.Outcome) != string(r.Phase):
-		return fmt.Sprintf("%s (%s)", r.Phase, r.Outcome)
-	case !r.Closed && r.Level > 0:
-		return fmt.Sprintf("%s, level %d", r.Phase, r.Level)
-	}
-	return string(r.Phase)
-}
-
-func rowTask(r ask.Row) string { return cmp.Or(r.Description, r.Why) }
-
-// count prints how many handoffs there are.
-func (a *app) count(ctx context.Context, ix ask.Answers, q ask.CountQuery, fresh freshness) error {
-	answer, err := ix.Count(ctx, q)
-	if err == nil {
-		err = fresh.check(answer.Position)
-	}
-	if err != nil {
-		return err
-	}
-	if !a.text() {
-		if answer.Groups == nil && len(q.By) > 0 {
-			answer.Groups = []ask.CountGroup{}
-		}
-		return a.value(answer)
-	}
-	a.printf("%d\n", answer.Count)
-	if len(answer.Groups) > 0 {
-		var heading []string
-		for _, by := range q.By {
-			heading = append(heading, strings.ToUpper(string(by)))
-		}
-		heading = append(heading, "COUNT")
-		if q.Had {
-			heading = append(heading, "HAD")
-		}
-		rows := [][]string{heading}
-		for _, group := range answer.Groups {
-			row := append(slices.Clone(group.Values), fmt.Sprint(group.Count))
-			if q.Had {
-				row = append(row, fmt.Sprint(group.Had))
-			}
-			rows = append(rows, row)
-		}
-		a.printf("\n")
-		if err := a.table(rows); err != nil {
-			return err
-		}
-	}
-	return a.stand(fresh, answer.Position, "")
 }

@@ -52,19 +52,15 @@ func (f *linesFlags) check(changed func(string) bool, flags packageFlags) error 
 }
 
 // submitLines submits every line of a file as a package of its own.
-func (a *app) submitLines(ctx context.Context, flags packageFlags, lines linesFlags, changed func(string) bool, dryRun bool) error {
-	redactor, err := a.redactor()
-	if err != nil {
-		return err
-	}
-	offline, err := broker.New(nil, broker.Config{Redactor: redactor})
+func (a *app) submitLines(ctx context.Context, o *submitOptions) error {
+	offline, err := a.offline()
 	if err != nil {
 		return err
 	}
 	out := &lineWriter{app: a}
 	job := bulk.Job{
 		Complete: func(pkg protocol.Package) (protocol.Package, error) {
-			return flags.complete(pkg, changed, a, time.Now())
+			return o.complete(pkg, o.changed, a, time.Now())
 		},
 		Prepare: offline.Prepare,
 		Done:    out.done,
@@ -72,8 +68,8 @@ func (a *app) submitLines(ctx context.Context, flags packageFlags, lines linesFl
 			a.notef("handoff: %d submitted, %d refused after %v\n", submitted, refused, took.Round(time.Second))
 		},
 	}
-	checked := !lines.keepGoing || dryRun
-	input, done, err := a.openLines(ctx, flags.file, checked)
+	checked := !o.lines.keepGoing || o.dryRun
+	input, done, err := a.openLines(ctx, o.file, checked)
 	if err != nil {
 		return err
 	}
@@ -85,7 +81,7 @@ func (a *app) submitLines(ctx context.Context, flags packageFlags, lines linesFl
 			return err
 		case err != nil:
 			return errors.Join(out.end(), err)
-		case dryRun:
+		case o.dryRun:
 			a.notef("handoff: %d packages are in order; nothing was written\n", n)
 			return nil
 		}
@@ -105,8 +101,8 @@ func (a *app) submitLines(ctx context.Context, flags packageFlags, lines linesFl
 	}
 	submitted, err := job.Run(ctx, input)
 	err = errors.Join(out.end(), err)
-	if changed("from") && submitted > 0 {
-		a.warnSource(ctx, b, flags.from)
+	if o.changed("from") && submitted > 0 {
+		a.warnSource(ctx, b, o.from)
 	}
 	return err
 }

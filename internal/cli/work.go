@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,120 +36,19 @@ func newWork(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "work --agent AGENT [flags] -- CMD [ARG…]",
 		Short: "Serve an agent: run a program for each handoff",
-		Long: `Work serves an agent. For each handoff it runs CMD: the package comes on standard
-input as JSON, what CMD writes to standard output is the result (JSON if it
-parses, else text), standard error goes to the log here. Start more of it, on any
-machine, to work on more at once.
-
-The exit code of CMD says what came of it:
-
-  0   complete
-  65  failed for good              75  failed, retry later
-  69  rejected: not for this one   77  conditional: something is needed first
-  126, 127  CMD cannot run: the worker drains and ends, nobody is charged
-  anything else  failed, and worth another attempt
-
-The package has, where there are any: supplements (answers to what was asked, whose
-variables are in context.variables, too), trail (who refused, asked and failed before)
-and returns (the ends of what was handed off and waited for).
-
-In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
-HANDOFF_FENCE, HANDOFF_LIMIT (when the first clock takes it away), HANDOFF_LIMIT_CLOCK
-(work, return or deadline), HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE, NATS_URL, TRACEPARENT and TRACESTATE (its span, as W3C Trace Context has it); in
-HANDOFF_PROGRESS_FILE the name of a file of which every line that is written there is
-a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a file in which it
-may say more than an exit code can, as a line or as JSON (handoff schema ack):
-
-  rejected: why           conditional: what is needed
-  escalated why           passed up to whom the agent escalates to
-  answered text           an authority's answer to an escalation
-  returned why            back to the source, with what was printed as the partial result
-
-A result with a command hands on, in the manner of LangGraph's: {"command": {"goto":
-"tester", "update": {…}}}. A list of names is a broadcast, a list of {"agent",
-"update"} a group of different packages, END the end of the chain. It is recorded
-with the result, so that a crash neither loses nor doubles it. "handoff submit" inside
-CMD submits a handoff of its own at once; source and parent are filled in.
-
-A handoff that is cancelled, is to go back to its source, or whose lease is lost has
-CMD's whole process group terminated. Then --cleanup is run, with the same input and
-environment and HANDOFF_CLEANUP_REASON: cancelled, returned or lease_lost.
-
-An agent that is not there yet is registered, with --capability and
---description. A profile that is there stays as it is, unless --update adds them.
-
-A worker beats to show that it is there: every --beat, each answered within
---beat-timeout; after --misses missed ones its --lease is over, and its handoffs go to
-others. Whichever of them are not given follow from those that are.
-
-` + gatewayHelp + `
-CMD has HANDOFF_GATEWAY from it, so that "handoff submit", status, wait and result inside go
-through the gateway as well. Where no gateway serves at the start, work ends with exit code 6.
-
-` + waitHelp + `
-
-` + metricsHelp + `
-
-Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
-given back without charge. What has not ended 5 s later is killed with its process group.
-The command ends 25 s after --drain at the latest, and a second Ctrl-C ends it at once
-(both with 130).`,
+		Long:  workHelp,
 		Example: `  handoff work --agent reviewer -- ./agent.sh
   handoff work --agent translator --capability french --capability german:0.6 --concurrency 4 -- python3 translate.py
   handoff work --agent echo -- cat
   handoff work --gateway --creds coder.creds --agent coder -- ./agent.sh`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if flags.agent == "" {
-				return usagef("work needs --agent AGENT")
-			}
-			if len(args) == 0 {
-				return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			// A program that cannot run is refused before anybody is told of a worker.
-			redactor, err := a.redactor()
-			if err != nil {
-				return err
-			}
-			program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor}
-			if err := worker.CheckCommand(a.dir, args); err != nil {
-				return err
-			}
-			if flags.cleanup != "" {
-				program.Cleanup = []string{flags.cleanup}
-				if err := worker.CheckCommand(a.dir, program.Cleanup); err != nil {
-					return inField(err, "cleanup", "")
-				}
-			}
-			capabilities, err := parseCapabilities("--capability", flags.capabilities)
-			if err != nil {
-				return err
-			}
-			cfg := worker.Config{
-				Agent: flags.agent, Concurrency: flags.concurrency, DrainTimeout: flags.drain,
-				Lease: flags.lease, Beat: flags.beat, BeatTimeout: flags.beatTimeout, Misses: flags.misses, CleanupTimeout: flags.cleanupTimeout,
-				Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities},
-				Log:     a.log(flags.verbose),
-			}
-			if cfg.DrainTimeout == 0 {
-				cfg.DrainTimeout = -1 // 0 means the default there, and not at all here
-			}
-			if err := cfg.Validate(); err != nil {
-				return err
-			}
-			a.endWithin(flags.drain + workEnd)
-			outside, err := a.throughGateway(cmd, flags.gateway)
-			if err != nil {
-				return err
-			}
-			if outside {
-				return a.workThroughGateway(cmd.Context(), cfg, &flags, program)
-			}
-			return a.work(cmd.Context(), cfg, &flags, program)
-		},
+		Args: flags.args,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runWork(cmd, &flags, args) },
 	}
+	flags.declare(a, cmd)
+	return cmd
+}
+
+func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows CMD is CMD's
 	fs.SortFlags = false
@@ -171,7 +69,68 @@ The command ends 25 s after --drain at the latest, and a second Ctrl-C ends it a
 	metricsFlag(fs, &flags.metrics)
 	verboseFlag(fs, &flags.verbose)
 	a.agentFlags(cmd, "agent")
-	return cmd
+}
+
+func (flags *workFlags) args(_ *cobra.Command, args []string) error {
+	if flags.agent == "" {
+		return usagef("work needs --agent AGENT")
+	}
+	if len(args) == 0 {
+		return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
+	}
+	return nil
+}
+
+// program is what the worker runs. One that cannot run is refused before the worker is there.
+func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error) {
+	redactor, err := a.redactor()
+	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor}
+	if err == nil {
+		err = worker.CheckCommand(a.dir, args)
+	}
+	if err == nil && flags.cleanup != "" {
+		program.Cleanup = []string{flags.cleanup}
+		err = inField(worker.CheckCommand(a.dir, program.Cleanup), "cleanup", "")
+	}
+	return program, err
+}
+
+// config is the worker that the flags describe.
+func (flags *workFlags) config(a *app) (worker.Config, error) {
+	capabilities, err := parseCapabilities("--capability", flags.capabilities)
+	if err != nil {
+		return worker.Config{}, err
+	}
+	cfg := worker.Config{
+		Agent: flags.agent, Concurrency: flags.concurrency, DrainTimeout: flags.drain,
+		Lease: flags.lease, Beat: flags.beat, BeatTimeout: flags.beatTimeout, Misses: flags.misses, CleanupTimeout: flags.cleanupTimeout,
+		Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities},
+		Log:     a.log(flags.verbose),
+	}
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = -1 // 0 means the default there, and not at all here
+	}
+	return cfg, cfg.Validate()
+}
+
+func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error {
+	program, err := flags.program(a, args)
+	if err != nil {
+		return err
+	}
+	cfg, err := flags.config(a)
+	if err != nil {
+		return err
+	}
+	a.endWithin(flags.drain + workEnd)
+	through, err := a.throughGateway(cmd, flags.gateway)
+	switch {
+	case err != nil:
+		return err
+	case through:
+		return a.workThroughGateway(cmd.Context(), cfg, flags, program)
+	}
+	return a.work(cmd.Context(), cfg, flags, program)
 }
 
 func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
@@ -279,18 +238,4 @@ func (a *app) connEnv(servers string) []string {
 		env = append(env, name+"="+path)
 	}
 	return env
-}
-
-func newExample(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "example",
-		Short: "Print a script to start an agent from",
-		Example: `  handoff example > agent.sh && chmod +x agent.sh
-  handoff work --agent reviewer -- ./agent.sh`,
-		Args: takes(),
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprint(a.out, worker.ExampleScript())
-			return err
-		},
-	}
 }

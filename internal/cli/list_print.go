@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/index/ask"
+)
+
+// list prints a list, whole or up to a limit.
+func (a *app) list(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags listFlags) error {
+	most := flags.limit
+	if flags.all {
+		most = 0
+	}
+	whole := ask.ListAnswer{Position: ask.Position{Complete: true}}
+	err := pages(ctx, ix, q, most, func(page ask.ListAnswer) error {
+		if err := flags.fresh.check(page.Position); err != nil {
+			return err
+		}
+		complete := whole.Complete && page.Complete
+		whole.Position, whole.Cursor = page.Position, page.Cursor
+		whole.Complete = complete
+		if a.format == formatJSONL {
+			return list(a, page.Handoffs)
+		}
+		whole.Handoffs = append(whole.Handoffs, page.Handoffs...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if a.format == formatJSON {
+		if whole.Handoffs == nil {
+			whole.Handoffs = []ask.Row{}
+		}
+		return a.value(whole)
+	}
+	if a.text() {
+		if err := a.rows(flags.table, whole.Handoffs); err != nil {
+			return err
+		}
+		if whole.Cursor != "" && !flags.alone {
+			_, instants := flags.filter.relative(q.Filter)
+			a.notef("handoff: there are more; go on with --cursor %s%s\n", whole.Cursor, instants)
+		}
+	}
+	return a.stand(flags.fresh, whole.Position, whole.Cursor)
+}
+
+// pages asks for page after page, up to most handoffs; 0 is all.
+func pages(ctx context.Context, ix ask.Answers, q ask.ListQuery, most int, fn func(ask.ListAnswer) error) error {
+	for got := 0; ; {
+		q.Limit = ask.PageMax
+		if most > 0 {
+			q.Limit = min(q.Limit, most-got)
+		}
+		page, err := ix.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		if err := fn(page); err != nil {
+			return err
+		}
+		got += len(page.Handoffs)
+		q.Cursor = page.Cursor
+		if page.Cursor == "" || most > 0 && got >= most {
+			return nil
+		}
+	}
+}
+
+// table is how handoffs look to people.
+type table struct {
+	heading []string
+	cells   func(r ask.Row, now time.Time) []string
+}
+
+var listTable = table{
+	heading: []string{"TICKET", "PHASE", "PRIORITY", "AGE", "FROM", "TO", "TASK"},
+	cells: func(r ask.Row, now time.Time) []string {
+		return []string{r.Ticket, rowPhase(r), string(r.Priority), explain.Ago(r.SubmittedAt, now), r.Source, cmp.Or(r.Agent, r.Target), rowTask(r)}
+	},
+}
+
+// rows prints handoffs as a table.
+func (a *app) rows(t table, handoffs []ask.Row) error {
+	if len(handoffs) == 0 {
+		a.notef("handoff: none\n")
+		return nil
+	}
+	now, rows := time.Now(), [][]string{t.heading}
+	for _, r := range handoffs {
+		rows = append(rows, t.cells(r, now))
+	}
+	return a.tableFit(rows)
+}
+
+// rowPhase is the phase and, where it says more, the outcome or the level.
+func rowPhase(r ask.Row) string {
+	switch {
+	case r.Closed && string(r.Outcome) != string(r.Phase):
+		return fmt.Sprintf("%s (%s)", r.Phase, r.Outcome)
+	case !r.Closed && r.Level > 0:
+		return fmt.Sprintf("%s, level %d", r.Phase, r.Level)
+	}
+	return string(r.Phase)
+}
+
+func rowTask(r ask.Row) string { return cmp.Or(r.Description, r.Why) }
+
+// count prints how many handoffs there are.
+func (a *app) count(ctx context.Context, ix ask.Answers, q ask.CountQuery, fresh freshness) error {
+	answer, err := ix.Count(ctx, q)
+	if err == nil {
+		err = fresh.check(answer.Position)
+	}
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		if answer.Groups == nil && len(q.By) > 0 {
+			answer.Groups = []ask.CountGroup{}
+		}
+		return a.value(answer)
+	}
+	a.printf("%d\n", answer.Count)
+	if len(answer.Groups) > 0 {
+		var heading []string
+		for _, by := range q.By {
+			heading = append(heading, strings.ToUpper(string(by)))
+		}
+		heading = append(heading, "COUNT")
+		if q.Had {
+			heading = append(heading, "HAD")
+		}
+		rows := [][]string{heading}
+		for _, group := range answer.Groups {
+			row := append(slices.Clone(group.Values), fmt.Sprint(group.Count))
+			if q.Had {
+				row = append(row, fmt.Sprint(group.Had))
+			}
+			rows = append(rows, row)
+		}
+		a.printf("\n")
+		if err := a.table(rows); err != nil {
+			return err
+		}
+	}
+	return a.stand(fresh, answer.Position, "")
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// offline is a broker without an engine, which prepares packages.
+func (a *app) offline() (*broker.Broker, error) {
+	redactor, err := a.redactor()
+	if err != nil {
+		return nil, err
+	}
+	return broker.New(nil, broker.Config{Redactor: redactor})
+}
+
+// prepare checks a package as Submit would, without an engine: what is wrong
+// with the input is said even where no engine answers.
+func (a *app) prepare(ctx context.Context, pkg protocol.Package) (broker.Prepared, error) {
+	offline, err := a.offline()
+	if err != nil {
+		return broker.Prepared{}, err
+	}
+	return offline.Prepare(ctx, pkg)
+}
+
+// submit submits to the engine itself.
+func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
+	prepared, err := a.prepare(ctx, pkg)
+	if err != nil {
+		return err
+	}
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if pkg.Parent != "" {
+		if prepared, err = a.inherited(ctx, b, pkg); err != nil {
+			return err
+		}
+	}
+	if prepared.Redacted > 0 {
+		a.notef("handoff: secrets taken out of the package before anything is written: %d\n", prepared.Redacted)
+	}
+	var head broker.Head
+	if o.dryRun {
+		err = a.dryRun(ctx, b, prepared)
+	} else if head, err = a.submitOnce(ctx, b, prepared); err == nil && a.text() {
+		a.printf("%s\n", prepared.Ticket)
+	}
+	if err != nil {
+		return err
+	}
+	a.warnSource(ctx, b, prepared.Package.Source)
+	if o.dryRun {
+		return nil
+	}
+	return a.submitted(ctx, a.direct(b), head.State, o.limit)
+}
+
+// submitted waits for the end of what was submitted, where there is a limit, and prints it.
+// People have the ticket already.
+func (a *app) submitted(ctx context.Context, s *source, state protocol.State, limit *time.Duration) error {
+	var err error
+	if limit != nil {
+		var last protocol.State
+		if last, err = waitFor(ctx, s, state.Ticket, *limit, string(api.UntilClosed)); last.Ticket != "" { // else interrupted before the first read
+			state = last
+		}
+	}
+	if !a.text() {
+		return errors.Join(a.valueWithMembers(ctx, s.b, state), err)
+	}
+	if limit != nil && err == nil {
+		a.notef("%s: %s\n", state.Ticket, explain.Ending(state))
+	}
+	return err
+}
+
+// inherited is prepare for a package with a parent, from which it takes over what
+// it does not say itself.
+func (a *app) inherited(ctx context.Context, b *broker.Broker, pkg protocol.Package) (broker.Prepared, error) {
+	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		pkg, err = b.Inherit(ctx, pkg)
+		return err
+	})
+	if err != nil {
+		return broker.Prepared{}, fmt.Errorf("read the parent; nothing was submitted: %w", err)
+	}
+	return a.prepare(ctx, pkg)
+}
+
+// submitOnce submits, and says what to do where it is not known whether it happened.
+func (a *app) submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared) (head broker.Head, err error) {
+	err = a.ask(ctx, func(ctx context.Context) (err error) {
+		head, err = b.Submit(ctx, prepared)
+		return err
+	})
+	if err != nil && !is[*protocol.Error](err) {
+		err = fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)
+	}
+	return head, err
+}
+
+// sourceWithin is how long a submission waits to learn whether its source is registered.
+const sourceWithin = 2 * time.Second
+
+// warnSource says for people what follows when the source is not registered. A
+// directory that cannot be read is passed over: the handoff stands without it.
+func (a *app) warnSource(ctx context.Context, b *broker.Broker, source string) {
+	if !a.text() || source == "" || source == protocol.Human {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sourceWithin)
+	defer cancel()
+	if _, err := b.Profile(ctx, source); !errors.Is(err, broker.ErrNotFound) {
+		return
+	}
+	a.notef("handoff: %s is no agent of the directory: what is asked of it, or given back to it, goes to the inbox of people "+
+		"(handoff inbox), and its other returns are read by ticket (handoff result TICKET --return); to register it: handoff agents put %s\n", source, source)
+}
+
+// dryRun says what would be written, and who would get it.
+func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prepared) error {
+	agent, err := b.CheckTarget(ctx, prepared)
+	if err != nil {
+		return err
+	}
+	members, err := dossier.PromisedMembers(prepared.Ticket, &prepared.Package)
+	if err != nil {
+		return err
+	}
+	if !a.text() {
+		return a.value(struct {
+			Ticket  string                `json:"ticket"`
+			Agent   string                `json:"agent"` // empty for a group
+			DryRun  bool                  `json:"dry_run"`
+			Members []dossier.MemberState `json:"members,omitempty"`
+			Package json.RawMessage       `json:"package"`
+		}{prepared.Ticket, agent, true, members, prepared.Body})
+	}
+	if len(members) > 0 {
+		agent = fmt.Sprintf("a group of %d", len(members))
+	}
+	a.notef("handoff: nothing was written; %s would get this:\n", agent)
+	return a.document(prepared.Body)
+}

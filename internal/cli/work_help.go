@@ -1,0 +1,60 @@
+package cli
+
+const workHelp = `Work serves an agent. For each handoff it runs CMD: the package comes on standard
+input as JSON, what CMD writes to standard output is the result (JSON if it
+parses, else text), standard error goes to the log here. Start more of it, on any
+machine, to work on more at once.
+
+The exit code of CMD says what came of it:
+
+  0   complete
+  65  failed for good              75  failed, retry later
+  69  rejected: not for this one   77  conditional: something is needed first
+  126, 127  CMD cannot run: the worker drains and ends, nobody is charged
+  anything else  failed, and worth another attempt
+
+The package has, where there are any: supplements (answers to what was asked, whose
+variables are in context.variables, too), trail (who refused, asked and failed before)
+and returns (the ends of what was handed off and waited for).
+
+In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
+HANDOFF_FENCE, HANDOFF_LIMIT (when the first clock takes it away), HANDOFF_LIMIT_CLOCK
+(work, return or deadline), HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE, NATS_URL, TRACEPARENT and TRACESTATE (its span, as W3C Trace Context has it); in
+HANDOFF_PROGRESS_FILE the name of a file of which every line that is written there is
+a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a file in which it
+may say more than an exit code can, as a line or as JSON (handoff schema ack):
+
+  rejected: why           conditional: what is needed
+  escalated why           passed up to whom the agent escalates to
+  answered text           an authority's answer to an escalation
+  returned why            back to the source, with what was printed as the partial result
+
+A result with a command hands on, in the manner of LangGraph's: {"command": {"goto":
+"tester", "update": {…}}}. A list of names is a broadcast, a list of {"agent",
+"update"} a group of different packages, END the end of the chain. It is recorded
+with the result, so that a crash neither loses nor doubles it. "handoff submit" inside
+CMD submits a handoff of its own at once; source and parent are filled in.
+
+A handoff that is cancelled, is to go back to its source, or whose lease is lost has
+CMD's whole process group terminated. Then --cleanup is run, with the same input and
+environment and HANDOFF_CLEANUP_REASON: cancelled, returned or lease_lost.
+
+An agent that is not there yet is registered, with --capability and
+--description. A profile that is there stays as it is, unless --update adds them.
+
+A worker beats to show that it is there: every --beat, each answered within
+--beat-timeout; after --misses missed ones its --lease is over, and its handoffs go to
+others. Whichever of them are not given follow from those that are.
+
+` + gatewayHelp + `
+CMD has HANDOFF_GATEWAY from it, so that "handoff submit", status, wait and result inside go
+through the gateway as well. Where no gateway serves at the start, work ends with exit code 6.
+
+` + waitHelp + `
+
+` + metricsHelp + `
+
+Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
+given back without charge. What has not ended 5 s later is killed with its process group.
+The command ends 25 s after --drain at the latest, and a second Ctrl-C ends it at once
+(both with 130).`
