@@ -63,16 +63,11 @@ func (f *auditFilter) check(now time.Time) (err error) {
 			return usagef("--type %s: the types are %s", kind, strings.Join(asWords(protocol.AuditTypes), ", "))
 		}
 	}
-	for flag, at := range map[string]struct {
-		text string
-		into *time.Time
-	}{"since": {f.since, &f.from}, "until": {f.until, &f.to}} {
-		if at.text == "" {
-			continue
-		}
-		if *at.into, err = parsePast(at.text, now); err != nil {
-			return usagef("--%s: %v", flag, err)
-		}
+	if f.from, err = pastFlag("since", f.since, now); err != nil {
+		return err
+	}
+	if f.to, err = pastFlag("until", f.until, now); err != nil {
+		return err
 	}
 	if !f.to.IsZero() && !f.from.Before(f.to) {
 		return usagef("--since %s is not before --until %s: nothing lies between them", f.since, f.until)
@@ -123,32 +118,15 @@ func (f *auditFilter) handoffs(ctx context.Context, answers ask.Answers, limit i
 	// A handoff with a record in the span was submitted before its end, and has
 	// changed since its beginning; one with a record from or about an agent has that
 	// for its source or target, or was with it.
-	q := ask.ListQuery{Question: f.ask(), Sort: ask.SortNewest, Limit: ask.PageMax, Filter: ask.Filter{
+	q := ask.ListQuery{Question: f.ask(), Sort: ask.SortNewest, Filter: ask.Filter{
 		Ticket: f.tickets, TaskID: f.tasks, From: f.sources, To: f.targets, Source: f.handoffSources, Target: f.handoffTargets, Agent: f.agents, UpdatedSince: f.from, Until: f.to}}
-	n := 0
-	for {
-		if limit > 0 {
-			q.Limit = min(limit-n+1, ask.PageMax)
-		}
-		page, err := answers.List(ctx, q)
-		if err != nil {
-			return false, err
-		}
-		if err := f.freshness.check(page.Position); err != nil {
-			return false, err
-		}
-		for _, row := range page.Handoffs {
-			if limit > 0 && n == limit {
-				return true, nil
-			}
+	_, cursor, err := pages(ctx, answers, q, limit, f.freshness, func(rows []ask.Row) error {
+		for _, row := range rows {
 			if err := fn(row.Ticket); err != nil {
-				return false, err
+				return err
 			}
-			n++
 		}
-		if page.Cursor == "" {
-			return false, nil
-		}
-		q.Cursor = page.Cursor
-	}
+		return nil
+	})
+	return cursor != "", err
 }

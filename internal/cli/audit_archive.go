@@ -91,9 +91,5 @@ func (a *app) auditArchive(ctx context.Context, dir string, fileBytes int64, cfg
 	if err = errors.Join(err, archive.Close()); err != nil {
 		return fmt.Errorf("the archive in %s ends at entry %d: %w", dir, end.Seq, err)
 	}
-	if !a.text() {
-		return a.value(end)
-	}
-	a.printf("%s ends at entry %d\n", dir, end.Seq)
-	return nil
+	return a.line(end, "%s ends at entry %d\n", dir, end.Seq)
 }

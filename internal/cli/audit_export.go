@@ -100,16 +100,10 @@ func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) e
 	}
 	defer done()
 	x, reader := audit.NewExport(to), audit.NewReader(b)
-	handoffs, said := 0, time.Now()
-	tell := func() {
-		if time.Since(said) > progressEvery {
-			a.notef("handoff: %d lines written\n", x.Lines())
-			said = time.Now()
-		}
-	}
+	handoffs, tell := 0, a.progress()
 	if filter.all() {
 		err = b.Entries(ctx, 0, func(e broker.Entry) error {
-			tell()
+			tell("handoff: %d lines written\n", x.Lines())
 			records, err := reader.Records(ctx, e)
 			if err != nil {
 				return err
@@ -118,7 +112,7 @@ func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) e
 		})
 	} else {
 		_, err = filter.handoffs(ctx, a.answersOf(b), 0, func(ticket string) error {
-			tell()
+			tell("handoff: %d lines written\n", x.Lines())
 			wrote, err := exportOne(ctx, reader, filter, ticket, x)
 			handoffs += wrote
 			return err

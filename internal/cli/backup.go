@@ -3,9 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -73,11 +70,8 @@ engine; 9 DIR is no whole backup, or the engine has handoffs.`,
   handoff restore ./copy --data ./new && handoff dev --data ./new`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if t.Replicas < 1 || t.Replicas > 5 {
-				return usagef("--replicas %d: 1 to 5; 3 is what a cluster wants", t.Replicas)
-			}
-			if !slices.Contains([]string{"", jetstream.FsyncAlways, jetstream.FsyncInterval}, t.Fsync) {
-				return usagef("--fsync %s: always, or interval", t.Fsync)
+			if err := checkTopology(cmd, t); err != nil {
+				return err
 			}
 			restore := func(nc *nats.Conn) error {
 				m, err := backup.Restore(cmd.Context(), nc, a.path(args[0]), t, a.copied())
@@ -95,11 +89,8 @@ engine; 9 DIR is no whole backup, or the engine has handoffs.`,
 			return a.onData(cmd.Context(), data, restore)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&data, "data", "", "restore into the directory of a handoff dev, which must not run")
-	fs.IntVar(&t.Replicas, "replicas", 1, "servers that keep each stream: 3 in a cluster")
-	fs.StringVar(&t.Fsync, "fsync", "", "when the servers sync: always or interval, as they are configured")
-	a.words(cmd, "fsync", jetstream.FsyncAlways, jetstream.FsyncInterval)
+	cmd.Flags().StringVar(&data, "data", "", "restore into the directory of a handoff dev, which must not run")
+	a.topologyFlags(cmd, &t, 1, "servers that keep each stream: 3 in a cluster")
 	return cmd
 }
 
@@ -118,20 +109,11 @@ func (a *app) onData(ctx context.Context, dir string, do func(*nats.Conn) error)
 	return do(nc)
 }
 
-// copiedEvery is the time between two words about a stream that is being copied.
-const copiedEvery = 2 * time.Second
-
 // copied tells a person now and then how far it has come.
 func (a *app) copied() backup.Progress {
-	var mu sync.Mutex
-	last := time.Now()
+	tell := a.progress()
 	return func(stream string, done, total uint64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if now := time.Now(); now.Sub(last) >= copiedEvery {
-			last = now
-			a.notef("handoff: %s: %d of about %d MiB\n", stream, done>>20, total>>20)
-		}
+		tell("handoff: %s: %d of about %d MiB\n", stream, done>>20, total>>20)
 	}
 }
 

@@ -46,16 +46,11 @@ type fullAnswer struct {
 
 // conversationFull prints the rows of a conversation with what the ledger has of each.
 func (a *app) conversationFull(ctx context.Context, b *broker.Broker, q ask.ListQuery, o conversationOptions) error {
-	whole := fullAnswer{Position: ask.Position{Complete: true}, Handoffs: []fullRow{}}
+	whole := fullAnswer{Handoffs: []fullRow{}}
 	shown := 0
-	err := pages(ctx, a.answersOf(b), q, o.limit, func(page ask.ListAnswer) error {
-		if err := o.fresh.check(page.Position); err != nil {
-			return err
-		}
-		complete := whole.Complete && page.Complete
-		whole.Position, whole.Cursor = page.Position, page.Cursor
-		whole.Complete = complete
-		for rows := range slices.Chunk(page.Handoffs, dossier.ReadsAtOnce) { // a package may be large: few at a time
+	var err error
+	whole.Position, whole.Cursor, err = pages(ctx, a.answersOf(b), q, o.limit, o.fresh, func(page []ask.Row) error {
+		for rows := range slices.Chunk(page, dossier.ReadsAtOnce) { // a package may be large: few at a time
 			full, err := a.fullRows(ctx, b, rows)
 			if err != nil {
 				return err

@@ -67,14 +67,9 @@ func (f *deadFilter) check(now time.Time) error {
 	if f.limit < 0 {
 		return usagef("--limit %d is negative", f.limit)
 	}
-	if f.since == "" {
-		return nil
-	}
 	var err error
-	if f.after, err = parsePast(f.since, now); err != nil {
-		return usagef("--since: %v", err)
-	}
-	return nil
+	f.after, err = pastFlag("since", f.since, now)
+	return err
 }
 
 // query selects the dead letters that are meant.

@@ -129,12 +129,8 @@ func withoutMembers(states []protocol.State) []protocol.State {
 	return slices.DeleteFunc(states, func(s protocol.State) bool { return groups[s.Group] })
 }
 
-const (
-	// progressEvery is how often a long command says how far it is.
-	progressEvery = 2 * time.Second
-	// redrivesAtOnce is how many are redriven side by side.
-	redrivesAtOnce = 16
-)
+// redrivesAtOnce is how many are redriven side by side.
+const redrivesAtOnce = 16
 
 // redrive redrives all of them, and prints each as it is done.
 func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to string, again bool) error {
@@ -143,7 +139,7 @@ func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to 
 		done    = make([]redriveView, len(tickets))
 		ended   int
 		refused []error
-		said    = time.Now()
+		tell    = a.progress()
 	)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(redrivesAtOnce)
@@ -152,10 +148,8 @@ func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to 
 			state, err := s.Redrive(ctx, api.Redrive{Ticket: ticket, To: to, Again: again})
 			mu.Lock()
 			defer mu.Unlock()
-			if ended++; time.Since(said) > progressEvery {
-				a.notef("handoff: %d of %d\n", ended, len(tickets))
-				said = time.Now()
-			}
+			ended++
+			tell("handoff: %d of %d\n", ended, len(tickets))
 			switch {
 			case is[*protocol.Error](err):
 				refused = append(refused, err)

@@ -73,7 +73,7 @@ func (a *app) screen(asJSON bool) demo.Screen {
 	if asJSON {
 		return demo.Screen{Out: a.err}
 	}
-	return demo.Screen{Out: a.out, Colour: a.terminal && a.env("TERM") != "dumb" && a.env("NO_COLOR") == ""}
+	return demo.Screen{Out: a.out, Colour: a.colours()}
 }
 
 // startEngine starts a node in this process, as dev does, on any free port.

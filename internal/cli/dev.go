@@ -198,18 +198,14 @@ func notStarted(err error) error {
 
 // ready says on stdout that dev serves, and where.
 func (a *app) ready(engine, metrics string) error {
-	if !a.text() {
-		where := map[string]string{"ready": engine}
-		if metrics != "" {
-			where["metrics"] = metrics
-		}
-		return a.value(where)
-	}
+	where := map[string]string{"ready": engine}
 	if metrics != "" {
-		a.printf("metrics %s\n", metrics)
+		where["metrics"] = metrics
+		if a.text() {
+			a.printf("metrics %s\n", metrics)
+		}
 	}
-	a.printf("ready %s\n", engine)
-	return nil
+	return a.line(where, "ready %s\n", engine)
 }
 
 // prepare makes the streams of a node of our own, and fills the queue and the
@@ -244,51 +240,4 @@ func openNode(ctx context.Context, nc *nats.Conn, cfg broker.Config) (*broker.Br
 		return nil, nil, nil, errors.Join(err, engine.Close())
 	}
 	return b, engine, func() { _ = engine.Close() }, nil
-}
-
-func newSupervise(a *app) *cobra.Command {
-	var verbose bool
-	var metrics string
-	var wait waitFlag
-	cmd := &cobra.Command{
-		Use:   "supervise",
-		Short: "Run a supervisor beside an engine that is there",
-		Long: `Supervise retries, reroutes, escalates and fires timeouts. One is enough; more share
-the work, and any may be killed. "handoff dev" has one in it.
-
-` + waitHelp + `
-
-` + metricsHelp + `
-
-Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
-		Example: `  handoff supervise -s nats://engine:4222
-  handoff supervise --metrics 0.0.0.0:9090`,
-		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := a.log(verbose)
-			shown, err := a.show(cmd.Context(), metrics, log)
-			if err != nil {
-				return err
-			}
-			defer shown.close()
-			b, done, err := a.connectService(cmd.Context(), &wait, broker.Config{Log: log, Observer: shown.observer()})
-			if err != nil {
-				return err
-			}
-			defer done()
-			shown.engine(b)
-			s, err := supervisor.New(b, a.engine, supervisor.Config{Log: log, Watch: shown.supervision(b)})
-			if err != nil {
-				return err
-			}
-			shown.supervisor(s)
-			shown.started()
-			log.Info("supervising", "engine", a.conn.resolve(a.env).where())
-			return s.Run(cmd.Context())
-		},
-	}
-	wait.flag(cmd)
-	metricsFlag(cmd.Flags(), &metrics)
-	verboseFlag(cmd.Flags(), &verbose)
-	return cmd
 }

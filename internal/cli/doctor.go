@@ -163,12 +163,7 @@ func (a *app) findingLines(all []doctor.Finding) {
 
 // health is a status as a terminal shows it, four columns wide.
 func (a *app) health(h doctor.Status) styled {
-	word := fmt.Sprintf("%-4s", h)
-	if !a.terminal || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" {
-		return styled(word)
-	}
-	colour := map[doctor.Status]string{doctor.StatusOK: "\x1b[32m", doctor.StatusWarn: "\x1b[33m", doctor.StatusFail: "\x1b[31m"}[h]
-	return styled(colour + word + "\x1b[0m")
+	return a.coloured(map[doctor.Status]string{doctor.StatusOK: green, doctor.StatusWarn: yellow, doctor.StatusFail: red}[h], fmt.Sprintf("%-4s", h))
 }
 
 // access is how the doctor reaches the engine of this command line.

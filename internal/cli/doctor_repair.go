@@ -62,14 +62,10 @@ func (a *app) mend(ctx context.Context, tickets []string) error {
 			return err
 		}
 		head, err := b.Mend(ctx, ticket)
-		switch {
-		case err != nil:
-			return err
-		case a.text():
-			a.printf("%s is %s, by entry %d of the ledger\n", ticket, explain.Phase(head.State), head.Seq)
-			continue
+		if err == nil {
+			err = a.line(mended{ticket, head.Seq, head.State.Phase}, "%s is %s, by entry %d of the ledger\n", ticket, explain.Phase(head.State), head.Seq)
 		}
-		if err := a.value(mended{ticket, head.Seq, head.State.Phase}); err != nil {
+		if err != nil {
 			return err
 		}
 	}

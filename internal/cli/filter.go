@@ -82,19 +82,16 @@ func (f *filterFlags) filter(now time.Time) (ask.Filter, error) {
 	if f.open || f.closed {
 		filter.Open = &f.open
 	}
-	for flag, at := range map[string]struct {
-		text string
-		into *protocol.Time
-	}{"since": {f.since, &filter.Since}, "until": {f.until, &filter.Until}, "changed-since": {f.changedSince, &filter.UpdatedSince}} {
-		if at.text == "" {
-			continue
-		}
-		var err error
-		if *at.into, err = parsePast(at.text, now.Truncate(time.Millisecond)); err != nil {
-			return filter, usagef("--%s: %v", flag, err)
-		}
+	var err error
+	now = now.Truncate(time.Millisecond)
+	if filter.Since, err = pastFlag("since", f.since, now); err != nil {
+		return filter, err
 	}
-	return filter, nil
+	if filter.Until, err = pastFlag("until", f.until, now); err != nil {
+		return filter, err
+	}
+	filter.UpdatedSince, err = pastFlag("changed-since", f.changedSince, now)
+	return filter, err
 }
 
 // relative are the flags that say how long ago, and so mean another instant each

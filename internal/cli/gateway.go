@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -12,11 +13,10 @@ import (
 
 // gatewayFlags are the flags of gateway.
 type gatewayFlags struct {
-	profiles, metrics string
-	memoryMB          int
-	requests, offers  int
-	verbose           bool
-	wait              waitFlag
+	serviceFlags
+	profiles         string
+	memoryMB         int
+	requests, offers int
 }
 
 func newGateway(a *app) *cobra.Command {
@@ -74,52 +74,48 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 	fs.IntVar(&flags.requests, "requests", natsgateway.RequestsDefault, "allow at most `N` concurrent requests")
 	fs.IntVar(&flags.offers, "offers", natsgateway.OffersHeldDefault, "cache at most `N` offers and claims")
 	fs.IntVar(&flags.memoryMB, "memory", natsgateway.MemoryBytesDefault>>20, "use at most so many `MiB` for packages and messages")
-	flags.wait.flag(cmd)
-	metricsFlag(fs, &flags.metrics)
-	verboseFlag(fs, &flags.verbose)
+	flags.declare(cmd)
 	a.words(cmd, "profiles", string(natsgateway.ProfilesKeep), string(natsgateway.ProfilesNew), string(natsgateway.ProfilesReplace))
 	return cmd
 }
 
-// gateway serves until ctx ends.
-func (a *app) gateway(ctx context.Context, flags *gatewayFlags) error {
-	log := a.log(flags.verbose)
-	cfg := natsgateway.Config{Profiles: natsgateway.Profiles(flags.profiles), Requests: flags.requests, Offers: flags.offers, MemoryBytes: int64(flags.memoryMB) << 20, Log: log}
+// config is the gateway that the flags describe.
+func (flags *gatewayFlags) config() (natsgateway.Config, error) {
+	cfg := natsgateway.Config{Profiles: natsgateway.Profiles(flags.profiles), Requests: flags.requests, Offers: flags.offers, MemoryBytes: int64(flags.memoryMB) << 20}
 	for name, n := range map[string]int{"--requests": flags.requests, "--offers": flags.offers} {
 		if n < 1 {
-			return usagef("%s %d: must be at least 1", name, n)
+			return cfg, usagef("%s %d: must be at least 1", name, n)
 		}
 	}
 	if flags.memoryMB < natsgateway.MemoryBytesMin>>20 {
-		return usagef("--memory %d: at least %d are needed for one package and one result", flags.memoryMB, natsgateway.MemoryBytesMin>>20)
+		return cfg, usagef("--memory %d: at least %d are needed for one package and one result", flags.memoryMB, natsgateway.MemoryBytesMin>>20)
 	}
 	if err := cfg.Validate(); err != nil {
-		return usagef("%v", err)
+		return cfg, usagef("%v", err)
 	}
-	shown, err := a.show(ctx, flags.metrics, log)
+	return cfg, nil
+}
+
+// gateway serves until ctx ends.
+func (a *app) gateway(ctx context.Context, flags *gatewayFlags) error {
+	cfg, err := flags.config()
 	if err != nil {
 		return err
 	}
-	defer shown.close()
-	b, done, err := a.connectService(ctx, &flags.wait, broker.Config{Log: log, Observer: shown.observer()})
-	if err != nil {
-		return err
-	}
-	defer done()
-	cfg.Lease = defaultLease(ctx, a.engine)
-	g, err := natsgateway.New(b, a.engine.Conn(), cfg)
-	if err != nil {
-		return err
-	}
-	if shown != nil {
+	return a.serve(ctx, &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
+		cfg.Log, cfg.Lease = log, defaultLease(ctx, a.engine)
+		g, err := natsgateway.New(b, a.engine.Conn(), cfg)
+		if err != nil {
+			return err
+		}
 		shown.engineAnswers(b)
-	}
-	shown.gateway(g)
-	log.Info("gateway starting", "engine", a.conn.resolve(a.env).where(), "gateway", g.ID(), "profiles", cfg.Profiles)
-	var said error
-	err = g.Run(ctx, func() {
-		shown.started()
-		said = a.ready(natsgateway.Subjects("*"), shown.url())
+		shown.gateway(g)
+		log.Info("gateway starting", "engine", a.conn.resolve(a.env).where(), "gateway", g.ID(), "profiles", cfg.Profiles)
+		var said error
+		err = g.Run(ctx, func() {
+			shown.started()
+			said = a.ready(natsgateway.Subjects("*"), shown.url())
+		})
+		return errors.Join(err, said)
 	})
-	return errors.Join(err, said)
 }

@@ -129,12 +129,7 @@ Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 					if err != nil {
 						return err
 					}
-					if !a.text() {
-						err = a.value(dossier.StateOf(state))
-					} else {
-						a.printf("%s  dismissed\n", state.Ticket)
-					}
-					if err != nil {
+					if err := a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket); err != nil {
 						return err
 					}
 				}

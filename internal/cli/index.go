@@ -19,9 +19,8 @@ import (
 
 // indexConfig is what the flags of index say.
 type indexConfig struct {
-	file, metrics string
-	verbose       bool
-	wait          waitFlag
+	serviceFlags
+	file string
 }
 
 func newIndex(a *app) *cobra.Command {
@@ -60,39 +59,25 @@ engine is not reachable.`,
 			return a.index(cmd.Context(), &cfg)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&cfg.file, "file", "", "`FILE` of the index (default ~/.local/share/handoff/index.db, or under $XDG_DATA_HOME)")
-	cfg.wait.flag(cmd)
-	metricsFlag(fs, &cfg.metrics)
-	verboseFlag(fs, &cfg.verbose)
+	cmd.Flags().StringVar(&cfg.file, "file", "", "`FILE` of the index (default ~/.local/share/handoff/index.db, or under $XDG_DATA_HOME)")
+	cfg.declare(cmd)
 	return cmd
 }
 
 // index keeps an index of the engine until ctx ends.
 func (a *app) index(ctx context.Context, cfg *indexConfig) error {
-	log := a.log(cfg.verbose)
-	shown, err := a.show(ctx, cfg.metrics, log)
-	if err != nil {
-		return err
-	}
-	defer shown.close()
-	b, done, err := a.connectService(ctx, &cfg.wait, broker.Config{Log: log})
-	if err != nil {
-		return err
-	}
-	defer done()
-	if shown != nil {
+	return a.serve(ctx, &cfg.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 		shown.engineAnswers(b)
-	}
-	ix, err := index.Open(a.path(cfg.file), index.Config{Log: log})
-	if err != nil {
-		return err
-	}
-	shown.index(ix)
-	log.Info("indexing", "engine", a.conn.resolve(a.env).where(), "file", cfg.file)
-	return keepIndex(ctx, a.engine, ix, log, func() error {
-		shown.started()
-		return a.ready(cfg.file, shown.url())
+		ix, err := index.Open(a.path(cfg.file), index.Config{Log: log})
+		if err != nil {
+			return err
+		}
+		shown.index(ix)
+		log.Info("indexing", "engine", a.conn.resolve(a.env).where(), "file", cfg.file)
+		return keepIndex(ctx, a.engine, ix, log, func() error {
+			shown.started()
+			return a.ready(cfg.file, shown.url())
+		})
 	})
 }
 

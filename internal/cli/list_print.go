@@ -18,27 +18,19 @@ func (a *app) list(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags l
 	if flags.all {
 		most = 0
 	}
-	whole := ask.ListAnswer{Position: ask.Position{Complete: true}}
-	err := pages(ctx, ix, q, most, func(page ask.ListAnswer) error {
-		if err := flags.fresh.check(page.Position); err != nil {
-			return err
-		}
-		complete := whole.Complete && page.Complete
-		whole.Position, whole.Cursor = page.Position, page.Cursor
-		whole.Complete = complete
+	whole := ask.ListAnswer{Handoffs: []ask.Row{}}
+	var err error
+	whole.Position, whole.Cursor, err = pages(ctx, ix, q, most, flags.fresh, func(rows []ask.Row) error {
 		if a.format == formatJSONL {
-			return list(a, page.Handoffs)
+			return list(a, rows)
 		}
-		whole.Handoffs = append(whole.Handoffs, page.Handoffs...)
+		whole.Handoffs = append(whole.Handoffs, rows...)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if a.format == formatJSON {
-		if whole.Handoffs == nil {
-			whole.Handoffs = []ask.Row{}
-		}
 		return a.value(whole)
 	}
 	if a.text() {
@@ -53,24 +45,31 @@ func (a *app) list(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags l
 	return a.stand(flags.fresh, whole.Position, whole.Cursor)
 }
 
-// pages asks for page after page, up to most handoffs; 0 is all.
-func pages(ctx context.Context, ix ask.Answers, q ask.ListQuery, most int, fn func(ask.ListAnswer) error) error {
+// pages asks for page after page, up to most handoffs; 0 is all. stand is what all of them
+// rest on, and cursor goes on behind them where there are more.
+func pages(ctx context.Context, ix ask.Answers, q ask.ListQuery, most int, fresh freshness, fn func([]ask.Row) error) (stand ask.Position, cursor string, err error) {
+	complete := true
 	for got := 0; ; {
 		q.Limit = ask.PageMax
 		if most > 0 {
 			q.Limit = min(q.Limit, most-got)
 		}
 		page, err := ix.List(ctx, q)
-		if err != nil {
-			return err
+		if err == nil {
+			err = fresh.check(page.Position)
 		}
-		if err := fn(page); err != nil {
-			return err
+		if err == nil {
+			err = fn(page.Handoffs)
+		}
+		if err != nil {
+			return stand, "", err
 		}
 		got += len(page.Handoffs)
-		q.Cursor = page.Cursor
+		q.Cursor, complete = page.Cursor, complete && page.Complete
 		if page.Cursor == "" || most > 0 && got >= most {
-			return nil
+			stand = page.Position
+			stand.Complete = complete
+			return stand, page.Cursor, nil
 		}
 	}
 }

@@ -96,6 +96,9 @@ func (s *showing) engine(b *broker.Broker) {
 }
 
 func (s *showing) engineAnswers(b *broker.Broker) {
+	if s == nil {
+		return
+	}
 	s.server.Ready("engine", func(ctx context.Context) error {
 		if _, err := b.LedgerInfo(ctx); err != nil {
 			return fmt.Errorf("does not answer: %w", err)

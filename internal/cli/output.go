@@ -7,7 +7,9 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 	"text/tabwriter"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -32,6 +34,24 @@ func (a *app) printf(format string, args ...any) { fprintf(a.out, format, args..
 
 // notef writes a remark that is no output, to stderr.
 func (a *app) notef(format string, args ...any) { fprintf(a.err, format, args...) }
+
+// progressEvery is how often a long command says how far it is.
+const progressEvery = 2 * time.Second
+
+// progress returns a notef for a long command, which most calls pass over. Many goroutines
+// may call it.
+func (a *app) progress() func(format string, args ...any) {
+	var mu sync.Mutex
+	said := time.Now()
+	return func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(said) > progressEvery {
+			said = time.Now()
+			a.notef(format, args...)
+		}
+	}
+}
 
 // styled is text of our own that reaches the terminal as it is.
 type styled string
@@ -85,6 +105,15 @@ func escapeJSON(body []byte) []byte {
 		}
 	}
 	return []byte(b.String())
+}
+
+// line writes one value for programs, or a line about it for people.
+func (a *app) line(v any, format string, args ...any) error {
+	if !a.text() {
+		return a.value(v)
+	}
+	a.printf(format, args...)
+	return nil
 }
 
 // list writes values for programs: an array, or one to a line.
@@ -223,13 +252,8 @@ func (a *app) fields(pairs ...string) error {
 	return a.table(rows)
 }
 
-// colours of the phases, for a terminal whose owner has not set NO_COLOR.
+// phase is the phase of a handoff, in its colour.
 func (a *app) phase(s protocol.State) styled {
-	word := explain.Phase(s)
-	if !a.terminal || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" {
-		return styled(word)
-	}
-	const red, green, yellow, reset = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 	colour := ""
 	switch {
 	case s.Closed && failed(s) == nil:
@@ -238,8 +262,21 @@ func (a *app) phase(s protocol.State) styled {
 		colour = red
 	case s.Phase == protocol.Conditional, s.Phase == protocol.Retrying, s.EscalationLevel > 0:
 		colour = yellow
-	default:
+	}
+	return a.coloured(colour, explain.Phase(s))
+}
+
+const red, green, yellow = "\x1b[31m", "\x1b[32m", "\x1b[33m"
+
+// colours tells whether stdout is a terminal whose owner wants colours.
+func (a *app) colours() bool {
+	return a.terminal && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"
+}
+
+// coloured is a word of our own in a colour, if it has one.
+func (a *app) coloured(colour, word string) styled {
+	if colour == "" || !a.colours() {
 		return styled(word)
 	}
-	return styled(colour + word + reset)
+	return styled(colour + word + "\x1b[0m")
 }

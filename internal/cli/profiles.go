@@ -135,11 +135,7 @@ func (a *app) put(ctx context.Context, b *broker.Broker, p protocol.Profile, wor
 	if err := b.EnsureQueue(ctx, p.ID); err != nil {
 		return err
 	}
-	if !a.text() {
-		return a.value(p)
-	}
-	a.printf("%s  %s\n", p.ID, word)
-	return nil
+	return a.line(p, "%s  %s\n", p.ID, word)
 }
 
 // warnOfAuthority says where an agent escalates to one that is not there (yet):
@@ -198,11 +194,7 @@ an agent from taking more for a while, pause it instead.`,
 				if err := b.RemoveProfile(ctx, profile.ID); err != nil {
 					return err
 				}
-				if !a.text() {
-					return a.value(profile)
-				}
-				a.printf("%s  removed\n", profile.ID)
-				return nil
+				return a.line(profile, "%s  removed\n", profile.ID)
 			})
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,36 @@ func (w *waitFlag) waits(a *app) bool {
 // A terminal in a desktop has the environment of systemd, too.
 func supervised(env func(string) string, pid int, interactive bool) bool {
 	return !interactive && (pid == 1 || cmp.Or(env("INVOCATION_ID"), env("NOTIFY_SOCKET"), env("KUBERNETES_SERVICE_HOST")) != "")
+}
+
+// serviceFlags are the flags of a command that runs until it is told to end.
+type serviceFlags struct {
+	metrics string
+	verbose bool
+	wait    waitFlag
+}
+
+func (f *serviceFlags) declare(cmd *cobra.Command) {
+	f.wait.flag(cmd)
+	metricsFlag(cmd.Flags(), &f.metrics)
+	verboseFlag(cmd.Flags(), &f.verbose)
+}
+
+// serve connects, shows figures where a flag asks for them, and runs the rest of a command
+// that runs until it is told to end.
+func (a *app) serve(ctx context.Context, f *serviceFlags, run func(*broker.Broker, *slog.Logger, *showing) error) error {
+	log := a.log(f.verbose)
+	shown, err := a.show(ctx, f.metrics, log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	b, done, err := a.connectService(ctx, &f.wait, broker.Config{Log: log, Observer: shown.observer()})
+	if err != nil {
+		return err
+	}
+	defer done()
+	return run(b, log, shown)
 }
 
 // errToldToEnd ends a command with 0: it was told to end, while it waited.

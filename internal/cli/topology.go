@@ -63,23 +63,34 @@ names is not ours, or the cluster cannot make them.`,
   handoff topology ensure --dry-run`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("replicas") && (t.Replicas < 1 || t.Replicas > 5) {
-				return usagef("--replicas %d: 1 to 5; 3 is what a cluster wants", t.Replicas)
-			}
-			if !slices.Contains([]string{"", handoffjs.FsyncAlways, handoffjs.FsyncInterval}, t.Fsync) {
-				return usagef("--fsync %s: always, or interval", t.Fsync)
+			if err := checkTopology(cmd, t); err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), max(topologyWithin, a.timeout()))
 			defer cancel()
 			return a.onServer(ctx, func(nc *nats.Conn) error { return a.ensureTopology(ctx, nc, t, dryRun) })
 		},
 	}
-	fs := cmd.Flags()
-	fs.IntVar(&t.Replicas, "replicas", 0, "servers that keep each stream (default: as many as do, 1 for what is new)")
-	fs.StringVar(&t.Fsync, "fsync", "", "when the servers sync: always or interval, as they are configured")
-	fs.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
-	a.words(cmd, "fsync", handoffjs.FsyncAlways, handoffjs.FsyncInterval)
+	a.topologyFlags(cmd, &t, 0, "servers that keep each stream (default: as many as do, 1 for what is new)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
 	return cmd
+}
+
+// topologyFlags declares the flags of a command that makes streams on servers.
+func (a *app) topologyFlags(cmd *cobra.Command, t *handoffjs.Topology, replicas int, usage string) {
+	cmd.Flags().IntVar(&t.Replicas, "replicas", replicas, usage)
+	cmd.Flags().StringVar(&t.Fsync, "fsync", "", "when the servers sync: always or interval, as they are configured")
+	a.words(cmd, "fsync", handoffjs.FsyncAlways, handoffjs.FsyncInterval)
+}
+
+func checkTopology(cmd *cobra.Command, t handoffjs.Topology) error {
+	if cmd.Flags().Changed("replicas") && (t.Replicas < 1 || t.Replicas > 5) {
+		return usagef("--replicas %d: 1 to 5; 3 is what a cluster wants", t.Replicas)
+	}
+	if !slices.Contains([]string{"", handoffjs.FsyncAlways, handoffjs.FsyncInterval}, t.Fsync) {
+		return usagef("--fsync %s: always, or interval", t.Fsync)
+	}
+	return nil
 }
 
 func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Topology, dryRun bool) error {

@@ -65,6 +65,17 @@ func parsePast(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
+// pastFlag reads a flag that is an instant or a duration before now; without a value it is zero.
+func pastFlag(flag, text string, now time.Time) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	if at, err = parsePast(text, now); err != nil {
+		err = usagef("--%s: %v", flag, err)
+	}
+	return at, err
+}
+
 // parseVariables reads k=v pairs. v is JSON if it parses as JSON, else a string.
 func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, error) {
 	if len(pairs) == 0 {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,10 +26,8 @@ type workFlags struct {
 	misses             int
 	cleanup            string
 	cleanupTimeout     time.Duration
-	metrics            string
-	update, verbose    bool
-	gateway            bool
-	wait               waitFlag
+	update, gateway    bool
+	serviceFlags
 }
 
 func newWork(a *app) *cobra.Command {
@@ -65,9 +64,7 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	gatewayFlag(cmd, &flags.gateway)
-	flags.wait.flag(cmd)
-	metricsFlag(fs, &flags.metrics)
-	verboseFlag(fs, &flags.verbose)
+	flags.serviceFlags.declare(cmd)
 	a.agentFlags(cmd, "agent")
 }
 
@@ -134,29 +131,26 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 }
 
 func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
-	shown, err := a.show(ctx, flags.metrics, cfg.Log)
-	if err != nil {
-		return err
-	}
-	defer shown.close()
-	b, done, err := a.connectService(ctx, &flags.wait, broker.Config{Log: cfg.Log, Observer: shown.observer()})
-	if err != nil {
-		return err
-	}
-	defer done()
-	if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
-		cfg.Lease = defaultLease(ctx, a.engine)
-	}
-	if err := a.meetProfile(ctx, b, cfg.Profile, flags.update); err != nil {
-		return err
-	}
-	program.Env = a.childEnv()
+	return a.serve(ctx, &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
+		cfg.Log, cfg.Trace = log, a.traces.Work
+		if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
+			cfg.Lease = defaultLease(ctx, a.engine)
+		}
+		if err := a.meetProfile(ctx, b, cfg.Profile, flags.update); err != nil {
+			return err
+		}
+		program.Env = a.childEnv()
+		return runWorker(ctx, shown, b, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, handler) })
+	})
+}
+
+// runWorker runs a program for each handoff until ctx ends. b is nil through a gateway.
+func runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker.Config, program worker.ExecConfig, open func(worker.Handler) (*worker.Worker, error)) error {
 	handler, err := worker.NewExec(program)
 	if err != nil {
 		return err
 	}
-	cfg.Trace = a.traces.Work
-	w, err := worker.New(b, cfg, handler)
+	w, err := open(handler)
 	if err != nil {
 		return err
 	}

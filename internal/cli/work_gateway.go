@@ -36,18 +36,8 @@ func (a *app) workThroughGateway(ctx context.Context, cfg worker.Config, flags *
 		return err
 	}
 	program.Env = append(a.connEnv(strings.Join(client.Servers(), ",")), gatewayEnv+"=1")
-	handler, err := worker.NewExec(program)
-	if err != nil {
-		return err
-	}
 	cfg.Trace = traces.Work
-	w, err := worker.NewOver(client, cfg, handler)
-	if err != nil {
-		return err
-	}
-	shown.worker(cfg.Agent, nil, w)
-	shown.started()
-	return w.Run(ctx)
+	return runWorker(ctx, shown, nil, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.NewOver(client, cfg, handler) })
 }
 
 // meetGateway connects and registers the agent, and waits for a gateway if told to.

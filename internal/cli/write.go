@@ -2,9 +2,7 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -52,6 +50,15 @@ func newSchema(a *app) *cobra.Command {
 	}
 }
 
+// validView is a package that is good, for programs.
+type validView struct {
+	Valid    bool   `json:"valid"`
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	Bytes    int    `json:"bytes"`
+	Redacted int    `json:"redacted"`
+}
+
 func newValidate(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
@@ -80,17 +87,8 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 			if err != nil {
 				return err
 			}
-			if !a.text() {
-				return a.value(struct {
-					Valid    bool   `json:"valid"`
-					Source   string `json:"source"`
-					Target   string `json:"target"`
-					Bytes    int    `json:"bytes"`
-					Redacted int    `json:"redacted"`
-				}{true, pkg.Source, pkg.Target.String(), len(prepared.Body), prepared.Redacted})
-			}
-			a.printf("valid: %s -> %s, %d bytes, %d secrets to take out\n", pkg.Source, pkg.Target.String(), len(prepared.Body), prepared.Redacted)
-			return nil
+			v := validView{true, pkg.Source, pkg.Target.String(), len(prepared.Body), prepared.Redacted}
+			return a.line(v, "valid: %s -> %s, %d bytes, %d secrets to take out\n", v.Source, v.Target, v.Bytes, v.Redacted)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the package, or stdin with -")
@@ -103,15 +101,8 @@ func newVersion(a *app) *cobra.Command {
 		Short: "Print the version of the program and of the protocol",
 		Args:  takes(),
 		RunE: func(_ *cobra.Command, _ []string) error {
-			program := "devel"
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-				program = info.Main.Version
-			}
-			if !a.text() {
-				return a.value(map[string]string{"program": program, "protocol": protocol.Version, "go": runtime.Version()})
-			}
-			_, err := fmt.Fprintf(a.out, "handoff %s, protocol %s, %s\n", program, protocol.Version, runtime.Version())
-			return err
+			v := map[string]string{"program": programVersion(), "protocol": protocol.Version, "go": runtime.Version()}
+			return a.line(v, "handoff %s, protocol %s, %s\n", v["program"], v["protocol"], v["go"])
 		},
 	}
 }
