@@ -29,8 +29,8 @@ var (
 	// ErrNotAllowed: the engine let us in, and this user has no permission for a
 	// subject. Trying again does not help. The text names both.
 	ErrNotAllowed = errors.New("not allowed")
-	// ErrNoTopology: a server is there, and was not set up for Handoff.
-	ErrNoTopology = errors.New("this server has not the streams of Handoff")
+	// ErrNoTopology: a server is there, and has not the streams that handoff topology ensure makes.
+	ErrNoTopology = errors.New("the server is not initialised")
 	// ErrLedgerChanged: the ledger does not go on where it was read up to. It
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")

@@ -28,8 +28,8 @@ context (--set, --text, -f), a permission (--permit), or a no (--deny), which th
 routing treats as a refusal by the agent that asked. "handoff status TICKET" shows
 what is asked for, "handoff inbox" what waits for you.
 
-A handoff that was escalated is answered the same way, whether somebody has
-claimed it or not: it goes back to the agent that escalated it, with the answer.
+A handoff that was escalated is answered the same way, whether it is claimed or
+not: it goes back to the agent that escalated it, with the answer.
 --deny refuses it, and it goes further up. To keep it, "handoff take TICKET".
 
 -f reads an answer object: text, variables, permit, deny, deny_reason.

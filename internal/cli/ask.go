@@ -14,7 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// onIndex does something with whoever answers questions about handoffs.
+// onIndex asks questions about handoffs over one connection.
 func (a *app) onIndex(ctx context.Context, do func(context.Context, ask.Answers) error) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func (a *app) onIndex(ctx context.Context, do func(context.Context, ask.Answers)
 }
 
 // answersOf asks over an engine, each question within --timeout and says meanwhile that
-// there is no answer. Where nobody answers the error says what to do.
+// there is no answer. Where no index answers the error says what to do.
 func (a *app) answersOf(b *broker.Broker) ask.Answers {
 	return ask.Client{Asker: asker{engine: b, timeout: a.timeout(), silent: func() (stop func()) { return a.tellSilence("the index") }}}
 }
@@ -50,7 +50,7 @@ func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, e
 		refused.Field = strings.TrimPrefix(refused.Field, "filter.")
 		return nil, refused
 	case errors.Is(err, broker.ErrNoAnswer):
-		return nil, fmt.Errorf("%w; start somebody who does: handoff index (handoff dev does it, too)", broker.ErrNoAnswer)
+		return nil, fmt.Errorf("%w; start an index: handoff index (handoff dev has one)", broker.ErrNoAnswer)
 	case err != nil && limited.Err() != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w: the index has given no answer for %s in %v; --timeout waits longer", broker.ErrNoAnswer, verb, a.timeout)
 	}
@@ -66,14 +66,14 @@ func behind(s ask.Position) error {
 	return &behindError{"the index " + how + "; ask again when it has caught up, or see what it has with --stale"}
 }
 
-// freshness is what somebody wants of an answer.
+// freshness is how much of the ledger an answer must have.
 type freshness struct{ stale bool }
 
 func (f *freshness) flag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.stale, "stale", false, "print what the index has, even if it has not read all of the ledger")
 }
 
-// ask says it in a question. Who takes what is there does not wait for more.
+// ask says it in a question. With --stale the answer does not wait for more.
 func (f freshness) ask() ask.Question {
 	if f.stale {
 		return ask.Question{WaitMS: -1}

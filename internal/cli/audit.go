@@ -15,7 +15,7 @@ import (
 func newAudit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Read the audit trail, carry it out, and check that it is whole",
+		Short: "Read the audit trail, export it, and check that it is whole",
 		Long: `The ledger is the audit trail: every change of a handoff is written before the handoff
 goes on, and never changed. An audit record is what such an entry says: initiated,
 accepted, rejected, completed, failed, timeout, escalated, cancelled, deferred, and noted

@@ -31,7 +31,7 @@ func newAuditArchive(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "archive DIR",
-		Short: "Take up all that the ledger gets into files, before it is dropped",
+		Short: "Continuously archive the ledger to files",
 		Long: `Archive writes everything the ledger has, and then everything it gets, into files in
 DIR: one a day (UTC), or when one gets large. They are like those of "handoff audit export",
 and "handoff audit verify DIR" checks them. It runs until Ctrl-C. What is in the files is on

@@ -34,7 +34,7 @@ whole. Without filters it is everything the ledger has.
 --source, --target, --since, --until and --type choose the handoffs that have such a record; a handoff is
 always exported whole.
 
-Exit codes: 0 it is whole; 3 no such ticket; 6 nobody keeps an index; 10 the index is behind.`,
+Exit codes: 0 it is whole; 3 no such ticket; 6 no index answers; 10 the index is behind.`,
 		Example: `  handoff audit export --task T-17 --to t17.jsonl
   handoff audit export --handoff-source lead --since 30d | gzip > lead.jsonl.gz
   handoff audit export | jq -r 'select(.event_type == "escalated") | .handoff_id'`,

@@ -36,7 +36,7 @@ retries) are left out unless asked for with --type noted.
 
 With -o json or jsonl records are complete; docs/operations/audit.md has their fields.
 
-Exit codes: 0 here they are, if any; 3 no such ticket; 6 nobody keeps an index;
+Exit codes: 0 here they are, if any; 3 no such ticket; 6 no index answers;
 10 the index is behind.`,
 		Example: `  handoff audit list --ticket 5f0c…
   handoff audit list --task T-17 -o jsonl

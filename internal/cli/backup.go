@@ -94,7 +94,7 @@ engine; 9 DIR is no whole backup, or the engine has handoffs.`,
 	return cmd
 }
 
-// onData does something with a node of our own that nobody else reaches.
+// onData does something with a node of our own that listens nowhere.
 func (a *app) onData(ctx context.Context, dir string, do func(*nats.Conn) error) (err error) {
 	node, err := embedded.Start(ctx, embedded.Config{Dir: a.path(dir), DontListen: true})
 	if err != nil {

@@ -115,7 +115,7 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 
 // checkURL refuses addresses that the dialer would take for the engine on this
 // machine, such as a scheme mistyped or a host left out: what is submitted there
-// would be found by nobody.
+// would never be found.
 func (c connection) checkURL() error {
 	if c.url == "" {
 		return nil

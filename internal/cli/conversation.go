@@ -31,7 +31,7 @@ have the handoff any more.
 It asks an index (handoff index; handoff dev has one); see handoff list --help for
 what it vouches for, and for what -o json and jsonl print.
 
-Exit codes: 0 here it is, empty or not; 6 nobody keeps an index; 9 an ID that no
+Exit codes: 0 here it is, empty or not; 6 no index answers; 9 an ID that no
 conversation can have; 10 the index is behind.`
 
 // conversationOptions are the flags of conversation.

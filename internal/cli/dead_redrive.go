@@ -37,8 +37,8 @@ func newDeadRedrive(a *app) *cobra.Command {
 		Use:   "redrive TICKET… | --all --yes",
 		Short: "Submit them again, as new handoffs that name their origin",
 		Long: `Redrive submits the package of a handoff that closed without success again. It gets a
-ticket of its own, which is printed beside the old one, names its origin, and whoever
-claims it sees the trail. It leaves the inbox and the list of dead letters. What was
+ticket of its own, which is printed beside the old one, and names its origin; its worker
+sees the trail. It leaves the inbox and the list of dead letters. What was
 redriven already is refused.
 
 A group is redriven whole, all of its members; a member of one alone. The agents that

@@ -99,14 +99,13 @@ func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
 	fs.BoolVarP(verbose, "verbose", "v", false, "log every append as well")
 }
 
-// dataDir is where dev keeps its ledger when nobody says otherwise.
+// dataDir is where dev keeps its ledger without --data.
 func (a *app) dataDir() (string, error) {
 	home, err := a.dataHome("data")
 	return filepath.Join(home, "dev"), err
 }
 
-// dataHome is where we keep what nobody gives another place, which flag could:
-// the XDG base directory for data.
+// dataHome is the XDG base directory for data. flag names the flag that gives another place.
 func (a *app) dataHome(flag string) (string, error) {
 	base := a.env("XDG_DATA_HOME")
 	if !filepath.IsAbs(base) { // the specification says to ignore others
@@ -209,7 +208,7 @@ func (a *app) ready(engine, metrics string) error {
 }
 
 // prepare makes the streams of a node of our own, and fills the queue and the
-// timers again after a stop that was not clean. Nobody else is served yet.
+// timers again after a stop that was not clean. No client is served yet.
 func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, unclean bool, log *slog.Logger) error {
 	// Where every write of the ledger is synced, what is derived from it need
 	// not be: embedded makes it again after a crash.

@@ -29,8 +29,8 @@ func newDoctor(a *app) *cobra.Command {
 where something is amiss. It changes nothing. The checks, and what they look for:
 
   engine       it answers, and soon enough       queues    none is stuck, paused or full
-  version      of the server                     workers   no agent has offers and nobody
-  store        JetStream is on, and has room               to take them
+  version      of the server                     workers   no agent has offers and no
+  store        JetStream is on, and has room               worker to take them
   streams      there, and as they should be      paused    none has offers
   space        none is near a limit              takers    every offer is at an agent
   replicas     up to date                        strays    nothing is in the streams that

@@ -59,7 +59,7 @@ var exits = []exitRow{
 		return is[*behindError](err) || hasCode(protocol.CodeBehind)(err)
 	}},
 	{exitError, "not_allowed", "the engine does not let this user do that (docs/operations/security.md)", func(err error) bool { return errors.Is(err, broker.ErrNotAllowed) }},
-	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable for as long as --timeout, or nobody answers questions (handoff index)", func(err error) bool {
+	{exitUnreachable, protocol.CodeUnreachable, "the engine is not reachable for as long as --timeout, or no index answers questions (handoff index)", func(err error) bool {
 		return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded) || hasCode(protocol.CodeUnreachable)(err)
 	}},
 	{exitError, protocol.CodeUnreadable, "the handoff is stuck: an entry of the ledger cannot be read (handoff doctor)", hasCode(protocol.CodeUnreadable)},
@@ -102,7 +102,7 @@ func (e *usageError) Error() string { return e.message }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// openError: whoever waited has to wait on.
+// openError says that the handoff is open, and what it waits for.
 type openError struct{ state protocol.State }
 
 func (e *openError) Error() string {
@@ -117,8 +117,7 @@ type noResultError struct{ message string }
 
 func (e *noResultError) Error() string { return e.message }
 
-// behindError: the answer lacks something, and whoever asked did not say that this
-// will do.
+// behindError says that an answer lacks something, and --stale was not given.
 type behindError struct{ message string }
 
 func (e *behindError) Error() string { return e.message }
@@ -170,7 +169,7 @@ func (a *app) report(err error) int {
 	if jsonErr != nil {
 		line = fmt.Appendf(nil, `{"code":"error","message":%q}`, jsonErr)
 	}
-	fmt.Fprintf(a.err, "%s\n", escapeJSON(line)) // a terminal, or a log that somebody looks at in one
+	fmt.Fprintf(a.err, "%s\n", escapeJSON(line)) // for a terminal, at once or later in a log
 	return row.code
 }
 

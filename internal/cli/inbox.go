@@ -36,7 +36,7 @@ func newInbox(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inbox",
 		Short: "List what waits for a person, or an agent",
-		Long: `Inbox lists what waits for somebody, the most urgent first, and says why:
+		Long: `Inbox lists what waits for an agent or a person, the most urgent first, and says why:
 
   question    an agent asks for context or a permission: handoff answer TICKET
   escalation  it was passed up to them: handoff answer, take, reroute or return it
@@ -45,7 +45,7 @@ func newInbox(a *app) *cobra.Command {
   look        it closed in a way that they should see (the work ran out of time, or
               came back undone): handoff dead redrive TICKET, or handoff dismiss TICKET
 
-A person (human) is asked what nobody else can be: the questions of agents whose
+A person (human) is asked what no agent can be: the questions of agents whose
 source is no registered agent, and what is escalated to the end.
 
 It asks an index (handoff index; handoff dev has one), and reads the head of every handoff
@@ -105,7 +105,7 @@ func newDismiss(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dismiss TICKET…",
 		Short: "Take closed handoffs out of the inbox",
-		Long: `Dismiss says of handoffs that closed without success that somebody has seen them:
+		Long: `Dismiss says of handoffs that closed without success that they have been seen:
 they leave the inbox, and stay in "handoff dead list". Dismissing twice is harmless.
 
 Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,

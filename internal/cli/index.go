@@ -87,7 +87,7 @@ func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 func indexBeside(ctx context.Context, engine broker.Engine, file string, shown *showing, log *slog.Logger) (wait func()) {
 	ix, err := index.Open(file, index.Config{Log: log})
 	if err != nil {
-		log.Error("there is no index here: nobody answers handoff list", "err", err)
+		log.Error("no index here: handoff list has no answer", "err", err)
 		shown.noIndex(err)
 		return func() {}
 	}
@@ -100,7 +100,7 @@ func indexBeside(ctx context.Context, engine broker.Engine, file string, shown *
 			return nil
 		})
 		if err != nil {
-			log.Error("the index has ended: nobody answers handoff list", "err", err)
+			log.Error("the index has ended: handoff list has no answer", "err", err)
 		}
 	}()
 	select {

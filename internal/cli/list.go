@@ -22,7 +22,7 @@ type listFlags struct {
 	by         []string
 	watch      bool
 	table      table // how it looks to people
-	alone      bool  // nobody asked for what comes behind
+	alone      bool  // the cursor is not told
 }
 
 func newList(a *app) *cobra.Command {
@@ -42,7 +42,7 @@ beside one, --since and the like are instants.
 --count prints how many there are, with --by also how many of each of these:
 ` + strings.Join(asWords(ask.Bys), ", ") + `.
 A count by target says two things of each name: how many asked for it (COUNT), and how
-many were with it, whoever was asked (HAD).
+many were with it, whichever agent was asked (HAD).
 
 --watch goes on until Ctrl-C: on a terminal the list is drawn again when something
 changes; with -o jsonl, or into a file, each handoff that changes is printed.
@@ -53,7 +53,7 @@ printed, unless you say --stale. With -o json the answer is one object that says
 it rests on (seq, behind, complete); with -o jsonl each handoff is a line, and a line
 on standard error says that.
 
-Exit codes: 0 here it is, empty or not; 6 nobody keeps an index; 9 a filter or a
+Exit codes: 0 here it is, empty or not; 6 no index answers; 9 a filter or a
 cursor is refused; 10 the index is behind.`,
 		Example: `  handoff list --open
   handoff list --agent reviewer --outcome failed,timeout --since 1d

@@ -18,8 +18,8 @@ func (a *app) log(verbose bool) *slog.Logger {
 
 const (
 	// sameMost is how often a warning or an error is logged in sameSpan, in other
-	// words: with whatever attributes. Whoever can write where we read could fill a disk
-	// with our complaints else.
+	// words: with whatever attributes. A client that sends malformed messages could
+	// fill a disk else.
 	sameMost = 20
 	sameSpan = time.Minute
 )

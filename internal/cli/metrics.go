@@ -17,10 +17,10 @@ import (
 )
 
 // metricsHelp is what the help of every command that has --metrics says of it.
-const metricsHelp = `--metrics shows figures for Prometheus at /metrics, and for whoever starts and stops
-processes /healthz (200 while its loops turn) and /readyz (200 while it can do its
+const metricsHelp = `--metrics shows figures for Prometheus at /metrics, and for a supervisor of processes
+/healthz (200 while its loops turn) and /readyz (200 while it can do its
 work; else 503 and what is wrong). A port alone, :9090, is this machine's alone;
-0.0.0.0:9090 shows them to everybody who can reach it. Where $HANDOFF_METRICS is set,
+0.0.0.0:9090 shows them to every client that can reach it. Where $HANDOFF_METRICS is set,
 "handoff doctor --self" asks there.`
 
 // metricsEnv says where a process shows how it is, to the process itself and to who

@@ -144,7 +144,7 @@ func encode(v any, indent bool) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// body writes something that came from an agent for whoever reads stdout: as
+// body writes something that came from an agent: as
 // it is into a file or a pipe, escaped to a terminal.
 func (a *app) body(raw []byte) error {
 	if a.terminal {

@@ -237,7 +237,7 @@ func (f *packageFlags) limits(pkg *protocol.Package, changed func(string) bool, 
 	}
 	if changed("work-timeout") {
 		pkg.Expectations.TimeoutMS = f.workTimeout.Milliseconds()
-		if f.workTimeout == 0 { // 0 is absent on the wire, and nobody who writes it means that
+		if f.workTimeout == 0 { // 0 is absent on the wire, and is not what the flag means
 			return protocol.Errorf(protocol.CodeInvalid, "expectations.timeout_ms", "is 0; leave --work-timeout out for the agent's own")
 		}
 	}
@@ -307,8 +307,7 @@ var flagOf = map[string]string{
 	"context.conversation_id": "--conversation", "context.user_intent": "--intent", "priority": "--priority", "type": "--type",
 }
 
-// hint adds the flag to what is said of a field that is missing, to somebody
-// who writes flags.
+// hint adds the flag to what is said of a field that is missing, where flags made the package.
 func (f *packageFlags) hint(err error) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) || f.file != "" || e.Code != protocol.CodeMissing || flagOf[e.Field] == "" {

@@ -62,7 +62,7 @@ func (f *returnFlags) apply(pkg *protocol.Package, changed func(string) bool, a 
 	if !given {
 		return nil
 	}
-	if own.TimeoutMS == 0 && changed("return-timeout") { // 0 is absent on the wire, and nobody who writes it means that
+	if own.TimeoutMS == 0 && changed("return-timeout") { // 0 is absent on the wire, and is not what the flag means
 		return protocol.Errorf(protocol.CodeInvalid, "return.timeout_ms", "is 0; leave --return-timeout out for none")
 	}
 	pkg.Return = &own

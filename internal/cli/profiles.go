@@ -121,7 +121,7 @@ func (f *profileFlags) apply(p protocol.Profile, changed func(string) bool, a *a
 	return p, applyPolicies(&p.Policy, f.policies)
 }
 
-// put stores a profile that somebody has changed.
+// put stores a profile that a person has changed.
 func (a *app) put(ctx context.Context, b *broker.Broker, p protocol.Profile, word string) error {
 	p.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
 	p.RegisteredByWork = false // a person has spoken
@@ -152,7 +152,7 @@ func (a *app) warnOfAuthority(ctx context.Context, b *broker.Broker, p protocol.
 	return err
 }
 
-// saved says of a profile that was stored what somebody might have got wrong.
+// saved says of a profile that was stored what its author may not have meant.
 func saved(p protocol.Profile) string {
 	switch {
 	case !p.Accepts():

@@ -215,7 +215,7 @@ func (s *sheet) questions(v dossier.Whole) {
 		}
 		switch {
 		case q.Answer != nil:
-			s.item(fmt.Sprintf("%s %s answered: %s", clockUTC(q.Answered), explain.Person(cmp.Or(q.Answer.By, "somebody")), explain.Answer(*q.Answer)))
+			s.item(fmt.Sprintf("%s %s answered: %s", clockUTC(q.Answered), explain.Person(cmp.Or(q.Answer.By, "an authority")), explain.Answer(*q.Answer)))
 		case !v.State.Closed:
 			s.item("not answered yet")
 		default:

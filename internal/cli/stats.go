@@ -18,7 +18,7 @@ the workflows with the most handoffs.
 
   success      of those that closed, how many with success or in part
   accepted     of the acknowledgements, how many were not a refusal
-  queue        from the first offer until somebody took it
+  queue        from the first offer until it was taken
   work         from the last time that it was taken until it closed
   whole        from submission until it closed
 
@@ -32,7 +32,7 @@ buckets), and how long the closed ones took.
 It asks an index (handoff index; handoff dev has one); see handoff list --help for
 what it vouches for.
 
-Exit codes: 0 here they are; 6 nobody keeps an index; 9 a filter is refused; 10 the
+Exit codes: 0 here they are; 6 no index answers; 9 a filter is refused; 10 the
 index is behind.`
 
 func newStats(a *app) *cobra.Command {

@@ -126,8 +126,8 @@ func (a *app) state(s protocol.State) error {
 	)
 }
 
-// whyWaiting says for people what the ledger does not know: why nobody takes a
-// handoff that anybody might wonder about.
+// whyWaiting says for people what the ledger does not know: why no worker takes a
+// handoff.
 func (a *app) whyWaiting(ctx context.Context, b *broker.Broker, s protocol.State) {
 	if b == nil || s.Closed || s.Phase != protocol.Pending || s.Held() || s.Agent == protocol.Human || s.Agent == "" {
 		return

@@ -50,7 +50,7 @@ func followLedger(ctx context.Context, b tailed, ledger broker.LedgerInfo, next 
 	}
 }
 
-// resumeTry is how long the engine may be silent before whoever follows it is told.
+// resumeTry is how long the engine may be silent before the reader is told.
 const resumeTry = time.Second
 
 // resumeLedger waits until the ledger can be asked again, and says where to go on.
@@ -85,7 +85,7 @@ func resumeLedger(ctx context.Context, b tailed, was broker.LedgerInfo, next uin
 	}
 }
 
-// goOn says with which entry whoever has read up to next goes on, and in words
+// goOn says with which entry a reader that has read up to next goes on, and in words
 // what is not there any more; empty where nothing is missing.
 func goOn(was, is broker.LedgerInfo, next uint64) (from uint64, words string) {
 	switch {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// topEvery is how often the picture is made anew where nobody says otherwise.
+	// topEvery is how often the picture is made anew without --interval.
 	topEvery = 2 * time.Second
 	// topEveryMin and topEveryMax bound that.
 	topEveryMin = 200 * time.Millisecond
@@ -31,12 +31,12 @@ func newTop(a *app) *cobra.Command {
 		Short: "Watch agents, their queues, and what needs attention",
 		Long: `Top shows all agents and draws them again every few seconds: whether they are there, how
 many workers serve them and how many of their slots are busy, what stands in their queues
-by priority (critical/high/normal/low), how long the first that nobody has taken waits, and
+by priority (critical/high/normal/low), how long the first that no worker has taken waits, and
 how many handoffs they accepted, completed and failed a minute, over the last minute (up
 to the last 50,000 entries of the ledger). A refusal, a time-out and a worker that went are
 failures, too.
 
-Beneath are open handoffs that need somebody:
+Beneath are open handoffs that need attention:
 
   stuck      a supervisor could not go on: handoff history TICKET
   late       something was due a minute ago and was not done: handoff doctor
@@ -99,7 +99,7 @@ func (a *app) top(ctx context.Context, every time.Duration, once bool) (err erro
 	if err := topLoop(ctx, every, watch.view, screen.draw); ctx.Err() == nil {
 		return err
 	}
-	return nil // somebody wanted it to end
+	return nil // it was told to end
 }
 
 // onePicture makes a picture, also where the engine does not answer at first.
@@ -174,7 +174,7 @@ func topLines(v topView, width, height int) []string {
 	attention := attentionLines(v)
 	agents := agentLines(v)
 	if height > 0 {
-		// What needs somebody gets up to half of what is left.
+		// What needs attention gets up to half of what is left.
 		left := height - len(lines) - 2 // empty ones
 		most := max(left/2, left-len(agents))
 		attention = cutLines(attention, most, "more need attention")

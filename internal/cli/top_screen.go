@@ -24,7 +24,7 @@ type screen struct {
 	out  *os.File
 	in   *os.File // with raw keys, if it is a terminal too
 	was  *term.State
-	ends chan struct{} // closed when somebody wants to end it
+	ends chan struct{} // closed when a key ends it
 }
 
 // openScreen takes the terminal, if text goes to one; else it is nil.

@@ -40,7 +40,7 @@ type topAgent struct {
 	Busy         int          `json:"busy"`
 	Queued       int          `json:"queued"` // offers, those being worked on included
 	Lanes        topLanes     `json:"lanes"`
-	Waiting      time.Time    `json:"waiting_since,omitzero"` // the first that nobody has taken
+	Waiting      time.Time    `json:"waiting_since,omitzero"` // the first that no worker has taken
 	rates
 }
 
@@ -64,7 +64,7 @@ func (l *topLanes) add(lane protocol.Priority, n int) {
 	}
 }
 
-// attention is an open handoff that needs somebody.
+// attention is an open handoff that needs a person.
 type attention struct {
 	Why         string    `json:"why"`
 	Ticket      string    `json:"ticket"`
@@ -211,7 +211,7 @@ const (
 	oldestMax = 3
 )
 
-// candidates asks an index for handoffs that may need somebody. What they are is
+// candidates asks an index for handoffs that may need a person. What they are is
 // read from the ledger.
 func (w *topWatch) candidates(ctx context.Context, v *topView) ([]string, error) {
 	if time.Since(w.noIndex) < noIndexFor {
@@ -246,7 +246,7 @@ func (w *topWatch) candidates(ctx context.Context, v *topView) ([]string, error)
 	return tickets, nil
 }
 
-// attention reads what has become of candidates, and says why somebody should look.
+// attention reads what has become of candidates, and says why a person should look.
 func (w *topWatch) attention(ctx context.Context, candidates []string, d *lifecycle.Directory, now time.Time) ([]attention, error) {
 	slices.Sort(candidates)
 	candidates = slices.Compact(candidates)
@@ -272,7 +272,7 @@ func (w *topWatch) attention(ctx context.Context, candidates []string, d *lifecy
 // whys are the reasons for attention, the most urgent first.
 var whys = []string{"stuck", "late", "person", "question", "undecided", "oldest"}
 
-// attend says of states why somebody should look at them: the most urgent first.
+// attend says of states why a person should look at them: the most urgent first.
 func attend(states []protocol.State, d *lifecycle.Directory, now time.Time) []attention {
 	all, oldest := []attention{}, []attention{}
 	for _, s := range states {

@@ -12,9 +12,9 @@ import (
 )
 
 // startTraces begins to trace what this process appends, where the environment
-// names a collector. A wrong variable is a word on stderr, and no trace: nobody's
-// work shall stop for it. log is that of a process that runs on; nil is a command
-// that ends soon, and whose collector may be away without a word.
+// names a collector. A wrong variable is a word on stderr, and no trace: no work
+// stops for it. log is that of a process that runs on; nil is a command that ends
+// soon, and whose collector may be away without a word.
 func (a *app) startTraces(ctx context.Context, log *slog.Logger) *telemetry.Traces {
 	traces, err := telemetry.StartTraces(context.WithoutCancel(ctx),
 		telemetry.TracesConfig{Env: a.env, Role: a.command, Brief: log == nil, Log: log})

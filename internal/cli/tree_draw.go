@@ -16,7 +16,7 @@ const depthDrawn = 12
 // tree draws a family.
 func (a *app) tree(v dossier.Tree, long bool) error {
 	d := &drawing{asked: v.Ticket, short: !long && unlikeAt(v.Root, shortTicket, map[string]bool{})}
-	d.rows = [][]string{{"HANDOFF", "HOW", "FROM -> TO", "STANDS", "TOOK", "TASK"}}
+	d.rows = [][]string{{"HANDOFF", "HOW", "FROM -> TO", "PHASE", "TOOK", "TASK"}}
 	d.draw(v.Root, "", "", 0)
 	if err := a.tableFit(d.rows); err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestTreeIsDrawn(t *testing.T) {
 		}
 		return out.String()
 	}
-	want := `HANDOFF           HOW        FROM -> TO  STANDS                 TOOK  TASK
+	want := `HANDOFF           HOW        FROM -> TO  PHASE                  TOOK  TASK
 00000001          submitted  a -> b      working                4s    do it
 ├─ 00000002       broadcast  a -> b      working                4s    do it
 │  ├─ 00000003 *  member 1   a -> b      working                4s    do it

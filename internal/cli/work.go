@@ -160,7 +160,7 @@ func runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker
 }
 
 // meetProfile adds to the profile that is there what was asked for, if told to,
-// and else says what it leaves out: a capability that nobody routes by is a
+// and else says what it leaves out: a capability that no handoff is routed by is a
 // surprise better met here.
 func (a *app) meetProfile(ctx context.Context, b *broker.Broker, wanted protocol.Profile, update bool) error {
 	profile, err := b.Profile(ctx, wanted.ID)

@@ -68,7 +68,7 @@ func (a *app) meetGateway(ctx context.Context, cfg worker.Config, flags *workFla
 }
 
 // registerAtGateway registers the agent, or reads its profile, and says what to start
-// where nobody answers: a worker would wait for a gateway for ever.
+// where no gateway answers: a worker would wait for one for ever.
 func (a *app) registerAtGateway(ctx context.Context, client *natsgateway.Client, wanted protocol.Profile) (protocol.Profile, error) {
 	ctx, cancel := a.asking(ctx)
 	defer cancel()

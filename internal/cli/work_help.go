@@ -10,7 +10,7 @@ The exit code of CMD says what came of it:
   0   complete
   65  failed for good              75  failed, retry later
   69  rejected: not for this one   77  conditional: something is needed first
-  126, 127  CMD cannot run: the worker drains and ends, nobody is charged
+  126, 127  CMD cannot run: the worker drains and ends, no attempt is charged
   anything else  failed, and worth another attempt
 
 The package has, where there are any: supplements (answers to what was asked, whose

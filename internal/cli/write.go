@@ -12,7 +12,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
-// schemas are the things on the wire that somebody may write by hand.
+// schemas are the things on the wire that people may write by hand.
 var schemas = map[string]func() []byte{
 	"package": schema.Package,
 	"result":  schema.Result,
