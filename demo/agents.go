@@ -28,8 +28,7 @@ type agent struct {
 	description string
 	lease       time.Duration                // 0 is the default
 	answer      func(variables) protocol.Ack // nil accepts every offer
-	// work returns the body of the result, and its summary.
-	work func(context.Context, job) (any, string, error)
+	work        func(context.Context, job) (found, summary string, err error)
 }
 
 // variables are those that travel with every package.
@@ -118,10 +117,7 @@ func (a agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, e
 	if err != nil {
 		return protocol.Result{}, err
 	}
-	body, err := json.Marshal(found)
-	if err != nil {
-		return protocol.Result{}, err
-	}
+	body := text(found)
 	next := h.Continue(steps[i+1].to)
 	address(&next, i+1)
 	addResult(&next.Context, steps[i].id, body, summary)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 )
@@ -150,7 +151,7 @@ func (r *run) play(ctx context.Context, group *errgroup.Group) (err error) {
 		return err
 	}
 	r.cfg.Screen.note("%s are ready, two of them the %s's; the %s is registered, and has no worker.\n",
-		many(len(r.processes), "process", "processes"), surveyor, maintainer)
+		explain.Count(len(r.processes), "worker"), surveyor, maintainer)
 	prepared, err := b.Prepare(ctx, firstPackage(r.home, r.dir))
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -26,19 +28,12 @@ const (
 	commitsMax   = 2_000
 )
 
-// file is one file of the reviewed directory.
-type file struct {
-	Path  string `json:"path"`
-	Size  int64  `json:"size"`
-	Lines int    `json:"lines"`
-}
-
 // dependencies are directories that hold the files of others.
 var dependencies = []string{"node_modules", "vendor", "target", "dist", "build", "venv", "__pycache__"}
 
-// readFiles calls visit with each readable text file below dir. cut is that a limit, or the
-// end of ctx, left some out. Links are not followed.
-func readFiles(ctx context.Context, dir string, visit func(f file, body []byte)) (cut bool) {
+// readFiles calls visit with the path and the body of each readable text file below dir. cut is
+// that a limit, or the end of ctx, left some out. Links are not followed.
+func readFiles(ctx context.Context, dir string, visit func(path string, body []byte)) (cut bool) {
 	n, read := 0, int64(0)
 	_ = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil || n == filesMax || read > readBytesMax {
@@ -61,7 +56,7 @@ func readFiles(ctx context.Context, dir string, visit func(f file, body []byte))
 		}
 		n, read = n+1, read+info.Size()
 		rel, _ := filepath.Rel(dir, name)
-		visit(file{Path: filepath.ToSlash(rel), Size: info.Size(), Lines: bytes.Count(body, []byte("\n"))}, body)
+		visit(filepath.ToSlash(rel), body)
 		return nil
 	})
 	return cut
@@ -75,113 +70,74 @@ func languageOf(path string) string {
 	return cmp.Or(languages[strings.ToLower(filepath.Ext(path))], "other")
 }
 
-// tally counts what has one name: the files and lines of a language, the commits of an author.
-type tally struct {
-	Name  string `json:"name"`
-	Count int    `json:"count"`
-	Lines int    `json:"lines,omitempty"`
-}
-
-// ranked lists tallies, the greatest first.
-func ranked(byName map[string]tally) []tally {
-	all := make([]tally, 0, len(byName))
-	for name, t := range byName {
-		t.Name = name
-		all = append(all, t)
+// ranked lists counts, the greatest first.
+func ranked(counts map[string]int, noun string) string {
+	var items []string
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		items = append(items, plain(name)+": "+explain.Count(counts[name], noun))
 	}
-	slices.SortFunc(all, func(a, b tally) int {
-		return cmp.Or(cmp.Compare(b.Lines, a.Lines), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
-	})
-	return all
+	return list(items)
 }
 
-// survey is what the surveyor found out.
-type survey struct {
-	Files     int     `json:"files"`
-	Lines     int     `json:"lines"`
-	Bytes     int64   `json:"bytes"`
-	Languages []tally `json:"languages"`
-	Cut       bool    `json:"cut,omitempty"` // a limit left some files out
+// list writes the first items as Markdown.
+func list(items []string) string {
+	var text strings.Builder
+	for _, item := range items[:min(len(items), listedMax)] {
+		text.WriteString("\n- " + item)
+	}
+	return text.String()
 }
 
 // killedWithin is how long the surveyor's first attempt stands still, for the show: it is
 // killed there.
 const killedWithin = 20 * time.Second
 
-func doSurvey(ctx context.Context, j job) (any, string, error) {
-	var found survey
-	byName := map[string]tally{}
-	found.Cut = readFiles(ctx, j.Directory, func(f file, _ []byte) {
-		l := byName[languageOf(f.Path)]
-		l.Count, l.Lines = l.Count+1, l.Lines+f.Lines
-		byName[languageOf(f.Path)] = l
-		found.Files, found.Lines, found.Bytes = found.Files+1, found.Lines+f.Lines, found.Bytes+f.Size
+// doSurvey counts the files and lines of the directory.
+func doSurvey(ctx context.Context, j job) (found, summary string, err error) {
+	files, lines, byLanguage := 0, 0, map[string]int{}
+	cut := readFiles(ctx, j.Directory, func(path string, body []byte) {
+		n := bytes.Count(body, []byte("\n"))
+		files, lines, byLanguage[languageOf(path)] = files+1, lines+n, byLanguage[languageOf(path)]+n
 	})
-	if err := j.Progress(ctx, protocol.Progress{Percent: 50, Message: many(found.Files, "file") + " read"}); err != nil {
-		return nil, "", err
+	if err := j.Progress(ctx, protocol.Progress{Percent: 50, Message: explain.Count(files, "file") + " read"}); err != nil {
+		return "", "", err
 	}
 	if j.Attempt == 1 {
 		select {
 		case <-ctx.Done():
-			return nil, "", context.Cause(ctx)
+			return "", "", context.Cause(ctx)
 		case <-time.After(killedWithin):
 		}
 	}
-	found.Languages = top(ranked(byName))
-	summary := fmt.Sprintf("%s, %s", many(found.Files, "file"), many(found.Lines, "line"))
-	if len(found.Languages) > 0 {
-		summary += ", mostly " + found.Languages[0].Name
+	summary = explain.Count(lines, "line") + " in " + explain.Count(files, "file")
+	if cut {
+		summary += " (not everything was read: a limit of the demo was met)"
 	}
-	return found, summary, nil
+	return summary + ".\n" + ranked(byLanguage, "line"), summary, nil
 }
 
-// history is what the historian found out. Where there is none, Absent says why.
-type history struct {
-	Absent  string   `json:"absent,omitempty"`
-	Commits int      `json:"commits"`
-	Authors []tally  `json:"authors,omitempty"`
-	People  int      `json:"people"`
-	Latest  []string `json:"latest,omitempty"` // subjects, the newest first
-}
-
-func doHistory(ctx context.Context, j job) (any, string, error) {
+// doHistory reads who has committed, and what last.
+func doHistory(ctx context.Context, j job) (found, summary string, err error) {
 	cmd := exec.CommandContext(ctx, "git", "-C", j.Directory, "-c", "core.fsmonitor=false", "--no-pager", "log", "--no-color",
 		"-n", fmt.Sprint(commitsMax), "--format=%aN%x09%s", "--", ".")
 	cmd.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
-		return nil, "", context.Cause(ctx)
+		return "", "", context.Cause(ctx)
 	}
 	if err != nil || len(out) == 0 {
-		return history{Absent: "no git history"}, "no git history", nil
+		return "There is no git history.", "no git history", nil
 	}
-	var found history
-	byName := map[string]tally{}
+	byAuthor, subjects := map[string]int{}, []string{}
 	for line := range strings.Lines(string(out)) {
 		name, subject, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		found.Commits++
-		byName[name] = tally{Count: byName[name].Count + 1}
-		if len(found.Latest) < listedMax/2 {
-			found.Latest = append(found.Latest, protocol.CutText(subject, 100))
-		}
+		byAuthor[name]++
+		subjects = append(subjects, "“"+plain(protocol.CutText(subject, 100))+"”")
 	}
-	found.People, found.Authors = len(byName), top(ranked(byName))
-	return found, fmt.Sprintf("%s by %s", many(found.Commits, "commit"), many(found.People, "person", "people")), nil
-}
-
-// inspection is what the inspector found to need care.
-type inspection struct {
-	LongFileLines int    `json:"long_file_lines"`
-	Notes         []note `json:"notes,omitempty"` // the worst first
-	NotesTotal    int    `json:"notes_total"`
-	LongFiles     []file `json:"long_files,omitempty"` // the longest first
-	LongTotal     int    `json:"long_files_total"`
-}
-
-// note is a note to self in a comment.
-type note struct {
-	Where string `json:"where"` // path:line
-	Text  string `json:"text"`  // from its word on
+	summary = explain.Count(len(subjects), "commit") + " by " + explain.Count(len(byAuthor), "author")
+	return summary + ".\n" + ranked(byAuthor, "commit") + "\n\nThe latest:\n" + list(subjects), summary, nil
 }
 
 // noteWords are the words that begin a note to self, the worst first.
@@ -199,51 +155,35 @@ func askLimit(v variables) protocol.Ack {
 		Reason: "what counts as long here? The house rules are not in the package"}
 }
 
-func doInspection(ctx context.Context, j job) (any, string, error) {
-	found := inspection{LongFileLines: j.LongFileLines}
-	readFiles(ctx, j.Directory, func(f file, body []byte) {
-		if f.Lines > j.LongFileLines && !slices.Contains([]string{"Markdown", "JSON", "Text", "YAML", "other"}, languageOf(f.Path)) {
-			found.LongFiles = append(found.LongFiles, f)
-		}
+// doInspection looks for notes to self, the worst first, and for long files.
+func doInspection(ctx context.Context, j job) (found, summary string, err error) {
+	notes, long := make([][]string, len(noteWords)), []string{} // notes by their word
+	readFiles(ctx, j.Directory, func(path string, body []byte) {
 		n := 0
 		for line := range bytes.Lines(body) {
 			n++
 			if match := notePattern.FindSubmatch(bytes.TrimSpace(line)); match != nil {
-				found.Notes = append(found.Notes, note{Where: fmt.Sprintf("%s:%d", f.Path, n), Text: protocol.CutText(string(match[1]), 120)})
+				text := string(match[1])
+				rank := slices.IndexFunc(noteWords, func(word string) bool { return strings.HasPrefix(text, word) })
+				notes[rank] = append(notes[rank], fmt.Sprintf("`%s:%d` %s", plain(path), n, plain(protocol.CutText(text, 120))))
 			}
 		}
+		if n > j.LongFileLines && !slices.Contains([]string{"Markdown", "JSON", "Text", "YAML", "other"}, languageOf(path)) {
+			long = append(long, fmt.Sprintf("`%s`, %s", plain(path), explain.Count(n, "line")))
+		}
 	})
-	rank := func(n note) int {
-		return slices.IndexFunc(noteWords, func(word string) bool { return strings.HasPrefix(n.Text, word) })
-	}
-	slices.SortStableFunc(found.Notes, func(a, b note) int { return cmp.Compare(rank(a), rank(b)) })
-	slices.SortStableFunc(found.LongFiles, func(a, b file) int { return cmp.Compare(b.Lines, a.Lines) })
-	found.NotesTotal, found.LongTotal = len(found.Notes), len(found.LongFiles)
-	found.Notes, found.LongFiles = top(found.Notes), top(found.LongFiles)
-	return found, fmt.Sprintf("%s to self, %s over %d lines", many(found.NotesTotal, "note"), many(found.LongTotal, "file"), found.LongFileLines), nil
+	all := slices.Concat(notes...)
+	summary = fmt.Sprintf("%s, %s over %d lines", explain.Count(len(all), "note")+" to self", explain.Count(len(long), "file"), j.LongFileLines)
+	return summary + ".\n" + list(all) + list(long), summary, nil
 }
 
-// decision is a person's answer to what comes first.
-type decision struct {
-	First string `json:"first"`
-	By    string `json:"by"`
-}
-
-// doDecision plays the person to whom the decision escalates.
-func doDecision(_ context.Context, j job) (any, string, error) {
-	var found inspection
-	if err := earlier(j.Package.Context, "inspection", &found); err != nil {
-		return nil, "", err
+// doDecision plays the person to whom the decision escalates: what the inspector lists first
+// comes first.
+func doDecision(_ context.Context, j job) (found, summary string, err error) {
+	listed, err := earlier(j.Package.Context, "inspection")
+	_, first, any := strings.Cut(listed, "\n- ")
+	if first, _, _ = strings.Cut(first, "\n"); !any {
+		first = "nothing: leave it as it is"
 	}
-	d, why := decision{By: protocol.Human, First: "nothing: leave it as it is"}, "Nothing was found that needs care."
-	switch {
-	case len(found.Notes) > 0:
-		d.First, why = found.Notes[0].Where+", "+found.Notes[0].Text, "The author knew of it, and wrote it down."
-	case len(found.LongFiles) > 0:
-		d.First = fmt.Sprintf("%s, %s long", found.LongFiles[0].Path, many(found.LongFiles[0].Lines, "line"))
-		why = "A file as long as that is hard to keep in mind."
-	}
-	return d, why, nil
+	return first + ". Decided by " + protocol.Human + ".", first, err
 }
-
-func top[T any](list []T) []T { return list[:min(len(list), listedMax)] }

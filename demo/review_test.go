@@ -21,20 +21,17 @@ func TestInspection(t *testing.T) {
 		}
 	}
 	j := job{variables: variables{Directory: dir, LongFileLines: 10}}
-	body, _, err := doInspection(context.Background(), j)
-	found, ok := body.(inspection)
-	if err != nil || !ok {
-		t.Fatal(body, err)
+	found, summary, err := doInspection(context.Background(), j)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var notes []string
-	for _, n := range found.Notes {
-		notes = append(notes, n.Where+" "+n.Text)
+	want := "3 notes to self, 1 file over 10 lines.\n" +
+		"\n- `a.go:5` FIXME two \\*/\n- `b.sh:1` HACK three\n- `a.go:1` TODO one\n- `b.sh`, 11 lines"
+	if found != want {
+		t.Errorf("found %q, want %q", found, want)
 	}
-	if got := strings.Join(notes, "|"); got != "a.go:5 FIXME two */|b.sh:1 HACK three|a.go:1 TODO one" {
-		t.Errorf("notes %s", got)
-	}
-	if len(found.LongFiles) != 1 || found.LongFiles[0].Path != "b.sh" {
-		t.Errorf("long files %+v", found.LongFiles)
+	if summary != "3 notes to self, 1 file over 10 lines" {
+		t.Errorf("summary %q", summary)
 	}
 }
 

@@ -86,21 +86,17 @@ func address(pkg *protocol.Package, i int) {
 
 // addResult puts what a step found into the context of the package that follows it.
 func addResult(c *protocol.Context, id string, body json.RawMessage, summary string) {
-	c.IntermediateResults = maps.Clone(c.IntermediateResults)
-	if c.IntermediateResults == nil {
-		c.IntermediateResults = map[string]json.RawMessage{}
-	}
-	c.IntermediateResults[id] = body
-	c.KeyPoints = append(slices.Clone(c.KeyPoints), id+": "+summary)
+	results := map[string]json.RawMessage{id: body}
+	maps.Copy(results, c.IntermediateResults)
+	c.IntermediateResults, c.KeyPoints = results, append(slices.Clone(c.KeyPoints), id+": "+summary)
 }
 
 // earlier reads the result of an earlier step out of the context.
-func earlier(c protocol.Context, id string, into any) error {
-	raw, ok := c.IntermediateResults[id]
-	if !ok {
-		return fmt.Errorf("the context holds no result of the %s", id)
+func earlier(c protocol.Context, id string) (found string, err error) {
+	if err = json.Unmarshal(c.IntermediateResults[id], &found); err != nil {
+		err = fmt.Errorf("the result of the %s: %w", id, err)
 	}
-	return json.Unmarshal(raw, into)
+	return found, err
 }
 
 func text(s string) json.RawMessage {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -54,7 +55,7 @@ func tickets(first string, changes []protocol.Change) []string {
 func (s Sums) words() string {
 	return fmt.Sprintf("%s submitted, %d closed, %d of them with success. On the way %d escalated, %d tried again, %d rerouted.\n"+
 		"By the ledger, read from its first message and held against the tickets that the agents were given: %d lost, %d done twice.",
-		many(s.Submitted, "handoff"), s.Closed, s.Succeeded, s.Escalated, s.Retried, s.Rerouted, s.Lost, s.Duplicated)
+		explain.Count(s.Submitted, "handoff"), s.Closed, s.Succeeded, s.Escalated, s.Retried, s.Rerouted, s.Lost, s.Duplicated)
 }
 
 // sum holds the ledger against the tickets that were given. It counts

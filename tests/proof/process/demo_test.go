@@ -47,8 +47,8 @@ func TestDemo(t *testing.T) {
 		sums.Escalated < 1 || sums.Retried < 1 || sums.Rerouted < 1 {
 		t.Errorf("sums are %+v\n%s", sums, &stderr)
 	}
-	for _, want := range []string{"instead of 30s", "SIGKILL", "refuses", "rerouted from reviewer to inspector", "asks for long_file_lines",
-		"demo answers long_file_lines = 500", "stayed silent", "escalated from maintainer to human", "my glasses are not here yet"} {
+	for _, want := range []string{"instead of 30s", "SIGKILL", "rejected: reviewer", "rerouted: reviewer -> inspector", "needs context (long_file_lines)",
+		"answered: long_file_lines", "acknowledge timeout", "maintainer -> human", "my glasses are not here yet"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("the show does not say %q", want)
 		}
@@ -70,11 +70,11 @@ func checkReport(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"2 commits by 2 people", "Ann", "second thoughts", // the historian's
-		"| Go | 2 |",                                          // the surveyor's
+		"2 commits by 2 authors", "Ann: 1 commit", "second thoughts", // the historian's
+		"Go: 605 lines",                                       // the surveyor's
 		"`main.go:3` FIXME mend this", "`long.go`, 601 lines", // the inspector's
-		"main.go:3, FIXME mend this", "Decided by human", // the person's
-		"The demo killed process", "stayed silent", "refuses", "0 lost, 0 done twice", // the ledger's
+		"Decided by human",                                                                             // the person's
+		"The demo killed process", "acknowledge timeout", "rejected: reviewer", "0 lost, 0 done twice", // the ledger's
 	} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("the report does not say %q", want)
@@ -144,7 +144,7 @@ func TestDemoEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := bufio.NewScanner(stdout)
-			for out.Scan() && !strings.Contains(out.Text(), "taken, attempt 1") {
+			for out.Scan() && !strings.Contains(out.Text(), "accepted: surveyor, attempt 1") {
 			}
 			if len(ofDemo(t, home)) < 2 {
 				t.Error("no agent is a process of its own")
