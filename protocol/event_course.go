@@ -1,0 +1,145 @@
+package protocol
+
+// RetryScheduled says when the next attempt will be offered.
+type RetryScheduled struct {
+	Meta
+	Attempt int  `json:"attempt"` // the attempt that ended
+	Due     Time `json:"due"`
+}
+
+func (*RetryScheduled) EventType() EventType { return EventRetryScheduled }
+
+// Rerouted gives up an agent for another; an Offered follows in the append.
+type Rerouted struct {
+	Meta
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"` // in words
+	// ReasonCode and Facts are set where Decide gives the reason; the words are made of them.
+	ReasonCode string `json:"reason_code,omitempty"`
+	Facts      *Facts `json:"facts,omitempty"`
+	// Deadline is a new one, of a reroute by hand: from now on it is not overdue.
+	Deadline Time `json:"deadline,omitzero"`
+	// Manual says that somebody asked for it: it is legal in every open phase,
+	// takes the handoff from its holder, and does not count as a reroute.
+	Manual bool `json:"manual,omitempty"`
+}
+
+func (*Rerouted) EventType() EventType { return EventRerouted }
+
+// Escalated moves the handoff up the chain of authority; an Offered follows.
+type Escalated struct {
+	Meta
+	Level  int    `json:"level"`
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"` // in words; of an agent that escalates by itself: its rationale
+	// ReasonCode and Facts are as in Rerouted.
+	ReasonCode string `json:"reason_code,omitempty"`
+	Facts      *Facts `json:"facts,omitempty"`
+	// Fence is set where the holder itself escalates, and then Assessment is
+	// what it has found out so far (document 1 §2.4).
+	Fence      uint64 `json:"fence,omitempty"`
+	Assessment string `json:"assessment,omitempty"`
+}
+
+func (*Escalated) EventType() EventType { return EventEscalated }
+
+// LeaseLost takes a handoff from a holder that vanished, or that claimed it and did
+// not acknowledge it in time. For a mere claim Fence is 0 and no attempt is charged.
+type LeaseLost struct {
+	Meta
+	Holder  string `json:"holder"`
+	Fence   uint64 `json:"fence"`
+	Attempt int    `json:"attempt,omitempty"`
+	Reason  string `json:"reason,omitempty"` // not_acknowledged: a claim whose time ran out; else the holder is gone
+}
+
+func (*LeaseLost) EventType() EventType { return EventLeaseLost }
+
+// NotAcknowledged is the reason of a claim that lapses though its holder is there.
+const NotAcknowledged = "not_acknowledged"
+
+// Released says that a holder gave the handoff back without charge: a drain.
+type Released struct {
+	Meta
+	Holder string `json:"holder"`
+	Fence  uint64 `json:"fence"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func (*Released) EventType() EventType { return EventReleased }
+
+// Reminded says that the holder was told its time is running out.
+type Reminded struct {
+	Meta
+	Fence uint64 `json:"fence"`
+}
+
+func (*Reminded) EventType() EventType { return EventReminded }
+
+// Extended grants a holder more time for its work, once in an attempt.
+type Extended struct {
+	Meta
+	Fence  uint64 `json:"fence"`
+	Until  Time   `json:"until"`  // when the work's clock runs out from now on
+	Reason string `json:"reason"` // of the holder
+}
+
+func (*Extended) EventType() EventType { return EventExtended }
+
+// Clock is one of the clocks that a handoff lives under.
+type Clock string
+
+const (
+	ClockAcknowledge Clock = "acknowledge" // the agent is absent
+	ClockQueue       Clock = "queue"       // offer to acknowledge
+	ClockWork        Clock = "work"        // accept to complete
+	ClockProgress    Clock = "progress"    // since the last sign of progress
+	ClockCondition   Clock = "condition"   // for an answer
+	ClockReturn      Clock = "return"      // submission to result, of a handoff that expects a return
+	ClockDeadline    Clock = "deadline"    // over everything
+)
+
+// TimedOut says that a clock ran out.
+type TimedOut struct {
+	Meta
+	Clock   Clock  `json:"clock"`
+	Agent   string `json:"agent,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
+}
+
+func (*TimedOut) EventType() EventType { return EventTimedOut }
+
+// CancelRequested asks for an end. Nobody's work is taken away at once.
+type CancelRequested struct {
+	Meta
+	Reason string `json:"reason,omitempty"`
+	// Return says that the handoff shall go back to its source (a rollback)
+	// instead of being cancelled.
+	Return bool `json:"return,omitempty"`
+	// Children says that what this handoff has handed on is cancelled too.
+	Children bool `json:"children,omitempty"`
+}
+
+func (*CancelRequested) EventType() EventType { return EventCancelRequested }
+
+// Closed ends a handoff that did not complete. Completed closes by itself.
+type Closed struct {
+	Meta
+	Outcome Outcome `json:"outcome"`
+	Reason  string  `json:"reason"`          // a code: attempts_exhausted, crash_loop, deadline, …
+	Facts   *Facts  `json:"facts,omitempty"` // of the reason, where Decide gives it
+	Message string  `json:"message,omitempty"`
+	Inbox   string  `json:"inbox,omitempty"` // in whose inbox it is listed until dismissed
+}
+
+func (*Closed) EventType() EventType { return EventClosed }
+
+// Stuck says that the supervisor could not look at this handoff. It changes nothing else.
+type Stuck struct {
+	Meta
+	Reason string `json:"reason"`
+}
+
+func (*Stuck) EventType() EventType { return EventStuck }

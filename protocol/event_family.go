@@ -1,0 +1,153 @@
+package protocol
+
+import "encoding/json"
+
+// HandedOff records a handoff that follows from this one, before it is
+// submitted: a crash between the two neither loses nor doubles it. Package or
+// Blob holds the child's package.
+type HandedOff struct {
+	Meta
+	Fence   uint64          `json:"fence"`
+	N       int             `json:"n"`                // its ordinal among the children, from 0
+	Number  int             `json:"number,omitempty"` // what its holder called it, where that is not N + 1
+	After   bool            `json:"after,omitempty"`  // it begins when this handoff completes
+	Ticket  string          `json:"ticket"`           // of the child, derived from this ticket and N
+	Type    Type            `json:"child_type"`
+	Target  string          `json:"target"`          // in words, for people
+	Digest  string          `json:"digest"`          // of the child's package as stored
+	Trace   *TraceContext   `json:"trace,omitempty"` // what its package said; nil is that it follows from the work
+	Package json.RawMessage `json:"package,omitempty"`
+	Blob    *BlobRef        `json:"package_blob,omitempty"`
+	// Excluded is that of the child's summary.
+	Excluded []string `json:"excluded,omitempty"`
+}
+
+func (*HandedOff) EventType() EventType { return EventHandedOff }
+
+// Suspended says that the holder lets go until children have closed. No attempt
+// is charged; the handoff is offered to the same agent again then.
+type Suspended struct {
+	Meta
+	Fence    uint64 `json:"fence"`
+	Children []int  `json:"children"` // ordinals
+}
+
+func (*Suspended) EventType() EventType { return EventSuspended }
+
+// ChildrenClosed says which children of a group, or of a handoff that waits for
+// them, have closed.
+type ChildrenClosed struct {
+	Meta
+	Children []ChildClosed `json:"children"`
+}
+
+func (*ChildrenClosed) EventType() EventType { return EventChildrenClosed }
+
+// ChildClosed is one child's end.
+type ChildClosed struct {
+	N       int     `json:"n"`
+	Outcome Outcome `json:"outcome"`
+}
+
+// Taken gives the handoff to a person, or to an agent that claims it out of
+// turn, whoever had it before. Its fence is the sequence of its append.
+type Taken struct {
+	Meta
+	Agent   string `json:"agent"`
+	Holder  string `json:"holder"`
+	LeaseMS int64  `json:"lease_ms"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+func (*Taken) EventType() EventType { return EventTaken }
+
+// RolledBack returns the handoff to its source, with what there is of a result.
+// Fence is 0 where nobody held it.
+type RolledBack struct {
+	Meta
+	Fence  uint64          `json:"fence,omitempty"`
+	Reason string          `json:"reason"`
+	Inbox  string          `json:"inbox,omitempty"` // as in Closed
+	Result json.RawMessage `json:"result,omitempty"`
+	Blob   *BlobRef        `json:"result_blob,omitempty"`
+}
+
+func (*RolledBack) EventType() EventType { return EventRolledBack }
+
+// ResultParked keeps what a holder handed in that had lost its lease. It
+// changes nothing else, and is legal after the handoff has closed too.
+type ResultParked struct {
+	Meta
+	Holder  string          `json:"holder"`
+	Fence   uint64          `json:"fence"` // the lost one
+	Attempt int             `json:"attempt"`
+	Status  ResultStatus    `json:"status"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Blob    *BlobRef        `json:"result_blob,omitempty"`
+	Tokens  int64           `json:"tokens,omitempty"`
+}
+
+func (*ResultParked) EventType() EventType { return EventResultParked }
+
+// LateResultUsed completes a handoff that has no attempts left with the result
+// that was parked last (policy late_result: use).
+type LateResultUsed struct {
+	Meta
+	Seq uint64 `json:"seq"` // of the append that holds it
+}
+
+func (*LateResultUsed) EventType() EventType { return EventLateResultUsed }
+
+// ReturnSent says under which ticket the return of a closed handoff is
+// delivered to its source.
+type ReturnSent struct {
+	Meta
+	Ticket string `json:"ticket"`
+	To     string `json:"to"`
+}
+
+func (*ReturnSent) EventType() EventType { return EventReturnSent }
+
+// Returned says what became of the return: Delivered is that the source has
+// acknowledged it.
+type Returned struct {
+	Meta
+	Delivered bool   `json:"delivered"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+func (*Returned) EventType() EventType { return EventReturned }
+
+// Redriven says that a closed handoff was submitted again, and as what.
+type Redriven struct {
+	Meta
+	Ticket string `json:"ticket"`
+}
+
+func (*Redriven) EventType() EventType { return EventRedriven }
+
+// Dismissed takes a closed handoff out of the inbox that lists it.
+type Dismissed struct {
+	Meta
+	Note string `json:"note,omitempty"`
+}
+
+func (*Dismissed) EventType() EventType { return EventDismissed }
+
+// Assigned records at a group that a member of it goes to an agent which the group
+// does not name for it. No other member goes there then.
+type Assigned struct {
+	Meta
+	N     int    `json:"n"` // ordinal of the member
+	Agent string `json:"agent"`
+}
+
+func (*Assigned) EventType() EventType { return EventAssigned }
+
+// SourceCompleted begins a handoff that awaited its source: the handoff that it was
+// handed off from has completed.
+type SourceCompleted struct {
+	Meta
+}
+
+func (*SourceCompleted) EventType() EventType { return EventSourceCompleted }

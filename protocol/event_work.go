@@ -1,0 +1,141 @@
+package protocol
+
+import "encoding/json"
+
+// Submitted begins a handoff. Body or Blob holds the package.
+type Submitted struct {
+	Meta
+	Ticket  string          `json:"ticket"`
+	Package json.RawMessage `json:"package,omitempty"`
+	Blob    *BlobRef        `json:"package_blob,omitempty"`
+	// What the core needs to know of the package, so that it never parses it.
+	Summary Summary `json:"summary"`
+	Policy  Policy  `json:"policy"`
+}
+
+func (*Submitted) EventType() EventType { return EventSubmitted }
+
+// Offered puts the handoff into an agent's queue. The offer's id is the
+// ledger sequence of the append that holds this event.
+type Offered struct {
+	Meta
+	Agent   string   `json:"agent"`
+	Reason  string   `json:"reason"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
+	Routing *Routing `json:"routing,omitempty"` // where the agent was chosen
+	Policy  *Policy  `json:"policy,omitempty"`  // resolved anew for this agent
+}
+
+func (*Offered) EventType() EventType { return EventOffered }
+
+// Claimed says that a holder which polls has the offer in its hands but has
+// not acknowledged it. Workers that run skip it and append Accepted.
+type Claimed struct {
+	Meta
+	Offer   uint64 `json:"offer"`
+	Agent   string `json:"agent"`
+	Holder  string `json:"holder"`
+	LeaseMS int64  `json:"lease_ms"`
+	// AckWithinMS is the time to the acknowledgement that the holder asked for;
+	// 0 is the acknowledge timeout of the policy.
+	AckWithinMS int64 `json:"ack_within_ms,omitempty"`
+}
+
+func (*Claimed) EventType() EventType { return EventClaimed }
+
+// Accepted says that a holder took the offer. Its fence is the ledger
+// sequence of the append that holds this event.
+type Accepted struct {
+	Meta
+	Offer               uint64 `json:"offer"`
+	Agent               string `json:"agent"`
+	Holder              string `json:"holder"`
+	LeaseMS             int64  `json:"lease_ms"`
+	Attempt             int    `json:"attempt"` // the number of this attempt
+	EstimatedCompletion Time   `json:"estimated_completion,omitzero"`
+}
+
+func (*Accepted) EventType() EventType { return EventAccepted }
+
+// Started says that the work has begun. Fence is 0 in the append that accepts.
+type Started struct {
+	Meta
+	Fence uint64 `json:"fence"`
+}
+
+func (*Started) EventType() EventType { return EventStarted }
+
+// Progressed is a report from within the work.
+type Progressed struct {
+	Meta
+	Fence    uint64   `json:"fence"`
+	Progress Progress `json:"progress"`
+}
+
+func (*Progressed) EventType() EventType { return EventProgressed }
+
+// Completed carries the result, or where it lies.
+type Completed struct {
+	Meta
+	Fence  uint64          `json:"fence"`
+	Status ResultStatus    `json:"status"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Blob   *BlobRef        `json:"result_blob,omitempty"`
+	Tokens int64           `json:"tokens,omitempty"`
+}
+
+func (*Completed) EventType() EventType { return EventCompleted }
+
+// Failed ends an attempt without a result.
+type Failed struct {
+	Meta
+	Fence        uint64 `json:"fence"`
+	Attempt      int    `json:"attempt"`
+	Code         string `json:"code"` // handler, panic, exit, output_schema, result_too_large, …
+	Message      string `json:"message"`
+	Retryable    bool   `json:"retryable"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
+}
+
+func (*Failed) EventType() EventType { return EventFailed }
+
+// Rejected is a refusal. Holder is set when the offer was claimed or accepted first.
+type Rejected struct {
+	Meta
+	Offer       uint64 `json:"offer"`
+	Agent       string `json:"agent"`
+	Holder      string `json:"holder,omitempty"`
+	ReasonCode  string `json:"reason_code,omitempty"`
+	Reason      string `json:"reason"`
+	Alternative string `json:"suggested_alternative,omitempty"`
+}
+
+func (*Rejected) EventType() EventType { return EventRejected }
+
+// Conditioned is an "only if". With RetryAfterMS alone it is a deferral, which
+// says why. EstimatedCompletionMS is how long the work takes once that is settled.
+type Conditioned struct {
+	Meta
+	Offer                 uint64   `json:"offer"`
+	Agent                 string   `json:"agent"`
+	Holder                string   `json:"holder,omitempty"`
+	Reason                string   `json:"reason,omitempty"`
+	NeedsContext          []string `json:"needs_context,omitempty"`
+	NeedsPermission       []string `json:"needs_permission,omitempty"`
+	RetryAfterMS          int64    `json:"retry_after_ms,omitempty"`
+	EstimatedCompletionMS int64    `json:"estimated_completion_ms,omitempty"`
+}
+
+func (*Conditioned) EventType() EventType { return EventConditioned }
+
+// Answered supplies what a Conditioned asked for, or is what an authority says
+// to an escalation: then the handoff goes back to the agent that escalated it.
+// Offer is the one whose agent asked, or the one at the authority: a later
+// question is another. Denied, it counts as a refusal by the agent that asked,
+// or by the authority.
+type Answered struct {
+	Meta
+	Offer  uint64 `json:"offer"`
+	Answer Answer `json:"answer"`
+}
+
+func (*Answered) EventType() EventType { return EventAnswered }
