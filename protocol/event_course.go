@@ -1,5 +1,26 @@
 package protocol
 
+// The events that change the course of a handoff: time, other agents, the end.
+const (
+	EventRetryScheduled  EventType = "retry_scheduled"
+	EventRerouted        EventType = "rerouted"
+	EventEscalated       EventType = "escalated"
+	EventLeaseLost       EventType = "lease_lost"
+	EventReleased        EventType = "released"
+	EventReminded        EventType = "reminded"
+	EventExtended        EventType = "extended"
+	EventTimedOut        EventType = "timed_out"
+	EventCancelRequested EventType = "cancel_requested"
+	EventClosed          EventType = "closed"
+	EventStuck           EventType = "stuck"
+)
+
+var courseEvents = []func() Event{
+	empty[RetryScheduled], empty[Rerouted], empty[Escalated], empty[LeaseLost],
+	empty[Released], empty[Reminded], empty[Extended], empty[TimedOut],
+	empty[CancelRequested], empty[Closed], empty[Stuck],
+}
+
 // RetryScheduled says when the next attempt will be offered.
 type RetryScheduled struct {
 	Meta

@@ -2,6 +2,30 @@ package protocol
 
 import "encoding/json"
 
+// The events of other handoffs that belong to this one, of interventions, and after the end.
+const (
+	EventHandedOff       EventType = "handed_off"
+	EventSuspended       EventType = "suspended"
+	EventChildrenClosed  EventType = "children_closed"
+	EventTaken           EventType = "taken"
+	EventRolledBack      EventType = "rolled_back"
+	EventLateResultUsed  EventType = "late_result_used"
+	EventResultParked    EventType = "result_parked"
+	EventReturnSent      EventType = "return_sent"
+	EventReturned        EventType = "returned"
+	EventRedriven        EventType = "redriven"
+	EventDismissed       EventType = "dismissed"
+	EventAssigned        EventType = "assigned"
+	EventSourceCompleted EventType = "source_completed"
+)
+
+var familyEvents = []func() Event{
+	empty[HandedOff], empty[Suspended], empty[ChildrenClosed], empty[Taken],
+	empty[RolledBack], empty[LateResultUsed], empty[ResultParked], empty[ReturnSent],
+	empty[Returned], empty[Redriven], empty[Dismissed], empty[Assigned],
+	empty[SourceCompleted],
+}
+
 // HandedOff records a handoff that follows from this one, before it is
 // submitted: a crash between the two neither loses nor doubles it. Package or
 // Blob holds the child's package.

@@ -2,6 +2,27 @@ package protocol
 
 import "encoding/json"
 
+// The events of an offer and of the work on it.
+const (
+	EventSubmitted   EventType = "submitted"
+	EventOffered     EventType = "offered"
+	EventClaimed     EventType = "claimed"
+	EventAccepted    EventType = "accepted"
+	EventStarted     EventType = "started"
+	EventProgressed  EventType = "progressed"
+	EventCompleted   EventType = "completed"
+	EventFailed      EventType = "failed"
+	EventRejected    EventType = "rejected"
+	EventConditioned EventType = "conditioned"
+	EventAnswered    EventType = "answered"
+)
+
+var workEvents = []func() Event{
+	empty[Submitted], empty[Offered], empty[Claimed], empty[Accepted],
+	empty[Started], empty[Progressed], empty[Completed], empty[Failed],
+	empty[Rejected], empty[Conditioned], empty[Answered],
+}
+
 // Submitted begins a handoff. Body or Blob holds the package.
 type Submitted struct {
 	Meta
