@@ -5,7 +5,9 @@ import "slices"
 // EventType names a fact, in the past tense.
 type EventType string
 
-// Event is one fact of a handoff's life. The concrete types are in
+// Event is one fact of a handoff's life. A field that can hold text says in its tag
+// redact how secrets are taken out of it: text, free (any JSON), result, or "-" where
+// programs alone write it. The concrete types are in
 // event_work.go, event_course.go and event_family.go, one for each EventType.
 type Event interface {
 	EventType() EventType
@@ -54,7 +56,7 @@ func NewEvent(t EventType) Event {
 // the id of its Record and its place in it.
 type Meta struct {
 	At Time   `json:"at"`
-	By string `json:"by,omitempty"` // who caused it: an agent, a holder, "supervisor", a person
+	By string `json:"by,omitempty" redact:"-" redact:"-"` // who caused it: an agent, a holder, "supervisor", a person
 }
 
 // When returns the instant of the event.

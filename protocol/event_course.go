@@ -33,12 +33,12 @@ func (*RetryScheduled) EventType() EventType { return EventRetryScheduled }
 // Rerouted gives up an agent for another; an Offered follows in the append.
 type Rerouted struct {
 	Meta
-	From   string `json:"from"`
-	To     string `json:"to"`
-	Reason string `json:"reason"` // in words
+	From   string `json:"from" redact:"-"`
+	To     string `json:"to" redact:"-"`
+	Reason string `json:"reason" redact:"text"` // in words
 	// ReasonCode and Facts are set where Decide gives the reason; the words are made of them.
-	ReasonCode string `json:"reason_code,omitempty"`
-	Facts      *Facts `json:"facts,omitempty"`
+	ReasonCode string `json:"reason_code,omitempty" redact:"-"`
+	Facts      *Facts `json:"facts,omitempty" redact:"-"`
 	// Deadline is a new one, of a reroute by hand: from now on it is not overdue.
 	Deadline Time `json:"deadline,omitzero"`
 	// Manual says that somebody asked for it: it is legal in every open phase,
@@ -52,16 +52,16 @@ func (*Rerouted) EventType() EventType { return EventRerouted }
 type Escalated struct {
 	Meta
 	Level  int    `json:"level"`
-	From   string `json:"from"`
-	To     string `json:"to"`
-	Reason string `json:"reason"` // in words; of an agent that escalates by itself: its rationale
+	From   string `json:"from" redact:"-"`
+	To     string `json:"to" redact:"-"`
+	Reason string `json:"reason" redact:"text"` // in words; of an agent that escalates by itself: its rationale
 	// ReasonCode and Facts are as in Rerouted.
-	ReasonCode string `json:"reason_code,omitempty"`
-	Facts      *Facts `json:"facts,omitempty"`
+	ReasonCode string `json:"reason_code,omitempty" redact:"-"`
+	Facts      *Facts `json:"facts,omitempty" redact:"-"`
 	// Fence is set where the holder itself escalates, and then Assessment is
 	// what it has found out so far (document 1 §2.4).
 	Fence      uint64 `json:"fence,omitempty"`
-	Assessment string `json:"assessment,omitempty"`
+	Assessment string `json:"assessment,omitempty" redact:"text"`
 }
 
 func (*Escalated) EventType() EventType { return EventEscalated }
@@ -70,10 +70,10 @@ func (*Escalated) EventType() EventType { return EventEscalated }
 // not acknowledge it in time. For a mere claim Fence is 0 and no attempt is charged.
 type LeaseLost struct {
 	Meta
-	Holder  string `json:"holder"`
+	Holder  string `json:"holder" redact:"-"`
 	Fence   uint64 `json:"fence"`
 	Attempt int    `json:"attempt,omitempty"`
-	Reason  string `json:"reason,omitempty"` // not_acknowledged: a claim whose time ran out; else the holder is gone
+	Reason  string `json:"reason,omitempty" redact:"-"` // not_acknowledged: a claim whose time ran out; else the holder is gone
 }
 
 func (*LeaseLost) EventType() EventType { return EventLeaseLost }
@@ -84,9 +84,9 @@ const NotAcknowledged = "not_acknowledged"
 // Released says that a holder gave the handoff back without charge: a drain.
 type Released struct {
 	Meta
-	Holder string `json:"holder"`
+	Holder string `json:"holder" redact:"-"`
 	Fence  uint64 `json:"fence"`
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" redact:"text"`
 }
 
 func (*Released) EventType() EventType { return EventReleased }
@@ -103,8 +103,8 @@ func (*Reminded) EventType() EventType { return EventReminded }
 type Extended struct {
 	Meta
 	Fence  uint64 `json:"fence"`
-	Until  Time   `json:"until"`  // when the work's clock runs out from now on
-	Reason string `json:"reason"` // of the holder
+	Until  Time   `json:"until"`                // when the work's clock runs out from now on
+	Reason string `json:"reason" redact:"text"` // of the holder
 }
 
 func (*Extended) EventType() EventType { return EventExtended }
@@ -125,8 +125,8 @@ const (
 // TimedOut says that a clock ran out.
 type TimedOut struct {
 	Meta
-	Clock   Clock  `json:"clock"`
-	Agent   string `json:"agent,omitempty"`
+	Clock   Clock  `json:"clock" redact:"-"`
+	Agent   string `json:"agent,omitempty" redact:"-"`
 	Attempt int    `json:"attempt,omitempty"`
 }
 
@@ -135,7 +135,7 @@ func (*TimedOut) EventType() EventType { return EventTimedOut }
 // CancelRequested asks for an end. Nobody's work is taken away at once.
 type CancelRequested struct {
 	Meta
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" redact:"text"`
 	// Return says that the handoff shall go back to its source (a rollback)
 	// instead of being cancelled.
 	Return bool `json:"return,omitempty"`
@@ -148,11 +148,11 @@ func (*CancelRequested) EventType() EventType { return EventCancelRequested }
 // Closed ends a handoff that did not complete. Completed closes by itself.
 type Closed struct {
 	Meta
-	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason"`          // a code: attempts_exhausted, crash_loop, deadline, …
-	Facts   *Facts  `json:"facts,omitempty"` // of the reason, where Decide gives it
-	Message string  `json:"message,omitempty"`
-	Inbox   string  `json:"inbox,omitempty"` // in whose inbox it is listed until dismissed
+	Outcome Outcome `json:"outcome" redact:"-"`
+	Reason  string  `json:"reason" redact:"-"`          // a code: attempts_exhausted, crash_loop, deadline, …
+	Facts   *Facts  `json:"facts,omitempty" redact:"-"` // of the reason, where Decide gives it
+	Message string  `json:"message,omitempty" redact:"text"`
+	Inbox   string  `json:"inbox,omitempty" redact:"-"` // in whose inbox it is listed until dismissed
 }
 
 func (*Closed) EventType() EventType { return EventClosed }
@@ -160,7 +160,7 @@ func (*Closed) EventType() EventType { return EventClosed }
 // Stuck says that the supervisor could not look at this handoff. It changes nothing else.
 type Stuck struct {
 	Meta
-	Reason string `json:"reason"`
+	Reason string `json:"reason" redact:"text"`
 }
 
 func (*Stuck) EventType() EventType { return EventStuck }

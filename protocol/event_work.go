@@ -26,12 +26,12 @@ var workEvents = []func() Event{
 // Submitted begins a handoff. Body or Blob holds the package.
 type Submitted struct {
 	Meta
-	Ticket  string          `json:"ticket"`
-	Package json.RawMessage `json:"package,omitempty"`
-	Blob    *BlobRef        `json:"package_blob,omitempty"`
+	Ticket  string          `json:"ticket" redact:"-" redact:"-"`
+	Package json.RawMessage `json:"package,omitempty" redact:"-" redact:"-"`
+	Blob    *BlobRef        `json:"package_blob,omitempty" redact:"-" redact:"-"`
 	// What the core needs to know of the package, so that it never parses it.
-	Summary Summary `json:"summary"`
-	Policy  Policy  `json:"policy"`
+	Summary Summary `json:"summary" redact:"-" redact:"-"`
+	Policy  Policy  `json:"policy" redact:"-" redact:"-"`
 }
 
 func (*Submitted) EventType() EventType { return EventSubmitted }
@@ -40,10 +40,10 @@ func (*Submitted) EventType() EventType { return EventSubmitted }
 // ledger sequence of the append that holds this event.
 type Offered struct {
 	Meta
-	Agent   string   `json:"agent"`
-	Reason  string   `json:"reason"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
-	Routing *Routing `json:"routing,omitempty"` // where the agent was chosen
-	Policy  *Policy  `json:"policy,omitempty"`  // resolved anew for this agent
+	Agent   string   `json:"agent" redact:"-" redact:"-"`
+	Reason  string   `json:"reason" redact:"-" redact:"-"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
+	Routing *Routing `json:"routing,omitempty" redact:"-" redact:"-"` // where the agent was chosen
+	Policy  *Policy  `json:"policy,omitempty" redact:"-" redact:"-"`  // resolved anew for this agent
 }
 
 func (*Offered) EventType() EventType { return EventOffered }
@@ -53,8 +53,8 @@ func (*Offered) EventType() EventType { return EventOffered }
 type Claimed struct {
 	Meta
 	Offer   uint64 `json:"offer"`
-	Agent   string `json:"agent"`
-	Holder  string `json:"holder"`
+	Agent   string `json:"agent" redact:"-" redact:"-"`
+	Holder  string `json:"holder" redact:"-" redact:"-"`
 	LeaseMS int64  `json:"lease_ms"`
 	// AckWithinMS is the time to the acknowledgement that the holder asked for;
 	// 0 is the acknowledge timeout of the policy.
@@ -68,8 +68,8 @@ func (*Claimed) EventType() EventType { return EventClaimed }
 type Accepted struct {
 	Meta
 	Offer               uint64 `json:"offer"`
-	Agent               string `json:"agent"`
-	Holder              string `json:"holder"`
+	Agent               string `json:"agent" redact:"-" redact:"-"`
+	Holder              string `json:"holder" redact:"-" redact:"-"`
 	LeaseMS             int64  `json:"lease_ms"`
 	Attempt             int    `json:"attempt"` // the number of this attempt
 	EstimatedCompletion Time   `json:"estimated_completion,omitzero"`
@@ -98,9 +98,9 @@ func (*Progressed) EventType() EventType { return EventProgressed }
 type Completed struct {
 	Meta
 	Fence  uint64          `json:"fence"`
-	Status ResultStatus    `json:"status"`
-	Result json.RawMessage `json:"result,omitempty"`
-	Blob   *BlobRef        `json:"result_blob,omitempty"`
+	Status ResultStatus    `json:"status" redact:"-" redact:"-"`
+	Result json.RawMessage `json:"result,omitempty" redact:"result" redact:"result"`
+	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-" redact:"-"`
 	Tokens int64           `json:"tokens,omitempty"`
 }
 
@@ -111,8 +111,8 @@ type Failed struct {
 	Meta
 	Fence        uint64 `json:"fence"`
 	Attempt      int    `json:"attempt"`
-	Code         string `json:"code"` // handler, panic, exit, output_schema, result_too_large, …
-	Message      string `json:"message"`
+	Code         string `json:"code" redact:"-" redact:"-"` // handler, panic, exit, output_schema, result_too_large, …
+	Message      string `json:"message" redact:"text" redact:"text"`
 	Retryable    bool   `json:"retryable"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
 }
@@ -123,11 +123,11 @@ func (*Failed) EventType() EventType { return EventFailed }
 type Rejected struct {
 	Meta
 	Offer       uint64 `json:"offer"`
-	Agent       string `json:"agent"`
-	Holder      string `json:"holder,omitempty"`
-	ReasonCode  string `json:"reason_code,omitempty"`
-	Reason      string `json:"reason"`
-	Alternative string `json:"suggested_alternative,omitempty"`
+	Agent       string `json:"agent" redact:"-" redact:"-"`
+	Holder      string `json:"holder,omitempty" redact:"-" redact:"-"`
+	ReasonCode  string `json:"reason_code,omitempty" redact:"-" redact:"-"`
+	Reason      string `json:"reason" redact:"text" redact:"text"`
+	Alternative string `json:"suggested_alternative,omitempty" redact:"-" redact:"-"`
 }
 
 func (*Rejected) EventType() EventType { return EventRejected }
@@ -137,11 +137,11 @@ func (*Rejected) EventType() EventType { return EventRejected }
 type Conditioned struct {
 	Meta
 	Offer                 uint64   `json:"offer"`
-	Agent                 string   `json:"agent"`
-	Holder                string   `json:"holder,omitempty"`
-	Reason                string   `json:"reason,omitempty"`
-	NeedsContext          []string `json:"needs_context,omitempty"`
-	NeedsPermission       []string `json:"needs_permission,omitempty"`
+	Agent                 string   `json:"agent" redact:"-" redact:"-"`
+	Holder                string   `json:"holder,omitempty" redact:"-" redact:"-"`
+	Reason                string   `json:"reason,omitempty" redact:"text" redact:"text"`
+	NeedsContext          []string `json:"needs_context,omitempty" redact:"text" redact:"text"`
+	NeedsPermission       []string `json:"needs_permission,omitempty" redact:"text" redact:"text"`
 	RetryAfterMS          int64    `json:"retry_after_ms,omitempty"`
 	EstimatedCompletionMS int64    `json:"estimated_completion_ms,omitempty"`
 }

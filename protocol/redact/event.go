@@ -3,13 +3,14 @@ package redact
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Events replaces the secrets in what events say in words, and in the results
-// that they hold, by Marker, and tells whether there were any. Codes, ids and digests stay, and so do packages:
+// Events replaces the secrets in the words of events and in their results by Marker.
+// It tells whether there were any. Codes, ids and digests stay, and so do packages:
 // those were redacted when they were prepared, as their submitter asked for. The
 // redactor is asked for at the first text; its error, and that of ended, is returned.
 func Events(ended Ended, events []protocol.Event, redactor func() (*Redactor, error)) (changed bool, err error) {
@@ -32,54 +33,63 @@ type eventRedaction struct {
 	err      error
 }
 
-// event names the free texts of every type of event; a test compares the list with
-// the types.
+// event redacts the fields whose tags ask for it.
 func (r *eventRedaction) event(e protocol.Event) {
-	switch e := e.(type) {
-	case *protocol.Progressed:
-		r.text(&e.Progress.Message)
-		r.free(&e.Progress.Details)
-	case *protocol.Completed:
-		r.result(&e.Result)
-	case *protocol.Failed:
-		r.text(&e.Message)
-	case *protocol.Rejected:
-		r.text(&e.Reason)
-	case *protocol.Conditioned:
-		r.text(&e.Reason)
-		r.texts(&e.NeedsContext)
-		r.texts(&e.NeedsPermission)
-	case *protocol.Answered:
-		r.text(&e.Answer.Text)
-		r.text(&e.Answer.DenyReason)
-		r.named(&e.Answer.Variables)
-	case *protocol.Rerouted:
-		r.text(&e.Reason)
-	case *protocol.Escalated:
-		r.text(&e.Reason)
-		r.text(&e.Assessment)
-	case *protocol.Released:
-		r.text(&e.Reason)
-	case *protocol.Extended:
-		r.text(&e.Reason)
-	case *protocol.CancelRequested:
-		r.text(&e.Reason)
-	case *protocol.Closed:
-		r.text(&e.Message)
-	case *protocol.Stuck:
-		r.text(&e.Reason)
-	case *protocol.Taken:
-		r.text(&e.Reason)
-	case *protocol.RolledBack:
-		r.text(&e.Reason)
-		r.result(&e.Result)
-	case *protocol.ResultParked:
-		r.result(&e.Result)
-	case *protocol.Returned:
-		r.text(&e.Reason)
-	case *protocol.Dismissed:
-		r.text(&e.Note)
+	texts := eventTexts[reflect.TypeOf(e)]
+	if len(texts) == 0 {
+		return
 	}
+	fields := reflect.ValueOf(e).Elem()
+	for _, text := range texts {
+		field := fields.FieldByIndex(text.index)
+		if field.IsZero() {
+			continue
+		}
+		switch field := field.Addr().Interface().(type) {
+		case *string:
+			r.text(field)
+		case *[]string:
+			r.texts(field)
+		case *json.RawMessage:
+			r.raw(field, text.plan)
+		case *map[string]json.RawMessage:
+			r.named(field)
+		}
+	}
+}
+
+// eventText is a field of an event that may hold secrets.
+type eventText struct {
+	index []int
+	plan  *plan
+}
+
+// plans are what is redacted in a field, by what its tag redact says.
+var plans = map[string]*plan{"text": textPlan, "free": freePlan, "result": resultPlan}
+
+// eventTexts are those of every type of event, by the tags of its fields.
+var eventTexts = func() map[reflect.Type][]eventText {
+	all := map[reflect.Type][]eventText{}
+	for _, kind := range protocol.EventTypes {
+		of := reflect.TypeOf(protocol.NewEvent(kind))
+		all[of] = textsOf(of.Elem(), nil)
+	}
+	return all
+}()
+
+// textsOf are the texts of a struct. index leads to it.
+func textsOf(of reflect.Type, index []int) (texts []eventText) {
+	for i := range of.NumField() {
+		field, at := of.Field(i), append(slices.Clone(index), i)
+		how, tagged := field.Tag.Lookup("redact")
+		switch plan := plans[how]; {
+		case plan != nil:
+			texts = append(texts, eventText{at, plan})
+		case !tagged && field.Type.Kind() == reflect.Struct:
+			texts = append(texts, textsOf(field.Type, at)...)
+		}
+	}
+	return texts
 }
 
 // ready tells whether there is a redactor that has anything to do.
@@ -107,9 +117,9 @@ func (r *eventRedaction) texts(list *[]string) {
 	*list = redacted
 }
 
-func (r *eventRedaction) free(raw *json.RawMessage) {
+func (r *eventRedaction) raw(raw *json.RawMessage, p *plan) {
 	if len(*raw) > 0 && r.ready() {
-		*raw = r.counted(r.redactor.redact(r.ended, *raw, freePlan))
+		*raw = r.counted(r.redactor.redact(r.ended, *raw, p))
 	}
 }
 
@@ -117,12 +127,6 @@ func (r *eventRedaction) free(raw *json.RawMessage) {
 func (r *eventRedaction) counted(raw json.RawMessage, count int, err error) json.RawMessage {
 	r.changed, r.err = r.changed || count > 0, err
 	return raw
-}
-
-func (r *eventRedaction) result(raw *json.RawMessage) {
-	if len(*raw) > 0 && r.ready() {
-		*raw = r.counted(r.redactor.redact(r.ended, *raw, resultPlan))
-	}
 }
 
 // named redacts values by their names too, and leaves the caller's map as it is.

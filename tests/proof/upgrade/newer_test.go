@@ -21,7 +21,7 @@ var newer = []struct{ file, old, now string }{
 	{"protocol/event.go", "// Meta is what every event", `// Praised is of version 1.1.
 type Praised struct {
 	Meta
-	Words []string ` + "`json:\"words,omitempty\"`" + `
+	Words []string ` + "`json:\"words,omitempty\" redact:\"text\"`" + `
 }
 
 const EventPraised EventType = "praised"
