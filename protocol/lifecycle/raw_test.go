@@ -190,5 +190,5 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 	case p.EventSourceCompleted:
 		return &p.SourceCompleted{Meta: m}
 	}
-	panic("no raw event " + of)
+	return vectorEvent(of, m)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,7 +15,8 @@ import (
 )
 
 // TestScenarios plays the files in testdata/scenarios. A file holds scenarios,
-// each under a line "== name". A line is
+// each under a line "== name". Above the first may stand rows of table_test.go:
+// "open" or "closed", an event and its cells. A line of a scenario is
 //
 //	[+duration] word arguments [-> what comes of it]
 //
@@ -53,6 +55,10 @@ import (
 //	accepts_late HOLDER     acknowledges a claim that it has lost: told so, nothing changes
 //	late HOLDER [partial]   finishes, and had lost it: told so, its result is kept
 //
+// Any of them
+//
+//	EVENT   its vector in protocol/testdata/vectors, as it is; for an event with no word here
+//
 // The supervisor
 //
 //	look   children N:OUTCOME…   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
@@ -71,21 +77,58 @@ import (
 // Keys of a policy (max_attempts, work_timeout_ms, …) go for a package and for
 // a profile; durations may be written 90s.
 func TestScenarios(t *testing.T) {
+	for name, body := range scenarios(t) {
+		for _, scenario := range strings.Split("\n"+body, "\n== ")[1:] {
+			title, steps, _ := strings.Cut(scenario, "\n")
+			t.Run(name+"/"+title, func(t *testing.T) { play(t, steps) })
+		}
+	}
+}
+
+// scenarios are the files with scenarios, by their names.
+func scenarios(t *testing.T) map[string]string {
+	t.Helper()
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
+	all := map[string]string{}
 	for _, file := range files {
 		body, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		for _, scenario := range strings.Split("\n"+string(body), "\n== ")[1:] {
-			title, steps, _ := strings.Cut(scenario, "\n")
-			t.Run(name+"/"+title, func(t *testing.T) { play(t, steps) })
+		all[strings.TrimSuffix(filepath.Base(file), ".txt")] = string(body)
+	}
+	return all
+}
+
+// rowsOf are the rows of a table that stand above scenarios.
+func rowsOf(t *testing.T, table string) (rows string) {
+	t.Helper()
+	for _, body := range scenarios(t) {
+		above, _, _ := strings.Cut("\n"+body, "\n== ")
+		for line := range strings.Lines(above) {
+			if row, is := strings.CutPrefix(line, table+" "); is {
+				rows += row
+			}
 		}
 	}
+	return rows
+}
+
+// vectorEvent is the event of a type in the vectors of the wire.
+func vectorEvent(kind p.EventType, m p.Meta) p.Event {
+	body, err := os.ReadFile("../testdata/vectors/valid/event-" + strings.ReplaceAll(string(kind), "_", "-") + ".json")
+	if err != nil {
+		panic(err)
+	}
+	e := p.NewEvent(kind)
+	if err := json.Unmarshal(body, &struct{ Input p.Event }{e}); err != nil {
+		panic(err)
+	}
+	reflect.ValueOf(e).Elem().FieldByName("Meta").Set(reflect.ValueOf(m))
+	return e
 }
 
 // stage is one scenario under way.

@@ -361,7 +361,7 @@ func eventAfter(e p.EventType, m p.Meta) p.Event {
 	case p.EventSourceCompleted:
 		return &p.SourceCompleted{Meta: m}
 	}
-	panic("no event for " + e)
+	return vectorEvent(e, m)
 }
 
 // variantFor makes the event of a row of wantVariants.
@@ -510,8 +510,8 @@ func checkGrid(t *testing.T, text string, rowCount int, make func(testing.TB, st
 
 func TestTable(t *testing.T) {
 	event := func(row string) p.Event { return eventFor(p.EventType(row)) }
-	t.Run("open", func(t *testing.T) { checkGrid(t, wantOpen, len(p.EventTypes), stateIn, event) })
-	t.Run("closed", func(t *testing.T) { checkGrid(t, wantClosed, len(p.EventTypes), closedIn, event) })
+	t.Run("open", func(t *testing.T) { checkGrid(t, wantOpen+rowsOf(t, "open"), len(p.EventTypes), stateIn, event) })
+	t.Run("closed", func(t *testing.T) { checkGrid(t, wantClosed+rowsOf(t, "closed"), len(p.EventTypes), closedIn, event) })
 	t.Run("clocks", func(t *testing.T) {
 		checkGrid(t, wantClocks, 7, clockedIn, func(row string) p.Event { return timedOut(p.Clock(row)) })
 	})
@@ -522,7 +522,7 @@ func TestTable(t *testing.T) {
 // TestTableIsWhole: every phase is a column, every event type a row.
 func TestTableIsWhole(t *testing.T) {
 	seen := map[p.Phase]bool{}
-	columns, rows, _ := grid(wantOpen)
+	columns, rows, _ := grid(wantOpen + rowsOf(t, "open"))
 	for _, c := range columns {
 		seen[stateIn(t, c).Phase] = true
 	}

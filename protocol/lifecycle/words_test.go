@@ -128,7 +128,11 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		wantStale(g.t, "a late result", s, &p.Completed{Meta: meta, Fence: fence, Status: status})
 		step = Park(s, p.ResultParked{Holder: args[0], Fence: fence, Status: status, Tokens: 5}, g.now)
 	default:
-		return step, false, nil
+		kind := p.EventType(word)
+		if p.NewEvent(kind) == nil {
+			return step, false, nil
+		}
+		step, err = StepOf(s, vectorEvent(kind, meta))
 	}
 	return step, true, err
 }
