@@ -277,3 +277,15 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("decided %s", got)
 	}
 }
+
+// A claim whose queue clock runs out is taken from its holder before the handoff goes
+// up, though no attempt is left.
+func TestClaimWithoutAttemptsLeft(t *testing.T) {
+	s := stateIn(t, "claimed")
+	s.Attempt, s.AttemptsTotal, s.Policy.MaxAttempts = 1, 1, 1
+	s.Policy.QueueTimeoutMS = 60_000
+	step := Decide(s, fleet(agent("a")).live("a", "w1", 1), t0.Add(time.Hour))
+	if got := brief(step.Events); got != "timed_out queue; escalated 1 a>human; offered human (escalation)" {
+		t.Error(got)
+	}
+}

@@ -115,7 +115,7 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Held() && !late {
 		return stepClaimed(s, d, now)
 	}
-	if s.Attempt >= s.Policy.MaxAttempts {
+	if s.Attempt >= s.Policy.MaxAttempts && !s.Held() { // a claim is taken from its holder first
 		return exhausted(s, d, meta)
 	}
 	if s.Offer == 0 {
