@@ -13,13 +13,12 @@ const (
 	EventCancelRequested EventType = "cancel_requested"
 	EventClosed          EventType = "closed"
 	EventStuck           EventType = "stuck"
-	EventAnnotated       EventType = "annotated"
 )
 
 var courseEvents = []func() Event{
 	empty[RetryScheduled], empty[Rerouted], empty[Escalated], empty[LeaseLost],
 	empty[Released], empty[Reminded], empty[Extended], empty[TimedOut],
-	empty[CancelRequested], empty[Closed], empty[Stuck], empty[Annotated],
+	empty[CancelRequested], empty[Closed], empty[Stuck],
 }
 
 // RetryScheduled says when the next attempt will be offered.
@@ -165,11 +164,3 @@ type Stuck struct {
 }
 
 func (*Stuck) EventType() EventType { return EventStuck }
-
-// Annotated is a person's remark on an open handoff. It changes nothing else.
-type Annotated struct {
-	Meta
-	Note string `json:"note" redact:"text"`
-}
-
-func (*Annotated) EventType() EventType { return EventAnnotated }

@@ -87,7 +87,6 @@ var table = map[p.EventType]rule{
 	p.EventCancelRequested: row(open, stay, staleCancelRequested, applyCancelRequested, nil, byRouters, "the end of the handoff is asked for"),
 	p.EventClosed:          row(open, stay, nil, applyClosed, nil, byWorkers, "the handoff closes without a result of its holder"),
 	p.EventStuck:           row(open, stay, staleStuck, applyStuck, nil, bySupervisor, "supervisors could not deal with the handoff, and stop trying"),
-	p.EventAnnotated:       row(open, stay, nil, func(*p.State, *p.Annotated) error { return nil }, nil, byClient, "a person remarks on the handoff"),
 	p.EventHandedOff:       row(held, stay, staleHandedOff, applyHandedOff, nil, byHolder, "the holder hands off a part of the work, as a child"),
 	p.EventSuspended:       row(held, p.Conditional, fenced(func(e *p.Suspended) uint64 { return e.Fence }), applySuspended, nil, byHolder, "the holder lets go until children have closed"),
 	p.EventChildrenClosed:  row(begun, stay, staleChildrenClosed, applyChildrenClosed, closedPhases, bySupervisor, "children have closed"),
