@@ -60,7 +60,7 @@ type Reader interface {
 type Operator interface {
 	// Reroute offers an open handoff to another agent.
 	Reroute(ctx context.Context, request Reroute) (protocol.State, error)
-	// RollBack gives a handoff back to its source, undone: at once if no worker holds it,
+	// RollBack returns a handoff to its source, undone: at once if no worker holds it,
 	// else through its holder, which cleans up first.
 	RollBack(ctx context.Context, ticket, reason string) (protocol.State, error)
 	// Redrive submits the package of a handoff that closed without success again, and

@@ -31,11 +31,11 @@ type Holder interface {
 	Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error)
 	// Fail ends an attempt without a result.
 	Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error)
-	// Release gives a handoff back to its queue without charging an attempt.
+	// Release puts a handoff back into its queue without charging an attempt.
 	Release(ctx context.Context, lease, reason string) (protocol.State, error)
 	// Escalate passes a handoff to the authority above its agent.
 	Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error)
-	// RollBackHeld gives a handoff back to its source, undone, with what there is of a result.
+	// RollBackHeld returns a handoff to its source, undone, with what there is of a result.
 	RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error)
 	// HandOff hands part of the work to another agent and keeps track of it.
 	HandOff(ctx context.Context, request HandOff) (Child, error)

@@ -63,9 +63,9 @@ var Operations = []Operation{
 	{"Progress", "Holder", RoleWorker, Harmless, actBytesMax, 0, "record how far the work is"},
 	{"Complete", "Holder", RoleWorker, Once, protocol.ResultBytesMax, 0, "close a handoff with a result"},
 	{"Fail", "Holder", RoleWorker, Once, actBytesMax, 0, "end an attempt without a result"},
-	{"Release", "Holder", RoleWorker, Once, actBytesMax, 0, "give a handoff back to its queue, uncharged"},
+	{"Release", "Holder", RoleWorker, Once, actBytesMax, 0, "release a handoff to its queue, uncharged"},
 	{"Escalate", "Holder", RoleWorker, Once, actBytesMax, 0, "pass a handoff to the authority above its agent"},
-	{"RollBackHeld", "Holder", RoleWorker, Once, protocol.ResultBytesMax, 0, "give a held handoff back to its source, undone"},
+	{"RollBackHeld", "Holder", RoleWorker, Once, protocol.ResultBytesMax, 0, "roll a held handoff back to its source, undone"},
 	{"HandOff", "Holder", RoleWorker, ByNumber, protocol.PackageBytesMax, 0, "hand part of the work to another agent"},
 	{"Await", "Holder", RoleWorker, Once, actBytesMax, 0, "release a handoff until what it has handed off has closed"},
 
@@ -79,7 +79,7 @@ var Operations = []Operation{
 	{"Family", "Reader", RoleReader, Reads, actBytesMax, 0, "list the handoffs that belong together with one"},
 
 	{"Reroute", "Operator", RoleOperator, Harmless, actBytesMax, 0, "offer an open handoff to another agent"},
-	{"RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "give a handoff back to its source, undone"},
+	{"RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "roll a handoff back to its source, undone"},
 	{"Redrive", "Operator", RoleOperator, Harmless, actBytesMax, 0, "submit a handoff that closed without success again"},
 	{"Take", "Operator", RoleOperator, Once, actBytesMax, 0, "put an open handoff into an agent's hands"},
 	{"Dismiss", "Operator", RoleOperator, Harmless, actBytesMax, 0, "take a closed handoff out of an inbox"},

@@ -121,7 +121,7 @@ func (r Reports) Escalate(ctx context.Context, lease, rationale, assessment stri
 
 // RollBackHeld implements Holder.
 func (r Reports) RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
-	return r.do(ctx, "RollBackHeld", lease, func(claim worker.Claim, _ protocol.Holder) error { return claim.HandBack(ctx, reason, partial) })
+	return r.do(ctx, "RollBackHeld", lease, func(claim worker.Claim, _ protocol.Holder) error { return claim.RollBack(ctx, reason, partial) })
 }
 
 // HandOff implements Holder.

@@ -374,8 +374,8 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	return c.leave(ctx)
 }
 
-// Release gives the handoff back without charging an attempt; it is offered
-// to the same agent again at once.
+// Release puts the handoff back into its queue and charges no attempt. It is offered to the
+// same agent again at once.
 func (c *Claim) Release(ctx context.Context, reason string) error {
 	err := c.reportBy(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Release(s, d, c.Holder.ID, words(reason), now)

@@ -80,7 +80,7 @@ func (k OfferKey) Validate() error {
 }
 
 // Delivery is an offer that the queue has given to this process. Exactly one
-// of Remove and GiveBack ends it; without either the queue delivers the offer
+// of Remove and Release ends it; without either the queue delivers the offer
 // again one ack wait (AckWait) after the last Extend. None of the three proves
 // ownership: only the ledger does.
 type Delivery interface {
@@ -88,8 +88,8 @@ type Delivery interface {
 	Body() []byte
 	// Remove takes the offer out of the queue.
 	Remove() error
-	// GiveBack lets the queue deliver the offer again at once, to anybody.
-	GiveBack() error
+	// Release lets the queue deliver the offer again at once, to anybody.
+	Release() error
 	// Extend restarts the ack wait.
 	Extend() error
 }

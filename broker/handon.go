@@ -365,9 +365,9 @@ func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	return c.leave(ctx)
 }
 
-// HandBack returns the handoff to its source: a rollback. partial is what there
+// RollBack returns the handoff to its source: a rollback. partial is what there
 // is of a result; nil is nothing.
-func (c *Claim) HandBack(ctx context.Context, reason string, partial *protocol.Result) error {
+func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
 	body := protocol.RolledBack{Reason: words(reason)}
 	if partial != nil {
 		partial.Normalize()
@@ -388,7 +388,7 @@ func (c *Claim) HandBack(ctx context.Context, reason string, partial *protocol.R
 	err := c.reportBy(ctx, c.b.sourceAgent, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		event := body
 		event.By = c.Holder.ID
-		return lifecycle.HandBack(s, d, event, now)
+		return lifecycle.RollBackHeld(s, d, event, now)
 	})
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (w *junkWorld) submit(words string) {
 	deliveries, err := w.mem.Pull(w.Context(), "coder", 1, 0)
 	w.must(err)
 	w.body = slices.Clone(deliveries[0].Body())
-	w.must(deliveries[0].GiveBack())
+	w.must(deliveries[0].Release())
 }
 
 // entries counts what the ledger has.
@@ -99,7 +99,7 @@ func TestPullSkipsJunk(t *testing.T) {
 		if err != nil || len(offers) != 1 || offers[0].Ticket != w.head.Ticket {
 			t.Fatalf("junk %d: %d offers, %v", i, len(offers), err)
 		}
-		w.must(offers[0].GiveBack())
+		w.must(offers[0].Release())
 		w.must(w.mem.Offers(ctx, func(k broker.OfferKey) error {
 			if k != w.key {
 				t.Errorf("junk %d stands: %v", i, k)

@@ -29,7 +29,7 @@ func TestParkLateKeepsWhatCameLate(t *testing.T) {
 			return c.Acknowledge(ctx, protocol.Ack{Status: protocol.AckRejected, Reason: "x"}, false)
 		},
 		"escalated":   func(_ *broker.Broker, c *broker.Claim) error { return c.Escalate(ctx, "x", "") },
-		"handed back": func(_ *broker.Broker, c *broker.Claim) error { return c.HandBack(ctx, "x", nil) },
+		"rolled back": func(_ *broker.Broker, c *broker.Claim) error { return c.RollBack(ctx, "x", nil) },
 		"taken from it": func(b *broker.Broker, c *broker.Claim) error {
 			_, err := b.Reroute(ctx, c.Ticket, protocol.Human, "human", "x", time.Time{})
 			return err
@@ -59,7 +59,7 @@ func TestParkLateKeepsWhatCameLate(t *testing.T) {
 func TestResultOfEveryKind(t *testing.T) {
 	ctx := t.Context()
 	b, claim, _ := claimed(t, brokertest.NewMemory())
-	if err := claim.HandBack(ctx, "the spec is wrong", &protocol.Result{Status: protocol.Partial, Body: json.RawMessage(`"half"`)}); err != nil {
+	if err := claim.RollBack(ctx, "the spec is wrong", &protocol.Result{Status: protocol.Partial, Body: json.RawMessage(`"half"`)}); err != nil {
 		t.Fatal(err)
 	}
 	if result, _, err := b.Result(ctx, claim.Ticket); err != nil || string(result.Body) != `"half"` {

@@ -149,8 +149,8 @@ func (o *Offer) Answers() []protocol.Answer { return o.notes.Answers }
 // attempts; there once Package has returned.
 func (o *Offer) Trail() []protocol.TrailEntry { return o.notes.Trail }
 
-// GiveBack lets anybody have the offer at once. Nothing was appended.
-func (o *Offer) GiveBack() error { return o.delivery.GiveBack() }
+// Release lets anybody have the offer at once. Nothing was appended.
+func (o *Offer) Release() error { return o.delivery.Release() }
 
 // Extend keeps the offer from being delivered to others for another AckWait.
 func (o *Offer) Extend() error { return o.delivery.Extend() }
@@ -217,7 +217,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 		}
 		switch {
 		case errors.Is(err, errAtCapacity):
-			if err := o.delivery.GiveBack(); err != nil {
+			if err := o.delivery.Release(); err != nil {
 				return nil, err
 			}
 			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
@@ -279,7 +279,7 @@ func takesInHand(events []protocol.Event) bool {
 	return false
 }
 
-// leaveSlot gives back what was taken for an answer that came to nothing.
+// leaveSlot frees what was taken for an answer that came to nothing.
 func (o *Offer) leaveSlot(ctx context.Context, holder protocol.Holder) {
 	if o.slot {
 		claim := Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, b: o.b, limited: true}

@@ -47,8 +47,8 @@ func TestNothingSaidKeepsSecrets(t *testing.T) {
 		},
 		"released":          func(_ *broker.Broker, c *broker.Claim) error { return c.Release(ctx, says) },
 		"escalated":         func(_ *broker.Broker, c *broker.Claim) error { return c.Escalate(ctx, says, says) },
-		"handed back":       func(_ *broker.Broker, c *broker.Claim) error { return c.HandBack(ctx, says, &result) },
-		"handed back large": func(_ *broker.Broker, c *broker.Claim) error { return c.HandBack(ctx, says, &large) },
+		"rolled back":       func(_ *broker.Broker, c *broker.Claim) error { return c.RollBack(ctx, says, &result) },
+		"rolled back large": func(_ *broker.Broker, c *broker.Claim) error { return c.RollBack(ctx, says, &large) },
 		"refused": func(_ *broker.Broker, c *broker.Claim) error {
 			return c.Acknowledge(ctx, protocol.Ack{Status: protocol.AckRejected, Reason: says}, false)
 		},

@@ -206,7 +206,7 @@ func (b *Broker) slotOf(h protocol.Holder, offer uint64) protocol.Slot {
 	return protocol.Slot{Holder: h.ID, Offer: offer, At: b.clock().UTC().Truncate(time.Millisecond)}
 }
 
-// freeSlot gives back the slot of a handoff that has left a holder's hands.
+// freeSlot frees the slot of a handoff that has left a holder's hands.
 func (b *Broker) freeSlot(ctx context.Context, agent, ticket string, slot protocol.Slot) error {
 	err := b.changeSlots(ctx, agent, func(slots protocol.Slots) (protocol.Slots, bool, error) {
 		next, had := lifecycle.FreeSlot(slots, ticket, slot)
@@ -269,12 +269,12 @@ func (b *Broker) vacant(ctx context.Context, agent, ticket string, slot protocol
 }
 
 // leaveSlot gives the claim's slot back, where its agent has a limit. A slot that
-// could not be given back counts until it is checked.
+// could not be freed counts until it is checked.
 func (c *Claim) leaveSlot(ctx context.Context) {
 	if !c.limited {
 		return
 	}
 	if err := c.b.freeSlot(ctx, c.Agent, c.Ticket, c.slot()); err != nil {
-		c.b.log.Debug("slot not given back; it is found vacant when it is needed", "ticket", c.Ticket, "err", err)
+		c.b.log.Debug("slot not freed; it is found vacant when it is needed", "ticket", c.Ticket, "err", err)
 	}
 }

@@ -139,7 +139,7 @@ func TestSlotsRace(t *testing.T) {
 }
 
 // TestSlotsOfRefusals: a refusal takes no slot, also where there is none, and what
-// was claimed from a command line is given back by the one that answers.
+// was claimed from a command line is freed by the one that answers.
 func TestSlotsOfRefusals(t *testing.T) {
 	inLimited(t, func(l *limited) {
 		b := l.broker()

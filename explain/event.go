@@ -105,7 +105,7 @@ func describeTurn(e protocol.Event) (by, detail string) {
 		}
 		return e.By, fmt.Sprintf("the worker of attempt %d is gone", e.Attempt)
 	case *protocol.Released:
-		return e.By, Join("given back, not charged", e.Reason)
+		return e.By, Join("released, not charged", e.Reason)
 	case *protocol.Reminded:
 		return e.By, "most of the time is used up"
 	case *protocol.Extended:
@@ -115,7 +115,7 @@ func describeTurn(e protocol.Event) (by, detail string) {
 	case *protocol.CancelRequested:
 		what := ""
 		if e.Return {
-			what = "to be given back to its source"
+			what = "to be rolled back to its source"
 		}
 		if e.Children {
 			what = Join(what, "and all that it has handed off")
@@ -149,7 +149,7 @@ func describeFamily(e protocol.Event) (by, detail string) {
 		if len(e.Result) > 0 || e.Blob != nil {
 			partial = "with a partial result"
 		}
-		return e.By, Join("given back to its source", e.Reason, partial, inboxWords(e.Inbox))
+		return e.By, Join("rolled back to its source", e.Reason, partial, inboxWords(e.Inbox))
 	case *protocol.LateResultUsed:
 		return e.By, fmt.Sprintf("the late result in entry %d completes it", e.Seq)
 	case *protocol.ResultParked:

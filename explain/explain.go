@@ -194,7 +194,7 @@ func (x *explainer) forPerson() {
 	}
 	x.suggest("do it yourself", OpTake, "ticket", s.Ticket)
 	x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
-	x.suggest("give it back", OpRollback, "ticket", s.Ticket, "reason", "")
+	x.suggest("roll it back", OpRollback, "ticket", s.Ticket, "reason", "")
 }
 
 // queued: it waits for a worker of its agent.

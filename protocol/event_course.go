@@ -81,7 +81,7 @@ func (*LeaseLost) EventType() EventType { return EventLeaseLost }
 // NotAcknowledged is the reason of a claim that lapses though its holder is there.
 const NotAcknowledged = "not_acknowledged"
 
-// Released says that a holder gave the handoff back without charge: a drain.
+// Released says that a holder released the handoff without charge: a drain.
 type Released struct {
 	Meta
 	Holder string `json:"holder" redact:"-"`

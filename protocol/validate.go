@@ -17,7 +17,7 @@ import (
 // name as the source.
 func (p Package) Validate(now time.Time) error {
 	own := borrow(&p)
-	defer giveBack(own)
+	defer freeScratch(own)
 	return named(own, checkAll(own, now))
 }
 
@@ -44,7 +44,7 @@ func borrow(p *Package) *Package {
 	return own
 }
 
-func giveBack(own *Package) {
+func freeScratch(own *Package) {
 	*own = Package{}
 	packages.Put(own)
 }
@@ -64,7 +64,7 @@ func named(p *Package, err *Error) error {
 // It takes the time as Validate does, so that the one can stand for the other.
 func (p Package) ValidateOwn(_ time.Time) error {
 	own := borrow(&p)
-	defer giveBack(own)
+	defer freeScratch(own)
 	return named(own, checkPackage(own))
 }
 

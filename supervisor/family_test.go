@@ -113,7 +113,7 @@ func TestRollback(t *testing.T) {
 		if err := claim.Progress(w.ctx, protocol.Progress{Percent: 40, Details: json.RawMessage(`{"files":2}`)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := claim.HandBack(w.ctx, "the spec is wrong", &protocol.Result{Status: protocol.Partial, Body: json.RawMessage(`"half"`)}); err != nil {
+		if err := claim.RollBack(w.ctx, "the spec is wrong", &protocol.Result{Status: protocol.Partial, Body: json.RawMessage(`"half"`)}); err != nil {
 			t.Fatal(err)
 		}
 		got := w.work(lead)

@@ -74,7 +74,7 @@ func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, err error) {
 	case errors.Is(cause, ErrReturned):
 		var rolledBack *rollBackError
 		if !errors.As(err, &rolledBack) {
-			rolledBack = &rollBackError{reason: cmp.Or(r.refreshState(claim).CancelReason, "asked to give it back")}
+			rolledBack = &rollBackError{reason: cmp.Or(r.refreshState(claim).CancelReason, "asked to roll it back")}
 		}
 		r.rollBack(c, h, claim, rolledBack)
 	case errors.Is(cause, ErrCancelled):
@@ -110,13 +110,13 @@ func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackE
 		partial = resultOf(r.progressed.Load())
 	}
 	send := func(partial *protocol.Result) error {
-		return r.send(c, "hand back", func(ctx context.Context) error {
+		return r.send(c, "roll back", func(ctx context.Context) error {
 			if partial != nil { // it is completed on the way
 				own := *partial
 				own.Status = cmp.Or(own.Status, protocol.Partial)
-				return claim.HandBack(ctx, reason, &own)
+				return claim.RollBack(ctx, reason, &own)
 			}
-			return claim.HandBack(ctx, reason, nil)
+			return claim.RollBack(ctx, reason, nil)
 		})
 	}
 	err := send(partial)
@@ -124,7 +124,7 @@ func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackE
 		r.log.Warn("partial result left out", "err", err)
 		err = send(nil)
 	}
-	r.finishReport(c, h, "handed back", "hand back", errors.New(reason), err)
+	r.finishReport(c, h, "rolled back", "roll back", errors.New(reason), err)
 }
 
 // resultOf is what a report from within the work leaves of a result.

@@ -31,7 +31,7 @@ func TestCleanup(t *testing.T) {
 		return func(w *world, _ *serving, ticket string) { ask(w, ticket) }
 	}
 	cancel := request(func(w *world, ticket string) { _, _ = w.b.Cancel(w.ctx, ticket, "lead", "x") })
-	giveBack := request(func(w *world, ticket string) { _, _ = w.b.RollBack(w.ctx, ticket, "lead", "x") })
+	rollBackRequest := request(func(w *world, ticket string) { _, _ = w.b.RollBack(w.ctx, ticket, "lead", "x") })
 	takeAway := request(func(w *world, ticket string) { w.takeAway(ticket) })
 	failure := errors.New("no disk")
 	for name, c := range map[string]struct {
@@ -42,8 +42,8 @@ func TestCleanup(t *testing.T) {
 		last      string // append
 	}{
 		"rolled back":          {nil, worker.RollBack("not worth it", nil), worker.ErrReturned, true, "rolled_back"},
-		"returned":             {giveBack, failure, worker.ErrReturned, true, "rolled_back"},
-		"returned, with words": {giveBack, worker.RollBack("half", nil), worker.ErrReturned, true, "rolled_back"},
+		"returned":             {rollBackRequest, failure, worker.ErrReturned, true, "rolled_back"},
+		"returned, with words": {rollBackRequest, worker.RollBack("half", nil), worker.ErrReturned, true, "rolled_back"},
 		"cancelled":            {cancel, failure, worker.ErrCancelled, true, "released+closed"},
 		"lost":                 {takeAway, failure, broker.ErrLeaseLost, false, "accepted+started"},
 		"cut off": {func(w *world, s *serving, _ string) {
@@ -56,7 +56,7 @@ func TestCleanup(t *testing.T) {
 		"failed":             {nil, failure, nil, false, "failed"},
 		"refused":            {nil, worker.Reject("no", ""), nil, false, "rejected"},
 		"escalated":          {nil, worker.Escalate("two ways", ""), nil, false, "escalated+offered"},
-		"returned, and done": {giveBack, nil, nil, false, "completed"},
+		"returned, and done": {rollBackRequest, nil, nil, false, "completed"},
 		"lost, and done":     {takeAway, nil, nil, false, "result_parked"},
 		"shut down":          {func(_ *world, s *serving, _ string) { s.stop() }, failure, nil, false, "released+offered"},
 	} {

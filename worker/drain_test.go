@@ -39,7 +39,7 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 	})
 }
 
-// What does not finish in time is given back without charge, before the
+// What does not finish in time is released without charge, before the
 // worker's presence ends.
 func TestDrainTimeout(t *testing.T) {
 	for name, c := range map[string]struct{ timeout, want time.Duration }{
@@ -112,7 +112,7 @@ func TestDrainAbandons(t *testing.T) {
 }
 
 // An offer that user code still thinks about was not begun.
-func TestDrainGivesBackWhatIsNotAcknowledged(t *testing.T) {
+func TestDrainReleasesWhatIsNotAcknowledged(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var cause error
 		s := w.serve(worker.Config{}, asking{done, func(ctx context.Context, _ worker.Handoff) (protocol.Ack, error) {
@@ -154,7 +154,7 @@ func TestDrainWithoutAnEngine(t *testing.T) {
 	})
 }
 
-// A worker that is unfit gives back what it has, charges nobody, takes no more,
+// A worker that is unfit releases what it has, charges nobody, takes no more,
 // and says why it ended.
 func TestStop(t *testing.T) {
 	inBubble(t, func(w *world) {

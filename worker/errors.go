@@ -16,7 +16,7 @@ var (
 	// returns an error then gives the handoff up, and it closes as cancelled; one
 	// that returns a result has completed it.
 	ErrCancelled = errors.New("cancel requested")
-	// ErrReturned: the handoff is to go back to its source (handoff return). A
+	// ErrReturned: the handoff is to go back to its source (handoff rollback). A
 	// handler that returns an error then gives it up, and it closes as rolled back:
 	// with the reason and the partial result of a RollBack, else with what its last
 	// Progress said. One that returns a result has completed it.

@@ -25,7 +25,7 @@ echo "attempt $HANDOFF_ATTEMPT: $description" >&2
 #   if [ -z "$language" ]; then
 #     echo "conditional: which language?" > "$HANDOFF_ACK_FILE"; exit 77
 #   fi
-# Too much for you? Ask whoever is above you; or give it back to where it came from:
+# Too much for you? Ask whoever is above you; or roll it back to its source:
 #   echo "escalated: two ways, and both break the build" > "$HANDOFF_ACK_FILE"; exit 1
 #   echo "returned: the branch is gone" > "$HANDOFF_ACK_FILE"; exit 1
 # To hand on to others print a command with the result:

@@ -196,7 +196,7 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	watching.Wait()
 	if errors.Is(err, ErrReturned) { // it may have said how far it came
 		if said, unread := readAck(ackFile); unread == nil && said.back != nil {
-			return protocol.Result{}, p.handBack(said.back)
+			return protocol.Result{}, p.rollBack(said.back)
 		}
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 	case said.up != nil:
 		return protocol.Result{}, said.up
 	case said.back != nil:
-		return protocol.Result{}, p.handBack(said.back)
+		return protocol.Result{}, p.rollBack(said.back)
 	case ack.Status == protocol.AckRejected || ack.Status == protocol.AckConditional:
 		return protocol.Result{}, Refuse(ack)
 	}
@@ -74,8 +74,8 @@ func (p *program) message(state *os.ProcessState) string {
 	return message
 }
 
-// handBack adds what the program has printed to what it says of a rollback.
-func (p *program) handBack(back *rollBackError) error {
+// rollBack adds what the program has printed to what it says of a rollback.
+func (p *program) rollBack(back *rollBackError) error {
 	out := p.stdout.buf.Bytes()
 	if p.stdout.isOver() || len(bytes.TrimSpace(out)) == 0 {
 		return back

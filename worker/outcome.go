@@ -75,13 +75,13 @@ func (answered *answerError) Error() string {
 // was not escalated it is a failed attempt, with the code answer.
 func AnswerEscalation(answer protocol.Answer) error { return &answerError{answer: answer} }
 
-// rollBackError is a handler's wish to give the work back to where it came from.
+// rollBackError is a handler's wish to roll the work back to its source.
 type rollBackError struct {
 	reason  string
 	partial *protocol.Result
 }
 
-func (rolledBack *rollBackError) Error() string { return "handed back: " + rolledBack.reason }
+func (rolledBack *rollBackError) Error() string { return "rolled back: " + rolledBack.reason }
 
 // Is makes a rollback what ErrReturned stands for.
 func (rolledBack *rollBackError) Is(target error) bool { return target == ErrReturned }

@@ -148,7 +148,7 @@ func TestDecisionDuringAShutdown(t *testing.T) {
 // A rollback brings its source the reason and what there is of a result: the
 // handler's own, else what the last progress said. One that breaks the rules does
 // not keep the handoff here.
-func TestHandBack(t *testing.T) {
+func TestRollBack(t *testing.T) {
 	progress := protocol.Progress{Percent: 40, Message: "half", Details: []byte(`{"done":[1]}`)}
 	for name, c := range map[string]struct {
 		partial   *protocol.Result

@@ -145,7 +145,7 @@ func (w *Worker) runner(c contexts, r *run) {
 }
 
 func releaseOffer(w *Worker, offer Offer) {
-	if err := offer.GiveBack(); err != nil {
+	if err := offer.Release(); err != nil {
 		w.log.Debug("offer comes again after the ack wait", "ticket", offer.Ticket(), "err", err)
 	}
 }

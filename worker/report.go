@@ -37,7 +37,7 @@ func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result,
 	case shutdown && !decides:
 		r.release(c, h, claim, "its worker shuts down")
 	case errors.As(err, &stop):
-		r.w.stop(stop) // first: it must not pull what it gives back
+		r.w.stop(stop) // first: it must not pull what it releases
 		r.release(c, h, claim, "its worker is unfit: "+err.Error())
 	case decides:
 		return decided.report(r, c, h, claim)
@@ -97,7 +97,7 @@ func (refused *refuseError) report(r *run, c contexts, h Handoff, claim Claim) (
 	return false
 }
 
-// release gives the handoff back without charge. One that is to be cancelled
+// release releases the handoff without charge. One that is to be cancelled
 // closes with it.
 func (r *run) release(c contexts, h Handoff, claim Claim, reason string) {
 	err := r.send(c, "release", func(ctx context.Context) error {
@@ -145,7 +145,7 @@ func (r *run) recordOutcome(outcome string, cause error) {
 		c.escalated.Add(1)
 	case "answered":
 		c.answered.Add(1)
-	case "handed back":
+	case "rolled back":
 		c.rolledBack.Add(1)
 	}
 	if !r.log.Enabled(r.ctx, slog.LevelInfo) {

@@ -39,7 +39,7 @@ type run struct {
 	reruns        int
 
 	mu          sync.Mutex
-	released    bool      // the offer was given back
+	released    bool      // the offer was released
 	extendUntil time.Time // for how long it is kept from others; zero is for as long as it takes
 }
 

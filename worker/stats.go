@@ -12,7 +12,7 @@ type Stats struct {
 	Completed int64
 	Failed    int64 // attempts that failed
 	Refused   int64 // rejected or conditional after they were accepted
-	Released  int64 // given back without charge: cancelled, shut down, unfit
+	Released  int64 // released without charge: cancelled, shut down, unfit
 	Lost      int64 // another's, or closed, before the report
 
 	Suspended  int64 // waiting for what they have handed off

@@ -65,7 +65,7 @@ type Offer interface {
 	Package(ctx context.Context) (json.RawMessage, error)
 	Answers() []protocol.Answer
 	Trail() []protocol.TrailEntry
-	GiveBack() error
+	Release() error
 	Extend() error
 	// Acknowledge returns no claim unless the answer was accepted.
 	Acknowledge(ctx context.Context, holder protocol.Holder, ack protocol.Ack, start bool) (Claim, error)
@@ -86,7 +86,7 @@ type Claim interface {
 	Suspend(ctx context.Context, children ...int) (suspended bool, err error)
 	Escalate(ctx context.Context, rationale, assessment string) error
 	Answer(ctx context.Context, answer protocol.Answer) error
-	HandBack(ctx context.Context, reason string, partial *protocol.Result) error
+	RollBack(ctx context.Context, reason string, partial *protocol.Result) error
 	// HandedOff are the handoffs that it has handed off, as that happened, and
 	// Returns the ends of those that it knows to be closed, by their ordinals.
 	HandedOff(ctx context.Context) ([]broker.HandedOff, error)
@@ -157,7 +157,7 @@ func (d directOffer) State() *protocol.State       { return &d.o.State }
 func (d directOffer) Inline() bool                 { return d.o.Inline() }
 func (d directOffer) Answers() []protocol.Answer   { return d.o.Answers() }
 func (d directOffer) Trail() []protocol.TrailEntry { return d.o.Trail() }
-func (d directOffer) GiveBack() error              { return d.o.GiveBack() }
+func (d directOffer) Release() error               { return d.o.Release() }
 func (d directOffer) Extend() error                { return d.o.Extend() }
 
 func (d directOffer) Package(ctx context.Context) (json.RawMessage, error) { return d.o.Package(ctx) }

@@ -193,7 +193,7 @@ func (w *Worker) Holder() string { return w.holder.ID }
 // It returns an error early only if the agent cannot be registered, or if a
 // handler returned Stop; it drains first then too.
 //
-// The drain: nothing is pulled any more; offers not acknowledged are given back;
+// The drain: nothing is pulled any more; offers not acknowledged are released;
 // handlers have Config.DrainTimeout to finish before their context ends with
 // ErrShutdown; what they give up is released; the worker's presence is removed.
 // Run leaves no goroutine behind but those of handlers that ignore the end of their
@@ -314,7 +314,7 @@ func closedWithin(done <-chan struct{}, d time.Duration) bool {
 // the entry expires by itself.
 const removePresenceTimeout = 5 * time.Second
 
-// removePresence ends the holder's presence, after everything it held was given back.
+// removePresence ends the holder's presence, after everything it held was released.
 func (w *Worker) removePresence(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removePresenceTimeout)
 	defer cancel()

@@ -201,7 +201,7 @@ func (w *world) events(ticket string) string {
 }
 
 // others tries to take an offer as another worker would, without waiting, and
-// gives it back.
+// releases it.
 func (w *world) others() (free int) {
 	w.Helper()
 	offers, err := w.b.Pull(w.ctx, "coder", 100, 0)
@@ -209,7 +209,7 @@ func (w *world) others() (free int) {
 		w.Fatal(err)
 	}
 	for _, o := range offers {
-		if err := o.GiveBack(); err != nil {
+		if err := o.Release(); err != nil {
 			w.Fatal(err)
 		}
 	}

@@ -17,14 +17,14 @@ type queued struct {
 }
 
 var (
-	ackRemove   = []byte("+ACK")
-	ackGiveBack = []byte("-NAK")
-	ackExtend   = []byte("+WPI")
+	ackRemove  = []byte("+ACK")
+	ackRelease = []byte("-NAK")
+	ackExtend  = []byte("+WPI")
 )
 
 func (q *queued) Key() broker.OfferKey { return q.key }
 func (q *queued) Body() []byte         { return q.body }
-func (q *queued) GiveBack() error      { return q.say("give back", ackGiveBack) }
+func (q *queued) Release() error       { return q.say("release", ackRelease) }
 func (q *queued) Extend() error        { return q.say("extend", ackExtend) }
 
 func (q *queued) say(what string, word []byte) error {

@@ -291,7 +291,7 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 	return nil
 }
 
-// abandon gives back what came and was not passed on, and what still comes for
+// abandon releases what came and was not passed on, and what still comes for
 // the last request, until that is over: else others would wait an ack wait for
 // it. Close cuts it short; the engine then finds nobody to deliver to.
 func (f *follower) abandon(sub *nats.Subscription) {
@@ -302,7 +302,7 @@ func (f *follower) abandon(sub *nats.Subscription) {
 		for f.left > 0 {
 			select {
 			case m := <-f.msgs:
-				f.giveBack(m)
+				f.release(m)
 			case <-over.C:
 				f.left = 0
 			case <-f.j.life.Done():
@@ -312,7 +312,7 @@ func (f *follower) abandon(sub *nats.Subscription) {
 		for {
 			select {
 			case m := <-f.msgs:
-				f.giveBack(m)
+				f.release(m)
 			default:
 				return
 			}
@@ -323,10 +323,10 @@ func (f *follower) abandon(sub *nats.Subscription) {
 	}
 }
 
-func (f *follower) giveBack(m *nats.Msg) {
+func (f *follower) release(m *nats.Msg) {
 	if m.Reply != "" {
 		f.left--
-		_ = f.j.nc.Publish(m.Reply, ackGiveBack)
+		_ = f.j.nc.Publish(m.Reply, ackRelease)
 	} else if m.Subject == f.inbox+strconv.FormatUint(f.id, 10) {
 		f.left = 0
 	}

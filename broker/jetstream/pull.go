@@ -23,7 +23,7 @@ import (
 //
 // Standing requests outlive the pull that made them, and serve the next one. An
 // offer that arrives between two pulls is kept for a moment, as long as the last
-// pull would have had room for it, and is given back at once otherwise. So
+// pull would have had room for it, and is released at once otherwise. So
 // is one that arrives when a more urgent lane is being swept: its lane has no
 // request any more then, so that it is swept when it is its turn. That is how a
 // process which never waits, because one lane always has something, learns of
@@ -56,7 +56,7 @@ type puller struct {
 	held   []broker.Delivery // until it has
 	room   int               // between two pulls: how many may be kept
 	kept   []broker.Delivery
-	keep   *time.Timer // gives them back
+	keep   *time.Timer // releases them
 	lanes  []laneRequest
 	serial uint64
 	body   []byte // of the request that is sent
@@ -69,7 +69,7 @@ func newPuller(j *Engine, agent string) (*puller, error) {
 	for _, lane := range protocol.Priorities {
 		p.subjects = append(p.subjects, apiPrefix+"CONSUMER.MSG.NEXT."+WorkStream+"."+laneConsumer(agent, lane))
 	}
-	p.keep = time.AfterFunc(time.Hour, p.giveBackKept)
+	p.keep = time.AfterFunc(time.Hour, p.releaseKept)
 	p.keep.Stop()
 	var err error
 	if p.sub, err = j.nc.Subscribe(p.inbox+"*", p.receive); err != nil {
@@ -89,7 +89,7 @@ func stoppedTimer() *time.Timer {
 }
 
 func (p *puller) close() {
-	p.giveBackKept()
+	p.releaseKept()
 	_ = p.sub.Unsubscribe()
 }
 
@@ -114,7 +114,7 @@ func (p *puller) pull(ctx context.Context, most int, wait time.Duration) (offers
 			return p.finish(true), nil
 		case ctx.Err() != nil:
 			for _, d := range p.finish(false) { // came at the last moment
-				_ = d.GiveBack() // else it comes again after the ack wait
+				_ = d.Release() // else it comes again after the ack wait
 			}
 			return nil, ctx.Err()
 		case p.j.isClosed():
@@ -150,7 +150,7 @@ func (p *puller) begin(first int64, most int) bool {
 	if len(p.got) > most {
 		slices.SortStableFunc(p.got, func(a, b broker.Delivery) int { return laneIndex(a.Key().Lane) - laneIndex(b.Key().Lane) })
 		for _, d := range p.got[most:] {
-			p.giveBack(d)
+			p.release(d)
 		}
 		p.got = p.got[:most]
 	}
@@ -158,7 +158,7 @@ func (p *puller) begin(first int64, most int) bool {
 }
 
 // finish ends the pull and returns what came for it. What comes later is kept,
-// if it may be and there is room, or given back.
+// if it may be and there is room, or released.
 func (p *puller) finish(keep bool) []broker.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,7 @@ func (p *puller) receive(m *nats.Msg) {
 	}
 	q := &queued{key: key, body: m.Data, reply: m.Reply, j: p.j}
 	sent := readAckSubject(m.Reply)
-	lane.drained = sent.deliveries == 1 && sent.pending == 0 // what was given back comes before what is new
+	lane.drained = sent.deliveries == 1 && sent.pending == 0 // what was released comes before what is new
 	switch {
 	case p.want == 0 && p.room > 0:
 		p.room--
@@ -49,7 +49,7 @@ func (p *puller) receive(m *nats.Msg) {
 	case p.want > len(p.got)+len(p.held) && p.guess >= 0:
 		p.held = append(p.held, q)
 	default:
-		p.giveBack(q)
+		p.release(q)
 	}
 	p.ring()
 }
@@ -91,18 +91,18 @@ func (p *puller) guessed() {
 
 var allLanes = [4]bool{true, true, true, true}
 
-func (p *puller) giveBack(d broker.Delivery) {
-	if err := d.GiveBack(); err != nil {
+func (p *puller) release(d broker.Delivery) {
+	if err := d.Release(); err != nil {
 		p.j.cfg.Log.Debug("offer comes again after the ack wait", "err", err)
 	}
 }
 
-// giveBackKept gives back what no pull came for.
-func (p *puller) giveBackKept() {
+// releaseKept releases what no pull came for.
+func (p *puller) releaseKept() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range p.kept {
-		p.giveBack(d)
+		p.release(d)
 	}
 	p.kept, p.room = nil, 0
 }

@@ -19,7 +19,7 @@ const (
 	// standingMost is how many offers a standing request waits for at most, and
 	// never for more than there is room for. Each of them saves the next pull a
 	// question; all that are left when the last slot is taken are brought to be
-	// given back, once, and a worker that freezes may keep them for an ack wait.
+	// released, once, and a worker that freezes may keep them for an ack wait.
 	standingMost = 8
 )
 

@@ -76,7 +76,7 @@ func (p *puller) mayGuess(first int64) bool {
 // endGuess gives up a guess that was not confirmed.
 func (p *puller) endGuess() {
 	for _, d := range p.held {
-		p.giveBack(d)
+		p.release(d)
 	}
 	p.guess, p.probe, p.held = -1, 0, nil
 }
@@ -91,7 +91,7 @@ func (p *puller) fill(seen int) int {
 	return len(p.got)
 }
 
-// takeFrom has offers of less urgent lanes than this one given back from now on.
+// takeFrom has offers of less urgent lanes than this one released from now on.
 func (p *puller) takeFrom(least int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

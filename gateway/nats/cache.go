@@ -21,7 +21,7 @@ type claimCache struct {
 }
 
 // firstContactTimeout is how soon an agent must ask something about a new offer. Else the
-// answer with the offer was lost, it seems, and the offer is given back: a worker asks
+// answer with the offer was lost, it seems, and the offer is released: a worker asks
 // something about each of its offers every 10 s at least.
 const firstContactTimeout = broker.AckWait / 2
 
@@ -159,10 +159,10 @@ func (c *claimCache) reclaim(agent string, sized bool) bool {
 	return true
 }
 
-// drop evicts an entry, and gives its offer back if that was not accepted.
+// drop evicts an entry, and releases its offer if that was not accepted.
 func (c *claimCache) drop(e *entry) {
 	if e.offer != nil && e.claim == nil {
-		_ = e.offer.GiveBack() // else it comes again after the ack wait
+		_ = e.offer.Release() // else it comes again after the ack wait
 	}
 	c.remove(e)
 }
@@ -175,13 +175,13 @@ func (c *claimCache) sweep(now time.Time) {
 			continue
 		}
 		if e.offer != nil && !e.heard {
-			_ = e.offer.GiveBack() // else it comes again after the ack wait, as what was heard of does
+			_ = e.offer.Release() // else it comes again after the ack wait, as what was heard of does
 		}
 		c.remove(e)
 	}
 }
 
-// releaseAll gives back all offers that were not accepted. Claims go on through another
+// releaseAll releases all offers that were not accepted. Claims go on through another
 // gateway.
 func (c *claimCache) releaseAll() {
 	c.mu.Lock()

@@ -31,7 +31,7 @@ type calls struct {
 
 // errReclaimed ends a request that has not begun, because its agent has more than its
 // share and another agent needs the room.
-var errReclaimed = errors.New("given back for another agent")
+var errReclaimed = errors.New("reclaimed for another agent")
 
 // enter counts a request in, or refuses it.
 func (cs *calls) enter(c *call) error {

@@ -208,8 +208,8 @@ func (c *claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	return c.tell(ctx, verbAnswer, &answerRequest{Answer: said})
 }
 
-func (c *claim) HandBack(ctx context.Context, reason string, partial *protocol.Result) error {
-	request := &handBackRequest{Reason: words(reason)}
+func (c *claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
+	request := &rollBackRequest{Reason: words(reason)}
 	if partial != nil {
 		body, err := protocol.EncodeResult(*partial)
 		if err != nil {
@@ -217,7 +217,7 @@ func (c *claim) HandBack(ctx context.Context, reason string, partial *protocol.R
 		}
 		request.Result = json.RawMessage(body)
 	}
-	return c.tell(ctx, verbHandBack, request)
+	return c.tell(ctx, verbRollBack, request)
 }
 
 func (c *claim) HandedOff(ctx context.Context) ([]broker.HandedOff, error) {

@@ -48,8 +48,8 @@ func (o *offer) about(verb string) error {
 	return err
 }
 
-func (o *offer) GiveBack() error { return o.about(verbGiveBack) }
-func (o *offer) Extend() error   { return o.about(verbExtend) }
+func (o *offer) Release() error { return o.about(verbReleaseOffer) }
+func (o *offer) Extend() error  { return o.about(verbExtend) }
 
 // Acknowledge says all that another gateway needs to find out whether this was done
 // before.

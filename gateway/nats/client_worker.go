@@ -157,7 +157,7 @@ func (c *Client) Pull(ctx context.Context, agent string, most int, wait time.Dur
 	}
 	c.wg.Go(func() {
 		for _, offer := range (<-came).offers {
-			_ = offer.GiveBack() // else it comes again a little later
+			_ = offer.Release() // else it comes again a little later
 		}
 	})
 	return nil, ctx.Err()

@@ -85,8 +85,8 @@ func TestAnOfferIsGoneWithItsGateway(t *testing.T) {
 	}
 }
 
-// A gateway that is told to end gives back at once what nobody has accepted.
-func TestAGatewayThatEndsGivesBack(t *testing.T) {
+// A gateway that is told to end releases at once what no worker has accepted.
+func TestAGatewayThatEndsReleasesOffers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("coder")

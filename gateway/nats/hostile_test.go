@@ -63,7 +63,7 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 		{"another's profile", protocol.CodeForbidden, "register", `{"profile":{"id":"coder"}}`},
 		{"a change of a profile", protocol.CodeForbidden, "register", `{"profile":{"id":"spy","paused":true},"replace":true}`},
 		{"another's offer", protocol.CodeGone, "package", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
-		{"another's offer, given back", protocol.CodeGone, "give-back", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
+		{"another's offer, released", protocol.CodeGone, "give-back", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
 		{"another's offer, extended", protocol.CodeGone, "extend", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
 		{"another's offer, accepted", protocol.CodeGone, "acknowledge",
 			fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":30000,"ack":{"status":"accepted"}}`, list[0].Token, list[0].Ticket, list[0].Offer, key)},

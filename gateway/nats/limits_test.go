@@ -211,7 +211,7 @@ func TestTheLargest(t *testing.T) {
 		t.Errorf("once there is room: %d bytes, %v", len(pkg), err)
 	}
 	stop()
-	if err := next.GiveBack(); err != nil {
+	if err := next.Release(); err != nil {
 		t.Error(err)
 	}
 	if claim = w.accept(c, "coder"); claim.Fail(w.ctx, broker.Failure{Code: "enough"}) != nil {

@@ -71,7 +71,7 @@ func (t *turns) wait(ctx context.Context, agent string, l *line, turn chan struc
 	return context.Cause(ctx)
 }
 
-// end gives back what begin got.
+// end releases what begin got.
 func (t *turns) end(agent string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

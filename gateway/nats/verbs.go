@@ -17,11 +17,11 @@ var verbs = map[string]verb{
 	verbBeat:     typed((*Gateway).beat),
 	verbLeave:    typed((*Gateway).leave),
 
-	verbPull:        typed((*Gateway).pull),
-	verbPackage:     typed((*Gateway).pkg),
-	verbExtend:      typed((*Gateway).extend),
-	verbGiveBack:    typed((*Gateway).giveBack),
-	verbAcknowledge: typed((*Gateway).acknowledge),
+	verbPull:         typed((*Gateway).pull),
+	verbPackage:      typed((*Gateway).pkg),
+	verbExtend:       typed((*Gateway).extend),
+	verbReleaseOffer: typed((*Gateway).releaseOffer),
+	verbAcknowledge:  typed((*Gateway).acknowledge),
 
 	verbHold:      typed((*Gateway).hold),
 	verbProgress:  typed((*Gateway).progress),
@@ -33,7 +33,7 @@ var verbs = map[string]verb{
 	verbSuspend:   typed((*Gateway).suspend),
 	verbEscalate:  typed((*Gateway).escalate),
 	verbAnswer:    typed((*Gateway).answerFor),
-	verbHandBack:  typed((*Gateway).handBack),
+	verbRollBack:  typed((*Gateway).rollBack),
 	verbHandOff:   typed((*Gateway).handOff),
 	verbCheck:     typed((*Gateway).checkChild),
 	verbHandedOff: typed((*Gateway).handedOff),
@@ -218,7 +218,7 @@ func (g *Gateway) deliver(agent string, offers []*broker.Offer) *pullAnswer {
 		}
 		e, err := g.cache.add(agent, offer, nil, size+offer.Bytes())
 		if err != nil {
-			_ = offer.GiveBack() // else it comes again after the ack wait
+			_ = offer.Release() // else it comes again after the ack wait
 			continue
 		}
 		wire := wireOffer{Token: e.token, Ticket: offer.Ticket, Offer: offer.Sequence, State: offer.State}
@@ -309,7 +309,7 @@ func (g *Gateway) extend(_ context.Context, agent string, r *offerRequest) (any,
 	return &empty{}, e.offer.Extend()
 }
 
-func (g *Gateway) giveBack(ctx context.Context, agent string, r *offerRequest) (any, error) {
+func (g *Gateway) releaseOffer(ctx context.Context, agent string, r *offerRequest) (any, error) {
 	e, done, err := g.offered(ctx, agent, r.Token)
 	if err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (g *Gateway) giveBack(ctx context.Context, agent string, r *offerRequest) (
 		return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted: release it")
 	}
 	g.cache.forget(e)
-	return &empty{}, e.offer.GiveBack()
+	return &empty{}, e.offer.Release()
 }
 
 // acknowledge answers an offer. One that this gateway does not have may have been

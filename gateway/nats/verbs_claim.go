@@ -232,7 +232,7 @@ func (g *Gateway) answerFor(ctx context.Context, agent string, r *answerRequest)
 	return g.end(ctx, agent, r.ref(), is[*protocol.Answered], func(claim *broker.Claim) error { return claim.Answer(ctx, answer) })
 }
 
-func (g *Gateway) handBack(ctx context.Context, agent string, r *handBackRequest) (any, error) {
+func (g *Gateway) rollBack(ctx context.Context, agent string, r *rollBackRequest) (any, error) {
 	var partial *protocol.Result
 	if len(r.Result) > 0 {
 		result, err := protocol.DecodeResult(r.Result)
@@ -241,7 +241,7 @@ func (g *Gateway) handBack(ctx context.Context, agent string, r *handBackRequest
 		}
 		partial = &result
 	}
-	return g.end(ctx, agent, r.ref(), is[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.HandBack(ctx, r.Reason, partial) })
+	return g.end(ctx, agent, r.ref(), is[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.RollBack(ctx, r.Reason, partial) })
 }
 
 func (g *Gateway) handOff(ctx context.Context, agent string, r *childRequest) (any, error) {

@@ -93,11 +93,11 @@ const (
 	verbBeat     = "beat"
 	verbLeave    = "leave"
 
-	verbPull        = "pull"
-	verbPackage     = "package"
-	verbExtend      = "extend"
-	verbGiveBack    = "give-back"
-	verbAcknowledge = "acknowledge"
+	verbPull         = "pull"
+	verbPackage      = "package"
+	verbExtend       = "extend"
+	verbReleaseOffer = "give-back"
+	verbAcknowledge  = "acknowledge"
 
 	verbHold      = "hold"
 	verbProgress  = "progress"
@@ -109,7 +109,7 @@ const (
 	verbSuspend   = "suspend"
 	verbEscalate  = "escalate"
 	verbAnswer    = "answer"
-	verbHandBack  = "hand-back"
+	verbRollBack  = "hand-back"
 	verbHandOff   = "hand-off"
 	verbCheck     = "check-child"
 	verbHandedOff = "handed-off"
@@ -305,7 +305,7 @@ type answerRequest struct {
 	Answer json.RawMessage `json:"answer"`
 }
 
-type handBackRequest struct {
+type rollBackRequest struct {
 	claimRef
 	Reason string          `json:"reason"`
 	Result json.RawMessage `json:"result,omitempty"`

@@ -59,7 +59,7 @@ func FuzzRequest(f *testing.F) {
 		"register": fuzzed[registerRequest], "presence": fuzzed[presenceRequest], "pull": fuzzed[pullRequest], "offer": fuzzed[offerRequest],
 		"acknowledge": fuzzed[acknowledgeRequest], "claim": fuzzed[claimRef], "progress": fuzzed[progressRequest], "more-time": fuzzed[moreTimeRequest], "complete": fuzzed[completeRequest],
 		"fail": fuzzed[failRequest], "release": fuzzed[releaseRequest], "refuse": fuzzed[refuseRequest], "suspend": fuzzed[suspendRequest],
-		"escalate": fuzzed[escalateRequest], "answer": fuzzed[answerRequest], "hand-back": fuzzed[handBackRequest], "child": fuzzed[childRequest],
+		"escalate": fuzzed[escalateRequest], "answer": fuzzed[answerRequest], "hand-back": fuzzed[rollBackRequest], "child": fuzzed[childRequest],
 		"submit": fuzzed[submitRequest], "ticket": fuzzed[ticketRequest], "empty": fuzzed[empty],
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

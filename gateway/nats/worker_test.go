@@ -115,7 +115,7 @@ func lives(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 		return protocol.Result{}, worker.NeedContext("the branch")
 	case task == "escalate" && len(h.Answers) == 0:
 		return protocol.Result{}, worker.Escalate("too large", "looked at it")
-	case task == "hand back":
+	case task == "roll back":
 		return protocol.Result{}, worker.RollBack("cannot", &protocol.Result{Body: text("half")})
 	case task == "panic" && h.Attempt == 1:
 		panic("oh")
@@ -188,7 +188,7 @@ func (w *world) livesEnd(t *testing.T) {
 		"hand on":    {protocol.OutcomeSuccess, `"hand on, attempt 1"`, nil},
 		"await":      {protocol.OutcomeSuccess, `"helped"`, nil},
 		"wait":       {protocol.OutcomeSuccess, `"helped"`, nil},
-		"hand back":  {protocol.OutcomeRolledBack, `"half"`, nil},
+		"roll back":  {protocol.OutcomeRolledBack, `"half"`, nil},
 		"ask":        {"", "", func(s protocol.State) bool { return s.Conditions != nil }},
 		"escalate":   {protocol.OutcomeSuccess, `"escalate, attempt 1"`, nil},
 		"reject":     {"", "", func(s protocol.State) bool { return len(s.Refused) == 1 && s.Refused[0] == "coder" }},

@@ -224,7 +224,7 @@ func dismissOnce(k *kit) {
 	head := r.submit(pkg("nobody-"+to[0], to[0])) // a source without a queue: a person sees what came back
 	_, err := r.b.Dismiss(r.ctx, head.Ticket, "human", "")
 	wantCode(k, err, protocol.CodeIllegal)
-	r.must(r.accept(to[0]).HandBack(r.ctx, "not mine", nil))
+	r.must(r.accept(to[0]).RollBack(r.ctx, "not mine", nil))
 	listed := func() bool {
 		inbox, err := r.b.Inbox(r.ctx, protocol.Human)
 		r.must(err)

@@ -60,7 +60,7 @@ func zombies(k *kit) {
 		"hand off":  func(c *broker.Claim) error { _, err := c.HandOff(r.ctx, child); return err },
 		"wait":      func(c *broker.Claim) error { _, err := c.Suspend(r.ctx, 0); return err },
 		"escalate":  func(c *broker.Claim) error { return c.Escalate(r.ctx, "too hard", "") },
-		"hand back": func(c *broker.Claim) error { return c.HandBack(r.ctx, "no", &protocol.Result{}) },
+		"roll back": func(c *broker.Claim) error { return c.RollBack(r.ctx, "no", &protocol.Result{}) },
 		"complete": func(c *broker.Claim) error {
 			return c.Complete(r.ctx, protocol.Result{Command: &protocol.Command{Goto: []byte(`"` + to[2] + `"`)}}, child)
 		},
@@ -147,12 +147,12 @@ func queueLeft(k *kit) {
 			}
 			return err
 		},
-		"handed back": func(c *broker.Claim) error {
+		"rolled back": func(c *broker.Claim) error {
 			resumed, err := r.b.Resume(r.ctx, c.Lease())
 			if err != nil {
 				return err
 			}
-			return resumed.HandBack(r.ctx, "not mine", nil)
+			return resumed.RollBack(r.ctx, "not mine", nil)
 		},
 	} {
 		head := r.submit(pkg("lead", to[0]))

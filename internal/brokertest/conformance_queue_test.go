@@ -24,7 +24,7 @@ var queueCases = []conformanceCase{
 	{"a waiting pull wakes up", pullWakes},
 	{"pulls at the same time share the offers", pullShare},
 	{"queues are apart", queuesApart},
-	{"what is given back comes again at once", giveBack},
+	{"what is released comes again at once", releaseAtOnce},
 	{"what is neither extended nor ended comes again", redelivery},
 	{"what is extended stays away", extend},
 	{"what is removed never comes again", remove},
@@ -230,7 +230,7 @@ func queuesApart(k *kit) {
 	}
 }
 
-func giveBack(k *kit) {
+func releaseAtOnce(k *kit) {
 	agent := k.queue()
 	key := k.offer(agent, protocol.Normal)
 	for range 5 {
@@ -238,7 +238,7 @@ func giveBack(k *kit) {
 		if d.Key() != key {
 			k.Fatalf("got %v, want %v", d.Key(), key)
 		}
-		k.must(d.GiveBack())
+		k.must(d.Release())
 	}
 }
 
@@ -306,7 +306,7 @@ func depth(k *kit) {
 	check(4)
 	k.must(got[0].Remove())
 	check(3)
-	k.must(got[1].GiveBack())
+	k.must(got[1].Release())
 	check(3)
 }
 

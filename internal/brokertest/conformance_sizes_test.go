@@ -273,8 +273,8 @@ func returnOdd(k *kit) {
 		"words that are no text": func(c *broker.Claim) error {
 			return c.Fail(r.ctx, broker.Failure{Code: "a\x00\xffb", Message: "c\x00\xffd"})
 		},
-		"a reason that is no text": func(c *broker.Claim) error { return c.HandBack(r.ctx, "a\x00\xffb", nil) },
-		"a reason without end":     func(c *broker.Claim) error { return c.HandBack(r.ctx, string(text(2<<20)), nil) },
+		"a reason that is no text": func(c *broker.Claim) error { return c.RollBack(r.ctx, "a\x00\xffb", nil) },
+		"a reason without end":     func(c *broker.Claim) error { return c.RollBack(r.ctx, string(text(2<<20)), nil) },
 	} {
 		head := r.submit(delegated(pkg(to[0], to[1])))
 		r.must(end(r.accept(to[1])))

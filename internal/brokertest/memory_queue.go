@@ -235,7 +235,7 @@ func (d *delivery) Remove() error {
 	return nil
 }
 
-func (d *delivery) GiveBack() error {
+func (d *delivery) Release() error {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	d.o.heldUntil = time.Time{}

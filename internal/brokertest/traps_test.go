@@ -215,7 +215,7 @@ func TestTrapLedgerKeeps(t *testing.T) {
 
 // An offer that comes for a pull nobody waits on any more is given back: the
 // ack wait here is long, and nobody should have to wait for it.
-func TestAbandonedPullsGiveBack(t *testing.T) {
+func TestAbandonedPullsRelease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, embedded.Config{})
 	ensure(t, n.ClientURL(), handoffjs.Topology{AsyncWork: true})
@@ -266,5 +266,5 @@ func TestAbandonedPullsGiveBack(t *testing.T) {
 	set[ticket] = true
 	mu.Unlock()
 	f, _ = k.follow(is, func(uint64, int) bool { return true })
-	k.until("the entries that were given back", func() bool { return f.count() >= 48 })
+	k.until("the entries that were released", func() bool { return f.count() >= 48 })
 }

@@ -84,32 +84,32 @@ func fromFlag(cmd *cobra.Command, from *string, who string) {
 	cmd.Flags().StringVar(from, "from", "", who+" (default $HANDOFF_AGENT, else human)")
 }
 
-func newReturn(a *app) *cobra.Command {
+func newRollback(a *app) *cobra.Command {
 	var (
 		flags        resultFlags
 		reason, from string
 		partial      *protocol.Result
 	)
 	cmd := &cobra.Command{
-		Use:   "return TICKET|LEASE --reason WHY",
-		Short: "Give a handoff back to its source",
-		Long: `Return ends a handoff by giving it back to its source (a rollback), with the reason
-and with what there is of a result. Its outcome is rolled_back.
+		Use:   "rollback TICKET|LEASE --reason WHY",
+		Short: "Roll a handoff back to its source, undone",
+		Long: `Rollback ends a handoff and returns it to its source, undone, with the reason and with
+what there is of a result. Its outcome is rolled_back.
 
-With a TICKET anybody asks for it. Where nobody holds the handoff that is done at
-once; a worker that holds it is told with its next beat, cleans up, and hands back
-what it has. With a LEASE (what "handoff claim" and "take" print, it begins with
-lease_) the holder itself gives it back, and -f, --text, --body and their like add
-the part of the result that is there, as in "handoff complete".
+With a TICKET a client asks for it. Where no worker holds the handoff, that is done at
+once; a worker that holds it is told with its next beat, cleans up, and returns what
+it has. With a LEASE (what "handoff claim" and "take" print, it begins with lease_)
+the holder itself rolls it back, and -f, --text, --body and their like add the part
+of the result that is there, as in "handoff complete".
 
 The return goes into the source's queue if it is a registered agent, as work that
 it claims and acknowledges; else it is listed in the inbox of human. In any case
 "handoff result TICKET --return" prints it.
 
-Exit codes: 0 given back, or the worker was asked to; 7 the LEASE is lost; 9 closed
+Exit codes: 0 rolled back, or the worker was asked to; 7 the LEASE is lost; 9 closed
 already, or no reason given.`,
-		Example: `  handoff return 5f0c… --reason "the specification has changed"
-  handoff return "$LEASE" --reason "needs a human's eye" --text "done so far: parser"`,
+		Example: `  handoff rollback 5f0c… --reason "the specification has changed"
+  handoff rollback "$LEASE" --reason "needs a human's eye" --text "done so far: parser"`,
 		Args: takes("a TICKET or a LEASE"),
 		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := needWords("reason", reason); err != nil {
@@ -117,7 +117,7 @@ already, or no reason given.`,
 			}
 			for _, name := range resultFlagNames {
 				if cmd.Flags().Changed(name) && !isLease(args[0]) {
-					return usagef("--%s is for whoever returns its own LEASE; a TICKET comes back with what its worker has", name)
+					return usagef("--%s is for a holder that rolls back its own LEASE; a TICKET comes back with what its worker has", name)
 				}
 				if cmd.Flags().Changed(name) && partial == nil {
 					partial = new(protocol.Result)

@@ -120,7 +120,7 @@ func (a *app) beat(beat api.Beat) error {
 	cancel := "no"
 	switch {
 	case beat.CancelRequested && beat.Return:
-		cancel = "yes, it goes back to its source: stop the work, clean up, then handoff return LEASE"
+		cancel = "yes, it goes back to its source: stop the work, clean up, then handoff rollback LEASE"
 	case beat.CancelRequested:
 		cancel = "yes: stop the work, then handoff release LEASE"
 	}
@@ -137,7 +137,7 @@ func newHeartbeat(a *app) *cobra.Command {
 		"Say that you are still at it, and hear what has changed",
 		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
 the handoff is to be cancelled (stop, then "handoff release" or "handoff fail") or to
-go back to its source (clean up, then "handoff return LEASE"), whether most of the
+go back to its source (clean up, then "handoff rollback LEASE"), whether most of the
 time is used up (reminder), when the first clock takes the handoff away and which one
 that is (limit: work, return or deadline; acknowledge or queue until it is accepted),
 and the deadline. With -o json it also says which span of a trace the work is (traceparent, as W3C Trace Context has it), for agents that
@@ -243,9 +243,9 @@ and no sooner than --retry-after; with --permanent the handoff closes as failed.
 func newRelease(a *app) *cobra.Command {
 	var reason string
 	cmd := a.leaseCommand("release LEASE",
-		"Give a handoff back without charging an attempt",
-		`Release gives the handoff back; it is offered to the same agent again at once. After
-a cancel it is the end of it.`,
+		"Release a handoff to its queue without charging an attempt",
+		`Release puts the handoff back into its queue: it is offered to the same agent again at
+once. After a cancel it is the end of it.`,
 		`  handoff release "$LEASE" --reason "shutting down"`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {

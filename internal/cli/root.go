@@ -107,7 +107,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupAct, newAnswer(a)),
 		inGroup(groupAct, newTake(a)),
 		inGroup(groupAct, newReroute(a)),
-		inGroup(groupAct, newReturn(a)),
+		inGroup(groupAct, newRollback(a)),
 		inGroup(groupAct, newDismiss(a)),
 		inGroup(groupAct, newDead(a)),
 
@@ -145,6 +145,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupWrite, newValidate(a)),
 
 		formerly("door", newGateway(a)),
+		formerly("return", newRollback(a)),
 		newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a),
 		newVersion(a),
 		newExitCodes(),

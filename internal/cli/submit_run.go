@@ -126,7 +126,7 @@ func (a *app) warnSource(ctx context.Context, b *broker.Broker, source string) {
 	if _, err := b.Profile(ctx, source); !errors.Is(err, broker.ErrNotFound) {
 		return
 	}
-	a.notef("handoff: %s is no agent of the directory: what is asked of it, or given back to it, goes to the inbox of people "+
+	a.notef("handoff: %s is no agent of the directory: what is asked of it, or rolled back to it, goes to the inbox of people "+
 		"(handoff inbox), and its other returns are read by ticket (handoff result TICKET --return); to register it: handoff agents put %s\n", source, source)
 }
 

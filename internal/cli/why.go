@@ -114,7 +114,7 @@ func commandLine(action explain.Action) string {
 	case explain.OpReturn:
 		return "handoff result " + ticket + " --return"
 	case explain.OpRollback:
-		return "handoff return " + ticket + " --reason …"
+		return "handoff rollback " + ticket + " --reason …"
 	case explain.OpWork:
 		return "handoff work --agent " + arg["agent"] + " -- CMD"
 	case explain.OpDismiss, explain.OpTake, explain.OpTree, explain.OpWhy:

@@ -311,7 +311,7 @@ var whyCases = []struct {
 		g.act(lifecycle.Cancel(g.state, g.d, "lead", "", false, g.now))
 		return g.add(&protocol.Redriven{Meta: g.meta(), Ticket: protocol.RedriveTicket(whyTicket)})
 	}},
-	{"closed: given back", lifecycle.WaitNothing, func(g *tale) *tale {
+	{"closed: rolled back", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.submit(nil).pass(time.Minute)
 		return g.act(lifecycle.RollBack(g.state, g.d, "lead", "not this week", g.now))
 	}},

@@ -55,6 +55,6 @@ through the gateway as well. Where no gateway serves at the start, work ends wit
 ` + metricsHelp + `
 
 Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
-given back without charge. What has not ended 5 s later is killed with its process group.
+released without charge. What has not ended 5 s later is killed with its process group.
 The command ends 25 s after --drain at the latest, and a second Ctrl-C ends it at once
 (both with 130).`

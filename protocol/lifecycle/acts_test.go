@@ -225,7 +225,7 @@ func (w *world) finish(h *thread) {
 	var step Step
 	var err error
 	if w.n(4) == 0 {
-		step, err = HandBack(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
+		step, err = RollBackHeld(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
 	} else {
 		var next []p.HandedOff
 		if w.n(3) == 0 {

@@ -95,7 +95,7 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) (S
 	return StepOf(s, accepted, &p.Started{Meta: meta})
 }
 
-// Release gives a handoff back to the queue without charge: a drain. It is offered to
+// Release puts a handoff back into the queue without charge: a drain. It is offered to
 // the same agent again at once; one that is to be cancelled closes instead: it has no
 // holder any more.
 func Release(s p.State, d *Directory, by, reason string, now time.Time) (Step, error) {

@@ -194,7 +194,7 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// TestRelease: a drain gives back what it has, at no charge and under a new offer.
+// TestRelease: a drain releases what it has, at no charge and under a new offer.
 func TestRelease(t *testing.T) {
 	for _, column := range []string{"claimed", "accepted", "working"} {
 		s := stateIn(t, column)

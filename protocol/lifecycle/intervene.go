@@ -70,9 +70,9 @@ func RollBack(s p.State, d *Directory, by, reason string, now time.Time) (Step, 
 	return settle(s, d, &p.RolledBack{Meta: meta, Reason: reason, Inbox: sourceInbox(s, d)})
 }
 
-// HandBack is the rollback by the holder itself. body holds what there is of a
+// RollBackHeld is the rollback by the holder itself. body holds what there is of a
 // result, or says where it lies; it may be empty.
-func HandBack(s p.State, d *Directory, body p.RolledBack, now time.Time) (Step, error) {
+func RollBackHeld(s p.State, d *Directory, body p.RolledBack, now time.Time) (Step, error) {
 	body.At, body.Fence, body.Inbox = now, s.Fence, sourceInbox(s, d)
 	return settle(s, d, &body)
 }
@@ -140,7 +140,7 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 	case !profile.Accepts():
 		return Step{}, p.Errorf(p.CodeNotAccepting, "to", "%s takes no handoffs (accepts_handoffs is false)", to)
 	case to == s.Source:
-		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; to give it back: handoff return %s", to, s.Ticket)
+		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; to roll it back: handoff rollback %s", to, s.Ticket)
 	case d.Reserved(to):
 		return Step{}, otherMember(s, "to", to)
 	case to == s.Agent:

@@ -95,7 +95,7 @@ func TestMarkChildrenOfNobody(t *testing.T) {
 }
 
 // TestAwaitingApproval: nobody takes or reroutes what may not be offered yet; it
-// can be cancelled, given back, and runs out of time.
+// can be cancelled, rolled back, and runs out of time.
 func TestAwaitingApproval(t *testing.T) {
 	d, s := fleet(agent("a"), agent("b")), stateIn(t, "approval")
 	_, err := TakeNow(s, d, Claimant{Agent: "a", Holder: "w1", LeaseMS: lease}, "", t0)

@@ -111,14 +111,14 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		"Complete": func() (Step, error) {
 			return Complete(s, d, p.Completed{Status: p.Success}, []p.HandedOff{{N: 7, Ticket: "child"}}, now)
 		},
-		"HandBack": func() (Step, error) { return HandBack(s, d, p.RolledBack{Reason: "no"}, now) },
-		"HandOff":  func() (Step, error) { return HandOff(s, p.HandedOff{N: 7, Ticket: "child"}, now) },
-		"Suspend":  func() (Step, error) { return Suspend(s, holder, []int{0}, now) },
-		"Escalate": func() (Step, error) { return Escalate(s, d, holder, "why", "", now) },
-		"Answer":   func() (Step, error) { return Answer(s, d, p.Answer{Text: "so", Permit: true}, now) },
-		"deny":     func() (Step, error) { return Answer(s, d, p.Answer{Deny: true}, now) },
-		"Cancel":   func() (Step, error) { return Cancel(s, d, "src", "enough", true, now) },
-		"RollBack": func() (Step, error) { return RollBack(s, d, "src", "enough", now) },
+		"RollBackHeld": func() (Step, error) { return RollBackHeld(s, d, p.RolledBack{Reason: "no"}, now) },
+		"HandOff":      func() (Step, error) { return HandOff(s, p.HandedOff{N: 7, Ticket: "child"}, now) },
+		"Suspend":      func() (Step, error) { return Suspend(s, holder, []int{0}, now) },
+		"Escalate":     func() (Step, error) { return Escalate(s, d, holder, "why", "", now) },
+		"Answer":       func() (Step, error) { return Answer(s, d, p.Answer{Text: "so", Permit: true}, now) },
+		"deny":         func() (Step, error) { return Answer(s, d, p.Answer{Deny: true}, now) },
+		"Cancel":       func() (Step, error) { return Cancel(s, d, "src", "enough", true, now) },
+		"RollBack":     func() (Step, error) { return RollBack(s, d, "src", "enough", now) },
 		"TakeNow": func() (Step, error) {
 			return TakeNow(s, d, Claimant{Agent: "b", Holder: "h2", LeaseMS: lease}, "", now)
 		},

@@ -74,7 +74,7 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "escalate":
 		return Escalate(s, g.d, holder, first, "as far as I see", g.now)
 	case "hand_back":
-		return HandBack(s, g.d, p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)}, g.now)
+		return RollBackHeld(s, g.d, p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)}, g.now)
 	case "handoff":
 		n := g.numbers(args)[0]
 		return HandOff(s, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)}, g.now)

@@ -289,5 +289,5 @@ func (d *delivery) Remove() error {
 	})
 }
 
-func (d *delivery) GiveBack() error { return d.say(d.Delivery.GiveBack) }
-func (d *delivery) Extend() error   { return d.say(d.Delivery.Extend) }
+func (d *delivery) Release() error { return d.say(d.Delivery.Release) }
+func (d *delivery) Extend() error  { return d.say(d.Delivery.Extend) }
