@@ -71,9 +71,9 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.risk, "risk", "", "`RISK`: low, medium or high")
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
 	fieldVar(fs, &f.workTimeout, "work-timeout", "from acceptance to completion (default: the agent's, else 1h)")
-	fs.StringVar(&f.onTimeout, "on-timeout", "", "`WHAT` follows the work timeout: retry (default), escalate or fail")
+	fs.StringVar(&f.onTimeout, "on-timeout", "", "`WHAT` follows the work timeout: "+policyWords("on_timeout"))
 	fieldVar(fs, &f.progressTimeout, "progress-timeout", "from one sign of progress to the next (default: none is asked for)")
-	fs.StringVar(&f.lateResult, "late-result", "", "`WHAT` becomes of a late result when no attempt is left: ignore (default) or use")
+	fs.StringVar(&f.lateResult, "late-result", "", "`WHAT` becomes of a late result when no attempt is left: "+policyWords("late_result"))
 	f.returns.declare(fs)
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema package)")
 }
@@ -276,6 +276,20 @@ func (f *packageFlags) wants(pkg *protocol.Package, changed func(string) bool, a
 		pkg.Policy.OnTimeout = &onTimeout
 	}
 	return applyPolicies(&pkg.Policy, f.policies)
+}
+
+// policyWords are the words of a policy that is a choice, as the help of its flag lists them.
+func policyWords(name string) string {
+	i := slices.IndexFunc(protocol.PolicyFields, func(f protocol.PolicyField) bool { return f.Name == name })
+	f := protocol.PolicyFields[i]
+	words := []string{fmt.Sprintf("%s (default)", f.Default)}
+	for _, word := range f.Words {
+		if word != f.Default {
+			words = append(words, word)
+		}
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // applyPolicies sets name=value pairs by their names on the wire.

@@ -23,7 +23,7 @@ type returnFlags struct {
 func (f *returnFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.expected, "return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
 	fieldVar(fs, &f.timeout, "return-timeout", "a result is expected back within this; required for a delegation")
-	fs.StringVar(&f.onTimeout, "on-return-timeout", "", "`WHAT` follows the return timeout: fail (default), retry or escalate")
+	fs.StringVar(&f.onTimeout, "on-return-timeout", "", "`WHAT` follows the return timeout: "+policyWords("on_return_timeout"))
 	fs.StringVar(&f.wait, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended")
 	fs.StringVar(&f.groupFile, "group", "", "hand to a group: a JSON list of members, each with its target and what is different for it, from a `FILE`, or stdin with -")
 	fs.StringVar(&f.aggregate, "aggregate", "", "a group has succeeded when `WHO` of it has: all (default), any or majority")
