@@ -13,79 +13,77 @@ func (a *app) log(verbose bool) *slog.Logger {
 	if verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(newCalm(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}), time.Now))
+	return slog.New(newRateLimitHandler(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}), time.Now))
 }
 
 const (
-	// sameMost is how often a warning or an error is logged in sameSpan, in other
-	// words: with whatever attributes. A client that sends malformed messages could
-	// fill a disk else.
+	// sameMost is how often a warning or an error is logged in sameSpan with the same words,
+	// whatever its attributes. A client that sends malformed messages could fill a disk else.
 	sameMost = 20
 	sameSpan = time.Minute
 )
 
-// calm is a handler that leaves out warnings and errors that come too often. The first
-// after a while tells how many were left out.
-type calm struct {
+// rateLimitHandler leaves out warnings and errors that come too often. The first after a
+// while tells how many were left out.
+type rateLimitHandler struct {
 	slog.Handler
-	now     func() time.Time
-	sayings *sayings
+	now      func() time.Time
+	counters *counters
 }
 
-type sayings struct {
-	mu    sync.Mutex
-	words map[string]*saying
+// counters count messages by their words: as many as there are in the program.
+type counters struct {
+	mu      sync.Mutex
+	byWords map[string]counter
 }
 
-type saying struct {
-	since     time.Time
-	n, unsaid int
+type counter struct {
+	since         time.Time
+	n, suppressed int
 }
 
-func newCalm(h slog.Handler, now func() time.Time) calm {
-	return calm{h, now, &sayings{words: map[string]*saying{}}}
+func newRateLimitHandler(h slog.Handler, now func() time.Time) rateLimitHandler {
+	return rateLimitHandler{h, now, &counters{byWords: map[string]counter{}}}
 }
 
 // Handle implements slog.Handler.
-func (c calm) Handle(ctx context.Context, r slog.Record) error {
+func (h rateLimitHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
-		unsaid, ok := c.sayings.may(r.Message, c.now())
+		suppressed, ok := h.counters.count(r.Message, h.now())
 		if !ok {
 			return nil
 		}
-		if unsaid > 0 {
+		if suppressed > 0 {
 			r = r.Clone()
-			r.AddAttrs(slog.Int("left_out", unsaid))
+			r.AddAttrs(slog.Int("left_out", suppressed))
 		}
 	}
-	return c.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, r)
 }
 
-// may tells whether these words may be said again, and how often they were not.
-func (s *sayings) may(words string, now time.Time) (unsaid int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.words[words]
-	if w == nil { // as many as there are words in the program
-		w = &saying{since: now}
-		s.words[words] = w
+// count tells whether a message may be logged again, and how often it was not.
+func (c *counters) count(words string, now time.Time) (suppressed int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.byWords[words]
+	if now.Sub(of.since) >= sameSpan {
+		suppressed, of = of.suppressed, counter{since: now}
 	}
-	if now.Sub(w.since) >= sameSpan {
-		unsaid, *w = w.unsaid, saying{since: now}
+	if of.n++; of.n > sameMost {
+		of.suppressed++
 	}
-	if w.n++; w.n > sameMost {
-		w.unsaid++
-		return 0, false
-	}
-	return unsaid, true
+	c.byWords[words] = of
+	return suppressed, of.n <= sameMost
 }
 
 // WithAttrs implements slog.Handler.
-func (c calm) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return calm{c.Handler.WithAttrs(attrs), c.now, c.sayings}
+func (h rateLimitHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
 }
 
 // WithGroup implements slog.Handler.
-func (c calm) WithGroup(name string) slog.Handler {
-	return calm{c.Handler.WithGroup(name), c.now, c.sayings}
+func (h rateLimitHandler) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	return h
 }

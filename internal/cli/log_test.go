@@ -13,7 +13,7 @@ import (
 func TestLogFlood(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Now()
-	log := slog.New(newCalm(slog.NewTextHandler(&out, nil), func() time.Time { return now })).With("agent", "a")
+	log := slog.New(newRateLimitHandler(slog.NewTextHandler(&out, nil), func() time.Time { return now })).With("agent", "a")
 	for i := range 100 {
 		log.Error("entry does not decode", "seq", i)
 		log.Info("handoff declined", "seq", i)
