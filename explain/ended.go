@@ -12,7 +12,6 @@ import (
 // closed: how it ended, and what became of that.
 func (x *explainer) closed() {
 	s := x.State
-	x.waits(lifecycle.WaitNothing)
 	x.say("%s.", x.ended())
 	if s.CancelReason != "" && s.CancelReason != s.Message {
 		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, "somebody"))), quoted(s.CancelReason))

@@ -71,7 +71,7 @@ type explainer struct {
 // Explain returns the explanation of a situation.
 func Explain(in Situation) Explanation {
 	s := in.State
-	x := &explainer{Situation: in, e: Explanation{Ticket: s.Ticket, Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}}
+	x := &explainer{Situation: in, e: Explanation{Ticket: s.Ticket, Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome, WaitingFor: lifecycle.WaitingFor(s)}}
 	if s.StuckReason != "" && !s.Closed {
 		x.say("The supervisors could not deal with it (%s) and have stopped trying; they try again when something changes.", quoted(s.StuckReason))
 		x.suggest("see what may be wrong", OpDoctor)
@@ -93,15 +93,6 @@ func Explain(in Situation) Explanation {
 	return x.e
 }
 
-// Brief returns what a handoff waits for, in one word and in one sentence. Times are UTC.
-func Brief(s protocol.State, directory *lifecycle.Directory, now time.Time) (lifecycle.Wait, string) {
-	e := Explain(Situation{State: s, Directory: directory, Now: now, Zone: time.UTC, Ahead: -1, Depth: -1})
-	if len(e.Sentences) == 0 {
-		return e.WaitingFor, ""
-	}
-	return e.WaitingFor, e.Sentences[0]
-}
-
 func (x *explainer) say(format string, args ...any) {
 	x.e.Sentences = append(x.e.Sentences, fmt.Sprintf(format, args...))
 }
@@ -115,16 +106,12 @@ func (x *explainer) suggest(to, op string, args ...string) {
 	x.e.Actions = append(x.e.Actions, Action{To: to, Op: op, Args: named})
 }
 
-func (x *explainer) waits(w lifecycle.Wait) { x.e.WaitingFor = w }
-
 func (x *explainer) phase() {
 	s := x.State
 	switch s.Phase {
 	case protocol.AwaitingApproval:
-		x.waits(lifecycle.WaitApproval)
 		x.say("It waits for somebody to approve it.")
 	case protocol.AwaitingSource:
-		x.waits(lifecycle.WaitSource)
 		x.say("It begins when %s completes handoff %s, from which it follows.", Person(s.Source), s.Parent)
 		x.say("Should that attempt end without a result, it is dropped.")
 		x.suggest("see how far that is", OpWhy, "ticket", s.Parent)
@@ -139,10 +126,8 @@ func (x *explainer) phase() {
 	case protocol.PhaseRejected:
 		x.refused()
 	case protocol.PhaseFailed:
-		x.waits(lifecycle.WaitDecision)
 		x.say("%s%s.", sentence(fmt.Sprintf("attempt %d of %d at %s failed %s", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.at(s.UpdatedAt))), x.because(s.Message))
 	case protocol.PhaseTimeout:
-		x.waits(lifecycle.WaitDecision)
 		x.say("It ran out of time %s: %s.", x.at(s.UpdatedAt), x.clockRanOut(s.TimedOut))
 	}
 }
@@ -165,7 +150,6 @@ func (x *explainer) pending() {
 	case s.Agent == protocol.Human:
 		x.forPerson()
 	case s.Agent == "":
-		x.waits(lifecycle.WaitAgent)
 		x.say("It has waited %s for an agent that can do it (%s); there was none when it was submitted.", x.span(s.SubmittedAt), s.TargetWords())
 		x.suggest("see who can do what", OpAgents)
 	default:
@@ -175,7 +159,6 @@ func (x *explainer) pending() {
 
 func (x *explainer) claimed() {
 	s := x.State
-	x.waits(lifecycle.WaitAcknowledgement)
 	who := sentence(x.holder())
 	if !x.Directory.Present(s.Holder) {
 		x.say("%s claimed it %s, never said whether it takes it, and has stopped answering.", who, x.at(s.ClaimedAt))
@@ -187,7 +170,6 @@ func (x *explainer) claimed() {
 
 func (x *explainer) forPerson() {
 	s := x.State
-	x.waits(lifecycle.WaitPerson)
 	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
 	if len(s.Chain) > 0 {
 		x.suggest("answer it, and send it back down", OpAnswer, "ticket", s.Ticket, "text", "")
@@ -207,27 +189,27 @@ func (x *explainer) queued() {
 	ahead := x.aheadWords()
 	switch {
 	case profile.Paused:
-		x.waits(WaitResume)
+		x.e.WaitingFor = WaitResume
 		x.say("%s, which is paused%s. Nothing is taken there until somebody lets it go on.", waited, After(", ", ahead))
 		x.suggest("let it go on", OpResume, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
 	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && (live > 0 || polls):
-		x.waits(WaitSlot)
+		x.e.WaitingFor = WaitSlot
 		x.say("%s, which has %s in hand and takes no more at a time%s.", waited, Count(x.InHand, "handoff"), After(", ", ahead))
 	case live == 0 && polls:
-		x.waits(WaitPoll)
+		x.e.WaitingFor = WaitPoll
 		x.say("%s, which %s%s.", waited, Polls(polled, x.Now), After(", ", ahead))
 		x.say("It stays there as long as %s polls at least every %s.", s.Agent, Spoken(profile.PollPatience()))
 		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
 	case live == 0:
-		x.waits(WaitWorker)
+		x.e.WaitingFor = WaitWorker
 		x.say("%s, but %s%s.", waited, x.noWorkerServes(), After(", ", ahead))
 		x.suggest("start a worker", OpWork, "agent", s.Agent)
 		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
 	case busy >= slots:
-		x.waits(WaitSlot)
+		x.e.WaitingFor = WaitSlot
 		all := fmt.Sprintf("all of their %d slots are busy", slots)
 		switch {
 		case slots == 1:
@@ -239,7 +221,6 @@ func (x *explainer) queued() {
 		}
 		x.say("%s: %s running, %s%s.", waited, areWorkers(live), all, After(", ", ahead))
 	default:
-		x.waits(lifecycle.WaitTaker)
 		x.say("%s: %s running, with %d of %s free%s.", waited, areWorkers(live), slots-busy, Count(slots, "slot"), After(", ", ahead))
 		switch {
 		case x.Ahead > 0:
@@ -294,10 +275,8 @@ func (x *explainer) held() {
 	if begun.IsZero() {
 		begun = s.AcceptedAt
 	}
-	x.waits(lifecycle.WaitWork)
 	switch {
 	case s.Phase != protocol.Working:
-		x.waits(lifecycle.WaitStart)
 		x.say("%s took it %s (%s) and has not begun yet.", who, x.at(s.AcceptedAt), attempt)
 	case !x.Directory.Present(s.Holder):
 		x.say("%s began to work on it %s (%s).", who, x.at(begun), attempt)
@@ -326,7 +305,6 @@ func (x *explainer) conditional() {
 	case s.Children != nil && s.Children.Awaited != "":
 		x.awaiting()
 	case s.Conditions == nil:
-		x.waits(lifecycle.WaitTime)
 		x.say("%s put it off until %s%s.", sentence(Person(s.Agent)), x.clock(s.RetryAt), After(", and says: ", quoted(s.Message)))
 		x.estimate()
 		if s.RetryAt.After(x.Now) {
@@ -334,7 +312,6 @@ func (x *explainer) conditional() {
 			x.nextSaid = true
 		}
 	default:
-		x.waits(lifecycle.WaitAnswer)
 		asked := s.Source
 		if _, known := x.Directory.Agent(asked); !known {
 			asked = protocol.Human
@@ -367,7 +344,6 @@ func (x *explainer) estimate() {
 // awaiting: it was handed on, and comes back when that has ended.
 func (x *explainer) awaiting() {
 	s := x.State
-	x.waits(lifecycle.WaitChildren)
 	all, open := s.Children.Awaited.Len(), s.Children.Awaited.Without(s.Children.Closed).Len()
 	if open == 0 {
 		x.say("What %s has handed on has ended.", Person(s.Agent))
@@ -380,7 +356,6 @@ func (x *explainer) awaiting() {
 // group: its members bring it on.
 func (x *explainer) group() {
 	s := x.State
-	x.waits(lifecycle.WaitMembers)
 	ended, succeeded := s.Children.Closed.Len(), s.Children.Succeeded.Len()
 	open := s.Aggregate.Size - ended
 	ends := "of which none has ended yet"
@@ -399,7 +374,6 @@ func (x *explainer) group() {
 // retrying: the next attempt has its time.
 func (x *explainer) retrying() {
 	s := x.State
-	x.waits(lifecycle.WaitTime)
 	x.say("Attempt %d of %d at %s ended without a result%s.", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.lastEnd())
 	if s.RetryAt.After(x.Now) {
 		x.say("Attempt %d begins %s, in %s.", s.Attempt+1, x.at(s.RetryAt), Spoken(s.RetryAt.Sub(x.Now)))
@@ -412,13 +386,11 @@ func (x *explainer) refused() {
 	s := x.State
 	why := x.because(cmp.Or(s.Message, s.Reason))
 	if s.Policy.OnNoTaker == protocol.NoTakerQueue {
-		x.waits(lifecycle.WaitAgent)
 		x.say("%s refused it %s%s, and nobody else can do it.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
 		x.say("It goes to the first fit agent that turns up.")
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
 		return
 	}
-	x.waits(lifecycle.WaitDecision)
 	x.say("%s refused it %s%s.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
 }
 
@@ -431,10 +403,8 @@ func (x *explainer) stopping() {
 	}
 	x.say("%s asked %s for it to %s%s.", sentence(Person(cmp.Or(s.CancelBy, "somebody"))), x.at(s.CancelRequestedAt), what, x.because(s.CancelReason))
 	if !s.Held() {
-		x.waits(lifecycle.WaitDecision)
 		return
 	}
-	x.waits(lifecycle.WaitStop)
 	if !x.Directory.Present(s.Holder) {
 		x.say("%s had it and has stopped answering.", sentence(x.holder()))
 		return

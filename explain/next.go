@@ -225,9 +225,6 @@ func (x *explainer) clockRanOut(clock protocol.Clock) string {
 // tellNext adds what happens next to the sentences, and to the explanation.
 func (x *explainer) tellNext(n *Next) {
 	if n == nil || n.Words == "" {
-		if x.e.Next == nil && x.e.WaitingFor == "" {
-			x.waits(lifecycle.WaitDecision)
-		}
 		return
 	}
 	x.e.Next = n
