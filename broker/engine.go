@@ -101,8 +101,8 @@ type WakeUp struct {
 	At     time.Time // it was to fire; zero for one that a version before this armed
 }
 
-// Hint is an offer as PutOffer takes it, or a wake-up as Arm does.
-type Hint struct {
+// OutboxEntry is an offer as PutOffer takes it, or a wake-up as Arm does.
+type OutboxEntry struct {
 	Offer OfferKey
 	Body  []byte                // nil: a wake-up
 	Trace protocol.TraceContext // that the offer's message names; zero is none
@@ -238,9 +238,9 @@ type Queue interface {
 	// may be of different moments. Offers to an agent that is not registered are
 	// counted once somebody has pulled for it.
 	Queues(ctx context.Context) ([]QueueStatus, error)
-	// PutHints is PutOffer and Arm for many: it does not wait for the answer to one
+	// PublishOutbox is PutOffer and Arm for many: it does not wait for the answer to one
 	// before it sends the next. It returns an error for each, nil where it stands.
-	PutHints(ctx context.Context, hints []Hint) []error
+	PublishOutbox(ctx context.Context, entries []OutboxEntry) []error
 }
 
 // Timers wake a handoff when an instant has come.

@@ -33,33 +33,33 @@ func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
 	return b.queue.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
 }
 
-// Hints are what is to stand outside the ledger for a handoff.
-type Hints struct {
+// Outbox is what the last append of a handoff calls for outside of the ledger.
+type Outbox struct {
 	Head  Head
 	Offer bool      // its current offer, in its agent's queue
 	Seq   uint64    // under which its wake-up is armed
 	At    time.Time // when that fires
 }
 
-// PutHints is EnsureOffer and Arm for many handoffs, whose hints are not waited for
-// one by one. It returns an error for each handoff, nil where its hints stand. The
+// PublishOutbox is EnsureOffer and Arm for many handoffs, whose entries are not waited for
+// one by one. It returns an error for each handoff, nil where its entries stand. The
 // wake-up does not depend on the offer: what cannot be offered has a deadline all
 // the same.
-func (b *Broker) PutHints(ctx context.Context, all []Hints) []error {
-	hints := make([]Hint, 0, 2*len(all))
+func (b *Broker) PublishOutbox(ctx context.Context, all []Outbox) []error {
+	entries := make([]OutboxEntry, 0, 2*len(all))
 	errs := make([]error, len(all))
-	of := make([]int, 0, 2*len(all)) // whose each hint is
+	of := make([]int, 0, 2*len(all)) // whose each entry is
 	for i := range all {
 		head := &all[i].Head
 		if all[i].Offer {
 			body, err := b.offerOf(ctx, head)
 			if errs[i] = err; err == nil {
-				hints, of = append(hints, Hint{Offer: offerKey(&head.State), Body: body, Trace: TraceFrom(traced(ctx, &head.State))}), append(of, i)
+				entries, of = append(entries, OutboxEntry{Offer: offerKey(&head.State), Body: body, Trace: TraceFrom(traced(ctx, &head.State))}), append(of, i)
 			}
 		}
-		hints, of = append(hints, Hint{WakeUp: WakeUp{Ticket: head.Ticket, Seq: all[i].Seq, At: all[i].At}}), append(of, i)
+		entries, of = append(entries, OutboxEntry{WakeUp: WakeUp{Ticket: head.Ticket, Seq: all[i].Seq, At: all[i].At}}), append(of, i)
 	}
-	for n, err := range b.queue.PutHints(ctx, hints) {
+	for n, err := range b.queue.PublishOutbox(ctx, entries) {
 		if err != nil {
 			errs[of[n]] = errors.Join(errs[of[n]], err)
 		}

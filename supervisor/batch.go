@@ -24,20 +24,20 @@ const (
 // batchPublisher publishes the outbox entries of a sweep in batches, with workers of its own:
 // events and timers do not wait behind a sweep over a million handoffs.
 type batchPublisher struct {
-	publish func([]broker.Hints)
+	publish func([]broker.Outbox)
 	tasks   chan func()
 	workers sync.WaitGroup
 
 	pause  time.Duration // between two runs
 	sentAt time.Time     // when the last one was
 
-	batch      []broker.Hints
+	batch      []broker.Outbox
 	batchBytes int
 	batchHeads int // seen since the run before was sent
 }
 
 // newBatchPublisher starts a batchPublisher over publish. It has to be closed.
-func newBatchPublisher(put func([]broker.Hints)) *batchPublisher {
+func newBatchPublisher(put func([]broker.Outbox)) *batchPublisher {
 	c := &batchPublisher{publish: put, tasks: make(chan func())}
 	for range publishersMax {
 		c.workers.Go(func() {
@@ -58,7 +58,7 @@ func (c *batchPublisher) do(ctx context.Context, task func()) {
 }
 
 // add puts the outbox entry of a handoff into the batch. Only the sweep's goroutine calls it.
-func (c *batchPublisher) add(ctx context.Context, h broker.Hints) {
+func (c *batchPublisher) add(ctx context.Context, h broker.Outbox) {
 	c.batch = append(c.batch, h)
 	if c.batchBytes += h.Head.Bytes(); len(c.batch) >= batchMax || c.batchBytes >= batchBytesMax {
 		c.send(ctx)

@@ -455,7 +455,7 @@ func TestChildThatCompletesInSpiteOfIt(t *testing.T) {
 	})
 }
 
-// Refill puts hints where they belong, and makes no handoffs: that has time until
+// Refill publishes outbox entries, and makes no handoffs: that has time until
 // the engine serves.
 func TestRefillMakesNoChildren(t *testing.T) {
 	inBubble(t, func(w *world) {

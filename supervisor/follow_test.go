@@ -52,12 +52,12 @@ func (w *watched) EnsureOffer(ctx context.Context, head broker.Head) error {
 	return w.Broker.EnsureOffer(ctx, head)
 }
 
-func (w *watched) PutHints(ctx context.Context, all []broker.Hints) []error {
+func (w *watched) PublishOutbox(ctx context.Context, all []broker.Outbox) []error {
 	return oneByOne(ctx, w, w.engine, all)
 }
 
-// oneByOne puts hints out through EnsureOffer and Arm.
-func oneByOne(ctx context.Context, b supervisor.Broker, timers broker.Timers, all []broker.Hints) []error {
+// oneByOne publishes outbox entries through EnsureOffer and Arm.
+func oneByOne(ctx context.Context, b supervisor.Broker, timers broker.Timers, all []broker.Outbox) []error {
 	errs := make([]error, len(all))
 	for i, h := range all {
 		if h.Offer {

@@ -20,17 +20,17 @@ func Refill(ctx context.Context, b Broker, engine Engine, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	done := func(h broker.Hints, err error) error { return s.refilled(ctx, h, err) }
-	_, _, err = s.publishAll(ctx, done, func(c context.Context, crew *batchPublisher, h broker.Head) {
+	done := func(h broker.Outbox, err error) error { return s.refilled(ctx, h, err) }
+	_, _, err = s.publishAll(ctx, done, func(c context.Context, publisher *batchPublisher, h broker.Head) {
 		if now := b.Now(); !h.State.Closed {
-			crew.add(c, outboxOf(h, now, lifecycle.NextLook(h.State, now)))
+			publisher.add(c, outboxOf(h, now, lifecycle.NextLook(h.State, now)))
 		}
 	})
 	return err
 }
 
 // refilled handles the outcome of one outbox entry. Its error ends the refill.
-func (s *Supervisor) refilled(ctx context.Context, h broker.Hints, err error) error {
+func (s *Supervisor) refilled(ctx context.Context, h broker.Outbox, err error) error {
 	switch {
 	case err == nil:
 	case isUnanswered(err) && !s.engineAnswers(ctx):
@@ -48,14 +48,14 @@ func isUnanswered(err error) bool {
 
 // publishAll publishes the outbox entries that visit makes of each head, and calls done with each
 // outcome: one at a time within a batch, batches side by side. The first error, of done as well, ends it.
-func (s *Supervisor) publishAll(ctx context.Context, done func(broker.Hints, error) error,
+func (s *Supervisor) publishAll(ctx context.Context, done func(broker.Outbox, error) error,
 	visit func(context.Context, *batchPublisher, broker.Head)) (heads, open int, err error) {
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	crew := newBatchPublisher(func(run []broker.Hints) {
+	publisher := newBatchPublisher(func(run []broker.Outbox) {
 		running, cancel := context.WithTimeout(working, publishTimeout)
 		defer cancel()
-		for i, err := range s.b.PutHints(running, run) {
+		for i, err := range s.b.PublishOutbox(running, run) {
 			if working.Err() != nil {
 				return
 			}
@@ -64,8 +64,8 @@ func (s *Supervisor) publishAll(ctx context.Context, done func(broker.Hints, err
 			}
 		}
 	})
-	heads, open, err = s.visitHeads(working, crew, func(see func(broker.Head)) error { return s.readHeads(working, see) },
-		func(h broker.Head) { visit(working, crew, h) })
+	heads, open, err = s.visitHeads(working, publisher, func(see func(broker.Head)) error { return s.readHeads(working, see) },
+		func(h broker.Head) { visit(working, publisher, h) })
 	if ctx.Err() == nil && working.Err() != nil {
 		err = context.Cause(working)
 	}

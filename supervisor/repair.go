@@ -33,7 +33,7 @@ func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Rep
 	}
 	var done Repaired
 	var mu sync.Mutex // of done
-	woken := func(h broker.Hints, err error) error {
+	woken := func(h broker.Outbox, err error) error {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -50,13 +50,13 @@ func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Rep
 	families := newFamilyMatcher()
 	var called []uint64
 	end := uint64(0)
-	heads, open, err := s.publishAll(ctx, woken, func(c context.Context, crew *batchPublisher, h broker.Head) {
+	heads, open, err := s.publishAll(ctx, woken, func(c context.Context, publisher *batchPublisher, h broker.Head) {
 		families.add(h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
 		if !h.State.Closed || lifecycle.HasPendingDuties(h.State) {
-			crew.add(c, broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: b.Now()})
+			publisher.add(c, broker.Outbox{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: b.Now()})
 		}
 	})
 	done.Handoffs, done.Open = heads, open
@@ -67,7 +67,7 @@ func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Rep
 	for _, parent := range families.incompleteParents() { // whose children never came, or were not noted
 		// Under a sequence of its own: it does not replace the parent's own wake-up.
 		err := engine.Arm(ctx, parent, departureSeq, b.Now())
-		if err := woken(broker.Hints{Head: broker.Head{Ticket: parent}}, err); err != nil {
+		if err := woken(broker.Outbox{Head: broker.Head{Ticket: parent}}, err); err != nil {
 			return done, err
 		}
 	}

@@ -32,7 +32,7 @@ type Broker interface {
 	EnsureReturn(ctx context.Context, head broker.Head) error
 	EnsureSource(ctx context.Context, head broker.Head) error
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
-	PutHints(ctx context.Context, all []broker.Hints) []error
+	PublishOutbox(ctx context.Context, all []broker.Outbox) []error
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
 }
 

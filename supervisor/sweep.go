@@ -76,18 +76,18 @@ func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Hol
 func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.Context, *batchPublisher, broker.Head)) (whole bool) {
 	begun := time.Now()
 	families := newFamilyMatcher()
-	crew := newBatchPublisher(func(run []broker.Hints) { s.publish(ctx, run) })
-	all := why == sweepAtStart || why == sweepReconnected // hints may be lost, or the ledger another
+	publisher := newBatchPublisher(func(run []broker.Outbox) { s.publish(ctx, run) })
+	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger another
 	read := func(see func(broker.Head)) error { return s.sweepHeads(ctx, all, see) }
 	var called []uint64 // offers that stand, or should
 	end := uint64(0)
-	heads, open, err := s.visitHeads(ctx, crew, read, func(h broker.Head) {
+	heads, open, err := s.visitHeads(ctx, publisher, read, func(h broker.Head) {
 		families.add(h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
 		if !h.State.Closed || s.hasPendingDuties(ctx, h.State) {
-			visit(ctx, crew, h)
+			visit(ctx, publisher, h)
 		}
 	})
 	if err == nil {
@@ -217,18 +217,18 @@ func (s *Supervisor) needsOutboxOnly(ctx context.Context, h broker.Head, now tim
 }
 
 // outboxOf is the outbox entry of a handoff: its offer, where one is called for, and its wake-up.
-func outboxOf(h broker.Head, now, next time.Time) broker.Hints {
-	return broker.Hints{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: latest(next, now.Add(wakeUpDelayMin))}
+func outboxOf(h broker.Head, now, next time.Time) broker.Outbox {
+	return broker.Outbox{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: latest(next, now.Add(wakeUpDelayMin))}
 }
 
 // publishTimeout bounds the publishing of a batch.
 const publishTimeout = 30 * time.Second
 
 // publish publishes a batch of outbox entries. A request tries again where that fails.
-func (s *Supervisor) publish(ctx context.Context, run []broker.Hints) {
+func (s *Supervisor) publish(ctx context.Context, run []broker.Outbox) {
 	running, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	for i, err := range s.b.PutHints(running, run) {
+	for i, err := range s.b.PublishOutbox(running, run) {
 		if ctx.Err() != nil {
 			return
 		}

@@ -245,7 +245,7 @@ func TestRefill(t *testing.T) {
 }
 
 // A pass that nothing calls for takes its time over many open handoffs, and one
-// that makes up for lost hints does not.
+// that makes up for lost outbox entries does not.
 func TestPassAtIntervalIsSpread(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
@@ -327,7 +327,7 @@ func (b *barren) EnsureOffer(ctx context.Context, head broker.Head) error {
 	return b.Broker.EnsureOffer(ctx, head)
 }
 
-func (b *barren) PutHints(ctx context.Context, all []broker.Hints) []error {
+func (b *barren) PublishOutbox(ctx context.Context, all []broker.Outbox) []error {
 	return oneByOne(ctx, b, b.timers, all)
 }
 

@@ -66,7 +66,7 @@ type Config struct {
 	Log *slog.Logger
 	// Prepare is called on a single node before it listens: nobody else is
 	// served yet. It makes the streams. unclean tells that the node had not
-	// been stopped cleanly: its streams of hints were emptied then, and Prepare
+	// been stopped cleanly: its outbox streams were emptied then, and Prepare
 	// puts back what the heads of the ledger call for. nil does nothing.
 	Prepare func(ctx context.Context, nc *nats.Conn, unclean bool) error
 }
@@ -280,7 +280,7 @@ func (n *Node) serve() error {
 	return nil
 }
 
-// prepare empties the streams of hints after a stop that was not clean, and
+// prepare empties the outbox streams after a stop that was not clean, and
 // lets the caller make and fill what it needs. Nobody is served yet.
 func (n *Node) prepare(ctx context.Context) error {
 	if !n.unclean && n.cfg.Prepare == nil {
@@ -296,7 +296,7 @@ func (n *Node) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := handoffjs.PushHints(ctx, js); err != nil {
+		if err := handoffjs.PushOutbox(ctx, js); err != nil {
 			return fmt.Errorf("after a stop that was not clean: %w", err)
 		}
 	}

@@ -231,13 +231,13 @@ func ackedSeq(ack []byte) (seq uint64, ok bool) {
 	return 0, false
 }
 
-// publishHint stores a message of the work or timer stream, and makes the
+// storeEntry stores a message of the work or timer stream, and makes the
 // stream again when it is gone.
-func (j *Engine) publishHint(ctx context.Context, msg *nats.Msg) error {
+func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
 	return j.patiently(ctx, func(ctx context.Context) error {
 		_, err := j.publish(ctx, msg)
 		if errors.Is(err, nats.ErrNoResponders) || hasCode(err, codeNoStream) {
-			if healErr := j.makeHints(ctx); healErr == nil {
+			if healErr := j.makeOutboxStreams(ctx); healErr == nil {
 				_, err = j.publish(ctx, msg)
 			}
 		}

@@ -25,7 +25,7 @@ func TestNoSubject(t *testing.T) {
 			if err := j.PutOffer(t.Context(), key, []byte("x")); err == nil {
 				t.Errorf("offered %+v", key)
 			}
-			if hint := (&broker.Hint{Offer: key, Body: []byte("x")}); checkHint(hint) == nil {
+			if entry := (&broker.OutboxEntry{Offer: key, Body: []byte("x")}); checkEntry(entry) == nil {
 				t.Errorf("%+v is put out", key)
 			}
 		}

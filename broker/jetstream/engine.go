@@ -68,9 +68,9 @@ type Engine struct {
 	watching          bool // see watchIdentity
 	pullers           map[string][]*puller
 	taken             map[string]*atomic.Int64 // by agent, see takenBy
-	hinters           []*hinter                // that nobody uses
+	outboxPublishers  []*outboxPublisher       // that nobody uses
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
-	born              map[string]time.Time     // when the streams of hints were made, see found
+	born              map[string]time.Time     // when the outbox streams were made, see found
 	dir               *directoryWatch
 }
 
@@ -149,7 +149,7 @@ func (j *Engine) Close() error {
 	j.mu.Unlock()
 	j.end()
 	j.closePullers()
-	j.closeHinters()
+	j.closeOutboxPublishers()
 	j.wg.Wait()
 	if j.owned {
 		j.nc.Close()
@@ -225,7 +225,7 @@ func (j *Engine) tellReconnected() {
 	}
 }
 
-// identityInterval is how often the streams of hints are checked to be the
+// identityInterval is how often the outbox streams are checked to be the
 // ones they were.
 const identityInterval = 3 * time.Second
 
@@ -253,9 +253,9 @@ func (j *Engine) watchIdentity() {
 	}
 }
 
-// found takes note of when streams of hints were made. Where one is another than
+// found takes note of when outbox streams were made. Where one is another than
 // it was, or anew says that these were made just now, Reconnected is told, once:
-// filling a million handoffs' hints takes a minute, and once is enough.
+// filling a million handoffs' outbox entries takes a minute, and once is enough.
 func (j *Engine) found(created map[string]time.Time, anew bool) {
 	lost := false
 	j.mu.Lock()
@@ -263,7 +263,7 @@ func (j *Engine) found(created map[string]time.Time, anew bool) {
 		was, known := j.born[name]
 		if j.born[name] = at; anew || known && !was.Equal(at) {
 			lost = true
-			j.cfg.Log.Warn("stream was made anew; its hints are lost and made again", "stream", name)
+			j.cfg.Log.Warn("stream was made anew; its outbox entries are lost and made again", "stream", name)
 		}
 	}
 	j.mu.Unlock()
@@ -272,13 +272,13 @@ func (j *Engine) found(created map[string]time.Time, anew bool) {
 	}
 }
 
-// created is when a stream of hints was made. It makes one that is missing.
+// created is when a outbox stream was made. It makes one that is missing.
 func (j *Engine) created(name string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(j.life, tryTimeout)
 	defer cancel()
 	stream, err := j.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err := j.makeHints(ctx); err != nil {
+		if err := j.makeOutboxStreams(ctx); err != nil {
 			return time.Time{}, err
 		}
 		stream, err = j.js.Stream(ctx, name)
@@ -292,12 +292,12 @@ func (j *Engine) created(name string) (time.Time, error) {
 	return stream.CachedInfo().Created, nil
 }
 
-// makeHints makes the work and timer streams again if they are missing, and tells
+// makeOutboxStreams makes the work and timer streams again if they are missing, and tells
 // Reconnected then.
-func (j *Engine) makeHints(ctx context.Context) error {
+func (j *Engine) makeOutboxStreams(ctx context.Context) error {
 	j.heal.Lock()
 	defer j.heal.Unlock()
-	made, err := ensureHints(ctx, j.js)
+	made, err := ensureOutboxStreams(ctx, j.js)
 	j.found(made, true)
 	return err
 }

@@ -85,7 +85,7 @@ func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	if err := protocol.CheckID("ticket", ticket); err != nil {
 		return err
 	}
-	if err := j.publishHint(ctx, wakeUpMessage(ticket, seq, at)); err != nil {
+	if err := j.storeEntry(ctx, wakeUpMessage(ticket, seq, at)); err != nil {
 		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
 	}
 	return nil
@@ -213,7 +213,7 @@ func (f *follower) ensure(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
-		if err := f.j.makeHints(ctx); err != nil {
+		if err := f.j.makeOutboxStreams(ctx); err != nil {
 			return err
 		}
 		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)

@@ -74,7 +74,7 @@ func (j *Engine) ensureLane(ctx context.Context, agent string, lane protocol.Pri
 	cfg := laneConfig(agent, lane, j.cfg.AckWait)
 	consumer, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err := j.makeHints(ctx); err != nil {
+		if err := j.makeOutboxStreams(ctx); err != nil {
 			return false, err
 		}
 		consumer, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
@@ -146,7 +146,7 @@ func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	err := j.publishHint(ctx, offerMessage(key, body, broker.TraceFrom(ctx)))
+	err := j.storeEntry(ctx, offerMessage(key, body, broker.TraceFrom(ctx)))
 	if err != nil && !hasCode(err, codeConflict) {
 		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
 	}

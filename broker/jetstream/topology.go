@@ -24,7 +24,7 @@ type Topology struct {
 	// AsyncWork lets work, timers and presence persist asynchronously on a
 	// single node that syncs every write of the ledger: 2.5 times the
 	// throughput. A power cut may take up to their last 30 s, and their
-	// sequences with them, which is why PushHints is then required before
+	// sequences with them, which is why PushOutbox is then required before
 	// anything is served. Ignored with more than one replica. Ledgers of such a
 	// node have their appends synced in groups (see docs/decisions/0018-group-commit.md).
 	AsyncWork bool
@@ -206,9 +206,9 @@ func settle(ctx context.Context, js jetstream.JetStream, op func(context.Context
 	}, newBackOff(ctx))
 }
 
-// ensureHints makes the streams again that may be deleted at any time, as the
+// ensureOutboxStreams makes the streams again that may be deleted at any time, as the
 // ledger's metadata says, and returns when each was made that was missing.
-func ensureHints(ctx context.Context, js jetstream.JetStream) (made map[string]time.Time, err error) {
+func ensureOutboxStreams(ctx context.Context, js jetstream.JetStream) (made map[string]time.Time, err error) {
 	ledger, err := js.Stream(ctx, LedgerStream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", LedgerStream, err)
@@ -313,16 +313,16 @@ func putSentinel(ctx context.Context, js jetstream.JetStream) error {
 	return wrapStream("put the sentinel of", WorkStream, err)
 }
 
-// pushBy is how far PushHints moves a sequence on. No 30 s of unsynced writes
+// pushBy is how far PushOutbox moves a sequence on. No 30 s of unsynced writes
 // hold as many messages.
 const pushBy = 1_000_000
 
-// PushHints empties the work and timer streams and moves their sequences on,
+// PushOutbox empties the work and timer streams and moves their sequences on,
 // so that acknowledgements from before a crash hit nothing. It is for a node
 // that persists them asynchronously and was not stopped cleanly, before anyone
 // else is served; afterwards the caller fills them again from the ledger.
 // Streams that are not there are left alone.
-func PushHints(ctx context.Context, js jetstream.JetStream) error {
+func PushOutbox(ctx context.Context, js jetstream.JetStream) error {
 	for _, name := range []string{WorkStream, TimerStream} {
 		stream, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {

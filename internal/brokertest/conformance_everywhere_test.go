@@ -37,9 +37,9 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	_, all["QueueDepth"] = e.QueueDepth(ctx, "nobody")
 	_, all["Queues"] = e.Queues(ctx)
 	all["Arm"] = e.Arm(ctx, ticket, 1, time.Now().Add(time.Hour))
-	hints := e.PutHints(ctx, []broker.Hint{{Offer: broker.OfferKey{Agent: "nobody", Lane: protocol.Low, Ticket: ticket, Sequence: 1}, Body: []byte("x")},
+	entries := e.PublishOutbox(ctx, []broker.OutboxEntry{{Offer: broker.OfferKey{Agent: "nobody", Lane: protocol.Low, Ticket: ticket, Sequence: 1}, Body: []byte("x")},
 		{WakeUp: broker.WakeUp{Ticket: ticket, Seq: 1, At: time.Now().Add(time.Hour)}}})
-	all["PutHints with an offer"], all["PutHints with a wake-up"] = hints[0], hints[1]
+	all["PublishOutbox with an offer"], all["PublishOutbox with a wake-up"] = entries[0], entries[1]
 	all["Due"] = e.Due(ctx, func(broker.WakeUp, func()) {})
 	all["PutProfile"] = e.PutProfile(ctx, protocol.Profile{ID: "nobody"})
 	_, all["Profile"] = e.Profile(ctx, "nobody")

@@ -21,7 +21,7 @@ var sharedCases = []conformanceCase{
 	{"a follower is told what a writer says", followSaid},
 	{"arming again under the same sequence replaces", armReplaces},
 	{"wake-ups of several sequences each fire", armSeveral},
-	{"hints that are put out together stand each", hintsTogether},
+	{"outbox entries that are published together stand each", outboxTogether},
 	{"a due wake-up that is not done comes again", dueAgain},
 	{"a due wake-up waits for somebody to come", dueWaits},
 }
@@ -307,13 +307,13 @@ func armSeveral(k *kit) {
 	}
 }
 
-// hintsTogether puts out more hints than are ever under way, small and large, of
+// outboxTogether publishes more entries than are ever under way, small and large, of
 // which some stand already.
-func hintsTogether(k *kit) {
+func outboxTogether(k *kit) {
 	const n = 700
 	agent, ticket := k.queue(), protocol.NewTicket()
 	dues := k.dues(ticket)
-	var hints []broker.Hint
+	var entries []broker.OutboxEntry
 	for i := range uint64(n) {
 		body := []byte("small")
 		if i%100 == 0 {
@@ -323,11 +323,11 @@ func hintsTogether(k *kit) {
 		if i%10 == 0 {
 			k.must(k.PutOffer(k.ctx, key, []byte("stands")))
 		}
-		hints = append(hints, broker.Hint{Offer: key, Body: body}, broker.Hint{WakeUp: broker.WakeUp{Ticket: ticket, Seq: i + 1, At: time.Now()}})
+		entries = append(entries, broker.OutboxEntry{Offer: key, Body: body}, broker.OutboxEntry{WakeUp: broker.WakeUp{Ticket: ticket, Seq: i + 1, At: time.Now()}})
 	}
-	for i, err := range k.PutHints(k.ctx, hints) {
+	for i, err := range k.PublishOutbox(k.ctx, entries) {
 		if err != nil {
-			k.Fatalf("hint %d: %v", i, err)
+			k.Fatalf("entry %d: %v", i, err)
 		}
 	}
 	k.deep(agent, n)
@@ -336,8 +336,8 @@ func hintsTogether(k *kit) {
 		w.done()
 		fired[w.seq] = true
 	}
-	if none := k.PutHints(k.ctx, nil); len(none) != 0 {
-		k.Errorf("of no hints came %v", none)
+	if none := k.PublishOutbox(k.ctx, nil); len(none) != 0 {
+		k.Errorf("of no entries came %v", none)
 	}
 }
 

@@ -76,9 +76,9 @@ func (c *Counting) Arm(ctx context.Context, ticket string, seq uint64, at time.T
 	return c.Engine.Arm(ctx, ticket, seq, at)
 }
 
-// PutHints implements broker.Engine. Each hint counts.
-func (c *Counting) PutHints(ctx context.Context, hints []broker.Hint) []error {
-	return hintByHint(ctx, c, hints)
+// PublishOutbox implements broker.Engine. Each entry counts.
+func (c *Counting) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
+	return publishOneByOne(ctx, c, entries)
 }
 
 // Profile implements broker.Engine.

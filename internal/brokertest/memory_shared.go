@@ -154,15 +154,15 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	return nil
 }
 
-// PutHints implements broker.Engine.
-func (m *Memory) PutHints(ctx context.Context, hints []broker.Hint) []error {
-	return hintByHint(ctx, m, hints)
+// PublishOutbox implements broker.Engine.
+func (m *Memory) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
+	return publishOneByOne(ctx, m, entries)
 }
 
-// hintByHint puts out hints through PutOffer and Arm.
-func hintByHint(ctx context.Context, e broker.Engine, hints []broker.Hint) []error {
-	errs := make([]error, len(hints))
-	for i, h := range hints {
+// publishOneByOne publishes entries through PutOffer and Arm.
+func publishOneByOne(ctx context.Context, e broker.Engine, entries []broker.OutboxEntry) []error {
+	errs := make([]error, len(entries))
+	for i, h := range entries {
 		if h.Body == nil {
 			errs[i] = e.Arm(ctx, h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 		} else {

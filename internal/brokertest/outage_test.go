@@ -100,8 +100,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// The streams of hints may be deleted at any time: they are made again, with
-// sequences that never were, and those who rely on hints are told.
+// The outbox streams may be deleted at any time: they are made again, with
+// sequences that never were, and the supervisors are told.
 func TestStreamsDeleted(t *testing.T) {
 	k, _, js := single(t, embedded.Config{})
 	agent, ticket := k.queue(), protocol.NewTicket()
@@ -127,12 +127,12 @@ func TestStreamsDeleted(t *testing.T) {
 	if w := receive(k, "the wake-up", dues); w.seq != 2 {
 		k.Errorf("%d fired", w.seq)
 	}
-	hints := []broker.Hint{{Offer: broker.OfferKey{Agent: agent, Lane: protocol.Low, Ticket: ticket, Sequence: 3}, Body: []byte("x")},
+	entries := []broker.OutboxEntry{{Offer: broker.OfferKey{Agent: agent, Lane: protocol.Low, Ticket: ticket, Sequence: 3}, Body: []byte("x")},
 		{WakeUp: broker.WakeUp{Ticket: ticket, Seq: 3, At: time.Now()}}}
 	for _, name := range []string{jetstream.WorkStream, jetstream.TimerStream} {
 		k.must(js.DeleteStream(k.ctx, name))
 	}
-	k.must(errors.Join(k.PutHints(k.ctx, hints)...)) // makes them again, too
+	k.must(errors.Join(k.PublishOutbox(k.ctx, entries)...)) // makes them again, too
 	if w := receive(k, "the wake-up of three", dues); w.seq != 3 {
 		k.Errorf("%d fired", w.seq)
 	} else {

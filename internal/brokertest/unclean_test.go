@@ -17,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// After a crash a node empties its hints, moves their sequences on and has
+// After a crash a node empties its outbox streams, moves their sequences on and has
 // them put back, all before anybody else is served. What a surviving worker
 // acknowledges from before then hits nothing.
 func TestUncleanStart(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 	refillPatience   = 15 * time.Minute
 )
 
-// TestRefillMillion deletes the streams of hints under a supervisor in a process
+// TestRefillMillion deletes the outbox streams under a supervisor in a process
 // of its own, and waits until every open handoff has its offer and its wake-up.
 func TestRefillMillion(t *testing.T) {
 	n := handoffs(t)
@@ -44,7 +44,7 @@ func TestRefillMillion(t *testing.T) {
 	}
 	keeper := start(t, "supervisor", url)
 	began := time.Now()
-	awaitHints(t, js, n, keeper)
+	awaitOutbox(t, js, n, keeper)
 	t.Logf("at a start: all there after %v", time.Since(began).Round(100*time.Millisecond))
 	keeper.reportMemory("after a start")
 	engine.reportMemory("after a start")
@@ -52,9 +52,9 @@ func TestRefillMillion(t *testing.T) {
 	keeper.forgetPeak()
 	engineHad, keeperHad := engine.cpu(), keeper.cpu()
 	began = time.Now()
-	deleteHints(t, js)
+	deleteOutboxStreams(t, js)
 	t.Logf("deleted in %v", time.Since(began).Round(100*time.Millisecond))
-	awaitHints(t, js, n, keeper)
+	awaitOutbox(t, js, n, keeper)
 	took := time.Since(began)
 	t.Logf("all %d have an offer and a wake-up again after %v (wanted: in %v); %.1f µs each of the supervisor's processor time, %.1f µs of the engine's", n,
 		took.Round(100*time.Millisecond), refillMost, float64((keeper.cpu()-keeperHad).Microseconds())/float64(n), float64((engine.cpu()-engineHad).Microseconds())/float64(n))
@@ -109,12 +109,12 @@ func TestRefill(t *testing.T) {
 	})
 	defer running.Wait()
 	defer stop()
-	awaitHints(t, js, n, nil)
+	awaitOutbox(t, js, n, nil)
 	eachHasOne(t, js, n)
 	for range 2 {
 		before := watch.reconnected.Load()
-		deleteHints(t, js)
-		awaitHints(t, js, n, nil)
+		deleteOutboxStreams(t, js)
+		awaitOutbox(t, js, n, nil)
 		eachHasOne(t, js, n)
 		stillStands(t, js, 4*time.Second) // for longer than the identity of the streams goes unchecked
 		// One for each stream, should the loss of the first be seen before the second is lost.
@@ -161,7 +161,7 @@ func busyAgents(t *testing.T, b *broker.Broker) {
 	}
 }
 
-func deleteHints(t *testing.T, js jetstream.JetStream) {
+func deleteOutboxStreams(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	for _, name := range []string{handoffjs.WorkStream, handoffjs.TimerStream} {
 		if err := js.DeleteStream(t.Context(), name); err != nil {
@@ -206,8 +206,8 @@ func stillStands(t *testing.T, js jetstream.JetStream, d time.Duration) {
 	}
 }
 
-// awaitHints waits until as many offers and wake-ups stand as there are handoffs.
-func awaitHints(t *testing.T, js jetstream.JetStream, n int, keeper *process) {
+// awaitOutbox waits until as many offers and wake-ups stand as there are handoffs.
+func awaitOutbox(t *testing.T, js jetstream.JetStream, n int, keeper *process) {
 	t.Helper()
 	began, told := time.Now(), time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)

@@ -119,14 +119,14 @@ func (f *forgetful) EnsureOffer(ctx context.Context, head broker.Head) error {
 	return f.Broker.EnsureOffer(ctx, head)
 }
 
-func (f *forgetful) PutHints(ctx context.Context, all []broker.Hints) []error {
-	kept := make([]broker.Hints, 0, len(all))
+func (f *forgetful) PublishOutbox(ctx context.Context, all []broker.Outbox) []error {
+	kept := make([]broker.Outbox, 0, len(all))
 	for _, h := range all {
 		if h.Offer = h.Offer && f.bug != offerLost; h.Offer || f.bug != timerLost {
 			kept = append(kept, h)
 		}
 	}
-	f.Broker.PutHints(ctx, kept)
+	f.Broker.PublishOutbox(ctx, kept)
 	return make([]error, len(all))
 }
 

@@ -183,11 +183,11 @@ func (e *engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	return e.Memory.Arm(ctx, ticket, seq, at)
 }
 
-func (e *engine) PutHints(ctx context.Context, hints []broker.Hint) []error {
+func (e *engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
 	if err := e.turn(ctx, "hints"); err != nil {
-		return slices.Repeat([]error{err}, len(hints))
+		return slices.Repeat([]error{err}, len(entries))
 	}
-	return e.Memory.PutHints(ctx, hints)
+	return e.Memory.PublishOutbox(ctx, entries)
 }
 
 func (e *engine) PutProfile(ctx context.Context, p protocol.Profile) error {

@@ -16,40 +16,40 @@ import (
 )
 
 const (
-	// hintsUnderWay is how many hints one PutHints has sent without an answer, and
-	// hintBytesUnderWay how many bytes of them: a stream of the engine keeps up to
+	// entriesUnderWay is how many entries one PublishOutbox has sent without an answer, and
+	// entryBytesUnderWay how many bytes of them: a stream of the engine keeps up to
 	// 10,000 messages and 128 MB that it has not come to, and refuses what is beyond.
-	hintsUnderWay     = 256
-	hintBytesUnderWay = 1 << 20
-	// hintersKept is how many inboxes are kept for the next PutHints.
-	hintersKept = 16
+	entriesUnderWay    = 256
+	entryBytesUnderWay = 1 << 20
+	// outboxPublishersKept is how many inboxes are kept for the next PublishOutbox.
+	outboxPublishersKept = 16
 )
 
-// errUnanswered marks a hint of which the engine has said nothing.
+// errUnanswered marks an entry of which the engine has said nothing.
 var errUnanswered = fmt.Errorf("%w: no answer", broker.ErrUnreachable)
 
-// PutHints implements broker.Engine. What is refused, or not answered within 2 s, is tried
+// PublishOutbox implements broker.Engine. What is refused, or not answered within 2 s, is tried
 // again like any offer or wake-up, one by one; when the engine does not answer at
 // all the rest is not tried.
-func (j *Engine) PutHints(ctx context.Context, hints []broker.Hint) []error {
-	errs := make([]error, len(hints))
+func (j *Engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
+	errs := make([]error, len(entries))
 	for i := range errs {
 		errs[i] = errUnanswered
 	}
 	if ctx.Err() == nil {
-		if h, err := j.takeHinter(); err == nil {
-			h.put(ctx, hints, errs)
-			j.returnHinter(h)
+		if h, err := j.takeOutboxPublisher(); err == nil {
+			h.put(ctx, entries, errs)
+			j.returnOutboxPublisher(h)
 		}
 	}
 	var down error
-	for i := range hints {
+	for i := range entries {
 		switch {
 		case errs[i] == nil:
 		case down != nil:
 			errs[i] = down
 		default:
-			if errs[i] = j.putHint(ctx, &hints[i]); errors.Is(errs[i], broker.ErrUnreachable) || ctx.Err() != nil {
+			if errs[i] = j.publishEntry(ctx, &entries[i]); errors.Is(errs[i], broker.ErrUnreachable) || ctx.Err() != nil {
 				down = errs[i]
 			}
 		}
@@ -57,31 +57,31 @@ func (j *Engine) PutHints(ctx context.Context, hints []broker.Hint) []error {
 	return errs
 }
 
-// putHint puts out one.
-func (j *Engine) putHint(ctx context.Context, h *broker.Hint) error {
+// publishEntry publishes one entry.
+func (j *Engine) publishEntry(ctx context.Context, h *broker.OutboxEntry) error {
 	if h.Body == nil {
 		return j.Arm(ctx, h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 	}
 	return j.PutOffer(broker.WithTrace(ctx, h.Trace), h.Offer, h.Body)
 }
 
-func checkHint(h *broker.Hint) error {
+func checkEntry(h *broker.OutboxEntry) error {
 	if h.Body == nil {
 		return protocol.CheckID("ticket", h.WakeUp.Ticket)
 	}
 	return h.Offer.Validate()
 }
 
-func hintMessage(h *broker.Hint) *nats.Msg {
+func entryMessage(h *broker.OutboxEntry) *nats.Msg {
 	if h.Body == nil {
 		return wakeUpMessage(h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 	}
 	return offerMessage(h.Offer, h.Body, h.Trace)
 }
 
-// hinter sends hints for one caller at a time. Each has a number of its own as the
+// outboxPublisher sends entries for one caller at a time. Each has a number of its own as the
 // last token of what it is answered on, so that a late answer is no other's.
-type hinter struct {
+type outboxPublisher struct {
 	j       *Engine
 	inbox   string // ends with a dot
 	sub     *nats.Subscription
@@ -89,20 +89,20 @@ type hinter struct {
 	sent    uint64
 }
 
-func (j *Engine) takeHinter() (*hinter, error) {
+func (j *Engine) takeOutboxPublisher() (*outboxPublisher, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil, broker.ErrClosed
 	}
-	if n := len(j.hinters); n > 0 {
-		h := j.hinters[n-1]
-		j.hinters = j.hinters[:n-1]
+	if n := len(j.outboxPublishers); n > 0 {
+		h := j.outboxPublishers[n-1]
+		j.outboxPublishers = j.outboxPublishers[:n-1]
 		return h, nil
 	}
 	// The library drops what the channel has no room for: twice what is under way is
 	// answers to what was given up.
-	h := &hinter{j: j, inbox: j.nc.NewInbox() + ".", answers: make(chan *nats.Msg, 4*hintsUnderWay)}
+	h := &outboxPublisher{j: j, inbox: j.nc.NewInbox() + ".", answers: make(chan *nats.Msg, 4*entriesUnderWay)}
 	var err error
 	if h.sub, err = j.nc.ChanSubscribe(h.inbox+"*", h.answers); err != nil {
 		return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
@@ -110,43 +110,43 @@ func (j *Engine) takeHinter() (*hinter, error) {
 	return h, nil
 }
 
-func (j *Engine) returnHinter(h *hinter) {
+func (j *Engine) returnOutboxPublisher(h *outboxPublisher) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.closed || len(j.hinters) >= hintersKept {
+	if j.closed || len(j.outboxPublishers) >= outboxPublishersKept {
 		_ = h.sub.Unsubscribe()
 		return
 	}
-	j.hinters = append(j.hinters, h)
+	j.outboxPublishers = append(j.outboxPublishers, h)
 }
 
-func (j *Engine) closeHinters() {
+func (j *Engine) closeOutboxPublishers() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, h := range j.hinters {
+	for _, h := range j.outboxPublishers {
 		_ = h.sub.Unsubscribe()
 	}
-	j.hinters = nil
+	j.outboxPublishers = nil
 }
 
-// put sends hints and notes in errs what is answered. It returns when everything
+// put sends entries and notes in errs what is answered. It returns when everything
 // is, or when no answer is to be expected any more.
-func (h *hinter) put(ctx context.Context, hints []broker.Hint, errs []error) {
+func (h *outboxPublisher) put(ctx context.Context, entries []broker.OutboxEntry, errs []error) {
 	first, next, under, bytes := h.sent, 0, 0, 0
 	link := h.j.linkChange()
 	silence := time.NewTimer(tryTimeout)
 	defer silence.Stop()
-	for next < len(hints) || under > 0 {
-		for ; next < len(hints) && under < hintsUnderWay && bytes < hintBytesUnderWay; next++ {
-			if errs[next] = checkHint(&hints[next]); errs[next] != nil {
+	for next < len(entries) || under > 0 {
+		for ; next < len(entries) && under < entriesUnderWay && bytes < entryBytesUnderWay; next++ {
+			if errs[next] = checkEntry(&entries[next]); errs[next] != nil {
 				continue
 			}
-			msg := hintMessage(&hints[next])
+			msg := entryMessage(&entries[next])
 			msg.Reply = h.inbox + strconv.FormatUint(h.sent, 10)
 			h.sent++
 			if errs[next] = h.j.nc.PublishMsg(msg); errs[next] == nil {
 				errs[next] = errUnanswered
-				under, bytes = under+1, bytes+len(hints[next].Body)
+				under, bytes = under+1, bytes+len(entries[next].Body)
 			}
 		}
 		if under == 0 {
@@ -159,8 +159,8 @@ func (h *hinter) put(ctx context.Context, hints []broker.Hint, errs []error) {
 			if err != nil || number < first || i >= next || errs[i] != errUnanswered {
 				continue // to what was given up
 			}
-			errs[i] = hintError(m)
-			under, bytes = under-1, bytes-len(hints[i].Body)
+			errs[i] = entryError(m)
+			under, bytes = under-1, bytes-len(entries[i].Body)
 			silence.Reset(tryTimeout)
 		case <-ctx.Done():
 			return
@@ -174,8 +174,8 @@ func (h *hinter) put(ctx context.Context, hints []broker.Hint, errs []error) {
 	}
 }
 
-// hintError is what the engine says of a hint; nil: it stands.
-func hintError(m *nats.Msg) error {
+// entryError is what the engine says of an entry; nil: it stands.
+func entryError(m *nats.Msg) error {
 	if _, ok := ackedSeq(m.Data); ok {
 		return nil
 	}
