@@ -11,41 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/worker"
 )
-
-// leases finds claims in the ledger, on behalf of a session's caller.
-type leases struct{ *Session }
-
-// Resume implements Leases. The lease of another agent is refused before anything is read.
-func (l leases) Resume(ctx context.Context, operation, lease string) (worker.Claim, protocol.Holder, error) {
-	if err := l.may(operation); err != nil {
-		return nil, protocol.Holder{}, err
-	}
-	token, err := broker.ParseLease(lease)
-	if err != nil {
-		return nil, protocol.Holder{}, err
-	}
-	if !l.caller.worksAs(token.Agent) {
-		return nil, protocol.Holder{}, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "is of an agent that %s does not work as", l.caller.Name)
-	}
-	claim, err := l.s.b.Resume(ctx, lease)
-	if err != nil {
-		return nil, protocol.Holder{}, err
-	}
-	// Every report is a sign of life.
-	return claim, claim.Holder, l.s.b.Beat(ctx, claim.Holder)
-}
-
-// Leave implements Leases.
-func (l leases) Leave(ctx context.Context, h protocol.Holder) error {
-	return l.s.b.LeavePolling(ctx, h)
-}
-
-// ParkLate implements Leases.
-func (l leases) ParkLate(ctx context.Context, lease string, result protocol.Result) (bool, error) {
-	return l.s.b.ParkLate(ctx, lease, result)
-}
 
 // mayWork refuses a caller that may not hold handoffs of an agent.
 func (c *Session) mayWork(operation, agent string) error {

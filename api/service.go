@@ -54,15 +54,10 @@ func New(b *broker.Broker, cfg Config) *Service {
 }
 
 // As returns the operations on behalf of a caller.
-func (s *Service) As(c Caller) *Session {
-	session := &Session{s: s, caller: c}
-	session.Leases = leases{session}
-	return session
-}
+func (s *Service) As(c Caller) *Session { return &Session{s: s, caller: c} }
 
 // Session is a Service on behalf of one caller. It is safe for concurrent use.
 type Session struct {
-	Reports
 	s      *Service
 	caller Caller
 }

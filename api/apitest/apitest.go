@@ -28,8 +28,6 @@ type Fixture struct {
 	Broker *broker.Broker
 	// Source returns the implementation on behalf of api.Agent(agent).
 	Source func(t *testing.T, agent string) api.Source
-	// Holder returns the implementation on behalf of api.Agent(agent); nil if it has none.
-	Holder func(t *testing.T, agent string) api.Holder
 	// All returns the implementation on behalf of any caller; nil if it serves sources alone.
 	All func(t *testing.T, caller api.Caller) All
 }
@@ -42,11 +40,9 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	tests := map[string]func(*testing.T, *world){
 		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Cancel": testCancel, "Answer": testAnswer, "Hidden": testHidden,
 	}
-	if open(t).Holder != nil {
-		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testReports, testLate, testHandOff
-	}
 	if open(t).All != nil {
-		tests["Roles"], tests["Reader"], tests["Operator"], tests["ClaimLater"] = testRoles, testReader, testOperator, testClaimLater
+		tests["Roles"], tests["Reader"], tests["Operator"] = testRoles, testReader, testOperator
+		tests["Claim"], tests["ClaimLater"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testClaimLater, testReports, testLate, testHandOff
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
