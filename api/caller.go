@@ -19,7 +19,7 @@ const (
 	RoleSubmitter
 	// RoleOperator sees every handoff and intervenes in it.
 	RoleOperator
-	// RoleAdmin is an operator who submits as any source and works as any agent.
+	// RoleAdmin is an operator who submits as any source and works as any agent, and changes agents.
 	RoleAdmin
 	// RoleWorker claims and reports as each of the caller's agents.
 	RoleWorker

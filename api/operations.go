@@ -78,6 +78,15 @@ var Operations = []Operation{
 	{"Count", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs"},
 	{"Family", "Reader", RoleReader, Reads, actBytesMax, 0, "list the handoffs that belong together with one"},
 
+	{"Agents", "Directory", RoleReader, Reads, actBytesMax, 0, "list all agents with their workers and queues"},
+	{"Agent", "Directory", RoleReader, Reads, actBytesMax, 0, "read one agent with its workers and its queue"},
+	{"Profile", "Directory", RoleReader, Reads, actBytesMax, 0, "read what is registered of an agent"},
+	{"Holders", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the workers of an agent"},
+	{"PutAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "register an agent or replace its profile"},
+	{"PauseAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "keep an agent from taking handoffs"},
+	{"ResumeAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "let a paused agent take handoffs again"},
+	{"RemoveAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "forget an agent"},
+
 	{"Reroute", "Operator", RoleOperator, Harmless, actBytesMax, 0, "offer an open handoff to another agent"},
 	{"RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "roll a handoff back to its source, undone"},
 	{"Redrive", "Operator", RoleOperator, Harmless, actBytesMax, 0, "submit a handoff that closed without success again"},

@@ -63,10 +63,11 @@ type Session struct {
 }
 
 var (
-	_ Source   = (*Session)(nil)
-	_ Holder   = (*Session)(nil)
-	_ Reader   = (*Session)(nil)
-	_ Operator = (*Session)(nil)
+	_ Source    = (*Session)(nil)
+	_ Holder    = (*Session)(nil)
+	_ Directory = (*Session)(nil)
+	_ Reader    = (*Session)(nil)
+	_ Operator  = (*Session)(nil)
 )
 
 // may refuses a caller that has none of an operation's roles.

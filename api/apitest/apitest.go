@@ -19,6 +19,7 @@ type All interface {
 	api.Source
 	api.Holder
 	api.Reader
+	api.Directory
 	api.Operator
 }
 
@@ -41,7 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Cancel": testCancel, "Answer": testAnswer, "Hidden": testHidden,
 	}
 	if open(t).All != nil {
-		tests["Roles"], tests["Reader"], tests["Operator"] = testRoles, testReader, testOperator
+		tests["Roles"], tests["Reader"], tests["Operator"], tests["Directory"] = testRoles, testReader, testOperator, testDirectory
 		tests["Claim"], tests["ClaimLater"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testClaimLater, testReports, testLate, testHandOff
 	}
 	for name, test := range tests {

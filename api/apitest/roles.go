@@ -152,6 +152,7 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 func testRoles(t *testing.T, w *world) {
 	ticket, calls := w.submit(), otherCalls()
 	maps.Copy(calls, holderCalls())
+	maps.Copy(calls, directoryCalls())
 	for name, call := range sourceCalls() {
 		calls[name] = func(ctx context.Context, s All, ticket string) error { return call(ctx, s, ticket) }
 	}

@@ -63,7 +63,7 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 			}
 			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
 				if agent != protocol.Human {
-					if _, err := profileOf(ctx, b, agent); err != nil {
+					if _, err := a.session(b, "").Profile(ctx, agent); err != nil {
 						return err
 					}
 				}

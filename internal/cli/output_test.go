@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -28,7 +29,7 @@ func TestTextIsEscaped(t *testing.T) {
 		"status":  func(a *app) error { return a.state(state) },
 		"history": func(a *app) error { return a.history([]protocol.Change{rejected}) },
 		"agents": func(a *app) error {
-			return a.agents([]agentView{{Profile: protocol.Profile{ID: "a", Description: evil}}})
+			return a.agents([]api.AgentStatus{{Profile: protocol.Profile{ID: "a", Description: evil}}})
 		},
 		"text": func(a *app) error { return a.result(protocol.Result{Body: jsonText(evil)}) },
 		"json": func(a *app) error {

@@ -2,12 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -34,8 +33,8 @@ its profile, the rest stays. With -f the file is the whole profile.`,
   handoff agents put reviewer -f reviewer.json`,
 		Args: takes("an AGENT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				profile, err := profileOf(ctx, b, args[0])
+			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
+				profile, err := s.Profile(ctx, args[0])
 				if err != nil && !hasCode(protocol.CodeUnknownAgent)(err) {
 					return err
 				}
@@ -43,10 +42,13 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 				if profile, err = flags.apply(profile, cmd.Flags().Changed, a); err != nil {
 					return err
 				}
-				if err := a.put(ctx, b, profile, saved(profile)); err != nil {
+				if profile, err = s.PutAgent(ctx, profile); err != nil {
 					return err
 				}
-				return a.warnOfAuthority(ctx, b, profile)
+				if err := a.line(profile, "%s  %s\n", profile.ID, saved(profile)); err != nil {
+					return err
+				}
+				return a.warnOfAuthority(ctx, s, profile)
 			})
 		},
 	}
@@ -121,31 +123,14 @@ func (f *profileFlags) apply(p protocol.Profile, changed func(string) bool, a *a
 	return p, applyPolicies(&p.Policy, f.policies)
 }
 
-// put stores a profile that a person has changed.
-func (a *app) put(ctx context.Context, b *broker.Broker, p protocol.Profile, word string) error {
-	p.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
-	p.RegisteredByWork = false // a person has spoken
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	if err := b.PutProfile(ctx, p); err != nil {
-		return err
-	}
-	// Its queue has to be there before the first offer can be pulled.
-	if err := b.EnsureQueue(ctx, p.ID); err != nil {
-		return err
-	}
-	return a.line(p, "%s  %s\n", p.ID, word)
-}
-
 // warnOfAuthority says where an agent escalates to one that is not there (yet):
 // until it is, escalations go to a person.
-func (a *app) warnOfAuthority(ctx context.Context, b *broker.Broker, p protocol.Profile) error {
+func (a *app) warnOfAuthority(ctx context.Context, s api.Directory, p protocol.Profile) error {
 	if p.EscalatesTo == "" || p.EscalatesTo == protocol.Human {
 		return nil
 	}
-	_, err := b.Profile(ctx, p.EscalatesTo)
-	if errors.Is(err, broker.ErrNotFound) {
+	_, err := s.Profile(ctx, p.EscalatesTo)
+	if hasCode(protocol.CodeUnknownAgent)(err) {
 		a.notef("handoff: %s escalates to %s, which is no agent so far; until it is, to human\n", p.ID, p.EscalatesTo)
 		return nil
 	}
@@ -158,18 +143,9 @@ func saved(p protocol.Profile) string {
 	case !p.Accepts():
 		return "accepts no handoffs"
 	case p.Paused:
-		return string(paused)
+		return string(api.Paused)
 	}
 	return "registered"
-}
-
-// noPerson refuses what cannot be done to a person, who exists without having
-// been registered and ends every chain of escalation.
-func noPerson(agent, verb, instead string) error {
-	if agent != protocol.Human {
-		return nil
-	}
-	return protocol.Errorf(protocol.CodeInvalid, "agent", "%s cannot be %s: every escalation ends there%s", protocol.Human, verb, instead)
 }
 
 func newAgentsRemove(a *app) *cobra.Command {
@@ -183,15 +159,9 @@ an agent from taking more for a while, pause it instead.`,
 		Example: `  handoff agents rm reviewer`,
 		Args:    takes("an AGENT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				profile, err := profileOf(ctx, b, args[0])
+			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
+				profile, err := s.RemoveAgent(ctx, args[0])
 				if err != nil {
-					return err
-				}
-				if err := noPerson(profile.ID, "removed", ""); err != nil {
-					return err
-				}
-				if err := b.RemoveProfile(ctx, profile.ID); err != nil {
 					return err
 				}
 				return a.line(profile, "%s  removed\n", profile.ID)
@@ -212,18 +182,16 @@ wait in its queue; what it works on goes on. Nothing escalates because of a paus
 		Example: "  handoff agents " + verb + " reviewer",
 		Args:    takes("an AGENT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				profile, err := profileOf(ctx, b, args[0])
+			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
+				change := s.ResumeAgent
+				if pause {
+					change = s.PauseAgent
+				}
+				profile, err := change(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				if pause {
-					if err := noPerson(profile.ID, "paused", "; what waits for a person waits anyway"); err != nil {
-						return err
-					}
-				}
-				profile.Paused = pause
-				return a.put(ctx, b, profile, verb+"d")
+				return a.line(profile, "%s  %s\n", profile.ID, verb+"d")
 			})
 		},
 	}

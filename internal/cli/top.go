@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 )
@@ -219,7 +220,7 @@ func agentLines(v topView) []string {
 			lanes = fmt.Sprintf("%d/%d/%d/%d", a.Lanes.Critical, a.Lanes.High, a.Lanes.Normal, a.Lanes.Low)
 		}
 		is := string(a.Availability)
-		if a.Availability == polling {
+		if a.Availability == api.Polling {
 			is = explain.Polls(a.PolledAt, v.At)
 		}
 		rows = append(rows, []string{a.Agent, is, fmt.Sprint(a.Workers), fmt.Sprintf("%d/%d", a.Busy, a.Slots), fmt.Sprint(a.Queued),

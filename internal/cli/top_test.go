@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -25,7 +26,7 @@ var topNoon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 func crowded(n int) topView {
 	v := topView{At: topNoon, Open: int64(n), Rates: rates{12.34, 1.26, 0}}
 	for i := range n {
-		v.Agents = append(v.Agents, topAgent{Agent: fmt.Sprintf("agent-%02d", i), Availability: present, Workers: 1, Slots: 4, Busy: 3,
+		v.Agents = append(v.Agents, topAgent{Agent: fmt.Sprintf("agent-%02d", i), Availability: api.Present, Workers: 1, Slots: 4, Busy: 3,
 			Queued: 5, Lanes: topLanes{Critical: 1, Normal: 4}, Waiting: topNoon.Add(-time.Minute)})
 		v.Attention = append(v.Attention, attention{Why: "person", Ticket: fmt.Sprintf("ticket-%02d", i), Agent: "human",
 			SubmittedAt: topNoon.Add(-time.Hour), Words: strings.Repeat("much to say ", 20) + "\x1b[31m"})

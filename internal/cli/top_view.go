@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/doctor"
 	"github.com/agenthandoff/handoff/dossier"
@@ -32,15 +33,15 @@ type topView struct {
 
 // topAgent is a line about an agent.
 type topAgent struct {
-	Agent        string       `json:"agent"`
-	Availability availability `json:"availability"`
-	PolledAt     time.Time    `json:"polled_at,omitzero"` // where it polls: when it was last heard of
-	Workers      int          `json:"workers"`
-	Slots        int          `json:"slots"`
-	Busy         int          `json:"busy"`
-	Queued       int          `json:"queued"` // offers, those being worked on included
-	Lanes        topLanes     `json:"lanes"`
-	Waiting      time.Time    `json:"waiting_since,omitzero"` // the first that no worker has taken
+	Agent        string           `json:"agent"`
+	Availability api.Availability `json:"availability"`
+	PolledAt     time.Time        `json:"polled_at,omitzero"` // where it polls: when it was last heard of
+	Workers      int              `json:"workers"`
+	Slots        int              `json:"slots"`
+	Busy         int              `json:"busy"`
+	Queued       int              `json:"queued"` // offers, those being worked on included
+	Lanes        topLanes         `json:"lanes"`
+	Waiting      time.Time        `json:"waiting_since,omitzero"` // the first that no worker has taken
 	rates
 }
 
@@ -176,7 +177,7 @@ func topAgents(d *lifecycle.Directory, queues []broker.QueueStatus, rates map[st
 			profile, known := d.Agent(id)
 			all[id] = &topAgent{Agent: id, Availability: "unknown", rates: rates[id]}
 			if known {
-				all[id].Availability = availabilityOf(profile, d)
+				all[id].Availability = api.AvailabilityOf(profile, d)
 				all[id].PolledAt, _ = d.Polled(id)
 			}
 			all[id].Workers, all[id].Slots, all[id].Busy = d.Load(id)

@@ -1,0 +1,87 @@
+package apitest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// directoryCalls calls each operation of api.Directory.
+func directoryCalls() map[string]func(context.Context, All, string) error {
+	calls := map[string]func(context.Context, All, string) error{
+		"Agents":  func(ctx context.Context, s All, _ string) error { _, err := s.Agents(ctx); return err },
+		"Agent":   func(ctx context.Context, s All, _ string) error { _, err := s.Agent(ctx, "coder"); return err },
+		"Holders": func(ctx context.Context, s All, _ string) error { _, err := s.Holders(ctx, "coder"); return err },
+		"PutAgent": func(ctx context.Context, s All, _ string) error {
+			_, err := s.PutAgent(ctx, protocol.Profile{ID: "newcomer"})
+			return err
+		},
+	}
+	for name, call := range map[string]func(context.Context, All, string) (protocol.Profile, error){
+		"Profile": func(ctx context.Context, s All, agent string) (protocol.Profile, error) { return s.Profile(ctx, agent) },
+		"PauseAgent": func(ctx context.Context, s All, agent string) (protocol.Profile, error) {
+			return s.PauseAgent(ctx, agent)
+		},
+		"ResumeAgent": func(ctx context.Context, s All, agent string) (protocol.Profile, error) {
+			return s.ResumeAgent(ctx, agent)
+		},
+		"RemoveAgent": func(ctx context.Context, s All, agent string) (protocol.Profile, error) {
+			return s.RemoveAgent(ctx, agent)
+		},
+	} {
+		calls[name] = func(ctx context.Context, s All, _ string) error {
+			_, err := call(ctx, s, "stranger")
+			return err
+		}
+	}
+	return calls
+}
+
+func testDirectory(t *testing.T, w *world) {
+	admin := w.All(t, api.Local("ann"))
+	put, err := admin.PutAgent(w.ctx, protocol.Profile{ID: "tester", Description: "runs tests", RegisteredByWork: true})
+	if w.must(err); put.RegisteredByWork || put.UpdatedAt.IsZero() {
+		t.Errorf("put: %+v", put)
+	}
+	_, err = admin.PutAgent(w.ctx, protocol.Profile{ID: "tester", MaxRisk: "huge"})
+	w.code("a profile that breaks the rules", err, protocol.CodeInvalid)
+	paused, err := admin.PauseAgent(w.ctx, "tester")
+	if w.must(err); !paused.Paused || paused.Description != "runs tests" {
+		t.Errorf("paused: %+v", paused)
+	}
+	_, err = admin.Claim(w.ctx, api.Claim{Agent: "tester", Lease: lease})
+	w.code("a claim for a paused agent", err, protocol.CodeNothingToClaim)
+	resumed, err := admin.ResumeAgent(w.ctx, "tester")
+	if w.must(err); resumed.Paused {
+		t.Error("resumed: paused")
+	}
+	w.must(w.Broker.Beat(w.ctx, protocol.Holder{ID: protocol.NewTicket(), Agent: "tester", LeaseMS: lease.Milliseconds(), Slots: 2, Busy: 2}))
+	for { // the directory of a process follows its writes
+		all, err := admin.Agents(w.ctx)
+		w.must(err)
+		if len(all) == 4 && all[3].ID == "tester" && all[3].Availability == api.Busy {
+			break
+		}
+	}
+	status, err := admin.Agent(w.ctx, "tester")
+	if w.must(err); status.Workers != 1 || status.Slots != 2 || status.Description != "runs tests" {
+		t.Errorf("one agent: %+v", status)
+	}
+	holders, err := admin.Holders(w.ctx, "tester")
+	if w.must(err); len(holders) != 1 {
+		t.Errorf("%d workers", len(holders))
+	}
+	_, err = admin.PauseAgent(w.ctx, protocol.Human)
+	w.code("a person is paused", err, protocol.CodeInvalid)
+	removed, err := admin.RemoveAgent(w.ctx, "tester")
+	if w.must(err); removed.ID != "tester" {
+		t.Errorf("removed %q", removed.ID)
+	}
+	_, err = admin.Profile(w.ctx, "tester")
+	w.code("the profile of an agent that is removed", err, protocol.CodeUnknownAgent)
+	if person, err := admin.Profile(w.ctx, protocol.Human); err != nil || person.ID != protocol.Human {
+		t.Errorf("the person: %v, %+v", err, person)
+	}
+}
