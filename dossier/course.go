@@ -5,6 +5,7 @@ import (
 
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Course has the events of a handoff put in order.
@@ -114,28 +115,12 @@ func eventsAt(c protocol.Change) time.Time {
 	return c.At
 }
 
-// of is the stage that a state is in.
+// of is the time of the stage that an open handoff is in.
 func (v *Stages) of(s protocol.State) *int64 {
-	switch {
-	case s.Fence != 0:
-		return &v.Work
-	case s.Held():
-		return &v.Acknowledge
-	case s.Aggregate != nil && s.Phase == protocol.Pending, s.Children != nil && s.Children.Awaited != "":
-		return &v.Children
-	}
-	switch s.Phase {
-	case protocol.Pending:
-		return &v.Queue
-	case protocol.Conditional:
-		if s.Conditions != nil {
-			return &v.Answers
-		}
-		return &v.Deferred
-	case protocol.Retrying:
-		return &v.Backoff
-	}
-	return &v.Deciding
+	return map[lifecycle.Stage]*int64{
+		lifecycle.StageQueue: &v.Queue, lifecycle.StageAcknowledge: &v.Acknowledge, lifecycle.StageWork: &v.Work, lifecycle.StageAnswers: &v.Answers,
+		lifecycle.StageDeferred: &v.Deferred, lifecycle.StageChildren: &v.Children, lifecycle.StageBackoff: &v.Backoff, lifecycle.StageDeciding: &v.Deciding,
+	}[lifecycle.StageOf(s)]
 }
 
 // attempt begins or ends an attempt.

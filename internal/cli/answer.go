@@ -3,11 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -20,7 +19,8 @@ func newAnswer(a *app) *cobra.Command {
 		set                      []string
 		permit, deny             bool
 	)
-	cmd := &cobra.Command{
+	var answer protocol.Answer
+	cmd := a.act(&cobra.Command{
 		Use:   "answer TICKET",
 		Short: "Give an agent, or an escalated handoff, what it asks for",
 		Long: `Answer gives an agent that took a handoff only on a condition what it needs:
@@ -38,9 +38,7 @@ Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.
 		Example: `  handoff answer 5f0c… --set branch=main --set retries=3
   handoff answer 5f0c… --permit --text "go ahead, but not on Friday"
   handoff answer 5f0c… --deny --reason "that table stays"`,
-		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			answer := protocol.Answer{}
+		PreRunE: func(*cobra.Command, []string) error {
 			if file != "" {
 				body, err := a.read(file)
 				if err != nil {
@@ -50,29 +48,15 @@ Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.
 					return err
 				}
 			}
-			variables, err := parseVariables("--set", set)
-			if err != nil {
-				return err
-			}
-			if answer.Variables == nil {
-				answer.Variables = map[string]json.RawMessage{}
-			}
-			for name, value := range variables {
-				answer.Variables[name] = value
-			}
 			from = cmp.Or(from, answer.By)
 			answer.Text = cmp.Or(text, answer.Text)
 			answer.DenyReason = cmp.Or(reason, answer.DenyReason)
 			answer.Permit, answer.Deny = answer.Permit || permit, answer.Deny || deny
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				state, err := a.session(b, from).Answer(ctx, ticket, answer)
-				if err != nil {
-					return err
-				}
-				return a.state(state)
-			})
+			return addVariables(&answer.Variables, "--set", set)
 		},
-	}
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+		return s.Answer(ctx, ticket, answer)
+	})
 	fs := cmd.Flags()
 	fs.StringVarP(&file, "file", "f", "", "read the answer from a JSON file, or stdin with -")
 	fs.StringArrayVar(&set, "set", nil, "variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
@@ -80,6 +64,6 @@ Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.
 	fs.BoolVar(&permit, "permit", false, "give the permission that is asked for")
 	fs.BoolVar(&deny, "deny", false, "deny what is asked for")
 	fs.StringVar(&reason, "reason", "", "why it is denied")
-	fs.StringVar(&from, "from", "", "who answers (default $HANDOFF_AGENT, else human)")
+	fromFlag(cmd, &from, "who answers")
 	return cmd
 }

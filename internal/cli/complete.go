@@ -93,16 +93,8 @@ func (f *resultFlags) build(a *app) (protocol.Result, error) {
 	if f.partial {
 		result.Status = protocol.Partial
 	}
-	variables, err := parseVariables("--var", f.variables)
-	if err != nil {
+	if err := addVariables(&result.Variables, "--var", f.variables); err != nil {
 		return result, err
-	}
-	if result.Variables == nil {
-		result.Variables = variables
-	} else {
-		for name, value := range variables {
-			result.Variables[name] = value
-		}
 	}
 	return result, addArtifacts(&result.Artifacts, f.artifacts)
 }

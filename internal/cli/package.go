@@ -190,16 +190,8 @@ func (f *packageFlags) context(c *protocol.Context, changed func(string) bool, a
 	if changed("request") {
 		c.OriginalRequest = f.request
 	}
-	variables, err := parseVariables("--var", f.variables)
-	if err != nil {
+	if err := addVariables(&c.Variables, "--var", f.variables); err != nil {
 		return err
-	}
-	if c.Variables == nil {
-		c.Variables = variables
-	} else {
-		for name, value := range variables {
-			c.Variables[name] = value
-		}
 	}
 	for _, path := range f.relevant {
 		c.RelevantFiles = append(c.RelevantFiles, protocol.FileReference{Path: path})

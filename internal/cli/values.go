@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -93,6 +94,17 @@ func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, er
 		variables[key] = jsonOrText(value)
 	}
 	return variables, nil
+}
+
+// addVariables lays k=v pairs over variables.
+func addVariables(to *map[string]json.RawMessage, flag string, pairs []string) error {
+	variables, err := parseVariables(flag, pairs)
+	if *to == nil {
+		*to = variables
+	} else {
+		maps.Copy(*to, variables)
+	}
+	return err
 }
 
 // checkWords refuses words that would not be written as they were given: what is
