@@ -260,14 +260,18 @@ func (w *world) pull(c *natsgateway.Client, agent string) worker.Offer {
 	}
 }
 
-// accept takes one offer and accepts it.
+// accept takes one offer and accepts it. An offer that a busy machine lost comes again.
 func (w *world) accept(c *natsgateway.Client, agent string) worker.Claim {
 	w.Helper()
-	claim, err := w.pull(c, agent).Acknowledge(w.ctx, w.holder(c, agent), protocol.Ack{Status: protocol.AckAccepted}, true)
-	if err != nil || claim == nil {
-		w.Fatalf("accepted: %v, %v", claim, err)
+	for {
+		claim, err := w.pull(c, agent).Acknowledge(w.ctx, w.holder(c, agent), protocol.Ack{Status: protocol.AckAccepted}, true)
+		switch {
+		case err == nil && claim != nil:
+			return claim
+		case !errors.Is(err, broker.ErrOfferGone):
+			w.Fatalf("accepted: %v, %v", claim, err)
+		}
 	}
-	return claim
 }
 
 // ask sends a request as it is, and returns the answer with the code of its error.
