@@ -207,17 +207,8 @@ func TestTheLargest(t *testing.T) {
 	if err := claim.Complete(w.ctx, protocol.Result{Body: text(strings.Repeat("y", most))}); err != nil {
 		t.Fatal(err)
 	}
-	pkg, err = next.Package(w.ctx)
-	for errors.Is(err, broker.ErrOfferGone) { // the machine was too busy to extend it: it comes again
-		stop()
-		next = w.pull(c, "coder")
-		stop = extend(t, next)
-		pkg, err = next.Package(w.ctx)
-	}
-	if err != nil || len(pkg) < most {
-		t.Errorf("once there is room: %d bytes, %v", len(pkg), err)
-	}
 	stop()
+	next = w.whole(c, next, most)
 	if err := next.Release(); err != nil {
 		t.Error(err)
 	}
@@ -242,9 +233,26 @@ func TestTheLargest(t *testing.T) {
 	}
 }
 
+// whole reads the package of an offer, and takes it again where a busy machine lost it.
+func (w *world) whole(c *natsgateway.Client, offer worker.Offer, least int) worker.Offer {
+	w.Helper()
+	for {
+		stop := extend(w, offer)
+		pkg, err := offer.Package(w.ctx)
+		stop()
+		switch {
+		case err == nil && len(pkg) >= least:
+			return offer
+		case !errors.Is(err, broker.ErrOfferGone):
+			w.Fatalf("once there is room: %d bytes, %v", len(pkg), err)
+		}
+		offer = w.pull(c, "coder")
+	}
+}
+
 // extend keeps an offer in hand until stop is called, as a worker does, however long
 // the machine takes for what comes between.
-func extend(t *testing.T, offer worker.Offer) (stop func()) {
+func extend(t testing.TB, offer worker.Offer) (stop func()) {
 	t.Helper()
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() { // joined by stop
