@@ -92,7 +92,7 @@ type round struct {
 // sample is what the first append and the offer of a handoff take.
 type sample struct{ appendBytes, offerBytes float64 }
 
-// sourceOf and agentOf name who hands over in a round, and to whom.
+// sourceOf and agentOf name who hands off in a round, and to whom.
 func sourceOf(run string) string       { return "bench-" + run }
 func agentOf(run string, n int) string { return fmt.Sprintf("bench-%s-%d", run, n+1) }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// submitters hand over, as many at a time as the configuration says, until they are
-// stopped or have handed over all that they should.
+// submitters hand off, as many at a time as the configuration says, until they are
+// stopped or have handed off all that they should.
 type submitters struct {
 	cfg      Config
 	b        *broker.Broker
@@ -136,7 +136,7 @@ func (s *submitters) loop(ctx context.Context, stop <-chan struct{}, intended <-
 	}
 }
 
-// submit hands over one package, intended for an instant.
+// submit hands off one package, intended for an instant.
 func (s *submitters) submit(ctx context.Context, at int64) error {
 	n := int(s.next.Add(1) - 1)
 	prepared, err := s.b.Prepare(ctx, s.made(n, at))

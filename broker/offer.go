@@ -116,7 +116,7 @@ func fits(key OfferKey, o *record.Offering) error {
 	return nil
 }
 
-// Package returns what is handed over, fetching it, and the answers, if they are large.
+// Package returns what is handed off, fetching it, and the answers, if they are large.
 func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	if o.blob != nil && o.pkg == nil {
 		pkg, err := o.b.blobs.Blob(ctx, *o.blob)

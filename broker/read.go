@@ -80,7 +80,7 @@ func (b *Broker) changesAnd(ctx context.Context, ticket string, after uint64, fn
 	}
 }
 
-// Package reads what was handed over, as stored.
+// Package reads what was handed off, as stored.
 func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {

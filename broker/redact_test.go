@@ -80,7 +80,7 @@ func TestNothingSaidKeepsSecrets(t *testing.T) {
 			_, err := b.Take(ctx, c.Ticket, holder, says)
 			return err
 		},
-		"handed on": func(_ *broker.Broker, c *broker.Claim) error {
+		"handed off": func(_ *broker.Broker, c *broker.Claim) error {
 			next, err := json.Marshal(map[string]any{"next_task": says, "db_password": secret})
 			if err != nil {
 				return err

@@ -33,7 +33,7 @@ func TestSum(t *testing.T) {
 			entry("b", "history", "", submitted),
 			entry("b", "history", protocol.OutcomeSuccess, completed),
 		}, []string{"a", "b"}, Sums{Submitted: 2, Closed: 2, Succeeded: 2, Escalated: 1, Retried: 1, Rerouted: 1}, true},
-		{"a second attempt handed on under the same ticket", []protocol.Change{
+		{"a second attempt handed off under the same ticket", []protocol.Change{
 			entry("a", "survey", protocol.OutcomeSuccess, submitted, completed),
 		}, []string{"a", "a"}, Sums{Submitted: 1, Closed: 1, Succeeded: 1}, true},
 		{"its submitter died before it could write the ticket down", []protocol.Change{

@@ -63,7 +63,7 @@ type Stages struct {
 	Work        int64 `json:"work,omitempty"`        // accepted, until that attempt ended
 	Answers     int64 `json:"answers,omitempty"`     // asked, until it was answered
 	Deferred    int64 `json:"deferred,omitempty"`    // put off by its agent
-	Children    int64 `json:"children,omitempty"`    // waiting for what it handed on, or its members
+	Children    int64 `json:"children,omitempty"`    // waiting for what it handed off, or its members
 	Backoff     int64 `json:"backoff,omitempty"`     // between two attempts
 	Deciding    int64 `json:"deciding,omitempty"`    // until a supervisor had decided
 	Whole       int64 `json:"whole"`                 // submission to end, or to now

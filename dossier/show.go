@@ -27,7 +27,7 @@ type Whole struct {
 
 	Parent     *Kin  `json:"parent,omitempty"`
 	Group      *Kin  `json:"group,omitempty"`
-	Children   []Kin `json:"children,omitempty"` // what it handed on, or the members of a group
+	Children   []Kin `json:"children,omitempty"` // what it handed off, or the members of a group
 	Return     *Kin  `json:"return,omitempty"`   // the handoff that delivers its end
 	ReturnOf   *Kin  `json:"return_of,omitempty"`
 	RedriveOf  *Kin  `json:"redrive_of,omitempty"`

@@ -29,12 +29,12 @@ type Relation string
 
 // The relations of a handoff to the one above it.
 const (
-	Root     Relation = "root"
-	HandedOn Relation = "handed_on" // by its worker, as number N
-	Member   Relation = "member"    // number N of a group
-	Return   Relation = "return"
-	Redrive  Relation = "redrive"
-	Follows  Relation = "follows" // it names the other as its parent, and that is all
+	Root      Relation = "root"
+	HandedOff Relation = "handed_on" // by its worker, as number N
+	Member    Relation = "member"    // number N of a group
+	Return    Relation = "return"
+	Redrive   Relation = "redrive"
+	Follows   Relation = "follows" // it names the other as its parent, and that is all
 )
 
 // Node is one handoff of a family.
@@ -142,7 +142,7 @@ func related(parent, child protocol.State) (Relation, int) {
 	case child.Group == parent.Ticket:
 		return Member, child.N
 	case child.N > 0:
-		return HandedOn, child.N
+		return HandedOff, child.N
 	}
 	return Follows, 0
 }
@@ -216,7 +216,7 @@ type relative struct {
 func relatives(s protocol.State) []relative {
 	var all []relative
 	if s.Children != nil {
-		is := HandedOn
+		is := HandedOff
 		if s.Aggregate != nil {
 			is = Member
 		}
@@ -324,7 +324,7 @@ func (f *family) describe(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sort puts the children of all in their order: what was handed on by number,
+// sort puts the children of all in their order: what was handed off by number,
 // then the return, then what came after; and says how long each took.
 func (n *Node) sort(now time.Time) {
 	if n.Phase != "" {
@@ -334,7 +334,7 @@ func (n *Node) sort(now time.Time) {
 		}
 		n.TookMS = max(end.Sub(n.SubmittedAt), 0).Milliseconds()
 	}
-	rank := []Relation{Member, HandedOn, Follows, Return, Redrive}
+	rank := []Relation{Member, HandedOff, Follows, Return, Redrive}
 	slices.SortStableFunc(n.Children, func(x, y *Node) int {
 		return cmp.Or(cmp.Compare(slices.Index(rank, x.Relation), slices.Index(rank, y.Relation)), cmp.Compare(x.N, y.N),
 			x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.Ticket, y.Ticket))

@@ -32,7 +32,7 @@ func (x *explainer) closed() {
 		x.suggest("see why it has not", OpWhy, "ticket", s.ReturnTicket)
 	}
 	if lifecycle.DutiesOf(s).CancelChildren {
-		x.say("What it had handed on is being cancelled: %s to go.", Count(s.Children.Made.Without(s.Children.Closed).Len(), "handoff"))
+		x.say("What it had handed off is being cancelled: %s to go.", Count(s.Children.Made.Without(s.Children.Closed).Len(), "handoff"))
 	}
 	if s.RedrivenAs != "" {
 		x.say("It was submitted again, as %s.", s.RedrivenAs)

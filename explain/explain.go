@@ -341,15 +341,15 @@ func (x *explainer) estimate() {
 	}
 }
 
-// awaiting: it was handed on, and comes back when that has ended.
+// awaiting: it was handed off, and comes back when that has ended.
 func (x *explainer) awaiting() {
 	s := x.State
 	all, open := s.Children.Awaited.Len(), s.Children.Awaited.Without(s.Children.Closed).Len()
 	if open == 0 {
-		x.say("What %s has handed on has ended.", Person(s.Agent))
+		x.say("What %s has handed off has ended.", Person(s.Agent))
 		return
 	}
-	x.say("%s has handed on %s and waits, since %s, for %s: %s.", sentence(Person(s.Agent)), partOfIt(all), x.clock(s.ConditionedAt), ofThem(open, all), x.relatives(open, "part"))
+	x.say("%s has handed off %s and waits, since %s, for %s: %s.", sentence(Person(s.Agent)), partOfIt(all), x.clock(s.ConditionedAt), ofThem(open, all), x.relatives(open, "part"))
 	x.say("When that is over, %s gets it back.", Person(s.Agent))
 }
 

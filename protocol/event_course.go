@@ -139,7 +139,7 @@ type CancelRequested struct {
 	// Return says that the handoff shall go back to its source (a rollback)
 	// instead of being cancelled.
 	Return bool `json:"return,omitempty"`
-	// Children says that what this handoff has handed on is cancelled too.
+	// Children says that what this handoff has handed off is cancelled too.
 	Children bool `json:"children,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Ends are the names that end a chain instead of handing on (document 0: goto=END).
+// Ends are the names that end a chain instead of handing off (document 0: goto=END).
 // No agent of such a name can be reached by a command.
 var Ends = []string{"END", "__end__"}
 

@@ -7,7 +7,7 @@ import (
 
 // What of a conversation goes on to the next agent (document 1 §3.2).
 
-// transferHistory cuts the conversation of a context that is handed on by its
+// transferHistory cuts the conversation of a context that is handed off by its
 // transfer mode:
 //
 //   - full: all messages, of which the newest max_messages if there is such a number;

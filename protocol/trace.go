@@ -156,7 +156,7 @@ const (
 	SpanQueue       Span = "queue"       // an offer that stands in a queue
 	SpanAcknowledge Span = "acknowledge" // from the claim to the answer
 	SpanWork        Span = "work"        // from the acceptance to the end of the attempt
-	SpanWait        Span = "wait"        // for the next attempt, an answer, what was handed on
+	SpanWait        Span = "wait"        // for the next attempt, an answer, what was handed off
 	SpanReturn      Span = "return"      // from its end until its source has taken it in
 )
 

@@ -38,8 +38,8 @@ func requests(c *brokertest.Counting) string {
 	return strings.TrimPrefix(snapshots.ReplaceAllString(c.Take(), ""), ", ")
 }
 
-// handOn is a package to somebody, as a child.
-func handOn(agent string) protocol.Package {
+// handOff is a package to somebody, as a child.
+func handOff(agent string) protocol.Package {
 	return protocol.Package{Target: protocol.Target{Agent: agent}, Reason: "next", Task: protocol.Task{Description: "go on"}}
 }
 
@@ -75,7 +75,7 @@ func TestRelayCostsNoRequests(t *testing.T) {
 					if claim.Ticket != ticket {
 						t.Fatalf("hop %d is %s, want %s", hop, claim.Ticket, ticket)
 					}
-					w.completeWith(claim, broker.Child{N: 0, Package: handOn(fmt.Sprint("a", (hop+1)%5))})
+					w.completeWith(claim, broker.Child{N: 0, Package: handOff(fmt.Sprint("a", (hop+1)%5))})
 					ticket = protocol.ChildTicketN(ticket, 0)
 					pass(10 * time.Millisecond)
 				}
@@ -170,7 +170,7 @@ func TestWaitForWhatHasEnded(t *testing.T) {
 		pass(time.Minute)
 		ticket := w.submit(nil)
 		claim := w.work(coder)
-		pkg := handOn("tester")
+		pkg := handOff("tester")
 		delegate(&pkg)
 		pkg.Return.Wait = protocol.WaitBlock
 		for n := range 3 {
@@ -261,7 +261,7 @@ func TestReturnAfterTheMark(t *testing.T) {
 		pass(time.Minute)
 		ticket := w.submit(nil)
 		claim := w.work(coder)
-		pkg := handOn("tester")
+		pkg := handOff("tester")
 		delegate(&pkg)
 		pkg.Return.Wait = protocol.WaitBlock
 		if _, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: pkg}); err != nil {
@@ -385,7 +385,7 @@ func TestPassesAskForNoChildren(t *testing.T) {
 		}
 		for range 50 {
 			w.submit(nil)
-			w.completeWith(w.work(coder), broker.Child{N: 0, Package: handOn("human")})
+			w.completeWith(w.work(coder), broker.Child{N: 0, Package: handOff("human")})
 		}
 		ticket, _ := w.group(100, protocol.ReturnProtocol{})
 		counted := w.superviseCounted(supervisor.Config{})
@@ -493,7 +493,7 @@ func TestRefillMakesNoChildren(t *testing.T) {
 
 // delegated is a child that begins at once, whose end its parent may wait for.
 func delegated(to string) protocol.Package {
-	pkg := handOn(to)
+	pkg := handOff(to)
 	pkg.Type, pkg.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 3_600_000}
 	return pkg
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// hop is a closed handoff of a relay that handed on to one other.
+// hop is a closed handoff of a relay that handed off to one other.
 func hop(ticket, parent string) protocol.State {
 	s := protocol.State{Ticket: ticket, Phase: protocol.Complete, Closed: true, Outcome: protocol.OutcomeSuccess,
 		Children: &protocol.Children{Count: 1, Made: protocol.AllBits(1)}}

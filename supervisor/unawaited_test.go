@@ -15,7 +15,7 @@ import (
 func TestReturnToWhoDidNotWait(t *testing.T) {
 	ends := map[string]func(w *world, c *broker.Claim){
 		"completes": func(w *world, c *broker.Claim) { w.complete(c) },
-		"hands on":  func(w *world, c *broker.Claim) { w.completeWith(c, broker.Child{N: 1, Package: handOn("tester")}) },
+		"hands off": func(w *world, c *broker.Claim) { w.completeWith(c, broker.Child{N: 1, Package: handOff("tester")}) },
 		"fails": func(w *world, c *broker.Claim) {
 			if err := c.Fail(w.ctx, broker.Failure{Code: "handler", Message: "it cannot be done"}); err != nil {
 				w.Fatal(err)
@@ -33,7 +33,7 @@ func TestReturnToWhoDidNotWait(t *testing.T) {
 					pass(time.Minute)
 					w.submit(nil)
 					claim := w.work(coder)
-					pkg := handOn("tester")
+					pkg := handOff("tester")
 					delegate(&pkg)
 					pkg.Return.Wait = protocol.WaitBlock
 					child, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: pkg})

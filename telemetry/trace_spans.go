@@ -193,7 +193,7 @@ func during(s protocol.State) []spanEvent {
 }
 
 // told are the events of an append as those of a span: their names and instants,
-// and what they hand on.
+// and what they hand off.
 func told(events []protocol.Event) []spanEvent {
 	all := make([]spanEvent, len(events))
 	for i, e := range events {

@@ -14,7 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// HandOff hands work on from within the work, and returns the ticket of the new
+// HandOff hands off work from within the work, and returns the ticket of the new
 // handoff. Source and parent of pkg are filled in, and what it takes over from this
 // handoff (protocol.Package.Inherit); a key is left out: the ticket is derived from
 // the parent and an ordinal. A *protocol.Error says what is wrong

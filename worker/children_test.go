@@ -77,8 +77,8 @@ func TestHandOffWithTheResult(t *testing.T) {
 	})
 }
 
-// Where the attempt fails nothing was handed on, and the next one is free to
-// hand on something else.
+// Where the attempt fails nothing was handed off, and the next one is free to
+// hand off something else.
 func TestHandOffWithAFailure(t *testing.T) {
 	inBubble(t, func(w *world) {
 		crew(w, "tester", "writer")

@@ -28,7 +28,7 @@ echo "attempt $HANDOFF_ATTEMPT: $description" >&2
 # Too much for you? Ask whoever is above you; or roll it back to its source:
 #   echo "escalated: two ways, and both break the build" > "$HANDOFF_ACK_FILE"; exit 1
 #   echo "returned: the branch is gone" > "$HANDOFF_ACK_FILE"; exit 1
-# To hand on to others print a command with the result:
+# To hand off to others print a command with the result:
 #   echo '{"body":"done","command":{"goto":"tester","update":{"next_task":"test it"}}}'; exit 0
 # Other exit codes:  65 failed for good, 75 retry later, 127 I cannot run here
 # (the worker stops), anything else failed and worth a retry.

@@ -349,7 +349,7 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent
 	case <-ctx.Done():
 		cut = context.Cause(ctx)
 	case <-p.stdout.over:
-		cut = &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %d bytes to its standard output; large output is better handed over as an artifact", p.cfg.OutputBytesMax)}
+		cut = &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %d bytes to its standard output; large output is better handed off as an artifact", p.cfg.OutputBytesMax)}
 	}
 	if cut != nil {
 		p.log.Info("ending the program", "why", cut)

@@ -56,7 +56,7 @@ type Handoff struct {
 	Attempt int    // at this agent, from 1
 	Fence   uint64 // of this attempt: it grows with every attempt at the handoff
 
-	// Package is what was handed over, with the variables of Answers laid
+	// Package is what was handed off, with the variables of Answers laid
 	// over its own. Raw is the package as it was submitted.
 	Package protocol.Package
 	Raw     json.RawMessage

@@ -85,7 +85,7 @@ func appeared(t *testing.T, b *broker.Broker, ticket string) protocol.State {
 	}
 }
 
-// A program hands on by what it prints (document 0): a name, a list of names, a
+// A program hands off by what it prints (document 0): a name, a list of names, a
 // list of agents with an update each, or the end of the chain.
 func TestProgramHandsOn(t *testing.T) {
 	n := node(t)
@@ -132,7 +132,7 @@ func TestProgramHandsOn(t *testing.T) {
 			got = append(got, child{state.Agent, pkg.Task.Description})
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: handed on %v, want %v", command, got, want)
+			t.Errorf("%s: handed off %v, want %v", command, got, want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTraceOfAHandler: a handler knows the span that its work is, and its context
-// carries it; so does what it hands on.
+// carries it; so does what it hands off.
 func TestTraceOfAHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var told protocol.TraceContext

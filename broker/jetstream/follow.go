@@ -237,7 +237,7 @@ func (f *follower) gather(now time.Time) bool {
 	return f.gathers && came < followBatch
 }
 
-// send asks for messages. Those that gather are all handed over at once, and the
+// send asks for messages. Those that gather are all handed off at once, and the
 // request ends with the last; it stays only while there are none. Any other
 // request stands until it is used up.
 func (f *follower) send() error {

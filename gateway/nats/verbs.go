@@ -267,7 +267,7 @@ func (g *Gateway) offered(ctx context.Context, agent, token string) (*entry, fun
 	return e, func() { e.end(); done() }, nil
 }
 
-// pkg returns what is handed over, and what was said about it.
+// pkg returns what is handed off, and what was said about it.
 func (g *Gateway) pkg(ctx context.Context, agent string, r *offerRequest) (any, error) {
 	e, done, err := g.offered(ctx, agent, r.Token)
 	if err != nil {

@@ -131,7 +131,7 @@ func lives(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 		return protocol.Result{Body: text(h.Package.Context.Summary)}, nil
 	case task == "goto":
 		return protocol.Result{Body: text("on"), Command: &protocol.Command{Goto: text("helper")}}, nil
-	case task == "hand on":
+	case task == "hand off":
 		next := h.Continue("helper")
 		if _, err := h.HandOff(ctx, next); err != nil {
 			return protocol.Result{}, err
@@ -185,7 +185,7 @@ func (w *world) livesEnd(t *testing.T) {
 		"extend":     {protocol.OutcomeSuccess, `"1m0s to the work, then refused: true"`, nil},
 		"large":      {protocol.OutcomeSuccess, string(mustJSON(large)), nil},
 		"goto":       {protocol.OutcomeSuccess, `"on"`, nil},
-		"hand on":    {protocol.OutcomeSuccess, `"hand on, attempt 1"`, nil},
+		"hand off":   {protocol.OutcomeSuccess, `"hand off, attempt 1"`, nil},
 		"await":      {protocol.OutcomeSuccess, `"helped"`, nil},
 		"wait":       {protocol.OutcomeSuccess, `"helped"`, nil},
 		"roll back":  {protocol.OutcomeRolledBack, `"half"`, nil},

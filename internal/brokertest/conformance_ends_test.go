@@ -195,7 +195,7 @@ func queueLeft(k *kit) {
 }
 
 // cancelTree cancels a chain of relays at whose end a group is open, of which a
-// member has handed on.
+// member has handed off.
 func cancelTree(k *kit) {
 	const hops = 50
 	r := k.relatives()
@@ -213,7 +213,7 @@ func cancelTree(k *kit) {
 	claim := r.accept(to[hops%2])
 	group, err := claim.HandOff(r.ctx, broker.Child{N: 0, Package: pkg("", to[(hops+1)%2], to[2])})
 	r.must(err)
-	// One member has closed, and its group knows it: what it handed on is open.
+	// One member has closed, and its group knows it: what it handed off is open.
 	member := r.accept(to[2])
 	r.must(member.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: pkg("", to[0])}))
 	ended, err := r.ensure(r.head(group))
@@ -231,7 +231,7 @@ func cancelTree(k *kit) {
 	}
 	for name, leaf := range map[string]string{
 		"the open member": protocol.ChildTicketN(group, 0), "the group": group,
-		"what a closed member handed on": protocol.ChildTicketN(protocol.ChildTicketN(group, 1), 0)} {
+		"what a closed member handed off": protocol.ChildTicketN(protocol.ChildTicketN(group, 1), 0)} {
 		if s := r.state(leaf); s.Outcome != protocol.OutcomeCancelled {
 			r.Errorf("%s is %s, %q", name, s.Phase, s.Outcome)
 		}

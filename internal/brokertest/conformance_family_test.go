@@ -33,7 +33,7 @@ var familyCases = []conformanceCase{
 	{"lists know a ticket that comes twice", listsTwice},
 	{"who has seen it takes it out of the inbox", dismissOnce},
 	{"a key is found at any later time", keyLater},
-	{"to whom one hands on", handOnTo},
+	{"to whom one hands off", handOffTo},
 	{"what follows is in the same trace", traces},
 }
 

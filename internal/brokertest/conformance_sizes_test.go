@@ -294,7 +294,7 @@ func returnOdd(k *kit) {
 	for name, result := range map[string]protocol.Result{
 		"body":     {Body: deep(protocol.DepthMax)},
 		"variable": {Variables: map[string]json.RawMessage{"x": deep(protocol.DepthMax)}},
-		"handed on": {Variables: map[string]json.RawMessage{"x": deep(protocol.DepthMax - 2)},
+		"handed off": {Variables: map[string]json.RawMessage{"x": deep(protocol.DepthMax - 2)},
 			Command: &protocol.Command{Goto: json.RawMessage(`"` + to[0] + `"`)}},
 	} {
 		r.submit(pkg("lead", to[1]))

@@ -9,7 +9,7 @@ const aTraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // traces hold the broker to what it promises of traces: a handoff is in the one
 // that its package or its context names, what follows from it goes on in that one,
-// whoever submits it, and a trace is no part of what is handed over.
+// whoever submits it, and a trace is no part of what is handed off.
 func traces(k *kit) {
 	r := k.relatives()
 	to := r.registered(4)

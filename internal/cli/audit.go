@@ -46,7 +46,7 @@ func (f *auditFilter) declare(a *app, cmd *cobra.Command) {
 	fs.StringArrayVar(&f.tasks, "task", nil, "of handoffs with this task `ID`; repeatable")
 	fs.StringArrayVar(&f.sources, "source", nil, "records from this `AGENT` (their from_agent); repeatable")
 	fs.StringArrayVar(&f.targets, "target", nil, "records about this `AGENT`, or capability (their to_agent); repeatable")
-	fs.StringArrayVar(&f.handoffSources, "handoff-source", nil, "of what this `AGENT` handed over; repeatable")
+	fs.StringArrayVar(&f.handoffSources, "handoff-source", nil, "of what this `AGENT` handed off; repeatable")
 	fs.StringArrayVar(&f.handoffTargets, "handoff-target", nil, "of what was handed to this `AGENT`, or to this capability; repeatable")
 	fs.StringArrayVar(&f.agents, "agent", nil, "of what is with this `AGENT`, or was there last; repeatable")
 	fs.StringArrayVar(&f.types, "type", nil, "of this `TYPE`; repeatable: "+strings.Join(asWords(protocol.AuditTypes), ", "))

@@ -57,7 +57,7 @@ DIR is read through before anything is changed; an engine with a ledger is refus
 
 Stop supervisors, indexes and workers first, and start them afterwards: a supervisor then
 makes the queues and timers again from the ledger, and an index begins anew. What was
-handed over after the backup is not there; a worker that still holds it loses its lease. An
+handed off after the backup is not there; a worker that still holds it loses its lease. An
 open handoff goes on where it was when the backup was made: what a worker did since is
 done again.
 

@@ -35,7 +35,7 @@ An agent that polls goes through these steps:
   heartbeat LEASE          well before --lease has passed, again and again
   complete LEASE -f FILE   or fail, release, return, escalate
 
-and hands work on with submit --under LEASE, and await LEASE.
+and hands off work with submit --under LEASE, and await LEASE.
 
 Its agent counts as present while the LEASE lives, and for its patience after each
 claim, also one that finds nothing (poll_patience_ms in its profile, 5 min): what is

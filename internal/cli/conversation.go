@@ -22,7 +22,7 @@ must be able to do), or who had them then, after a reroute or an escalation.
 each source to each name: how many asked for it, and how many it had.
 
 --full adds to each handoff its trace id, the user's intent and the messages of the
-conversation that were handed over with it, read from the ledger: at most ` + fmt.Sprint(fullMax) + `
+conversation that were handed off with it, read from the ledger: at most ` + fmt.Sprint(fullMax) + `
 handoffs, unless --limit says another number. With -o json and jsonl these are the
 fields trace_id, user_intent and conversation_history of a row, and context_trace_id is
 the trace id that the package says of itself; gone is true where the ledger does not

@@ -20,7 +20,7 @@ import (
 )
 
 // fullMax is how many handoffs conversation --full shows where --limit does not say:
-// each is read from the ledger, with all that was handed over.
+// each is read from the ledger, with all that was handed off.
 const fullMax = 200
 
 // fullRow is a handoff of a conversation, with what its package says of the

@@ -18,7 +18,7 @@ func newDeadShow(a *app) *cobra.Command {
 		Aliases: []string{"info"},
 		Short:   "Show one of them: its end, its trail, its package",
 		Long: `Show prints what there is to know before a decision: how the handoff ended, who
-refused, asked and failed on the way, and what was handed over. With -o json it is
+refused, asked and failed on the way, and what was handed off. With -o json it is
 one object: state, trail, package.
 
 Exit codes: 0 here it is; 9 it is open, or closed with success; 3 no such ticket.`,

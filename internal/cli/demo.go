@@ -28,7 +28,7 @@ func newDemo(a *app) *cobra.Command {
 		Long: `Demo starts an engine, a supervisor and a handful of agents, and has them review a
 directory, the current one unless --dir names another: one surveys the files, one
 reads the git history, one looks for what needs care, one writes a report. Each
-hands on to the next. Nothing in the directory is changed.
+hands off to the next. Nothing in the directory is changed.
 
 On the way a worker is killed with SIGKILL, an agent refuses and names a better one,
 one asks for context and gets it, one stays silent until its handoff escalates to a
@@ -38,7 +38,7 @@ its first message and held against the tickets that the agents were given.
 It takes about 10 seconds, never more than a minute, and leaves nothing but the
 report behind; with --keep, the ledger as well.
 
-Exit codes: 0 everything was handed over, done and closed exactly once; 1 not so.`,
+Exit codes: 0 everything was handed off, done and closed exactly once; 1 not so.`,
 		Example: `  handoff demo
   handoff demo --dir ~/src/project --report review.md
   handoff demo --json | jq .lost

@@ -38,7 +38,7 @@ func newDev(a *app) *cobra.Command {
 		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream,
 a supervisor, and an index that answers handoff list, conversation and stats. It
 prints "ready nats://…" on stdout when it serves, and its log on stderr. Ctrl-C
-drains and stops it; what was handed over stays in --data and goes on with the next
+drains and stops it; what was handed off stays in --data and goes on with the next
 start. A start after a crash first puts back what the ledger calls for.
 
 --fsync always (the default) has every change on the disk before it is

@@ -29,7 +29,7 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	list := func(into *[]string, name, usage string) { fs.StringSliceVar(into, name, nil, usage) }
 	each := func(into *[]string, name, usage string) { fs.StringArrayVar(into, name, nil, usage) }
 	list(&f.agent, "agent", "in the queue or the hands of this `AGENT`, or last there")
-	list(&f.source, "source", "handed over by this `AGENT`")
+	list(&f.source, "source", "handed off by this `AGENT`")
 	each(&f.target, "target", "asked for this `TARGET`: an agent, or what it must be able to do")
 	list(&f.phase, "phase", "in this `PHASE`")
 	list(&f.outcome, "outcome", "closed with this `OUTCOME`")
@@ -40,7 +40,7 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	each(&f.workflow, "workflow", "of the workflow with this `ID`")
 	each(&f.conversation, "conversation", "of the conversation with this `ID`")
 	each(&f.task, "task", "of the task with this `ID`")
-	list(&f.parent, "parent", "handed on by this `TICKET`")
+	list(&f.parent, "parent", "handed off by this `TICKET`")
 	list(&f.group, "group", "members of the group with this `TICKET`")
 	list(&f.ticket, "ticket", "with this `TICKET`")
 	fs.StringVar(&f.since, "since", "", "submitted since `WHEN`: an instant, or a duration ago (2h, 3d)")

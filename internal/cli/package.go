@@ -41,7 +41,7 @@ type packageFlags struct {
 func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.SortFlags = false // the flags that each submission needs come first
 	fs.StringVarP(&f.file, "file", "f", "", "read the package from a JSON `FILE`, or stdin with -; flags replace its fields")
-	fs.StringVar(&f.from, "from", "", "the `AGENT` that hands over (default $HANDOFF_AGENT, else human)")
+	fs.StringVar(&f.from, "from", "", "the `AGENT` that hands off (default $HANDOFF_AGENT, else human)")
 	fs.StringArrayVar(&f.to, "to", nil, "the `AGENT` to hand to; repeat it to hand the same to several (a broadcast)")
 	fs.StringVar(&f.capability, "capability", "", "hand to the best agent with this `CAPABILITY`, instead of --to")
 	fs.StringVar(&f.reason, "reason", "", "`WHY` this handoff")
@@ -130,7 +130,7 @@ func (f *packageFlags) complete(pkg protocol.Package, changed func(string) bool,
 }
 
 // ends sets source, target, parent and trace. A package from a file says itself who
-// hands over; only inside a worker is that known without saying.
+// hands off; only inside a worker is that known without saying.
 func (f *packageFlags) ends(pkg *protocol.Package, changed func(string) bool, env func(string) string) {
 	switch {
 	case changed("from"):

@@ -32,7 +32,7 @@ handoff's policy says late_result=use and no attempt is left.
 --return prints the return: the end of a closed handoff as its source gets it,
 with status, result, changed variables, artifacts, tokens, notes, why it was rolled
 back and by whom, the digest of the package, and the trail of who refused, asked and
-failed. It is always JSON. With --package what had been handed over goes with it.
+failed. It is always JSON. With --package what had been handed off goes with it.
 
 ` + gatewayHelp + `
 
@@ -70,7 +70,7 @@ and yet no success); 3 no such ticket.`,
 	gatewayFlag(cmd, &gateway)
 	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
-	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed over, too")
+	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed off, too")
 	return cmd
 }
 
@@ -152,7 +152,7 @@ func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
 	return nil
 }
 
-// returnOf prints a return, with the package that had been handed over if asked to.
+// returnOf prints a return, with the package that had been handed off if asked to.
 func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackage bool) error {
 	state, err := s.Status(ctx, ticket)
 	switch {

@@ -189,7 +189,7 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 	a.secrets.declare(root.PersistentFlags())
 	a.words(root, "output", formats...)
 	root.AddGroup(
-		&cobra.Group{ID: groupHand, Title: "Hand work over and follow it:"},
+		&cobra.Group{ID: groupHand, Title: "Hand off work and follow it:"},
 		&cobra.Group{ID: groupAct, Title: "Step in, as a person or an agent in charge:"},
 		&cobra.Group{ID: groupAsk, Title: "Ask about many of them:"},
 		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},

@@ -14,7 +14,7 @@ func newShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show TICKET",
 		Short: "Show everything there is to know about one handoff",
-		Long: `Show reads one handoff whole from the ledger: what was handed over, by whom and
+		Long: `Show reads one handoff whole from the ledger: what was handed off, by whom and
 why; which agents had it, and how they were chosen; every attempt, question and
 answer; the result, and what came too late; the handoffs that belong to it; how
 long it spent where; and every event with who caused it.

@@ -131,7 +131,7 @@ func (s *sheet) overview(v dossier.Whole) {
 // handedOver is the package, with its context counted.
 func (s *sheet) handedOver(v dossier.Whole) {
 	state := v.State.State
-	s.section("Handed over")
+	s.section("Handed off")
 	s.line("submitted", explain.Instant(state.SubmittedAt))
 	s.line("type", string(state.Type))
 	s.line("priority", string(state.Priority))
@@ -267,7 +267,7 @@ func (s *sheet) kin(v dossier.Whole) {
 	}
 	one("return of", v.ReturnOf)
 	one("redrive of", v.RedriveOf)
-	label := "handed on"
+	label := "handed off"
 	if v.State.Aggregate != nil {
 		label = "member"
 	}

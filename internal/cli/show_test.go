@@ -81,7 +81,7 @@ func TestShowFits(t *testing.T) {
 			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
 		}
 	}
-	for _, section := range []string{"Handed over", "Agents", "Attempts", "Questions", "Time", "Events (UTC)"} {
+	for _, section := range []string{"Handed off", "Agents", "Attempts", "Questions", "Time", "Events (UTC)"} {
 		if !strings.Contains(out.String(), "\n"+section+"\n") {
 			t.Errorf("no section %s in\n%s", section, out.String())
 		}

@@ -69,7 +69,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		},
 	}
 	gatewayFlag(cmd, &gateway)
-	cmd.Flags().BoolVar(&withPackage, "package", false, "print what was handed over, as JSON, instead")
+	cmd.Flags().BoolVar(&withPackage, "package", false, "print what was handed off, as JSON, instead")
 	return cmd
 }
 

@@ -30,7 +30,7 @@ it does not say itself: conversation, workflow, user, intent, correlation and tr
 ids, priority, and the deadline, than which its own is never later. The trace that it is in is that of
 $TRACEPARENT and $TRACESTATE, unless the package names one.
 
-An agent that polls hands on with --under: the new handoff is recorded with the one it
+An agent that polls hands off with --under: the new handoff is recorded with the one it
 holds, so that a crash neither loses nor doubles it, and "handoff await" lets go until
 its end is there. A sequential one begins when the handoff of the LEASE completes: until
 then it is awaiting_source, and it is dropped where that attempt ends without a result.

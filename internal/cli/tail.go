@@ -58,7 +58,7 @@ Exit codes: 130 ended by Ctrl-C; 0 ended by --limit; 6 no engine to begin with.`
 	fs.StringArrayVar(&filter.agents, "agent", nil, "events of this `AGENT`; repeatable")
 	fs.StringArrayVar(&filter.conversations, "conversation", nil, "events of the handoffs of this conversation; repeatable")
 	fs.StringArrayVar(&filter.tickets, "ticket", nil, "events of this handoff; repeatable")
-	fs.StringArrayVar(&filter.sources, "source", nil, "events of what this agent handed over; repeatable")
+	fs.StringArrayVar(&filter.sources, "source", nil, "events of what this agent handed off; repeatable")
 	fs.StringVar(&since, "since", "", "begin so long ago (10m), at an instant, or with an entry (its number)")
 	fs.IntVar(&limit, "limit", 0, "end after so many entries; each may hold several events")
 	a.agentFlags(cmd, "agent", "source")

@@ -16,7 +16,7 @@ func newTree(a *app) *cobra.Command {
 		Aliases: []string{"family"},
 		Short:   "Draw the chain or tree of handoffs that one belongs to",
 		Long: `Tree draws all handoffs that belong together with one, from the first of them on:
-what was handed on, the members of groups, returns, redrives. The one you asked for
+what was handed off, the members of groups, returns, redrives. The one you asked for
 is marked. Each line has its ticket, what it is to the one above it, from whom to
 whom it goes, where it stands, how long it took or has taken, and its task.
 

@@ -80,11 +80,11 @@ func howWords(n *dossier.Node) string {
 		return string(n.Type)
 	case dossier.Member:
 		return fmt.Sprintf("member %d", n.N)
-	case dossier.HandedOn:
+	case dossier.HandedOff:
 		if n.Type != "" && n.Type != protocol.Sequential {
 			return string(n.Type)
 		}
-		return "handed on"
+		return "handed off"
 	}
 	return string(n.Relation)
 }

@@ -18,12 +18,12 @@ func TestTreeIsDrawn(t *testing.T) {
 			Source: "a", Agent: "b", Phase: protocol.Working, TookMS: 4_000, Description: "do it", Children: children}
 	}
 	promised := &dossier.Node{Ticket: "00000004-0000-4000-8000-000000000000", Relation: dossier.Member, N: 2}
-	group := node("00000002", dossier.HandedOn, 1, node("00000003", dossier.Member, 1), promised)
+	group := node("00000002", dossier.HandedOff, 1, node("00000003", dossier.Member, 1), promised)
 	group.Type = protocol.Broadcast
 	root := node("00000001", dossier.Root, 0, group, node("00000005", dossier.Return, 0))
 	deep := node("00000100", dossier.Root, 0)
 	for i := range 20 {
-		deep = node(fmt.Sprintf("%08x", i+16), dossier.HandedOn, 1, deep)
+		deep = node(fmt.Sprintf("%08x", i+16), dossier.HandedOff, 1, deep)
 	}
 	deep.Relation = dossier.Root
 

@@ -199,7 +199,7 @@ var whyCases = []struct {
 	{"conditional: deferred until tomorrow", lifecycle.WaitTime, func(g *tale) *tale {
 		return g.submit(func(s *protocol.Summary) { s.Deadline = midday.Add(72 * time.Hour) }).ack(protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 79_200_000, Reason: "the week begins on Monday"}, false).pass(time.Minute)
 	}},
-	{"conditional: waits for what it handed on", lifecycle.WaitChildren, func(g *tale) *tale {
+	{"conditional: waits for what it handed off", lifecycle.WaitChildren, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().pass(time.Minute)
 		for n := range 2 {
 			g.add(&protocol.HandedOff{Meta: g.meta(), Fence: g.state.Fence, N: n, Ticket: protocol.ChildTicketN(whyTicket, n), Type: protocol.Delegation})

@@ -29,7 +29,7 @@ may say more than an exit code can, as a line or as JSON (handoff schema ack):
   answered text           an authority's answer to an escalation
   returned why            back to the source, with what was printed as the partial result
 
-A result with a command hands on, in the manner of LangGraph's: {"command": {"goto":
+A result with a command hands off, in the manner of LangGraph's: {"command": {"goto":
 "tester", "update": {…}}}. A list of names is a broadcast, a list of {"agent",
 "update"} a group of different packages, END the end of the chain. It is recorded
 with the result, so that a crash neither loses nor doubles it. "handoff submit" inside

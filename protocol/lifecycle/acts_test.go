@@ -151,7 +151,7 @@ func (w *world) work(h *thread, meta p.Meta) {
 	case s.Fence == 0:
 		w.claim(h)
 	case w.n(4) == 0:
-		w.handOn(h)
+		w.handOff(h)
 	case w.n(8) == 0:
 		if step, err := Extend(s, s.Holder, time.Duration(w.n(90))*time.Minute, w.text(), w.now); err == nil {
 			w.take(h, step)
@@ -173,9 +173,9 @@ func (w *world) work(h *thread, meta p.Meta) {
 	}
 }
 
-// handOn is a holder that hands off children, waits for them, or passes its
+// handOff is a holder that hands off children, waits for them, or passes its
 // handoff up.
-func (w *world) handOn(h *thread) {
+func (w *world) handOff(h *thread) {
 	s := h.state
 	var step Step
 	var err error

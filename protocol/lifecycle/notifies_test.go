@@ -8,7 +8,7 @@ import (
 )
 
 // A parent that goes on hears of every child's end, for it may be waiting; one
-// that closed when it handed on is told nothing, at each hop of each relay.
+// that closed when it handed off is told nothing, at each hop of each relay.
 func TestTellsParentThatWentOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		summary p.Summary

@@ -16,7 +16,7 @@ import (
 
 func main() {
 	takes := flag.Duration("takes", 0, "how long the longest work takes; others take less")
-	next := flag.String("next", "", "the `AGENT` to hand on to")
+	next := flag.String("next", "", "the `AGENT` to hand off to")
 	flag.Parse()
 	if err := work(*takes, *next); err != nil {
 		// Standard error goes to the worker's log; an exit code of 1 is worth another try.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGatewayBusiness: agents that are not trusted submit, work, hand on and read their
+// TestGatewayBusiness: agents that are not trusted submit, work, hand off and read their
 // results through a gateway, and are denied nothing meanwhile.
 func TestGatewayBusiness(t *testing.T) {
 	h := newHouse(t)

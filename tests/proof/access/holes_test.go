@@ -21,7 +21,7 @@ var holes = map[string]map[string]string{
 		"write its ledger":            "it appends what it did",
 		"write its ledger in a batch": "likewise",
 		"a trace into the ledger":     "likewise",
-		"put an offer into its queue": "it offers what it hands on",
+		"put an offer into its queue": "it offers what it hands off",
 		"list its queue":              "it watches that the stream is still the same",
 		"forge a holder of its":       "it beats",
 		"roll the holders up":         "it beats, and the server cannot tell a beat from that",

@@ -60,7 +60,7 @@ func reach(ctx context.Context, url, name string) (*broker.Broker, error) {
 	}
 }
 
-// The relay: each agent hands on to the next.
+// The relay: each agent hands off to the next.
 var relay = []string{"first", "second", "third", "fourth"}
 
 // lease is short, so that the dead are found soon and zombies are many.
@@ -77,7 +77,7 @@ func serve(ctx context.Context, b *broker.Broker, name string) error {
 	return w.Run(ctx)
 }
 
-// handle works for a moment, fails now and then, and hands on.
+// handle works for a moment, fails now and then, and hands off.
 func handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	sum := fnv.New64a()
 	_, _ = fmt.Fprint(sum, h.Ticket, h.Attempt)

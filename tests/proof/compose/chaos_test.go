@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 	c.relayed(heads)
 }
 
-// relayed: each handoff of the first agent was handed on three times, and no more.
+// relayed: each handoff of the first agent was handed off three times, and no more.
 func (c *chaos) relayed(heads map[string]protocol.State) {
 	at := map[string]int{}
 	for _, head := range heads {

@@ -107,7 +107,7 @@ func placeOf(workflow, task string, isReturn bool) (p place, isLeg bool, err err
 	return p, true, err
 }
 
-// turn is whose turn a leg is, where that is not the agent that hands on.
+// turn is whose turn a leg is, where that is not the agent that hands off.
 func (p place) turn(not string) string {
 	i := (p.chain + p.leg) % len(relayAgents)
 	if relayAgents[i] == not {
@@ -303,7 +303,7 @@ func (r *relayRunner) Handle(ctx context.Context, h worker.Handoff) (protocol.Re
 	case isLeg && roll.oneIn(60, "back"):
 		return protocol.Result{}, worker.RollBack("wrong baton", nil)
 	}
-	result, err := r.handOn(ctx, h)
+	result, err := r.handOff(ctx, h)
 	if err != nil && roll.fault == sleeps { // it was told, and hands in all the same
 		err = nil
 	}
@@ -372,9 +372,9 @@ func (r *relayRunner) errands(ctx context.Context, h worker.Handoff) (waits stri
 	return ticket, nil
 }
 
-// handOn ends a leg: the next one goes to an agent by name, by a command or by
+// handOff ends a leg: the next one goes to an agent by name, by a command or by
 // hand, or to whoever can do it.
-func (r *relayRunner) handOn(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+func (r *relayRunner) handOff(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	result, next, goesOn, err := legResult(h.Package, h.Agent)
 	if err != nil || !goesOn {
 		return result, err

@@ -124,7 +124,7 @@ func (s collected) begins() time.Time { return time.Unix(0, int64(s.StartTimeUni
 func (s collected) ends() time.Time   { return time.Unix(0, int64(s.EndTimeUnixNano)) }
 
 // TestTraceOfProcesses: the spans of a relay come from the processes that did it,
-// and are one trace: who submits, who works, what is handed on, and the return.
+// and are one trace: who submits, who works, what is handed off, and the return.
 func TestTraceOfProcesses(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

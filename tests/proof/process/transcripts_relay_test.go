@@ -19,7 +19,7 @@ import (
 
 // relay plays conversations again: every change of speaker is a handoff with
 // the history so far, which its target answers with what it said then, and
-// hands on.
+// hands off.
 type relay struct {
 	b        *broker.Broker
 	recorded map[string]conversation
@@ -120,7 +120,7 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 				return err
 			}
 		}
-		// A worker hands on before it reports, so that the next ticket is there.
+		// A worker hands off before it reports, so that the next ticket is there.
 		state, err := r.b.Wait(ctx, prepared.Ticket, broker.Closed)
 		if err != nil {
 			return fmt.Errorf("wait for message %d (%s, with %s): %w", starts[i], state.Phase, state.Agent, err)
@@ -149,7 +149,7 @@ func (r *relay) prepare(ctx context.Context, c conversation, start int, parent s
 	return r.b.Prepare(ctx, pkg)
 }
 
-// answer is the worker of every speaker: it says what was recorded and hands on.
+// answer is the worker of every speaker: it says what was recorded and hands off.
 func (r *relay) answer(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	c, ok := r.recorded[*h.Package.Context.ConversationID]
 	if !ok {
@@ -163,7 +163,7 @@ func (r *relay) answer(ctx context.Context, h worker.Handoff) (protocol.Result, 
 			return protocol.Result{}, worker.Permanent(err)
 		}
 		if _, err := r.b.Submit(ctx, prepared); err != nil {
-			return protocol.Result{}, fmt.Errorf("hand on: %w", err)
+			return protocol.Result{}, fmt.Errorf("hand off: %w", err)
 		}
 	}
 	body, err := json.Marshal(wrapAll(said))

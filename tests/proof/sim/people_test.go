@@ -45,7 +45,7 @@ func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ac
 	return protocol.Ack{Status: protocol.AckAccepted}, nil
 }
 
-// Handle works for a while, hands on, fails, or forgets that it was told to stop.
+// Handle works for a while, hands off, fails, or forgets that it was told to stop.
 func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Result, error) {
 	what := h.dice(of, "handle")
 	work := time.Duration(what%8_000_000) * time.Microsecond
@@ -72,7 +72,7 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	case 2:
 		return protocol.Result{}, worker.Permanent(errors.New("never"))
 	case 3, 4, 5:
-		return h.handOn(ctx, of, what, depth+1)
+		return h.handOff(ctx, of, what, depth+1)
 	case 6:
 		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial})
 	case 7:
@@ -83,8 +83,8 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	return done, nil
 }
 
-// handOn hands off a few, and waits for some of them or for none.
-func (h *handler) handOn(ctx context.Context, of worker.Handoff, what uint64, depth int) (protocol.Result, error) {
+// handOff hands off a few, and waits for some of them or for none.
+func (h *handler) handOff(ctx context.Context, of worker.Handoff, what uint64, depth int) (protocol.Result, error) {
 	var awaited []string
 	for i := range 1 + what>>12%3 {
 		d := what>>16 + i*7

@@ -20,7 +20,7 @@ type Child struct {
 	Package protocol.Package
 }
 
-// HandOff hands work on from within the work: the child is recorded under this
+// HandOff hands off work from within the work: the child is recorded under this
 // holder's fence, then submitted. It returns the child's ticket. A child with this
 // ordinal that was handed off before, by an earlier attempt perhaps, stays what it
 // is, whatever pkg says. Source and parent of pkg are filled in, and what it takes

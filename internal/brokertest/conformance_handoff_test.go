@@ -44,8 +44,8 @@ func keyLater(k *kit) {
 	wantCode(k, err, protocol.CodePast)
 }
 
-// handOnTo hands on to whoever has a part in it already.
-func handOnTo(k *kit) {
+// handOffTo hands off to whoever has a part in it already.
+func handOffTo(k *kit) {
 	r := k.relatives()
 	to := r.registered(2)
 	for name, c := range map[string]struct {
