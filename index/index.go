@@ -44,7 +44,7 @@ type Config struct {
 type Index struct {
 	path   string
 	log    *slog.Logger
-	lock   *os.File
+	lock   *filelock.Lock
 	opened time.Time
 	// fillBehind is fillBehindDefault, but in tests.
 	fillBehind uint64
@@ -84,7 +84,7 @@ func Open(path string, cfg Config) (*Index, error) {
 
 // lockFile takes the index for this process, by a file beside it: the index itself may be
 // replaced.
-func lockFile(path string) (*os.File, error) {
+func lockFile(path string) (*filelock.Lock, error) {
 	f, err := filelock.Take(path + ".lock")
 	var held *filelock.HeldError
 	switch {

@@ -37,7 +37,7 @@ var ErrInUse = errors.New("the archive is in use")
 type Archive struct {
 	dir      string
 	most     int64
-	lock     *os.File
+	lock     *filelock.Lock
 	file     *os.File // the newest; nil while there is none to go on with
 	size     int64
 	day      string
@@ -69,7 +69,7 @@ func OpenArchive(dir string, fileBytes int64) (*Archive, error) {
 	return a, nil
 }
 
-func lockDir(dir string) (*os.File, error) {
+func lockDir(dir string) (*filelock.Lock, error) {
 	f, err := filelock.Take(filepath.Join(dir, lockName))
 	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
 		return nil, fmt.Errorf("%w: process %s archives into %s", ErrInUse, held.PID, dir)

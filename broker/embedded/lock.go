@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/agenthandoff/handoff/internal/filelock"
@@ -16,7 +15,7 @@ var ErrInUse = errors.New("directory in use")
 var ErrPort = errors.New("port not available")
 
 // lockDir takes the directory for this process.
-func lockDir(dir string) (*os.File, error) {
+func lockDir(dir string) (*filelock.Lock, error) {
 	f, err := filelock.Take(filepath.Join(dir, lockFile))
 	var held *filelock.HeldError
 	switch {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/filelock"
 )
 
 // Fsync says when what is written is on the disk for good.
@@ -84,7 +85,7 @@ type ClusterConfig struct {
 type Node struct {
 	cfg     Config
 	log     *logger
-	lock    *os.File
+	lock    *filelock.Lock
 	unclean bool
 	staging string // see stageInMemory
 

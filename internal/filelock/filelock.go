@@ -19,9 +19,20 @@ type HeldError struct {
 
 func (e *HeldError) Error() string { return "locked by process " + e.PID }
 
+// Lock is a lock that this process has.
+type Lock struct{ file *os.File }
+
+// Close releases the lock. It unlocks the file before it closes it: a process that is just being
+// started has a copy of the open file until its program runs, and the lock would last as long.
+func (l *Lock) Close() error { return unlock(l.file) }
+
+func unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}
+
 // Take locks the file at path, which it makes if need be, and writes this process's id into
-// it. Closing the file releases the lock. A *HeldError says that another process has it.
-func Take(path string) (*os.File, error) {
+// it. A *HeldError says that another process has it.
+func Take(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -39,10 +50,10 @@ func Take(path string) (*os.File, error) {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
 	}
 	if err != nil {
-		_ = f.Close()
+		_ = unlock(f)
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return f, nil
+	return &Lock{f}, nil
 }
 
 // IsHeld tells whether a process has the lock of the file at path.
@@ -51,6 +62,6 @@ func IsHeld(path string) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = f.Close() }() // which releases the lock
+	defer func() { _ = unlock(f) }()
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
