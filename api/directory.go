@@ -60,19 +60,16 @@ type AgentStatus struct {
 
 // AvailabilityOf judges an agent by the holders that a directory has of it.
 func AvailabilityOf(p protocol.Profile, d *lifecycle.Directory) Availability {
-	workers, slots, taken := d.Load(p.ID)
-	switch {
-	case p.ID == protocol.Human: // a person is never absent
-		return Present
-	case p.Paused:
+	switch why, unavailable := d.Unavailable(p); {
+	case why == lifecycle.UnfitPaused:
 		return Paused
-	case workers > 0 && taken >= slots:
+	case why == lifecycle.UnfitBusy:
 		return Busy
-	case workers > 0:
+	case !unavailable:
+		if workers, _, _ := d.Load(p.ID); workers == 0 && p.ID != protocol.Human {
+			return Polling
+		}
 		return Present
-	}
-	if _, polls := d.Polled(p.ID); polls {
-		return Polling
 	}
 	for _, h := range d.Holders {
 		if h.Agent == p.ID && h.Draining {

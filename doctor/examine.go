@@ -73,7 +73,8 @@ func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory
 	of := func(id string) *agentFacts {
 		if facts[id] == nil {
 			profile, known := d.Agent(id)
-			facts[id] = &agentFacts{id: id, registered: known, paused: profile.Paused}
+			facts[id] = &agentFacts{id: id, registered: known}
+			facts[id].why, _ = d.Unavailable(profile)
 			facts[id].workers, _, _ = d.Load(id)
 			facts[id].polled, facts[id].polls = d.Polled(id)
 		}

@@ -13,6 +13,7 @@ import (
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // healthy is an engine that has nothing amiss, at noon.
@@ -83,8 +84,8 @@ var ailments = []struct {
 	{"a queue is full", func(x *Examined) { x.engine.Consumers[2].AckPending = 100 }, "queues", StatusFail, "gives out no more"},
 	{"a queue is paused", func(x *Examined) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
 	{"an odd queue", func(x *Examined) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
-	{"nobody works", func(x *Examined) { x.agents[0].workers = 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
-	{"paused with offers", func(x *Examined) { x.agents[0].paused, x.agents[0].workers = true, 0 }, "paused", StatusWarn, "agents resume clerk"},
+	{"nobody works", func(x *Examined) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
+	{"paused with offers", func(x *Examined) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "agents resume clerk"},
 	{"an agent is gone", func(x *Examined) { x.heads.homeless.add("t1", "ghost") }, "takers", StatusFail, "agents put ghost"},
 	{"offers of nobody", func(x *Examined) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
 	{"stuck", func(x *Examined) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", StatusFail, "t1: its package is gone"},

@@ -19,8 +19,8 @@ import (
 type agentFacts struct {
 	id         string
 	registered bool
-	paused     bool
-	workers    int // that serve it
+	why        lifecycle.Unfitness // it takes nothing; empty: it does
+	workers    int                 // that serve it
 	polls      bool
 	polled     time.Time // where it polls: when it was last heard of
 	queued     int
@@ -145,7 +145,7 @@ func judgeWorkers(x Examined) Finding {
 		case a.polls:
 			polling = append(polling, a.id+" "+explain.Polls(a.polled, x.now))
 		}
-		if a.workers > 0 || a.polls || a.queued == 0 || a.paused || a.id == protocol.Human || !a.registered {
+		if a.why != lifecycle.UnfitAbsent || a.queued == 0 || !a.registered {
 			continue
 		}
 		names = append(names, a.id)
@@ -175,7 +175,7 @@ func judgePaused(x Examined) Finding {
 	var names, words []string
 	paused := 0
 	for _, a := range x.agents {
-		if a.paused {
+		if a.why == lifecycle.UnfitPaused {
 			paused++
 			if a.queued > 0 {
 				names = append(names, a.id)

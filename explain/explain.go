@@ -185,15 +185,16 @@ func (x *explainer) queued() {
 	profile, _ := x.Directory.Agent(s.Agent)
 	live, slots, busy := x.Directory.Load(s.Agent)
 	polled, polls := x.Directory.Polled(s.Agent)
+	why, _ := x.Directory.Unavailable(profile)
 	waited := fmt.Sprintf("It has waited %s for %s", x.span(s.OfferedAt), s.Agent)
 	ahead := x.aheadWords()
 	switch {
-	case profile.Paused:
+	case why == lifecycle.UnfitPaused:
 		x.e.WaitingFor = WaitResume
 		x.say("%s, which is paused%s. Nothing is taken there until somebody lets it go on.", waited, After(", ", ahead))
 		x.suggest("let it go on", OpResume, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
-	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && (live > 0 || polls):
+	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && why != lifecycle.UnfitAbsent:
 		x.e.WaitingFor = WaitSlot
 		x.say("%s, which has %s in hand and takes no more at a time%s.", waited, Count(x.InHand, "handoff"), After(", ", ahead))
 	case live == 0 && polls:
@@ -202,13 +203,13 @@ func (x *explainer) queued() {
 		x.say("It stays there as long as %s polls at least every %s.", s.Agent, Spoken(profile.PollPatience()))
 		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
-	case live == 0:
+	case why == lifecycle.UnfitAbsent:
 		x.e.WaitingFor = WaitWorker
 		x.say("%s, but %s%s.", waited, x.noWorkerServes(), After(", ", ahead))
 		x.suggest("start a worker", OpWork, "agent", s.Agent)
 		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
-	case busy >= slots:
+	case why == lifecycle.UnfitBusy:
 		x.e.WaitingFor = WaitSlot
 		all := fmt.Sprintf("all of their %d slots are busy", slots)
 		switch {

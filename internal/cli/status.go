@@ -12,6 +12,7 @@ import (
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -136,15 +137,16 @@ func (a *app) whyWaiting(ctx context.Context, b *broker.Broker, s protocol.State
 	if err != nil { // the status stands without it
 		return
 	}
-	profile, known := directory.Agent(s.Agent)
+	profile, _ := directory.Agent(s.Agent)
+	why, _ := directory.Unavailable(profile)
 	polled, polls := directory.Polled(s.Agent)
 	live, _, _ := directory.Load(s.Agent)
 	switch {
-	case known && profile.Paused:
+	case why == lifecycle.UnfitPaused:
 		a.notef("handoff: %s is paused: handoff agents resume %s\n", s.Agent, s.Agent)
 	case live == 0 && polls:
 		a.notef("handoff: %s %s\n", s.Agent, explain.Polls(polled, time.Now()))
-	case live == 0:
+	case why == lifecycle.UnfitAbsent:
 		a.notef("handoff: no worker serves %s: handoff work --agent %s -- CMD\n", s.Agent, s.Agent)
 	}
 }

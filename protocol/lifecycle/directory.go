@@ -36,7 +36,8 @@ func (d *Directory) Count() {
 	d.counted = d.loads()
 }
 
-// Agent returns the profile of an agent. Human exists without one.
+// Agent returns the profile of an agent: its name alone where it is not known. Human
+// exists without one.
 func (d *Directory) Agent(id string) (protocol.Profile, bool) {
 	if d != nil {
 		if p, ok := d.Agents[id]; ok {
@@ -46,7 +47,7 @@ func (d *Directory) Agent(id string) (protocol.Profile, bool) {
 	if id == protocol.Human {
 		return protocol.Profile{ID: protocol.Human, Name: "a person"}, true
 	}
-	return protocol.Profile{}, false
+	return protocol.Profile{ID: id}, false
 }
 
 // Load counts the live holders that serve an agent, and their slots. Holders

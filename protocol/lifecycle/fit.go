@@ -10,41 +10,22 @@ import (
 type Unfitness string
 
 const (
-	UnfitUnknown    Unfitness = "unknown"       // the directory has no such agent
-	UnfitRefuses    Unfitness = "not_accepting" // it takes no handoffs
-	UnfitRisk       Unfitness = "risk"          // the package has a higher risk than it may take
-	UnfitCapability Unfitness = "no_capability" // it lacks what the package requires
-	UnfitPaused     Unfitness = "paused"        // until an operator resumes it
-	UnfitAbsent     Unfitness = "absent"        // no worker serves it, and it does not poll
-	UnfitBusy       Unfitness = "busy"          // all slots of its workers are taken
+	UnfitRefuses Unfitness = "not_accepting" // it takes no handoffs
+	UnfitRisk    Unfitness = "risk"          // the package has a higher risk than it may take
+	UnfitPaused  Unfitness = "paused"        // until an operator resumes it
+	UnfitAbsent  Unfitness = "absent"        // no worker serves it, and it does not poll
+	UnfitBusy    Unfitness = "busy"          // all slots of its workers are taken
 )
 
-// Temporary tells whether an agent may take the package later as it is: an offer waits
-// in its queue until then.
-func (u Unfitness) Temporary() bool {
-	return u == UnfitPaused || u == UnfitAbsent || u == UnfitBusy
-}
-
-// Unfit returns why an agent does not take a package now; false is that it may. What
-// holds for good comes before what passes. A person is never absent or busy.
-func (d *Directory) Unfit(agent string, s p.Summary) (Unfitness, bool) {
-	profile, known := d.Agent(agent)
-	if !known {
-		return UnfitUnknown, true
-	}
-	if why, unfit := unfitForGood(profile, s); unfit {
-		return why, true
-	}
-	if wanted := needs(s); len(wanted) > 0 && agent != p.Human {
-		if _, ok := fitness(profile, s, demand{wanted: wanted}); !ok {
-			return UnfitCapability, true
-		}
-	}
-	switch live, slots, busy := d.Load(agent); {
+// Unavailable returns why an agent takes nothing now; false is that it may. A person is
+// never absent or busy. What an agent does not take at all is routing's matter.
+func (d *Directory) Unavailable(profile p.Profile) (Unfitness, bool) {
+	live, slots, busy := d.Load(profile.ID)
+	switch {
 	case profile.Paused:
 		return UnfitPaused, true
-	case agent == p.Human:
-	case !d.Attended(agent):
+	case profile.ID == p.Human:
+	case !d.Attended(profile.ID):
 		return UnfitAbsent, true
 	case live > 0 && busy >= slots:
 		return UnfitBusy, true

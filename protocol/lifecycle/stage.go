@@ -55,7 +55,7 @@ const (
 	WaitStop            Wait = "stop"            // of its holder, which was asked to
 	WaitAgent           Wait = "agent"           // one that is fit
 	WaitPerson          Wait = "person"          // that takes it
-	WaitTaker           Wait = "taker"           // a worker of its agent; Unfit tells what keeps it
+	WaitTaker           Wait = "taker"           // a worker of its agent; Unavailable tells what keeps it
 	WaitAcknowledgement Wait = "acknowledgement" // of its claim
 	WaitStart           Wait = "start"           // of the accepted work
 	WaitWork            Wait = "work"            // its result
