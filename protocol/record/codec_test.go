@@ -1,9 +1,11 @@
-package protocol_test
+package record_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,11 +14,51 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
+// recordSeq is the ledger sequence at which records are read.
+const recordSeq = 99
+
+// vectors are the documents of the valid vectors, by the names of their files.
+func vectors(t testing.TB) map[string]json.RawMessage {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/vectors/valid/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no vectors: %v", err)
+	}
+	all := map[string]json.RawMessage{}
+	for _, file := range files {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v struct{ Input json.RawMessage }
+		if err := json.Unmarshal(body, &v); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[strings.TrimSuffix(filepath.Base(file), ".json")] = v.Input
+	}
+	return all
+}
+
+// sized is a package whose history makes it about so many bytes of JSON.
+func sized(t testing.TB, size int) []byte {
+	t.Helper()
+	pkg := hotPackage()
+	message := json.RawMessage(`{"role":"assistant","name":"coder","content":"` + strings.Repeat("a line of a conversation\\n", 8) + `"}`)
+	for n := 0; n < size; n += len(message) {
+		pkg.Context.ConversationHistory = append(pkg.Context.ConversationHistory, message)
+	}
+	body, err := protocol.EncodePackage(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
 // records are appends as they are made: small ones, and first ones with the
 // package inside.
 func records(t testing.TB) map[string]protocol.Record {
 	read := func(name string) protocol.Record {
-		made, err := record.Decode(vectors(t, "valid")[name].raw(t), recordSeq)
+		made, err := record.Decode(vectors(t)[name], recordSeq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,16 +113,16 @@ func TestRecordBodies(t *testing.T) {
 // TestEventsAsGoWritesThem: the shortcuts of the codec change nothing in
 // meaning, in either direction and for every type of event.
 func TestEventsAsGoWritesThem(t *testing.T) {
-	for name, v := range vectors(t, "valid") {
-		if v.Kind != "event" {
+	for name, input := range vectors(t) {
+		if !strings.HasPrefix(name, "event-") {
 			continue
 		}
-		e, err := record.DecodeEvent(v.raw(t))
+		e, err := record.DecodeEvent(input)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := reflect.New(reflect.TypeOf(e).Elem()).Interface()
-		if err := json.Unmarshal(v.raw(t), want); err != nil {
+		if err := json.Unmarshal(input, want); err != nil {
 			t.Fatal(err)
 		}
 		compact(reflect.ValueOf(want))
@@ -101,6 +143,27 @@ func TestEventsAsGoWritesThem(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, raw, slow)
 		}
 	}
+}
+
+// meaning decodes JSON so that equal values mean the same; the text of numbers stays.
+func meaning(t testing.TB, raw []byte) (v any) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	return v
+}
+
+// refusal is the error of the wire that something is refused with.
+func refusal(t *testing.T, err error) *protocol.Error {
+	t.Helper()
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("not a *protocol.Error: %v", err)
+	}
+	return e
 }
 
 // compact removes the white space of the vector's file from bodies.

@@ -1,4 +1,4 @@
-package protocol_test
+package record_test
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ type plainOffering struct {
 
 func offerings(t *testing.T) map[string]*record.Offering {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-	pkg, err := protocol.EncodePackage(whole())
+	pkg, err := protocol.EncodePackage(hotPackage())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build !race
 
-package protocol_test
+package record_test
 
 // raced: under the race detector pools forget at random, and nothing can be said
 // of allocations.

@@ -1,5 +1,5 @@
 //go:build race
 
-package protocol_test
+package record_test
 
 const raced = true

@@ -1,4 +1,4 @@
-package protocol_test
+package record_test
 
 import (
 	"crypto/sha256"
