@@ -21,8 +21,8 @@ func (a *Artifacts) form() (int, any) {
 	return 0, &all
 }
 
-// UnmarshalJSON reads a list of artifacts, or a map from name to path in which
-// null is something not made yet.
+// UnmarshalJSON reads a list of artifacts, or a map from name to path. In a map null is
+// something not made yet.
 func (a *Artifacts) UnmarshalJSON(raw []byte) error {
 	*a = Artifacts{}
 	switch first(raw) {

@@ -15,7 +15,7 @@ import (
 // DecodePackage reads a package and refuses what it cannot read whole: JSON
 // that does not parse (CodeMalformed, with line and column), text that is no
 // text (CodeText), a value of the wrong type (CodeInvalid, with its path), a
-// field nobody knows (CodeUnknownField), a field given twice (CodeMalformed),
+// unknown field (CodeUnknownField), a field given twice (CodeMalformed),
 // another major version (CodeVersion), too many bytes or levels (CodeTooLarge).
 //
 // A package of a newer minor version may hold fields that this code does not
@@ -175,10 +175,10 @@ func decodeStrict(body []byte, what string, bytesMax, around int, sh *wirejson.S
 // foreignShapes are the shapes of types of other packages, by type.
 var foreignShapes sync.Map
 
-// DecodeStrict reads JSON of at most bytesMax bytes into a struct of another
-// package's, as strictly as DecodePackage reads a package: what is the name of the
-// whole in messages. Its fields are texts, int, int64, uint64, float64, bool, instants,
-// structs, lists and maps of these and json.RawMessage, which is any well-formed JSON.
+// DecodeStrict reads JSON of at most bytesMax bytes into a struct of another Go package.
+// It is as strict as DecodePackage: what is the name of the whole in messages. Its fields
+// are texts, int, int64, uint64, float64, bool, instants, structs, lists and maps of these
+// and json.RawMessage, which is any well-formed JSON.
 func DecodeStrict(body []byte, what string, bytesMax int, into any) error {
 	t := reflect.TypeOf(into).Elem()
 	sh, ok := foreignShapes.Load(t)

@@ -14,8 +14,8 @@ const (
 	CodeMalformed      Code = "malformed"     // does not parse
 	CodeMissing        Code = "missing"       // a required field is absent or empty
 	CodeInvalid        Code = "invalid"       // a field has a value it may not have
-	CodeUnknownField   Code = "unknown_field" // a top-level field nobody knows
-	CodeUnknownEvent   Code = "unknown_event" // an event type nobody knows
+	CodeUnknownField   Code = "unknown_field" // an unknown top-level field
+	CodeUnknownEvent   Code = "unknown_event" // an unknown type of event
 	CodeConflict       Code = "conflict"      // two fields that exclude each other
 	CodeVersion        Code = "version"       // another major version
 	CodeTooLarge       Code = "too_large"     // over a stated maximum

@@ -41,7 +41,7 @@ type Rerouted struct {
 	Facts      *Facts `json:"facts,omitempty" redact:"-"`
 	// Deadline is a new one, of a reroute by hand: from now on it is not overdue.
 	Deadline Time `json:"deadline,omitzero"`
-	// Manual says that somebody asked for it: it is legal in every open phase,
+	// Manual says that a person or an agent asked for it: it is legal in every open phase,
 	// takes the handoff from its holder, and does not count as a reroute.
 	Manual bool `json:"manual,omitempty"`
 }
@@ -132,7 +132,7 @@ type TimedOut struct {
 
 func (*TimedOut) EventType() EventType { return EventTimedOut }
 
-// CancelRequested asks for an end. Nobody's work is taken away at once.
+// CancelRequested asks for an end. No holder loses its work at once.
 type CancelRequested struct {
 	Meta
 	Reason string `json:"reason,omitempty" redact:"text"`

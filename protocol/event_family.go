@@ -73,8 +73,8 @@ type ChildClosed struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Taken gives the handoff to a person, or to an agent that claims it out of
-// turn, whoever had it before. Its fence is the sequence of its append.
+// Taken gives the handoff to a person, or to an agent that claims it out of turn. No
+// holder before keeps it. Its fence is the sequence of its append.
 type Taken struct {
 	Meta
 	Agent   string `json:"agent" redact:"-" redact:"-"`
@@ -86,7 +86,7 @@ type Taken struct {
 func (*Taken) EventType() EventType { return EventTaken }
 
 // RolledBack returns the handoff to its source, with what there is of a result.
-// Fence is 0 where nobody held it.
+// Fence is 0 where no worker held it.
 type RolledBack struct {
 	Meta
 	Fence  uint64          `json:"fence,omitempty"`
@@ -158,8 +158,8 @@ type Dismissed struct {
 
 func (*Dismissed) EventType() EventType { return EventDismissed }
 
-// Assigned records at a group that a member of it goes to an agent which the group
-// does not name for it. No other member goes there then.
+// Assigned records at a group which agent a member goes to that the group names none for.
+// No other member goes there then.
 type Assigned struct {
 	Meta
 	N     int    `json:"n"` // ordinal of the member

@@ -105,8 +105,8 @@ func relevant(message Message, include Include) (Message, bool) {
 	return body, left && err == nil
 }
 
-// wanted tells whether what a role or a type names was asked for. One that
-// nobody knows is.
+// wanted tells whether what a role or a type names was asked for. An
+// unknown one was.
 func wanted(word json.RawMessage, include Include) bool {
 	var name string
 	if json.Unmarshal(word, &name) != nil {

@@ -206,7 +206,7 @@ func (r *updateReader) readDecisions(field string, raw json.RawMessage) {
 	}
 }
 
-// apply makes the changes to a package that goes to everybody.
+// apply makes the changes to a package that goes to all targets.
 func (u *update) apply(pkg *Package) {
 	pkg.Reason = cmp.Or(u.reason, pkg.Reason)
 	if u.task != nil {

@@ -137,7 +137,7 @@ func (p *Package) aggregate() *Aggregate {
 			counted = append(counted, n)
 		}
 	}
-	if len(counted) < size { // else it is everybody, which goes without saying
+	if len(counted) < size { // else it is all of them, which goes without saying
 		a.Counted = Bits("").With(counted...)
 	}
 	return a

@@ -8,14 +8,14 @@ type Parent struct {
 	Package Package
 }
 
-// Inherit fills in what a package takes over from the handoff that it follows
-// from, as far as it does not say it itself: conversation, workflow, user, the
-// user's intent, correlation, trace, and priority (document 1 §2.4, document 2).
-// It is called before Normalize, which fills in defaults.
+// Inherit fills in what a package takes over from the handoff that it follows from. What
+// the package says itself stays. It takes over: conversation, workflow, user, the user's
+// intent, correlation, trace, and priority (document 1 §2.4, document 2). It is called
+// before Normalize, which fills in defaults.
 //
 // Of an open parent it also takes over the deadline, and has none that is later:
-// what follows is of no use once its parent has ended. Two deadlines are nobody's
-// word and bind no others: one that has passed, which stands where somebody has to
+// what follows is of no use once its parent has ended. Two deadlines are no agent's
+// word and bind no others: one that has passed, which stands where a person has to
 // intervene; and, for a sequential handoff, which leaves its parent behind, the
 // default one.
 func (p *Package) Inherit(parent Parent, now Time) {

@@ -12,8 +12,8 @@ const (
 	PackageBytesMax = 64 << 20
 	// ResultBytesMax is the largest result, in bytes of JSON.
 	ResultBytesMax = 64 << 20
-	// InlineBytesMax is the largest package or result that travels inside an
-	// append or an offer; beyond it the body lies in the object store.
+	// InlineBytesMax is the largest package or result that travels inside an append or an
+	// offer. Beyond it the body lies in the object store.
 	InlineBytesMax = 256 << 10
 	// AnswerBytesMax is the largest answer, in bytes of JSON: it travels
 	// inside an append.

@@ -197,7 +197,7 @@ type FileReference struct {
 	Sections []string `json:"sections,omitempty"`
 }
 
-// FileLock is a file somebody is working on (document 1 §3.1). Handoff carries
+// FileLock is a file that an agent works on (document 1 §3.1). Handoff carries
 // it; it does not enforce it.
 type FileLock struct {
 	Path     string `json:"path"`
@@ -217,8 +217,8 @@ type Artifact struct {
 	Description string `json:"description,omitempty"`
 }
 
-// Artifacts are given as a list, or as a map from name to path in which null
-// is something not made yet (document 0). Either form is kept.
+// Artifacts are given as a list, or as a map from name to path (document 0). In a map null
+// is something not made yet. Either form is kept.
 type Artifacts struct {
 	List   []Artifact
 	ByName map[string]*string

@@ -6,7 +6,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// OnNoTaker is what happens to a handoff that nobody takes (document 4).
+// OnNoTaker is what happens to a handoff that no agent takes (document 4).
 type OnNoTaker string
 
 const (

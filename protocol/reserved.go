@@ -26,7 +26,7 @@ func CheckAgent(field, name string) error {
 	return CheckBy(field, name)
 }
 
-// CheckBy refuses a Reserved name for whoever does something. A person has any
+// CheckBy refuses a Reserved name for the author of an act. A person has any
 // other name, or none.
 func CheckBy(field, name string) error {
 	if Reserved(name) {

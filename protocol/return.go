@@ -15,10 +15,10 @@ const System = "handoff"
 // artifacts. Of a larger one these are left out, and the notes say how to read it.
 const ReturnBytesMax = PackageBytesMax / 2
 
-// ReturnOf is the return of a closed handoff (document 1 §4.1), from its state
-// after the end, its result if it has one, its trail, and the last report of its
-// work. progress may be nil: then it is the state's own. It is kept only where
-// the work was not finished. The members of a group are for the caller to fill in.
+// ReturnOf makes the return of a closed handoff (document 1 §4.1). It is made of its state
+// after the end, its result if it has one, its trail, and the last report of its work.
+// progress may be nil: then it is the state's own. It is kept only where the work was not
+// finished. The members of a group are for the caller to fill in.
 func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progress) Return {
 	r := Return{
 		HandoffID: state.Ticket, FromAgent: returnSource(state), ToAgent: state.Source,
@@ -71,7 +71,7 @@ func sizeOf(r Result) int {
 }
 
 // returnSource is the agent that a return comes from: who had the handoff last,
-// or System for a group and where nobody but its source had it.
+// or System for a group and where no agent but its source had it.
 func returnSource(state State) string {
 	if state.Aggregate != nil || state.Agent == "" || state.Agent == state.Source {
 		return System
@@ -79,11 +79,11 @@ func returnSource(state State) string {
 	return state.Agent
 }
 
-// ReturnPackage is the package that delivers a return to the source of its
-// handoff, as work that it claims and acknowledges. It passes ValidateOwn and
-// expects no return itself. It waits for its agent as long as that takes:
-// nobody else wants it, so it is neither rerouted nor escalated, and a handoff
-// that nobody takes stays in the queue. Its ticket is ReturnTicket's.
+// ReturnPackage is the package that delivers a return to the source of its handoff. The
+// source claims and acknowledges it like work. It passes ValidateOwn and expects no return
+// itself. It waits for its agent as long as that takes: no other agent wants it, so it is
+// neither rerouted nor escalated, and a handoff that no agent takes stays in the queue.
+// Its ticket is ReturnTicket's.
 func ReturnPackage(state State, ret Return, now Time) Package {
 	queue, none := NoTakerQueue, 0
 	pkg := Package{
@@ -147,7 +147,7 @@ func returnWords(state State, ret Return) string {
 // under RedriveTicket: the same work for the same target, with the handoff named
 // as its origin. It passes ValidateOwn. It has no key, since the key's ticket is
 // the origin's, and a deadline only if that still lies ahead. A member of a group
-// is redriven alone: its target is the member's own, and its end goes to nobody's
+// is redriven alone: its target is the member's own, and its end goes to no one agent's
 // group; a group is redriven whole.
 func RedrivePackage(state State, pkg Package, now Time) Package {
 	pkg.Key, pkg.Origin, pkg.CreatedAt = "", state.Ticket, time.Time{}

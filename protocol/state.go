@@ -127,7 +127,7 @@ type State struct {
 	PrevHash string `json:"prev_hash,omitempty"` // sha256 of the append before, hex
 
 	// Extra is what a newer minor version has put into the state: fields that this one
-	// does not know, each behind a comma, as they stood. Whoever appends carries them on.
+	// does not know, each behind a comma, as they stood. Each append carries them on.
 	Extra json.RawMessage `json:"-"`
 }
 

@@ -51,7 +51,7 @@ type Aggregate struct {
 	CancelRest bool `json:"cancel_rest,omitempty"`
 }
 
-// Routing is why an agent was chosen, kept for whoever asks later.
+// Routing is why an agent was chosen, kept for later questions.
 type Routing struct {
 	Revision   uint64      `json:"revision"` // of the directory that was seen
 	Candidates []Candidate `json:"candidates,omitempty"`

@@ -19,15 +19,15 @@ import (
 // Context (level 1, version 00). The zero value is none.
 type TraceContext struct {
 	Parent string `json:"traceparent,omitempty"`
-	State  string `json:"tracestate,omitempty"` // of whoever made Parent; passed on as it came
-	// Own says that the trace began with a handoff and nobody has decided yet
-	// whether it is sampled: whoever samples decides by the trace's id, whatever
+	State  string `json:"tracestate,omitempty"` // of the maker of Parent; passed on as it came
+	// Own says that the trace began with a handoff and no program has decided yet
+	// whether it is sampled: a sampler decides by the trace's id, whatever
 	// the flag in Parent says.
 	Own bool `json:"own,omitempty"`
 }
 
 // TraceStateBytesMax is the longest tracestate, which is what the
-// recommendation asks everybody to pass on.
+// recommendation asks each program to pass on.
 const TraceStateBytesMax = 512
 
 // traceStateMembersMax is how many members a tracestate has at most (W3C).
@@ -213,8 +213,8 @@ func (s State) TraceAt(kind Span, n uint64) TraceContext {
 	return t
 }
 
-// WorkTrace is the context of what follows from the work that is going on; of
-// the handoff as a whole where nobody has accepted it.
+// WorkTrace is the context of what follows from the work that is going on. Where no agent
+// has accepted the handoff, it is that of the whole.
 func (s State) WorkTrace() TraceContext {
 	if s.Fence == 0 {
 		return s.TraceAt(SpanHandoff, 0)

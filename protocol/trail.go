@@ -13,7 +13,7 @@ const TrailWordsBytesMax = 2 << 10
 // and with which assessment, where it was sent instead, which clocks ran out,
 // which leases were lost, which attempts failed, and what it is a redrive of. It
 // has at most TrailMax entries, the newest, in the order of the history, with
-// words cut to TrailWordsBytesMax. Deferrals are left out: nobody was asked.
+// words cut to TrailWordsBytesMax. Deferrals are left out: they ask nothing.
 //
 // changes are those of one handoff from its first on; the trail of a redrive is
 // that of its origin's changes with its own appended to them.

@@ -258,7 +258,7 @@ func checkType(p *Package) *Error {
 			return Errorf(CodeMissing, "audit.decision_rationale", "is missing or empty: an escalation says why")
 		}
 		if p.Source == Human {
-			return Errorf(CodeConflict, "source", "is %s, and nobody is above a person: an escalation goes up from an agent", Human)
+			return Errorf(CodeConflict, "source", "is %s, and no authority is above a person: an escalation goes up from an agent", Human)
 		}
 	}
 	return nil

@@ -141,7 +141,7 @@ func moveTo(s *p.State, agent string) {
 
 func applyClaimed(s *p.State, e *p.Claimed) error {
 	if e.Holder == "" {
-		return fmt.Errorf("%w: claimed by nobody", ErrIllegal)
+		return fmt.Errorf("%w: claimed without a holder", ErrIllegal)
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.ClaimedAt = e.Holder, e.LeaseMS, 0, e.At
 	s.AckWithinMS = e.AckWithinMS
@@ -150,7 +150,7 @@ func applyClaimed(s *p.State, e *p.Claimed) error {
 
 func applyAccepted(s *p.State, e *p.Accepted) error {
 	if e.Holder == "" {
-		return fmt.Errorf("%w: accepted by nobody", ErrIllegal)
+		return fmt.Errorf("%w: accepted without a holder", ErrIllegal)
 	}
 	s.Attempt++
 	s.AttemptsTotal++

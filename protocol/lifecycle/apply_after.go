@@ -137,7 +137,7 @@ func applyResultParked(s *p.State, e *p.ResultParked) error {
 
 func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 	if s.LateSeq == 0 || s.Held() {
-		return fmt.Errorf("%w: a late result used, and there is none, or somebody is at work", ErrIllegal)
+		return fmt.Errorf("%w: a late result used, and there is none, or a holder is at work", ErrIllegal)
 	}
 	outcome := p.OutcomeSuccess
 	if s.LateStatus == p.Partial {
@@ -154,7 +154,7 @@ func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 
 func applyReturnSent(s *p.State, e *p.ReturnSent) error {
 	if !owesReturn(*s) || e.Ticket == "" {
-		return fmt.Errorf("%w: a return sent that nobody expects", ErrIllegal)
+		return fmt.Errorf("%w: a return sent that is not expected", ErrIllegal)
 	}
 	s.ReturnTicket = e.Ticket
 	return nil
@@ -162,7 +162,7 @@ func applyReturnSent(s *p.State, e *p.ReturnSent) error {
 
 func applyReturned(s *p.State, e *p.Returned) error {
 	if !owesReturn(*s) {
-		return fmt.Errorf("%w: returned, and nobody expects it", ErrIllegal)
+		return fmt.Errorf("%w: returned, and no return is expected", ErrIllegal)
 	}
 	s.ReturnedAt = e.At
 	if e.Delivered {

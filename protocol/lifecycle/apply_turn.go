@@ -107,7 +107,7 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 
 func applyLeaseLost(s *p.State, e *p.LeaseLost) error {
 	if !s.Held() {
-		return fmt.Errorf("%w: lease lost and nobody holds it", ErrIllegal)
+		return fmt.Errorf("%w: lease lost without a holder", ErrIllegal)
 	}
 	if s.Fence != 0 {
 		s.LeasesLost++
@@ -120,7 +120,7 @@ func applyLeaseLost(s *p.State, e *p.LeaseLost) error {
 
 func applyReleased(s *p.State, e *p.Released) error {
 	if !s.Held() {
-		return fmt.Errorf("%w: released and nobody holds it", ErrIllegal)
+		return fmt.Errorf("%w: released without a holder", ErrIllegal)
 	}
 	uncharge(s)
 	unclaimed(s)

@@ -87,8 +87,8 @@ func (d *Directory) Reserved(agent string) bool {
 	return d != nil && (d.allReserved || d.reserved[agent])
 }
 
-// Assign records at a group the agents that member n goes to; the step is empty where
-// it has done so, or can keep no more.
+// Assign records at a group the agents that member n goes to. The step is empty where it
+// has done so, or can keep no more.
 func Assign(group p.State, n int, agents []string, now time.Time) (Step, error) {
 	var events []p.Event
 	for _, agent := range agents {

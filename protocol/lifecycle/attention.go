@@ -8,7 +8,7 @@ import (
 
 // Attention is what an append calls for from those who look after handoffs. Who
 // appends knows the state that comes of it, and says so beside the record: then
-// nobody need read the record to find that there is nothing to do, which is true
+// no supervisor need read the record to find that there is nothing to do, which is true
 // of nearly all.
 //
 // It is a hint: what it says wrongly costs time, until the next look at the head

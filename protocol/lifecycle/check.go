@@ -10,10 +10,10 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Check holds the state after an append against what must be true of every one,
-// and of this one after the one before (the zero State before a first append). Its
-// error is a bug of a writer. Verification uses it; nothing is decided by it.
-// Which events led from one to the other Apply knows.
+// Check tells whether the state after an append is one that can be, and can follow the one
+// before. That is the zero State before a first append. Its error is a bug of a writer.
+// Verification uses it; nothing is decided by it. Which events led from one to the other
+// Apply knows.
 func Check(before, after p.State, now time.Time) error {
 	if err := checkShape(before, after); err != nil {
 		return err
@@ -37,7 +37,7 @@ func checkShape(before, s p.State) error {
 	held := s.Phase == p.PhaseAccepted || s.Phase == p.Working
 	switch {
 	case s.Closed && (s.Outcome == "" || s.ClosedAt.IsZero() || s.Held() || s.Reason == "" && !s.ReturnedAt.After(s.ClosedAt) && s.Phase != p.Complete && s.Phase != p.PhaseReturned):
-		return fmt.Errorf("closed without an outcome, an instant or a reason, or in somebody's hands")
+		return fmt.Errorf("closed without an outcome, an instant or a reason, or with a holder")
 	case s.Closed && closedPhase[s.Outcome] != s.Phase && (s.Phase != p.PhaseReturned || s.ReturnedAt.IsZero()):
 		return fmt.Errorf("closed as %s in %s", s.Outcome, s.Phase)
 	case !s.Closed && (s.Outcome != "" || s.Phase == p.Complete || s.Phase == p.Cancelled || s.Phase == p.PhaseReturned):
@@ -137,7 +137,7 @@ func checkOpen(s p.State, now time.Time) error {
 	case duties.Offer != (s.Phase == p.Pending && !s.Held() && s.Offer != 0), duties.Return:
 		return fmt.Errorf("duties %+v in %s", duties, s.Phase)
 	case (s.Aggregate != nil || awaits(s)) && !duties.Mark:
-		return fmt.Errorf("waits for children, and nobody records their ends")
+		return fmt.Errorf("waits for children, and no supervisor records their ends")
 	case Deadline(s).After(now) && next.After(Deadline(s)):
 		return fmt.Errorf("next looked at %s after the deadline", next.Sub(Deadline(s)))
 	case Wake(s).IsZero():

@@ -6,9 +6,9 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// CheckEnd holds the end that an append brought about against what must be true of
-// every end that Decide, a worker or a person makes: what failed for good is a dead
-// letter or in an inbox, and no deadline ends what an authority could still have.
+// CheckEnd tells whether the end that an append brought about is one that Decide, a worker
+// or a person makes: what failed for good is a dead letter or in an inbox, and no deadline
+// ends what an authority could still have.
 func CheckEnd(before, s p.State) error {
 	if before.Closed || !s.Closed {
 		return nil

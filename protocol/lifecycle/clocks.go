@@ -68,9 +68,9 @@ func queueDue(s p.State) time.Time {
 	return queueSince(s).Add(millis(s.Policy.QueueTimeoutMS))
 }
 
-// Limit is when the first of the clocks runs out that take a handoff from its
-// holder, and which one it is; zero where it has none. The clock of progress, which
-// the holder itself sets anew, is not among them.
+// Limit is when the first clock runs out that takes a handoff from its holder, and which
+// one. It is zero where it has none. The clock of progress, which the holder itself sets
+// anew, is not among them.
 func Limit(s p.State) (at time.Time, clock p.Clock) {
 	if !s.Held() || s.Closed {
 		return at, clock
@@ -162,10 +162,9 @@ func absenceGrace(s p.State) time.Duration {
 	return min(AckTimeout(s), millis(p.LeaseDefaultMS))
 }
 
-// AckTimeout is how long the agent of an offer may be neither served nor polling
-// before the offer is given up (document 1 §6.2). An agent that has begun this
-// handoff already gets twice the time: its worker crashed, and is more likely
-// than not being started again.
+// AckTimeout is how long an offer stands while its agent is neither served nor polling
+// (document 1 §6.2). An agent that has begun this handoff already gets twice the time: its
+// worker crashed, and is more likely than not being started again.
 func AckTimeout(s p.State) time.Duration {
 	timeout := millis(s.Policy.AckTimeoutMS)
 	if s.Attempt > 0 {

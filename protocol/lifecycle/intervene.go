@@ -168,7 +168,7 @@ func Escalate(s p.State, d *Directory, by, rationale, assessment string, now tim
 	events := escalate(s, d, meta, reason{})
 	up, ok := events[0].(*p.Escalated)
 	if !ok {
-		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s cannot be escalated from %s: nobody is above, or it was escalated %d times", s.Ticket, s.Agent, s.Escalations)
+		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s cannot be escalated from %s: no authority is above, or it was escalated %d times", s.Ticket, s.Agent, s.Escalations)
 	}
 	up.Fence, up.Reason, up.Assessment = s.Fence, rationale, assessment
 	return StepOf(s, events...)

@@ -11,10 +11,9 @@ import (
 // submitted again for it, is not offered to the agents that said no, until it asks
 // for something else.
 
-// Inherit returns the agents that a child is not offered to, because they refused
-// its parent, or what that follows from. None is excluded from another task, nor from
-// one that is for other capabilities than those that the parent was for. A person may
-// always be asked.
+// Inherit returns the agents that a child is not offered to. They refused its parent, or
+// what that follows from. None is excluded from another task, nor from one that is for
+// other capabilities than those that the parent was for. A person may always be asked.
 func Inherit(parent p.State, child p.Summary, sameTask bool) []string {
 	of, wanted := needs(parent.Summary), needs(child)
 	shares := slices.ContainsFunc(wanted, func(r p.RequiredCapability) bool {

@@ -61,8 +61,8 @@ func StopTrying(s p.State, cause error, now time.Time) (Step, error) {
 	return StepOf(s, &p.Stuck{Meta: p.Meta{At: now, By: By}, Reason: cause.Error()})
 }
 
-// SettleReturn records that the return of a closed handoff has arrived, or never will;
-// the step is empty where that is recorded.
+// SettleReturn records that the return of a closed handoff has arrived, or never will. The
+// step is empty where that is recorded.
 func SettleReturn(s p.State, delivered bool, reason string, now time.Time) (Step, error) {
 	if !s.ReturnedAt.IsZero() {
 		return Step{}, nil

@@ -23,7 +23,7 @@ func staleSubmitted(s *p.State, _ *p.Submitted) string {
 
 func staleOffered(s *p.State, e *p.Offered) string {
 	if s.Phase == p.Pending && offerUntouched(s) {
-		return "an offer stands that nobody has touched"
+		return "an offer stands that no worker has touched"
 	}
 	if s.Agent != "" && e.Agent != "" && e.Agent != s.Agent { // what moves it says so first
 		return fmt.Sprintf("it is no longer with %s", e.Agent)
@@ -159,7 +159,7 @@ func staleStuck(s *p.State, e *p.Stuck) string {
 
 func staleChildrenClosed(s *p.State, e *p.ChildrenClosed) string {
 	if !marksChildren(*s) {
-		return "nobody waits for children"
+		return "no children are awaited"
 	}
 	if slices.ContainsFunc(e.Children, func(c p.ChildClosed) bool { return s.Children.Made.Has(c.N) && !s.Children.Closed.Has(c.N) }) {
 		return ""

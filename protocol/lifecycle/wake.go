@@ -106,9 +106,10 @@ func NextLook(s p.State, now time.Time) time.Time {
 	return at
 }
 
-// JudgeAt is when the observer of d will have been connected for long enough to
-// say that the holder, or the agent of a standing offer, is gone; zero if they
-// are not missing. A look before that decides nothing, whatever their clocks say.
+// JudgeAt is when the observer of d can say that the holder or the agent is gone. The
+// agent is that of a standing offer; the observer has to be connected for long enough
+// before. Zero is that they are not missing. A look before that decides nothing, whatever
+// their clocks say.
 func JudgeAt(s p.State, d *Directory) time.Time {
 	switch {
 	case s.Closed || d == nil || d.ConnectedSince.IsZero():

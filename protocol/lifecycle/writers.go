@@ -36,10 +36,10 @@ func RoleOf(by string) Role {
 // follows are the events that only a supervisor makes by themselves.
 var follows = []p.EventType{p.EventOffered, p.EventClosed, p.EventLateResultUsed}
 
-// CheckWriters says which event of an append is not among those that the role named
-// by its By makes, or names a holder that did not have the handoff. It does not see
-// which client appended: a client that keeps to the table is not found. What follows
-// an event of a newer version is passed over.
+// CheckWriters says which event of an append is not among those that the role named by its
+// By makes. An event that names a holder which did not have the handoff is another. It
+// does not see which client appended: a client that keeps to the table is not found. What
+// follows an event of a newer version is passed over.
 func CheckWriters(before p.State, events []p.Event) error {
 	holder := before.Holder
 	for i, e := range events {

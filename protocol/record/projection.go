@@ -59,8 +59,8 @@ func (p *Projection) event(r *reader) bool {
 
 var packageTextShape = protocol.ShapeOf(reflect.TypeFor[protocol.Package]()).Only("reason", "task")
 
-// PackageText reads the description of the task and the reason of the handoff
-// out of a package as it is stored.
+// PackageText reads the description of the task and the reason of the handoff out of a
+// stored package.
 func PackageText(body []byte) (description, reason string, err error) {
 	var p protocol.Package
 	s := wirejson.NewLenientReader(body)

@@ -146,7 +146,7 @@ func (p *plan) below(name []byte, inList bool) *plan {
 	if next := p.fields[string(name)]; next != nil {
 		return next
 	}
-	if p == redactPlan { // a field of a newer version: nobody knows what it is
+	if p == redactPlan { // a field of a newer version: what it is, is not known
 		return freePlan
 	}
 	return nothing

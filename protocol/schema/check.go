@@ -182,7 +182,7 @@ type nowhere struct{}
 // Load refuses.
 func (nowhere) Load(string) (any, error) { return nil, errElsewhere }
 
-// refused words a compiler's error for whoever wrote the schema.
+// refused words a compiler's error for the author of the schema.
 func refused(err error) error {
 	var load *jsonschema.LoadURLError
 	var invalid *jsonschema.SchemaValidationError

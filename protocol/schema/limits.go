@@ -10,8 +10,8 @@ const (
 	// OutputSchemaObjectsMax counts objects, true and false: all that may be a
 	// subschema. The compiler's time grows with the square of them.
 	OutputSchemaObjectsMax = 4096
-	// OutputSchemaDepthMax is how deep the schema is nested, and how long a chain of
-	// schemas for one and the same value may be ($ref, allOf, not and so on).
+	// OutputSchemaDepthMax bounds how deep the schema is nested. It also bounds a chain of
+	// schemas for one and the same value ($ref, allOf, not and so on).
 	OutputSchemaDepthMax = protocol.DepthMax
 	// OutputSchemaPathBytesMax bounds the length of all paths to its objects
 	// together; the compiler keeps each of them several times.

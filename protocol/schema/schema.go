@@ -1,6 +1,5 @@
-// Package schema holds the JSON Schemas of the wire (draft 2020-12), for
-// whoever writes packages, results and the like in another language, and checks
-// results against the schema that a package asks for.
+// Package schema holds the JSON Schemas of the wire (draft 2020-12), for programs in
+// other languages. It also checks results against the schema that a package asks for.
 //
 // The schemas say what one document alone must look like. They are written by
 // hand; a test compares them with the Go types field by field, in both
