@@ -86,7 +86,7 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 		return nil, errors.New("its subject is not that of an offer")
 	}
 	head := &Head{Ticket: key.Ticket}
-	body, err := record.DecodeOffering(d.Body(), &head.State)
+	body, err := record.DecodeOffer(d.Body(), &head.State)
 	if err == nil {
 		err = fits(key, &body)
 	}
@@ -104,7 +104,7 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 // fits checks that an offer is of the handoff, and is the offer, that its subject names,
 // and was made from an append. One that begins a handoff, or is another's, would be
 // appended to the ledger.
-func fits(key OfferKey, o *record.Offering) error {
+func fits(key OfferKey, o *record.Offer) error {
 	switch s := o.State; {
 	case s.Ticket != key.Ticket || s.Agent != key.Agent || s.Offer != key.Sequence:
 		return fmt.Errorf("it holds offer %d of %q to %q", s.Offer, s.Ticket, s.Agent)

@@ -89,7 +89,7 @@ func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, 
 }
 
 func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) ([]byte, error) {
-	offer := &record.Offering{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
+	offer := &record.Offer{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
 	offer.Blob, offer.Answers, offer.Trail = blob, n.Answers, n.Trail
 	if len(n.Answers)+len(n.Trail) > 0 {
 		body, err := protocol.Marshal(n)
@@ -104,7 +104,7 @@ func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage,
 			offer.Answers, offer.Trail, offer.AnswersBlob = nil, nil, &ref
 		}
 	}
-	body, err := record.EncodeOffering(offer)
+	body, err := record.EncodeOffer(offer)
 	if err != nil {
 		return nil, fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
 	}

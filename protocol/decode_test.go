@@ -288,12 +288,12 @@ func TestNewerMinorVersion(t *testing.T) {
 	if !strings.Contains(string(again), `{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}}`) || !strings.HasSuffix(string(again), carried+"}") {
 		t.Errorf("written again: %s", again)
 	}
-	offer, err := record.EncodeOffering(&record.Offering{Seq: 1, Hash: "h", State: &r.State})
+	offer, err := record.EncodeOffer(&record.Offer{Seq: 1, Hash: "h", State: &r.State})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var state protocol.State
-	if _, err := record.DecodeOffering(offer, &state); err != nil || !strings.HasSuffix(carried, string(state.Extra)+"}") {
+	if _, err := record.DecodeOffer(offer, &state); err != nil || !strings.HasSuffix(carried, string(state.Extra)+"}") {
 		t.Errorf("by the offer: %s, %v", state.Extra, err)
 	}
 	if _, glanced, _ := record.DecodeState(again, 2); string(glanced.Extra) != string(state.Extra) {

@@ -104,14 +104,14 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzDecodeOffering reads anything as an offer. What is read can be written, and is
+// FuzzDecodeOffer reads anything as an offer. What is read can be written, and is
 // then read as the same.
-func FuzzDecodeOffering(f *testing.F) {
+func FuzzDecodeOffer(f *testing.F) {
 	f.Add([]byte(`{"seq":7,"hash":"ab","state":{"ticket":"6ba7b810-9dad-11d1-80b4-00c04fd430c8"},"package":{}}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var state protocol.State
-		read, err := record.DecodeOffering(raw, &state)
+		read, err := record.DecodeOffer(raw, &state)
 		if err != nil {
 			var refused *protocol.Error
 			if !errors.As(err, &refused) {
@@ -119,12 +119,12 @@ func FuzzDecodeOffering(f *testing.F) {
 			}
 			return
 		}
-		once, err := record.EncodeOffering(&read)
+		once, err := record.EncodeOffer(&read)
 		if err != nil {
 			return // what would be too large is not written
 		}
 		var again protocol.State
-		if _, err := record.DecodeOffering(once, &again); err != nil {
+		if _, err := record.DecodeOffer(once, &again); err != nil {
 			t.Fatalf("does not read what it wrote: %v\n%s", err, once)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 )
 
 // queued is an offer as delivered. It implements Delivery.
-type queued struct {
+type delivery struct {
 	key   broker.OfferKey
 	body  []byte
 	reply string // what an acknowledgement is published to
@@ -22,12 +22,12 @@ var (
 	ackExtend  = []byte("+WPI")
 )
 
-func (q *queued) Key() broker.OfferKey { return q.key }
-func (q *queued) Body() []byte         { return q.body }
-func (q *queued) Release() error       { return q.say("release", ackRelease) }
-func (q *queued) Extend() error        { return q.say("extend", ackExtend) }
+func (q *delivery) Key() broker.OfferKey { return q.key }
+func (q *delivery) Body() []byte         { return q.body }
+func (q *delivery) Release() error       { return q.say("release", ackRelease) }
+func (q *delivery) Extend() error        { return q.say("extend", ackExtend) }
 
-func (q *queued) say(what string, word []byte) error {
+func (q *delivery) say(what string, word []byte) error {
 	if err := q.j.nc.Publish(q.reply, word); err != nil {
 		return fmt.Errorf("%s offer %s: %w: %w", what, q.key.Ticket, broker.ErrUnreachable, err)
 	}

@@ -35,7 +35,7 @@ func (p *puller) receive(m *nats.Msg) {
 	if lane.left--; lane.left <= 0 {
 		lane.id, lane.status = 0, ""
 	}
-	q := &queued{key: key, body: m.Data, reply: m.Reply, j: p.j}
+	q := &delivery{key: key, body: m.Data, reply: m.Reply, j: p.j}
 	sent := readAckSubject(m.Reply)
 	lane.drained = sent.deliveries == 1 && sent.pending == 0 // what was released comes before what is new
 	switch {

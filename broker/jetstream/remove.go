@@ -59,7 +59,7 @@ func removeBody(sequence uint64) []byte {
 
 // Remove implements Delivery. Like every acknowledgement it is sent, and not
 // answered.
-func (q *queued) Remove() error {
+func (q *delivery) Remove() error {
 	if q.j.crowded.Load() {
 		if sent := readAckSubject(q.reply); sent.deliveries > 0 {
 			if err := q.j.nc.Publish(removeSubject, removeBody(sent.sequence)); err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// plainOffering is an offer as encoding/json has it, which wrote and read them
+// plainOffer is an offer as encoding/json has it, which wrote and read them
 // before: the two must agree on every byte that counts.
-type plainOffering struct {
+type plainOffer struct {
 	Seq     uint64          `json:"seq"`
 	Hash    string          `json:"hash"`
 	State   protocol.State  `json:"state"`
 	Package json.RawMessage `json:"package,omitempty"`
-	record.OfferingRest
+	record.OfferExtras
 }
 
-func offerings(t *testing.T) map[string]*record.Offering {
+func offerings(t *testing.T) map[string]*record.Offer {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	pkg, err := protocol.EncodePackage(hotPackage())
 	if err != nil {
@@ -30,28 +30,28 @@ func offerings(t *testing.T) map[string]*record.Offering {
 		return &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Offer: 81, PackageSeq: 81,
 			Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at, Tried: []string{"ann"}, Message: "<b> & \"c\""}
 	}
-	small := &record.Offering{Seq: 81, Hash: "ab12", State: state(), Package: pkg}
-	large := &record.Offering{Seq: 1 << 52, State: state()}
+	small := &record.Offer{Seq: 81, Hash: "ab12", State: state(), Package: pkg}
+	large := &record.Offer{Seq: 1 << 52, State: state()}
 	large.Blob = &protocol.BlobRef{Digest: "sha256:00", Size: 1 << 20}
 	large.AnswersBlob = &protocol.BlobRef{Digest: "sha256:01", Size: 1 << 18}
-	answered := &record.Offering{Seq: 82, Hash: "ab12", State: state(), Package: pkg}
+	answered := &record.Offer{Seq: 82, Hash: "ab12", State: state(), Package: pkg}
 	answered.Answers = []protocol.Answer{{By: "human", Text: "yes, <do> it", Variables: map[string]json.RawMessage{"n": json.RawMessage(`1.50`)}}}
 	answered.Trail = []protocol.TrailEntry{{At: at}}
-	return map[string]*record.Offering{"with a package": small, "in blobs": large, "with answers": answered}
+	return map[string]*record.Offer{"with a package": small, "in blobs": large, "with answers": answered}
 }
 
-func TestOffering(t *testing.T) {
+func TestOffer(t *testing.T) {
 	for name, offer := range offerings(t) {
 		t.Run(name, func(t *testing.T) {
-			body, err := record.EncodeOffering(offer)
+			body, err := record.EncodeOffer(offer)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var plain plainOffering
+			var plain plainOffer
 			if err := json.Unmarshal(body, &plain); err != nil {
 				t.Fatalf("%v in %s", err, body)
 			}
-			want := plainOffering{offer.Seq, offer.Hash, *offer.State, offer.Package, offer.OfferingRest}
+			want := plainOffer{offer.Seq, offer.Hash, *offer.State, offer.Package, offer.OfferExtras}
 			if !reflect.DeepEqual(plain, want) {
 				t.Errorf("encoding/json reads\n%+v, want\n%+v", plain, want)
 			}
@@ -60,11 +60,11 @@ func TestOffering(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, raw := range [][]byte{body, before} {
-				got, err := record.DecodeOffering(raw, new(protocol.State))
+				got, err := record.DecodeOffer(raw, new(protocol.State))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if again := (plainOffering{got.Seq, got.Hash, *got.State, compacted(t, got.Package), got.OfferingRest}); !reflect.DeepEqual(again, plainOffering{want.Seq, want.Hash, want.State, compacted(t, want.Package), want.OfferingRest}) {
+				if again := (plainOffer{got.Seq, got.Hash, *got.State, compacted(t, got.Package), got.OfferExtras}); !reflect.DeepEqual(again, plainOffer{want.Seq, want.Hash, want.State, compacted(t, want.Package), want.OfferExtras}) {
 					t.Errorf("read\n%+v, want\n%+v", again, want)
 				}
 			}
@@ -88,8 +88,8 @@ func compacted(t *testing.T, raw json.RawMessage) json.RawMessage {
 	return out
 }
 
-func TestOfferingOfANewerVersion(t *testing.T) {
-	got, err := record.DecodeOffering([]byte(` {"later":[1,{"seq":9}],"seq":7,"state":{"ticket":"t","soon":true},"package":null,"answers":[],"hash":"h"} `), new(protocol.State))
+func TestOfferOfANewerVersion(t *testing.T) {
+	got, err := record.DecodeOffer([]byte(` {"later":[1,{"seq":9}],"seq":7,"state":{"ticket":"t","soon":true},"package":null,"answers":[],"hash":"h"} `), new(protocol.State))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,25 +97,25 @@ func TestOfferingOfANewerVersion(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, broken := range []string{"", "[]", "null", "{}", `{"seq":7}`, `{"seq":"7","state":{}}`, `{"state":[]}`, `{"state":{}`, `{"state":{}} x`, `{"state":{},"package":{]}`, `{"state":{},"answers":1}`} {
-		if _, err := record.DecodeOffering([]byte(broken), new(protocol.State)); err == nil {
+		if _, err := record.DecodeOffer([]byte(broken), new(protocol.State)); err == nil {
 			t.Errorf("%s was read", broken)
 		}
 	}
 }
 
-func BenchmarkOffering(b *testing.B) {
+func BenchmarkOffer(b *testing.B) {
 	pkg := sized(b, 0)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	state := &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at}
-	offer := &record.Offering{Seq: 81, Hash: "ab12", State: state, Package: pkg}
-	body, err := record.EncodeOffering(offer)
+	offer := &record.Offer{Seq: 81, Hash: "ab12", State: state, Package: pkg}
+	body, err := record.EncodeOffer(offer)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := record.EncodeOffering(offer); err != nil {
+			if _, err := record.EncodeOffer(offer); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -123,7 +123,7 @@ func BenchmarkOffering(b *testing.B) {
 	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := record.DecodeOffering(body, new(protocol.State)); err != nil {
+			if _, err := record.DecodeOffer(body, new(protocol.State)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -131,7 +131,7 @@ func BenchmarkOffering(b *testing.B) {
 	b.Run("decode/plain", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			var p plainOffering
+			var p plainOffer
 			if err := json.Unmarshal(body, &p); err != nil {
 				b.Fatal(err)
 			}

@@ -10,20 +10,20 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// Offering is what an offer carries in the queue: enough to accept it without
+// Offer is what an offer carries in the queue: enough to accept it without
 // reading anything else.
 //
 //	{"seq":…, "hash":"…", "state":{…}, "package":{…}, …}
-type Offering struct {
+type Offer struct {
 	Seq     uint64          // of the head it was made from
 	Hash    string          // of that head
 	State   *protocol.State // bound to Seq
 	Package json.RawMessage
-	OfferingRest
+	OfferExtras
 }
 
-// OfferingRest is what few offers have.
-type OfferingRest struct {
+// OfferExtras is what few offers have.
+type OfferExtras struct {
 	Blob    *protocol.BlobRef `json:"package_blob,omitempty"`
 	Answers []protocol.Answer `json:"answers,omitempty"`
 	// Trail is what happened to the handoff before it came here.
@@ -33,12 +33,12 @@ type OfferingRest struct {
 }
 
 var (
-	restShape     = protocol.ShapeOf(reflect.TypeFor[OfferingRest]())
+	restShape     = protocol.ShapeOf(reflect.TypeFor[OfferExtras]())
 	sequenceShape = protocol.ShapeOf(reflect.TypeFor[uint64]())
 )
 
-// EncodeOffering writes an offer for the queue. The package goes into it as it is.
-func EncodeOffering(o *Offering) ([]byte, error) {
+// EncodeOffer writes an offer for the queue. The package goes into it as it is.
+func EncodeOffer(o *Offer) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
 	w.CountField(`{"seq":`, o.Seq)
@@ -51,23 +51,23 @@ func EncodeOffering(o *Offering) ([]byte, error) {
 		w.Raw(`,"package":`)
 		w.RawBytes(o.Package)
 	}
-	if err := w.Fields(restShape, &o.OfferingRest, nil); err != nil {
+	if err := w.Fields(restShape, &o.OfferExtras, nil); err != nil {
 		return nil, protocol.WireError(err.Below("offer"))
 	}
 	w.Raw("}")
 	return w.Written(), nil
 }
 
-// DecodeOffering reads what EncodeOffering wrote, and skips fields that it does
+// DecodeOffer reads what EncodeOffer wrote, and skips fields that it does
 // not know. The state goes into the one given, which is to be empty. The package and
 // all free data are parts of body. Errors are an *Error.
-func DecodeOffering(body []byte, into *protocol.State) (Offering, error) {
-	o := Offering{State: into}
+func DecodeOffer(body []byte, into *protocol.State) (Offer, error) {
+	o := Offer{State: into}
 	s := wirejson.NewLenientReader(body)
 	defer s.Free()
 	s.ShareData()
 	if s.Peek() != jsontext.KindBeginObject {
-		return Offering{}, protocol.Errorf(protocol.CodeMalformed, "offer", "is no JSON object")
+		return Offer{}, protocol.Errorf(protocol.CodeMalformed, "offer", "is no JSON object")
 	}
 	hasState := false
 	if s.Members(func(_ int, raw []byte) (ok bool) {
@@ -84,17 +84,17 @@ func DecodeOffering(body []byte, into *protocol.State) (Offering, error) {
 			return ok
 		}
 		if f := restShape.Field(string(raw[1 : len(raw)-1])); f != nil {
-			return s.DecodeField(f, &o.OfferingRest)
+			return s.DecodeField(f, &o.OfferExtras)
 		}
 		return s.Skip()
 	}) {
 		s.End()
 	}
 	if err := s.Broken("offer"); err != nil {
-		return Offering{}, protocol.WireError(err)
+		return Offer{}, protocol.WireError(err)
 	}
 	if !hasState {
-		return Offering{}, protocol.Errorf(protocol.CodeMissing, "offer", "has no state")
+		return Offer{}, protocol.Errorf(protocol.CodeMissing, "offer", "has no state")
 	}
 	if string(o.Package) == "null" {
 		o.Package = nil
