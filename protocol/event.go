@@ -56,7 +56,7 @@ func NewEvent(t EventType) Event {
 // the id of its Record and its place in it.
 type Meta struct {
 	At Time   `json:"at"`
-	By string `json:"by,omitempty" redact:"-" redact:"-"` // who caused it: an agent, a holder, "supervisor", a person
+	By string `json:"by,omitempty" redact:"-"` // who caused it: an agent, a holder, "supervisor", a person
 }
 
 // When returns the instant of the event.

@@ -35,15 +35,15 @@ type HandedOff struct {
 	N       int             `json:"n"`                            // its ordinal among the children, from 0
 	Number  int             `json:"number,omitempty"`             // what its holder called it, where that is not N + 1
 	After   bool            `json:"after,omitempty"`              // it begins when this handoff completes
-	Ticket  string          `json:"ticket" redact:"-" redact:"-"` // of the child, derived from this ticket and N
-	Type    Type            `json:"child_type" redact:"-" redact:"-"`
-	Target  string          `json:"target" redact:"-" redact:"-"`          // in words, for people
-	Digest  string          `json:"digest" redact:"-" redact:"-"`          // of the child's package as stored
-	Trace   *TraceContext   `json:"trace,omitempty" redact:"-" redact:"-"` // what its package said; nil is that it follows from the work
-	Package json.RawMessage `json:"package,omitempty" redact:"-" redact:"-"`
-	Blob    *BlobRef        `json:"package_blob,omitempty" redact:"-" redact:"-"`
+	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and N
+	Type    Type            `json:"child_type" redact:"-"`
+	Target  string          `json:"target" redact:"-"`          // in words, for people
+	Digest  string          `json:"digest" redact:"-"`          // of the child's package as stored
+	Trace   *TraceContext   `json:"trace,omitempty" redact:"-"` // what its package said; nil is that it follows from the work
+	Package json.RawMessage `json:"package,omitempty" redact:"-"`
+	Blob    *BlobRef        `json:"package_blob,omitempty" redact:"-"`
 	// Excluded is that of the child's summary.
-	Excluded []string `json:"excluded,omitempty" redact:"-" redact:"-"`
+	Excluded []string `json:"excluded,omitempty" redact:"-"`
 }
 
 func (*HandedOff) EventType() EventType { return EventHandedOff }
@@ -62,7 +62,7 @@ func (*Suspended) EventType() EventType { return EventSuspended }
 // them, have closed.
 type ChildrenClosed struct {
 	Meta
-	Children []ChildClosed `json:"children" redact:"-" redact:"-"`
+	Children []ChildClosed `json:"children" redact:"-"`
 }
 
 func (*ChildrenClosed) EventType() EventType { return EventChildrenClosed }
@@ -77,10 +77,10 @@ type ChildClosed struct {
 // holder before keeps it. Its fence is the sequence of its append.
 type Taken struct {
 	Meta
-	Agent   string `json:"agent" redact:"-" redact:"-"`
-	Holder  string `json:"holder" redact:"-" redact:"-"`
+	Agent   string `json:"agent" redact:"-"`
+	Holder  string `json:"holder" redact:"-"`
 	LeaseMS int64  `json:"lease_ms"`
-	Reason  string `json:"reason,omitempty" redact:"text" redact:"text"`
+	Reason  string `json:"reason,omitempty" redact:"text"`
 }
 
 func (*Taken) EventType() EventType { return EventTaken }
@@ -90,10 +90,10 @@ func (*Taken) EventType() EventType { return EventTaken }
 type RolledBack struct {
 	Meta
 	Fence  uint64          `json:"fence,omitempty"`
-	Reason string          `json:"reason" redact:"text" redact:"text"`
-	Inbox  string          `json:"inbox,omitempty" redact:"-" redact:"-"` // as in Closed
-	Result json.RawMessage `json:"result,omitempty" redact:"result" redact:"result"`
-	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-" redact:"-"`
+	Reason string          `json:"reason" redact:"text"`
+	Inbox  string          `json:"inbox,omitempty" redact:"-"` // as in Closed
+	Result json.RawMessage `json:"result,omitempty" redact:"result"`
+	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`
 }
 
 func (*RolledBack) EventType() EventType { return EventRolledBack }
@@ -102,12 +102,12 @@ func (*RolledBack) EventType() EventType { return EventRolledBack }
 // changes nothing else, and is legal after the handoff has closed too.
 type ResultParked struct {
 	Meta
-	Holder  string          `json:"holder" redact:"-" redact:"-"`
+	Holder  string          `json:"holder" redact:"-"`
 	Fence   uint64          `json:"fence"` // the lost one
 	Attempt int             `json:"attempt"`
-	Status  ResultStatus    `json:"status" redact:"-" redact:"-"`
-	Result  json.RawMessage `json:"result,omitempty" redact:"result" redact:"result"`
-	Blob    *BlobRef        `json:"result_blob,omitempty" redact:"-" redact:"-"`
+	Status  ResultStatus    `json:"status" redact:"-"`
+	Result  json.RawMessage `json:"result,omitempty" redact:"result"`
+	Blob    *BlobRef        `json:"result_blob,omitempty" redact:"-"`
 	Tokens  int64           `json:"tokens,omitempty"`
 }
 
@@ -126,8 +126,8 @@ func (*LateResultUsed) EventType() EventType { return EventLateResultUsed }
 // delivered to its source.
 type ReturnSent struct {
 	Meta
-	Ticket string `json:"ticket" redact:"-" redact:"-"`
-	To     string `json:"to" redact:"-" redact:"-"`
+	Ticket string `json:"ticket" redact:"-"`
+	To     string `json:"to" redact:"-"`
 }
 
 func (*ReturnSent) EventType() EventType { return EventReturnSent }
@@ -137,7 +137,7 @@ func (*ReturnSent) EventType() EventType { return EventReturnSent }
 type Returned struct {
 	Meta
 	Delivered bool   `json:"delivered"`
-	Reason    string `json:"reason,omitempty" redact:"text" redact:"text"`
+	Reason    string `json:"reason,omitempty" redact:"text"`
 }
 
 func (*Returned) EventType() EventType { return EventReturned }
@@ -145,7 +145,7 @@ func (*Returned) EventType() EventType { return EventReturned }
 // Redriven says that a closed handoff was submitted again, and as what.
 type Redriven struct {
 	Meta
-	Ticket string `json:"ticket" redact:"-" redact:"-"`
+	Ticket string `json:"ticket" redact:"-"`
 }
 
 func (*Redriven) EventType() EventType { return EventRedriven }
@@ -153,7 +153,7 @@ func (*Redriven) EventType() EventType { return EventRedriven }
 // Dismissed takes a closed handoff out of the inbox that lists it.
 type Dismissed struct {
 	Meta
-	Note string `json:"note,omitempty" redact:"text" redact:"text"`
+	Note string `json:"note,omitempty" redact:"text"`
 }
 
 func (*Dismissed) EventType() EventType { return EventDismissed }
@@ -163,7 +163,7 @@ func (*Dismissed) EventType() EventType { return EventDismissed }
 type Assigned struct {
 	Meta
 	N     int    `json:"n"` // ordinal of the member
-	Agent string `json:"agent" redact:"-" redact:"-"`
+	Agent string `json:"agent" redact:"-"`
 }
 
 func (*Assigned) EventType() EventType { return EventAssigned }

@@ -26,12 +26,12 @@ var workEvents = []func() Event{
 // Submitted begins a handoff. Body or Blob holds the package.
 type Submitted struct {
 	Meta
-	Ticket  string          `json:"ticket" redact:"-" redact:"-"`
-	Package json.RawMessage `json:"package,omitempty" redact:"-" redact:"-"`
-	Blob    *BlobRef        `json:"package_blob,omitempty" redact:"-" redact:"-"`
+	Ticket  string          `json:"ticket" redact:"-"`
+	Package json.RawMessage `json:"package,omitempty" redact:"-"`
+	Blob    *BlobRef        `json:"package_blob,omitempty" redact:"-"`
 	// What the core needs to know of the package, so that it never parses it.
-	Summary Summary `json:"summary" redact:"-" redact:"-"`
-	Policy  Policy  `json:"policy" redact:"-" redact:"-"`
+	Summary Summary `json:"summary" redact:"-"`
+	Policy  Policy  `json:"policy" redact:"-"`
 }
 
 func (*Submitted) EventType() EventType { return EventSubmitted }
@@ -40,10 +40,10 @@ func (*Submitted) EventType() EventType { return EventSubmitted }
 // ledger sequence of the append that holds this event.
 type Offered struct {
 	Meta
-	Agent   string   `json:"agent" redact:"-" redact:"-"`
-	Reason  string   `json:"reason" redact:"-" redact:"-"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
-	Routing *Routing `json:"routing,omitempty" redact:"-" redact:"-"` // where the agent was chosen
-	Policy  *Policy  `json:"policy,omitempty" redact:"-" redact:"-"`  // resolved anew for this agent
+	Agent   string   `json:"agent" redact:"-"`
+	Reason  string   `json:"reason" redact:"-"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
+	Routing *Routing `json:"routing,omitempty" redact:"-"` // where the agent was chosen
+	Policy  *Policy  `json:"policy,omitempty" redact:"-"`  // resolved anew for this agent
 }
 
 func (*Offered) EventType() EventType { return EventOffered }
@@ -53,8 +53,8 @@ func (*Offered) EventType() EventType { return EventOffered }
 type Claimed struct {
 	Meta
 	Offer   uint64 `json:"offer"`
-	Agent   string `json:"agent" redact:"-" redact:"-"`
-	Holder  string `json:"holder" redact:"-" redact:"-"`
+	Agent   string `json:"agent" redact:"-"`
+	Holder  string `json:"holder" redact:"-"`
 	LeaseMS int64  `json:"lease_ms"`
 	// AckWithinMS is the time to the acknowledgement that the holder asked for;
 	// 0 is the acknowledge timeout of the policy.
@@ -68,8 +68,8 @@ func (*Claimed) EventType() EventType { return EventClaimed }
 type Accepted struct {
 	Meta
 	Offer               uint64 `json:"offer"`
-	Agent               string `json:"agent" redact:"-" redact:"-"`
-	Holder              string `json:"holder" redact:"-" redact:"-"`
+	Agent               string `json:"agent" redact:"-"`
+	Holder              string `json:"holder" redact:"-"`
 	LeaseMS             int64  `json:"lease_ms"`
 	Attempt             int    `json:"attempt"` // the number of this attempt
 	EstimatedCompletion Time   `json:"estimated_completion,omitzero"`
@@ -98,9 +98,9 @@ func (*Progressed) EventType() EventType { return EventProgressed }
 type Completed struct {
 	Meta
 	Fence  uint64          `json:"fence"`
-	Status ResultStatus    `json:"status" redact:"-" redact:"-"`
-	Result json.RawMessage `json:"result,omitempty" redact:"result" redact:"result"`
-	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-" redact:"-"`
+	Status ResultStatus    `json:"status" redact:"-"`
+	Result json.RawMessage `json:"result,omitempty" redact:"result"`
+	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`
 	Tokens int64           `json:"tokens,omitempty"`
 }
 
@@ -111,8 +111,8 @@ type Failed struct {
 	Meta
 	Fence        uint64 `json:"fence"`
 	Attempt      int    `json:"attempt"`
-	Code         string `json:"code" redact:"-" redact:"-"` // handler, panic, exit, output_schema, result_too_large, …
-	Message      string `json:"message" redact:"text" redact:"text"`
+	Code         string `json:"code" redact:"-"` // handler, panic, exit, output_schema, result_too_large, …
+	Message      string `json:"message" redact:"text"`
 	Retryable    bool   `json:"retryable"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
 }
@@ -123,11 +123,11 @@ func (*Failed) EventType() EventType { return EventFailed }
 type Rejected struct {
 	Meta
 	Offer       uint64 `json:"offer"`
-	Agent       string `json:"agent" redact:"-" redact:"-"`
-	Holder      string `json:"holder,omitempty" redact:"-" redact:"-"`
-	ReasonCode  string `json:"reason_code,omitempty" redact:"-" redact:"-"`
-	Reason      string `json:"reason" redact:"text" redact:"text"`
-	Alternative string `json:"suggested_alternative,omitempty" redact:"-" redact:"-"`
+	Agent       string `json:"agent" redact:"-"`
+	Holder      string `json:"holder,omitempty" redact:"-"`
+	ReasonCode  string `json:"reason_code,omitempty" redact:"-"`
+	Reason      string `json:"reason" redact:"text"`
+	Alternative string `json:"suggested_alternative,omitempty" redact:"-"`
 }
 
 func (*Rejected) EventType() EventType { return EventRejected }
@@ -137,11 +137,11 @@ func (*Rejected) EventType() EventType { return EventRejected }
 type Conditioned struct {
 	Meta
 	Offer                 uint64   `json:"offer"`
-	Agent                 string   `json:"agent" redact:"-" redact:"-"`
-	Holder                string   `json:"holder,omitempty" redact:"-" redact:"-"`
-	Reason                string   `json:"reason,omitempty" redact:"text" redact:"text"`
-	NeedsContext          []string `json:"needs_context,omitempty" redact:"text" redact:"text"`
-	NeedsPermission       []string `json:"needs_permission,omitempty" redact:"text" redact:"text"`
+	Agent                 string   `json:"agent" redact:"-"`
+	Holder                string   `json:"holder,omitempty" redact:"-"`
+	Reason                string   `json:"reason,omitempty" redact:"text"`
+	NeedsContext          []string `json:"needs_context,omitempty" redact:"text"`
+	NeedsPermission       []string `json:"needs_permission,omitempty" redact:"text"`
 	RetryAfterMS          int64    `json:"retry_after_ms,omitempty"`
 	EstimatedCompletionMS int64    `json:"estimated_completion_ms,omitempty"`
 }

@@ -62,17 +62,17 @@ type Ack struct {
 // Answer is what the source, or a person, says to a conditional: a supplement,
 // a permission or a denial.
 type Answer struct {
-	By         string                     `json:"by,omitempty" redact:"-" redact:"-"`
-	Text       string                     `json:"text,omitempty" redact:"text" redact:"text"`
-	Variables  map[string]json.RawMessage `json:"variables,omitempty" redact:"free" redact:"free"`
+	By         string                     `json:"by,omitempty" redact:"-"`
+	Text       string                     `json:"text,omitempty" redact:"text"`
+	Variables  map[string]json.RawMessage `json:"variables,omitempty" redact:"free"`
 	Permit     bool                       `json:"permit,omitempty"`
 	Deny       bool                       `json:"deny,omitempty"`
-	DenyReason string                     `json:"deny_reason,omitempty" redact:"text" redact:"text"`
+	DenyReason string                     `json:"deny_reason,omitempty" redact:"text"`
 }
 
 // Progress is a report from within the work.
 type Progress struct {
 	Percent float64         `json:"percent,omitempty"` // 0 to 100
-	Message string          `json:"message,omitempty" redact:"text" redact:"text"`
-	Details json.RawMessage `json:"details,omitempty" redact:"free" redact:"free"`
+	Message string          `json:"message,omitempty" redact:"text"`
+	Details json.RawMessage `json:"details,omitempty" redact:"free"`
 }
