@@ -32,9 +32,9 @@ var familyEvents = []func() Event{
 type HandedOff struct {
 	Meta
 	Fence   uint64          `json:"fence"`
-	N       int             `json:"n"`                            // its ordinal among the children, from 0
-	Number  int             `json:"number,omitempty"`             // what its holder called it, where that is not N + 1
-	After   bool            `json:"after,omitempty"`              // it begins when this handoff completes
+	N       int             `json:"n"`                 // its ordinal among the children, from 0
+	Number  int             `json:"number,omitempty"`  // what its holder called it, where that is not N + 1
+	After   bool            `json:"after,omitempty"`   // it begins when this handoff completes
 	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and N
 	Type    Type            `json:"child_type" redact:"-"`
 	Target  string          `json:"target" redact:"-"`          // in words, for people
