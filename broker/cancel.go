@@ -92,7 +92,7 @@ func (b *Broker) cancelAll(ctx context.Context, generation []child, by, reason s
 }
 
 // cancelChild cancels one. One that was promised and is not there yet is made
-// first: nobody may come later and begin it.
+// first: no worker may come later and begin it.
 func (b *Broker) cancelChild(ctx context.Context, c child, by, reason string) (Head, error) {
 	head, err := b.cancelOne(ctx, c.ticket, by, reason)
 	if errors.Is(err, ErrNotFound) {

@@ -15,7 +15,7 @@ import (
 )
 
 // pendingChild is a handoff that the ledger announces before it exists: a child that
-// was handed off, a member of a group, a return. Whoever finds it missing
+// was handed off, a member of a group, a return. A supervisor that finds it missing
 // submits it, and any number may.
 type pendingChild struct {
 	ticket    string

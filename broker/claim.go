@@ -15,7 +15,7 @@ import (
 )
 
 // Claim is a handoff in a holder's hands. Everything it appends carries the
-// fence: once the ledger has passed the handoff to somebody else, each method
+// fence: once the ledger has passed the handoff to another holder, each method
 // returns ErrLeaseLost and changes nothing. Safe for concurrent use.
 type Claim struct {
 	Ticket  string
@@ -246,7 +246,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	if errors.As(err, &refusal) && refusal.Code != protocol.CodeIllegal { // what cannot be handed in never will be
 		failure, _ := lifecycle.UnusableResult(refusal)
 		// While the ledger has not taken the failure the refusal is no answer:
-		// whoever got it would stop trying, with the handoff still in hand.
+		// the worker that got it would stop trying, with the handoff still in hand.
 		if err := c.Fail(ctx, failure); err != nil {
 			return fmt.Errorf("fail %s for its result (%v): %w", c.Ticket, refusal, err)
 		}

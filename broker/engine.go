@@ -17,7 +17,7 @@ var (
 	ErrConflict = errors.New("another append came first")
 	// ErrNotFound: the ledger, asked at its leader, has no such thing.
 	ErrNotFound = errors.New("not found")
-	// ErrLeaseLost: the claim is another's by now, or nobody's.
+	// ErrLeaseLost: another holder has the claim by now, or none has it.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrDeadlinePassed is an ErrLeaseLost: the deadline took the claim from its holder.
 	ErrDeadlinePassed = fmt.Errorf("the deadline passed: %w", ErrLeaseLost)
@@ -34,7 +34,7 @@ var (
 	// ErrLedgerChanged: the ledger does not go on where it was read up to. It
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
-	// ErrNoAnswer: the engine is there, and nobody who would answer (Serve).
+	// ErrNoAnswer: the engine is there, and no process that would answer (Serve).
 	ErrNoAnswer = errors.New("nobody answers questions about handoffs")
 )
 
@@ -111,7 +111,7 @@ type OutboxEntry struct {
 }
 
 // AckWait is how long the queue keeps an offer that was delivered and neither
-// extended nor ended from everybody else.
+// extended nor ended from all others.
 const AckWait = 30 * time.Second
 
 // FollowWait is how long a ledger entry or a wake-up that was given to a follower
@@ -236,7 +236,7 @@ type Queue interface {
 	// Queues tells how every lane of every queue stands that has any offer, in the
 	// order of agents and lanes. Lanes change while it asks, so that two of them
 	// may be of different moments. Offers to an agent that is not registered are
-	// counted once somebody has pulled for it.
+	// counted once a worker has pulled for it.
 	Queues(ctx context.Context) ([]QueueStatus, error)
 	// PublishOutbox is PutOffer and Arm for many: it does not wait for the answer to one
 	// before it sends the next. It returns an error for each, nil where it stands.
@@ -292,12 +292,12 @@ type Blobs interface {
 
 // Bus carries questions to the processes that answer them.
 type Bus interface {
-	// Serve answers questions for everybody on the engine until ctx ends: each
+	// Serve answers questions for all clients of the engine until ctx ends: each
 	// verb's with its Answerer, up to AnswersAtOnce side by side. Of several who
 	// serve a verb one is asked. It survives reconnects, and when ctx ends it
 	// answers what has reached it before it returns. A verb is an id.
 	Serve(ctx context.Context, verbs map[string]Answerer) error
-	// Ask asks whoever serves the verb. A question of more than QuestionBytesMax
+	// Ask asks a process that serves the verb. A question of more than QuestionBytesMax
 	// is refused (a *protocol.Error), and so is one whose answer does not fit a
 	// message of the engine. An error of the Answerer comes back as WireError has
 	// it. ErrNoAnswer: no process serves the verb for as long as

@@ -65,7 +65,7 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 		return "", err
 	}
 	// Only this one: to look after all of them at each would be quadratic. And
-	// recorded is handed off, whoever submits it.
+	// recorded is handed off, whichever process submits it.
 	c.submitChildren(ctx, []handedOff{made})
 	return ticket, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// words bounds what somebody says, and makes text of it: it goes into an append,
+// words bounds what a person says, and makes text of it: it goes into an append,
 // and a return must be able to carry it.
 func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
 
@@ -27,7 +27,7 @@ func (b *Broker) intervene(ctx context.Context, ticket string, read directoryRea
 	return head, err
 }
 
-// RollBack returns a handoff to its source: at once where nobody holds it, else
+// RollBack returns a handoff to its source: at once where no worker holds it, else
 // its holder is asked to clean up first.
 func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
 	if err := protocol.CheckBy("by", by); err != nil {
@@ -40,7 +40,7 @@ func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (proto
 	return head.State, err
 }
 
-// Reroute offers a handoff to the agent to, whoever has it now. A deadline that is
+// Reroute offers a handoff to the agent to, whichever agent has it now. A deadline that is
 // not zero is its new one; an overdue handoff is overdue no more then.
 func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, deadline time.Time) (protocol.State, error) {
 	if err := cmp.Or(protocol.CheckBy("by", by), protocol.CheckBy("to", to)); err != nil {
@@ -53,7 +53,7 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, dea
 	return head.State, err
 }
 
-// Take puts an open handoff into a holder's hands at once, whoever has it now.
+// Take puts an open handoff into a holder's hands at once, whichever agent has it now.
 // The holder must have beaten already. It may be one more than its agent's
 // max_concurrency allows, and counts.
 func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder, reason string) (*Claim, error) {
@@ -98,7 +98,7 @@ func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protoc
 // names them. Redriving again what was redriven is an error with CodeConflict;
 // one that was interrupted is finished.
 //
-// The submission goes first and its record second, since nobody but who asked
+// The submission goes first and its record second, since only the caller that asked
 // could make up for a submission that the record promises: in between, the origin
 // is still listed, and redriving it again finds what is there.
 func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool) (protocol.State, error) {
@@ -168,7 +168,7 @@ func (b *Broker) redriven(ctx context.Context, origin Head, to string, again boo
 	return pendingChild{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
 }
 
-// Waiting is a handoff that waits for somebody, and why.
+// Waiting is a handoff that waits for a person or an agent, and why.
 type Waiting struct {
 	Why   lifecycle.InboxReason
 	State protocol.State

@@ -15,9 +15,9 @@ import (
 )
 
 // LeaseToken is what a LEASE on the command line holds. The holder's id is
-// random and made for this claim alone, or for one worker: whoever knows it is the
+// random and made for this claim alone, or for one worker: who knows it is the
 // holder, and the ledger says whether it still is, and for how long a beat prolongs
-// it. Whoever can read the ledger can make a lease, as he could append to it.
+// it. A client that can read the ledger can make a lease, as it could append to it.
 type LeaseToken struct {
 	Ticket string `json:"t"`
 	Agent  string `json:"a"`
@@ -155,7 +155,7 @@ type Ending struct {
 	Fence uint64         // under which it had it; 0 if it had only claimed it
 }
 
-// EndingOf reads how the holder of a lease let go of its handoff, for whoever
+// EndingOf reads how the holder of a lease let go of its handoff, for a caller that
 // repeats a report and may have made it before. It changes nothing.
 func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error) {
 	var ending Ending

@@ -166,7 +166,7 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 	}
 	claimant := o.claimant(holder)
 	if ack.Status == protocol.AckAccepted {
-		if _, err := o.Package(ctx); err != nil { // before the append: nobody may hold what he cannot read
+		if _, err := o.Package(ctx); err != nil { // before the append: no worker may hold what it cannot read
 			return nil, err
 		}
 	}

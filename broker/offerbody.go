@@ -121,7 +121,7 @@ var submittedOnly = record.NewProjection(nil, protocol.EventSubmitted)
 // submitted reads the package, or where it lies, out of the event that carries it.
 // The event's summary and policy stay empty.
 func (b *Broker) submitted(ctx context.Context, head *Head) (*protocol.Submitted, error) {
-	body := head.entry // holds the package with most that nobody has claimed
+	body := head.entry // holds the package with most that no worker has claimed
 	if body == nil || head.Seq != head.State.PackageSeq {
 		entry, err := b.entry(ctx, head.Ticket, head.State.PackageSeq)
 		if err != nil {

@@ -32,7 +32,7 @@ type profiles struct {
 type recentProfile struct {
 	directory *lifecycle.Directory
 	at        time.Time // it was asked for
-	renewing  bool      // somebody has gone to ask again
+	renewing  bool      // a caller has gone to ask again
 }
 
 // look returns what is remembered of an agent. nil is to be asked for, and

@@ -211,7 +211,7 @@ func Acknowledged(s protocol.State) bool {
 	return s.Closed || s.Phase == protocol.PhaseAccepted || s.Phase == protocol.Working
 }
 
-// Cancel asks for the end of a handoff: at once where nobody holds it, else
+// Cancel asks for the end of a handoff: at once where no worker holds it, else
 // through its holder's next beat.
 func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
 	if err := protocol.CheckBy("by", by); err != nil {

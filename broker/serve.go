@@ -24,13 +24,13 @@ const (
 )
 
 // Answerer answers one question. ctx ends with the time for it. A
-// *protocol.Error is for whoever asked; see WireError for the others.
+// *protocol.Error is for the caller that asked; see WireError for the others.
 type Answerer func(ctx context.Context, question []byte) ([]byte, error)
 
 // CodeAnswerFailed is the code of an answerer's error that has none of its own.
 const CodeAnswerFailed protocol.Code = "error"
 
-// WireError is what whoever asked gets of an Answerer's error: a *protocol.Error
+// WireError is what the caller that asked gets of an Answerer's error: a *protocol.Error
 // with its code, field and message as it is, ErrUnreachable (wrapped) where the
 // answerer did not reach the engine or ran out of time, the bare words of any other.
 func WireError(err error) error { return ErrorFromWire(ErrorToWire(err)) }

@@ -27,7 +27,7 @@ func TraceFrom(ctx context.Context) protocol.TraceContext {
 }
 
 // traced lets the engine's messages about a handoff name it, where it is in a
-// trace that somebody else knows of. Any other costs nothing.
+// trace that another program knows of. Any other costs nothing.
 func traced(ctx context.Context, s *protocol.State) context.Context {
 	if s.Trace == nil {
 		return ctx

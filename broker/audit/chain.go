@@ -61,7 +61,7 @@ type Report struct {
 	// because they were dropped for their age, or lie in an earlier file.
 	WithoutBeginning int `json:"without_beginning,omitempty"`
 	// Newer counts the appends with events of a newer version, which were not
-	// replayed: nobody here knows what follows from them.
+	// replayed: no code here knows what follows from them.
 	Newer    int       `json:"newer,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
 	Problems []Problem `json:"problems"`
@@ -224,7 +224,7 @@ func (c *chains) keep(ticket string, s protocol.State) {
 }
 
 // replay applies the events of a change to the state before it and compares. What a
-// newer version means by its events nobody here knows.
+// newer version means by its events no code here knows.
 func replay(base protocol.State, change protocol.Change, found func(Kind, string, ...any)) {
 	if slices.ContainsFunc(change.Record.Events, isUnknown) {
 		return

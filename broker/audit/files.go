@@ -125,7 +125,7 @@ type verifier struct {
 	report  *Report
 	files   []string
 	archive bool
-	growing bool // somebody writes it at this moment
+	growing bool // a process writes it at this moment
 	tick    func(at, last uint64)
 	bodies  map[string]bool // of an archive: digests that were looked at
 

@@ -89,7 +89,7 @@ func linesOf(e broker.Entry, records []protocol.AuditRecord) []Line {
 
 const unreadableWords = "cannot be read: "
 
-// unreadable is the record of an append that is none of ours: somebody has
+// unreadable is the record of an append that is none of ours: another program has
 // written into the ledger what does not belong there. It is carried all the same.
 func unreadable(e broker.Entry, err error) protocol.AuditRecord {
 	reason := "stands on no handoff's subject"

@@ -63,7 +63,7 @@ type File struct {
 }
 
 // Progress is told how far a stream has come, in bytes; total may be an estimate,
-// and 0 where nobody knows. It is called from other goroutines, one at a time.
+// and 0 where it is not known. It is called from other goroutines, one at a time.
 type Progress func(stream string, done, total uint64)
 
 // requestWithin is how long a server may take to answer one request of ours. A

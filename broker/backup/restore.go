@@ -20,7 +20,7 @@ import (
 )
 
 // Restore puts a backup into an engine that has no handoffs, with the replicas of t.
-// Nobody else may use the engine meanwhile: stop its supervisors, indexes and workers.
+// No other process may use the engine meanwhile: stop its supervisors, indexes and workers.
 // The backup is checked before anything is changed. The ledger comes last: an engine
 // on which Restore failed has none, and Restore may be called again. It blocks until
 // the engine has everything or ctx ends.
@@ -82,7 +82,7 @@ func clear(engine *jsm.Manager) error {
 const restoreWithin = 30 * time.Second
 
 // restorePatiently restores a stream. In a cluster the server that takes it is another
-// than ours as a rule, and ours may not have heard yet where the parts go: then nobody
+// than ours as a rule, and ours may not have heard yet where the parts go: then no process
 // is there for the first of them, and the server gives that try up after some seconds,
 // or, under load, much later: until then the stream's name is taken.
 func restorePatiently(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, tell Progress) error {

@@ -107,7 +107,7 @@ type runner struct {
 // requestTimeout is how long the engine may take to acknowledge.
 const requestTimeout = 10 * time.Second
 
-// Run runs it once, on streams that exist and that nobody else uses meanwhile.
+// Run runs it once, on streams that exist and that no other process uses meanwhile.
 func Run(ctx context.Context, cfg Config) (Figures, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -183,7 +183,7 @@ func (r *runner) prepare(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
-	// An agent that nobody serves: the message stays, and nobody finds it.
+	// An agent without a worker: the message stays, and no worker finds it.
 	if _, err := publish(r.sources, r.workSubject(-1, ticket, seq), 0, instant(0)); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ type Cluster struct {
 	Nodes []*Node
 }
 
-// clusterTries is how often a cluster is started on other ports when somebody
+// clusterTries is how often a cluster is started on other ports when another program
 // else listens on one of those it had chosen.
 const clusterTries = 5
 

@@ -65,7 +65,7 @@ type Config struct {
 	StoreMaxBytes  int64
 	// Log receives the server's warnings and errors; nil discards.
 	Log *slog.Logger
-	// Prepare is called on a single node before it listens: nobody else is
+	// Prepare is called on a single node before it listens: no other client is
 	// served yet. It makes the streams. unclean tells that the node had not
 	// been stopped cleanly: its outbox streams were emptied then, and Prepare
 	// puts back what the heads of the ledger call for. nil does nothing.
@@ -282,7 +282,7 @@ func (n *Node) serve() error {
 }
 
 // prepare empties the outbox streams after a stop that was not clean, and
-// lets the caller make and fill what it needs. Nobody is served yet.
+// lets the caller make and fill what it needs. No client is served yet.
 func (n *Node) prepare(ctx context.Context) error {
 	if !n.unclean && n.cfg.Prepare == nil {
 		return nil

@@ -17,14 +17,14 @@ const (
 	portTries = 1000
 )
 
-// QuietPorts finds n ports of 127.0.0.1 that nobody listens on, for tests. They
+// QuietPorts finds n ports of 127.0.0.1 that no program listens on, for tests. They
 // lie outside of the range from which the system takes ports for outgoing
 // connections, and for listeners that ask for any: there a client, or another
 // test, takes the port between the choice and the listening, or while a node
 // is being restarted; a client that looks for its stopped node may even be
 // given that very port, and is then connected to itself.
 //
-// Nobody keeps a port for the caller. Two who choose at the same moment
+// No port is kept for the caller. Two who choose at the same moment
 // may still choose the same one, which the later of them to listen is told.
 func QuietPorts(n int) ([]int, error) {
 	low, high := quietRange(outgoingPorts())
@@ -44,7 +44,7 @@ func QuietPorts(n int) ([]int, error) {
 	return nil, fmt.Errorf("found %d of %d free ports between %d and %d", len(ports), n, low, high)
 }
 
-// outgoingPorts is the range from which the system takes a port where nobody
+// outgoingPorts is the range from which the system takes a port where no program
 // asks for a certain one. A system that does not say has the one that IANA set
 // aside for it.
 func outgoingPorts() (first, last int) {

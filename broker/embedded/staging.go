@@ -23,7 +23,7 @@ func (n *Node) batchLink() string {
 
 // stageInMemory lets the engine stage batches in memory, where syncing is free:
 // a batch then costs one sync in place of six. What it gives up is that a batch
-// in the middle of its commit is made whole after a power cut. Nobody was told
+// in the middle of its commit is made whole after a power cut. No writer was told
 // that such a batch is there, each of its messages stands by itself, and a killed
 // process leaves the memory as it is.
 //

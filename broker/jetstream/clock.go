@@ -21,7 +21,7 @@ const (
 
 // engineClock is the engine's clock, as far as it is known here. It goes by the
 // monotonic clock of this machine from what the engine said: so that this machine's
-// time of day, which somebody may set, decides nothing.
+// time of day, which an operator may set, decides nothing.
 type engineClock struct {
 	last   atomic.Pointer[reading]
 	asking atomic.Bool

@@ -64,7 +64,7 @@ const (
 // each with its own compare-and-set.
 //
 // A batch changes nothing of what Append promises. It is refused as a whole, by
-// one conflict in it, and after a time-out nobody knows what became of it: then
+// one conflict in it, and after a time-out it is not known what became of it: then
 // each of its appends is tried by itself, under the same id, and judged as if
 // there had been no batch. One that its sender did not finish is never stored.
 //

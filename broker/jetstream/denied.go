@@ -131,7 +131,7 @@ func (d *denials) ask(ctx context.Context, nc *nats.Conn, prefix string, op func
 
 // MayAsk tells whether the server lets a connection ask on a subject, and hear answers:
 // ErrNotAllowed if not. It publishes an empty message there, without a reply, which
-// whoever answers has to ignore. It takes one round trip, TimeoutDefault at most.
+// the answering process has to ignore. It takes one round trip, TimeoutDefault at most.
 func MayAsk(ctx context.Context, nc *nats.Conn, subject string) error {
 	ctx, cancel := context.WithTimeout(ctx, broker.TimeoutDefault)
 	defer cancel()

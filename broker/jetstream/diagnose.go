@@ -20,7 +20,7 @@ import (
 // wake-ups are made of, came with it.
 const VersionMin = "2.12.0"
 
-// Diagnosis is what a connection to a server tells of it, for whoever judges how
+// Diagnosis is what a connection to a server tells of it, for a caller that judges how
 // an engine is. Nothing in it is judged; a question that was not answered is in
 // Unanswered, by its name, and what it asks for is zero.
 type Diagnosis struct {
@@ -59,10 +59,10 @@ type StreamFacts struct {
 	MessageMax int64    // of all messages
 	Drops      bool     // full, it drops its oldest messages; else it refuses new ones
 	Sealed     bool     // it takes no more
-	Synced     bool     // every write of the ledger is, by the word of whoever set it up
+	Synced     bool     // every write of the ledger is, by the word of the operator
 	Weaker     []string // settings that are weaker than Handoff makes them, in words
 	Behind     []string // replicas that do not keep up, or are gone
-	Leaderless bool     // in a cluster: nobody can write
+	Leaderless bool     // in a cluster: no client can write
 }
 
 // ConsumerFacts are how a consumer was seen twice, a moment apart.

@@ -50,7 +50,7 @@ const DefaultURL = nats.DefaultURL
 
 // ConnectOptions are those of every connection to the engine: it comes back by
 // itself for as long as the process lives, and while it is gone a request
-// fails instead of being kept for later, when nobody may want it any more.
+// fails instead of being kept for later, when no caller may want it any more.
 func ConnectOptions(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),

@@ -12,7 +12,7 @@ import (
 
 // Identity are the options that say who we are and whom we trust: of what the
 // configuration holds, nothing else. Files that are of no use are told by name here:
-// the library would find them on the way, and it would look as if nobody answered.
+// the library would find them on the way, and it would look as if no server answered.
 func (cfg DialConfig) Identity() ([]nats.Option, error) {
 	var options []nats.Option
 	if cfg.Creds != "" {

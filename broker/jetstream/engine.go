@@ -68,7 +68,7 @@ type Engine struct {
 	watching          bool // see watchIdentity
 	pullers           map[string][]*puller
 	taken             map[string]*atomic.Int64 // by agent, see takenBy
-	outboxPublishers  []*outboxPublisher       // that nobody uses
+	outboxPublishers  []*outboxPublisher       // that are not in use
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
 	born              map[string]time.Time     // when the outbox streams were made, see found
 	dir               *directoryWatch
@@ -157,7 +157,7 @@ func (j *Engine) Close() error {
 	return nil
 }
 
-// Conn is the connection underneath, for whoever needs the engine itself.
+// Conn is the connection underneath, for a caller that needs the engine itself.
 func (j *Engine) Conn() *nats.Conn { return j.nc }
 
 // watchLink follows the connection. One goroutine, until Close.

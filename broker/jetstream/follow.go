@@ -26,7 +26,7 @@ const (
 	gatherRate  = 1_000
 	gatherPause = 10 * time.Millisecond
 	// followAckPendingMax is how many may be in the hands of all followers.
-	// They hold entries for about a second, and what nobody can deal with must
+	// They hold entries for about a second, and what no supervisor can deal with must
 	// never stall the rest.
 	followAckPendingMax = 50_000
 )
@@ -209,7 +209,7 @@ func (f *follower) ensure(ctx context.Context) error {
 	}
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
-			f.j.tellReconnected() // it begins with what is new: nobody was told of what came before
+			f.j.tellReconnected() // it begins with what is new: no supervisor was told of what came before
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
@@ -219,7 +219,7 @@ func (f *follower) ensure(ctx context.Context) error {
 		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)
 	}
 	if errors.Is(err, jetstream.ErrConsumerExists) {
-		return nil // somebody else was first
+		return nil // another supervisor was first
 	}
 	return err
 }
@@ -293,7 +293,7 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 
 // abandon releases what came and was not passed on, and what still comes for
 // the last request, until that is over: else others would wait an ack wait for
-// it. Close cuts it short; the engine then finds nobody to deliver to.
+// it. Close cuts it short; the engine then finds no client to deliver to.
 func (f *follower) abandon(sub *nats.Subscription) {
 	finish := func() {
 		defer func() { _ = sub.Unsubscribe() }()

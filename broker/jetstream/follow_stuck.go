@@ -3,7 +3,7 @@ package jetstream
 import "context"
 
 // A server may live, and lead a consumer, while the copy of the stream that it
-// delivers from has come to a halt. Nobody is told: requests end with nothing, as
+// delivers from has come to a halt. No client is told: requests end with nothing, as
 // they do where there is nothing. So who gets nothing asks the stream's leader.
 
 // unstick is called when a request has ended and brought nothing. Where the consumer

@@ -16,7 +16,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// recordHeader carries the id of the record, so that whoever must know whose
+// recordHeader carries the id of the record, so that a client that must know whose
 // append it was need not parse it.
 const recordHeader = "Handoff-Record"
 

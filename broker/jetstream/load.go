@@ -30,10 +30,10 @@ const (
 )
 
 // Load stores entries one after another without waiting for each: what fills a ledger
-// that nobody else writes to. Their sequences are known beforehand, because they follow
+// that no other client writes to. Their sequences are known beforehand, because they follow
 // the ledger's end without a gap; an entry that turns out to have another one, or whose
 // compare-and-set fails, ends it with an error, and what was under way may have been
-// stored. Nobody is told of offers or timers: a supervisor's next pass makes what open
+// stored. No worker is told of offers or timers: a supervisor's next pass makes what open
 // handoffs call for.
 func (j *Engine) Load(ctx context.Context, entries iter.Seq2[LoadEntry, error]) error {
 	js, err := jetstream.New(j.nc, jetstream.WithPublishAsyncMaxPending(loadAhead))

@@ -91,7 +91,7 @@ func (j *Engine) ensureLane(ctx context.Context, agent string, lane protocol.Pri
 }
 
 // warnConfigDrift logs in which settings a lane's consumer is not as we make it,
-// once for each consumer. A lane that serves nobody, or nobody any more, may be
+// once for each consumer. A lane that serves no worker, or none any more, may be
 // such a one.
 func (j *Engine) warnConfigDrift(ctx context.Context, ours jetstream.ConsumerConfig) {
 	j.mu.Lock()
@@ -194,7 +194,7 @@ func (j *Engine) laneDepth(ctx context.Context, agent string, lane protocol.Prio
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return 0, err
 	}
-	// Nobody pulls from it, so that it has no consumer: the stream counts its
+	// No worker pulls from it, so that it has no consumer: the stream counts its
 	// subjects, one an offer.
 	info, err := j.countSubjects(ctx, WorkStream, laneFilter(agent, lane), subjectsMax)
 	if err != nil {
@@ -224,7 +224,7 @@ func (j *Engine) Pull(ctx context.Context, agent string, most int, wait time.Dur
 	return got, nil
 }
 
-// takePuller returns a puller that nobody uses: the one used last, whose
+// takePuller returns a puller that is not in use: the one used last, whose
 // requests may still stand.
 func (j *Engine) takePuller(agent string) (*puller, error) {
 	j.mu.Lock()

@@ -97,7 +97,7 @@ func (d *desk) handler(answer broker.Answerer) micro.HandlerFunc {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		switch {
-		case d.closed: // as if nobody was here: it is asked again, of another
+		case d.closed: // as if no process was here: it is asked again, of another
 			_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Header: nats.Header{"Status": {"503"}}})
 			return
 		case d.here == broker.QuestionsWaitingMax:
@@ -227,7 +227,7 @@ func noAnswerIf(lonely bool, err error) error {
 }
 
 // askBeside asks, and asks again beside that where the answer is long in coming: it may
-// have been lost with the server of whoever had the question. The first outcome counts.
+// have been lost with the server of the process that had the question. The first outcome counts.
 func (j *Engine) askBeside(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
 	type outcome struct {
 		reply *nats.Msg

@@ -25,7 +25,7 @@ func (j *Engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint6
 		return nil, 0, fmt.Errorf("slots of %s: %w", agent, err)
 	}
 	var slots protocol.Slots
-	if err := json.Unmarshal(msg.Data, &slots); err != nil { // somebody else's writing: begin anew
+	if err := json.Unmarshal(msg.Data, &slots); err != nil { // another program's writing: begin anew
 		j.cfg.Log.Warn("slots do not decode; they are counted anew", "agent", agent, "seq", msg.Seq, "err", err)
 		slots = nil
 	}

@@ -59,7 +59,7 @@ const (
 	slotsPrefix  = "$KV." + HolderBucket + ".slots."
 	blobPrefix   = "$O." + BlobBucket + "."
 
-	// probeSubject is written by whoever watches the directory, to learn
+	// probeSubject is written by a client that watches the directory, to learn
 	// whether presence can be written at all. No watch covers it.
 	probeSubject = "$KV." + HolderBucket + ".probe"
 

@@ -28,7 +28,7 @@ type Topology struct {
 	// anything is served. Ignored with more than one replica. Ledgers of such a
 	// node have their appends synced in groups (see docs/decisions/0018-group-commit.md).
 	AsyncWork bool
-	// Fsync is when the servers sync what they write, by the word of whoever
+	// Fsync is when the servers sync what they write, by the word of the operator that
 	// configured them: FsyncAlways or FsyncInterval. It can't be seen from a
 	// connection; it is recorded for who judges. Empty is not known, and changes
 	// no record.
@@ -60,7 +60,7 @@ const (
 )
 
 // Metadata of the ledger stream. It says how the others are to be made again
-// when they are lost, by whoever finds out.
+// when they are lost, by the process that finds out.
 const (
 	metaReplicas  = "handoff_replicas"
 	metaAsyncWork = "handoff_async_work"
@@ -242,7 +242,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return time.Time{}, wrapStream("create", want.Name, err)
 		}
-		stream, err = js.Stream(ctx, want.Name) // somebody else was first
+		stream, err = js.Stream(ctx, want.Name) // another process was first
 	}
 	if err != nil {
 		return time.Time{}, wrapStream("read", want.Name, err)

@@ -63,7 +63,7 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 }
 
 // ReadTopology is what stands, by the ledger's own record; of a server without one,
-// the zero Topology. It asks again while nobody answers, as long as ctx lasts:
+// the zero Topology. It asks again while no server answers, as long as ctx lasts:
 // a cluster that has just elected its first leader lets a question go by.
 func ReadTopology(ctx context.Context, nc *nats.Conn) (Topology, error) {
 	js, err := jetstream.New(nc)

@@ -23,7 +23,7 @@ const (
 	// Every watcher does: a thousand of them write 500 messages a second.
 	probeInterval = 2 * time.Second
 	// probeLapse is how long the engine may stay without a confirmed write
-	// before the watch counts as broken. Where nobody can beat for less, only
+	// before the watch counts as broken. Where no holder can beat for less, only
 	// holders whose lease is as short lapse unseen. It also notices that this
 	// process itself was frozen.
 	probeLapse = 5 * time.Second
@@ -187,7 +187,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 
 // probe writes to the holders' bucket as a beat does. A read would not do: a
 // leader that has lost its quorum still answers those for a while, and the
-// presence of everybody lapses meanwhile.
+// presence of all holders lapses meanwhile.
 func (w *directoryWatch) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -312,7 +312,7 @@ func (w *directoryWatch) departed(h protocol.Holder) {
 	for _, ch := range w.listeners {
 		select {
 		case ch <- h:
-		default: // nobody reads: this is best effort
+		default: // no caller reads: this is best effort
 		}
 	}
 }

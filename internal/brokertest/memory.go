@@ -261,7 +261,7 @@ func (m *Memory) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = slices.DeleteFunc(s.conns, func(c *Memory) bool { return c == m })
-	if len(s.conns) == 0 { // nobody is left to be woken
+	if len(s.conns) == 0 { // no connection is left to be woken
 		for _, t := range s.timers {
 			t.Stop()
 		}
@@ -519,7 +519,7 @@ func (m *Memory) tellReconnected() {
 	}
 }
 
-// bell wakes everybody who waits for a change. The lock of whoever owns it
+// bell wakes all that wait for a change. The lock of its owner
 // guards it.
 type bell struct{ ch chan struct{} }
 

@@ -160,7 +160,7 @@ func (q *queue) take(s *store, taken int64, most int, now time.Time) (got []brok
 	return got, next
 }
 
-// free is the first offer that nobody holds.
+// free is the first offer that no worker holds.
 func (q *queue) free(order []protocol.Priority, now time.Time) *offer {
 	for _, lane := range order {
 		for _, o := range q.lanes[lane] {
@@ -199,7 +199,7 @@ func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 			status := broker.QueueStatus{Agent: agent, Lane: lane}
 			for _, o := range m.s.queues[agent].lanes[lane] {
 				status.Depth++
-				if !o.heldUntil.IsZero() { // over or not: nobody else has it yet
+				if !o.heldUntil.IsZero() { // over or not: no other worker has it yet
 					status.Delivered++
 				} else if status.Waiting.IsZero() || o.at.Before(status.Waiting) {
 					status.Waiting = o.at

@@ -22,7 +22,7 @@ type desk struct {
 }
 
 // Serve implements broker.Engine. Questions are answered in the goroutine of
-// whoever asks.
+// the caller that asks.
 func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) error {
 	fail := func(err error) error { return fmt.Errorf("answer questions: %w", err) }
 	if err := broker.CheckVerbs(verbs); err != nil {
@@ -59,7 +59,7 @@ func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 	return fail(err)
 }
 
-// Ask implements broker.Engine. It does not wait for somebody who would serve.
+// Ask implements broker.Engine. It does not wait for a process that would serve.
 func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
 	if err := broker.CheckQuestion(verb, question); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte,
 }
 
 // deskFor picks one of those who serve a verb, each in its turn, and counts
-// the question in; nil where nobody does.
+// the question in; nil where none does.
 func (s *store) deskFor(verb string) *desk {
 	s.mu.Lock()
 	all := slices.Clone(s.desks)

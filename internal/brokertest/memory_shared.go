@@ -138,7 +138,7 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Fired wake-ups are kept for whoever comes, as the engine's work queue does.
+	// Fired wake-ups are kept for the next supervisor, as the engine's work queue does.
 	s.due.exists = true
 	if s.knobs.DropTimer != nil && s.knobs.DropTimer(ticket, seq) {
 		return nil

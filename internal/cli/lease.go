@@ -40,7 +40,7 @@ func setLease(ctx context.Context, nc *nats.Conn, lease time.Duration) error {
 	return err
 }
 
-// defaultLease reads what setLease wrote. Nobody is harmed by an engine that
+// defaultLease reads what setLease wrote. No harm is done by an engine that
 // does not say: the worker has a default too.
 func defaultLease(ctx context.Context, engine *handoffjs.Engine) time.Duration {
 	js, err := jetstream.New(engine.Conn())
