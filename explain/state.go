@@ -69,7 +69,7 @@ func waitingForTaker(s protocol.State) string {
 	case s.Held():
 		return fmt.Sprintf("%s, who has claimed it, to acknowledge it by %s", s.Agent, Instant(lifecycle.ClaimDue(s)))
 	case s.Agent == protocol.Human && len(s.Chain) > 0:
-		return fmt.Sprintf("a person: handoff answer, take, reroute or return %s", s.Ticket)
+		return fmt.Sprintf("a person: handoff answer, take, reroute or rollback %s", s.Ticket)
 	case s.Agent == protocol.Human:
 		return fmt.Sprintf("a person: handoff take %s", s.Ticket)
 	case s.Agent == "":

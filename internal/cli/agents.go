@@ -61,7 +61,7 @@ func newAgentsList(a *app) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List all agents, their workers and their queues",
-		Long: `List shows all agents, and whether somebody serves them:
+		Long: `List shows all agents, and whether a worker serves them:
 
   present    a worker is there, with free slots
   busy       all slots are taken, or as many handoffs are in hand as max_concurrency

@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// claimLease is the default lease of a claim from the command line: whoever
-// polls thinks between two commands, and so beats more seldom than a worker.
+// claimLease is the default lease of a claim from the command line: an
+// agent that polls thinks between two commands, and so beats more seldom than a worker.
 const claimLease = 10 * time.Minute
 
 func newClaim(a *app) *cobra.Command {
@@ -26,14 +26,14 @@ func newClaim(a *app) *cobra.Command {
 		Long: `Claim takes the most urgent handoff offered to an agent (of every 8, one is the turn of
 the less urgent, so that nothing waits for ever) and prints a LEASE and the package.
 The LEASE is the proof that it is yours: ack, heartbeat, progress, complete, fail,
-release, return and escalate need it. Whoever has it is the holder, so keep it.
+release, rollback and escalate need it. The agent that has it is the holder, so keep it.
 
 An agent that polls goes through these steps:
 
   claim --agent A          the offer is yours to judge
   ack LEASE accepted       the work is yours to do (claim --accept does both)
   heartbeat LEASE          well before --lease has passed, again and again
-  complete LEASE -f FILE   or fail, release, return, escalate
+  complete LEASE -f FILE   or fail, release, rollback, escalate
 
 and hands off work with submit --under LEASE, and await LEASE.
 
@@ -46,7 +46,7 @@ there are: within 30 s, or the ack_timeout_ms of the handoff's policy. An agent 
 before it accepts asks for more with --ack-within. Nothing is charged, and the LEASE
 is worth nothing any more.
 
-Without a heartbeat for as long as --lease, the handoff goes to somebody else and
+Without a heartbeat for as long as --lease, the handoff goes to another holder and
 the LEASE is worth nothing any more (exit code 7). Every one of the commands
 above counts as a heartbeat.
 

@@ -50,8 +50,8 @@ beside the handoff all the same: "handoff result TICKET --late" shows it.`,
 	// Read before the engine is asked for anything: a file that cannot be read
 	// is no failed attempt.
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
-		// A forgotten -f must not close the handoff with nothing, for nobody
-		// could hand in the result any more.
+		// A forgotten -f must not close the handoff with nothing: its result
+		// could not be handed in any more.
 		if !slices.ContainsFunc(resultFlagNames, cmd.Flags().Changed) {
 			return usagef("complete needs a result: -f FILE, --text or --body (--text \"\" for an empty one)")
 		}

@@ -32,7 +32,7 @@ func (f *childFlags) check(changed func(string) bool, await string) error {
 	switch {
 	case f.lease == "" && changed("child"):
 		return usagef("--child goes with --under")
-	case f.lease == "" && await == protocol.WaitBlock: // nobody would be woken
+	case f.lease == "" && await == protocol.WaitBlock: // no worker would be woken
 		return usagef("--await block is for what is handed off from a LEASE (--under); to wait here, write --wait")
 	case f.lease == "":
 		return nil
@@ -76,7 +76,7 @@ func newAwait(a *app) *cobra.Command {
 		"Let go until what was handed off has ended",
 		`Await lets go of the handoff until others that it has handed off (submit --under) have
 closed, however they ended: those named, or all of them. No attempt is charged, and
-nobody's slot is held. Then it is offered to the same agent again, as the same
+no slot is held. Then it is offered to the same agent again, as the same
 attempt: claim it, and their ends are there as RETURN lines.`,
 		`  LEASE=$(handoff claim --agent lead --accept | sed -n 's/^LEASE //p')
   handoff submit --under "$LEASE" --type delegation --await block --return-timeout 1h --to coder --reason r --task t

@@ -39,7 +39,7 @@ func newInbox(a *app) *cobra.Command {
 		Long: `Inbox lists what waits for an agent or a person, the most urgent first, and says why:
 
   question    an agent asks for context or a permission: handoff answer TICKET
-  escalation  it was passed up to them: handoff answer, take, reroute or return it
+  escalation  it was passed up to them: handoff answer, take, reroute or rollback it
   offer       it stands in their queue: handoff take TICKET, or handoff claim
   held        they have it in their hands: go on with their LEASE
   look        it closed in a way that they should see (the work ran out of time, or

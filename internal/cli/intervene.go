@@ -13,8 +13,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What a person, or an agent in charge, does with a handoff that somebody else
-// has: each works on every open handoff, whoever has it now.
+// What a person, or an agent in charge, does with a handoff that another agent
+// has: each works on every open handoff, whichever agent has it now.
 
 // act is a command that does something with a ticket, on behalf of from, and prints the
 // state after it.
@@ -40,7 +40,7 @@ func newCancel(a *app) *cobra.Command {
 	cmd := a.act(&cobra.Command{
 		Use:   "cancel TICKET",
 		Short: "Ask for the end of a handoff",
-		Long: `Cancel ends a handoff at once where nobody holds it. A worker that holds it is told
+		Long: `Cancel ends a handoff at once where no worker holds it. A worker that holds it is told
 with its next beat and given time to stop (policy cancel_grace_ms, 30s by default);
 "handoff wait TICKET" sees the end.
 
@@ -163,8 +163,8 @@ func newReroute(a *app) *cobra.Command {
 	cmd := a.act(&cobra.Command{
 		Use:   "reroute TICKET --to AGENT",
 		Short: "Send an open handoff to another agent",
-		Long: `Reroute offers a handoff to the agent that you name, whoever has it now: it is taken
-out of a queue, or from a worker, which finds its lease lost. Attempts are counted
+		Long: `Reroute offers a handoff to the agent that you name, whichever agent has it now: it
+is taken out of a queue, or from a worker, which finds its lease lost. Attempts are counted
 anew there. It does not count as one of the reroutes that the policy allows, and a
 refusal by that agent is forgotten. An overdue handoff stays so, and ends with the time
 to intervene, unless --deadline gives it a new deadline: at most 90 days after its
@@ -207,9 +207,9 @@ func newTake(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "take TICKET",
 		Short: "Take an open handoff into your own hands",
-		Long: `Take puts one particular handoff into your hands, whoever has it now, and prints what
-"handoff claim" prints: a LEASE, and the package. It is accepted with that; go on
-with heartbeat, progress, complete, fail, release or return. A worker that had it
+		Long: `Take puts one particular handoff into your hands, whichever agent has it now, and
+prints what "handoff claim" prints: a LEASE, and the package. It is accepted with that; go on
+with heartbeat, progress, complete, fail, release or rollback. A worker that had it
 finds its lease lost.
 
 "handoff claim" takes the next one from a queue instead, and only what is offered.

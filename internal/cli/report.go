@@ -24,7 +24,7 @@ func (a *app) leaseCommand(use, short, long, example string, args []string, repo
 		Use: use, Short: short, Example: example,
 		Long: long + `
 
-A LEASE is what "handoff claim" prints. Exit code 7: the handoff is somebody else's
+A LEASE is what "handoff claim" prints. Exit code 7: the handoff is another holder's
 by now, or the LEASE was never given out; nothing about it was changed.`,
 		Args: takes(args...),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.reportOn(cmd.Context(), args[0], report) },
@@ -56,11 +56,11 @@ func leaseRefusal(lease string, err error) error {
 	case errors.As(err, &late) && late.Unkept != nil:
 		return fmt.Errorf("%w; the result could not be kept either: %w", leaseRefusal(lease, late.Lost), late.Unkept)
 	case errors.As(err, &late):
-		return lost("is lost: the handoff is closed, or somebody else's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
+		return lost("is lost: the handoff is closed, or another holder's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
 	case errors.Is(err, broker.ErrDeadlinePassed):
 		return lost("is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
 	case errors.Is(err, broker.ErrLeaseLost):
-		return lost("is worth nothing any more: the handoff is closed, or somebody else's by now; nothing was changed")
+		return lost("is worth nothing any more: the handoff is closed, or another holder's by now; nothing was changed")
 	}
 	return err
 }
@@ -181,7 +181,7 @@ func newProgress(a *app) *cobra.Command {
 	)
 	cmd := a.leaseCommand("progress LEASE",
 		"Report from within the work",
-		`Progress records how far the work has come, for everybody who asks for the status.`,
+		`Progress records how far the work has come, for all that ask for the status.`,
 		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
@@ -262,7 +262,7 @@ func newEscalate(a *app) *cobra.Command {
 		"Pass a handoff up to whom its agent escalates to",
 		`Escalate passes the handoff up the chain of authority: to the agent that this one
 escalates to (handoff agents put --escalates-to), at the third level always to a
-person. Whoever gets it sees the rationale, and the assessments of all levels before.
+person. The one that gets it sees the rationale, and the assessments of all levels before.
 It comes back when it is answered ("handoff answer"), and counts its attempts anew.`,
 		`  handoff escalate "$LEASE" --rationale "the change touches billing" --assessment "the code itself is fine"`,
 		[]string{"a LEASE"},
