@@ -1,0 +1,118 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// park keeps the result of a holder that has lost its lease, and tells whether it did.
+func (c *Claim) park(ctx context.Context, completed protocol.Completed) bool {
+	c.mu.Lock()
+	fence, attempt := c.fence, c.head.State.Attempt
+	c.mu.Unlock()
+	kept, err := c.b.parkResult(ctx, c.Ticket, c.Holder.ID, fence, attempt, completed)
+	if err != nil {
+		c.b.log.Warn("late result not kept", "ticket", c.Ticket, "err", err)
+	}
+	return kept
+}
+
+func (b *Broker) parkResult(ctx context.Context, ticket, holder string, fence uint64, attempt int, completed protocol.Completed) (kept bool, err error) {
+	if fence == 0 {
+		return false, nil
+	}
+	late := protocol.ResultParked{Holder: holder, Fence: fence, Attempt: attempt, Status: completed.Status,
+		Result: completed.Result, Blob: completed.Blob, Tokens: completed.Tokens}
+	late.By = holder
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return false, err
+	}
+	_, kept, err = b.updateWithoutDirectory(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.Park(h.State, late, now), nil
+	})
+	return kept, err
+}
+
+// ParkLate keeps a result that is handed in under a lease which is lost. It
+// reports false, and keeps nothing, where the lease never had the handoff, still
+// has it, or let go of it itself (a result handed in twice is no late one), and
+// where its result was kept before.
+func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Result) (kept bool, err error) {
+	token, err := ParseLease(lease)
+	if err != nil {
+		return false, err
+	}
+	result.Normalize()
+	if err := result.Validate(); err != nil {
+		return false, err
+	}
+	body, err := protocol.EncodeResult(result)
+	if err != nil {
+		return false, err
+	}
+	if len(body) > protocol.ResultBytesMax {
+		return false, protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d are allowed", len(body), protocol.ResultBytesMax)
+	}
+	fence, attempt, err := b.lostFence(ctx, token)
+	if err != nil || fence == 0 {
+		return false, err
+	}
+	completed := protocol.Completed{Status: result.Status, Tokens: result.Tokens}
+	if completed.Result, completed.Blob, err = b.storeResult(ctx, token.Ticket, body); err != nil {
+		return false, err
+	}
+	return b.parkResult(ctx, token.Ticket, token.Holder, fence, attempt, completed)
+}
+
+// lostFence is the last fence that the holder of a lease had and that was taken
+// from it; 0 is none.
+func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64, attempt int, err error) {
+	err = b.changes(ctx, token.Ticket, func(c protocol.Change) error {
+		for _, e := range c.Record.Events {
+			switch e := e.(type) {
+			case *protocol.Accepted:
+				if e.Holder == token.Holder && e.Agent == token.Agent {
+					fence, attempt = c.Seq, e.Attempt
+				}
+			case *protocol.Taken:
+				if e.Holder == token.Holder && e.Agent == token.Agent {
+					fence, attempt = c.Seq, 1
+				}
+			default:
+				if fence != 0 && endedBy(e) == token.Holder {
+					fence = 0
+				}
+			}
+		}
+		return nil
+	})
+	return fence, attempt, err
+}
+
+// endedBy is the holder that let go of its handoff with an event; empty if it is
+// no such event.
+func endedBy(e protocol.Event) string {
+	switch e := e.(type) {
+	case *protocol.Completed:
+		return e.By
+	case *protocol.Failed:
+		return e.By
+	case *protocol.Rejected:
+		return e.Holder
+	case *protocol.Conditioned:
+		return e.Holder
+	case *protocol.Released:
+		return e.Holder
+	case *protocol.Suspended:
+		return e.By
+	case *protocol.Escalated:
+		return e.By
+	case *protocol.RolledBack:
+		return e.By
+	}
+	return ""
+}
