@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"os"
 	"time"
@@ -72,31 +73,7 @@ why); 9 no such agent.`,
   LEASE=$(sed -n 's/^LEASE //p' claimed)
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
 		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			request.Agent, request.Host = cmp.Or(request.Agent, a.env("HANDOFF_AGENT")), hostname()
-			if err := protocol.CheckAgent("agent", request.Agent); err != nil {
-				return usagef("claim needs --agent AGENT: %v", err)
-			}
-			if request.Accept && request.AckWithin != 0 {
-				return usagef("--ack-within is for a claim that is acknowledged later, and --accept does it at once")
-			}
-			if err := request.Validate(); err != nil {
-				return err
-			}
-			request.Skipped = func(ticket string, refused bool, err error) {
-				a.notef("handoff: %s %s: %v\n", map[bool]string{true: "refused", false: "skipped"}[refused], ticket, err)
-			}
-			b, done, err := a.connectWith(cmd.Context(), broker.Config{Log: a.log(false)}) // what is removed from the queue
-			if err != nil {
-				return err
-			}
-			defer done()
-			held, err := a.session(b, "").Claim(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return a.held(held)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.claim(cmd.Context(), request) },
 	}
 	cmd.Flags().StringVar(&request.Agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
 	durationVar(cmd.Flags(), &request.Wait, "wait", 0, "wait this long for an offer (default: take what is there)")
@@ -105,6 +82,33 @@ why); 9 no such agent.`,
 	fieldVar(cmd.Flags(), &request.AckWithin, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
 	a.agentFlags(cmd, "agent")
 	return cmd
+}
+
+// claim takes what is offered, and prints it.
+func (a *app) claim(ctx context.Context, request api.Claim) error {
+	request.Agent, request.Host = cmp.Or(request.Agent, a.env("HANDOFF_AGENT")), hostname()
+	if err := protocol.CheckAgent("agent", request.Agent); err != nil {
+		return usagef("claim needs --agent AGENT: %v", err)
+	}
+	if request.Accept && request.AckWithin != 0 {
+		return usagef("--ack-within is for a claim that is acknowledged later, and --accept does it at once")
+	}
+	if err := request.Validate(); err != nil {
+		return err
+	}
+	request.Skipped = func(ticket string, refused bool, err error) {
+		a.notef("handoff: %s %s: %v\n", map[bool]string{true: "refused", false: "skipped"}[refused], ticket, err)
+	}
+	b, done, err := a.connectWith(ctx, broker.Config{Log: a.log(false)}) // what is removed from the queue
+	if err != nil {
+		return err
+	}
+	defer done()
+	held, err := a.session(b, "").Claim(ctx, request)
+	if err != nil {
+		return err
+	}
+	return a.held(held)
 }
 
 // hostname names this machine for people, if it has a name.
