@@ -84,7 +84,7 @@ func indexOf(t *testing.T, b *broker.Broker) *index.Index {
 }
 
 func jetStream(t *testing.T) broker.Engine {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
 	if err != nil {

@@ -61,7 +61,7 @@ func agents(t *testing.T, b *broker.Broker, profiles ...protocol.Profile) {
 // appeared waits for a handoff that another one's end has promised.
 func appeared(t *testing.T, b *broker.Broker, ticket string) protocol.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	// Subscribe first, read second: what is appended in between is then hinted at.
 	hints, stop, err := b.Feed(ctx, ticket)

@@ -72,7 +72,7 @@ func start(t testing.TB, b worker.Broker, cfg worker.Config, h worker.Handler) (
 
 func waitFor(t testing.TB, b *broker.Broker, ticket string, until func(protocol.State) bool) protocol.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	state, err := b.Wait(ctx, ticket, until)
 	if err != nil {

@@ -38,7 +38,7 @@ func (w *world) must(err error) {
 // newNode is a single node that has no streams yet.
 func newNode(t *testing.T) *nats.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval, DontListen: true})
 	if err != nil {
@@ -55,7 +55,7 @@ func newNode(t *testing.T) *nats.Conn {
 
 func newWorld(t *testing.T, nc *nats.Conn) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{T: t, ctx: ctx, nc: nc}
 	engine, err := jetstream.Open(t.Context(), nc, jetstream.Config{})
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, nc *nats.Conn) *world {
 func newUsed(t *testing.T) *world {
 	t.Helper()
 	nc := newNode(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := jetstream.EnsureTopology(ctx, nc, jetstream.Topology{}); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func killable(t *testing.T, ctx context.Context, dir string) (url string, kill f
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	const writers, enough = 64, 3000
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	url, kill := killable(t, ctx, dir)

@@ -35,7 +35,7 @@ type group struct {
 func newGroup(t *testing.T, cfg embedded.Config, options ...nats.Option) *group {
 	t.Helper()
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()

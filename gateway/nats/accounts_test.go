@@ -50,7 +50,7 @@ func apart(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	testworld.Start(t, "nats-server", nil, testworld.NATSServer(t), "-c", config)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*patience)
 	t.Cleanup(cancel)
 	as := func(user string) string { return fmt.Sprintf("nats://%s:secret@127.0.0.1:%d", user, port) }
 	return worldAt(t, ctx, as("inside"), as)

@@ -29,7 +29,7 @@ func TestGreedyAgentsHarmThemselves(t *testing.T) {
 				t.Skip("many agents take a while, and six times that under the race detector")
 			}
 			if testworld.Race {
-				c.rounds = 3
+				c.rounds = 2
 			}
 			w := newWorld(t)
 			cfg := natsgateway.Config{Requests: 256, Offers: 256, MemoryBytes: natsgateway.MemoryBytesMin}

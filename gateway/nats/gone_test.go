@@ -165,7 +165,7 @@ func TestPausedBehindAGateway(t *testing.T) {
 // it again by themselves.
 func TestTheEngineIsRestarted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*patience)
 	t.Cleanup(cancel)
 	dir := t.TempDir()
 	start := func(port int) *embedded.Node {

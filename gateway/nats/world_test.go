@@ -35,7 +35,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*patience)
 	t.Cleanup(cancel)
 	n, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
 	if err != nil {
