@@ -39,7 +39,7 @@ func (x *explainer) closed() {
 		x.suggest("see what became of that", OpWhy, "ticket", s.RedrivenAs)
 	}
 	if s.Inbox != "" {
-		x.say("It stays in the inbox of %s (handoff inbox) until somebody deals with it.", Person(s.Inbox))
+		x.say("It stays in the inbox of %s (handoff inbox) until it is redriven or dismissed.", Person(s.Inbox))
 		x.suggest("submit it again", OpRedrive, "ticket", s.Ticket)
 		x.suggest("leave it at that", OpDismiss, "ticket", s.Ticket)
 	}

@@ -110,7 +110,7 @@ func (x *explainer) phase() {
 	s := x.State
 	switch s.Phase {
 	case protocol.AwaitingApproval:
-		x.say("It waits for somebody to approve it.")
+		x.say("It waits for an approval.")
 	case protocol.AwaitingSource:
 		x.say("It begins when %s completes handoff %s, from which it follows.", Person(s.Source), s.Parent)
 		x.say("Should that attempt end without a result, it is dropped.")
@@ -191,7 +191,7 @@ func (x *explainer) queued() {
 	switch {
 	case why == lifecycle.UnfitPaused:
 		x.e.WaitingFor = WaitResume
-		x.say("%s, which is paused%s. Nothing is taken there until somebody lets it go on.", waited, After(", ", ahead))
+		x.say("%s, which is paused%s. No worker takes anything there until the agent is resumed.", waited, After(", ", ahead))
 		x.suggest("let it go on", OpResume, "agent", s.Agent)
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
 	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && why != lifecycle.UnfitAbsent:
@@ -387,7 +387,7 @@ func (x *explainer) refused() {
 	s := x.State
 	why := x.because(cmp.Or(s.Message, s.Reason))
 	if s.Policy.OnNoTaker == protocol.NoTakerQueue {
-		x.say("%s refused it %s%s, and nobody else can do it.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
+		x.say("%s refused it %s%s, and no other agent can do it.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
 		x.say("It goes to the first fit agent that turns up.")
 		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
 		return

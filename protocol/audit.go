@@ -42,7 +42,7 @@ type AuditRecord struct {
 	Timestamp       Time            `json:"timestamp"` // of the event
 	EventType       AuditType       `json:"event_type"`
 	FromAgent       string          `json:"from_agent"` // the source; of an escalation who passes it up
-	ToAgent         string          `json:"to_agent"`   // whom the event concerns
+	ToAgent         string          `json:"to_agent"`   // the agent that the event concerns
 	HandoffType     Type            `json:"handoff_type"`
 	Reason          string          `json:"reason"`
 	ContextSnapshot ContextSnapshot `json:"context_snapshot"`

@@ -154,7 +154,7 @@ func TestDrainWithoutAnEngine(t *testing.T) {
 	})
 }
 
-// A worker that is unfit releases what it has, charges nobody, takes no more,
+// A worker that is unfit releases what it has, charges no attempt, takes no more,
 // and says why it ended.
 func TestStop(t *testing.T) {
 	inBubble(t, func(w *world) {

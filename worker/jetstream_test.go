@@ -146,7 +146,7 @@ func TestCancelEndsTheProgram(t *testing.T) {
 	}
 }
 
-// A program that cannot run ends its worker and charges nobody; another
+// A program that cannot run ends its worker and charges no attempt; another
 // worker takes the handoff at once.
 func TestUnfitWorker(t *testing.T) {
 	n := node(t)

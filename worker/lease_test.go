@@ -156,7 +156,7 @@ func TestProgressAfterTheLeaseIsLost(t *testing.T) {
 
 // Cut off from the engine, a worker stops its handlers one lease after the
 // last beat that was confirmed: from then on a successor may be at work. When
-// the engine is back and nobody took over, it releases what it has.
+// the engine is back and no other holder took over, it releases what it has.
 func TestCutOff(t *testing.T) {
 	inBubble(t, func(w *world) {
 		h := newWorking()

@@ -44,7 +44,7 @@ func keyLater(k *kit) {
 	wantCode(k, err, protocol.CodePast)
 }
 
-// handOffTo hands off to whoever has a part in it already.
+// handOffTo hands off to an agent that has a part in it already.
 func handOffTo(k *kit) {
 	r := k.relatives()
 	to := r.registered(2)
