@@ -14,7 +14,7 @@ func (x *explainer) closed() {
 	s := x.State
 	x.say("%s.", x.ended())
 	if s.CancelReason != "" && s.CancelReason != s.Message {
-		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, "somebody"))), quoted(s.CancelReason))
+		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, unknownCaller))), quoted(s.CancelReason))
 	}
 	switch {
 	case s.ReturnOf != "":
@@ -39,9 +39,9 @@ func (x *explainer) closed() {
 		x.suggest("see what became of that", OpWhy, "ticket", s.RedrivenAs)
 	}
 	if s.Inbox != "" {
-		x.say("It stays in the inbox of %s (handoff inbox) until it is redriven or dismissed.", Person(s.Inbox))
-		x.suggest("submit it again", OpRedrive, "ticket", s.Ticket)
-		x.suggest("leave it at that", OpDismiss, "ticket", s.Ticket)
+		x.say("It stays in the inbox of %s until it is redriven or dismissed.", Person(s.Inbox))
+		x.suggest("see that inbox", OpInbox, "agent", s.Inbox)
+		x.e.Actions = append(x.e.Actions, reviewActions(s)...)
 	}
 	if s.Reason != lifecycle.ReasonCancelled && lifecycle.DeadLetter(s) {
 		x.say("It is among the dead letters.")
@@ -54,7 +54,7 @@ func (x *explainer) ended() string {
 	s := x.State
 	how := map[protocol.Outcome]string{
 		protocol.OutcomeSuccess: "It succeeded", protocol.OutcomePartial: "It succeeded in part", protocol.OutcomeFailed: "It failed",
-		protocol.OutcomeTimeout: "It ran out of time", protocol.OutcomeRejected: "Nobody took it",
+		protocol.OutcomeTimeout: "It ran out of time", protocol.OutcomeRejected: "No agent took it",
 		protocol.OutcomeCancelled: "It was cancelled", protocol.OutcomeRolledBack: "It went back to " + Person(s.Source) + " undone",
 	}[s.Outcome]
 	text := fmt.Sprintf("%s %s, %s after it was submitted", how, x.at(s.ClosedAt), Spoken(s.ClosedAt.Sub(s.SubmittedAt)))

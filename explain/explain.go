@@ -40,6 +40,8 @@ const (
 	OpDead      = "dead"      // ticket
 	OpDismiss   = "dismiss"   // ticket
 	OpDoctor    = "doctor"    //
+	OpInbox     = "inbox"     // agent: see its inbox
+	OpLate      = "late"      // ticket: read its late results
 	OpRedrive   = "redrive"   // ticket
 	OpReroute   = "reroute"   // ticket, to
 	OpResume    = "resume"    // agent
@@ -171,12 +173,7 @@ func (x *explainer) claimed() {
 func (x *explainer) forPerson() {
 	s := x.State
 	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
-	if len(s.Chain) > 0 {
-		x.suggest("answer it, and send it back down", OpAnswer, "ticket", s.Ticket, "text", "")
-	}
-	x.suggest("do it yourself", OpTake, "ticket", s.Ticket)
-	x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
-	x.suggest("roll it back", OpRollback, "ticket", s.Ticket, "reason", "")
+	x.e.Actions = append(x.e.Actions, personActions(s)...)
 }
 
 // queued: it waits for a worker of its agent.
@@ -193,7 +190,7 @@ func (x *explainer) queued() {
 		x.e.WaitingFor = WaitResume
 		x.say("%s, which is paused%s. No worker takes anything there until the agent is resumed.", waited, After(", ", ahead))
 		x.suggest("let it go on", OpResume, "agent", s.Agent)
-		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+		x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
 	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && why != lifecycle.UnfitAbsent:
 		x.e.WaitingFor = WaitSlot
 		x.say("%s, which has %s in hand and takes no more at a time%s.", waited, Count(x.InHand, "handoff"), After(", ", ahead))
@@ -202,13 +199,13 @@ func (x *explainer) queued() {
 		x.say("%s, which %s%s.", waited, Polls(polled, x.Now), After(", ", ahead))
 		x.say("It stays there as long as %s polls at least every %s.", s.Agent, Spoken(profile.PollPatience()))
 		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
-		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+		x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
 	case why == lifecycle.UnfitAbsent:
 		x.e.WaitingFor = WaitWorker
 		x.say("%s, but %s%s.", waited, x.noWorkerServes(), After(", ", ahead))
 		x.suggest("start a worker", OpWork, "agent", s.Agent)
 		x.suggest("take it from here, as that agent", OpClaim, "agent", s.Agent)
-		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+		x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
 	case why == lifecycle.UnfitBusy:
 		x.e.WaitingFor = WaitSlot
 		all := fmt.Sprintf("all of their %d slots are busy", slots)
@@ -331,7 +328,7 @@ func (x *explainer) conditional() {
 			answer = append(answer, "text", "")
 		}
 		x.suggest("answer", OpAnswer, answer...)
-		x.suggest("say no, so that somebody else gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
+		x.suggest("deny it, so that another agent gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
 	}
 }
 
@@ -389,7 +386,7 @@ func (x *explainer) refused() {
 	if s.Policy.OnNoTaker == protocol.NoTakerQueue {
 		x.say("%s refused it %s%s, and no other agent can do it.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
 		x.say("It goes to the first fit agent that turns up.")
-		x.suggest("give it to another agent", OpReroute, "ticket", s.Ticket, "to", "")
+		x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
 		return
 	}
 	x.say("%s refused it %s%s.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
@@ -402,7 +399,7 @@ func (x *explainer) stopping() {
 	if s.CancelReturn {
 		what = "go back to " + s.Source
 	}
-	x.say("%s asked %s for it to %s%s.", sentence(Person(cmp.Or(s.CancelBy, "somebody"))), x.at(s.CancelRequestedAt), what, x.because(s.CancelReason))
+	x.say("%s asked %s for it to %s%s.", sentence(Person(cmp.Or(s.CancelBy, unknownCaller))), x.at(s.CancelRequestedAt), what, x.because(s.CancelReason))
 	if !s.Held() {
 		return
 	}

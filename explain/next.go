@@ -175,6 +175,14 @@ func itsWorker(s protocol.State) string {
 	return "its worker"
 }
 
+// taker is the role that takes a handoff from where it is.
+func taker(s protocol.State) string {
+	if s.Agent == protocol.Human {
+		return "person"
+	}
+	return "worker"
+}
+
 // clockRunsOut says what will be the case when a clock has run out.
 func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string {
 	switch p := s.Policy; clock {
@@ -184,7 +192,7 @@ func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string 
 		}
 		return fmt.Sprintf("%s has had no worker for %s by then", s.Agent, Spoken(lifecycle.AckTimeout(s)))
 	case protocol.ClockQueue:
-		return fmt.Sprintf("nobody has taken it for %s by then", millisSpoken(p.QueueTimeoutMS))
+		return fmt.Sprintf("no %s has taken it for %s by then", taker(s), millisSpoken(p.QueueTimeoutMS))
 	case protocol.ClockWork:
 		return fmt.Sprintf("the work may take %s at most", millisSpoken(p.WorkTimeoutMS))
 	case protocol.ClockProgress:
@@ -193,7 +201,7 @@ func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string 
 		if s.ConditionRounds > p.MaxConditions {
 			return s.Agent + " has asked more often than it may"
 		}
-		return fmt.Sprintf("nobody has answered for %s by then", millisSpoken(p.ConditionTimeoutMS))
+		return fmt.Sprintf("no answer has come for %s by then", millisSpoken(p.ConditionTimeoutMS))
 	case protocol.ClockReturn:
 		return fmt.Sprintf("%s waits %s at most for its end", Person(s.Source), millisSpoken(p.ReturnTimeoutMS))
 	}
@@ -209,13 +217,13 @@ func (x *explainer) clockRanOut(clock protocol.Clock) string {
 	case protocol.ClockAcknowledge:
 		return "no worker was there to take it"
 	case protocol.ClockQueue:
-		return "nobody took it in time"
+		return "it was not taken in time"
 	case protocol.ClockWork:
 		return "the work took too long"
 	case protocol.ClockProgress:
 		return "its worker reported nothing for too long"
 	case protocol.ClockCondition:
-		return "nobody answered in time"
+		return "no answer came in time"
 	case protocol.ClockReturn:
 		return "its source had waited long enough for its end"
 	}

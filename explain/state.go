@@ -13,6 +13,23 @@ import (
 
 // The functions of this file write a state for people, from the state alone.
 
+// Phrase says something about a state, and what the reader may do about it.
+type Phrase struct {
+	Words   string // empty where the actions alone are to be shown
+	Actions []Action
+}
+
+func phrase(words string, actions ...Action) Phrase { return Phrase{Words: words, Actions: actions} }
+
+// onTicket is an action that needs a ticket, and values that the reader fills in.
+func onTicket(s protocol.State, to, op string, open ...string) Action {
+	args := map[string]string{"ticket": s.Ticket}
+	for _, name := range open {
+		args[name] = ""
+	}
+	return Action{To: to, Op: op, Args: args}
+}
+
 // Phase writes the phase with its dimensions: closed or not, escalated, asked to stop.
 func Phase(s protocol.State) string {
 	word := string(s.Phase)
@@ -31,61 +48,77 @@ func Phase(s protocol.State) string {
 	return word
 }
 
-// WaitingFor says in words what has to happen next.
-func WaitingFor(s protocol.State) string {
+// WaitingFor says what has to happen next.
+func WaitingFor(s protocol.State) Phrase {
 	switch {
 	case s.Closed:
-		return "nothing: it is closed"
+		return phrase("nothing: it is closed")
 	case s.CancelRequested && s.Held():
-		return fmt.Sprintf("the worker of %s to stop", s.Agent)
+		return phrase(fmt.Sprintf("the worker of %s to stop", s.Agent))
 	case s.Aggregate != nil && s.Children != nil && s.Phase == protocol.Pending:
-		return fmt.Sprintf("%d of its %d members to end", s.Aggregate.Size-s.Children.Closed.Len(), s.Aggregate.Size)
+		return phrase(fmt.Sprintf("%d of its %d members to end", s.Aggregate.Size-s.Children.Closed.Len(), s.Aggregate.Size))
 	}
 	switch s.Phase {
 	case protocol.AwaitingApproval:
-		return "an approval"
+		return phrase("an approval")
 	case protocol.AwaitingSource:
-		return fmt.Sprintf("%s to complete %s, from which it follows", s.Source, s.Parent)
+		return phrase(fmt.Sprintf("%s to complete %s, from which it follows", s.Source, s.Parent))
 	case protocol.Pending:
 		return waitingForTaker(s)
 	case protocol.PhaseAccepted:
-		return fmt.Sprintf("%s to begin", s.Agent)
+		return phrase(fmt.Sprintf("%s to begin", s.Agent))
 	case protocol.Working:
-		return fmt.Sprintf("%s to finish", s.Agent)
+		return phrase(fmt.Sprintf("%s to finish", s.Agent))
 	case protocol.Conditional:
 		return waitingForCondition(s)
 	case protocol.Retrying:
-		return fmt.Sprintf("the next attempt, at %s", Instant(s.RetryAt))
+		return phrase(fmt.Sprintf("the next attempt, at %s", Instant(s.RetryAt)))
 	case protocol.PhaseRejected:
 		if s.Policy.OnNoTaker == protocol.NoTakerQueue {
-			return "an agent that is fit and has not refused it: handoff reroute " + s.Ticket + " --to AGENT"
+			return phrase("an agent that is fit and has not refused it", onTicket(s, toAnother, OpReroute, "to"))
 		}
 	}
-	return "a supervisor to decide (handoff supervise; handoff dev has one)"
+	return phrase("a supervisor to decide", Action{To: "start a supervisor", Op: OpSupervise})
 }
 
-func waitingForTaker(s protocol.State) string {
+func waitingForTaker(s protocol.State) Phrase {
 	switch {
 	case s.Held():
-		return fmt.Sprintf("%s, who has claimed it, to acknowledge it by %s", s.Agent, Instant(lifecycle.ClaimDue(s)))
+		return phrase(fmt.Sprintf("%s, who has claimed it, to acknowledge it by %s", s.Agent, Instant(lifecycle.ClaimDue(s))))
 	case s.Agent == protocol.Human && len(s.Chain) > 0:
-		return fmt.Sprintf("a person: handoff answer, take, reroute or rollback %s", s.Ticket)
+		return phrase("a person", personActions(s)...)
 	case s.Agent == protocol.Human:
-		return fmt.Sprintf("a person: handoff take %s", s.Ticket)
+		return phrase("a person", onTicket(s, toTake, OpTake))
 	case s.Agent == "":
-		return "an agent that is fit to take it"
+		return phrase("an agent that is fit to take it")
 	}
-	return fmt.Sprintf("%s to take it", s.Agent)
+	return phrase(fmt.Sprintf("%s to take it", s.Agent))
 }
 
-func waitingForCondition(s protocol.State) string {
+// The words of actions on a handoff that waits for a person, or an agent.
+const (
+	toTake    = "do it yourself"
+	toAnother = "give it to another agent"
+)
+
+// personActions are what a person may do about a handoff that waits for one.
+func personActions(s protocol.State) []Action {
+	actions := []Action{onTicket(s, toTake, OpTake), onTicket(s, toAnother, OpReroute, "to"), onTicket(s, "roll it back", OpRollback, "reason")}
+	if len(s.Chain) > 0 {
+		answer := onTicket(s, "answer it, and send it back down", OpAnswer, "text")
+		actions = append([]Action{answer}, actions...)
+	}
+	return actions
+}
+
+func waitingForCondition(s protocol.State) Phrase {
 	switch awaited := awaitedTickets(s); {
 	case len(awaited) > 0:
-		return fmt.Sprintf("what %s has handed off to come back: %s", s.Agent, Some(awaited))
+		return phrase(fmt.Sprintf("what %s has handed off to come back: %s", s.Agent, Some(awaited)))
 	case s.Conditions == nil:
-		return fmt.Sprintf("%s, who takes it at %s", s.Agent, Instant(s.RetryAt))
+		return phrase(fmt.Sprintf("%s, who takes it at %s", s.Agent, Instant(s.RetryAt)))
 	}
-	return fmt.Sprintf("an answer to %s, who needs %s: handoff answer %s", s.Agent, Needs(*s.Conditions), s.Ticket)
+	return phrase(fmt.Sprintf("an answer to %s, who needs %s", s.Agent, Needs(*s.Conditions)), onTicket(s, "answer", OpAnswer))
 }
 
 // awaitedTickets are the children that a suspended handoff waits for.
@@ -108,7 +141,7 @@ func ChildTickets(ticket string, ordinals protocol.Bits) []string {
 // Ending says how a closed handoff ended, in a few words.
 func Ending(s protocol.State) string {
 	if !s.Closed {
-		return WaitingFor(s)
+		return ""
 	}
 	text := string(s.Outcome)
 	if s.Reason != "" && s.Reason != string(s.Outcome) {
@@ -194,8 +227,11 @@ func EndRequest(s protocol.State) string {
 	if s.CancelBy == "" && s.CancelReason == "" {
 		return ""
 	}
-	return "by " + cmp.Or(s.CancelBy, "an unknown caller") + After(": ", s.CancelReason)
+	return "by " + cmp.Or(s.CancelBy, unknownCaller) + After(": ", s.CancelReason)
 }
+
+// unknownCaller stands for a caller that gave no name.
+const unknownCaller = "an unknown caller"
 
 // Escalation writes the way up the chain of authority, and why it was taken.
 func Escalation(s protocol.State) string {
@@ -253,38 +289,44 @@ func HandedOff(s protocol.State) string {
 }
 
 // Return says where the return of a handoff is.
-func Return(s protocol.State) string {
+func Return(s protocol.State) Phrase {
+	read := onTicket(s, "read it", OpReturn)
 	switch {
 	case s.ReturnOf != "":
-		return ""
+		return Phrase{}
 	case s.ReturnExpected && !s.Closed && s.Policy.ReturnTimeoutMS > 0:
-		return fmt.Sprintf("%s expects one by %s", s.Source, Instant(s.ReturnSince.Add(time.Duration(s.Policy.ReturnTimeoutMS)*time.Millisecond)))
+		return phrase(fmt.Sprintf("%s expects one by %s", s.Source, Instant(s.ReturnSince.Add(time.Duration(s.Policy.ReturnTimeoutMS)*time.Millisecond))))
 	case s.ReturnExpected && !s.Closed:
-		return s.Source + " expects one"
+		return phrase(s.Source + " expects one")
 	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero():
-		return fmt.Sprintf("%s has it since %s", s.Source, Instant(s.ReturnedAt))
+		return phrase(fmt.Sprintf("%s has it since %s", s.Source, Instant(s.ReturnedAt)))
 	case !s.ReturnedAt.IsZero():
-		return "could not be delivered; handoff result " + s.Ticket + " --return prints it"
+		return phrase("could not be delivered", read)
 	case s.ReturnTicket != "":
-		return fmt.Sprintf("waits for %s to take it in, as %s", s.Source, s.ReturnTicket)
+		return phrase(fmt.Sprintf("waits for %s to take it in, as %s", s.Source, s.ReturnTicket))
 	case s.ReturnExpected || s.Outcome == protocol.OutcomeRolledBack:
-		return "handoff result " + s.Ticket + " --return prints it"
+		return phrase("", read)
 	}
-	return ""
+	return Phrase{}
 }
 
 // LateResults says how many results came late, and how to read them.
-func LateResults(s protocol.State) string {
+func LateResults(s protocol.State) Phrase {
 	if len(s.LateFences) == 0 {
-		return ""
+		return Phrase{}
 	}
-	return fmt.Sprintf("%d kept: handoff result %s --late", len(s.LateFences), s.Ticket)
+	return phrase(fmt.Sprintf("%d kept", len(s.LateFences)), onTicket(s, "read them", OpLate))
 }
 
 // Inbox names the inbox that lists a closed handoff, and what to do about it.
-func Inbox(s protocol.State) string {
+func Inbox(s protocol.State) Phrase {
 	if s.Inbox == "" {
-		return ""
+		return Phrase{}
 	}
-	return fmt.Sprintf("of %s: handoff dead redrive %s, or handoff dismiss %s", s.Inbox, s.Ticket, s.Ticket)
+	return phrase("of "+s.Inbox, reviewActions(s)...)
+}
+
+// reviewActions are what a person may do about a closed handoff that an inbox lists.
+func reviewActions(s protocol.State) []Action {
+	return []Action{onTicket(s, "submit it again", OpRedrive), onTicket(s, "leave it at that", OpDismiss)}
 }

@@ -1,6 +1,11 @@
 package explain
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +31,7 @@ func TestGroupText(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := WaitingFor(group([]int{0, 1}, nil)); got != "3 of its 5 members to end" {
+	if got := WaitingFor(group([]int{0, 1}, nil)).Words; got != "3 of its 5 members to end" {
 		t.Errorf("it waits for %q", got)
 	}
 	if got := Aggregation(group(nil, nil)); got != "when more than half have succeeded" {
@@ -34,7 +39,16 @@ func TestGroupText(t *testing.T) {
 	}
 }
 
-// TestReturnText: wherever a return is, whoever asks is told how to get at it.
+// shown is a phrase with the operations of its actions.
+func shown(p Phrase) string {
+	words := p.Words
+	for _, action := range p.Actions {
+		words += " [" + action.Op + "]"
+	}
+	return words
+}
+
+// TestReturnText: wherever a return is, a reader is told how to get at it.
 func TestReturnText(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	state := func(change func(*protocol.State)) protocol.State {
@@ -49,12 +63,12 @@ func TestReturnText(t *testing.T) {
 		"lead expects one by 2026-01-31 12:01:00Z": state(func(s *protocol.State) {
 			s.Closed, s.ReturnSince, s.Policy.ReturnTimeoutMS = false, at, 60_000
 		}),
-		"waits for lead to take it in, as r":                          state(func(s *protocol.State) { s.ReturnTicket = "r" }),
-		"lead has it since 2026-01-31 12:00:00Z":                      state(func(s *protocol.State) { s.ReturnedAt, s.Phase = at, protocol.PhaseReturned }),
-		"could not be delivered; handoff result t --return prints it": state(func(s *protocol.State) { s.ReturnedAt = at }),
-		"handoff result t --return prints it":                         state(func(*protocol.State) {}),
+		"waits for lead to take it in, as r":     state(func(s *protocol.State) { s.ReturnTicket = "r" }),
+		"lead has it since 2026-01-31 12:00:00Z": state(func(s *protocol.State) { s.ReturnedAt, s.Phase = at, protocol.PhaseReturned }),
+		"could not be delivered [return]":        state(func(s *protocol.State) { s.ReturnedAt = at }),
+		" [return]":                              state(func(*protocol.State) {}),
 	} {
-		if got := Return(s); got != want {
+		if got := shown(Return(s)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -63,12 +77,36 @@ func TestReturnText(t *testing.T) {
 // TestEveryPhaseSaysWhatItWaitsFor, in words that are not empty.
 func TestEveryPhaseSaysWhatItWaitsFor(t *testing.T) {
 	for _, phase := range protocol.Phases {
-		if got := WaitingFor(protocol.State{Phase: phase, Agent: "a"}); got == "" {
-			t.Errorf("%s waits for nothing that anybody said", phase)
+		if got := WaitingFor(protocol.State{Phase: phase, Agent: "a"}).Words; got == "" {
+			t.Errorf("%s has no words for what it waits for", phase)
 		}
 	}
 	human := protocol.State{Phase: protocol.Pending, Agent: protocol.Human}
-	if got := WaitingFor(human); !strings.Contains(got, "handoff take") {
+	if got := shown(WaitingFor(human)); got != "a person [take]" {
 		t.Errorf("a person is told %q, not what to do", got)
+	}
+}
+
+// TestNoShellWords: each gateway has its own words for an action, and a shell is but one.
+func TestNoShellWords(t *testing.T) {
+	shell := regexp.MustCompile(`(?i)handoff (agents|answer|claim|dead|dismiss|doctor|inbox|redrive|reroute|result|rollback|show|supervise|take|tree|why|work)\b| --[a-z]`)
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && shell.MatchString(lit.Value) {
+				t.Errorf("%s has words of a shell: %s", name, lit.Value)
+			}
+			return true
+		})
 	}
 }

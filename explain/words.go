@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -207,7 +206,7 @@ var passedUpWords = map[string]string{
 // passedUp says from whom a handoff came up the chain, and why.
 func (x *explainer) passedUp() string {
 	s := x.State
-	text := fmt.Sprintf("it was passed up from %s to %s", Person(cmp.Or(s.Chain[len(s.Chain)-1], "nobody in particular")), Person(s.Agent))
+	text := fmt.Sprintf("it was passed up%s to %s", After(" from ", Person(s.Chain[len(s.Chain)-1])), Person(s.Agent))
 	switch clock, ranOut := strings.CutSuffix(s.Reason, "_timeout"); {
 	case ranOut:
 		return text + ", because " + x.clockRanOut(protocol.Clock(clock))

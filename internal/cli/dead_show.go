@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -38,7 +39,7 @@ func (a *app) deadLetter(ctx context.Context, b *broker.Broker, ticket string) e
 	}
 	state, trail := changes[len(changes)-1].Record.State, protocol.TrailOf(changes)
 	if !is[*outcomeError](failed(state)) {
-		return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no dead letter: %s", ticket, explain.Ending(state))
+		return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no dead letter: %s", ticket, cmp.Or(explain.Ending(state), phrase(explain.WaitingFor(state))))
 	}
 	body, err := b.Package(ctx, ticket)
 	if err != nil {

@@ -109,7 +109,7 @@ func (e *openError) Error() string {
 	if e.state.Closed { // a wait for its return goes on
 		return fmt.Sprintf("%s is closed, and %s has not taken its return in yet", e.state.Ticket, e.state.Source)
 	}
-	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, explain.WaitingFor(e.state))
+	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, phrase(explain.WaitingFor(e.state)))
 }
 
 // noResultError: there is nothing of what was asked for, so far.

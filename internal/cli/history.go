@@ -72,7 +72,7 @@ func (a *app) history(changes []protocol.Change) error {
 	if last.Closed {
 		a.printf("%s after %s, attempts: %d\n", explain.Ending(last), explain.Duration(last.ClosedAt.Sub(last.SubmittedAt)), last.AttemptsTotal)
 	} else {
-		a.printf("open for %s; waits for %s\n", explain.Duration(last.UpdatedAt.Sub(last.SubmittedAt)), explain.WaitingFor(last))
+		a.printf("open for %s; waits for %s\n", explain.Duration(last.UpdatedAt.Sub(last.SubmittedAt)), phrase(explain.WaitingFor(last)))
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (s *sheet) overview(v dossier.Whole) {
 		s.line("task", v.Decoded.Task.Description)
 	}
 	if !state.Closed {
-		s.line("waits for", explain.WaitingFor(state))
+		s.line("waits for", phrase(explain.WaitingFor(state)))
 	}
 	s.line("ended", explain.Ended(state))
 	s.line("stuck", state.StuckReason)
@@ -122,7 +122,7 @@ func (s *sheet) overview(v dossier.Whole) {
 	s.line("attempt", explain.Attempt(state))
 	s.line("progress", explain.Progress(state))
 	s.line("escalated", explain.Escalation(state))
-	s.line("inbox", explain.Inbox(state))
+	s.line("inbox", phrase(explain.Inbox(state)))
 	if state.Tokens > 0 {
 		s.line("tokens", fmt.Sprint(state.Tokens))
 	}
@@ -279,7 +279,7 @@ func (s *sheet) kin(v dossier.Whole) {
 	}
 	one("return", v.Return)
 	if v.Return == nil {
-		s.line("return", explain.Return(v.State.State))
+		s.line("return", phrase(explain.Return(v.State.State)))
 	}
 	one("redriven as", v.RedrivenAs)
 }

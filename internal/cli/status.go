@@ -89,7 +89,7 @@ func (a *app) state(s protocol.State) error {
 		return a.value(dossier.StateOf(s))
 	}
 	a.printf("%s  %s\n", s.Ticket, a.phase(s))
-	waiting := explain.WaitingFor(s)
+	waiting := phrase(explain.WaitingFor(s))
 	if s.Closed {
 		waiting = ""
 	}
@@ -109,9 +109,9 @@ func (a *app) state(s protocol.State) error {
 		"asked to end", explain.EndRequest(s),
 		"escalated", explain.Escalation(s),
 		"handed off", explain.HandedOff(s),
-		"return", explain.Return(s),
-		"late results", explain.LateResults(s),
-		"inbox", explain.Inbox(s),
+		"return", phrase(explain.Return(s)),
+		"late results", phrase(explain.LateResults(s)),
+		"inbox", phrase(explain.Inbox(s)),
 		"priority", string(s.Priority),
 		"parent", s.Parent,
 		"return of", s.ReturnOf,

@@ -280,7 +280,7 @@ func attend(states []protocol.State, d *lifecycle.Directory, now time.Time) []at
 		if s.Ticket == "" || s.Closed {
 			continue
 		}
-		item := attention{Why: whyAttend(s, d, now), Ticket: s.Ticket, Agent: s.Agent, SubmittedAt: s.SubmittedAt, Words: explain.WaitingFor(s)}
+		item := attention{Why: whyAttend(s, d, now), Ticket: s.Ticket, Agent: s.Agent, SubmittedAt: s.SubmittedAt, Words: phrase(explain.WaitingFor(s))}
 		switch item.Why {
 		case "stuck":
 			item.Words = s.StuckReason

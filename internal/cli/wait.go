@@ -110,13 +110,13 @@ func (a *app) wait(ctx context.Context, gateway bool, ticket string, limit time.
 // endOfReturn says what became of the return of a closed handoff.
 func (a *app) endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
 	if !s.Closed || s.ReturnTicket == "" || s.ReturnedAt.IsZero() {
-		return explain.Return(s)
+		return phrase(explain.Return(s))
 	}
 	ctx, cancel := a.asking(context.WithoutCancel(ctx))
 	defer cancel()
 	ret, err := b.Status(ctx, s.ReturnTicket)
 	if err != nil || ret.Fence != 0 || !ret.Closed || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial {
-		return explain.Return(s)
+		return phrase(explain.Return(s))
 	}
 	return fmt.Sprintf("could not be delivered to %s: %s; handoff result %s --return prints it", s.Source, explain.Ending(ret), s.Ticket)
 }

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/agenthandoff/handoff/explain"
+)
+
+// commandLine is the command that takes an action.
+func commandLine(action explain.Action) string {
+	arg := action.Args
+	switch ticket := arg["ticket"]; action.Op {
+	case explain.OpAnswer:
+		line := "handoff answer " + ticket
+		for _, flag := range []string{"permit", "text", "deny", "reason"} {
+			if value, given := arg[flag]; given {
+				line += " --" + flag
+				if value == "" {
+					line += " …"
+				}
+			}
+		}
+		return line
+	case explain.OpClaim:
+		return "handoff claim --agent " + arg["agent"]
+	case explain.OpDead:
+		return "handoff dead show " + ticket
+	case explain.OpInbox:
+		return "handoff inbox --agent " + arg["agent"]
+	case explain.OpLate:
+		return "handoff result " + ticket + " --late"
+	case explain.OpRedrive:
+		return "handoff dead redrive " + ticket
+	case explain.OpReroute:
+		return "handoff reroute " + ticket + " --to AGENT"
+	case explain.OpResume:
+		return "handoff agents resume " + arg["agent"]
+	case explain.OpReturn:
+		return "handoff result " + ticket + " --return"
+	case explain.OpRollback:
+		return "handoff rollback " + ticket + " --reason …"
+	case explain.OpWork:
+		return "handoff work --agent " + arg["agent"] + " -- CMD"
+	case explain.OpDismiss, explain.OpTake, explain.OpTree, explain.OpWhy:
+		return "handoff " + action.Op + " " + ticket
+	}
+	return "handoff " + action.Op
+}
+
+// manyCommands is from how many commands on one ticket a phrase names their verbs alone.
+const manyCommands = 3
+
+// phrase writes a phrase with its actions as commands.
+func phrase(p explain.Phrase) string {
+	if len(p.Actions) == 0 {
+		return p.Words
+	}
+	commands, verbs := make([]string, len(p.Actions)), make([]string, len(p.Actions))
+	for i, action := range p.Actions {
+		commands[i], verbs[i] = commandLine(action), action.Op
+	}
+	last := len(commands) - 1
+	switch first := p.Actions[0]; {
+	case first.Op == explain.OpReturn:
+		command := commands[0] + " prints it"
+		if p.Words == "" {
+			return command
+		}
+		return p.Words + "; " + command
+	case first.Op == explain.OpSupervise:
+		return p.Words + " (" + commands[0] + "; handoff dev has one)"
+	case len(commands) >= manyCommands:
+		return p.Words + ": handoff " + strings.Join(verbs[:last], ", ") + " or " + verbs[last] + " " + first.Args["ticket"]
+	}
+	return p.Words + ": " + strings.Join(commands, ", or ")
+}
