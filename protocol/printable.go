@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // Printable makes text from outside safe for one line of a terminal: control
@@ -73,25 +75,7 @@ func hidden(r rune) bool {
 // CutText bounds a text that goes into an event: at most so many bytes, cut
 // between characters and then ended by …. Broken UTF-8 and NUL, which the wire
 // refuses, become U+FFFD.
-func CutText(s string, bytesMax int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= bytesMax {
-		return s
-	}
-	const end = "…"
-	if bytesMax < len(end) {
-		return ""
-	}
-	return Prefix(s, bytesMax-len(end)) + end
-}
+func CutText(s string, bytesMax int) string { return wirejson.CutText(s, bytesMax) }
 
 // Prefix is the beginning of a text: at most so many bytes, cut between characters.
-func Prefix(s string, bytesMax int) string {
-	if len(s) <= bytesMax {
-		return s
-	}
-	for bytesMax > 0 && !utf8.RuneStart(s[bytesMax]) {
-		bytesMax--
-	}
-	return s[:bytesMax]
-}
+func Prefix(s string, bytesMax int) string { return wirejson.Prefix(s, bytesMax) }

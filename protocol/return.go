@@ -135,10 +135,10 @@ func returnWords(state State, ret Return) string {
 		words += " It is among the dead letters (handoff dead show " + state.Ticket + ")."
 	}
 	if ret.RollbackReason != "" && ret.RollbackReason != ret.Message {
-		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), cutWords(ret.RollbackReason))
+		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), CutText(ret.RollbackReason, TrailWordsBytesMax))
 	}
 	if ret.Outcome != OutcomeSuccess && ret.Message != "" {
-		words += " " + cutWords(ret.Message)
+		words += " " + CutText(ret.Message, TrailWordsBytesMax)
 	}
 	return words
 }

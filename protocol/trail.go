@@ -24,7 +24,7 @@ func TrailOf(changes []Change) []TrailEntry {
 		for _, e := range change.Record.Events {
 			if entry, ok := trailEntry(e, agent); ok {
 				entry.At = e.When()
-				entry.Words, entry.Assessment = cutWords(entry.Words), cutWords(entry.Assessment)
+				entry.Words, entry.Assessment = CutText(entry.Words, TrailWordsBytesMax), CutText(entry.Assessment, TrailWordsBytesMax)
 				trail = append(trail, entry)
 			}
 			switch e := e.(type) {
@@ -110,13 +110,4 @@ func askedFor(e *Conditioned) string {
 		parts = append(parts, e.Reason)
 	}
 	return strings.Join(parts, "; ")
-}
-
-// cutWords cuts text to TrailWordsBytesMax, between characters, and says so.
-func cutWords(text string) string {
-	if len(text) <= TrailWordsBytesMax {
-		return text
-	}
-	const mark = "…"
-	return Prefix(text, TrailWordsBytesMax-len(mark)) + mark
 }

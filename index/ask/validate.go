@@ -32,7 +32,7 @@ func (q CountQuery) Validate() error {
 	}
 	for i, by := range q.By {
 		if slices.Contains(q.By[:i], by) {
-			return protocol.Errorf(protocol.CodeInvalid, "by", "has %s twice", protocol.Prefix(string(by), shownBytesMax))
+			return protocol.Errorf(protocol.CodeInvalid, "by", "has %s twice", protocol.CutText(string(by), shownBytesMax))
 		}
 	}
 	if q.Had && !slices.Contains(q.By, ByTarget) {
@@ -103,7 +103,7 @@ func checkValues(field string, values []string, tickets bool) error {
 		switch {
 		case tickets:
 			if _, err := protocol.ParseTicket(value); err != nil {
-				return protocol.Errorf(protocol.CodeInvalid, field, "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", protocol.Prefix(value, shownBytesMax))
+				return protocol.Errorf(protocol.CodeInvalid, field, "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", protocol.CutText(value, shownBytesMax))
 			}
 		case value == "":
 			return protocol.Errorf(protocol.CodeMissing, field, "has an empty value; leave it out or fill it in")
@@ -123,7 +123,7 @@ func oneOf[T ~string](field string, values, all []T) error {
 	}
 	for _, value := range values {
 		if !slices.Contains(all, value) {
-			return protocol.Errorf(protocol.CodeInvalid, field, "must be one of %s, not %q", listed(all), protocol.Prefix(string(value), shownBytesMax))
+			return protocol.Errorf(protocol.CodeInvalid, field, "must be one of %s, not %q", listed(all), protocol.CutText(string(value), shownBytesMax))
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // An explanation is read by a person or a model that shall do better next
@@ -122,10 +124,4 @@ func place(path []string) string {
 	return short(b.String())
 }
 
-// short cuts text at a whole character.
-func short(text string) string {
-	if len(text) <= problemBytesMax {
-		return text
-	}
-	return strings.ToValidUTF8(text[:problemBytesMax], "") + "…"
-}
+func short(text string) string { return protocol.CutText(text, problemBytesMax) }

@@ -3,6 +3,7 @@ package wirejson
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Codes of an Error. They are codes of the wire.
@@ -36,10 +37,28 @@ func Join(step, path string) string {
 }
 
 // Clip shortens untrusted text for an error message.
-func Clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
+func Clip(s string) string { return CutText(s, 80) }
+
+// CutText is protocol.CutText.
+func CutText(s string, bytesMax int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= bytesMax {
+		return s
 	}
-	return s
+	const end = "…"
+	if bytesMax < len(end) {
+		return ""
+	}
+	return Prefix(s, bytesMax-len(end)) + end
+}
+
+// Prefix is protocol.Prefix.
+func Prefix(s string, bytesMax int) string {
+	if len(s) <= bytesMax {
+		return s
+	}
+	for bytesMax > 0 && !utf8.RuneStart(s[bytesMax]) {
+		bytesMax--
+	}
+	return s[:bytesMax]
 }
