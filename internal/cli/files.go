@@ -2,10 +2,18 @@ package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // path resolves a file name from the command line or the environment. Names are
@@ -44,4 +52,66 @@ func (a *app) home() (string, error) {
 		return os.UserHomeDir()
 	}
 	return cmp.Or(a.env("HOME"), a.dir), nil
+}
+
+// read reads a file named on the command line, - being stdin, up to the size
+// that any input may have.
+func (a *app) read(path string) ([]byte, error) {
+	from, name := a.in, "standard input"
+	if path != "-" {
+		name = path
+		file, err := a.open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	}
+	body, err := io.ReadAll(io.LimitReader(from, protocol.PackageBytesMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(body) > protocol.PackageBytesMax {
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "package", "%s is over %d bytes, which is the most that is read; hand large files over as artifacts", name, protocol.PackageBytesMax)
+	}
+	return body, nil
+}
+
+// readPart reads a file that holds one part of a package. What is wrong with it
+// is said as if it stood in the package, with its own lines and columns.
+func (a *app) readPart(path, before, after string) (protocol.Package, error) {
+	body, err := a.read(path)
+	if err != nil {
+		return protocol.Package{}, err
+	}
+	if !json.Valid(body) {
+		_, err := protocol.DecodePackage(body)
+		return protocol.Package{}, inField(err, path, "")
+	}
+	pkg, err := protocol.DecodePackage(slices.Concat([]byte(before), body, []byte(after)))
+	var e *protocol.Error
+	if errors.As(err, &e) { // before stands in the first line, and not in the file
+		moved := *e
+		moved.Message = firstLine.ReplaceAllStringFunc(e.Message, func(at string) string {
+			column, _ := strconv.Atoi(firstLine.FindStringSubmatch(at)[1])
+			return fmt.Sprintf("(line 1, column %d)", column-len(before))
+		})
+		err = &moved
+	}
+	return pkg, err
+}
+
+// firstLine is how the decoder says where a field stands.
+var firstLine = regexp.MustCompile(`\(line 1, column ([0-9]+)\)`)
+
+// inField says of input that did not parse which input it was: the decoder knows
+// only that it stands on its own, and may name a field from deep within.
+func inField(err error, field, more string) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	named.Field, named.Message = field, named.Message+more
+	return &named
 }

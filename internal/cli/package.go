@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,67 +17,126 @@ import (
 
 // packageFlags are the flags that make a package.
 type packageFlags struct {
-	file, contextFile, historyFile, schemaFile string
+	fs    *pflag.FlagSet
+	given []func(*protocol.Package) // sets what a flag says, if it was given
 
-	from, capability, key, parent, reason    string
-	to                                       []string
-	kind, trigger, priority                  string
-	task, taskID, taskType                   string
-	requirements, criteria                   []string
-	conversation, workflow, intent, request  string
-	variables, artifacts, relevant, policies []string
-	requires                                 []string
-	strict                                   bool
-	rationale, risk, onTimeout, deadline     string
-	workTimeout, progressTimeout             time.Duration
-	lateResult                               string
+	file, contextFile, historyFile, schemaFile, groupFile string
 
-	returns returnFlags
+	from, capability, parent, deadline, await string
+	to, variables, artifacts                  []string
+	requires, policies                        []string
+}
+
+// onGiven says what a flag that is given sets.
+func (f *packageFlags) onGiven(name string, set func(*protocol.Package)) {
+	f.given = append(f.given, func(pkg *protocol.Package) {
+		if f.fs.Changed(name) {
+			set(pkg)
+		}
+	})
+}
+
+// text declares a flag that is a field of the package.
+func (f *packageFlags) text(name, usage string, field func(*protocol.Package) *string) {
+	value := f.fs.String(name, "", usage)
+	f.onGiven(name, func(pkg *protocol.Package) { *field(pkg) = *value })
+}
+
+// texts declares a flag whose values are added to a field.
+func (f *packageFlags) texts(name, usage string, field func(*protocol.Package) *[]string) {
+	values := f.fs.StringArray(name, nil, usage)
+	f.onGiven(name, func(pkg *protocol.Package) { *field(pkg) = append(*field(pkg), *values...) })
+}
+
+// millis declares a flag that is a duration of the package.
+func (f *packageFlags) millis(name, usage string, set func(pkg *protocol.Package, ms int64)) {
+	value := new(time.Duration)
+	fieldVar(f.fs, value, name, usage)
+	f.onGiven(name, func(pkg *protocol.Package) { set(pkg, value.Milliseconds()) })
 }
 
 func (f *packageFlags) declare(fs *pflag.FlagSet) {
+	f.fs = fs
 	fs.SortFlags = false // the flags that each submission needs come first
+	type pkg = protocol.Package
 	fs.StringVarP(&f.file, "file", "f", "", "read the package from a JSON `FILE`, or stdin with -; flags replace its fields")
 	fs.StringVar(&f.from, "from", "", "the `AGENT` that hands off (default $HANDOFF_AGENT, else human)")
 	fs.StringArrayVar(&f.to, "to", nil, "the `AGENT` to hand to; repeat it to hand the same to several (a broadcast)")
 	fs.StringVar(&f.capability, "capability", "", "hand to the best agent with this `CAPABILITY`, instead of --to")
-	fs.StringVar(&f.reason, "reason", "", "`WHY` this handoff")
-	fs.StringVar(&f.task, "task", "", "`WHAT` is to be done, in words")
-	fs.StringVar(&f.taskID, "task-id", "", "`ID` of the task, your own")
-	fs.StringVar(&f.taskType, "task-type", "", "`KIND` of task, your own word")
-	fs.StringArrayVar(&f.requirements, "requirement", nil, "`WORDS` that the work must meet (repeatable)")
-	fs.StringArrayVar(&f.criteria, "criterion", nil, "`WORDS` by which the result is judged (repeatable)")
-	fs.StringVar(&f.kind, "type", "", "`TYPE`: sequential (default), delegation, broadcast or escalation (needs no --to)")
-	fs.StringVar(&f.trigger, "trigger", "", "`WHAT` set it off: task_completion, capability_mismatch, escalation, timeout, explicit_request")
-	fs.StringVar(&f.priority, "priority", "", "`PRIORITY`: critical, high, normal (default) or low")
-	fs.StringVar(&f.key, "key", "", "idempotency `KEY`: the same source, key and package are the same handoff")
+	f.text("reason", "`WHY` this handoff", func(p *pkg) *string { return &p.Reason })
+	f.text("task", "`WHAT` is to be done, in words", func(p *pkg) *string { return &p.Task.Description })
+	f.text("task-id", "`ID` of the task, your own", func(p *pkg) *string { return &p.Task.ID })
+	f.text("task-type", "`KIND` of task, your own word", func(p *pkg) *string { return &p.Task.Type })
+	f.texts("requirement", "`WORDS` that the work must meet (repeatable)", func(p *pkg) *[]string { return &p.Task.Requirements })
+	f.texts("criterion", "`WORDS` by which the result is judged (repeatable)", func(p *pkg) *[]string { return &p.Expectations.SuccessCriteria })
+	f.text("type", "`TYPE`: sequential (default), delegation, broadcast or escalation (needs no --to)", func(p *pkg) *string { return (*string)(&p.Type) })
+	f.text("trigger", "`WHAT` set it off: task_completion, capability_mismatch, escalation, timeout, explicit_request", func(p *pkg) *string { return (*string)(&p.Trigger) })
+	f.text("priority", "`PRIORITY`: critical, high, normal (default) or low", func(p *pkg) *string { return (*string)(&p.Priority) })
+	f.text("key", "idempotency `KEY`: the same source, key and package are the same handoff", func(p *pkg) *string { return &p.Key })
 	fs.StringVar(&f.parent, "parent", "", "`TICKET` this one follows from (default $HANDOFF_TICKET, inside a worker)")
-	fs.StringVar(&f.conversation, "conversation", "", "`ID` of the conversation it belongs to")
-	fs.StringVar(&f.workflow, "workflow", "", "`ID` of the workflow it belongs to")
-	fs.StringVar(&f.intent, "intent", "", "`WHAT` the user wants in the end")
-	fs.StringVar(&f.request, "request", "", "the user's original `REQUEST`, verbatim")
+	f.text("conversation", "`ID` of the conversation it belongs to", func(p *pkg) *string { p.Context.ConversationID = new(string); return p.Context.ConversationID })
+	f.text("workflow", "`ID` of the workflow it belongs to", func(p *pkg) *string { return &p.Context.WorkflowID })
+	f.text("intent", "`WHAT` the user wants in the end", func(p *pkg) *string { p.Context.UserIntent = new(string); return p.Context.UserIntent })
+	f.text("request", "the user's original `REQUEST`, verbatim", func(p *pkg) *string { return &p.Context.OriginalRequest })
 	fs.StringArrayVar(&f.variables, "var", nil, "context variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
 	fs.StringArrayVar(&f.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
-	fs.StringArrayVar(&f.relevant, "relevant-file", nil, "`PATH` of a file to read first (repeatable)")
+	relevant := fs.StringArray("relevant-file", nil, "`PATH` of a file to read first (repeatable)")
+	f.onGiven("relevant-file", func(p *pkg) {
+		for _, path := range *relevant {
+			p.Context.RelevantFiles = append(p.Context.RelevantFiles, protocol.FileReference{Path: path})
+		}
+	})
 	fs.StringVar(&f.contextFile, "context-file", "", "read the context from a JSON `FILE`, or stdin with -")
 	fs.StringVar(&f.historyFile, "history-file", "", "read the conversation history, a JSON list of messages, from a `FILE`, or stdin with -")
 	fs.StringVar(&f.schemaFile, "output-schema", "", "`FILE` with the JSON Schema that the result's body must meet")
 	fs.StringArrayVar(&f.requires, "requires", nil, "capability the target must have, `NAME[:0.8]` (repeatable)")
-	fs.BoolVar(&f.strict, "strict-capabilities", false, "refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)")
-	fs.StringVar(&f.rationale, "rationale", "", "`WHY` it was decided so; required for an escalation")
-	fs.StringVar(&f.risk, "risk", "", "`RISK`: low, medium or high")
+	strict := fs.Bool("strict-capabilities", false, "refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)")
+	f.onGiven("strict-capabilities", func(p *pkg) { p.Policy.StrictCapabilities = strict })
+	f.text("rationale", "`WHY` it was decided so; required for an escalation", func(p *pkg) *string { return &p.Audit.DecisionRationale })
+	f.text("risk", "`RISK`: low, medium or high", func(p *pkg) *string { return (*string)(&p.Audit.RiskLevel) })
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
-	fieldVar(fs, &f.workTimeout, "work-timeout", "from acceptance to completion (default: the agent's, else 1h)")
-	fs.StringVar(&f.onTimeout, "on-timeout", "", "`WHAT` follows the work timeout: "+policyWords("on_timeout"))
-	fieldVar(fs, &f.progressTimeout, "progress-timeout", "from one sign of progress to the next (default: none is asked for)")
-	fs.StringVar(&f.lateResult, "late-result", "", "`WHAT` becomes of a late result when no attempt is left: "+policyWords("late_result"))
-	f.returns.declare(fs)
+	f.millis("work-timeout", "from acceptance to completion (default: the agent's, else 1h)", func(p *pkg, ms int64) { p.Expectations.TimeoutMS = ms })
+	f.text("on-timeout", "`WHAT` follows the work timeout: "+policyWords("on_timeout"), func(p *pkg) *string {
+		p.Policy.OnTimeout = new(protocol.OnTimeout)
+		return (*string)(p.Policy.OnTimeout)
+	})
+	f.millis("progress-timeout", "from one sign of progress to the next (default: none is asked for)", func(p *pkg, ms int64) { p.Policy.ProgressTimeoutMS = &ms })
+	f.text("late-result", "`WHAT` becomes of a late result when no attempt is left: "+policyWords("late_result"), func(p *pkg) *string {
+		p.Policy.LateResult = new(protocol.LateResult)
+		return (*string)(p.Policy.LateResult)
+	})
+	f.declareReturn(fs)
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema package)")
+}
+
+// declareReturn declares the flags that say what comes back, and, of a group, to whom it
+// goes and when it has succeeded.
+func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
+	type pkg = protocol.Package
+	own := func(p *pkg) *protocol.ReturnProtocol {
+		if p.Return == nil {
+			p.Return = new(protocol.ReturnProtocol)
+		}
+		return p.Return
+	}
+	expected := func(p *pkg) *protocol.ReturnProtocol { own(p).Expected = true; return p.Return }
+	expects := fs.Bool("return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
+	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg, ms int64) { expected(p).TimeoutMS = ms })
+	f.text("on-return-timeout", "`WHAT` follows the return timeout: "+policyWords("on_return_timeout"), func(p *pkg) *string { return (*string)(&expected(p).OnTimeout) })
+	fs.StringVar(&f.await, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended")
+	f.onGiven("await", func(p *pkg) { expected(p).Wait = f.await })
+	fs.StringVar(&f.groupFile, "group", "", "hand to a group: a JSON list of members, each with its target and what is different for it, from a `FILE`, or stdin with -")
+	f.text("aggregate", "a group has succeeded when `WHO` of it has: all (default), any or majority", func(p *pkg) *string { return (*string)(&own(p).Aggregation) })
+	from := fs.StringArray("count-from", nil, "the `AGENT` of a group whose end counts (repeatable; default: all of them)")
+	f.onGiven("count-from", func(p *pkg) { own(p).From = *from })
+	rest := fs.Bool("cancel-rest", false, "cancel the other members once the group's outcome is certain")
+	f.onGiven("cancel-rest", func(p *pkg) { own(p).CancelRest = *rest })
+	f.onGiven("return", func(p *pkg) { own(p).Expected = *expects }) // the last word, for --return=false
 }
 
 // build makes the package. What it says is for the package's own validation to
 // judge; here only what cannot be read is refused.
-func (f *packageFlags) build(changed func(string) bool, a *app, now time.Time) (protocol.Package, error) {
+func (f *packageFlags) build(a *app, now time.Time) (protocol.Package, error) {
 	var pkg protocol.Package
 	if f.file != "" {
 		body, err := a.read(f.file)
@@ -91,47 +147,44 @@ func (f *packageFlags) build(changed func(string) bool, a *app, now time.Time) (
 			return pkg, err
 		}
 	}
-	return f.complete(pkg, changed, a, now)
+	return f.complete(pkg, a, now)
 }
 
 // complete lays the flags over what a file says.
-func (f *packageFlags) complete(pkg protocol.Package, changed func(string) bool, a *app, now time.Time) (protocol.Package, error) {
-	f.ends(&pkg, changed, a.env)
-	set := func(flag string, field *string, value string) {
-		if changed(flag) {
-			*field = value
+func (f *packageFlags) complete(pkg protocol.Package, a *app, now time.Time) (protocol.Package, error) {
+	f.ends(&pkg, a.env)
+	if err := f.files(&pkg, a); err != nil {
+		return pkg, err
+	}
+	for _, set := range f.given {
+		set(&pkg)
+	}
+	if err := f.notEmpty(&pkg); err != nil {
+		return pkg, err
+	}
+	if err := f.setDeadline(&pkg, now); err != nil {
+		return pkg, err
+	}
+	if err := addVariables(&pkg.Context.Variables, "--var", f.variables); err != nil {
+		return pkg, err
+	}
+	if err := addArtifacts(&pkg.Context.Artifacts, f.artifacts); err != nil {
+		return pkg, err
+	}
+	for _, text := range f.requires {
+		id, level, _, err := parseLevel("--requires", text)
+		if err != nil {
+			return pkg, err
 		}
+		pkg.RequiredCapabilities = append(pkg.RequiredCapabilities, protocol.RequiredCapability{ID: id, MinProficiency: level})
 	}
-	set("reason", &pkg.Reason, f.reason)
-	set("key", &pkg.Key, f.key)
-	if changed("key") && f.key == "" { // an unset variable in a script: without a key it would be a new handoff each time
-		return pkg, protocol.Errorf(protocol.CodeMissing, "key", "is there but empty; leave --key out or fill it in")
-	}
-	set("task", &pkg.Task.Description, f.task)
-	set("task-id", &pkg.Task.ID, f.taskID)
-	set("task-type", &pkg.Task.Type, f.taskType)
-	set("type", (*string)(&pkg.Type), f.kind)
-	set("trigger", (*string)(&pkg.Trigger), f.trigger)
-	set("priority", (*string)(&pkg.Priority), f.priority)
-	set("rationale", &pkg.Audit.DecisionRationale, f.rationale)
-	set("risk", (*string)(&pkg.Audit.RiskLevel), f.risk)
-	pkg.Task.Requirements = append(pkg.Task.Requirements, f.requirements...)
-	pkg.Expectations.SuccessCriteria = append(pkg.Expectations.SuccessCriteria, f.criteria...)
-	if err := f.context(&pkg.Context, changed, a); err != nil {
-		return pkg, err
-	}
-	if err := f.limits(&pkg, changed, a, now); err != nil {
-		return pkg, err
-	}
-	if err := f.returns.apply(&pkg, changed, a); err != nil {
-		return pkg, err
-	}
-	return pkg, f.wants(&pkg, changed, a)
+	return pkg, applyPolicies(&pkg.Policy, f.policies)
 }
 
 // ends sets source, target, parent and trace. A package from a file says itself who
 // hands off; only inside a worker is that known without saying.
-func (f *packageFlags) ends(pkg *protocol.Package, changed func(string) bool, env func(string) string) {
+func (f *packageFlags) ends(pkg *protocol.Package, env func(string) string) {
+	changed := f.fs.Changed
 	switch {
 	case changed("from"):
 		pkg.Source = f.from
@@ -162,41 +215,57 @@ func (f *packageFlags) ends(pkg *protocol.Package, changed func(string) bool, en
 	traceOf(pkg, env)
 }
 
-func (f *packageFlags) context(c *protocol.Context, changed func(string) bool, a *app) error {
-	if f.contextFile != "" {
-		part, err := a.readPart(f.contextFile, `{"context":`, `}`)
+// files reads the parts of the package that lie in files of their own.
+func (f *packageFlags) files(pkg *protocol.Package, a *app) error {
+	for _, of := range []struct {
+		file, before, after string
+		set                 func(part protocol.Package)
+	}{
+		{f.contextFile, `{"context":`, `}`, func(part protocol.Package) { pkg.Context = part.Context }},
+		{f.historyFile, `{"context":{"conversation_history":`, `}}`, func(part protocol.Package) { pkg.Context.ConversationHistory = part.Context.ConversationHistory }},
+		{f.groupFile, `{"members":`, `}`, func(part protocol.Package) { pkg.Members = part.Members }},
+		{f.schemaFile, `{"expectations":{"output_schema":`, `}}`, func(part protocol.Package) { pkg.Expectations.OutputSchema = part.Expectations.OutputSchema }},
+	} {
+		if of.file == "" {
+			continue
+		}
+		part, err := a.readPart(of.file, of.before, of.after)
 		if err != nil {
 			return err
 		}
-		*c = part.Context
+		of.set(part)
 	}
-	if f.historyFile != "" {
-		part, err := a.readPart(f.historyFile, `{"context":{"conversation_history":`, `}}`)
-		if err != nil {
-			return err
-		}
-		c.ConversationHistory = part.Context.ConversationHistory
+	return nil
+}
+
+// notEmpty refuses flags whose value is absent on the wire, which is not what they mean.
+func (f *packageFlags) notEmpty(pkg *protocol.Package) error {
+	changed := f.fs.Changed
+	switch {
+	case changed("key") && pkg.Key == "": // an unset variable in a script: without a key it would be a new handoff each time
+		return protocol.Errorf(protocol.CodeMissing, "key", "is there but empty; leave --key out or fill it in")
+	case changed("work-timeout") && pkg.Expectations.TimeoutMS == 0:
+		return protocol.Errorf(protocol.CodeInvalid, "expectations.timeout_ms", "is 0; leave --work-timeout out for the agent's own")
+	case changed("return-timeout") && pkg.Return.TimeoutMS == 0:
+		return protocol.Errorf(protocol.CodeInvalid, "return.timeout_ms", "is 0; leave --return-timeout out for none")
 	}
-	// Given and empty is refused by the package, so emptiness must get there.
-	if changed("intent") {
-		c.UserIntent = &f.intent
+	return nil
+}
+
+func (f *packageFlags) setDeadline(pkg *protocol.Package, now time.Time) error {
+	if !f.fs.Changed("deadline") {
+		return nil
 	}
-	if changed("conversation") {
-		c.ConversationID = &f.conversation
+	at, relative, err := parseInstant(f.deadline, now)
+	if err != nil {
+		return usagef("--deadline: %v", err)
 	}
-	if changed("workflow") {
-		c.WorkflowID = f.workflow
+	if relative && pkg.Key != "" {
+		return usagef("--deadline %s with --key: submitted again it would be another package; give the deadline as an instant, for example %s",
+			f.deadline, at.Format(time.RFC3339))
 	}
-	if changed("request") {
-		c.OriginalRequest = f.request
-	}
-	if err := addVariables(&c.Variables, "--var", f.variables); err != nil {
-		return err
-	}
-	for _, path := range f.relevant {
-		c.RelevantFiles = append(c.RelevantFiles, protocol.FileReference{Path: path})
-	}
-	return addArtifacts(&c.Artifacts, f.artifacts)
+	pkg.Constraints.Deadline = at
+	return nil
 }
 
 // addArtifacts adds name=path pairs in the form that is already there.
@@ -213,61 +282,6 @@ func addArtifacts(to *protocol.Artifacts, pairs []string) error {
 		to.List = append(to.List, protocol.Artifact{Name: name, Path: path})
 	}
 	return nil
-}
-
-func (f *packageFlags) limits(pkg *protocol.Package, changed func(string) bool, a *app, now time.Time) error {
-	if changed("deadline") {
-		at, relative, err := parseInstant(f.deadline, now)
-		if err != nil {
-			return usagef("--deadline: %v", err)
-		}
-		if relative && pkg.Key != "" {
-			return usagef("--deadline %s with --key: submitted again it would be another package; give the deadline as an instant, for example %s",
-				f.deadline, at.Format(time.RFC3339))
-		}
-		pkg.Constraints.Deadline = at
-	}
-	if changed("work-timeout") {
-		pkg.Expectations.TimeoutMS = f.workTimeout.Milliseconds()
-		if f.workTimeout == 0 { // 0 is absent on the wire, and is not what the flag means
-			return protocol.Errorf(protocol.CodeInvalid, "expectations.timeout_ms", "is 0; leave --work-timeout out for the agent's own")
-		}
-	}
-	if changed("progress-timeout") {
-		ms := f.progressTimeout.Milliseconds()
-		pkg.Policy.ProgressTimeoutMS = &ms
-	}
-	if changed("late-result") {
-		late := protocol.LateResult(f.lateResult)
-		pkg.Policy.LateResult = &late
-	}
-	return nil
-}
-
-// wants sets what the target must be and the result must meet.
-func (f *packageFlags) wants(pkg *protocol.Package, changed func(string) bool, a *app) error {
-	for _, text := range f.requires {
-		id, level, _, err := parseLevel("--requires", text)
-		if err != nil {
-			return err
-		}
-		pkg.RequiredCapabilities = append(pkg.RequiredCapabilities, protocol.RequiredCapability{ID: id, MinProficiency: level})
-	}
-	if changed("strict-capabilities") {
-		pkg.Policy.StrictCapabilities = &f.strict
-	}
-	if f.schemaFile != "" {
-		part, err := a.readPart(f.schemaFile, `{"expectations":{"output_schema":`, `}}`)
-		if err != nil {
-			return err
-		}
-		pkg.Expectations.OutputSchema = part.Expectations.OutputSchema
-	}
-	if changed("on-timeout") {
-		onTimeout := protocol.OnTimeout(f.onTimeout)
-		pkg.Policy.OnTimeout = &onTimeout
-	}
-	return applyPolicies(&pkg.Policy, f.policies)
 }
 
 // policyWords are the words of a policy that is a choice, as the help of its flag lists them.
@@ -322,68 +336,6 @@ func (f *packageFlags) hint(err error) error {
 	hinted := *e
 	hinted.Message += "; give it with " + flagOf[e.Field]
 	return &hinted
-}
-
-// read reads a file named on the command line, - being stdin, up to the size
-// that any input may have.
-func (a *app) read(path string) ([]byte, error) {
-	from, name := a.in, "standard input"
-	if path != "-" {
-		name = path
-		file, err := a.open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		from = file
-	}
-	body, err := io.ReadAll(io.LimitReader(from, protocol.PackageBytesMax+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if len(body) > protocol.PackageBytesMax {
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "package", "%s is over %d bytes, which is the most that is read; hand large files over as artifacts", name, protocol.PackageBytesMax)
-	}
-	return body, nil
-}
-
-// readPart reads a file that holds one part of a package. What is wrong with it
-// is said as if it stood in the package, with its own lines and columns.
-func (a *app) readPart(path, before, after string) (protocol.Package, error) {
-	body, err := a.read(path)
-	if err != nil {
-		return protocol.Package{}, err
-	}
-	if !json.Valid(body) {
-		_, err := protocol.DecodePackage(body)
-		return protocol.Package{}, inField(err, path, "")
-	}
-	pkg, err := protocol.DecodePackage(slices.Concat([]byte(before), body, []byte(after)))
-	var e *protocol.Error
-	if errors.As(err, &e) { // before stands in the first line, and not in the file
-		moved := *e
-		moved.Message = firstLine.ReplaceAllStringFunc(e.Message, func(at string) string {
-			column, _ := strconv.Atoi(firstLine.FindStringSubmatch(at)[1])
-			return fmt.Sprintf("(line 1, column %d)", column-len(before))
-		})
-		err = &moved
-	}
-	return pkg, err
-}
-
-// firstLine is how the decoder says where a field stands.
-var firstLine = regexp.MustCompile(`\(line 1, column ([0-9]+)\)`)
-
-// inField says of input that did not parse which input it was: the decoder knows
-// only that it stands on its own, and may name a field from deep within.
-func inField(err error, field, more string) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	named := *e
-	named.Field, named.Message = field, named.Message+more
-	return &named
 }
 
 // plainJSON says in words what encoding/json says in Go's.

@@ -25,7 +25,7 @@ func built(t *testing.T, env map[string]string, stdin string, args ...string) (p
 		t.Fatal(err)
 	}
 	a := &app{in: strings.NewReader(stdin), env: func(name string) string { return env[name] }}
-	return f.build(fs.Changed, a, noon)
+	return f.build(a, noon)
 }
 
 func TestPackageFromFlags(t *testing.T) {

@@ -77,7 +77,7 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 	if o.limit, err = waitLimit(o.wait); err != nil {
 		return err
 	}
-	if err := o.child.check(o.changed, o.returns.wait); err != nil {
+	if err := o.child.check(o.changed, o.await); err != nil {
 		return err
 	}
 	return o.lines.check(o.changed, o.packageFlags)
@@ -94,7 +94,7 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	case o.lines.of(o.file):
 		return a.submitLines(cmd.Context(), o)
 	}
-	pkg, err := o.build(o.changed, a, time.Now())
+	pkg, err := o.build(a, time.Now())
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (a *app) submitLines(ctx context.Context, o *submitOptions) error {
 	out := &lineWriter{app: a}
 	job := bulk.Job{
 		Complete: func(pkg protocol.Package) (protocol.Package, error) {
-			return o.complete(pkg, o.changed, a, time.Now())
+			return o.complete(pkg, a, time.Now())
 		},
 		Prepare: offline.Prepare,
 		Done:    out.done,
