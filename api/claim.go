@@ -61,7 +61,7 @@ func (c *Session) claimable(ctx context.Context, agent string) error {
 	case err != nil:
 		return err
 	}
-	if err := c.s.b.NotePoll(ctx, profile); err != nil {
+	if err := c.s.b.RecordPoll(ctx, profile); err != nil {
 		return err
 	}
 	if profile.Paused {

@@ -44,7 +44,7 @@ func (c *Session) report(ctx context.Context, operation, lease string, report fu
 func (c *Session) leave(ctx context.Context, holder protocol.Holder) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	_ = c.s.b.LeavePolling(ctx, holder)
+	_ = c.s.b.EndPolling(ctx, holder)
 }
 
 // Acknowledge implements Holder.

@@ -21,7 +21,7 @@ func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directo
 		step, err = b.decideMember(ctx, head, d, decide)
 	}
 	if err != nil {
-		return draft{}, illegal(&head, err)
+		return draft{}, illegalEventError(&head, err)
 	}
 	return draftOf(&head, &step), nil
 }
@@ -43,11 +43,11 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 	var named []string
 	for first := true; ; first = false {
 		group, err := b.Head(ctx, head.State.Group, 0)
-		if absent(err) { // so old that the ledger has let go of it, say: nothing counts its members
+		if isAbsent(err) { // so old that the ledger has let go of it, say: nothing counts its members
 			return decide(head, d, b.now(head))
 		}
 		if err == nil && first {
-			named, err = b.recipients(ctx, group)
+			named, err = b.groupRecipients(ctx, group)
 		}
 		if err != nil {
 			return lifecycle.Step{}, fmt.Errorf("group %s of %s: %w", head.State.Group, head.Ticket, err)
@@ -56,28 +56,28 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 		if err != nil {
 			return lifecycle.Step{}, err
 		}
-		err = b.assign(ctx, group, n, lifecycle.Gains(head.State, step.Events))
+		err = b.assignMember(ctx, group, n, lifecycle.Gains(head.State, step.Events))
 		if !errors.Is(err, ErrConflict) {
 			return step, err
 		}
 	}
 }
 
-// assign records at a group the agents that member n goes to. ErrConflict is that
+// assignMember records at a group the agents that member n goes to. ErrConflict is that
 // the group has moved on.
-func (b *Broker) assign(ctx context.Context, group Head, n int, agents []string) error {
+func (b *Broker) assignMember(ctx context.Context, group Head, n int, agents []string) error {
 	step, err := lifecycle.Assign(group.State, n, agents, b.now(group))
 	if err != nil || len(step.Events) == 0 {
-		return illegal(&group, err)
+		return illegalEventError(&group, err)
 	}
 	_, err = b.append(ctx, &group, draftOf(&group, &step))
 	return err
 }
 
-// recipients are the agents that a group's package names, by member; none where the
+// groupRecipients are the agents that a group's package names, by member; none where the
 // ledger has let go of it.
-func (b *Broker) recipients(ctx context.Context, group Head) ([]string, error) {
-	submitted, err := b.submitted(ctx, &group)
+func (b *Broker) groupRecipients(ctx context.Context, group Head) ([]string, error) {
+	submitted, err := b.readSubmitted(ctx, &group)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
@@ -100,13 +100,13 @@ func (b *Broker) DirectoryOf(ctx context.Context, s protocol.State) (*lifecycle.
 		return directory, err
 	}
 	group, err := b.Head(ctx, s.Group, 0)
-	if absent(err) {
+	if isAbsent(err) {
 		return directory, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	named, err := b.recipients(ctx, group)
+	named, err := b.groupRecipients(ctx, group)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []stri
 		if agent == s.Target.Agent {
 			return reserved, nil
 		}
-		err = b.assign(ctx, group, m.N, []string{agent})
+		err = b.assignMember(ctx, group, m.N, []string{agent})
 		if !errors.Is(err, ErrConflict) {
 			return reserved, err
 		}

@@ -146,9 +146,9 @@ func (b *Broker) Now() time.Time { return b.clock() }
 
 // now is the later of the clock and everything the head says, so that time never
 // runs backwards in a handoff, whatever the clocks of its writers.
-func (b *Broker) now(h Head) time.Time { return b.nowAt(&h) }
+func (b *Broker) now(h Head) time.Time { return b.decisionTime(&h) }
 
-func (b *Broker) nowAt(h *Head) time.Time {
+func (b *Broker) decisionTime(h *Head) time.Time {
 	now := b.clock().UTC().Truncate(time.Microsecond)
 	for _, at := range [...]time.Time{h.At, h.State.UpdatedAt} {
 		if at.After(now) {
@@ -185,7 +185,7 @@ func (b *Broker) Update(ctx context.Context, ticket string, decide Decider) (Hea
 // UpdateFrom is Update for a caller that has a head at hand. The head may be
 // old: it is read anew when the append shows that it was.
 func (b *Broker) UpdateFrom(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
-	return b.update(ctx, head, b.judge, decide)
+	return b.update(ctx, head, b.decisionDirectory, decide)
 }
 
 // updateWithoutDirectory is UpdateFrom for decisions that need no directory. The first use of
@@ -214,7 +214,7 @@ func (b *Broker) update(ctx context.Context, head Head, read directoryReader, de
 		case !errors.Is(err, ErrConflict):
 			return Head{}, false, err
 		}
-		if head, err = b.successor(ctx, head); err != nil {
+		if head, err = b.headAfterConflict(ctx, head); err != nil {
 			return Head{}, false, err
 		}
 	}
@@ -224,10 +224,10 @@ func (b *Broker) update(ctx context.Context, head Head, read directoryReader, de
 // moment to have all that was acknowledged before it.
 const conflictReadTimeout = 5 * time.Second
 
-// successor reads the head after a conflict said that it has moved on. Should
+// headAfterConflict reads the head after a conflict said that it has moved on. Should
 // the leader have nothing newer in time, what it has counts: a ledger that was
 // not synced may have lost its end in a power cut, and will never have it.
-func (b *Broker) successor(ctx context.Context, old Head) (Head, error) {
+func (b *Broker) headAfterConflict(ctx context.Context, old Head) (Head, error) {
 	patient, cancel := context.WithTimeout(ctx, conflictReadTimeout)
 	defer cancel()
 	head, err := b.Head(patient, old.Ticket, old.Seq+1)
@@ -237,9 +237,9 @@ func (b *Broker) successor(ctx context.Context, old Head) (Head, error) {
 	return head, err
 }
 
-// judge returns the directory to decide by. A snapshot may lag behind a holder
+// decisionDirectory returns the directory to decide by. A snapshot may lag behind a holder
 // that has just begun: one that seems gone is asked for at the leader.
-func (b *Broker) judge(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+func (b *Broker) decisionDirectory(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
 	directory, err := b.Directory(ctx)
 	if err != nil {
 		return nil, err
@@ -281,13 +281,13 @@ func draftOf(head *Head, step *lifecycle.Step) draft {
 // Heads go by pointer here and below: each is 1.6 KB, and the goroutine of a
 // handoff that passes them by value through these calls needs a stack of 64 KB.
 func (b *Broker) append(ctx context.Context, head *Head, draft draft) (*Head, error) {
-	return b.appendHolding(ctx, head, draft, 0)
+	return b.appendWithOffer(ctx, head, draft, 0)
 }
 
-// appendHolding is append for a caller that has the delivery of an offer: should the
+// appendWithOffer is append for a caller that has the delivery of an offer: should the
 // draft end that one, the caller takes it out of the queue.
-func (b *Broker) appendHolding(ctx context.Context, head *Head, draft draft, offer uint64) (*Head, error) {
-	next, err := b.store(ctx, head, draft, offer)
+func (b *Broker) appendWithOffer(ctx context.Context, head *Head, draft draft, offer uint64) (*Head, error) {
+	next, err := b.storeDraft(ctx, head, draft, offer)
 	if err != nil {
 		return nil, err
 	}
@@ -299,9 +299,9 @@ func (b *Broker) appendHolding(ctx context.Context, head *Head, draft draft, off
 	return next, nil
 }
 
-// store is append without the duties. An offer that the draft ends, other than the one
+// storeDraft is append without the duties. An offer that the draft ends, other than the one
 // in the caller's hands, is named to the supervisors, who take it out of its queue.
-func (b *Broker) store(ctx context.Context, head *Head, draft draft, inHand uint64) (*Head, error) {
+func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand uint64) (*Head, error) {
 	if err := b.redactDraft(ctx, head, draft); err != nil {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func (b *Broker) store(ctx context.Context, head *Head, draft draft, inHand uint
 	if ended, ok := lifecycle.EndedBetween(head.State, next.State); ok && ended.Offer != inHand {
 		attention = attention.WithEnded(ended)
 	}
-	if next.Seq, err = b.ledger.Append(traced(ctx, &next.State), head.Ticket, head.Seq, id, attention, body); err != nil {
+	if next.Seq, err = b.ledger.Append(withHandoffTrace(ctx, &next.State), head.Ticket, head.Seq, id, attention, body); err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)
 		}
@@ -338,13 +338,13 @@ func (b *Broker) redactDraft(ctx context.Context, head *Head, draft draft) error
 		return err
 	}
 	if draft.next.State, err = lifecycle.ApplyAll(head.State, draft.events); err != nil {
-		return illegal(head, err)
+		return illegalEventError(head, err)
 	}
 	return nil
 }
 
-// illegal names the handoff in the refusal of an event by the core.
-func illegal(head *Head, err error) error {
+// illegalEventError names the handoff in the refusal of an event by the core.
+func illegalEventError(head *Head, err error) error {
 	if errors.Is(err, lifecycle.ErrStale) || errors.Is(err, lifecycle.ErrIllegal) {
 		return fmt.Errorf("handoff %s at %d: %w", head.Ticket, head.Seq, err)
 	}

@@ -21,7 +21,7 @@ func (b *Broker) CancelChildren(ctx context.Context, head Head, by, reason strin
 	if !head.State.CancelChildren {
 		those = c.Made.Without(c.Closed)
 	}
-	return b.cancelAll(ctx, childrenOf(head, those), by, reason)
+	return b.cancelDescendants(ctx, childrenOf(head, those), by, reason)
 }
 
 // CancelTree is Cancel for a handoff and everything that it has handed off.
@@ -30,17 +30,17 @@ func (b *Broker) CancelTree(ctx context.Context, ticket, by, reason string) (pro
 	if err := protocol.CheckBy("by", by); err != nil {
 		return protocol.State{}, err
 	}
-	head, err := b.cancelOne(ctx, ticket, by, reason)
+	head, err := b.cancelHandoff(ctx, ticket, by, reason)
 	if err != nil {
-		return head.State, unknown(ticket, err)
+		return head.State, unknownTicketError(ticket, err)
 	}
 	if head.State.Children == nil {
 		return head.State, nil
 	}
-	return head.State, b.cancelAll(ctx, childrenOf(head, head.State.Children.Made), by, reason)
+	return head.State, b.cancelDescendants(ctx, childrenOf(head, head.State.Children.Made), by, reason)
 }
 
-func (b *Broker) cancelOne(ctx context.Context, ticket, by, reason string) (Head, error) {
+func (b *Broker) cancelHandoff(ctx context.Context, ticket, by, reason string) (Head, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return head, err
@@ -49,7 +49,7 @@ func (b *Broker) cancelOne(ctx context.Context, ticket, by, reason string) (Head
 		if h.State.Closed {
 			return lifecycle.Step{}, nil
 		}
-		return lifecycle.Cancel(h.State, d, by, words(reason), true, now)
+		return lifecycle.Cancel(h.State, d, by, cutReason(reason), true, now)
 	})
 	return head, err
 }
@@ -68,9 +68,9 @@ func childrenOf(parent Head, those protocol.Bits) []child {
 	return all
 }
 
-// cancelAll cancels children, then theirs, one generation after another: of a
+// cancelDescendants cancels children, then theirs, one generation after another: of a
 // chain there is one at a time, and nothing grows with its length.
-func (b *Broker) cancelAll(ctx context.Context, generation []child, by, reason string) error {
+func (b *Broker) cancelDescendants(ctx context.Context, generation []child, by, reason string) error {
 	var failed []error
 	for len(generation) > 0 {
 		heads := make([]Head, len(generation))
@@ -94,14 +94,14 @@ func (b *Broker) cancelAll(ctx context.Context, generation []child, by, reason s
 // cancelChild cancels one. One that was promised and is not there yet is made
 // first: no worker may come later and begin it.
 func (b *Broker) cancelChild(ctx context.Context, c child, by, reason string) (Head, error) {
-	head, err := b.cancelOne(ctx, c.ticket, by, reason)
+	head, err := b.cancelHandoff(ctx, c.ticket, by, reason)
 	if errors.Is(err, ErrNotFound) {
 		if _, err := b.EnsureChildren(ctx, c.parent); err != nil {
 			return Head{}, err
 		}
-		head, err = b.cancelOne(ctx, c.ticket, by, reason)
+		head, err = b.cancelHandoff(ctx, c.ticket, by, reason)
 	}
-	if absent(err) { // so old that it is gone, or stuck
+	if isAbsent(err) { // so old that it is gone, or stuck
 		return Head{}, nil
 	}
 	return head, err

@@ -36,7 +36,7 @@ const (
 func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) {
 	empty := &Head{Ticket: p.ticket}
 	body := protocol.Submitted{Package: p.body, Blob: p.blob}
-	step, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.nowAt(empty))
+	step, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.decisionTime(empty))
 	if err != nil { // the leader may know better
 		directory := &lifecycle.Directory{} // a member's agent is assigned to it at its group first
 		if p.summary.Group == "" || p.summary.Target.Agent != "" && len(p.summary.Excluded) == 0 {
@@ -44,16 +44,16 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 				return Head{}, err
 			}
 		}
-		step, err = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.nowAt(empty))
+		step, err = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.decisionTime(empty))
 	}
 	draft := draftOf(empty, &step)
 	if err == nil {
-		err = promisable(draft)
+		err = checkAnnounced(draft)
 	}
 	if err != nil {
 		return Head{}, fmt.Errorf("submit %s: %w", p.ticket, err)
 	}
-	next, err := b.store(ctx, empty, draft, 0)
+	next, err := b.storeDraft(ctx, empty, draft, 0)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return b.Head(ctx, p.ticket, 0)
@@ -63,9 +63,9 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 	head := *next
 	switch {
 	case head.State.Aggregate != nil:
-		return head, b.fulfilMembers(ctx, head, head.State.Children.Made.Numbers())
+		return head, b.submitMissingMembers(ctx, head, head.State.Children.Made.Numbers())
 	case lifecycle.DutiesOf(head.State).Offer:
-		said, err := b.notes(ctx, &head)
+		said, err := b.readAnnotations(ctx, &head)
 		if err == nil {
 			err = b.putOffer(ctx, next, p.body, p.blob, said)
 		}
@@ -76,9 +76,9 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 	return head, nil
 }
 
-// promisable refuses a submission that could not be read again: what promised it was
+// checkAnnounced refuses a submission that could not be read again: what promised it was
 // read, and its package was not checked.
-func promisable(d draft) error {
+func checkAnnounced(d draft) error {
 	state := d.next.State
 	state.Bind(1)
 	return lifecycle.CheckRead(d.next.Ticket, 1, &state)
@@ -120,7 +120,7 @@ func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (stored
 	if err := pkg.ValidateOwn(b.now(Head{})); err != nil {
 		return storedBody{}, err
 	}
-	body, _, err := b.encode(ctx, pkg)
+	body, _, err := b.encodePackage(ctx, pkg)
 	if err != nil {
 		return storedBody{}, err
 	}
@@ -153,9 +153,9 @@ func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protoco
 	case len(missing) == 0:
 		return ended, err
 	case head.State.Aggregate != nil:
-		return ended, errors.Join(err, b.fulfilMembers(ctx, head, missing))
+		return ended, errors.Join(err, b.submitMissingMembers(ctx, head, missing))
 	}
-	return ended, errors.Join(err, b.fulfilChildren(ctx, head, missing))
+	return ended, errors.Join(err, b.submitMissingChildren(ctx, head, missing))
 }
 
 // closedChild is one that has closed, and its ordinal.
@@ -171,7 +171,7 @@ func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) 
 	err = forEachParallel(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
 		child, err := b.Head(ctx, protocol.ChildTicketN(parent.Ticket, ordinals[i]), 0)
 		unmade[i] = errors.Is(err, ErrNotFound)
-		if absent(err) { // one that is stuck is there, and open
+		if isAbsent(err) { // one that is stuck is there, and open
 			return nil
 		}
 		if err == nil && lifecycle.DutiesOf(child.State).Source {
@@ -254,15 +254,15 @@ func forEachParallel(ctx context.Context, atOnce, n int, fn func(ctx context.Con
 	return first
 }
 
-// fulfilChildren submits children from the events that recorded them. What is so
+// submitMissingChildren submits children from the events that recorded them. What is so
 // old that the ledger has let go of the record was there once, and is not begun again.
-func (b *Broker) fulfilChildren(ctx context.Context, head Head, missing []int) error {
+func (b *Broker) submitMissingChildren(ctx context.Context, head Head, missing []int) error {
 	want := protocol.Bits("").With(missing...)
 	var failed []error
-	err := b.changes(ctx, head.Ticket, func(c protocol.Change) error {
+	err := b.eachChange(ctx, head.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			if child, ok := e.(*protocol.HandedOff); ok && want.Has(child.N) {
-				failed = append(failed, b.fulfilChild(ctx, c.Record.State, *child))
+				failed = append(failed, b.submitRecordedChild(ctx, c.Record.State, *child))
 			}
 		}
 		return ctx.Err()
@@ -270,8 +270,8 @@ func (b *Broker) fulfilChildren(ctx context.Context, head Head, missing []int) e
 	return errors.Join(append(failed, err)...)
 }
 
-// fulfilChild submits a child; parent is as it was when it handed it off.
-func (b *Broker) fulfilChild(ctx context.Context, parent protocol.State, child protocol.HandedOff) error {
+// submitRecordedChild submits a child; parent is as it was when it handed it off.
+func (b *Broker) submitRecordedChild(ctx context.Context, parent protocol.State, child protocol.HandedOff) error {
 	if _, err := protocol.ParseTicket(child.Ticket); err != nil {
 		return fmt.Errorf("child %d of %s: %w", child.N, parent.Ticket, err)
 	}
@@ -303,9 +303,9 @@ func childSummary(pkg protocol.Package, digest, parent string, n int, goesOn boo
 	return s
 }
 
-// fulfilMembers submits members of a group from the group's own package.
-func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) error {
-	submitted, err := b.submitted(ctx, &head)
+// submitMissingMembers submits members of a group from the group's own package.
+func (b *Broker) submitMissingMembers(ctx context.Context, head Head, ordinals []int) error {
+	submitted, err := b.readSubmitted(ctx, &head)
 	if errors.Is(err, ErrNotFound) {
 		return nil // so old that the ledger has let go of it, and of members that had closed
 	}
@@ -331,17 +331,17 @@ func (b *Broker) fulfilMembers(ctx context.Context, head Head, ordinals []int) e
 	chosen := slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] != "" })
 	ordinals = slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] == "" })
 	err = forEachParallel(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
-		return b.fulfilMember(ctx, pkg, *submitted, head, ordinals[i], directory)
+		return b.submitMember(ctx, pkg, *submitted, head, ordinals[i], directory)
 	})
 	for _, n := range chosen { // one after the other: each is assigned an agent at the group
 		if err == nil {
-			err = b.fulfilMember(ctx, pkg, *submitted, head, n, directory)
+			err = b.submitMember(ctx, pkg, *submitted, head, n, directory)
 		}
 	}
 	return err
 }
 
-func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitted protocol.Submitted, head Head, n int, directory *lifecycle.Directory) error {
+func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitted protocol.Submitted, head Head, n int, directory *lifecycle.Directory) error {
 	member, err := pkg.MemberAt(head.Ticket, n)
 	if err != nil {
 		return err
@@ -353,7 +353,7 @@ func (b *Broker) fulfilMember(ctx context.Context, pkg protocol.Package, submitt
 		}
 	}
 	summary := member.Summarize(s.digest)
-	summary.Trace = orNone(head.State.TraceAt(protocol.SpanHandoff, 0))
+	summary.Trace = nilIfZero(head.State.TraceAt(protocol.SpanHandoff, 0))
 	if summary.Excluded, err = b.excludedMember(ctx, pkg, head, member); err != nil {
 		return err
 	}
@@ -374,7 +374,7 @@ func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group
 		return lifecycle.Inherit(s, protocol.Summary{}, sameTask(pkg.Task, m.Package.Task)), nil
 	}
 	origin, err := b.Head(ctx, protocol.ChildTicketN(group.State.Origin, m.N), 0)
-	if absent(err) {
+	if isAbsent(err) {
 		return nil, nil
 	}
 	return lifecycle.Refusers(origin.State), err

@@ -28,9 +28,9 @@ type Claim struct {
 
 	b       *Broker
 	limited bool // its agent has max_concurrency: it counts
-	// turn holds a token while an append or a beat is under way. Waiting for it
+	// locked holds a token while an append or a beat is under way. Waiting for it
 	// ends with the context, as it would not with a mutex: the engine may be away.
-	turn chan struct{}
+	locked chan struct{}
 
 	mu       sync.Mutex // guards what follows; never held across a request
 	delivery Delivery   // nil once the queue is done with it
@@ -38,46 +38,46 @@ type Claim struct {
 	fence    uint64     // 0 until accepted; then it never changes
 }
 
-func (c *Claim) begin(ctx context.Context) error {
+func (c *Claim) lock(ctx context.Context) error {
 	select {
-	case c.turn <- struct{}{}:
+	case c.locked <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("handoff %s, waiting for an earlier report: %w", c.Ticket, ctx.Err())
 	}
 }
 
-func (c *Claim) end() { <-c.turn }
+func (c *Claim) unlock() { <-c.locked }
 
-func (c *Claim) at() *Head {
+func (c *Claim) lastHead() *Head {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.head
 }
 
-func (c *Claim) move(head *Head) {
+func (c *Claim) setHead(head *Head) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.head = head
 }
 
 // State is the handoff as this holder last saw it. It does not block.
-func (c *Claim) State() protocol.State { return c.at().State }
+func (c *Claim) State() protocol.State { return c.lastHead().State }
 
 // Fence is the ledger sequence of the acceptance; 0 while only claimed.
-func (c *Claim) Fence() uint64 { return c.at().State.Fence }
+func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }
 
 // Attempt is the number of this attempt at this agent, from 1.
-func (c *Claim) Attempt() int { return c.at().State.Attempt }
+func (c *Claim) Attempt() int { return c.lastHead().State.Attempt }
 
-// report appends what say says as long as this holder has the handoff.
-func (c *Claim) report(ctx context.Context, say func(protocol.State, time.Time) (lifecycle.Step, error)) error {
-	return c.reportBy(ctx, c.b.noDirectory, func(s protocol.State, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return say(s, now)
+// appendReport appends the step that decide returns, as long as this holder has the handoff.
+func (c *Claim) appendReport(ctx context.Context, decide func(protocol.State, time.Time) (lifecycle.Step, error)) error {
+	return c.appendReportWith(ctx, c.b.noDirectory, func(s protocol.State, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return decide(s, now)
 	})
 }
 
-// What a report needs to know of the directory.
+// Each of the following reads the part of the directory that a kind of report depends on.
 
 func (b *Broker) noDirectory(context.Context, protocol.State) (*lifecycle.Directory, error) {
 	return nil, nil
@@ -98,7 +98,7 @@ func (b *Broker) freshAgent(agent string) directoryReader {
 
 // sourceAgent reads the source of a handoff, which its end depends on: can a return be delivered?
 func (b *Broker) sourceAgent(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	directory, _, err := b.recently(ctx, s.Source)
+	directory, _, err := b.recentAgent(ctx, s.Source)
 	return directory, err
 }
 
@@ -116,15 +116,15 @@ func (b *Broker) sourceIfCancelled(ctx context.Context, s protocol.State) (*life
 	return b.sourceAgent(ctx, s)
 }
 
-// reportBy is report for what may depend on the directory.
-func (c *Claim) reportBy(ctx context.Context, read directoryReader, say func(protocol.State, *lifecycle.Directory, time.Time) (lifecycle.Step, error)) error {
-	if err := c.begin(ctx); err != nil {
+// appendReportWith is appendReport for decisions that depend on the directory.
+func (c *Claim) appendReportWith(ctx context.Context, read directoryReader, decide func(protocol.State, *lifecycle.Directory, time.Time) (lifecycle.Step, error)) error {
+	if err := c.lock(ctx); err != nil {
 		return err
 	}
-	defer c.end()
-	for head := c.at(); ; {
-		if err := c.mine(&head.State); err != nil {
-			c.leaveSlot(ctx)
+	defer c.unlock()
+	for head := c.lastHead(); ; {
+		if err := c.checkFence(&head.State); err != nil {
+			c.releaseSlot(ctx)
 			return err
 		}
 		directory, err := read(ctx, head.State)
@@ -132,20 +132,20 @@ func (c *Claim) reportBy(ctx context.Context, read directoryReader, say func(pro
 			return err
 		}
 		draft, err := c.b.decideWith(ctx, *head, directory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			return say(h.State, d, now)
+			return decide(h.State, d, now)
 		})
 		if err != nil || len(draft.events) == 0 {
 			return err
 		}
-		next, err := c.b.appendHolding(ctx, head, draft, c.inHand())
+		next, err := c.b.appendWithOffer(ctx, head, draft, c.offerInHand())
 		switch {
 		case err == nil:
-			c.move(next)
+			c.setHead(next)
 			return nil
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
-		newer, err := c.b.successor(ctx, *head)
+		newer, err := c.b.headAfterConflict(ctx, *head)
 		if err != nil {
 			return err // the claim keeps the head it had: with none at all it would seem lost
 		}
@@ -153,15 +153,15 @@ func (c *Claim) reportBy(ctx context.Context, read directoryReader, say func(pro
 	}
 }
 
-// mine is the fence check. A claim that was acknowledged from another process
+// checkFence is the fence check. A claim that was acknowledged from another process
 // has a fence now that this one does not know yet; the holder's id is its proof.
 // A fence once known stays: the same holder may have the handoff again, under
 // another one, and this claim must not take that for its own.
-func (c *Claim) mine(s *protocol.State) error {
+func (c *Claim) checkFence(s *protocol.State) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.Closed || s.Holder != c.Holder.ID || s.Offer != c.Offer || c.fence != 0 && s.Fence != c.fence {
-		return lost(s, c.Ticket, c.Holder.ID)
+		return leaseLostError(s, c.Ticket, c.Holder.ID)
 	}
 	c.fence = s.Fence
 	return nil
@@ -175,7 +175,7 @@ func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) e
 	if err := ack.Validate(); err != nil {
 		return err
 	}
-	err := c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+	err := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if ack.Status == protocol.AckAccepted && s.Fence != 0 {
 			return lifecycle.Step{}, nil // accepted already: saying it twice is harmless
 		}
@@ -185,7 +185,7 @@ func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) e
 	if err != nil || ack.Status == protocol.AckAccepted {
 		return err
 	}
-	return c.leave(ctx)
+	return c.finish(ctx)
 }
 
 // Progress reports from within the work.
@@ -193,8 +193,8 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	if err := progress.Validate(); err != nil {
 		return err
 	}
-	return c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.accepted(s); err != nil {
+	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
 		return lifecycle.Progress(s, c.Holder.ID, progress, now)
@@ -205,11 +205,11 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 // those who wait for the handoff (return, deadline). It is granted once in an
 // attempt; a *protocol.Error says why not. State and Beat tell until when.
 func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) error {
-	return c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.accepted(s); err != nil {
+	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
-		return lifecycle.Extend(s, c.Holder.ID, by, words(reason), now)
+		return lifecycle.Extend(s, c.Holder.ID, by, cutReason(reason), now)
 	})
 }
 
@@ -226,8 +226,8 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 func (c *Claim) Complete(ctx context.Context, result protocol.Result, children ...Child) error {
 	completed, handOffs, err := c.completion(ctx, result, children)
 	if err == nil {
-		err = c.reportBy(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			if err := c.accepted(s); err != nil {
+		err = c.appendReportWith(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+			if err := c.checkAccepted(s); err != nil {
 				return lifecycle.Step{}, err
 			}
 			event := completed
@@ -239,7 +239,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 			return lifecycle.Complete(s, d, event, events, now)
 		})
 		if errors.Is(err, ErrLeaseLost) {
-			err = c.late(ctx, completed, err)
+			err = c.resultAfterLoss(ctx, completed, err)
 		}
 	}
 	var refusal *protocol.Error
@@ -257,17 +257,17 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	c.submitChildren(ctx, handOffs)
 	c.followSource(ctx)
-	return c.leave(ctx)
+	return c.finish(ctx)
 }
 
-// late says what a lost lease means for a result: that it was handed in already,
+// resultAfterLoss says what a lost lease means for a result: that it was handed in already,
 // by an append whose answer did not get here perhaps, or that it comes too late.
-func (c *Claim) late(ctx context.Context, completed protocol.Completed, lost error) error {
+func (c *Claim) resultAfterLoss(ctx context.Context, completed protocol.Completed, lost error) error {
 	c.mu.Lock()
 	fence := c.fence
 	c.mu.Unlock()
 	handedIn := false
-	err := c.b.changes(ctx, c.Ticket, func(change protocol.Change) error {
+	err := c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
 		for _, e := range change.Record.Events {
 			if done, ok := e.(*protocol.Completed); ok && fence != 0 && done.Fence == fence {
 				handedIn = true
@@ -280,7 +280,7 @@ func (c *Claim) late(ctx context.Context, completed protocol.Completed, lost err
 		return fmt.Errorf("%w; whether it was by its own result was not read: %w", lost, err)
 	case handedIn:
 		return nil
-	case c.park(ctx, completed):
+	case c.parkResult(ctx, completed):
 		return fmt.Errorf("%w; the result came too late and is kept in its history", lost)
 	}
 	return lost
@@ -295,7 +295,7 @@ func (c *Claim) completion(ctx context.Context, result protocol.Result, children
 	if refusal != nil {
 		return completed, nil, refusal
 	}
-	handOffs, err := c.handOffs(ctx, result, children)
+	handOffs, err := c.childrenWithResult(ctx, result, children)
 	if err != nil {
 		return completed, nil, err
 	}
@@ -362,8 +362,8 @@ type Failure = lifecycle.Failure
 
 // Fail ends the attempt. Whether there is another is the core's decision.
 func (c *Claim) Fail(ctx context.Context, f Failure) error {
-	err := c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.accepted(s); err != nil {
+	err := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
 		return lifecycle.Fail(s, c.Holder.ID, f, now)
@@ -371,31 +371,31 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	if err != nil {
 		return err
 	}
-	return c.leave(ctx)
+	return c.finish(ctx)
 }
 
 // Release puts the handoff back into its queue and charges no attempt. It is offered to the
 // same agent again at once.
 func (c *Claim) Release(ctx context.Context, reason string) error {
-	err := c.reportBy(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Release(s, d, c.Holder.ID, words(reason), now)
+	err := c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.Release(s, d, c.Holder.ID, cutReason(reason), now)
 	})
 	if err != nil {
 		return err
 	}
-	return c.leave(ctx)
+	return c.finish(ctx)
 }
 
-// accepted refuses reports on a handoff that was claimed and not acknowledged.
-func (c *Claim) accepted(s protocol.State) error {
+// checkAccepted refuses reports on a handoff that was claimed and not acknowledged.
+func (c *Claim) checkAccepted(s protocol.State) error {
 	if s.Fence == 0 {
 		return protocol.Errorf(protocol.CodeIllegal, "lease", "%s is claimed but not acknowledged: handoff ack LEASE accepted, first", c.Ticket)
 	}
 	return nil
 }
 
-// inHand is the offer whose delivery this claim has; 0 where the queue is done with it.
-func (c *Claim) inHand() uint64 {
+// offerInHand is the offer whose delivery this claim has; 0 where the queue is done with it.
+func (c *Claim) offerInHand() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.delivery == nil {
@@ -404,15 +404,15 @@ func (c *Claim) inHand() uint64 {
 	return c.Offer
 }
 
-// leave ends the claim, after the append that says so.
-func (c *Claim) leave(ctx context.Context) error {
-	c.leaveSlot(ctx)
-	return c.leaveQueue()
+// finish ends the claim, after the append that says so.
+func (c *Claim) finish(ctx context.Context) error {
+	c.releaseSlot(ctx)
+	return c.removeOffer()
 }
 
-// leaveQueue takes the offer out of the queue, always after the append. Should
+// removeOffer takes the offer out of the queue, always after the append. Should
 // that fail the queue delivers a ghost, which the next claim drops.
-func (c *Claim) leaveQueue() error {
+func (c *Claim) removeOffer() error {
 	c.mu.Lock()
 	delivery := c.delivery
 	c.delivery = nil
@@ -443,10 +443,10 @@ type Signal struct {
 // returns ErrLeaseLost when the handoff is another's by now. The holder's
 // presence is a beat of its own (Engine.Beat), one for all its claims.
 func (c *Claim) Beat(ctx context.Context) (Signal, error) {
-	if err := c.begin(ctx); err != nil {
+	if err := c.lock(ctx); err != nil {
 		return Signal{}, err
 	}
-	defer c.end()
+	defer c.unlock()
 	c.mu.Lock()
 	delivery := c.delivery
 	c.mu.Unlock()
@@ -455,17 +455,17 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 			return Signal{}, err
 		}
 	}
-	head, err := c.b.Head(ctx, c.Ticket, c.at().Seq)
+	head, err := c.b.Head(ctx, c.Ticket, c.lastHead().Seq)
 	if err != nil {
 		return Signal{}, err
 	}
-	if err := c.mine(&head.State); err != nil {
-		c.leaveSlot(ctx)
+	if err := c.checkFence(&head.State); err != nil {
+		c.releaseSlot(ctx)
 		return Signal{}, err
 	}
-	c.move(&head)
+	c.setHead(&head)
 	if c.limited { // it may have been thought gone meanwhile, or the entry be lost
-		if err := c.keepSlot(ctx); err != nil {
+		if err := c.ensureSlot(ctx); err != nil {
 			return Signal{}, err
 		}
 	}

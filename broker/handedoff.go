@@ -19,7 +19,7 @@ type HandedOff struct {
 func (c *Claim) HandedOff(ctx context.Context) ([]HandedOff, error) {
 	var all []HandedOff
 	by := ""
-	err := c.b.changes(ctx, c.Ticket, func(change protocol.Change) error {
+	err := c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
 		for _, e := range change.Record.Events {
 			switch e := e.(type) {
 			case *protocol.Accepted:

@@ -32,16 +32,16 @@ type Child struct {
 // free again then: the ticket is that of the next one.
 func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err error) {
 	called := child.N
-	if children := c.at().State.Children; children != nil && children.Made.Has(called) {
+	if children := c.lastHead().State.Children; children != nil && children.Made.Has(called) {
 		there := false
-		if child.N, there, err = c.ordinal(ctx, called); err != nil {
+		if child.N, there, err = c.resolveOrdinal(ctx, called); err != nil {
 			return "", err
 		}
 		if ticket = protocol.ChildTicketN(c.Ticket, child.N); there {
 			return ticket, nil
 		}
 		if children.Made.Has(child.N) { // its submission was interrupted
-			_, err = c.b.EnsureChildren(ctx, *c.at())
+			_, err = c.b.EnsureChildren(ctx, *c.lastHead())
 			return ticket, err
 		}
 	}
@@ -53,8 +53,8 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 	if called != child.N {
 		made.event.Number = called + 1
 	}
-	err = c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.accepted(s); err != nil {
+	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
 		event := made.event
@@ -70,11 +70,11 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 	return ticket, nil
 }
 
-// ordinal is the ordinal of the child that its holder calls n: n itself, unless the
+// resolveOrdinal is the ordinal of the child that its holder calls n: n itself, unless the
 // child of that ordinal was dropped with an earlier attempt. Then it is that of the
 // child that took its place, or the next one that is free. there says that it exists.
-func (c *Claim) ordinal(ctx context.Context, n int) (at int, there bool, err error) {
-	children := c.at().State.Children
+func (c *Claim) resolveOrdinal(ctx context.Context, n int) (at int, there bool, err error) {
+	children := c.lastHead().State.Children
 	child, err := c.b.Head(ctx, protocol.ChildTicketN(c.Ticket, n), 0)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -85,7 +85,7 @@ func (c *Claim) ordinal(ctx context.Context, n int) (at int, there bool, err err
 		return n, true, nil
 	}
 	at = children.Count
-	err = c.b.changes(ctx, c.Ticket, func(change protocol.Change) error {
+	err = c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
 		for _, e := range change.Record.Events {
 			if e, ok := e.(*protocol.HandedOff); ok && e.Number == n+1 && (!e.After || children.After.Has(e.N)) {
 				at = e.N
@@ -117,23 +117,23 @@ func (c *Claim) checkChild(ctx context.Context, child Child) (Prepared, *lifecyc
 	}
 	pkg := child.Package
 	pkg.Source, pkg.Parent, pkg.Key = c.Agent, c.Ticket, ""
-	head := c.at()
-	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.nowAt(head))
+	head := c.lastHead()
+	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.decisionTime(head))
 	in, err := c.b.Prepare(ctx, pkg)
 	if err != nil {
 		return Prepared{}, nil, err
 	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
-	if in.summary.Excluded, err = c.excluded(in); err != nil {
+	if in.summary.Excluded, err = c.excludedAgents(in); err != nil {
 		return Prepared{}, nil, err
 	}
-	_, directory, err := c.b.begin(ctx, in)
+	_, directory, err := c.b.decideFirstAppend(ctx, in)
 	return in, directory, err
 }
 
-// excluded are the agents that a child is not offered to, because they refused this
+// excludedAgents are the agents that a child is not offered to, because they refused this
 // handoff. The tasks are compared as they are stored.
-func (c *Claim) excluded(in Prepared) ([]string, error) {
+func (c *Claim) excludedAgents(in Prepared) ([]string, error) {
 	parent := c.State()
 	if len(lifecycle.Refusers(parent)) == 0 {
 		return nil, nil
@@ -176,7 +176,7 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	after := goesOn && in.Package.Type == protocol.Sequential
 	summary := childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn && !after)
 	summary.AwaitsSource = after
-	given := within(ctx, c.State(), in.summary.Trace)
+	given := childSpan(ctx, c.State(), in.summary.Trace)
 	summary.Trace = childTrace(c.State(), c.Fence(), given)
 	summary.Excluded = in.summary.Excluded
 	return handedOff{
@@ -186,11 +186,11 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	}, nil
 }
 
-// handOffs are the children that go with a result: those given, and those that
+// childrenWithResult are the children that go with a result: those given, and those that
 // its command asks for.
-func (c *Claim) handOffs(ctx context.Context, result protocol.Result, children []Child) ([]handedOff, error) {
+func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, children []Child) ([]handedOff, error) {
 	taken := protocol.Bits("")
-	if made := c.at().State.Children; made != nil {
+	if made := c.lastHead().State.Children; made != nil {
 		taken = made.Made
 	}
 	var next []Child
@@ -199,7 +199,7 @@ func (c *Claim) handOffs(ctx context.Context, result protocol.Result, children [
 			next = append(next, child)
 		}
 	}
-	followed, err := c.follow(result, taken, next)
+	followed, err := c.childrenOfCommand(result, taken, next)
 	if err != nil {
 		return nil, err
 	}
@@ -222,9 +222,9 @@ func (c *Claim) handOffs(ctx context.Context, result protocol.Result, children [
 	return all, boundHandOffs(ctx, c.b, all)
 }
 
-// follow makes the children that a result's command asks for, with ordinals that
+// childrenOfCommand makes the children that a result's command asks for, with ordinals that
 // noDirectory has.
-func (c *Claim) follow(result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
+func (c *Claim) childrenOfCommand(result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
 	if result.Command == nil || len(result.Command.Goto) == 0 {
 		return nil, nil
 	}
@@ -320,8 +320,8 @@ func (c *Claim) followSource(ctx context.Context) {
 // then it is offered to this agent again, as the same attempt. It reports false,
 // and changes nothing, where they are known to have closed already.
 func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, err error) {
-	err = c.report(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.accepted(s); err != nil {
+	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
 		step, err := lifecycle.Suspend(s, c.Holder.ID, children, now)
@@ -331,22 +331,22 @@ func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, e
 	if err != nil || !suspended {
 		return false, err
 	}
-	return true, c.leave(ctx)
+	return true, c.finish(ctx)
 }
 
 // Escalate passes the handoff up the chain of authority. The rationale is
 // required; the assessment is what was found out so far.
 func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) error {
-	err := c.reportBy(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		if err := c.accepted(s); err != nil {
+	err := c.appendReportWith(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
-		return lifecycle.Escalate(s, d, c.Holder.ID, words(rationale), words(assessment), now)
+		return lifecycle.Escalate(s, d, c.Holder.ID, cutReason(rationale), cutReason(assessment), now)
 	})
 	if err != nil {
 		return err
 	}
-	return c.leave(ctx)
+	return c.finish(ctx)
 }
 
 // Answer is what an authority says to a handoff that was escalated to it: the
@@ -356,19 +356,19 @@ func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	if err := answer.Validate(); err != nil {
 		return err
 	}
-	err := c.reportBy(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	err := c.appendReportWith(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Answer(s, d, answer, now)
 	})
 	if err != nil {
 		return err
 	}
-	return c.leave(ctx)
+	return c.finish(ctx)
 }
 
 // RollBack returns the handoff to its source: a rollback. partial is what there
 // is of a result; nil is nothing.
 func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
-	body := protocol.RolledBack{Reason: words(reason)}
+	body := protocol.RolledBack{Reason: cutReason(reason)}
 	if partial != nil {
 		partial.Normalize()
 		if err := partial.Validate(); err != nil {
@@ -385,7 +385,7 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 			return err
 		}
 	}
-	err := c.reportBy(ctx, c.b.sourceAgent, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	err := c.appendReportWith(ctx, c.b.sourceAgent, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		event := body
 		event.By = c.Holder.ID
 		return lifecycle.RollBackHeld(s, d, event, now)
@@ -393,5 +393,5 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 	if err != nil {
 		return err
 	}
-	return c.leave(ctx)
+	return c.finish(ctx)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// words bounds what a person says, and makes text of it: it goes into an append,
+// cutReason bounds what a person says, and makes text of it: it goes into an append,
 // and a return must be able to carry it.
-func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
+func cutReason(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
 
 // intervene is Update for what a person, or an agent in charge, does with a handoff
 // by its ticket, often from a process that does nothing else: it reads no more of
@@ -21,7 +21,7 @@ func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax
 func (b *Broker) intervene(ctx context.Context, ticket string, read directoryReader, decide Decider) (Head, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
-		return Head{}, unknown(ticket, err)
+		return Head{}, unknownTicketError(ticket, err)
 	}
 	head, _, err = b.update(ctx, head, read, decide)
 	return head, err
@@ -33,7 +33,7 @@ func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (proto
 	if err := protocol.CheckBy("by", by); err != nil {
 		return protocol.State{}, err
 	}
-	reason = words(reason)
+	reason = cutReason(reason)
 	head, err := b.intervene(ctx, ticket, b.sourceAgent, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.RollBack(h.State, d, by, reason, now)
 	})
@@ -46,7 +46,7 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, dea
 	if err := cmp.Or(protocol.CheckBy("by", by), protocol.CheckBy("to", to)); err != nil {
 		return protocol.State{}, err
 	}
-	reason = words(reason)
+	reason = cutReason(reason)
 	head, err := b.intervene(ctx, ticket, b.freshAgent(to), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.RerouteTo(h.State, d, to, by, reason, deadline, now)
 	})
@@ -60,7 +60,7 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 	if err := protocol.CheckBy("agent", holder.Agent); err != nil {
 		return nil, err
 	}
-	reason = words(reason)
+	reason = cutReason(reason)
 	head, err := b.intervene(ctx, ticket, b.freshAgent(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
 		return lifecycle.TakeNow(h.State, d, claimant, reason, now)
@@ -77,7 +77,7 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 		return claim, nil // it is its own; the limit is no reason to lose it
 	}
 	claim.limited = true
-	return claim, claim.keepSlot(ctx)
+	return claim, claim.ensureSlot(ctx)
 }
 
 // Dismiss takes a closed handoff out of the inbox that lists it.
@@ -85,7 +85,7 @@ func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protoc
 	if err := protocol.CheckBy("by", by); err != nil {
 		return protocol.State{}, err
 	}
-	remark = words(remark)
+	remark = cutReason(remark)
 	head, err := b.intervene(ctx, ticket, b.noDirectory, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Dismiss(h.State, by, remark, now)
 	})
@@ -107,12 +107,12 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool)
 	}
 	origin, err := b.Head(ctx, ticket, 0)
 	if err != nil {
-		return protocol.State{}, unknown(ticket, err)
+		return protocol.State{}, unknownTicketError(ticket, err)
 	}
 	if err := lifecycle.CheckRedrive(origin.State); err != nil {
 		return protocol.State{}, err
 	}
-	next, err := b.redriven(ctx, origin, to, again)
+	next, err := b.prepareRedrive(ctx, origin, to, again)
 	if err != nil {
 		return protocol.State{}, err
 	}
@@ -126,10 +126,10 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool)
 	return head.State, err
 }
 
-// redriven makes the package of a handoff that is submitted again, and refuses
+// prepareRedrive makes the package of a handoff that is submitted again, and refuses
 // it where it could not be offered to anybody.
-func (b *Broker) redriven(ctx context.Context, origin Head, to string, again bool) (pendingChild, error) {
-	submitted, err := b.submitted(ctx, &origin)
+func (b *Broker) prepareRedrive(ctx context.Context, origin Head, to string, again bool) (pendingChild, error) {
+	submitted, err := b.readSubmitted(ctx, &origin)
 	if err != nil {
 		return pendingChild{}, err
 	}
@@ -159,12 +159,12 @@ func (b *Broker) redriven(ctx context.Context, origin Head, to string, again boo
 	}
 	ticket := protocol.RedriveTicket(origin.Ticket)
 	if _, err := lifecycle.Target(summary, directory); err != nil {
-		return pendingChild{}, named(err, pkg)
+		return pendingChild{}, nameParties(err, pkg)
 	}
 	s, err := b.storeOwnBody(ctx, pkg)
 	summary = pkg.Summarize(s.digest)
 	summary.Excluded, summary.Again = excluded, again && summary.Aggregate != nil
-	summary.Trace = orNone(origin.State.TraceAt(protocol.SpanHandoff, 0))
+	summary.Trace = nilIfZero(origin.State.TraceAt(protocol.SpanHandoff, 0))
 	return pendingChild{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
 }
 
@@ -181,7 +181,7 @@ func (b *Broker) Inbox(ctx context.Context, agent string) ([]Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	states, err := b.pick(ctx, func(s protocol.State) bool {
+	states, err := b.selectStates(ctx, func(s protocol.State) bool {
 		return lifecycle.InboxReasonFor(s, agent, directory) != lifecycle.InboxNone
 	})
 	waiting := make([]Waiting, len(states))
@@ -194,14 +194,14 @@ func (b *Broker) Inbox(ctx context.Context, agent string) ([]Waiting, error) {
 // DeadLetters lists the dead letters (lifecycle.DeadLetter) that keep wants,
 // oldest change first. It reads the heads of all handoffs.
 func (b *Broker) DeadLetters(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
-	return b.pick(ctx, func(s protocol.State) bool {
+	return b.selectStates(ctx, func(s protocol.State) bool {
 		return lifecycle.DeadLetter(s) && (keep == nil || keep(s))
 	})
 }
 
-// pick lists the states of all handoffs that keep wants. A head that cannot
+// selectStates lists the states of all handoffs that keep wants. A head that cannot
 // be read is passed over: handoff doctor names it.
-func (b *Broker) pick(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
+func (b *Broker) selectStates(ctx context.Context, keep func(protocol.State) bool) ([]protocol.State, error) {
 	place, picked := map[string]int{}, []protocol.State{}
 	err := b.ledger.Heads(ctx, func(e Entry) error {
 		state, err := StateOf(e)
@@ -223,18 +223,18 @@ func (b *Broker) pick(ctx context.Context, keep func(protocol.State) bool) ([]pr
 
 // claimOf is the claim of a holder that has a handoff already.
 func (b *Broker) claimOf(ctx context.Context, head Head, holder protocol.Holder, offer uint64) (*Claim, error) {
-	claim := &Claim{Ticket: head.Ticket, Agent: holder.Agent, Holder: holder, Offer: offer, b: b, turn: make(chan struct{}, 1), head: &head}
-	if err := claim.mine(&head.State); err != nil {
+	claim := &Claim{Ticket: head.Ticket, Agent: holder.Agent, Holder: holder, Offer: offer, b: b, locked: make(chan struct{}, 1), head: &head}
+	if err := claim.checkFence(&head.State); err != nil {
 		return nil, err
 	}
-	submitted, err := b.submitted(ctx, &head)
+	submitted, err := b.readSubmitted(ctx, &head)
 	if err != nil {
 		return nil, err
 	}
 	if claim.Package, err = b.packageBody(ctx, submitted.Package, submitted.Blob); err != nil {
 		return nil, fmt.Errorf("package of %s: %w", head.Ticket, err)
 	}
-	said, err := b.notes(ctx, &head)
+	said, err := b.readAnnotations(ctx, &head)
 	claim.Answers, claim.Trail = said.Answers, said.Trail
 	return claim, err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// park keeps the result of a holder that has lost its lease, and tells whether it did.
-func (c *Claim) park(ctx context.Context, completed protocol.Completed) bool {
+// parkResult keeps the result of a holder that has lost its lease, and tells whether it did.
+func (c *Claim) parkResult(ctx context.Context, completed protocol.Completed) bool {
 	c.mu.Lock()
 	fence, attempt := c.fence, c.head.State.Attempt
 	c.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 // lostFence is the last fence that the holder of a lease had and that was taken
 // from it; 0 is none.
 func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64, attempt int, err error) {
-	err = b.changes(ctx, token.Ticket, func(c protocol.Change) error {
+	err = b.eachChange(ctx, token.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			switch e := e.(type) {
 			case *protocol.Accepted:
@@ -83,7 +83,7 @@ func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64,
 					fence, attempt = c.Seq, 1
 				}
 			default:
-				if fence != 0 && endedBy(e) == token.Holder {
+				if fence != 0 && releasingHolder(e) == token.Holder {
 					fence = 0
 				}
 			}
@@ -93,9 +93,9 @@ func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64,
 	return fence, attempt, err
 }
 
-// endedBy is the holder that let go of its handoff with an event; empty if it is
+// releasingHolder is the holder that let go of its handoff with an event; empty if it is
 // no such event.
-func endedBy(e protocol.Event) string {
+func releasingHolder(e protocol.Event) string {
 	switch e := e.(type) {
 	case *protocol.Completed:
 		return e.By

@@ -93,18 +93,18 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 			return claim, err
 		}
 	}
-	given, err := b.gaveOut(ctx, token)
+	given, err := b.wasIssued(ctx, token)
 	switch {
 	case err != nil:
 		return nil, err
 	case !given || !there:
 		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "was never given out, or its handoff is too old to be remembered; a lease is what handoff claim prints")
 	}
-	return nil, lost(&head.State, token.Ticket, token.Holder)
+	return nil, leaseLostError(&head.State, token.Ticket, token.Holder)
 }
 
-// lost is the error of a holder whose claim has ended.
-func lost(s *protocol.State, ticket, holder string) error {
+// leaseLostError is the error of a holder whose claim has ended.
+func leaseLostError(s *protocol.State, ticket, holder string) error {
 	why := ErrLeaseLost
 	if lifecycle.DeadlinePassed(*s) {
 		why = ErrDeadlinePassed
@@ -115,17 +115,17 @@ func lost(s *protocol.State, ticket, holder string) error {
 // errRead ends the reading of a history early.
 var errRead = errors.New("read as far as needed")
 
-// gaveOut tells whether a lease was ever given out. It reads the history from the
+// wasIssued tells whether a lease was ever given out. It reads the history from the
 // lease's offer on, while that offer is the current one. That is one question, with
 // one answer, for a handoff that does not exist and for one that never had this offer.
-func (b *Broker) gaveOut(ctx context.Context, lease LeaseToken) (given bool, err error) {
+func (b *Broker) wasIssued(ctx context.Context, lease LeaseToken) (given bool, err error) {
 	first := true
-	err = b.changesAfter(ctx, lease.Ticket, lease.Offer-1, func(c protocol.Change) error {
+	err = b.eachChangeAfter(ctx, lease.Ticket, lease.Offer-1, func(c protocol.Change) error {
 		if first && c.Seq != lease.Offer || c.Record.State.Offer != lease.Offer {
 			return errRead
 		}
 		first = false
-		if given = slices.ContainsFunc(c.Record.Events, lease.claimedBy); given {
+		if given = slices.ContainsFunc(c.Record.Events, lease.issuedFor); given {
 			return errRead
 		}
 		return nil
@@ -136,8 +136,8 @@ func (b *Broker) gaveOut(ctx context.Context, lease LeaseToken) (given bool, err
 	return given, err
 }
 
-// claimedBy tells whether the lease was given out for this event.
-func (t LeaseToken) claimedBy(e protocol.Event) bool {
+// issuedFor tells whether the lease was given out for this event.
+func (t LeaseToken) issuedFor(e protocol.Event) bool {
 	switch e := e.(type) {
 	case *protocol.Claimed:
 		return e.Agent == t.Agent && e.Holder == t.Holder && e.Offer == t.Offer
@@ -160,15 +160,15 @@ type Ending struct {
 func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error) {
 	var ending Ending
 	holds := false
-	err := b.changes(ctx, lease.Ticket, func(c protocol.Change) error {
+	err := b.eachChange(ctx, lease.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			switch e := e.(type) {
 			case *protocol.Claimed:
-				if lease.claimedBy(e) {
+				if lease.issuedFor(e) {
 					holds, ending = true, Ending{}
 				}
 			case *protocol.Accepted:
-				if lease.claimedBy(e) {
+				if lease.issuedFor(e) {
 					holds, ending = true, Ending{Fence: c.Seq}
 				}
 			case *protocol.LeaseLost:
@@ -178,7 +178,7 @@ func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error)
 					holds, ending.Event = false, e
 				}
 			default:
-				if holds && endedBy(e) == lease.Holder {
+				if holds && releasingHolder(e) == lease.Holder {
 					holds, ending.Event = false, e
 				}
 			}

@@ -26,15 +26,15 @@ type Offer struct {
 	Agent    string
 	Sequence uint64 // the offer's id
 
-	b        *Broker
-	read     bool // Head was read from the ledger
-	limit    int  // the agent's max_concurrency when it was pulled; 0 is none
-	slot     bool // one was taken for it
-	delivery Delivery
-	pkg      json.RawMessage
-	blob     *protocol.BlobRef
-	notes    notes
-	large    *protocol.BlobRef // the notes, where they are too large for the queue
+	b               *Broker
+	read            bool // Head was read from the ledger
+	limit           int  // the agent's max_concurrency when it was pulled; 0 is none
+	slot            bool // one was taken for it
+	delivery        Delivery
+	pkg             json.RawMessage
+	blob            *protocol.BlobRef
+	annotations     annotations
+	annotationsBlob *protocol.BlobRef // the annotations, where they are too large for the queue
 }
 
 // Pull takes up to most offers from an agent's queue, the most urgent first,
@@ -49,7 +49,7 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		return nil, err
 	}
 	if limit > 0 {
-		if most, wait, err = b.room(ctx, agent, limit, most, wait); err != nil || most == 0 {
+		if most, wait, err = b.awaitCapacity(ctx, agent, limit, most, wait); err != nil || most == 0 {
 			return nil, err
 		}
 	}
@@ -58,17 +58,17 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		if err != nil {
 			return nil, err
 		}
-		if offers := b.offers(deliveries, limit); len(offers) > 0 || len(deliveries) == 0 {
+		if offers := b.decodeOffers(deliveries, limit); len(offers) > 0 || len(deliveries) == 0 {
 			return offers, nil
 		}
 	}
 }
 
-// offers are the deliveries that are offers. The others are removed.
-func (b *Broker) offers(deliveries []Delivery, limit int) []*Offer {
+// decodeOffers are the deliveries that are offers. The others are removed.
+func (b *Broker) decodeOffers(deliveries []Delivery, limit int) []*Offer {
 	offers := make([]*Offer, 0, len(deliveries))
 	for _, d := range deliveries {
-		offer, err := b.offer(d)
+		offer, err := b.decodeOffer(d)
 		if err != nil {
 			b.log.Warn("removed a message from the queue that is no offer", "agent", d.Key().Agent, "ticket", d.Key().Ticket, "err", err)
 			_ = d.Remove() // else it comes again; the next reconciliation offers the handoff
@@ -80,7 +80,7 @@ func (b *Broker) offers(deliveries []Delivery, limit int) []*Offer {
 	return offers
 }
 
-func (b *Broker) offer(d Delivery) (*Offer, error) {
+func (b *Broker) decodeOffer(d Delivery) (*Offer, error) {
 	key := d.Key()
 	if _, err := protocol.ParseTicket(key.Ticket); err != nil || key.Sequence == 0 {
 		return nil, errors.New("its subject is not that of an offer")
@@ -88,7 +88,7 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 	head := &Head{Ticket: key.Ticket}
 	body, err := record.DecodeOffer(d.Body(), &head.State)
 	if err == nil {
-		err = fits(key, &body)
+		err = checkOfferKey(key, &body)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("offer of %s: %w", key.Ticket, err)
@@ -97,14 +97,14 @@ func (b *Broker) offer(d Delivery) (*Offer, error) {
 	return &Offer{
 		Head:   head,
 		Ticket: key.Ticket, Agent: key.Agent, Sequence: key.Sequence,
-		b: b, delivery: d, pkg: body.Package, blob: body.Blob, notes: notes{body.Answers, body.Trail}, large: body.AnswersBlob,
+		b: b, delivery: d, pkg: body.Package, blob: body.Blob, annotations: annotations{body.Answers, body.Trail}, annotationsBlob: body.AnswersBlob,
 	}, nil
 }
 
-// fits checks that an offer is of the handoff, and is the offer, that its subject names,
+// checkOfferKey checks that an offer is of the handoff, and is the offer, that its subject names,
 // and was made from an append. One that begins a handoff, or is another's, would be
 // appended to the ledger.
-func fits(key OfferKey, o *record.Offer) error {
+func checkOfferKey(key OfferKey, o *record.Offer) error {
 	switch s := o.State; {
 	case s.Ticket != key.Ticket || s.Agent != key.Agent || s.Offer != key.Sequence:
 		return fmt.Errorf("it holds offer %d of %q to %q", s.Offer, s.Ticket, s.Agent)
@@ -125,29 +125,29 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 		}
 		o.pkg = pkg
 	}
-	if o.large != nil {
-		body, err := o.b.blobs.Blob(ctx, *o.large)
+	if o.annotationsBlob != nil {
+		body, err := o.b.blobs.Blob(ctx, *o.annotationsBlob)
 		if err == nil {
-			err = json.Unmarshal(body, &o.notes)
+			err = json.Unmarshal(body, &o.annotations)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("answers to %s: %w", o.Ticket, err)
 		}
-		o.large = nil
+		o.annotationsBlob = nil
 	}
 	return o.pkg, nil
 }
 
 // Inline tells whether all of it came with the offer, so that Package asks nothing.
-func (o *Offer) Inline() bool { return (o.blob == nil || o.pkg != nil) && o.large == nil }
+func (o *Offer) Inline() bool { return (o.blob == nil || o.pkg != nil) && o.annotationsBlob == nil }
 
 // Answers are the supplements given so far, oldest first; large ones are there
 // once Package has returned.
-func (o *Offer) Answers() []protocol.Answer { return o.notes.Answers }
+func (o *Offer) Answers() []protocol.Answer { return o.annotations.Answers }
 
 // Trail is what happened to the handoff before: refusals, escalations, failed
 // attempts; there once Package has returned.
-func (o *Offer) Trail() []protocol.TrailEntry { return o.notes.Trail }
+func (o *Offer) Trail() []protocol.TrailEntry { return o.annotations.Trail }
 
 // Release lets anybody have the offer at once. Nothing was appended.
 func (o *Offer) Release() error { return o.delivery.Release() }
@@ -170,11 +170,11 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 			return nil, err
 		}
 	}
-	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+	claim, err := o.appendAnswer(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
 	if claim != nil && holder.Polling {
-		return claim, claim.leaveQueue()
+		return claim, claim.removeOffer()
 	}
 	return claim, err
 }
@@ -191,26 +191,26 @@ func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin tim
 	if _, err := o.Package(ctx); err != nil {
 		return nil, err
 	}
-	claim, err := o.take(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+	claim, err := o.appendAnswer(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.ClaimOnly(s, o.claimant(holder), within, now)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return claim, claim.leaveQueue()
+	return claim, claim.removeOffer()
 }
 
 func (o *Offer) claimant(h protocol.Holder) lifecycle.Claimant {
 	return lifecycle.Claimant{Agent: o.Agent, Holder: h.ID, LeaseMS: h.LeaseMS, Offer: o.Sequence}
 }
 
-// take appends what answer says to the head, as soon as the core lets this
+// appendAnswer appends what answer says to the head, as soon as the core lets this
 // claimant have it. The offer's own state serves as the head until a conflict
 // shows that it is old, or nothing can follow from it; then the leader is asked.
-func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Claim, error) {
+func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Claim, error) {
 	for {
-		next, err := o.try(ctx, holder, answer)
-		if errors.Is(err, ErrConflict) || !o.read && contradicts(err) {
+		next, err := o.tryAnswer(ctx, holder, answer)
+		if errors.Is(err, ErrConflict) || !o.read && isOfferInvalid(err) {
 			if err = o.refresh(ctx); err == nil {
 				continue
 			}
@@ -224,7 +224,7 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 		case errors.Is(err, errSlotTaken): // it comes again, should that one never accept it
 			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
 		case errors.Is(err, ErrOfferGone):
-			o.leaveSlot(ctx, holder)
+			o.releaseSlot(ctx, holder)
 			return nil, err
 		case err != nil: // it may be stored all the same, so that its slot counts
 			return nil, err
@@ -232,46 +232,46 @@ func (o *Offer) take(ctx context.Context, holder protocol.Holder, answer func(pr
 			return nil, o.delivery.Remove()
 		}
 		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
-			Answers: o.notes.Answers, Trail: o.notes.Trail, b: o.b, turn: make(chan struct{}, 1), delivery: o.delivery, head: next,
+			Answers: o.annotations.Answers, Trail: o.annotations.Trail, b: o.b, locked: make(chan struct{}, 1), delivery: o.delivery, head: next,
 			fence: next.State.Fence, limited: o.limit > 0}, nil
 	}
 }
 
-func (o *Offer) try(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
+func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
 	directory := &lifecycle.Directory{}
 	if o.State.Holder != "" { // only then does the judgement depend on it
 		var err error
-		if directory, err = o.b.judge(ctx, o.State); err != nil {
+		if directory, err = o.b.decisionDirectory(ctx, o.State); err != nil {
 			return nil, err
 		}
 	}
-	verdict, draft, err := o.answered(holder, directory, answer)
+	verdict, draft, err := o.decideAnswer(holder, directory, answer)
 	if err != nil {
 		return nil, err
 	}
 	switch verdict {
 	case lifecycle.Drop:
-		return nil, o.drop(ctx, draft)
+		return nil, o.removeEnded(ctx, draft)
 	case lifecycle.Mine, lifecycle.LetGo:
 		return nil, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
-	if o.limit > 0 && takesInHand(draft.events) {
+	if o.limit > 0 && assignsHolder(draft.events) {
 		taken, err := o.b.takeSlot(ctx, o.Agent, o.limit, o.Ticket, o.b.slotOf(holder, o.Sequence))
 		if err != nil {
 			return nil, err
 		}
 		o.slot = o.slot || taken
 	}
-	return o.b.appendHolding(ctx, o.Head, draft, o.Sequence)
+	return o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence)
 }
 
-// contradicts tells whether an offer's own state is what is wrong.
-func contradicts(err error) bool {
+// isOfferInvalid tells whether an offer's own state is what is wrong.
+func isOfferInvalid(err error) bool {
 	return errors.Is(err, lifecycle.ErrIllegal) || errors.Is(err, lifecycle.ErrStale) || errors.As(err, new(*protocol.Error))
 }
 
-// takesInHand tells whether the handoff is in a holder's hands after the events.
-func takesInHand(events []protocol.Event) bool {
+// assignsHolder tells whether the handoff is in a holder's hands after the events.
+func assignsHolder(events []protocol.Event) bool {
 	switch events[len(events)-1].(type) {
 	case *protocol.Claimed, *protocol.Accepted, *protocol.Started:
 		return true
@@ -279,39 +279,39 @@ func takesInHand(events []protocol.Event) bool {
 	return false
 }
 
-// leaveSlot frees what was taken for an answer that came to nothing.
-func (o *Offer) leaveSlot(ctx context.Context, holder protocol.Holder) {
+// releaseSlot frees what was taken for an answer that came to nothing.
+func (o *Offer) releaseSlot(ctx context.Context, holder protocol.Holder) {
 	if o.slot {
 		claim := Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, b: o.b, limited: true}
-		claim.leaveSlot(ctx)
+		claim.releaseSlot(ctx)
 	}
 }
 
-// answered judges the offer, and adds the answer to what goes before it where it
+// decideAnswer judges the offer, and adds the answer to what goes before it where it
 // may be taken.
-func (o *Offer) answered(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (verdict lifecycle.Verdict, made draft, err error) {
+func (o *Offer) decideAnswer(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (verdict lifecycle.Verdict, made draft, err error) {
 	defer func() { // the core panics rather than append what does not apply
 		if broken := recover(); broken != nil {
 			err = fmt.Errorf("claim %s at %d: %v: %w", o.Ticket, o.Head.Seq, broken, lifecycle.ErrIllegal)
 		}
 	}()
-	now := o.b.nowAt(o.Head)
+	now := o.b.decisionTime(o.Head)
 	verdict, step := lifecycle.Claim(o.State, o.claimant(holder), d, now)
 	if verdict == lifecycle.Take {
 		next, err := answer(step.State, now)
 		if err != nil {
-			return verdict, draft{}, illegal(o.Head, err)
+			return verdict, draft{}, illegalEventError(o.Head, err)
 		}
 		step = step.Then(next)
 	}
 	return verdict, draftOf(o.Head, &step), nil
 }
 
-// drop takes an offer that is over out of the queue, after appending what its
+// removeEnded takes an offer that is over out of the queue, after appending what its
 // end calls for.
-func (o *Offer) drop(ctx context.Context, draft draft) error {
+func (o *Offer) removeEnded(ctx context.Context, draft draft) error {
 	if len(draft.events) > 0 && len(lifecycle.Gains(o.State, draft.events)) == 0 { // else it is a supervisor's to decide
-		if _, err := o.b.appendHolding(ctx, o.Head, draft, o.Sequence); err != nil {
+		if _, err := o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence); err != nil {
 			return err
 		}
 	}
@@ -343,8 +343,8 @@ func (o *Offer) Size() int64 {
 	if o.blob != nil && o.pkg == nil {
 		size += o.blob.Size
 	}
-	if o.large != nil {
-		size += o.large.Size
+	if o.annotationsBlob != nil {
+		size += o.annotationsBlob.Size
 	}
 	return size
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// notes are what was said of a handoff since it was submitted: the answers given
+// annotations are what was said of a handoff since it was submitted: the answers given
 // so far, oldest first, and the trail.
-type notes struct {
+type annotations struct {
 	Answers []protocol.Answer     `json:"answers,omitempty"`
 	Trail   []protocol.TrailEntry `json:"trail,omitempty"`
 }
 
-// notesInlineMax bounds the notes in an offer. With a package at its inline
+// annotationsInlineMax bounds the annotations in an offer. With a package at its inline
 // limit and a state at its own the offer stays far under the megabyte that the
 // engine takes in a message: 20 answers of 256 KiB each would not.
-const notesInlineMax = 128 << 10
+const annotationsInlineMax = 128 << 10
 
 // EnsureOffer makes sure that the head's current offer stands in its agent's
 // queue. Doing it twice is harmless.
@@ -30,7 +30,7 @@ func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
 	if err != nil {
 		return err
 	}
-	return b.queue.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
+	return b.queue.PutOffer(withHandoffTrace(ctx, &head.State), offerKey(&head.State), body)
 }
 
 // Outbox is what the last append of a handoff calls for outside of the ledger.
@@ -54,7 +54,7 @@ func (b *Broker) PublishOutbox(ctx context.Context, all []Outbox) []error {
 		if all[i].Offer {
 			body, err := b.offerOf(ctx, head)
 			if errs[i] = err; err == nil {
-				entries, of = append(entries, OutboxEntry{Offer: offerKey(&head.State), Body: body, Trace: TraceFrom(traced(ctx, &head.State))}), append(of, i)
+				entries, of = append(entries, OutboxEntry{Offer: offerKey(&head.State), Body: body, Trace: TraceFrom(withHandoffTrace(ctx, &head.State))}), append(of, i)
 			}
 		}
 		entries, of = append(entries, OutboxEntry{WakeUp: WakeUp{Ticket: head.Ticket, Seq: all[i].Seq, At: all[i].At}}), append(of, i)
@@ -69,26 +69,26 @@ func (b *Broker) PublishOutbox(ctx context.Context, all []Outbox) []error {
 
 // offerOf is the head's current offer as it stands in the queue.
 func (b *Broker) offerOf(ctx context.Context, head *Head) ([]byte, error) {
-	submitted, err := b.submitted(ctx, head)
+	submitted, err := b.readSubmitted(ctx, head)
 	if err != nil {
 		return nil, err
 	}
-	notes, err := b.notes(ctx, head)
+	notes, err := b.readAnnotations(ctx, head)
 	if err != nil {
 		return nil, err
 	}
 	return b.offerBody(ctx, head, submitted.Package, submitted.Blob, notes)
 }
 
-func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) error {
+func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n annotations) error {
 	body, err := b.offerBody(ctx, head, pkg, blob, n)
 	if err != nil {
 		return err
 	}
-	return b.queue.PutOffer(traced(ctx, &head.State), offerKey(&head.State), body)
+	return b.queue.PutOffer(withHandoffTrace(ctx, &head.State), offerKey(&head.State), body)
 }
 
-func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n notes) ([]byte, error) {
+func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n annotations) ([]byte, error) {
 	offer := &record.Offer{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
 	offer.Blob, offer.Answers, offer.Trail = blob, n.Answers, n.Trail
 	if len(n.Answers)+len(n.Trail) > 0 {
@@ -96,7 +96,7 @@ func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage,
 		if err != nil {
 			return nil, fmt.Errorf("encode answers of %s: %w", head.Ticket, err)
 		}
-		if len(body) > notesInlineMax {
+		if len(body) > annotationsInlineMax {
 			ref, err := b.blobs.PutBlob(ctx, body)
 			if err != nil {
 				return nil, fmt.Errorf("store answers of %s: %w", head.Ticket, err)
@@ -118,12 +118,12 @@ func offerKey(s *protocol.State) OfferKey {
 // submittedOnly is what submitted wants of an entry.
 var submittedOnly = record.NewProjection(nil, protocol.EventSubmitted)
 
-// submitted reads the package, or where it lies, out of the event that carries it.
+// readSubmitted reads the package, or where it lies, out of the event that carries it.
 // The event's summary and policy stay empty.
-func (b *Broker) submitted(ctx context.Context, head *Head) (*protocol.Submitted, error) {
+func (b *Broker) readSubmitted(ctx context.Context, head *Head) (*protocol.Submitted, error) {
 	body := head.entry // holds the package with most that no worker has claimed
 	if body == nil || head.Seq != head.State.PackageSeq {
-		entry, err := b.entry(ctx, head.Ticket, head.State.PackageSeq)
+		entry, err := b.readEntry(ctx, head.Ticket, head.State.PackageSeq)
 		if err != nil {
 			return nil, fmt.Errorf("package of %s: %w", head.Ticket, err)
 		}
@@ -141,19 +141,19 @@ func (b *Broker) submitted(ctx context.Context, head *Head) (*protocol.Submitted
 	return nil, fmt.Errorf("package of %s: entry %d holds none", head.Ticket, head.State.PackageSeq)
 }
 
-// notes collects what was said of a handoff. Most handoffs have none and cost no
+// readAnnotations collects what was said of a handoff. Most handoffs have none and cost no
 // read.
-func (b *Broker) notes(ctx context.Context, head *Head) (notes, error) {
+func (b *Broker) readAnnotations(ctx context.Context, head *Head) (annotations, error) {
 	s := &head.State
 	if s.Supplements == 0 && len(s.Tried) < 2 && s.AttemptsTotal == 0 && s.Origin == "" && s.ConditionRounds == 0 && s.QueuedSince.IsZero() {
-		return notes{}, nil
+		return annotations{}, nil
 	}
-	before, err := b.origins(ctx, s.Origin)
+	before, err := b.redriveOrigins(ctx, s.Origin)
 	if err != nil {
-		return notes{}, err
+		return annotations{}, err
 	}
-	var n notes
-	err = b.changes(ctx, head.Ticket, func(c protocol.Change) error {
+	var n annotations
+	err = b.eachChange(ctx, head.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			if a, ok := e.(*protocol.Answered); ok && !a.Answer.Deny {
 				n.Answers = append(n.Answers, a.Answer)
@@ -169,13 +169,13 @@ func (b *Broker) notes(ctx context.Context, head *Head) (notes, error) {
 // originsMax is how many redrives of redrives are followed back.
 const originsMax = 16
 
-// origins reads what happened to the handoff that one redrives, and to the one
+// redriveOrigins reads what happened to the handoff that one redrives, and to the one
 // that that redrives, oldest first. What has aged out is left out.
-func (b *Broker) origins(ctx context.Context, origin string) ([]protocol.Change, error) {
+func (b *Broker) redriveOrigins(ctx context.Context, origin string) ([]protocol.Change, error) {
 	var all []protocol.Change
 	for n := 0; origin != "" && n < originsMax; n++ {
 		var own []protocol.Change
-		if err := b.changes(ctx, origin, func(c protocol.Change) error {
+		if err := b.eachChange(ctx, origin, func(c protocol.Change) error {
 			own = append(own, withoutBodies(c))
 			return nil
 		}); err != nil {
@@ -200,17 +200,17 @@ func withoutBodies(c protocol.Change) protocol.Change {
 	return c
 }
 
-// change reads the entry of a ticket at exactly seq, and decodes it.
-func (b *Broker) change(ctx context.Context, ticket string, seq uint64) (protocol.Change, error) {
-	entry, err := b.entry(ctx, ticket, seq)
+// readChange reads the entry of a ticket at exactly seq, and decodes it.
+func (b *Broker) readChange(ctx context.Context, ticket string, seq uint64) (protocol.Change, error) {
+	entry, err := b.readEntry(ctx, ticket, seq)
 	if err != nil {
 		return protocol.Change{}, err
 	}
 	return DecodeChange(entry)
 }
 
-// entry reads the entry of a ticket at exactly seq.
-func (b *Broker) entry(ctx context.Context, ticket string, seq uint64) (Entry, error) {
+// readEntry reads the entry of a ticket at exactly seq.
+func (b *Broker) readEntry(ctx context.Context, ticket string, seq uint64) (Entry, error) {
 	if seq == 0 {
 		return Entry{}, fmt.Errorf("no sequence: %w", ErrNotFound)
 	}

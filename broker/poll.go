@@ -8,13 +8,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// pollNoteMax is the longest time between two notes of an agent that polls all the
+// pollRecordMax is the longest time between two records of the polling of an agent that polls all the
 // time: how old "last polled" may be shown.
-const pollNoteMax = 10 * time.Second
+const pollRecordMax = 10 * time.Second
 
-// pollNoteEvery is the time between two notes: a tenth of the patience at most, so
+// pollRecordInterval is the time between two records: a tenth of the patience at most, so
 // that it never lapses between two polls that are close enough.
-func pollNoteEvery(patience time.Duration) time.Duration { return min(patience/10, pollNoteMax) }
+func pollRecordInterval(patience time.Duration) time.Duration { return min(patience/10, pollRecordMax) }
 
 // Beat registers a holder, or prolongs its presence by its lease. That of one that
 // polls says when its agent was last heard of.
@@ -25,10 +25,10 @@ func (b *Broker) Beat(ctx context.Context, h protocol.Holder) error {
 	return b.directory.Beat(ctx, h)
 }
 
-// NotePoll makes an agent present for its patience from now on, because it has
+// RecordPoll makes an agent present for its patience from now on, because it has
 // asked for work. It reads one entry, and writes it only where that is older than
-// pollNoteEvery. A person is present without it.
-func (b *Broker) NotePoll(ctx context.Context, agent protocol.Profile) error {
+// pollRecordInterval. A person is present without it.
+func (b *Broker) RecordPoll(ctx context.Context, agent protocol.Profile) error {
 	if agent.ID == protocol.Human {
 		return nil
 	}
@@ -39,19 +39,19 @@ func (b *Broker) NotePoll(ctx context.Context, agent protocol.Profile) error {
 	case errors.Is(err, ErrNotFound):
 	case err != nil:
 		return err
-	case last.LeaseMS == note.LeaseMS && age >= 0 && age < pollNoteEvery(patience):
+	case last.LeaseMS == note.LeaseMS && age >= 0 && age < pollRecordInterval(patience):
 		return nil
 	}
 	return b.Beat(ctx, note)
 }
 
-// LeavePolling ends the presence of a claim that holds nothing any more. Its agent
+// EndPolling ends the presence of a claim that holds nothing any more. Its agent
 // stays present for its patience.
-func (b *Broker) LeavePolling(ctx context.Context, h protocol.Holder) error {
-	directory, _, err := b.recently(ctx, h.Agent)
+func (b *Broker) EndPolling(ctx context.Context, h protocol.Holder) error {
+	directory, _, err := b.recentAgent(ctx, h.Agent)
 	if err == nil {
 		if profile, known := directory.Agents[h.Agent]; known {
-			err = b.NotePoll(ctx, profile)
+			err = b.RecordPoll(ctx, profile)
 		}
 	}
 	return errors.Join(err, b.directory.RemoveHolder(ctx, h.ID))

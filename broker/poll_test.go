@@ -16,7 +16,7 @@ func TestNotePoll(t *testing.T) {
 	ctx := t.Context()
 	note := func(p protocol.Profile, want time.Time) {
 		t.Helper()
-		if err := r.NotePoll(ctx, p); err != nil {
+		if err := r.RecordPoll(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 		d, err := r.Directory(ctx)
@@ -42,7 +42,7 @@ func TestNotePoll(t *testing.T) {
 	if err != nil || h.LeaseMS != 2_000 || !h.IsPoll() {
 		t.Errorf("noted as %+v, %v", h, err)
 	}
-	if err := r.NotePoll(ctx, protocol.Profile{ID: protocol.Human}); err != nil {
+	if err := r.RecordPoll(ctx, protocol.Profile{ID: protocol.Human}); err != nil {
 		t.Error(err)
 	}
 	if _, err := r.Holder(ctx, protocol.PollerID(protocol.Human)); !errors.Is(err, broker.ErrNotFound) {
@@ -64,7 +64,7 @@ func TestLeavePolling(t *testing.T) {
 	if err := r.Beat(ctx, claim); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.LeavePolling(ctx, claim); err != nil {
+	if err := r.EndPolling(ctx, claim); err != nil {
 		t.Fatal(err)
 	}
 	d, err := r.Directory(ctx)

@@ -35,9 +35,9 @@ type recentProfile struct {
 	renewing  bool      // a caller has gone to ask again
 }
 
-// look returns what is remembered of an agent. nil is to be asked for, and
+// lookup returns what is remembered of an agent. nil is to be asked for, and
 // remembered under the count of writes that is returned.
-func (p *profiles) look(agent string, now time.Time) (known *lifecycle.Directory, writes uint64) {
+func (p *profiles) lookup(agent string, now time.Time) (known *lifecycle.Directory, writes uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.recent[agent]
@@ -68,9 +68,9 @@ func (p *profiles) remember(agent string, d *lifecycle.Directory, asked time.Tim
 	p.recent[agent] = &recentProfile{directory: d, at: asked}
 }
 
-// written is called when a write of this process begins, and when it has ended:
+// invalidate is called when a write of this process begins, and when it has ended:
 // it may have happened whatever was answered.
-func (p *profiles) written(agent string) {
+func (p *profiles) invalidate(agent string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.writes++
@@ -83,15 +83,15 @@ func (b *Broker) PutProfile(ctx context.Context, p protocol.Profile) error {
 	if err := protocol.CheckBy("id", p.ID); err != nil {
 		return err
 	}
-	b.profiles.written(p.ID)
-	defer b.profiles.written(p.ID)
+	b.profiles.invalidate(p.ID)
+	defer b.profiles.invalidate(p.ID)
 	return b.directory.PutProfile(ctx, p)
 }
 
 // RemoveProfile forgets an agent, and when it last polled. Its queue and offers stay.
 func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
-	b.profiles.written(agent)
-	defer b.profiles.written(agent)
+	b.profiles.invalidate(agent)
+	defer b.profiles.invalidate(agent)
 	if err := b.directory.RemoveProfile(ctx, agent); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
 // next; ErrNotFound.
 func (b *Broker) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
 	now := b.clock()
-	_, writes := b.profiles.look(agent, now)
+	_, writes := b.profiles.lookup(agent, now)
 	p, err := b.directory.Profile(ctx, agent)
 	if err == nil {
 		b.profiles.remember(agent, directoryOf(p), now, writes)
@@ -135,11 +135,11 @@ func (b *Broker) onlyAgent(ctx context.Context, agent string) (*lifecycle.Direct
 	return directoryOf(profile), nil
 }
 
-// recently is onlyAgent as it was at most profileFresh ago, and tells whether it
+// recentAgent is onlyAgent as it was at most profileFresh ago, and tells whether it
 // was remembered. An agent that is not there is always asked for.
-func (b *Broker) recently(ctx context.Context, agent string) (d *lifecycle.Directory, remembered bool, err error) {
+func (b *Broker) recentAgent(ctx context.Context, agent string) (d *lifecycle.Directory, remembered bool, err error) {
 	now := b.clock()
-	known, writes := b.profiles.look(agent, now)
+	known, writes := b.profiles.lookup(agent, now)
 	if known != nil {
 		return known, true, nil
 	}
@@ -149,15 +149,15 @@ func (b *Broker) recently(ctx context.Context, agent string) (d *lifecycle.Direc
 	return d, false, err
 }
 
-// routed decides the first append of a handoff that has no members. Before it is
+// decideSubmission decides the first append of a handoff that has no members. Before it is
 // refused by a profile that is only remembered the leader is asked.
-func (b *Broker) routed(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
+func (b *Broker) decideSubmission(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
 	decide := func(d *lifecycle.Directory) (lifecycle.Step, *lifecycle.Directory, error) {
 		step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
 		return step, d, err
 	}
 	if s.Target.Agent != "" && len(s.Excluded) == 0 {
-		directory, remembered, err := b.recently(ctx, s.Target.Agent)
+		directory, remembered, err := b.recentAgent(ctx, s.Target.Agent)
 		if err != nil {
 			return lifecycle.Step{}, nil, err
 		}

@@ -17,11 +17,11 @@ import (
 // found" is never a matter of a lagging replica.
 func (b *Broker) Status(ctx context.Context, ticket string) (protocol.State, error) {
 	head, err := b.Head(ctx, ticket, 0)
-	return head.State, unknown(ticket, err)
+	return head.State, unknownTicketError(ticket, err)
 }
 
-// unknown turns a missing subject into what a person who asked by ticket reads.
-func unknown(ticket string, err error) error {
+// unknownTicketError turns a missing subject into what a person who asked by ticket reads.
+func unknownTicketError(ticket string, err error) error {
 	if errors.Is(err, ErrNotFound) {
 		return protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff has the ticket %s", ticket)
 	}
@@ -32,7 +32,7 @@ func unknown(ticket string, err error) error {
 // it returns the others, and an UnreadableError of the first that cannot.
 func (b *Broker) History(ctx context.Context, ticket string) ([]protocol.Change, error) {
 	var all []protocol.Change
-	unread, err := b.changesAnd(ctx, ticket, 0, func(c protocol.Change) error {
+	unread, err := b.eachReadableChange(ctx, ticket, 0, func(c protocol.Change) error {
 		all = append(all, c)
 		return nil
 	})
@@ -43,23 +43,23 @@ func (b *Broker) History(ctx context.Context, ticket string) ([]protocol.Change,
 	case len(all) == 0:
 		err = ErrNotFound
 	}
-	return all, unknown(ticket, err)
+	return all, unknownTicketError(ticket, err)
 }
 
-// changes reads the changes of a handoff, oldest first. Entries that cannot be read
+// eachChange reads the changes of a handoff, oldest first. Entries that cannot be read
 // changed nothing, and are passed over.
-func (b *Broker) changes(ctx context.Context, ticket string, fn func(protocol.Change) error) error {
-	return b.changesAfter(ctx, ticket, 0, fn)
+func (b *Broker) eachChange(ctx context.Context, ticket string, fn func(protocol.Change) error) error {
+	return b.eachChangeAfter(ctx, ticket, 0, fn)
 }
 
-// changesAfter is changes behind a ledger sequence.
-func (b *Broker) changesAfter(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) error {
-	_, err := b.changesAnd(ctx, ticket, after, fn)
+// eachChangeAfter is changes behind a ledger sequence.
+func (b *Broker) eachChangeAfter(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) error {
+	_, err := b.eachReadableChange(ctx, ticket, after, fn)
 	return err
 }
 
-// changesAnd is changesAfter, and returns the error of the first entry that cannot be read.
-func (b *Broker) changesAnd(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) (unread, err error) {
+// eachReadableChange is eachChangeAfter, and returns the error of the first entry that cannot be read.
+func (b *Broker) eachReadableChange(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) (unread, err error) {
 	for {
 		entry, err := b.ledger.Next(ctx, ticket, after)
 		if errors.Is(err, ErrNotFound) {
@@ -84,9 +84,9 @@ func (b *Broker) changesAnd(ctx context.Context, ticket string, after uint64, fn
 func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
-		return nil, unknown(ticket, err)
+		return nil, unknownTicketError(ticket, err)
 	}
-	submitted, err := b.submitted(ctx, &head)
+	submitted, err := b.readSubmitted(ctx, &head)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (b *Broker) Parent(ctx context.Context, ticket string) (*protocol.Parent, e
 	if err != nil {
 		return nil, err
 	}
-	submitted, err := b.submitted(ctx, &head)
+	submitted, err := b.readSubmitted(ctx, &head)
 	if err != nil {
 		return nil, err
 	}
@@ -137,16 +137,16 @@ func (b *Broker) Inherit(ctx context.Context, pkg protocol.Package) (protocol.Pa
 func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
-		return protocol.Result{}, protocol.State{}, unknown(ticket, err)
+		return protocol.Result{}, protocol.State{}, unknownTicketError(ticket, err)
 	}
 	if head.State.ResultSeq == 0 {
 		return protocol.Result{}, head.State, fmt.Errorf("result of %s: %w", ticket, ErrNotFound)
 	}
-	change, err := b.change(ctx, ticket, head.State.ResultSeq)
+	change, err := b.readChange(ctx, ticket, head.State.ResultSeq)
 	if err != nil {
 		return protocol.Result{}, head.State, err
 	}
-	result, err := b.resultIn(ctx, change)
+	result, err := b.readResult(ctx, change)
 	if err != nil {
 		return protocol.Result{}, head.State, fmt.Errorf("result of %s: %w", ticket, err)
 	}
@@ -177,7 +177,7 @@ func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.St
 		case last.Seq > 0 && errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrClosed):
 			head = last
 		case err != nil:
-			return last.State, unknown(ticket, err)
+			return last.State, unknownTicketError(ticket, err)
 		case until(head.State):
 			return head.State, nil
 		}
@@ -217,7 +217,7 @@ func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protoco
 	if err := protocol.CheckBy("by", by); err != nil {
 		return protocol.State{}, err
 	}
-	reason = words(reason)
+	reason = cutReason(reason)
 	head, err := b.intervene(ctx, ticket, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Cancel(h.State, d, by, reason, false, now)
 	})
@@ -238,5 +238,5 @@ func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answ
 		}
 		return lifecycle.Answer(h.State, d, answer, now)
 	})
-	return head.State, unknown(ticket, err)
+	return head.State, unknownTicketError(ticket, err)
 }

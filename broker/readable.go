@@ -64,6 +64,6 @@ func Unreadable(err error) bool {
 	return errors.As(err, &unread)
 }
 
-// absent tells whether another handoff has nothing to say: the ledger does not have it,
+// isAbsent tells whether another handoff has nothing to say: the ledger does not have it,
 // or it is stuck with an entry that cannot be read.
-func absent(err error) bool { return errors.Is(err, ErrNotFound) || Unreadable(err) }
+func isAbsent(err error) bool { return errors.Is(err, ErrNotFound) || Unreadable(err) }

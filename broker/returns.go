@@ -74,7 +74,7 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 		return fmt.Errorf("return of %s: %w", head.Ticket, err)
 	}
 	summary := pkg.Summarize(s.digest)
-	summary.Trace = orNone(head.State.TraceAt(protocol.SpanReturn, 0))
+	summary.Trace = nilIfZero(head.State.TraceAt(protocol.SpanReturn, 0))
 	_, err = b.submitChild(ctx, pendingChild{ticket: head.State.ReturnTicket, summary: summary, body: s.body, blob: s.blob})
 	return err
 }
@@ -98,7 +98,7 @@ func withoutResults(ret *protocol.Return, why string) {
 func (b *Broker) Return(ctx context.Context, ticket string) (protocol.Return, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
-		return protocol.Return{}, unknown(ticket, err)
+		return protocol.Return{}, unknownTicketError(ticket, err)
 	}
 	if !head.State.Closed {
 		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is still open (%s)", ticket, head.State.Phase)
@@ -107,13 +107,13 @@ func (b *Broker) Return(ctx context.Context, ticket string) (protocol.Return, er
 }
 
 func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, error) {
-	all, err := b.origins(ctx, head.State.Origin)
+	all, err := b.redriveOrigins(ctx, head.State.Origin)
 	if err != nil {
 		return protocol.Return{}, err
 	}
 	var progress *protocol.Progress
 	var result *protocol.Result
-	err = b.changes(ctx, head.Ticket, func(c protocol.Change) error {
+	err = b.eachChange(ctx, head.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			if p, ok := e.(*protocol.Progressed); ok {
 				progress = &p.Progress
@@ -121,7 +121,7 @@ func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, erro
 		}
 		if c.Seq == head.State.ResultSeq {
 			var err error
-			if result, err = b.resultIn(ctx, c); err != nil {
+			if result, err = b.readResult(ctx, c); err != nil {
 				return err
 			}
 		}
@@ -133,7 +133,7 @@ func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, erro
 	}
 	ret := protocol.ReturnOf(head.State, result, protocol.TrailOf(all), progress)
 	if head.State.Aggregate != nil {
-		ret.Members, err = b.members(ctx, head.State, protocol.MemberResultsBytesMax)
+		ret.Members, err = b.readMembers(ctx, head.State, protocol.MemberResultsBytesMax)
 	}
 	return ret, err
 }
@@ -146,17 +146,17 @@ func (b *Broker) Members(ctx context.Context, group protocol.State) ([]protocol.
 	if group.Aggregate == nil {
 		return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no group", group.Ticket)
 	}
-	return b.members(ctx, group, protocol.PackageBytesMax)
+	return b.readMembers(ctx, group, protocol.PackageBytesMax)
 }
 
-// members is Members with a bound on the results, in bytes. A thousand members
+// readMembers is Members with a bound on the results, in bytes. A thousand members
 // may have a thousand large ones: they are read one after another, and no body
 // that does not fit.
-func (b *Broker) members(ctx context.Context, group protocol.State, room int64) ([]protocol.MemberReturn, error) {
+func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int64) ([]protocol.MemberReturn, error) {
 	members := make([]protocol.MemberReturn, group.Aggregate.Size)
 	results := make([]uint64, len(members)) // the entries that hold them
 	err := forEachParallel(ctx, readsAtOnce, len(members), func(ctx context.Context, n int) (err error) {
-		members[n], results[n], err = b.member(ctx, protocol.ChildTicketN(group.Ticket, n))
+		members[n], results[n], err = b.readMember(ctx, protocol.ChildTicketN(group.Ticket, n))
 		return err
 	})
 	if err != nil {
@@ -166,11 +166,11 @@ func (b *Broker) members(ctx context.Context, group protocol.State, room int64) 
 		if results[n] == 0 {
 			continue
 		}
-		change, err := b.change(ctx, members[n].Ticket, results[n])
+		change, err := b.readChange(ctx, members[n].Ticket, results[n])
 		if err != nil {
 			return nil, err
 		}
-		inline, blob, _ := resultAt(change)
+		inline, blob, _ := locateResult(change)
 		size := int64(len(inline))
 		if blob != nil {
 			size = blob.Size
@@ -179,15 +179,15 @@ func (b *Broker) members(ctx context.Context, group protocol.State, room int64) 
 			continue
 		}
 		room -= size
-		if members[n].Result, err = b.resultIn(ctx, change); err != nil {
+		if members[n].Result, err = b.readResult(ctx, change); err != nil {
 			return nil, err
 		}
 	}
 	return members, nil
 }
 
-// member reads how a member of a group ended, and where its result is.
-func (b *Broker) member(ctx context.Context, ticket string) (m protocol.MemberReturn, resultSeq uint64, err error) {
+// readMember reads how a member of a group ended, and where its result is.
+func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.MemberReturn, resultSeq uint64, err error) {
 	m.Ticket = ticket
 	head, err := b.Head(ctx, ticket, 0)
 	if errors.Is(err, ErrNotFound) {
@@ -235,9 +235,9 @@ func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol
 	return all, nil
 }
 
-// resultIn is the result that a change holds, wherever it lies.
-func (b *Broker) resultIn(ctx context.Context, c protocol.Change) (*protocol.Result, error) {
-	inline, blob, ok := resultAt(c)
+// readResult is the result that a change holds, wherever it lies.
+func (b *Broker) readResult(ctx context.Context, c protocol.Change) (*protocol.Result, error) {
+	inline, blob, ok := locateResult(c)
 	if !ok {
 		return nil, fmt.Errorf("entry %d holds no result", c.Seq)
 	}
@@ -253,9 +253,9 @@ func (b *Broker) resultIn(ctx context.Context, c protocol.Change) (*protocol.Res
 	return result, nil
 }
 
-// resultAt finds a result in a change, or where it lies: one that completed a
+// locateResult finds a result in a change, or where it lies: one that completed a
 // handoff, one that came late, or what there was of one at a rollback.
-func resultAt(c protocol.Change) (inline json.RawMessage, blob *protocol.BlobRef, ok bool) {
+func locateResult(c protocol.Change) (inline json.RawMessage, blob *protocol.BlobRef, ok bool) {
 	for _, e := range c.Record.Events {
 		switch e := e.(type) {
 		case *protocol.Completed:
@@ -282,14 +282,14 @@ type LateResult struct {
 func (b *Broker) LateResults(ctx context.Context, ticket string) ([]LateResult, error) {
 	var all []LateResult
 	found := false
-	err := b.changes(ctx, ticket, func(c protocol.Change) error {
+	err := b.eachChange(ctx, ticket, func(c protocol.Change) error {
 		found = true
 		for _, e := range c.Record.Events {
 			late, ok := e.(*protocol.ResultParked)
 			if !ok {
 				continue
 			}
-			result, err := b.resultIn(ctx, c)
+			result, err := b.readResult(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -300,5 +300,5 @@ func (b *Broker) LateResults(ctx context.Context, ticket string) ([]LateResult, 
 	if err == nil && !found {
 		err = ErrNotFound
 	}
-	return all, unknown(ticket, err)
+	return all, unknownTicketError(ticket, err)
 }

@@ -86,7 +86,7 @@ func (b *Broker) limitOf(ctx context.Context, agent string) (int, error) {
 		profile, _ := d.Agent(agent)
 		return profile.MaxConcurrency, nil
 	}
-	d, _, err := b.recently(ctx, agent)
+	d, _, err := b.recentAgent(ctx, agent)
 	if err != nil {
 		return 0, err
 	}
@@ -112,9 +112,9 @@ func (b *Broker) Capacity(ctx context.Context, agent string) (inHand, limit int,
 	return len(slots), limit, err
 }
 
-// room waits until an agent may take a handoff in hand, for wait at most, and tells
+// awaitCapacity waits until an agent may take a handoff in hand, for wait at most, and tells
 // how many of most it may and what is left of the wait.
-func (b *Broker) room(ctx context.Context, agent string, limit, most int, wait time.Duration) (int, time.Duration, error) {
+func (b *Broker) awaitCapacity(ctx context.Context, agent string, limit, most int, wait time.Duration) (int, time.Duration, error) {
 	until := time.Now().Add(wait)
 	for {
 		changed := b.slots.changed()
@@ -123,7 +123,7 @@ func (b *Broker) room(ctx context.Context, agent string, limit, most int, wait t
 			return 0, 0, err
 		}
 		if lifecycle.Room(limit, slots) == 0 {
-			if slots, err = b.vacate(ctx, agent); err != nil {
+			if slots, err = b.freeVacantSlots(ctx, agent); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -173,13 +173,13 @@ func (b *Broker) takeSlot(ctx context.Context, agent string, limit int, ticket s
 		})
 		switch {
 		case errors.Is(err, errSlotTaken):
-			free, checkErr := b.vacant(ctx, agent, ticket, found[ticket], map[string]bool{})
+			free, checkErr := b.isSlotVacant(ctx, agent, ticket, found[ticket], map[string]bool{})
 			if checkErr != nil || !free {
 				return false, errors.Join(checkErr, err)
 			}
 			vacant = found[ticket]
 		case errors.Is(err, errAtCapacity):
-			left, checkErr := b.vacate(ctx, agent)
+			left, checkErr := b.freeVacantSlots(ctx, agent)
 			if checkErr != nil || lifecycle.Room(limit, left) == 0 {
 				return false, errors.Join(checkErr, err)
 			}
@@ -189,8 +189,8 @@ func (b *Broker) takeSlot(ctx context.Context, agent string, limit int, ticket s
 	}
 }
 
-// keepSlot sees to it that the claim's handoff counts.
-func (c *Claim) keepSlot(ctx context.Context) error {
+// ensureSlot sees to it that the claim's handoff counts.
+func (c *Claim) ensureSlot(ctx context.Context) error {
 	slot := c.slot()
 	return c.b.changeSlots(ctx, c.Agent, func(slots protocol.Slots) (protocol.Slots, bool, error) {
 		if lifecycle.SameSlot(slots[c.Ticket], slot) {
@@ -216,10 +216,10 @@ func (b *Broker) freeSlot(ctx context.Context, agent, ticket string, slot protoc
 	return err
 }
 
-// vacate frees the slots that count no more, by the ledger and by who is present,
+// freeVacantSlots frees the slots that count no more, by the ledger and by who is present,
 // and returns what is left. It reads as much as there are slots, and so rests between
 // two checks.
-func (b *Broker) vacate(ctx context.Context, agent string) (protocol.Slots, error) {
+func (b *Broker) freeVacantSlots(ctx context.Context, agent string) (protocol.Slots, error) {
 	slots, rev, err := b.directory.Slots(ctx, agent)
 	if err != nil || !b.slots.mayCheck(agent) {
 		return slots, err
@@ -227,7 +227,7 @@ func (b *Broker) vacate(ctx context.Context, agent string) (protocol.Slots, erro
 	began := time.Now()
 	left, present := maps.Clone(slots), map[string]bool{}
 	for _, ticket := range slices.Sorted(maps.Keys(slots)) { // in an order that a simulation can repeat
-		vacant, err := b.vacant(ctx, agent, ticket, slots[ticket], present)
+		vacant, err := b.isSlotVacant(ctx, agent, ticket, slots[ticket], present)
 		if err != nil {
 			return nil, err
 		}
@@ -246,8 +246,8 @@ func (b *Broker) vacate(ctx context.Context, agent string) (protocol.Slots, erro
 	return left, err
 }
 
-// vacant judges one slot. present remembers who is there.
-func (b *Broker) vacant(ctx context.Context, agent, ticket string, slot protocol.Slot, present map[string]bool) (bool, error) {
+// isSlotVacant judges one slot. present remembers who is there.
+func (b *Broker) isSlotVacant(ctx context.Context, agent, ticket string, slot protocol.Slot, present map[string]bool) (bool, error) {
 	there, known := present[slot.Holder]
 	if !known {
 		_, err := b.directory.Holder(ctx, slot.Holder)
@@ -260,7 +260,7 @@ func (b *Broker) vacant(ctx context.Context, agent, ticket string, slot protocol
 	var state protocol.State
 	if there {
 		head, err := b.Head(ctx, ticket, 0)
-		if err != nil && !absent(err) {
+		if err != nil && !isAbsent(err) {
 			return false, err
 		}
 		state = head.State
@@ -268,9 +268,9 @@ func (b *Broker) vacant(ctx context.Context, agent, ticket string, slot protocol
 	return lifecycle.SlotVacant(slot, state, agent, there, b.clock()), nil
 }
 
-// leaveSlot gives the claim's slot back, where its agent has a limit. A slot that
+// releaseSlot gives the claim's slot back, where its agent has a limit. A slot that
 // could not be freed counts until it is checked.
-func (c *Claim) leaveSlot(ctx context.Context) {
+func (c *Claim) releaseSlot(ctx context.Context) {
 	if !c.limited {
 		return
 	}

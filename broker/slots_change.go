@@ -18,12 +18,12 @@ type slotChange struct {
 // slotQueue has the changes of one agent that this process is about to make. They go
 // together: one of those that wait makes them all in one write.
 type slotQueue struct {
-	turn chan struct{} // held by the one that writes
+	writing chan struct{} // held by the one that writes
 
 	mu      sync.Mutex
 	pending []*slotChange
 
-	// As this process last wrote them, of the one that has the turn.
+	// As this process last wrote them, of the request that writes.
 	known bool
 	slots protocol.Slots
 	rev   uint64
@@ -34,7 +34,7 @@ func (w *slotWatch) queue(agent string) *slotQueue {
 	defer w.mu.Unlock()
 	q := w.each[agent]
 	if q == nil {
-		q = &slotQueue{turn: make(chan struct{}, 1)}
+		q = &slotQueue{writing: make(chan struct{}, 1)}
 		if w.each == nil {
 			w.each = map[string]*slotQueue{}
 		}
@@ -49,7 +49,7 @@ func (q *slotQueue) add(c *slotChange) {
 	q.pending = append(q.pending, c)
 }
 
-func (q *slotQueue) take() []*slotChange {
+func (q *slotQueue) drain() []*slotChange {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.pending
@@ -65,15 +65,15 @@ func (b *Broker) changeSlots(ctx context.Context, agent string, apply func(proto
 		c := &slotChange{apply, make(chan error, 1)}
 		q.add(c)
 		select {
-		case q.turn <- struct{}{}:
-			if batch := q.take(); len(batch) > 0 {
+		case q.writing <- struct{}{}:
+			if batch := q.drain(); len(batch) > 0 {
 				b.writeSlots(ctx, agent, q, batch)
 			}
-			<-q.turn
+			<-q.writing
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		err := <-c.done // of ours, or of the turn before
+		err := <-c.done // of ours, or of the write before
 		stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 		if !stopped || ctx.Err() != nil { // else it was the end of another's context
 			return err

@@ -20,9 +20,9 @@ type Prepared struct {
 	// Redacted counts the secrets that were taken out.
 	Redacted int
 	summary  protocol.Summary
-	// late says that the deadline has passed: nothing is begun any more, but what
+	// pastDeadline says that the deadline has passed: nothing is begun any more, but what
 	// was submitted under its key before is found.
-	late error
+	pastDeadline error
 }
 
 // Prepare checks a package and gives it its ticket: derived from source and key
@@ -43,7 +43,7 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 		}
 	}
 	trace := pkg.TakeTrace() // before the digest is made: from within another trace it is the same package
-	body, redacted, err := b.encode(ctx, pkg)
+	body, redacted, err := b.encodePackage(ctx, pkg)
 	if err != nil {
 		return Prepared{}, err
 	}
@@ -56,17 +56,17 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 		if given.IsZero() { // the same package sent again has another time, and is the same
 			again := pkg
 			again.CreatedAt = given
-			if digested, _, err = b.encode(ctx, again); err != nil {
+			if digested, _, err = b.encodePackage(ctx, again); err != nil {
 				return Prepared{}, err
 			}
 		}
 	}
 	summary := pkg.Summarize(RefOf(digested).Digest)
-	summary.Trace = orNone(trace)
-	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, late: late, summary: summary}, nil
+	summary.Trace = nilIfZero(trace)
+	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, pastDeadline: late, summary: summary}, nil
 }
 
-func (b *Broker) encode(ctx context.Context, pkg protocol.Package) (json.RawMessage, int, error) {
+func (b *Broker) encodePackage(ctx context.Context, pkg protocol.Package) (json.RawMessage, int, error) {
 	body, err := protocol.EncodePackage(pkg)
 	if err != nil {
 		return nil, 0, err
@@ -83,7 +83,7 @@ func (b *Broker) encode(ctx context.Context, pkg protocol.Package) (json.RawMess
 //
 // The trace that it is in is the package's own, else that of ctx (WithTrace).
 func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error) {
-	in.summary.Trace = inTrace(ctx, in.summary.Trace)
+	in.summary.Trace = summaryTrace(ctx, in.summary.Trace)
 	for {
 		// What goes before the append gives up after a while, and nothing has happened
 		// then; the append itself does not.
@@ -104,9 +104,9 @@ func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error)
 const submitAgain = 200 * time.Millisecond
 
 func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
-	step, _, err := b.begin(ctx, in)
+	step, _, err := b.decideFirstAppend(ctx, in)
 	if err != nil {
-		return b.again(ctx, in, err)
+		return b.resubmit(ctx, in, err)
 	}
 	packed, err := b.storeBody(ctx, in.Body, in.Package.GroupSize())
 	if err != nil {
@@ -115,45 +115,45 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 	submitted := step.Events[0].(*protocol.Submitted)
 	submitted.Package, submitted.Blob = packed.body, packed.blob
 	empty := &Head{Ticket: in.Ticket}
-	head, err := b.store(ctx, empty, draftOf(empty, &step), 0)
+	head, err := b.storeDraft(ctx, empty, draftOf(empty, &step), 0)
 	switch {
 	case errors.Is(err, ErrConflict):
-		return b.again(ctx, in, err)
+		return b.resubmit(ctx, in, err)
 	case err != nil:
 		return Head{}, err
 	case head.State.Aggregate != nil:
-		if err := b.fulfilMembers(ctx, *head, head.State.Children.Made.Numbers()); err != nil {
+		if err := b.submitMissingMembers(ctx, *head, head.State.Children.Made.Numbers()); err != nil {
 			b.log.Warn("members not submitted; a supervisor will", "ticket", head.Ticket, "err", err)
 		}
 		return *head, nil
 	}
-	if err := b.putOffer(ctx, head, packed.body, packed.blob, notes{}); err != nil {
+	if err := b.putOffer(ctx, head, packed.body, packed.blob, annotations{}); err != nil {
 		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
 	return *head, nil
 }
 
-// begin makes the first append, still without the package, and returns what it read of
+// decideFirstAppend makes the first append, still without the package, and returns what it read of
 // the directory: as little as the target needs.
-func (b *Broker) begin(ctx context.Context, in Prepared) (lifecycle.Step, *lifecycle.Directory, error) {
-	if in.late != nil {
-		return lifecycle.Step{}, nil, in.late
+func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.Step, *lifecycle.Directory, error) {
+	if in.pastDeadline != nil {
+		return lifecycle.Step{}, nil, in.pastDeadline
 	}
 	if in.summary.Aggregate == nil {
-		step, directory, err := b.routed(ctx, in.Ticket, in.summary)
-		return step, directory, named(err, in.Package)
+		step, directory, err := b.decideSubmission(ctx, in.Ticket, in.summary)
+		return step, directory, nameParties(err, in.Package)
 	}
 	if err := b.checkMembers(ctx, in); err != nil {
-		return lifecycle.Step{}, nil, named(err, in.Package)
+		return lifecycle.Step{}, nil, nameParties(err, in.Package)
 	}
 	step, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, nil, b.now(Head{}))
-	return step, nil, named(err, in.Package)
+	return step, nil, nameParties(err, in.Package)
 }
 
 // CheckTarget says what Submit would say of the package's target, and which
 // agent would get the offer; none gets that of a group. Nothing is written.
 func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, err error) {
-	step, _, err := b.begin(ctx, in)
+	step, _, err := b.decideFirstAppend(ctx, in)
 	if err != nil {
 		head, err := b.submittedBefore(ctx, in, err)
 		return head.State.Agent, err
@@ -161,11 +161,11 @@ func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, er
 	return step.State.Agent, nil
 }
 
-// again is a submission that cannot be the first.
-func (b *Broker) again(ctx context.Context, in Prepared, why error) (Head, error) {
+// resubmit is a submission that cannot be the first.
+func (b *Broker) resubmit(ctx context.Context, in Prepared, why error) (Head, error) {
 	head, err := b.submittedBefore(ctx, in, why)
 	if err == nil {
-		b.makeUp(ctx, head)
+		b.finishSubmission(ctx, head)
 	}
 	return head, err
 }
@@ -186,13 +186,13 @@ func (b *Broker) submittedBefore(ctx context.Context, in Prepared, why error) (H
 	case err != nil:
 		return Head{}, err
 	case head.State.Digest != in.summary.Digest:
-		return Head{}, named(protocol.Errorf(protocol.CodeKeyReused, "key", "the key %q was used by %s for another package (ticket %s)", in.Package.Key, in.Package.Source, in.Ticket), in.Package)
+		return Head{}, nameParties(protocol.Errorf(protocol.CodeKeyReused, "key", "the key %q was used by %s for another package (ticket %s)", in.Package.Key, in.Package.Source, in.Ticket), in.Package)
 	}
 	return head, nil
 }
 
-// makeUp does what a submitter that died behind its append has left undone.
-func (b *Broker) makeUp(ctx context.Context, head Head) {
+// finishSubmission does what a submitter that died behind its append has left undone.
+func (b *Broker) finishSubmission(ctx context.Context, head Head) {
 	var err error
 	switch {
 	case head.State.Aggregate != nil && !head.State.Closed:
@@ -205,8 +205,8 @@ func (b *Broker) makeUp(ctx context.Context, head Head) {
 	}
 }
 
-// named puts source and target of a package into an error about it.
-func named(err error, pkg protocol.Package) error {
+// nameParties puts source and target of a package into an error about it.
+func nameParties(err error, pkg protocol.Package) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
 		return err

@@ -26,25 +26,25 @@ func TraceFrom(ctx context.Context) protocol.TraceContext {
 	return t
 }
 
-// traced lets the engine's messages about a handoff name it, where it is in a
+// withHandoffTrace lets the engine's messages about a handoff name it, where it is in a
 // trace that another program knows of. Any other costs nothing.
-func traced(ctx context.Context, s *protocol.State) context.Context {
+func withHandoffTrace(ctx context.Context, s *protocol.State) context.Context {
 	if s.Trace == nil {
 		return ctx
 	}
 	return WithTrace(ctx, s.TraceAt(protocol.SpanHandoff, 0))
 }
 
-// inTrace is the trace that a summary says: given, or of the context.
-func inTrace(ctx context.Context, given *protocol.TraceContext) *protocol.TraceContext {
+// summaryTrace is the trace that a summary says: given, or of the context.
+func summaryTrace(ctx context.Context, given *protocol.TraceContext) *protocol.TraceContext {
 	if given == nil {
-		return orNone(TraceFrom(ctx))
+		return nilIfZero(TraceFrom(ctx))
 	}
 	return given
 }
 
-// orNone is how a summary has a trace.
-func orNone(t protocol.TraceContext) *protocol.TraceContext {
+// nilIfZero is how a summary has a trace.
+func nilIfZero(t protocol.TraceContext) *protocol.TraceContext {
 	if t.IsZero() {
 		return nil
 	}
@@ -52,10 +52,10 @@ func orNone(t protocol.TraceContext) *protocol.TraceContext {
 	return &own
 }
 
-// within is the span that a child's package names, or a span inside of the work
+// childSpan is the span that a child's package names, or a span inside of the work
 // under which it is handed off; nil is the work itself, which goes without saying.
-func within(ctx context.Context, parent protocol.State, given *protocol.TraceContext) *protocol.TraceContext {
-	if t := inTrace(ctx, given); t != nil && t.SpanID() != parent.SpanID(protocol.SpanWork, parent.Fence) {
+func childSpan(ctx context.Context, parent protocol.State, given *protocol.TraceContext) *protocol.TraceContext {
+	if t := summaryTrace(ctx, given); t != nil && t.SpanID() != parent.SpanID(protocol.SpanWork, parent.Fence) {
 		return t
 	}
 	return nil
@@ -65,7 +65,7 @@ func within(ctx context.Context, parent protocol.State, given *protocol.TraceCon
 // that has handed it off.
 func childTrace(parent protocol.State, fence uint64, given *protocol.TraceContext) *protocol.TraceContext {
 	if given == nil {
-		return orNone(parent.TraceAt(protocol.SpanWork, fence))
+		return nilIfZero(parent.TraceAt(protocol.SpanWork, fence))
 	}
 	return given
 }

@@ -11,7 +11,7 @@ import (
 func TestUntracedIsFree(t *testing.T) {
 	ctx, state := context.Background(), protocol.State{Ticket: protocol.NewTicket()}
 	if n := testing.AllocsPerRun(1000, func() {
-		if from := TraceFrom(traced(ctx, &state)); !from.IsZero() || inTrace(ctx, nil) != nil {
+		if from := TraceFrom(withHandoffTrace(ctx, &state)); !from.IsZero() || summaryTrace(ctx, nil) != nil {
 			t.Error("a trace from nowhere")
 		}
 	}); n != 0 {
@@ -23,7 +23,7 @@ func TestUntracedIsFree(t *testing.T) {
 func TestTraceOfAContext(t *testing.T) {
 	for parent, kept := range map[string]bool{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01": true, "nonsense": false, "": false} {
 		ctx := WithTrace(t.Context(), protocol.TraceContext{Parent: parent})
-		if got := inTrace(ctx, nil); (got != nil) != kept {
+		if got := summaryTrace(ctx, nil); (got != nil) != kept {
 			t.Errorf("%q became %+v", parent, got)
 		}
 	}

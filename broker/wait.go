@@ -56,7 +56,7 @@ func WaitForEngine(ctx context.Context, log *slog.Logger, where string, open fun
 		case answered:
 			log.Info("the engine answers", "at", where, "after", time.Since(began).Round(time.Second))
 			return nil
-		case err == nil || !worthWaiting(err) && ctx.Err() == nil:
+		case err == nil || !isTransient(err) && ctx.Err() == nil:
 			return err
 		}
 		select {
@@ -67,7 +67,7 @@ func WaitForEngine(ctx context.Context, log *slog.Logger, where string, open fun
 	}
 }
 
-// worthWaiting tells silence from a refusal.
-func worthWaiting(err error) bool {
+// isTransient tells silence from a refusal.
+func isTransient(err error) bool {
 	return errors.As(err, new(*SilenceError)) || errors.Is(err, ErrNoTopology)
 }

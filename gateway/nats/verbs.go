@@ -174,7 +174,7 @@ func (g *Gateway) pull(ctx context.Context, agent string, r *pullRequest) (any, 
 	}
 	if directory, err := g.b.Directory(ctx); err == nil {
 		if live, _, _ := directory.Load(agent); live == 0 { // it is no worker that beats
-			if err := g.b.NotePoll(ctx, profile); err != nil {
+			if err := g.b.RecordPoll(ctx, profile); err != nil {
 				return nil, err
 			}
 		}

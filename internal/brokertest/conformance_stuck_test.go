@@ -32,12 +32,12 @@ func mendHead(k *kit) {
 	if len(changes) < 2 || !broker.Unreadable(err) {
 		k.Errorf("%d changes, %v", len(changes), err)
 	}
-	mended, err := r.b.Mend(r.ctx, head.Ticket)
+	mended, err := r.b.RepairHead(r.ctx, head.Ticket)
 	k.must(err)
 	if mended.Seq <= bad || mended.State.Phase != head.State.Phase || mended.State.Fence != head.State.Fence {
 		k.Errorf("mended at %d as %s", mended.Seq, mended.State.Phase)
 	}
-	again, err := r.b.Mend(r.ctx, head.Ticket)
+	again, err := r.b.RepairHead(r.ctx, head.Ticket)
 	k.must(err)
 	if again.Seq != mended.Seq {
 		k.Errorf("mended again at %d", again.Seq)
@@ -54,13 +54,13 @@ func mendRefused(k *kit) {
 	entry, err := k.Last(k.ctx, head.Ticket, 0)
 	k.must(err)
 	newer := k.append(head.Ticket, head.Seq, string(bytes.Replace(entry.Body, []byte(`"v":1`), []byte(`"v":2`), 1)))
-	_, err = r.b.Mend(r.ctx, head.Ticket)
+	_, err = r.b.RepairHead(r.ctx, head.Ticket)
 	wantCode(k, err, protocol.CodeIllegal)
 	never := protocol.NewTicket()
 	k.append(never, 0, "no record")
-	_, err = r.b.Mend(r.ctx, never)
+	_, err = r.b.RepairHead(r.ctx, never)
 	wantCode(k, err, protocol.CodeIllegal)
-	_, err = r.b.Mend(r.ctx, protocol.NewTicket())
+	_, err = r.b.RepairHead(r.ctx, protocol.NewTicket())
 	wantCode(k, err, protocol.CodeNotFound)
 	if last, err := k.Last(k.ctx, head.Ticket, 0); err != nil || last.Seq != newer {
 		k.Errorf("entry %d follows, %v", last.Seq, err)

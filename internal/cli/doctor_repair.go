@@ -61,7 +61,7 @@ func (a *app) mend(ctx context.Context, tickets []string) error {
 		if ticket, err = protocol.ParseTicket(ticket); err != nil {
 			return err
 		}
-		head, err := b.Mend(ctx, ticket)
+		head, err := b.RepairHead(ctx, ticket)
 		if err == nil {
 			err = a.line(mended{ticket, head.Seq, head.State.Phase}, "%s is %s, by entry %d of the ledger\n", ticket, explain.Phase(head.State), head.Seq)
 		}

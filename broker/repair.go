@@ -13,15 +13,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// Mend takes a handoff back to the last entry that can be read, where its head cannot:
+// RepairHead takes a handoff back to the last entry that can be read, where its head cannot:
 // it appends that state once more, without an event. What the entries behind it were to
 // say did not happen. It is for an operator to decide. A head that can be read stays as
 // it is. It refuses, with CodeIllegal, where no entry can be read, and where an entry is
 // of a newer version: then a program is to be updated.
-func (b *Broker) Mend(ctx context.Context, ticket string) (Head, error) {
+func (b *Broker) RepairHead(ctx context.Context, ticket string) (Head, error) {
 	last, err := b.ledger.Last(ctx, ticket, 0)
 	if err != nil {
-		return Head{}, unknown(ticket, err)
+		return Head{}, unknownTicketError(ticket, err)
 	}
 	if head, err := HeadOf(last); err == nil {
 		return head, nil
