@@ -297,7 +297,7 @@ func (n *Node) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := handoffjs.PushOutbox(ctx, js); err != nil {
+		if err := handoffjs.ResetOutbox(ctx, js); err != nil {
 			return fmt.Errorf("after a stop that was not clean: %w", err)
 		}
 	}

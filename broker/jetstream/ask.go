@@ -49,8 +49,8 @@ func isConflict(err error) bool {
 	return hasCode(err, codeConflict) || hasCode(err, codeConflictFlying)
 }
 
-// passing tells whether the same question may have an answer a moment later.
-func passing(err error) bool {
+// isTemporary tells whether the same question may have an answer a moment later.
+func isTemporary(err error) bool {
 	var e jetstream.JetStreamError
 	if errors.As(err, &e) && e.APIError() != nil {
 		return e.APIError().Code == 503 || e.APIError().ErrorCode == codeConflictFlying
@@ -77,14 +77,14 @@ func newBackOff(ctx context.Context) backoff.BackOffContext {
 	), ctx)
 }
 
-// again does op, and again while it fails in passing, until ctx ends. Each try
+// retry does op, and again while it fails in passing, until ctx ends. Each try
 // has tryTimeout. When ctx ends, the error wraps both its cause and op's last.
-func (j *Engine) again(ctx context.Context, op func(context.Context) error) error {
-	return j.againEach(ctx, tryTimeout, op)
+func (j *Engine) retry(ctx context.Context, op func(context.Context) error) error {
+	return j.retryEach(ctx, tryTimeout, op)
 }
 
-// againEach is again with a time for each try.
-func (j *Engine) againEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
+// retryEach is again with a time for each try.
+func (j *Engine) retryEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
 	var last error
 	final := false // the last error will not pass
 	first := time.Now()
@@ -109,11 +109,11 @@ func (j *Engine) againEach(ctx context.Context, each time.Duration, op func(cont
 			began := time.Now()
 			last = j.denied.explain(j.nc, began, op(tryCtx))
 			cancel()
-			j.leaveIfUseless(first, last)
+			j.switchServerAfter(first, last)
 			if errors.Is(last, nats.ErrConnectionClosed) && j.isClosed() {
 				last = broker.ErrClosed // Close has closed it under a request in flight
 			}
-			final = last != nil && !passing(last)
+			final = last != nil && !isTemporary(last)
 		}
 		if final {
 			return backoff.Permanent(last)
@@ -138,38 +138,38 @@ const (
 	leaveAgain = 10 * time.Second
 )
 
-// leaveIfUseless goes to another server, if there is one, when this one has been of no
+// switchServerAfter goes to another server, if there is one, when this one has been of no
 // use to a question since it was first asked. It may be cut off from the others, frozen,
 // or have given up for a full disk, and stay so for hours.
-func (j *Engine) leaveIfUseless(since time.Time, err error) {
+func (j *Engine) switchServerAfter(since time.Time, err error) {
 	if err == nil || time.Since(since) < leaveAfter || len(j.nc.Servers()) < 2 || !j.nc.IsConnected() {
 		return
 	}
 	if !hasCode(err, codeUnavailable) && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
-	last, now := j.left.Load(), time.Now().UnixNano()
-	if last != 0 && time.Duration(now-last) < leaveAgain || !j.left.CompareAndSwap(last, now) {
+	last, now := j.leftServerAt.Load(), time.Now().UnixNano()
+	if last != 0 && time.Duration(now-last) < leaveAgain || !j.leftServerAt.CompareAndSwap(last, now) {
 		return
 	}
 	j.cfg.Log.Warn("no answer from a leader through this server; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
 	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
 }
 
-// patiently is again for questions that have an end: after Config.Timeout they
+// retryWithTimeout is again for questions that have an end: after Config.Timeout they
 // are ErrUnreachable.
-func (j *Engine) patiently(ctx context.Context, op func(context.Context) error) error {
+func (j *Engine) retryWithTimeout(ctx context.Context, op func(context.Context) error) error {
 	patient, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
-	err := j.again(patient, op)
+	err := j.retry(patient, op)
 	if err != nil && ctx.Err() == nil && patient.Err() != nil {
 		return &broker.SilenceError{After: j.cfg.Timeout, Last: err}
 	}
 	return err
 }
 
-// ask sends one request and decodes the JSON of its answer into answer.
-func (j *Engine) ask(ctx context.Context, subject string, request []byte, answer any) error {
+// requestJSON sends one request and decodes the JSON of its answer into answer.
+func (j *Engine) requestJSON(ctx context.Context, subject string, request []byte, answer any) error {
 	reply, err := j.nc.RequestWithContext(ctx, subject, request)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func ackedSeq(ack []byte) (seq uint64, ok bool) {
 // storeEntry stores a message of the work or timer stream, and makes the
 // stream again when it is gone.
 func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
-	return j.patiently(ctx, func(ctx context.Context) error {
+	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		_, err := j.publish(ctx, msg)
 		if errors.Is(err, nats.ErrNoResponders) || hasCode(err, codeNoStream) {
 			if healErr := j.makeOutboxStreams(ctx); healErr == nil {
@@ -274,9 +274,9 @@ func (s stored) header(key string) string {
 	return h.Get(key)
 }
 
-// get reads one message from a stream's leader: never a replica, which may
+// getMessage reads one message from a stream's leader: never a replica, which may
 // lag. ErrNotFound is the leader's word.
-func (j *Engine) get(ctx context.Context, stream string, req getRequest) (stored, error) {
+func (j *Engine) getMessage(ctx context.Context, stream string, req getRequest) (stored, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return stored{}, err
@@ -285,9 +285,9 @@ func (j *Engine) get(ctx context.Context, stream string, req getRequest) (stored
 		Message stored    `json:"message"`
 		Error   *apiError `json:"error"`
 	}
-	err = j.patiently(ctx, func(ctx context.Context) error {
+	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		answer.Error = nil
-		if err := j.ask(ctx, apiPrefix+"STREAM.MSG.GET."+stream, body, &answer); err != nil {
+		if err := j.requestJSON(ctx, apiPrefix+"STREAM.MSG.GET."+stream, body, &answer); err != nil {
 			return err
 		}
 		if answer.Error != nil {

@@ -37,9 +37,9 @@ func (j *Engine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, er
 	err := j.withBlobs(ctx, func(ctx context.Context, store jetstream.ObjectStore) error {
 		object, err := j.blobObject(ctx, ref)
 		switch {
-		case err == nil && j.blobStands(ctx, ref, object):
+		case err == nil && j.blobExists(ctx, ref, object):
 			return nil
-		case is[*DamagedBody](err):
+		case isError[*DamagedBody](err):
 			// The library does not replace a description that it can't read, and
 			// trusts the others with which chunks to purge.
 			if err := j.dropBlobObject(ctx, ref); err != nil {
@@ -60,9 +60,9 @@ func (j *Engine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, er
 	return ref, nil
 }
 
-// blobStands tells whether a body is there under its digest, and will outlive a new
+// blobExists tells whether a body is there under its digest, and will outlive a new
 // reference. Then it is left alone, so that no reader is disturbed.
-func (j *Engine) blobStands(ctx context.Context, ref protocol.BlobRef, object jetstream.ObjectInfo) bool {
+func (j *Engine) blobExists(ctx context.Context, ref protocol.BlobRef, object jetstream.ObjectInfo) bool {
 	if time.Since(object.ModTime) >= blobAge/2 {
 		return false
 	}
@@ -87,11 +87,11 @@ type DamagedBody struct {
 func (e *DamagedBody) Error() string { return "is damaged in the object store: " + e.What }
 func (e *DamagedBody) Unwrap() error { return broker.ErrNotFound }
 
-func damaged(ref protocol.BlobRef, format string, args ...any) error {
+func damagedError(ref protocol.BlobRef, format string, args ...any) error {
 	return &DamagedBody{ref, fmt.Sprintf(format, args...)}
 }
 
-func is[E error](err error) bool {
+func isError[E error](err error) bool {
 	var e E
 	return errors.As(err, &e)
 }
@@ -104,9 +104,9 @@ func (j *Engine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 	}
 	var body []byte
 	reads := 0
-	err := j.withinBlobPatience(ctx, func(ctx context.Context) (err error) {
+	err := j.retryBlob(ctx, func(ctx context.Context) (err error) {
 		body, err = j.readBlob(ctx, ref)
-		if is[*DamagedBody](err) {
+		if isError[*DamagedBody](err) {
 			if reads++; reads < blobReads {
 				return fmt.Errorf("%w: %v", broker.ErrUnreachable, err) // read it again
 			}
@@ -130,18 +130,18 @@ func blobSubject(ref protocol.BlobRef) string {
 // *DamagedBody where it is none.
 func (j *Engine) blobObject(ctx context.Context, ref protocol.BlobRef) (jetstream.ObjectInfo, error) {
 	var object jetstream.ObjectInfo
-	meta, err := j.get(ctx, blobStream, getRequest{LastFor: blobSubject(ref)})
+	meta, err := j.getMessage(ctx, blobStream, getRequest{LastFor: blobSubject(ref)})
 	if err != nil {
 		return object, err
 	}
 	err = json.Unmarshal(meta.Data, &object)
 	switch object.ModTime = meta.Time; {
 	case err != nil:
-		return object, damaged(ref, "its description at %d can't be read: %v", meta.Seq, err)
+		return object, damagedError(ref, "its description at %d can't be read: %v", meta.Seq, err)
 	case object.Deleted:
 		return object, broker.ErrNotFound
 	case !blobID.MatchString(object.NUID):
-		return object, damaged(ref, "its description at %d names no chunks", meta.Seq)
+		return object, damagedError(ref, "its description at %d names no chunks", meta.Seq)
 	}
 	return object, nil
 }
@@ -174,7 +174,7 @@ func (j *Engine) readBlob(ctx context.Context, ref protocol.BlobRef) ([]byte, er
 		return nil, err
 	}
 	if got := broker.RefOf(body); got != ref {
-		return nil, damaged(ref, "what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)
+		return nil, damagedError(ref, "what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)
 	}
 	return body, nil
 }
@@ -183,14 +183,14 @@ func (j *Engine) readChunks(ctx context.Context, ref protocol.BlobRef, object je
 	var body []byte
 	next := getRequest{Seq: 1, NextFor: blobPrefix + "C." + object.NUID}
 	for range object.Chunks {
-		chunk, err := j.get(ctx, blobStream, next)
+		chunk, err := j.getMessage(ctx, blobStream, next)
 		switch {
 		case errors.Is(err, broker.ErrNotFound):
-			return nil, damaged(ref, "a chunk is missing behind byte %d", len(body))
+			return nil, damagedError(ref, "a chunk is missing behind byte %d", len(body))
 		case err != nil:
 			return nil, err
 		case int64(len(body)+len(chunk.Data)) > min(ref.Size, bodyBytesMax):
-			return nil, damaged(ref, "what is stored has more than %d bytes", min(ref.Size, bodyBytesMax))
+			return nil, damagedError(ref, "what is stored has more than %d bytes", min(ref.Size, bodyBytesMax))
 		}
 		body, next.Seq = append(body, chunk.Data...), chunk.Seq+1
 	}
@@ -227,7 +227,7 @@ func (k *knownBodies) add(digest, id string) {
 
 func (j *Engine) withBlobs(ctx context.Context, op func(context.Context, jetstream.ObjectStore) error) error {
 	each := blobTry
-	return j.withinBlobPatience(ctx, func(ctx context.Context) error {
+	return j.retryBlob(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, each)
 		defer cancel()
 		each *= 2
@@ -239,11 +239,11 @@ func (j *Engine) withBlobs(ctx context.Context, op func(context.Context, jetstre
 	})
 }
 
-func (j *Engine) withinBlobPatience(ctx context.Context, op func(context.Context) error) error {
+func (j *Engine) retryBlob(ctx context.Context, op func(context.Context) error) error {
 	patient, cancel := context.WithTimeout(ctx, blobPatience)
 	defer cancel()
-	err := j.againEach(patient, blobPatience, func(ctx context.Context) error {
-		return j.denied.ask(ctx, j.nc, blobPrefix, op)
+	err := j.retryEach(patient, blobPatience, func(ctx context.Context) error {
+		return j.denied.watchWhile(ctx, j.nc, blobPrefix, op)
 	})
 	if err != nil && ctx.Err() == nil && patient.Err() != nil {
 		return fmt.Errorf("%w: not done in %v: %w", broker.ErrUnreachable, blobPatience, err)

@@ -40,8 +40,8 @@ func readingOf(asked, engine time.Time) reading {
 	return reading{local: asked.Add(took / 2), engine: engine.UTC(), within: max(took/2, 1)}
 }
 
-// learn takes a reading, unless the one that there is is better.
-func (c *engineClock) learn(r reading) {
+// adopt takes a reading, unless the one that there is is better.
+func (c *engineClock) adopt(r reading) {
 	old := c.last.Load()
 	if !r.engine.IsZero() && (old == nil || r.within < clockWithin/2 || r.within < old.within) {
 		c.last.Store(&r)
@@ -66,12 +66,12 @@ func (j *Engine) readClock() {
 	if !j.clock.asking.CompareAndSwap(false, true) {
 		return
 	}
-	if !j.run(func() {
+	if !j.start(func() {
 		defer j.clock.asking.Store(false)
-		ctx, cancel := context.WithTimeout(j.life, tryTimeout)
+		ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
 		defer cancel()
 		if r, err := askClock(ctx, j.nc); err == nil {
-			j.clock.learn(r)
+			j.clock.adopt(r)
 			return
 		}
 		// The old one goes on; asked at every use the engine would be asked for nothing else.

@@ -10,10 +10,10 @@ func TestClock(t *testing.T) {
 	engine := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	asked := time.Now()
 	var c engineClock
-	c.learn(reading{local: asked, engine: engine.Add(time.Hour), within: 2 * time.Second})
-	c.learn(reading{local: asked, engine: engine, within: time.Millisecond})
-	c.learn(reading{local: asked, engine: engine.Add(2 * time.Hour), within: 3 * time.Second}) // slow, and worse than what there is
-	c.learn(reading{local: asked, within: time.Millisecond})                                   // says nothing
+	c.adopt(reading{local: asked, engine: engine.Add(time.Hour), within: 2 * time.Second})
+	c.adopt(reading{local: asked, engine: engine, within: time.Millisecond})
+	c.adopt(reading{local: asked, engine: engine.Add(2 * time.Hour), within: 3 * time.Second}) // slow, and worse than what there is
+	c.adopt(reading{local: asked, within: time.Millisecond})                                   // says nothing
 	j := &Engine{}
 	j.clock.last.Store(c.last.Load())
 	if at := j.Now(); at.Before(engine) || at.Sub(engine) > time.Since(asked) {

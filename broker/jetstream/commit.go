@@ -93,10 +93,10 @@ type committer struct {
 
 // pendingAppend is an append that waits to be sent.
 type pendingAppend struct {
-	msg    *nats.Msg
-	came   chan admission // has room for the one that is sent
-	gone   bool           // cancelled; under mu
-	copied chan struct{}  // of the batch that it is in: closed once that needs msg no more; under mu
+	msg       *nats.Msg
+	admitted  chan admission // has room for the one that is sent
+	cancelled bool           // cancelled; under mu
+	copied    chan struct{}  // of the batch that it is in: closed once that needs msg no more; under mu
 }
 
 // admission is the outcome of the wait: the append is stored as seq, or has to be tried by
@@ -112,59 +112,59 @@ func newCommitter(j *Engine) *committer {
 	return &committer{j: j, prefix: nuid.New().Next()[:10]}
 }
 
-// learn takes from the ledger's stream whether appends are to be grouped. Only
+// readConfig takes from the ledger's stream whether appends are to be grouped. Only
 // who made the streams knows how the node syncs, and has said so: work that is
 // persisted asynchronously is there because everything else is synced.
-func (c *committer) learn(cfg jetstream.StreamConfig) {
+func (c *committer) readConfig(cfg jetstream.StreamConfig) {
 	c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && cfg.Metadata[metaAsyncWork] == "true")
 }
 
-// relearn is learn after the connection came back: the node may have been
+// rereadConfig is learn after the connection came back: the node may have been
 // started anew, and otherwise.
-func (c *committer) relearn() {
-	ctx, cancel := context.WithTimeout(c.j.life, tryTimeout)
+func (c *committer) rereadConfig() {
+	ctx, cancel := context.WithTimeout(c.j.closing, tryTimeout)
 	defer cancel()
 	if stream, err := c.j.js.Stream(ctx, LedgerStream); err == nil {
-		c.learn(stream.CachedInfo().Config)
+		c.readConfig(stream.CachedInfo().Config)
 	}
 }
 
-// enter waits until an append may be sent. Its error is that of ctx, or that the
+// awaitAdmission waits until an append may be sent. Its error is that of ctx, or that the
 // engine is closed; the message is the caller's again in any case.
-func (c *committer) enter(ctx context.Context, msg *nats.Msg) (admission, error) {
+func (c *committer) awaitAdmission(ctx context.Context, msg *nats.Msg) (admission, error) {
 	if !c.on.Load() || len(msg.Data) > batchEachBytesMax {
 		return admission{}, nil
 	}
 	c.mu.Lock()
 	if len(c.waiting) == 0 && !c.batching && c.singles < singlesMax {
 		defer c.mu.Unlock()
-		return c.admit(), nil
+		return c.admitSingle(), nil
 	}
-	t := &pendingAppend{msg: msg, came: make(chan admission, 1)}
+	t := &pendingAppend{msg: msg, admitted: make(chan admission, 1)}
 	c.waiting = append(c.waiting, t)
-	c.next()
+	c.admitNext()
 	c.mu.Unlock()
 	select {
-	case p := <-t.came:
+	case p := <-t.admitted:
 		return p, nil
 	case <-ctx.Done():
-		return c.cancel(t, ctx.Err())
-	case <-c.j.life.Done():
-		return c.cancel(t, broker.ErrClosed)
+		return c.cancelWait(t, ctx.Err())
+	case <-c.j.closing.Done():
+		return c.cancelWait(t, broker.ErrClosed)
 	}
 }
 
-// cancel ends the wait of an append that may have been admitted meanwhile.
-func (c *committer) cancel(t *pendingAppend, why error) (admission, error) {
+// cancelWait ends the wait of an append that may have been admitted meanwhile.
+func (c *committer) cancelWait(t *pendingAppend, why error) (admission, error) {
 	c.mu.Lock()
-	t.gone = true
+	t.cancelled = true
 	copied := t.copied
 	c.mu.Unlock()
 	if copied != nil {
 		<-copied
 	}
 	select {
-	case p := <-t.came:
+	case p := <-t.admitted:
 		if p.seq > 0 {
 			return p, nil
 		}
@@ -174,8 +174,8 @@ func (c *committer) cancel(t *pendingAppend, why error) (admission, error) {
 	return admission{}, why
 }
 
-// admit counts one more single. Under mu.
-func (c *committer) admit() admission {
+// admitSingle counts one more single. Under mu.
+func (c *committer) admitSingle() admission {
 	if c.singles == 0 {
 		c.began, c.count = time.Now(), 0
 	}
@@ -196,49 +196,49 @@ func (p *admission) release() {
 	c.singles--
 	if c.count++; c.singles == 0 || c.count == singlesCount {
 		now := time.Now()
-		c.singlesEnded(now.Sub(c.began), c.count)
+		c.recordSingles(now.Sub(c.began), c.count)
 		c.began, c.count = now, 0
 	}
-	c.next()
+	c.admitNext()
 }
 
-// singlesEnded learns from a few singles. The engine answers a batch before it
+// recordSingles learns from a few singles. The engine answers a batch before it
 // has cleared it away: what those right after wait for that is the batch's. Under
 // mu.
-func (c *committer) singlesEnded(took time.Duration, count int) {
+func (c *committer) recordSingles(took time.Duration, count int) {
 	if c.took == 0 {
-		lately(&c.single, took/time.Duration(count))
+		updateMean(&c.single, took/time.Duration(count))
 		c.singled = time.Now()
 		return
 	}
 	if c.single > 0 {
 		c.took += max(took-time.Duration(count)*c.single, 0)
 	}
-	lately(&c.batch, c.took)
+	updateMean(&c.batch, c.took)
 	c.took = 0
 }
 
-// batchEnded learns from a batch. A large one counts by its share: what has to be
+// recordBatch learns from a batch. A large one counts by its share: what has to be
 // known is what a small one costs. Under mu.
-func (c *committer) batchEnded(took time.Duration, count int) {
+func (c *committer) recordBatch(took time.Duration, count int) {
 	if c.took > 0 {
-		lately(&c.batch, c.took)
+		updateMean(&c.batch, c.took)
 	}
 	c.took = took * batchLeastMax / time.Duration(max(count, batchLeastMax))
 }
 
-// lately moves a mean an eighth of the way to a new value. A disk that stops for
+// updateMean moves a mean an eighth of the way to a new value. A disk that stops for
 // a moment says little of the next time.
-func lately(mean *time.Duration, took time.Duration) {
+func updateMean(mean *time.Duration, took time.Duration) {
 	if *mean == 0 {
 		*mean = took
 	}
 	*mean += (min(took, 4**mean) - *mean) / 8
 }
 
-// least is how many appends are worth a batch: half as many again as would take as
+// minBatch is how many appends are worth a batch: half as many again as would take as
 // long one after another. Under mu.
-func (c *committer) least() int {
+func (c *committer) minBatch() int {
 	if c.single <= 0 || c.batch <= 0 {
 		return batchLeast0
 	}
@@ -251,20 +251,20 @@ func (c *committer) least() int {
 	return int(min(max(c.batch*3/2/c.single, batchLeastMin), batchLeastMax))
 }
 
-// next admits what may be sent. While a batch is in flight all wait:
+// admitNext admits what may be sent. While a batch is in flight all wait:
 // the engine would take them after it, and together they cost less. Under mu.
-func (c *committer) next() {
+func (c *committer) admitNext() {
 	if c.batching {
 		return
 	}
-	if least := c.least(); len(c.waiting) >= least && time.Now().After(c.backoffUntil) {
+	if least := c.minBatch(); len(c.waiting) >= least && time.Now().After(c.backoffUntil) {
 		// Not beside singles: the engine may answer those after the batch, and what
 		// each costs could not be told.
 		if c.singles > 0 {
 			return
 		}
 		if appends := c.takeBatch(least); appends != nil {
-			c.start(appends)
+			c.startBatch(appends)
 			return
 		}
 	}
@@ -272,8 +272,8 @@ func (c *committer) next() {
 		t := c.waiting[0]
 		c.waiting[0] = nil
 		c.waiting = c.waiting[1:]
-		if !t.gone {
-			t.came <- c.admit()
+		if !t.cancelled {
+			t.admitted <- c.admitSingle()
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (c *committer) takeBatch(least int) []*pendingAppend {
 	size := 0
 	for _, t := range c.waiting {
 		switch {
-		case t.gone:
+		case t.cancelled:
 		case len(appends) == batchMost || size+len(t.msg.Data) > batchBytesMax || tickets[t.msg.Subject]:
 			left = append(left, t)
 		default:
@@ -302,24 +302,24 @@ func (c *committer) takeBatch(least int) []*pendingAppend {
 	return appends
 }
 
-// start sends a batch, unless the engine is closed: then each append that waits
+// startBatch sends a batch, unless the engine is closed: then each append that waits
 // ends with ErrClosed. Under mu.
-func (c *committer) start(appends []*pendingAppend) {
+func (c *committer) startBatch(appends []*pendingAppend) {
 	copied := make(chan struct{})
 	c.batches++
 	id := c.prefix + strconv.FormatUint(c.batches, 36)
 	for _, t := range appends {
 		t.copied = copied
 	}
-	c.batching = c.j.run(func() { c.commit(id, appends, copied) })
+	c.batching = c.j.start(func() { c.runBatch(id, appends, copied) })
 	if !c.batching {
 		close(copied)
 	}
 }
 
-func (c *committer) commit(id string, appends []*pendingAppend, copied chan struct{}) {
+func (c *committer) runBatch(id string, appends []*pendingAppend, copied chan struct{}) {
 	began := time.Now()
-	last, err := c.send(id, appends, copied)
+	last, err := c.sendBatch(id, appends, copied)
 	// First those who wait for it, who may have more to append at once, then
 	// the next.
 	for i, t := range appends {
@@ -327,7 +327,7 @@ func (c *committer) commit(id string, appends []*pendingAppend, copied chan stru
 		if err == nil {
 			p.seq = last - uint64(len(appends)-1-i)
 		}
-		t.came <- p
+		t.admitted <- p
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,28 +335,28 @@ func (c *committer) commit(id string, appends []*pendingAppend, copied chan stru
 	c.batched = time.Now()
 	switch {
 	case err == nil:
-		c.batchEnded(c.batched.Sub(began), len(appends))
-	case !isConflict(err) && !passing(err):
+		c.recordBatch(c.batched.Sub(began), len(appends))
+	case !isConflict(err) && !isTemporary(err):
 		c.backoffUntil = time.Now().Add(batchBackoff)
 		c.j.cfg.Log.Warn("a batch of appends was refused, each is tried by itself", "appends", len(appends), "err", err)
 	}
-	c.next()
+	c.admitNext()
 }
 
-// send publishes a batch and returns the sequence that its last message got; the
+// sendBatch publishes a batch and returns the sequence that its last message got; the
 // others have those before it, without a gap. One try. It closes copied.
-func (c *committer) send(id string, appends []*pendingAppend, copied chan struct{}) (uint64, error) {
-	ctx, cancel := context.WithTimeout(c.j.life, tryTimeout)
+func (c *committer) sendBatch(id string, appends []*pendingAppend, copied chan struct{}) (uint64, error) {
+	ctx, cancel := context.WithTimeout(c.j.closing, tryTimeout)
 	defer cancel()
 	free := sync.OnceFunc(func() { close(copied) })
 	defer free()
 	end := len(appends) - 1
 	for i, t := range appends[:end] {
-		if err := c.j.nc.PublishMsg(t.member(id, i+1)); err != nil {
+		if err := c.j.nc.PublishMsg(t.batchMessage(id, i+1)); err != nil {
 			return 0, err
 		}
 	}
-	final := appends[end].member(id, end+1)
+	final := appends[end].batchMessage(id, end+1)
 	final.Header[batchCommitHeader] = []string{"1"}
 	final.Data = bytes.Clone(final.Data) // who waits for it may give up before the answer comes
 	free()
@@ -364,11 +364,11 @@ func (c *committer) send(id string, appends []*pendingAppend, copied chan struct
 	if err != nil {
 		return 0, err
 	}
-	return batchEnd(reply.Data, id, len(appends))
+	return batchAckSeq(reply.Data, id, len(appends))
 }
 
-// member is the append as one of a batch.
-func (t *pendingAppend) member(id string, seq int) *nats.Msg {
+// batchMessage is the append as one of a batch.
+func (t *pendingAppend) batchMessage(id string, seq int) *nats.Msg {
 	header := make(nats.Header, len(t.msg.Header)+3)
 	maps.Copy(header, t.msg.Header)
 	header[batchIDHeader] = []string{id}
@@ -376,8 +376,8 @@ func (t *pendingAppend) member(id string, seq int) *nats.Msg {
 	return &nats.Msg{Subject: t.msg.Subject, Header: header, Data: t.msg.Data}
 }
 
-// batchEnd reads the sequence of a batch's last message from its acknowledgement.
-func batchEnd(body []byte, id string, count int) (uint64, error) {
+// batchAckSeq reads the sequence of a batch's last message from its acknowledgement.
+func batchAckSeq(body []byte, id string, count int) (uint64, error) {
 	var ack struct {
 		Seq   uint64    `json:"seq"`
 		Batch string    `json:"batch"`

@@ -24,19 +24,19 @@ var (
 
 func (q *delivery) Key() broker.OfferKey { return q.key }
 func (q *delivery) Body() []byte         { return q.body }
-func (q *delivery) Release() error       { return q.say("release", ackRelease) }
-func (q *delivery) Extend() error        { return q.say("extend", ackExtend) }
+func (q *delivery) Release() error       { return q.acknowledge("release", ackRelease) }
+func (q *delivery) Extend() error        { return q.acknowledge("extend", ackExtend) }
 
-func (q *delivery) say(what string, word []byte) error {
+func (q *delivery) acknowledge(what string, word []byte) error {
 	if err := q.j.nc.Publish(q.reply, word); err != nil {
 		return fmt.Errorf("%s offer %s: %w: %w", what, q.key.Ticket, broker.ErrUnreachable, err)
 	}
 	return nil
 }
 
-// sent is what the engine says of a delivery, in the subject for its
+// ackInfo is what the engine says of a delivery, in the subject for its
 // acknowledgement.
-type sent struct {
+type ackInfo struct {
 	deliveries uint64 // of this offer, with this one; 0: not understood
 	sequence   uint64 // in the work stream
 	pending    uint64 // offers of the lane that were never delivered
@@ -46,13 +46,13 @@ type sent struct {
 //
 //	$JS.ACK.STREAM.CONSUMER.DELIVERIES.SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING
 //	$JS.ACK.DOMAIN.ACCOUNT.STREAM.CONSUMER.DELIVERIES.SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING[.TOKEN]
-func readAckSubject(subject string) sent {
+func readAckSubject(subject string) ackInfo {
 	skip, understood := 4, true
 	switch tokens := strings.Count(subject, ".") + 1; {
 	case tokens >= 11:
 		skip = 6
 	case tokens != 9:
-		return sent{}
+		return ackInfo{}
 	}
 	number := func() uint64 {
 		token, rest, _ := strings.Cut(subject, ".")
@@ -69,7 +69,7 @@ func readAckSubject(subject string) sent {
 	number()
 	pending := number()
 	if !understood {
-		return sent{}
+		return ackInfo{}
 	}
-	return sent{deliveries: deliveries, sequence: sequence, pending: pending}
+	return ackInfo{deliveries: deliveries, sequence: sequence, pending: pending}
 }

@@ -54,13 +54,13 @@ func (d *denials) watch(prefix string, called func()) (stop func()) {
 	}
 }
 
-// listen has denials of a connection noted here, too, until the function that it
+// follow has denials of a connection noted here, too, until the function that it
 // returns puts back what listened before.
-func (d *denials) listen(nc *nats.Conn) (stop func()) {
+func (d *denials) follow(nc *nats.Conn) (stop func()) {
 	others := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
-			d.note(err.Error(), nc.Opts.InboxPrefix, time.Now())
+			d.record(err.Error(), nc.Opts.InboxPrefix, time.Now())
 		}
 		if others != nil {
 			others(nc, sub, err)
@@ -71,7 +71,7 @@ func (d *denials) listen(nc *nats.Conn) (stop func()) {
 
 var violation = regexp.MustCompile(`(Publish|Subscription) to "?([^\s"]+)`)
 
-func (d *denials) note(violates, inboxPrefix string, now time.Time) {
+func (d *denials) record(violates, inboxPrefix string, now time.Time) {
 	found := violation.FindStringSubmatch(violates)
 	if found == nil || found[2] == removeSubject || found[2] == NodeSubject { // see mayRemove and AskNode: they only try
 		return
@@ -115,9 +115,9 @@ func (d *denials) explain(nc *nats.Conn, began time.Time, err error) error {
 	return err
 }
 
-// ask does op, which is cut short when we may not publish to a subject that begins with
+// watchWhile does op, which is cut short when we may not publish to a subject that begins with
 // the prefix. It is for what has long to wait; all else is judged when its time is over.
-func (d *denials) ask(ctx context.Context, nc *nats.Conn, prefix string, op func(context.Context) error) error {
+func (d *denials) watchWhile(ctx context.Context, nc *nats.Conn, prefix string, op func(context.Context) error) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer d.watch(prefix, cancel)()
@@ -136,7 +136,7 @@ func MayAsk(ctx context.Context, nc *nats.Conn, subject string) error {
 	ctx, cancel := context.WithTimeout(ctx, broker.TimeoutDefault)
 	defer cancel()
 	var d denials
-	defer d.listen(nc)()
+	defer d.follow(nc)()
 	heard := make(chan struct{})
 	defer d.watch("", sync.OnceFunc(func() { close(heard) }))()
 	before, began := nc.LastError(), time.Now()

@@ -35,7 +35,7 @@ func TestDenials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d denials
-			d.note(c.noted, c.prefix, c.at)
+			d.record(c.noted, c.prefix, c.at)
 			err := d.explain(nc, began, c.err)
 			switch {
 			case c.says == "" && err != c.err: //nolint:errorlint // the very same
@@ -47,7 +47,7 @@ func TestDenials(t *testing.T) {
 	}
 	var many denials
 	for i := range 3 * deniedMax {
-		many.note(strings.Replace(publish, "x", strings.Repeat("x", i+1), 1), "", began)
+		many.record(strings.Replace(publish, "x", strings.Repeat("x", i+1), 1), "", began)
 	}
 	if len(many.publish) > deniedMax {
 		t.Errorf("%d are remembered", len(many.publish))

@@ -98,8 +98,8 @@ func Diagnose(ctx context.Context, nc *nats.Conn, without ...string) (Diagnosis,
 		return d, err
 	}
 	x := &examination{nc: nc, js: js, d: &d}
-	x.question(ctx, "server", x.server)
-	x.question(ctx, "account", x.account)
+	x.ask(ctx, "server", x.server)
+	x.ask(ctx, "account", x.account)
 	if d.Unanswered["account"] != nil { // no JetStream, or not for us: all else would only wait
 		return d, ctx.Err()
 	}
@@ -108,7 +108,7 @@ func Diagnose(ctx context.Context, nc *nats.Conn, without ...string) (Diagnosis,
 		ask  func(context.Context) error
 	}{{"streams", x.streams}, {"clock", x.clock}, {"consumers", x.consumers}} {
 		if !slices.Contains(without, q.name) {
-			x.question(ctx, q.name, q.ask)
+			x.ask(ctx, q.name, q.ask)
 		}
 	}
 	return d, ctx.Err()
@@ -120,7 +120,7 @@ type examination struct {
 	d  *Diagnosis
 }
 
-func (x *examination) question(ctx context.Context, name string, ask func(context.Context) error) {
+func (x *examination) ask(ctx context.Context, name string, ask func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, diagnosePatience+betweenSights)
 	defer cancel()
 	if err := ask(ctx); err != nil {
@@ -211,7 +211,7 @@ func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) Stream
 		Memory:       cfg.Storage == jetstream.MemoryStorage, BytesMax: cfg.MaxBytes, MessageMax: cfg.MaxMsgs,
 		Drops: cfg.Discard == jetstream.DiscardOld, Sealed: cfg.Sealed,
 	}
-	merged, err := strengthen(cfg, want)
+	merged, err := strongerConfig(cfg, want)
 	if err != nil {
 		f.Weaker = []string{err.Error()}
 	}

@@ -14,7 +14,7 @@ import (
 // from is stuck, and a supervisor that is there pulls or has just been given
 // something.
 func (x *examination) consumers(ctx context.Context) error {
-	first, err := x.sight(ctx)
+	first, err := x.listConsumers(ctx)
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (x *examination) consumers(ctx context.Context) error {
 		return ctx.Err()
 	case <-time.After(betweenSights):
 	}
-	second, err := x.sight(ctx)
+	second, err := x.listConsumers(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func (x *examination) consumers(ctx context.Context) error {
 
 type consumerKey struct{ stream, name string }
 
-// sight lists the consumers of all lanes, and those that supervisors share.
-func (x *examination) sight(ctx context.Context) (map[consumerKey]*jetstream.ConsumerInfo, error) {
+// listConsumers lists the consumers of all lanes, and those that supervisors share.
+func (x *examination) listConsumers(ctx context.Context) (map[consumerKey]*jetstream.ConsumerInfo, error) {
 	all := map[consumerKey]*jetstream.ConsumerInfo{}
 	for _, name := range []string{LedgerStream, WorkStream, TimerStream} {
 		stream, err := x.js.Stream(ctx, name)

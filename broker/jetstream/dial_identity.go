@@ -17,26 +17,26 @@ func (cfg DialConfig) Identity() ([]nats.Option, error) {
 	var options []nats.Option
 	if cfg.Creds != "" {
 		if body, err := os.ReadFile(cfg.Creds); err != nil || !bytes.Contains(body, []byte("BEGIN NATS USER JWT")) {
-			return nil, unfit(cfg.Creds, "credentials of a NATS user (nsc generate creds)", err)
+			return nil, identityFileError(cfg.Creds, "credentials of a NATS user (nsc generate creds)", err)
 		}
 		options = append(options, nats.UserCredentials(cfg.Creds))
 	}
 	if cfg.NKey != "" {
 		seed, err := nats.NkeyOptionFromSeed(cfg.NKey)
 		if err != nil {
-			return nil, unfit(cfg.NKey, "seed of an nkey (nk -gen user)", err)
+			return nil, identityFileError(cfg.NKey, "seed of an nkey (nk -gen user)", err)
 		}
 		options = append(options, seed)
 	}
 	if cfg.TLSCA != "" {
 		if body, err := os.ReadFile(cfg.TLSCA); err != nil || !x509.NewCertPool().AppendCertsFromPEM(body) {
-			return nil, unfit(cfg.TLSCA, "certificate of an authority in PEM", err)
+			return nil, identityFileError(cfg.TLSCA, "certificate of an authority in PEM", err)
 		}
 		options = append(options, nats.RootCAs(cfg.TLSCA))
 	}
 	if cfg.TLSCert != "" || cfg.TLSKey != "" {
 		if _, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey); err != nil {
-			return nil, unfit(cfg.TLSCert+" with "+cfg.TLSKey, "certificate with its key in PEM", err)
+			return nil, identityFileError(cfg.TLSCert+" with "+cfg.TLSKey, "certificate with its key in PEM", err)
 		}
 		options = append(options, nats.ClientCert(cfg.TLSCert, cfg.TLSKey))
 	}
@@ -46,7 +46,7 @@ func (cfg DialConfig) Identity() ([]nats.Option, error) {
 	return options, nil
 }
 
-func unfit(path, what string, err error) error {
+func identityFileError(path, what string, err error) error {
 	if err == nil {
 		return fmt.Errorf("%s: no %s", path, what)
 	}

@@ -86,7 +86,7 @@ func (j *Engine) Beat(ctx context.Context, h protocol.Holder) error {
 	if err := j.putEntry(ctx, holderSubject(h.ID), h, broker.PresenceTTL(h)); err != nil {
 		return fmt.Errorf("beat of %s: %w", h.ID, err)
 	}
-	j.beat.Store(time.Now().UnixNano())
+	j.lastBeat.Store(time.Now().UnixNano())
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (j *Engine) putEntry(ctx context.Context, subject string, value any, ttl ti
 	if ttl > 0 {
 		msg.Header[jetstream.MsgTTLHeader] = []string{strconv.FormatInt(int64(ttl/time.Second), 10) + "s"}
 	}
-	return j.patiently(ctx, func(ctx context.Context) error {
+	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		_, err := j.publish(ctx, msg)
 		return err
 	})
@@ -133,7 +133,7 @@ func (j *Engine) removeEntry(ctx context.Context, subject string) error {
 	msg.Header[operationHeader] = []string{operationPurge}
 	msg.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupSubject}
 	msg.Header[jetstream.MsgTTLHeader] = []string{strconv.FormatInt(int64(markerAge/time.Second), 10) + "s"}
-	return j.patiently(ctx, func(ctx context.Context) error {
+	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		_, err := j.publish(ctx, msg)
 		return err
 	})
@@ -144,7 +144,7 @@ func readEntry[T any](ctx context.Context, j *Engine, stream, subject, name stri
 	if err := protocol.CheckID("name", name); err != nil { // nothing stands there, or under a wildcard too much
 		return value, fmt.Errorf("%v: %w", err, broker.ErrNotFound)
 	}
-	msg, err := j.get(ctx, stream, getRequest{LastFor: subject})
+	msg, err := j.getMessage(ctx, stream, getRequest{LastFor: subject})
 	if err != nil {
 		return value, err
 	}
@@ -176,7 +176,7 @@ func (j *Engine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 		return nil, fmt.Errorf("directory: %w", w.refusal)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("directory: %w", ctx.Err())
-	case <-j.life.Done():
+	case <-j.closing.Done():
 		return nil, fmt.Errorf("directory: %w", broker.ErrClosed)
 	}
 }
@@ -191,7 +191,7 @@ func (j *Engine) Departures(ctx context.Context) (<-chan protocol.Holder, error)
 	if err != nil {
 		return nil, fmt.Errorf("departures: %w", err)
 	}
-	return w.listen(ctx), nil
+	return w.departures(ctx), nil
 }
 
 // watchDirectory returns the watch, and starts it the first time.

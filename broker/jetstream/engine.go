@@ -49,16 +49,16 @@ type Engine struct {
 	denied  denials
 	bodies  knownBodies
 
-	life  context.Context // ends with Close
-	end   context.CancelFunc
-	wg    sync.WaitGroup // every goroutine of this engine; see run
-	heal  sync.Mutex     // one healing at a time
-	epoch atomic.Uint64  // counts connections; what was asked under an older one is lost
-	beat  atomic.Int64   // Unix ns of the last beat that was confirmed
-	left  atomic.Int64   // Unix ns when we last left a server; see leaveIfUseless
+	closing         context.Context // ends with Close
+	end             context.CancelFunc
+	wg              sync.WaitGroup // every goroutine of this engine; see run
+	heal            sync.Mutex     // one healing at a time
+	connectionCount atomic.Uint64  // counts connections; what was asked under an older one is lost
+	lastBeat        atomic.Int64   // Unix ns of the last beat that was confirmed
+	leftServerAt    atomic.Int64   // Unix ns when we last left a server; see switchServerAfter
 
-	crowded    atomic.Bool // see noteCrowd
-	crowdAsked uint64      // under which connection; watchIdentity's own
+	manyOffers      atomic.Bool // see recordOfferCount
+	removeCheckedOn uint64      // under which connection; watchIdentity's own
 
 	mu                sync.Mutex
 	closed            bool
@@ -67,10 +67,10 @@ type Engine struct {
 	key               int
 	watching          bool // see watchIdentity
 	pullers           map[string][]*puller
-	taken             map[string]*atomic.Int64 // by agent, see takenBy
+	taken             map[string]*atomic.Int64 // by agent, see takenCount
 	outboxPublishers  []*outboxPublisher       // that are not in use
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
-	born              map[string]time.Time     // when the outbox streams were made, see found
+	createdAt         map[string]time.Time     // when the outbox streams were made, see found
 	dir               *directoryWatch
 }
 
@@ -98,17 +98,17 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	j := &Engine{
 		nc: nc, js: js, cfg: cfg, link: make(chan struct{}),
-		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, born: map[string]time.Time{},
+		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{},
 	}
 	j.commits = newCommitter(j)
-	j.denied.listen(nc) // as long as the connection lives
-	j.life, j.end = context.WithCancel(context.Background())
+	j.denied.follow(nc) // as long as the connection lives
+	j.closing, j.end = context.WithCancel(context.Background())
 	if err := j.checkStreams(ctx, began); err != nil {
 		j.end()
 		return nil, err
 	}
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
-	j.run(func() { j.watchLink(status) })
+	j.start(func() { j.watchConnection(status) })
 	return j, nil
 }
 
@@ -116,12 +116,12 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 // They are asked for until ctx ends: a cluster that has just started elects first.
 func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
 	for _, name := range []string{LedgerStream, agentStream, holderStream, blobStream} {
-		err := j.again(ctx, func(ctx context.Context) error {
+		err := j.retry(ctx, func(ctx context.Context) error {
 			asked := time.Now()
 			stream, err := j.js.Stream(ctx, name)
 			if err == nil && name == LedgerStream {
-				j.clock.learn(readingOf(asked, stream.CachedInfo().TimeStamp))
-				j.commits.learn(stream.CachedInfo().Config)
+				j.clock.adopt(readingOf(asked, stream.CachedInfo().TimeStamp))
+				j.commits.readConfig(stream.CachedInfo().Config)
 			}
 			return err
 		})
@@ -160,36 +160,36 @@ func (j *Engine) Close() error {
 // Conn is the connection underneath, for a caller that needs the engine itself.
 func (j *Engine) Conn() *nats.Conn { return j.nc }
 
-// watchLink follows the connection. One goroutine, until Close.
-func (j *Engine) watchLink(status chan nats.Status) {
+// watchConnection follows the connection. One goroutine, until Close.
+func (j *Engine) watchConnection(status chan nats.Status) {
 	defer j.nc.RemoveStatusListener(status)
 	for {
 		select {
-		case <-j.life.Done():
+		case <-j.closing.Done():
 			return
 		case s := <-status:
-			j.linkChanged(s == nats.CONNECTED)
+			j.connectionChanged(s == nats.CONNECTED)
 		}
 	}
 }
 
-func (j *Engine) linkChanged(up bool) {
+func (j *Engine) connectionChanged(up bool) {
 	j.mu.Lock()
 	if up {
-		j.epoch.Add(1)
+		j.connectionCount.Add(1)
 	}
 	close(j.link)
 	j.link = make(chan struct{})
 	j.mu.Unlock()
 	if up {
-		j.run(j.commits.relearn)
+		j.start(j.commits.rereadConfig)
 		j.readClock() // the server may be another, or this machine have slept
-		j.tellReconnected()
+		j.notifyReconnected()
 	}
 }
 
-// linkChange is closed when the connection breaks or comes back.
-func (j *Engine) linkChange() <-chan struct{} {
+// connectionChange is closed when the connection breaks or comes back.
+func (j *Engine) connectionChange() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.link
@@ -214,7 +214,7 @@ func (j *Engine) Reconnected(ctx context.Context) <-chan struct{} {
 	return ch
 }
 
-func (j *Engine) tellReconnected() {
+func (j *Engine) notifyReconnected() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, ch := range j.listeners {
@@ -238,43 +238,43 @@ func (j *Engine) watchIdentity() {
 	for {
 		found := map[string]time.Time{}
 		for _, name := range []string{WorkStream, TimerStream} {
-			created, err := j.created(name)
+			created, err := j.streamCreated(name)
 			if err != nil {
 				continue // not reachable, or not ours to see; the next tick asks again
 			}
 			found[name] = created
 		}
-		j.found(found, false)
+		j.recordCreated(found, false)
 		select {
-		case <-j.life.Done():
+		case <-j.closing.Done():
 			return
 		case <-tick.C:
 		}
 	}
 }
 
-// found takes note of when outbox streams were made. Where one is another than
+// recordCreated takes note of when outbox streams were made. Where one is another than
 // it was, or anew says that these were made just now, Reconnected is told, once:
 // filling a million handoffs' outbox entries takes a minute, and once is enough.
-func (j *Engine) found(created map[string]time.Time, anew bool) {
+func (j *Engine) recordCreated(created map[string]time.Time, anew bool) {
 	lost := false
 	j.mu.Lock()
 	for name, at := range created {
-		was, known := j.born[name]
-		if j.born[name] = at; anew || known && !was.Equal(at) {
+		was, known := j.createdAt[name]
+		if j.createdAt[name] = at; anew || known && !was.Equal(at) {
 			lost = true
 			j.cfg.Log.Warn("stream was made anew; its outbox entries are lost and made again", "stream", name)
 		}
 	}
 	j.mu.Unlock()
 	if lost {
-		j.tellReconnected()
+		j.notifyReconnected()
 	}
 }
 
-// created is when a outbox stream was made. It makes one that is missing.
-func (j *Engine) created(name string) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(j.life, tryTimeout)
+// streamCreated is when a outbox stream was made. It makes one that is missing.
+func (j *Engine) streamCreated(name string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
 	defer cancel()
 	stream, err := j.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -287,7 +287,7 @@ func (j *Engine) created(name string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if name == WorkStream {
-		j.noteCrowd(ctx, stream.CachedInfo())
+		j.recordOfferCount(ctx, stream.CachedInfo())
 	}
 	return stream.CachedInfo().Created, nil
 }
@@ -298,12 +298,12 @@ func (j *Engine) makeOutboxStreams(ctx context.Context) error {
 	j.heal.Lock()
 	defer j.heal.Unlock()
 	made, err := ensureOutboxStreams(ctx, j.js)
-	j.found(made, true)
+	j.recordCreated(made, true)
 	return err
 }
 
-// run starts a goroutine that Close waits for, unless the engine is closed.
-func (j *Engine) run(fn func()) bool {
+// start starts a goroutine that Close waits for, unless the engine is closed.
+func (j *Engine) start(fn func()) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.closed {
@@ -312,4 +312,4 @@ func (j *Engine) run(fn func()) bool {
 	return !j.closed
 }
 
-func (j *Engine) isClosed() bool { return j.life.Err() != nil }
+func (j *Engine) isClosed() bool { return j.closing.Err() != nil }

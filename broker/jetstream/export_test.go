@@ -11,7 +11,7 @@ func (j *Engine) HoldCommits() (release func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.batching = false
-		c.next()
+		c.admitNext()
 	}
 }
 

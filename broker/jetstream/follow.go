@@ -135,7 +135,7 @@ func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.Consum
 	case err != nil:
 		return fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
 	}
-	defer f.abandon(sub)
+	defer f.releaseRest(sub)
 	pauses := newBackOff(ctx)
 	ensured := false
 	for {
@@ -145,8 +145,8 @@ func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.Consum
 		if j.isClosed() {
 			return broker.ErrClosed
 		}
-		link := j.linkChange()
-		if f.gather(time.Now()) {
+		link := j.connectionChange()
+		if f.shouldGather(time.Now()) {
 			f.pause(ctx, link, gatherPause)
 		}
 		err := f.request(ctx, &ensured)
@@ -156,7 +156,7 @@ func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.Consum
 		if err == nil {
 			pauses.Reset()
 			if f.left == 0 && f.came == 0 && ctx.Err() == nil {
-				f.unstick(ctx)
+				f.recoverStuck(ctx)
 			}
 			continue
 		}
@@ -170,7 +170,7 @@ func (f *follower) pause(ctx context.Context, link <-chan struct{}, d time.Durat
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-f.j.life.Done():
+	case <-f.j.closing.Done():
 	case <-link:
 	case <-timer.C:
 	}
@@ -188,7 +188,7 @@ func (f *follower) request(ctx context.Context, ensured *bool) error {
 		}
 		*ensured = true
 	}
-	if f.id != 0 && f.epoch == f.j.epoch.Load() && time.Now().Before(f.expires) {
+	if f.id != 0 && f.epoch == f.j.connectionCount.Load() && time.Now().Before(f.expires) {
 		return nil
 	}
 	return f.send()
@@ -209,7 +209,7 @@ func (f *follower) ensure(ctx context.Context) error {
 	}
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
-			f.j.tellReconnected() // it begins with what is new: no supervisor was told of what came before
+			f.j.notifyReconnected() // it begins with what is new: no supervisor was told of what came before
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
@@ -224,10 +224,10 @@ func (f *follower) ensure(ctx context.Context) error {
 	return err
 }
 
-// gather tells, once a request is over, whether to wait before more is asked for,
+// shouldGather tells, once a request is over, whether to wait before more is asked for,
 // by how much has come since the one before was over. A request that was used up
 // has more behind it: that does not wait.
-func (f *follower) gather(now time.Time) bool {
+func (f *follower) shouldGather(now time.Time) bool {
 	if f.left > 0 && f.expires.After(now) {
 		return false
 	}
@@ -242,7 +242,7 @@ func (f *follower) gather(now time.Time) bool {
 // request stands until it is used up.
 func (f *follower) send() error {
 	f.id++
-	f.left, f.epoch = followBatch, f.j.epoch.Load()
+	f.left, f.epoch = followBatch, f.j.connectionCount.Load()
 	f.expires = time.Now().Add(standing + standingGrace)
 	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"no_wait":%t}`, followBatch, standing.Nanoseconds(), f.gathers)
 	subject := apiPrefix + "CONSUMER.MSG.NEXT." + f.stream + "." + f.cfg.Durable
@@ -278,7 +278,7 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 			return statusError(m.Header.Get("Status"))
 		case <-ctx.Done():
 			return nil
-		case <-f.j.life.Done():
+		case <-f.j.closing.Done():
 			return nil
 		case <-link:
 			f.expires = time.Time{}
@@ -291,10 +291,10 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 	return nil
 }
 
-// abandon releases what came and was not passed on, and what still comes for
+// releaseRest releases what came and was not passed on, and what still comes for
 // the last request, until that is over: else others would wait an ack wait for
 // it. Close cuts it short; the engine then finds no client to deliver to.
-func (f *follower) abandon(sub *nats.Subscription) {
+func (f *follower) releaseRest(sub *nats.Subscription) {
 	finish := func() {
 		defer func() { _ = sub.Unsubscribe() }()
 		over := time.NewTimer(time.Until(f.expires))
@@ -305,7 +305,7 @@ func (f *follower) abandon(sub *nats.Subscription) {
 				f.release(m)
 			case <-over.C:
 				f.left = 0
-			case <-f.j.life.Done():
+			case <-f.j.closing.Done():
 				f.left = 0
 			}
 		}
@@ -318,7 +318,7 @@ func (f *follower) abandon(sub *nats.Subscription) {
 			}
 		}
 	}
-	if !f.j.run(finish) {
+	if !f.j.start(finish) {
 		finish()
 	}
 }

@@ -6,16 +6,16 @@ import "context"
 // delivers from has come to a halt. No client is told: requests end with nothing, as
 // they do where there is nothing. So who gets nothing asks the stream's leader.
 
-// unstick is called when a request has ended and brought nothing. Where the consumer
+// recoverStuck is called when a request has ended and brought nothing. Where the consumer
 // keeps back what was there when the request before ended, another server is made to
 // lead it. It takes no longer than two tries; a question that is not answered is
 // asked again when the next request has ended.
-func (f *follower) unstick(ctx context.Context) {
+func (f *follower) recoverStuck(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*tryTimeout)
 	defer cancel()
 	overdue := f.overdue
 	f.overdue = 0
-	last, err := f.last(ctx)
+	last, err := f.lastMatching(ctx)
 	if err != nil || last <= f.delivered {
 		return // unanswered, or there is nothing
 	}
@@ -37,13 +37,13 @@ func (f *follower) unstick(ctx context.Context) {
 	}
 }
 
-// last is the sequence of the last message that is for the consumer.
-func (f *follower) last(ctx context.Context) (uint64, error) {
+// lastMatching is the sequence of the last message that is for the consumer.
+func (f *follower) lastMatching(ctx context.Context) (uint64, error) {
 	if f.stream == LedgerStream { // all of it; a search by subject would pass over all that there are
 		ledger, err := f.j.LedgerInfo(ctx)
 		return ledger.Last, err
 	}
-	found, err := f.j.get(ctx, f.stream, getRequest{LastFor: f.cfg.FilterSubject})
+	found, err := f.j.getMessage(ctx, f.stream, getRequest{LastFor: f.cfg.FilterSubject})
 	return found.Seq, err
 }
 
@@ -52,7 +52,7 @@ func (f *follower) stepDown(ctx context.Context) error {
 	var answer struct {
 		Error *apiError `json:"error"`
 	}
-	err := f.j.ask(ctx, apiPrefix+"CONSUMER.LEADER.STEPDOWN."+f.stream+"."+f.cfg.Durable, nil, &answer)
+	err := f.j.requestJSON(ctx, apiPrefix+"CONSUMER.LEADER.STEPDOWN."+f.stream+"."+f.cfg.Durable, nil, &answer)
 	if err == nil && answer.Error != nil {
 		err = answer.Error
 	}

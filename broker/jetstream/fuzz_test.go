@@ -61,7 +61,7 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("%s is %d at a glance, and %d", answer, seq, ack.Seq)
 			}
 		}
-		_, _ = batchEnd(answer, "b", 3)
+		_, _ = batchAckSeq(answer, "b", 3)
 		m := nats.NewMsg("x")
 		m.Data = answer
 		m.Header.Set("Nats-Service-Error-Code", "400")

@@ -25,14 +25,14 @@ func TestGather(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &follower{came: c.came, over: begun}
 			now := begun.Add(c.took)
-			if waits := f.gather(now); waits != c.waits || f.gathers != c.lets {
+			if waits := f.shouldGather(now); waits != c.waits || f.gathers != c.lets {
 				t.Errorf("waits %v and gathers %v, want %v and %v", waits, f.gathers, c.waits, c.lets)
 			}
 			if f.came != 0 || !f.over.Equal(now) {
 				t.Errorf("it counts on from %d at %v", f.came, f.over)
 			}
 			f.left, f.expires = 1, now.Add(time.Second)
-			if f.gather(now) {
+			if f.shouldGather(now) {
 				t.Error("it waits while a request is under way")
 			}
 		})

@@ -9,16 +9,16 @@ type lanePlan struct {
 	empty [4]bool // lanes known to have nothing more
 }
 
-// begin plans the next n offers, after taken.
-func (p *lanePlan) begin(taken int64, n int) {
+// reset plans the next n offers, after taken.
+func (p *lanePlan) reset(taken int64, n int) {
 	p.open, p.empty = p.open[:0], [4]bool{}
 	for i := range n {
 		p.open = append(p.open, taken+int64(i))
 	}
 }
 
-// lane is where one offer of the batch should come from; -1 if all are empty.
-func (p *lanePlan) lane(taken int64) int {
+// laneAt is where one offer of the batch should come from; -1 if all are empty.
+func (p *lanePlan) laneAt(taken int64) int {
 	for _, lane := range broker.LaneOrder(taken) {
 		if i := laneIndex(lane); !p.empty[i] {
 			return i
@@ -32,23 +32,23 @@ func (p *lanePlan) next() (lane, n int) {
 	if len(p.open) == 0 {
 		return -1, 0
 	}
-	lane = p.lane(p.open[0])
+	lane = p.laneAt(p.open[0])
 	if lane < 0 {
 		return -1, 0
 	}
 	for _, taken := range p.open {
-		if p.lane(taken) == lane {
+		if p.laneAt(taken) == lane {
 			n++
 		}
 	}
 	return lane, n
 }
 
-// fill notes an offer that came. The worker may not have asked for it.
-func (p *lanePlan) fill(lane int) {
+// received notes an offer that came. The worker may not have asked for it.
+func (p *lanePlan) received(lane int) {
 	at := 0
 	for i, taken := range p.open {
-		if p.lane(taken) == lane {
+		if p.laneAt(taken) == lane {
 			at = i
 			break
 		}
@@ -58,8 +58,8 @@ func (p *lanePlan) fill(lane int) {
 	}
 }
 
-// waits tells whether a lane more urgent than this one may have more.
-func (p *lanePlan) waits(lane int) bool {
+// moreUrgent tells whether a lane more urgent than this one may have more.
+func (p *lanePlan) moreUrgent(lane int) bool {
 	for i := range lane {
 		if !p.empty[i] {
 			return true

@@ -13,7 +13,7 @@ import (
 // many questions it asks.
 func sweptOf(taken int64, most int, stock [4]int) (got [4]int, asked int) {
 	var plan lanePlan
-	plan.begin(taken, most)
+	plan.reset(taken, most)
 	for {
 		lane, n := plan.next()
 		if n == 0 {
@@ -22,7 +22,7 @@ func sweptOf(taken int64, most int, stock [4]int) (got [4]int, asked int) {
 		asked++
 		brought := min(n, stock[lane]-got[lane])
 		for range brought {
-			plan.fill(lane)
+			plan.received(lane)
 		}
 		got[lane] += brought
 		plan.empty[lane] = brought < n
@@ -83,13 +83,13 @@ func TestLanePlanAsksLittle(t *testing.T) {
 // room.
 func TestLanePlanUnasked(t *testing.T) {
 	var plan lanePlan
-	plan.begin(0, 3)
-	plan.fill(3)
+	plan.reset(0, 3)
+	plan.received(3)
 	if lane, n := plan.next(); lane != 0 || n != 2 {
 		t.Errorf("asks lane %d for %d, want 2 critical ones", lane, n)
 	}
 	for range 3 {
-		plan.fill(2) // one more than there is room for
+		plan.received(2) // one more than there is room for
 	}
 	if _, n := plan.next(); n != 0 {
 		t.Errorf("asks for %d more", n)

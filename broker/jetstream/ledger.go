@@ -34,7 +34,7 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 		msg.Header[attentionHeader] = []string{string(attention)}
 	}
 	traceHeaders(broker.TraceFrom(ctx), msg)
-	admitted, err := j.commits.enter(ctx, msg)
+	admitted, err := j.commits.awaitAdmission(ctx, msg)
 	seq := admitted.seq
 	if err == nil && seq == 0 {
 		seq, err = j.appendSingly(ctx, msg, &admitted, func(ctx context.Context) (uint64, error) {
@@ -50,7 +50,7 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 // appendSingly appends one message by itself, again while that fails in passing.
 func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error)) (seq uint64, err error) {
 	defer admitted.release()
-	err = j.again(ctx, func(ctx context.Context) (err error) {
+	err = j.retry(ctx, func(ctx context.Context) (err error) {
 		seq, err = j.publish(ctx, msg)
 		admitted.release()
 		if hasCode(err, codeConflict) {
@@ -65,7 +65,7 @@ func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admi
 // timed out may have been stored, and others may have followed it: the head
 // would tell nothing.
 func (j *Engine) judgeConflict(ctx context.Context, ticket string, after uint64, id string) (uint64, error) {
-	next, err := j.get(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
+	next, err := j.getMessage(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
 	switch {
 	case errors.Is(err, broker.ErrNotFound):
 		return 0, broker.ErrConflict // the expected sequence is one that never was
@@ -82,7 +82,7 @@ func (j *Engine) Last(ctx context.Context, ticket string, min uint64) (broker.En
 	req := getRequest{LastFor: ledgerSubject(ticket)}
 	var msg stored
 	read := func() (err error) {
-		if msg, err = j.get(ctx, LedgerStream, req); err != nil && !errors.Is(err, broker.ErrNotFound) {
+		if msg, err = j.getMessage(ctx, LedgerStream, req); err != nil && !errors.Is(err, broker.ErrNotFound) {
 			return backoff.Permanent(err)
 		}
 		if err == nil && msg.Seq < min {
@@ -111,7 +111,7 @@ func (j *Engine) Last(ctx context.Context, ticket string, min uint64) (broker.En
 
 // Next implements broker.Engine.
 func (j *Engine) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
-	msg, err := j.get(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
+	msg, err := j.getMessage(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
 	if err != nil {
 		return broker.Entry{}, fmt.Errorf("next of %s after %d: %w", ticket, after, err)
 	}
@@ -191,7 +191,7 @@ func (j *Engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry)
 // ledgerEnd is the sequence of the ledger's last message, by its leader; 0 of
 // an empty one.
 func (j *Engine) ledgerEnd(ctx context.Context) (last uint64, err error) {
-	err = j.patiently(ctx, func(ctx context.Context) error {
+	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		stream, err := j.js.Stream(ctx, LedgerStream)
 		if err != nil {
 			return err
@@ -256,10 +256,10 @@ func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.Co
 	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas = jetstream.AckNonePolicy, true, 1
 	cfg.InactiveThreshold = 30 * time.Second
 	var consumer jetstream.Consumer
-	err := j.patiently(ctx, func(context.Context) error {
+	err := j.retryWithTimeout(ctx, func(context.Context) error {
 		// An engine that is there may take its time, and a second try would make
 		// it begin a second time: only a broken connection cuts it short.
-		linked, unlink, err := j.whileLinked(ctx)
+		linked, unlink, err := j.whileConnected(ctx)
 		if err != nil {
 			return err
 		}
@@ -272,7 +272,7 @@ func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.Co
 	if err != nil {
 		return err
 	}
-	defer j.forget(LedgerStream, consumer.CachedInfo().Name)
+	defer j.deleteConsumer(LedgerStream, consumer.CachedInfo().Name)
 	last, err := end(ctx)
 	if err != nil {
 		return err
@@ -324,9 +324,9 @@ func (j *Engine) nextMessage(ctx context.Context, messages jetstream.MessagesCon
 	return messages.Next(jetstream.NextContext(idle))
 }
 
-// forget deletes a consumer that is of no more use; the engine would do it by
+// deleteConsumer deletes a consumer that is of no more use; the engine would do it by
 // itself a little later.
-func (j *Engine) forget(stream, consumer string) {
+func (j *Engine) deleteConsumer(stream, consumer string) {
 	if j.isClosed() || !j.nc.IsConnected() {
 		return
 	}

@@ -54,7 +54,7 @@ func (j *Engine) explainSilence(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
 		return err
 	}
-	if problem := AskNode(j.life, j.nc); problem != "" {
+	if problem := AskNode(j.closing, j.nc); problem != "" {
 		return &diskError{problem}
 	}
 	return err

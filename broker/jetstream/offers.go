@@ -12,10 +12,10 @@ import (
 // removes it by its sequence, which no later offer has: so a removal that comes late
 // removes nothing else.
 func (j *Engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
-	offer, err := j.get(ctx, WorkStream, getRequest{LastFor: workSubject(key)})
+	offer, err := j.getMessage(ctx, WorkStream, getRequest{LastFor: workSubject(key)})
 	if err == nil {
 		if err = j.removeStored(ctx, offer.Seq); err != nil { // it may have gone meanwhile, by an acknowledgement
-			if _, after := j.get(ctx, WorkStream, getRequest{Seq: offer.Seq}); errors.Is(after, broker.ErrNotFound) {
+			if _, after := j.getMessage(ctx, WorkStream, getRequest{Seq: offer.Seq}); errors.Is(after, broker.ErrNotFound) {
 				err = nil
 			}
 		}
@@ -28,11 +28,11 @@ func (j *Engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
 
 // removeStored removes an offer by its sequence in the work stream.
 func (j *Engine) removeStored(ctx context.Context, sequence uint64) error {
-	return j.patiently(ctx, func(ctx context.Context) error {
+	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		var answer struct {
 			Error *apiError `json:"error"`
 		}
-		if err := j.ask(ctx, removeSubject, removeBody(sequence), &answer); err != nil {
+		if err := j.requestJSON(ctx, removeSubject, removeBody(sequence), &answer); err != nil {
 			return err
 		}
 		if answer.Error != nil {

@@ -133,7 +133,7 @@ func (j *Engine) closeOutboxPublishers() {
 // is, or when no answer is to be expected any more.
 func (h *outboxPublisher) put(ctx context.Context, entries []broker.OutboxEntry, errs []error) {
 	first, next, under, bytes := h.sent, 0, 0, 0
-	link := h.j.linkChange()
+	link := h.j.connectionChange()
 	silence := time.NewTimer(tryTimeout)
 	defer silence.Stop()
 	for next < len(entries) || under > 0 {
@@ -164,7 +164,7 @@ func (h *outboxPublisher) put(ctx context.Context, entries []broker.OutboxEntry,
 			silence.Reset(tryTimeout)
 		case <-ctx.Done():
 			return
-		case <-h.j.life.Done():
+		case <-h.j.closing.Done():
 			return
 		case <-link:
 			return

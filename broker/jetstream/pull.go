@@ -64,7 +64,7 @@ type puller struct {
 
 func newPuller(j *Engine, agent string) (*puller, error) {
 	p := &puller{j: j, agent: agent, inbox: j.nc.NewInbox() + ".", wake: make(chan struct{}, 1),
-		taken: j.takenBy(agent), lanes: make([]laneRequest, len(protocol.Priorities)), guess: -1,
+		taken: j.takenCount(agent), lanes: make([]laneRequest, len(protocol.Priorities)), guess: -1,
 		over: stoppedTimer(), lost: stoppedTimer()}
 	for _, lane := range protocol.Priorities {
 		p.subjects = append(p.subjects, apiPrefix+"CONSUMER.MSG.NEXT."+WorkStream+"."+laneConsumer(agent, lane))
@@ -100,66 +100,66 @@ func (p *puller) close() {
 func (p *puller) pull(ctx context.Context, most int, wait time.Duration) (offers []broker.Delivery, _ error) {
 	first := p.taken.Add(int64(most)) - int64(most)
 	defer func() { p.taken.Add(int64(len(offers) - most)) }()
-	if p.begin(first, most) {
-		return p.finish(true), nil
+	if p.startPull(first, most) {
+		return p.finishPull(true), nil
 	}
 	end := time.Now().Add(wait)
 	p.over.Reset(wait)
 	defer p.over.Stop()
 	var pauses backoff.BackOff // most pulls need none
 	for {
-		failed := p.round(ctx, end, first)
+		failed := p.sweepAndWait(ctx, end, first)
 		switch {
-		case p.came():
-			return p.finish(true), nil
+		case p.hasOffer():
+			return p.finishPull(true), nil
 		case ctx.Err() != nil:
-			for _, d := range p.finish(false) { // came at the last moment
+			for _, d := range p.finishPull(false) { // came at the last moment
 				_ = d.Release() // else it comes again after the ack wait
 			}
 			return nil, ctx.Err()
 		case p.j.isClosed():
-			p.finish(false)
+			p.finishPull(false)
 			return nil, broker.ErrClosed
 		case failed == nil:
 			pauses = nil
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return p.finish(failed == nil), failed
+			return p.finishPull(failed == nil), failed
 		}
 		if failed != nil {
 			if pauses == nil {
 				pauses = newBackOff(ctx)
 			}
-			p.recover(ctx, pauses, left)
+			p.recreateConsumers(ctx, pauses, left)
 		}
 	}
 }
 
-// begin begins a pull with what was kept for it, and tells whether that is any:
+// startPull begins a pull with what was kept for it, and tells whether that is any:
 // then it is over already.
-func (p *puller) begin(first int64, most int) bool {
+func (p *puller) startPull(first int64, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.want, p.got, p.kept = most, p.kept, nil
 	if len(p.got) == 0 {
-		p.mayGuess(first) // from now on it takes what comes
+		p.canGuess(first) // from now on it takes what comes
 		return false
 	}
 	p.keep.Stop()
 	if len(p.got) > most {
 		slices.SortStableFunc(p.got, func(a, b broker.Delivery) int { return laneIndex(a.Key().Lane) - laneIndex(b.Key().Lane) })
 		for _, d := range p.got[most:] {
-			p.release(d)
+			p.releaseDelivery(d)
 		}
 		p.got = p.got[:most]
 	}
 	return true
 }
 
-// finish ends the pull and returns what came for it. What comes later is kept,
+// finishPull ends the pull and returns what came for it. What comes later is kept,
 // if it may be and there is room, or released.
-func (p *puller) finish(keep bool) []broker.Delivery {
+func (p *puller) finishPull(keep bool) []broker.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.endGuess()
@@ -172,10 +172,10 @@ func (p *puller) finish(keep bool) []broker.Delivery {
 	return got
 }
 
-// recover makes the queue's consumers again, which a single node forgets when
+// recreateConsumers makes the queue's consumers again, which a single node forgets when
 // it restarts, and waits a little, or until the connection changes.
-func (p *puller) recover(ctx context.Context, pauses backoff.BackOff, left time.Duration) {
-	link := p.j.linkChange()
+func (p *puller) recreateConsumers(ctx context.Context, pauses backoff.BackOff, left time.Duration) {
+	link := p.j.connectionChange()
 	if p.j.nc.IsConnected() {
 		ensure, cancel := context.WithTimeout(ctx, min(left, tryTimeout))
 		err := p.j.ensureLanes(ensure, p.agent)
@@ -190,13 +190,13 @@ func (p *puller) recover(ctx context.Context, pauses backoff.BackOff, left time.
 	case <-pause.C:
 	case <-link:
 	case <-ctx.Done():
-	case <-p.j.life.Done():
+	case <-p.j.closing.Done():
 	}
 }
 
-// round sweeps the lanes and then, if there was nothing, lets a request stand
+// sweepAndWait sweeps the lanes and then, if there was nothing, lets a request stand
 // at each until an offer comes, one ends, or the pull does.
-func (p *puller) round(ctx context.Context, end time.Time, first int64) error {
+func (p *puller) sweepAndWait(ctx context.Context, end time.Time, first int64) error {
 	if !p.j.nc.IsConnected() {
 		return errDisconnected
 	}
@@ -204,7 +204,7 @@ func (p *puller) round(ctx context.Context, end time.Time, first int64) error {
 	if err := p.sweep(ctx, first, long); err != nil {
 		return err
 	}
-	for !p.came() {
+	for !p.hasOffer() {
 		left := time.Until(end)
 		if left <= 0 {
 			return nil
@@ -212,8 +212,8 @@ func (p *puller) round(ctx context.Context, end time.Time, first int64) error {
 		if long { // it is left for the next pull, which need not sweep then
 			left = standing
 		}
-		link := p.j.linkChange()
-		next, err := p.stand(left)
+		link := p.j.connectionChange()
+		next, err := p.ensureRequests(left)
 		if err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func (p *puller) round(ctx context.Context, end time.Time, first int64) error {
 		case <-p.lost.C:
 		case <-link:
 		case <-ctx.Done():
-		case <-p.j.life.Done():
+		case <-p.j.closing.Done():
 		}
 		p.lost.Stop()
 		if ctx.Err() != nil || p.j.isClosed() {

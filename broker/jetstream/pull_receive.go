@@ -20,7 +20,7 @@ func (p *puller) receive(m *nats.Msg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.Reply == "" {
-		p.ended(m)
+		p.requestEnded(m)
 		return
 	}
 	key, ok := parseWorkSubject(m.Subject)
@@ -49,13 +49,13 @@ func (p *puller) receive(m *nats.Msg) {
 	case p.want > len(p.got)+len(p.held) && p.guess >= 0:
 		p.held = append(p.held, q)
 	default:
-		p.release(q)
+		p.releaseDelivery(q)
 	}
-	p.ring()
+	p.wakePull()
 }
 
-// ended notes the last word on a request: its id is in the subject.
-func (p *puller) ended(m *nats.Msg) {
+// requestEnded notes the last word on a request: its id is in the subject.
+func (p *puller) requestEnded(m *nats.Msg) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, p.inbox), 10, 64)
 	if err != nil {
 		return
@@ -66,32 +66,32 @@ func (p *puller) ended(m *nats.Msg) {
 		if lane.left--; lane.left <= 0 || statusError(status) != nil {
 			lane.id, lane.status = 0, status
 		}
-		p.guessed()
+		p.confirmGuess()
 		return
 	}
 	for i := range p.lanes {
 		if lane := &p.lanes[i]; lane.id == id {
 			lane.id, lane.status = 0, status
 			if i == p.guess {
-				p.guessed()
+				p.confirmGuess()
 			}
-			p.ring()
+			p.wakePull()
 		}
 	}
 }
 
-// guessed ends a guess that the engine has confirmed: all lanes were empty when
+// confirmGuess ends a guess that the engine has confirmed: all lanes were empty when
 // what is held came.
-func (p *puller) guessed() {
+func (p *puller) confirmGuess() {
 	p.guess, p.probe, p.takes = -1, 0, allLanes
 	p.got = append(p.got, p.held...)
 	p.held = nil
-	p.ring()
+	p.wakePull()
 }
 
 var allLanes = [4]bool{true, true, true, true}
 
-func (p *puller) release(d broker.Delivery) {
+func (p *puller) releaseDelivery(d broker.Delivery) {
 	if err := d.Release(); err != nil {
 		p.j.cfg.Log.Debug("offer comes again after the ack wait", "err", err)
 	}
@@ -102,20 +102,20 @@ func (p *puller) releaseKept() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range p.kept {
-		p.release(d)
+		p.releaseDelivery(d)
 	}
 	p.kept, p.room = nil, 0
 }
 
-func (p *puller) ring() {
+func (p *puller) wakePull() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// came tells whether the pull has an offer.
-func (p *puller) came() bool {
+// hasOffer tells whether the pull has an offer.
+func (p *puller) hasOffer() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.got) > 0

@@ -34,16 +34,16 @@ type laneRequest struct {
 	drained bool   // its last offer left none behind
 }
 
-// stand sees to it that a request stands at every lane, and that a guess is
+// ensureRequests sees to it that a request stands at every lane, and that a guess is
 // looked into where it matters. It returns when the first of the requests will
 // count as lost.
-func (p *puller) stand(expires time.Duration) (time.Time, error) {
+func (p *puller) ensureRequests(expires time.Duration) (time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var next time.Time
 	for i := range p.lanes {
 		lane := &p.lanes[i]
-		if !p.alive(lane) {
+		if !p.isAlive(lane) {
 			if err := statusError(lane.status); err != nil {
 				lane.status = ""
 				return next, err
@@ -65,16 +65,16 @@ func (p *puller) stand(expires time.Duration) (time.Time, error) {
 	return next, nil
 }
 
-// alive tells whether a request is under way, and was not lost.
-func (p *puller) alive(lane *laneRequest) bool {
-	return lane.id != 0 && lane.epoch == p.j.epoch.Load() && time.Now().Before(lane.expires.Add(standingGrace))
+// isAlive tells whether a request is under way, and was not lost.
+func (p *puller) isAlive(lane *laneRequest) bool {
+	return lane.id != 0 && lane.epoch == p.j.connectionCount.Load() && time.Now().Before(lane.expires.Add(standingGrace))
 }
 
 // send asks one lane's consumer for offers.
 func (p *puller) send(i, batch int, sweep bool, expires time.Duration) error {
 	p.serial++
 	lane := &p.lanes[i]
-	*lane = laneRequest{id: p.serial, left: batch, sweep: sweep, expires: time.Now().Add(expires), epoch: p.j.epoch.Load(), drained: lane.drained}
+	*lane = laneRequest{id: p.serial, left: batch, sweep: sweep, expires: time.Now().Add(expires), epoch: p.j.connectionCount.Load(), drained: lane.drained}
 	if sweep {
 		expires = 0
 	}

@@ -14,42 +14,42 @@ import (
 // likely to be followed by another one.
 func (p *puller) sweep(ctx context.Context, first int64, long bool) error {
 	p.mu.Lock()
-	unasked := p.mayGuess(first)
+	unasked := p.canGuess(first)
 	p.mu.Unlock()
 	if unasked {
 		return nil
 	}
-	for seen := p.fill(0); ; {
+	for seen := p.countReceived(0); ; {
 		i, n := p.plan.next()
 		if n == 0 {
-			p.takeFrom(len(p.lanes) - 1)
+			p.narrowTo(len(p.lanes) - 1)
 			return nil
 		}
 		short, err := p.sweepLane(ctx, i, n)
 		if err != nil {
 			return err
 		}
-		seen = p.fill(seen) // while the lane still counts for what it brought
+		seen = p.countReceived(seen) // while the lane still counts for what it brought
 		p.plan.empty[i] = short
-		if short && (long || p.plan.waits(i)) {
+		if short && (long || p.plan.moreUrgent(i)) {
 			// It goes on with another lane, and may never come to wait.
-			if err := p.lookOut(i); err != nil {
+			if err := p.leaveRequest(i); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// mayGuess makes the plan of a sweep, and tells whether none is needed: all
+// canGuess makes the plan of a sweep, and tells whether none is needed: all
 // lanes but one have a request standing, and that one was left empty by its last
 // offer. Those that come before it in the order may be taken meanwhile. The
 // caller has p.mu.
-func (p *puller) mayGuess(first int64) bool {
+func (p *puller) canGuess(first int64) bool {
 	p.endGuess()
-	p.plan.begin(first, p.want)
+	p.plan.reset(first, p.want)
 	unknown, at := 0, 0
 	for i := range p.lanes {
-		p.plan.empty[i] = p.alive(&p.lanes[i])
+		p.plan.empty[i] = p.isAlive(&p.lanes[i])
 		if !p.plan.empty[i] {
 			unknown, at = unknown+1, i
 		}
@@ -76,23 +76,23 @@ func (p *puller) mayGuess(first int64) bool {
 // endGuess gives up a guess that was not confirmed.
 func (p *puller) endGuess() {
 	for _, d := range p.held {
-		p.release(d)
+		p.releaseDelivery(d)
 	}
 	p.guess, p.probe, p.held = -1, 0, nil
 }
 
-// fill notes in the plan what has come, but for the first offers seen before.
-func (p *puller) fill(seen int) int {
+// countReceived notes in the plan what has come, but for the first offers seen before.
+func (p *puller) countReceived(seen int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range p.got[seen:] {
-		p.plan.fill(laneIndex(d.Key().Lane))
+		p.plan.received(laneIndex(d.Key().Lane))
 	}
 	return len(p.got)
 }
 
-// takeFrom has offers of less urgent lanes than this one released from now on.
-func (p *puller) takeFrom(least int) {
+// narrowTo has offers of less urgent lanes than this one released from now on.
+func (p *puller) narrowTo(least int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.takes {
@@ -100,8 +100,8 @@ func (p *puller) takeFrom(least int) {
 	}
 }
 
-// lookOut leaves a request standing at a lane that was found empty.
-func (p *puller) lookOut(i int) error {
+// leaveRequest leaves a request standing at a lane that was found empty.
+func (p *puller) leaveRequest(i int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.send(i, 1, false, standing)
@@ -110,7 +110,7 @@ func (p *puller) lookOut(i int) error {
 // sweepLane takes up to n of what one lane has now. It tells whether the lane
 // had less than that.
 func (p *puller) sweepLane(ctx context.Context, i, n int) (short bool, err error) {
-	p.takeFrom(i)
+	p.narrowTo(i)
 	p.mu.Lock()
 	lane := &p.lanes[i]
 	err = p.send(i, n, true, tryTimeout)
@@ -119,7 +119,7 @@ func (p *puller) sweepLane(ctx context.Context, i, n int) (short bool, err error
 	if err != nil {
 		return false, err
 	}
-	link := p.j.linkChange()
+	link := p.j.connectionChange()
 	lost := time.NewTimer(tryTimeout)
 	defer lost.Stop()
 	for {
@@ -137,7 +137,7 @@ func (p *puller) sweepLane(ctx context.Context, i, n int) (short bool, err error
 			return false, errDisconnected
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-p.j.life.Done():
+		case <-p.j.closing.Done():
 			return false, broker.ErrClosed
 		}
 	}

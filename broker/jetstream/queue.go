@@ -30,7 +30,7 @@ const (
 // EnsureQueue implements broker.Engine: one durable consumer a lane, in memory. A
 // single node forgets them when it restarts, while the offers stay.
 func (j *Engine) EnsureQueue(ctx context.Context, agent string) error {
-	err := j.patiently(ctx, func(ctx context.Context) error { return j.ensureLanes(ctx, agent) })
+	err := j.retryWithTimeout(ctx, func(ctx context.Context) error { return j.ensureLanes(ctx, agent) })
 	if err != nil {
 		return fmt.Errorf("queue of %s: %w", agent, err)
 	}
@@ -166,7 +166,7 @@ func offerMessage(key broker.OfferKey, body []byte, trace protocol.TraceContext)
 // QueueDepth implements broker.Engine.
 func (j *Engine) QueueDepth(ctx context.Context, agent string) (int, error) {
 	depth := 0
-	err := j.patiently(ctx, func(ctx context.Context) error {
+	err := j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		depth = 0
 		for _, lane := range protocol.Priorities {
 			n, err := j.laneDepth(ctx, agent, lane)
@@ -242,10 +242,10 @@ func (j *Engine) takePuller(agent string) (*puller, error) {
 	return newPuller(j, agent)
 }
 
-// takenBy is the count of an agent's offers that this process has taken. It is
+// takenCount is the count of an agent's offers that this process has taken. It is
 // kept when no puller is: the turns of those who wait go by it. The caller has
 // j.mu.
-func (j *Engine) takenBy(agent string) *atomic.Int64 {
+func (j *Engine) takenCount(agent string) *atomic.Int64 {
 	count := j.taken[agent]
 	if count == nil {
 		count = new(atomic.Int64)
@@ -254,11 +254,11 @@ func (j *Engine) takenBy(agent string) *atomic.Int64 {
 	return count
 }
 
-// CountOn counts an agent's offers on from all that was ever delivered of them
+// ResumeCount counts an agent's offers on from all that was ever delivered of them
 // since its consumers were made, to whatever process. It is for processes that
 // take an offer or two and end: counting from nothing each time, none would ever
 // reach a turn of the less urgent lanes (weighted fair queueing, 7:1).
-func (j *Engine) CountOn(ctx context.Context, agent string) error {
+func (j *Engine) ResumeCount(ctx context.Context, agent string) error {
 	delivered := uint64(0)
 	for _, lane := range protocol.Priorities {
 		consumer, err := j.js.Consumer(ctx, WorkStream, laneConsumer(agent, lane))
@@ -269,7 +269,7 @@ func (j *Engine) CountOn(ctx context.Context, agent string) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.takenBy(agent).Store(int64(delivered))
+	j.takenCount(agent).Store(int64(delivered))
 	return nil
 }
 

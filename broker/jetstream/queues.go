@@ -32,7 +32,7 @@ func (j *Engine) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
 	var all []broker.QueueStatus
-	err := j.againEach(ctx, queuesTry, func(ctx context.Context) (err error) {
+	err := j.retryEach(ctx, queuesTry, func(ctx context.Context) (err error) {
 		all, err = j.queues(ctx)
 		if hasCode(err, codeNoStream) { // it will be made again, and filled
 			all, err = nil, nil
@@ -79,7 +79,7 @@ func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	for _, lane := range lanes {
 		// From the floor on, so that the engine finds the first offer without
 		// walking through all of a deep queue's subjects.
-		oldest, err := j.get(ctx, WorkStream, getRequest{Seq: max(lane.floor+1, first), NextFor: laneFilter(lane.Agent, lane.Lane)})
+		oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: max(lane.floor+1, first), NextFor: laneFilter(lane.Agent, lane.Lane)})
 		if errors.Is(err, broker.ErrNotFound) {
 			continue // the last one was taken meanwhile
 		}
@@ -104,7 +104,7 @@ func (j *Engine) waitingSince(ctx context.Context, lane laneState, oldest stored
 	case oldest.Seq > lane.delivered:
 		return lane.Oldest, nil
 	}
-	first, err := j.get(ctx, WorkStream, getRequest{Seq: lane.delivered + 1, NextFor: laneFilter(lane.Agent, lane.Lane)})
+	first, err := j.getMessage(ctx, WorkStream, getRequest{Seq: lane.delivered + 1, NextFor: laneFilter(lane.Agent, lane.Lane)})
 	if errors.Is(err, broker.ErrNotFound) { // delivered meanwhile
 		return time.Time{}, nil
 	}
@@ -186,7 +186,7 @@ func (j *Engine) consumerPage(ctx context.Context, stream string, offset int) (c
 	if err != nil {
 		return page, err
 	}
-	if err := j.ask(ctx, apiPrefix+"CONSUMER.LIST."+stream, request, &page); err != nil {
+	if err := j.requestJSON(ctx, apiPrefix+"CONSUMER.LIST."+stream, request, &page); err != nil {
 		return page, err
 	}
 	if page.Error != nil {
@@ -210,7 +210,7 @@ type streamCount struct {
 func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offset int) (streamCount, error) {
 	var info streamCount
 	request := `{"subjects_filter":` + strconv.Quote(filter) + `,"offset":` + strconv.Itoa(offset) + `}`
-	if err := j.ask(ctx, apiPrefix+"STREAM.INFO."+stream, []byte(request), &info); err != nil {
+	if err := j.requestJSON(ctx, apiPrefix+"STREAM.INFO."+stream, []byte(request), &info); err != nil {
 		return info, err
 	}
 	if info.Error != nil {
@@ -229,7 +229,7 @@ func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, err e
 	first, offers = info.State.First, info.State.Messages
 	if _, stands := info.State.Subjects[sentinelSubject]; stands {
 		offers--
-		if message, err := j.get(ctx, WorkStream, getRequest{LastFor: sentinelSubject}); err == nil && message.Seq == first {
+		if message, err := j.getMessage(ctx, WorkStream, getRequest{LastFor: sentinelSubject}); err == nil && message.Seq == first {
 			first++
 		}
 	}
@@ -246,7 +246,7 @@ func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]
 	}
 	names := map[string]bool{protocol.Human: true}
 	for subject := range agents.State.Subjects {
-		if name, ok := oneToken(subject, agentPrefix); ok {
+		if name, ok := lastToken(subject, agentPrefix); ok {
 			names[name] = true
 		}
 	}

@@ -21,17 +21,17 @@ import (
 // are used again.
 const crowdMin = 100
 
-// noteCrowd is told how the work stream stands, every few seconds. Offers are
+// recordOfferCount is told how the work stream stands, every few seconds. Offers are
 // removed by sequence where there are many consumers, and where that was tried: an
 // operator may not let us. On replicas it stays with acknowledgements.
-func (j *Engine) noteCrowd(ctx context.Context, info *jetstream.StreamInfo) {
-	consumers, crowded := info.State.Consumers, j.crowded.Load()
+func (j *Engine) recordOfferCount(ctx context.Context, info *jetstream.StreamInfo) {
+	consumers, crowded := info.State.Consumers, j.manyOffers.Load()
 	switch {
 	case info.Config.Replicas > 1 || consumers < crowdMin/2:
-		j.crowded.Store(false)
-	case !crowded && consumers >= crowdMin && j.crowdAsked != j.epoch.Load()+1:
-		j.crowdAsked = j.epoch.Load() + 1
-		j.crowded.Store(j.mayRemove(ctx, info.State.LastSeq))
+		j.manyOffers.Store(false)
+	case !crowded && consumers >= crowdMin && j.removeCheckedOn != j.connectionCount.Load()+1:
+		j.removeCheckedOn = j.connectionCount.Load() + 1
+		j.manyOffers.Store(j.mayRemove(ctx, info.State.LastSeq))
 	}
 }
 
@@ -60,7 +60,7 @@ func removeBody(sequence uint64) []byte {
 // Remove implements Delivery. Like every acknowledgement it is sent, and not
 // answered.
 func (q *delivery) Remove() error {
-	if q.j.crowded.Load() {
+	if q.j.manyOffers.Load() {
 		if sent := readAckSubject(q.reply); sent.deliveries > 0 {
 			if err := q.j.nc.Publish(removeSubject, removeBody(sent.sequence)); err != nil {
 				return fmt.Errorf("remove offer %s: %w: %w", q.key.Ticket, broker.ErrUnreachable, err)
@@ -68,5 +68,5 @@ func (q *delivery) Remove() error {
 			return nil
 		}
 	}
-	return q.say("remove", ackRemove)
+	return q.acknowledge("remove", ackRemove)
 }

@@ -45,7 +45,7 @@ func (j *Engine) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	desk := &desk{nc: j.nc, log: j.cfg.Log, ctx: work, slots: make(chan struct{}, broker.AnswersAtOnce)}
+	desk := &questionQueue{nc: j.nc, log: j.cfg.Log, ctx: work, slots: make(chan struct{}, broker.AnswersAtOnce)}
 	service, err := micro.AddService(j.nc, micro.Config{
 		Name: QueryService, Version: queryVersion, QueueGroup: QueryService,
 		Description: "answers questions about handoffs",
@@ -60,7 +60,7 @@ func (j *Engine) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-j.life.Done():
+		case <-j.closing.Done():
 			err = broker.ErrClosed
 		}
 	}
@@ -72,8 +72,8 @@ func (j *Engine) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 	return fail(err)
 }
 
-// desk is where the questions of one Serve arrive.
-type desk struct {
+// questionQueue is where the questions of one Serve arrive.
+type questionQueue struct {
 	nc    *nats.Conn
 	log   *slog.Logger
 	ctx   context.Context // of all answers
@@ -88,7 +88,7 @@ type desk struct {
 // handler takes questions in, and never blocks: the service calls it from the
 // one goroutine of its subscription, and others wait behind it. The answer goes out
 // past the service, which does not expect answers after its handler.
-func (d *desk) handler(answer broker.Answerer) micro.HandlerFunc {
+func (d *questionQueue) handler(answer broker.Answerer) micro.HandlerFunc {
 	return func(r micro.Request) {
 		reply, question := r.Reply(), r.Data()
 		if reply == "" {
@@ -115,7 +115,7 @@ func (d *desk) handler(answer broker.Answerer) micro.HandlerFunc {
 }
 
 // answer works on one question when there is a slot for it.
-func (d *desk) answer(reply string, question []byte, answer broker.Answerer) {
+func (d *questionQueue) answer(reply string, question []byte, answer broker.Answerer) {
 	ctx, cancel := context.WithTimeout(d.ctx, broker.AnswerTimeMax)
 	defer cancel()
 	var body []byte
@@ -142,7 +142,7 @@ func (d *desk) answer(reply string, question []byte, answer broker.Answerer) {
 }
 
 // refuse answers with an error, as the tools for services know it.
-func (d *desk) refuse(reply string, err error) {
+func (d *questionQueue) refuse(reply string, err error) {
 	wire := broker.ErrorToWire(err)
 	body, jsonErr := json.Marshal(wire)
 	if jsonErr != nil {
@@ -159,7 +159,7 @@ func (d *desk) refuse(reply string, err error) {
 }
 
 // drain lets what has arrived be answered, for drainPatience at most.
-func (d *desk) drain(stop func()) {
+func (d *questionQueue) drain(stop func()) {
 	time.Sleep(drainSettle)
 	d.mu.Lock()
 	d.closed = true
@@ -187,15 +187,15 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 	defer cancel()
 	pauses, lonely := newBackOff(limited), time.Time{}
 	for {
-		if err := j.patiently(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
-			return nil, noAnswerIf(!lonely.IsZero() && ctx.Err() != nil, err)
+		if err := j.retryWithTimeout(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
+			return nil, noResponderError(!lonely.IsZero() && ctx.Err() != nil, err)
 		}
-		reply, err := j.askBeside(limited, verb, question)
+		reply, err := j.askHedged(limited, verb, question)
 		switch {
 		case err == nil:
 			return readAnswer(reply)
 		case ctx.Err() != nil:
-			return nil, noAnswerIf(!lonely.IsZero(), ctx.Err())
+			return nil, noResponderError(!lonely.IsZero(), ctx.Err())
 		case limited.Err() != nil:
 			return nil, fmt.Errorf("%w: no answer in %v", broker.ErrNoAnswer, broker.AnswerTimeMax)
 		case errors.Is(err, nats.ErrNoResponders):
@@ -204,7 +204,7 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 			} else if time.Since(lonely) > j.cfg.Timeout {
 				return nil, fmt.Errorf("%w (asked for %v)", broker.ErrNoAnswer, j.cfg.Timeout)
 			}
-		case !passing(err):
+		case !isTemporary(err):
 			return nil, err
 		default: // the connection broke: who serves may have, too
 			lonely = time.Time{}
@@ -218,17 +218,17 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 	}
 }
 
-// noAnswerIf says of an error that no process was there to answer, if so.
-func noAnswerIf(lonely bool, err error) error {
+// noResponderError says of an error that no process was there to answer, if so.
+func noResponderError(lonely bool, err error) error {
 	if lonely {
 		return fmt.Errorf("%w: %w", broker.ErrNoAnswer, err)
 	}
 	return err
 }
 
-// askBeside asks, and asks again beside that where the answer is long in coming: it may
+// askHedged asks, and asks again beside that where the answer is long in coming: it may
 // have been lost with the server of the process that had the question. The first outcome counts.
-func (j *Engine) askBeside(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
+func (j *Engine) askHedged(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
 	type outcome struct {
 		reply *nats.Msg
 		err   error
@@ -260,13 +260,13 @@ func (j *Engine) askBeside(ctx context.Context, verb string, question []byte) (*
 
 // askOnce is one try. It ends with the connection, which takes the answer along.
 func (j *Engine) askOnce(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
-	linked, cancel, err := j.whileLinked(ctx)
+	linked, cancel, err := j.whileConnected(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
 	var reply *nats.Msg
-	err = j.denied.ask(linked, j.nc, querySubject(verb), func(ctx context.Context) (err error) {
+	err = j.denied.watchWhile(linked, j.nc, querySubject(verb), func(ctx context.Context) (err error) {
 		reply, err = j.nc.RequestWithContext(ctx, querySubject(verb), question)
 		return err
 	})

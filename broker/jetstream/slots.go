@@ -17,7 +17,7 @@ import (
 
 // Slots implements broker.Engine.
 func (j *Engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
-	msg, err := j.get(ctx, holderStream, getRequest{LastFor: slotsSubject(agent)})
+	msg, err := j.getMessage(ctx, holderStream, getRequest{LastFor: slotsSubject(agent)})
 	if errors.Is(err, broker.ErrNotFound) {
 		return nil, 0, nil
 	}
@@ -47,7 +47,7 @@ func (j *Engine) PutSlots(ctx context.Context, agent string, slots protocol.Slot
 	msg.Data = body
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(rev, 10)}
 	var seq uint64
-	err = j.patiently(ctx, func(ctx context.Context) (err error) {
+	err = j.retryWithTimeout(ctx, func(ctx context.Context) (err error) {
 		seq, err = j.publish(ctx, msg)
 		return err
 	})

@@ -38,14 +38,14 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 		ours           func(subject string) bool // else it is read
 		read           func(name string, body []byte) error
 	}{
-		{WorkStream, workPrefix + ">", offerAt, nil},
-		{TimerStream, ">", wakeUpAt, nil},
-		{agentStream, agentPrefix + ">", func(s string) bool { return has(d.Agents, strings.TrimPrefix(s, agentPrefix)) }, func(name string, body []byte) error {
+		{WorkStream, workPrefix + ">", isOfferSubject, nil},
+		{TimerStream, ">", isWakeUpSubject, nil},
+		{agentStream, agentPrefix + ">", func(s string) bool { return hasKey(d.Agents, strings.TrimPrefix(s, agentPrefix)) }, func(name string, body []byte) error {
 			_, err := profileIn(strings.TrimPrefix(name, agentPrefix), body)
 			return err
 		}},
 		{holderStream, "$KV." + HolderBucket + ".>", func(s string) bool {
-			return s == probeSubject || has(d.Holders, strings.TrimPrefix(s, holderPrefix)) || slotsAt(s)
+			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isSlotsSubject(s)
 		}, func(name string, body []byte) error {
 			_, err := holderIn(strings.TrimPrefix(name, holderPrefix), body)
 			return err
@@ -58,7 +58,7 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 				return nil
 			}
 			if reads++; in.read != nil && reads <= straysRead {
-				if junk, err := j.unreadable(ctx, in.stream, subject, in.read); err != nil || !junk {
+				if junk, err := j.isUnreadable(ctx, in.stream, subject, in.read); err != nil || !junk {
 					return err
 				}
 			}
@@ -77,12 +77,12 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 	return all, nil
 }
 
-func has[V any](of map[string]V, key string) bool {
+func hasKey[V any](of map[string]V, key string) bool {
 	_, ok := of[key]
 	return ok
 }
 
-func offerAt(subject string) bool {
+func isOfferSubject(subject string) bool {
 	key, ok := parseWorkSubject(subject)
 	if !ok {
 		return subject == sentinelSubject
@@ -91,7 +91,7 @@ func offerAt(subject string) bool {
 	return err == nil && protocol.CheckID("agent", key.Agent) == nil
 }
 
-func wakeUpAt(subject string) bool {
+func isWakeUpSubject(subject string) bool {
 	if rest, ok := strings.CutPrefix(subject, timerPrefix); ok {
 		subject = duePrefix + rest
 	}
@@ -100,15 +100,15 @@ func wakeUpAt(subject string) bool {
 	return ok && err == nil
 }
 
-func slotsAt(subject string) bool {
+func isSlotsSubject(subject string) bool {
 	agent, ok := strings.CutPrefix(subject, slotsPrefix)
 	return ok && protocol.CheckID("agent", agent) == nil
 }
 
-// unreadable tells whether what stands at a subject is an entry that can't be read, and
+// isUnreadable tells whether what stands at a subject is an entry that can't be read, and
 // not the marker of one that went.
-func (j *Engine) unreadable(ctx context.Context, stream, subject string, read func(string, []byte) error) (bool, error) {
-	msg, err := j.get(ctx, stream, getRequest{LastFor: subject})
+func (j *Engine) isUnreadable(ctx context.Context, stream, subject string, read func(string, []byte) error) (bool, error) {
+	msg, err := j.getMessage(ctx, stream, getRequest{LastFor: subject})
 	if errors.Is(err, broker.ErrNotFound) {
 		return false, nil
 	}
@@ -123,7 +123,7 @@ func (j *Engine) unreadable(ctx context.Context, stream, subject string, read fu
 func (j *Engine) eachSubject(ctx context.Context, stream, filter string, fn func(subject string) error) error {
 	for offset := 0; ; {
 		var page streamCount
-		err := j.patiently(ctx, func(ctx context.Context) (err error) {
+		err := j.retryWithTimeout(ctx, func(ctx context.Context) (err error) {
 			page, err = j.countSubjects(ctx, stream, filter, offset)
 			return err
 		})

@@ -80,7 +80,7 @@ func ledgerSubject(ticket string) string { return ledgerPrefix + ticket }
 
 // parseLedgerSubject returns the ticket of a ledger subject.
 func parseLedgerSubject(subject string) (ticket string, ok bool) {
-	return oneToken(subject, ledgerPrefix)
+	return lastToken(subject, ledgerPrefix)
 }
 
 // feedSubject is where the engine repeats what is appended to a handoff.
@@ -137,12 +137,12 @@ func parseLaneConsumer(name string) (agent string, lane protocol.Priority, ok bo
 func laneIndex(lane protocol.Priority) int { return slices.Index(protocol.Priorities, lane) }
 
 // timerSubject is where a wake-up waits for its time.
-func timerSubject(ticket string, seq uint64) string { return wakeUp(timerPrefix, ticket, seq) }
+func timerSubject(ticket string, seq uint64) string { return wakeUpSubject(timerPrefix, ticket, seq) }
 
 // dueSubject is where it is delivered to.
-func dueSubject(ticket string, seq uint64) string { return wakeUp(duePrefix, ticket, seq) }
+func dueSubject(ticket string, seq uint64) string { return wakeUpSubject(duePrefix, ticket, seq) }
 
-func wakeUp(prefix, ticket string, seq uint64) string {
+func wakeUpSubject(prefix, ticket string, seq uint64) string {
 	return prefix + ticket + "." + strconv.FormatUint(seq, 10)
 }
 
@@ -165,7 +165,7 @@ func slotsSubject(agent string) string { return slotsPrefix + agent }
 // querySubject is where questions of one kind are asked.
 func querySubject(verb string) string { return queryPrefix + verb }
 
-func oneToken(subject, prefix string) (string, bool) {
+func lastToken(subject, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(subject, prefix)
 	return rest, ok && rest != "" && !strings.Contains(rest, ".")
 }

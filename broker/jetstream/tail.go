@@ -18,7 +18,7 @@ const tailIdle = 2 * time.Second
 // LedgerInfo implements broker.Engine.
 func (j *Engine) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
 	var l broker.LedgerInfo
-	err := j.patiently(ctx, func(ctx context.Context) error {
+	err := j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		stream, err := j.js.Stream(ctx, LedgerStream)
 		if err != nil {
 			return err
@@ -38,7 +38,7 @@ func (j *Engine) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
 func (j *Engine) Since(ctx context.Context, at time.Time) (broker.Entry, error) {
 	at = at.UTC()
 	for request := (getRequest{StartTime: &at}); ; {
-		msg, err := j.get(ctx, LedgerStream, request)
+		msg, err := j.getMessage(ctx, LedgerStream, request)
 		if err != nil {
 			return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
 		}
@@ -78,7 +78,7 @@ func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	if next < ledger.First || next > ledger.Last+1 {
 		return fmt.Errorf("%w: it has the entries %d to %d", broker.ErrLedgerChanged, ledger.First, ledger.Last)
 	}
-	ctx, cancel, err := j.whileLinked(ctx)
+	ctx, cancel, err := j.whileConnected(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,16 +114,16 @@ func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	}
 }
 
-// whileLinked returns a context that ends with the connection, too: a single
+// whileConnected returns a context that ends with the connection, too: a single
 // node forgets the consumer when it restarts, and what was on its way is lost.
-func (j *Engine) whileLinked(ctx context.Context) (context.Context, func(), error) {
-	link := j.linkChange()
+func (j *Engine) whileConnected(ctx context.Context) (context.Context, func(), error) {
+	link := j.connectionChange()
 	ctx, cancel := context.WithCancelCause(ctx)
-	if !j.run(func() {
+	if !j.start(func() {
 		select {
 		case <-link:
 			cancel(errDisconnected)
-		case <-j.life.Done():
+		case <-j.closing.Done():
 			cancel(broker.ErrClosed)
 		case <-ctx.Done():
 		}
@@ -149,7 +149,7 @@ func (j *Engine) tailConsumer(ctx context.Context, from uint64) (jetstream.Messa
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
 	}
 	var consumer jetstream.Consumer
-	err := j.patiently(ctx, func(ctx context.Context) (err error) {
+	err := j.retryWithTimeout(ctx, func(ctx context.Context) (err error) {
 		consumer, err = j.js.CreateConsumer(ctx, LedgerStream, cfg)
 		return err
 	})
@@ -159,10 +159,10 @@ func (j *Engine) tailConsumer(ctx context.Context, from uint64) (jetstream.Messa
 	name := consumer.CachedInfo().Name
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(replayBatch))
 	if err != nil {
-		j.forget(LedgerStream, name)
+		j.deleteConsumer(LedgerStream, name)
 		return nil, nil, err
 	}
-	return messages, func() { messages.Stop(); j.forget(LedgerStream, name) }, nil
+	return messages, func() { messages.Stop(); j.deleteConsumer(LedgerStream, name) }, nil
 }
 
 // tailNext waits for the next message, for as long as the ledger, asked at its

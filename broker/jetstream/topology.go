@@ -24,7 +24,7 @@ type Topology struct {
 	// AsyncWork lets work, timers and presence persist asynchronously on a
 	// single node that syncs every write of the ledger: 2.5 times the
 	// throughput. A power cut may take up to their last 30 s, and their
-	// sequences with them, which is why PushOutbox is then required before
+	// sequences with them, which is why ResetOutbox is then required before
 	// anything is served. Ignored with more than one replica. Ledgers of such a
 	// node have their appends synced in groups (see docs/decisions/0018-group-commit.md).
 	AsyncWork bool
@@ -175,21 +175,21 @@ func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 
 func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	for _, want := range t.streams(time.Now()) {
-		if err := settle(ctx, js, func(ctx context.Context) error { _, err := ensureStream(ctx, js, want); return err }); err != nil {
+		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { _, err := ensureStream(ctx, js, want); return err }); err != nil {
 			return err
 		}
 	}
-	return settle(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js) })
+	return retryWhileTemporary(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js) })
 }
 
 // settlePatience is how long a cluster may take to be able to make streams, for callers
 // that do not say how long.
 const settlePatience = 30 * time.Second
 
-// settle does op again while it fails in passing.
-func settle(ctx context.Context, js jetstream.JetStream, op func(context.Context) error) error {
+// retryWhileTemporary does op again while it fails in passing.
+func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, op func(context.Context) error) error {
 	var denied denials
-	defer denied.listen(js.Conn())()
+	defer denied.follow(js.Conn())()
 	if _, limited := ctx.Deadline(); !limited {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, settlePatience)
@@ -198,8 +198,8 @@ func settle(ctx context.Context, js jetstream.JetStream, op func(context.Context
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, broker.TimeoutDefault)
 		defer cancel()
-		err := denied.ask(try, js.Conn(), "", op)
-		if err != nil && (!passing(err) || ctx.Err() != nil) {
+		err := denied.watchWhile(try, js.Conn(), "", op)
+		if err != nil && (!isTemporary(err) || ctx.Err() != nil) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -248,7 +248,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 		return time.Time{}, wrapStream("read", want.Name, err)
 	}
 	have := stream.CachedInfo().Config
-	merged, err := strengthen(have, want)
+	merged, err := strongerConfig(have, want)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -259,8 +259,8 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	return time.Time{}, wrapStream("update", want.Name, err)
 }
 
-// strengthen returns what stands with all that want adds to it.
-func strengthen(have, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+// strongerConfig returns what stands with all that want adds to it.
+func strongerConfig(have, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	if have.Retention != want.Retention {
 		return have, fmt.Errorf("stream %s has retention %v, and Handoff needs %v: it is not ours to change", have.Name, have.Retention, want.Retention)
 	}
@@ -313,16 +313,16 @@ func putSentinel(ctx context.Context, js jetstream.JetStream) error {
 	return wrapStream("put the sentinel of", WorkStream, err)
 }
 
-// pushBy is how far PushOutbox moves a sequence on. No 30 s of unsynced writes
+// pushBy is how far ResetOutbox moves a sequence on. No 30 s of unsynced writes
 // hold as many messages.
 const pushBy = 1_000_000
 
-// PushOutbox empties the work and timer streams and moves their sequences on,
+// ResetOutbox empties the work and timer streams and moves their sequences on,
 // so that acknowledgements from before a crash hit nothing. It is for a node
 // that persists them asynchronously and was not stopped cleanly, before anyone
 // else is served; afterwards the caller fills them again from the ledger.
 // Streams that are not there are left alone.
-func PushOutbox(ctx context.Context, js jetstream.JetStream) error {
+func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
 	for _, name := range []string{WorkStream, TimerStream} {
 		stream, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -370,10 +370,10 @@ type StreamStatus struct {
 func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, error) {
 	var all []StreamStatus
 	var denied denials
-	defer denied.listen(js.Conn())()
+	defer denied.follow(js.Conn())()
 	for _, want := range (Topology{}).streams(time.Now()) {
-		err := askAgain(ctx, func(ctx context.Context) error {
-			return denied.ask(ctx, js.Conn(), "", func(ctx context.Context) error {
+		err := retryUntilDone(ctx, func(ctx context.Context) error {
+			return denied.watchWhile(ctx, js.Conn(), "", func(ctx context.Context) error {
 				stream, err := js.Stream(ctx, want.Name)
 				if err == nil {
 					all = append(all, statusOf(stream.CachedInfo()))
@@ -391,14 +391,14 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 	return all, nil
 }
 
-// askAgain asks, and again while that fails in passing, until ctx ends. Each try has
+// retryUntilDone asks, and again while that fails in passing, until ctx ends. Each try has
 // tryTimeout: a question that is lost with a leader has no answer, however long it waits.
-func askAgain(ctx context.Context, op func(context.Context) error) error {
+func retryUntilDone(ctx context.Context, op func(context.Context) error) error {
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
 		err := op(try)
-		if err != nil && !passing(err) {
+		if err != nil && !isTemporary(err) {
 			return backoff.Permanent(err)
 		}
 		return err

@@ -34,7 +34,7 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 	var all []StreamPlan
 	for _, want := range t.streams(time.Now()) {
 		plan := StreamPlan{Stream: want.Name, Replicas: want.Replicas}
-		err := settle(ctx, js, func(ctx context.Context) error {
+		err := retryWhileTemporary(ctx, js, func(ctx context.Context) error {
 			stream, err := js.Stream(ctx, want.Name)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				plan.Missing = true
@@ -44,7 +44,7 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 				return wrapStream("read", want.Name, err)
 			}
 			have := stream.CachedInfo().Config
-			merged, err := strengthen(have, want)
+			merged, err := strongerConfig(have, want)
 			if err != nil {
 				return err
 			}

@@ -51,7 +51,7 @@ func newDirectoryWatch(j *Engine) *directoryWatch {
 	return &directoryWatch{j: j, ready: make(chan struct{}), refused: make(chan struct{}), listeners: map[int]chan protocol.Holder{}}
 }
 
-func (w *directoryWatch) listen(ctx context.Context) <-chan protocol.Holder {
+func (w *directoryWatch) departures(ctx context.Context) <-chan protocol.Holder {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.key++
@@ -67,10 +67,10 @@ func (w *directoryWatch) listen(ctx context.Context) <-chan protocol.Holder {
 
 // run keeps sessions until Close.
 func (w *directoryWatch) run() {
-	ctx := w.j.life
+	ctx := w.j.closing
 	pauses := newBackOff(ctx)
 	for ctx.Err() == nil {
-		link := w.j.linkChange()
+		link := w.j.connectionChange()
 		began := time.Now()
 		err := w.session(ctx, link)
 		if ctx.Err() != nil {
@@ -79,7 +79,7 @@ func (w *directoryWatch) run() {
 		w.j.cfg.Log.Debug("directory watch broke", "err", err)
 		w.disconnected()
 		if errors.Is(err, broker.ErrNotAllowed) {
-			w.refuse(err)
+			w.failWaiting(err)
 		}
 		if time.Since(began) > probeLapse {
 			pauses.Reset()
@@ -93,8 +93,8 @@ func (w *directoryWatch) run() {
 	}
 }
 
-// refuse tells those who wait for the first snapshot that none will come.
-func (w *directoryWatch) refuse(err error) {
+// failWaiting tells those who wait for the first snapshot that none will come.
+func (w *directoryWatch) failWaiting(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refusal == nil {
@@ -156,12 +156,12 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 			if !ok {
 				return fmt.Errorf("%w: the watch of agents ended", broker.ErrUnreachable)
 			}
-			s.take(e, agents.Updates(), s.agent)
+			s.applyAll(e, agents.Updates(), s.agent)
 		case e, ok := <-holders.Updates():
 			if !ok {
 				return fmt.Errorf("%w: the watch of holders ended", broker.ErrUnreachable)
 			}
-			s.take(e, holders.Updates(), s.holder)
+			s.applyAll(e, holders.Updates(), s.holder)
 		case err := <-probed:
 			if err == nil {
 				confirmed = time.Now().Round(0)
@@ -170,7 +170,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 		case <-tick.C:
 			// Wall time, without the monotonic reading: that one stands still
 			// while the machine sleeps, and leases don't.
-			if beat := time.Unix(0, w.j.beat.Load()); beat.After(confirmed) {
+			if beat := time.Unix(0, w.j.lastBeat.Load()); beat.After(confirmed) {
 				confirmed = beat
 			}
 			since := time.Since(confirmed)
@@ -209,9 +209,9 @@ func (w *directoryWatch) watch(ctx context.Context, bucket, keys string) (jetstr
 	return watcher, w.j.denied.explain(w.j.nc, began, err)
 }
 
-// take takes in an update, and those that are there already, and shows the
+// applyAll takes in an update, and those that are there already, and shows the
 // snapshot after them.
-func (s *session) take(e jetstream.KeyValueEntry, more <-chan jetstream.KeyValueEntry, apply func(jetstream.KeyValueEntry)) {
+func (s *session) applyAll(e jetstream.KeyValueEntry, more <-chan jetstream.KeyValueEntry, apply func(jetstream.KeyValueEntry)) {
 	s.apply(e, apply)
 	for range updatesMax {
 		select {
@@ -226,7 +226,7 @@ func (s *session) take(e jetstream.KeyValueEntry, more <-chan jetstream.KeyValue
 		break
 	}
 	if s.lag <= 0 {
-		s.show()
+		s.publishSnapshot()
 	}
 }
 
@@ -266,8 +266,8 @@ func (s *session) holder(e jetstream.KeyValueEntry) {
 	s.holders[id] = h
 }
 
-// show makes the snapshot and tells of those who went.
-func (s *session) show() {
+// publishSnapshot makes the snapshot and tells of those who went.
+func (s *session) publishSnapshot() {
 	last := s.w.current.Load()
 	first := last == nil
 	if first {
@@ -301,12 +301,12 @@ func (s *session) show() {
 	}
 	for id, h := range last.Holders {
 		if _, still := next.Holders[id]; !still {
-			s.w.departed(h)
+			s.w.notifyDeparted(h)
 		}
 	}
 }
 
-func (w *directoryWatch) departed(h protocol.Holder) {
+func (w *directoryWatch) notifyDeparted(h protocol.Holder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, ch := range w.listeners {
