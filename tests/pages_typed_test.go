@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,28 +14,44 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
+// untyped are the pages of docs/README.md without a command to type, and why.
+var untyped = map[string]string{
+	"reference/fields.md":          "names fields, and no command",
+	"operations/containers.md":     "needs Docker: tests/proof/compose types it",
+	"internals/map.md":             "is for a developer",
+	"internals/adding-an-event.md": "is for a developer",
+	"internals/reliability.md":     "is for a developer: its commands are proofs",
+	"internals/performance.md":     "is for a developer: its commands take minutes",
+}
+
 // TestPagesAreTyped types what a reader of a page types: it writes the files of the page, runs
 // every command of its console blocks in order, and compares what is printed with the page.
 //
-// A block in console has commands after "$ ", each with what it prints. "..." stands for any
-// text, and tickets, instants and durations may differ. A command that ends with " &", and
-// handoff dev, go on beside the rest.
+// A block in console has commands after "$ ", which go on after "> ", each with what it prints.
+// "..." stands for any text, and tickets, instants and durations may differ. A command that ends
+// with " &", and handoff dev, go on beside the rest. Ports are others than on the page.
 func TestPagesAreTyped(t *testing.T) {
-	for _, page := range []string{"README.md", "docs/start.md", "docs/how-to/poll.md"} {
+	for _, needed := range []string{"sh", "jq", "curl", "python3", "go"} {
+		if _, err := exec.LookPath(needed); err != nil {
+			t.Skipf("the pages need %s: %v", needed, err)
+		}
+	}
+	pages := []string{"README.md"}
+	for _, link := range mdLink.FindAllStringSubmatch(readPage(t, "docs/README.md"), -1) {
+		if strings.HasSuffix(link[1], ".md") {
+			pages = append(pages, "docs/"+link[1])
+		}
+	}
+	for _, page := range pages {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			for _, needed := range []string{"sh", "jq", "python3", "go"} {
-				if _, err := exec.LookPath(needed); err != nil {
-					t.Skipf("a worker of the page needs %s: %v", needed, err)
-				}
-			}
-			r := &reader{t: t, dir: t.TempDir(), env: map[string]string{}}
-			r.env["PATH"] = filepath.Dir(testworld.Handoff(t)) + string(os.PathListSeparator) + os.Getenv("PATH")
-			r.env["XDG_CONFIG_HOME"] = r.dir
-			r.env["NO_COLOR"] = "1"
-			r.read(readPage(t, page))
-			if r.typed == 0 {
-				t.Error("the page has no command")
+			text := readPage(t, page)
+			why, none := untyped[strings.TrimPrefix(page, "docs/")]
+			switch has := strings.Contains(text, "```console\n"); {
+			case has == none:
+				t.Errorf("the page has commands: %v, and untyped says %q", has, why)
+			case has:
+				newReader(t).read(text)
 			}
 		})
 	}
@@ -42,17 +59,54 @@ func TestPagesAreTyped(t *testing.T) {
 
 // reader does what a page says, in a directory of its own.
 type reader struct {
-	t       *testing.T
-	dir     string
-	env     map[string]string // beside ours
-	typed   int               // commands
-	workers int               // started
+	t     *testing.T
+	dir   string
+	env   map[string]string // beside ours
+	typed int               // commands
+	ports map[string]string // by those of the page
+}
+
+func newReader(t *testing.T) *reader {
+	r := &reader{t: t, dir: t.TempDir(), env: map[string]string{}, ports: map[string]string{}}
+	docs, err := filepath.Abs("../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.link(docs, "docs")
+	r.link(testworld.Handoff(t), "bin/handoff")
+	r.env["PATH"] = filepath.Join(r.dir, "bin") + string(os.PathListSeparator) + os.Getenv("PATH")
+	r.env["XDG_CONFIG_HOME"], r.env["XDG_DATA_HOME"] = r.dir, r.dir
+	r.env["NO_COLOR"] = "1"
+	return r
+}
+
+// link puts a file of the clone, or a program, where a reader has it.
+func (r *reader) link(to, name string) {
+	path := filepath.Join(r.dir, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.Symlink(to, path)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// programs links the programs of NATS that a page uses.
+func (r *reader) programs(page string) {
+	if strings.Contains(page, "nats-server -c") {
+		r.link(testworld.NATSServer(r.t), "bin/nats-server")
+	}
+	if strings.Contains(page, "nk -gen") {
+		r.link(testworld.NK(r.t), "bin/nk")
+	}
 }
 
 // block matches a block of code, with its language.
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 func (r *reader) read(page string) {
+	r.programs(page)
 	for _, found := range block.FindAllStringSubmatch(page, -1) {
 		if found[1] == "console" {
 			r.console(found[2])
@@ -62,8 +116,21 @@ func (r *reader) read(page string) {
 	}
 }
 
+// fixed matches a port of a page, as the manuals of NATS and Prometheus have them.
+var fixed = regexp.MustCompile(`\b[468]22\d\b|\b9090\b`)
+
+// here puts ports of this test in the place of those of the page.
+func (r *reader) here(text string) string {
+	return fixed.ReplaceAllStringFunc(text, func(port string) string {
+		if r.ports[port] == "" {
+			r.ports[port] = fmt.Sprint(testworld.Ports(r.t, 1)[0])
+		}
+		return r.ports[port]
+	})
+}
+
 // named matches the name that the first line of a file on a page has.
-var named = regexp.MustCompile(`^(?:#|//) (\w+\.(?:sh|py|go))\b`)
+var named = regexp.MustCompile(`^(?:#|//) ([\w-]+\.(?:sh|py|go|conf|txt))\b`)
 
 // file writes the file that a block is, if it is one.
 func (r *reader) file(text string) {
@@ -74,7 +141,7 @@ func (r *reader) file(text string) {
 	if strings.HasSuffix(name[1], ".go") && !strings.Contains(text, "\npackage main\n") {
 		text = fmt.Sprintf("package main\n\nimport (\n\t\"context\"\n\t\"log\"\n\t\"os\"\n\n\t%q\n)\n\nfunc main() {\n%s}\n", module+"api/handoff", text)
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, name[1]), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, name[1]), []byte(r.here(text)), 0o644); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -83,60 +150,85 @@ func (r *reader) file(text string) {
 func (r *reader) console(text string) {
 	for _, typed := range strings.Split("\n"+text, "\n$ ")[1:] {
 		command, want, _ := strings.Cut(typed, "\n")
+		for strings.HasPrefix(want, "> ") {
+			more, rest, _ := strings.Cut(want[2:], "\n")
+			command, want = command+"\n"+more, rest
+		}
 		r.typed++
-		command, beside := strings.CutSuffix(command, " &")
-		switch assigned := regexp.MustCompile(`^([A-Z]+)=\$\((.*)\)$`).FindStringSubmatch(command); {
-		case beside || command == "handoff dev":
+		if command, beside := strings.CutSuffix(command, " &"); beside || strings.HasPrefix(command, "handoff dev") {
 			r.start(command, want)
-		case assigned != nil:
-			r.env[assigned[1]] = strings.TrimSpace(r.run(assigned[2], ".*"))
-		default:
-			r.run(command, pattern(want))
+		} else if assigned := regexp.MustCompile(`(?s)^(?:export )?([A-Z_]+)=(?:\$\((.*)\)|(\S+))$`).FindStringSubmatch(command); assigned != nil {
+			if r.env[assigned[1]] = r.here(assigned[3]); assigned[2] != "" {
+				r.env[assigned[1]] = strings.TrimSpace(r.run(assigned[2], pattern(want), true))
+			}
+		} else {
+			r.run(command, pattern(want), false)
 		}
 	}
 }
 
-// run types a command. One that asks is typed again until the answer is what the page has:
-// the test is faster than a reader.
-func (r *reader) run(command, want string) string {
+// changes matches a command that is typed once. Any other is typed again until the answer is
+// what the page has: the test is faster than a reader.
+var changes = regexp.MustCompile(`handoff (submit|answer|take|reroute|rollback|cancel|dismiss|dead redrive|ack|complete|fail|release|escalate|await|backup|restore|audit (export|archive))\b`)
+
+// run types a command and returns what it prints. Of one that is assigned only standard error is
+// on the page.
+func (r *reader) run(command, want string, assigned bool) string {
 	matches := regexp.MustCompile("(?s)^" + want + "$")
-	for end := time.Now().Add(patience); ; {
-		cmd := exec.Command("sh", "-c", command)
+	for end := time.Now().Add(patience); ; testworld.Pause(r.t.Context(), 20*time.Millisecond) {
+		cmd := exec.Command("sh", "-c", r.here(command))
 		cmd.Dir, cmd.Env = r.dir, r.environ()
-		out, err := cmd.CombinedOutput()
-		if err == nil && matches.MatchString(masked(string(out))) {
-			return string(out)
+		var out, value bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if assigned {
+			cmd.Stdout = &value
 		}
-		if asks := !strings.Contains(command, "submit"); !asks || time.Now().After(end) {
-			r.t.Fatalf("$ %s\n%s%v\nand the page has, as a pattern:\n%s", command, masked(string(out)), err, want)
+		err := cmd.Run()
+		if err == nil && matches.MatchString(masked(out.String())) {
+			return value.String()
+		}
+		if changes.MatchString(command) || time.Now().After(end) {
+			r.t.Fatalf("$ %s\n%s%v\nand the page has, as a pattern:\n%s", command, masked(out.String()), err, want)
 		}
 	}
 }
+
+// serves matches a worker, with its agent.
+var serves = regexp.MustCompile(`^handoff work .*--agent (\S+)|^go run (\S+)$`)
 
 // start starts what goes on beside the rest, and waits until it printed what the page has, and
 // until a worker is there.
 func (r *reader) start(command, want string) {
 	said := filepath.Join(r.dir, fmt.Sprintf("said-%d", r.typed))
-	dev := command == "handoff dev"
-	if dev { // on a port of its own, and without an fsync for each write
-		command += " --port 0 --fsync interval --data " + filepath.Join(r.dir, "data")
-	}
-	if file, ok := strings.CutPrefix(command, "go run "); ok {
-		command = filepath.Join(r.dir, "program")
-		build := exec.Command("go", "build", "-o", command, filepath.Join(r.dir, file))
-		if out, err := build.CombinedOutput(); err != nil {
-			r.t.Fatalf("%s: %v\n%s", file, err, out)
+	dev := strings.HasPrefix(command, "handoff dev")
+	if dev { // on a port of its own
+		command += " --port 0"
+		if !strings.Contains(command, "--data") {
+			command += " --data " + filepath.Join(r.dir, "data")
 		}
 	}
-	testworld.Start(r.t, command, r.environ(), "sh", "-c", fmt.Sprintf("cd '%s' && exec %s >'%s'", r.dir, command, said))
-	r.run("cat '"+said+"'", pattern(want)+".*")
-	if dev {
+	serving := serves.FindStringSubmatch(command)
+	if serving != nil && serving[2] != "" {
+		command = r.built(serving[2])
+	}
+	testworld.Start(r.t, command, r.environ(), "sh", "-c", fmt.Sprintf("cd '%s' && exec env %s >'%s'", r.dir, r.here(command), said))
+	r.run("cat '"+said+"'", pattern(want)+".*", false)
+	switch {
+	case dev:
 		text, _ := os.ReadFile(said) // it was there just now
 		r.env["NATS_URL"] = regexp.MustCompile(`nats://\S+`).FindString(string(text))
-		return
+	case serving != nil && !strings.Contains(command, " --gateway "):
+		r.run("handoff agents ls", `.*\n`+serving[1]+`\S* present [1-9].*`, false)
 	}
-	r.workers++
-	r.run("handoff agents ls", fmt.Sprintf(`(.*\n\S+ present [1-9]){%d}.*`, r.workers))
+}
+
+// built compiles a program in Go and returns its path.
+func (r *reader) built(file string) string {
+	path := filepath.Join(r.dir, "program")
+	if out, err := exec.Command("go", "build", "-o", path, filepath.Join(r.dir, file)).CombinedOutput(); err != nil {
+		r.t.Fatalf("%s: %v\n%s", file, err, out)
+	}
+	return path
 }
 
 func (r *reader) environ() []string {
@@ -154,9 +246,10 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "TICKET"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}\b`), "TICKET"},
+	{regexp.MustCompile(`\b[0-9a-f]{16,64}\b`), "HASH"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
 	{regexp.MustCompile(`\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
-	{regexp.MustCompile(`\d+(\.\d+)?(ms|s)\b`), "LONG"},
+	{regexp.MustCompile(`\d+(\.\d+)?(µs|ms|s)\b`), "LONG"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "HERE"},
 	{regexp.MustCompile(` +`), " "},
 	{regexp.MustCompile(`(?m) $`), ""},

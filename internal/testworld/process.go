@@ -32,6 +32,7 @@ var (
 	programs = map[string]*program{
 		"github.com/agenthandoff/handoff/cmd/handoff": {env: "HANDOFF_BIN"},
 		"github.com/nats-io/nats-server/v2":           {env: "NATS_SERVER_BIN"},
+		"github.com/nats-io/nkeys/nk":                 {env: "NK_BIN"},
 	}
 )
 
@@ -51,6 +52,10 @@ func Handoff(t testing.TB) string { return build(t, "github.com/agenthandoff/han
 // NATSServer returns the path of nats-server in the version that is embedded, too.
 // NATS_SERVER_BIN names one that is built already.
 func NATSServer(t testing.TB) string { return build(t, "github.com/nats-io/nats-server/v2") }
+
+// NK returns the path of nk, which makes keys of NATS users. NK_BIN names one that is built
+// already.
+func NK(t testing.TB) string { return build(t, "github.com/nats-io/nkeys/nk") }
 
 func build(t testing.TB, pkg string) string {
 	t.Helper()
