@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -51,9 +52,18 @@ type Reader interface {
 	List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error)
 	// Count counts handoffs. What List asks of the filter, Count asks as well.
 	Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error)
+	// Figures returns success rates, durations and refusals. What List asks of the filter,
+	// Figures and Series ask as well.
+	Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error)
+	// Series returns counts and durations over time.
+	Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error)
+	// Position returns the place in the ledger up to which lists and counts are right.
+	Position(ctx context.Context, q ask.Question) (ask.Position, error)
 	// Family returns the handoffs that belong together with one, as far as the caller may
 	// see them.
 	Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error)
+	// Why explains what a handoff waits for, with the clock of a time zone.
+	Why(ctx context.Context, ticket string, zone *time.Location) (explain.Explanation, error)
 }
 
 // Operator intervenes in handoffs, whichever agent has them.

@@ -76,7 +76,11 @@ var Operations = []Operation{
 
 	{"List", "Reader", RoleReader, Reads, actBytesMax, 0, "list handoffs, a page at a time"},
 	{"Count", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs"},
+	{"Figures", "Reader", RoleReader, Reads, actBytesMax, 0, "sum up handoffs: rates, durations, refusals"},
+	{"Series", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs over time"},
+	{"Position", "Reader", RoleReader, Reads, actBytesMax, 0, "read up to where lists and counts are right"},
 	{"Family", "Reader", RoleReader, Reads, actBytesMax, 0, "list the handoffs that belong together with one"},
+	{"Why", "Reader", RoleReader, Reads, actBytesMax, 0, "explain what a handoff waits for, and what happens next"},
 
 	{"Agents", "Directory", RoleReader, Reads, actBytesMax, 0, "list all agents with their workers and queues"},
 	{"Agent", "Directory", RoleReader, Reads, actBytesMax, 0, "read one agent with its workers and its queue"},

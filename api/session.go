@@ -163,50 +163,6 @@ func (c *Session) Members(ctx context.Context, ticket string) ([]protocol.Member
 	return c.s.b.Members(ctx, state)
 }
 
-// List implements Reader.
-func (c *Session) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error) {
-	if err := c.mayFilter("List", q.Filter); err != nil {
-		return ask.ListAnswer{}, err
-	}
-	return c.s.cfg.Index.List(ctx, q)
-}
-
-// Count implements Reader.
-func (c *Session) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
-	if err := c.mayFilter("Count", q.Filter); err != nil {
-		return ask.CountAnswer{}, err
-	}
-	return c.s.cfg.Index.Count(ctx, q)
-}
-
-// mayFilter refuses a filter that selects handoffs that the caller may not see.
-func (c *Session) mayFilter(operation string, f ask.Filter) error {
-	if err := c.may(operation); err != nil || c.caller.seesAll() {
-		return err
-	}
-	for _, names := range [...][]string{f.Source, f.Agent, f.Target} {
-		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !c.caller.isNamed(name) }) {
-			return nil
-		}
-	}
-	return forbidden("filter", "selects handoffs that %s may not see: give a source, an agent or a target of its own", c.caller.Name)
-}
-
-// Family implements Reader.
-func (c *Session) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error) {
-	var err error
-	if q.Ticket, err = c.locate(ctx, "Family", q.Ticket); err != nil {
-		return ask.FamilyAnswer{}, err
-	}
-	answer, err := c.s.cfg.Index.Family(ctx, q)
-	if !c.caller.seesAll() {
-		answer.Handoffs = slices.DeleteFunc(answer.Handoffs, func(r ask.Row) bool {
-			return !c.caller.isNamed(r.Source) && !c.caller.isNamed(r.Agent) && !c.caller.isNamed(r.Target)
-		})
-	}
-	return answer, err
-}
-
 // readOf reads something about a handoff that the caller may see.
 func readOf[T any](ctx context.Context, c *Session, operation, ticket string, read func(context.Context, string) (T, error)) (T, error) {
 	ticket, err := c.locate(ctx, operation, ticket)

@@ -38,7 +38,7 @@ const relativesRead = 5
 
 // Gather reads the situation of a handoff. It fails only where the ledger does: the
 // explanation leaves out what else cannot be read.
-func Gather(ctx context.Context, b *broker.Broker, ticket string, zone *time.Location) (Situation, error) {
+func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string, zone *time.Location) (Situation, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if errors.Is(err, broker.ErrNotFound) {
 		err = protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff has the ticket %s", ticket)
@@ -59,7 +59,7 @@ func Gather(ctx context.Context, b *broker.Broker, ticket string, zone *time.Loc
 		return Situation{}, err
 	}
 	if lifecycle.DutiesOf(head.State).Offer && head.State.Agent != protocol.Human {
-		if ahead, ok := aheadOf(ctx, b, ticket); ok {
+		if ahead, ok := aheadOf(ctx, ix, ticket); ok {
 			s.Ahead = ahead
 		} else if depth, err := b.QueueDepth(ctx, head.State.Agent); err == nil {
 			s.Depth = depth
@@ -119,9 +119,9 @@ func openOrdinals(s protocol.State) []int {
 
 // aheadOf asks the index how many handoffs an agent's workers get before this one;
 // false where the answer is missing or uncertain.
-func aheadOf(ctx context.Context, b *broker.Broker, ticket string) (int64, bool) {
+func aheadOf(ctx context.Context, ix ask.Answers, ticket string) (int64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, IndexPatience)
 	defer cancel()
-	answer, err := ask.Client{Asker: b}.Ahead(ctx, ask.AheadQuery{Question: ask.Question{WaitMS: IndexPatience.Milliseconds() / 2}, Ticket: ticket})
+	answer, err := ix.Ahead(ctx, ask.AheadQuery{Question: ask.Question{WaitMS: IndexPatience.Milliseconds() / 2}, Ticket: ticket})
 	return answer.Ahead, err == nil && answer.Complete && answer.Waiting
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
@@ -104,6 +105,9 @@ func madeUp(ticket string) string {
 	return broker.LeaseToken{Ticket: ticket, Agent: "coder", Offer: 1, Holder: "6f3dbd4e-5d0c-4a52-8a86-0a6f4a1d1f5e"}.String()
 }
 
+// series asks for the one hour of a day long past.
+var series = ask.SeriesQuery{Since: time.Unix(0, 0), Until: time.Unix(3600, 0), BucketMS: 3_600_000}
+
 // otherCalls calls each operation of the other interfaces.
 func otherCalls() map[string]func(context.Context, All, string) error {
 	return map[string]func(context.Context, All, string) error{
@@ -116,6 +120,19 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 		},
 		"List":  func(ctx context.Context, s All, _ string) error { _, err := s.List(ctx, ask.ListQuery{}); return err },
 		"Count": func(ctx context.Context, s All, _ string) error { _, err := s.Count(ctx, ask.CountQuery{}); return err },
+		"Figures": func(ctx context.Context, s All, _ string) error {
+			_, err := s.Figures(ctx, ask.FiguresQuery{})
+			return err
+		},
+		"Series": func(ctx context.Context, s All, _ string) error { _, err := s.Series(ctx, series); return err },
+		"Position": func(ctx context.Context, s All, _ string) error {
+			_, err := s.Position(ctx, ask.Question{})
+			return err
+		},
+		"Why": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Why(ctx, ticket, time.UTC)
+			return err
+		},
 		"Family": func(ctx context.Context, s All, ticket string) error {
 			_, err := s.Family(ctx, ask.FamilyQuery{Ticket: ticket})
 			return err
@@ -200,9 +217,14 @@ func testReader(t *testing.T, w *world) {
 	}
 	_, err = everything.Members(w.ctx, ticket)
 	w.code("members of a handoff that is no group", err, protocol.CodeIllegal)
+	why, err := everything.Why(w.ctx, ticket, time.UTC)
+	if w.must(err); why.Ticket != ticket || !why.Closed || len(why.Sentences) == 0 {
+		t.Errorf("why: %+v", why)
+	}
 	testLists(t, w, everything, ticket)
 	stranger, calls := w.All(t, api.Agent("stranger")), otherCalls()
 	maps.Copy(calls, holderCalls())
+	delete(calls, "Position") // it is about no handoff
 	for name, call := range calls {
 		if err := call(w.ctx, stranger, ticket); err == nil {
 			t.Errorf("%s as a stranger is answered", name)
@@ -216,7 +238,21 @@ func testLists(t *testing.T, w *world, everything All, ticket string) {
 	if w.must(err); len(page.Handoffs) != 1 || page.Handoffs[0].Ticket != ticket {
 		t.Errorf("listed: %+v", page.Handoffs)
 	}
+	at, err := everything.Position(w.ctx, ask.Question{})
+	if w.must(err); at.Seq < page.Seq || !at.Complete {
+		t.Errorf("position: %+v, and the list was of %d", at, page.Seq)
+	}
+	figures, err := everything.Figures(w.ctx, ask.FiguresQuery{})
+	if w.must(err); figures.All.Succeeded != 1 {
+		t.Errorf("figures: %+v", figures.All)
+	}
+	none, err := everything.Series(w.ctx, series)
+	if w.must(err); len(none.Buckets) != 1 || none.Buckets[0].Submitted != 0 {
+		t.Errorf("series: %+v", none.Buckets)
+	}
 	coder := w.All(t, api.Agent("coder"))
+	_, err = coder.Figures(w.ctx, ask.FiguresQuery{})
+	w.code("figures of all handoffs", err, protocol.CodeForbidden)
 	count, err := coder.Count(w.ctx, ask.CountQuery{Filter: ask.Filter{Agent: []string{"coder"}}})
 	if w.must(err); count.Count != 1 {
 		t.Errorf("coder counts %d of its own", count.Count)

@@ -35,11 +35,11 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Args: takes("a TICKET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				situation, err := explain.Gather(ctx, b, ticket, time.Local)
+				explanation, err := a.session(b, "").Why(ctx, ticket, time.Local)
 				if err != nil {
 					return err
 				}
-				return a.explanation(explain.Explain(situation))
+				return a.explanation(explanation)
 			})
 		},
 	}

@@ -201,7 +201,7 @@ const slack = 1500 * time.Millisecond
 // comesTrue asks why, waits until what is said to come is due, and finds it there.
 func (s *stage) comesTrue(i int, want protocol.EventType) {
 	s.Helper()
-	situation, err := explain.Gather(s.ctx, s.b, s.ticket, time.UTC)
+	situation, err := explain.Gather(s.ctx, s.b, ask.Client{Asker: s.b}, s.ticket, time.UTC)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestWhyAsksTheIndex(t *testing.T) {
 		if c.served {
 			stop = brokertest.Serve(t, engine, ask.VerbAhead, c.answer)
 		}
-		situation, err := explain.Gather(t.Context(), b, s.ticket, time.UTC)
+		situation, err := explain.Gather(t.Context(), b, ask.Client{Asker: b}, s.ticket, time.UTC)
 		if err != nil {
 			t.Fatal(err)
 		}
