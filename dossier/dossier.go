@@ -1,5 +1,5 @@
 // Package dossier has the views of handoffs that people and programs read: one whole, a
-// tree, an inbox, a history.
+// tree, an inbox, a history, a conversation.
 //
 // Views are made of a Reader of package api, so that every way in shows the same. Their JSON
 // is what "handoff -o json" prints.

@@ -60,6 +60,32 @@ func Verbs(answers Answers) map[string]broker.Answerer {
 	}
 }
 
+// Pages calls fn with page after page of a list, up to most handoffs; 0 is all. It returns
+// what all of them rest on, and the cursor of those that follow.
+func Pages(ctx context.Context, list func(context.Context, ListQuery) (ListAnswer, error), q ListQuery, most int, fn func(ListAnswer) error) (at Position, cursor string, err error) {
+	complete := true
+	for got := 0; ; {
+		q.Limit = PageMax
+		if most > 0 {
+			q.Limit = min(q.Limit, most-got)
+		}
+		page, err := list(ctx, q)
+		if err == nil {
+			err = fn(page)
+		}
+		if err != nil {
+			return at, "", err
+		}
+		got += len(page.Handoffs)
+		q.Cursor, complete = page.Cursor, complete && page.Complete
+		if page.Cursor == "" || most > 0 && got >= most {
+			at = page.Position
+			at.Complete = complete
+			return at, page.Cursor, nil
+		}
+	}
+}
+
 // answerer decodes a question and encodes its answer.
 func answerer[Q, A any](answer func(context.Context, Q) (A, error)) broker.Answerer {
 	return func(ctx context.Context, question []byte) ([]byte, error) {

@@ -10,18 +10,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// onIndex asks questions about handoffs over one connection.
-func (a *app) onIndex(ctx context.Context, do func(context.Context, ask.Answers) error) error {
+// onReader reads about many handoffs over one connection.
+func (a *app) onReader(ctx context.Context, do func(context.Context, dossier.Reader) error) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return do(ctx, a.answersOf(b))
+	return do(ctx, a.reader(b))
 }
 
 // answersOf asks over an engine, each question within --timeout and says meanwhile that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -106,7 +107,7 @@ func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 
 // handoffs calls fn with the tickets that are meant, those submitted last first,
 // and no more than limit of them (0 is all). It tells whether there are more.
-func (f *auditFilter) handoffs(ctx context.Context, answers ask.Answers, limit int, fn func(ticket string) error) (more bool, err error) {
+func (f *auditFilter) handoffs(ctx context.Context, r api.Reader, limit int, fn func(ticket string) error) (more bool, err error) {
 	if f.direct() {
 		for _, ticket := range f.tickets {
 			if err := fn(ticket); err != nil {
@@ -120,7 +121,7 @@ func (f *auditFilter) handoffs(ctx context.Context, answers ask.Answers, limit i
 	// for its source or target, or was with it.
 	q := ask.ListQuery{Question: f.ask(), Sort: ask.SortNewest, Filter: ask.Filter{
 		Ticket: f.tickets, TaskID: f.tasks, From: f.sources, To: f.targets, Source: f.handoffSources, Target: f.handoffTargets, Agent: f.agents, UpdatedSince: f.from, Until: f.to}}
-	_, cursor, err := pages(ctx, answers, q, limit, f.freshness, func(rows []ask.Row) error {
+	_, cursor, err := pages(ctx, r, q, limit, f.freshness, func(rows []ask.Row) error {
 		for _, row := range rows {
 			if err := fn(row.Ticket); err != nil {
 				return err

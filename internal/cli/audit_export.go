@@ -111,7 +111,7 @@ func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) e
 			return x.Write(e, records)
 		})
 	} else {
-		_, err = filter.handoffs(ctx, a.answersOf(b), 0, func(ticket string) error {
+		_, err = filter.handoffs(ctx, a.reader(b), 0, func(ticket string) error {
 			tell("handoff: %d lines written\n", x.Lines())
 			wrote, err := exportOne(ctx, reader, filter, ticket, x)
 			handoffs += wrote

@@ -60,7 +60,7 @@ Exit codes: 0 here they are, if any; 3 no such ticket; 6 no index answers;
 func (a *app) auditList(ctx context.Context, b *broker.Broker, filter *auditFilter, limit int) error {
 	reader := audit.NewReader(b)
 	records := []protocol.AuditRecord{}
-	more, err := filter.handoffs(ctx, a.answersOf(b), limit, func(ticket string) error {
+	more, err := filter.handoffs(ctx, a.reader(b), limit, func(ticket string) error {
 		return reader.Appends(ctx, ticket, func(_ broker.Entry, of []protocol.AuditRecord) error {
 			for _, r := range of {
 				noted := r.EventType == protocol.AuditNoted && !slices.Contains(filter.types, string(protocol.AuditNoted))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 )
@@ -61,15 +61,12 @@ func newConversation(a *app) *cobra.Command {
 				return err
 			}
 			filter.To = o.to
-			b, done, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			if o.count {
-				return a.count(cmd.Context(), a.answersOf(b), ask.CountQuery{Question: o.fresh.ask(), Filter: filter, By: []ask.By{ask.BySource, ask.ByTarget}, Had: true}, o.fresh)
-			}
-			return a.conversation(cmd.Context(), b, filter, o)
+			return a.onReader(cmd.Context(), func(ctx context.Context, r dossier.Reader) error {
+				if o.count {
+					return a.count(ctx, r, ask.CountQuery{Question: o.fresh.ask(), Filter: filter, By: []ask.By{ask.BySource, ask.ByTarget}, Had: true}, o.fresh)
+				}
+				return a.conversation(ctx, r, filter, o)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -102,15 +99,15 @@ func (o *conversationOptions) check(cmd *cobra.Command, args []string) error {
 }
 
 // conversation lists the handoffs of a conversation.
-func (a *app) conversation(ctx context.Context, b *broker.Broker, filter ask.Filter, o conversationOptions) error {
+func (a *app) conversation(ctx context.Context, r dossier.Reader, filter ask.Filter, o conversationOptions) error {
 	q := ask.ListQuery{Question: o.fresh.ask(), Filter: filter, Sort: ask.SortOldest}
 	if o.last {
 		q.Sort, o.limit = ask.SortNewest, 1
 	}
 	if o.full {
-		return a.conversationFull(ctx, b, q, o)
+		return a.conversationFull(ctx, r, q, o)
 	}
-	return a.list(ctx, a.answersOf(b), q, listFlags{fresh: o.fresh, limit: 1, all: !o.last, alone: o.last, table: conversationTable})
+	return a.list(ctx, r, q, listFlags{fresh: o.fresh, limit: 1, all: !o.last, alone: o.last, table: conversationTable})
 }
 
 // conversationTable shows who handed what to whom, who had it last, and when.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
@@ -92,16 +93,16 @@ func (a *app) runList(ctx context.Context, flags listFlags) error {
 	if flags.cursor != "" && len(relative) > 0 {
 		return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
 	}
-	return a.onIndex(ctx, func(ctx context.Context, ix ask.Answers) error {
+	return a.onReader(ctx, func(ctx context.Context, r dossier.Reader) error {
 		q := ask.ListQuery{Question: flags.fresh.ask(), Filter: filter, Sort: ask.Sort(flags.sort), Cursor: flags.cursor}
 		switch {
 		case flags.count:
-			return a.count(ctx, ix, ask.CountQuery{Question: q.Question, Filter: filter, By: fromWords[ask.By](flags.by),
+			return a.count(ctx, r, ask.CountQuery{Question: q.Question, Filter: filter, By: fromWords[ask.By](flags.by),
 				Had: slices.Contains(flags.by, string(ask.ByTarget))}, flags.fresh)
 		case flags.watch:
-			return a.watch(ctx, ix, q, flags)
+			return a.watch(ctx, r, q, flags)
 		}
-		return a.list(ctx, ix, q, flags)
+		return a.list(ctx, r, q, flags)
 	})
 }
 

@@ -8,19 +8,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
 // list prints a list, whole or up to a limit.
-func (a *app) list(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags listFlags) error {
+func (a *app) list(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
 	most := flags.limit
 	if flags.all {
 		most = 0
 	}
 	whole := ask.ListAnswer{Handoffs: []ask.Row{}}
 	var err error
-	whole.Position, whole.Cursor, err = pages(ctx, ix, q, most, flags.fresh, func(rows []ask.Row) error {
+	whole.Position, whole.Cursor, err = pages(ctx, r, q, most, flags.fresh, func(rows []ask.Row) error {
 		if a.format == formatJSONL {
 			return list(a, rows)
 		}
@@ -45,33 +46,14 @@ func (a *app) list(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags l
 	return a.stand(flags.fresh, whole.Position, whole.Cursor)
 }
 
-// pages asks for page after page, up to most handoffs; 0 is all. stand is what all of them
-// rest on, and cursor goes on behind them where there are more.
-func pages(ctx context.Context, ix ask.Answers, q ask.ListQuery, most int, fresh freshness, fn func([]ask.Row) error) (stand ask.Position, cursor string, err error) {
-	complete := true
-	for got := 0; ; {
-		q.Limit = ask.PageMax
-		if most > 0 {
-			q.Limit = min(q.Limit, most-got)
+// pages reads page after page, each as fresh as it is asked for; see ask.Pages.
+func pages(ctx context.Context, r api.Reader, q ask.ListQuery, most int, fresh freshness, fn func([]ask.Row) error) (stand ask.Position, cursor string, err error) {
+	return ask.Pages(ctx, r.List, q, most, func(page ask.ListAnswer) error {
+		if err := fresh.check(page.Position); err != nil {
+			return err
 		}
-		page, err := ix.List(ctx, q)
-		if err == nil {
-			err = fresh.check(page.Position)
-		}
-		if err == nil {
-			err = fn(page.Handoffs)
-		}
-		if err != nil {
-			return stand, "", err
-		}
-		got += len(page.Handoffs)
-		q.Cursor, complete = page.Cursor, complete && page.Complete
-		if page.Cursor == "" || most > 0 && got >= most {
-			stand = page.Position
-			stand.Complete = complete
-			return stand, page.Cursor, nil
-		}
-	}
+		return fn(page.Handoffs)
+	})
 }
 
 // table is how handoffs look to people.
@@ -114,8 +96,8 @@ func rowPhase(r ask.Row) string {
 func rowTask(r ask.Row) string { return cmp.Or(r.Description, r.Why) }
 
 // count prints how many handoffs there are.
-func (a *app) count(ctx context.Context, ix ask.Answers, q ask.CountQuery, fresh freshness) error {
-	answer, err := ix.Count(ctx, q)
+func (a *app) count(ctx context.Context, r api.Reader, q ask.CountQuery, fresh freshness) error {
+	answer, err := r.Count(ctx, q)
 	if err == nil {
 		err = fresh.check(answer.Position)
 	}

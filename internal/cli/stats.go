@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 )
@@ -65,12 +66,12 @@ func newStats(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.onIndex(cmd.Context(), func(ctx context.Context, ix ask.Answers) error {
-					return a.series(ctx, ix, q, fresh)
+				return a.onReader(cmd.Context(), func(ctx context.Context, r dossier.Reader) error {
+					return a.series(ctx, r, q, fresh)
 				})
 			}
-			return a.onIndex(cmd.Context(), func(ctx context.Context, ix ask.Answers) error {
-				answer, err := ix.Figures(ctx, ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top})
+			return a.onReader(cmd.Context(), func(ctx context.Context, r dossier.Reader) error {
+				answer, err := r.Figures(ctx, ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top})
 				if err == nil {
 					err = fresh.check(answer.Position)
 				}

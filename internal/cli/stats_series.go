@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -31,9 +32,9 @@ func seriesQuery(width string, filter ask.Filter, now time.Time) (ask.SeriesQuer
 }
 
 // series prints a series.
-func (a *app) series(ctx context.Context, ix ask.Answers, q ask.SeriesQuery, fresh freshness) error {
+func (a *app) series(ctx context.Context, r api.Reader, q ask.SeriesQuery, fresh freshness) error {
 	q.Question = fresh.ask()
-	answer, err := ix.Series(ctx, q)
+	answer, err := r.Series(ctx, q)
 	if err == nil {
 		err = fresh.check(answer.Position)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 )
@@ -21,21 +22,21 @@ const (
 )
 
 // watch prints a list, and what changes of it, until ctx ends.
-func (a *app) watch(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags listFlags) error {
-	w := &watcher{a: a, ix: ix, q: q, flags: flags, redraw: a.text() && a.terminal}
+func (a *app) watch(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
+	w := &watcher{a: a, r: r, q: q, flags: flags, redraw: a.text() && a.terminal}
 	if w.q.Limit = min(flags.limit, ask.PageMax); w.redraw && flags.limit == ask.PageDefault {
 		w.q.Limit = watchRows
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		stand, err := ix.Position(ctx, ask.PositionQuery{Question: flags.fresh.ask()})
+		stand, err := r.Position(ctx, flags.fresh.ask())
 		if err != nil {
 			return err
 		}
 		switch {
-		case flags.fresh.check(stand.Position) != nil:
-			w.lag(stand.Position)
+		case flags.fresh.check(stand) != nil:
+			w.lag(stand)
 		case !w.begun || stand.Seq != w.seq:
 			if err := w.show(ctx); err != nil {
 				return err
@@ -51,7 +52,7 @@ func (a *app) watch(ctx context.Context, ix ask.Answers, q ask.ListQuery, flags 
 
 type watcher struct {
 	a     *app
-	ix    ask.Answers
+	r     api.Reader
 	q     ask.ListQuery
 	flags listFlags
 
@@ -72,7 +73,7 @@ func (w *watcher) lag(s ask.Position) {
 // show draws the list, or prints what has changed since it last did.
 func (w *watcher) show(ctx context.Context) error {
 	if w.redraw || !w.begun {
-		page, err := w.ix.List(ctx, w.q)
+		page, err := w.r.List(ctx, w.q)
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func (w *watcher) changes(ctx context.Context) error {
 	var news []ask.Row
 	seq := uint64(0)
 	for {
-		page, err := w.ix.List(ctx, q)
+		page, err := w.r.List(ctx, q)
 		if err != nil {
 			return err
 		}

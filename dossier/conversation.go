@@ -1,0 +1,78 @@
+package dossier
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Turn is a handoff of a conversation, with what its package says of the conversation
+// (document 3, getHandoffHistory).
+type Turn struct {
+	ask.Row
+	// TraceID is the id of the handoff's trace, in hex. It is empty, as what follows
+	// is, where the ledger does not have the handoff any more.
+	TraceID string `json:"trace_id"`
+	// OwnTraceID is the trace id that the package itself has: any text.
+	OwnTraceID string             `json:"context_trace_id,omitempty"`
+	UserIntent string             `json:"user_intent"`
+	Messages   []protocol.Message `json:"conversation_history"`
+	Gone       bool               `json:"gone,omitempty"` // the ledger does not have it any more
+}
+
+// Conversation is a conversation as one document.
+type Conversation struct {
+	ask.Position
+	Handoffs []Turn `json:"handoffs"`
+	Cursor   string `json:"cursor,omitempty"` // there are more
+}
+
+// Turns reads what the ledger has of the handoffs of a conversation, side by side. It is
+// given few at a time: a package may be large.
+func Turns(ctx context.Context, r Reader, rows []ask.Row) ([]Turn, error) {
+	turns := make([]Turn, len(rows))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for i, row := range rows {
+		group.Go(func() (err error) {
+			turns[i], err = turnOf(ctx, r, row)
+			return err
+		})
+	}
+	return turns, group.Wait()
+}
+
+// turnOf reads the state and the package of a handoff.
+func turnOf(ctx context.Context, r Reader, row ask.Row) (Turn, error) {
+	t := Turn{Row: row, Messages: []protocol.Message{}}
+	state, err := r.Status(ctx, row.Ticket)
+	var body []byte
+	if err == nil {
+		body, err = r.Package(ctx, row.Ticket)
+	}
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) || errors.Is(err, broker.ErrNotFound) {
+		t.Gone = true
+		return t, nil
+	}
+	var pkg protocol.Package
+	if err == nil {
+		pkg, err = protocol.DecodePackage(body)
+	}
+	if err != nil {
+		return t, fmt.Errorf("read %s: %w", row.Ticket, err)
+	}
+	trace := state.TraceID()
+	t.TraceID, t.OwnTraceID = hex.EncodeToString(trace[:]), pkg.Context.TraceID
+	if pkg.Context.UserIntent != nil {
+		t.UserIntent = *pkg.Context.UserIntent
+	}
+	t.Messages = append(t.Messages, pkg.Context.ConversationHistory...)
+	return t, nil
+}
