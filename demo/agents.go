@@ -3,14 +3,13 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,30 +25,24 @@ import (
 type agent struct {
 	name        string
 	description string
-	lease       time.Duration                // 0 is the default
-	answer      func(variables) protocol.Ack // nil accepts every offer
+	lease       time.Duration // 0 is the default
 	work        func(context.Context, job) (found, summary string, err error)
 }
 
-// variables are those that travel with every package.
-type variables struct {
-	Directory     string `json:"directory"`
-	Run           string `json:"run"`
-	LongFileLines int    `json:"long_file_lines"`
-}
-
-// job is one handoff at work.
+// job is one handoff at work, with the variables that travel with every package.
 type job struct {
 	worker.Handoff
-	variables
+	Directory     string // under review
+	Run           string // where the agents of this run keep their files
+	LongFileLines int    `json:"long_file_lines"` // the inspector asks for it
 }
 
-var agents = []agent{
-	{name: surveyor, description: "counts files, lines and languages", lease: showLeaseMS * time.Millisecond, work: doSurvey},
-	{name: historian, description: "reads the git history", work: doHistory},
-	{name: inspector, description: "looks for what needs care in code", answer: askLimit, work: doInspection},
-	{name: protocol.Human, work: doDecision}, // the demo plays the person
-	{name: reporter, description: "writes the report", work: doReport},
+var agents = map[string]agent{
+	surveyor:       {surveyor, "counts files, lines and languages", showLeaseMS * time.Millisecond, doSurvey},
+	historian:      {historian, "reads the git history", 0, doHistory},
+	inspector:      {inspector, "looks for what needs care in code", 0, doInspection},
+	protocol.Human: {protocol.Human, "", 0, doDecision}, // the demo plays the person
+	reporter:       {reporter, "writes the report", 0, doReport},
 }
 
 // drainTimeout is how long a handler may go on after the demo has asked its agent to end.
@@ -71,13 +64,12 @@ func Agent(ctx context.Context, name, url string, log *slog.Logger) error {
 }
 
 func serve(ctx context.Context, b *broker.Broker, name string, log *slog.Logger) error {
-	i := slices.IndexFunc(agents, func(a agent) bool { return a.name == name })
-	if i < 0 {
+	a, known := agents[name]
+	if !known {
 		return fmt.Errorf("the demo has no agent %q", name)
 	}
-	a := agents[i]
-	profile := protocol.Profile{Name: name, Description: a.description}
-	w, err := worker.New(b, worker.Config{Agent: name, Lease: a.lease, DrainTimeout: drainTimeout, Log: log, Profile: profile}, a)
+	w, err := worker.New(b, worker.Config{Agent: name, Lease: a.lease, DrainTimeout: drainTimeout, Log: log,
+		Profile: protocol.Profile{Name: name, Description: a.description}}, a)
 	if err != nil {
 		return err
 	}
@@ -87,19 +79,16 @@ func serve(ctx context.Context, b *broker.Broker, name string, log *slog.Logger)
 func jobOf(h worker.Handoff) (job, error) {
 	j := job{Handoff: h}
 	raw, err := json.Marshal(h.Package.Context.Variables)
-	if err == nil {
-		err = json.Unmarshal(raw, &j.variables)
-	}
-	return j, err
+	return j, errors.Join(err, json.Unmarshal(raw, &j))
 }
 
-// Acknowledge answers an offer.
+// Acknowledge answers an offer: the inspector asks what is long, which is a matter of house rules.
 func (a agent) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
-	j, err := jobOf(h)
-	if err != nil || a.answer == nil {
+	if j, err := jobOf(h); err != nil || a.name != inspector || j.LongFileLines > 0 {
 		return protocol.Ack{Status: protocol.AckAccepted}, err
 	}
-	return a.answer(j.variables), nil
+	return protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{varLongFile},
+		Reason: "what counts as long here? The house rules are not in the package"}, nil
 }
 
 // Handle does the agent's work and hands off to the next one. The successor goes with the
@@ -127,84 +116,43 @@ func (a agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, e
 	return protocol.Result{Body: body, Summary: summary}, nil
 }
 
-// process is that of an agent. It has a pipe to this one as its stdin, and ends when that
-// closes: none survives the demo, however it ends.
-type process struct {
-	agent  string
-	cmd    *exec.Cmd
-	killed atomic.Bool
-}
+// stopTimeout is how long the processes may take to end by themselves.
+const stopTimeout = 6 * time.Second
 
-const (
-	// agentsLog is where the agents log.
-	agentsLog = "agents.log"
-	// stopTimeout is how long the processes may take to end by themselves.
-	stopTimeout = 6 * time.Second
-)
-
-// startAgents starts two processes of the surveyor, of which one will be killed, the
-// reviewer under handoff work, and one of each other. They end with ctx; one that ends
-// unasked ends the group.
-func startAgents(ctx context.Context, group *errgroup.Group, url, run string) ([]*process, error) {
+// startAgents starts two processes of the surveyor, of which one will be killed, the reviewer
+// under handoff work, and one of each other, and waits until the directory shows all of them:
+// a late one would be taken for absent.
+func (r *run) startAgents(ctx context.Context, group *errgroup.Group) error {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	script := filepath.Join(run, "reviewer.sh")
-	if err := os.WriteFile(script, []byte(reviewerScript), 0o600); err != nil {
-		return nil, err
+	if err := os.WriteFile(r.in(scriptName), reviewerScript, 0o600); err != nil {
+		return err
 	}
-	log, err := os.OpenFile(filepath.Join(run, agentsLog), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(r.in(agentsLog), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer log.Close() // the processes have it open
-	all := []*process{{agent: reviewer, cmd: exec.CommandContext(ctx, exe, TetherCommand, "work", "--agent", reviewer, "--", "sh", script, run)}}
+	all := [][]string{{"work", "--agent", reviewer, "--", "sh", r.in(scriptName), r.home}}
 	for _, name := range []string{surveyor, surveyor, historian, inspector, reporter} {
-		all = append(all, &process{agent: name, cmd: exec.CommandContext(ctx, exe, TetherCommand, AgentCommand, name)})
+		all = append(all, []string{AgentCommand, name})
 	}
-	for _, p := range all {
-		p.cmd.Stdout, p.cmd.Stderr = log, log
-		if err := p.start(ctx, group, url); err != nil {
-			return nil, fmt.Errorf("start %s: %w", p.agent, err)
+	for _, args := range all {
+		cmd := exec.CommandContext(ctx, exe, append([]string{TetherCommand}, args...)...)
+		cmd.Stdout, cmd.Stderr = log, log
+		if err := r.start(ctx, group, cmd); err != nil {
+			return fmt.Errorf("start %s: %w", strings.Join(args, " "), err)
 		}
 	}
-	return all, nil
-}
-
-func (p *process) start(ctx context.Context, group *errgroup.Group, url string) error {
-	for _, pair := range os.Environ() { // ours, without what would lead an agent to another engine
-		if !strings.HasPrefix(pair, "NATS_") && !strings.HasPrefix(pair, "HANDOFF_") {
-			p.cmd.Env = append(p.cmd.Env, pair)
-		}
-	}
-	p.cmd.Env = append(p.cmd.Env, "NATS_URL="+url)
-	tether, err := p.cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	p.cmd.Cancel, p.cmd.WaitDelay = tether.Close, stopTimeout
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	group.Go(func() error {
-		if err := p.cmd.Wait(); ctx.Err() == nil && !p.killed.Load() {
-			return fmt.Errorf("the process of the %s ended unasked (%v)", p.agent, err)
-		}
-		return nil
-	})
-	return nil
-}
-
-// ready waits until the directory shows all processes: a late one would be taken for absent.
-func ready(ctx context.Context, b *broker.Broker, all []*process) error {
 	for {
-		directory, err := b.Directory(ctx)
+		directory, err := r.engine.Broker.Directory(ctx)
 		if err != nil {
 			return err
 		}
 		live := 0
-		for _, name := range []string{reviewer, surveyor, historian, inspector, reporter} {
+		for name := range directory.Agents {
 			n, _, _ := directory.Load(name)
 			live += n
 		}
@@ -217,4 +165,28 @@ func ready(ctx context.Context, b *broker.Broker, all []*process) error {
 		case <-time.After(pollInterval):
 		}
 	}
+}
+
+// start starts the process of an agent. It has a pipe to this one as its stdin, and ends when
+// that closes: none survives the demo, however it ends. One that ends unasked ends the group.
+func (r *run) start(ctx context.Context, group *errgroup.Group, cmd *exec.Cmd) error {
+	// Ours, without what would lead an agent to another engine.
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "NATS_") || strings.HasPrefix(pair, "HANDOFF_") })
+	cmd.Env = append(env, "NATS_URL="+r.engine.URL)
+	tether, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Cancel, cmd.WaitDelay = tether.Close, stopTimeout
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r.processes = append(r.processes, cmd.Process)
+	group.Go(func() error {
+		if err := cmd.Wait(); ctx.Err() == nil && r.killed.Load() != int64(cmd.Process.Pid) {
+			return fmt.Errorf("%v ended unasked (%v)", cmd.Args, err)
+		}
+		return nil
+	})
+	return nil
 }

@@ -21,12 +21,8 @@ const (
 	requester  = "demo" // the source of the review
 )
 
-// Variables that travel with every package of the relay.
-const (
-	varDirectory = "directory"       // the one under review
-	varRun       = "run"             // where the agents of this run keep their files
-	varLongFile  = "long_file_lines" // the inspector asks for it
-)
+// varLongFile is the variable that the inspector asks for.
+const varLongFile = "long_file_lines"
 
 // The waits that are shortened for the show. Run says so on screen.
 const (
@@ -69,7 +65,7 @@ func firstPackage(run, dir string) protocol.Package {
 	pkg := protocol.Package{Source: requester, Context: protocol.Context{
 		OriginalRequest: "Review the directory " + filepath.Base(dir),
 		WorkflowID:      filepath.Base(run),
-		Variables:       map[string]json.RawMessage{varDirectory: text(dir), varRun: text(run)},
+		Variables:       map[string]json.RawMessage{"directory": text(dir), "run": text(run)},
 		Constraints:     []string{"read only: nothing in the directory is changed"},
 	}}
 	address(&pkg, 0)

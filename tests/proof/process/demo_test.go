@@ -71,7 +71,7 @@ func checkReport(t *testing.T, path string) {
 	}
 	for _, want := range []string{
 		"2 commits by 2 authors", "Ann: 1 commit", "second thoughts", // the historian's
-		"Go: 605 lines",                                       // the surveyor's
+		"go: 605 lines",                                       // the surveyor's
 		"`main.go:3` FIXME mend this", "`long.go`, 601 lines", // the inspector's
 		"Decided by human",                                                                             // the person's
 		"The demo killed process", "acknowledge timeout", "rejected: reviewer", "0 lost, 0 done twice", // the ledger's

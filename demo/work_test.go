@@ -20,7 +20,7 @@ func TestInspection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := job{variables: variables{Directory: dir, LongFileLines: 10}}
+	j := job{Directory: dir, LongFileLines: 10}
 	found, summary, err := doInspection(context.Background(), j)
 	if err != nil {
 		t.Fatal(err)

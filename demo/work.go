@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -21,9 +22,8 @@ import (
 
 // Limits of what an agent reads: the demo ends within a minute in a home directory, too.
 const (
-	filesMax     = 20_000
 	fileBytesMax = 1 << 20
-	readBytesMax = 128 << 20 // of all files together
+	readBytesMax = 128 << 20 // of all files together, each as at least a block
 	listedMax    = 10        // entries of each list that travels in a package
 	commitsMax   = 2_000
 )
@@ -34,9 +34,9 @@ var dependencies = []string{"node_modules", "vendor", "target", "dist", "build",
 // readFiles calls visit with the path and the body of each readable text file below dir. cut is
 // that a limit, or the end of ctx, left some out. Links are not followed.
 func readFiles(ctx context.Context, dir string, visit func(path string, body []byte)) (cut bool) {
-	n, read := 0, int64(0)
+	read := int64(0)
 	_ = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if ctx.Err() != nil || n == filesMax || read > readBytesMax {
+		if ctx.Err() != nil || read > readBytesMax {
 			cut = true
 			return filepath.SkipAll
 		}
@@ -54,7 +54,7 @@ func readFiles(ctx context.Context, dir string, visit func(path string, body []b
 		if err != nil || bytes.IndexByte(body[:min(len(body), 8000)], 0) >= 0 { // a NUL makes it binary
 			return nil
 		}
-		n, read = n+1, read+info.Size()
+		read += max(info.Size(), 4<<10)
 		rel, _ := filepath.Rel(dir, name)
 		visit(filepath.ToSlash(rel), body)
 		return nil
@@ -62,12 +62,9 @@ func readFiles(ctx context.Context, dir string, visit func(path string, body []b
 	return cut
 }
 
-var languages = map[string]string{".go": "Go", ".py": "Python", ".js": "JavaScript", ".ts": "TypeScript", ".rs": "Rust", ".c": "C",
-	".h": "C", ".cpp": "C++", ".java": "Java", ".kt": "Kotlin", ".swift": "Swift", ".rb": "Ruby", ".php": "PHP", ".cs": "C#", ".sh": "Shell",
-	".md": "Markdown", ".txt": "Text", ".json": "JSON", ".yaml": "YAML", ".yml": "YAML", ".html": "HTML", ".css": "CSS", ".sql": "SQL"}
-
+// languageOf is the language of a file, by how its name ends.
 func languageOf(path string) string {
-	return cmp.Or(languages[strings.ToLower(filepath.Ext(path))], "other")
+	return cmp.Or(strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), "."), "other")
 }
 
 // ranked lists counts, the greatest first.
@@ -82,12 +79,11 @@ func ranked(counts map[string]int, noun string) string {
 }
 
 // list writes the first items as Markdown.
-func list(items []string) string {
-	var text strings.Builder
+func list(items []string) (text string) {
 	for _, item := range items[:min(len(items), listedMax)] {
-		text.WriteString("\n- " + item)
+		text += "\n- " + item
 	}
-	return text.String()
+	return text
 }
 
 // killedWithin is how long the surveyor's first attempt stands still, for the show: it is
@@ -146,15 +142,6 @@ var noteWords = []string{"FIXME", "XXX", "HACK", "TODO"}
 // notePattern wants the word right after the sign that begins a comment.
 var notePattern = regexp.MustCompile(`(?:^|\s)(?://+|#+|/\*+|--|<!--)\s*((?:TODO|FIXME|XXX|HACK)\b[^"` + "`" + `]*)$`)
 
-// askLimit is the inspector's answer to an offer: what is long is a matter of house rules.
-func askLimit(v variables) protocol.Ack {
-	if v.LongFileLines > 0 {
-		return protocol.Ack{Status: protocol.AckAccepted}
-	}
-	return protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{varLongFile},
-		Reason: "what counts as long here? The house rules are not in the package"}
-}
-
 // doInspection looks for notes to self, the worst first, and for long files.
 func doInspection(ctx context.Context, j job) (found, summary string, err error) {
 	notes, long := make([][]string, len(noteWords)), []string{} // notes by their word
@@ -168,7 +155,7 @@ func doInspection(ctx context.Context, j job) (found, summary string, err error)
 				notes[rank] = append(notes[rank], fmt.Sprintf("`%s:%d` %s", plain(path), n, plain(protocol.CutText(text, 120))))
 			}
 		}
-		if n > j.LongFileLines && !slices.Contains([]string{"Markdown", "JSON", "Text", "YAML", "other"}, languageOf(path)) {
+		if n > j.LongFileLines && !slices.Contains([]string{"md", "txt", "json", "yaml", "yml", "other"}, languageOf(path)) {
 			long = append(long, fmt.Sprintf("`%s`, %s", plain(path), explain.Count(n, "line")))
 		}
 	})
@@ -187,3 +174,31 @@ func doDecision(_ context.Context, j job) (found, summary string, err error) {
 	}
 	return first + ". Decided by " + protocol.Human + ".", first, err
 }
+
+// doReport writes the report. It looks at nothing itself: all of it was handed over.
+func doReport(_ context.Context, j job) (found, summary string, err error) {
+	var d strings.Builder
+	fmt.Fprintf(&d, "# Review of %s\n", plain(filepath.Base(j.Directory)))
+	written := steps[:stepIndex(j.Package.Task.ID)]
+	for _, s := range written {
+		if found, err = earlier(j.Package.Context, s.id); err != nil {
+			return "", "", err
+		}
+		fmt.Fprintf(&d, "\n## %s\n\n%s\n", s.id, found)
+	}
+	return reportName, explain.Count(len(written), "section") + " written", os.WriteFile(filepath.Join(j.Run, reportName), []byte(d.String()), 0o644)
+}
+
+// markdown are the characters that mean something in the middle of Markdown.
+var markdown = strings.NewReplacer(`\`, `\\`, "`", "'", "*", `\*`, "|", `\|`, "[", `\[`, "<", "&lt;", "\n", " ", "\r", " ", "\t", " ")
+
+// plain makes a text of the reviewed directory harmless: a file name can neither break the
+// report nor reach a terminal as a control sequence.
+func plain(s string) string { return protocol.Printable(markdown.Replace(s)) }
+
+// reviewerScript is the agent that is no Go program: what handoff work runs for
+// each offer. The package comes on stdin, the exit code is the answer, and what
+// it prints is the result. Its first argument is the run's directory.
+//
+//go:embed reviewer.sh
+var reviewerScript []byte

@@ -1,9 +1,4 @@
-package demo
-
-// reviewerScript is the agent that is no Go program: what handoff work runs for
-// each offer. The package comes on stdin, the exit code is the answer, and what
-// it prints is the result. Its first argument is the run's directory.
-const reviewerScript = `#!/bin/sh
+#!/bin/sh
 # An agent in shell, started by: handoff work --agent reviewer -- sh reviewer.sh DIR
 package=$(cat)
 
@@ -27,4 +22,3 @@ words=$(wc -w <"$report" | tr -d ' ')
 sections=$(grep -c '^## ' "$report")
 blank=$(grep -c '[[:space:]]$' "$report")
 echo "{\"status\":\"success\",\"summary\":\"$words words in $sections sections, $blank lines with blanks at their end\",\"body\":{\"words\":$words,\"sections\":$sections,\"trailing_blanks\":$blank}}"
-`

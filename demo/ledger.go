@@ -3,12 +3,79 @@ package demo
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
+
+// Screen is where a run shows itself: one line for each change of the ledger.
+type Screen struct {
+	Out    io.Writer
+	Colour bool
+}
+
+func (s Screen) note(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
+
+// aside is a line on what the demo itself does.
+func (s Screen) aside(format string, args ...any) { s.note("         "+format, args...) }
+
+// show writes the line of a change.
+func (r *run) show(c protocol.Change) {
+	words, notable := describe(c)
+	if words == "" {
+		return
+	}
+	s := c.Record.State
+	colour, end := "", "\x1b[0m"
+	switch {
+	case !r.cfg.Screen.Colour:
+		end = ""
+	case s.Closed && s.Outcome == protocol.OutcomeSuccess:
+		colour = "\x1b[32m" // green
+	case s.Closed:
+		colour = "\x1b[31m" // red
+	case notable:
+		colour = "\x1b[33m" // yellow
+	}
+	r.cfg.Screen.note("%s%7s  %s  %-22s  %-11s  %s%s", colour, seconds(c.At.Sub(r.began)), s.Ticket[:8], s.Source+" → "+s.Agent, s.Phase, words, end)
+}
+
+// shown are the events that are told; true are those that the demo is there to show.
+var shown = map[protocol.EventType]bool{
+	protocol.EventSubmitted: false, protocol.EventAccepted: false, protocol.EventProgressed: false, protocol.EventCompleted: false,
+	protocol.EventFailed: true, protocol.EventRejected: true, protocol.EventConditioned: true, protocol.EventAnswered: true,
+	protocol.EventRetryScheduled: true, protocol.EventRerouted: true, protocol.EventEscalated: true, protocol.EventLeaseLost: true,
+	protocol.EventTimedOut: true, protocol.EventReleased: true, protocol.EventClosed: true, protocol.EventStuck: true,
+}
+
+// describe says in words what an append changed, and whether that is notable.
+func describe(c protocol.Change) (words string, notable bool) {
+	var all []string
+	for _, e := range c.Record.Events {
+		unusual, told := shown[e.EventType()]
+		if !told {
+			continue
+		}
+		_, detail := explain.Event(e)
+		switch e := e.(type) {
+		case *protocol.Submitted:
+			detail = steps[stepIndex(c.Record.State.TaskID)].task
+		case *protocol.Completed:
+			result, _ := protocol.DecodeResult(e.Result)
+			detail = result.Summary
+		}
+		all = append(all, strings.ReplaceAll(string(e.EventType()), "_", " ")+": "+detail)
+		notable = notable || unusual
+	}
+	return plain(strings.Join(all, "; ")), notable
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // Sums are what the ledger says of a run, in handoffs.
 type Sums struct {
@@ -61,8 +128,8 @@ func (s Sums) words() string {
 // sum holds the ledger against the tickets that were given. It counts
 // events and does not trust the state that the last of them carries.
 func sum(changes []protocol.Change, given []string) Sums {
-	last := map[string]protocol.State{}
-	closings, retried, rerouted, escalated := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
+	last, closings := map[string]protocol.State{}, map[string]int{}
+	retried, rerouted, escalated := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, c := range changes {
 		ticket := c.Record.State.Ticket
 		last[ticket] = c.Record.State
@@ -72,12 +139,12 @@ func sum(changes []protocol.Change, given []string) Sums {
 				closings[ticket]++
 			case *protocol.Accepted:
 				if e.Attempt > 1 {
-					retried[ticket]++
+					retried[ticket] = true
 				}
 			case *protocol.Rerouted:
-				rerouted[ticket]++
+				rerouted[ticket] = true
 			case *protocol.Escalated:
-				escalated[ticket]++
+				escalated[ticket] = true
 			}
 		}
 	}
