@@ -77,18 +77,10 @@ That is computed from the presence of workers and claims at this moment, and sto
 		Example: `  handoff agents ls
   handoff agents ls -o jsonl | jq -r 'select(.availability == "absent") | .id'`,
 		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
-				views, err := s.Agents(ctx)
-				if err != nil {
-					return err
-				}
-				if !a.text() {
-					return list(a, views)
-				}
-				return a.agents(views)
-			})
-		},
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
+			views, err := s.Agents(ctx)
+			return printedList(a, views, err, a.agents)
+		}),
 	}
 }
 
@@ -128,26 +120,18 @@ func newAgentsShow(a *app) *cobra.Command {
 		Example: `  handoff agents show reviewer
   handoff agents show reviewer -o json > reviewer.json`,
 		Args: takes("an AGENT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
-				v, err := s.Agent(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				holders, err := s.Holders(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return a.agent(v, holders)
-			})
-		},
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			v, err := s.Agent(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			holders, err := s.Holders(ctx, args[0])
+			return printed(a, v, err, func(v api.AgentStatus) error { return a.agent(v, holders) })
+		}),
 	}
 }
 
 func (a *app) agent(v api.AgentStatus, holders []protocol.Holder) error {
-	if !a.text() {
-		return a.value(v)
-	}
 	concurrency, execution, patience := "", "", ""
 	if v.PollPatienceMS > 0 {
 		patience = explain.Millis(v.PollPatienceMS)

@@ -19,18 +19,16 @@ wait in its queue; what it works on goes on. Nothing escalates because of a paus
 		Use: verb + " AGENT", Short: short, Long: long,
 		Example: "  handoff agents " + verb + " reviewer",
 		Args:    takes("an AGENT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
-				change := s.ResumeAgent
-				if pause {
-					change = s.PauseAgent
-				}
-				profile, err := change(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return a.line(profile, "%s  %s\n", profile.ID, verb+"d")
-			})
-		},
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			change := s.ResumeAgent
+			if pause {
+				change = s.PauseAgent
+			}
+			profile, err := change(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.line(profile, "%s  %s\n", profile.ID, verb+"d")
+		}),
 	}
 }

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
@@ -12,12 +12,9 @@ import (
 
 // profileFlags are the flags that make a profile.
 type profileFlags struct {
-	file                                              string
-	name, description, specialization, risk, escalate string
-	capabilities, examples, policies                  []string
-	accepts                                           bool
-	concurrency                                       int
-	execution, patience                               time.Duration
+	fieldFlags[protocol.Profile]
+	file                   string
+	capabilities, policies []string
 }
 
 func newAgentsPut(a *app) *cobra.Command {
@@ -32,47 +29,53 @@ its profile, the rest stays. With -f the file is the whole profile.`,
   handoff agents put junior --max-risk low --escalates-to reviewer --policy max_attempts=1
   handoff agents put reviewer -f reviewer.json`,
 		Args: takes("an AGENT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
-				profile, err := s.Profile(ctx, args[0])
-				if err != nil && !hasCode(protocol.CodeUnknownAgent)(err) {
-					return err
-				}
-				profile.ID = args[0]
-				if profile, err = flags.apply(profile, cmd.Flags().Changed, a); err != nil {
-					return err
-				}
-				if profile, err = s.PutAgent(ctx, profile); err != nil {
-					return err
-				}
-				if err := a.line(profile, "%s  %s\n", profile.ID, saved(profile)); err != nil {
-					return err
-				}
-				return a.warnOfAuthority(ctx, s, profile)
-			})
-		},
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			profile, err := s.Profile(ctx, args[0])
+			if err != nil && !hasCode(protocol.CodeUnknownAgent)(err) {
+				return err
+			}
+			profile.ID = args[0]
+			if profile, err = flags.apply(profile, a); err != nil {
+				return err
+			}
+			if profile, err = s.PutAgent(ctx, profile); err != nil {
+				return err
+			}
+			if err := a.line(profile, "%s  %s\n", profile.ID, saved(profile)); err != nil {
+				return err
+			}
+			return a.warnOfAuthority(ctx, s, profile)
+		}),
 	}
-	fs := cmd.Flags()
-	fs.StringVarP(&flags.file, "file", "f", "", "read the whole profile from a JSON file, or stdin with -")
-	fs.StringVar(&flags.name, "name", "", "name for people")
-	fs.StringVar(&flags.description, "description", "", "what it does")
-	fs.StringVar(&flags.specialization, "specialization", "", "what it does best; counts as a capability")
-	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what it can do, `NAME[:0.8]` (repeatable)")
-	fs.StringArrayVar(&flags.examples, "example", nil, "an `EXAMPLE` of a task for it (repeatable)")
-	fs.BoolVar(&flags.accepts, "accepts", true, "whether it takes handoffs at all")
-	fs.IntVar(&flags.concurrency, "max-concurrency", 0, "handoffs in hand at a time, of all its workers and claims together (0: no limit)")
-	fieldVar(fs, &flags.execution, "max-execution", "work timeout where the package has none")
-	fieldVar(fs, &flags.patience, "poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)")
-	fs.StringVar(&flags.risk, "max-risk", "", "low, medium or high (default)")
-	fs.StringVar(&flags.escalate, "escalates-to", "", "the agent above it (default human)")
-	fs.StringArrayVar(&flags.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
+	flags.declare(cmd.Flags())
 	a.agentFlags(cmd, "escalates-to")
 	a.words(cmd, "max-risk", "low", "medium", "high")
 	return cmd
 }
 
+func (f *profileFlags) declare(fs *pflag.FlagSet) {
+	f.fs = fs
+	type profile = protocol.Profile
+	fs.StringVarP(&f.file, "file", "f", "", "read the whole profile from a JSON file, or stdin with -")
+	f.text("name", "name for people", func(p *profile) *string { return &p.Name })
+	f.text("description", "what it does", func(p *profile) *string { return &p.Description })
+	f.text("specialization", "what it does best; counts as a capability", func(p *profile) *string { return &p.Specialization })
+	fs.StringArrayVar(&f.capabilities, "capability", nil, "what it can do, `NAME[:0.8]` (repeatable)")
+	examples := fs.StringArray("example", nil, "an `EXAMPLE` of a task for it (repeatable)")
+	f.onGiven("example", func(p *profile) { p.Examples = *examples })
+	accepts := fs.Bool("accepts", true, "whether it takes handoffs at all")
+	f.onGiven("accepts", func(p *profile) { p.AcceptsHandoffs = accepts })
+	concurrency := fs.Int("max-concurrency", 0, "handoffs in hand at a time, of all its workers and claims together (0: no limit)")
+	f.onGiven("max-concurrency", func(p *profile) { p.MaxConcurrency = *concurrency })
+	f.millis("max-execution", "work timeout where the package has none", func(p *profile) *int64 { return &p.MaxExecutionMS })
+	f.millis("poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)", func(p *profile) *int64 { return &p.PollPatienceMS })
+	f.text("max-risk", "low, medium or high (default)", func(p *profile) *string { return (*string)(&p.MaxRisk) })
+	f.text("escalates-to", "the agent above it (default human)", func(p *profile) *string { return &p.EscalatesTo })
+	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
+}
+
 // apply changes a profile as the flags say.
-func (f *profileFlags) apply(p protocol.Profile, changed func(string) bool, a *app) (protocol.Profile, error) {
+func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, error) {
 	if f.file != "" {
 		body, err := a.read(f.file)
 		if err != nil {
@@ -88,32 +91,8 @@ func (f *profileFlags) apply(p protocol.Profile, changed func(string) bool, a *a
 		whole.ID = p.ID
 		p = whole
 	}
-	set := func(flag string, field *string, value string) {
-		if changed(flag) {
-			*field = value
-		}
-	}
-	set("name", &p.Name, f.name)
-	set("description", &p.Description, f.description)
-	set("specialization", &p.Specialization, f.specialization)
-	set("max-risk", (*string)(&p.MaxRisk), f.risk)
-	set("escalates-to", &p.EscalatesTo, f.escalate)
-	if changed("example") {
-		p.Examples = f.examples
-	}
-	if changed("accepts") {
-		p.AcceptsHandoffs = &f.accepts
-	}
-	if changed("max-concurrency") {
-		p.MaxConcurrency = f.concurrency
-	}
-	if changed("max-execution") {
-		p.MaxExecutionMS = f.execution.Milliseconds()
-	}
-	if changed("poll-patience") {
-		p.PollPatienceMS = f.patience.Milliseconds()
-	}
-	if changed("capability") {
+	f.setGiven(&p)
+	if f.fs.Changed("capability") {
 		capabilities, err := parseCapabilities("--capability", f.capabilities)
 		if err != nil {
 			return p, err

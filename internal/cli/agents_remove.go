@@ -18,14 +18,12 @@ it already stays in its queue, and a worker that still serves it goes on. To kee
 an agent from taking more for a while, pause it instead.`,
 		Example: `  handoff agents rm reviewer`,
 		Args:    takes("an AGENT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
-				profile, err := s.RemoveAgent(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return a.line(profile, "%s  removed\n", profile.ID)
-			})
-		},
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			profile, err := s.RemoveAgent(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.line(profile, "%s  removed\n", profile.ID)
+		}),
 	}
 }

@@ -99,9 +99,7 @@ func (a *app) auditVerify(ctx context.Context, paths []string, against bool, che
 	found := 0
 	for i := range views {
 		found += views[i].Found
-		if views[i].Problems == nil {
-			views[i].Problems = []audit.Problem{}
-		}
+		views[i].Problems = orEmpty(views[i].Problems)
 	}
 	if err := a.reports(views); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"time"
 
@@ -104,11 +105,7 @@ func (a *app) claim(ctx context.Context, request api.Claim) error {
 		return err
 	}
 	defer done()
-	held, err := a.session(b, "").Claim(ctx, request)
-	if err != nil {
-		return err
-	}
-	return a.held(held)
+	return a.held(a.session(b, "").Claim(ctx, request))
 }
 
 // hostname names this machine for people, if it has a name.
@@ -136,27 +133,22 @@ type claimView struct {
 	Package json.RawMessage       `json:"package"`     // as it was submitted
 }
 
-func (a *app) held(h api.Held) error {
+// held prints a claim, or returns the error of what it comes from.
+func (a *app) held(h api.Held, err error) error {
+	if err != nil {
+		return err
+	}
 	if h.ReturnsErr != nil { // it is claimed all the same, and they can be read by their tickets
 		a.notef("handoff: what came back could not be read: %v\n", h.ReturnsErr)
 	}
 	v := claimView{
 		Lease: h.Lease, Ticket: h.State.Ticket, Agent: h.Agent, Attempt: h.State.Attempt, Accepted: h.State.Fence != 0,
-		Expires: h.Expires, Supplements: h.Answers, Trail: h.Trail, Returns: h.Returns, Package: h.Package,
+		Expires: h.Expires, Supplements: orEmpty(h.Answers), Trail: orEmpty(h.Trail), Returns: orEmpty(h.Returns), Package: h.Package,
 		Trace: a.traces.Work(h.State).Parent, AckBy: lifecycle.ClaimDue(h.State).UTC().Truncate(time.Second),
 	}
 	limit, clock := lifecycle.Limit(h.State)
 	v.Limit, v.LimitClock = limit.UTC().Truncate(time.Second), clock
 	if !a.text() {
-		if v.Supplements == nil {
-			v.Supplements = []protocol.Answer{}
-		}
-		if v.Trail == nil {
-			v.Trail = []protocol.TrailEntry{}
-		}
-		if v.Returns == nil {
-			v.Returns = []protocol.Return{}
-		}
 		return a.value(v)
 	}
 	a.printf("LEASE %s\nTICKET %s\nAGENT %s\nATTEMPT %d\nEXPIRES %s\n", v.Lease, v.Ticket, v.Agent, v.Attempt, v.Expires.Format(time.RFC3339))
@@ -164,31 +156,21 @@ func (a *app) held(h api.Held) error {
 		a.printf("ACKNOWLEDGE %s\n", v.AckBy.Format(time.RFC3339))
 	}
 	a.printf("LIMIT %s %s\n", v.Limit.Format(time.RFC3339), v.LimitClock)
-	for _, answer := range v.Supplements {
-		if err := a.headLine("SUPPLEMENT", answer); err != nil {
-			return err
-		}
-	}
-	for _, entry := range v.Trail {
-		if err := a.headLine("TRAIL", entry); err != nil {
-			return err
-		}
-	}
-	for _, ret := range v.Returns {
-		if err := a.headLine("RETURN", ret); err != nil {
-			return err
-		}
+	if err := errors.Join(headLines(a, "SUPPLEMENT", v.Supplements), headLines(a, "TRAIL", v.Trail), headLines(a, "RETURN", v.Returns)); err != nil {
+		return err
 	}
 	a.printf("\n")
 	return a.document(v.Package)
 }
 
-// headLine writes a word and a value as JSON.
-func (a *app) headLine(word string, value any) error {
-	line, err := encode(value, false)
-	if err != nil {
-		return err
+// headLines writes a word and a value as JSON, a line each.
+func headLines[T any](a *app, word string, values []T) error {
+	for _, value := range values {
+		line, err := encode(value, false)
+		if err != nil {
+			return err
+		}
+		a.printf("%s %s\n", word, string(line[:len(line)-1]))
 	}
-	a.printf("%s %s\n", word, string(line[:len(line)-1]))
 	return nil
 }

@@ -26,9 +26,7 @@ Exit codes: 0 here it is; 9 it is open, or closed with success; 3 no such ticket
 		Example: `  handoff dead show 5f0c…
   handoff dead show 5f0c… -o json | jq .trail`,
 		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onTicket(cmd.Context(), args[0], a.deadLetter)
-		},
+		RunE: a.onTicket(a.deadLetter),
 	}
 }
 
@@ -46,16 +44,13 @@ func (a *app) deadLetter(ctx context.Context, b *broker.Broker, ticket string) e
 		return err
 	}
 	if !a.text() {
-		if trail == nil {
-			trail = []protocol.TrailEntry{}
-		}
 		return a.value(struct {
 			State   dossier.StateView     `json:"state"`
 			Trail   []protocol.TrailEntry `json:"trail"`
 			Package json.RawMessage       `json:"package"`
-		}{dossier.StateOf(state), trail, body})
+		}{dossier.StateOf(state), orEmpty(trail), body})
 	}
-	if err := a.state(state); err != nil {
+	if err := a.stateText(state); err != nil {
 		return err
 	}
 	a.printf("\n")

@@ -30,7 +30,7 @@ const sameSignal = 250 * time.Millisecond
 // endFor is how long a command may take to end; work says so itself.
 func endFor(command string) time.Duration {
 	switch command {
-	case "gateway", "door", "index", "supervise", "audit archive":
+	case "gateway", "index", "supervise", "audit archive":
 		return serviceEnd
 	case "dev", "restore", "bench", benchWorkerCommand, "demo", demo.TetherCommand, demo.AgentCommand:
 		return devEnd

@@ -94,9 +94,9 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 		if err != nil {
 			return err
 		}
-		return a.reportOn(cmd.Context(), args[0], func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		return a.onLease(func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
 			return s.Await(ctx, lease, tickets)
-		})
+		})(cmd, args)
 	}
 	return cmd
 }

@@ -23,22 +23,20 @@ entry with its sequence, its hash, its events and the state after them.`,
 		Example: `  handoff history 5f0c…
   handoff history 5f0c… -o jsonl | jq -r '.events[].type'`,
 		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				changes, unread := b.History(ctx, ticket)
-				if len(changes) == 0 || unread != nil && !broker.Unreadable(unread) {
-					return unread
-				}
-				if a.text() {
-					return errors.Join(a.history(changes), unread)
-				}
-				views, err := dossier.History(changes)
-				if err != nil {
-					return err
-				}
-				return errors.Join(list(a, views), unread)
-			})
-		},
+		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+			changes, unread := b.History(ctx, ticket)
+			if len(changes) == 0 || unread != nil && !broker.Unreadable(unread) {
+				return unread
+			}
+			if a.text() {
+				return errors.Join(a.history(changes), unread)
+			}
+			views, err := dossier.History(changes)
+			if err != nil {
+				return err
+			}
+			return errors.Join(list(a, views), unread)
+		}),
 	}
 }
 

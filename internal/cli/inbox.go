@@ -72,13 +72,7 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 					return err
 				}
 				views, err := dossier.WaitingOf(ctx, a.reader(b), waiting)
-				if err != nil {
-					return err
-				}
-				if !a.text() {
-					return list(a, views)
-				}
-				return a.inbox(agent, views)
+				return printedList(a, views, err, func(views []dossier.Waiting) error { return a.inbox(agent, views) })
 			})
 		},
 	}

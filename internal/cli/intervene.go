@@ -20,15 +20,9 @@ import (
 // state after it.
 func (a *app) act(cmd *cobra.Command, from *string, do func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error)) *cobra.Command {
 	cmd.Args = takes("a TICKET")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-			state, err := do(ctx, a.session(b, *from), ticket)
-			if err != nil {
-				return err
-			}
-			return a.state(state)
-		})
-	}
+	cmd.RunE = a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+		return a.state(do(ctx, a.session(b, *from), ticket))
+	})
 	return cmd
 }
 
@@ -66,11 +60,7 @@ Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed alread
 			return err
 		}
 		return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { // a group may have a thousand
-			state, err := a.session(b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true})
-			if err != nil {
-				return err
-			}
-			return a.state(state)
+			return a.state(a.session(b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true}))
 		})
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
@@ -131,17 +121,13 @@ already, or no reason given.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if isLease(args[0]) {
-				return a.reportOn(cmd.Context(), args[0], func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+				return a.onLease(func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
 					return s.RollBackHeld(ctx, lease, reason, partial)
-				})
+				})(cmd, args)
 			}
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				state, err := a.session(b, from).RollBack(ctx, ticket, reason)
-				if err != nil {
-					return err
-				}
-				return a.state(state)
-			})
+			return a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+				return a.state(a.session(b, from).RollBack(ctx, ticket, reason))
+			})(cmd, args)
 		},
 	}
 	fs := cmd.Flags()
@@ -228,13 +214,9 @@ Exit codes: 0 it is yours; 9 it is closed, a group, or no such agent.`,
 			if err := api.CheckLease(lease); err != nil {
 				return err
 			}
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				held, err := a.session(b, "").Take(ctx, api.Take{Ticket: ticket, Agent: agent, Lease: lease, Reason: reason, Host: hostname()})
-				if err != nil {
-					return err
-				}
-				return a.held(held)
-			})
+			return a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+				return a.held(a.session(b, "").Take(ctx, api.Take{Ticket: ticket, Agent: agent, Lease: lease, Reason: reason, Host: hostname()}))
+			})(cmd, args)
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` that takes it (default $HANDOFF_AGENT, else human)")

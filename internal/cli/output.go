@@ -116,13 +116,32 @@ func (a *app) line(v any, format string, args ...any) error {
 	return nil
 }
 
+// printed prints a value in the format asked for, or returns the error of what it comes from.
+func printed[T any](a *app, v T, err error, text func(T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case !a.text():
+		return a.value(v)
+	}
+	return text(v)
+}
+
+// printedList is printed for a list, of which programs read each value.
+func printedList[T any](a *app, values []T, err error, text func([]T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case !a.text():
+		return list(a, values)
+	}
+	return text(values)
+}
+
 // list writes values for programs: an array, or one to a line.
 func list[T any](a *app, values []T) error {
 	if a.format == formatJSON {
-		if values == nil {
-			values = []T{}
-		}
-		return a.value(values)
+		return a.value(orEmpty(values))
 	}
 	for _, v := range values {
 		if err := a.value(v); err != nil {
@@ -130,6 +149,14 @@ func list[T any](a *app, values []T) error {
 		}
 	}
 	return nil
+}
+
+// orEmpty is a list that JSON has as [] where it is empty.
+func orEmpty[T any](values []T) []T {
+	if values == nil {
+		return []T{}
+	}
+	return values
 }
 
 // encode writes JSON with a line end. <, > and & stay: nothing here is HTML.

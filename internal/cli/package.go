@@ -17,42 +17,13 @@ import (
 
 // packageFlags are the flags that make a package.
 type packageFlags struct {
-	fs    *pflag.FlagSet
-	given []func(*protocol.Package) // sets what a flag says, if it was given
+	fieldFlags[protocol.Package]
 
 	file, contextFile, historyFile, schemaFile, groupFile string
 
 	from, capability, parent, deadline, await string
 	to, variables, artifacts                  []string
 	requires, policies                        []string
-}
-
-// onGiven says what a flag that is given sets.
-func (f *packageFlags) onGiven(name string, set func(*protocol.Package)) {
-	f.given = append(f.given, func(pkg *protocol.Package) {
-		if f.fs.Changed(name) {
-			set(pkg)
-		}
-	})
-}
-
-// text declares a flag that is a field of the package.
-func (f *packageFlags) text(name, usage string, field func(*protocol.Package) *string) {
-	value := f.fs.String(name, "", usage)
-	f.onGiven(name, func(pkg *protocol.Package) { *field(pkg) = *value })
-}
-
-// texts declares a flag whose values are added to a field.
-func (f *packageFlags) texts(name, usage string, field func(*protocol.Package) *[]string) {
-	values := f.fs.StringArray(name, nil, usage)
-	f.onGiven(name, func(pkg *protocol.Package) { *field(pkg) = append(*field(pkg), *values...) })
-}
-
-// millis declares a flag that is a duration of the package.
-func (f *packageFlags) millis(name, usage string, set func(pkg *protocol.Package, ms int64)) {
-	value := new(time.Duration)
-	fieldVar(f.fs, value, name, usage)
-	f.onGiven(name, func(pkg *protocol.Package) { set(pkg, value.Milliseconds()) })
 }
 
 func (f *packageFlags) declare(fs *pflag.FlagSet) {
@@ -95,12 +66,12 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	f.text("rationale", "`WHY` it was decided so; required for an escalation", func(p *pkg) *string { return &p.Audit.DecisionRationale })
 	f.text("risk", "`RISK`: low, medium or high", func(p *pkg) *string { return (*string)(&p.Audit.RiskLevel) })
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
-	f.millis("work-timeout", "from acceptance to completion (default: the agent's, else 1h)", func(p *pkg, ms int64) { p.Expectations.TimeoutMS = ms })
+	f.millis("work-timeout", "from acceptance to completion (default: the agent's, else 1h)", func(p *pkg) *int64 { return &p.Expectations.TimeoutMS })
 	f.text("on-timeout", "`WHAT` follows the work timeout: "+policyWords("on_timeout"), func(p *pkg) *string {
 		p.Policy.OnTimeout = new(protocol.OnTimeout)
 		return (*string)(p.Policy.OnTimeout)
 	})
-	f.millis("progress-timeout", "from one sign of progress to the next (default: none is asked for)", func(p *pkg, ms int64) { p.Policy.ProgressTimeoutMS = &ms })
+	f.millis("progress-timeout", "from one sign of progress to the next (default: none is asked for)", func(p *pkg) *int64 { p.Policy.ProgressTimeoutMS = new(int64); return p.Policy.ProgressTimeoutMS })
 	f.text("late-result", "`WHAT` becomes of a late result when no attempt is left: "+policyWords("late_result"), func(p *pkg) *string {
 		p.Policy.LateResult = new(protocol.LateResult)
 		return (*string)(p.Policy.LateResult)
@@ -121,7 +92,7 @@ func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
 	}
 	expected := func(p *pkg) *protocol.ReturnProtocol { own(p).Expected = true; return p.Return }
 	expects := fs.Bool("return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
-	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg, ms int64) { expected(p).TimeoutMS = ms })
+	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg) *int64 { return &expected(p).TimeoutMS })
 	f.text("on-return-timeout", "`WHAT` follows the return timeout: "+policyWords("on_return_timeout"), func(p *pkg) *string { return (*string)(&expected(p).OnTimeout) })
 	fs.StringVar(&f.await, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended")
 	f.onGiven("await", func(p *pkg) { expected(p).Wait = f.await })
@@ -156,9 +127,7 @@ func (f *packageFlags) complete(pkg protocol.Package, a *app, now time.Time) (pr
 	if err := f.files(&pkg, a); err != nil {
 		return pkg, err
 	}
-	for _, set := range f.given {
-		set(&pkg)
-	}
+	f.setGiven(&pkg)
 	if err := f.notEmpty(&pkg); err != nil {
 		return pkg, err
 	}

@@ -27,21 +27,18 @@ func (a *app) leaseCommand(use, short, long, example string, args []string, repo
 A LEASE is what "handoff claim" prints. Exit code 7: the handoff is another holder's
 by now, or the LEASE was never given out; nothing about it was changed.`,
 		Args: takes(args...),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.reportOn(cmd.Context(), args[0], report) },
+		RunE: a.onLease(report),
 	}
 }
 
-func (a *app) reportOn(ctx context.Context, lease string, report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) error {
-	return a.onSession(ctx, func(ctx context.Context, s *api.Session) error {
-		state, err := report(ctx, s, lease)
+// onLease is the RunE of a command that reports on the handoff of a LEASE.
+func (a *app) onLease(report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) func(*cobra.Command, []string) error {
+	return a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+		state, err := report(ctx, s, args[0])
 		if err != nil {
-			return leaseRefusal(lease, err)
+			return leaseRefusal(args[0], err)
 		}
-		if !a.text() {
-			return a.value(dossier.StateOf(state))
-		}
-		a.printf("%s  %s\n", state.Ticket, a.phase(state))
-		return nil
+		return a.line(dossier.StateOf(state), "%s  %s\n", state.Ticket, a.phase(state))
 	})
 }
 
@@ -151,15 +148,13 @@ granted once in an attempt; the answer says until when, or why not (exit code 9)
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
 		[]string{"a LEASE"},
 		nil)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.onSession(cmd.Context(), func(ctx context.Context, s *api.Session) error {
-			beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
-			if err != nil {
-				return leaseRefusal(args[0], err)
-			}
-			return a.beat(beat)
-		})
-	}
+	cmd.RunE = a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+		beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
+		if err != nil {
+			return leaseRefusal(args[0], err)
+		}
+		return a.beat(beat)
+	})
 	fieldVar(cmd.Flags(), &extend, "extend", "the work takes this much longer; granted once, up to the return's clock and the deadline")
 	cmd.Flags().StringVar(&reason, "reason", "", "why it takes longer; required with --extend")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {

@@ -144,8 +144,6 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupWrite, newSchema(a)),
 		inGroup(groupWrite, newValidate(a)),
 
-		formerly("door", newGateway(a)),
-		formerly("return", newRollback(a)),
 		newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a),
 		newVersion(a),
 		newExitCodes(),
@@ -203,12 +201,6 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 
 func inGroup(id string, cmd *cobra.Command) *cobra.Command {
 	cmd.GroupID = id
-	return cmd
-}
-
-// formerly keeps the old name of a command, which the help does not list.
-func formerly(name string, cmd *cobra.Command) *cobra.Command {
-	cmd.Use, cmd.Hidden = name, true
 	return cmd
 }
 

@@ -29,18 +29,10 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
   handoff show 5f0c… --full | less
   handoff show 5f0c… -o json | jq .attempts`,
 		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				v, err := dossier.Show(ctx, a.reader(b), ticket)
-				if err != nil {
-					return err
-				}
-				if !a.text() {
-					return a.value(v)
-				}
-				return a.whole(v, full)
-			})
-		},
+		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+			v, err := dossier.Show(ctx, a.reader(b), ticket)
+			return printed(a, v, err, func(v dossier.Whole) error { return a.whole(v, full) })
+		}),
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "print the bodies of the package and of the result too")
 	return cmd

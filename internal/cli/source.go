@@ -77,9 +77,12 @@ func (a *app) session(b *broker.Broker, from string) *api.Session {
 	return api.New(b, api.Config{CountOn: a.engine.ResumeCount, Index: a.answersOf(b)}).As(api.Local(cmp.Or(from, a.me())))
 }
 
-// onSession does something short with all operations, on behalf of this command line.
-func (a *app) onSession(ctx context.Context, do func(context.Context, *api.Session) error) error {
-	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error { return do(ctx, a.session(b, "")) })
+// onSession is the RunE of a command that does something short with all operations, on behalf
+// of this command line.
+func (a *app) onSession(do func(ctx context.Context, s *api.Session, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { return do(ctx, a.session(b, ""), args) })
+	}
 }
 
 // reader is what views of handoffs are made of; nil without a broker, which no gateway has.

@@ -42,13 +42,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 			return a.onSource(cmd.Context(), through, args[0], func(ctx context.Context, s *source, ticket string) error {
 				if withPackage {
 					body, err := s.b.Package(ctx, ticket)
-					if err != nil {
-						return err
-					}
-					if !a.text() {
-						return a.value(json.RawMessage(body))
-					}
-					return a.document(body)
+					return printed(a, json.RawMessage(body), err, a.document)
 				}
 				state, err := s.Status(ctx, ticket)
 				if err != nil {
@@ -61,7 +55,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(a.state(state), a.memberTable(views)); err != nil {
+				if err := errors.Join(a.stateText(state), a.memberTable(views)); err != nil {
 					return err
 				}
 				a.whyWaiting(ctx, s.b, state)
@@ -74,20 +68,23 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 	return cmd
 }
 
-// onTicket does something short with a ticket and an engine.
-func (a *app) onTicket(ctx context.Context, text string, do func(context.Context, *broker.Broker, string) error) error {
-	ticket, err := protocol.ParseTicket(text)
-	if err != nil {
-		return err
+// onTicket is the RunE of a command that does something short with a TICKET and an engine.
+func (a *app) onTicket(do func(context.Context, *broker.Broker, string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ticket, err := protocol.ParseTicket(args[0])
+		if err != nil {
+			return err
+		}
+		return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { return do(ctx, b, ticket) })
 	}
-	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error { return do(ctx, b, ticket) })
 }
 
-// state prints a state in the format asked for.
-func (a *app) state(s protocol.State) error {
-	if !a.text() {
-		return a.value(dossier.StateOf(s))
-	}
+// state prints a state in the format asked for, or returns the error of what it comes from.
+func (a *app) state(s protocol.State, err error) error {
+	return printed(a, dossier.StateOf(s), err, func(dossier.StateView) error { return a.stateText(s) })
+}
+
+func (a *app) stateText(s protocol.State) error {
 	a.printf("%s  %s\n", s.Ticket, a.phase(s))
 	waiting := phrase(explain.WaitingFor(s))
 	if s.Closed {

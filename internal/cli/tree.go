@@ -30,18 +30,10 @@ Exit codes: 0 the handoff exists; 3 no such ticket.`,
   handoff tree 5f0c… --long                          # whole tickets
   handoff tree 5f0c… -o json | jq -r '.. | .ticket? // empty'`,
 		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				v, err := dossier.TreeOf(ctx, a.reader(b), ticket)
-				if err != nil {
-					return err
-				}
-				if !a.text() {
-					return a.value(v)
-				}
-				return a.tree(v, long)
-			})
-		},
+		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+			v, err := dossier.TreeOf(ctx, a.reader(b), ticket)
+			return printed(a, v, err, func(v dossier.Tree) error { return a.tree(v, long) })
+		}),
 	}
 	cmd.Flags().BoolVar(&long, "long", false, "print whole tickets")
 	return cmd

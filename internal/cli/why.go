@@ -33,15 +33,13 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
   handoff why 5f0c… -o json | jq -r .next.at
   TZ=UTC handoff why 5f0c…`,
 		Args: takes("a TICKET"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onTicket(cmd.Context(), args[0], func(ctx context.Context, b *broker.Broker, ticket string) error {
-				explanation, err := a.session(b, "").Why(ctx, ticket, time.Local)
-				if err != nil {
-					return err
-				}
-				return a.explanation(explanation)
-			})
-		},
+		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+			explanation, err := a.session(b, "").Why(ctx, ticket, time.Local)
+			if err != nil {
+				return err
+			}
+			return a.explanation(explanation)
+		}),
 	}
 }
 
