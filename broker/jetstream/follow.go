@@ -195,18 +195,11 @@ func (f *follower) request(ctx context.Context, ensured *bool) error {
 }
 
 // ensure makes the consumer if it is not there. One that is there is left as it is:
-// the others share it. Only that it waits as long as those of older versions did is
-// mended.
+// the others share it.
 func (f *follower) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	consumer, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
-	if err == nil {
-		if cfg := consumer.CachedInfo().Config; cfg.AckWait > broker.FollowWait {
-			cfg.AckWait = broker.FollowWait
-			_, err = f.j.js.UpdateConsumer(ctx, f.stream, cfg)
-		}
-	}
+	_, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
 			f.j.notifyReconnected() // it begins with what is new: no supervisor was told of what came before
