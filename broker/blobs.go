@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -11,7 +13,10 @@ const DigestPrefix = "sha256:"
 
 // RefOf is the reference under which a body is stored: its digest and size.
 func RefOf(body []byte) protocol.BlobRef {
-	return protocol.BlobRef{Digest: DigestPrefix + HashOf(body), Size: int64(len(body))}
+	sum := sha256.Sum256(body)
+	var text [len(DigestPrefix) + 2*sha256.Size]byte
+	hex.Encode(text[copy(text[:], DigestPrefix):], sum[:])
+	return protocol.BlobRef{Digest: string(text[:]), Size: int64(len(body))}
 }
 
 // PresenceTTL is how long a holder's entry outlives a beat: its lease, in the

@@ -83,8 +83,17 @@ func (j *Engine) retry(ctx context.Context, op func(context.Context) error) erro
 	return j.retryEach(ctx, tryTimeout, op)
 }
 
-// retryEach is again with a time for each try.
+// retryEach is retry with a time for each try.
 func (j *Engine) retryEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
+	return j.retryBounded(ctx, func() error {
+		tryCtx, cancel := context.WithTimeout(ctx, each)
+		defer cancel()
+		return op(tryCtx)
+	})
+}
+
+// retryBounded is retry for an op that ends by itself, within tryTimeout, and with ctx.
+func (j *Engine) retryBounded(ctx context.Context, op func() error) error {
 	var last error
 	final := false // the last error will not pass
 	first := time.Now()
@@ -105,10 +114,8 @@ func (j *Engine) retryEach(ctx context.Context, each time.Duration, op func(cont
 		case !j.nc.IsConnected():
 			last = errDisconnected
 		default:
-			tryCtx, cancel := context.WithTimeout(ctx, each)
 			began := time.Now()
-			last = j.denied.explain(j.nc, began, op(tryCtx))
-			cancel()
+			last = j.denied.explain(j.nc, began, op())
 			j.switchServerAfter(first, last)
 			if errors.Is(last, nats.ErrConnectionClosed) && j.isClosed() {
 				last = broker.ErrClosed // Close has closed it under a request in flight
@@ -154,6 +161,7 @@ func (j *Engine) switchServerAfter(since time.Time, err error) {
 	}
 	j.cfg.Log.Warn("no answer from a leader through this server; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
 	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
+	j.acks.disconnected()
 }
 
 // retryWithTimeout is again for questions that have an end: after Config.Timeout they
@@ -180,9 +188,9 @@ func (j *Engine) requestJSON(ctx context.Context, subject string, request []byte
 	return nil
 }
 
-// publish stores one message and returns its sequence. One try.
+// publish stores one message and returns its sequence. One try, of at most tryTimeout.
 func (j *Engine) publish(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	reply, err := j.nc.RequestMsgWithContext(ctx, msg)
+	reply, err := j.acks.publish(ctx, msg, tryTimeout)
 	if err != nil {
 		return 0, j.explainSilence(err)
 	}
@@ -234,6 +242,11 @@ func ackedSeq(ack []byte) (seq uint64, ok bool) {
 // storeEntry stores a message of the work or timer stream, and makes the
 // stream again when it is gone.
 func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
+	if !j.isClosed() && j.nc.IsConnected() { // nearly always once is enough, and needs no context of its own
+		if _, err := j.publish(ctx, msg); err == nil || hasCode(err, codeConflict) {
+			return err
+		}
+	}
 	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		_, err := j.publish(ctx, msg)
 		if errors.Is(err, nats.ErrNoResponders) || hasCode(err, codeNoStream) {

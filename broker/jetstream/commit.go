@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -358,7 +359,10 @@ func (c *committer) sendBatch(id string, appends []*pendingAppend, copied chan s
 	}
 	final := appends[end].batchMessage(id, end+1)
 	final.Header[batchCommitHeader] = []string{"1"}
-	final.Data = bytes.Clone(final.Data) // who waits for it may give up before the answer comes
+	final.Data = bytes.Clone(final.Data) // the append may give up, and its message be used again, before the answer comes
+	for key, values := range final.Header {
+		final.Header[key] = slices.Clone(values)
+	}
 	free()
 	reply, err := c.j.nc.RequestMsgWithContext(ctx, final)
 	if err != nil {

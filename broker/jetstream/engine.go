@@ -44,6 +44,7 @@ type Engine struct {
 	js    jetstream.JetStream
 	cfg   Config
 
+	acks    *acks
 	commits *committer // of the ledger
 	clock   engineClock
 	denied  denials
@@ -97,7 +98,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	cfg.AckWait = cmp.Or(cfg.AckWait, broker.AckWait)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	j := &Engine{
-		nc: nc, js: js, cfg: cfg, link: make(chan struct{}),
+		nc: nc, js: js, cfg: cfg, acks: newAcks(nc), link: make(chan struct{}),
 		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{},
 	}
 	j.commits = newCommitter(j)
@@ -153,7 +154,9 @@ func (j *Engine) Close() error {
 	j.wg.Wait()
 	if j.owned {
 		j.nc.Close()
+		j.acks.disconnected()
 	}
+	j.acks.close()
 	return nil
 }
 
@@ -168,6 +171,9 @@ func (j *Engine) watchConnection(status chan nats.Status) {
 		case <-j.closing.Done():
 			return
 		case s := <-status:
+			if s == nats.CLOSED {
+				j.acks.disconnected()
+			}
 			j.connectionChanged(s == nats.CONNECTED)
 		}
 	}

@@ -85,7 +85,9 @@ func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	if err := protocol.CheckID("ticket", ticket); err != nil {
 		return err
 	}
-	if err := j.storeEntry(ctx, wakeUpMessage(ticket, seq, at)); err != nil {
+	msg := wakeUpMessage(ticket, seq, at)
+	defer msg.release()
+	if err := j.storeEntry(ctx, &msg.Msg); err != nil {
 		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
 	}
 	return nil
@@ -93,12 +95,11 @@ func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 
 // wakeUpMessage is the schedule of a wake-up, written by hand: the library's would
 // be cut to whole seconds. What fires has lost it, and tells the instant by its body.
-func wakeUpMessage(ticket string, seq uint64, at time.Time) *nats.Msg {
-	msg := nats.NewMsg(timerSubject(ticket, seq))
+func wakeUpMessage(ticket string, seq uint64, at time.Time) *message {
 	when := at.UTC().Format(time.RFC3339Nano)
-	msg.Data = []byte(when)
-	msg.Header[jetstream.ScheduleHeader] = []string{"@at " + when}
-	msg.Header[jetstream.ScheduleTargetHeader] = []string{dueSubject(ticket, seq)}
+	msg := newMessage(timerSubject(ticket, seq), []byte(when))
+	msg.set(jetstream.ScheduleHeader, "@at "+when)
+	msg.set(jetstream.ScheduleTargetHeader, dueSubject(ticket, seq))
 	return msg
 }
 

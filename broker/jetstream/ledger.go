@@ -25,19 +25,19 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if err := protocol.CheckID("ticket", ticket); err != nil {
 		return 0, err
 	}
-	msg := nats.NewMsg(ledgerSubject(ticket))
-	msg.Data = body
-	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
-	msg.Header[jetstream.ExpectedStreamHeader] = []string{LedgerStream}
-	msg.Header[recordHeader] = []string{id}
+	msg := newMessage(ledgerSubject(ticket), body)
+	defer msg.release()
+	msg.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
+	msg.set(jetstream.ExpectedStreamHeader, LedgerStream)
+	msg.set(recordHeader, id)
 	if attention != lifecycle.AttentionUnsaid {
-		msg.Header[attentionHeader] = []string{string(attention)}
+		msg.set(attentionHeader, string(attention))
 	}
-	traceHeaders(broker.TraceFrom(ctx), msg)
-	admitted, err := j.commits.awaitAdmission(ctx, msg)
+	msg.setTrace(broker.TraceFrom(ctx))
+	admitted, err := j.commits.awaitAdmission(ctx, &msg.Msg)
 	seq := admitted.seq
 	if err == nil && seq == 0 {
-		seq, err = j.appendSingly(ctx, msg, &admitted, func(ctx context.Context) (uint64, error) {
+		seq, err = j.appendSingly(ctx, &msg.Msg, &admitted, func(ctx context.Context) (uint64, error) {
 			return j.judgeConflict(ctx, ticket, after, id)
 		})
 	}
@@ -50,7 +50,7 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 // appendSingly appends one message by itself, again while that fails in passing.
 func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error)) (seq uint64, err error) {
 	defer admitted.release()
-	err = j.retry(ctx, func(ctx context.Context) (err error) {
+	err = j.retryBounded(ctx, func() (err error) {
 		seq, err = j.publish(ctx, msg)
 		admitted.release()
 		if hasCode(err, codeConflict) {

@@ -72,7 +72,7 @@ func checkEntry(h *broker.OutboxEntry) error {
 	return h.Offer.Validate()
 }
 
-func entryMessage(h *broker.OutboxEntry) *nats.Msg {
+func entryMessage(h *broker.OutboxEntry) *message {
 	if h.Body == nil {
 		return wakeUpMessage(h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 	}
@@ -144,7 +144,9 @@ func (h *outboxPublisher) put(ctx context.Context, entries []broker.OutboxEntry,
 			msg := entryMessage(&entries[next])
 			msg.Reply = h.inbox + strconv.FormatUint(h.sent, 10)
 			h.sent++
-			if errs[next] = h.j.nc.PublishMsg(msg); errs[next] == nil {
+			errs[next] = h.j.nc.PublishMsg(&msg.Msg)
+			msg.release()
+			if errs[next] == nil {
 				errs[next] = errUnanswered
 				under, bytes = under+1, bytes+len(entries[next].Body)
 			}

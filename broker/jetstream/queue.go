@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -146,20 +145,21 @@ func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	err := j.storeEntry(ctx, offerMessage(key, body, broker.TraceFrom(ctx)))
+	msg := offerMessage(key, body, broker.TraceFrom(ctx))
+	defer msg.release()
+	err := j.storeEntry(ctx, &msg.Msg)
 	if err != nil && !hasCode(err, codeConflict) {
 		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
 	}
 	return nil
 }
 
-func offerMessage(key broker.OfferKey, body []byte, trace protocol.TraceContext) *nats.Msg {
-	msg := nats.NewMsg(workSubject(key))
-	msg.Data = body
+func offerMessage(key broker.OfferKey, body []byte, trace protocol.TraceContext) *message {
+	msg := newMessage(workSubject(key), body)
 	// No message id: a window of duplicates would lose an offer that is
 	// wanted again, and let a second one in when it is over.
-	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{"0"}
-	traceHeaders(trace, msg)
+	msg.set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	msg.setTrace(trace)
 	return msg
 }
 
@@ -315,15 +315,4 @@ func (j *Engine) closePullers() {
 		}
 	}
 	clear(j.pullers)
-}
-
-// traceHeaders puts a trace into a message, by the names of W3C Trace Context.
-func traceHeaders(t protocol.TraceContext, msg *nats.Msg) {
-	if t.IsZero() {
-		return
-	}
-	msg.Header["traceparent"] = []string{t.Parent}
-	if t.State != "" {
-		msg.Header["tracestate"] = []string{t.State}
-	}
 }

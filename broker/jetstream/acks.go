@@ -1,0 +1,144 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// acks receives the engine's acknowledgements of stored messages, through one subscription.
+// The library's request makes a context, a channel and a timer for each question; a handoff
+// publishes four messages, and waits for each of them.
+type acks struct {
+	nc     *nats.Conn
+	prefix string // of the reply subjects; ends with a dot
+
+	mu      sync.Mutex
+	sub     *nats.Subscription // nil until the first message is published
+	last    uint64
+	waiting map[uint64]*ackWait
+	ending  bool // the last wait ends the subscription
+}
+
+// ackWait waits for one acknowledgement. It is used again.
+type ackWait struct {
+	came  chan *nats.Msg // room for the one reply that is forwarded
+	timer *time.Timer
+}
+
+var ackWaits = sync.Pool{New: func() any {
+	w := &ackWait{came: make(chan *nats.Msg, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}}
+
+func newAcks(nc *nats.Conn) *acks {
+	return &acks{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[uint64]*ackWait{}}
+}
+
+// publish publishes a message and returns the reply. It waits until ctx ends, or for timeout,
+// and then returns context.DeadlineExceeded. It sets msg.Reply.
+func (a *acks) publish(ctx context.Context, msg *nats.Msg, timeout time.Duration) (*nats.Msg, error) {
+	w := ackWaits.Get().(*ackWait)
+	token, err := a.expect(w)
+	if err != nil {
+		ackWaits.Put(w)
+		return nil, err
+	}
+	defer a.forget(token, w)
+	msg.Reply = a.prefix + strconv.FormatUint(token, 36)
+	if err := a.nc.PublishMsg(msg); err != nil {
+		return nil, err
+	}
+	w.timer.Reset(timeout)
+	select {
+	case reply := <-w.came:
+		switch {
+		case reply == nil && a.nc.IsClosed():
+			return nil, nats.ErrConnectionClosed
+		case reply == nil:
+			return nil, nats.ErrDisconnected
+		}
+		if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
+			return nil, nats.ErrNoResponders
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.timer.C:
+		return nil, context.DeadlineExceeded
+	}
+}
+
+// expect registers who waits, and subscribes to the replies when that is the first.
+func (a *acks) expect(w *ackWait) (token uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sub == nil {
+		if a.sub, err = a.nc.Subscribe(a.prefix+"*", a.forward); err != nil {
+			return 0, fmt.Errorf("subscribe to acknowledgements: %w", err)
+		}
+	}
+	a.last++
+	a.waiting[a.last] = w
+	return a.last, nil
+}
+
+// forget ends a wait. No reply is forwarded to it after that.
+func (a *acks) forget(token uint64, w *ackWait) {
+	w.timer.Stop()
+	a.mu.Lock()
+	delete(a.waiting, token)
+	a.endSubscription()
+	a.mu.Unlock()
+	select {
+	case <-w.came:
+	default:
+	}
+	ackWaits.Put(w)
+}
+
+// forward hands a reply to who waits for it. A second reply to one message is dropped.
+func (a *acks) forward(reply *nats.Msg) {
+	token, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, a.prefix), 36, 64)
+	if err != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.waiting[token]; w != nil {
+		delete(a.waiting, token)
+		w.came <- reply
+	}
+}
+
+// close ends the subscription, after the last reply that is waited for.
+func (a *acks) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ending = true
+	a.endSubscription()
+}
+
+// endSubscription is for a caller that has a.mu.
+func (a *acks) endSubscription() {
+	if a.ending && a.sub != nil && len(a.waiting) == 0 {
+		_ = a.sub.Unsubscribe()
+	}
+}
+
+// disconnected ends all waits, with nats.ErrDisconnected or nats.ErrConnectionClosed. It is for a
+// connection that is given up: after any other loss a reply may still come over the next one.
+func (a *acks) disconnected() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for token, w := range a.waiting {
+		delete(a.waiting, token)
+		w.came <- nil
+	}
+}
