@@ -24,8 +24,8 @@ const (
 	guardLedgerBytes = 5_950 // of the three appends as stored
 	guardFirstBytes  = 2_700 // of the first of them, which has the package
 	guardOfferBytes  = 2_080
-	guardAllocs      = 550 // of sources, workers, supervisor and the engine itself
-	guardAllocBytes  = 112_000
+	guardAllocs      = 500 // of sources, workers, supervisor and the engine itself
+	guardAllocBytes  = 104_000
 )
 
 // TestGuard runs two thousand handoffs and holds what each has cost against the bounds.
@@ -55,13 +55,15 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: %.0f a handoff, and may be %.0f", what, is, most)
 		}
 	}
-	if report.Proof.Closed < 2_000 || report.Latency[bench.SubmitToComplete].Max > 900_000 {
-		t.Skipf("this machine is too slow for the counts to be exact: %+v", report.Latency[bench.SubmitToComplete])
+	if report.Proof.Closed < 2_000 {
+		t.Errorf("%d handoffs closed", report.Proof.Closed)
 	}
 	exact("ledger appends", e.Appends, guardAppends)
 	exact("offers", e.Offers, guardOffers)
 	exact("offers delivered", e.OffersDelivered, guardOffersDelivered)
-	exact("timer messages", e.Timers, 0)
+	if report.Latency[bench.SubmitToComplete].Max < 900_000 { // a supervisor arms a timer for what is open after a second
+		exact("timer messages", e.Timers, 0)
+	}
 	atMost("bytes of the ledger", e.LedgerBytes, guardLedgerBytes)
 	atMost("bytes of the first append", e.FirstBytes, guardFirstBytes)
 	atMost("bytes of the offer", e.OfferBytes, guardOfferBytes)
