@@ -39,12 +39,12 @@ const budgetFile = "house_budget.txt"
 // and internal have a room in each folder.
 var floors = [][]string{
 	{"protocol", "internal/filelock"},
-	{"broker"},
+	{"broker", "brief"},
 	{"internal/brokertest", "internal/testworld"},
 	{"worker", "supervisor", "index", "telemetry"},
 	{"explain"},
 	{"api"},
-	{"gateway/nats", "brief", "dossier", "doctor", "internal/bulk", "demo", "bench"},
+	{"gateway/nats", "dossier", "doctor", "internal/bulk", "demo", "bench"},
 	{"internal/cli"},
 	{"cmd"},
 	{"tests", "docs"},

@@ -46,6 +46,8 @@ var arrows = []arrow{
 		why: "a view is made of a reader of the api, so that every way in shows the same"},
 	{who: "internal/bulk/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "gateway", module + "internal/cli", module + "index", module + "broker/jetstream", "github.com/nats-io"},
 		why: "a job is told how to read, submit and report: it knows neither flags nor an engine"},
+	{who: "brief", not: []string{module + "broker", "context", "log", "log/slog", "os", "net", "sync", "time"},
+		why: "a package reads the same for every reader: it is rendered from the wire alone"},
 	{who: "doctor/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "api", module + "gateway", module + "internal/cli", module + "index!", "github.com/nats-io"},
 		why: "a doctor reads and judges for every gateway: it knows no command line, and what mends is elsewhere"},
 	{who: "...", not: []string{module + "api/apitest"},

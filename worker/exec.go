@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/brief"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/redact"
 )
@@ -175,7 +176,7 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 
 // Handle runs the program once. It implements Handler.
 func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
-	input, err := e.input(h)
+	input, err := brief.Document(h.Raw, brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns})
 	if err != nil {
 		return protocol.Result{}, Permanent(err)
 	}
@@ -210,7 +211,7 @@ func (e *Exec) Cleanup(ctx context.Context, h Handoff, why error) error {
 	if len(e.cfg.Cleanup) == 0 {
 		return nil
 	}
-	input, err := e.input(h)
+	input, err := brief.Document(h.Raw, brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns})
 	if err != nil {
 		return err
 	}

@@ -3,15 +3,13 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/agenthandoff/handoff/brief"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
-	"github.com/agenthandoff/handoff/protocol"
 )
 
 // fullMax is how many handoffs conversation --full shows where --limit does not say:
@@ -89,27 +87,8 @@ func (a *app) conversationText(rows []dossier.Turn, first bool) {
 		}
 		s.line("messages", fmt.Sprint(len(r.Messages)))
 		for _, m := range r.Messages {
-			speaker, words := messageText(m)
+			speaker, words := brief.Message(m)
 			s.item(speaker + ": " + words)
 		}
 	}
-}
-
-// messageText is the speaker of a message, and what it says. Messages are as their
-// agents wrote them: what is not known is shown as JSON.
-func messageText(m protocol.Message) (speaker, words string) {
-	var said struct {
-		Role    string          `json:"role"`
-		Name    string          `json:"name"`
-		AgentID string          `json:"agent_id"`
-		Content json.RawMessage `json:"content"`
-	}
-	if json.Unmarshal(m, &said) != nil || len(said.Content) == 0 {
-		return "message", string(m)
-	}
-	speaker = strings.TrimSpace(cmp.Or(said.Role, "message") + " " + cmp.Or(said.AgentID, said.Name))
-	if text, ok := jsonString(said.Content); ok {
-		return speaker, text
-	}
-	return speaker, string(said.Content)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agenthandoff/handoff/brief"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -142,35 +143,15 @@ func (s *sheet) handedOver(v dossier.Whole) {
 		s.line("package", "the ledger has it no more")
 		return
 	}
-	p := v.Decoded
-	s.line("reason", p.Reason)
-	s.line("task id", p.Task.ID)
-	s.line("requires", strings.Join(p.Task.Requirements, "; "))
-	s.line("expects", strings.Join(p.Expectations.SuccessCriteria, "; "))
-	s.line("rationale", p.Audit.DecisionRationale)
-	s.line("risk", string(p.Audit.RiskLevel))
-	s.line("summary", p.Context.Summary)
-	s.line("context", contextCounts(p.Context))
-	s.line("size", explain.Count(len(v.Package), "byte"))
-}
-
-// contextCounts says what there is of context, without printing it.
-func contextCounts(c protocol.Context) string {
-	var parts []string
-	for _, part := range []struct {
-		n     int
-		thing string
-	}{
-		{len(c.Variables), "variable"}, {len(c.Artifacts.All()), "artifact"}, {len(c.ConversationHistory), "message"},
-		{len(c.Decisions), "decision"}, {len(c.RelevantFiles), "relevant file"}, {len(c.FilesInProgress), "locked file"},
-		{len(c.CompletedSteps), "completed step"}, {len(c.RemainingSteps), "remaining step"},
-		{len(c.IntermediateResults), "intermediate result"}, {len(c.KeyPoints), "key point"}, {len(c.Constraints), "constraint"},
-	} {
-		if part.n > 0 {
-			parts = append(parts, explain.Count(part.n, part.thing))
-		}
+	for _, fact := range brief.Facts(v.Decoded) {
+		s.line(fact.Label, fact.Text)
 	}
-	return strings.Join(parts, ", ")
+	var counts []string
+	for _, part := range brief.Parts(v.Decoded.Context) {
+		counts = append(counts, explain.Count(part.N, part.Thing))
+	}
+	s.line("context", strings.Join(counts, ", "))
+	s.line("size", explain.Count(len(v.Package), "byte"))
 }
 
 func (s *sheet) agents(v dossier.Whole) {
