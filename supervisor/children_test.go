@@ -253,7 +253,7 @@ func (f *faulty) EnsureReturn(ctx context.Context, head broker.Head) error {
 func TestReturnAfterTheMark(t *testing.T) {
 	inBubble(t, func(w *world) {
 		own := w.m.Connect()
-		b := &faulty{Broker: brokerOver(t, own), fails: 2}
+		b := &faulty{Broker: brokertest.Over(t, own), fails: 2}
 		w.superviseOver(own, b, own, supervisor.Config{SweepInterval: staying})
 		w.agent("coder", nil)
 		w.agent("tester", nil)

@@ -77,7 +77,7 @@ func (w *watched) counts() (arms, offers int) {
 func (w *world) superviseWatched(fail func(string) error) *watched {
 	w.Helper()
 	own := w.m.Connect()
-	b := &watched{Broker: brokerOver(w.T, own), fail: fail}
+	b := &watched{Broker: brokertest.Over(w.T, own), fail: fail}
 	b.engine = &arming{own, b}
 	w.superviseOver(own, b, b.engine, supervisor.Config{})
 	return b

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
@@ -46,7 +47,7 @@ func TestNarrowPasses(t *testing.T) {
 		w.submit(nil)
 		own := w.m.Connect()
 		b := &reading{Engine: own}
-		w.superviseOver(own, brokerOver(t, own), b, supervisor.Config{})
+		w.superviseOver(own, brokertest.Over(t, own), b, supervisor.Config{})
 		depth := func() int {
 			t.Helper()
 			n, err := w.b.QueueDepth(w.ctx, "coder")
@@ -107,7 +108,7 @@ func TestPassesOverMany(t *testing.T) {
 		own := w.m.Connect()
 		b := &reading{Engine: own}
 		const most = 100
-		w.superviseOver(own, brokerOver(t, own), b, supervisor.Config{}.WithUnfinishedMax(most))
+		w.superviseOver(own, brokertest.Over(t, own), b, supervisor.Config{}.WithUnfinishedMax(most))
 		pass(time.Minute)
 		b.read()
 		for range most + 1 {

@@ -363,7 +363,7 @@ func TestDeadlineOfWhatCannotBeOffered(t *testing.T) {
 			p.Constraints.Deadline, p.Policy.OnDeadline = time.Now().UTC().Add(10*time.Minute), new(protocol.DeadlineClose)
 		})
 		own := w.m.Connect()
-		w.superviseOver(own, &barren{Broker: brokerOver(t, own), timers: own, ticket: ticket, why: broker.ErrNotFound}, own, supervisor.Config{SweepInterval: staying})
+		w.superviseOver(own, &barren{Broker: brokertest.Over(t, own), timers: own, ticket: ticket, why: broker.ErrNotFound}, own, supervisor.Config{SweepInterval: staying})
 		if state := w.until(ticket, func(s protocol.State) bool { return s.StuckReason != "" }); state.Closed {
 			t.Error("it is closed already")
 		}
@@ -420,7 +420,7 @@ func TestManyDeparturesCostFewPasses(t *testing.T) {
 	inBubble(t, func(w *world) {
 		own := w.m.Connect()
 		b := &slow{Engine: own}
-		w.superviseOver(own, brokerOver(t, own), b, supervisor.Config{SweepInterval: staying})
+		w.superviseOver(own, brokertest.Over(t, own), b, supervisor.Config{SweepInterval: staying})
 		pass(time.Minute)
 		before := b.passes
 		for range 1000 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 )
@@ -109,7 +110,7 @@ func (h *hanging) Head(ctx context.Context, ticket string, min uint64) (broker.H
 func TestLooking(t *testing.T) {
 	inBubble(t, func(w *world) {
 		own := w.m.Connect()
-		h := &hanging{brokerOver(w.T, own), make(chan struct{})}
+		h := &hanging{brokertest.Over(w.T, own), make(chan struct{})}
 		s, err := supervisor.New(h, own, supervisor.Config{})
 		if err != nil {
 			t.Fatal(err)

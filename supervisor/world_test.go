@@ -2,7 +2,6 @@ package supervisor_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
@@ -37,7 +34,7 @@ func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := brokertest.NewMemory()
-		w := &world{T: t, ctx: ctx, m: m, b: brokerOver(t, m), begun: time.Now()}
+		w := &world{T: t, ctx: ctx, m: m, b: brokertest.Over(t, m), begun: time.Now()}
 		defer func() {
 			cancel()
 			w.running.Wait()
@@ -49,21 +46,12 @@ func inBubble(t *testing.T, test func(w *world)) {
 	})
 }
 
-func brokerOver(t *testing.T, m *brokertest.Memory) *broker.Broker {
-	t.Helper()
-	b, err := broker.New(m, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // supervise starts a supervisor on a connection of its own and returns when it
 // is under way. stop ends and joins it.
 func (w *world) supervise(cfg supervisor.Config) (own *brokertest.Memory, stop func()) {
 	w.Helper()
 	own = w.m.Connect()
-	return own, w.superviseOver(own, brokerOver(w.T, own), own, cfg)
+	return own, w.superviseOver(own, brokertest.Over(w.T, own), own, cfg)
 }
 
 func (w *world) superviseOver(own *brokertest.Memory, b supervisor.Broker, engine supervisor.Engine, cfg supervisor.Config) (stop func()) {
@@ -99,11 +87,7 @@ func (w *world) agent(id string, change func(*protocol.Profile)) {
 // holder makes a worker's presence that lasts for its lease and is not renewed.
 func (w *world) holder(agent string, lease time.Duration) protocol.Holder {
 	w.Helper()
-	h := protocol.Holder{ID: uuid.NewString(), Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 10}
-	if err := w.b.Beat(w.ctx, h); err != nil {
-		w.Fatal(err)
-	}
-	return h
+	return brokertest.Present(w, w.b, agent, lease)
 }
 
 // staying is a lease that no test outlasts.
@@ -112,50 +96,25 @@ const staying = 24 * time.Hour
 // submit hands something from lead to coder; change may change the package.
 func (w *world) submit(change func(*protocol.Package)) string {
 	w.Helper()
-	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
-		Task: protocol.Task{Description: "write it"}}
+	var pkg protocol.Package
 	pkg.Policy.BackoffSpreadPct = new(int) // none: instants are easier to read
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := w.b.Prepare(w.Context(), pkg)
-	if err != nil {
-		w.Fatal(err)
-	}
-	head, err := w.b.Submit(w.ctx, prepared)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return head.Ticket
+	return brokertest.Submit(w, w.b, pkg).Ticket
 }
 
 // offer waits for an offer in an agent's queue.
 func (w *world) offer(agent string) *broker.Offer {
 	w.Helper()
-	offers, err := w.b.Pull(w.ctx, agent, 1, staying)
-	if err != nil || len(offers) != 1 {
-		w.Fatalf("pull for %s: %d offers, %v", agent, len(offers), err)
-	}
-	return offers[0]
+	return brokertest.Offer(w, w.b, agent)
 }
 
 // work waits for an offer that is to be had and begins to work on it. The
 // holder beats when it begins, and the test sees to what beats there are later.
 func (w *world) work(h protocol.Holder) *broker.Claim {
 	w.Helper()
-	for {
-		offer := w.offer(h.Agent)
-		if err := w.b.Beat(w.ctx, h); err != nil {
-			w.Fatal(err)
-		}
-		claim, err := offer.Acknowledge(w.ctx, h, protocol.Ack{Status: protocol.AckAccepted}, true)
-		switch {
-		case err == nil:
-			return claim
-		case !errors.Is(err, broker.ErrOfferGone): // a duplicate, or another's, delivered again
-			w.Fatal(err)
-		}
-	}
+	return brokertest.Accept(w, w.b, h)
 }
 
 func (w *world) complete(c *broker.Claim) {
@@ -180,11 +139,7 @@ func (w *world) closed(ticket string) protocol.State {
 
 func (w *world) until(ticket string, cond func(protocol.State) bool) protocol.State {
 	w.Helper()
-	state, err := w.b.Wait(w.ctx, ticket, cond)
-	if err != nil {
-		w.Fatalf("wait for %s: %v", ticket, err)
-	}
-	return state
+	return brokertest.Until(w, w.b, ticket, cond)
 }
 
 // pass lets fake time pass, and all that happens in it.
@@ -196,20 +151,11 @@ func pass(d time.Duration) {
 // story tells a handoff's life, one line an append: when it was, and which facts.
 func (w *world) story(ticket string) []string {
 	w.Helper()
-	changes, err := w.b.History(w.ctx, ticket)
-	if err != nil {
-		w.Fatal(err)
+	appends, events := brokertest.History(w, w.b, ticket, " ")
+	for i, a := range appends {
+		events[i] = fmt.Sprintf("%v %s", a.Record.Events[0].When().Sub(w.begun), events[i])
 	}
-	var lines []string
-	for _, c := range changes {
-		var names []string
-		for _, e := range c.Record.Events {
-			names = append(names, string(e.EventType()))
-		}
-		at := c.Record.Events[0].When().Sub(w.begun)
-		lines = append(lines, fmt.Sprintf("%v %s", at, strings.Join(names, " ")))
-	}
-	return lines
+	return events
 }
 
 func (w *world) want(ticket string, lines ...string) {

@@ -17,7 +17,7 @@ import (
 func BenchmarkWorker(b *testing.B) {
 	m := brokertest.NewMemory()
 	defer m.Close()
-	relay := brokerOver(b, m)
+	relay := brokertest.Over(b, m)
 	if err := relay.PutProfile(b.Context(), protocol.Profile{ID: "coder"}); err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func BenchmarkWorker(b *testing.B) {
 func BenchmarkWorkerAlone(b *testing.B) {
 	m := brokertest.NewMemory()
 	defer m.Close()
-	relay := brokerOver(b, m)
+	relay := brokertest.Over(b, m)
 	if err := relay.PutProfile(b.Context(), protocol.Profile{ID: "coder"}); err != nil {
 		b.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestAnswersAreLaidOverTheVariables(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	b := brokerOver(t, brokertest.NewMemory())
+	b := brokertest.Over(t, brokertest.NewMemory())
 	for field, cfg := range map[string]worker.Config{
 		"agent":       {},
 		"agent id":    {Agent: "no spaces"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
 	"github.com/agenthandoff/handoff/worker"
@@ -22,7 +23,7 @@ import (
 func supervise(t *testing.T, n *embedded.Node) {
 	t.Helper()
 	engine := dialEngine(t, n)
-	s, err := supervisor.New(brokerOver(t, engine), engine, supervisor.Config{})
+	s, err := supervisor.New(brokertest.Over(t, engine), engine, supervisor.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -41,7 +42,7 @@ func nodeIn(t testing.TB, dir string, port int) *embedded.Node {
 
 func dial(t testing.TB, n *embedded.Node) *broker.Broker {
 	t.Helper()
-	return brokerOver(t, dialEngine(t, n))
+	return brokertest.Over(t, dialEngine(t, n))
 }
 
 func dialEngine(t testing.TB, n *embedded.Node) *jetstream.Engine {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/worker"
@@ -46,7 +47,7 @@ func TestBeatsWhileItWorks(t *testing.T) {
 func TestLoadIsToldBetweenBeats(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m, h := w.m.Connect(), newWorking()
-		b := &counted{Broker: brokerOver(t, m)}
+		b := &counted{Broker: brokertest.Over(t, m)}
 		s := w.serveOver(m, b, worker.Config{}, h)
 		ticket := w.submit(nil)
 		busy := func() int {
@@ -214,7 +215,7 @@ func TestResultIsHandedInAfterACut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				m := w.m.Connect()
-				w.serveOver(m, brokerOver(t, m), worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+				w.serveOver(m, brokertest.Over(t, m), worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
 					m.Disconnect()
 					return protocol.Result{Body: []byte(`"expensive"`)}, nil
 				}))
@@ -234,7 +235,7 @@ func TestResultIsHandedInAfterACut(t *testing.T) {
 func TestBeatThatIsAnsweredTooLate(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
-		slow := &slowBeats{Broker: brokerOver(t, m)}
+		slow := &slowBeats{Broker: brokertest.Over(t, m)}
 		var stopped time.Time
 		w.serveOver(m, slow, worker.Config{Lease: 3 * time.Second}, worker.HandlerFunc(func(ctx context.Context, _ worker.Handoff) (protocol.Result, error) {
 			<-ctx.Done()

@@ -51,7 +51,7 @@ func TestBeatSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				m := w.m.Connect()
-				b := &counted{Broker: brokerOver(t, m)}
+				b := &counted{Broker: brokertest.Over(t, m)}
 				w.serveOver(m, b, c.cfg, done)
 				first := b.beats.Load()
 				pass(20 * c.beat)
@@ -65,7 +65,7 @@ func TestBeatSettings(t *testing.T) {
 
 func TestBeatSettingsThatDoNotFit(t *testing.T) {
 	const s = time.Second
-	b := brokerOver(t, brokertest.NewMemory())
+	b := brokertest.Over(t, brokertest.NewMemory())
 	for _, c := range []struct {
 		cfg   worker.Config
 		field string
@@ -153,7 +153,7 @@ func TestSlowBeat(t *testing.T) {
 func TestOffersAreKeptWhileABeatHangs(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
-		slow := &slowBeats{Broker: brokerOver(t, m)}
+		slow := &slowBeats{Broker: brokertest.Over(t, m)}
 		h := newWorking()
 		w.serveOver(m, slow, worker.Config{Beat: time.Minute, Misses: 3}, h)
 		ticket := w.submit(nil)

@@ -238,7 +238,7 @@ func (r *recorder) RemoveHolder(ctx context.Context, id string) error {
 func TestPresentFromBeforeTheFirstPullToTheEnd(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
-		r := &recorder{Broker: brokerOver(t, m)}
+		r := &recorder{Broker: brokertest.Over(t, m)}
 		s := w.serveOver(m, r, worker.Config{}, done)
 		if directory, _ := w.b.Directory(w.ctx); !directory.Present(s.Holder()) {
 			t.Error("not present while it runs")
@@ -259,7 +259,7 @@ func TestWaitsForTheEngine(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
 		m.Disconnect()
-		s := w.serveOver(m, brokerOver(t, m), worker.Config{}, done)
+		s := w.serveOver(m, brokertest.Over(t, m), worker.Config{}, done)
 		w.register(protocol.Profile{ID: "coder"})
 		ticket := w.submit(nil)
 		pass(time.Hour)
@@ -271,7 +271,7 @@ func TestWaitsForTheEngine(t *testing.T) {
 
 		m = w.m.Connect()
 		m.Disconnect()
-		s = w.serveOver(m, brokerOver(t, m), worker.Config{}, done)
+		s = w.serveOver(m, brokertest.Over(t, m), worker.Config{}, done)
 		begin := time.Now()
 		if err := s.drain(); err != nil || time.Since(begin) != 0 {
 			t.Errorf("ended after %v by %v while it waited for the engine", time.Since(begin), err)

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
@@ -36,7 +34,7 @@ func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := brokertest.NewMemory()
-		w := &world{T: t, ctx: ctx, m: m, b: brokerOver(t, m)}
+		w := &world{T: t, ctx: ctx, m: m, b: brokertest.Over(t, m)}
 		defer func() {
 			cancel()
 			w.running.Wait()
@@ -46,15 +44,6 @@ func inBubble(t *testing.T, test func(w *world)) {
 		}()
 		test(w)
 	})
-}
-
-func brokerOver(t testing.TB, engine broker.Engine) *broker.Broker {
-	t.Helper()
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // serving is a worker that runs.
@@ -77,7 +66,7 @@ func (s *serving) drain() error {
 func (w *world) serve(cfg worker.Config, h worker.Handler) *serving {
 	w.Helper()
 	m := w.m.Connect()
-	return w.serveOver(m, brokerOver(w.T, m), cfg, h)
+	return w.serveOver(m, brokertest.Over(w.T, m), cfg, h)
 }
 
 func (w *world) serveOver(m *brokertest.Memory, b worker.Broker, cfg worker.Config, h worker.Handler) *serving {
@@ -109,20 +98,11 @@ func (w *world) submit(change func(*protocol.Package)) string {
 
 func submitTo(t testing.TB, b *broker.Broker, change func(*protocol.Package)) string {
 	t.Helper()
-	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "the plan stands",
-		Task: protocol.Task{Description: "write it"}}
+	var pkg protocol.Package
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := b.Prepare(t.Context(), pkg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, err := b.Submit(t.Context(), prepared)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return head.Ticket
+	return brokertest.Submit(t, b, pkg).Ticket
 }
 
 // register makes the agent before there is a worker of it.
@@ -135,29 +115,21 @@ func (w *world) register(profile protocol.Profile) {
 
 func (w *world) status(ticket string) protocol.State {
 	w.Helper()
-	state, err := w.b.Status(w.ctx, ticket)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return state
+	return brokertest.Status(w, w.b, ticket)
 }
 
 // closed waits until the handoff is, and what follows from it at once is done.
 func (w *world) closed(ticket string) protocol.State {
 	w.Helper()
-	state, err := w.b.Wait(w.ctx, ticket, broker.Closed)
-	if err != nil {
-		w.Fatal(err)
-	}
-	synctest.Wait()
-	return state
+	defer synctest.Wait()
+	return brokertest.Until(w, w.b, ticket, broker.Closed)
 }
 
 // supervise starts a supervisor on a connection of its own.
 func (w *world) supervise() {
 	w.Helper()
 	m := w.m.Connect()
-	s, err := supervisor.New(brokerOver(w.T, m), m, supervisor.Config{})
+	s, err := supervisor.New(brokertest.Over(w.T, m), m, supervisor.Config{})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -185,19 +157,8 @@ func (w *world) look(ticket string) protocol.State {
 // events are the types of all events of a handoff, one append a word.
 func (w *world) events(ticket string) string {
 	w.Helper()
-	changes, err := w.b.History(w.ctx, ticket)
-	if err != nil {
-		w.Fatal(err)
-	}
-	var all []string
-	for _, c := range changes {
-		var names []string
-		for _, e := range c.Record.Events {
-			names = append(names, string(e.EventType()))
-		}
-		all = append(all, strings.Join(names, "+"))
-	}
-	return strings.Join(all, " ")
+	_, events := brokertest.History(w, w.b, ticket, "+")
+	return strings.Join(events, " ")
 }
 
 // others tries to take an offer as another worker would, without waiting, and
@@ -219,11 +180,7 @@ func (w *world) others() (free int) {
 // holder makes another holder of coder that is present for a day.
 func (w *world) holder() protocol.Holder {
 	w.Helper()
-	h := protocol.Holder{ID: uuid.NewString(), Agent: "coder", LeaseMS: protocol.LeaseMaxMS, Slots: 10}
-	if err := w.b.Beat(w.ctx, h); err != nil {
-		w.Fatal(err)
-	}
-	return h
+	return brokertest.Present(w, w.b, "coder", 24*time.Hour)
 }
 
 // pass lets fake time pass.
