@@ -52,10 +52,7 @@ func TestService(t *testing.T) {
 	for name, engine := range engines {
 		t.Run(name, func(t *testing.T) {
 			apitest.Run(t, func(t *testing.T) apitest.Fixture {
-				b, err := broker.New(engine(t), broker.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := brokertest.Over(t, engine(t))
 				s := api.New(b, api.Config{KeyRequired: true, Index: indexOf(t, b)})
 				return apitest.Fixture{
 					Broker: b,

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -15,10 +14,7 @@ import (
 func TestGeneratedSize(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
-	b, err := broker.New(m, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, m)
 	for _, size := range []int{sizeLeast, SizeDefault, 10_000, 300_000} {
 		pkg, err := generated(size, "bench-123456-1", "bench-123456-1-1")
 		if err != nil {
@@ -57,10 +53,7 @@ func TestInstants(t *testing.T) {
 func TestUnproved(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
-	b, err := broker.New(m, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, m)
 	if err := register(t.Context(), b, []string{"agent"}); err != nil {
 		t.Fatal(err)
 	}

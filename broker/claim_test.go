@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
-
-	"github.com/google/uuid"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
@@ -78,25 +77,10 @@ func TestClaimKeepsItsFence(t *testing.T) {
 // claimed submits a handoff and lets a new holder accept it.
 func claimed(t *testing.T, engine broker.Engine) (*broker.Broker, *broker.Claim, protocol.Holder) {
 	t.Helper()
-	ctx := t.Context()
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.PutProfile(ctx, protocol.Profile{ID: "coder"}); err != nil {
-		t.Fatal(err)
-	}
-	prepared, err := b.Prepare(ctx, protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "test", Task: protocol.Task{Description: "test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Submit(ctx, prepared); err != nil {
-		t.Fatal(err)
-	}
-	holder := protocol.Holder{ID: uuid.NewString(), Agent: "coder", LeaseMS: protocol.LeaseDefaultMS, Slots: 1}
-	if err := b.Beat(ctx, holder); err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
+	brokertest.Register(t, b, "coder")
+	brokertest.Submit(t, b, protocol.Package{})
+	holder := brokertest.Present(t, b, "coder", 30*time.Second)
 	return b, claim(t, b, holder), holder
 }
 

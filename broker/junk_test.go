@@ -31,10 +31,8 @@ type junkWorld struct {
 func newJunkWorld(t *testing.T, words string) *junkWorld {
 	t.Helper()
 	w := &junkWorld{T: t, mem: brokertest.NewMemory(), holder: protocol.Holder{ID: uuid.NewString(), Agent: "coder", LeaseMS: protocol.LeaseDefaultMS, Slots: 1}}
-	var err error
-	w.b, err = broker.New(w.mem, broker.Config{})
-	w.must(err)
-	w.must(w.b.PutProfile(t.Context(), protocol.Profile{ID: "coder"}))
+	w.b = brokertest.Over(t, w.mem)
+	brokertest.Register(t, w.b, "coder")
 	w.must(w.b.Beat(t.Context(), w.holder))
 	w.submit(words)
 	return w
@@ -49,10 +47,7 @@ func (w *junkWorld) must(err error) {
 
 func (w *junkWorld) submit(words string) {
 	w.Helper()
-	in, err := w.b.Prepare(w.Context(), protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "test", Task: protocol.Task{Description: words}})
-	w.must(err)
-	w.head, err = w.b.Submit(w.Context(), in)
-	w.must(err)
+	w.head = brokertest.Submit(w, w.b, protocol.Package{Task: protocol.Task{Description: words}})
 	w.key = broker.OfferKey{Agent: "coder", Lane: w.head.State.Priority, Ticket: w.head.Ticket, Sequence: w.head.State.Offer}
 	deliveries, err := w.mem.Pull(w.Context(), "coder", 1, 0)
 	w.must(err)

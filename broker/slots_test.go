@@ -36,27 +36,21 @@ func (l *limited) must(err error) {
 
 func (l *limited) broker() *broker.Broker {
 	l.Helper()
-	b, err := broker.New(l.m, broker.Config{})
-	l.must(err)
+	b := brokertest.Over(l, l.m)
 	return b
 }
 
 func (l *limited) submit(b *broker.Broker, n int) {
 	l.Helper()
 	for range n {
-		in, err := b.Prepare(l.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: "d"}})
-		l.must(err)
-		_, err = b.Submit(l.Context(), in)
-		l.must(err)
+		brokertest.Submit(l, b, protocol.Package{Source: "src", Target: protocol.Target{Agent: "clerk"}})
 	}
 }
 
 // holder is present.
 func (l *limited) holder(b *broker.Broker) protocol.Holder {
 	l.Helper()
-	h := protocol.Holder{ID: protocol.NewTicket(), Agent: "clerk", LeaseMS: 30_000, Slots: 10}
-	l.must(b.Beat(l.Context(), h))
-	return h
+	return brokertest.Present(l, b, "clerk", 30*time.Second)
 }
 
 func (l *limited) pull(b *broker.Broker, want int) []*broker.Offer {
@@ -226,9 +220,8 @@ func TestNoSlotsWithoutALimit(t *testing.T) {
 	inLimited(t, func(l *limited) {
 		l.must(l.m.PutProfile(l.Context(), protocol.Profile{ID: "clerk"}))
 		engine := brokertest.NewCounting(l.m)
-		b, err := broker.New(engine, broker.Config{})
-		l.must(err)
-		_, err = b.Directory(l.Context())
+		b := brokertest.Over(l, engine)
+		_, err := b.Directory(l.Context())
 		l.must(err)
 		l.submit(b, 1)
 		h := l.holder(b)

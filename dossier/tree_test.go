@@ -17,15 +17,7 @@ import (
 // submitTo puts a handoff into the ledger of an engine in memory.
 func submitTo(t *testing.T, b *broker.Broker, parent, task string) string {
 	t.Helper()
-	prepared, err := b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: protocol.Human}, Reason: "r",
-		Task: protocol.Task{Description: task}, Parent: parent})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Submit(t.Context(), prepared); err != nil {
-		t.Fatal(err)
-	}
-	return prepared.Ticket
+	return brokertest.Submit(t, b, protocol.Package{Target: protocol.Target{Agent: protocol.Human}, Parent: parent, Task: protocol.Task{Description: task}}).Ticket
 }
 
 // TestTreeWithIndex: a handoff that merely names another as its parent belongs to
@@ -34,10 +26,7 @@ func submitTo(t *testing.T, b *broker.Broker, parent, task string) string {
 func TestTreeWithIndex(t *testing.T) {
 	engine := brokertest.NewMemory()
 	t.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
 	r := api.New(b, api.Config{}).As(api.Local("lead"))
 	first := submitTo(t, b, "", "first")
 	second := submitTo(t, b, first, "second")

@@ -298,10 +298,7 @@ func TestFigures(t *testing.T) {
 func TestPackagesElsewhere(t *testing.T) {
 	engine := brokertest.NewMemory()
 	defer func() { _ = engine.Close() }()
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
 	if err := engine.PutProfile(t.Context(), protocol.Profile{ID: "ann"}); err != nil {
 		t.Fatal(err)
 	}

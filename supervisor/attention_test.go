@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -23,10 +24,7 @@ func (e *saying) Append(ctx context.Context, ticket string, after uint64, id str
 // saying replaces the test's own broker, which plays source and worker.
 func (w *world) saying(says lifecycle.Attention) {
 	w.Helper()
-	b, err := broker.New(&saying{w.m, says}, broker.Config{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	b := brokertest.Over(w, &saying{w.m, says})
 	w.b = b
 }
 

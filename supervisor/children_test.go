@@ -23,10 +23,7 @@ func (w *world) superviseCounted(cfg supervisor.Config) *brokertest.Counting {
 	w.Helper()
 	own := w.m.Connect()
 	counting := brokertest.NewCounting(own)
-	b, err := broker.New(counting, broker.Config{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	b := brokertest.Over(w, counting)
 	w.superviseOver(own, b, counting, cfg)
 	return counting
 }
@@ -346,10 +343,7 @@ func TestOneMemberThatCannotBeSubmitted(t *testing.T) {
 		}
 		bad := protocol.ChildTicketN(protocol.TicketForKey("lead", "k"), 0)
 		own := w.m.Connect()
-		b, err := broker.New(&stubborn{own, bad}, broker.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := brokertest.Over(t, &stubborn{own, bad})
 		w.superviseOver(own, b, own, supervisor.Config{})
 		in, err := b.Prepare(t.Context(), group)
 		if err != nil {
@@ -461,10 +455,7 @@ func TestRefillMakesNoChildren(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
 		w.agent("tester", nil)
-		dying, err := broker.New(&withholding{w.m, protocol.ChildTicketN(protocol.TicketForKey("lead", "k"), 0)}, broker.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		dying := brokertest.Over(t, &withholding{w.m, protocol.ChildTicketN(protocol.TicketForKey("lead", "k"), 0)})
 		ticket := w.submit(func(p *protocol.Package) { p.Key = "k" })
 		offers, err := dying.Pull(w.ctx, "coder", 1, time.Minute)
 		if err != nil || len(offers) != 1 {

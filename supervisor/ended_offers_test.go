@@ -194,10 +194,7 @@ func TestEndedOfferThatCannotBeRemoved(t *testing.T) {
 		w.agent("coder", nil)
 		engine := &unremoving{Memory: w.m.Connect()}
 		engine.because(fmt.Errorf("%w: busy", broker.ErrUnreachable))
-		b, err := broker.New(engine, broker.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := brokertest.Over(t, engine)
 		w.superviseOver(engine.Memory, b, engine, supervisor.Config{SweepInterval: staying})
 		ticket := w.submit(nil)
 		w.until(ticket, func(s protocol.State) bool { return s.Agent == protocol.Human })

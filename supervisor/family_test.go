@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -288,10 +289,7 @@ func TestPromisedChildren(t *testing.T) {
 				w.agent("tester", nil)
 				ticket := w.submit(nil)
 				child := protocol.ChildTicketN(ticket, 0)
-				dying, err := broker.New(&withholding{w.m, child}, broker.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				dying := brokertest.Over(t, &withholding{w.m, child})
 				offers, err := dying.Pull(w.ctx, "coder", 1, time.Minute)
 				if err != nil {
 					t.Fatal(err)

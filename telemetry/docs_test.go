@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 )
 
@@ -31,10 +30,7 @@ func (f figure) row() string {
 // whole are the figures of a process that is everything at once.
 func whole(t *testing.T) *Metrics {
 	t.Helper()
-	b, err := broker.New(brokertest.NewMemory(), broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, brokertest.NewMemory())
 	m := NewMetrics()
 	m.World(b)
 	m.Supervision(b.Directory, []string{"start"})

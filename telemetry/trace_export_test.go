@@ -99,14 +99,6 @@ func submitOne(t *testing.T, traces *Traces) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.PutProfile(t.Context(), protocol.Profile{ID: "coder"}); err != nil {
-		t.Fatal(err)
-	}
-	in, err := b.Prepare(t.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
-	if err == nil {
-		_, err = b.Submit(t.Context(), in)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	brokertest.Register(t, b, "coder")
+	brokertest.Submit(t, b, protocol.Package{})
 }

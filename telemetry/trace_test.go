@@ -38,9 +38,7 @@ func newTraced(t *testing.T, sampler sdk.Sampler) *traced {
 	var err error
 	w.b, err = broker.New(w.engine, broker.Config{Observer: w.traces.Observer()})
 	w.must(err)
-	for _, agent := range []string{"lead", "coder", "tester"} {
-		w.must(w.b.PutProfile(t.Context(), protocol.Profile{ID: agent}))
-	}
+	brokertest.Register(t, w.b, "lead", "coder", "tester")
 	return w
 }
 
@@ -53,21 +51,13 @@ func (w *traced) must(err error) {
 
 func (w *traced) submit(pkg protocol.Package) broker.Head {
 	w.Helper()
-	pkg.Reason, pkg.Task.Description = "a test", "do it"
-	in, err := w.b.Prepare(w.Context(), pkg)
-	w.must(err)
-	head, err := w.b.Submit(w.Context(), in)
-	w.must(err)
-	return head
+	return brokertest.Submit(w, w.b, pkg)
 }
 
 func (w *traced) offer(agent string) (*broker.Offer, protocol.Holder) {
 	w.Helper()
-	holder := protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: 60_000, Slots: 1}
-	w.must(w.b.Beat(w.Context(), holder))
-	offers, err := w.b.Pull(w.Context(), agent, 1, time.Minute)
-	w.must(err)
-	return offers[0], holder
+	holder := brokertest.Present(w, w.b, agent, time.Minute)
+	return brokertest.Offer(w, w.b, agent), holder
 }
 
 func (w *traced) accept(agent string) *broker.Claim {

@@ -77,20 +77,14 @@ func (s *scene) must(err error) {
 
 func (s *scene) agents(ids ...string) {
 	s.Helper()
-	for _, id := range ids {
-		s.must(s.b.PutProfile(s.ctx, protocol.Profile{ID: id}))
-	}
+	brokertest.Register(s, s.b, ids...)
 }
 
 func (s *scene) submit(to string) string {
 	s.Helper()
-	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Reason: "it is ready", Task: protocol.Task{Description: "review it"}}
+	pkg := protocol.Package{Target: protocol.Target{Agent: to}}
 	pkg.Policy.BackoffSpreadPct = new(int)
-	prepared, err := s.b.Prepare(s.Context(), pkg)
-	s.must(err)
-	head, err := s.b.Submit(s.ctx, prepared)
-	s.must(err)
-	return head.Ticket
+	return brokertest.Submit(s, s.b, pkg).Ticket
 }
 
 // holder is there for as long as its lease and does not beat again.
@@ -103,12 +97,7 @@ func (s *scene) holder(agent string, lease time.Duration) protocol.Holder {
 
 func (s *scene) pull(agent string) *broker.Offer {
 	s.Helper()
-	offers, err := s.b.Pull(s.ctx, agent, 1, time.Hour)
-	s.must(err)
-	if len(offers) != 1 {
-		s.Fatalf("%d offers for %s", len(offers), agent)
-	}
-	return offers[0]
+	return brokertest.Offer(s, s.b, agent)
 }
 
 func (s *scene) accept(h protocol.Holder) *broker.Claim {

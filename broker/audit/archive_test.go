@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 )
 
 // An archive goes on where it was, through any cut of its last file.
@@ -161,8 +162,7 @@ func TestArchiveIsPatient(t *testing.T) {
 	w.must(err)
 	view := w.mem.Connect() // the archive's own link
 	defer func() { _ = view.Close() }()
-	b, err := broker.New(view, broker.Config{})
-	w.must(err)
+	b := brokertest.Over(w, view)
 	w.stories()
 	ctx, stop := context.WithCancel(w.ctx)
 	done, away, seen := make(chan error, 1), make(chan error, 100), make(chan uint64, 100)

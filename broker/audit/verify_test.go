@@ -13,6 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/record"
 )
@@ -143,8 +144,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	engine, err := handoffjs.Dial(w.ctx, handoffjs.DialConfig{URL: n.ClientURL(), Name: t.Name()})
 	w.must(err)
 	defer func() { _ = engine.Close() }()
-	real, err := broker.New(engine, broker.Config{})
-	w.must(err)
+	real := brokertest.Over(w, engine)
 	for i, e := range bodies {
 		change, err := broker.DecodeChange(e)
 		w.must(err)

@@ -30,12 +30,8 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(cancel)
 	mem := brokertest.NewMemory()
 	t.Cleanup(func() { _ = mem.Close() })
-	b, err := broker.New(mem, broker.Config{})
-	w := &world{T: t, ctx: ctx, b: b, mem: mem}
-	w.must(err)
-	for _, agent := range []string{"a", "b"} {
-		w.must(b.PutProfile(ctx, protocol.Profile{ID: agent}))
-	}
+	w := &world{T: t, ctx: ctx, b: brokertest.Over(t, mem), mem: mem}
+	brokertest.Register(t, w.b, "a", "b")
 	return w
 }
 
@@ -48,15 +44,10 @@ func (w *world) must(err error) {
 
 func (w *world) submit(size int) string {
 	w.Helper()
-	rationale := "b knows this best"
-	in, err := w.b.Prepare(w.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "the <change> is ready",
+	return brokertest.Submit(w, w.b, protocol.Package{Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "the <change> is ready",
 		Task:    protocol.Task{ID: "task-1", Description: strings.Repeat("review ", size)},
 		Context: protocol.Context{Variables: map[string]json.RawMessage{"branch": json.RawMessage(`"main"`)}},
-		Audit:   protocol.Audit{DecisionRationale: rationale, RiskLevel: protocol.RiskLow}})
-	w.must(err)
-	head, err := w.b.Submit(w.ctx, in)
-	w.must(err)
-	return head.Ticket
+		Audit:   protocol.Audit{DecisionRationale: "b knows this best", RiskLevel: protocol.RiskLow}}).Ticket
 }
 
 // does appends events to a handoff, as whoever is concerned would.

@@ -13,6 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -76,11 +77,7 @@ func (w *world) broker() *broker.Broker {
 
 func (w *world) brokerOver(engine *jetstream.Engine) *broker.Broker {
 	w.Helper()
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		w.Fatal(err)
-	}
-	return b
+	return brokertest.Over(w, engine)
 }
 
 func (w *world) engine() *jetstream.Engine {
@@ -173,10 +170,8 @@ func (w *world) client(agent string) *natsgateway.Client {
 
 func (w *world) register(agents ...string) {
 	w.Helper()
+	brokertest.Register(w, w.b, agents...)
 	for _, agent := range agents {
-		if err := w.b.PutProfile(w.ctx, protocol.Profile{ID: agent}); err != nil {
-			w.Fatal(err)
-		}
 		if err := w.b.EnsureQueue(w.ctx, agent); err != nil {
 			w.Fatal(err)
 		}
@@ -186,37 +181,21 @@ func (w *world) register(agents ...string) {
 // submit hands something from lead to an agent; change may change the package.
 func (w *world) submit(to string, change func(*protocol.Package)) string {
 	w.Helper()
-	pkg := protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Reason: "the plan stands", Task: protocol.Task{Description: "write it"}}
+	pkg := protocol.Package{Target: protocol.Target{Agent: to}}
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := w.b.Prepare(w.Context(), pkg)
-	if err != nil {
-		w.Fatal(err)
-	}
-	head, err := w.b.Submit(w.ctx, prepared)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return head.Ticket
+	return brokertest.Submit(w, w.b, pkg).Ticket
 }
 
 func (w *world) until(ticket string, so func(protocol.State) bool) protocol.State {
 	w.Helper()
-	state, err := w.b.Wait(w.ctx, ticket, so)
-	if err != nil {
-		w.Fatalf("%v; %s, %s, %s", err, state.Phase, state.Reason, state.Message)
-	}
-	return state
+	return brokertest.Until(w, w.b, ticket, so)
 }
 
 func (w *world) status(ticket string) protocol.State {
 	w.Helper()
-	state, err := w.b.Status(w.ctx, ticket)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return state
+	return brokertest.Status(w, w.b, ticket)
 }
 
 // unchanged calls do and sees to it that it appends nothing.

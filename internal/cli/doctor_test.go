@@ -17,6 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/doctor"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -92,11 +93,7 @@ func (p *patient) supervise() (stop func()) {
 
 func (p *patient) submit(to string) broker.Head {
 	p.Helper()
-	prepared, err := p.b.Prepare(p.Context(), protocol.Package{Source: "author", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Description: "t"}})
-	must(p.T, err)
-	head, err := p.b.Submit(p.Context(), prepared)
-	must(p.T, err)
-	return head
+	return brokertest.Submit(p, p.b, protocol.Package{Target: protocol.Target{Agent: to}})
 }
 
 // TestDoctorOnAnEngine takes one thing after another away from a real engine.

@@ -59,14 +59,7 @@ func (s *stage) submit(policy func(*protocol.PolicyOverrides), change func(*prot
 	if change != nil {
 		change(&pkg)
 	}
-	prepared, err := s.b.Prepare(s.Context(), pkg)
-	if err != nil {
-		s.Fatal(err)
-	}
-	if _, err := s.b.Submit(s.ctx, prepared); err != nil {
-		s.Fatal(err)
-	}
-	s.ticket = prepared.Ticket
+	s.ticket = brokertest.Submit(s, s.b, pkg).Ticket
 }
 
 // ack answers the offer that stands.
@@ -168,10 +161,7 @@ func newStage(t *testing.T) (s *stage, end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m := brokertest.NewMemory()
 	connect := func(m *brokertest.Memory) *broker.Broker {
-		b, err := broker.New(m, broker.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := brokertest.Over(t, m)
 		return b
 	}
 	own := m.Connect()
@@ -242,10 +232,7 @@ func (s *stage) history() []protocol.Event {
 func TestWhyAsksTheIndex(t *testing.T) {
 	engine := brokertest.NewMemory()
 	t.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
 	s := &stage{T: t, ctx: t.Context(), b: b}
 	s.agent("reviewer", nil)
 	s.worker("reviewer", 1)

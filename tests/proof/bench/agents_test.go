@@ -23,6 +23,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -156,10 +157,7 @@ func (c *crowd) consumers() int {
 // complete each second.
 func (c *crowd) relay(active int) float64 {
 	c.Helper()
-	b, err := broker.New(c.engine, broker.Config{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	b := brokertest.Over(c, c.engine)
 	ctx, stop := context.WithCancel(c.Context())
 	var done atomic.Int64
 	room := make(chan struct{}, 128)

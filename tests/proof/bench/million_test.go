@@ -24,6 +24,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -220,10 +221,7 @@ func (l *ledger) questions(client ask.Client) []question {
 // inboxes compares an inbox, and a list of dead letters, from an index with a scan over all heads.
 func inboxes(t *testing.T, l *ledger, engine broker.Engine, client ask.Client) {
 	t.Helper()
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
 	agent := l.agents[7]
 	took := func(name string, times int, list func() (int, error)) {
 		var all []time.Duration

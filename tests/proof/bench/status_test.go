@@ -15,6 +15,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 )
 
 // Of status by ticket among a million handoffs, the issue asks for
@@ -55,10 +56,7 @@ func TestStatusMillion(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = asker.Close() })
-		b, err := broker.New(asker, broker.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := brokertest.Over(t, asker)
 		askAll(t, b, tickets(t, asker), nil)
 	})
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -213,10 +214,7 @@ func (c *chaos) broker() *broker.Broker {
 		c.Fatal(err)
 	}
 	c.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	b := brokertest.Over(c, engine)
 	return b
 }
 

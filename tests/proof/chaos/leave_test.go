@@ -15,6 +15,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -87,10 +88,7 @@ func (c *chaos) connectedTo(n int) (*nats.Conn, *broker.Broker) {
 		c.Fatal(err)
 	}
 	c.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	b := brokertest.Over(c, engine)
 	return nc, b
 }
 

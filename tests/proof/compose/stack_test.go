@@ -15,6 +15,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
@@ -141,10 +142,7 @@ func (s *stack) broker(name string) *broker.Broker {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	b := brokertest.Over(s, engine)
 	return b
 }
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -64,10 +65,7 @@ func TestHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
 	program := filepath.Join(t.TempDir(), "agent")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\ncat >/dev/null\necho done\n"), 0o700); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -87,10 +88,7 @@ func (s *site) engine(url, agent string) way {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = engine.Close() })
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	b := brokertest.Over(s, engine)
 	if err := b.PutProfile(s.ctx, protocol.Profile{ID: agent}); err != nil {
 		s.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 	"go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -154,10 +154,7 @@ func TestTraceOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = engine.Close() }()
-	b, err := broker.New(engine, broker.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := brokertest.Over(t, engine)
 	child := protocol.ChildTicketN(ticket, 0)
 	whole, work1 := c.span(ctx, ticket, "handoff coder"), c.span(ctx, ticket, "work coder")
 	wholeID := hex.EncodeToString(whole.SpanId)
