@@ -17,6 +17,35 @@ func fenced[E p.Event](fence func(E) uint64) func(*p.State, E) string {
 	return func(s *p.State, e E) string { return staleFence(s, fence(e)) }
 }
 
+// when is the staleness of an event that has one reason.
+func when[E p.Event](why string, stale func(*p.State, E) bool) func(*p.State, E) string {
+	return func(s *p.State, e E) string {
+		if stale(s, e) {
+			return why
+		}
+		return ""
+	}
+}
+
+var (
+	staleTaken           = when("its holder has it already", func(s *p.State, e *p.Taken) bool { return s.Held() && s.Holder == e.Holder })
+	staleCancelRequested = when("that was asked already", func(s *p.State, e *p.CancelRequested) bool {
+		return s.CancelRequested && s.CancelReturn == (s.CancelReturn || e.Return) && s.CancelChildren == (s.CancelChildren || e.Children)
+	})
+	staleStuck    = when("that is known already", func(s *p.State, e *p.Stuck) bool { return s.StuckReason != "" && s.StuckReason == cut(e.Reason) })
+	staleAssigned = when("that is known already", func(s *p.State, e *p.Assigned) bool {
+		return s.Children != nil && slices.Contains(s.Children.Assigned, p.Assignment{N: e.N, Agent: e.Agent})
+	})
+	staleResultParked = when("that result was parked already, or as many as are kept", func(s *p.State, e *p.ResultParked) bool {
+		return slices.Contains(s.LateFences, e.Fence) || len(s.LateFences) >= p.LateResultsMax
+	})
+	staleSourceCompleted = when("it has begun already", func(s *p.State, _ *p.SourceCompleted) bool { return s.Phase != p.AwaitingSource })
+	staleReturnSent      = when("the return was sent already", func(s *p.State, _ *p.ReturnSent) bool { return s.ReturnTicket != "" })
+	staleReturned        = when("the return is settled already", func(s *p.State, _ *p.Returned) bool { return !s.ReturnedAt.IsZero() })
+	staleRedriven        = when("it was redriven already", func(s *p.State, _ *p.Redriven) bool { return s.RedrivenAs != "" })
+	staleDismissed       = when("no inbox lists it", func(s *p.State, _ *p.Dismissed) bool { return s.Closed && s.Inbox == "" })
+)
+
 func staleSubmitted(s *p.State, _ *p.Submitted) string {
 	return "the handoff was submitted already"
 }
@@ -71,13 +100,6 @@ func staleRolledBack(s *p.State, e *p.RolledBack) string {
 		return ""
 	}
 	return staleFence(s, e.Fence)
-}
-
-func staleTaken(s *p.State, e *p.Taken) string {
-	if s.Held() && s.Holder == e.Holder {
-		return "its holder has it already"
-	}
-	return ""
 }
 
 func staleReminded(s *p.State, e *p.Reminded) string {
@@ -143,20 +165,6 @@ func staleTimedOut(s *p.State, e *p.TimedOut) string {
 	return ""
 }
 
-func staleCancelRequested(s *p.State, e *p.CancelRequested) string {
-	if s.CancelRequested && s.CancelReturn == (s.CancelReturn || e.Return) && s.CancelChildren == (s.CancelChildren || e.Children) {
-		return "that was asked already"
-	}
-	return ""
-}
-
-func staleStuck(s *p.State, e *p.Stuck) string {
-	if s.StuckReason != "" && s.StuckReason == cut(e.Reason) {
-		return "that is known already"
-	}
-	return ""
-}
-
 func staleChildrenClosed(s *p.State, e *p.ChildrenClosed) string {
 	if !marksChildren(*s) {
 		return "no children are awaited"
@@ -167,58 +175,9 @@ func staleChildrenClosed(s *p.State, e *p.ChildrenClosed) string {
 	return "that is known already"
 }
 
-func staleAssigned(s *p.State, e *p.Assigned) string {
-	if s.Children != nil && slices.Contains(s.Children.Assigned, p.Assignment{N: e.N, Agent: e.Agent}) {
-		return "that is known already"
-	}
-	return ""
-}
-
 func staleLateResultUsed(s *p.State, e *p.LateResultUsed) string {
 	if e.Seq != s.LateSeq {
 		return fmt.Sprintf("late result %d, the last one is %d", e.Seq, s.LateSeq)
-	}
-	return ""
-}
-
-func staleResultParked(s *p.State, e *p.ResultParked) string {
-	if slices.Contains(s.LateFences, e.Fence) || len(s.LateFences) >= p.LateResultsMax {
-		return "that result was parked already, or as many as are kept"
-	}
-	return ""
-}
-
-func staleSourceCompleted(s *p.State, _ *p.SourceCompleted) string {
-	if s.Phase != p.AwaitingSource {
-		return "it has begun already"
-	}
-	return ""
-}
-
-func staleReturnSent(s *p.State, _ *p.ReturnSent) string {
-	if s.ReturnTicket != "" {
-		return "the return was sent already"
-	}
-	return ""
-}
-
-func staleReturned(s *p.State, _ *p.Returned) string {
-	if !s.ReturnedAt.IsZero() {
-		return "the return is settled already"
-	}
-	return ""
-}
-
-func staleRedriven(s *p.State, _ *p.Redriven) string {
-	if s.RedrivenAs != "" {
-		return "it was redriven already"
-	}
-	return ""
-}
-
-func staleDismissed(s *p.State, _ *p.Dismissed) string {
-	if s.Closed && s.Inbox == "" {
-		return "no inbox lists it"
 	}
 	return ""
 }
