@@ -112,144 +112,56 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 var shapeState = shapes.Of(reflect.TypeFor[State]())
 
 func (x *Policy) WriteFields(w *wirejson.Writer) {
-	if x.AckTimeoutMS != defaultPolicy.AckTimeoutMS {
-		w.IntField(`,"ack_timeout_ms":`, int64(x.AckTimeoutMS))
-	}
-	if x.QueueTimeoutMS != defaultPolicy.QueueTimeoutMS {
-		w.IntField(`,"queue_timeout_ms":`, int64(x.QueueTimeoutMS))
-	}
-	if x.WorkTimeoutMS != defaultPolicy.WorkTimeoutMS {
-		w.IntField(`,"work_timeout_ms":`, int64(x.WorkTimeoutMS))
-	}
-	if x.ReminderPercent != defaultPolicy.ReminderPercent {
-		w.IntField(`,"reminder_percent":`, int64(x.ReminderPercent))
-	}
-	if x.OnTimeout != defaultPolicy.OnTimeout {
-		w.TextField(`,"on_timeout":`, string(x.OnTimeout))
-	}
-	if x.MaxAttempts != defaultPolicy.MaxAttempts {
-		w.IntField(`,"max_attempts":`, int64(x.MaxAttempts))
-	}
-	if x.BackoffBaseMS != defaultPolicy.BackoffBaseMS {
-		w.IntField(`,"backoff_base_ms":`, int64(x.BackoffBaseMS))
-	}
-	if x.BackoffCapMS != defaultPolicy.BackoffCapMS {
-		w.IntField(`,"backoff_cap_ms":`, int64(x.BackoffCapMS))
-	}
-	if x.BackoffSpreadPct != defaultPolicy.BackoffSpreadPct {
-		w.IntField(`,"backoff_spread_percent":`, int64(x.BackoffSpreadPct))
-	}
-	if x.MaxReroutes != defaultPolicy.MaxReroutes {
-		w.IntField(`,"max_reroutes":`, int64(x.MaxReroutes))
-	}
-	if x.OnNoTaker != defaultPolicy.OnNoTaker {
-		w.TextField(`,"on_no_taker":`, string(x.OnNoTaker))
-	}
-	if x.MaxEscalations != defaultPolicy.MaxEscalations {
-		w.IntField(`,"max_escalations":`, int64(x.MaxEscalations))
-	}
-	if x.ConditionTimeoutMS != defaultPolicy.ConditionTimeoutMS {
-		w.IntField(`,"condition_timeout_ms":`, int64(x.ConditionTimeoutMS))
-	}
-	if x.MaxConditions != defaultPolicy.MaxConditions {
-		w.IntField(`,"max_conditions":`, int64(x.MaxConditions))
-	}
-	if x.CancelGraceMS != defaultPolicy.CancelGraceMS {
-		w.IntField(`,"cancel_grace_ms":`, int64(x.CancelGraceMS))
-	}
-	if x.ProgressTimeoutMS != defaultPolicy.ProgressTimeoutMS {
-		w.IntField(`,"progress_timeout_ms":`, int64(x.ProgressTimeoutMS))
-	}
-	if x.ReturnTimeoutMS != defaultPolicy.ReturnTimeoutMS {
-		w.IntField(`,"return_timeout_ms":`, int64(x.ReturnTimeoutMS))
-	}
-	if x.OnReturnTimeout != defaultPolicy.OnReturnTimeout {
-		w.TextField(`,"on_return_timeout":`, string(x.OnReturnTimeout))
-	}
-	if x.LateResult != defaultPolicy.LateResult {
-		w.TextField(`,"late_result":`, string(x.LateResult))
-	}
+	w.IntUnless(`,"ack_timeout_ms":`, int64(x.AckTimeoutMS), int64(defaultPolicy.AckTimeoutMS))
+	w.IntUnless(`,"queue_timeout_ms":`, int64(x.QueueTimeoutMS), int64(defaultPolicy.QueueTimeoutMS))
+	w.IntUnless(`,"work_timeout_ms":`, int64(x.WorkTimeoutMS), int64(defaultPolicy.WorkTimeoutMS))
+	w.IntUnless(`,"reminder_percent":`, int64(x.ReminderPercent), int64(defaultPolicy.ReminderPercent))
+	w.TextUnless(`,"on_timeout":`, string(x.OnTimeout), string(defaultPolicy.OnTimeout))
+	w.IntUnless(`,"max_attempts":`, int64(x.MaxAttempts), int64(defaultPolicy.MaxAttempts))
+	w.IntUnless(`,"backoff_base_ms":`, int64(x.BackoffBaseMS), int64(defaultPolicy.BackoffBaseMS))
+	w.IntUnless(`,"backoff_cap_ms":`, int64(x.BackoffCapMS), int64(defaultPolicy.BackoffCapMS))
+	w.IntUnless(`,"backoff_spread_percent":`, int64(x.BackoffSpreadPct), int64(defaultPolicy.BackoffSpreadPct))
+	w.IntUnless(`,"max_reroutes":`, int64(x.MaxReroutes), int64(defaultPolicy.MaxReroutes))
+	w.TextUnless(`,"on_no_taker":`, string(x.OnNoTaker), string(defaultPolicy.OnNoTaker))
+	w.IntUnless(`,"max_escalations":`, int64(x.MaxEscalations), int64(defaultPolicy.MaxEscalations))
+	w.IntUnless(`,"condition_timeout_ms":`, int64(x.ConditionTimeoutMS), int64(defaultPolicy.ConditionTimeoutMS))
+	w.IntUnless(`,"max_conditions":`, int64(x.MaxConditions), int64(defaultPolicy.MaxConditions))
+	w.IntUnless(`,"cancel_grace_ms":`, int64(x.CancelGraceMS), int64(defaultPolicy.CancelGraceMS))
+	w.IntUnless(`,"progress_timeout_ms":`, int64(x.ProgressTimeoutMS), int64(defaultPolicy.ProgressTimeoutMS))
+	w.IntUnless(`,"return_timeout_ms":`, int64(x.ReturnTimeoutMS), int64(defaultPolicy.ReturnTimeoutMS))
+	w.TextUnless(`,"on_return_timeout":`, string(x.OnReturnTimeout), string(defaultPolicy.OnReturnTimeout))
+	w.TextUnless(`,"late_result":`, string(x.LateResult), string(defaultPolicy.LateResult))
 	if x.StrictCapabilities != defaultPolicy.StrictCapabilities {
 		w.BoolField(`,"strict_capabilities":`, x.StrictCapabilities)
 	}
-	if x.OnDeadline != defaultPolicy.OnDeadline {
-		w.TextField(`,"on_deadline":`, string(x.OnDeadline))
-	}
-	if x.InterventionTimeoutMS != defaultPolicy.InterventionTimeoutMS {
-		w.IntField(`,"intervention_timeout_ms":`, int64(x.InterventionTimeoutMS))
-	}
-	if x.OnExhausted != defaultPolicy.OnExhausted {
-		w.TextField(`,"on_exhausted":`, string(x.OnExhausted))
-	}
+	w.TextUnless(`,"on_deadline":`, string(x.OnDeadline), string(defaultPolicy.OnDeadline))
+	w.IntUnless(`,"intervention_timeout_ms":`, int64(x.InterventionTimeoutMS), int64(defaultPolicy.InterventionTimeoutMS))
+	w.TextUnless(`,"on_exhausted":`, string(x.OnExhausted), string(defaultPolicy.OnExhausted))
 }
 
 func (x *PolicyOverrides) WriteFields(w *wirejson.Writer) {
-	if x.AckTimeoutMS != nil {
-		w.IntField(`,"ack_timeout_ms":`, int64(*x.AckTimeoutMS))
-	}
-	if x.QueueTimeoutMS != nil {
-		w.IntField(`,"queue_timeout_ms":`, int64(*x.QueueTimeoutMS))
-	}
-	if x.WorkTimeoutMS != nil {
-		w.IntField(`,"work_timeout_ms":`, int64(*x.WorkTimeoutMS))
-	}
-	if x.ReminderPercent != nil {
-		w.IntField(`,"reminder_percent":`, int64(*x.ReminderPercent))
-	}
-	if x.OnTimeout != nil {
-		w.TextField(`,"on_timeout":`, string(*x.OnTimeout))
-	}
-	if x.MaxAttempts != nil {
-		w.IntField(`,"max_attempts":`, int64(*x.MaxAttempts))
-	}
-	if x.BackoffBaseMS != nil {
-		w.IntField(`,"backoff_base_ms":`, int64(*x.BackoffBaseMS))
-	}
-	if x.BackoffCapMS != nil {
-		w.IntField(`,"backoff_cap_ms":`, int64(*x.BackoffCapMS))
-	}
-	if x.BackoffSpreadPct != nil {
-		w.IntField(`,"backoff_spread_percent":`, int64(*x.BackoffSpreadPct))
-	}
-	if x.MaxReroutes != nil {
-		w.IntField(`,"max_reroutes":`, int64(*x.MaxReroutes))
-	}
-	if x.OnNoTaker != nil {
-		w.TextField(`,"on_no_taker":`, string(*x.OnNoTaker))
-	}
-	if x.MaxEscalations != nil {
-		w.IntField(`,"max_escalations":`, int64(*x.MaxEscalations))
-	}
-	if x.ConditionTimeoutMS != nil {
-		w.IntField(`,"condition_timeout_ms":`, int64(*x.ConditionTimeoutMS))
-	}
-	if x.MaxConditions != nil {
-		w.IntField(`,"max_conditions":`, int64(*x.MaxConditions))
-	}
-	if x.CancelGraceMS != nil {
-		w.IntField(`,"cancel_grace_ms":`, int64(*x.CancelGraceMS))
-	}
-	if x.ProgressTimeoutMS != nil {
-		w.IntField(`,"progress_timeout_ms":`, int64(*x.ProgressTimeoutMS))
-	}
-	if x.ReturnTimeoutMS != nil {
-		w.IntField(`,"return_timeout_ms":`, int64(*x.ReturnTimeoutMS))
-	}
-	if x.OnReturnTimeout != nil {
-		w.TextField(`,"on_return_timeout":`, string(*x.OnReturnTimeout))
-	}
-	if x.LateResult != nil {
-		w.TextField(`,"late_result":`, string(*x.LateResult))
-	}
-	if x.OnDeadline != nil {
-		w.TextField(`,"on_deadline":`, string(*x.OnDeadline))
-	}
-	if x.InterventionTimeoutMS != nil {
-		w.IntField(`,"intervention_timeout_ms":`, int64(*x.InterventionTimeoutMS))
-	}
-	if x.OnExhausted != nil {
-		w.TextField(`,"on_exhausted":`, string(*x.OnExhausted))
-	}
+	wirejson.IntAt(w, `,"ack_timeout_ms":`, x.AckTimeoutMS)
+	wirejson.IntAt(w, `,"queue_timeout_ms":`, x.QueueTimeoutMS)
+	wirejson.IntAt(w, `,"work_timeout_ms":`, x.WorkTimeoutMS)
+	wirejson.IntAt(w, `,"reminder_percent":`, x.ReminderPercent)
+	wirejson.TextAt(w, `,"on_timeout":`, x.OnTimeout)
+	wirejson.IntAt(w, `,"max_attempts":`, x.MaxAttempts)
+	wirejson.IntAt(w, `,"backoff_base_ms":`, x.BackoffBaseMS)
+	wirejson.IntAt(w, `,"backoff_cap_ms":`, x.BackoffCapMS)
+	wirejson.IntAt(w, `,"backoff_spread_percent":`, x.BackoffSpreadPct)
+	wirejson.IntAt(w, `,"max_reroutes":`, x.MaxReroutes)
+	wirejson.TextAt(w, `,"on_no_taker":`, x.OnNoTaker)
+	wirejson.IntAt(w, `,"max_escalations":`, x.MaxEscalations)
+	wirejson.IntAt(w, `,"condition_timeout_ms":`, x.ConditionTimeoutMS)
+	wirejson.IntAt(w, `,"max_conditions":`, x.MaxConditions)
+	wirejson.IntAt(w, `,"cancel_grace_ms":`, x.CancelGraceMS)
+	wirejson.IntAt(w, `,"progress_timeout_ms":`, x.ProgressTimeoutMS)
+	wirejson.IntAt(w, `,"return_timeout_ms":`, x.ReturnTimeoutMS)
+	wirejson.TextAt(w, `,"on_return_timeout":`, x.OnReturnTimeout)
+	wirejson.TextAt(w, `,"late_result":`, x.LateResult)
+	wirejson.TextAt(w, `,"on_deadline":`, x.OnDeadline)
+	wirejson.IntAt(w, `,"intervention_timeout_ms":`, x.InterventionTimeoutMS)
+	wirejson.TextAt(w, `,"on_exhausted":`, x.OnExhausted)
 	if x.StrictCapabilities != nil {
 		w.BoolField(`,"strict_capabilities":`, *x.StrictCapabilities)
 	}
@@ -371,12 +283,8 @@ func (x *Task) WriteFields(w *wirejson.Writer) {
 
 func (x *Context) WriteFields(w *wirejson.Writer) {
 	w.OptText(`,"original_request":`, string(x.OriginalRequest))
-	if x.UserIntent != nil {
-		w.TextField(`,"user_intent":`, string(*x.UserIntent))
-	}
-	if x.ConversationID != nil {
-		w.TextField(`,"conversation_id":`, string(*x.ConversationID))
-	}
+	wirejson.TextAt(w, `,"user_intent":`, x.UserIntent)
+	wirejson.TextAt(w, `,"conversation_id":`, x.ConversationID)
 	w.OptText(`,"workflow_id":`, string(x.WorkflowID))
 	w.OptText(`,"user_id":`, string(x.UserID))
 	w.OptText(`,"correlation_id":`, string(x.CorrelationID))

@@ -66,9 +66,16 @@ func (g *generator) typeCode(t reflect.Type) {
 // fieldCode is the line that writes a field.
 func (g *generator) fieldCode(t reflect.Type, f *Field, i int, name string, of reflect.Type) string {
 	if f.omit == omitDefault {
+		usual := "default" + t.Name() + "." + strings.TrimPrefix(name, "x.")
+		switch of.Kind() {
+		case reflect.String:
+			return fmt.Sprintf("w.TextUnless(`,%s`, string(%s), string(%s))", f.Head, name, usual)
+		case reflect.Int, reflect.Int64:
+			return fmt.Sprintf("w.IntUnless(`,%s`, int64(%s), int64(%s))", f.Head, name, usual)
+		}
 		always := *f
 		always.omit = omitNever
-		return fmt.Sprintf("if %s != default%s.%s {\n%s\n}", name, t.Name(), strings.TrimPrefix(name, "x."), g.fieldCode(t, &always, i, name, of))
+		return fmt.Sprintf("if %s != %s {\n%s\n}", name, usual, g.fieldCode(t, &always, i, name, of))
 	}
 	head := "`," + f.Head + "`"
 	plain := func(kind reflect.Kind, name string) string {
@@ -99,6 +106,10 @@ func (g *generator) fieldCode(t reflect.Type, f *Field, i int, name string, of r
 		return fmt.Sprintf("if %s {\nw.ObjectField(%s, &%s)\n}", zero, head, name)
 	case of.Kind() == reflect.Pointer && f.omit == omitEmpty && g.isDirect(of.Elem()):
 		return fmt.Sprintf("if %s != nil {\nw.ObjectField(%s, %s)\n}", name, head, name)
+	case of.Kind() == reflect.Pointer && f.omit == omitEmpty && of.Elem().Kind() == reflect.String:
+		return fmt.Sprintf("wirejson.TextAt(w, %s, %s)", head, name)
+	case of.Kind() == reflect.Pointer && f.omit == omitEmpty && (of.Elem().Kind() == reflect.Int || of.Elem().Kind() == reflect.Int64):
+		return fmt.Sprintf("wirejson.IntAt(w, %s, %s)", head, name)
 	case of.Kind() == reflect.Pointer && f.omit == omitEmpty:
 		f = &Field{Head: f.Head}
 		if line := plain(of.Elem().Kind(), "*"+name); line != "" {

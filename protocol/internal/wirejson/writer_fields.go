@@ -31,6 +31,20 @@ func (w *Writer) OptText(head, s string) {
 	}
 }
 
+// TextUnless leaves out a text that is the usual one.
+func (w *Writer) TextUnless(head, s, usual string) {
+	if s != usual {
+		w.TextField(head, s)
+	}
+}
+
+// TextAt leaves out a text that is not there.
+func TextAt[T ~string](w *Writer, head string, s *T) {
+	if s != nil {
+		w.TextField(head, string(*s))
+	}
+}
+
 func (w *Writer) IntField(head string, n int64) {
 	w.buf = append(w.buf, head...)
 	w.buf = strconv.AppendInt(w.buf, n, 10)
@@ -39,6 +53,20 @@ func (w *Writer) IntField(head string, n int64) {
 func (w *Writer) OptInt(head string, n int64) {
 	if n != 0 {
 		w.IntField(head, n)
+	}
+}
+
+// IntUnless leaves out a number that is the usual one.
+func (w *Writer) IntUnless(head string, n, usual int64) {
+	if n != usual {
+		w.IntField(head, n)
+	}
+}
+
+// IntAt leaves out a number that is not there.
+func IntAt[T ~int | ~int64](w *Writer, head string, n *T) {
+	if n != nil {
+		w.IntField(head, int64(*n))
 	}
 }
 
