@@ -1,8 +1,6 @@
 package protocol
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -74,42 +72,4 @@ func CheckID(field, s string) error {
 
 func notIDRune(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
-}
-
-// agentHashLen is how many hex digits of a name's hash go into an id made of it:
-// 48 bits, a collision in a million names has odds of 1 in 500.
-const agentHashLen = 12
-
-// AgentID is the agent id of a name from elsewhere: a speaker of a transcript,
-// a role of another framework, anything from no name at all to a page of text.
-// The same name has the same id for ever, and different names have different
-// ids, apart from collisions of their hashes. A name that is an id already is
-// kept, unless it is one that is reserved. Any other becomes what can be read of
-// it, a dash and a hash of all of it.
-func AgentID(name string) string {
-	if CheckAgent("", name) == nil && name != Human && !hashed(name) {
-		return name
-	}
-	readable := strings.Map(func(r rune) rune {
-		if notIDRune(r) {
-			return '-'
-		}
-		return r
-	}, name)
-	words := strings.FieldsFunc(readable, func(r rune) bool { return r == '-' })
-	slug := strings.Join(words, "-")
-	if slug == "" {
-		slug = "agent"
-	}
-	slug = strings.TrimRight(slug[:min(len(slug), IDBytesMax-1-agentHashLen)], "-")
-	sum := sha256.Sum256([]byte(name))
-	return slug + "-" + hex.EncodeToString(sum[:])[:agentHashLen]
-}
-
-// hashed tells whether an id looks like one that AgentID made. Such a name gets
-// a hash of its own, or it could be taken for the name that the id was made of.
-func hashed(id string) bool {
-	i := strings.LastIndexByte(id, '-')
-	tail := id[i+1:]
-	return i >= 0 && len(tail) == agentHashLen && strings.Trim(tail, "0123456789abcdef") == ""
 }

@@ -59,10 +59,6 @@ type Config struct {
 	DontListen bool
 	// Cluster makes it one node of a cluster.
 	Cluster *ClusterConfig
-	// MemoryMaxBytes and StoreMaxBytes limit JetStream; 0 is 1 GiB of memory
-	// (only consumers live there) and as much disk as there is.
-	MemoryMaxBytes int64
-	StoreMaxBytes  int64
 	// Log receives the server's warnings and errors; nil discards.
 	Log *slog.Logger
 	// Prepare is called on a single node before it listens: no other client is
@@ -115,7 +111,7 @@ const (
 	startPatience = 2 * time.Minute
 	// readyStep is how long one question may take whether the server is ready.
 	readyStep = 100 * time.Millisecond
-	memoryMax = 1 << 30
+	memoryMax = 1 << 30 // bytes: only consumers live there
 )
 
 // Start starts a node and returns when it serves. ctx bounds the start alone.
@@ -163,7 +159,6 @@ func (c *Config) complete() error {
 	default:
 		return fmt.Errorf("embedded: fsync is %q, and can be %s or %s", c.Fsync, FsyncAlways, FsyncInterval)
 	}
-	c.MemoryMaxBytes = cmp.Or(c.MemoryMaxBytes, memoryMax)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Cluster != nil && c.DontListen {
 		return errors.New("embedded: a node of a cluster has to listen")
@@ -183,14 +178,12 @@ func (n *Node) options() (*server.Options, error) {
 		// cluster wait for the listener, so that there it does so at once.
 		DontListen: n.cfg.Cluster == nil,
 		JetStream:  true, StoreDir: filepath.Join(n.cfg.Dir, storeDir),
-		JetStreamMaxMemory: n.cfg.MemoryMaxBytes, JetStreamMaxStore: n.cfg.StoreMaxBytes,
-		SyncAlways: n.cfg.Fsync == FsyncAlways, SyncInterval: time.Second,
+		JetStreamMaxMemory: memoryMax,
+		JetStreamMaxStore:  1 << 60, // the server would take three quarters of what is free now
+		SyncAlways:         n.cfg.Fsync == FsyncAlways, SyncInterval: time.Second,
 	}
 	if n.port == 0 {
 		o.Port = server.RANDOM_PORT
-	}
-	if n.cfg.StoreMaxBytes == 0 {
-		o.JetStreamMaxStore = 1 << 60 // the server would take three quarters of what is free now
 	}
 	c := n.cfg.Cluster
 	if c == nil {

@@ -33,7 +33,7 @@ type Diagnosis struct {
 
 // ServerFacts are about the server behind the connection, and the way to it.
 type ServerFacts struct {
-	URL, Name, ID, Version, Cluster string
+	Name, Version, Cluster string
 
 	RTT time.Duration
 	// Ahead is how much the engine's clock is ahead of ours, good to Within.
@@ -45,10 +45,7 @@ type ServerFacts struct {
 
 // AccountFacts are about the account that we use; a maximum below 1 is none.
 type AccountFacts struct {
-	Memory, MemoryMax   int64
 	Storage, StorageMax int64
-	Streams, StreamsMax int
-	APIErrors           uint64
 }
 
 // StreamFacts are how a stream stands and how it should.
@@ -135,8 +132,7 @@ func (x *examination) server(ctx context.Context) error {
 			rtt = min(rtt, again)
 		}
 	}
-	x.d.Server = ServerFacts{URL: withoutSecrets(x.nc.ConnectedUrl()), Name: x.nc.ConnectedServerName(), ID: x.nc.ConnectedServerId(),
-		Version: x.nc.ConnectedServerVersion(), Cluster: x.nc.ConnectedClusterName(), RTT: rtt}
+	x.d.Server = ServerFacts{Name: x.nc.ConnectedServerName(), Version: x.nc.ConnectedServerVersion(), Cluster: x.nc.ConnectedClusterName(), RTT: rtt}
 	x.d.Server.Disk = AskNode(ctx, x.nc)
 	return err
 }
@@ -146,10 +142,7 @@ func (x *examination) account(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.d.Account = AccountFacts{
-		Memory: int64(info.Memory), MemoryMax: info.Limits.MaxMemory, Storage: int64(info.Store), StorageMax: info.Limits.MaxStore,
-		Streams: info.Streams, StreamsMax: info.Limits.MaxStreams, APIErrors: info.API.Errors,
-	}
+	x.d.Account = AccountFacts{Storage: int64(info.Store), StorageMax: info.Limits.MaxStore}
 	return nil
 }
 

@@ -27,7 +27,6 @@ const (
 type laneRequest struct {
 	id      uint64 // 0: none
 	left    int    // offers it may still bring, or has not brought
-	sweep   bool
 	expires time.Time
 	epoch   uint64 // of the connection that it was sent over
 	status  string // why the last one ended
@@ -74,7 +73,7 @@ func (p *puller) isAlive(lane *laneRequest) bool {
 func (p *puller) send(i, batch int, sweep bool, expires time.Duration) error {
 	p.serial++
 	lane := &p.lanes[i]
-	*lane = laneRequest{id: p.serial, left: batch, sweep: sweep, expires: time.Now().Add(expires), epoch: p.j.connectionCount.Load(), drained: lane.drained}
+	*lane = laneRequest{id: p.serial, left: batch, expires: time.Now().Add(expires), epoch: p.j.connectionCount.Load(), drained: lane.drained}
 	if sweep {
 		expires = 0
 	}

@@ -4,6 +4,8 @@ package process
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -78,7 +80,7 @@ func (r *relay) startWorkers(t *testing.T) (stop func()) {
 	for _, c := range r.recorded {
 		for _, m := range c.messages {
 			name := speaker(m)
-			id := protocol.AgentID(name)
+			id := agentID(name)
 			if other, taken := agents[id]; taken && other != name {
 				t.Fatalf("%q and %q are both agent %s", name, other, id)
 			}
@@ -136,10 +138,10 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 func (r *relay) prepare(ctx context.Context, c conversation, start int, parent string) (broker.Prepared, error) {
 	source := protocol.Human
 	if start > 0 {
-		source = protocol.AgentID(speaker(c.messages[start-1]))
+		source = agentID(speaker(c.messages[start-1]))
 	}
 	pkg := protocol.Package{
-		Source: source, Target: protocol.Target{Agent: protocol.AgentID(speaker(c.messages[start]))},
+		Source: source, Target: protocol.Target{Agent: agentID(speaker(c.messages[start]))},
 		Key: fmt.Sprintf("%s/%d", c.id, start), Parent: parent,
 		Trigger: protocol.TriggerTaskCompletion, Reason: "it is the target's turn to speak",
 		Task: protocol.Task{Description: "Go on with the conversation."},
@@ -168,4 +170,13 @@ func (r *relay) answer(ctx context.Context, h worker.Handoff) (protocol.Result, 
 	}
 	body, err := json.Marshal(wrapAll(said))
 	return protocol.Result{Body: body}, err
+}
+
+// agentID is the agent id of a speaker's name, which may be anything.
+func agentID(name string) string {
+	if protocol.CheckAgent("", name) == nil && name != protocol.Human {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "speaker-" + hex.EncodeToString(sum[:6])
 }
