@@ -37,7 +37,6 @@ type Check func(ctx context.Context) error
 // /healthz whether it lives and its loops turn (if not, restart it), /readyz
 // whether it can do its work (if not, wait, or look at what it names).
 type Server struct {
-	metrics  *Metrics
 	listener net.Listener
 	http     http.Server
 	served   chan error // the end of Serve
@@ -81,7 +80,7 @@ func Listen(ctx context.Context, addr string, metrics *Metrics, log *slog.Logger
 	if err != nil {
 		return nil, fmt.Errorf("cannot show figures at %s: %w", addr, err)
 	}
-	s := &Server{metrics: metrics, listener: listener, served: make(chan error, 1)}
+	s := &Server{listener: listener, served: make(chan error, 1)}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: readersMax, ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))

@@ -54,7 +54,7 @@
 //
 // # What the engine's absence does
 //
-// A worker may start before its engine: jetstream.DialConfig.WaitForEngine has Dial wait.
+// A worker may start before its engine: broker.WaitForEngine waits for it.
 // Every wait for the engine backs off and is unbounded. The work goes on while
 // the lease holds locally, counted from the sending of the last beat that the
 // engine confirmed. A report that finds no engine is repeated for up to

@@ -38,9 +38,6 @@ type DialConfig struct {
 	Name string
 	// Options are applied last.
 	Options []nats.Option
-	// WaitForEngine has Dial wait, until its context ends, for an engine that does not
-	// answer or has no streams yet. Log is told so after 2 s, and then every minute.
-	WaitForEngine bool
 
 	Config
 }
@@ -70,19 +67,9 @@ func ConnectOptions(name string) []nats.Option {
 
 // Dial connects and opens the engine. It tries again, while no server answers and while
 // a cluster elects, for Config.Timeout. Then its error wraps ErrUnreachable and
-// says where it looked. A connection that was made once comes back for ever.
-func Dial(ctx context.Context, cfg DialConfig) (j *Engine, err error) {
-	if !cfg.WaitForEngine {
-		return dial(ctx, cfg)
-	}
-	err = broker.WaitForEngine(ctx, cfg.Log, withoutSecrets(cmp.Or(cfg.URL, DefaultURL)), func(ctx context.Context) error {
-		j, err = dial(ctx, cfg)
-		return err
-	})
-	return j, err
-}
-
-func dial(ctx context.Context, cfg DialConfig) (*Engine, error) {
+// says where it looked. A connection that was made once comes back for ever. To wait for an
+// engine that is not there yet, see broker.WaitForEngine.
+func Dial(ctx context.Context, cfg DialConfig) (*Engine, error) {
 	if err := broker.CheckTimeout("timeout", cfg.Timeout); err != nil {
 		return nil, err
 	}
