@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -75,13 +76,7 @@ func (a *app) auditList(ctx context.Context, b *broker.Broker, filter *auditFilt
 		return err
 	}
 	slices.SortStableFunc(records, func(x, y protocol.AuditRecord) int {
-		switch {
-		case x.Seq < y.Seq:
-			return -1
-		case x.Seq > y.Seq:
-			return 1
-		}
-		return x.N - y.N
+		return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.N, y.N))
 	})
 	if more {
 		a.notef("handoff: these are the %d handoffs that were submitted last; --limit shows more\n", limit)

@@ -152,14 +152,14 @@ func reportWords(r audit.Report) string {
 	if r.Entries == 0 && r.Found == 0 {
 		return "no entries"
 	}
-	entries := fmt.Sprintf("%d entries", r.Entries)
+	text := fmt.Sprintf("%d entries", r.Entries)
 	if r.Entries == 1 {
-		entries = "1 entry"
+		text = "1 entry"
 	}
 	if r.Handoffs > 0 {
-		entries += " of " + explain.Count(r.Handoffs, "handoff")
+		text += " of " + explain.Count(r.Handoffs, "handoff")
 	}
-	text := fmt.Sprintf("%s, from %d to %d", entries, r.FirstSeq, r.LastSeq)
+	text += fmt.Sprintf(", from %d to %d", r.FirstSeq, r.LastSeq)
 	if r.WithoutBeginning > 0 {
 		text += fmt.Sprintf(", %d of them without their beginning", r.WithoutBeginning)
 	}

@@ -161,13 +161,16 @@ func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to 
 				return fmt.Errorf("redrive %s: %w", ticket, err)
 			}
 			done[i] = redriveView{ticket, state.Ticket, cmp.Or(state.Agent, state.TargetWords())}
-			return a.redriven(done[i])
+			if a.format == formatJSON { // one document, at the end
+				return nil
+			}
+			return a.line(done[i], "%s -> %s  %s\n", ticket, done[i].Ticket, done[i].Agent)
 		})
 	}
 	err := group.Wait()
 	done = slices.DeleteFunc(done, func(v redriveView) bool { return v.Ticket == "" })
-	if len(done) > 0 || len(refused) == 0 && err == nil {
-		err = errors.Join(a.listRedriven(done), err)
+	if a.format == formatJSON && (len(done) > 0 || len(refused) == 0 && err == nil) {
+		err = errors.Join(list(a, done), err)
 	}
 	return errors.Join(err, notRedriven(refused, len(tickets)))
 }
@@ -182,23 +185,4 @@ func notRedriven(refused []error, of int) error {
 	var first *protocol.Error
 	errors.As(refused[0], &first)
 	return protocol.Errorf(first.Code, first.Field, "%d of %d were not redriven; one of them: %s", len(refused), of, first.Message)
-}
-
-// redriven prints one at once, where each has a line of its own.
-func (a *app) redriven(v redriveView) error {
-	switch a.format {
-	case formatText:
-		a.printf("%s -> %s  %s\n", v.Origin, v.Ticket, v.Agent)
-	case formatJSONL:
-		return a.value(v)
-	}
-	return nil
-}
-
-// listRedriven prints all of them, where they make one document.
-func (a *app) listRedriven(done []redriveView) error {
-	if a.format != formatJSON {
-		return nil
-	}
-	return list(a, done)
 }

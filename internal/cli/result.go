@@ -81,12 +81,8 @@ func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
 		return a.groupResults(ctx, s.b, state)
 	case errors.Is(err, broker.ErrNotFound) && state.Ticket != "":
 		return failed(state)
-	case err != nil:
-		return err
-	case !a.text():
-		return a.value(result)
 	}
-	return a.result(result)
+	return printed(a, result, err, a.result)
 }
 
 // result prints what a person wants of a result: its body, or else its summary.
@@ -129,27 +125,19 @@ func (a *app) groupResults(ctx context.Context, b *broker.Broker, state protocol
 
 func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
 	all, err := s.b.LateResults(ctx, ticket)
-	if err != nil {
-		return err
-	}
-	if !a.text() {
-		if err := list(a, all); err != nil {
-			return err
+	err = printedList(a, all, err, func(all []broker.LateResult) error {
+		for _, late := range all {
+			a.heading(fmt.Sprintf("attempt %d", late.Attempt), explain.By(late.Holder), explain.Instant(late.At))
+			if err := a.result(late.Result); err != nil {
+				return err
+			}
 		}
-	}
-	if len(all) == 0 {
-		return &noResultError{"no result of " + ticket + " came late"}
-	}
-	if !a.text() {
 		return nil
+	})
+	if err == nil && len(all) == 0 {
+		err = &noResultError{"no result of " + ticket + " came late"}
 	}
-	for _, late := range all {
-		a.heading(fmt.Sprintf("attempt %d", late.Attempt), explain.By(late.Holder), explain.Instant(late.At))
-		if err := a.result(late.Result); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // returnOf prints a return, with the package that had been handed off if asked to.
@@ -162,30 +150,23 @@ func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackag
 		return &openError{state}
 	}
 	ret, err := s.Return(ctx, ticket)
-	switch {
-	case err != nil:
-		return err
-	case !withPackage:
-		return a.returned(ret)
+	if err != nil || !withPackage {
+		return a.returned(ret, err)
 	}
 	body, err := s.b.Package(ctx, ticket)
-	if err != nil {
-		return err
-	}
 	return a.returned(struct {
 		protocol.Return
 		Package json.RawMessage `json:"package"`
-	}{ret, body})
+	}{ret, body}, err)
 }
 
-// returned prints a return as JSON.
-func (a *app) returned(ret any) error {
-	if !a.text() {
-		return a.value(ret)
-	}
-	body, err := encode(ret, true)
-	if err != nil {
-		return err
-	}
-	return a.body(body)
+// returned prints a return as JSON, or returns the error of what it comes from.
+func (a *app) returned(ret any, err error) error {
+	return printed(a, ret, err, func(ret any) error {
+		body, err := encode(ret, true)
+		if err != nil {
+			return err
+		}
+		return a.body(body)
+	})
 }
