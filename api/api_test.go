@@ -57,6 +57,7 @@ func TestService(t *testing.T) {
 				return apitest.Fixture{
 					Broker: b,
 					Source: func(_ *testing.T, agent string) api.Source { return s.As(api.Agent(agent)) },
+					Holder: func(_ *testing.T, agent string) api.Holder { return s.As(api.Agent(agent)) },
 					All:    func(_ *testing.T, caller api.Caller) apitest.All { return s.As(caller) },
 				}
 			})

@@ -142,20 +142,23 @@ func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, er
 // Await implements Holder.
 func (c *Session) Await(ctx context.Context, lease string, tickets []string) (protocol.State, error) {
 	return c.report(ctx, "Await", lease, func(claim *broker.Claim) error {
-		children, err := awaited(claim.State(), tickets)
+		children, err := Awaited(claim.State(), tickets)
 		if err != nil {
 			return err
 		}
 		suspended, err := claim.Suspend(ctx, children...)
 		if err == nil && !suspended {
-			err = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended already; the LEASE is yours still: handoff result TICKET --return")
+			err = ErrAwaited
 		}
 		return err
 	})
 }
 
-// awaited returns the ordinals of children by their tickets, or of all without any.
-func awaited(s protocol.State, tickets []string) ([]int, error) {
+// ErrAwaited says that what a holder would wait for has ended already. It has its lease still.
+var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended already; the LEASE is yours still: handoff result TICKET --return")
+
+// Awaited returns the ordinals of children by their tickets, or of all without any.
+func Awaited(s protocol.State, tickets []string) ([]int, error) {
 	var made []int
 	if s.Children != nil {
 		made = s.Children.Made.Without(s.Children.After).Numbers()

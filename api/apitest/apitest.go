@@ -29,7 +29,11 @@ type Fixture struct {
 	Broker *broker.Broker
 	// Source returns the implementation on behalf of api.Agent(agent).
 	Source func(t *testing.T, agent string) api.Source
-	// All returns the implementation on behalf of any caller; nil if it serves sources alone.
+	// Holder returns the implementation on behalf of api.Agent(agent); nil if it is none.
+	Holder func(t *testing.T, agent string) api.Holder
+	// AcceptsAtOnce says that a claim cannot be acknowledged later.
+	AcceptsAtOnce bool
+	// All returns the implementation on behalf of any caller; nil if it lacks an interface.
 	All func(t *testing.T, caller api.Caller) All
 }
 
@@ -41,9 +45,15 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	tests := map[string]func(*testing.T, *world){
 		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Cancel": testCancel, "Answer": testAnswer, "Hidden": testHidden,
 	}
-	if open(t).All != nil {
+	fixture := open(t)
+	if fixture.All != nil {
 		tests["Roles"], tests["Reader"], tests["Operator"], tests["Directory"] = testRoles, testReader, testOperator, testDirectory
-		tests["Claim"], tests["ClaimLater"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testClaimLater, testReports, testLate, testHandOff
+	}
+	if fixture.Holder != nil {
+		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testReports, testLate, testHandOff
+		if !fixture.AcceptsAtOnce {
+			tests["ClaimLater"] = testClaimLater
+		}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

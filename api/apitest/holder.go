@@ -25,7 +25,7 @@ func (w *world) claim(h api.Holder) api.Held {
 }
 
 func testClaim(t *testing.T, w *world) {
-	coder := w.All(t, api.Agent("coder"))
+	coder := w.Holder(t, "coder")
 	_, err := coder.Claim(w.ctx, api.Claim{Agent: "coder", Lease: lease, Accept: true})
 	w.code("an empty queue", err, protocol.CodeNothingToClaim)
 	_, err = coder.Claim(w.ctx, api.Claim{Agent: "coder", Lease: time.Millisecond, Accept: true})
@@ -52,7 +52,7 @@ func testClaim(t *testing.T, w *world) {
 	if w.must(err); beat.CancelRequested || beat.State.Ticket != ticket || beat.Expires.Before(held.Expires) {
 		t.Errorf("heartbeat: %+v", beat)
 	}
-	_, err = w.All(t, api.Agent("stranger")).Progress(w.ctx, held.Lease, protocol.Progress{Percent: 50})
+	_, err = w.Holder(t, "stranger").Progress(w.ctx, held.Lease, protocol.Progress{Percent: 50})
 	w.lost("by another agent", err)
 	_, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket})
 	w.must(err)
@@ -74,7 +74,7 @@ func (w *world) lost(what string, err error) {
 
 // testClaimLater claims without accepting.
 func testClaimLater(t *testing.T, w *world) {
-	coder := w.All(t, api.Agent("coder"))
+	coder := w.Holder(t, "coder")
 	w.submit()
 	held, err := coder.Claim(w.ctx, api.Claim{Agent: "coder", Wait: timeout, Lease: lease, AckWithin: time.Minute})
 	if w.must(err); held.State.Fence != 0 {
@@ -90,7 +90,7 @@ func testClaimLater(t *testing.T, w *world) {
 
 // testReports ends claims in every way.
 func testReports(t *testing.T, w *world) {
-	coder := w.All(t, api.Agent("coder"))
+	coder := w.Holder(t, "coder")
 	ends := map[string]func(lease string) (protocol.State, error){
 		"Complete": func(lease string) (protocol.State, error) { return coder.Complete(w.ctx, lease, done) },
 		"Acknowledge": func(lease string) (protocol.State, error) {
@@ -120,7 +120,7 @@ func testReports(t *testing.T, w *world) {
 
 // testLate: a result that comes after its lease was lost is kept.
 func testLate(t *testing.T, w *world) {
-	coder, ticket := w.All(t, api.Agent("coder")), w.submit()
+	coder, ticket := w.Holder(t, "coder"), w.submit()
 	held := w.claim(coder)
 	_, err := w.Broker.Reroute(w.ctx, ticket, "stranger", "human", "coder is away", time.Time{})
 	w.must(err)
@@ -136,7 +136,7 @@ func testLate(t *testing.T, w *world) {
 }
 
 func testHandOff(t *testing.T, w *world) {
-	coder := w.All(t, api.Agent("coder"))
+	coder := w.Holder(t, "coder")
 	w.submit()
 	held := w.claim(coder)
 	_, err := coder.Await(w.ctx, held.Lease, nil)

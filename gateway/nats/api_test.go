@@ -13,6 +13,9 @@ func TestAPI(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) apitest.Fixture {
 		w := newWorld(t)
 		w.open(natsgateway.Config{})
-		return apitest.Fixture{Broker: w.b, Source: func(t *testing.T, agent string) api.Source { return w.in(t).client(agent) }}
+		return apitest.Fixture{Broker: w.b, AcceptsAtOnce: true,
+			Source: func(t *testing.T, agent string) api.Source { return w.in(t).client(agent) },
+			Holder: func(t *testing.T, agent string) api.Holder { return w.in(t).client(agent) },
+		}
 	})
 }

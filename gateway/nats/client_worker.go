@@ -19,6 +19,7 @@ import (
 var (
 	_ worker.Transport = (*Client)(nil)
 	_ api.Source       = (*Client)(nil)
+	_ api.Holder       = (*Client)(nil)
 )
 
 // NewHolder implements worker.Transport. The id is made of the agent and of a key that
@@ -89,10 +90,7 @@ func (c *Client) Lease() time.Duration {
 // Paused implements worker.Transport: what the last pull or beat said. Only of an agent
 // that was paused then a gateway is asked.
 func (c *Client) Paused(ctx context.Context, _ string) bool {
-	c.mu.Lock()
-	paused := c.paused
-	c.mu.Unlock()
-	if !paused {
+	if !c.isPaused() {
 		return false
 	}
 	var answer profileAnswer
@@ -101,6 +99,13 @@ func (c *Client) Paused(ctx context.Context, _ string) bool {
 	}
 	c.setPaused(answer.Profile.Paused)
 	return answer.Profile.Paused
+}
+
+// isPaused tells what a gateway said last.
+func (c *Client) isPaused() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.paused
 }
 
 func (c *Client) setPaused(paused bool) {
@@ -115,6 +120,11 @@ func (c *Client) Beat(ctx context.Context, h protocol.Holder) error {
 	if err != nil {
 		return err
 	}
+	return c.present(ctx, key, h)
+}
+
+// present makes the holder of a key present.
+func (c *Client) present(ctx context.Context, key string, h protocol.Holder) error {
 	request := &presenceRequest{Holder: key, LeaseMS: h.LeaseMS, Slots: h.Slots, Busy: h.Busy, Draining: h.Draining, Polling: h.Polling,
 		Host: protocol.CutText(h.Host, protocol.NameBytesMax), PID: h.PID, StartedAt: h.StartedAt}
 	var answer presenceAnswer

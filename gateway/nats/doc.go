@@ -14,6 +14,6 @@
 // comes again, and an accepted one is reported through any other gateway, by its lease.
 // So any number of gateways share the work.
 //
-// Client is the other end. It implements api.Source, and worker.Transport for a worker
-// (worker.NewOver).
+// Client is the other end. It implements api.Source and api.Holder, and worker.Transport for a
+// worker (worker.NewOver).
 package natsgateway
