@@ -309,10 +309,13 @@ func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand
 	}
 	id, next := uuid.NewString(), draft.next
 	next.State.PrevHash = head.Hash
-	body, err := record.EncodeAppend(id, draft.events, &next.State)
+	buf := newBuffer()
+	defer buf.free()
+	body, err := record.Append(buf.bytes, id, draft.events, &next.State)
 	if err != nil {
 		return nil, err
 	}
+	buf.bytes = body
 	next.Hash = HashOf(body)
 	attention := lifecycle.AttentionOf(next.State)
 	if ended, ok := lifecycle.EndedBetween(head.State, next.State); ok && ended.Offer != inHand {

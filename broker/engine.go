@@ -184,7 +184,8 @@ type Ledger interface {
 	LedgerReader
 	// Append stores body as the successor of sequence after on the ticket's
 	// subject; 0 means the ticket's first. id is the record's; attention is kept beside
-	// it for those who follow, and proves nothing. It returns the sequence, or ErrConflict if another append came first. A time-out or a
+	// it for those who follow, and proves nothing. The engine does not keep body.
+	// Append returns the sequence, or ErrConflict if another append came first. A time-out or a
 	// lost connection is tried again until ctx ends; if our own append turns
 	// out to have been stored, its sequence is returned. When ctx ends first
 	// the append may or may not have happened, and the error wraps ctx.Err().
@@ -206,6 +207,7 @@ type Queue interface {
 	EnsureQueue(ctx context.Context, agent string) error
 	// PutOffer puts an offer into the queue. It is no error if it stands there
 	// already. An offer that was removed may be put again (a ghost): claiming drops it.
+	// The engine does not keep body.
 	PutOffer(ctx context.Context, key OfferKey, body []byte) error
 	// RemoveOffer takes an offer out of its queue, delivered or not. It is no error if
 	// it does not stand there.

@@ -77,18 +77,22 @@ func (b *Broker) offerOf(ctx context.Context, head *Head) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.offerBody(ctx, head, submitted.Package, submitted.Blob, notes)
+	return b.offerBody(ctx, nil, head, submitted.Package, submitted.Blob, notes)
 }
 
 func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n annotations) error {
-	body, err := b.offerBody(ctx, head, pkg, blob, n)
+	buf := newBuffer()
+	defer buf.free()
+	body, err := b.offerBody(ctx, buf.bytes, head, pkg, blob, n)
 	if err != nil {
 		return err
 	}
+	buf.bytes = body
 	return b.queue.PutOffer(withHandoffTrace(ctx, &head.State), offerKey(&head.State), body)
 }
 
-func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n annotations) ([]byte, error) {
+// offerBody appends the head's offer to buf.
+func (b *Broker) offerBody(ctx context.Context, buf []byte, head *Head, pkg json.RawMessage, blob *protocol.BlobRef, n annotations) ([]byte, error) {
 	offer := &record.Offer{Seq: head.Seq, Hash: head.Hash, State: &head.State, Package: pkg}
 	offer.Blob, offer.Answers, offer.Trail = blob, n.Answers, n.Trail
 	if len(n.Answers)+len(n.Trail) > 0 {
@@ -104,7 +108,7 @@ func (b *Broker) offerBody(ctx context.Context, head *Head, pkg json.RawMessage,
 			offer.Answers, offer.Trail, offer.AnswersBlob = nil, nil, &ref
 		}
 	}
-	body, err := record.EncodeOffer(offer)
+	body, err := record.AppendOffer(buf, offer)
 	if err != nil {
 		return nil, fmt.Errorf("encode offer of %s: %w", head.Ticket, err)
 	}

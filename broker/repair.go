@@ -33,7 +33,7 @@ func (b *Broker) RepairHead(ctx context.Context, ticket string) (Head, error) {
 	next := Head{Ticket: ticket, State: good.State}
 	next.State.PrevHash = HashOf(last.Body)
 	id := uuid.NewString()
-	body, err := record.EncodeAppend(id, nil, &next.State)
+	body, err := record.Append(nil, id, nil, &next.State)
 	if err != nil {
 		return Head{}, err
 	}

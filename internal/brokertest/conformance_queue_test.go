@@ -16,6 +16,7 @@ var queueCases = []conformanceCase{
 	{"ensuring a queue twice is harmless", queueTwice},
 	{"offers put before the queue was made are kept", queueLater},
 	{"a delivery carries key and body", deliveryWhole},
+	{"the caller may use the buffer of an offer again", offerBuffer},
 	{"an offer that stands is not put again, delivered or not", offerOnce},
 	{"an offer that was removed may be put again", offerGhost},
 	{"pull returns nothing when there is nothing", pullNothing},
@@ -72,6 +73,16 @@ func deliveryWhole(k *kit) {
 	d := k.pull(agent, 1)[0]
 	if d.Key() != key || string(d.Body()) != "body of "+key.Ticket {
 		k.Errorf("delivered %v %q", d.Key(), d.Body())
+	}
+}
+
+func offerBuffer(k *kit) {
+	key := broker.OfferKey{Agent: k.queue(), Lane: protocol.Normal, Ticket: protocol.NewTicket(), Sequence: 1}
+	body := []byte("kept")
+	k.must(k.PutOffer(k.ctx, key, body))
+	copy(body, "gone")
+	if d := k.pull(key.Agent, 1)[0]; string(d.Body()) != "kept" {
+		k.Errorf("stored %q", d.Body())
 	}
 }
 

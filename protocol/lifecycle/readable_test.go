@@ -86,7 +86,7 @@ func decideAt(s p.State, d *Directory, now time.Time) (broken string) {
 		}
 		step := Decide(s, d, at)
 		next := step.State
-		if _, err := record.EncodeAppend("id", step.Events, &next); err != nil && len(step.Events) > 0 {
+		if _, err := record.Append(nil, "id", step.Events, &next); err != nil && len(step.Events) > 0 {
 			continue // too large to go on: that append fails
 		}
 		_, _ = EndedBetween(s, next)

@@ -41,21 +41,37 @@ var (
 func EncodeOffer(o *Offer) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
+	if err := encodeOffer(w, o); err != nil {
+		return nil, err
+	}
+	return w.Written(), nil
+}
+
+// AppendOffer appends to buf what EncodeOffer writes, and returns the longer buffer.
+func AppendOffer(buf []byte, o *Offer) ([]byte, error) {
+	w := wirejson.NewWriter()
+	defer w.Free()
+	own := w.Swap(buf)
+	err := encodeOffer(w, o)
+	return w.Swap(own), err
+}
+
+func encodeOffer(w *wirejson.Writer, o *Offer) error {
 	w.CountField(`{"seq":`, o.Seq)
 	w.TextField(`,"hash":`, o.Hash)
 	w.Raw(`,"state":`)
 	if err := writeState(w, o.State); err != nil {
-		return nil, protocol.WireError(err.Below("state"))
+		return protocol.WireError(err.Below("state"))
 	}
 	if o.Package != nil {
 		w.Raw(`,"package":`)
 		w.RawBytes(o.Package)
 	}
 	if err := w.Fields(restShape, &o.OfferExtras, nil); err != nil {
-		return nil, protocol.WireError(err.Below("offer"))
+		return protocol.WireError(err.Below("offer"))
 	}
 	w.Raw("}")
-	return w.Written(), nil
+	return nil
 }
 
 // DecodeOffer reads what EncodeOffer wrote, and skips fields that it does

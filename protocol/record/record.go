@@ -51,19 +51,24 @@ func Encode(r protocol.Record) ([]byte, error) {
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
 	w.state = r.State
-	defer func() { w.state = protocol.State{} }()
-	return encode(&w.Writer, r.ID, r.Events, &w.state)
+	defer func() { w.state = protocol.State{}; w.Reset() }()
+	if err := encode(&w.Writer, r.ID, r.Events, &w.state); err != nil {
+		return nil, err
+	}
+	return w.Written(), nil
 }
 
-// EncodeAppend is Encode with the parts of a record, and copies none.
-func EncodeAppend(id string, events []protocol.Event, s *protocol.State) ([]byte, error) {
+// Append appends a record to buf and returns the longer buffer. It takes the parts of a record,
+// and fails as Encode does.
+func Append(buf []byte, id string, events []protocol.Event, s *protocol.State) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
-	return encode(w, id, events, s)
+	own := w.Swap(buf)
+	err := encode(w, id, events, s)
+	return w.Swap(own), err
 }
 
-func encode(w *wirejson.Writer, id string, events []protocol.Event, s *protocol.State) ([]byte, error) {
-	defer w.Reset()
+func encode(w *wirejson.Writer, id string, events []protocol.Event, s *protocol.State) error {
 	w.Raw(`{"v":1,"id":`)
 	w.Text(id)
 	w.Raw(`,"events":[`)
@@ -72,19 +77,19 @@ func encode(w *wirejson.Writer, id string, events []protocol.Event, s *protocol.
 			w.Raw(",")
 		}
 		if err := writeEvent(w, e); err != nil {
-			return nil, protocol.WireError(err)
+			return protocol.WireError(err)
 		}
 	}
 	w.Raw(`],"state":`)
 	before := w.Len()
 	if err := writeState(w, s); err != nil {
-		return nil, protocol.WireError(err)
+		return protocol.WireError(err)
 	}
 	if size := w.Len() - before; size > protocol.StateBytesMax {
-		return nil, tooLarge("state", size)
+		return tooLarge("state", size)
 	}
 	w.Raw("}")
-	return w.Written(), nil
+	return nil
 }
 
 func tooLarge(field string, size int) error {

@@ -35,6 +35,12 @@ func (w *Writer) Reset() {
 	}
 }
 
+// Swap makes the writer append to buf, and returns what it has appended to until now.
+func (w *Writer) Swap(buf []byte) []byte {
+	buf, w.buf = w.buf, buf
+	return buf
+}
+
 // Written returns a copy of what was written, which stays.
 func (w *Writer) Written() []byte { return bytes.Clone(w.buf) }
 

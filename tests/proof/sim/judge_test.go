@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -110,7 +111,7 @@ func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
 		return
 	}
 	j.appends++
-	made, err := record.Decode(body, seq)
+	made, err := record.Decode(bytes.Clone(body), seq) // the broker uses the body's memory again
 	if err != nil {
 		j.faultLocked("%s at %d does not decode: %v", ticket, seq, err)
 		return
