@@ -24,8 +24,8 @@ const (
 	guardLedgerBytes = 5_950 // of the three appends as stored
 	guardFirstBytes  = 2_700 // of the first of them, which has the package
 	guardOfferBytes  = 2_080
-	guardAllocs      = 500 // of sources, workers, supervisor and the engine itself
-	guardAllocBytes  = 104_000
+	guardAllocs      = 475 // of sources, workers, supervisor and the engine itself
+	guardAllocBytes  = 95_000
 )
 
 // TestGuard runs two thousand handoffs and holds what each has cost against the bounds.
