@@ -215,22 +215,20 @@ func (c *Session) PauseAgent(ctx context.Context, agent string) (protocol.Profil
 	if err == nil {
 		err = noPerson(p.ID, "paused", "; what waits for a person waits anyway")
 	}
-	if err != nil {
-		return p, err
+	if err == nil {
+		p.Paused = true
+		err = c.s.putAgent(ctx, &p)
 	}
-	p.Paused = true
-	err = c.s.putAgent(ctx, &p)
 	return p, err
 }
 
 // ResumeAgent implements Directory.
 func (c *Session) ResumeAgent(ctx context.Context, agent string) (protocol.Profile, error) {
 	p, err := c.profile(ctx, "ResumeAgent", agent)
-	if err != nil {
-		return p, err
+	if err == nil {
+		p.Paused = false
+		err = c.s.putAgent(ctx, &p)
 	}
-	p.Paused = false
-	err = c.s.putAgent(ctx, &p)
 	return p, err
 }
 

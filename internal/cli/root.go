@@ -78,76 +78,31 @@ func formatOf(args []string, format string) string {
 	return format
 }
 
-// Groups of the command list.
-const (
-	groupHand   = "hand"
-	groupAct    = "act"
-	groupAsk    = "ask"
-	groupPoll   = "poll"
-	groupAgents = "agents"
-	groupEngine = "engine"
-	groupWrite  = "write"
-)
-
-// commands lists every command, in the order of the help.
-func commands(a *app) []*cobra.Command {
-	return []*cobra.Command{
-		inGroup(groupHand, newSubmit(a)),
-		inGroup(groupHand, newStatus(a)),
-		inGroup(groupHand, newWait(a)),
-		inGroup(groupHand, newResult(a)),
-		inGroup(groupHand, newHistory(a)),
-		inGroup(groupHand, newWhy(a)),
-		inGroup(groupHand, newShow(a)),
-		inGroup(groupHand, newTree(a)),
-		inGroup(groupHand, newTail(a)),
-		inGroup(groupHand, newCancel(a)),
-
-		inGroup(groupAct, newInbox(a)),
-		inGroup(groupAct, newAnswer(a)),
-		inGroup(groupAct, newTake(a)),
-		inGroup(groupAct, newReroute(a)),
-		inGroup(groupAct, newRollback(a)),
-		inGroup(groupAct, newDismiss(a)),
-		inGroup(groupAct, newDead(a)),
-
-		inGroup(groupAsk, newList(a)),
-		inGroup(groupAsk, newConversation(a)),
-		inGroup(groupAsk, newStats(a)),
-		inGroup(groupAsk, newAudit(a)),
-
-		inGroup(groupAgents, newWork(a)),
-		inGroup(groupAgents, newExample(a)),
-		inGroup(groupAgents, newAgents(a)),
-
-		inGroup(groupPoll, newClaim(a)),
-		inGroup(groupPoll, newAck(a)),
-		inGroup(groupPoll, newHeartbeat(a)),
-		inGroup(groupPoll, newProgress(a)),
-		inGroup(groupPoll, newComplete(a)),
-		inGroup(groupPoll, newFail(a)),
-		inGroup(groupPoll, newRelease(a)),
-		inGroup(groupPoll, newEscalate(a)),
-		inGroup(groupPoll, newAwait(a)),
-
-		inGroup(groupEngine, newDev(a)),
-		inGroup(groupEngine, newTopology(a)),
-		inGroup(groupEngine, newBackup(a)),
-		inGroup(groupEngine, newRestore(a)),
-		inGroup(groupEngine, newSupervise(a)),
-		inGroup(groupEngine, newIndex(a)),
-		inGroup(groupEngine, newGateway(a)),
-		inGroup(groupEngine, newTop(a)),
-		inGroup(groupEngine, newDoctor(a)),
-		inGroup(groupEngine, newBench(a)),
-
-		inGroup(groupWrite, newSchema(a)),
-		inGroup(groupWrite, newValidate(a)),
-
-		newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a),
-		newVersion(a),
-		newExitCodes(),
+// commands adds every command, in the order of the help.
+func commands(a *app, root *cobra.Command) {
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Hand off work and follow it:", []*cobra.Command{newSubmit(a), newStatus(a), newWait(a), newResult(a), newHistory(a),
+			newWhy(a), newShow(a), newTree(a), newTail(a), newCancel(a)}},
+		{"Step in, as a person or an agent in charge:", []*cobra.Command{newInbox(a), newAnswer(a), newTake(a), newReroute(a),
+			newRollback(a), newDismiss(a), newDead(a)}},
+		{"Ask about many of them:", []*cobra.Command{newList(a), newConversation(a), newStats(a), newAudit(a)}},
+		{"Be an agent:", []*cobra.Command{newWork(a), newExample(a), newAgents(a)}},
+		{"Be an agent that polls:", []*cobra.Command{newClaim(a), newAck(a), newHeartbeat(a), newProgress(a), newComplete(a),
+			newFail(a), newRelease(a), newEscalate(a), newAwait(a)}},
+		{"Run the engine:", []*cobra.Command{newDev(a), newTopology(a), newBackup(a), newRestore(a), newSupervise(a),
+			newIndex(a), newGateway(a), newTop(a), newDoctor(a), newBench(a)}},
+		{"Write packages and results:", []*cobra.Command{newSchema(a), newValidate(a)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+			root.AddCommand(cmd)
+		}
 	}
+	root.AddCommand(newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a), newVersion(a), newExitCodes())
 }
 
 // The help follows the order of commands. It is said once: cobra has it for all.
@@ -186,22 +141,8 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 	a.conn.flags(root.PersistentFlags())
 	a.secrets.declare(root.PersistentFlags())
 	a.words(root, "output", formats...)
-	root.AddGroup(
-		&cobra.Group{ID: groupHand, Title: "Hand off work and follow it:"},
-		&cobra.Group{ID: groupAct, Title: "Step in, as a person or an agent in charge:"},
-		&cobra.Group{ID: groupAsk, Title: "Ask about many of them:"},
-		&cobra.Group{ID: groupAgents, Title: "Be an agent:"},
-		&cobra.Group{ID: groupPoll, Title: "Be an agent that polls:"},
-		&cobra.Group{ID: groupEngine, Title: "Run the engine:"},
-		&cobra.Group{ID: groupWrite, Title: "Write packages and results:"},
-	)
-	root.AddCommand(commands(a)...)
+	commands(a, root)
 	return root
-}
-
-func inGroup(id string, cmd *cobra.Command) *cobra.Command {
-	cmd.GroupID = id
-	return cmd
 }
 
 // refuseUnknown is the RunE of a command that only has subcommands.

@@ -29,15 +29,19 @@ type sheet struct {
 
 func (s *sheet) section(title string) { s.title = title }
 
+func (s *sheet) begin() {
+	if s.title != "" {
+		s.a.printf("\n%s\n", s.title)
+		s.title = ""
+	}
+}
+
 // line writes text under a hanging indent. label stands before its first line.
 func (s *sheet) line(label, text string) {
 	if text == "" {
 		return
 	}
-	if s.title != "" {
-		s.a.printf("\n%s\n", s.title)
-		s.title = ""
-	}
+	s.begin()
 	const column = 12 // of the labels
 	room := max(s.width-column-3, 20)
 	for i, part := range wrapWords(protocol.Printable(text), room) {
@@ -50,10 +54,7 @@ func (s *sheet) line(label, text string) {
 
 // item writes a paragraph of its own, its further lines indented.
 func (s *sheet) item(text string) {
-	if s.title != "" {
-		s.a.printf("\n%s\n", s.title)
-		s.title = ""
-	}
+	s.begin()
 	for i, part := range wrapWords(protocol.Printable(text), max(s.width-4, 20)) {
 		indent := "  "
 		if i > 0 {
@@ -65,24 +66,18 @@ func (s *sheet) item(text string) {
 
 // wrapWords breaks text between words; a word longer than a line stays whole.
 func wrapWords(text string, width int) []string {
-	var lines []string
-	line, columns := "", 0
+	lines := []string{""}
 	for _, word := range strings.Fields(text) {
-		size := utf8.RuneCountInString(word)
-		switch {
-		case line == "":
-			line, columns = word, size
-		case columns+1+size > width:
-			lines = append(lines, line)
-			line, columns = word, size
+		switch last := &lines[len(lines)-1]; {
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, word)
 		default:
-			line, columns = line+" "+word, columns+1+size
+			*last += " " + word
 		}
 	}
-	if line == "" && len(lines) > 0 {
-		return lines
-	}
-	return append(lines, line)
+	return lines
 }
 
 func (a *app) whole(v dossier.Whole, full bool) error {
