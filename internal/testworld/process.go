@@ -5,6 +5,7 @@ package testworld
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // program is built once in a test process, or once for many test processes: env names a
@@ -88,6 +91,7 @@ type Process struct {
 	Name string
 
 	t     testing.TB
+	dir   string
 	path  string
 	args  []string
 	env   []string
@@ -106,9 +110,11 @@ func (p *Process) Tee(w io.Writer) {
 
 // log keeps the end of what a process says.
 type log struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-	tee io.Writer
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	tee   io.Writer
+	more  chan struct{} // closed when there is more
+	raced bool          // the race detector spoke
 }
 
 const logKept = 64 << 10
@@ -119,6 +125,8 @@ func (l *log) Write(b []byte) (int, error) {
 	if l.tee != nil {
 		_, _ = l.tee.Write(b)
 	}
+	l.raced = l.raced || bytes.Contains(b, []byte("DATA RACE"))
+	defer func() { close(l.more); l.more = make(chan struct{}) }()
 	if l.buf.Len() > logKept {
 		rest := bytes.Clone(l.buf.Bytes()[l.buf.Len()-logKept/2:])
 		l.buf.Reset()
@@ -127,21 +135,30 @@ func (l *log) Write(b []byte) (int, error) {
 	return l.buf.Write(b)
 }
 
-func (l *log) String() string {
+func (l *log) read() (text string, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.buf.String()
+	return l.buf.String(), l.more
 }
 
 // Start starts a program. env is added to ours.
 func Start(t testing.TB, name string, env []string, path string, args ...string) *Process {
 	t.Helper()
-	p := &Process{Name: name, t: t, path: path, args: args, env: env, log: &log{}}
+	return StartIn(t, "", name, env, path, args...)
+}
+
+// StartIn is Start in a directory.
+func StartIn(t testing.TB, dir, name string, env []string, path string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Name: name, t: t, dir: dir, path: path, args: args, env: env, log: &log{more: make(chan struct{})}}
 	p.Again()
 	t.Cleanup(func() {
 		p.Kill()
+		if p.log.raced { // its writer has ended
+			t.Errorf("%s has a data race", p.Name)
+		}
 		if t.Failed() {
-			t.Logf("the last of %s:\n%s", p.Name, tail(p.log.String(), 30))
+			t.Logf("the last of %s:\n%s", p.Name, tail(p.Said(), 30))
 		}
 	})
 	return p
@@ -153,7 +170,8 @@ func (p *Process) Again() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd = exec.Command(p.path, p.args...)
-	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Dir, p.cmd.Env = p.dir, append(os.Environ(), p.env...)
+	p.cmd.WaitDelay = 5 * time.Second // for the pipe, should a grandchild have it
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = ours()
 	if err := p.cmd.Start(); err != nil {
@@ -189,12 +207,23 @@ func (p *Process) Kill() {
 
 // Wait returns when it has ended.
 func (p *Process) Wait() {
-	p.mu.Lock()
-	ended := p.ended
-	p.mu.Unlock()
-	if ended != nil {
+	if ended := p.Ended(); ended != nil {
 		<-ended
 	}
+}
+
+// Ended is closed when it has ended; nil before it was started.
+func (p *Process) Ended() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// ExitCode is that of a process that has ended; -1 of one that a signal ended.
+func (p *Process) ExitCode() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // Freeze stops it, and Thaw continues it.
@@ -205,11 +234,8 @@ func (p *Process) Thaw() { p.Signal(syscall.SIGCONT) }
 
 // Running tells whether it has not ended.
 func (p *Process) Running() bool {
-	p.mu.Lock()
-	ended := p.ended
-	p.mu.Unlock()
 	select {
-	case <-ended:
+	case <-p.Ended():
 		return false
 	default:
 		return true
@@ -227,7 +253,34 @@ func (p *Process) PID() int {
 }
 
 // Said is the end of what it has said.
-func (p *Process) Said() string { return p.log.String() }
+func (p *Process) Said() string {
+	text, _ := p.log.read()
+	return text
+}
+
+// Says waits until it has said text, and returns the rest of that line.
+func (p *Process) Says(ctx context.Context, text string) string {
+	p.t.Helper()
+	for {
+		all, more := p.log.read()
+		if _, after, found := strings.Cut(all, text); found && strings.Contains(after, "\n") {
+			line, _, _ := strings.Cut(after, "\n")
+			return line
+		}
+		if !p.Running() {
+			if now := p.Said(); now == all { // else it said more before its end
+				p.t.Fatalf("%s ended and did not say %q:\n%s", p.Name, text, tail(all, 30))
+			}
+			continue
+		}
+		select {
+		case <-more:
+		case <-p.Ended():
+		case <-ctx.Done():
+			p.t.Fatalf("%s did not say %q: %v\n%s", p.Name, text, ctx.Err(), tail(all, 30))
+		}
+	}
+}
 
 func tail(text string, lines int) string {
 	all := bytes.Split([]byte(text), []byte("\n"))

@@ -77,7 +77,7 @@ func TestKilledWorker(t *testing.T) {
 	first := dev.work(ctx, "first", path, flags...)
 	ticket := beganWork(t, ctx, b, "coder")
 	dev.work(ctx, "second", path, flags...)
-	first.kill()
+	first.Kill()
 	killed := time.Now()
 	state := closed(t, ctx, b, ticket)
 	t.Logf("completed %v after the kill; lease + 5 s is %v", time.Since(killed).Round(time.Millisecond), crashLease()+5*time.Second)
@@ -98,7 +98,7 @@ func TestKilledWorkerWithoutSuccessor(t *testing.T) {
 	b := dial(t, dev.url)
 	first := dev.work(ctx, "first", path, flags...)
 	ticket := beganWork(t, ctx, b, "coder")
-	first.kill()
+	first.Kill()
 	killed := time.Now()
 	state, err := b.Wait(ctx, ticket, func(s protocol.State) bool { return s.LeasesLost == 1 && !s.Held() })
 	if err != nil {
@@ -136,14 +136,14 @@ func TestZombieWorker(t *testing.T) {
 	zombie := dev.work(ctx, "zombie", path, flags...)
 	ticket := beganWork(t, ctx, b, "coder")
 	pid := pidIn(t, ctx, filepath.Join(filepath.Dir(release), "pid"))
-	zombie.signal(syscall.SIGSTOP)
+	zombie.Signal(syscall.SIGSTOP)
 	second := dev.work(ctx, "second", path, flags...)
 	if state := closed(t, ctx, b, ticket); state.Attempt != 2 {
 		t.Errorf("completed by attempt %d, want 2", state.Attempt)
 	}
 	before := eventsOf(t, ctx, b, ticket)
-	second.signal(syscall.SIGTERM)
-	<-second.done
+	second.Signal(syscall.SIGTERM)
+	<-second.Ended()
 	// The program ends while its worker is frozen: the result is there when it wakes.
 	if err := os.WriteFile(release, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,8 +152,8 @@ func TestZombieWorker(t *testing.T) {
 		stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 		return err != nil || strings.Contains(string(stat), ") Z ") // its worker has yet to take note
 	})
-	zombie.signal(syscall.SIGCONT)
-	zombie.writes(ctx, "handoff lost")
+	zombie.Signal(syscall.SIGCONT)
+	zombie.Says(ctx, "handoff lost")
 	wantResult(t, ctx, b, ticket, "fresh")
 	after := eventsOf(t, ctx, b, ticket)
 	delete(after, protocol.EventResultParked) // its late result may be kept, and changes nothing

@@ -228,7 +228,7 @@ func TestKilledEngine(t *testing.T) {
 	l, finish := startLoad(t, ctx, dev)
 	for range times {
 		l.progress(ctx, 100)
-		dev.kill()
+		dev.Kill()
 		killed := time.Now()
 		dev.start(ctx)
 		ready := time.Since(killed)

@@ -4,6 +4,7 @@ package process
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -106,12 +107,19 @@ func (c *crew) tend(ctx context.Context, agent string) error {
 	return nil
 }
 
+func tail(text string, most int) string {
+	if len(text) > most {
+		return "…" + text[len(text)-most:]
+	}
+	return text
+}
+
 // relayProcess is one process of a worker.
 type relayProcess struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	lines  chan string // of its stdout; closed at its end
-	log    *output     // its stderr
+	lines  chan string  // of its stdout; closed at its end
+	log    bytes.Buffer // its stderr, whole once it has ended
 	holder string
 }
 
@@ -122,8 +130,8 @@ func (c *crew) start(agent string) (*relayProcess, error) {
 	}
 	cmd := exec.Command(self, "-test.run=^TestRelayWorker$", "-test.timeout=0")
 	cmd.Env = append(os.Environ(), append(c.env, relayAgentVar+"="+agent)...)
-	p := &relayProcess{cmd: cmd, lines: make(chan string, 2*relaySlots), log: newOutput()}
-	cmd.Stderr = p.log
+	p := &relayProcess{cmd: cmd, lines: make(chan string, 2*relaySlots)}
+	cmd.Stderr = &p.log
 	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

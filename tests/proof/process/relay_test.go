@@ -59,7 +59,7 @@ func TestRelay(t *testing.T) {
 	}
 	t.Logf("HANDOFF_RELAY_SEED=%d", seed)
 	dev := startDev(t, ctx, "--fsync", size.fsync)
-	launch(t, "second supervisor", []string{"NATS_URL=" + dev.url}, "supervise").writes(ctx, "supervising")
+	launch(t, "second supervisor", []string{"NATS_URL=" + dev.url}, "supervise").Says(ctx, "supervising")
 	r := &relayRace{t: t, b: dial(t, dev.url), size: size, seed: seed, open: map[string]bool{}, asked: make(chan protocol.State, 1000)}
 	r.register(dev.url)
 	began := time.Now()

@@ -48,15 +48,15 @@ func TestSelf(t *testing.T) {
 				}
 			}
 			until(0, role.well)
-			dev.signal(syscall.SIGSTOP) // the engine is cut off: connections stand, nobody answers
+			dev.Signal(syscall.SIGSTOP) // the engine is cut off: connections stand, nobody answers
 			until(1, "engine: ")
-			dev.signal(syscall.SIGCONT)
+			dev.Signal(syscall.SIGCONT)
 			until(0, role.well)
-			p.signal(syscall.SIGSTOP)
+			p.Signal(syscall.SIGSTOP)
 			until(1, "does not say")
-			p.signal(syscall.SIGCONT)
+			p.Signal(syscall.SIGCONT)
 			until(0, role.well)
-			p.kill()
+			p.Kill()
 			until(1, "does not say")
 		})
 	}

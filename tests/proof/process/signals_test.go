@@ -21,11 +21,11 @@ const signalPatience = 3 * time.Minute
 func (c *child) ends() int {
 	c.t.Helper()
 	select {
-	case <-c.done:
+	case <-c.Ended():
 	case <-time.After(signalPatience):
-		c.t.Fatalf("%s does not end", c.name)
+		c.t.Fatalf("%s does not end", c.Name)
 	}
-	return c.cmd.ProcessState.ExitCode()
+	return c.ExitCode()
 }
 
 // computes waits until a process has used so many ticks of the processor, of which there
@@ -33,7 +33,7 @@ func (c *child) ends() int {
 func (c *child) computes(ticks int) {
 	c.t.Helper()
 	for end := time.Now().Add(signalPatience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		stat, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/stat")
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(c.PID()) + "/stat")
 		if err != nil {
 			c.t.Skipf("nothing tells what a process has computed: %v", err)
 		}
@@ -44,13 +44,13 @@ func (c *child) computes(ticks int) {
 			}
 		}
 	}
-	c.t.Fatalf("%s does not compute", c.name)
+	c.t.Fatalf("%s does not compute", c.Name)
 }
 
 func (c *child) wantEnd(code int) {
 	c.t.Helper()
 	if got := c.ends(); got != code {
-		c.t.Errorf("%s ended with %d, want %d", c.name, got, code)
+		c.t.Errorf("%s ended with %d, want %d", c.Name, got, code)
 	}
 }
 
@@ -71,10 +71,10 @@ func TestSignals(t *testing.T) {
 	t.Run("a program that ignores SIGTERM", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
 		w := launch(t, "work", append(url, "PIDS="+pids), "work", "--agent", "stubborn", "--drain", "100ms", "--", "sh", "-c", stubborn)
-		w.writes(t.Context(), "worker ready")
+		w.Says(t.Context(), "worker ready")
 		command("submit", "--to", "stubborn", "--reason", "r", "--task", "t")
 		started := []int{processIn(t, pids), processIn(t, pids+".child")}
-		w.signal(syscall.SIGINT)
+		w.Signal(syscall.SIGINT)
 		w.wantEnd(0)
 		for _, pid := range started {
 			gone(t, pid)
@@ -83,15 +83,15 @@ func TestSignals(t *testing.T) {
 	t.Run("a second signal", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
 		w := launch(t, "work", append(url, "PIDS="+pids), "work", "--agent", "twice", "--drain", "1h", "--", "sh", "-c", stubborn)
-		w.writes(t.Context(), "worker ready")
+		w.Says(t.Context(), "worker ready")
 		command("submit", "--to", "twice", "--reason", "r", "--task", "t")
 		started := processIn(t, pids)
-		w.signal(syscall.SIGTERM)
-		w.writes(t.Context(), "worker drains")
+		w.Signal(syscall.SIGTERM)
+		w.Says(t.Context(), "worker drains")
 		for range 100 { // two in a quarter of a second are one
-			_ = w.cmd.Process.Signal(syscall.SIGINT)
+			w.Signal(syscall.SIGINT)
 			select {
-			case <-w.done:
+			case <-w.Ended():
 			case <-time.After(100 * time.Millisecond):
 			}
 		}
@@ -113,9 +113,9 @@ func TestSignals(t *testing.T) {
 			opened <- out
 		}()
 		defer func(out *os.File) { _ = out.Close() }(<-opened)
-		c.signal(syscall.SIGINT)
+		c.Signal(syscall.SIGINT)
 		c.wantEnd(130)
-		if out := c.out.String(); !strings.Contains(out, "cut off") && !strings.Contains(out, "interrupted") {
+		if out := c.Said(); !strings.Contains(out, "cut off") && !strings.Contains(out, "interrupted") {
 			t.Errorf("it does not say why it ended: %s", out)
 		}
 	})
@@ -130,15 +130,15 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.computes(200)
-		c.signal(syscall.SIGINT)
+		c.Signal(syscall.SIGINT)
 		c.wantEnd(130)
 	})
 	t.Run("services", func(t *testing.T) {
 		index := filepath.Join(t.TempDir(), "index.db")
 		for _, args := range [][]string{{"supervise"}, {"gateway"}, {"index", "--file", index}} {
 			c := launch(t, args[0], url, args...)
-			c.writes(t.Context(), map[string]string{"supervise": "supervising", "gateway": "ready", "index": "ready"}[args[0]])
-			c.signal(syscall.SIGTERM)
+			c.Says(t.Context(), map[string]string{"supervise": "supervising", "gateway": "ready", "index": "ready"}[args[0]])
+			c.Signal(syscall.SIGTERM)
 			c.wantEnd(0)
 		}
 	})

@@ -194,7 +194,7 @@ func newSupervisors(t *testing.T, ctx context.Context, url string) *supervisors 
 func (s *supervisors) start(ctx context.Context, i int) {
 	s.t.Helper()
 	s.all[i] = launch(s.t, fmt.Sprintf("supervisor %d", i), []string{"NATS_URL=" + s.url}, "supervise")
-	s.all[i].writes(ctx, "supervising")
+	s.all[i].Says(ctx, "supervising")
 }
 
 // killUntil kills one after another until it is told to stop, and leaves three behind.
@@ -207,7 +207,7 @@ func (s *supervisors) killUntil(ctx context.Context, stop <-chan struct{}, rng *
 			return kills
 		}
 		i := rng.IntN(len(s.all))
-		s.all[i].kill()
+		s.all[i].Kill()
 		kills++
 		s.start(ctx, i)
 	}

@@ -134,7 +134,7 @@ func TestTraceOfProcesses(t *testing.T) {
 	e := startDevIn(t, ctx, otel, "--fsync", "interval")
 	env := append(otel, "NATS_URL="+e.url)
 	work := func(agent, body string) {
-		launch(t, agent, env, "work", "--agent", agent, "--", script(t, body)).writes(ctx, "worker ready")
+		launch(t, agent, env, "work", "--agent", agent, "--", script(t, body)).Says(ctx, "worker ready")
 	}
 	work("lead", "echo taken in")
 	work("tester", `printf '%s' "$TRACEPARENT"`)
@@ -142,10 +142,10 @@ func TestTraceOfProcesses(t *testing.T) {
 	const root, above = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	submit := launch(t, "submit", append(env, "TRACEPARENT=00-"+root+"-"+above+"-01"), "submit", "--type", "delegation",
 		"--from", "lead", "--to", "coder", "--return-timeout", "1m", "--reason", "r", "--task", "t", "--wait=1m", "-o", "json")
-	<-submit.done
+	<-submit.Ended()
 	var printed protocol.State
-	if err := json.Unmarshal([]byte(submit.out.String()), &printed); err != nil || printed.Outcome != protocol.OutcomeSuccess {
-		t.Fatalf("submit printed (%v) %s", err, submit.out)
+	if err := json.Unmarshal([]byte(submit.Said()), &printed); err != nil || printed.Outcome != protocol.OutcomeSuccess {
+		t.Fatalf("submit printed (%v) %s", err, submit.Said())
 	}
 	ticket := printed.Ticket
 
@@ -219,14 +219,14 @@ func TestTraceIsNotWaitedFor(t *testing.T) {
 	select {
 	case <-asked:
 	case <-ctx.Done():
-		t.Fatalf("nothing was exported: %s", submit.out)
+		t.Fatalf("nothing was exported: %s", submit.Said())
 	}
 	select { // it would be ten seconds, the exporter's own patience
-	case <-submit.done:
+	case <-submit.Ended():
 	case <-ctx.Done():
 		t.Fatal("the command waits for its collector")
 	}
-	if code := submit.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("it ended with %d: %s", code, submit.out)
+	if code := submit.ExitCode(); code != 0 {
+		t.Errorf("it ended with %d: %s", code, submit.Said())
 	}
 }
