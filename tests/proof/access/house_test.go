@@ -153,15 +153,7 @@ func (h *house) says(p *testworld.Process, what string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), within)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !strings.Contains(p.Said(), what) {
-		select {
-		case <-ctx.Done():
-			h.t.Fatalf("%s does not say %q but: %s", p.Name, what, p.Said())
-		case <-tick.C:
-		}
-	}
+	p.Says(ctx, what)
 }
 
 // dial connects as a role, with nothing of Handoff's.

@@ -101,22 +101,13 @@ func startOnDisk(t *testing.T, data string) *onDisk {
 	f := &onDisk{t: t, gate: filepath.Join(t.TempDir(), "gate"), began: time.Now()}
 	f.env = []string{"NATS_CONTEXT=", "NATS_URL=", "XDG_CONFIG_HOME=" + t.TempDir()}
 	f.dev = testworld.Start(t, "dev", f.env, testworld.Handoff(t), "dev", "--data", data, "--port", "0", "--metrics", ":0")
-	f.until("dev to serve", func() bool { return strings.Contains(f.dev.Said(), "ready nats://") })
-	f.env[1] = "NATS_URL=" + after(f.dev.Said(), "ready ")
-	f.metrics = strings.TrimSuffix(after(f.dev.Said(), "metrics "), "/metrics")
+	f.metrics = strings.TrimSuffix(f.dev.Says(t.Context(), "metrics "), "/metrics")
+	f.env[1] = "NATS_URL=" + f.dev.Says(t.Context(), "ready ")
 	slow := "cat > /dev/null; while [ ! -e " + f.gate + " ]; do sleep 0.2; done; echo done"
 	for _, w := range []struct{ agent, script string }{{"a", "cat > /dev/null; echo done"}, {"slow", slow}} {
-		p := testworld.Start(t, "worker of "+w.agent, f.env, testworld.Handoff(t), "work", "--agent", w.agent, "--", "sh", "-c", w.script)
-		f.until(w.agent+" to be served", func() bool { return strings.Contains(p.Said(), "worker ready") })
+		testworld.Start(t, "worker of "+w.agent, f.env, testworld.Handoff(t), "work", "--agent", w.agent, "--", "sh", "-c", w.script).Says(t.Context(), "worker ready")
 	}
 	return f
-}
-
-// after is the rest of the line behind a word.
-func after(text, word string) string {
-	_, rest, _ := strings.Cut(text, word)
-	line, _, _ := strings.Cut(rest, "\n")
-	return strings.TrimSpace(line)
 }
 
 // until waits until something is true.

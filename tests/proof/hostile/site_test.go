@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -156,11 +155,7 @@ func gatewaySite(t *testing.T) *site {
 	s.run(as("operator"), "agents", "put", absent)
 	s.start("supervisor", as("supervisor"), "supervise")
 	s.start("index", as("index"), "index", "--file", filepath.Join(dir, "index.db"))
-	for gateway := s.start("gateway", as("gateway"), "gateway"); !strings.Contains(gateway.Said(), "ready"); testworld.Pause(s.ctx, 20*time.Millisecond) {
-		if s.ctx.Err() != nil || !gateway.Running() {
-			t.Fatal("the gateway does not open")
-		}
-	}
+	s.start("gateway", as("gateway"), "gateway").Says(s.ctx, "ready")
 	s.enter = func(agent string) way {
 		seed, _ := keys[agent].Seed()
 		path := filepath.Join(dir, agent+".nk")

@@ -154,13 +154,7 @@ func (c *crew) start(m *member, bin string) {
 	m.at = testworld.Start(c, m.name, c.env(), bin, m.args...)
 	ctx, cancel := context.WithTimeout(c.ctx, startWithin)
 	defer cancel()
-	for tick := time.NewTicker(20 * time.Millisecond); !strings.Contains(m.at.Said(), m.ready); {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			c.Fatalf("%s is not ready:\n%s", m.name, m.at.Said())
-		}
-	}
+	m.at.Says(ctx, m.ready)
 }
 
 // run runs a command of one of the versions, which must end well.
