@@ -37,7 +37,7 @@ func waitOf(q ask.Question) (time.Duration, error) {
 // when the question came, or the wait is over. Where the file turns out to be
 // damaged the result is thrown away, and the lookup is run again on the next one.
 // A lookup may be run more than once, and says up to where what it found is right.
-func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context.Context, *store) (mark, error)) (ask.Position, error) {
+func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context.Context, *store) (ledgerPosition, error)) (ask.Position, error) {
 	wait, err := waitOf(q)
 	if err != nil {
 		return ask.Position{}, err
@@ -52,23 +52,23 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		}
 		m, err := lookUp(ctx, st, lookup)
 		if err == nil {
-			m.ledger = st.where().ledger
+			m.ledger = st.currentPosition().ledger
 			st.release()
 			return positionOf(m, end, endKnown), nil
 		}
 		st.release()
 		if !isDamage(err) || ctx.Err() != nil {
-			return ask.Position{}, errorOf(ctx, err)
+			return ask.Position{}, contextErrorOr(ctx, err)
 		}
 		if waiting.Err() != nil {
 			return ask.Position{}, fmt.Errorf("%w (%w)", ask.ErrRebuilding, err)
 		}
 		// Run looks at the files by itself; this only makes it soon.
-		ix.suspect(st, err)
+		ix.reportDamage(st, err)
 	}
 }
 
-func errorOf(ctx context.Context, err error) error {
+func contextErrorOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -107,7 +107,7 @@ func (ix *Index) await(ctx, waiting context.Context, end broker.LedgerInfo) (*st
 			return nil, err
 		}
 		if st != nil {
-			m := st.where()
+			m := st.currentPosition()
 			if m.seq >= end.Last && (end.Created.IsZero() || m.ledger.Equal(end.Created)) || waiting.Err() != nil {
 				return st, nil
 			}
@@ -138,20 +138,20 @@ func (ix *Index) unavailable() error {
 
 // lookUp runs a lookup between two checks of the files: an answer from files that another
 // program has changed is thrown away.
-func lookUp(ctx context.Context, st *store, lookup func(context.Context, *store) (mark, error)) (mark, error) {
+func lookUp(ctx context.Context, st *store, lookup func(context.Context, *store) (ledgerPosition, error)) (ledgerPosition, error) {
 	if err := st.filesUnchanged(); err != nil {
-		return mark{}, err
+		return ledgerPosition{}, err
 	}
 	m, err := lookup(ctx, st)
 	if err != nil {
-		return mark{}, err
+		return ledgerPosition{}, err
 	}
 	return m, st.filesUnchanged()
 }
 
-// suspect tells Run that a reader has found the file damaged, and waits until
+// reportDamage tells Run that a reader has found the file damaged, and waits until
 // it was replaced, or a moment.
-func (ix *Index) suspect(st *store, err error) {
+func (ix *Index) reportDamage(st *store, err error) {
 	select {
 	case st.suspected <- err:
 	default:
@@ -168,7 +168,7 @@ func (ix *Index) suspect(st *store, err error) {
 }
 
 // positionOf compares an answer that is right up to m with the end of the ledger.
-func positionOf(m mark, end broker.LedgerInfo, endKnown bool) ask.Position {
+func positionOf(m ledgerPosition, end broker.LedgerInfo, endKnown bool) ask.Position {
 	s := ask.Position{Seq: m.seq}
 	if !endKnown {
 		return s
@@ -197,7 +197,7 @@ type answerOf[A any] interface {
 // time with an empty answer.
 func read[A any, P answerOf[A]](ctx context.Context, ix *Index, q ask.Question, fill func(view, *A) error) (A, error) {
 	var a, none A
-	position, err := ix.answer(ctx, q, func(ctx context.Context, st *store) (mark, error) {
+	position, err := ix.answer(ctx, q, func(ctx context.Context, st *store) (ledgerPosition, error) {
 		a = none
 		return st.snapshot(ctx, func(v view) error { return fill(v, &a) })
 	})
@@ -211,8 +211,8 @@ func read[A any, P answerOf[A]](ctx context.Context, ix *Index, q ask.Question, 
 // Position says how far the index is.
 func (ix *Index) Position(ctx context.Context, q ask.PositionQuery) (ask.PositionAnswer, error) {
 	var a ask.PositionAnswer
-	position, err := ix.answer(ctx, q.Question, func(_ context.Context, st *store) (mark, error) {
-		m := st.where()
+	position, err := ix.answer(ctx, q.Question, func(_ context.Context, st *store) (ledgerPosition, error) {
+		m := st.currentPosition()
 		st.files.Lock()
 		defer st.files.Unlock()
 		a.Handoffs, a.FileBytes, a.Filling = m.count, st.sizes[0]+st.sizes[1], !st.indexed.Load()

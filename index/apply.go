@@ -20,15 +20,15 @@ type line struct {
 	ticket uuid.UUID
 	first  *firstEntry
 	seq    uint64
-	after  after
-	kept
+	after  handoffState
+	eventTotals
 	was, is cell
 	past    []int32 // agents that it stood with, of these entries
 	inbox   int32   // the agent in whose inbox it is, closed
 }
 
-// kept is what the events of a handoff have come to so far: it is in no state.
-type kept struct {
+// eventTotals is what the events of a handoff have come to so far: it is in no state.
+type eventTotals struct {
 	offered int64 // first
 	taken   int64 // last accepted, or taken by a person
 	queueMS *int64
@@ -72,13 +72,13 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	}
 	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
 	b := &batch{st: st, tx: tx, lines: make(map[uuid.UUID]*line, len(steps))}
-	if err := b.fold(ctx, steps); err != nil {
+	if err := b.applySteps(ctx, steps); err != nil {
 		return err
 	}
 	if err := b.write(ctx); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE position SET seq=?, at=?, drift=?", int64(last.seq), micros(last.at), st.drift); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE position SET seq=?, at=?, drift=?", int64(last.seq), toMicros(last.at), st.drift); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -96,12 +96,12 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 		}
 		st.counts.add(l.is, 1)
 	}
-	st.mark.seq, st.mark.at, st.mark.count = last.seq, last.at, st.counts.total
+	st.position.seq, st.position.at, st.position.count = last.seq, last.at, st.counts.total
 	return nil
 }
 
-// fold brings the handoffs of the steps to where these leave them.
-func (b *batch) fold(ctx context.Context, steps []step) error {
+// applySteps brings the handoffs to the states after the steps.
+func (b *batch) applySteps(ctx context.Context, steps []step) error {
 	read, err := b.tx.PrepareContext(ctx, rowRead)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error
 			l.fresh, l.is = false, l.was
 			if acks.Valid {
 				if err := json.Unmarshal([]byte(acks.String), &l.acks); err != nil {
-					return nil, damaged("acknowledgements of %s: %w", l.ticket, err)
+					return nil, damagef("acknowledgements of %s: %w", l.ticket, err)
 				}
 			}
 		}
@@ -275,7 +275,7 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 		id = last + 1
 	}
 	for id <= st.maxID {
-		there, err := b.taken(ctx, id)
+		there, err := b.idExists(ctx, id)
 		if err != nil {
 			return 0, err
 		}
@@ -298,8 +298,8 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 // idsKept bounds the ids that are kept in memory.
 const idsKept = 100_000
 
-// taken tells whether an id has been given.
-func (b *batch) taken(ctx context.Context, id int64) (taken bool, err error) {
+// idExists tells whether an id has been given.
+func (b *batch) idExists(ctx context.Context, id int64) (taken bool, err error) {
 	if _, taken = b.st.taken[id]; taken || id > b.st.floor {
 		return taken, nil
 	}
@@ -332,14 +332,14 @@ func (b *batch) write(ctx context.Context) error {
 	defer func() { _ = past.Close() }()
 	slices.SortFunc(b.order, func(a, b *line) int { return int(min(max(a.id-b.id, -1), 1)) })
 	for _, l := range b.order {
-		changing, err := l.changing()
+		changing, err := l.stateColumns()
 		if err != nil {
 			return err
 		}
 		if !l.fresh {
 			_, err = update.ExecContext(ctx, append(changing, l.id)...)
 		} else {
-			_, err = insert.ExecContext(ctx, append(l.lasting(), changing...)...)
+			_, err = insert.ExecContext(ctx, append(l.fixedColumns(), changing...)...)
 		}
 		if err != nil {
 			return fmt.Errorf("store %s: %w", l.ticket, err)
@@ -362,8 +362,8 @@ func (b *batch) write(ctx context.Context) error {
 	return nil
 }
 
-// lasting are the columns that never change, in their order.
-func (l *line) lasting() []any {
+// fixedColumns are the columns that never change, in their order.
+func (l *line) fixedColumns() []any {
 	var description, why string
 	if l.first != nil {
 		description, why = l.first.description, l.first.why
@@ -374,8 +374,8 @@ func (l *line) lasting() []any {
 		ticketOrNull(a.parent), ticketOrNull(a.family), ticketOrNull(a.returnOf), ticketOrNull(a.origin), description, why}
 }
 
-// changing are the others.
-func (l *line) changing() ([]any, error) {
+// stateColumns are the others.
+func (l *line) stateColumns() ([]any, error) {
 	a := &l.after
 	var offer, work, whole, acks any
 	if a.offer != 0 {
@@ -421,6 +421,6 @@ func (st *store) adopt(ctx context.Context, ledger time.Time) error {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.mark.ledger = ledger.UTC()
+	st.position.ledger = ledger.UTC()
 	return nil
 }

@@ -22,9 +22,9 @@ func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, 
 	}
 	var a ask.CountAnswer
 	var err error
-	a.Position, err = ix.answer(ctx, q.Question, func(ctx context.Context, st *store) (mark, error) {
+	a.Position, err = ix.answer(ctx, q.Question, func(ctx context.Context, st *store) (ledgerPosition, error) {
 		tally := newTally(st, q.By)
-		m, done, err := mark{}, false, error(nil)
+		m, done, err := ledgerPosition{}, false, error(nil)
 		if !q.Had {
 			m, done, err = st.countFields(q.Filter, tally)
 		}
@@ -41,28 +41,28 @@ func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, 
 }
 
 // countFields counts by the counts in memory, if that can be done.
-func (st *store) countFields(f ask.Filter, tally *tally) (mark, bool, error) {
+func (st *store) countFields(f ask.Filter, tally *tally) (ledgerPosition, bool, error) {
 	st.mu.RLock() // before names are looked up: those of the mark are there
 	defer st.mu.RUnlock()
 	p, err := st.planOf(f)
 	if err != nil || !p.onlyFields() {
-		return mark{}, false, err
+		return ledgerPosition{}, false, err
 	}
 	if len(p.fields) == 0 && len(tally.by) == 0 {
 		tally.total = st.counts.total
 	} else {
-		st.counts.each(p, tally.add)
+		st.counts.eachCell(p, tally.add)
 	}
-	return st.mark, true, nil
+	return st.position, true, nil
 }
 
 // count counts rows. Only the columns that are asked for are read.
 func (v view) count(q ask.CountQuery, tally *tally) error {
 	p, err := v.st.planOf(q.Filter)
-	if err != nil || p.never {
+	if err != nil || p.matchesNone {
 		return err
 	}
-	from, t, err := v.unordered(p)
+	from, t, err := v.rowsQuery(p)
 	if err != nil {
 		return err
 	}
@@ -202,5 +202,5 @@ func (st *store) wordOf(by ask.By, number int32) string {
 	case ask.ByType:
 		return string(types.word(int(number)))
 	}
-	return st.names.of(number)
+	return st.names.textOf(number)
 }

@@ -24,14 +24,14 @@ type step struct {
 	seq          uint64
 	at           time.Time
 	ticket       uuid.UUID
-	after        after
+	after        handoffState
 	first        *firstEntry // nil but for the first entry of a handoff
 	observations []observation
 	failed       error // why an entry that has a ticket means nothing; the rest is empty then
 }
 
-// after is the handoff after the entry. It replaces what the one before said.
-type after struct {
+// handoffState is the handoff after the entry. It replaces what the one before said.
+type handoffState struct {
 	phase, outcome                   int
 	agent, reason, holder            string
 	offer                            uint64 // that stands in a queue; 0 is none
@@ -112,33 +112,33 @@ func decodeEntry(e broker.Entry) step {
 		case *protocol.Submitted:
 			s.first = firstEntryOf(e)
 		case *protocol.Offered:
-			offered := observation{kind: e.EventType(), at: micros(e.At)}
+			offered := observation{kind: e.EventType(), at: toMicros(e.At)}
 			if e.Agent != r.State.Agent { // moved on in the same append
 				offered.to = e.Agent
 			}
 			s.observations = append(s.observations, offered)
 		case *protocol.Accepted:
-			s.observations = append(s.observations, observation{kind: e.EventType(), at: micros(e.At), agent: e.Agent})
+			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At), agent: e.Agent})
 		case *protocol.Taken:
-			s.observations = append(s.observations, observation{kind: e.EventType(), at: micros(e.At)})
+			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At)})
 		case *protocol.Rejected:
 			reason := e.ReasonCode
 			if reason == "" {
 				reason = protocol.Prefix(e.Reason, shownBytesMax)
 			}
-			s.observations = append(s.observations, observation{kind: e.EventType(), at: micros(e.At), agent: e.Agent, reason: reason})
+			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At), agent: e.Agent, reason: reason})
 		}
 	}
 	return s
 }
 
-func afterOf(s protocol.State) after {
-	a := after{
+func afterOf(s protocol.State) handoffState {
+	a := handoffState{
 		phase: phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
 		attempts: s.AttemptsTotal, reroutes: s.Reroutes, level: s.EscalationLevel,
-		updated: micros(s.UpdatedAt), closed: micros(s.ClosedAt), tokens: s.Tokens,
+		updated: toMicros(s.UpdatedAt), closed: toMicros(s.ClosedAt), tokens: s.Tokens,
 		source: s.Source, target: protocol.Prefix(s.TargetWords(), shownBytesMax),
-		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: micros(s.SubmittedAt),
+		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: toMicros(s.SubmittedAt),
 		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID,
 		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,
 	}

@@ -59,7 +59,7 @@ func (v view) root(ticket uuid.UUID) (uuid.UUID, error) {
 			return root, nil
 		}
 		if ticket, err = uuid.FromBytes(up); err != nil {
-			return uuid.Nil, damaged("a ticket of %d bytes", len(up))
+			return uuid.Nil, damagef("a ticket of %d bytes", len(up))
 		}
 	}
 	return root, nil

@@ -27,16 +27,16 @@ func (ix *Index) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAn
 	return read(ctx, ix, q.Question, func(v view, a *ask.FiguresAnswer) error {
 		sums := newSums()
 		p, err := v.st.planOf(q.Filter)
-		if err == nil && !p.never {
-			err = v.sumUp(p, sums)
+		if err == nil && !p.matchesNone {
+			err = v.sumRows(p, sums)
 		}
 		*a = sums.answer(v.st, top)
 		return err
 	})
 }
 
-// sums are figures while rows are added to them.
-type sums struct {
+// figureTables are figures while rows are added to them.
+type figureTables struct {
 	all       *sum
 	agents    map[int32]*sum
 	pairs     map[[2]int32]*sum
@@ -57,29 +57,29 @@ type sum struct {
 	queue, work, whole histogram
 }
 
-func newSums() *sums {
-	return &sums{all: &sum{}, agents: map[int32]*sum{}, pairs: map[[2]int32]*sum{}, types: map[int32]*sum{},
+func newSums() *figureTables {
+	return &figureTables{all: &sum{}, agents: map[int32]*sum{}, pairs: map[[2]int32]*sum{}, types: map[int32]*sum{},
 		refusals: map[refusal]int64{}, workflows: map[string]int64{}}
 }
 
-// measured is what figures are made of, of one handoff.
-type measured struct {
+// figuresRow is what figures are made of, of one handoff.
+type figuresRow struct {
 	at                 cell
 	queue, work, whole *int64
 	attempts, tokens   int64
 	accepts            int64
 }
 
-// sumUp adds up the rows of a plan.
-func (v view) sumUp(p plan, s *sums) error {
-	from, t, err := v.unordered(p)
+// sumRows adds up the rows of a plan.
+func (v view) sumRows(p plan, s *figureTables) error {
+	from, t, err := v.rowsQuery(p)
 	if err != nil {
 		return err
 	}
 	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens,
 		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow FROM %s WHERE %s`, from, t.where())
 	return v.each(func(rows *sql.Rows) error {
-		var m measured
+		var m figuresRow
 		var acks, workflow sql.NullString
 		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens,
 			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow)
@@ -89,7 +89,7 @@ func (v view) sumUp(p plan, s *sums) error {
 		own := []ackRow{{Agent: m.at.agent, Accepted: m.accepts}}
 		if acks.Valid {
 			if err := json.Unmarshal([]byte(acks.String), &own); err != nil {
-				return damaged("acknowledgements: %w", err)
+				return damagef("acknowledgements: %w", err)
 			}
 		}
 		if workflow.Valid {
@@ -102,16 +102,16 @@ func (v view) sumUp(p plan, s *sums) error {
 
 // add adds a handoff. Acknowledgements count for the agent that gave them,
 // everything else for the one that has the handoff, or had it last.
-func (s *sums) add(m measured, acks []ackRow) {
-	pair, kind := entry(s.pairs, [2]int32{m.at.source, m.at.target}), entry(s.types, int32(m.at.kind))
-	for _, of := range []*sum{s.all, pair, kind, entry(s.agents, m.at.agent)} {
+func (s *figureTables) add(m figuresRow, acks []ackRow) {
+	pair, kind := entryOf(s.pairs, [2]int32{m.at.source, m.at.target}), entryOf(s.types, int32(m.at.kind))
+	for _, of := range []*sum{s.all, pair, kind, entryOf(s.agents, m.at.agent)} {
 		of.add(m)
 	}
 	for _, ack := range acks {
 		if ack.Accepted == 0 && ack.Refused == 0 {
 			continue
 		}
-		for _, of := range []*sum{s.all, pair, kind, entry(s.agents, ack.Agent)} {
+		for _, of := range []*sum{s.all, pair, kind, entryOf(s.agents, ack.Agent)} {
 			of.f.Accepted += ack.Accepted
 			of.f.Refused += ack.Refused
 		}
@@ -121,7 +121,7 @@ func (s *sums) add(m measured, acks []ackRow) {
 	}
 }
 
-func entry[K comparable](table map[K]*sum, key K) *sum {
+func entryOf[K comparable](table map[K]*sum, key K) *sum {
 	of := table[key]
 	if of == nil {
 		of = &sum{}
@@ -130,7 +130,7 @@ func entry[K comparable](table map[K]*sum, key K) *sum {
 	return of
 }
 
-func (s *sum) add(m measured) {
+func (s *sum) add(m figuresRow) {
 	s.f.Handoffs++
 	switch outcomes.word(int(m.at.outcome)) {
 	case protocol.OutcomeSuccess, protocol.OutcomePartial:
@@ -149,22 +149,22 @@ func (s *sum) add(m measured) {
 	s.whole.add(m.whole)
 }
 
-func (s *sums) answer(st *store, top int) ask.FiguresAnswer {
+func (s *figureTables) answer(st *store, top int) ask.FiguresAnswer {
 	a := ask.FiguresAnswer{All: s.all.figures(""), ByAgent: []ask.Figures{}, ByPair: []ask.Figures{}, ByType: []ask.Figures{},
 		Refusals: []ask.RefusalCount{}, Workflows: []ask.CountGroup{}}
 	for agent, of := range s.agents {
 		if agent != 0 { // a group has none
-			a.ByAgent = append(a.ByAgent, of.figures(st.names.of(agent)))
+			a.ByAgent = append(a.ByAgent, of.figures(st.names.textOf(agent)))
 		}
 	}
 	for pair, of := range s.pairs {
-		a.ByPair = append(a.ByPair, of.figures(st.names.of(pair[0])+" -> "+st.names.of(pair[1])))
+		a.ByPair = append(a.ByPair, of.figures(st.names.textOf(pair[0])+" -> "+st.names.textOf(pair[1])))
 	}
 	for kind, of := range s.types {
 		a.ByType = append(a.ByType, of.figures(string(types.word(int(kind)))))
 	}
 	for r, n := range s.refusals {
-		a.Refusals = append(a.Refusals, ask.RefusalCount{Agent: st.names.of(r.agent), Reason: r.reason, Count: n})
+		a.Refusals = append(a.Refusals, ask.RefusalCount{Agent: st.names.textOf(r.agent), Reason: r.reason, Count: n})
 	}
 	for id, n := range s.workflows {
 		a.Workflows = append(a.Workflows, ask.CountGroup{Values: []string{id}, Count: n})

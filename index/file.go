@@ -29,9 +29,9 @@ const (
 // headerBytes of a SQLite file tell whose it is.
 const headerBytes = 100
 
-// inspect looks at the file without opening it as a database, which might write
+// fileVersion looks at the file without opening it as a database, which might write
 // to it. A newer version's, and another program's, are errors.
-func inspect(path string) (int, error) {
+func fileVersion(path string) (int, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fileNone, nil
@@ -90,13 +90,13 @@ func identify(path string) (identity, int64, error) {
 	return identity{uint64(stat.Dev), uint64(stat.Ino)}, stat.Size, nil
 }
 
-// damage is what makes a file unusable.
-type damage struct{ err error }
+// damageError is what makes a file unusable.
+type damageError struct{ err error }
 
-func (d *damage) Error() string { return d.err.Error() }
-func (d *damage) Unwrap() error { return d.err }
+func (d *damageError) Error() string { return d.err.Error() }
+func (d *damageError) Unwrap() error { return d.err }
 
-func damaged(format string, args ...any) error { return &damage{fmt.Errorf(format, args...)} }
+func damagef(format string, args ...any) error { return &damageError{fmt.Errorf(format, args...)} }
 
 // filesUnchanged makes sure that no other program has deleted, replaced or shortened the files.
 // SQLite alone would continue to read the files that it has open.
@@ -107,33 +107,33 @@ func (st *store) filesUnchanged() error {
 		id, size, err := identify(st.path + suffix)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return damaged("%s%s was deleted", st.path, suffix)
+			return damagef("%s%s was deleted", st.path, suffix)
 		case err != nil:
-			return damaged("%w", err)
+			return damagef("%w", err)
 		case id != st.ids[i]:
-			return damaged("%s%s was replaced", st.path, suffix)
+			return damagef("%s%s was replaced", st.path, suffix)
 		case size < st.sizes[i]:
-			return damaged("%s%s was cut from %d bytes to %d", st.path, suffix, st.sizes[i], size)
+			return damagef("%s%s was cut from %d bytes to %d", st.path, suffix, st.sizes[i], size)
 		}
 	}
 	return nil
 }
 
-// measure notes how large the files are. It is the writer's, which alone lets
+// recordSizes notes how large the files are. It is the writer's, which alone lets
 // them grow.
-func (st *store) measure() (wal int64, err error) {
+func (st *store) recordSizes() (wal int64, err error) {
 	st.files.Lock()
 	defer st.files.Unlock()
 	for i, suffix := range companions {
 		id, size, err := identify(st.path + suffix)
 		if err != nil {
-			return 0, damaged("%w", err)
+			return 0, damagef("%w", err)
 		}
 		if st.ids[i] == (identity{}) {
 			st.ids[i] = id
 		}
 		if id != st.ids[i] || size < st.sizes[i] {
-			return 0, damaged("%s%s was changed by another program", st.path, suffix)
+			return 0, damagef("%s%s was changed by another program", st.path, suffix)
 		}
 		st.sizes[i] = size
 	}

@@ -142,7 +142,7 @@ func (v view) deadTerms(q ask.DeadQuery, after *cursor) terms {
 		t.add("+outcome = ?", outcomes.number(q.Outcome))
 	}
 	if !q.Since.IsZero() {
-		t.add("closed >= ?", micros(q.Since))
+		t.add("closed >= ?", toMicros(q.Since))
 	}
 	if after != nil {
 		t.add("(closed, id) < (?, ?)", after.updated, after.id)

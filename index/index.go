@@ -98,7 +98,7 @@ func lockFile(path string) (*filelock.Lock, error) {
 
 // openStore opens what is in the file, or begins anew.
 func (ix *Index) openStore() (*store, error) {
-	switch found, err := inspect(ix.path); {
+	switch found, err := fileVersion(ix.path); {
 	case err != nil:
 		return nil, err
 	case found == fileOurs:
@@ -131,7 +131,7 @@ func (ix *Index) Close() error {
 	ix.mu.Unlock()
 	var err error
 	if st != nil {
-		err = st.end()
+		err = st.closeKeepingFile()
 	}
 	return errors.Join(err, ix.lock.Close())
 }
@@ -174,7 +174,7 @@ func (ix *Index) rebuild(why error) error {
 		_ = old.close() // it is damaged, or of no use any more
 	}
 	// Another program may have put a file there meanwhile.
-	if _, err := inspect(ix.path); err != nil {
+	if _, err := fileVersion(ix.path); err != nil {
 		return err
 	}
 	if err := removeFiles(ix.path); err != nil {

@@ -24,7 +24,7 @@ func (ix *Index) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, err
 	return read(ctx, ix, q.Question, func(v view, a *ask.ListAnswer) error {
 		a.Handoffs = []ask.Row{}
 		p, err := v.st.planOf(q.Filter)
-		if err != nil || p.never {
+		if err != nil || p.matchesNone {
 			return err
 		}
 		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, listHash(q), v.plainRow, func(limit int) (string, []any, error) {
@@ -47,11 +47,11 @@ func (v view) pageQuery(q ask.ListQuery, p plan, at *cursor, limit int) (string,
 	if err != nil {
 		return "", nil, err
 	}
-	if w.kind == pathParty && v.walks(w, limit) {
+	if w.kind == pathParty && v.shouldWalk(w, limit) {
 		w = accessPath{kind: pathAllRows}
 	}
 	ids := func(from, id string, t terms) (string, []any) {
-		p.span(&t, id, v.drift)
+		p.timeBounds(&t, id, v.drift)
 		if at != nil {
 			t.add(id+" "+beyond+" ?", at.id)
 		}
@@ -66,7 +66,7 @@ func (v view) pageQuery(q ask.ListQuery, p plan, at *cursor, limit int) (string,
 	case w.kind == pathAllRows:
 		query, args = ids("handoff h", "h.id", terms{})
 	case w.kind == pathParty || len(w.streams) > streamsMax:
-		from, t := v.alongside(p, w)
+		from, t := v.pathQuery(p, w)
 		if at != nil {
 			t.add("h.id "+beyond+" ?", at.id)
 		}
@@ -89,7 +89,7 @@ func (v view) updatedQuery(p plan, at *cursor, limit int) (string, []any, error)
 	if err != nil {
 		return "", nil, err
 	}
-	walk := w.kind == pathAllRows || v.walks(w, limit)
+	walk := w.kind == pathAllRows || v.shouldWalk(w, limit)
 	if w.kind == pathSearch && len(w.among.text) == 0 {
 		var many bool
 		err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) > ? FROM (SELECT 1 FROM text WHERE text MATCH ? LIMIT ?)",
@@ -105,9 +105,9 @@ func (v view) updatedQuery(p plan, at *cursor, limit int) (string, []any, error)
 			t.add("h.updated >= ?", p.updated)
 		}
 		p.residual(&t, nil)
-		p.found(&t)
+		p.matchText(&t)
 	} else {
-		from, t = v.alongside(p, w)
+		from, t = v.pathQuery(p, w)
 	}
 	if at != nil {
 		t.add("(h.updated, h.id) < (?, ?)", at.updated, at.id)
@@ -120,10 +120,10 @@ func (v view) updatedQuery(p plan, at *cursor, limit int) (string, []any, error)
 		rowColumns, from, t.where(), by, limit), t.args, nil
 }
 
-// walks tells whether to walk over all rows in order rather than sort those of an access path.
+// shouldWalk tells whether to walk over all rows in order rather than sort those of an access path.
 // Sorting reads all of its rows; walking reads rows until the page is full.
-func (v view) walks(w accessPath, limit int) bool {
-	return w.rows > 0 && w.rows*w.rows > int64(limit)*v.st.where().count
+func (v view) shouldWalk(w accessPath, limit int) bool {
+	return w.rows > 0 && w.rows*w.rows > int64(limit)*v.st.currentPosition().count
 }
 
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,
@@ -156,14 +156,14 @@ func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 		}
 		id, err := uuid.FromBytes(t.from)
 		if err != nil {
-			return ask.Row{}, cursor{}, damaged("a ticket of %d bytes", len(t.from))
+			return ask.Row{}, cursor{}, damagef("a ticket of %d bytes", len(t.from))
 		}
 		*t.to = id.String()
 	}
 	r.Seq = uint64(seq)
 	r.Phase, r.Outcome, r.Type, r.Priority = phases.word(phase), outcomes.word(outcome), types.word(kind), priorities.word(priority)
 	r.Closed = outcome != 0
-	r.Source, r.Target, r.Agent = v.st.names.of(source), v.st.names.of(target), v.st.names.of(agent)
-	r.SubmittedAt, r.UpdatedAt, r.ClosedAt = instant(submitted), instant(at.updated), instant(closed)
+	r.Source, r.Target, r.Agent = v.st.names.textOf(source), v.st.names.textOf(target), v.st.names.textOf(agent)
+	r.SubmittedAt, r.UpdatedAt, r.ClosedAt = fromMicros(submitted), fromMicros(at.updated), fromMicros(closed)
 	return r, at, nil
 }

@@ -26,7 +26,7 @@ func (n *names) load(db *sql.DB) error {
 			return err
 		}
 		if id != len(n.text) {
-			return damaged("name %d came where %d was due", id, len(n.text))
+			return damagef("name %d came where %d was due", id, len(n.text))
 		}
 		n.text, n.id[text] = append(n.text, text), int32(id)
 	}
@@ -53,7 +53,7 @@ func (n *names) add(text string) (id int32, fresh bool) {
 	return id, true
 }
 
-func (n *names) of(id int32) string {
+func (n *names) textOf(id int32) string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if id < 0 || int(id) >= len(n.text) {

@@ -13,14 +13,14 @@ import (
 
 // plan is a filter in the terms of the file.
 type plan struct {
-	never   bool       // it names something that no handoff has
-	fields  []selected // of a cell
-	exact   []selected // texts and tickets, the most selective first
-	parties []party
-	since   int64 // by submission, µs; 0 is no bound
-	until   int64
-	updated int64
-	match   string // the question to the search engine
+	matchesNone bool       // it names something that no handoff has
+	fields      []selected // of a cell
+	exact       []selected // texts and tickets, the most selective first
+	parties     []party
+	since       int64 // by submission, µs; 0 is no bound
+	until       int64
+	updated     int64
+	match       string // the question to the search engine
 }
 
 // selected is one field and the values that it may have: numbers for a field of
@@ -43,10 +43,10 @@ func (st *store) planOf(f ask.Filter) (plan, error) {
 	if err := f.Validate(); err != nil {
 		return plan{}, err
 	}
-	p := plan{since: micros(f.Since), until: micros(f.Until), updated: micros(f.UpdatedSince)}
+	p := plan{since: toMicros(f.Since), until: toMicros(f.Until), updated: toMicros(f.UpdatedSince)}
 	if f.Text != "" {
 		var err error
-		if p.match, err = match(f.Text); err != nil {
+		if p.match, err = searchQuery(f.Text); err != nil {
 			return plan{}, err
 		}
 	}
@@ -64,7 +64,7 @@ func (st *store) planOf(f ask.Filter) (plan, error) {
 	addWords(&p, "phase", f.Phase, phases)
 	addWords(&p, "priority", f.Priority, priorities)
 	addWords(&p, "type", f.Type, types)
-	p.ends(f)
+	p.outcomes(f)
 	return p, nil
 }
 
@@ -77,7 +77,7 @@ func (p *plan) tickets(column string, values []string) {
 	for i, value := range values {
 		lower[i] = strings.ToLower(value) // a ticket may be written in capitals
 	}
-	for _, value := range once(lower) {
+	for _, value := range distinct(lower) {
 		id := uuid.MustParse(value) // which was checked
 		s.values = append(s.values, id[:])
 	}
@@ -89,15 +89,15 @@ func (p *plan) texts(column string, values []string) {
 		return
 	}
 	s := selected{column: column}
-	for _, value := range once(values) {
+	for _, value := range distinct(values) {
 		s.values = append(s.values, value)
 	}
 	p.exact = append(p.exact, s)
 }
 
-// once is the values, each once: two streams of the same rows would be merged
+// distinct is the values, each once: two streams of the same rows would be merged
 // into pages with every row twice.
-func once(values []string) []string {
+func distinct(values []string) []string {
 	values = slices.Sorted(slices.Values(values))
 	return slices.Compact(values)
 }
@@ -120,12 +120,12 @@ func (p *plan) party(st *store, column string, values []string) {
 		return
 	}
 	of := party{column: column}
-	for _, value := range once(values) {
+	for _, value := range distinct(values) {
 		if id, there := st.names.find(value); there {
 			of.numbers = append(of.numbers, int64(id))
 		}
 	}
-	p.never = p.never || len(of.numbers) == 0
+	p.matchesNone = p.matchesNone || len(of.numbers) == 0
 	p.parties = append(p.parties, of)
 }
 
@@ -140,8 +140,8 @@ func addWords[T ~string](p *plan, column string, values []T, known words[T]) {
 	p.field(s)
 }
 
-// ends joins outcome and open into one: an open handoff has no outcome.
-func (p *plan) ends(f ask.Filter) {
+// outcomes joins outcome and open into one: an open handoff has no outcome.
+func (p *plan) outcomes(f ask.Filter) {
 	if f.Outcome == nil && f.Open == nil {
 		return
 	}
@@ -158,7 +158,7 @@ func (p *plan) ends(f ask.Filter) {
 
 func (p *plan) field(s selected) {
 	if len(s.numbers) == 0 {
-		p.never = true
+		p.matchesNone = true
 	}
 	slices.Sort(s.numbers)
 	s.numbers = slices.Compact(s.numbers)
@@ -170,8 +170,8 @@ func (p plan) onlyFields() bool {
 	return len(p.exact) == 0 && len(p.parties) == 0 && p.since == 0 && p.until == 0 && p.updated == 0 && p.match == ""
 }
 
-// of is what is selected of a field; nil is everything.
-func (p plan) of(column string) []int64 {
+// valuesOf is what is selected of a field; nil is everything.
+func (p plan) valuesOf(column string) []int64 {
 	for _, s := range p.fields {
 		if s.column == column {
 			return s.numbers
@@ -198,7 +198,7 @@ func (t terms) where() string {
 	return strings.Join(t.text, " AND ")
 }
 
-func in(numbers []int64) string {
+func inList(numbers []int64) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {
 		texts[i] = strconv.FormatInt(n, 10)
@@ -206,8 +206,8 @@ func in(numbers []int64) string {
 	return " IN (" + strings.Join(texts, ",") + ")"
 }
 
-// span are the bounds of time as a range of ids.
-func (p plan) span(t *terms, id string, drift int64) {
+// timeBounds are the bounds of time as a range of ids.
+func (p plan) timeBounds(t *terms, id string, drift int64) {
 	if p.since > 0 {
 		t.add(id+" >= ?", p.since)
 	}
@@ -222,7 +222,7 @@ func (p plan) span(t *terms, id string, drift int64) {
 func (p plan) residual(t *terms, columns []string) {
 	for _, s := range p.fields {
 		if !slices.Contains(columns, s.column) {
-			t.add("+h." + s.column + in(s.numbers))
+			t.add("+h." + s.column + inList(s.numbers))
 		}
 	}
 	for _, s := range p.exact {
@@ -232,7 +232,7 @@ func (p plan) residual(t *terms, columns []string) {
 	}
 	for _, of := range p.parties {
 		if !slices.Contains(columns, partyColumn+of.column) {
-			among := in(of.numbers)
+			among := inList(of.numbers)
 			t.add("(+h." + of.column + among + " OR +h.agent" + among +
 				" OR EXISTS (SELECT 1 FROM past WHERE past.handoff = h.id AND past.agent" + among + "))")
 		}
@@ -248,9 +248,9 @@ func (p plan) residual(t *terms, columns []string) {
 	}
 }
 
-// found is the condition that the search engine finds a row. It gathers all that it finds,
+// matchText is the condition that the search engine finds a row. It gathers all that it finds,
 // once: asked row by row, it would pass over all of its list for each.
-func (p plan) found(t *terms) {
+func (p plan) matchText(t *terms) {
 	if p.match != "" {
 		t.add("+h.id IN (SELECT rowid FROM text WHERE text MATCH ?)", p.match)
 	}
@@ -302,13 +302,13 @@ func (v view) pathWithoutText(p plan) (accessPath, error) {
 		return p.exactPath(), nil
 	}
 	best := v.st.fieldPath(p)
-	if p.never {
+	if p.matchesNone {
 		return best, nil
 	}
 	for _, of := range p.parties {
 		rows := v.st.rowsWith(of.column, of.numbers) + v.st.rowsWith("agent", of.numbers)
 		var past int64
-		if err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) FROM past WHERE agent"+in(of.numbers)).Scan(&past); err != nil {
+		if err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) FROM past WHERE agent"+inList(of.numbers)).Scan(&past); err != nil {
 			return accessPath{}, err
 		}
 		if rows += past; rows < best.rows {
@@ -320,7 +320,7 @@ func (v view) pathWithoutText(p plan) (accessPath, error) {
 
 // ids selects the handoffs that a party had a part in.
 func (of party) ids() terms {
-	among := in(of.numbers)
+	among := inList(of.numbers)
 	return terms{text: []string{"h.id IN (SELECT id FROM handoff WHERE " + of.column + among +
 		" UNION ALL SELECT id FROM handoff WHERE agent" + among + " UNION ALL SELECT handoff FROM past WHERE agent" + among + ")"}}
 }
@@ -348,24 +348,24 @@ func (st *store) fieldPath(p plan) accessPath {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
 	best := accessPath{kind: pathAllRows, rows: st.counts.total}
-	if p.never {
+	if p.matchesNone {
 		return best
 	}
-	ends := p.of("outcome")
+	ends := p.valuesOf("outcome")
 	for _, column := range []string{"agent", "source", "target"} {
-		values := p.of(column)
+		values := p.valuesOf(column)
 		if values == nil {
 			continue
 		}
-		rows := st.counts.sum(plan{fields: []selected{{column: column, numbers: values}, {column: "outcome", numbers: orAll(ends)}}})
+		rows := st.counts.sum(plan{fields: []selected{{column: column, numbers: values}, {column: "outcome", numbers: orAnyNumber(ends)}}})
 		if rows < best.rows {
-			best = accessPath{kind: pathIndex, columns: []string{column, "outcome"}, streams: pairs(column, values, "outcome", orAll(ends)), rows: rows}
+			best = accessPath{kind: pathIndex, columns: []string{column, "outcome"}, streams: crossStreams(column, values, "outcome", orAnyNumber(ends)), rows: rows}
 		}
 	}
-	if at := p.of("phase"); ends != nil || at != nil {
-		all := []selected{{column: "outcome", numbers: orAll(ends)}, {column: "phase", numbers: orAll(at)}}
+	if at := p.valuesOf("phase"); ends != nil || at != nil {
+		all := []selected{{column: "outcome", numbers: orAnyNumber(ends)}, {column: "phase", numbers: orAnyNumber(at)}}
 		if rows := st.counts.sum(plan{fields: all}); rows < best.rows {
-			best = accessPath{kind: pathIndex, columns: []string{"outcome", "phase"}, streams: pairs("outcome", all[0].numbers, "phase", all[1].numbers), rows: rows}
+			best = accessPath{kind: pathIndex, columns: []string{"outcome", "phase"}, streams: crossStreams("outcome", all[0].numbers, "phase", all[1].numbers), rows: rows}
 		}
 	}
 	return best
@@ -378,14 +378,14 @@ var everyWord = func() (all []int64) {
 	return all
 }()
 
-func orAll(numbers []int64) []int64 {
+func orAnyNumber(numbers []int64) []int64 {
 	if numbers == nil {
 		return everyWord
 	}
 	return numbers
 }
 
-func pairs(first string, a []int64, second string, b []int64) (streams []terms) {
+func crossStreams(first string, a []int64, second string, b []int64) (streams []terms) {
 	for _, x := range a {
 		for _, y := range b {
 			streams = append(streams, terms{text: []string{fmt.Sprintf("h.%s = %d AND h.%s = %d", first, x, second, y)}})
@@ -394,27 +394,27 @@ func pairs(first string, a []int64, second string, b []int64) (streams []terms) 
 	return streams
 }
 
-// unordered is the FROM and WHERE that give a plan's rows in any order.
-func (v view) unordered(p plan) (string, terms, error) {
+// rowsQuery is the FROM and WHERE that give a plan's rows in any order.
+func (v view) rowsQuery(p plan) (string, terms, error) {
 	w, err := v.accessPathOf(p)
 	if err != nil {
 		return "", terms{}, err
 	}
-	from, t := v.alongside(p, w)
+	from, t := v.pathQuery(p, w)
 	return from, t, nil
 }
 
 const fromSearch = "text CROSS JOIN handoff h ON h.id = text.rowid"
 
-// alongside is the FROM and WHERE of a plan's rows by an access path.
-func (v view) alongside(p plan, w accessPath) (string, terms) {
+// pathQuery is the FROM and WHERE of a plan's rows by an access path.
+func (v view) pathQuery(p plan, w accessPath) (string, terms) {
 	from, t := "handoff h", p.conditions(w)
 	switch w.kind {
 	case pathSearch:
 		from = fromSearch
-		p.span(&t, "text.rowid", v.drift)
+		p.timeBounds(&t, "text.rowid", v.drift)
 	case pathAllRows:
-		p.span(&t, "h.id", v.drift)
+		p.timeBounds(&t, "h.id", v.drift)
 	}
 	p.residual(&t, w.columns)
 	return from, t
@@ -430,7 +430,7 @@ func (p plan) conditions(w accessPath) (t terms) {
 		}
 	case w.kind == pathIndex && len(p.exact) == 0: // the streams, in a form that an index serves
 		for _, column := range w.columns {
-			t.add("h." + column + in(orAll(p.of(column))))
+			t.add("h." + column + inList(orAnyNumber(p.valuesOf(column))))
 		}
 	case w.kind != pathAllRows:
 		var either []string
@@ -445,17 +445,17 @@ func (p plan) conditions(w accessPath) (t terms) {
 
 // sum counts what a plan selects that has only fields of a cell. The caller has the lock.
 func (c *counts) sum(p plan) (sum int64) {
-	c.each(p, func(_ cell, n int64) { sum += n })
+	c.eachCell(p, func(_ cell, n int64) { sum += n })
 	return sum
 }
 
-// each calls fn at every cell that a plan selects.
-func (c *counts) each(p plan, fn func(cell, int64)) {
-	if p.never {
+// eachCell calls fn at every cell that a plan selects.
+func (c *counts) eachCell(p plan, fn func(cell, int64)) {
+	if p.matchesNone {
 		return
 	}
 	set := func(column string) func(int64) bool {
-		switch numbers := p.of(column); len(numbers) {
+		switch numbers := p.valuesOf(column); len(numbers) {
 		case 0:
 			return nil
 		case 1:
@@ -466,7 +466,7 @@ func (c *counts) each(p plan, fn func(cell, int64)) {
 		}
 	}
 	source, target, agent := set("source"), set("target"), set("agent")
-	phase, outcome, priority, kind := table(p.of("phase")), table(p.of("outcome")), table(p.of("priority")), table(p.of("type"))
+	phase, outcome, priority, kind := numberSet(p.valuesOf("phase")), numberSet(p.valuesOf("outcome")), numberSet(p.valuesOf("priority")), numberSet(p.valuesOf("type"))
 	for i := range c.cells {
 		at, n := &c.cells[i], c.n[i]
 		if n == 0 || !phase[at.phase&15] || !outcome[at.outcome&15] || !priority[at.priority&15] || !kind[at.kind&15] ||
@@ -477,9 +477,9 @@ func (c *counts) each(p plan, fn func(cell, int64)) {
 	}
 }
 
-// table is a set of words.
-func table(numbers []int64) (t [16]bool) {
-	for _, n := range orAll(numbers) {
+// numberSet is a set of words.
+func numberSet(numbers []int64) (t [16]bool) {
+	for _, n := range orAnyNumber(numbers) {
 		t[n&15] = true
 	}
 	return t

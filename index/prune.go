@@ -17,7 +17,7 @@ func (st *store) prune(ctx context.Context, first uint64) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
-	ids, cells, err := dropped(ctx, tx, first)
+	ids, cells, err := droppedRows(ctx, tx, first)
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
@@ -36,13 +36,13 @@ func (st *store) prune(ctx context.Context, first uint64) (int, error) {
 	for _, at := range cells {
 		st.counts.add(at, -1)
 	}
-	st.mark.count = st.counts.total
+	st.position.count = st.counts.total
 	return len(ids), nil
 }
 
-// dropped finds what to forget. What changed longest ago is what lies first in
+// droppedRows finds what to forget. What changed longest ago is what lies first in
 // the ledger, but for clocks that differ: the rest is found later.
-func dropped(ctx context.Context, tx *sql.Tx, first uint64) (ids []int64, cells []cell, err error) {
+func droppedRows(ctx context.Context, tx *sql.Tx, first uint64) (ids []int64, cells []cell, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, source, target, agent, phase, outcome, priority, type FROM
 		(SELECT * FROM handoff ORDER BY updated LIMIT ?) WHERE seq < ?`, pruneAtOnce, int64(first))
 	if err != nil {

@@ -87,7 +87,7 @@ func (ix *Index) sequence() uint64 {
 		return 0
 	}
 	defer st.release()
-	return st.where().seq
+	return st.currentPosition().seq
 }
 
 // recover does what an error of follow calls for. It returns what is left of
@@ -157,7 +157,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 	if err != nil {
 		return err
 	}
-	m := st.where()
+	m := st.currentPosition()
 	switch {
 	case m.ledger.IsZero():
 		if err := st.adopt(ctx, ledger.Created); err != nil {
@@ -206,7 +206,7 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 	err := src.Tail(ctx, from, func(e broker.Entry) error {
 		s := decode(e)
 		if s.failed != nil {
-			f.ix.passedOver(e, s.failed)
+			f.ix.logUnreadable(e, s.failed)
 		}
 		if err := fetch(ctx, src, &s); err != nil {
 			return err
@@ -227,9 +227,9 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 // passedOverLogged is how many entries that cannot be read an index names in its log.
 const passedOverLogged = 100
 
-// passedOver notes an entry that cannot be read. What the entries before it said of its
+// logUnreadable notes an entry that cannot be read. What the entries before it said of its
 // handoff stays; handoff doctor names those that are stuck.
-func (ix *Index) passedOver(e broker.Entry, why error) {
+func (ix *Index) logUnreadable(e broker.Entry, why error) {
 	switch n := ix.unread.Add(1); {
 	case n < passedOverLogged:
 		ix.log.Warn("skipping an unreadable ledger entry", "ticket", e.Ticket, "seq", e.Seq, "err", why)
@@ -257,7 +257,7 @@ func fetch(ctx context.Context, src Source, s *step) error {
 
 // write stores what tail has read, until ctx ends or something goes wrong.
 func (f *filler) write(ctx context.Context) error {
-	if err := f.begin(ctx); err != nil {
+	if err := f.prepareIndexes(ctx); err != nil {
 		return &writeError{err}
 	}
 	check := time.NewTicker(checkEvery)
@@ -317,17 +317,17 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		return err
 	}
 	if err := f.st.apply(ctx, steps); err != nil {
-		return f.failed(err)
+		return f.fail(err)
 	}
 	f.ix.notify()
-	if !f.st.indexed.Load() && f.st.where().seq >= f.until {
+	if !f.st.indexed.Load() && f.st.currentPosition().seq >= f.until {
 		if err := f.st.addIndexes(ctx); err != nil {
-			return f.failed(err)
+			return f.fail(err)
 		}
-		f.ix.log.Info("index caught up", "seq", f.st.where().seq, "handoffs", f.st.where().count)
+		f.ix.log.Info("index caught up", "seq", f.st.currentPosition().seq, "handoffs", f.st.currentPosition().count)
 	}
 	if err := f.st.writeBack(ctx, walBytesMax); err != nil {
-		return f.failed(err)
+		return f.fail(err)
 	}
 	return nil
 }
@@ -341,7 +341,7 @@ func (f *filler) prune(ctx context.Context) error {
 	for {
 		n, err := f.st.prune(ctx, ledger.First)
 		if err != nil {
-			return f.failed(err)
+			return f.fail(err)
 		}
 		if n == 0 {
 			return nil
@@ -350,19 +350,19 @@ func (f *filler) prune(ctx context.Context) error {
 	}
 }
 
-func (f *filler) failed(err error) error {
+func (f *filler) fail(err error) error {
 	if isDamage(err) {
 		return err
 	}
 	return &writeError{err}
 }
 
-// begin makes the indexes at once where there is little to fill.
-func (f *filler) begin(ctx context.Context) error {
+// prepareIndexes makes the indexes at once where there is little to fill.
+func (f *filler) prepareIndexes(ctx context.Context) error {
 	if f.st.indexed.Load() {
 		return nil
 	}
-	if f.st.where().seq+f.ix.fillBehind > f.until {
+	if f.st.currentPosition().seq+f.ix.fillBehind > f.until {
 		return f.st.addIndexes(ctx)
 	}
 	return f.st.tuneSearch(ctx, fillSearch)
@@ -414,7 +414,7 @@ func (st *store) addIndexes(ctx context.Context) error {
 // at the files first: onto one that was cut short it would write an end with a hole
 // before it.
 func (st *store) writeBack(ctx context.Context, most int64) error {
-	wal, err := st.measure()
+	wal, err := st.recordSizes()
 	if err != nil || wal <= most {
 		return err
 	}
@@ -422,6 +422,6 @@ func (st *store) writeBack(ctx context.Context, most int64) error {
 	if err := st.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(passive)").Scan(&busy, &frames, &copied); err != nil {
 		return err
 	}
-	_, err = st.measure()
+	_, err = st.recordSizes()
 	return err
 }

@@ -27,7 +27,7 @@ func commonWord(t *testing.T) *store {
 	for i := range steps {
 		agent, at := fmt.Sprintf("agent-%d", i%agents), int64(1_000_000+i)
 		steps[i] = step{seq: uint64(i + 1), at: time.UnixMicro(at), ticket: uuid.New(), first: &firstEntry{words: "common"},
-			after: after{phase: 1, agent: agent, source: "source", target: agent, submitted: at, updated: at, conversation: "talk"}}
+			after: handoffState{phase: 1, agent: agent, source: "source", target: agent, submitted: at, updated: at, conversation: "talk"}}
 	}
 	if err := st.apply(t.Context(), steps); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestSearchReadsOnce(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				from, where, err := v.unordered(p)
+				from, where, err := v.rowsQuery(p)
 				if err != nil {
 					return err
 				}

@@ -22,7 +22,7 @@ func (ix *Index) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswe
 		}
 		s := newSeries(q)
 		p, err := v.st.planOf(filter)
-		if err == nil && !p.never {
+		if err == nil && !p.matchesNone {
 			err = v.fillSeries(p, s)
 		}
 		a.Buckets = s.answer()
@@ -31,7 +31,7 @@ func (ix *Index) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswe
 }
 
 func (v view) fillSeries(p plan, s *series) error {
-	from, t, err := v.unordered(p)
+	from, t, err := v.rowsQuery(p)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ type series struct {
 func newSeries(q ask.SeriesQuery) *series {
 	width := time.Duration(q.BucketMS) * time.Millisecond
 	n := int((q.Until.Sub(q.Since) + width - 1) / width)
-	s := &series{since: micros(q.Since), width: width.Microseconds(), buckets: make([]ask.Bucket, n), whole: make([]histogram, n)}
+	s := &series{since: toMicros(q.Since), width: width.Microseconds(), buckets: make([]ask.Bucket, n), whole: make([]histogram, n)}
 	for i := range s.buckets {
 		s.buckets[i].Since = q.Since.Add(time.Duration(i) * width).UTC()
 	}

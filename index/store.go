@@ -36,10 +36,10 @@ type store struct {
 	suspected chan error // what a reader found wrong with the file
 
 	// What is kept in memory beside the file, as of the mark.
-	mu     sync.RWMutex
-	mark   mark
-	counts counts
-	names  names
+	mu       sync.RWMutex
+	position ledgerPosition
+	counts   counts
+	names    names
 
 	drift   int64 // of the mark that is being written: the most that an id is beyond its instant
 	maxID   int64
@@ -54,8 +54,8 @@ type store struct {
 	floor int64
 }
 
-// mark is how far a store is.
-type mark struct {
+// ledgerPosition is how far a store is.
+type ledgerPosition struct {
 	seq    uint64
 	at     time.Time // the engine's time stamp of that entry
 	ledger time.Time // which ledger; zero before the first
@@ -144,9 +144,9 @@ func (st *store) load() error {
 	if known != allWords {
 		return errors.New("it is of another version of the protocol")
 	}
-	st.mark.seq, st.mark.at = uint64(seq), instant(at)
+	st.position.seq, st.position.at = uint64(seq), fromMicros(at)
 	if ledger != "" {
-		if st.mark.ledger, err = time.Parse(time.RFC3339Nano, ledger); err != nil {
+		if st.position.ledger, err = time.Parse(time.RFC3339Nano, ledger); err != nil {
 			return fmt.Errorf("read its ledger: %w", err)
 		}
 	}
@@ -160,8 +160,8 @@ func (st *store) load() error {
 	if err := st.counts.load(st.db); err != nil {
 		return fmt.Errorf("count its handoffs: %w", err)
 	}
-	st.mark.count = st.counts.total
-	_, err = st.measure()
+	st.position.count = st.counts.total
+	_, err = st.recordSizes()
 	return err
 }
 
@@ -174,10 +174,10 @@ func (st *store) close() error {
 	return errors.Join(st.reads.Close(), st.db.Close())
 }
 
-// end is close for a store whose file stays. SQLite copies the log into the file
+// closeKeepingFile closes a store and keeps its file. SQLite copies the log into the file
 // then; should another program have cut the file short meanwhile, what comes of it may be
 // whole at first sight, so it is removed.
-func (st *store) end() error {
+func (st *store) closeKeepingFile() error {
 	changed := st.filesUnchanged()
 	st.files.Lock()
 	id := st.ids[0]
@@ -192,17 +192,17 @@ func (st *store) end() error {
 	return nil // it lies elsewhere, or nowhere
 }
 
-// where is how far the store is.
-func (st *store) where() mark {
+// currentPosition is how far the store is.
+func (st *store) currentPosition() ledgerPosition {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	return st.mark
+	return st.position
 }
 
 // snapshot calls fn with a view of the file in which nothing changes, and
 // returns up to where that is.
-func (st *store) snapshot(ctx context.Context, fn func(view) error) (mark, error) {
-	m := mark{ledger: st.where().ledger}
+func (st *store) snapshot(ctx context.Context, fn func(view) error) (ledgerPosition, error) {
+	m := ledgerPosition{ledger: st.currentPosition().ledger}
 	tx, err := st.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return m, err
@@ -212,7 +212,7 @@ func (st *store) snapshot(ctx context.Context, fn func(view) error) (mark, error
 	if err := tx.QueryRowContext(ctx, "SELECT seq, at, drift FROM position").Scan(&seq, &at, &m.drift); err != nil {
 		return m, err
 	}
-	m.seq, m.at = uint64(seq), instant(at)
+	m.seq, m.at = uint64(seq), fromMicros(at)
 	return m, fn(view{ctx: ctx, tx: tx, st: st, drift: m.drift})
 }
 
@@ -250,7 +250,7 @@ const (
 
 // isDamage tells whether an error means that the file cannot be relied on.
 func isDamage(err error) bool {
-	var found *damage
+	var found *damageError
 	if errors.As(err, &found) {
 		return true
 	}
@@ -270,15 +270,15 @@ func isDamage(err error) bool {
 	return false
 }
 
-// micros is an instant as the file has it.
-func micros(t time.Time) int64 {
+// toMicros is an instant as the file has it.
+func toMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
 	return t.UnixMicro()
 }
 
-func instant(micros int64) time.Time {
+func fromMicros(micros int64) time.Time {
 	if micros == 0 {
 		return time.Time{}
 	}

@@ -82,9 +82,9 @@ func searchable(texts ...string) string {
 	return string(bytes.TrimSpace(all))
 }
 
-// match is the question that Filter.Text asks the search engine. Its words hold
+// searchQuery is the question that Filter.Text asks the search engine. Its words hold
 // letters and digits only, so nothing of the engine's own language gets through.
-func match(text string) (string, error) {
+func searchQuery(text string) (string, error) {
 	var terms []string
 	for _, given := range strings.Fields(text) {
 		from := len(terms)

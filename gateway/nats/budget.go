@@ -46,33 +46,33 @@ func newBudget(limit string, most int64, again time.Duration, reclaim func(agent
 	return &budget{limit: limit, most: most, again: again, reclaim: reclaim, agents: map[string]int64{}}
 }
 
-// take takes n for an agent, or refuses with CodeBusy and takes nothing. To take less
+// reserve takes n for an agent, or refuses with CodeBusy and takes nothing. To take less
 // than nothing is to give.
-func (b *budget) take(agent string, n int64) error {
-	if b.try(agent, n) {
+func (b *budget) reserve(agent string, n int64) error {
+	if b.tryReserve(agent, n) {
 		return nil
 	}
-	above, share := b.above(agent, n)
+	above, share := b.agentsAboveShare(agent, n)
 	for _, victim := range above {
-		for b.has(victim) > share && b.reclaim(victim) {
+		for b.amountOf(victim) > share && b.reclaim(victim) {
 			b.reclaimed.Add(1)
-			if b.try(agent, n) {
+			if b.tryReserve(agent, n) {
 				return nil
 			}
 		}
 	}
-	return b.refusal(agent)
+	return b.busyError(agent)
 }
 
-// await is take, but waits for what is within the agent's share and cannot be given
+// awaitFree is reserve, but waits for what is within the agent's share and cannot be given
 // back at once, because requests of others are at work on it.
-func (b *budget) await(ctx context.Context, agent string, n int64) error {
+func (b *budget) awaitFree(ctx context.Context, agent string, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
 	for {
 		freed := b.whenFreed()
-		err := b.take(agent, n)
-		if err == nil || !b.within(agent, n) {
+		err := b.reserve(agent, n)
+		if err == nil || !b.isWithinShare(agent, n) {
 			return err
 		}
 		select {
@@ -83,17 +83,17 @@ func (b *budget) await(ctx context.Context, agent string, n int64) error {
 	}
 }
 
-func (b *budget) try(agent string, n int64) bool {
+func (b *budget) tryReserve(agent string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n > 0 && (b.used+n > b.most || b.agents[agent]+n > b.half()) {
+	if n > 0 && (b.used+n > b.most || b.agents[agent]+n > b.agentMax()) {
 		return false
 	}
-	b.add(agent, n)
+	b.addLocked(agent, n)
 	return true
 }
 
-func (b *budget) half() int64 { return max(1, b.most/2) }
+func (b *budget) agentMax() int64 { return max(1, b.most/2) }
 
 // share is what each has for sure of the agents that have something, with one more.
 // The lock is held.
@@ -102,18 +102,18 @@ func (b *budget) share(agent string) int64 {
 	if _, has := b.agents[agent]; !has {
 		n++
 	}
-	return max(1, min(b.half(), b.most/int64(n)))
+	return max(1, min(b.agentMax(), b.most/int64(n)))
 }
 
-func (b *budget) within(agent string, n int64) bool {
+func (b *budget) isWithinShare(agent string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.agents[agent]+n <= b.share(agent)
 }
 
-// above lists the other agents that have more than their share, the greatest first,
+// agentsAboveShare lists the other agents that have more than their share, the greatest first,
 // if n more are within the share of this one.
-func (b *budget) above(agent string, n int64) (above []string, share int64) {
+func (b *budget) agentsAboveShare(agent string, n int64) (above []string, share int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	share = b.share(agent)
@@ -129,36 +129,36 @@ func (b *budget) above(agent string, n int64) (above []string, share int64) {
 	return above, share
 }
 
-func (b *budget) has(agent string) int64 {
+func (b *budget) amountOf(agent string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.agents[agent]
 }
 
-func (b *budget) refusal(agent string) error {
+func (b *budget) busyError(agent string) error {
 	b.mu.Lock()
-	has, most, share := b.agents[agent], b.half(), b.share(agent)
+	has, most, share := b.agents[agent], b.agentMax(), b.share(agent)
 	b.mu.Unlock()
-	return &busy{again: b.again, err: protocol.Errorf(protocol.CodeBusy, b.limit,
+	return &retryLaterError{again: b.again, err: protocol.Errorf(protocol.CodeBusy, b.limit,
 		"%s has %d of %d (an agent has %d at most, and %d for sure beside the others that have some now); ask again in %v", agent, has, b.most, most, share, b.again)}
 }
 
-// free is how many an agent may still take.
-func (b *budget) free(agent string) int64 {
+// freeFor is how many an agent may still take.
+func (b *budget) freeFor(agent string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	has := b.agents[agent]
-	return max(0, min(b.most-b.used, b.half()-has), b.share(agent)-has)
+	return max(0, min(b.most-b.used, b.agentMax()-has), b.share(agent)-has)
 }
 
-func (b *budget) give(agent string, n int64) {
+func (b *budget) release(agent string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.add(agent, -n)
+	b.addLocked(agent, -n)
 }
 
-// add has the lock.
-func (b *budget) add(agent string, n int64) {
+// addLocked adds n to what an agent has. The caller has the lock.
+func (b *budget) addLocked(agent string, n int64) {
 	b.used += n
 	if b.agents[agent] += n; b.agents[agent] == 0 {
 		delete(b.agents, agent)
@@ -185,11 +185,11 @@ func (b *budget) inUse() int64 {
 	return b.used
 }
 
-// busy is a refusal that says when to ask again.
-type busy struct {
+// retryLaterError is a refusal that says when to ask again.
+type retryLaterError struct {
 	err   *protocol.Error
 	again time.Duration
 }
 
-func (b *busy) Error() string { return b.err.Error() }
-func (b *busy) Unwrap() error { return b.err }
+func (b *retryLaterError) Error() string { return b.err.Error() }
+func (b *retryLaterError) Unwrap() error { return b.err }

@@ -31,25 +31,25 @@ type entry struct {
 	bytes        int64 // of the memory that it has taken
 
 	// turn serialises the requests about the offer.
-	turn  chan struct{}
-	offer *broker.Offer // nil: resumed from a lease
+	locked chan struct{}
+	offer  *broker.Offer // nil: resumed from a lease
 
 	// Guarded by claimCache.mu.
-	claim *broker.Claim // nil until accepted
-	lease string        // of claim
-	until time.Time
-	users int  // requests about it now
-	heard bool // there was one
+	claim   *broker.Claim // nil until accepted
+	lease   string        // of claim
+	until   time.Time
+	pins    int  // requests about it now
+	wasUsed bool // there was one
 }
 
 // add caches an offer, or a claim.
 func (c *claimCache) add(agent string, offer *broker.Offer, claim *broker.Claim, bytes int) (*entry, error) {
-	e := &entry{token: newToken(), agent: agent, bytes: int64(bytes), turn: make(chan struct{}, 1), offer: offer, claim: claim, until: time.Now().Add(firstContactTimeout)}
-	if err := c.g.offers.take(agent, 1); err != nil {
+	e := &entry{token: newToken(), agent: agent, bytes: int64(bytes), locked: make(chan struct{}, 1), offer: offer, claim: claim, until: time.Now().Add(firstContactTimeout)}
+	if err := c.g.offers.reserve(agent, 1); err != nil {
 		return nil, err
 	}
-	if err := c.g.packages.take(agent, e.bytes); err != nil {
-		c.g.offers.give(agent, 1)
+	if err := c.g.packages.reserve(agent, e.bytes); err != nil {
+		c.g.offers.release(agent, 1)
 		return nil, err
 	}
 	c.mu.Lock()
@@ -66,41 +66,41 @@ func (c *claimCache) add(agent string, offer *broker.Offer, claim *broker.Claim,
 func (c *claimCache) byToken(agent, token string) (e *entry, done func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.use(agent, c.all[token])
+	return c.pin(agent, c.all[token])
 }
 
 // byLease is byToken for an accepted handoff.
 func (c *claimCache) byLease(agent, lease string) (e *entry, done func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.use(agent, c.leases[lease])
+	return c.pin(agent, c.leases[lease])
 }
 
-// use has the lock.
-func (c *claimCache) use(agent string, e *entry) (_ *entry, done func(), ok bool) {
+// pin keeps an entry until done is called. The caller has the lock.
+func (c *claimCache) pin(agent string, e *entry) (_ *entry, done func(), ok bool) {
 	if e == nil || e.agent != agent {
 		return nil, nil, false
 	}
-	e.users++
-	e.heard = true
+	e.pins++
+	e.wasUsed = true
 	return e, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		e.users--
+		e.pins--
 		e.until = time.Now().Add(broker.AckWait)
 	}, true
 }
 
-// grow takes memory for a package that is fetched, and gives it back where bytes
+// reserveBytes takes memory for a package that is fetched, and frees it where bytes
 // are negative.
-func (c *claimCache) grow(ctx context.Context, e *entry, bytes int64) error {
-	if err := c.g.packages.await(ctx, e.agent, bytes); err != nil {
+func (c *claimCache) reserveBytes(ctx context.Context, e *entry, bytes int64) error {
+	if err := c.g.packages.awaitFree(ctx, e.agent, bytes); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all[e.token] != e { // forgotten meanwhile, with what it had
-		c.g.packages.give(e.agent, bytes)
+		c.g.packages.release(e.agent, bytes)
 		return nil
 	}
 	e.bytes += bytes
@@ -113,7 +113,7 @@ func (c *claimCache) claimOf(e *entry) *broker.Claim {
 	return e.claim
 }
 
-func (c *claimCache) accepted(e *entry, claim *broker.Claim) {
+func (c *claimCache) setClaim(e *entry, claim *broker.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.claim, e.lease = claim, claim.Lease()
@@ -122,8 +122,8 @@ func (c *claimCache) accepted(e *entry, claim *broker.Claim) {
 	}
 }
 
-// forget evicts an entry. Requests that work with it go on.
-func (c *claimCache) forget(e *entry) {
+// evict evicts an entry. Requests that work with it go on.
+func (c *claimCache) evict(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(e)
@@ -137,8 +137,8 @@ func (c *claimCache) remove(e *entry) {
 	if c.leases[e.lease] == e {
 		delete(c.leases, e.lease)
 	}
-	c.g.offers.give(e.agent, 1)
-	c.g.packages.give(e.agent, e.bytes)
+	c.g.offers.release(e.agent, 1)
+	c.g.packages.release(e.agent, e.bytes)
 }
 
 // reclaim evicts the entry of an agent that was used least recently, among those without
@@ -148,19 +148,19 @@ func (c *claimCache) reclaim(agent string, sized bool) bool {
 	defer c.mu.Unlock()
 	var oldest *entry
 	for _, e := range c.all {
-		if e.agent == agent && e.users == 0 && !(sized && e.bytes == 0) && (oldest == nil || e.until.Before(oldest.until)) {
+		if e.agent == agent && e.pins == 0 && !(sized && e.bytes == 0) && (oldest == nil || e.until.Before(oldest.until)) {
 			oldest = e
 		}
 	}
 	if oldest == nil {
 		return false
 	}
-	c.drop(oldest)
+	c.evictAndRelease(oldest)
 	return true
 }
 
-// drop evicts an entry, and releases its offer if that was not accepted.
-func (c *claimCache) drop(e *entry) {
+// evictAndRelease evicts an entry, and releases its offer if that was not accepted.
+func (c *claimCache) evictAndRelease(e *entry) {
 	if e.offer != nil && e.claim == nil {
 		_ = e.offer.Release() // else it comes again after the ack wait
 	}
@@ -171,10 +171,10 @@ func (c *claimCache) sweep(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.all {
-		if e.users > 0 || now.Before(e.until) {
+		if e.pins > 0 || now.Before(e.until) {
 			continue
 		}
-		if e.offer != nil && !e.heard {
+		if e.offer != nil && !e.wasUsed {
 			_ = e.offer.Release() // else it comes again after the ack wait, as what was heard of does
 		}
 		c.remove(e)
@@ -187,26 +187,26 @@ func (c *claimCache) releaseAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.all {
-		c.drop(e)
+		c.evictAndRelease(e)
 	}
 }
 
-// begin waits for the turn to use an offer.
-func (e *entry) begin(ctx context.Context) error {
+// lock waits until no other request uses the offer.
+func (e *entry) lock(ctx context.Context) error {
 	select {
-	case e.turn <- struct{}{}:
+	case e.locked <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: an earlier request about the offer: %w", broker.ErrUnreachable, ctx.Err())
 	}
 }
 
-func (e *entry) end() { <-e.turn }
+func (e *entry) unlock() { <-e.locked }
 
-// claimed finds the claim that a request is about: cached, or by its lease. The agent, the
+// claimOfRequest finds the claim that a request is about: cached, or by its lease. The agent, the
 // lease and the fence must be those of the handoff in the ledger. done is to be called
 // when the request is over.
-func (g *Gateway) claimed(ctx context.Context, agent string, ref *claimRef) (e *entry, claim *broker.Claim, done func(), err error) {
+func (g *Gateway) claimOfRequest(ctx context.Context, agent string, ref *claimRef) (e *entry, claim *broker.Claim, done func(), err error) {
 	if _, err := g.leaseOf(agent, ref); err != nil {
 		return nil, nil, nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // shelves is a gateway with nothing but what it keeps.
 func shelves() *Gateway {
 	g := &Gateway{cfg: Config{Offers: 10, Requests: 10, MemoryBytes: 2500}}
-	g.limit()
+	g.makeLimits()
 	return g
 }
 
@@ -31,10 +31,10 @@ func TestWhatIsInHandIsForgotten(t *testing.T) {
 	if !ok {
 		t.Fatal("not there")
 	}
-	if err := g.cache.grow(t.Context(), e, 300); err != nil {
+	if err := g.cache.reserveBytes(t.Context(), e, 300); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.cache.grow(t.Context(), e, 200); !errors.Is(err, &protocol.Error{Code: protocol.CodeBusy}) {
+	if err := g.cache.reserveBytes(t.Context(), e, 200); !errors.Is(err, &protocol.Error{Code: protocol.CodeBusy}) {
 		t.Errorf("over the share: %v", err)
 	}
 	later := time.Now().Add(broker.AckWait + time.Minute)
@@ -48,7 +48,7 @@ func TestWhatIsInHandIsForgotten(t *testing.T) {
 	if g.cache.sweep(later); g.offers.inUse() != 0 || g.packages.inUse() != 0 || len(g.cache.all) != 0 {
 		t.Errorf("%d offers, %d bytes left", g.offers.inUse(), g.packages.inUse())
 	}
-	if err := g.cache.grow(t.Context(), e, 100); err != nil || g.packages.inUse() != 0 {
+	if err := g.cache.reserveBytes(t.Context(), e, 100); err != nil || g.packages.inUse() != 0 {
 		t.Errorf("what is forgotten has %d bytes, %v", g.packages.inUse(), err)
 	}
 }
@@ -56,7 +56,7 @@ func TestWhatIsInHandIsForgotten(t *testing.T) {
 // Parts are forgotten a minute after the last of them.
 func TestPartsAreForgotten(t *testing.T) {
 	g := shelves()
-	answer, err := g.chunks.keep(t.Context(), "coder", []byte("an answer"))
+	answer, err := g.chunks.keepAnswer(t.Context(), "coder", []byte("an answer"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,15 +15,15 @@ type call struct {
 	body               []byte
 
 	// Guarded by calls.mu.
-	queued bool   // it waits for its turn
-	stop   func() // ends what it waits for; nil while it is worked on
-	left   bool   // it counts no more
+	queued    bool   // it waits for a slot
+	stop      func() // ends what it waits for; nil while it is worked on
+	uncounted bool   // it was counted out
 }
 
 // calls are the requests under way.
 type calls struct {
 	g     *Gateway
-	turns *turns
+	turns *fairQueue
 
 	mu  sync.Mutex
 	all map[string]map[*call]struct{} // by agent
@@ -33,13 +33,13 @@ type calls struct {
 // share and another agent needs the room.
 var errReclaimed = errors.New("reclaimed for another agent")
 
-// enter counts a request in, or refuses it.
-func (cs *calls) enter(c *call) error {
-	if err := cs.g.requests.take(c.agent, 1); err != nil {
+// count counts a request in, or refuses it.
+func (cs *calls) count(c *call) error {
+	if err := cs.g.requests.reserve(c.agent, 1); err != nil {
 		return err
 	}
-	if err := cs.g.messages.take(c.agent, int64(len(c.body))); err != nil {
-		cs.g.requests.give(c.agent, 1)
+	if err := cs.g.messages.reserve(c.agent, int64(len(c.body))); err != nil {
+		cs.g.requests.release(c.agent, 1)
 		return err
 	}
 	cs.mu.Lock()
@@ -51,58 +51,58 @@ func (cs *calls) enter(c *call) error {
 	return nil
 }
 
-// leave counts it out, once.
-func (cs *calls) leave(c *call) {
+// uncount counts it out, once.
+func (cs *calls) uncount(c *call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c.left {
+	if c.uncounted {
 		return
 	}
-	c.left = true
+	c.uncounted = true
 	if delete(cs.all[c.agent], c); len(cs.all[c.agent]) == 0 {
 		delete(cs.all, c.agent)
 	}
-	cs.g.requests.give(c.agent, 1)
-	cs.g.messages.give(c.agent, int64(len(c.body)))
+	cs.g.requests.release(c.agent, 1)
+	cs.g.messages.release(c.agent, int64(len(c.body)))
 }
 
-// begin waits for the turn of a request. After nil, cs.turns.end follows.
-func (cs *calls) begin(ctx context.Context, c *call) error {
+// awaitSlot waits until a request may be worked on. After nil, cs.turns.leave follows.
+func (cs *calls) awaitSlot(ctx context.Context, c *call) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if !cs.stoppable(c, true, func() { cancel(errReclaimed) }) {
+	if !cs.setStop(c, true, func() { cancel(errReclaimed) }) {
 		return errReclaimed
 	}
-	err := cs.turns.begin(ctx, c.agent)
-	if !cs.stoppable(c, false, nil) && err == nil {
-		cs.turns.end(c.agent)
+	err := cs.turns.enter(ctx, c.agent)
+	if !cs.setStop(c, false, nil) && err == nil {
+		cs.turns.leave(c.agent)
 		err = errReclaimed
 	}
 	return err
 }
 
-// stoppable says how a request is ended that waits, and is false if it was.
-func (cs *calls) stoppable(c *call, queued bool, stop func()) bool {
+// setStop says how to end a request that waits. It is false where the request was ended already.
+func (cs *calls) setStop(c *call, queued bool, stop func()) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.queued, c.stop = queued, stop
-	return !c.left
+	return !c.uncounted
 }
 
-// idle lets a request wait for something to happen: others are worked on meanwhile. The
+// waitIdle lets a request wait for something to happen: others are worked on meanwhile. The
 // context of wait ends when the gateway does, and when another agent needs the room.
-func (cs *calls) idle(ctx context.Context, c *call, wait func(ctx context.Context)) {
+func (cs *calls) waitIdle(ctx context.Context, c *call, wait func(ctx context.Context)) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(cs.g.waits, cancel)()
-	if !cs.stoppable(c, false, cancel) { // it was ended before
+	if !cs.setStop(c, false, cancel) { // it was ended before
 		cancel()
 	}
-	cs.turns.end(c.agent)
+	cs.turns.leave(c.agent)
 	wait(waiting)
 	// What came is in hand, and the time to answer is over at some time anyway.
-	_ = cs.turns.begin(context.WithoutCancel(ctx), c.agent)
-	cs.stoppable(c, false, nil)
+	_ = cs.turns.enter(context.WithoutCancel(ctx), c.agent)
+	cs.setStop(c, false, nil)
 }
 
 // reclaim ends a request of an agent that only waits: one for something to happen, which
@@ -127,7 +127,7 @@ func (cs *calls) reclaim(agent string, sized bool) bool {
 	if found == nil {
 		return false
 	}
-	cs.leave(found)
+	cs.uncount(found)
 	stop()
 	return true
 }

@@ -21,15 +21,15 @@ type chunkStore struct {
 }
 
 type chunk struct {
-	agent string
-	body  []byte
-	total int
-	until time.Time
-	users int // requests that are at work on it
+	agent     string
+	body      []byte
+	total     int
+	expiresAt time.Time
+	pins      int // requests that are at work on it
 }
 
-// keep keeps an answer for its agent to fetch.
-func (p *chunkStore) keep(ctx context.Context, agent string, body []byte) (token string, err error) {
+// keepAnswer keeps an answer for its agent to fetch.
+func (p *chunkStore) keepAnswer(ctx context.Context, agent string, body []byte) (token string, err error) {
 	if len(body) > CallBytesMax {
 		return "", protocol.Errorf(protocol.CodeTooLarge, "answer", "is %d bytes, at most %d go through a gateway", len(body), CallBytesMax)
 	}
@@ -37,13 +37,13 @@ func (p *chunkStore) keep(ctx context.Context, agent string, body []byte) (token
 }
 
 func (p *chunkStore) add(ctx context.Context, agent string, body []byte, total int) (token string, err error) {
-	if err := p.g.bodies.await(ctx, agent, int64(total)); err != nil {
+	if err := p.g.bodies.awaitFree(ctx, agent, int64(total)); err != nil {
 		return "", err
 	}
 	token = newToken()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all[token] = &chunk{agent: agent, body: body, total: total, until: time.Now().Add(chunksExpireAfter)}
+	p.all[token] = &chunk{agent: agent, body: body, total: total, expiresAt: time.Now().Add(chunksExpireAfter)}
 	return token, nil
 }
 
@@ -51,21 +51,21 @@ func errChunksGone() error {
 	return protocol.Errorf(protocol.CodeGone, "token", "is of no body here: a gateway keeps one for %v after the last part; begin again", chunksExpireAfter)
 }
 
-// of is the body with a token, which must be this agent's. The lock is held.
-func (p *chunkStore) of(agent, token string) (*chunk, error) {
+// bodyLocked is the body with a token, which must be this agent's. The lock is held.
+func (p *chunkStore) bodyLocked(agent, token string) (*chunk, error) {
 	kept := p.all[token]
 	if kept == nil || kept.agent != agent {
 		return nil, errChunksGone()
 	}
-	kept.until = time.Now().Add(chunksExpireAfter)
+	kept.expiresAt = time.Now().Add(chunksExpireAfter)
 	return kept, nil
 }
 
-// drop forgets a body. The lock is held.
-func (p *chunkStore) drop(token string) {
+// removeLocked forgets a body. The lock is held.
+func (p *chunkStore) removeLocked(token string) {
 	if kept := p.all[token]; kept != nil {
 		delete(p.all, token)
-		p.g.bodies.give(kept.agent, int64(kept.total))
+		p.g.bodies.release(kept.agent, int64(kept.total))
 	}
 }
 
@@ -73,8 +73,8 @@ func (p *chunkStore) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for token, kept := range p.all {
-		if kept.users == 0 && now.After(kept.until) {
-			p.drop(token)
+		if kept.pins == 0 && now.After(kept.expiresAt) {
+			p.removeLocked(token)
 		}
 	}
 }
@@ -86,11 +86,11 @@ func (p *chunkStore) reclaim(agent string) bool {
 	defer p.mu.Unlock()
 	var oldest string
 	for token, kept := range p.all {
-		if kept.agent == agent && kept.users == 0 && (oldest == "" || kept.until.Before(p.all[oldest].until)) {
+		if kept.agent == agent && kept.pins == 0 && (oldest == "" || kept.expiresAt.Before(p.all[oldest].expiresAt)) {
 			oldest = token
 		}
 	}
-	p.drop(oldest)
+	p.removeLocked(oldest)
 	return oldest != ""
 }
 
@@ -107,7 +107,7 @@ func (p *chunkStore) put(ctx context.Context, agent, token string, total, offset
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept, err := p.of(agent, token)
+	kept, err := p.bodyLocked(agent, token)
 	switch {
 	case err != nil:
 		return "", err
@@ -130,14 +130,14 @@ func (p *chunkStore) put(ctx context.Context, agent, token string, total, offset
 func (p *chunkStore) read(agent, token string, offset, most int) (body []byte, total int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept, err := p.of(agent, token)
+	kept, err := p.bodyLocked(agent, token)
 	switch {
 	case err != nil:
 		return nil, 0, err
 	case offset < 0 || offset > len(kept.body):
 		return nil, 0, invalid(headerOffset, "is %d, and the body has %d bytes", offset, len(kept.body))
 	case offset == kept.total:
-		p.drop(token)
+		p.removeLocked(token)
 		return nil, kept.total, nil
 	}
 	return kept.body[offset:min(offset+most, len(kept.body))], kept.total, nil
@@ -153,26 +153,26 @@ func (g *Gateway) bodyOf(c *call) (body []byte, done func(answered bool), err er
 	}
 	g.chunks.mu.Lock()
 	defer g.chunks.mu.Unlock()
-	kept, err := g.chunks.of(c.agent, token)
+	kept, err := g.chunks.bodyLocked(c.agent, token)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case len(kept.body) < kept.total:
 		return nil, nil, invalid(headerBody, "has %d of %d bytes so far", len(kept.body), kept.total)
 	}
-	kept.users++
+	kept.pins++
 	return kept.body, func(answered bool) {
 		g.chunks.mu.Lock()
 		defer g.chunks.mu.Unlock()
-		kept.users--
+		kept.pins--
 		if answered && g.chunks.all[token] == kept {
-			g.chunks.drop(token)
+			g.chunks.removeLocked(token)
 		}
 	}, nil
 }
 
 func (g *Gateway) answerPut(ctx context.Context, c *call) {
-	total, offset, err := numbers(c)
+	total, offset, err := chunkHeaders(c)
 	token := c.header.Get(headerBody)
 	if err == nil {
 		token, err = g.chunks.put(ctx, c.agent, token, total, offset, c.body)
@@ -185,7 +185,7 @@ func (g *Gateway) answerPut(ctx context.Context, c *call) {
 }
 
 func (g *Gateway) answerRead(c *call) {
-	_, offset, err := numbers(c)
+	_, offset, err := chunkHeaders(c)
 	var body []byte
 	var total int
 	if err == nil {
@@ -198,8 +198,8 @@ func (g *Gateway) answerRead(c *call) {
 	g.send(c, nats.Header{headerGateway: {g.id}, headerTotal: {strconv.Itoa(total)}}, body)
 }
 
-// numbers reads the headers of a chunk; those that are missing are 0.
-func numbers(c *call) (total, offset int, err error) {
+// chunkHeaders reads the headers of a chunk; those that are missing are 0.
+func chunkHeaders(c *call) (total, offset int, err error) {
 	for name, into := range map[string]*int{headerTotal: &total, headerOffset: &offset} {
 		text := c.header.Get(name)
 		if text == "" {

@@ -82,8 +82,8 @@ func NewClient(nc *nats.Conn, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// try is how long one try may take.
-func (c *Client) try() time.Duration { return min(tryTimeout, c.timeout) }
+// tryDuration is how long one try may take.
+func (c *Client) tryDuration() time.Duration { return min(tryTimeout, c.timeout) }
 
 // Servers are the URLs that the connection was given.
 func (c *Client) Servers() []string { return c.nc.Opts.Servers }
@@ -166,12 +166,12 @@ func (c *Client) ask(ctx context.Context, gateway, verb string, wait time.Durati
 			return "", protocol.Errorf(protocol.CodeTooLarge, verb, "is %d bytes, at most %d go through a gateway", len(body), CallBytesMax)
 		}
 		var token string
-		if token, gateway, err = c.put(ctx, gateway, body); err != nil {
+		if token, gateway, err = c.putChunks(ctx, gateway, body); err != nil {
 			return "", err
 		}
 		header[headerBody], body = []string{token}, nil
 	}
-	slack := c.try()
+	slack := c.tryDuration()
 	if wait > 0 {
 		slack = waitSlack
 	}
@@ -183,7 +183,7 @@ func (c *Client) ask(ctx context.Context, gateway, verb string, wait time.Durati
 		return "", err
 	}
 	by = msg.Header.Get(headerGateway)
-	if body, err = c.rest(ctx, msg); err != nil {
+	if body, err = c.readAnswer(ctx, msg); err != nil {
 		return by, err
 	}
 	if err := json.Unmarshal(body, answer); err != nil {
@@ -220,12 +220,12 @@ func (c *Client) request(ctx context.Context, gateway, verb string, header nats.
 			return nil, broker.ErrClosed
 		case gateway != "" && (errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded)):
 			return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, errGatewayGone)
-		case ctx.Err() == nil && time.Since(began) < c.timeout && passing(err):
+		case ctx.Err() == nil && time.Since(began) < c.timeout && isTemporary(err):
 		case errors.Is(err, nats.ErrNoResponders):
 			return nil, fmt.Errorf("%w: no gateway serves %s; start one: handoff gateway (asked for %v)", ErrNobody, Subjects(c.agent), time.Since(began).Round(100*time.Millisecond))
 		default:
 			return nil, &broker.SilenceError{After: time.Since(began).Round(100 * time.Millisecond),
-				Last: fmt.Errorf("ask a gateway for %s: %w", verb, c.why(err))}
+				Last: fmt.Errorf("ask a gateway for %s: %w", verb, c.explainSilence(err))}
 		}
 		pause := time.NewTimer(noGatewayPause)
 		select {
@@ -236,8 +236,8 @@ func (c *Client) request(ctx context.Context, gateway, verb string, header nats.
 	}
 }
 
-// passing tells whether the same request may have an answer a moment later.
-func passing(err error) bool {
+// isTemporary tells whether the same request may have an answer a moment later.
+func isTemporary(err error) bool {
 	for _, known := range []error{nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
 		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded} {
 		if errors.Is(err, known) {
@@ -247,24 +247,24 @@ func passing(err error) bool {
 	return false
 }
 
-// why adds to an answer that did not come what the server has said: a user who may
+// explainSilence adds to an answer that did not come what the server has said: a user who may
 // not do something hears of it, and never of an answer.
-func (c *Client) why(err error) error {
+func (c *Client) explainSilence(err error) error {
 	if last := c.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w (the server: %w; this needs publish to %s and subscribe to the own inbox, by default %s.>)", err, last, Subjects(c.agent), InboxPrefix(c.agent))
 	}
 	return err
 }
 
-// put sends a body in chunks, all of them to one gateway.
-func (c *Client) put(ctx context.Context, gateway string, body []byte) (token, by string, err error) {
+// putChunks sends a body in chunks, all of them to one gateway.
+func (c *Client) putChunks(ctx context.Context, gateway string, body []byte) (token, by string, err error) {
 	total, size := strconv.Itoa(len(body)), chunkMax(c.nc)
 	for offset := 0; offset < len(body); offset += size {
 		header := nats.Header{headerRequest: {"1"}, headerTotal: {total}, headerOffset: {strconv.Itoa(offset)}}
 		if token != "" {
 			header[headerBody] = []string{token}
 		}
-		msg, err := c.request(ctx, gateway, verbPut, header, body[offset:min(offset+size, len(body))], c.try())
+		msg, err := c.request(ctx, gateway, verbPut, header, body[offset:min(offset+size, len(body))], c.tryDuration())
 		if err != nil {
 			return "", "", chunkError(err)
 		}
@@ -282,8 +282,8 @@ func chunkError(err error) error {
 	return err
 }
 
-// rest returns the body of an answer, fetched in chunks if it is large.
-func (c *Client) rest(ctx context.Context, msg *nats.Msg) ([]byte, error) {
+// readAnswer returns the body of an answer, fetched in chunks if it is large.
+func (c *Client) readAnswer(ctx context.Context, msg *nats.Msg) ([]byte, error) {
 	token, gateway, body := msg.Header.Get(headerMore), msg.Header.Get(headerGateway), msg.Data
 	if token == "" {
 		return body, nil
@@ -294,7 +294,7 @@ func (c *Client) rest(ctx context.Context, msg *nats.Msg) ([]byte, error) {
 	}
 	body = append(make([]byte, 0, total), body...)
 	for len(body) < total {
-		chunk, err := c.read(ctx, gateway, token, len(body))
+		chunk, err := c.readChunk(ctx, gateway, token, len(body))
 		if err != nil {
 			return nil, chunkError(err)
 		}
@@ -303,13 +303,13 @@ func (c *Client) rest(ctx context.Context, msg *nats.Msg) ([]byte, error) {
 		}
 		body = append(body, chunk...)
 	}
-	_, _ = c.read(ctx, gateway, token, total) // so that it is forgotten; it will be anyway
+	_, _ = c.readChunk(ctx, gateway, token, total) // so that it is forgotten; it will be anyway
 	return body, nil
 }
 
-func (c *Client) read(ctx context.Context, gateway, token string, offset int) ([]byte, error) {
+func (c *Client) readChunk(ctx context.Context, gateway, token string, offset int) ([]byte, error) {
 	header := nats.Header{headerRequest: {"1"}, headerMore: {token}, headerOffset: {strconv.Itoa(offset)}}
-	msg, err := c.request(ctx, gateway, verbRead, header, nil, c.try())
+	msg, err := c.request(ctx, gateway, verbRead, header, nil, c.tryDuration())
 	if err != nil {
 		return nil, err
 	}

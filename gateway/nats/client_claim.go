@@ -17,7 +17,7 @@ import (
 // gateway.
 type claim struct {
 	c   *Client
-	its claimRef
+	ref claimRef
 
 	mu      sync.Mutex      // guards what follows; never held across a request
 	gateway string          // that has it cached
@@ -30,20 +30,20 @@ func (c *claim) State() protocol.State {
 	return *c.state
 }
 
-func (c *claim) at() string {
+func (c *claim) currentGateway() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gateway
 }
 
-// refers is a request about a claim.
-type refers interface{ ref() *claimRef }
+// claimRequest is a request about a claim.
+type claimRequest interface{ ref() *claimRef }
 
 // ask asks the gateway that has the claim, or else any. An answer says where it is now.
-func (c *claim) ask(ctx context.Context, verb string, request refers) (*claimAnswer, error) {
-	*request.ref() = c.its
+func (c *claim) ask(ctx context.Context, verb string, request claimRequest) (*claimAnswer, error) {
+	*request.ref() = c.ref
 	answer := new(claimAnswer)
-	by, err := c.c.call(ctx, c.at(), verb, false, 0, request, answer)
+	by, err := c.c.call(ctx, c.currentGateway(), verb, false, 0, request, answer)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func (c *claim) ask(ctx context.Context, verb string, request refers) (*claimAns
 	return answer, nil
 }
 
-// tell is ask for what has no answer of its own.
-func (c *claim) tell(ctx context.Context, verb string, request refers) error {
+// send is ask for requests whose answer has no content.
+func (c *claim) send(ctx context.Context, verb string, request claimRequest) error {
 	_, err := c.ask(ctx, verb, request)
 	return err
 }
@@ -80,7 +80,7 @@ func (c *claim) Acknowledge(ctx context.Context, ack protocol.Ack, _ bool) error
 	if err != nil {
 		return err
 	}
-	return c.tell(ctx, verbRefuse, &refuseRequest{Ack: said})
+	return c.send(ctx, verbRefuse, &refuseRequest{Ack: said})
 }
 
 func (c *claim) Progress(ctx context.Context, progress protocol.Progress) error {
@@ -91,20 +91,20 @@ func (c *claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	if err != nil {
 		return err
 	}
-	return c.tell(ctx, verbProgress, &progressRequest{Progress: said})
+	return c.send(ctx, verbProgress, &progressRequest{Progress: said})
 }
 
 func (c *claim) Extend(ctx context.Context, by time.Duration, reason string) error {
-	return c.tell(ctx, verbMoreTime, &moreTimeRequest{ExtendMS: by.Milliseconds(), Reason: reason})
+	return c.send(ctx, verbMoreTime, &moreTimeRequest{ExtendMS: by.Milliseconds(), Reason: reason})
 }
 
 // Complete is broker.Claim's. What cannot even be sent fails the attempt, too.
 func (c *claim) Complete(ctx context.Context, result protocol.Result, children ...broker.Child) error {
 	request, err := completion(result, children)
 	if err == nil {
-		err = c.tell(ctx, verbComplete, request)
+		err = c.send(ctx, verbComplete, request)
 	}
-	var refusal *unsendable
+	var refusal *unsendableError
 	if !errors.As(err, &refusal) {
 		return err
 	}
@@ -116,17 +116,17 @@ func (c *claim) Complete(ctx context.Context, result protocol.Result, children .
 	return refused
 }
 
-// unsendable is a refusal of our own: no gateway has heard of it.
-type unsendable struct{ why *protocol.Error }
+// unsendableError is a refusal of our own: no gateway has heard of it.
+type unsendableError struct{ why *protocol.Error }
 
-func (u *unsendable) Error() string { return u.why.Error() }
+func (u *unsendableError) Error() string { return u.why.Error() }
 
-func unsent(code protocol.Code, err error) error {
+func unsendableWith(code protocol.Code, err error) error {
 	var refused *protocol.Error
 	if !errors.As(err, &refused) {
 		refused = protocol.Errorf(code, "result", "%v", err)
 	}
-	return &unsendable{refused}
+	return &unsendableError{refused}
 }
 
 // completion makes the request. A result whose body alone is too large is measured
@@ -134,36 +134,36 @@ func unsent(code protocol.Code, err error) error {
 func completion(result protocol.Result, children []broker.Child) (*completeRequest, error) {
 	body, err := protocol.EncodeResult(result)
 	if err != nil {
-		return nil, unsent(protocol.CodeMalformed, err)
+		return nil, unsendableWith(protocol.CodeMalformed, err)
 	}
 	request := &completeRequest{Result: body, Children: make([]wireChild, len(children))}
 	size := len(body)
 	for i, child := range children {
-		if request.Children[i], err = onWire(child); err != nil {
-			return nil, unsent(protocol.CodeMalformed, err)
+		if request.Children[i], err = encodeChild(child); err != nil {
+			return nil, unsendableWith(protocol.CodeMalformed, err)
 		}
 		size += len(request.Children[i].Package)
 	}
 	if most := CallBytesMax - 64<<10; size > most { // some is around it
-		return nil, unsent("", protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes with what is handed off along with it, at most %d go through a gateway; hand large output over as an artifact", size, most))
+		return nil, unsendableWith("", protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes with what is handed off along with it, at most %d go through a gateway; hand large output over as an artifact", size, most))
 	}
 	return request, nil
 }
 
-func onWire(child broker.Child) (wireChild, error) {
+func encodeChild(child broker.Child) (wireChild, error) {
 	pkg, err := protocol.EncodePackage(child.Package)
 	return wireChild{N: child.N, Package: pkg}, err
 }
 
 func (c *claim) Fail(ctx context.Context, f broker.Failure) error {
-	return c.tell(ctx, verbFail, &failRequest{Code: protocol.CutText(f.Code, protocol.NameBytesMax), Message: protocol.CutText(f.Message, protocol.FailureBytesMax),
+	return c.send(ctx, verbFail, &failRequest{Code: protocol.CutText(f.Code, protocol.NameBytesMax), Message: protocol.CutText(f.Message, protocol.FailureBytesMax),
 		Retryable: f.Retryable, RetryAfterMS: min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS)})
 }
 
-func words(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
+func cutReason(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
 
 func (c *claim) Release(ctx context.Context, reason string) error {
-	return c.tell(ctx, verbRelease, &releaseRequest{Reason: words(reason)})
+	return c.send(ctx, verbRelease, &releaseRequest{Reason: cutReason(reason)})
 }
 
 func (c *claim) HandOff(ctx context.Context, child broker.Child) (ticket string, err error) {
@@ -176,7 +176,7 @@ func (c *claim) CheckChild(ctx context.Context, child broker.Child) error {
 }
 
 func (c *claim) child(ctx context.Context, verb string, child broker.Child) (ticket string, err error) {
-	wire, err := onWire(child)
+	wire, err := encodeChild(child)
 	if err != nil {
 		return "", err
 	}
@@ -193,7 +193,7 @@ func (c *claim) Suspend(ctx context.Context, children ...int) (suspended bool, e
 }
 
 func (c *claim) Escalate(ctx context.Context, rationale, assessment string) error {
-	return c.tell(ctx, verbEscalate, &escalateRequest{Rationale: words(rationale), Assessment: words(assessment)})
+	return c.send(ctx, verbEscalate, &escalateRequest{Rationale: cutReason(rationale), Assessment: cutReason(assessment)})
 }
 
 func (c *claim) Answer(ctx context.Context, answer protocol.Answer) error {
@@ -205,11 +205,11 @@ func (c *claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	if err != nil {
 		return err
 	}
-	return c.tell(ctx, verbAnswer, &answerRequest{Answer: said})
+	return c.send(ctx, verbAnswer, &answerRequest{Answer: said})
 }
 
 func (c *claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
-	request := &rollBackRequest{Reason: words(reason)}
+	request := &rollBackRequest{Reason: cutReason(reason)}
 	if partial != nil {
 		body, err := protocol.EncodeResult(*partial)
 		if err != nil {
@@ -217,7 +217,7 @@ func (c *claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 		}
 		request.Result = json.RawMessage(body)
 	}
-	return c.tell(ctx, verbRollBack, request)
+	return c.send(ctx, verbRollBack, request)
 }
 
 func (c *claim) HandedOff(ctx context.Context) ([]broker.HandedOff, error) {

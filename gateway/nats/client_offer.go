@@ -39,17 +39,17 @@ func (o *offer) Package(ctx context.Context) (json.RawMessage, error) {
 	return whole.Package, nil
 }
 
-// about is a short word to the gateway that has the offer. Without it the offer comes
+// notify tells the gateway about an offer that it cached. Without it the offer comes
 // again after the ack wait.
-func (o *offer) about(verb string) error {
+func (o *offer) notify(verb string) error {
 	ctx, cancel := context.WithTimeout(o.c.life, 2*time.Second)
 	defer cancel()
 	_, err := o.c.call(ctx, o.gateway, verb, true, 0, &offerRequest{Token: o.wire.Token}, &empty{})
 	return err
 }
 
-func (o *offer) Release() error { return o.about(verbReleaseOffer) }
-func (o *offer) Extend() error  { return o.about(verbExtend) }
+func (o *offer) Release() error { return o.notify(verbReleaseOffer) }
+func (o *offer) Extend() error  { return o.notify(verbExtend) }
 
 // Acknowledge says all that another gateway needs to find out whether this was done
 // before.
@@ -71,5 +71,5 @@ func (o *offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 	if err != nil || answer.State == nil {
 		return nil, err
 	}
-	return &claim{c: o.c, gateway: gateway, its: claimRef{Lease: answer.Lease, Fence: answer.State.Fence}, state: answer.State}, nil
+	return &claim{c: o.c, gateway: gateway, ref: claimRef{Lease: answer.Lease, Fence: answer.State.Fence}, state: answer.State}, nil
 }

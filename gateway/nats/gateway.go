@@ -127,13 +127,13 @@ func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Gateway, error) {
 	cfg.MemoryBytes = cmp.Or(cfg.MemoryBytes, MemoryBytesDefault)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gateway{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log}
-	g.limit()
+	g.makeLimits()
 	g.api = api.New(b, api.Config{KeyRequired: true, Pause: g.idle, RereadInterval: rereadInterval})
 	return g, nil
 }
 
-// limit makes the caches and budgets of the gateway.
-func (g *Gateway) limit() {
+// makeLimits makes the caches and budgets of the gateway.
+func (g *Gateway) makeLimits() {
 	g.cache = claimCache{g: g, all: map[string]*entry{}, leases: map[string]*entry{}}
 	g.chunks = chunkStore{g: g, all: map[string]*chunk{}}
 	g.calls = calls{g: g, turns: newTurns(WorkingMax), all: map[string]map[*call]struct{}{}}

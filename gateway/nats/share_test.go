@@ -15,13 +15,13 @@ import (
 func TestBudget(t *testing.T) {
 	b := newBudget("things", 10, time.Second, nil)
 	refused := func(agent string, n int64) bool {
-		return errors.Is(b.take(agent, n), &protocol.Error{Code: protocol.CodeBusy, Field: "things"})
+		return errors.Is(b.reserve(agent, n), &protocol.Error{Code: protocol.CodeBusy, Field: "things"})
 	}
-	if refused("a", 5) || !refused("a", 1) || refused("b", 4) || refused("c", 1) || !refused("c", 1) || b.free("a") != 0 {
+	if refused("a", 5) || !refused("a", 1) || refused("b", 4) || refused("c", 1) || !refused("c", 1) || b.freeFor("a") != 0 {
 		t.Errorf("%+v", b.agents)
 	}
-	b.give("a", 5)
-	if b.free("a") != 5 || b.free("b") != 1 || b.inUse() != 5 || len(b.agents) != 2 {
+	b.release("a", 5)
+	if b.freeFor("a") != 5 || b.freeFor("b") != 1 || b.inUse() != 5 || len(b.agents) != 2 {
 		t.Errorf("%+v", b.agents)
 	}
 }
@@ -32,19 +32,19 @@ func TestEachGetsItsShare(t *testing.T) {
 	const most = 1000
 	var b *budget
 	b = newBudget("things", most, time.Second, func(agent string) bool {
-		b.give(agent, 1)
+		b.release(agent, 1)
 		return true
 	})
 	for n := int64(1); n <= 100; n++ {
 		agent := fmt.Sprint("agent ", n)
 		share := most / max(2, n)
 		for range share {
-			if err := b.take(agent, 1); err != nil {
+			if err := b.reserve(agent, 1); err != nil {
 				t.Fatalf("the %dth agent, which has %d of %d: %v", n, b.agents[agent], share, err)
 			}
 		}
 		if n > 1 {
-			if err := b.take(agent, most/n+1); err == nil {
+			if err := b.reserve(agent, most/n+1); err == nil {
 				t.Fatalf("the %dth agent takes another's share", n)
 			}
 		}
@@ -52,7 +52,7 @@ func TestEachGetsItsShare(t *testing.T) {
 			if has < share {
 				t.Fatalf("beside %d others %s has %d, and its share is %d", n-1, other, has, share)
 			}
-			for b.take(other, 1) == nil { // all take what they can get
+			for b.reserve(other, 1) == nil { // all take what they can get
 			}
 		}
 		if b.used > most {
@@ -67,23 +67,23 @@ func TestWhatIsInUseIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget("things", 12, time.Second, func(string) bool { return false })
 		for _, agent := range []string{"a", "b"} {
-			if err := b.take(agent, 6); err != nil {
+			if err := b.reserve(agent, 6); err != nil {
 				t.Fatal(err)
 			}
 		}
 		begun := time.Now()
-		if err := b.await(t.Context(), "c", 5); err == nil || time.Since(begun) != 0 {
+		if err := b.awaitFree(t.Context(), "c", 5); err == nil || time.Since(begun) != 0 {
 			t.Errorf("beyond its share: %v after %v", err, time.Since(begun))
 		}
-		if err := b.await(t.Context(), "c", 4); err == nil || time.Since(begun) != shareTimeout {
+		if err := b.awaitFree(t.Context(), "c", 4); err == nil || time.Since(begun) != shareTimeout {
 			t.Errorf("what is never given back: %v after %v", err, time.Since(begun))
 		}
 		got := make(chan error, 1)
-		go func() { got <- b.await(t.Context(), "c", 4) }()
+		go func() { got <- b.awaitFree(t.Context(), "c", 4) }()
 		synctest.Wait()
-		b.give("a", 1)
+		b.release("a", 1)
 		synctest.Wait()
-		b.give("b", 3)
+		b.release("b", 3)
 		if err := <-got; err != nil || b.inUse() != 12 {
 			t.Errorf("%v, %d in use", err, b.inUse())
 		}
@@ -97,7 +97,7 @@ func TestTurns(t *testing.T) {
 		begun := make(chan string, 100)
 		ask := func(ctx context.Context, agent string) {
 			go func() {
-				if turns.begin(ctx, agent) == nil {
+				if turns.enter(ctx, agent) == nil {
 					begun <- agent
 				}
 			}()
@@ -128,7 +128,7 @@ func TestTurns(t *testing.T) {
 		}
 		leave()
 		for i, want := range []string{"a", "b", "a", "b", "a", "", ""} {
-			if turns.end("a"); said() != want {
+			if turns.leave("a"); said() != want {
 				t.Errorf("turn %d", i)
 			}
 			if i == 5 {
@@ -136,15 +136,15 @@ func TestTurns(t *testing.T) {
 			}
 		}
 		for _, agent := range []string{"b", "b", "b", "c"} {
-			turns.end(agent)
+			turns.leave(agent)
 		}
 		for range 9 {
 			if turns.agents["a"] == nil {
 				break
 			}
-			turns.end("a")
+			turns.leave("a")
 		}
-		if len(turns.agents) != 0 || turns.free != 2 || len(turns.next) != 0 {
+		if len(turns.agents) != 0 || turns.free != 2 || len(turns.rotation) != 0 {
 			t.Errorf("in the end %+v", turns)
 		}
 	})

@@ -41,26 +41,26 @@ func (g *Gateway) receive(r micro.Request) {
 		_ = g.nc.PublishMsg(&nats.Msg{Subject: c.reply, Header: nats.Header{"Status": {"503"}}})
 		return
 	}
-	if err := g.calls.enter(c); err != nil {
+	if err := g.calls.count(c); err != nil {
 		g.refuse(c, err)
 		return
 	}
 	g.wg.Go(func() {
-		defer g.calls.leave(c)
+		defer g.calls.uncount(c)
 		g.answer(c)
 	})
 }
 
 // answer works on one request, when it is its turn.
 func (g *Gateway) answer(c *call) {
-	if err := g.calls.begin(g.ctx, c); err != nil {
+	if err := g.calls.awaitSlot(g.ctx, c); err != nil {
 		if errors.Is(err, errReclaimed) {
-			err = g.requests.refusal(c.agent)
+			err = g.requests.busyError(c.agent)
 		}
 		g.refuse(c, err)
 		return
 	}
-	defer g.calls.turns.end(c.agent)
+	defer g.calls.turns.leave(c.agent)
 	ctx, cancel := context.WithTimeout(g.ctx, WaitMax+answerTimeMax)
 	defer cancel()
 	switch c.verb {
@@ -94,7 +94,7 @@ type callKey struct{}
 
 // idle lets the request of a verb wait. The context ends when the wait is to end.
 func (g *Gateway) idle(ctx context.Context, wait func(ctx context.Context)) {
-	g.calls.idle(ctx, ctx.Value(callKey{}).(*call), wait)
+	g.calls.waitIdle(ctx, ctx.Value(callKey{}).(*call), wait)
 }
 
 // verb answers the requests of one kind: body is the request, the agent whose it
@@ -122,7 +122,7 @@ func (g *Gateway) reply(ctx context.Context, c *call, answer any) {
 	}
 	header := nats.Header{headerGateway: {g.id}}
 	if most := g.chunkMax(); len(body) > most {
-		token, err := g.chunks.keep(ctx, c.agent, body)
+		token, err := g.chunks.keepAnswer(ctx, c.agent, body)
 		if err != nil {
 			g.refuse(c, err)
 			return
@@ -144,7 +144,7 @@ func (g *Gateway) refuse(c *call, err error) {
 	wire, ours := api.Refusal(err)
 	status := "400"
 	header := nats.Header{headerGateway: {g.id}}
-	var full *busy
+	var full *retryLaterError
 	if errors.As(err, &full) {
 		header[headerAgain] = []string{strconv.FormatInt(full.again.Milliseconds(), 10)}
 		for _, b := range g.budgets() {

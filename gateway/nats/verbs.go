@@ -32,7 +32,7 @@ var verbs = map[string]verb{
 	verbRefuse:    typed((*Gateway).refuseClaim),
 	verbSuspend:   typed((*Gateway).suspend),
 	verbEscalate:  typed((*Gateway).escalate),
-	verbAnswer:    typed((*Gateway).answerFor),
+	verbAnswer:    typed((*Gateway).answerEscalation),
 	verbRollBack:  typed((*Gateway).rollBack),
 	verbHandOff:   typed((*Gateway).handOff),
 	verbCheck:     typed((*Gateway).checkChild),
@@ -87,9 +87,9 @@ func (g *Gateway) register(ctx context.Context, agent string, request *registerR
 	return &profileAnswer{Profile: there, LeaseMS: g.leaseMS()}, nil
 }
 
-// registered is the profile of the agent, which must have one: a
+// registeredProfile is the profile of the agent, which must have one: a
 // made-up name gets no queue.
-func (g *Gateway) registered(ctx context.Context, agent string) (protocol.Profile, error) {
+func (g *Gateway) registeredProfile(ctx context.Context, agent string) (protocol.Profile, error) {
 	directory, err := g.b.Directory(ctx)
 	if err != nil {
 		return protocol.Profile{}, err
@@ -105,7 +105,7 @@ func (g *Gateway) registered(ctx context.Context, agent string) (protocol.Profil
 }
 
 func (g *Gateway) profile(ctx context.Context, agent string, _ *empty) (any, error) {
-	profile, err := g.registered(ctx, agent)
+	profile, err := g.registeredProfile(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (g *Gateway) beat(ctx context.Context, agent string, r *presenceRequest) (a
 	case len(r.Host) > protocol.NameBytesMax:
 		return nil, protocol.Errorf(protocol.CodeTooLarge, "host", "is %d bytes, at most %d are allowed", len(r.Host), protocol.NameBytesMax)
 	}
-	profile, err := g.registered(ctx, agent)
+	profile, err := g.registeredProfile(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (g *Gateway) pull(ctx context.Context, agent string, r *pullRequest) (any, 
 	if r.Most < 1 || r.Most > OffersMax {
 		return nil, invalid("most", "is %d, must be 1 to %d", r.Most, OffersMax)
 	}
-	profile, err := g.registered(ctx, agent)
+	profile, err := g.registeredProfile(ctx, agent)
 	if err != nil || profile.Paused {
 		return &pullAnswer{Paused: profile.Paused}, err
 	}
@@ -179,12 +179,12 @@ func (g *Gateway) pull(ctx context.Context, agent string, r *pullRequest) (any, 
 			}
 		}
 	}
-	inHand, ofPackages := g.offers.free(agent), g.packages.free(agent)/(2*protocol.InlineBytesMax)
+	inHand, ofPackages := g.offers.freeFor(agent), g.packages.freeFor(agent)/(2*protocol.InlineBytesMax)
 	switch {
 	case inHand < 1:
-		return nil, g.offers.refusal(agent)
+		return nil, g.offers.busyError(agent)
 	case ofPackages < 1:
-		return nil, g.packages.refusal(agent)
+		return nil, g.packages.busyError(agent)
 	}
 	// The wait is the engine's, and ends with an empty answer. Only a gateway that stops
 	// ends it sooner, or an agent that has not got its share of the gateway.
@@ -251,7 +251,7 @@ func inlineSize(offer *broker.Offer) int {
 	return size
 }
 
-func (g *Gateway) offered(ctx context.Context, agent, token string) (*entry, func(), error) {
+func (g *Gateway) offerEntry(ctx context.Context, agent, token string) (*entry, func(), error) {
 	e, done, ok := g.cache.byToken(agent, token)
 	if !ok {
 		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here: it was cached for %v, accepted elsewhere, or never given out to %s; pull the next one", broker.AckWait, agent)
@@ -260,16 +260,16 @@ func (g *Gateway) offered(ctx context.Context, agent, token string) (*entry, fun
 		done()
 		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of a handoff that goes on by its lease, and of no offer")
 	}
-	if err := e.begin(ctx); err != nil {
+	if err := e.lock(ctx); err != nil {
 		done()
 		return nil, nil, err
 	}
-	return e, func() { e.end(); done() }, nil
+	return e, func() { e.unlock(); done() }, nil
 }
 
 // pkg returns what is handed off, and what was said about it.
 func (g *Gateway) pkg(ctx context.Context, agent string, r *offerRequest) (any, error) {
-	e, done, err := g.offered(ctx, agent, r.Token)
+	e, done, err := g.offerEntry(ctx, agent, r.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -287,12 +287,12 @@ func (g *Gateway) fetch(ctx context.Context, e *entry) (json.RawMessage, error) 
 	if size == 0 {
 		return e.offer.Package(ctx)
 	}
-	if err := g.cache.grow(ctx, e, size); err != nil {
+	if err := g.cache.reserveBytes(ctx, e, size); err != nil {
 		return nil, err
 	}
 	body, err := e.offer.Package(ctx)
 	if err != nil { // what was fetched of it is asked for again
-		_ = g.cache.grow(ctx, e, e.offer.Size()*-1)
+		_ = g.cache.reserveBytes(ctx, e, e.offer.Size()*-1)
 	}
 	return body, err
 }
@@ -310,7 +310,7 @@ func (g *Gateway) extend(_ context.Context, agent string, r *offerRequest) (any,
 }
 
 func (g *Gateway) releaseOffer(ctx context.Context, agent string, r *offerRequest) (any, error) {
-	e, done, err := g.offered(ctx, agent, r.Token)
+	e, done, err := g.offerEntry(ctx, agent, r.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +318,7 @@ func (g *Gateway) releaseOffer(ctx context.Context, agent string, r *offerReques
 	if g.cache.claimOf(e) != nil {
 		return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted: release it")
 	}
-	g.cache.forget(e)
+	g.cache.evict(e)
 	return &empty{}, e.offer.Release()
 }
 
@@ -333,7 +333,7 @@ func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeR
 	if err != nil {
 		return nil, err
 	}
-	e, done, gone := g.offered(ctx, agent, r.Token)
+	e, done, gone := g.offerEntry(ctx, agent, r.Token)
 	if errors.Is(gone, &protocol.Error{Code: protocol.CodeGone}) {
 		return g.acknowledgedBefore(ctx, agent, r, ack, h, gone)
 	}
@@ -345,7 +345,7 @@ func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeR
 		if claim.Holder.ID != h.ID || ack.Status != protocol.AckAccepted {
 			return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted already: %s takes that back", verbRefuse)
 		}
-		return claimed(claim), nil // saying it twice is harmless
+		return answerOf(claim), nil // saying it twice is harmless
 	}
 	if _, err := g.fetch(ctx, e); err != nil {
 		return nil, err
@@ -353,16 +353,16 @@ func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeR
 	claim, err := e.offer.Acknowledge(ctx, h, ack, r.Start)
 	switch {
 	case errors.Is(err, broker.ErrOfferGone):
-		g.cache.forget(e)
+		g.cache.evict(e)
 		return g.acknowledgedBefore(ctx, agent, r, ack, h, err)
 	case err != nil:
 		return nil, err
 	case claim == nil:
-		g.cache.forget(e)
+		g.cache.evict(e)
 		return &claimAnswer{}, nil
 	}
-	g.cache.accepted(e, claim)
-	return claimed(claim), nil
+	g.cache.setClaim(e, claim)
+	return answerOf(claim), nil
 }
 
 // acknowledgedBefore finds the claim of an acceptance whose answer was lost with
@@ -384,10 +384,10 @@ func (g *Gateway) acknowledgedBefore(ctx context.Context, agent string, r *ackno
 		}
 		return nil, gone
 	}
-	return claimed(claim), nil
+	return answerOf(claim), nil
 }
 
-func claimed(claim *broker.Claim) *claimAnswer {
+func answerOf(claim *broker.Claim) *claimAnswer {
 	state := claim.State()
 	return &claimAnswer{Lease: claim.Lease(), State: &state}
 }

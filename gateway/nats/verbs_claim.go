@@ -11,9 +11,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// on does something with a claim that the agent goes on to have.
-func (g *Gateway) on(ctx context.Context, agent string, ref *claimRef, do func(claim *broker.Claim, answer *claimAnswer) error) (any, error) {
-	e, claim, done, err := g.claimed(ctx, agent, ref)
+// withClaim runs do on a claim that the agent keeps.
+func (g *Gateway) withClaim(ctx context.Context, agent string, ref *claimRef, do func(claim *broker.Claim, answer *claimAnswer) error) (any, error) {
+	e, claim, done, err := g.claimOfRequest(ctx, agent, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -21,7 +21,7 @@ func (g *Gateway) on(ctx context.Context, agent string, ref *claimRef, do func(c
 	answer := &claimAnswer{}
 	if err := do(claim, answer); err != nil {
 		if errors.Is(err, broker.ErrLeaseLost) && e != nil {
-			g.cache.forget(e)
+			g.cache.evict(e)
 		}
 		return nil, err
 	}
@@ -30,15 +30,15 @@ func (g *Gateway) on(ctx context.Context, agent string, ref *claimRef, do func(c
 	return answer, nil
 }
 
-// end does something after which the agent does not have the claim any more. wrote
+// endClaim runs do, after which the agent no longer has the claim. wrote
 // knows the event that it appends: a request that is repeated after that gets the same
 // answer.
-func (g *Gateway) end(ctx context.Context, agent string, ref *claimRef, wrote func(protocol.Event) bool, do func(claim *broker.Claim) error) (any, error) {
-	e, claim, done, err := g.claimed(ctx, agent, ref)
+func (g *Gateway) endClaim(ctx context.Context, agent string, ref *claimRef, wrote func(protocol.Event) bool, do func(claim *broker.Claim) error) (any, error) {
+	e, claim, done, err := g.claimOfRequest(ctx, agent, ref)
 	if err == nil {
 		err = do(claim)
 		if e != nil && (err == nil || !claim.State().Held() || errors.Is(err, broker.ErrLeaseLost)) {
-			g.cache.forget(e)
+			g.cache.evict(e)
 		}
 		done()
 		if err == nil {
@@ -48,7 +48,7 @@ func (g *Gateway) end(ctx context.Context, agent string, ref *claimRef, wrote fu
 	if !errors.Is(err, broker.ErrLeaseLost) {
 		return nil, err
 	}
-	before, endErr := g.endedBefore(ctx, agent, ref)
+	before, endErr := g.endingEvent(ctx, agent, ref)
 	switch {
 	case endErr != nil:
 		return nil, endErr
@@ -58,9 +58,9 @@ func (g *Gateway) end(ctx context.Context, agent string, ref *claimRef, wrote fu
 	return nil, err
 }
 
-// endedBefore is the event by which the agent let go of the handoff under this
+// endingEvent is the event by which the agent let go of the handoff under this
 // fence; nil is none.
-func (g *Gateway) endedBefore(ctx context.Context, agent string, ref *claimRef) (protocol.Event, error) {
+func (g *Gateway) endingEvent(ctx context.Context, agent string, ref *claimRef) (protocol.Event, error) {
 	lease, err := g.leaseOf(agent, ref)
 	if err != nil {
 		return nil, err
@@ -72,15 +72,15 @@ func (g *Gateway) endedBefore(ctx context.Context, agent string, ref *claimRef) 
 	return ending.Event, nil
 }
 
-// is makes what end asks of the event of one type.
-func is[E protocol.Event](e protocol.Event) bool {
+// isEvent tells whether an event is of one type.
+func isEvent[E protocol.Event](e protocol.Event) bool {
 	_, ok := e.(E)
 	return ok
 }
 
 // hold keeps the offer from others, and tells what the ledger says.
 func (g *Gateway) hold(ctx context.Context, agent string, r *claimRef) (any, error) {
-	return g.on(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) error {
+	return g.withClaim(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) error {
 		signal, err := claim.Beat(ctx)
 		answer.Signal = &signal
 		return err
@@ -92,12 +92,12 @@ func (g *Gateway) progress(ctx context.Context, agent string, r *progressRequest
 	if err != nil {
 		return nil, err
 	}
-	return g.on(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Progress(ctx, progress) })
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Progress(ctx, progress) })
 }
 
 func (g *Gateway) moreTime(ctx context.Context, agent string, r *moreTimeRequest) (any, error) {
 	by := time.Duration(min(max(r.ExtendMS, 0), protocol.ExtensionMaxMS+1)) * time.Millisecond
-	return g.on(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Extend(ctx, by, r.Reason) })
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Extend(ctx, by, r.Reason) })
 }
 
 // complete hands in a result. One that cannot be read fails the attempt, like one
@@ -109,7 +109,7 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 		children, err = childrenOf(r.Children)
 	}
 	unreadable := err
-	answer, err := g.end(ctx, agent, r.ref(), is[*protocol.Completed], func(claim *broker.Claim) error {
+	answer, err := g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Completed], func(claim *broker.Claim) error {
 		if unreadable == nil {
 			return claim.Complete(ctx, result, children...)
 		}
@@ -122,13 +122,13 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 	if !errors.Is(err, broker.ErrLeaseLost) {
 		return answer, err
 	}
-	return nil, g.completedLate(ctx, agent, r, result, unreadable == nil, err)
+	return nil, g.lateResultError(ctx, agent, r, result, unreadable == nil, err)
 }
 
-// completedLate says why a result does not count: it was refused before, when the
+// lateResultError says why a result does not count: it was refused before, when the
 // attempt failed with it, or it comes too late, and is kept.
-func (g *Gateway) completedLate(ctx context.Context, agent string, r *completeRequest, result protocol.Result, readable bool, lost error) error {
-	before, err := g.endedBefore(ctx, agent, r.ref())
+func (g *Gateway) lateResultError(ctx context.Context, agent string, r *completeRequest, result protocol.Result, readable bool, lost error) error {
+	before, err := g.endingEvent(ctx, agent, r.ref())
 	if err != nil {
 		return err
 	}
@@ -172,11 +172,11 @@ func (g *Gateway) fail(ctx context.Context, agent string, r *failRequest) (any, 
 		return nil, invalid("retry_after_ms", "is %d, must be 0 to %d", r.RetryAfterMS, protocol.RetryAfterMaxMS)
 	}
 	failure := broker.Failure{Code: r.Code, Message: r.Message, Retryable: r.Retryable, RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond}
-	return g.end(ctx, agent, r.ref(), is[*protocol.Failed], func(claim *broker.Claim) error { return claim.Fail(ctx, failure) })
+	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Failed], func(claim *broker.Claim) error { return claim.Fail(ctx, failure) })
 }
 
 func (g *Gateway) release(ctx context.Context, agent string, r *releaseRequest) (any, error) {
-	return g.end(ctx, agent, r.ref(), is[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, r.Reason) })
+	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, r.Reason) })
 }
 
 // refuseClaim takes an acceptance back.
@@ -188,17 +188,17 @@ func (g *Gateway) refuseClaim(ctx context.Context, agent string, r *refuseReques
 	if ack.Status == protocol.AckAccepted {
 		return nil, invalid("ack.status", "is accepted, and the handoff is")
 	}
-	wrote := is[*protocol.Rejected]
+	wrote := isEvent[*protocol.Rejected]
 	if ack.Status == protocol.AckConditional {
-		wrote = is[*protocol.Conditioned]
+		wrote = isEvent[*protocol.Conditioned]
 	}
-	return g.end(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error { return claim.Acknowledge(ctx, ack, false) })
+	return g.endClaim(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error { return claim.Acknowledge(ctx, ack, false) })
 }
 
 // suspend may leave the agent its claim, where the children have closed already.
 func (g *Gateway) suspend(ctx context.Context, agent string, r *suspendRequest) (any, error) {
 	var still *protocol.State
-	_, err := g.end(ctx, agent, r.ref(), is[*protocol.Suspended], func(claim *broker.Claim) error {
+	_, err := g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Suspended], func(claim *broker.Claim) error {
 		suspended, err := claim.Suspend(ctx, r.Children...)
 		if err == nil && !suspended {
 			state := claim.State()
@@ -213,11 +213,11 @@ func (g *Gateway) suspend(ctx context.Context, agent string, r *suspendRequest) 
 }
 
 func (g *Gateway) escalate(ctx context.Context, agent string, r *escalateRequest) (any, error) {
-	return g.end(ctx, agent, r.ref(), is[*protocol.Escalated], func(claim *broker.Claim) error { return claim.Escalate(ctx, r.Rationale, r.Assessment) })
+	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Escalated], func(claim *broker.Claim) error { return claim.Escalate(ctx, r.Rationale, r.Assessment) })
 }
 
-// answerFor is what an authority says, for itself alone.
-func (g *Gateway) answerFor(ctx context.Context, agent string, r *answerRequest) (any, error) {
+// answerEscalation is what an authority says, for itself alone.
+func (g *Gateway) answerEscalation(ctx context.Context, agent string, r *answerRequest) (any, error) {
 	answer, err := protocol.DecodeAnswer(r.Answer)
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (g *Gateway) answerFor(ctx context.Context, agent string, r *answerRequest)
 	if r.Ticket != "" {
 		return g.answerTicket(ctx, agent, r, answer)
 	}
-	return g.end(ctx, agent, r.ref(), is[*protocol.Answered], func(claim *broker.Claim) error { return claim.Answer(ctx, answer) })
+	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Answered], func(claim *broker.Claim) error { return claim.Answer(ctx, answer) })
 }
 
 func (g *Gateway) rollBack(ctx context.Context, agent string, r *rollBackRequest) (any, error) {
@@ -241,7 +241,7 @@ func (g *Gateway) rollBack(ctx context.Context, agent string, r *rollBackRequest
 		}
 		partial = &result
 	}
-	return g.end(ctx, agent, r.ref(), is[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.RollBack(ctx, r.Reason, partial) })
+	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.RollBack(ctx, r.Reason, partial) })
 }
 
 func (g *Gateway) handOff(ctx context.Context, agent string, r *childRequest) (any, error) {
@@ -266,18 +266,18 @@ func (g *Gateway) child(ctx context.Context, agent string, r *childRequest, do f
 	if child.N < 0 || child.N >= protocol.ChildrenMax {
 		return nil, invalid("child.n", "is %d, must be 0 to %d", child.N, protocol.ChildrenMax-1)
 	}
-	return g.on(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error { return do(claim, child, answer) })
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error { return do(claim, child, answer) })
 }
 
 func (g *Gateway) handedOff(ctx context.Context, agent string, r *claimRef) (any, error) {
-	return g.on(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
+	return g.withClaim(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
 		answer.HandedOff, err = claim.HandedOff(ctx)
 		return err
 	})
 }
 
 func (g *Gateway) returns(ctx context.Context, agent string, r *claimRef) (any, error) {
-	return g.on(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
+	return g.withClaim(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
 		answer.Returns, err = claim.Returns(ctx)
 		return err
 	})

@@ -13,15 +13,15 @@ import (
 // rereadInterval is how often a request that waits reads the head without a hint.
 const rereadInterval = 5 * time.Second
 
-// as returns the operations on behalf of the agent of a request.
-func (g *Gateway) as(agent string) api.Source { return g.api.As(api.Agent(agent)) }
+// sourceFor returns the operations on behalf of the agent of a request.
+func (g *Gateway) sourceFor(agent string) api.Source { return g.api.As(api.Agent(agent)) }
 
 func (g *Gateway) submit(ctx context.Context, agent string, r *submitRequest) (any, error) {
 	pkg, err := protocol.DecodePackage(r.Package)
 	if err != nil {
 		return nil, err
 	}
-	return stateAnswer(g.as(agent).Submit(ctx, pkg))
+	return stateAnswer(g.sourceFor(agent).Submit(ctx, pkg))
 }
 
 // status reads the state of a handoff, and may wait for it to change.
@@ -40,7 +40,7 @@ func (g *Gateway) status(ctx context.Context, agent string, r *ticketRequest) (a
 		}
 	}
 	if state.Ticket == "" {
-		if state, err = g.as(agent).Status(ctx, r.Ticket); err != nil {
+		if state, err = g.sourceFor(agent).Status(ctx, r.Ticket); err != nil {
 			return nil, err
 		}
 	}
@@ -52,7 +52,7 @@ func (g *Gateway) status(ctx context.Context, agent string, r *ticketRequest) (a
 func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, wait time.Duration) (protocol.State, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	state, err := g.as(agent).Wait(waiting, r.Ticket, r.Until)
+	state, err := g.sourceFor(agent).Wait(waiting, r.Ticket, r.Until)
 	if waiting.Err() != nil && ctx.Err() == nil || errors.Is(err, api.ErrWaitEnded) {
 		err = nil
 	}
@@ -60,7 +60,7 @@ func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, wait
 }
 
 func (g *Gateway) result(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	result, state, err := g.as(agent).Result(ctx, r.Ticket)
+	result, state, err := g.sourceFor(agent).Result(ctx, r.Ticket)
 	if errors.Is(err, broker.ErrNotFound) && state.Ticket != "" {
 		return stateAnswer(state, nil)
 	}
@@ -71,7 +71,7 @@ func (g *Gateway) result(ctx context.Context, agent string, r *ticketRequest) (a
 }
 
 func (g *Gateway) returnOf(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	ret, err := g.as(agent).Return(ctx, r.Ticket)
+	ret, err := g.sourceFor(agent).Return(ctx, r.Ticket)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (g *Gateway) returnOf(ctx context.Context, agent string, r *ticketRequest) 
 }
 
 func (g *Gateway) cancel(ctx context.Context, agent string, r *cancelRequest) (any, error) {
-	return stateAnswer(g.as(agent).Cancel(ctx, api.Cancel{Ticket: r.Ticket, Reason: r.Reason, Children: r.Children}))
+	return stateAnswer(g.sourceFor(agent).Cancel(ctx, api.Cancel{Ticket: r.Ticket, Reason: r.Reason, Children: r.Children}))
 }
 
 // answerTicket answers what a handoff of the agent's asks for.
@@ -87,7 +87,7 @@ func (g *Gateway) answerTicket(ctx context.Context, agent string, r *answerReque
 	if r.Lease != "" {
 		return nil, protocol.Errorf(protocol.CodeConflict, "ticket", "and a lease are two things; choose one")
 	}
-	return stateAnswer(g.as(agent).Answer(ctx, r.Ticket, answer))
+	return stateAnswer(g.sourceFor(agent).Answer(ctx, r.Ticket, answer))
 }
 
 func stateAnswer(state protocol.State, err error) (any, error) {

@@ -5,30 +5,30 @@ import (
 	"sync"
 )
 
-// turns bounds how many requests a gateway works on at once. The first request of each
+// fairQueue bounds how many requests a gateway works on at once. The first request of each
 // agent is worked on at once; the slots are for the further ones, which get them in
 // turn by agent, however many requests each agent has there.
-type turns struct {
-	mu     sync.Mutex
-	free   int // slots
-	agents map[string]*line
-	next   []*line // those that have requests waiting, in turn
+type fairQueue struct {
+	mu       sync.Mutex
+	free     int // slots
+	agents   map[string]*agentQueue
+	rotation []*agentQueue // those that have requests waiting, in turn
 }
 
-// line is the requests of one agent.
-type line struct {
+// agentQueue holds the requests of one agent.
+type agentQueue struct {
 	working int
 	waiting []chan struct{}
 }
 
-func newTurns(slots int) *turns { return &turns{free: slots, agents: map[string]*line{}} }
+func newTurns(slots int) *fairQueue { return &fairQueue{free: slots, agents: map[string]*agentQueue{}} }
 
-// begin blocks until a request may be worked on, or ctx ends. After nil, end follows.
-func (t *turns) begin(ctx context.Context, agent string) error {
+// enter blocks until a request may be worked on, or ctx ends. After nil, leave follows.
+func (t *fairQueue) enter(ctx context.Context, agent string) error {
 	t.mu.Lock()
 	l := t.agents[agent]
 	if l == nil {
-		l = &line{}
+		l = &agentQueue{}
 		t.agents[agent] = l
 	}
 	switch {
@@ -40,16 +40,16 @@ func (t *turns) begin(ctx context.Context, agent string) error {
 	default:
 		turn := make(chan struct{})
 		if l.waiting = append(l.waiting, turn); len(l.waiting) == 1 {
-			t.next = append(t.next, l)
+			t.rotation = append(t.rotation, l)
 		}
 		t.mu.Unlock()
-		return t.wait(ctx, agent, l, turn)
+		return t.await(ctx, agent, l, turn)
 	}
 	t.mu.Unlock()
 	return nil
 }
 
-func (t *turns) wait(ctx context.Context, agent string, l *line, turn chan struct{}) error {
+func (t *fairQueue) await(ctx context.Context, agent string, l *agentQueue, turn chan struct{}) error {
 	select {
 	case <-turn:
 		return nil
@@ -60,19 +60,19 @@ func (t *turns) wait(ctx context.Context, agent string, l *line, turn chan struc
 		if waiting == turn {
 			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
 			if len(l.waiting) == 0 {
-				t.leave(l)
+				t.withdraw(l)
 			}
 			t.mu.Unlock()
 			return context.Cause(ctx)
 		}
 	}
 	t.mu.Unlock() // its turn came at the same moment
-	t.end(agent)
+	t.leave(agent)
 	return context.Cause(ctx)
 }
 
-// end releases what begin got.
-func (t *turns) end(agent string) {
+// leave ends the work on a request that enter admitted.
+func (t *fairQueue) leave(agent string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.agents[agent]
@@ -80,9 +80,9 @@ func (t *turns) end(agent string) {
 	switch {
 	case l.working > 0: // it had a slot
 		t.free++
-		if len(t.next) > 0 {
+		if len(t.rotation) > 0 {
 			t.free--
-			t.grant(t.next[0])
+			t.grant(t.rotation[0])
 		}
 	case len(l.waiting) > 0:
 		t.grant(l)
@@ -92,20 +92,20 @@ func (t *turns) end(agent string) {
 }
 
 // grant lets the next request of an agent begin, and puts the agent behind the others.
-func (t *turns) grant(l *line) {
+func (t *fairQueue) grant(l *agentQueue) {
 	close(l.waiting[0])
 	l.waiting = l.waiting[1:]
 	l.working++
-	t.leave(l)
+	t.withdraw(l)
 	if len(l.waiting) > 0 {
-		t.next = append(t.next, l)
+		t.rotation = append(t.rotation, l)
 	}
 }
 
-func (t *turns) leave(l *line) {
-	for i, other := range t.next {
+func (t *fairQueue) withdraw(l *agentQueue) {
+	for i, other := range t.rotation {
 		if other == l {
-			t.next = append(t.next[:i], t.next[i+1:]...)
+			t.rotation = append(t.rotation[:i], t.rotation[i+1:]...)
 			return
 		}
 	}
