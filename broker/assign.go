@@ -17,7 +17,7 @@ import (
 // member that it may still get; no other member gets it.
 func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) (draft, error) {
 	step, err := decideSafely(head, d, b.now(head), decide)
-	if err == nil && len(lifecycle.Gains(head.State, step.Events)) > 0 {
+	if err == nil && len(lifecycle.NewMembers(head.State, step.Events)) > 0 {
 		step, err = b.decideMember(ctx, head, d, decide)
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 		if err != nil {
 			return lifecycle.Step{}, err
 		}
-		err = b.assignMember(ctx, group, n, lifecycle.Gains(head.State, step.Events))
+		err = b.assignMember(ctx, group, n, lifecycle.NewMembers(head.State, step.Events))
 		if !errors.Is(err, ErrConflict) {
 			return step, err
 		}

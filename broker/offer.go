@@ -310,7 +310,7 @@ func (o *Offer) decideAnswer(holder protocol.Holder, d *lifecycle.Directory, ans
 // removeEnded takes an offer that is over out of the queue, after appending what its
 // end calls for.
 func (o *Offer) removeEnded(ctx context.Context, draft draft) error {
-	if len(draft.events) > 0 && len(lifecycle.Gains(o.State, draft.events)) == 0 { // else it is a supervisor's to decide
+	if len(draft.events) > 0 && len(lifecycle.NewMembers(o.State, draft.events)) == 0 { // else it is a supervisor's to decide
 		if _, err := o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence); err != nil {
 			return err
 		}

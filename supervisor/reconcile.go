@@ -166,7 +166,7 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 	at, judge := time.Time{}, time.Time{}
 	before := head
 	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		at, judge = now, lifecycle.JudgeAt(h.State, d)
+		at, judge = now, lifecycle.AbsenceKnownAt(h.State, d)
 		return decide(h.State, d, now)
 	})
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 // nextReconcile is when a handoff is reconciled again that calls for no event now. judge is when the
 // directory can tell more of holders that are gone.
 func nextReconcile(s protocol.State, now, judge time.Time) time.Time {
-	next := lifecycle.NextLook(s, now)
+	next := lifecycle.NextReconcile(s, now)
 	if judge.After(now) && judge.Before(next) { // we came back too lately to say more now
 		return judge
 	}
@@ -277,7 +277,7 @@ func (s *Supervisor) recordStuck(ctx context.Context, l request, cause error, tr
 	head, err := s.b.Head(ctx, l.ticket, 0)
 	if err == nil && head.State.StuckReason == "" && !head.State.Closed {
 		_, _, err = s.b.UpdateFrom(ctx, head, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			return lifecycle.StopTrying(h.State, cause, now)
+			return lifecycle.RecordStuck(h.State, cause, now)
 		})
 	}
 	var unread *broker.UnreadableError

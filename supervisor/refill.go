@@ -23,7 +23,7 @@ func Refill(ctx context.Context, b Broker, engine Engine, log *slog.Logger) erro
 	done := func(h broker.Outbox, err error) error { return s.refilled(ctx, h, err) }
 	_, _, err = s.publishAll(ctx, done, func(c context.Context, publisher *batchPublisher, h broker.Head) {
 		if now := b.Now(); !h.State.Closed {
-			publisher.add(c, outboxOf(h, now, lifecycle.NextLook(h.State, now)))
+			publisher.add(c, outboxOf(h, now, lifecycle.NextReconcile(h.State, now)))
 		}
 	})
 	return err

@@ -213,7 +213,7 @@ func (s *Supervisor) needsOutboxOnly(ctx context.Context, h broker.Head, now tim
 	if err != nil || len(step.Events) > 0 {
 		return next, false
 	}
-	return nextReconcile(h.State, now, lifecycle.JudgeAt(h.State, directory)), true
+	return nextReconcile(h.State, now, lifecycle.AbsenceKnownAt(h.State, directory)), true
 }
 
 // outboxOf is the outbox entry of a handoff: its offer, where one is called for, and its wake-up.

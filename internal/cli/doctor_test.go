@@ -153,6 +153,6 @@ func must(t *testing.T, err error) {
 // stuckBecause decides what a supervisor does about what it cannot look at.
 func stuckBecause(reason string) broker.Decider {
 	return func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.StopTrying(h.State, errors.New(reason), now)
+		return lifecycle.RecordStuck(h.State, errors.New(reason), now)
 	}
 }

@@ -26,7 +26,7 @@ func (w *world) act(h *thread) {
 		w.append(h, []p.Event{&p.Started{Meta: meta, Fence: s.Fence}})
 	case s.Held():
 		w.work(h, meta)
-	case awaits(s):
+	case isSuspended(s):
 		if child := w.child(h, one(w, s.Children.Awaited.Numbers()...)); child != nil && !child.state.Closed {
 			w.act(child)
 			break

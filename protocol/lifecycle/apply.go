@@ -80,7 +80,7 @@ func applySubmitted(s *p.State, e *p.Submitted) error {
 	}
 	s.Ticket, s.Summary, s.Policy = e.Ticket, e.Summary, e.Policy
 	s.SubmittedAt, s.PackageSeq = e.At, p.Self
-	s.EscalationLevel = levelOf(s)
+	s.EscalationLevel = authorityLevel(s)
 	s.Refused = slices.Clone(e.Summary.Excluded)
 	switch {
 	case s.AwaitsSource:
@@ -97,9 +97,9 @@ func applySubmitted(s *p.State, e *p.Submitted) error {
 	return nil
 }
 
-// levelOf is how far up a handoff is: the length of its chain, and one more where
+// authorityLevel is how far up a handoff is: the length of its chain, and one more where
 // it was submitted as an escalation, which begins at the first authority.
-func levelOf(s *p.State) int {
+func authorityLevel(s *p.State) int {
 	if s.Type == p.Escalation {
 		return len(s.Chain) + 1
 	}
@@ -119,9 +119,9 @@ func applyOffered(s *p.State, e *p.Offered) error {
 	}
 	s.Offer, s.OfferedAt = p.Self, e.At
 	s.Alternative, s.Conditions, s.RetryAt, s.TimedOut = "", nil, p.Time{}, ""
-	awaitNothing(s)
+	endAwait(s)
 	s.ClaimedAt, s.AcceptedAt, s.StartedAt = p.Time{}, p.Time{}, p.Time{}
-	unreminded(s)
+	clearReminder(s)
 	s.Retryable, s.RetryAfterMS = false, 0
 	return nil
 }
@@ -132,11 +132,11 @@ func moveTo(s *p.State, agent string) {
 	if agent == s.Agent {
 		return
 	}
-	dropAfter(s)
+	dropPending(s)
 	s.Agent, s.Offer, s.EstimatedCompletionMS = agent, 0, 0
 	s.Attempt, s.LeasesLost, s.ConditionRounds = 0, 0, 0
 	s.Tried = appendAgent(s.Tried, agent)
-	acknowledged(s)
+	endQueueClock(s)
 }
 
 func applyClaimed(s *p.State, e *p.Claimed) error {
@@ -160,9 +160,9 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 	s.Holder, s.LeaseMS, s.Fence, s.AcceptedAt = e.Holder, e.LeaseMS, p.Self, e.At
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.Progress = e.EstimatedCompletion, 0, nil
 	s.StartedAt, s.ProgressAt = p.Time{}, p.Time{} // of the attempt before, on the same offer
-	unreminded(s)
+	clearReminder(s)
 	s.Reason, s.StuckReason = "", ""
-	acknowledged(s)
+	endQueueClock(s)
 	return nil
 }
 
@@ -188,7 +188,7 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 	}
 	s.ResultSeq, s.Message = p.Self, ""
 	s.Tokens += e.Tokens
-	setFree(s)
+	clearHolder(s)
 	closeAs(s, outcome, "", e.At)
 	return nil
 }
@@ -196,7 +196,7 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 func applyFailed(s *p.State, e *p.Failed) error {
 	s.Reason, s.Message = cutCode(e.Code), cut(e.Message)
 	s.Retryable, s.RetryAfterMS = e.Retryable, e.RetryAfterMS
-	letGo(s)
+	endAttempt(s)
 	return nil
 }
 
@@ -205,8 +205,8 @@ func applyRejected(s *p.State, e *p.Rejected) error {
 	s.Refused = appendAgent(s.Refused, s.Agent)
 	s.Alternative = cutTo(e.Alternative, p.IDBytesMax)
 	s.Reason, s.Message = cutCode(e.ReasonCode), cut(e.Reason)
-	acknowledged(s)
-	letGo(s)
+	endQueueClock(s)
+	endAttempt(s)
 	return nil
 }
 
@@ -223,8 +223,8 @@ func applyConditioned(s *p.State, e *p.Conditioned) error {
 		s.Conditions = nil
 		s.RetryAt = e.At.Add(millis(e.RetryAfterMS))
 	}
-	acknowledged(s)
-	letGo(s)
+	endQueueClock(s)
+	endAttempt(s)
 	return nil
 }
 
@@ -234,13 +234,13 @@ func applyCancelRequested(s *p.State, e *p.CancelRequested) error {
 	}
 	s.CancelReturn = s.CancelReturn || e.Return
 	s.CancelChildren = s.CancelChildren || e.Children
-	askedForEnd(s, e.By, e.Reason)
+	recordEndRequest(s, e.By, e.Reason)
 	return nil
 }
 
-// askedForEnd keeps who asked for the end, and why; the first word stands. What
+// recordEndRequest keeps who asked for the end, and why; the first word stands. What
 // its holder says of the end is the message, and does not replace it.
-func askedForEnd(s *p.State, by, reason string) {
+func recordEndRequest(s *p.State, by, reason string) {
 	if s.CancelReason == "" {
 		s.CancelBy, s.CancelReason = cutTo(by, p.IDBytesMax), cut(reason)
 	}
@@ -255,7 +255,7 @@ func applyClosed(s *p.State, e *p.Closed) error {
 	if e.Message != "" {
 		s.Message = cut(e.Message)
 	}
-	letGo(s)
+	endAttempt(s)
 	closeAs(s, e.Outcome, cutCode(e.Reason), e.At)
 	return nil
 }
@@ -269,24 +269,24 @@ func applyStuck(s *p.State, e *p.Stuck) error {
 func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 	s.Closed, s.Outcome, s.Reason, s.ClosedAt = true, o, reason, at
 	if o != p.OutcomeSuccess && o != p.OutcomePartial {
-		dropAfter(s)
+		dropPending(s)
 	}
 	s.RetryAt, s.Conditions = p.Time{}, nil
-	acknowledged(s)
-	awaitNothing(s)
+	endQueueClock(s)
+	endAwait(s)
 }
 
-// letGo ends the attempt of a holder that had accepted, or the claim of one that
+// endAttempt ends the attempt of a holder that had accepted, or the claim of one that
 // had not: what was to begin with its result is dropped.
-func letGo(s *p.State) {
+func endAttempt(s *p.State) {
 	if s.Fence != 0 {
-		dropAfter(s)
+		dropPending(s)
 	}
-	setFree(s)
+	clearHolder(s)
 }
 
-// setFree frees the handoff from its holder.
-func setFree(s *p.State) {
+// clearHolder frees the handoff from its holder.
+func clearHolder(s *p.State) {
 	s.Holder, s.LeaseMS, s.Fence, s.AckWithinMS = "", 0, 0, 0
 }
 

@@ -19,8 +19,8 @@ func childrenOf(s *p.State) *p.Children {
 	return &own
 }
 
-// awaitNothing ends the wait for children.
-func awaitNothing(s *p.State) {
+// endAwait ends the wait for children.
+func endAwait(s *p.State) {
 	if s.Children != nil && s.Children.Awaited != "" {
 		childrenOf(s).Awaited = ""
 	}
@@ -49,13 +49,13 @@ func applySuspended(s *p.State, e *p.Suspended) error {
 	s.ConditionedAt, s.Reason, s.Message = e.At, "awaiting_returns", ""
 	s.Conditions, s.RetryAt = nil, p.Time{}
 	// The same attempt goes on: what begins with its result stays.
-	setFree(s)
+	clearHolder(s)
 	return nil
 }
 
-// dropAfter gives up what was to begin with the result of an attempt that ended
+// dropPending gives up what was to begin with the result of an attempt that ended
 // without one.
-func dropAfter(s *p.State) {
+func dropPending(s *p.State) {
 	if s.Children != nil && s.Children.After != "" {
 		childrenOf(s).After = ""
 	}
@@ -95,19 +95,19 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	}
 	s.Refused = withoutAgent(s.Refused, e.Agent)
 	moveTo(s, e.Agent)
-	dropAfter(s)
+	dropPending(s)
 	s.Attempt, s.LeasesLost = 1, 0
 	s.AttemptsTotal++
 	s.Holder, s.LeaseMS, s.Fence, s.Offer = e.Holder, e.LeaseMS, p.Self, p.Self
 	s.OfferedAt, s.AcceptedAt = e.At, e.At
 	s.ClaimedAt, s.StartedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{}
-	unreminded(s)
+	clearReminder(s)
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.RetryAt = p.Time{}, 0, p.Time{}
 	s.Alternative, s.Conditions, s.TimedOut, s.Progress = "", nil, "", nil
 	s.Retryable, s.RetryAfterMS = false, 0
 	s.Reason, s.StuckReason = "", ""
-	acknowledged(s)
-	awaitNothing(s)
+	endQueueClock(s)
+	endAwait(s)
 	return nil
 }
 
@@ -117,9 +117,9 @@ func applyRolledBack(s *p.State, e *p.RolledBack) error {
 	}
 	s.Message, s.Inbox = cut(e.Reason), e.Inbox
 	if e.Fence == 0 {
-		askedForEnd(s, e.By, e.Reason)
+		recordEndRequest(s, e.By, e.Reason)
 	}
-	letGo(s)
+	endAttempt(s)
 	closeAs(s, p.OutcomeRolledBack, "returned", e.At)
 	return nil
 }
@@ -145,7 +145,7 @@ func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 	}
 	s.ResultSeq, s.Message = s.LateSeq, ""
 	s.Tokens += s.LateTokens
-	dropAfter(s)
+	dropPending(s)
 	closeAs(s, outcome, "late_result", e.At)
 	return nil
 }
@@ -153,7 +153,7 @@ func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 // After the end.
 
 func applyReturnSent(s *p.State, e *p.ReturnSent) error {
-	if !owesReturn(*s) || e.Ticket == "" {
+	if !hasReturnDue(*s) || e.Ticket == "" {
 		return fmt.Errorf("%w: a return sent that is not expected", ErrIllegal)
 	}
 	s.ReturnTicket = e.Ticket
@@ -161,7 +161,7 @@ func applyReturnSent(s *p.State, e *p.ReturnSent) error {
 }
 
 func applyReturned(s *p.State, e *p.Returned) error {
-	if !owesReturn(*s) {
+	if !hasReturnDue(*s) {
 		return fmt.Errorf("%w: returned, and no return is expected", ErrIllegal)
 	}
 	s.ReturnedAt = e.At

@@ -17,25 +17,25 @@ func applyReminded(s *p.State, e *p.Reminded) error {
 // of those who wait. The holder is reminded of its new limit, too.
 func applyExtended(s *p.State, e *p.Extended) error {
 	due := workDue(*s)
-	if last, _ := lastOfOthers(*s); due.IsZero() || !e.Until.After(due) || e.Until.After(last) {
+	if last, _ := waiterLimit(*s); due.IsZero() || !e.Until.After(due) || e.Until.After(last) {
 		return fmt.Errorf("%w: extended until %s", ErrIllegal, e.Until)
 	}
 	s.ExtendedAt, s.ExtendedUntil, s.RemindedAt = e.At, e.Until, p.Time{}
 	return nil
 }
 
-// unreminded forgets what the holder of an earlier attempt was told of its time.
-func unreminded(s *p.State) {
+// clearReminder forgets what the holder of an earlier attempt was told of its time.
+func clearReminder(s *p.State) {
 	s.RemindedAt, s.ExtendedAt, s.ExtendedUntil = p.Time{}, p.Time{}, p.Time{}
 }
 
-// unclaimed keeps the queue's clock going over a claim that ends without an
+// endClaim keeps the queue's clock going over a claim that ends without an
 // acknowledgement: the offer that follows is not the first.
-func unclaimed(s *p.State) {
+func endClaim(s *p.State) {
 	if s.Fence == 0 && s.QueuedSince.IsZero() {
 		s.QueuedSince = s.OfferedAt
 	}
 }
 
-// acknowledged ends the queue's clock. The next offer begins another.
-func acknowledged(s *p.State) { s.QueuedSince, s.AckWithinMS = p.Time{}, 0 }
+// endQueueClock ends the queue's clock. The next offer begins another.
+func endQueueClock(s *p.State) { s.QueuedSince, s.AckWithinMS = p.Time{}, 0 }

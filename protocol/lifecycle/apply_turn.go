@@ -12,10 +12,10 @@ import (
 func applyAnswered(s *p.State, e *p.Answered) error {
 	asked := s.Phase == p.Conditional
 	s.Conditions = nil // a second answer finds nothing asked
-	acknowledged(s)
+	endQueueClock(s)
 	if s.Held() {
 		uncharge(s)
-		letGo(s)
+		endAttempt(s)
 	}
 	switch {
 	case e.Answer.Deny: // the agent asked and was denied, so it cannot do the work: routing counts a refusal
@@ -33,7 +33,7 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		back := s.Chain[last]
 		takeAuthorityTime(s, e.At)
 		s.Chain = slices.Clone(s.Chain[:last])
-		s.EscalationLevel = levelOf(s)
+		s.EscalationLevel = authorityLevel(s)
 		s.Refused = withoutAgent(s.Refused, back)
 		moveTo(s, back)
 		s.Phase, s.Offer = p.Pending, 0
@@ -67,9 +67,9 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 		s.Phase = p.Pending
 	}
 	uncharge(s)
-	acknowledged(s)
+	endQueueClock(s)
 	takeAuthorityTime(s, e.At)
-	letGo(s)
+	endAttempt(s)
 	s.Refused = withoutAgent(s.Refused, e.To)
 	moveTo(s, e.To)
 	s.Offer = 0
@@ -91,7 +91,7 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 	} else if e.ReasonCode != "" && (e.Facts == nil || len(e.Facts.Causes) == 0) { // else the cause stays
 		s.Reason = cutCode(e.ReasonCode)
 	}
-	letGo(s)
+	endAttempt(s)
 	giveAuthorityTime(s, e.At)
 	s.Escalations++
 	s.EscalationLevel = e.Level
@@ -113,8 +113,8 @@ func applyLeaseLost(s *p.State, e *p.LeaseLost) error {
 		s.LeasesLost++
 		s.Reason, s.Message = "lease_lost", "the worker that had it is gone"
 	}
-	unclaimed(s)
-	letGo(s)
+	endClaim(s)
+	endAttempt(s)
 	return nil
 }
 
@@ -123,8 +123,8 @@ func applyReleased(s *p.State, e *p.Released) error {
 		return fmt.Errorf("%w: released without a holder", ErrIllegal)
 	}
 	uncharge(s)
-	unclaimed(s)
-	letGo(s)
+	endClaim(s)
+	endAttempt(s)
 	return nil
 }
 
@@ -144,9 +144,9 @@ func applyTimedOut(s *p.State, e *p.TimedOut) error {
 			s.OverdueSince = e.At
 		}
 	}
-	awaitNothing(s)
-	dropAfter(s)
-	acknowledged(s)
-	letGo(s)
+	endAwait(s)
+	dropPending(s)
+	endQueueClock(s)
+	endAttempt(s)
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 // that agent at the group first: the group's head is one, so that of two members
 // one gets it.
 
-// Gains returns the agents that events give a member of a group to, and that it has
+// NewMembers returns the agents that events give a member of a group to, and that it has
 // not been with.
-func Gains(s p.State, events []p.Event) []string {
+func NewMembers(s p.State, events []p.Event) []string {
 	if s.Group == "" {
 		return nil
 	}
@@ -110,7 +110,7 @@ func applyAssigned(s *p.State, e *p.Assigned) error {
 	return nil
 }
 
-// otherMember is the refusal of an agent that has another member of the group.
-func otherMember(s p.State, field, agent string) error {
+// memberConflict is the refusal of an agent that has another member of the group.
+func memberConflict(s p.State, field, agent string) error {
 	return p.Errorf(p.CodeConflict, field, "%s has, or had, another member of the group %s", agent, s.Group)
 }

@@ -31,7 +31,7 @@ func (w *world) checkAttention(h *thread) {
 				w.fail(h, "says %s, and %s is due %v after it", says, brief(events), now.Sub(s.UpdatedAt))
 			}
 		}
-		if next := NextLook(s, now); !s.Closed && next.Before(end) {
+		if next := NextReconcile(s, now); !s.Closed && next.Before(end) {
 			w.fail(h, "says %s, and is to be looked at within %v", says, next.Sub(s.UpdatedAt))
 		}
 	}

@@ -23,7 +23,7 @@ func Backoff(s p.State) time.Duration {
 		backoff.WithMaxInterval(millis(policy.BackoffCapMS)),
 		backoff.WithRandomizationFactor(0),
 		backoff.WithMaxElapsedTime(0),
-		backoff.WithClockProvider(stopped{}),
+		backoff.WithClockProvider(zeroClock{}),
 	)
 	var delay time.Duration
 	for range max(s.Attempt, 1) {
@@ -36,11 +36,11 @@ func Backoff(s p.State) time.Duration {
 	return max(delay, millis(s.RetryAfterMS)).Round(time.Millisecond)
 }
 
-// stopped is the clock given to the back-off, which reads one though nothing
+// zeroClock is the clock given to the back-off, which reads one though nothing
 // here depends on it.
-type stopped struct{}
+type zeroClock struct{}
 
-func (stopped) Now() time.Time { return time.Time{} }
+func (zeroClock) Now() time.Time { return time.Time{} }
 
 // spread is between -width and +width, the same for the same ticket and attempt.
 func spread(ticket string, attempt int, width time.Duration) time.Duration {

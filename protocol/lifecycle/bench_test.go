@@ -92,6 +92,6 @@ func BenchmarkNextLook(b *testing.B) {
 	s := stateIn(b, "working")
 	b.ReportAllocs()
 	for b.Loop() {
-		NextLook(s, t0.Add(time.Minute))
+		NextReconcile(s, t0.Add(time.Minute))
 	}
 }

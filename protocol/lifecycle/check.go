@@ -47,13 +47,13 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("open, and its end is spoken of")
 	case held != (s.Fence != 0), held && !s.Held(), s.Held() && !held && s.Phase != p.Pending:
 		return fmt.Errorf("held by %q with fence %d in %s", s.Holder, s.Fence, s.Phase)
-	case claimed(s) && s.ClaimedAt.IsZero(), !claimed(s) && s.AckWithinMS != 0:
+	case isClaimed(s) && s.ClaimedAt.IsZero(), !isClaimed(s) && s.AckWithinMS != 0:
 		return fmt.Errorf("claimed by %q at %s, to be acknowledged within %d ms, in %s", s.Holder, s.ClaimedAt, s.AckWithinMS, s.Phase)
 	case s.UpdatedAt.Before(before.UpdatedAt):
 		return fmt.Errorf("went back in time")
 	case s.Attempt < 0 || s.AttemptsTotal < s.Attempt || held && s.Attempt < 1:
 		return fmt.Errorf("attempt %d of %d in all", s.Attempt, s.AttemptsTotal)
-	case s.EscalationLevel != levelOf(&s):
+	case s.EscalationLevel != authorityLevel(&s):
 		return fmt.Errorf("level %d, chain %s", s.EscalationLevel, s.Chain)
 	case s.Aggregate != nil && (s.Held() || s.Agent != "" || s.Offer != 0 || s.AttemptsTotal != 0):
 		return fmt.Errorf("a group with agent %q, holder %q, offer %d", s.Agent, s.Holder, s.Offer)
@@ -117,7 +117,7 @@ func checkAfterEnd(before, after p.State) error {
 func checkClosed(s p.State, now time.Time) error {
 	duties := DutiesOf(s)
 	switch {
-	case duties.Offer || duties.Look || !Wake(s).IsZero() || !NextLook(s, now).IsZero():
+	case duties.Offer || duties.Look || !Wake(s).IsZero() || !NextReconcile(s, now).IsZero():
 		return fmt.Errorf("closed, with duties %+v", duties)
 	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !HasPendingDuties(s):
 		return fmt.Errorf("closed, owes %t, with duties %+v", HasPendingDuties(s), duties)
@@ -129,7 +129,7 @@ func checkClosed(s p.State, now time.Time) error {
 
 // checkOpen: every open handoff has what brings it on, and in time.
 func checkOpen(s p.State, now time.Time) error {
-	next, clock := NextLook(s, now), wakeAfter(s, now)
+	next, clock := NextReconcile(s, now), wakeAfter(s, now)
 	duties, lapses := DutiesOf(s), ClaimDue(s)
 	switch {
 	case lapses.After(now) && next.After(lapses) && !s.CancelRequested:
@@ -140,7 +140,7 @@ func checkOpen(s p.State, now time.Time) error {
 		return fmt.Errorf("next looked at %s after a clock runs out", next.Sub(clock))
 	case duties.Offer != (s.Phase == p.Pending && !s.Held() && s.Offer != 0), duties.Return:
 		return fmt.Errorf("duties %+v in %s", duties, s.Phase)
-	case (s.Aggregate != nil || awaits(s)) && !duties.Mark:
+	case (s.Aggregate != nil || isSuspended(s)) && !duties.Mark:
 		return fmt.Errorf("waits for children, and no supervisor records their ends")
 	case Deadline(s).After(now) && next.After(Deadline(s)):
 		return fmt.Errorf("next looked at %s after the deadline", next.Sub(Deadline(s)))

@@ -24,7 +24,7 @@ func CheckEnd(before, s p.State) error {
 	if s.Reason != ReasonDeadline {
 		return nil
 	}
-	intervened := due(s.ClosedAt, Deadline(s)) // the end of that, or of what any handoff has
+	intervened := hasPassed(s.ClosedAt, Deadline(s)) // the end of that, or of what any handoff has
 	began := !s.AwaitsSource || s.Agent != ""
 	goesUp := s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
 		s.Escalations < p.EscalationsTotalMax && !contains(s.Refused, p.Human)

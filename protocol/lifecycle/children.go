@@ -44,8 +44,8 @@ func groupOutcome(s p.State) (outcome p.Outcome, facts p.Facts) {
 		Cancelled: counted.And(s.Children.Cancelled).Len(), Mode: s.Aggregate.Mode}
 }
 
-// awaits tells whether a handoff was suspended for children.
-func awaits(s p.State) bool {
+// isSuspended tells whether a handoff was suspended for children.
+func isSuspended(s p.State) bool {
 	return s.Phase == p.Conditional && s.Children != nil && s.Children.Awaited != ""
 }
 
@@ -53,7 +53,7 @@ func awaits(s p.State) bool {
 // group, in a handoff that was suspended for them, and until all have ended
 // where they are cancelled.
 func marksChildren(s p.State) bool {
-	return !s.Closed && s.Aggregate != nil && s.Children != nil || awaits(s) || cancelsChildren(s)
+	return !s.Closed && s.Aggregate != nil && s.Children != nil || isSuspended(s) || cancelsChildren(s)
 }
 
 // cancelsChildren tells whether children that are open shall be cancelled.
@@ -76,7 +76,7 @@ func FollowSource(s, parent p.State, d *Directory, now time.Time) (Step, error) 
 		return Step{}, nil
 	}
 	begun := &p.SourceCompleted{Meta: meta}
-	routing, err := target(s.Summary, d)
+	routing, err := routeTarget(s.Summary, d)
 	if err != nil { // the next reconciliation decides, as of what was promised
 		return StepOf(s, begun)
 	}

@@ -37,9 +37,9 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 		return Drop, Step{State: s}
 	case s.Held() && s.Holder == c.Holder:
 		return Mine, Step{State: s}
-	case s.Held() && !holderLost(s, d, now) && !due(now, ClaimDue(s)):
+	case s.Held() && !holderLost(s, d, now) && !hasPassed(now, ClaimDue(s)):
 		return LetGo, Step{State: s}
-	case due(now, Deadline(s)): // passed between two looks: the work is not begun any more
+	case hasPassed(now, Deadline(s)): // passed between two looks: the work is not begun any more
 		return Drop, Decide(s, d, now)
 	case s.Held():
 		return takeOver(s, c, d, now)
@@ -57,7 +57,7 @@ func takeOver(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step
 	verdict, events := Take, []p.Event{claimLost(s, d, meta)}
 	switch {
 	case s.CancelRequested:
-		verdict, events = Drop, append(events, ended(s, d, meta, causeWorkerGone))
+		verdict, events = Drop, append(events, endEvent(s, d, meta, causeWorkerGone))
 	case s.Fence != 0 && s.Attempt >= s.Policy.MaxAttempts:
 		after := s
 		after.LeasesLost++
@@ -102,7 +102,7 @@ func Release(s p.State, d *Directory, by, reason string, now time.Time) (Step, e
 	meta := p.Meta{At: now, By: by}
 	released := &p.Released{Meta: meta, Holder: s.Holder, Fence: s.Fence, Reason: reason}
 	if s.CancelRequested {
-		return StepOf(s, released, ended(s, d, meta, ""))
+		return StepOf(s, released, endEvent(s, d, meta, ""))
 	}
 	return StepOf(s, released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased})
 }

@@ -7,9 +7,9 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// begunAt is since when an agent is looked for, of a handoff without an offer: its
+// routableSince is since when an agent is looked for, of a handoff without an offer: its
 // submission, or the completion of the source that it awaited.
-func begunAt(s p.State) time.Time {
+func routableSince(s p.State) time.Time {
 	if s.AwaitsSource {
 		return s.UpdatedAt
 	}
@@ -24,8 +24,8 @@ func progressSince(s p.State) time.Time {
 	return s.AcceptedAt
 }
 
-// claimed tells whether a holder has claimed the handoff and not acknowledged it.
-func claimed(s p.State) bool { return s.Phase == p.Pending && s.Held() }
+// isClaimed tells whether a holder has claimed the handoff and not acknowledged it.
+func isClaimed(s p.State) bool { return s.Phase == p.Pending && s.Held() }
 
 // ClaimTimeout is how long a claim may stand without an acknowledgement: what the
 // claim asked for, else the acknowledge timeout. A person has the longest that a
@@ -43,7 +43,7 @@ func ClaimTimeout(s p.State) time.Duration {
 // ClaimDue is when a claim lapses that is not acknowledged by then; zero where the
 // handoff is not merely claimed.
 func ClaimDue(s p.State) time.Time {
-	if !claimed(s) {
+	if !isClaimed(s) {
 		return time.Time{}
 	}
 	return s.ClaimedAt.Add(ClaimTimeout(s))
@@ -153,7 +153,7 @@ func absent(s p.State, d *Directory, now time.Time) bool {
 	if last := d.LastPresent[s.Agent]; last.After(since) {
 		since = last
 	}
-	return due(now, since.Add(timeout)) && connectedFor(d, now, absenceGrace(s))
+	return hasPassed(now, since.Add(timeout)) && connectedFor(d, now, absenceGrace(s))
 }
 
 // absenceGrace is how long an observer must have been connected before it calls
@@ -177,7 +177,7 @@ func connectedFor(d *Directory, now time.Time, span time.Duration) bool {
 	return d != nil && !d.ConnectedSince.IsZero() && now.Sub(d.ConnectedSince) >= span
 }
 
-// due tells whether an instant has come. The zero instant never does.
-func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+// hasPassed tells whether an instant has come. The zero instant never does.
+func hasPassed(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -53,11 +53,11 @@ func mayBeDeadline(s p.State, deadline, now time.Time) error {
 // policy says so, it closes.
 func stepDeadline(s p.State, d *Directory, meta p.Meta) []p.Event {
 	why := because(ReasonDeadline, s)
-	if s.Policy.OnDeadline != p.DeadlineClose && !due(meta.At, Deadline(s)) && s.Aggregate == nil {
+	if s.Policy.OnDeadline != p.DeadlineClose && !hasPassed(meta.At, Deadline(s)) && s.Aggregate == nil {
 		if s.Agent == p.Human && !contains(s.Refused, p.Human) {
 			return []p.Event{offer(s, d, meta, p.Human, OfferOverdue, nil)}
 		}
-		if _, _, ok := above(s, d); ok {
+		if _, _, ok := nextAuthority(s, d); ok {
 			return escalate(s, d, meta, why)
 		}
 	}

@@ -42,13 +42,13 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Phase == p.PhaseTimeout && s.TimedOut == p.ClockDeadline {
 		return stepDeadline(s, d, meta)
 	}
-	if due(now, Deadline(s)) && s.Phase == p.AwaitingSource { // no authority begins it while its source may be at work
+	if hasPassed(now, Deadline(s)) && s.Phase == p.AwaitingSource { // no authority begins it while its source may be at work
 		return []p.Event{closed(meta, p.OutcomeTimeout, because(ReasonDeadline, s), p.Human)}
 	}
-	if due(now, Deadline(s)) {
+	if hasPassed(now, Deadline(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if returnClock(s) && due(now, returnDue(s)) {
+	if returnClock(s) && hasPassed(now, returnDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
@@ -62,7 +62,7 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 	case p.Conditional:
 		return stepConditional(s, d, now)
 	case p.Retrying:
-		if due(now, s.RetryAt) {
+		if hasPassed(now, s.RetryAt) {
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferRetry}}
 		}
 	case p.PhaseFailed:
@@ -84,17 +84,17 @@ func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	case !s.Held():
 	case holderLost(s, d, now):
 		cause = causeWorkerGone
-	case due(now, grace), due(now, Deadline(s)):
+	case hasPassed(now, grace), hasPassed(now, Deadline(s)):
 		cause = causeGraceOver
 	default:
 		return nil
 	}
-	return []p.Event{ended(s, d, p.Meta{At: now, By: By}, cause)}
+	return []p.Event{endEvent(s, d, p.Meta{At: now, By: By}, cause)}
 }
 
-// ended is the end of a handoff of which it was requested: cancelled, or back
+// endEvent is the end of a handoff of which it was requested: cancelled, or back
 // to its source. cause is what ended the wait for its worker.
-func ended(s p.State, d *Directory, meta p.Meta, cause string) p.Event {
+func endEvent(s p.State, d *Directory, meta p.Meta, cause string) p.Event {
 	why := reason{code: ReasonCancelled}
 	if cause != "" {
 		why.facts.Causes = []string{cause}
@@ -111,7 +111,7 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Aggregate != nil { // its members bring it on
 		return nil
 	}
-	late := due(now, queueDue(s)) && !staysQueued(s, d) // it runs to the acknowledgement, claimed or not
+	late := hasPassed(now, queueDue(s)) && !keepsOffer(s, d) // it runs to the acknowledgement, claimed or not
 	if s.Held() && !late {
 		return stepClaimed(s, d, now)
 	}
@@ -124,7 +124,7 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	if late {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockQueue, Agent: s.Agent}}
 	}
-	if absent(s, d, now) && !staysQueued(s, d) {
+	if absent(s, d, now) && !keepsOffer(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil
@@ -133,7 +133,7 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 // stepClaimed offers again what a holder claimed and has not acknowledged, when the
 // holder is gone or the time to acknowledge is over. No attempt is charged.
 func stepClaimed(s p.State, d *Directory, now time.Time) []p.Event {
-	if !holderLost(s, d, now) && !due(now, ClaimDue(s)) {
+	if !holderLost(s, d, now) && !hasPassed(now, ClaimDue(s)) {
 		return nil
 	}
 	meta := p.Meta{At: now, By: By}
@@ -144,7 +144,7 @@ func stepClaimed(s p.State, d *Directory, now time.Time) []p.Event {
 // claimLost takes a handoff from its holder, and says whether that holder is there.
 func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 	lost := leaseLost(s, meta)
-	if claimed(s) && !holderLost(s, d, meta.At) {
+	if isClaimed(s) && !holderLost(s, d, meta.At) {
 		lost.Reason = p.NotAcknowledged
 	}
 	return lost
@@ -152,48 +152,48 @@ func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 
 // firstOffer makes up for a submission whose append held no offer.
 func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
-	routing, err := target(s.Summary, d)
+	routing, err := routeTarget(s.Summary, d)
 	if err == nil {
 		return []p.Event{offer(s, d, meta, routing.Choice, OfferSubmitted, &routing)}
 	}
-	if due(meta.At, begunAt(s).Add(millis(s.Policy.AckTimeoutMS))) && !staysQueued(s, d) {
+	if hasPassed(meta.At, routableSince(s).Add(millis(s.Policy.AckTimeoutMS))) && !keepsOffer(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil // the directory may only just be filling
 }
 
-// staysQueued tells whether the offer waits where it stands though its agent is
+// keepsOffer tells whether the offer waits where it stands though its agent is
 // absent or slow: the policy says so, and no other agent can take it.
-func staysQueued(s p.State, d *Directory) bool {
-	return s.Policy.OnNoTaker == p.NoTakerQueue && !goesUpAtOnce(s, d) && reroute(s, d, p.Meta{}, reason{}) == nil
+func keepsOffer(s p.State, d *Directory) bool {
+	return s.Policy.OnNoTaker == p.NoTakerQueue && !escalatesAtOnce(s, d) && reroute(s, d, p.Meta{}, reason{}) == nil
 }
 
-// goesUpAtOnce tells whether a handoff without a taker is escalated at once, whatever else
+// escalatesAtOnce tells whether a handoff without a taker is escalated at once, whatever else
 // the policy says: a critical one is (document 1 §6.2), while there is an authority above.
-func goesUpAtOnce(s p.State, d *Directory) bool {
-	_, _, ok := above(s, d)
+func escalatesAtOnce(s p.State, d *Directory) bool {
+	_, _, ok := nextAuthority(s, d)
 	return ok && s.Priority == p.Critical
 }
 
 func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
 	if holderLost(s, d, now) {
-		return afterLoss(s, d, meta)
+		return reofferAfterLoss(s, d, meta)
 	}
-	if ms := s.Policy.ProgressTimeoutMS; ms > 0 && due(now, progressSince(s).Add(millis(ms))) {
+	if ms := s.Policy.ProgressTimeoutMS; ms > 0 && hasPassed(now, progressSince(s).Add(millis(ms))) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockProgress, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if due(now, workDue(s)) {
+	if hasPassed(now, workDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockWork, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if due(now, ReminderAt(s)) {
+	if hasPassed(now, ReminderAt(s)) {
 		return []p.Event{&p.Reminded{Meta: meta, Fence: s.Fence}}
 	}
 	return nil
 }
 
-// afterLoss charges the lost attempt and offers again while attempts remain.
-func afterLoss(s p.State, d *Directory, meta p.Meta) []p.Event {
+// reofferAfterLoss charges the lost attempt and offers again while attempts remain.
+func reofferAfterLoss(s p.State, d *Directory, meta p.Meta) []p.Event {
 	lost := leaseLost(s, meta)
 	if s.Attempt < s.Policy.MaxAttempts {
 		return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferLeaseLost}}
@@ -207,23 +207,23 @@ func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
 	timedOut := []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
 	switch {
-	case awaits(s):
+	case isSuspended(s):
 		if s.Children.Awaited.Without(s.Children.Closed) == "" {
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReturn}}
 		}
 		return nil
 	case s.ConditionRounds > s.Policy.MaxConditions:
 		return timedOut
-	case s.Conditions == nil && due(now, s.RetryAt): // deferred, or answered
-		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: afterWait(s)}}
-	case s.Conditions != nil && due(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
+	case s.Conditions == nil && hasPassed(now, s.RetryAt): // deferred, or answered
+		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: reofferReason(s)}}
+	case s.Conditions != nil && hasPassed(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
 		return timedOut
 	}
 	return nil
 }
 
-// afterWait is why a handoff is offered again that waited for nothing but time.
-func afterWait(s p.State) string {
+// reofferReason is why a handoff is offered again that waited for nothing but time.
+func reofferReason(s p.State) string {
 	if s.Reason == OfferAnswer {
 		return OfferAnswer
 	}
@@ -249,29 +249,29 @@ func stepFailed(s p.State, d *Directory, meta p.Meta) []p.Event {
 func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	switch s.TimedOut {
 	case p.ClockWork:
-		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonWorkTimeout, s).within(millis(s.Policy.WorkTimeoutMS)))
+		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonWorkTimeout, s).withLimit(millis(s.Policy.WorkTimeoutMS)))
 	case p.ClockProgress:
-		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonProgressTimeout, s).within(millis(s.Policy.ProgressTimeoutMS)))
+		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonProgressTimeout, s).withLimit(millis(s.Policy.ProgressTimeoutMS)))
 	case p.ClockReturn:
 		return stepNoReturn(s, d, meta)
 	case p.ClockCondition:
-		why := because(ReasonConditionTimeout, s).within(millis(s.Policy.ConditionTimeoutMS))
+		why := because(ReasonConditionTimeout, s).withLimit(millis(s.Policy.ConditionTimeoutMS))
 		if s.ConditionRounds > s.Policy.MaxConditions {
-			why = because(ReasonConditionsExhausted, s).counts(s.ConditionRounds, s.Policy.MaxConditions)
+			why = because(ReasonConditionsExhausted, s).withCount(s.ConditionRounds, s.Policy.MaxConditions)
 		}
 		return escalate(s, d, meta, why)
 	}
-	why := because(ReasonAcknowledgeTimeout, s).within(AckTimeout(s))
+	why := because(ReasonAcknowledgeTimeout, s).withLimit(AckTimeout(s))
 	if s.TimedOut == p.ClockQueue {
-		why = because(ReasonQueueTimeout, s).within(millis(s.Policy.QueueTimeoutMS))
+		why = because(ReasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
 	}
-	if goesUpAtOnce(s, d) {
+	if escalatesAtOnce(s, d) {
 		return escalate(s, d, meta, why)
 	}
 	if events := reroute(s, d, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, d, meta, p.OutcomeTimeout, unrouted(s, why))
+	return noTaker(s, d, meta, p.OutcomeTimeout, notRerouted(s, why))
 }
 
 // stepNoReturn follows the return's clock, as the package says. A handoff that
@@ -285,16 +285,16 @@ func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 		switch {
 		case s.ReturnTimeouts >= s.Policy.MaxAttempts:
 			on = p.OnTimeoutFail
-		case s.Attempt == 0 && canHaveItAgain(s):
+		case s.Attempt == 0 && canReoffer(s):
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReturnTimeout}}
 		}
 	}
-	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).within(millis(s.Policy.ReturnTimeoutMS)))
+	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS)))
 }
 
-// canHaveItAgain tells whether the handoff may be offered once more to the agent
+// canReoffer tells whether the handoff may be offered once more to the agent
 // that it is with: there is one, and it has neither refused nor asked too often.
-func canHaveItAgain(s p.State) bool {
+func canReoffer(s p.State) bool {
 	return s.Agent != "" && !contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
 }
 
@@ -302,7 +302,7 @@ func canHaveItAgain(s p.State) bool {
 // says (document 1 §4.2). What fails so is listed for a person too.
 func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
 	switch {
-	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canHaveItAgain(s):
+	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s):
 		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
 	case on == p.OnTimeoutEscalate:
 		return escalate(s, d, meta, why)
@@ -332,19 +332,19 @@ func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if events := reroute(s, d, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, d, meta, p.OutcomeRejected, unrouted(s, why))
+	return noTaker(s, d, meta, p.OutcomeRejected, notRerouted(s, why))
 }
 
-// unrouted is why a handoff that its agent does not take goes to no other one.
+// notRerouted is why a handoff that its agent does not take goes to no other one.
 // What was escalated is not rerouted, so there the cause alone is the reason.
-func unrouted(s p.State, cause reason) reason {
+func notRerouted(s p.State, cause reason) reason {
 	switch {
 	case s.EscalationLevel > 0:
 		return cause
 	case s.Reroutes >= s.Policy.MaxReroutes:
-		return cause.leads(ReasonReroutesExhausted).counts(s.Reroutes, s.Policy.MaxReroutes)
+		return cause.causing(ReasonReroutesExhausted).withCount(s.Reroutes, s.Policy.MaxReroutes)
 	}
-	return cause.leads(ReasonNoFitAgent)
+	return cause.causing(ReasonNoFitAgent)
 }
 
 // noTaker applies the policy for a handoff that no agent takes.
@@ -352,20 +352,20 @@ func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
 		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // no other agent will ever be fit for it
-			return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), p.Human)}
+			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), p.Human)}
 		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
 			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferNoTaker}}
 		}
 		return nil // refused by all: stays so until a fit agent turns up, or the deadline passes
 	case p.NoTakerReturn:
-		return []p.Event{closed(meta, p.OutcomeRolledBack, why.leads(ReasonNoTaker), sourceInbox(s, d))}
+		return []p.Event{closed(meta, p.OutcomeRolledBack, why.causing(ReasonNoTaker), sourceInbox(s, d))}
 	case p.NoTakerClose:
-		return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), "")}
+		return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), "")}
 	}
 	if s.Group != "" && s.Overrides.OnNoTaker == nil { // its group does without it rather than ask a person
-		if _, to, ok := above(s, d); !ok || to == p.Human {
-			return []p.Event{closed(meta, outcome, why.leads(ReasonNoTaker), "")}
+		if _, to, ok := nextAuthority(s, d); !ok || to == p.Human {
+			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), "")}
 		}
 	}
 	return escalate(s, d, meta, why)
@@ -374,7 +374,7 @@ func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason
 // escalate offers the handoff to the next authority. Where there is none, or a
 // person has refused it already, it ends.
 func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
-	level, to, ok := above(s, d)
+	level, to, ok := nextAuthority(s, d)
 	if !ok {
 		outcome := p.OutcomeTimeout
 		if s.Phase == p.PhaseRejected {
@@ -384,25 +384,25 @@ func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 		if s.Agent == p.Human && outcome == p.OutcomeRejected { // a person has seen it, and said no
 			inbox = ""
 		}
-		return []p.Event{closed(meta, outcome, why.leads(ReasonNoAuthority), inbox)}
+		return []p.Event{closed(meta, outcome, why.causing(ReasonNoAuthority), inbox)}
 	}
 	return []p.Event{
-		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.noted(), Reason: why.words()},
+		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()},
 		offer(s, d, meta, to, OfferEscalation, nil),
 	}
 }
 
-// above is the next level, and its authority; not ok is that there is none.
-func above(s p.State, d *Directory) (level int, to string, ok bool) {
+// nextAuthority is the next level, and its authority; not ok is that there is none.
+func nextAuthority(s p.State, d *Directory) (level int, to string, ok bool) {
 	level = s.EscalationLevel + 1
-	to = authority(s, d, level)
+	to = authorityAt(s, d, level)
 	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
 	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !d.Reserved(to)
 }
 
-// authority is who an agent escalates to: its own choice while that leads
+// authorityAt is who an agent escalates to: its own choice while that leads
 // somewhere new, a person at the last level.
-func authority(s p.State, d *Directory, level int) string {
+func authorityAt(s p.State, d *Directory, level int) string {
 	agent, known := d.Agent(s.Agent)
 	next := agent.EscalatesTo
 	if !known || next == "" || level >= s.Policy.MaxEscalations {
@@ -426,7 +426,7 @@ func reroute(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 		return nil
 	}
 	return []p.Event{
-		&p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, ReasonCode: why.code, Facts: why.noted(), Reason: why.words()},
+		&p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()},
 		offer(s, d, meta, routing.Choice, OfferReroute, &routing),
 	}
 }
@@ -446,11 +446,11 @@ func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if late := lateResult(s, meta); late != nil {
 		return []p.Event{late}
 	}
-	why := because(ReasonAttemptsExhausted, s).counts(s.Attempt, s.Policy.MaxAttempts)
+	why := because(ReasonAttemptsExhausted, s).withCount(s.Attempt, s.Policy.MaxAttempts)
 	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
 		why.code = ReasonCrashLoop
 	}
-	if _, _, ok := above(s, d); ok && s.Policy.OnExhausted != p.ExhaustedFail {
+	if _, _, ok := nextAuthority(s, d); ok && s.Policy.OnExhausted != p.ExhaustedFail {
 		return escalate(s, d, meta, why)
 	}
 	end := closed(meta, p.OutcomeFailed, why, p.Human)
@@ -462,7 +462,7 @@ func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
 
 // closed is an end for a reason, listed in an inbox if that is not empty.
 func closed(meta p.Meta, o p.Outcome, why reason, inbox string) *p.Closed {
-	return &p.Closed{Meta: meta, Outcome: o, Reason: why.code, Facts: why.noted(), Message: why.words(), Inbox: inbox}
+	return &p.Closed{Meta: meta, Outcome: o, Reason: why.code, Facts: why.factsOrNil(), Message: why.words(), Inbox: inbox}
 }
 
 func leaseLost(s p.State, meta p.Meta) *p.LeaseLost {

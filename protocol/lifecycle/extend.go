@@ -12,11 +12,11 @@ import (
 // for the handoff. It is granted once in an attempt; a *protocol.Error says why not.
 func Extend(s p.State, holder string, by time.Duration, reason string, now time.Time) (Step, error) {
 	const field = "extend_ms"
-	if err := mustGoOn(s); err != nil {
+	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	due := workDue(s)
-	last, clock := lastOfOthers(s)
+	last, clock := waiterLimit(s)
 	switch ms := by.Milliseconds(); {
 	case ms < 1 || ms > p.ExtensionMaxMS:
 		return Step{}, p.Errorf(p.CodeInvalid, field, "must be from 1 to %d, not %d", p.ExtensionMaxMS, ms)
@@ -38,9 +38,9 @@ func Extend(s p.State, holder string, by time.Duration, reason string, now time.
 	return StepOf(s, &p.Extended{Meta: p.Meta{At: now, By: holder}, Fence: s.Fence, Until: until, Reason: reason})
 }
 
-// lastOfOthers is the clock of those who wait for a handoff that runs out first: no
+// waiterLimit is the clock of those who wait for a handoff that runs out first: no
 // extension of the work goes past it.
-func lastOfOthers(s p.State) (time.Time, p.Clock) {
+func waiterLimit(s p.State) (time.Time, p.Clock) {
 	if deadline := Deadline(s); !returnClock(s) || deadline.Before(returnDue(s)) {
 		return deadline, p.ClockDeadline
 	}

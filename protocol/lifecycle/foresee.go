@@ -42,7 +42,7 @@ func Foresee(s p.State, d *Directory, now time.Time) (Foreseen, bool) {
 // something that it did not say before; zero if there is none.
 func nextInstant(s p.State, d *Directory, after time.Time) time.Time {
 	next := wakeAfter(s, after)
-	for _, at := range []time.Time{JudgeAt(s, d), missedAt(s, d)} {
+	for _, at := range []time.Time{AbsenceKnownAt(s, d), progressMissedAt(s, d)} {
 		if at.After(after) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
@@ -50,9 +50,9 @@ func nextInstant(s p.State, d *Directory, after time.Time) time.Time {
 	return next
 }
 
-// missedAt is when an agent whose last worker was seen to go is absent; zero
+// progressMissedAt is when an agent whose last worker was seen to go is absent; zero
 // where none was.
-func missedAt(s p.State, d *Directory) time.Time {
+func progressMissedAt(s p.State, d *Directory) time.Time {
 	if s.Phase != p.Pending || s.Closed || s.Held() || d == nil {
 		return time.Time{}
 	}

@@ -20,8 +20,8 @@ func mustBeOpen(s p.State) error {
 	return nil
 }
 
-// mustBeWork refuses what only makes sense for work that one agent has, or may have.
-func mustBeWork(s p.State, what string) error {
+// mustBeAssignable refuses what only makes sense for work that one agent has, or may have.
+func mustBeAssignable(s p.State, what string) error {
 	if s.Phase == p.AwaitingApproval {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; nobody can %s it before that", s.Ticket, what)
 	}
@@ -34,8 +34,8 @@ func mustBeWork(s p.State, what string) error {
 	return nil
 }
 
-// mustGoOn refuses what makes no sense once the end was asked for.
-func mustGoOn(s p.State) error {
+// mustNotBeEnding refuses what makes no sense once the end was asked for.
+func mustNotBeEnding(s p.State) error {
 	if err := mustBeOpen(s); err != nil {
 		return err
 	}
@@ -53,28 +53,28 @@ func Cancel(s p.State, d *Directory, by, reason string, children bool, now time.
 	if s.CancelRequested && (!children || s.CancelChildren) {
 		return Step{}, nil
 	}
-	return settle(s, d, &p.CancelRequested{Meta: p.Meta{At: now, By: by}, Reason: reason, Children: children})
+	return decideAfter(s, d, &p.CancelRequested{Meta: p.Meta{At: now, By: by}, Reason: reason, Children: children})
 }
 
 // RollBack returns a handoff to its source (document 4, rollback): at once
 // where it has no holder; else its holder is asked to stop, to clean up and to say
 // how far it came, as with Cancel.
 func RollBack(s p.State, d *Directory, by, reason string, now time.Time) (Step, error) {
-	if err := mustGoOn(s); err != nil {
+	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	meta := p.Meta{At: now, By: by}
 	if s.Held() {
-		return settle(s, d, &p.CancelRequested{Meta: meta, Reason: reason, Return: true})
+		return decideAfter(s, d, &p.CancelRequested{Meta: meta, Reason: reason, Return: true})
 	}
-	return settle(s, d, &p.RolledBack{Meta: meta, Reason: reason, Inbox: sourceInbox(s, d)})
+	return decideAfter(s, d, &p.RolledBack{Meta: meta, Reason: reason, Inbox: sourceInbox(s, d)})
 }
 
 // RollBackHeld is the rollback by the holder itself. body holds what there is of a
 // result, or says where it lies; it may be empty.
 func RollBackHeld(s p.State, d *Directory, body p.RolledBack, now time.Time) (Step, error) {
 	body.At, body.Fence, body.Inbox = now, s.Fence, sourceInbox(s, d)
-	return settle(s, d, &body)
+	return decideAfter(s, d, &body)
 }
 
 // Complete closes a handoff with the result of its holder, and sends the return on its
@@ -90,11 +90,11 @@ func Complete(s p.State, d *Directory, body p.Completed, handOffs []p.HandedOff,
 		events = append(events, &child)
 	}
 	body.At, body.Fence = now, s.Fence
-	return settle(s, d, append(events, &body)...)
+	return decideAfter(s, d, append(events, &body)...)
 }
 
-// settle returns events and what the core decides at once after them.
-func settle(s p.State, d *Directory, events ...p.Event) (Step, error) {
+// decideAfter returns events and what the core decides at once after them.
+func decideAfter(s p.State, d *Directory, events ...p.Event) (Step, error) {
 	t, err := StepOf(s, events...)
 	if err == nil {
 		t.decide(d, events[len(events)-1].When())
@@ -105,17 +105,17 @@ func settle(s p.State, d *Directory, events ...p.Event) (Step, error) {
 // TakeNow gives a handoff to a holder of an agent at once, also from another holder: it
 // need not be offered to that agent, and a refusal of it is forgotten.
 func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) (Step, error) {
-	if err := mustGoOn(s); err != nil {
+	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
-	if err := mustBeWork(s, "take"); err != nil {
+	if err := mustBeAssignable(s, "take"); err != nil {
 		return Step{}, err
 	}
 	if _, known := d.Agent(c.Agent); !known {
 		return Step{}, p.Errorf(p.CodeUnknownAgent, "agent", "no agent is called %s", c.Agent)
 	}
 	if d.Reserved(c.Agent) {
-		return Step{}, otherMember(s, "agent", c.Agent)
+		return Step{}, memberConflict(s, "agent", c.Agent)
 	}
 	return StepOf(s, &p.Taken{Meta: p.Meta{At: now, By: c.Holder}, Agent: c.Agent, Holder: c.Holder, LeaseMS: c.LeaseMS, Reason: reason})
 }
@@ -124,10 +124,10 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 // holder. It does not count as a reroute, and a refusal by that agent is forgotten. A
 // deadline that is not zero is its new one; without one an overdue handoff stays overdue.
 func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now time.Time) (Step, error) {
-	if err := mustGoOn(s); err != nil {
+	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
-	if err := mustBeWork(s, "reroute"); err != nil {
+	if err := mustBeAssignable(s, "reroute"); err != nil {
 		return Step{}, err
 	}
 	if err := mayBeDeadline(s, deadline, now); err != nil {
@@ -142,7 +142,7 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 	case to == s.Source:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; to roll it back: handoff rollback %s", to, s.Ticket)
 	case d.Reserved(to):
-		return Step{}, otherMember(s, "to", to)
+		return Step{}, memberConflict(s, "to", to)
 	case to == s.Agent:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is with %s already", s.Ticket, to)
 	}
@@ -155,7 +155,7 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 // of authority (document 1 §2.4): rationale says why, and is required; the
 // assessment is what it has found out.
 func Escalate(s p.State, d *Directory, by, rationale, assessment string, now time.Time) (Step, error) {
-	if err := mustGoOn(s); err != nil {
+	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	if s.Fence == 0 {
@@ -179,7 +179,7 @@ func Escalate(s p.State, d *Directory, by, rationale, assessment string, now tim
 // that escalated it, past authorities that refused it or never took it. Denied, it
 // goes elsewhere.
 func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, error) {
-	if err := mustGoOn(s); err != nil {
+	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	asked := s.Phase == p.Conditional && s.Conditions != nil
@@ -189,7 +189,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	case asked && s.ConditionRounds > s.Policy.MaxConditions: // the next look gives it to another agent
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s has asked %d times, %d are allowed; it is escalated instead", s.Agent, s.ConditionRounds, s.Policy.MaxConditions)
 	case asked:
-		if err := answers(s, answer); err != nil {
+		if err := checkAnswer(s, answer); err != nil {
 			return Step{}, err
 		}
 	}
@@ -205,7 +205,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 		t.mustAdd(offer(t.State, d, meta, t.State.Agent, OfferAnswer, nil))
 		return t, nil
 	}
-	routing, err := target(s.Summary, d) // it came up because there was no agent to offer it to
+	routing, err := routeTarget(s.Summary, d) // it came up because there was no agent to offer it to
 	if err != nil {
 		return Step{}, err
 	}
@@ -213,8 +213,8 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	return t, nil
 }
 
-// answers checks that an answer gives what was asked for.
-func answers(s p.State, answer p.Answer) error {
+// checkAnswer checks that an answer gives what was asked for.
+func checkAnswer(s p.State, answer p.Answer) error {
 	switch {
 	case answer.Deny:
 	case len(s.Conditions.NeedsPermission) > 0 && !answer.Permit:
@@ -270,7 +270,7 @@ func MarkChildren(s p.State, d *Directory, ends []p.ChildClosed, now time.Time) 
 	if len(news) == 0 {
 		return Step{}, nil
 	}
-	return settle(s, d, &p.ChildrenClosed{Meta: p.Meta{At: now, By: By}, Children: news})
+	return decideAfter(s, d, &p.ChildrenClosed{Meta: p.Meta{At: now, By: By}, Children: news})
 }
 
 // Park keeps a late result. The step is empty where it is kept already, or as many as

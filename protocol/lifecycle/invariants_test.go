@@ -62,31 +62,31 @@ func owes(s p.State) bool {
 // under, and nothing is left to be decided.
 func (w *world) checkLooked(h *thread) {
 	s := h.state
-	past := func(at time.Time, ms int64) bool { return ms > 0 && due(w.now, at.Add(millis(ms))) }
+	past := func(at time.Time, ms int64) bool { return ms > 0 && hasPassed(w.now, at.Add(millis(ms))) }
 	held := s.Fence != 0 && !s.Closed && !s.CancelRequested
 	undecided := ""
 	switch {
 	case s.Closed:
-	case due(w.now, Deadline(s)):
+	case hasPassed(w.now, Deadline(s)):
 		undecided = "the deadline"
 	case s.CancelRequested && !s.Held(), s.CancelRequested && past(s.CancelRequestedAt, s.Policy.CancelGraceMS):
 		undecided = "a cancel"
 	case s.CancelRequested:
-	case returnClock(s) && due(w.now, returnDue(s)) && (!w.wild || s.Phase != p.PhaseTimeout):
+	case returnClock(s) && hasPassed(w.now, returnDue(s)) && (!w.wild || s.Phase != p.PhaseTimeout):
 		undecided = "the return's clock"
-	case held && due(w.now, workDue(s)):
+	case held && hasPassed(w.now, workDue(s)):
 		undecided = "the work's clock"
-	case held && due(w.now, ReminderAt(s)):
+	case held && hasPassed(w.now, ReminderAt(s)):
 		undecided = "a reminder"
 	case held && past(progressSince(s), s.Policy.ProgressTimeoutMS):
 		undecided = "the clock of progress"
-	case due(w.now, ClaimDue(s)):
+	case hasPassed(w.now, ClaimDue(s)):
 		undecided = "a claim that was not acknowledged in time"
 	case s.Phase == p.Conditional && s.Conditions != nil && past(s.ConditionedAt, s.Policy.ConditionTimeoutMS):
 		undecided = "a question"
-	case s.Phase == p.Retrying && due(w.now, s.RetryAt):
+	case s.Phase == p.Retrying && hasPassed(w.now, s.RetryAt):
 		undecided = "a retry"
-	case awaits(s) && s.Children.Awaited.Without(s.Children.Closed) == "":
+	case isSuspended(s) && s.Children.Awaited.Without(s.Children.Closed) == "":
 		undecided = "the end of its children"
 	case s.Phase == p.PhaseFailed, s.Phase == p.PhaseTimeout && !w.wild, s.Phase == p.PhaseRejected && s.Policy.OnNoTaker != p.NoTakerQueue:
 		undecided = "what follows"

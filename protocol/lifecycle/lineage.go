@@ -15,7 +15,7 @@ import (
 // what that follows from. None is excluded from another task, nor from one that is for
 // other capabilities than those that the parent was for. A person may always be asked.
 func Inherit(parent p.State, child p.Summary, sameTask bool) []string {
-	of, wanted := needs(parent.Summary), needs(child)
+	of, wanted := requiredOf(parent.Summary), requiredOf(child)
 	shares := slices.ContainsFunc(wanted, func(r p.RequiredCapability) bool {
 		return slices.ContainsFunc(of, func(other p.RequiredCapability) bool { return other.ID == r.ID })
 	})
@@ -34,10 +34,10 @@ func Refusers(s p.State) []string {
 	return slices.DeleteFunc(slices.Clone(s.Refused), func(agent string) bool { return agent == p.Human })
 }
 
-// inPlaceOf finds the agent for a handoff that is addressed to one which refused it
+// substituteFor finds the agent for a handoff that is addressed to one which refused it
 // before: an equivalent one, else the authority above it. A redrive has the person
 // who asks for it choose instead, and a member of a group counts as not succeeded.
-func inPlaceOf(name string, s p.Summary, d *Directory) (p.Routing, error) {
+func substituteFor(name string, s p.Summary, d *Directory) (p.Routing, error) {
 	if routing, ok := Route(s, d, s.Excluded); ok {
 		return routing, nil
 	}
@@ -51,7 +51,7 @@ func inPlaceOf(name string, s p.Summary, d *Directory) (p.Routing, error) {
 	if d != nil {
 		routing.Revision = d.Revision
 	}
-	routing.Choice = authority(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: ResolvePolicy(s, p.Profile{})}, d, 1)
+	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: ResolvePolicy(s, p.Profile{})}, d, 1)
 	routing.Warnings = []string{fmt.Sprintf("%s refused what this follows from, and no other agent is fit", name)}
 	return routing, nil
 }

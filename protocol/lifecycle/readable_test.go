@@ -107,10 +107,10 @@ func chew(s p.State, d *Directory, now time.Time) (broken string) {
 	}
 	for _, later := range waits {
 		at := now.Add(later)
-		if next := NextLook(s, at); !s.Closed && !next.After(at) {
+		if next := NextReconcile(s, at); !s.Closed && !next.After(at) {
 			return "looked at again at once, for ever"
 		}
-		_ = JudgeAt(s, d)
+		_ = AbsenceKnownAt(s, d)
 		_ = Wake(s)
 	}
 	duties := DutiesOf(s)

@@ -80,27 +80,27 @@ func because(code string, s p.State) reason {
 	return reason{code, p.Facts{Agent: s.Agent}}
 }
 
-// within adds the limit of the clock that ran out.
-func (r reason) within(limit time.Duration) reason {
+// withLimit adds the limit of the clock that ran out.
+func (r reason) withLimit(limit time.Duration) reason {
 	r.facts.LimitMS = limit.Milliseconds()
 	return r
 }
 
-// counts adds how many there were, and how many there may be.
-func (r reason) counts(count, limit int) reason {
+// withCount adds how many there were, and how many there may be.
+func (r reason) withCount(count, limit int) reason {
 	r.facts.Count, r.facts.Limit = count, limit
 	return r
 }
 
-// leads makes another reason, of which this one is the cause.
-func (r reason) leads(code string) reason {
+// causing makes another reason, of which this one is the cause.
+func (r reason) causing(code string) reason {
 	facts := r.facts
 	facts.Causes = append(slices.Clone(facts.Causes), r.code)
 	return reason{code, facts}
 }
 
-// noted returns the facts for an event; nil where there are none.
-func (r reason) noted() *p.Facts {
+// factsOrNil returns the facts for an event; nil where there are none.
+func (r reason) factsOrNil() *p.Facts {
 	if f := r.facts; f.Agent == "" && f.Causes == nil && f.Limit == 0 && f.LimitMS == 0 {
 		return nil
 	}
@@ -114,22 +114,22 @@ func (r reason) words() string { return ReasonWords(r.code, r.facts) }
 func ReasonWords(code string, f p.Facts) string {
 	switch code {
 	case ReasonRefused:
-		return "refused by " + orIts(f.Agent)
+		return "refused by " + orItsAgent(f.Agent)
 	case ReasonAcknowledgeTimeout:
 		if f.Agent == "" {
-			return "no agent was found for it within " + span(f)
+			return "no agent was found for it within " + limitWords(f)
 		}
-		return f.Agent + " had no live worker within " + span(f)
+		return f.Agent + " had no live worker within " + limitWords(f)
 	case ReasonQueueTimeout:
-		return orIts(f.Agent) + " did not take it within " + span(f)
+		return orItsAgent(f.Agent) + " did not take it within " + limitWords(f)
 	case ReasonConditionTimeout:
-		return "the question of " + orIts(f.Agent) + " was not answered within " + span(f)
+		return "the question of " + orItsAgent(f.Agent) + " was not answered within " + limitWords(f)
 	case ReasonWorkTimeout:
-		return "no result within the work timeout of " + span(f)
+		return "no result within the work timeout of " + limitWords(f)
 	case ReasonProgressTimeout:
-		return "no progress within the progress timeout of " + span(f)
+		return "no progress within the progress timeout of " + limitWords(f)
 	case ReasonReturnTimeout:
-		return "no return within the return timeout of " + span(f)
+		return "no return within the return timeout of " + limitWords(f)
 	case ReasonDeadline:
 		return "the deadline passed"
 	case ReasonReroutesExhausted:
@@ -137,7 +137,7 @@ func ReasonWords(code string, f p.Facts) string {
 	case ReasonNoFitAgent:
 		return causeOf(f) + "no other agent is fit"
 	case ReasonConditionsExhausted:
-		return fmt.Sprintf("%s asked %d times, at most %d are allowed", orIts(f.Agent), f.Count, f.Limit)
+		return fmt.Sprintf("%s asked %d times, at most %d are allowed", orItsAgent(f.Agent), f.Count, f.Limit)
 	case ReasonAttemptsExhausted:
 		return fmt.Sprintf("%d of %d attempts failed", f.Count, f.Limit)
 	case ReasonCrashLoop:
@@ -151,9 +151,9 @@ func ReasonWords(code string, f p.Facts) string {
 	case ReasonSourceEnded:
 		return "the attempt that handed it off ended without a result"
 	case ReasonCancelled:
-		return "cancelled on request" + forced(f)
+		return "cancelled on request" + forcedWords(f)
 	case ReasonReturned:
-		return "returned on request" + forced(f)
+		return "returned on request" + forcedWords(f)
 	}
 	return code
 }
@@ -172,8 +172,8 @@ func causeOf(f p.Facts) string {
 	return strings.Join(parts, ", ") + ", and "
 }
 
-// forced says why the end did not wait for the worker any longer.
-func forced(f p.Facts) string {
+// forcedWords says why the end did not wait for the worker any longer.
+func forcedWords(f p.Facts) string {
 	switch {
 	case slices.Contains(f.Causes, causeWorkerGone):
 		return "; its worker was gone"
@@ -191,15 +191,15 @@ func groupWords(f p.Facts) string {
 	return fmt.Sprintf("%d of %d succeeded, %s; %s was asked for", f.Count, f.Limit, without, f.Mode)
 }
 
-func orIts(agent string) string {
+func orItsAgent(agent string) string {
 	if agent == "" {
 		return "its agent"
 	}
 	return agent
 }
 
-// span says a limit as a person does: 30s, 1h30m.
-func span(f p.Facts) string {
+// limitWords says a limit as a person does: 30s, 1h30m.
+func limitWords(f p.Facts) string {
 	text := millis(f.LimitMS).String()
 	for _, zero := range []string{"m0s", "h0m"} {
 		if n := len(text) - len(zero); n > 0 && text[n:] == zero {

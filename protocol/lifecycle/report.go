@@ -52,9 +52,9 @@ func Fail(s p.State, holder string, f Failure, now time.Time) (Step, error) {
 		Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds()})
 }
 
-// StopTrying records that supervisors cannot deal with a handoff; the step is empty for
+// RecordStuck records that supervisors cannot deal with a handoff; the step is empty for
 // one that is closed.
-func StopTrying(s p.State, cause error, now time.Time) (Step, error) {
+func RecordStuck(s p.State, cause error, now time.Time) (Step, error) {
 	if s.Closed {
 		return Step{}, nil
 	}

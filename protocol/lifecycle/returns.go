@@ -5,21 +5,21 @@ import p "github.com/agenthandoff/handoff/protocol"
 // stepClosed sends the return of a closed handoff on its way, if its source is
 // an agent of the directory; any other source reads it by ticket.
 func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
-	if !owesReturn(s) || s.ReturnTicket != "" || parentWakes(s) || !servesQueue(s.Source, d) {
+	if !hasReturnDue(s) || s.ReturnTicket != "" || wakesParent(s) || !servesQueue(s.Source, d) {
 		return nil
 	}
 	return []p.Event{&p.ReturnSent{Meta: meta, Ticket: p.ReturnTicket(s.Ticket), To: s.Source}}
 }
 
-// owesReturn tells whether the source of a closed handoff has yet to get its
+// hasReturnDue tells whether the source of a closed handoff has yet to get its
 // return. A return expects none; a rollback is one.
-func owesReturn(s p.State) bool {
+func hasReturnDue(s p.State) bool {
 	return s.Closed && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack)
 }
 
-// parentWakes tells whether the return is not delivered but wakes the parent
+// wakesParent tells whether the return is not delivered but wakes the parent
 // that waits for it.
-func parentWakes(s p.State) bool { return s.Wait == "block" && s.Parent != "" && s.N > 0 }
+func wakesParent(s p.State) bool { return s.Wait == "block" && s.Parent != "" && s.N > 0 }
 
 // servesQueue tells whether a return can be delivered to a source: it is an agent
 // of the directory that takes handoffs.
@@ -32,10 +32,10 @@ func servesQueue(source string, d *Directory) bool {
 // closed handoff, as d has its source: it has arrived, was given up, is not
 // expected, or waits to be read by its ticket because the source serves no queue.
 func ReturnSettled(s p.State, d *Directory) bool {
-	if !s.Closed || !owesReturn(s) {
+	if !s.Closed || !hasReturnDue(s) {
 		return s.Closed
 	}
-	return s.ReturnTicket == "" && !parentWakes(s) && !servesQueue(s.Source, d)
+	return s.ReturnTicket == "" && !wakesParent(s) && !servesQueue(s.Source, d)
 }
 
 // sourceInbox is the inbox in which what came back is listed: a person's, where

@@ -11,8 +11,8 @@ import (
 // candidatesKept is how many candidates a routing decision names.
 const candidatesKept = 16
 
-// needs are the capabilities that a target must have.
-func needs(s p.Summary) []p.RequiredCapability {
+// requiredOf are the capabilities that a target must have.
+func requiredOf(s p.Summary) []p.RequiredCapability {
 	list := slices.Clone(s.Requires)
 	if s.Target.Capability != "" && !slices.ContainsFunc(list, func(r p.RequiredCapability) bool { return r.ID == s.Target.Capability }) {
 		list = append(list, p.RequiredCapability{ID: s.Target.Capability})
@@ -30,7 +30,7 @@ type demand struct {
 // that it names offers stands for that: its specialization, or all of its
 // capabilities where it has none. An agent that declares neither has no equivalent.
 func demandOf(s p.Summary, d *Directory) demand {
-	if list := needs(s); len(list) > 0 {
+	if list := requiredOf(s); len(list) > 0 {
 		return demand{wanted: list}
 	}
 	if s.Target.Agent == "" || s.Target.Agent == p.Human {
@@ -60,7 +60,7 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 		return routing, false
 	}
 	loads := d.loads()
-	var fit []contender
+	var fit []rankedCandidate
 	for _, profile := range d.Agents {
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
 			continue
@@ -70,9 +70,9 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 			continue
 		}
 		load := loads[profile.ID]
-		fit = append(fit, contender{
+		fit = append(fit, rankedCandidate{
 			Candidate: p.Candidate{Agent: profile.ID, Score: m.score, Live: load.live, Busy: load.busy},
-			standing:  standingOf(profile, load),
+			standing:  availabilityRank(profile, load),
 			load:      load.share(),
 			warnings:  m.warnings,
 		})
@@ -80,7 +80,7 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 	if len(fit) == 0 {
 		return routing, false
 	}
-	slices.SortFunc(fit, compareContenders)
+	slices.SortFunc(fit, compareCandidates)
 	routing.Choice, routing.Warnings = fit[0].Agent, fit[0].warnings
 	for _, c := range fit[:min(len(fit), candidatesKept)] {
 		routing.Candidates = append(routing.Candidates, c.Candidate)
@@ -88,17 +88,17 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 	return routing, true
 }
 
-// contender is a candidate and what it is compared by.
-type contender struct {
+// rankedCandidate is a candidate and what it is compared by.
+type rankedCandidate struct {
 	p.Candidate
-	standing int // standingOf
+	standing int // availabilityRank
 	load     float64
 	warnings []string
 }
 
-// standingOf ranks agents by how soon they are likely to take an offer: 2 is served
+// availabilityRank ranks agents by how soon they are likely to take an offer: 2 is served
 // by a worker, 1 polls, 0 is absent or paused.
-func standingOf(profile p.Profile, l load) int {
+func availabilityRank(profile p.Profile, l load) int {
 	switch {
 	case profile.Paused:
 		return 0
@@ -110,10 +110,10 @@ func standingOf(profile p.Profile, l load) int {
 	return 0
 }
 
-// compareContenders puts first the agents that workers serve, then those that poll;
+// compareCandidates puts first the agents that workers serve, then those that poll;
 // among them one that lacks the least, then the fittest, then the one with the most
 // room, then by name: the same directory gives the same choice.
-func compareContenders(a, b contender) int {
+func compareCandidates(a, b rankedCandidate) int {
 	return cmp.Or(cmp.Compare(b.standing, a.standing), cmp.Compare(len(a.warnings), len(b.warnings)), cmp.Compare(b.Score, a.Score),
 		cmp.Compare(a.load, b.load), cmp.Compare(a.Agent, b.Agent))
 }
@@ -156,7 +156,7 @@ func suggested(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 	if !known {
 		return p.Routing{}, false
 	}
-	m, ok := fitness(profile, s.Summary, demand{wanted: needs(s.Summary)})
+	m, ok := fitness(profile, s.Summary, demand{wanted: requiredOf(s.Summary)})
 	if !ok {
 		return p.Routing{}, false
 	}

@@ -193,7 +193,7 @@ func TestSubmittedAlone(t *testing.T) {
 			if got := brief(l.decide(fleet(), t0.Add(29*sec))); got != "nothing" {
 				t.Errorf("decided %s", got)
 			}
-			if next := NextLook(l.state, t0.Add(29*sec)); next != t0.Add(30*sec) {
+			if next := NextReconcile(l.state, t0.Add(29*sec)); next != t0.Add(30*sec) {
 				t.Errorf("next look %s", next.Sub(t0))
 			}
 			if got := brief(l.decide(fleet(), t0.Add(30*sec))); got != "timed_out acknowledge; escalated 1 >human; offered human (escalation)" {

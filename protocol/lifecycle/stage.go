@@ -76,7 +76,7 @@ func WaitingFor(s p.State) Wait {
 		return WaitDecision
 	case s.Aggregate != nil && s.Phase == p.Pending:
 		return WaitMembers
-	case awaits(s):
+	case isSuspended(s):
 		return WaitChildren
 	}
 	switch s.Phase {

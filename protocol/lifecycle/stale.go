@@ -159,7 +159,7 @@ func staleEscalated(s *p.State, e *p.Escalated) string {
 }
 
 func staleTimedOut(s *p.State, e *p.TimedOut) string {
-	if !ranOut(s, e) {
+	if !hasRunOut(s, e) {
 		return fmt.Sprintf("the %s clock it means does not run, or has not run out", e.Clock)
 	}
 	return ""
@@ -216,10 +216,10 @@ func offerUntouched(s *p.State) bool {
 	return s.Offer != 0 && !s.Held() && s.ClaimedAt.IsZero() && s.AcceptedAt.IsZero()
 }
 
-// ranOut tells whether the clock that an event says ran out is one that runs, and
+// hasRunOut tells whether the clock that an event says ran out is one that runs, and
 // had run out by then: the time-out of an earlier offer or attempt may look the
 // same in all else.
-func ranOut(s *p.State, e *p.TimedOut) bool {
+func hasRunOut(s *p.State, e *p.TimedOut) bool {
 	if s.Phase == p.AwaitingSource { // what has not begun closes at its deadline
 		return false
 	}
@@ -228,9 +228,9 @@ func ranOut(s *p.State, e *p.TimedOut) bool {
 	case p.ClockAcknowledge:
 		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(*s)))
 	case p.ClockQueue:
-		return e.Agent == s.Agent && due(e.At, queueDue(*s))
+		return e.Agent == s.Agent && hasPassed(e.At, queueDue(*s))
 	case p.ClockWork:
-		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && due(e.At, workDue(*s))
+		return s.Fence != 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && hasPassed(e.At, workDue(*s))
 	case p.ClockProgress:
 		ms := s.Policy.ProgressTimeoutMS
 		return s.Fence != 0 && ms > 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(progressSince(*s).Add(millis(ms)))
@@ -238,7 +238,7 @@ func ranOut(s *p.State, e *p.TimedOut) bool {
 		return returnClock(*s) && !e.At.Before(returnDue(*s))
 	case p.ClockCondition:
 		asks := s.Conditions != nil && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
-		return s.Phase == p.Conditional && e.Agent == s.Agent && !awaits(*s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
+		return s.Phase == p.Conditional && e.Agent == s.Agent && !isSuspended(*s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
 	case p.ClockDeadline:
 		return s.TimedOut != p.ClockDeadline && !e.At.Before(Deadline(*s))
 	}

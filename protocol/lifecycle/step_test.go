@@ -129,7 +129,7 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		},
 		"Redrive":      func() (Step, error) { return Redrive(s, "src", now) },
 		"Dismiss":      func() (Step, error) { return Dismiss(s, "src", "", now) },
-		"StopTrying":   func() (Step, error) { return StopTrying(s, errors.New("broken"), now) },
+		"RecordStuck":  func() (Step, error) { return RecordStuck(s, errors.New("broken"), now) },
 		"SettleReturn": func() (Step, error) { return SettleReturn(s, true, "", now) },
 	}
 }

@@ -25,13 +25,13 @@ func ResolvePolicy(s p.Summary, profile p.Profile) p.Policy {
 // the capability.
 func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
 	if summary.Aggregate != nil { // a group has no work of its own
-		return StepOf(p.State{}, begin(ticket, summary, body, now))
+		return StepOf(p.State{}, submittedEvent(ticket, summary, body, now))
 	}
-	routing, err := target(summary, d)
+	routing, err := routeTarget(summary, d)
 	if err != nil {
 		return Step{}, err
 	}
-	submitted := begin(ticket, summary, body, now)
+	submitted := submittedEvent(ticket, summary, body, now)
 	if summary.AwaitsSource { // it is offered when its source has completed (FollowSource)
 		return StepOf(p.State{}, submitted)
 	}
@@ -52,11 +52,11 @@ func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directo
 	if t, err := Submit(ticket, summary, body, d, now); err == nil {
 		return t, nil
 	}
-	return StepOf(p.State{}, begin(ticket, summary, body, now))
+	return StepOf(p.State{}, submittedEvent(ticket, summary, body, now))
 }
 
-// begin makes the event of a submission, which an offer follows as a rule.
-func begin(ticket string, summary p.Summary, body p.Submitted, now time.Time) *p.Submitted {
+// submittedEvent makes the event of a submission, which an offer follows as a rule.
+func submittedEvent(ticket string, summary p.Summary, body p.Submitted, now time.Time) *p.Submitted {
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = ResolvePolicy(summary, p.Profile{})
 	return &body
@@ -80,14 +80,14 @@ func Target(s p.Summary, d *Directory) (string, error) {
 	if s.Aggregate != nil {
 		return "", nil
 	}
-	routing, err := target(s, d)
+	routing, err := routeTarget(s, d)
 	return routing.Choice, err
 }
 
-// target finds the agent that a package is for.
-func target(s p.Summary, d *Directory) (p.Routing, error) {
+// routeTarget finds the agent that a package is for.
+func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 	if s.Type == p.Escalation && s.Target.Agent == "" && s.Target.Capability == "" { // up from its source
-		s.Target.Agent = authority(p.State{Summary: s, Agent: s.Source, Policy: ResolvePolicy(s, p.Profile{})}, d, 1)
+		s.Target.Agent = authorityAt(p.State{Summary: s, Agent: s.Source, Policy: ResolvePolicy(s, p.Profile{})}, d, 1)
 	}
 	switch {
 	case s.Target.Capability != "":
@@ -107,7 +107,7 @@ func target(s p.Summary, d *Directory) (p.Routing, error) {
 	}
 	name := s.Target.Agent
 	if contains(s.Excluded, name) {
-		return inPlaceOf(name, s, d)
+		return substituteFor(name, s, d)
 	}
 	profile, known := d.Agent(name)
 	if !known {
@@ -120,21 +120,21 @@ func target(s p.Summary, d *Directory) (p.Routing, error) {
 		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
 	}
 	routing := p.Routing{Choice: name}
-	if wanted := needs(s); len(wanted) > 0 && name != p.Human {
+	if wanted := requiredOf(s); len(wanted) > 0 && name != p.Human {
 		if d != nil {
 			routing.Revision = d.Revision
 		}
 		m, ok := fitness(profile, s, demand{wanted: wanted})
 		if !ok {
-			return routing, unfit(profile, m, len(wanted))
+			return routing, unfitError(profile, m, len(wanted))
 		}
 		routing.Warnings = m.warnings
 	}
 	return routing, nil
 }
 
-// unfit says why an agent that was named may not have a package.
-func unfit(profile p.Profile, m match, wanted int) error {
+// unfitError says why an agent that was named may not have a package.
+func unfitError(profile p.Profile, m match, wanted int) error {
 	if len(m.warnings) < wanted {
 		return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s, and strict_capabilities is set", strings.Join(m.warnings, "; "))
 	}

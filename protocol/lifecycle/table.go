@@ -38,9 +38,9 @@ type rule struct {
 	words string    // what it says
 }
 
-// row makes the row of one type of event. stale returns in words why an event no
+// newRow makes the row of one type of event. stale returns in words why an event no
 // longer applies, or nothing; nil is an event that is never stale while a handoff is open.
-func row[E p.Event](from []p.Phase, to p.Phase, stale func(*p.State, E) string, apply func(*p.State, E) error,
+func newRow[E p.Event](from []p.Phase, to p.Phase, stale func(*p.State, E) string, apply func(*p.State, E) error,
 	after []p.Phase, by []Role, words string) rule {
 	r := rule{from: from, to: to, after: after, by: by, words: words}
 	r.apply = func(s *p.State, e p.Event) error { return apply(s, e.(E)) }
@@ -65,41 +65,41 @@ var (
 
 // table is the whole of what is legal: a row for each event. No event leads to awaiting_approval yet.
 var table = map[p.EventType]rule{
-	p.EventSubmitted:       row([]p.Phase{fresh}, p.Pending, staleSubmitted, applySubmitted, nil, byClient, "the source hands off a package"),
-	p.EventOffered:         row([]p.Phase{p.Pending, p.Conditional, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.Pending, staleOffered, applyOffered, nil, byAny, "an offer stands in the queue of an agent"),
-	p.EventClaimed:         row([]p.Phase{p.Pending}, stay, staleClaimed, applyClaimed, nil, byHolder, "a holder that polls has the offer, and has not acknowledged it"),
-	p.EventAccepted:        row([]p.Phase{p.Pending}, p.PhaseAccepted, staleAccepted, applyAccepted, nil, byHolder, "the holder takes the work; an attempt begins"),
-	p.EventStarted:         row([]p.Phase{p.PhaseAccepted}, p.Working, staleStarted, applyStarted, nil, byHolder, "the holder begins to work"),
-	p.EventProgressed:      row(held, stay, fenced(func(e *p.Progressed) uint64 { return e.Fence }), applyProgressed, nil, byHolder, "the holder reports how far it is"),
-	p.EventCompleted:       row(held, p.Complete, fenced(func(e *p.Completed) uint64 { return e.Fence }), applyCompleted, nil, byHolder, "the holder delivers a result; the handoff closes"),
-	p.EventFailed:          row(held, p.PhaseFailed, fenced(func(e *p.Failed) uint64 { return e.Fence }), applyFailed, nil, byHolder, "the attempt failed"),
-	p.EventRejected:        row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.PhaseRejected, staleRejected, applyRejected, nil, byHolder, "the agent refuses the handoff"),
-	p.EventConditioned:     row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Conditional, staleConditioned, applyConditioned, nil, byHolder, "the agent needs context, a permission or time first"),
-	p.EventAnswered:        row([]p.Phase{p.Conditional, p.Pending, p.PhaseAccepted, p.Working}, stay, staleAnswered, applyAnswered, nil, byClient, "the source, a person or an authority answers"),
-	p.EventRetryScheduled:  row([]p.Phase{p.PhaseFailed, p.PhaseTimeout}, p.Retrying, staleRetryScheduled, applyRetryScheduled, nil, bySupervisor, "the next attempt has its time"),
-	p.EventRerouted:        row(begun, stay, staleRerouted, applyRerouted, nil, byRouters, "the handoff goes to another agent"),
-	p.EventEscalated:       row([]p.Phase{p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.PhaseRejected, p.PhaseTimeout, p.PhaseFailed}, stay, staleEscalated, applyEscalated, nil, byWorkers, "the handoff goes up to an authority"),
-	p.EventLeaseLost:       row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleLeaseLost, applyLeaseLost, nil, byWorkers, "the holder is gone"),
-	p.EventReleased:        row([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleReleased, applyReleased, nil, byHolder, "the holder releases the handoff, uncharged"),
-	p.EventReminded:        row(held, stay, staleReminded, applyReminded, nil, bySupervisor, "the holder is told that its time runs out"),
-	p.EventExtended:        row(held, stay, staleExtended, applyExtended, nil, byHolder, "the holder has more time for its work"),
-	p.EventTimedOut:        row([]p.Phase{p.AwaitingApproval, p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.PhaseTimeout, staleTimedOut, applyTimedOut, nil, bySupervisor, "a clock ran out"),
-	p.EventCancelRequested: row(open, stay, staleCancelRequested, applyCancelRequested, nil, byRouters, "the end of the handoff is asked for"),
-	p.EventClosed:          row(open, stay, nil, applyClosed, nil, byWorkers, "the handoff closes without a result of its holder"),
-	p.EventStuck:           row(open, stay, staleStuck, applyStuck, nil, bySupervisor, "supervisors could not deal with the handoff, and stop trying"),
-	p.EventHandedOff:       row(held, stay, staleHandedOff, applyHandedOff, nil, byHolder, "the holder hands off a part of the work, as a child"),
-	p.EventSuspended:       row(held, p.Conditional, fenced(func(e *p.Suspended) uint64 { return e.Fence }), applySuspended, nil, byHolder, "the holder lets go until children have closed"),
-	p.EventChildrenClosed:  row(begun, stay, staleChildrenClosed, applyChildrenClosed, closedPhases, bySupervisor, "children have closed"),
-	p.EventAssigned:        row([]p.Phase{p.Pending}, stay, staleAssigned, applyAssigned, groupEnds, bySupervisor, "a member of a group has an agent, and no other member gets that one"),
-	p.EventTaken:           row(begun, p.PhaseAccepted, staleTaken, applyTaken, nil, byHolder, "an agent takes the handoff out of turn"),
-	p.EventRolledBack:      row(open, p.PhaseReturned, staleRolledBack, applyRolledBack, nil, byAny, "the handoff goes back to its source, undone"),
-	p.EventLateResultUsed:  row([]p.Phase{p.Pending, p.PhaseTimeout, p.PhaseFailed}, p.Complete, staleLateResultUsed, applyLateResultUsed, nil, byWorkers, "a parked result completes the handoff"),
-	p.EventResultParked:    row(begun, stay, staleResultParked, applyResultParked, closedPhases, byHolder, "the result of a lost attempt is kept beside the history"),
-	p.EventReturnSent:      row(nil, stay, staleReturnSent, applyReturnSent, closedPhases, bySupervisor, "the return is on its way to the source"),
-	p.EventReturned:        row(nil, stay, staleReturned, applyReturned, closedPhases, bySupervisor, "the return has arrived, or never will"),
-	p.EventRedriven:        row(nil, stay, staleRedriven, applyRedriven, unsuccessful, byClient, "the handoff was submitted again, as another one"),
-	p.EventDismissed:       row(nil, stay, staleDismissed, applyDismissed, unsuccessful, byClient, "a person has seen the end; the handoff leaves the inbox"),
-	p.EventSourceCompleted: row([]p.Phase{p.AwaitingSource}, p.Pending, staleSourceCompleted, applySourceCompleted, nil, bySupervisor, "what it follows from has completed"),
+	p.EventSubmitted:       newRow([]p.Phase{fresh}, p.Pending, staleSubmitted, applySubmitted, nil, byClient, "the source hands off a package"),
+	p.EventOffered:         newRow([]p.Phase{p.Pending, p.Conditional, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.Pending, staleOffered, applyOffered, nil, byAny, "an offer stands in the queue of an agent"),
+	p.EventClaimed:         newRow([]p.Phase{p.Pending}, stay, staleClaimed, applyClaimed, nil, byHolder, "a holder that polls has the offer, and has not acknowledged it"),
+	p.EventAccepted:        newRow([]p.Phase{p.Pending}, p.PhaseAccepted, staleAccepted, applyAccepted, nil, byHolder, "the holder takes the work; an attempt begins"),
+	p.EventStarted:         newRow([]p.Phase{p.PhaseAccepted}, p.Working, staleStarted, applyStarted, nil, byHolder, "the holder begins to work"),
+	p.EventProgressed:      newRow(held, stay, fenced(func(e *p.Progressed) uint64 { return e.Fence }), applyProgressed, nil, byHolder, "the holder reports how far it is"),
+	p.EventCompleted:       newRow(held, p.Complete, fenced(func(e *p.Completed) uint64 { return e.Fence }), applyCompleted, nil, byHolder, "the holder delivers a result; the handoff closes"),
+	p.EventFailed:          newRow(held, p.PhaseFailed, fenced(func(e *p.Failed) uint64 { return e.Fence }), applyFailed, nil, byHolder, "the attempt failed"),
+	p.EventRejected:        newRow([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.PhaseRejected, staleRejected, applyRejected, nil, byHolder, "the agent refuses the handoff"),
+	p.EventConditioned:     newRow([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Conditional, staleConditioned, applyConditioned, nil, byHolder, "the agent needs context, a permission or time first"),
+	p.EventAnswered:        newRow([]p.Phase{p.Conditional, p.Pending, p.PhaseAccepted, p.Working}, stay, staleAnswered, applyAnswered, nil, byClient, "the source, a person or an authority answers"),
+	p.EventRetryScheduled:  newRow([]p.Phase{p.PhaseFailed, p.PhaseTimeout}, p.Retrying, staleRetryScheduled, applyRetryScheduled, nil, bySupervisor, "the next attempt has its time"),
+	p.EventRerouted:        newRow(begun, stay, staleRerouted, applyRerouted, nil, byRouters, "the handoff goes to another agent"),
+	p.EventEscalated:       newRow([]p.Phase{p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.PhaseRejected, p.PhaseTimeout, p.PhaseFailed}, stay, staleEscalated, applyEscalated, nil, byWorkers, "the handoff goes up to an authority"),
+	p.EventLeaseLost:       newRow([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleLeaseLost, applyLeaseLost, nil, byWorkers, "the holder is gone"),
+	p.EventReleased:        newRow([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleReleased, applyReleased, nil, byHolder, "the holder releases the handoff, uncharged"),
+	p.EventReminded:        newRow(held, stay, staleReminded, applyReminded, nil, bySupervisor, "the holder is told that its time runs out"),
+	p.EventExtended:        newRow(held, stay, staleExtended, applyExtended, nil, byHolder, "the holder has more time for its work"),
+	p.EventTimedOut:        newRow([]p.Phase{p.AwaitingApproval, p.Pending, p.Conditional, p.PhaseAccepted, p.Working, p.Retrying, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed}, p.PhaseTimeout, staleTimedOut, applyTimedOut, nil, bySupervisor, "a clock ran out"),
+	p.EventCancelRequested: newRow(open, stay, staleCancelRequested, applyCancelRequested, nil, byRouters, "the end of the handoff is asked for"),
+	p.EventClosed:          newRow(open, stay, nil, applyClosed, nil, byWorkers, "the handoff closes without a result of its holder"),
+	p.EventStuck:           newRow(open, stay, staleStuck, applyStuck, nil, bySupervisor, "supervisors could not deal with the handoff, and stop trying"),
+	p.EventHandedOff:       newRow(held, stay, staleHandedOff, applyHandedOff, nil, byHolder, "the holder hands off a part of the work, as a child"),
+	p.EventSuspended:       newRow(held, p.Conditional, fenced(func(e *p.Suspended) uint64 { return e.Fence }), applySuspended, nil, byHolder, "the holder lets go until children have closed"),
+	p.EventChildrenClosed:  newRow(begun, stay, staleChildrenClosed, applyChildrenClosed, closedPhases, bySupervisor, "children have closed"),
+	p.EventAssigned:        newRow([]p.Phase{p.Pending}, stay, staleAssigned, applyAssigned, groupEnds, bySupervisor, "a member of a group has an agent, and no other member gets that one"),
+	p.EventTaken:           newRow(begun, p.PhaseAccepted, staleTaken, applyTaken, nil, byHolder, "an agent takes the handoff out of turn"),
+	p.EventRolledBack:      newRow(open, p.PhaseReturned, staleRolledBack, applyRolledBack, nil, byAny, "the handoff goes back to its source, undone"),
+	p.EventLateResultUsed:  newRow([]p.Phase{p.Pending, p.PhaseTimeout, p.PhaseFailed}, p.Complete, staleLateResultUsed, applyLateResultUsed, nil, byWorkers, "a parked result completes the handoff"),
+	p.EventResultParked:    newRow(begun, stay, staleResultParked, applyResultParked, closedPhases, byHolder, "the result of a lost attempt is kept beside the history"),
+	p.EventReturnSent:      newRow(nil, stay, staleReturnSent, applyReturnSent, closedPhases, bySupervisor, "the return is on its way to the source"),
+	p.EventReturned:        newRow(nil, stay, staleReturned, applyReturned, closedPhases, bySupervisor, "the return has arrived, or never will"),
+	p.EventRedriven:        newRow(nil, stay, staleRedriven, applyRedriven, unsuccessful, byClient, "the handoff was submitted again, as another one"),
+	p.EventDismissed:       newRow(nil, stay, staleDismissed, applyDismissed, unsuccessful, byClient, "a person has seen the end; the handoff leaves the inbox"),
+	p.EventSourceCompleted: newRow([]p.Phase{p.AwaitingSource}, p.Pending, staleSourceCompleted, applySourceCompleted, nil, bySupervisor, "what it follows from has completed"),
 }
 
 // EventWords returns in a few words what an event of a type says.

@@ -48,7 +48,7 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 	switch s.Phase {
 	case p.Pending:
 		if s.Offer == 0 {
-			consider(begunAt(s).Add(millis(s.Policy.AckTimeoutMS)))
+			consider(routableSince(s).Add(millis(s.Policy.AckTimeoutMS)))
 			break
 		}
 		consider(queueDue(s)) // the zero instant is after none
@@ -66,7 +66,7 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 		consider(ReminderAt(s))
 	case p.Conditional:
 		switch {
-		case awaits(s):
+		case isSuspended(s):
 			if s.Children.Awaited.Without(s.Children.Closed) == "" {
 				consider(s.UpdatedAt)
 			}
@@ -86,11 +86,11 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 // stepMin is the shortest time between two looks that nothing but time causes.
 const stepMin = time.Minute
 
-// NextLook is when a handoff at which a look has just found nothing to decide
+// NextReconcile is when a handoff at which a look has just found nothing to decide
 // is looked at again: at its Wake, but no later than in a minute or in its own
 // age, whichever is longer, and for a held one in two leases. So a wake-up that
 // was lost is made up for, and a long handoff wakes a logarithmic number of times.
-func NextLook(s p.State, now time.Time) time.Time {
+func NextReconcile(s p.State, now time.Time) time.Time {
 	if s.Closed {
 		return time.Time{}
 	}
@@ -106,11 +106,11 @@ func NextLook(s p.State, now time.Time) time.Time {
 	return at
 }
 
-// JudgeAt is when the observer of d can say that the holder or the agent is gone. The
+// AbsenceKnownAt is when the observer of d can say that the holder or the agent is gone. The
 // agent is that of a standing offer; the observer has to be connected for long enough
 // before. Zero is that they are not missing. A look before that decides nothing, whatever
 // their clocks say.
-func JudgeAt(s p.State, d *Directory) time.Time {
+func AbsenceKnownAt(s p.State, d *Directory) time.Time {
 	switch {
 	case s.Closed || d == nil || d.ConnectedSince.IsZero():
 	case s.Held():
@@ -129,7 +129,7 @@ func JudgeAt(s p.State, d *Directory) time.Time {
 type Duties struct {
 	// Offer says that the current offer stands in the queue of s.Agent.
 	Offer bool
-	// Look says that a wake-up stands, at NextLook.
+	// Look says that a wake-up stands, at NextReconcile.
 	Look bool
 	// Children says that what was handed off has been submitted.
 	Children bool
@@ -152,7 +152,7 @@ func DutiesOf(s p.State) Duties {
 		Look:           !s.Closed && s.Phase != fresh,
 		Children:       s.Children != nil && s.Children.Made != "",
 		Mark:           marksChildren(s),
-		Return:         owesReturn(s) && (s.ReturnTicket != "" || parentWakes(s)),
+		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || wakesParent(s)),
 		CancelChildren: cancelsChildren(s),
 		Source:         !s.Closed && s.Phase == p.AwaitingSource,
 	}
@@ -162,8 +162,8 @@ func DutiesOf(s p.State) Duties {
 // submission of its children: its return, or the end of its children. A person
 // serves no queue, and reads a return by its ticket.
 func HasPendingDuties(s p.State) bool {
-	reads := s.Source == p.Human && s.ReturnTicket == "" && !parentWakes(s)
-	return s.Closed && (owesReturn(s) && !reads || cancelsChildren(s))
+	reads := s.Source == p.Human && s.ReturnTicket == "" && !wakesParent(s)
+	return s.Closed && (hasReturnDue(s) && !reads || cancelsChildren(s))
 }
 
 // NotifiesParent tells whether the parent may need to know that a handoff closed:

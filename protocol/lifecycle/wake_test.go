@@ -26,7 +26,7 @@ func TestWakeAndNextLook(t *testing.T) {
 	cases := []struct {
 		name       string
 		state      p.State
-		after      time.Duration // when NextLook is asked
+		after      time.Duration // when NextReconcile is asked
 		wake, next time.Duration // since t0
 	}{
 		{"pending: the acknowledge timeout", in("pending", nil), sec, 30 * sec, 30 * sec},
@@ -72,7 +72,7 @@ func TestWakeAndNextLook(t *testing.T) {
 		if got := Wake(c.state).Sub(t0); got != c.wake {
 			t.Errorf("%s: wakes after %s, want %s", c.name, got, c.wake)
 		}
-		if got := NextLook(c.state, t0.Add(c.after)).Sub(t0); got != c.next {
+		if got := NextReconcile(c.state, t0.Add(c.after)).Sub(t0); got != c.next {
 			t.Errorf("%s: next look after %s, want %s", c.name, got, c.next)
 		}
 	}
@@ -143,7 +143,7 @@ func TestDuties(t *testing.T) {
 func TestLongWaitWakesSeldom(t *testing.T) {
 	l := submit(t, fleet(agent("a")).live("a", "w1", 4), func(s *p.Summary) { s.Deadline = t0.Add(30 * 24 * time.Hour) })
 	looks := 0
-	for now := t0; now.Before(l.state.Deadline); now = NextLook(l.state, now) {
+	for now := t0; now.Before(l.state.Deadline); now = NextReconcile(l.state, now) {
 		looks++
 	}
 	if looks > 20 {

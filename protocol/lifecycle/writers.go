@@ -59,7 +59,7 @@ func CheckWriters(before p.State, events []p.Event) error {
 		case i == 0 && role != RoleSupervisor && slices.Contains(follows, kind):
 			return fmt.Errorf("%s is said to be by %s (%s), and follows from no event of theirs", kind, by, role)
 		}
-		if named := namedMaker(e, holder); named != "" && named != by {
+		if named := writerOf(e, holder); named != "" && named != by {
 			return fmt.Errorf("%s is said to be by %s, and can be by %s alone", kind, by, named)
 		}
 		holder = holderAfter(e, holder)
@@ -67,9 +67,9 @@ func CheckWriters(before p.State, events []p.Event) error {
 	return nil
 }
 
-// namedMaker is the one name that an event can be by, where that is known. holder
+// writerOf is the one name that an event can be by, where that is known. holder
 // has the handoff before it.
-func namedMaker(e p.Event, holder string) string {
+func writerOf(e p.Event, holder string) string {
 	switch e := e.(type) {
 	case *p.Submitted:
 		return e.Summary.Source
