@@ -119,7 +119,7 @@ func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []stri
 	for {
 		reserved := lifecycle.Reserve(d, group.State, named, m.N)
 		agent, err := lifecycle.Target(s, reserved)
-		if err != nil { // it begins without an offer, and the next look finds an agent
+		if err != nil { // it begins without an offer, and the next reconcile finds an agent
 			return reserved, nil
 		}
 		if agent == s.Target.Agent {

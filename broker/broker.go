@@ -278,7 +278,7 @@ func draftOf(head *Head, step *lifecycle.Step) draft {
 // append stores a draft as the successor of the head that it was made from.
 // ErrConflict means that another append came first and nothing was written. An
 // offer that the events made is put into its queue; should that fail, the
-// supervisor's next look does it.
+// supervisor's next reconcile does it.
 //
 // Heads go by pointer here and below: each is 1.6 KB, and the goroutine of a
 // handoff that passes them by value through these calls needs a stack of 64 KB.

@@ -30,7 +30,7 @@ type Next struct {
 func (x *explainer) foresee() (next *Next) {
 	s := x.State
 	defer func() {
-		if recover() != nil { // as a supervisor's look would: the handoff is stuck
+		if recover() != nil { // as a reconcile would: the handoff is stuck
 			next = nil
 		}
 	}()

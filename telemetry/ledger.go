@@ -27,17 +27,17 @@ type Supervision struct {
 	queue, work, whole               *prometheus.HistogramVec
 	due                              prometheus.Counter
 	late                             prometheus.Histogram
-	looks, lookErrors                prometheus.Counter
+	reconciles, reconcileErrors                prometheus.Counter
 	unreadable                       prometheus.Gauge
-	passes, passErrors               *prometheus.CounterVec
-	passSeconds, passHeads, passOpen prometheus.Gauge
-	passAt, followDelay              prometheus.Gauge
+	sweeps, sweepErrors               *prometheus.CounterVec
+	sweepSeconds, sweepHeads, sweepOpen prometheus.Gauge
+	sweepAt, followDelay              prometheus.Gauge
 	seen                             once
 }
 
 // Supervision adds the figures of a supervisor. directory says which agents
-// there are; passReasons are supervisor.PassReasons.
-func (m *Metrics) Supervision(directory Directory, passReasons []string) *Supervision {
+// there are; sweepReasons are supervisor.SweepReasons.
+func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Supervision {
 	s := &Supervision{
 		agents: m.agents, directory: directory,
 		events:      m.counters("handoff_events_total", "Events in the ledger, from all processes.", "event"),
@@ -57,34 +57,34 @@ func (m *Metrics) Supervision(directory Directory, passReasons []string) *Superv
 
 		due:         m.counter("handoff_timers_due_total", "Wake-ups that came due."),
 		late:        m.histogram("handoff_timers_late_seconds", "How much later than asked for a wake-up came.", lateBuckets),
-		looks:       m.counter("handoff_looks_total", "Looks at a handoff, tries that failed among them."),
-		lookErrors:  m.counter("handoff_look_errors_total", "Looks at a handoff that failed; they are tried again."),
+		reconciles:       m.counter("handoff_reconciles_total", "Reconciles of a handoff, failed tries among them."),
+		reconcileErrors:  m.counter("handoff_reconcile_errors_total", "Reconciles of a handoff that failed; they are tried again."),
 		unreadable:  m.gauge("handoff_unreadable_handoffs", "Stuck handoffs whose last entry in the ledger cannot be read, as far as this supervisor knows."),
-		passes:      m.counters("handoff_passes_total", "Passes over handoffs: all of them, or what is open and what has changed.", "reason"),
-		passErrors:  m.counters("handoff_pass_errors_total", "Passes over handoffs that broke off.", "reason"),
-		passSeconds: m.gauge("handoff_pass_seconds", "How long the last pass over handoffs took."),
-		passHeads:   m.gauge("handoff_pass_handoffs", "Handoffs that the last pass read."),
-		passOpen:    m.gauge("handoff_pass_open", "Open handoffs that the last pass saw."),
-		passAt:      m.gauge("handoff_pass_timestamp_seconds", "When the last pass over handoffs ended, as Unix time."),
+		sweeps:      m.counters("handoff_sweeps_total", "Sweeps: over all handoffs, or over the open and the changed ones.", "reason"),
+		sweepErrors:  m.counters("handoff_sweep_errors_total", "Sweeps that broke off.", "reason"),
+		sweepSeconds: m.gauge("handoff_sweep_seconds", "How long the last sweep took."),
+		sweepHeads:   m.gauge("handoff_sweep_handoffs", "Handoffs that the last sweep read."),
+		sweepOpen:    m.gauge("handoff_sweep_open", "Open handoffs that the last sweep saw."),
+		sweepAt:      m.gauge("handoff_sweep_timestamp_seconds", "When the last sweep ended, as Unix time."),
 		followDelay: m.gauge("handoff_follow_delay_seconds", "How old the newest entry of the ledger was when this supervisor got it."),
 	}
 	m.gauge("handoff_supervisors", "Supervisors in this process.").Set(1)
-	s.zero(passReasons)
+	s.zero(sweepReasons)
 	return s
 }
 
 // zero has the series whose labels are fixed words there from the start: a rate
 // over a counter that was not there before its first event misses that one.
-func (s *Supervision) zero(passReasons []string) {
+func (s *Supervision) zero(sweepReasons []string) {
 	for _, event := range protocol.EventTypes {
 		s.events.WithLabelValues(string(event))
 	}
 	for _, clock := range protocol.Clocks {
 		s.timeouts.WithLabelValues(string(clock))
 	}
-	for _, reason := range passReasons {
-		s.passes.WithLabelValues(reason)
-		s.passErrors.WithLabelValues(reason)
+	for _, reason := range sweepReasons {
+		s.sweeps.WithLabelValues(reason)
+		s.sweepErrors.WithLabelValues(reason)
 	}
 }
 
@@ -194,11 +194,11 @@ func (s *Supervision) Due(asked time.Time) {
 	}
 }
 
-// Reconciled counts a look at a handoff.
+// Reconciled counts a reconcile of a handoff.
 func (s *Supervision) Reconciled(err error) {
-	s.looks.Inc()
+	s.reconciles.Inc()
 	if err != nil {
-		s.lookErrors.Inc()
+		s.reconcileErrors.Inc()
 	}
 }
 
@@ -207,13 +207,13 @@ func (s *Supervision) Unreadable(n int) { s.unreadable.Set(float64(n)) }
 
 // Swept counts a sweep.
 func (s *Supervision) Swept(why string, heads, open int, took time.Duration, err error) {
-	s.passes.WithLabelValues(why).Inc()
+	s.sweeps.WithLabelValues(why).Inc()
 	if err != nil {
-		s.passErrors.WithLabelValues(why).Inc()
+		s.sweepErrors.WithLabelValues(why).Inc()
 		return
 	}
-	s.passHeads.Set(float64(heads))
-	s.passOpen.Set(float64(open))
-	s.passSeconds.Set(took.Seconds())
-	s.passAt.SetToCurrentTime()
+	s.sweepHeads.Set(float64(heads))
+	s.sweepOpen.Set(float64(open))
+	s.sweepSeconds.Set(took.Seconds())
+	s.sweepAt.SetToCurrentTime()
 }

@@ -46,7 +46,7 @@ func TestLife(t *testing.T) {
 			"handoff_events_total{event=completed}":               "1",
 			"handoff_append_events_total{event=completed}":        "1",
 			"handoff_supervisors":                                 "1",
-			"handoff_look_errors_total":                           "0",
+			"handoff_reconcile_errors_total":                           "0",
 		})
 
 		s.submit("coder")
@@ -182,7 +182,7 @@ func TestWorldIsAskedSeldom(t *testing.T) {
 	})
 }
 
-func TestLooksAndPasses(t *testing.T) {
+func TestReconcilesAndSweeps(t *testing.T) {
 	m := NewMetrics()
 	s := m.Supervision(nil, []string{"start"})
 	s.Reconciled(nil)
@@ -191,8 +191,8 @@ func TestLooksAndPasses(t *testing.T) {
 	s.Swept("start", 1, 1, time.Second, errors.New("broke off"))
 	s.Due(time.Time{})
 	got := read(t, m.registry)
-	for name, want := range map[string]string{"handoff_looks_total": "2", "handoff_look_errors_total": "1", "handoff_passes_total{reason=start}": "2",
-		"handoff_pass_errors_total{reason=start}": "1", "handoff_pass_handoffs": "10", "handoff_pass_open": "4", "handoff_pass_seconds": "2",
+	for name, want := range map[string]string{"handoff_reconciles_total": "2", "handoff_reconcile_errors_total": "1", "handoff_sweeps_total{reason=start}": "2",
+		"handoff_sweep_errors_total{reason=start}": "1", "handoff_sweep_handoffs": "10", "handoff_sweep_open": "4", "handoff_sweep_seconds": "2",
 		"handoff_timers_due_total": "1", "handoff_timers_late_seconds": "0: 0"} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

@@ -17,7 +17,7 @@ func (w *world) act(h *thread) {
 	case w.n(10) == 0, s.Phase == p.Retrying && w.n(3) == 0:
 		w.intervene(h)
 	case s.Aggregate != nil, s.Offer == 0:
-		w.look(h)
+		w.reconcile(h)
 	case escalated(s) && w.n(4) == 0:
 		w.answer(h)
 	case s.Phase == p.Pending || s.Held() && w.n(4) == 0:
@@ -35,7 +35,7 @@ func (w *world) act(h *thread) {
 	case s.Phase == p.Conditional:
 		w.answer(h)
 	default:
-		w.look(h)
+		w.reconcile(h)
 	}
 }
 

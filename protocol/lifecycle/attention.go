@@ -6,13 +6,12 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Attention is what an append calls for from those who look after handoffs. Who
-// appends knows the state that comes of it, and says so beside the record: then
-// no supervisor need read the record to find that there is nothing to do, which is true
-// of nearly all.
+// Attention is what an append asks of the supervisors. The writer knows the state after
+// its append, and puts the attention beside the record. A supervisor then need not read
+// the records that call for nothing, which are nearly all.
 //
-// It is a hint: what it says wrongly costs time, until the next look at the head
-// or the next pass over all of them, and never a handoff.
+// It is a hint. A wrong one costs time, until the next reconcile of the handoff or the
+// next sweep, and never a handoff.
 type Attention string
 
 // What an append may call for.
@@ -22,10 +21,10 @@ const (
 	// AttentionNone: it is closed, and has no pending duties.
 	AttentionNone Attention = "none"
 	// AttentionLater: nothing becomes due within AttentionSpan, whatever the
-	// directory says, unless its holder vanishes. If it still is the head a while
-	// later, what it calls for must be made to stand outside.
+	// directory says, unless the holder vanishes. If this append is still the head
+	// a while later, a supervisor publishes its outbox entries.
 	AttentionLater Attention = "later"
-	// AttentionNow: look at it.
+	// AttentionNow: reconcile it at once.
 	AttentionNow Attention = "now"
 )
 
@@ -33,8 +32,8 @@ const (
 // hold of a supervisor, and as long again for the way.
 const AttentionSpan = 2 * time.Second
 
-// AttentionOf is what the append calls for that made s. In case of doubt that is
-// a look: what is frequent is told apart, what is rare is not.
+// AttentionOf returns the attention for the append that made s. In case of doubt that is
+// AttentionNow: frequent cases are told apart, rare ones are reconciled.
 func AttentionOf(s p.State) Attention {
 	switch {
 	case s.Phase == fresh, s.N > 0, NotifiesOrigin(s): // others are told of it

@@ -32,7 +32,7 @@ func (w *world) checkAttention(h *thread) {
 			}
 		}
 		if next := NextReconcile(s, now); !s.Closed && next.Before(end) {
-			w.fail(h, "says %s, and is to be looked at within %v", says, next.Sub(s.UpdatedAt))
+			w.fail(h, "says %s, and is to be reconciled within %v", says, next.Sub(s.UpdatedAt))
 		}
 	}
 }

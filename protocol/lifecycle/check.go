@@ -117,7 +117,7 @@ func checkAfterEnd(before, after p.State) error {
 func checkClosed(s p.State, now time.Time) error {
 	duties := DutiesOf(s)
 	switch {
-	case duties.Offer || duties.Look || !Wake(s).IsZero() || !NextReconcile(s, now).IsZero():
+	case duties.Offer || duties.WakeUp || !Wake(s).IsZero() || !NextReconcile(s, now).IsZero():
 		return fmt.Errorf("closed, with duties %+v", duties)
 	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !HasPendingDuties(s):
 		return fmt.Errorf("closed, owes %t, with duties %+v", HasPendingDuties(s), duties)
@@ -134,7 +134,7 @@ func checkOpen(s p.State, now time.Time) error {
 	switch {
 	case lapses.After(now) && next.After(lapses) && !s.CancelRequested:
 		return fmt.Errorf("claimed, and next looked at %s after the time to acknowledge", next.Sub(lapses))
-	case !duties.Look || !next.After(now):
+	case !duties.WakeUp || !next.After(now):
 		return fmt.Errorf("open, and never looked at again")
 	case !clock.IsZero() && next.After(clock):
 		return fmt.Errorf("next looked at %s after a clock runs out", next.Sub(clock))

@@ -39,7 +39,7 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 		return Mine, Step{State: s}
 	case s.Held() && !holderLost(s, d, now) && !hasPassed(now, ClaimDue(s)):
 		return LetGo, Step{State: s}
-	case hasPassed(now, Deadline(s)): // passed between two looks: the work is not begun any more
+	case hasPassed(now, Deadline(s)): // passed between two reconciles: the work is not begun any more
 		return Drop, Decide(s, d, now)
 	case s.Held():
 		return takeOver(s, c, d, now)

@@ -270,7 +270,7 @@ func TestAnswer(t *testing.T) {
 	often.ConditionRounds = often.Policy.MaxConditions + 1
 	_, err = Answer(often, d, p.Answer{Text: "so"}, t0)
 	wantError(t, err, p.CodeIllegal)
-	// An answer whose append held no offer is followed up by the next look.
+	// An answer whose append held no offer is followed up by the next reconcile.
 	l := &line{t: t, state: stateIn(t, "asking"), seq: 5}
 	l.add(&p.Answered{Meta: at(time.Minute), Offer: l.state.Offer, Answer: p.Answer{Text: "so"}})
 	if got := brief(l.decide(d, t0.Add(time.Minute))); got != "offered a (answer)" {

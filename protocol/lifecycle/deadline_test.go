@@ -109,7 +109,7 @@ func TestTheDeadlineClosesEverything(t *testing.T) {
 				seen[s.Phase] = true
 				d := fleet(agent("a"), agent("b")).live("a", "w1", 1)
 				if wake := wakeAfter(s, c.due.Add(-time.Microsecond)); !wake.Equal(c.due) {
-					t.Errorf("%s: looked at again at %v, not at %v", name, wake, c.due)
+					t.Errorf("%s: reconciled again at %v, not at %v", name, wake, c.due)
 				}
 				at, after := c.due, s
 				for rounds := 0; !after.Closed && rounds < 2; rounds++ { // the second time it has been overdue

@@ -1,5 +1,5 @@
 // Package lifecycle is the pure core of Handoff: what a handoff is after an
-// event (Apply), what shall happen next (Decide), when to look again (Wake) and
+// event (Apply), what shall happen next (Decide), when to reconcile again (Wake) and
 // what must stand outside (Duties). It decides alone: workers, the supervisor
 // and the command line append what it says.
 //

@@ -186,7 +186,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	switch {
 	case !asked && !escalated(s):
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks nothing; only a conditional or an escalated handoff can be answered", s.Ticket, s.Phase)
-	case asked && s.ConditionRounds > s.Policy.MaxConditions: // the next look gives it to another agent
+	case asked && s.ConditionRounds > s.Policy.MaxConditions: // the next reconcile gives it to another agent
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s has asked %d times, %d are allowed; it is escalated instead", s.Agent, s.ConditionRounds, s.Policy.MaxConditions)
 	case asked:
 		if err := checkAnswer(s, answer); err != nil {

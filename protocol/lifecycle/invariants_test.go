@@ -58,9 +58,9 @@ func owes(s p.State) bool {
 	return HasPendingDuties(s) && (s.Source != "outsider" && s.Source != "handoff" || cancelsChildren(s))
 }
 
-// checkLooked: after a look no clock has run out that the handoff still lives
+// checkReconciled: after a reconcile no clock has run out that the handoff still lives
 // under, and nothing is left to be decided.
-func (w *world) checkLooked(h *thread) {
+func (w *world) checkReconciled(h *thread) {
 	s := h.state
 	past := func(at time.Time, ms int64) bool { return ms > 0 && hasPassed(w.now, at.Add(millis(ms))) }
 	held := s.Fence != 0 && !s.Closed && !s.CancelRequested
@@ -96,6 +96,6 @@ func (w *world) checkLooked(h *thread) {
 		undecided = "the group"
 	}
 	if undecided != "" {
-		w.fail(h, "looked at, and %s is undecided", undecided)
+		w.fail(h, "reconciled, and %s is undecided", undecided)
 	}
 }

@@ -69,7 +69,7 @@ func TestMutatedStates(t *testing.T) {
 	}
 }
 
-// waits are after how long a state is looked at.
+// waits are the times after which a state is reconciled again.
 var waits = []time.Duration{0, time.Minute, 24 * time.Hour, 400 * 24 * time.Hour}
 
 // decideAt decides about a state, and says what was wrong with that.
@@ -108,7 +108,7 @@ func chew(s p.State, d *Directory, now time.Time) (broken string) {
 	for _, later := range waits {
 		at := now.Add(later)
 		if next := NextReconcile(s, at); !s.Closed && !next.After(at) {
-			return "looked at again at once, for ever"
+			return "reconciled again at once, for ever"
 		}
 		_ = AbsenceKnownAt(s, d)
 		_ = Wake(s)

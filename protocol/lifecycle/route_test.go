@@ -164,7 +164,7 @@ func TestSubmitGroup(t *testing.T) {
 	if state.Phase != p.Pending || state.Agent != "" || state.Offer != 0 || state.Children.Count != 1000 || state.Children.Made.Len() != 1000 {
 		t.Errorf("state %s", asJSON(t, state))
 	}
-	if duties := DutiesOf(state); duties != (Duties{Look: true, Children: true, Mark: true}) {
+	if duties := DutiesOf(state); duties != (Duties{WakeUp: true, Children: true, Mark: true}) {
 		t.Errorf("duties %+v", duties)
 	}
 }
@@ -180,7 +180,7 @@ func TestSubmitAnyway(t *testing.T) {
 }
 
 // TestSubmittedAlone: a submission whose append held no offer is offered by the
-// first look, and where nobody is there to take it, ends at a person.
+// first reconcile, and where nobody is there to take it, ends at a person.
 func TestSubmittedAlone(t *testing.T) {
 	for name, target := range map[string]p.Target{"agent": {Agent: "a"}, "capability": {Capability: "go"}} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestSubmittedAlone(t *testing.T) {
 				t.Errorf("decided %s", got)
 			}
 			if next := NextReconcile(l.state, t0.Add(29*sec)); next != t0.Add(30*sec) {
-				t.Errorf("next look %s", next.Sub(t0))
+				t.Errorf("next reconcile %s", next.Sub(t0))
 			}
 			if got := brief(l.decide(fleet(), t0.Add(30*sec))); got != "timed_out acknowledge; escalated 1 >human; offered human (escalation)" {
 				t.Errorf("decided %s", got)

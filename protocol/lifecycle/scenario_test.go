@@ -21,7 +21,7 @@ import (
 //	[+duration] word arguments [-> what comes of it]
 //
 // where +duration moves the clock first. What comes of it is the events of a
-// look (Decide), or those of the append that somebody makes, in the words of
+// reconcile (Decide), or those of the append that somebody makes, in the words of
 // brief; "nothing" is none, "error CODE" a refusal. The words:
 //
 // The fleet and its observer
@@ -61,7 +61,7 @@ import (
 //
 // The supervisor
 //
-//	look   children N:OUTCOME…   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
+//	reconcile   children N:OUTCOME…   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
 //
 // What is there
 //
@@ -163,8 +163,8 @@ func play(t *testing.T, steps string) {
 		if want = strings.Join(strings.Fields(want), " "); wants && got != want {
 			t.Fatalf("line %d, %s:\n got %s\nwant %s", i+1, strings.Join(words, " "), got, want)
 		}
-		if !wants && words[0] == "look" {
-			t.Fatalf("line %d: look, and what comes of it is not said (%s)", i+1, got)
+		if !wants && words[0] == "reconcile" {
+			t.Fatalf("line %d: reconcile, and what comes of it is not said (%s)", i+1, got)
 		}
 		if t.Failed() {
 			t.Fatalf("at line %d: %s", i+1, strings.Join(words, " "))
@@ -204,7 +204,7 @@ func (g *stage) step(word string, args []string) string {
 		}
 	case "no_agent":
 		delete(g.d.Agents, args[0])
-	case "look":
+	case "reconcile":
 		return g.told(g.line.decide(g.d, g.now))
 	case "submit", "anyway":
 		return g.submit(word, args)

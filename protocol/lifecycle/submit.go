@@ -47,7 +47,7 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 
 // SubmitAnyway is Submit for a handoff that was promised already: the child of
 // another, a return, a redrive. Where its target is not to be had it begins
-// without an offer, and the next look finds an agent, or escalates it.
+// without an offer, and the next reconcile finds an agent, or escalates it.
 func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
 	if t, err := Submit(ticket, summary, body, d, now); err == nil {
 		return t, nil

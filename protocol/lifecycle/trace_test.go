@@ -199,8 +199,8 @@ func (w *world) throughTheWire(h *thread, r p.Record) p.State {
 	return read.State
 }
 
-// look is what a supervisor does: decide, append, and find nothing more to do.
-func (w *world) look(h *thread) {
+// reconcile is what a supervisor does: decide, append, and find nothing more to do.
+func (w *world) reconcile(h *thread) {
 	w.cur = h
 	step := Decide(h.state, w.d, w.now)
 	w.checkReasons(h, h.state, step.Events)
@@ -208,7 +208,7 @@ func (w *world) look(h *thread) {
 	if more := Decide(h.state, w.d, w.now).Events; len(more) > 0 {
 		w.fail(h, "decided %s again at once", brief(more))
 	}
-	w.checkLooked(h)
+	w.checkReconciled(h)
 	if w.home { // enough was asked
 		return
 	}
@@ -240,7 +240,7 @@ func (w *world) end() {
 		for i := 0; i < len(w.all); i++ { // more may be added
 			h := w.all[i]
 			if !h.state.Closed && !h.next.After(w.now) || h.state.Closed && owes(h.state) {
-				w.look(h)
+				w.reconcile(h)
 			}
 			w.seeTo(h)
 		}

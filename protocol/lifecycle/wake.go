@@ -83,13 +83,13 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 	return wake
 }
 
-// stepMin is the shortest time between two looks that nothing but time causes.
+// stepMin is the shortest time between two reconciles that nothing but time causes.
 const stepMin = time.Minute
 
-// NextReconcile is when a handoff at which a look has just found nothing to decide
-// is looked at again: at its Wake, but no later than in a minute or in its own
-// age, whichever is longer, and for a held one in two leases. So a wake-up that
-// was lost is made up for, and a long handoff wakes a logarithmic number of times.
+// NextReconcile is when a handoff is reconciled again after a reconcile that decided
+// nothing: at its Wake, but no later than in a minute or in its own age, whichever is
+// longer, and for a held one in two leases. This makes up for a lost wake-up, and a long
+// handoff wakes a logarithmic number of times.
 func NextReconcile(s p.State, now time.Time) time.Time {
 	if s.Closed {
 		return time.Time{}
@@ -108,7 +108,7 @@ func NextReconcile(s p.State, now time.Time) time.Time {
 
 // AbsenceKnownAt is when the observer of d can say that the holder or the agent is gone. The
 // agent is that of a standing offer; the observer has to be connected for long enough
-// before. Zero is that they are not missing. A look before that decides nothing, whatever
+// before. Zero is that they are not missing. A reconcile before that decides nothing, whatever
 // their clocks say.
 func AbsenceKnownAt(s p.State, d *Directory) time.Time {
 	switch {
@@ -130,7 +130,7 @@ type Duties struct {
 	// Offer says that the current offer stands in the queue of s.Agent.
 	Offer bool
 	// Look says that a wake-up stands, at NextReconcile.
-	Look bool
+	WakeUp bool
 	// Children says that what was handed off has been submitted.
 	Children bool
 	// Mark says that children which have closed are recorded (ChildrenClosed).
@@ -149,7 +149,7 @@ type Duties struct {
 func DutiesOf(s p.State) Duties {
 	return Duties{
 		Offer:          !s.Closed && s.Phase == p.Pending && !s.Held() && s.Offer != 0,
-		Look:           !s.Closed && s.Phase != fresh,
+		WakeUp:           !s.Closed && s.Phase != fresh,
 		Children:       s.Children != nil && s.Children.Made != "",
 		Mark:           marksChildren(s),
 		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || wakesParent(s)),

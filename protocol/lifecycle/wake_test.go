@@ -10,9 +10,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// TestWakeAndNextLook: the clocks of each phase, and the look that comes though
+// TestWakeAndNextReconcile: the clocks of each phase, and the reconcile that comes though
 // none of them ran out.
-func TestWakeAndNextLook(t *testing.T) {
+func TestWakeAndNextReconcile(t *testing.T) {
 	in := func(column string, change func(*p.State)) p.State {
 		s := stateIn(t, column)
 		if change != nil {
@@ -73,7 +73,7 @@ func TestWakeAndNextLook(t *testing.T) {
 			t.Errorf("%s: wakes after %s, want %s", c.name, got, c.wake)
 		}
 		if got := NextReconcile(c.state, t0.Add(c.after)).Sub(t0); got != c.next {
-			t.Errorf("%s: next look after %s, want %s", c.name, got, c.next)
+			t.Errorf("%s: next reconcile after %s, want %s", c.name, got, c.next)
 		}
 	}
 	for _, s := range []p.State{{}, closedIn(t, "complete"), closedIn(t, "failed")} {
@@ -112,13 +112,13 @@ func TestDuties(t *testing.T) {
 		want  Duties
 		owes  bool
 	}{
-		{"pending", stateIn(t, "pending"), Duties{Offer: true, Look: true}, false},
-		{"at an authority", stateIn(t, "above"), Duties{Offer: true, Look: true}, false},
-		{"claimed", stateIn(t, "claimed"), Duties{Look: true}, false},
-		{"asking", stateIn(t, "asking"), Duties{Look: true}, false},
-		{"working, with a child", stateIn(t, "working"), Duties{Look: true, Children: true}, false},
-		{"waiting for it", stateIn(t, "waiting"), Duties{Look: true, Children: true, Mark: true}, false},
-		{"a group", group, Duties{Look: true, Children: true, Mark: true}, false},
+		{"pending", stateIn(t, "pending"), Duties{Offer: true, WakeUp: true}, false},
+		{"at an authority", stateIn(t, "above"), Duties{Offer: true, WakeUp: true}, false},
+		{"claimed", stateIn(t, "claimed"), Duties{WakeUp: true}, false},
+		{"asking", stateIn(t, "asking"), Duties{WakeUp: true}, false},
+		{"working, with a child", stateIn(t, "working"), Duties{WakeUp: true, Children: true}, false},
+		{"waiting for it", stateIn(t, "waiting"), Duties{WakeUp: true, Children: true, Mark: true}, false},
+		{"a group", group, Duties{WakeUp: true, Children: true, Mark: true}, false},
 		{"a group that has closed", rest(false), Duties{Children: true}, false},
 		{"a group that has closed and cancels the rest", rest(true), Duties{Children: true, Mark: true, CancelChildren: true}, true},
 		{"the same, and the rest has closed", marked(rest(true)), Duties{Children: true}, false},
@@ -142,12 +142,12 @@ func TestDuties(t *testing.T) {
 // TestLongWaitWakesSeldom: a handoff that waits a month wakes some twenty times.
 func TestLongWaitWakesSeldom(t *testing.T) {
 	l := submit(t, fleet(agent("a")).live("a", "w1", 4), func(s *p.Summary) { s.Deadline = t0.Add(30 * 24 * time.Hour) })
-	looks := 0
+	reconciles := 0
 	for now := t0; now.Before(l.state.Deadline); now = NextReconcile(l.state, now) {
-		looks++
+		reconciles++
 	}
-	if looks > 20 {
-		t.Errorf("%d looks in 30 days", looks)
+	if reconciles > 20 {
+		t.Errorf("%d reconciles in 30 days", reconciles)
 	}
 }
 

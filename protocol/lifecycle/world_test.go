@@ -60,7 +60,7 @@ type thread struct {
 	state  p.State
 	start  p.State // before the first append
 	log    []entry
-	next   time.Time // the next look, once everybody has gone home
+	next   time.Time // the next reconcile, once all workers have gone
 }
 
 type entry struct {
@@ -222,16 +222,16 @@ func (w *world) happen(h *thread) {
 	case 3:
 		w.change(h)
 	case 4, 5, 6:
-		if w.n(8) == 0 { // the one who looks has a slow clock
+		if w.n(8) == 0 { // the supervisor has a slow clock
 			on := w.now
 			defer func() { w.now = on }()
 			w.now = on.Add(-one(w, sec, 30*sec))
 		}
 		if events := Decide(h.state, w.d, w.now).Events; w.wild && len(events) > 0 && w.n(2) == 0 {
-			w.append(h, events[:1+w.n(len(events))]) // an append cut short: the next look goes on
+			w.append(h, events[:1+w.n(len(events))]) // an append cut short: the next reconcile goes on
 			break
 		}
-		w.look(h)
+		w.reconcile(h)
 	case 7, 8, 9, 10:
 		w.raw(h)
 	case 11:

@@ -390,7 +390,7 @@ func (j *judge) standing() {
 				j.faultLocked("%s awaits its source %s, which is %s and does not go on with it", ticket, h.state.Parent, source.state.Phase)
 			}
 		}
-		if duties.Look && !waking[ticket] {
+		if duties.WakeUp && !waking[ticket] {
 			j.faultLocked("%s is %s, and nothing will wake it", ticket, h.state.Phase)
 		}
 	}
