@@ -115,7 +115,7 @@ func (f *follower) handleEntry(ctx context.Context, e broker.Entry, done func())
 		now = state.UpdatedAt
 	}
 	step, err := decide(state, directory, now)
-	soon := lifecycle.NextReconcile(state, now).Before(now.Add(f.s.cfg.Hold))                      // a wake-up that must be armed before the hold is over
+	soon := lifecycle.NextReconcile(state, now).Before(now.Add(f.s.cfg.Hold))                 // a wake-up that must be armed before the hold is over
 	began := state.Phase == protocol.Conditional && duties.Mark && !f.s.childCache.has(state) // to wait for children, which may have closed before
 	if err != nil || len(step.Events) > 0 || soon || began {
 		f.s.enqueue(ctx, request{ticket: e.Ticket, done: done})

@@ -19,20 +19,20 @@ type Supervision struct {
 	agents    *agents
 	directory Directory
 
-	events                           *prometheus.CounterVec
-	offers, claims, refusals         *prometheus.CounterVec
-	failures, leasesLost             *prometheus.CounterVec
-	retries, reroutes, escalations   *prometheus.CounterVec
-	timeouts, closed                 *prometheus.CounterVec
-	queue, work, whole               *prometheus.HistogramVec
-	due                              prometheus.Counter
-	late                             prometheus.Histogram
-	reconciles, reconcileErrors                prometheus.Counter
-	unreadable                       prometheus.Gauge
-	sweeps, sweepErrors               *prometheus.CounterVec
+	events                              *prometheus.CounterVec
+	offers, claims, refusals            *prometheus.CounterVec
+	failures, leasesLost                *prometheus.CounterVec
+	retries, reroutes, escalations      *prometheus.CounterVec
+	timeouts, closed                    *prometheus.CounterVec
+	queue, work, whole                  *prometheus.HistogramVec
+	due                                 prometheus.Counter
+	late                                prometheus.Histogram
+	reconciles, reconcileErrors         prometheus.Counter
+	unreadable                          prometheus.Gauge
+	sweeps, sweepErrors                 *prometheus.CounterVec
 	sweepSeconds, sweepHeads, sweepOpen prometheus.Gauge
-	sweepAt, followDelay              prometheus.Gauge
-	seen                             once
+	sweepAt, followDelay                prometheus.Gauge
+	seen                                once
 }
 
 // Supervision adds the figures of a supervisor. directory says which agents
@@ -55,18 +55,18 @@ func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Super
 		work:        m.histograms("handoff_work_seconds", "From the acceptance to the result, or to the failure of the attempt.", stageBuckets, "agent"),
 		whole:       m.histograms("handoff_whole_seconds", "From the submission of a handoff to its end.", stageBuckets, "agent"),
 
-		due:         m.counter("handoff_timers_due_total", "Wake-ups that came due."),
-		late:        m.histogram("handoff_timers_late_seconds", "How much later than asked for a wake-up came.", lateBuckets),
-		reconciles:       m.counter("handoff_reconciles_total", "Reconciles of a handoff, failed tries among them."),
-		reconcileErrors:  m.counter("handoff_reconcile_errors_total", "Reconciles of a handoff that failed; they are tried again."),
-		unreadable:  m.gauge("handoff_unreadable_handoffs", "Stuck handoffs whose last entry in the ledger cannot be read, as far as this supervisor knows."),
-		sweeps:      m.counters("handoff_sweeps_total", "Sweeps: over all handoffs, or over the open and the changed ones.", "reason"),
-		sweepErrors:  m.counters("handoff_sweep_errors_total", "Sweeps that broke off.", "reason"),
-		sweepSeconds: m.gauge("handoff_sweep_seconds", "How long the last sweep took."),
-		sweepHeads:   m.gauge("handoff_sweep_handoffs", "Handoffs that the last sweep read."),
-		sweepOpen:    m.gauge("handoff_sweep_open", "Open handoffs that the last sweep saw."),
-		sweepAt:      m.gauge("handoff_sweep_timestamp_seconds", "When the last sweep ended, as Unix time."),
-		followDelay: m.gauge("handoff_follow_delay_seconds", "How old the newest entry of the ledger was when this supervisor got it."),
+		due:             m.counter("handoff_timers_due_total", "Wake-ups that came due."),
+		late:            m.histogram("handoff_timers_late_seconds", "How much later than asked for a wake-up came.", lateBuckets),
+		reconciles:      m.counter("handoff_reconciles_total", "Reconciles of a handoff, failed tries among them."),
+		reconcileErrors: m.counter("handoff_reconcile_errors_total", "Reconciles of a handoff that failed; they are tried again."),
+		unreadable:      m.gauge("handoff_unreadable_handoffs", "Stuck handoffs whose last entry in the ledger cannot be read, as far as this supervisor knows."),
+		sweeps:          m.counters("handoff_sweeps_total", "Sweeps: over all handoffs, or over the open and the changed ones.", "reason"),
+		sweepErrors:     m.counters("handoff_sweep_errors_total", "Sweeps that broke off.", "reason"),
+		sweepSeconds:    m.gauge("handoff_sweep_seconds", "How long the last sweep took."),
+		sweepHeads:      m.gauge("handoff_sweep_handoffs", "Handoffs that the last sweep read."),
+		sweepOpen:       m.gauge("handoff_sweep_open", "Open handoffs that the last sweep saw."),
+		sweepAt:         m.gauge("handoff_sweep_timestamp_seconds", "When the last sweep ended, as Unix time."),
+		followDelay:     m.gauge("handoff_follow_delay_seconds", "How old the newest entry of the ledger was when this supervisor got it."),
 	}
 	m.gauge("handoff_supervisors", "Supervisors in this process.").Set(1)
 	s.zero(sweepReasons)

@@ -46,7 +46,7 @@ func TestLife(t *testing.T) {
 			"handoff_events_total{event=completed}":               "1",
 			"handoff_append_events_total{event=completed}":        "1",
 			"handoff_supervisors":                                 "1",
-			"handoff_reconcile_errors_total":                           "0",
+			"handoff_reconcile_errors_total":                      "0",
 		})
 
 		s.submit("coder")

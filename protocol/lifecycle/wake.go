@@ -149,7 +149,7 @@ type Duties struct {
 func DutiesOf(s p.State) Duties {
 	return Duties{
 		Offer:          !s.Closed && s.Phase == p.Pending && !s.Held() && s.Offer != 0,
-		WakeUp:           !s.Closed && s.Phase != fresh,
+		WakeUp:         !s.Closed && s.Phase != fresh,
 		Children:       s.Children != nil && s.Children.Made != "",
 		Mark:           marksChildren(s),
 		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || wakesParent(s)),
