@@ -130,12 +130,12 @@ func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (stored
 	return b.storeBody(ctx, body, pkg.GroupSize())
 }
 
-// EnsureChildren submits what a handoff has handed off, and the members of a
-// group, where they are missing, begins or drops what awaits its source, and tells which of those that were there have
-// closed, of which the handoff does not know. Where the handoff itself has closed,
-// it settles the returns that were to wake it: it will not wait for them any more.
-// It takes one read for each child that the handoff does not know to be closed.
-// Doing it twice is harmless.
+// EnsureChildren submits the missing children of a handoff and returns those that have closed
+// without its knowledge. The members of a group are its children. A child that awaits its
+// source begins, or is dropped, as that went. Where the handoff itself has closed,
+// EnsureChildren settles the returns that were to wake it: it no longer waits for them. It
+// takes one read for each child that the handoff does not know to be closed. Doing it twice is
+// harmless.
 func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protocol.ChildClosed, err error) {
 	c := head.State.Children
 	if c == nil {

@@ -35,7 +35,7 @@ var (
 	// is another one, has lost its end, or has dropped what comes next for its age.
 	ErrLedgerChanged = errors.New("the ledger is not the one that was read")
 	// ErrNoAnswer: the engine is there, and no process that would answer (Serve).
-	ErrNoAnswer = errors.New("nobody answers questions about handoffs")
+	ErrNoAnswer = errors.New("no process answers questions about handoffs")
 )
 
 // Entry is one message of the ledger as stored.

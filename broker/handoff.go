@@ -316,9 +316,9 @@ func (c *Claim) followSource(ctx context.Context) {
 	}
 }
 
-// Suspend lets go of the handoff until children that it handed off have closed;
-// then it is offered to this agent again, as the same attempt. It reports false,
-// and changes nothing, where they are known to have closed already.
+// Suspend releases the handoff until children that it handed off have closed. Then it is
+// offered to this agent again, as the same attempt. Suspend reports false, and changes
+// nothing, where the children are known to have closed already.
 func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, err error) {
 	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {

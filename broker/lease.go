@@ -155,8 +155,8 @@ type Ending struct {
 	Fence uint64         // under which it had it; 0 if it had only claimed it
 }
 
-// EndingOf reads how the holder of a lease let go of its handoff, for a caller that
-// repeats a report and may have made it before. It changes nothing.
+// EndingOf reads how the holder of a lease let go of its handoff. It is for a caller that
+// repeats a report, which may have been stored the first time. It changes nothing.
 func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error) {
 	var ending Ending
 	holds := false

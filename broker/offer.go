@@ -37,12 +37,11 @@ type Offer struct {
 	annotationsBlob *protocol.BlobRef // the annotations, where they are too large for the queue
 }
 
-// Pull takes up to most offers from an agent's queue, the most urgent first,
-// waiting up to wait for the first one. Reserve the slots before you call it.
-// A message that is no offer is removed, and Pull goes on behind it, also past wait: the
-// ledger has all it takes to make an offer again.
-// Of an agent with max_concurrency it takes no more than the agent has room for beside
-// what all of its holders have in hand, and waits for room first.
+// Pull takes up to most offers from an agent's queue, the most urgent first. It waits up to
+// wait for the first one. Reserve the slots before you call it. A message that is not an offer
+// is removed, and Pull goes on after it, even past wait: the ledger has what it takes to make
+// an offer again. Of an agent with max_concurrency, Pull takes only as many as the agent has
+// capacity for beside the handoffs of all its holders, and waits for capacity first.
 func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
 	limit, err := b.limitOf(ctx, agent)
 	if err != nil {
@@ -336,8 +335,8 @@ func (o *Offer) refresh(ctx context.Context) error {
 	return nil
 }
 
-// Size is how many bytes of it lie apart and have yet to be fetched by Package; 0
-// where it is inline, or was fetched.
+// Size returns how many bytes Package has yet to fetch; 0 where the offer is inline or was
+// fetched.
 func (o *Offer) Size() int64 {
 	var size int64
 	if o.blob != nil && o.pkg == nil {

@@ -157,10 +157,9 @@ func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, pr
 // the feed may lose what it tells.
 const rereadEvery = 1500 * time.Millisecond
 
-// Wait blocks until the state satisfies until, or ctx ends; then it returns
-// the last state it read and ctx's error. Waiting changes nothing. An engine
-// that cannot be reached at the first read is an error; one that goes away
-// later is waited for.
+// Wait blocks until the state satisfies until, or ctx ends. It returns the last state that it
+// read, and ctx's error. Waiting changes nothing. An engine that cannot be reached at the
+// first read is an error; one that goes away later is waited for.
 func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error) {
 	// Subscribe first, read second: what happens in between is then hinted at.
 	hints, stop, err := b.ledger.Feed(ctx, ticket)

@@ -36,10 +36,10 @@ func (h Head) DroppedAt() time.Time {
 	return began.Add(LedgerAge)
 }
 
-// OpenTooLong tells whether a handoff is open that a supervisor would have
-// closed an hour ago or more, and how much time is left until the ledger begins to
-// drop it. It is a sign that no supervisor runs, or that a clock is wrong, and
-// the one way in which an open handoff can be lost for its age.
+// OpenTooLong tells whether a handoff is still open an hour after a supervisor would have
+// closed it. left is the time until the ledger begins to drop it. It is a sign that no
+// supervisor runs, or that a clock is wrong. It is also the one way in which an open handoff
+// can be lost for its age.
 func (h Head) OpenTooLong(now time.Time) (left time.Duration, tooLong bool) {
 	dropped := h.DroppedAt()
 	return dropped.Sub(now), !h.State.Closed && now.After(dropped.Add(openAge-LedgerAge+time.Hour))

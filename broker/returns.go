@@ -138,10 +138,9 @@ func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, erro
 	return ret, err
 }
 
-// Members reads the ends of a group's members, in the order of its recipients,
-// with the results of those that have one. Results that would be over
-// PackageBytesMax together are left out, as far as they do not fit: those are
-// read one by one, with Result.
+// Members reads how the members of a group ended, in the order of its recipients, with their
+// results. Once the results together would exceed PackageBytesMax, the further ones are left
+// out: read those one by one, with Result.
 func (b *Broker) Members(ctx context.Context, group protocol.State) ([]protocol.MemberReturn, error) {
 	if group.Aggregate == nil {
 		return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no group", group.Ticket)

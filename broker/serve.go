@@ -16,8 +16,8 @@ const (
 	// AnswersAtOnce is how many questions one Serve works on side by side. Most of
 	// them wait: for what the ledger has and the answerer has not read yet.
 	AnswersAtOnce = 64
-	// QuestionsWaitingMax is how many may be at one Serve, being answered or
-	// not; beyond that they are refused, so that its memory has a bound.
+	// QuestionsWaitingMax is how many questions one Serve holds, those being answered
+	// included. It refuses further ones, which bounds its memory.
 	QuestionsWaitingMax = 512
 	// AnswerTimeMax is how long an answer may take, from the question's arrival.
 	AnswerTimeMax = 70 * time.Second

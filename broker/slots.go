@@ -102,8 +102,8 @@ func (b *Broker) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	return d, err
 }
 
-// Capacity tells how many handoffs an agent has in hand, and how many it may; a
-// limit of 0 is none, and then nothing is counted.
+// Capacity returns how many handoffs an agent has in hand, and its limit. A limit of 0 is
+// none, and then nothing is counted.
 func (b *Broker) Capacity(ctx context.Context, agent string) (inHand, limit int, err error) {
 	if limit, err = b.limitOf(ctx, agent); err != nil || limit == 0 {
 		return 0, limit, err

@@ -150,8 +150,8 @@ func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.
 	return step, nil, nameParties(err, in.Package)
 }
 
-// CheckTarget says what Submit would say of the package's target, and which
-// agent would get the offer; none gets that of a group. Nothing is written.
+// CheckTarget validates a package's target as Submit does, and returns the agent that would
+// get the offer. A group has no such agent. Nothing is written.
 func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, err error) {
 	step, _, err := b.decideFirstAppend(ctx, in)
 	if err != nil {

@@ -122,7 +122,7 @@ func returnWords(state State, ret Return) string {
 	case OutcomeTimeout:
 		words += "It ran out of time."
 	case OutcomeRejected:
-		words += "Nobody took it."
+		words += "No agent took it."
 	case OutcomeCancelled:
 		words += "It was cancelled."
 	case OutcomeRolledBack:

@@ -138,7 +138,7 @@ func (c *chains) addDecoded(e broker.Entry, change protocol.Change, unread error
 		r.problem(at)
 	}
 	if e.Ticket == "" {
-		found(KindUnreadable, "stands on no handoff's subject: somebody has written into the ledger what does not belong there")
+		found(KindUnreadable, "has a subject of no handoff: a client wrote a foreign message into the ledger")
 		return nil
 	}
 	key := keyOf(e.Ticket)

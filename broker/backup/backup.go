@@ -62,8 +62,8 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Progress is told how far a stream has come, in bytes; total may be an estimate,
-// and 0 where it is not known. It is called from other goroutines, one at a time.
+// Progress receives how many bytes of a stream are done. total may be an estimate, and is 0
+// where it is not known. It is called from other goroutines, one at a time.
 type Progress func(stream string, done, total uint64)
 
 // requestWithin is how long a server may take to answer one request of ours. A

@@ -21,10 +21,10 @@ type Cluster struct {
 // else listens on one of those it had chosen.
 const clusterTries = 5
 
-// StartCluster starts n nodes under dir, each knowing the others, on ports
-// that were free a moment ago (QuietPorts), and waits until they can make
-// streams. Where one was taken meanwhile it begins again with others; from then
-// on a node keeps its ports. fsync is as in Config.
+// StartCluster starts n nodes under dir and waits until they can make streams. The nodes know
+// each other and listen on ports that were free a moment ago (QuietPorts). Where one was taken
+// meanwhile it begins again with others; from then on a node keeps its ports. fsync is as in
+// Config.
 func StartCluster(ctx context.Context, n int, dir string, fsync Fsync) (*Cluster, error) {
 	return startCluster(ctx, n, dir, fsync, QuietPorts)
 }

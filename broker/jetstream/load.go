@@ -87,7 +87,7 @@ func (l loading) settle(ctx context.Context, patience *time.Timer) error {
 	select {
 	case ack := <-l.ack.Ok():
 		if ack.Sequence != l.entry.Seq {
-			return fmt.Errorf("entry of %s came to lie at %d, and was to be %d: somebody else writes", l.entry.Ticket, ack.Sequence, l.entry.Seq)
+			return fmt.Errorf("entry of %s was stored at %d, not at %d: another client writes to the ledger", l.entry.Ticket, ack.Sequence, l.entry.Seq)
 		}
 		return nil
 	case err := <-l.ack.Err():

@@ -254,10 +254,10 @@ func (j *Engine) takenCount(agent string) *atomic.Int64 {
 	return count
 }
 
-// ResumeCount counts an agent's offers on from all that was ever delivered of them
-// since its consumers were made, to whatever process. It is for processes that
-// take an offer or two and end: counting from nothing each time, none would ever
-// reach a turn of the less urgent lanes (weighted fair queueing, 7:1).
+// ResumeCount resumes the count of an agent's taken offers from all deliveries since its
+// consumers were made, by any process. It is for processes that take an offer or two and end:
+// with a count from zero, none would ever reach the turns of the less urgent lanes (weighted
+// fair queueing, 7:1).
 func (j *Engine) ResumeCount(ctx context.Context, agent string) error {
 	delivered := uint64(0)
 	for _, lane := range protocol.Priorities {

@@ -71,8 +71,9 @@ const (
 	metaBegan    = "handoff_began_at"
 )
 
-// RestoredMetadata is the metadata of a ledger that is put back at an instant from a
-// backup, of a stream that had other metadata and was made earlier.
+// RestoredMetadata returns the metadata of a ledger that is restored from a backup. had is the
+// metadata of the stream in the backup, made is when that stream was made, and at is the
+// instant of the restore.
 func (t Topology) RestoredMetadata(had map[string]string, made, at time.Time) map[string]string {
 	metadata := map[string]string{metaBegan: made.UTC().Format(time.RFC3339Nano)}
 	maps.Copy(metadata, had) // a ledger may be restored more than once
@@ -317,11 +318,10 @@ func putSentinel(ctx context.Context, js jetstream.JetStream) error {
 // hold as many messages.
 const pushBy = 1_000_000
 
-// ResetOutbox empties the work and timer streams and moves their sequences on,
-// so that acknowledgements from before a crash hit nothing. It is for a node
-// that persists them asynchronously and was not stopped cleanly, before anyone
-// else is served; afterwards the caller fills them again from the ledger.
-// Streams that are not there are left alone.
+// ResetOutbox empties the work and timer streams and advances their sequences.
+// Acknowledgements from before a crash then match no message. It is for a node that persists
+// these streams asynchronously and was not stopped cleanly, before it serves any client.
+// Afterwards the caller fills them again from the ledger. Missing streams are left alone.
 func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
 	for _, name := range []string{WorkStream, TimerStream} {
 		stream, err := js.Stream(ctx, name)

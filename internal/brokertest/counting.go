@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Counting is an engine that counts what is asked of it, so that a test can say
-// what something costs and notice when it costs more.
+// Counting is an engine that counts the requests made to it. A test notices by it when an
+// operation costs more.
 type Counting struct {
 	broker.Engine
 	mu    sync.Mutex
@@ -27,8 +27,8 @@ func NewCounting(e broker.Engine) *Counting {
 	return &Counting{Engine: e, calls: map[string]int{}}
 }
 
-// Take returns what was asked since the last Take, such as "append 2, last 1", in
-// the order of the names; empty is nothing.
+// Take returns the requests since the last Take, such as "append 2, last 1", in the order of
+// their names. Empty is none.
 func (c *Counting) Take() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -93,9 +93,9 @@ type Knobs struct {
 // NewMemory makes an engine with its own empty stores.
 func NewMemory() *Memory { return NewMemoryAckWait(broker.AckWait) }
 
-// NewMemoryAckWait makes an engine whose offers come again after ackWait when they
-// are neither extended nor done; ledger entries and due wake-ups after FollowWait at
-// the latest.
+// NewMemoryAckWait makes an engine that redelivers an offer after ackWait, unless it is
+// extended or done. Ledger entries and due wake-ups are redelivered after FollowWait at the
+// latest.
 func NewMemoryAckWait(ackWait time.Duration) *Memory {
 	s := &store{
 		ackWait: ackWait,

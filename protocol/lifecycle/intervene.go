@@ -23,10 +23,10 @@ func mustBeOpen(s p.State) error {
 // mustBeAssignable refuses what only makes sense for work that one agent has, or may have.
 func mustBeAssignable(s p.State, what string) error {
 	if s.Phase == p.AwaitingApproval {
-		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; nobody can %s it before that", s.Ticket, what)
+		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; it is too early to %s it", s.Ticket, what)
 	}
 	if s.Phase == p.AwaitingSource {
-		return p.Errorf(p.CodeIllegal, "ticket", "%s begins when %s completes; nobody can %s it before that", s.Ticket, s.Parent, what)
+		return p.Errorf(p.CodeIllegal, "ticket", "%s begins when %s completes; it is too early to %s it", s.Ticket, s.Parent, what)
 	}
 	if s.Aggregate != nil {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is a group and has no work of its own; %s its members: handoff status %s lists them", s.Ticket, what, s.Ticket)
