@@ -109,7 +109,7 @@ func (c *Client) accept(ctx context.Context, offer worker.Offer, holder protocol
 		return api.Held{}, err
 	}
 	claim := accepted.(*claim)
-	h := api.Held{Lease: heldLease{ref: claim.its, key: key, leaseMS: holder.LeaseMS}.String(), Agent: c.agent, State: claim.State(),
+	h := api.Held{Lease: heldLease{ref: claim.ref, key: key, leaseMS: holder.LeaseMS}.String(), Agent: c.agent, State: claim.State(),
 		Expires: expiry(holder.LeaseMS), Package: pkg, Answers: offer.Answers(), Trail: offer.Trail()}
 	if h.State.Children != nil {
 		h.Returns, h.ReturnsErr = claim.Returns(ctx)
@@ -158,7 +158,7 @@ func (c *Client) report(ctx context.Context, lease string, report func(*claim) e
 	if err := c.present(ctx, its.key, polls(c.agent, its.Holder, "", its.leaseMS)); err != nil {
 		return protocol.State{}, err
 	}
-	claim := &claim{c: c, its: its.ref, state: &protocol.State{Ticket: its.Ticket}}
+	claim := &claim{c: c, ref: its.ref, state: &protocol.State{Ticket: its.Ticket}}
 	err = report(claim)
 	state := claim.State()
 	if state.Phase == "" { // the answer to a last report has no state
