@@ -27,6 +27,7 @@ type acks struct {
 
 // ackWait waits for one acknowledgement. It is used again.
 type ackWait struct {
+	token uint64         // the last token of the reply subject
 	came  chan *nats.Msg // room for the one reply that is forwarded
 	timer *time.Timer
 }
@@ -44,17 +45,33 @@ func newAcks(nc *nats.Conn) *acks {
 // publish publishes a message and returns the reply. It waits until ctx ends, or for timeout,
 // and then returns context.DeadlineExceeded. It sets msg.Reply.
 func (a *acks) publish(ctx context.Context, msg *nats.Msg, timeout time.Duration) (*nats.Msg, error) {
-	w := ackWaits.Get().(*ackWait)
-	token, err := a.expect(w)
+	w, err := a.send(msg)
 	if err != nil {
+		return nil, err
+	}
+	defer a.forget(w)
+	return a.wait(ctx, w, timeout)
+}
+
+// send publishes a message and sets msg.Reply. The caller waits for the reply if it likes, and
+// forgets it.
+func (a *acks) send(msg *nats.Msg) (*ackWait, error) {
+	w := ackWaits.Get().(*ackWait)
+	if err := a.expect(w); err != nil {
 		ackWaits.Put(w)
 		return nil, err
 	}
-	defer a.forget(token, w)
-	msg.Reply = a.prefix + strconv.FormatUint(token, 36)
+	subject := append(make([]byte, 0, 64), a.prefix...)
+	msg.Reply = string(strconv.AppendUint(subject, w.token, 36))
 	if err := a.nc.PublishMsg(msg); err != nil {
+		a.forget(w)
 		return nil, err
 	}
+	return w, nil
+}
+
+// wait returns the reply to what was sent, as publish does.
+func (a *acks) wait(ctx context.Context, w *ackWait, timeout time.Duration) (*nats.Msg, error) {
 	w.timer.Reset(timeout)
 	select {
 	case reply := <-w.came:
@@ -76,24 +93,25 @@ func (a *acks) publish(ctx context.Context, msg *nats.Msg, timeout time.Duration
 }
 
 // expect registers who waits, and subscribes to the replies when that is the first.
-func (a *acks) expect(w *ackWait) (token uint64, err error) {
+func (a *acks) expect(w *ackWait) (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sub == nil {
 		if a.sub, err = a.nc.Subscribe(a.prefix+"*", a.forward); err != nil {
-			return 0, fmt.Errorf("subscribe to acknowledgements: %w", err)
+			return fmt.Errorf("subscribe to acknowledgements: %w", err)
 		}
 	}
 	a.last++
-	a.waiting[a.last] = w
-	return a.last, nil
+	w.token = a.last
+	a.waiting[w.token] = w
+	return nil
 }
 
 // forget ends a wait. No reply is forwarded to it after that.
-func (a *acks) forget(token uint64, w *ackWait) {
+func (a *acks) forget(w *ackWait) {
 	w.timer.Stop()
 	a.mu.Lock()
-	delete(a.waiting, token)
+	delete(a.waiting, w.token)
 	a.endSubscription()
 	a.mu.Unlock()
 	select {

@@ -69,7 +69,6 @@ type Engine struct {
 	watching          bool // see watchIdentity
 	pullers           map[string][]*puller
 	taken             map[string]*atomic.Int64 // by agent, see takenCount
-	outboxPublishers  []*outboxPublisher       // that are not in use
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
 	createdAt         map[string]time.Time     // when the outbox streams were made, see found
 	dir               *directoryWatch
@@ -150,7 +149,6 @@ func (j *Engine) Close() error {
 	j.mu.Unlock()
 	j.end()
 	j.closePullers()
-	j.closeOutboxPublishers()
 	j.wg.Wait()
 	if j.owned {
 		j.nc.Close()

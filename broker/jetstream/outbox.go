@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -21,8 +18,6 @@ const (
 	// 10,000 messages and 128 MB that it has not come to, and refuses what is beyond.
 	entriesUnderWay    = 256
 	entryBytesUnderWay = 1 << 20
-	// outboxPublishersKept is how many inboxes are kept for the next PublishOutbox.
-	outboxPublishersKept = 16
 )
 
 // errUnanswered marks an entry of which the engine has said nothing.
@@ -36,11 +31,8 @@ func (j *Engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry
 	for i := range errs {
 		errs[i] = errUnanswered
 	}
-	if ctx.Err() == nil {
-		if h, err := j.takeOutboxPublisher(); err == nil {
-			h.put(ctx, entries, errs)
-			j.returnOutboxPublisher(h)
-		}
+	if ctx.Err() == nil && !j.isClosed() {
+		j.publishEntries(ctx, entries, errs)
 	}
 	var down error
 	for i := range entries {
@@ -79,100 +71,47 @@ func entryMessage(h *broker.OutboxEntry) *message {
 	return offerMessage(h.Offer, h.Body, h.Trace)
 }
 
-// outboxPublisher sends entries for one caller at a time. Each has a number of its own as the
-// last token of what it is answered on, so that a late answer is no other's.
-type outboxPublisher struct {
-	j       *Engine
-	inbox   string // ends with a dot
-	sub     *nats.Subscription
-	answers chan *nats.Msg
-	sent    uint64
-}
-
-func (j *Engine) takeOutboxPublisher() (*outboxPublisher, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed {
-		return nil, broker.ErrClosed
-	}
-	if n := len(j.outboxPublishers); n > 0 {
-		h := j.outboxPublishers[n-1]
-		j.outboxPublishers = j.outboxPublishers[:n-1]
-		return h, nil
-	}
-	// The library drops what the channel has no room for: twice what is under way is
-	// answers to what was given up.
-	h := &outboxPublisher{j: j, inbox: j.nc.NewInbox() + ".", answers: make(chan *nats.Msg, 4*entriesUnderWay)}
-	var err error
-	if h.sub, err = j.nc.ChanSubscribe(h.inbox+"*", h.answers); err != nil {
-		return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
-	}
-	return h, nil
-}
-
-func (j *Engine) returnOutboxPublisher(h *outboxPublisher) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed || len(j.outboxPublishers) >= outboxPublishersKept {
-		_ = h.sub.Unsubscribe()
-		return
-	}
-	j.outboxPublishers = append(j.outboxPublishers, h)
-}
-
-func (j *Engine) closeOutboxPublishers() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, h := range j.outboxPublishers {
-		_ = h.sub.Unsubscribe()
-	}
-	j.outboxPublishers = nil
-}
-
-// put sends entries and notes in errs what is answered. It returns when everything
+// publishEntries publishes entries and notes in errs what is answered. It returns when everything
 // is, or when no answer is to be expected any more.
-func (h *outboxPublisher) put(ctx context.Context, entries []broker.OutboxEntry, errs []error) {
-	first, next, under, bytes := h.sent, 0, 0, 0
-	link := h.j.connectionChange()
-	silence := time.NewTimer(tryTimeout)
-	defer silence.Stop()
-	for next < len(entries) || under > 0 {
-		for ; next < len(entries) && under < entriesUnderWay && bytes < entryBytesUnderWay; next++ {
+func (j *Engine) publishEntries(ctx context.Context, entries []broker.OutboxEntry, errs []error) {
+	type sentEntry struct {
+		at   int
+		wait *ackWait
+	}
+	var sent []sentEntry
+	defer func() {
+		for _, e := range sent {
+			j.acks.forget(e.wait)
+		}
+	}()
+	for next, bytes := 0, 0; next < len(entries) || len(sent) > 0; {
+		for ; next < len(entries) && len(sent) < entriesUnderWay && bytes < entryBytesUnderWay; next++ {
 			if errs[next] = checkEntry(&entries[next]); errs[next] != nil {
 				continue
 			}
 			msg := entryMessage(&entries[next])
-			msg.Reply = h.inbox + strconv.FormatUint(h.sent, 10)
-			h.sent++
-			errs[next] = h.j.nc.PublishMsg(&msg.Msg)
+			wait, err := j.acks.send(&msg.Msg)
 			msg.release()
-			if errs[next] == nil {
+			if errs[next] = err; err == nil {
 				errs[next] = errUnanswered
-				under, bytes = under+1, bytes+len(entries[next].Body)
+				sent, bytes = append(sent, sentEntry{next, wait}), bytes+len(entries[next].Body)
 			}
 		}
-		if under == 0 {
+		if len(sent) == 0 {
 			continue
 		}
-		select {
-		case m := <-h.answers:
-			number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, h.inbox), 10, 64)
-			i := int(number - first)
-			if err != nil || number < first || i >= next || errs[i] != errUnanswered {
-				continue // to what was given up
-			}
-			errs[i] = entryError(m)
-			under, bytes = under-1, bytes-len(entries[i].Body)
-			silence.Reset(tryTimeout)
-		case <-ctx.Done():
+		first := sent[0]
+		reply, err := j.acks.wait(ctx, first.wait, tryTimeout)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			errs[first.at] = err
+		case err != nil:
 			return
-		case <-h.j.closing.Done():
-			return
-		case <-link:
-			return
-		case <-silence.C:
-			return
+		default:
+			errs[first.at] = entryError(reply)
 		}
+		j.acks.forget(first.wait)
+		sent, bytes = sent[1:], bytes-len(entries[first.at].Body)
 	}
 }
 
@@ -180,9 +119,6 @@ func (h *outboxPublisher) put(ctx context.Context, entries []broker.OutboxEntry,
 func entryError(m *nats.Msg) error {
 	if _, ok := ackedSeq(m.Data); ok {
 		return nil
-	}
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return nats.ErrNoResponders
 	}
 	var ack struct {
 		Error *apiError `json:"error"`
