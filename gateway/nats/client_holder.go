@@ -28,6 +28,14 @@ func (l heldLease) String() string {
 	return strings.Join([]string{l.ref.Lease, strconv.FormatUint(l.ref.Fence, 10), strconv.FormatInt(l.leaseMS, 10), l.key}, ".")
 }
 
+// LeaseAgent returns the agent of a lease that a claim through a gateway returned; ok is false
+// for any other.
+func LeaseAgent(lease string) (agent string, ok bool) {
+	first, _, ok := strings.Cut(lease, ".")
+	token, err := broker.ParseLease(first)
+	return token.Agent, ok && err == nil
+}
+
 // parseLease reads the text of a heldLease of this client's agent.
 func (c *Client) parseLease(text string) (heldLease, error) {
 	parts := strings.Split(text, ".")

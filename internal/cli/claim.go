@@ -21,7 +21,7 @@ import (
 const claimLease = 10 * time.Minute
 
 func newClaim(a *app) *cobra.Command {
-	var request api.Claim
+	request, gateway := api.Claim{}, false
 	cmd := &cobra.Command{
 		Use:   "claim --agent AGENT",
 		Short: "Take the next handoff from an agent's queue",
@@ -68,25 +68,34 @@ claimed.
 An agent with max_concurrency has no more than that in hand, its claims and its workers'
 handoffs together: over it nothing is claimed, and the reason is at_capacity.
 
+--gateway (or HANDOFF_GATEWAY=1) goes through a gateway, with --accept. Commands that
+are given its LEASE go through a gateway, too.
+
 Exit codes: 0 claimed; 8 nothing to claim (the message says at_capacity where that is
 why); 9 no such agent.`,
 		Example: `  handoff claim --agent reviewer --wait 30s > claimed
   LEASE=$(sed -n 's/^LEASE //p' claimed)
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
 		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.claim(cmd.Context(), request) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.claim(cmd, request, gateway) },
 	}
 	cmd.Flags().StringVar(&request.Agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
 	durationVar(cmd.Flags(), &request.Wait, "wait", 0, "wait this long for an offer (default: take what is there)")
 	durationVar(cmd.Flags(), &request.Lease, "lease", claimLease, "how long the claim lives without a heartbeat")
 	cmd.Flags().BoolVar(&request.Accept, "accept", false, "accept at once and begin, without a separate ack")
 	fieldVar(cmd.Flags(), &request.AckWithin, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
+	gatewayFlag(cmd, &gateway)
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
 // claim takes what is offered, and prints it.
-func (a *app) claim(ctx context.Context, request api.Claim) error {
+func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
+	ctx := cmd.Context()
+	gateway, err := a.throughGateway(cmd, gateway, "ack-within")
+	if err != nil {
+		return err
+	}
 	request.Agent, request.Host = cmp.Or(request.Agent, a.env("HANDOFF_AGENT")), hostname()
 	if err := protocol.CheckAgent("agent", request.Agent); err != nil {
 		return usagef("claim needs --agent AGENT: %v", err)
@@ -100,12 +109,27 @@ func (a *app) claim(ctx context.Context, request api.Claim) error {
 	request.Skipped = func(ticket string, refused bool, err error) {
 		a.notef("handoff: %s %s: %v\n", map[bool]string{true: "refused", false: "skipped"}[refused], ticket, err)
 	}
-	b, done, err := a.connectWith(ctx, broker.Config{Log: a.log(false)}) // what is removed from the queue
+	h, done, err := a.claimer(ctx, request, gateway)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return a.held(a.session(b, "").Claim(ctx, request))
+	return a.held(h.Claim(ctx, request))
+}
+
+// claimer connects to the engine, or to a gateway. The caller calls done.
+func (a *app) claimer(ctx context.Context, request api.Claim, gateway bool) (h api.Holder, done func(), err error) {
+	if !gateway {
+		b, done, err := a.connectWith(ctx, broker.Config{Log: a.log(false)}) // what is removed from the queue
+		if err != nil {
+			return nil, nil, err
+		}
+		return a.session(b, ""), done, nil
+	}
+	if !request.Accept {
+		return nil, nil, usagef("claim --gateway needs --accept: an offer that is not accepted stays with one gateway")
+	}
+	return a.dialGateway(ctx, request.Agent)
 }
 
 // hostname names this machine for people, if it has a name.

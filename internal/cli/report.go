@@ -14,6 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
+	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -33,12 +34,36 @@ by now, or the LEASE was never given out; nothing about it was changed.`,
 
 // onLease is the RunE of a command that reports on the handoff of a LEASE.
 func (a *app) onLease(report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) func(*cobra.Command, []string) error {
-	return a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-		state, err := report(ctx, s, args[0])
+	return func(cmd *cobra.Command, args []string) error {
+		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s holder) error {
+			state, err := report(ctx, s, args[0])
+			if err != nil {
+				return leaseRefusal(args[0], err)
+			}
+			return a.line(dossier.StateOf(state), "%s  %s\n", state.Ticket, a.phase(state))
+		})
+	}
+}
+
+// holder has the operations of a holder, and of a source.
+type holder interface {
+	api.Holder
+	api.Source
+}
+
+// onHolder does something short with a LEASE, through a gateway if one was claimed through.
+func (a *app) onHolder(ctx context.Context, lease string, do func(context.Context, holder) error) error {
+	agent, gateway := natsgateway.LeaseAgent(lease)
+	if !gateway {
+		return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error { return do(ctx, a.session(b, "")) })
+	}
+	return a.ask(ctx, func(ctx context.Context) error {
+		client, done, err := a.dialGateway(ctx, agent)
 		if err != nil {
-			return leaseRefusal(args[0], err)
+			return err
 		}
-		return a.line(dossier.StateOf(state), "%s  %s\n", state.Ticket, a.phase(state))
+		defer done()
+		return do(ctx, client)
 	})
 }
 
@@ -47,6 +72,7 @@ func leaseRefusal(lease string, err error) error {
 	lost := func(format string, args ...any) error {
 		return protocol.Errorf(protocol.CodeLeaseLost, "lease", format, args...)
 	}
+	lease, _, _ = strings.Cut(lease, ".") // behind it is what a gateway's has
 	ticket, _ := broker.LeaseTicket(lease)
 	var late *api.LateResultError
 	switch {
@@ -148,13 +174,15 @@ granted once in an attempt; the answer says until when, or why not (exit code 9)
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
 		[]string{"a LEASE"},
 		nil)
-	cmd.RunE = a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-		beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
-		if err != nil {
-			return leaseRefusal(args[0], err)
-		}
-		return a.beat(beat)
-	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s holder) error {
+			beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
+			if err != nil {
+				return leaseRefusal(args[0], err)
+			}
+			return a.beat(beat)
+		})
+	}
 	fieldVar(cmd.Flags(), &extend, "extend", "the work takes this much longer; granted once, up to the return's clock and the deadline")
 	cmd.Flags().StringVar(&reason, "reason", "", "why it takes longer; required with --extend")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
