@@ -38,7 +38,7 @@ type Source interface {
 
 // Reader reads what is known about a handoff beside its state.
 type Reader interface {
-	// Package returns what was handed over, as it is stored.
+	// Package returns what was handed off, as it is stored.
 	Package(ctx context.Context, ticket string) (json.RawMessage, error)
 	// History returns all changes, oldest first. If entries cannot be read it returns the
 	// others, and a *broker.UnreadableError of the first that cannot.

@@ -69,7 +69,7 @@ var Operations = []Operation{
 	{"HandOff", "Holder", RoleWorker, ByNumber, protocol.PackageBytesMax, 0, "hand part of the work to another agent"},
 	{"Await", "Holder", RoleWorker, Once, actBytesMax, 0, "release a handoff until what it has handed off has closed"},
 
-	{"Package", "Reader", RoleReader, Reads, actBytesMax, 0, "read what was handed over"},
+	{"Package", "Reader", RoleReader, Reads, actBytesMax, 0, "read what was handed off"},
 	{"History", "Reader", RoleReader, Reads, actBytesMax, 0, "read all changes of a handoff, oldest first"},
 	{"Members", "Reader", RoleReader, Reads, actBytesMax, 0, "read the ends of a group's members"},
 	{"LateResults", "Reader", RoleReader, Reads, actBytesMax, 0, "read the results that came after a lease was lost"},

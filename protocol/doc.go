@@ -1,4 +1,4 @@
-// Package protocol is the wire of Handoff: what agents hand over (Package),
+// Package protocol is the wire of Handoff: what agents hand off (Package),
 // how a target answers (Ack), what comes back (Result), what is recorded
 // (Event, State, Record) and which errors a program may branch on (Error).
 //

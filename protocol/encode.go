@@ -22,7 +22,7 @@ type packageWriter struct {
 
 var packageWriters = sync.Pool{New: func() any { return new(packageWriter) }}
 
-// EncodePackage writes a package as it is stored and handed over: compact,
+// EncodePackage writes a package as it is stored and handed off: compact,
 // without escaping <, > and &, the fields of Extra behind those we know. Free
 // data that is no JSON is a *protocol.Error with CodeMalformed.
 func EncodePackage(p Package) (json.RawMessage, error) {

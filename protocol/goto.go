@@ -97,7 +97,7 @@ func (p *Package) address(c Command, targets []Goto) *Error {
 			continue
 		}
 		if to.Agent == p.Source {
-			return Errorf(CodeConflict, field, "is %s itself; an agent cannot hand over to itself", to.Agent)
+			return Errorf(CodeConflict, field, "is %s itself; an agent cannot hand off to itself", to.Agent)
 		}
 		u, err := readUpdate(field+".update", to.Update, p.Source)
 		switch {

@@ -30,7 +30,7 @@ type MemberHandoff struct {
 	N      int    // its ordinal, from 0, in the order of the recipients
 	Target Target // one agent, or one capability
 
-	// Package is what the member hands over. Where the group is one package to
+	// Package is what the member hands off. Where the group is one package to
 	// several agents (target.agents) it is Shared: the group's package as it is,
 	// byte for byte, so that a large one is stored once, under one digest, however
 	// many recipients it has. Only the Summary says then whose it is. Where the

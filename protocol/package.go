@@ -63,7 +63,7 @@ type Package struct {
 	Key       string   `json:"key,omitempty"`     // idempotency key: same source and key, same ticket
 	Type      Type     `json:"type,omitempty"`    // default sequential
 	Trigger   Trigger  `json:"trigger,omitempty"` // default explicit_request
-	Source    string   `json:"source"`            // agent that hands over
+	Source    string   `json:"source"`            // agent that hands off
 	Target    Target   `json:"target,omitzero"`   // agent, capability, or several agents; see Members and Escalation
 	Reason    string   `json:"reason"`            // why this handoff
 	Priority  Priority `json:"priority,omitempty"`
@@ -86,7 +86,7 @@ type Package struct {
 	Members []Member `json:"members,omitempty"`
 
 	// Returned is what a return carries: the end of a handoff that this package's
-	// target had handed over. Origin is the handoff that this one redrives. Both
+	// target had handed off. Origin is the handoff that this one redrives. Both
 	// are written by Handoff alone.
 	Returned *Return `json:"returned,omitempty"`
 	Origin   string  `json:"origin,omitempty"`
@@ -155,7 +155,7 @@ type Context struct {
 	Metadata            map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
-// HistoryTransfer says how much of the conversation was handed over
+// HistoryTransfer says how much of the conversation was handed off
 // (document 1 §3.2).
 type HistoryTransfer struct {
 	Mode        TransferMode `json:"mode,omitempty"`

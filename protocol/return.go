@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// System is the reserved name under which Handoff itself hands over: the source
+// System is the reserved name under which Handoff itself hands off: the source
 // of a return whose handoff had no agent of its own. No profile and no package
 // of others may have it.
 const System = "handoff"

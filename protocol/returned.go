@@ -42,7 +42,7 @@ type Return struct {
 	// that, where it was not its holder. Message has the holder's own words.
 	RollbackReason string `json:"rollback_reason,omitempty"`
 	RollbackBy     string `json:"rollback_by,omitempty"`
-	// PackageDigest is the digest of what had been handed over.
+	// PackageDigest is the digest of what was handed off.
 	PackageDigest string `json:"package_digest,omitempty"`
 	// Progress is the last report of work that was not finished.
 	Progress *Progress `json:"progress,omitempty"`

@@ -178,7 +178,7 @@ func checkTarget(field string, t Target, source string) *Error {
 		return err.below(field)
 	}
 	if name == "agent" && id == source {
-		return Errorf(CodeConflict, field+".agent", "is the source itself; an agent cannot hand over to itself")
+		return Errorf(CodeConflict, field+".agent", "is the source itself; an agent cannot hand off to itself")
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func checkAgents(p *Package) *Error {
 			return err
 		}
 		if agent == p.Source {
-			return Errorf(CodeConflict, field, "is the source itself; an agent cannot hand over to itself")
+			return Errorf(CodeConflict, field, "is the source itself; an agent cannot hand off to itself")
 		}
 		if seen[agent] {
 			return Errorf(CodeConflict, field, "names %s a second time", agent)
@@ -239,7 +239,7 @@ func checkHead(p *Package) *Error {
 	return oneOf("audit.risk_level", p.Audit.RiskLevel, Risks)
 }
 
-// checkType checks what each way of handing over asks for (document 1 §2).
+// checkType checks what each type of handoff asks for (document 1 §2).
 func checkType(p *Package) *Error {
 	switch {
 	case p.Type == Broadcast:

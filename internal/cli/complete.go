@@ -133,9 +133,9 @@ func (f *resultFlags) read(a *app) (protocol.Result, error) {
 func textBody(text string) (protocol.Result, error) {
 	switch {
 	case strings.ContainsRune(text, 0):
-		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; hand over what is no text as an artifact")
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; add what is not text as an artifact")
 	case !utf8.ValidString(text):
-		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; hand over what is no text as an artifact")
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; add what is not text as an artifact")
 	}
 	return protocol.Result{Body: jsonText(text)}, nil
 }
