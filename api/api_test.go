@@ -5,17 +5,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/api/apitest"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
 // TestOperations: every method of an interface has a row, and every row a method.
@@ -82,25 +78,6 @@ func indexOf(t *testing.T, b *broker.Broker) *index.Index {
 }
 
 func jetStream(t *testing.T) broker.Engine {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Stop() })
-	nc, err := nats.Connect(node.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	if err := jetstream.EnsureTopology(ctx, nc, jetstream.Topology{AsyncWork: true}); err != nil {
-		t.Fatal(err)
-	}
-	engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: node.ClientURL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = engine.Close() })
+	_, engine := testworld.Engine(t)
 	return engine
 }

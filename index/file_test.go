@@ -17,6 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -45,7 +46,7 @@ func rebuilds(t testing.TB, ix *Index) int64 {
 // TestOwnWrites: what was appended before the question is in the answer, on the
 // real engine, and an index that is opened again goes on where it was.
 func TestOwnWrites(t *testing.T) {
-	engine := startEngine(t)
+	_, engine := testworld.Engine(t)
 	w := newWorld(t, engine, 1)
 	path := filepath.Join(t.TempDir(), "index.db")
 	ix, stop := keep(t, path, engine)

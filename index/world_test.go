@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -230,23 +227,4 @@ func memoryWorld(t testing.TB, seed uint64) (*world, *Index) {
 func dump(v any) string {
 	text, _ := json.Marshal(v)
 	return string(text)
-}
-
-// startEngine starts a node with its streams and connects to it.
-func startEngine(t testing.TB) broker.Engine {
-	t.Helper()
-	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Stop() })
-	engine, err := jetstream.Dial(t.Context(), jetstream.DialConfig{URL: node.ClientURL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = engine.Close() })
-	return engine
 }

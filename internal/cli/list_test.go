@@ -12,11 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -70,27 +67,10 @@ func (c *canned) Position(context.Context, ask.PositionQuery) (ask.PositionAnswe
 	return ask.PositionAnswer{Position: c.stand}, nil
 }
 
-// bareEngine starts an engine of the test's own.
-func bareEngine(t *testing.T) (url string, engine *jetstream.Engine) {
-	t.Helper()
-	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Stop() })
-	if engine, err = jetstream.Dial(t.Context(), jetstream.DialConfig{URL: node.ClientURL()}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = engine.Close() })
-	return node.ClientURL(), engine
-}
-
 // serveCanned answers on an engine until the test ends.
 func serveCanned(t *testing.T, c *canned) (url string) {
 	t.Helper()
-	url, engine := bareEngine(t)
+	url, engine := testworld.Engine(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -244,7 +224,7 @@ func TestListAsksForWhatTheFlagsSay(t *testing.T) {
 
 func TestNobodyKeepsAnIndex(t *testing.T) {
 	t.Parallel()
-	url, _ := bareEngine(t)
+	url, _ := testworld.Engine(t)
 	for _, args := range []string{"list", "list --count", "conversation c", "stats", "list --stale -o json"} {
 		args += " --timeout 2s"
 		var out, notes bytes.Buffer

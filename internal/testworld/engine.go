@@ -1,0 +1,31 @@
+package testworld
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+)
+
+// Engine starts a NATS server in this process, with the streams of Handoff, and connects to it.
+// Both end with the test.
+func Engine(t testing.TB) (url string, engine *jetstream.Engine) {
+	t.Helper()
+	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
+		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
+			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{AsyncWork: true})
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Stop() })
+	engine, err = jetstream.Dial(t.Context(), jetstream.DialConfig{URL: node.ClientURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close() })
+	return node.ClientURL(), engine
+}
