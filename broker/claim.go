@@ -153,7 +153,7 @@ func (c *Claim) appendReportWith(ctx context.Context, read directoryReader, deci
 	}
 }
 
-// checkFence is the fence check. A claim that was acknowledged from another process
+// checkFence refuses a state in which the claim no longer holds the handoff. A claim that was acknowledged from another process
 // has a fence now that this one does not know yet; the holder's id is its proof.
 // A fence once known stays: the same holder may have the handoff again, under
 // another one, and this claim must not take that for its own.

@@ -77,7 +77,7 @@ func newBackOff(ctx context.Context) backoff.BackOffContext {
 	), ctx)
 }
 
-// retry does op, and again while it fails in passing, until ctx ends. Each try
+// retry repeats op while its error is temporary, until ctx ends. Each try
 // has tryTimeout. When ctx ends, the error wraps both its cause and op's last.
 func (j *Engine) retry(ctx context.Context, op func(context.Context) error) error {
 	return j.retryEach(ctx, tryTimeout, op)
@@ -164,7 +164,7 @@ func (j *Engine) switchServerAfter(since time.Time, err error) {
 	j.acks.disconnected()
 }
 
-// retryWithTimeout is again for questions that have an end: after Config.Timeout they
+// retryWithTimeout is retry with an end: after Config.Timeout they
 // are ErrUnreachable.
 func (j *Engine) retryWithTimeout(ctx context.Context, op func(context.Context) error) error {
 	patient, cancel := context.WithTimeout(ctx, j.cfg.Timeout)

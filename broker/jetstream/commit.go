@@ -120,7 +120,7 @@ func (c *committer) readConfig(cfg jetstream.StreamConfig) {
 	c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && cfg.Metadata[metaAsyncWork] == "true")
 }
 
-// rereadConfig is learn after the connection came back: the node may have been
+// rereadConfig is readConfig after a reconnection: the node may have been
 // started anew, and otherwise.
 func (c *committer) rereadConfig() {
 	ctx, cancel := context.WithTimeout(c.j.closing, tryTimeout)

@@ -8,7 +8,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// queued is an offer as delivered. It implements Delivery.
+// delivery is an offer as delivered. It implements Delivery.
 type delivery struct {
 	key   broker.OfferKey
 	body  []byte

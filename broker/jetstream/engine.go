@@ -52,7 +52,7 @@ type Engine struct {
 
 	closing         context.Context // ends with Close
 	end             context.CancelFunc
-	wg              sync.WaitGroup // every goroutine of this engine; see run
+	wg              sync.WaitGroup // every goroutine of this engine; see start
 	heal            sync.Mutex     // one healing at a time
 	connectionCount atomic.Uint64  // counts connections; what was asked under an older one is lost
 	lastBeat        atomic.Int64   // Unix ns of the last beat that was confirmed
@@ -70,7 +70,7 @@ type Engine struct {
 	pullers           map[string][]*puller
 	taken             map[string]*atomic.Int64 // by agent, see takenCount
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
-	createdAt         map[string]time.Time     // when the outbox streams were made, see found
+	createdAt         map[string]time.Time     // when the outbox streams were made, see recordCreated
 	dir               *directoryWatch
 }
 
@@ -276,7 +276,7 @@ func (j *Engine) recordCreated(created map[string]time.Time, anew bool) {
 	}
 }
 
-// streamCreated is when a outbox stream was made. It makes one that is missing.
+// streamCreated is when an outbox stream was made. It makes one that is missing.
 func (j *Engine) streamCreated(name string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
 	defer cancel()

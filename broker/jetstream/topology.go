@@ -187,7 +187,7 @@ func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) err
 // that do not say how long.
 const settlePatience = 30 * time.Second
 
-// retryWhileTemporary does op again while it fails in passing.
+// retryWhileTemporary repeats op while its error is temporary.
 func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, op func(context.Context) error) error {
 	var denied denials
 	defer denied.follow(js.Conn())()
