@@ -3,8 +3,11 @@ package natsgateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -33,6 +36,9 @@ func (o *offer) Package(ctx context.Context) (json.RawMessage, error) {
 	}
 	var whole content
 	if _, err := o.c.call(ctx, o.gateway, verbPackage, true, 0, &offerRequest{Token: o.wire.Token}, &whole); err != nil {
+		if errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) { // no worker can read it
+			err = fmt.Errorf("%w: %w", broker.ErrNotFound, err)
+		}
 		return nil, err
 	}
 	o.wire.Whole, o.wire.content = true, whole

@@ -347,8 +347,10 @@ func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeR
 		}
 		return answerOf(claim), nil // saying it twice is harmless
 	}
-	if _, err := g.fetch(ctx, e); err != nil {
-		return nil, err
+	if ack.Status == protocol.AckAccepted { // a package that is gone can still be refused
+		if _, err := g.fetch(ctx, e); err != nil {
+			return nil, err
+		}
 	}
 	claim, err := e.offer.Acknowledge(ctx, h, ack, r.Start)
 	switch {

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -232,4 +235,31 @@ func mustJSON(s string) []byte {
 		panic(err)
 	}
 	return r.Body
+}
+
+// A package whose body is gone is refused through a gateway as it is without one.
+func TestAPackageThatIsGoneIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("coder")
+	w.supervise()
+	w.open(natsgateway.Config{})
+	ticket := w.submit("coder", func(p *protocol.Package) { p.Context.Summary = strings.Repeat("a long story. ", 100_000) })
+	js, err := natsjs.New(w.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bodies, err := js.Stream(w.ctx, "OBJ_"+jetstream.BlobBucket)
+	if err == nil {
+		err = bodies.Purge(w.ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run(worker.NewOver(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
+		func(context.Context, worker.Handoff) (protocol.Result, error) {
+			t.Error("the handler got a package that is gone")
+			return protocol.Result{}, nil
+		})))
+	w.until(ticket, func(s protocol.State) bool { return s.Agent != "coder" })
 }
