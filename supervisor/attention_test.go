@@ -30,7 +30,7 @@ func (w *world) saying(says lifecycle.Attention) {
 
 // What a writer says of its appends is a hint. One that says nothing, or what
 // nobody knows, is served at once; one that says too little waits: for the end of
-// the hold, or for the next pass, here the one half a minute after the start.
+// the hold, or for the next sweep, here the one half a minute after the start.
 func TestWriterThatSaysOtherwise(t *testing.T) {
 	for says, late := range map[lifecycle.Attention]string{
 		lifecycle.AttentionUnsaid: "0s", "of a later version": "0s", lifecycle.AttentionNow: "0s",

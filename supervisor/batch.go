@@ -50,47 +50,47 @@ func newBatchPublisher(put func([]broker.Outbox)) *batchPublisher {
 }
 
 // do hands a task to a worker. It blocks while all are busy, and drops the task when ctx ends.
-func (c *batchPublisher) do(ctx context.Context, task func()) {
+func (b *batchPublisher) do(ctx context.Context, task func()) {
 	select {
-	case c.tasks <- task:
+	case b.tasks <- task:
 	case <-ctx.Done():
 	}
 }
 
 // add puts the outbox entry of a handoff into the batch. Only the sweep's goroutine calls it.
-func (c *batchPublisher) add(ctx context.Context, h broker.Outbox) {
-	c.batch = append(c.batch, h)
-	if c.batchBytes += h.Head.Bytes(); len(c.batch) >= batchMax || c.batchBytes >= batchBytesMax {
-		c.send(ctx)
+func (b *batchPublisher) add(ctx context.Context, h broker.Outbox) {
+	b.batch = append(b.batch, h)
+	if b.batchBytes += h.Head.Bytes(); len(b.batch) >= batchMax || b.batchBytes >= batchBytesMax {
+		b.send(ctx)
 	}
 }
 
 // tick counts a head of the sweep.
-func (c *batchPublisher) tick(ctx context.Context) {
-	if c.batchHeads++; c.batchHeads >= batchHeadsMax {
-		c.send(ctx)
+func (b *batchPublisher) tick(ctx context.Context) {
+	if b.batchHeads++; b.batchHeads >= batchHeadsMax {
+		b.send(ctx)
 	}
 }
 
-func (c *batchPublisher) send(ctx context.Context) {
-	run := c.batch
-	c.batch, c.batchBytes, c.batchHeads = nil, 0, 0
+func (b *batchPublisher) send(ctx context.Context) {
+	run := b.batch
+	b.batch, b.batchBytes, b.batchHeads = nil, 0, 0
 	if len(run) == 0 {
 		return
 	}
-	if wait := c.pause - time.Since(c.sentAt); wait > 0 {
+	if wait := b.pause - time.Since(b.sentAt); wait > 0 {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
 	}
-	c.sentAt = time.Now()
-	c.do(ctx, func() { c.publish(run) })
+	b.sentAt = time.Now()
+	b.do(ctx, func() { b.publish(run) })
 }
 
 // Close sends the last batch and waits until all are published. Nothing can be added after it.
-func (c *batchPublisher) Close(ctx context.Context) {
-	c.send(ctx)
-	close(c.tasks)
-	c.workers.Wait()
+func (b *batchPublisher) Close(ctx context.Context) {
+	b.send(ctx)
+	close(b.tasks)
+	b.workers.Wait()
 }

@@ -99,25 +99,25 @@ func childCheckOf(s protocol.State) childCheck {
 	return c
 }
 
-func (k *childCache) has(s protocol.State) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.checks[s.Ticket] == childCheckOf(s)
+func (c *childCache) has(s protocol.State) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checks[s.Ticket] == childCheckOf(s)
 }
 
-func (k *childCache) add(s protocol.State) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.checks) >= childCacheMax {
-		clear(k.checks)
+func (c *childCache) add(s protocol.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.checks) >= childCacheMax {
+		clear(c.checks)
 	}
-	k.checks[s.Ticket] = childCheckOf(s)
+	c.checks[s.Ticket] = childCheckOf(s)
 }
 
-func (k *childCache) forget(ticket string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.checks, ticket)
+func (c *childCache) forget(ticket string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.checks, ticket)
 }
 
 // familyMatcher finds, by the heads of one sweep, children that were recorded and never submitted,

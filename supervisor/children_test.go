@@ -96,7 +96,7 @@ func TestRelayCostsNoRequests(t *testing.T) {
 	}
 }
 
-// A supervisor reads the heads of a group's members once, not at each look. Ends
+// A supervisor reads the heads of a group's members once, not at each reconciliation. Ends
 // that come together are recorded together.
 func TestLooksAtALargeGroup(t *testing.T) {
 	const size = 400
@@ -116,7 +116,7 @@ func TestLooksAtALargeGroup(t *testing.T) {
 		pass(5 * time.Second)
 		first := requests(counted)
 		t.Log("once it was submitted: ", first)
-		// A look at each member, at the group, and one at each member by the group.
+		// A read of each member and of the group, and one of each member by the group.
 		if want := fmt.Sprintf("last %d,", 2*size+1); !strings.Contains(first, want) {
 			t.Errorf("a supervisor asked for %s, want %s", first, want)
 		}
@@ -366,7 +366,7 @@ func TestOneMemberThatCannotBeSubmitted(t *testing.T) {
 	})
 }
 
-// A pass looks after what it sees: it reads what is open, once, asks for no child that
+// A sweep looks after what it sees: it reads what is open, once, asks for no child that
 // came by, and for nothing of handoffs that owe a return which nobody takes in.
 func TestPassesAskForNoChildren(t *testing.T) {
 	inBubble(t, func(w *world) {
@@ -388,7 +388,7 @@ func TestPassesAskForNoChildren(t *testing.T) {
 		pass(4*time.Minute + 30*time.Second)
 		requests(counted)
 		const open = 100 + 1 + 50 // members, their group, and offers to a person
-		pass(5 * time.Minute)     // one pass
+		pass(5 * time.Minute)     // one sweep
 		asked := requests(counted)
 		t.Log(asked)
 		for _, part := range strings.Split(asked, ", ") {
@@ -403,7 +403,7 @@ func TestPassesAskForNoChildren(t *testing.T) {
 	})
 }
 
-// A pass finds the end of a child that nobody told its parent of.
+// A sweep finds the end of a child that nobody told its parent of.
 func TestPassFindsUnmarkedEnds(t *testing.T) {
 	inBubble(t, func(w *world) {
 		ticket, holders := w.group(3, protocol.ReturnProtocol{})
@@ -419,7 +419,7 @@ func TestPassFindsUnmarkedEnds(t *testing.T) {
 }
 
 // A child that its worker completes though its end was asked for is none that
-// was cancelled. Its parent learns of it in a pass, and then all is over.
+// was cancelled. Its parent learns of it in a sweep, and then all is over.
 func TestChildThatCompletesInSpiteOfIt(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.supervise(supervisor.Config{})

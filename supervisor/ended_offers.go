@@ -33,18 +33,18 @@ func (f *follower) removeEndedOffer(ctx context.Context, e broker.Entry, ended l
 // removeOffer takes an offer that has ended out of its queue. Where the engine does not
 // answer, the entry that said so is delivered again; a removal that is refused is left
 // to the next sweep, and no reason to call the handoff stuck.
-func (s *Supervisor) removeOffer(ctx context.Context, l request) {
+func (s *Supervisor) removeOffer(ctx context.Context, r request) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	err := s.engine.RemoveOffer(ctx, *l.endedOffer)
+	err := s.engine.RemoveOffer(ctx, *r.endedOffer)
 	switch {
 	case err == nil:
-		l.finish()
+		r.finish()
 	case isUnanswered(err), ctx.Err() != nil:
-		s.log.Warn("engine does not answer; ended offer stays until the next delivery", "ticket", l.ticket, "agent", l.endedOffer.Agent, "err", err)
+		s.log.Warn("engine does not answer; ended offer stays until the next delivery", "ticket", r.ticket, "agent", r.endedOffer.Agent, "err", err)
 	default:
-		s.log.Warn("ended offer not removed from the queue", "ticket", l.ticket, "agent", l.endedOffer.Agent, "err", err)
-		l.finish()
+		s.log.Warn("ended offer not removed from the queue", "ticket", r.ticket, "agent", r.endedOffer.Agent, "err", err)
+		r.finish()
 	}
 }
 
@@ -53,7 +53,7 @@ const offersSweptMax = 100_000
 
 // removeEnded takes the offers out of all queues that no handoff has any more: of
 // writers that named none, or died before the queue had the offer. called are the
-// offers that the pass found to be called for, end the last sequence that it saw.
+// offers that the sweep found to be called for, end the last sequence that it saw.
 // The head of each other offer is read from the leader before it goes.
 func (s *Supervisor) removeEnded(ctx context.Context, called []uint64, end uint64) (removed int) {
 	slices.Sort(called)

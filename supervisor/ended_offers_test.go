@@ -34,7 +34,7 @@ func (w *world) offersAt(ticket string, agents ...string) {
 }
 
 // An offer leaves its queue with the append that ends it, however that comes, where
-// the agent that it stands at never pulls. Nothing waits for a pass.
+// the agent that it stands at never pulls. Nothing waits for a sweep.
 func TestEndedOfferLeavesItsQueue(t *testing.T) {
 	must := func(w *world, err error) {
 		w.Helper()
@@ -130,7 +130,7 @@ func TestEndedOfferIsNotBelieved(t *testing.T) {
 }
 
 // A writer that names no ended offer, or dies before the queue gets one that has ended
-// meanwhile, leaves it until the next pass; one that the ledger does not know stays.
+// meanwhile, leaves it until the next sweep; one that the ledger does not know stays.
 func TestPassRemovesEndedOffers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)

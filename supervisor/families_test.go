@@ -20,7 +20,7 @@ func hop(ticket, parent string) protocol.State {
 	return s
 }
 
-// A pass over a long relay keeps hardly anything in memory, for a hop and its
+// A sweep over a long relay keeps hardly anything in memory, for a hop and its
 // child come by one behind the other; and it finds the one child that is missing.
 func TestKinOfALongRelay(t *testing.T) {
 	const hops = 200_000
@@ -42,7 +42,7 @@ func TestKinOfALongRelay(t *testing.T) {
 	}
 }
 
-// In whatever order heads come by, a pass finds exactly the parents
+// In whatever order heads come by, a sweep finds exactly the parents
 // that lack a child, or wait for one and do not know that it has closed.
 func TestKinInAnyOrder(t *testing.T) {
 	for seed := range uint64(200) {

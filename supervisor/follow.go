@@ -234,9 +234,9 @@ func (f *follower) reconcileHeld(ctx context.Context) error {
 }
 
 // next takes the first waiting event off the order if its time has come, or nearly:
-// else a timer would be set for each of thousands a second. An empty look means that
+// else a timer would be set for each of thousands a second. An empty request means that
 // it was overtaken.
-func (f *follower) next(now time.Time) (l request, wait time.Duration, any bool) {
+func (f *follower) next(now time.Time) (r request, wait time.Duration, any bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.order) == 0 {

@@ -90,7 +90,7 @@ func TestHandoffClosedWithinTheHoldCostsNothing(t *testing.T) {
 		b := w.superviseWatched(nil)
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
-		pass(time.Minute) // the passes of the beginning are over
+		pass(time.Minute) // the sweeps of the beginning are over
 		for range 100 {
 			w.submit(nil)
 			claim := w.work(coder)
@@ -163,7 +163,7 @@ func TestImpossibleStateIsStuck(t *testing.T) {
 		if _, err := w.m.Append(w.ctx, ticket, 0, "x", "", body); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Hour) // over all passes
+		pass(time.Hour) // over all sweeps
 		watch.mu.Lock()
 		known, failed := watch.unreadable, watch.failed
 		watch.mu.Unlock()
@@ -183,7 +183,7 @@ func TestImpossibleStateIsStuck(t *testing.T) {
 	})
 }
 
-// A look that fails five times is recorded as stuck, once; the others go on,
+// A reconciliation that fails five times is recorded as stuck, once; the others go on,
 // and so does this one when what was wrong is mended.
 func TestStuckAfterFiveTries(t *testing.T) {
 	inBubble(t, func(w *world) {
@@ -283,7 +283,7 @@ func TestFrozenSupervisorIsMadeUpFor(t *testing.T) {
 		w.supervise(supervisor.Config{SweepInterval: staying})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
-		pass(time.Minute) // no pass helps from here on
+		pass(time.Minute) // no sweep helps from here on
 		frozen := w.m.Connect()
 		w.running.Go(func() {
 			_ = frozen.Follow(w.ctx, func(broker.Entry, func()) {})

@@ -40,16 +40,16 @@ type request struct {
 	done func()
 }
 
-func (l request) finish() {
-	if l.done != nil {
-		l.done()
+func (r request) finish() {
+	if r.done != nil {
+		r.done()
 	}
 }
 
 // enqueue hands a request to the loops; it blocks while all of them are busy.
-func (s *Supervisor) enqueue(ctx context.Context, l request) {
+func (s *Supervisor) enqueue(ctx context.Context, r request) {
 	select {
-	case s.requests <- l:
+	case s.requests <- r:
 	case <-ctx.Done():
 	}
 }
@@ -81,38 +81,38 @@ const unansweredMax = 3
 var errPanic = errors.New("broken")
 
 // reconcile repeats until it has succeeded, or never can. It waits for an engine that does not answer.
-func (s *Supervisor) reconcile(ctx context.Context, l request, trying *startedAt) {
+func (s *Supervisor) reconcile(ctx context.Context, r request, trying *startedAt) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
 	for failures, unanswered := 0, 0; ; {
 		trying.begin()
-		err := s.recoverPanic(l.ticket, func() error { return s.reconcileOnce(ctx, &l) })
+		err := s.recoverPanic(r.ticket, func() error { return s.reconcileOnce(ctx, &r) })
 		trying.end()
 		if ctx.Err() == nil {
 			s.cfg.Watch.Reconciled(err)
 		}
 		switch {
 		case err == nil:
-			l.finish()
+			r.finish()
 			return
 		case ctx.Err() != nil:
 			return
 		case isUnanswered(err):
-			s.log.Warn("engine does not answer; waiting", "ticket", l.ticket, "err", err)
+			s.log.Warn("engine does not answer; waiting", "ticket", r.ticket, "err", err)
 			if unanswered++; unanswered >= unansweredMax && s.engineAnswers(ctx) {
-				s.log.Error("reconcile given up until the next sweep: the engine answers others", "ticket", l.ticket, "err", err)
-				l.finish()
+				s.log.Error("reconcile given up until the next sweep: the engine answers others", "ticket", r.ticket, "err", err)
+				r.finish()
 				return
 			}
 		default:
 			failures++
-			if failures == triesMax || l.wasStuck || errors.Is(err, errPanic) || broker.Unreadable(err) { // to try again helps nothing
-				s.recordStuck(ctx, l, err, failures)
+			if failures == triesMax || r.wasStuck || errors.Is(err, errPanic) || broker.Unreadable(err) { // to try again helps nothing
+				s.recordStuck(ctx, r, err, failures)
 				return
 			}
-			s.log.Error("reconcile failed", "ticket", l.ticket, "try", failures, "err", err)
+			s.log.Error("reconcile failed", "ticket", r.ticket, "try", failures, "err", err)
 		}
-		l.head = broker.Head{}
+		r.head = broker.Head{}
 		select {
 		case <-ctx.Done():
 			return
@@ -266,15 +266,15 @@ func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {
 // recordStuck records that a handoff cannot be reconciled. Its other reasons to reconcile stay: an
 // operator may mend the cause. No entry can follow a head that cannot be read: that is noted here, and
 // handoff doctor reports it.
-func (s *Supervisor) recordStuck(ctx context.Context, l request, cause error, tries int) {
+func (s *Supervisor) recordStuck(ctx context.Context, r request, cause error, tries int) {
 	level := slog.LevelError
-	if l.wasStuck { // which was logged
+	if r.wasStuck { // which was logged
 		level = slog.LevelDebug
 	}
-	s.log.Log(ctx, level, "reconcile failed; handoff is stuck", "ticket", l.ticket, "try", tries, "err", cause)
+	s.log.Log(ctx, level, "reconcile failed; handoff is stuck", "ticket", r.ticket, "try", tries, "err", cause)
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	head, err := s.b.Head(ctx, l.ticket, 0)
+	head, err := s.b.Head(ctx, r.ticket, 0)
 	if err == nil && head.State.StuckReason == "" && !head.State.Closed {
 		_, _, err = s.b.UpdateFrom(ctx, head, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			return lifecycle.RecordStuck(h.State, cause, now)
@@ -285,7 +285,7 @@ func (s *Supervisor) recordStuck(ctx context.Context, l request, cause error, tr
 	case errors.As(err, &unread):
 		s.noteUnreadable(unread.Ticket, unread.Seq, unread)
 	case err != nil:
-		s.log.Error("stuck handoff not recorded", "ticket", l.ticket, "err", err)
+		s.log.Error("stuck handoff not recorded", "ticket", r.ticket, "err", err)
 	}
-	l.finish()
+	r.finish()
 }

@@ -19,13 +19,11 @@ type Repaired struct {
 	Failed   int `json:"failed"`  // could not be helped; the log says why
 }
 
-// Repair asks for a pass over all heads now. It puts the offer of every open
-// handoff where it belongs, and sets the wake-up of every handoff that may need a
-// look to now: supervisors find them due, and share the work. It decides nothing
-// and is safe beside any number of supervisors; without one, the wake-ups wait for
-// the next. Offers that have ended it takes out of the queues. It returns once everything
-// is asked for. An engine that does not answer
-// ends it with an error.
+// Repair sweeps all heads now, and returns once everything is asked for. It puts the offer of every
+// open handoff where it belongs, and sets the wake-up of every handoff that may need a
+// reconciliation to now: supervisors find them due, and share the work. It decides nothing and is
+// safe beside any number of supervisors; without one, the wake-ups wait for the next. It removes
+// offers that have ended from the queues. An engine that does not answer ends it with an error.
 func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Repaired, error) {
 	s, err := New(b, engine, Config{Log: log})
 	if err != nil {

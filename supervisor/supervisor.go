@@ -85,7 +85,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Swept = func(time.Duration) {}
 	}
 	if c.Hold < 0 || c.SweepInterval < time.Second || c.Concurrency < 1 {
-		return c, fmt.Errorf("supervisor config: hold %v, pass every %v, looks %d: must be positive, a pass at most each second", c.Hold, c.SweepInterval, c.Concurrency)
+		return c, fmt.Errorf("supervisor config: hold %v, sweep every %v, concurrency %d: must be positive, and a sweep at most each second", c.Hold, c.SweepInterval, c.Concurrency)
 	}
 	return c, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// reading counts what passes read.
+// reading counts what sweeps read.
 type reading struct {
 	supervisor.Engine
 	wholes, entries atomic.Int64
@@ -33,7 +33,7 @@ func (r *reading) read() (wholes, entries int64) {
 	return r.wholes.Swap(0), r.entries.Swap(0)
 }
 
-// After a pass over all handoffs the next ones read what is open, and what has been
+// After a sweep over all handoffs the next ones read what is open, and what has been
 // appended since: not what was closed before. They find just as much.
 func TestNarrowPasses(t *testing.T) {
 	inBubble(t, func(w *world) {
@@ -100,7 +100,7 @@ func TestNarrowPasses(t *testing.T) {
 	})
 }
 
-// With more open handoffs than a pass keeps in mind each pass is over all of them.
+// With more open handoffs than a sweep keeps in mind each sweep is over all of them.
 func TestPassesOverMany(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)

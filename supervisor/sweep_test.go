@@ -151,7 +151,7 @@ func TestJudgeMustBeConnected(t *testing.T) {
 	})
 }
 
-// Offers that never reached the queue are put there by a look.
+// Offers that never reached the queue are put there by a reconciliation.
 func TestLostOffersAreMadeAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		dropped := 0
@@ -170,7 +170,7 @@ func TestLostOffersAreMadeAgain(t *testing.T) {
 	})
 }
 
-// The work stream may be deleted at any time: a pass fills it again.
+// The work stream may be deleted at any time: a sweep fills it again.
 func TestDeletedWorkIsFilledAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.supervise(supervisor.Config{})
@@ -188,14 +188,14 @@ func TestDeletedWorkIsFilledAgain(t *testing.T) {
 	})
 }
 
-// With no timer ever firing, the passes alone keep things going.
+// With no timer ever firing, the sweeps alone keep things going.
 func TestLostTimersAreMadeUpForByPasses(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.m.SetKnobs(brokertest.Knobs{DropTimer: func(string, uint64) bool { return true }})
 		w.supervise(supervisor.Config{})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
-		pass(time.Minute) // the pass that comes when the supervisor may judge is over
+		pass(time.Minute) // the sweep that comes when the supervisor may judge is over
 		ticket := w.submit(nil)
 		w.fail(w.work(coder))
 		w.complete(w.work(coder))
@@ -244,7 +244,7 @@ func TestRefill(t *testing.T) {
 	})
 }
 
-// A pass that nothing calls for takes its time over many open handoffs, and one
+// A sweep that nothing calls for takes its time over many open handoffs, and one
 // that makes up for lost outbox entries does not.
 func TestPassAtIntervalIsSpread(t *testing.T) {
 	inBubble(t, func(w *world) {
@@ -254,7 +254,7 @@ func TestPassAtIntervalIsSpread(t *testing.T) {
 		for range n {
 			w.submit(nil)
 		}
-		watch := &passesTook{took: map[string]time.Duration{}}
+		watch := &sweepsTook{took: map[string]time.Duration{}}
 		w.supervise(supervisor.Config{Watch: watch})
 		pass(10 * time.Minute)
 		watch.mu.Lock()
@@ -268,7 +268,7 @@ func TestPassAtIntervalIsSpread(t *testing.T) {
 	})
 }
 
-// What is lost while such a pass takes its time is made up for at once.
+// What is lost while such a sweep takes its time is made up for at once.
 func TestPassAtIntervalGivesWay(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
@@ -277,7 +277,7 @@ func TestPassAtIntervalGivesWay(t *testing.T) {
 		for range n {
 			w.submit(nil)
 		}
-		watch := &passesTook{took: map[string]time.Duration{}}
+		watch := &sweepsTook{took: map[string]time.Duration{}}
 		own, _ := w.supervise(supervisor.Config{Watch: watch})
 		pass(5*time.Minute + 100*time.Millisecond)
 		own.Disconnect()
@@ -294,19 +294,19 @@ func TestPassAtIntervalGivesWay(t *testing.T) {
 	})
 }
 
-// passesTook notes how long each kind of pass took at last.
-type passesTook struct {
+// sweepsTook notes how long each kind of sweep took at last.
+type sweepsTook struct {
 	mu   sync.Mutex
 	took map[string]time.Duration
 }
 
-func (*passesTook) Followed(broker.Entry, protocol.Record) {}
-func (*passesTook) Due(time.Time)                          {}
-func (*passesTook) Unreadable(int)                         {}
+func (*sweepsTook) Followed(broker.Entry, protocol.Record) {}
+func (*sweepsTook) Due(time.Time)                          {}
+func (*sweepsTook) Unreadable(int)                         {}
 
-func (*passesTook) Reconciled(error) {}
+func (*sweepsTook) Reconciled(error) {}
 
-func (p *passesTook) Swept(why string, _, _ int, took time.Duration, _ error) {
+func (p *sweepsTook) Swept(why string, _, _ int, took time.Duration, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.took[why] = took
@@ -374,7 +374,7 @@ func TestDeadlineOfWhatCannotBeOffered(t *testing.T) {
 }
 
 // A supervisor that comes when it is all overdue decides as soon as it has been
-// connected for long enough to judge, and not at some later look.
+// connected for long enough to judge, and not at some later reconciliation.
 func TestJudgesAsSoonAsItMay(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)

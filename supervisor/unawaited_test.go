@@ -10,7 +10,7 @@ import (
 )
 
 // A delegation whose return its parent was to wait for, and never did, since its
-// attempt failed, say: the return is settled when the parent closes, and no pass
+// attempt failed, say: the return is settled when the parent closes, and no sweep
 // is needed for that.
 func TestReturnToWhoDidNotWait(t *testing.T) {
 	ends := map[string]func(w *world, c *broker.Claim){

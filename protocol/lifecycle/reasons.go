@@ -38,7 +38,7 @@ const (
 var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
-	ReasonCancelled, ReasonReturned}
+	ReasonCancelled, ReasonReturned, ReasonSourceEnded}
 
 // What ends the wait for the worker of a handoff whose end was requested.
 const (
