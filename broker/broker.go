@@ -325,7 +325,7 @@ func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)
 		}
-		return nil, fmt.Errorf("append %s after %d: %w", head.Ticket, head.Seq, err)
+		return nil, err // which names the append
 	}
 	next.State.Bind(next.Seq)
 	b.logAppend(ctx, head, next, draft.events)

@@ -106,7 +106,7 @@ func (a *app) submitOnce(ctx context.Context, b *broker.Broker, prepared broker.
 		head, err = b.Submit(ctx, prepared)
 		return err
 	})
-	if err != nil && !is[*protocol.Error](err) {
+	if err != nil && !is[*protocol.Error](err) && !errors.Is(err, broker.ErrNotAllowed) {
 		err = fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)
 	}
 	return head, err
