@@ -36,7 +36,7 @@ func TestLoad(t *testing.T) {
 	if err := load(jetstream.LoadEntry{Ticket: one, Seq: 4}); err == nil {
 		t.Error("an entry whose compare-and-set fails was loaded")
 	}
-	if err := load(jetstream.LoadEntry{Ticket: two, After: 2, Seq: 9}); err == nil || !strings.Contains(err.Error(), "was to be 9") {
+	if err := load(jetstream.LoadEntry{Ticket: two, After: 2, Seq: 9}); err == nil || !strings.Contains(err.Error(), "not at 9") {
 		t.Errorf("an entry that came to lie elsewhere: %v", err)
 	}
 	broken := errors.New("no more")
