@@ -30,7 +30,7 @@ func (*Praised) EventType() EventType { return EventPraised }
 
 // Meta is what every event`},
 	{"protocol/event_course.go", "empty[Stuck]", "empty[Praised], empty[Stuck]"},
-	{"protocol/lifecycle/table.go", "	p.EventStuck:           row(", "	p.EventPraised: row(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           row("},
+	{"protocol/lifecycle/table.go", "	p.EventStuck:           newRow(", "	p.EventPraised: newRow(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           newRow("},
 	{"protocol/lifecycle/claim.go", "return StepOf(s, accepted, &p.Started{Meta: meta})", `return StepOf(s, accepted, &p.Started{Meta: meta}, &p.Praised{Meta: meta, Words: []string{"well", "begun"}})`},
 }
 
