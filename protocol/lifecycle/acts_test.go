@@ -265,7 +265,9 @@ func (w *world) seeTo(h *thread) {
 				w.beginChild(h, n)
 			}
 			if child != nil && DutiesOf(child.state).Source {
-				w.take(child, w.must(FollowSource(child.state, h.state, w.d, w.now)))
+				step := w.must(FollowSource(child.state, h.state, w.d, w.now))
+				w.checkReasons(child, child.state, step.Events)
+				w.take(child, step)
 			}
 		}
 	}
