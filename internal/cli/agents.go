@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -110,60 +109,4 @@ func capabilityText(capabilities []protocol.Capability, specialization string) s
 		words = append(words, specialization)
 	}
 	return strings.Join(words, " ")
-}
-
-func newAgentsShow(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show AGENT",
-		Aliases: []string{"info"},
-		Short:   "Show one agent, its workers and its queue",
-		Example: `  handoff agents show reviewer
-  handoff agents show reviewer -o json > reviewer.json`,
-		Args: takes("an AGENT"),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-			v, err := s.Agent(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			holders, err := s.Holders(ctx, args[0])
-			return printed(a, v, err, func(v api.AgentStatus) error { return a.agent(v, holders) })
-		}),
-	}
-}
-
-func (a *app) agent(v api.AgentStatus, holders []protocol.Holder) error {
-	concurrency, execution, patience := "", "", ""
-	if v.PollPatienceMS > 0 {
-		patience = explain.Millis(v.PollPatienceMS)
-	}
-	if v.MaxConcurrency > 0 {
-		concurrency = fmt.Sprintf("%d, %d in hand", v.MaxConcurrency, v.InHand)
-	}
-	if v.MaxExecutionMS > 0 {
-		execution = explain.Millis(v.MaxExecutionMS)
-	}
-	a.printf("%s  %s\n", v.ID, standing(v))
-	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
-		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
-		"poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {
-		return err
-	}
-	for _, h := range holders {
-		a.printf("worker  %s  %d of %d busy  %s%s\n", h.ID, h.Busy, h.Slots, h.Host, holderNote(h))
-	}
-	return nil
-}
-
-func holderNote(h protocol.Holder) string {
-	note := ""
-	if h.PID > 0 {
-		note += fmt.Sprintf(" pid %d", h.PID)
-	}
-	if h.Polling {
-		note += " (polling)"
-	}
-	if h.Draining {
-		note += " (draining)"
-	}
-	return note
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,6 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/audit"
 	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newAuditExport(a *app) *cobra.Command {
@@ -82,16 +80,6 @@ func (a *app) auditExport(ctx context.Context, filter *auditFilter, to string) e
 	return nil
 }
 
-// terminalJSON keeps what a terminal may act upon from it. Each Write is a line.
-type terminalJSON struct{ to io.Writer }
-
-func (t terminalJSON) Write(line []byte) (int, error) {
-	if _, err := t.to.Write(escapeJSON(line)); err != nil {
-		return 0, err
-	}
-	return len(line), nil
-}
-
 // exportTo writes one whole export.
 func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) error {
 	b, done, err := a.connect(ctx)
@@ -125,28 +113,4 @@ func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) e
 		a.notef("handoff: %s, %s\n", explain.Count(handoffs, "handoff"), explain.Count(x.Lines(), "line"))
 	}
 	return x.End()
-}
-
-// exportOne writes a handoff, if it has a record that is meant.
-func exportOne(ctx context.Context, reader *audit.Reader, filter *auditFilter, ticket string, x *audit.Export) (wrote int, err error) {
-	type appended struct {
-		entry   broker.Entry
-		records []protocol.AuditRecord
-	}
-	var all []appended
-	meant := false
-	err = reader.Appends(ctx, ticket, func(e broker.Entry, records []protocol.AuditRecord) error {
-		all = append(all, appended{e, records})
-		meant = meant || slices.ContainsFunc(records, filter.keeps)
-		return nil
-	})
-	if err != nil || !meant {
-		return 0, err
-	}
-	for _, of := range all {
-		if err := x.Write(of.entry, of.records); err != nil {
-			return 0, err
-		}
-	}
-	return 1, nil
 }

@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -55,12 +53,6 @@ Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no 
 	cmd.Flags().BoolVar(&against, "against-ledger", false, "compare each DIR with the ledger, too")
 	cmd.Flags().BoolVar(&writers, "writers", false, "check that each event is one that its maker makes, too")
 	return cmd
-}
-
-// verifyView is a report, and of what.
-type verifyView struct {
-	What string `json:"what"` // "ledger", a path, or a path against the ledger
-	audit.Report
 }
 
 func (a *app) auditVerify(ctx context.Context, paths []string, against bool, checks ...audit.Check) error {
@@ -117,71 +109,4 @@ func (a *app) overLedger(ctx context.Context, verify func(context.Context, audit
 	}
 	defer done()
 	return verify(ctx, b, func(seq, last uint64) { a.notef("handoff: read %d of %d entries\n", seq, last) })
-}
-
-func (a *app) reports(views []verifyView) error {
-	if !a.text() {
-		return list(a, views)
-	}
-	var errs []error
-	for _, v := range views {
-		what := v.What
-		if what == "ledger" {
-			what = "the ledger"
-		}
-		a.printf("%s: %s\n", what, reportWords(v.Report))
-		for _, note := range v.Notes {
-			a.printf("  %s\n", note)
-		}
-		if len(v.Problems) == 0 {
-			continue
-		}
-		rows := [][]string{{"WHERE", "ENTRY", "TICKET", "WHAT", "WORDS"}}
-		for _, p := range v.Problems {
-			rows = append(rows, []string{problemPlace(p), number(p.Seq), p.Ticket, string(p.Kind), p.Words})
-		}
-		errs = append(errs, a.table(rows))
-		if more := v.Found - len(v.Problems); more > 0 {
-			a.printf("and %d more\n", more)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func reportWords(r audit.Report) string {
-	if r.Entries == 0 && r.Found == 0 {
-		return "no entries"
-	}
-	text := fmt.Sprintf("%d entries", r.Entries)
-	if r.Entries == 1 {
-		text = "1 entry"
-	}
-	if r.Handoffs > 0 {
-		text += " of " + explain.Count(r.Handoffs, "handoff")
-	}
-	text += fmt.Sprintf(", from %d to %d", r.FirstSeq, r.LastSeq)
-	if r.WithoutBeginning > 0 {
-		text += fmt.Sprintf(", %d of them without their beginning", r.WithoutBeginning)
-	}
-	if r.Newer > 0 {
-		text += fmt.Sprintf(", %d with events of a newer version, which were not replayed", r.Newer)
-	}
-	if r.Found == 0 {
-		return text + ": all is well"
-	}
-	return text + ": " + explain.Count(r.Found, "problem")
-}
-
-func problemPlace(p audit.Problem) string {
-	if p.File == "" {
-		return "ledger"
-	}
-	return fmt.Sprintf("%s:%d", filepath.Base(p.File), p.Line)
-}
-
-func number(n uint64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -91,54 +90,6 @@ func exitFor(err error) exitRow {
 		}
 	}
 	panic("unreachable: the last row matches everything")
-}
-
-var errInterrupted = errors.New("interrupted")
-
-// usageError is a command line that makes no sense, before anything was done.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
-// openError says that the handoff is open, and what it waits for.
-type openError struct{ state protocol.State }
-
-func (e *openError) Error() string {
-	if e.state.Closed { // a wait for its return goes on
-		return fmt.Sprintf("%s is closed, and %s has not taken its return in yet", e.state.Ticket, e.state.Source)
-	}
-	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, phrase(explain.WaitingFor(e.state)))
-}
-
-// noResultError: there is nothing of what was asked for, so far.
-type noResultError struct{ message string }
-
-func (e *noResultError) Error() string { return e.message }
-
-// behindError says that an answer lacks something, and --stale was not given.
-type behindError struct{ message string }
-
-func (e *behindError) Error() string { return e.message }
-
-// outcomeError: the handoff closed, and not the way its source had hoped.
-type outcomeError struct{ state protocol.State }
-
-func (e *outcomeError) Error() string {
-	return fmt.Sprintf("%s closed without success: %s", e.state.Ticket, explain.Ending(e.state))
-}
-
-// failed says of a state what its exit code shall say: nil, still open, or
-// closed without success.
-func failed(s protocol.State) error {
-	switch {
-	case !s.Closed:
-		return &openError{s}
-	case s.Outcome != protocol.OutcomeSuccess && s.Outcome != protocol.OutcomePartial:
-		return &outcomeError{s}
-	}
-	return nil
 }
 
 // report writes an error where errors go, and returns its exit code.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -138,35 +137,4 @@ func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
 		err = &noResultError{"no result of " + ticket + " came late"}
 	}
 	return err
-}
-
-// returnOf prints a return, with the package that had been handed off if asked to.
-func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackage bool) error {
-	state, err := s.Status(ctx, ticket)
-	switch {
-	case err != nil:
-		return err
-	case !state.Closed:
-		return &openError{state}
-	}
-	ret, err := s.Return(ctx, ticket)
-	if err != nil || !withPackage {
-		return a.returned(ret, err)
-	}
-	body, err := s.b.Package(ctx, ticket)
-	return a.returned(struct {
-		protocol.Return
-		Package json.RawMessage `json:"package"`
-	}{ret, body}, err)
-}
-
-// returned prints a return as JSON, or returns the error of what it comes from.
-func (a *app) returned(ret any, err error) error {
-	return printed(a, ret, err, func(ret any) error {
-		body, err := encode(ret, true)
-		if err != nil {
-			return err
-		}
-		return a.body(body)
-	})
 }

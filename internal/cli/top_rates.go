@@ -27,15 +27,6 @@ type rates struct {
 	Failed    float64 `json:"failed_per_minute"` // attempts that failed, refusals, time-outs, workers that went
 }
 
-// tally is what happened in one second.
-type tally struct{ accepted, completed, failed int }
-
-func (t *tally) add(o tally) {
-	t.accepted += o.accepted
-	t.completed += o.completed
-	t.failed += o.failed
-}
-
 // topRates counts what happens by second and agent, for as long as rateWindow.
 type topRates struct {
 	mu     sync.Mutex
@@ -115,23 +106,6 @@ func (r *topRates) forget(second int64) {
 			delete(r.bySec, old)
 		}
 	}
-}
-
-// tallyOf is what an event counts for, and of which agent.
-func tallyOf(event protocol.Event, after protocol.State) (agent string, t tally) {
-	switch e := event.(type) {
-	case *protocol.Accepted:
-		return e.Agent, tally{accepted: 1}
-	case *protocol.Completed:
-		return after.Agent, tally{completed: 1}
-	case *protocol.Rejected:
-		return e.Agent, tally{failed: 1}
-	case *protocol.TimedOut:
-		return e.Agent, tally{failed: 1}
-	case *protocol.Failed, *protocol.LeaseLost:
-		return after.Agent, tally{failed: 1}
-	}
-	return "", tally{}
 }
 
 // now are the rates of the window, or since the ledger is read: of all, and by agent.

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// notEmpty refuses flags whose value is absent on the wire, which is not what they mean.
+func (f *packageFlags) notEmpty(pkg *protocol.Package) error {
+	changed := f.fs.Changed
+	switch {
+	case changed("key") && pkg.Key == "": // an unset variable in a script: without a key it would be a new handoff each time
+		return protocol.Errorf(protocol.CodeMissing, "key", "is there but empty; leave --key out or fill it in")
+	case changed("work-timeout") && pkg.Expectations.TimeoutMS == 0:
+		return protocol.Errorf(protocol.CodeInvalid, "expectations.timeout_ms", "is 0; leave --work-timeout out for the agent's own")
+	case changed("return-timeout") && pkg.Return.TimeoutMS == 0:
+		return protocol.Errorf(protocol.CodeInvalid, "return.timeout_ms", "is 0; leave --return-timeout out for none")
+	}
+	return nil
+}
+
+func (f *packageFlags) setDeadline(pkg *protocol.Package, now time.Time) error {
+	if !f.fs.Changed("deadline") {
+		return nil
+	}
+	at, relative, err := parseInstant(f.deadline, now)
+	if err != nil {
+		return usagef("--deadline: %v", err)
+	}
+	if relative && pkg.Key != "" {
+		return usagef("--deadline %s with --key: submitted again it would be another package; give the deadline as an instant, for example %s",
+			f.deadline, at.Format(time.RFC3339))
+	}
+	pkg.Constraints.Deadline = at
+	return nil
+}
+
+// addArtifacts adds name=path pairs in the form that is already there.
+func addArtifacts(to *protocol.Artifacts, pairs []string) error {
+	for _, pair := range pairs {
+		name, path, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return usagef("--artifact %q: write name=path", pair)
+		}
+		if to.ByName != nil {
+			to.ByName[name] = &path
+			continue
+		}
+		to.List = append(to.List, protocol.Artifact{Name: name, Path: path})
+	}
+	return nil
+}
+
+// policyWords are the words of a policy that is a choice, as the help of its flag lists them.
+func policyWords(name string) string {
+	i := slices.IndexFunc(protocol.PolicyFields, func(f protocol.PolicyField) bool { return f.Name == name })
+	f := protocol.PolicyFields[i]
+	words := []string{fmt.Sprintf("%s (default)", f.Default)}
+	for _, word := range f.Words {
+		if word != f.Default {
+			words = append(words, word)
+		}
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// applyPolicies sets name=value pairs by their names on the wire.
+func applyPolicies(to *protocol.PolicyOverrides, pairs []string) error {
+	values, err := parseVariables("--policy", pairs)
+	if err != nil {
+		return err
+	}
+	for name, value := range values {
+		one, err := json.Marshal(map[string]json.RawMessage{name: value})
+		if err != nil {
+			return err
+		}
+		decoder := json.NewDecoder(bytes.NewReader(one))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(to); err != nil {
+			return protocol.Errorf(protocol.CodeInvalid, "policy."+name, "cannot be %s: %v", value, plainJSON(err))
+		}
+	}
+	return nil
+}
+
+// flagOf says with which flag a field of the package is given.
+var flagOf = map[string]string{
+	"source": "--from", "target": "--to or --capability", "target.agent": "--to", "target.capability": "--capability",
+	"target.agents": "--to, for each of them, or --group", "members": "--group",
+	"reason": "--reason", "task.description": "--task", "return.timeout_ms": "--return-timeout", "return": "--return-timeout",
+	"audit.decision_rationale": "--rationale", "constraints.deadline": "--deadline", "expectations.timeout_ms": "--work-timeout",
+	"context.conversation_id": "--conversation", "context.user_intent": "--intent", "priority": "--priority", "type": "--type",
+}
+
+// hint adds the flag to what is said of a field that is missing, where flags made the package.
+func (f *packageFlags) hint(err error) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) || f.file != "" || e.Code != protocol.CodeMissing || flagOf[e.Field] == "" {
+		return err
+	}
+	hinted := *e
+	hinted.Message += "; give it with " + flagOf[e.Field]
+	return &hinted
+}
+
+// plainJSON says in words what encoding/json says in Go's.
+func plainJSON(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		where := cmp.Or(wrong.Field, "it")
+		return fmt.Sprintf("%s may not be a %s", where, wrong.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/index/ask"
+)
+
+// figures prints figures for people.
+func (a *app) figures(f ask.FiguresAnswer) error {
+	all := f.All
+	if err := a.fields(
+		"handoffs", fmt.Sprintf("%d, %d of them open", all.Handoffs, all.Open),
+		"success", rateOf(all.Success, all.Succeeded, all.Succeeded+all.Failed),
+		"accepted", rateOf(all.Acceptance, all.Accepted, all.Accepted+all.Refused),
+		"queue", durations(all.Queue),
+		"work", durations(all.Work),
+		"whole", durations(all.Whole),
+		"attempts", fmt.Sprint(all.Attempts),
+		"tokens", fmt.Sprint(all.Tokens),
+	); err != nil {
+		return err
+	}
+	for _, t := range []struct {
+		of   string
+		rows []ask.Figures
+	}{{"AGENT", f.ByAgent}, {"FROM -> TO", f.ByPair}, {"TYPE", f.ByType}} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		rows := [][]string{{t.of, "HANDOFFS", "OPEN", "SUCCESS", "ACCEPTED", "QUEUE P50/P95", "WORK P50/P95", "WHOLE P50/P95", "TOKENS"}}
+		for _, r := range t.rows {
+			rows = append(rows, []string{r.Key, fmt.Sprint(r.Handoffs), fmt.Sprint(r.Open), percent(r.Success), percent(r.Acceptance),
+				twoOf(r.Queue), twoOf(r.Work), twoOf(r.Whole), fmt.Sprint(r.Tokens)})
+		}
+		a.printf("\n")
+		if err := a.table(rows); err != nil {
+			return err
+		}
+	}
+	return a.causes(f)
+}
+
+// causes prints why agents refused, and what there was most of.
+func (a *app) causes(f ask.FiguresAnswer) error {
+	if len(f.Refusals) > 0 {
+		rows := [][]string{{"REFUSALS", "BY", "BECAUSE"}}
+		for _, r := range f.Refusals {
+			rows = append(rows, []string{fmt.Sprint(r.Count), r.Agent, r.Reason})
+		}
+		a.printf("\n")
+		if err := a.tableFit(rows); err != nil {
+			return err
+		}
+	}
+	if len(f.Workflows) > 0 {
+		rows := [][]string{{"HANDOFFS", "WORKFLOW"}}
+		for _, w := range f.Workflows {
+			rows = append(rows, []string{fmt.Sprint(w.Count), strings.Join(w.Values, ", ")})
+		}
+		a.printf("\n")
+		return a.tableFit(rows)
+	}
+	return nil
+}
+
+func rateOf(rate *float64, n, of int64) string {
+	if rate == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (%d of %d)", percent(rate), n, of)
+}
+
+func percent(rate *float64) string {
+	if rate == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", 100**rate)
+}
+
+func durations(d ask.Durations) string {
+	if d.Count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("p50 %s, p95 %s, p99 %s (of %d)", explain.Millis(d.P50), explain.Millis(d.P95), explain.Millis(d.P99), d.Count)
+}
+
+func twoOf(d ask.Durations) string {
+	if d.Count == 0 {
+		return "-"
+	}
+	return explain.Millis(d.P50) + " / " + explain.Millis(d.P95)
+}

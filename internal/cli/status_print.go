@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// state prints a state in the format asked for, or returns the error of what it comes from.
+func (a *app) state(s protocol.State, err error) error {
+	return printed(a, dossier.StateOf(s), err, func(dossier.StateView) error { return a.stateText(s) })
+}
+
+func (a *app) stateText(s protocol.State) error {
+	a.printf("%s  %s\n", s.Ticket, a.phase(s))
+	waiting := phrase(explain.WaitingFor(s))
+	if s.Closed {
+		waiting = ""
+	}
+	return a.fields(
+		"waits for", waiting,
+		"ended", explain.Ended(s),
+		"from", s.Source,
+		"to", explain.To(s),
+		"type", explain.Type(s),
+		"group", explain.Group(s),
+		"succeeds", explain.Aggregation(s),
+		"member of", explain.Member(s),
+		"attempt", explain.Attempt(s),
+		"progress", explain.Progress(s),
+		"estimate", explain.Estimate(s),
+		"last error", explain.LastError(s),
+		"asked to end", explain.EndRequest(s),
+		"escalated", explain.Escalation(s),
+		"handed off", explain.HandedOff(s),
+		"return", phrase(explain.Return(s)),
+		"late results", phrase(explain.LateResults(s)),
+		"inbox", phrase(explain.Inbox(s)),
+		"priority", string(s.Priority),
+		"parent", s.Parent,
+		"return of", s.ReturnOf,
+		"redrive of", s.Origin,
+		"redriven as", s.RedrivenAs,
+		"workflow", s.WorkflowID,
+		"conversation", s.ConversationID,
+		"submitted", explain.Instant(s.SubmittedAt),
+		"deadline", openOnly(s, explain.Instant(s.Deadline)),
+		"overdue", explain.Overdue(s),
+		"kept in", explain.Kept(s, ""),
+		"stuck", s.StuckReason,
+	)
+}
+
+// whyWaiting says for people what the ledger does not know: why no worker takes a
+// handoff.
+func (a *app) whyWaiting(ctx context.Context, b *broker.Broker, s protocol.State) {
+	if b == nil || s.Closed || s.Phase != protocol.Pending || s.Held() || s.Agent == protocol.Human || s.Agent == "" {
+		return
+	}
+	directory, err := b.Directory(ctx)
+	if err != nil { // the status stands without it
+		return
+	}
+	profile, _ := directory.Agent(s.Agent)
+	why, _ := directory.Unavailable(profile)
+	polled, polls := directory.Polled(s.Agent)
+	live, _, _ := directory.Load(s.Agent)
+	switch {
+	case why == lifecycle.UnfitPaused:
+		a.notef("handoff: %s is paused: handoff agents resume %s\n", s.Agent, s.Agent)
+	case live == 0 && polls:
+		a.notef("handoff: %s %s\n", s.Agent, explain.Polls(polled, time.Now()))
+	case why == lifecycle.UnfitAbsent:
+		a.notef("handoff: no worker serves %s: handoff work --agent %s -- CMD\n", s.Agent, s.Agent)
+	}
+}
+
+func openOnly(s protocol.State, text string) string {
+	if s.Closed {
+		return ""
+	}
+	return text
+}
