@@ -403,7 +403,7 @@ func TestPassesAskForNoChildren(t *testing.T) {
 	})
 }
 
-// A sweep finds the end of a child that nobody told its parent of.
+// A sweep finds the end of a child that its parent was not told of.
 func TestPassFindsUnmarkedEnds(t *testing.T) {
 	inBubble(t, func(w *world) {
 		ticket, holders := w.group(3, protocol.ReturnProtocol{})

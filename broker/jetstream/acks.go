@@ -53,8 +53,8 @@ func (a *acks) publish(ctx context.Context, msg *nats.Msg, timeout time.Duration
 	return a.wait(ctx, w, timeout)
 }
 
-// send publishes a message and sets msg.Reply. The caller waits for the reply if it likes, and
-// forgets it.
+// send publishes a message and sets msg.Reply. The caller ends the wait with forget, whether or
+// not it has waited.
 func (a *acks) send(msg *nats.Msg) (*ackWait, error) {
 	w := ackWaits.Get().(*ackWait)
 	if err := a.expect(w); err != nil {
@@ -92,7 +92,7 @@ func (a *acks) wait(ctx context.Context, w *ackWait, timeout time.Duration) (*na
 	}
 }
 
-// expect registers who waits, and subscribes to the replies when that is the first.
+// expect registers a wait, and subscribes to the replies with the first one.
 func (a *acks) expect(w *ackWait) (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +121,7 @@ func (a *acks) forget(w *ackWait) {
 	ackWaits.Put(w)
 }
 
-// forward hands a reply to who waits for it. A second reply to one message is dropped.
+// forward gives a reply to its wait. A second reply to one message is dropped.
 func (a *acks) forward(reply *nats.Msg) {
 	token, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, a.prefix), 36, 64)
 	if err != nil {

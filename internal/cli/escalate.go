@@ -12,7 +12,7 @@ import (
 func newEscalate(a *app) *cobra.Command {
 	var rationale, assessment string
 	cmd := a.leaseCommand("escalate LEASE --rationale WHY",
-		"Pass a handoff up to whom its agent escalates to",
+		"Pass a handoff up the chain of authority",
 		`Escalate passes the handoff up the chain of authority: to the agent that this one
 escalates to (handoff agents put --escalates-to), at the third level always to a
 person. The one that gets it sees the rationale, and the assessments of all levels before.

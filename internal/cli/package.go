@@ -71,8 +71,8 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema package)")
 }
 
-// declareReturn declares the flags that say what comes back, and, of a group, to whom it
-// goes and when it has succeeded.
+// declareReturn declares the flags of what comes back, and for a group of its members and of when
+// it has succeeded.
 func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
 	type pkg = protocol.Package
 	own := func(p *pkg) *protocol.ReturnProtocol {

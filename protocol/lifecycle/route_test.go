@@ -180,7 +180,7 @@ func TestSubmitAnyway(t *testing.T) {
 }
 
 // TestSubmittedAlone: a submission whose append held no offer is offered by the
-// first reconcile, and where nobody is there to take it, ends at a person.
+// first reconcile, and where no worker is there to take it, ends at a person.
 func TestSubmittedAlone(t *testing.T) {
 	for name, target := range map[string]p.Target{"agent": {Agent: "a"}, "capability": {Capability: "go"}} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 //	[+duration] word arguments [-> what comes of it]
 //
 // where +duration moves the clock first. What comes of it is the events of a
-// reconcile (Decide), or those of the append that somebody makes, in the words of
+// reconcile (Decide), or those of the append that a caller makes, in the words of
 // brief; "nothing" is none, "error CODE" a refusal. The words:
 //
 // The fleet and its observer

@@ -48,7 +48,7 @@ func TestSelf(t *testing.T) {
 				}
 			}
 			until(0, role.well)
-			dev.Signal(syscall.SIGSTOP) // the engine is cut off: connections stand, nobody answers
+			dev.Signal(syscall.SIGSTOP) // the engine is cut off: connections stand, no server answers
 			until(1, "engine: ")
 			dev.Signal(syscall.SIGCONT)
 			until(0, role.well)
