@@ -57,7 +57,7 @@ func (c *Session) claimable(ctx context.Context, agent string) error {
 	profile, err := c.s.b.Profile(ctx, agent)
 	switch {
 	case errors.Is(err, broker.ErrNotFound):
-		return protocol.Errorf(protocol.CodeUnknownAgent, "agent", "no agent is called %s; register it: handoff agents put %s", agent, agent)
+		return protocol.Errorf(protocol.CodeUnknownAgent, "agent", "no agent is called %s; register it", agent)
 	case err != nil:
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *Session) claimable(ctx context.Context, agent string) error {
 		return err
 	}
 	if profile.Paused {
-		return protocol.Errorf(protocol.CodeNothingToClaim, "agent", "%s is paused; its offers wait for: handoff agents resume %s", agent, agent)
+		return protocol.Errorf(protocol.CodeNothingToClaim, "agent", "%s is paused, and its offers wait until it is resumed", agent)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func (c *Session) Await(ctx context.Context, lease string, tickets []string) (pr
 }
 
 // ErrAwaited says that what a holder would wait for has ended already. It has its lease still.
-var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended already; the LEASE is yours still: handoff result TICKET --return")
+var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended already; the lease is yours still: read the return")
 
 // Awaited returns the ordinals of children by their tickets, or of all without any.
 func Awaited(s protocol.State, tickets []string) ([]int, error) {
@@ -164,7 +164,7 @@ func Awaited(s protocol.State, tickets []string) ([]int, error) {
 		made = s.Children.Made.Without(s.Children.After).Numbers()
 	}
 	if len(made) == 0 {
-		return nil, protocol.Errorf(protocol.CodeIllegal, "lease", "%s has handed off nothing; hand it off with: handoff submit --under LEASE", s.Ticket)
+		return nil, protocol.Errorf(protocol.CodeIllegal, "children", "%s has handed off nothing yet; hand off under its lease", s.Ticket)
 	}
 	if len(tickets) == 0 {
 		return made, nil

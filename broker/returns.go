@@ -88,7 +88,7 @@ func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return)
 // withoutResults leaves out of a return what was made, and says why and where it is.
 func withoutResults(ret *protocol.Return, why string) {
 	ret.Result, ret.ContextUpdates = nil, nil
-	ret.Audit.Notes = fmt.Sprintf("the result was left out (%s); handoff result %s prints it", why, ret.HandoffID)
+	ret.Audit.Notes = fmt.Sprintf("the result was left out (%s); read the result of %s", why, ret.HandoffID)
 	for i := range ret.Members {
 		ret.Members[i].Result = nil
 	}

@@ -28,8 +28,10 @@ type Finding struct {
 	Check   string   `json:"check"`
 	Status  Status   `json:"status"`
 	Message string   `json:"message"`
-	Do      string   `json:"do,omitempty"`
+	Do      string   `json:"do,omitempty"`    // in words; the actions say how
 	About   []string `json:"about,omitempty"` // tickets, agents, streams: the first aboutMax
+
+	Actions []explain.Action `json:"-"` // of Do, in their order
 }
 
 // aboutMax is how many tickets or names a finding has.
@@ -48,6 +50,12 @@ func Warn(do, format string, args ...any) Finding {
 // Fail is the finding of a check that found something that does not work.
 func Fail(do, format string, args ...any) Finding {
 	return Finding{Status: StatusFail, Message: fmt.Sprintf(format, args...), Do: do}
+}
+
+// by adds an action to what is to be done. args are names and values in turn.
+func (f Finding) by(op string, args ...string) Finding {
+	f.Actions = append(slices.Clone(f.Actions), explain.NewAction(f.Do, op, args...))
+	return f
 }
 
 func (f Finding) about(names []string) Finding {
@@ -163,7 +171,7 @@ func judgeEngine(x Examined) Finding {
 	s := x.engine.Server
 	switch {
 	case x.reachErr != nil:
-		return Fail("start one (handoff dev), or say where it is: --nats URL, $NATS_URL, --context NAME", "%v", x.reachErr)
+		return Fail("start one, or say where it is", "%v", x.reachErr).by(explain.OpDev).by(explain.OpConnect)
 	case s.RTT > rttSlow:
 		return Warn("move closer to it, or look at the network between", "answers at %s, and takes %s for it", x.where, explain.Duration(s.RTT))
 	case s.Cluster != "":
@@ -185,10 +193,10 @@ func judgeVersion(x Examined) Finding {
 
 func judgeStore(x Examined) Finding {
 	if disk := x.engine.Server.Disk; disk != "" {
-		return Fail("make room; handoff dev goes on by itself then", "the engine cannot write: %s", disk)
+		return Fail("make room; a server that Handoff runs goes on by itself then", "the engine cannot write: %s", disk)
 	}
 	if err := x.engine.Unanswered["account"]; err != nil {
-		return Fail("start the server with JetStream on (handoff dev does), or use credentials that may use it", "the server keeps nothing for us: %v", err)
+		return Fail("start the server with JetStream on, or use credentials that may use it", "the server keeps nothing for us: %v", err).by(explain.OpDev)
 	}
 	a := x.engine.Account
 	if full, f := fullness("the account", a.Storage, a.StorageMax); full {
@@ -244,14 +252,13 @@ func judgeStreams(x Examined) Finding {
 	}
 	switch {
 	case len(missing) > 0 && derived:
-		return Fail("start a supervisor, which makes it again (handoff supervise), then: handoff doctor --repair",
-			"%s is missing", strings.Join(missing, " and ")).about(missing)
+		return Fail("start a supervisor, which makes it again, then have every handoff looked at",
+			"%s is missing", strings.Join(missing, " and ")).about(missing).by(explain.OpSupervise).by(explain.OpRepair)
 	case len(missing) > 0:
-		return Fail("handoff dev makes the streams on a server of its own, broker.EnsureTopology on yours",
-			"%s missing", explain.Is(explain.Some(missing), len(missing))).about(missing)
+		return Fail("make the streams", "%s missing", explain.Is(explain.Some(missing), len(missing))).about(missing).by(explain.OpTopology)
 	case len(weak) > 0:
-		return Fail("start handoff dev anew, or call broker.EnsureTopology: both mend what may be mended; the rest: nats stream edit NAME",
-			"%s", strings.Join(weak, "; "))
+		return Fail("make the streams again, which mends what may be mended; the rest: nats stream edit NAME",
+			"%s", strings.Join(weak, "; ")).by(explain.OpTopology)
 	}
 	return OK("all %d are there, and as they should be", len(x.engine.Streams))
 }
@@ -266,7 +273,7 @@ func judgeSpace(x Examined) Finding {
 				worst = f
 			}
 			if limit.most > 0 && s.Drops && s.Name == jetstream.LedgerStream && worst.Status == StatusOK {
-				worst = Warn("nats stream edit "+s.Name+" --max-bytes=-1 --max-msgs=-1", "the ledger has a limit, and drops its oldest entries when it is full, those of open handoffs among them")
+				worst = Warn(fmt.Sprintf("nats stream edit %s --max-bytes=-1 --max-msgs=-1", s.Name), "the ledger has a limit, and drops its oldest entries when it is full, those of open handoffs among them")
 			}
 		}
 	}
@@ -314,8 +321,8 @@ func judgeFsync(x Examined) Finding {
 			return OK("%d replicas; whether each syncs every write cannot be seen from here (sync_interval: always)", s.Replicas)
 		}
 	}
-	return Warn("handoff dev --fsync always; on a server of yours sync_interval: always, which cannot be seen from here",
-		"writes are synced at an interval: a power cut may take the last of them, acknowledged tickets included")
+	return Warn("have every write synced; on a server of yours sync_interval: always, which cannot be seen from here",
+		"writes are synced at an interval: a power cut may take the last of them, acknowledged tickets included").by(explain.OpDev, "fsync", "always")
 }
 
 func judgeClock(x Examined) Finding {
@@ -347,7 +354,9 @@ func Supervisors(x Examined) Finding {
 }
 
 func judgeSupervisors(x Examined) Finding {
-	const do = "start one: handoff supervise (handoff dev has one in it)"
+	none := func(words string) Finding {
+		return Fail("start one", "%s: nothing is retried, rerouted, escalated or timed out", words).by(explain.OpSupervise)
+	}
 	pulls, waiting := 0, uint64(0)
 	for _, c := range x.engine.Consumers {
 		if c.Name != jetstream.SupervisorConsumer {
@@ -355,11 +364,11 @@ func judgeSupervisors(x Examined) Finding {
 		}
 		switch {
 		case c.Missing:
-			return Fail(do, "none has ever run here: nothing is retried, rerouted, escalated or timed out")
+			return none("none has ever run here")
 		case c.Paused:
 			return Fail("nats consumer resume "+c.Stream+" "+c.Name, "the consumer that supervisors share on %s is paused", c.Stream)
 		case c.Waiting == 0 && !c.Moved:
-			return Fail(do, "none is there: nothing is retried, rerouted, escalated or timed out")
+			return none("none is there")
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
 			return Fail("see the log of the supervisors, and start more", "they have %d entries in hand and can take no more", c.AckPending)
 		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
@@ -370,7 +379,7 @@ func judgeSupervisors(x Examined) Finding {
 		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
 	}
 	if waiting > entriesMany {
-		return Warn("start more: handoff supervise", "behind: %d entries wait for them", waiting)
+		return Warn("start more", "behind: %d entries wait for them", waiting).by(explain.OpSupervise)
 	}
 	if pulls == 0 {
 		return OK("at work")

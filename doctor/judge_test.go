@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ var ailments = []struct {
 	{"strays", func(x *Examined) {
 		x.strays = []handoffjs.Strays{{Stream: handoffjs.WorkStream, N: 7, Subjects: []string{"handoff.work.x"}}, {Stream: "KV_HANDOFF_AGENTS", N: 1, Subjects: []string{"$KV.HANDOFF_AGENTS.y"}}}
 	}, "strays", StatusWarn, "7 in HANDOFF_WORK, such as handoff.work.x; 1 in KV_HANDOFF_AGENTS, such as $KV.HANDOFF_AGENTS.y"},
-	{"no engine", func(x *Examined) { x.reachErr = broker.ErrUnreachable }, "engine", StatusFail, "handoff dev"},
+	{"no engine", func(x *Examined) { x.reachErr = broker.ErrUnreachable }, "engine", StatusFail, "[dev] [connect]"},
 	{"far away", func(x *Examined) { x.engine.Server.RTT = time.Second }, "engine", StatusWarn, "takes 1s"},
 	{"an old server", func(x *Examined) { x.engine.Server.Version = "2.11.9" }, "version", StatusFail, "2.12.0 or newer"},
 	{"a preview", func(x *Examined) { x.engine.Server.Version = "2.12.0-beta.1" }, "version", StatusFail, "2.12.0 or newer"},
@@ -61,8 +62,8 @@ var ailments = []struct {
 		for i := range x.engine.Streams {
 			x.engine.Streams[i].Missing = true
 		}
-	}, "streams", StatusFail, "EnsureTopology"},
-	{"no wake-ups", func(x *Examined) { x.engine.Streams[2].Missing = true }, "streams", StatusFail, "--repair"},
+	}, "streams", StatusFail, "[topology]"},
+	{"no wake-ups", func(x *Examined) { x.engine.Streams[2].Missing = true }, "streams", StatusFail, "[supervise] [repair]"},
 	{"a short ledger", func(x *Examined) { x.engine.Streams[0].Weaker = []string{"max_age is 1h0m0s and should be 4560h0m0s"} }, "streams", StatusFail, "max_age is 1h0m0s"},
 	{"in memory", func(x *Examined) { x.engine.Streams[0].Memory = true }, "streams", StatusFail, "in memory"},
 	{"sealed", func(x *Examined) { x.engine.Streams[1].Sealed = true }, "streams", StatusFail, "sealed"},
@@ -72,10 +73,10 @@ var ailments = []struct {
 	{"no leader", func(x *Examined) { x.engine.Streams[0].Leaderless = true }, "replicas", StatusFail, "nothing can be written"},
 	{"a server is gone", func(x *Examined) { x.engine.Streams[0].Behind = []string{"three"} }, "replicas", StatusWarn, "three is offline"},
 	{"one replica of a cluster", func(x *Examined) { x.engine.Server.Cluster = "c" }, "replicas", StatusWarn, "--replicas 3"},
-	{"synced now and then", func(x *Examined) { x.engine.Streams[0].Synced = false }, "fsync", StatusWarn, "--fsync always"},
+	{"synced now and then", func(x *Examined) { x.engine.Streams[0].Synced = false }, "fsync", StatusWarn, "[dev always]"},
 	{"a clock goes fast", func(x *Examined) { x.engine.Server.Ahead = 3 * time.Second }, "clock", StatusWarn, "3s ahead"},
 	{"a clock is wrong", func(x *Examined) { x.engine.Server.Ahead = -time.Hour }, "clock", StatusFail, "1h behind"},
-	{"no supervisor ever", func(x *Examined) { x.engine.Consumers[0].Missing = true }, "supervisors", StatusFail, "handoff supervise"},
+	{"no supervisor ever", func(x *Examined) { x.engine.Consumers[0].Missing = true }, "supervisors", StatusFail, "[supervise]"},
 	{"no supervisor now", func(x *Examined) { x.engine.Consumers[1].Waiting = 0 }, "supervisors", StatusFail, "none is there"},
 	{"supervisors get nothing", func(x *Examined) { x.engine.Consumers[1].Pending = 5 }, "supervisors", StatusFail, "stuck: 5 entries"},
 	{"supervisors lag", func(x *Examined) { x.engine.Consumers[0].Pending, x.engine.Consumers[0].Moved = 1_000_000, true }, "supervisors", StatusWarn, "1000000 entries"},
@@ -85,8 +86,8 @@ var ailments = []struct {
 	{"a queue is paused", func(x *Examined) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
 	{"an odd queue", func(x *Examined) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
 	{"nobody works", func(x *Examined) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
-	{"paused with offers", func(x *Examined) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "agents resume clerk"},
-	{"an agent is gone", func(x *Examined) { x.heads.homeless.add("t1", "ghost") }, "takers", StatusFail, "agents put ghost"},
+	{"paused with offers", func(x *Examined) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "[resume clerk]"},
+	{"an agent is gone", func(x *Examined) { x.heads.homeless.add("t1", "ghost") }, "takers", StatusFail, "[register ghost] [reroute t1]"},
 	{"offers of nobody", func(x *Examined) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
 	{"stuck", func(x *Examined) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", StatusFail, "t1: its package is gone"},
 	{"late", func(x *Examined) { x.heads.late.add("t1", "retrying since noon"); x.heads.late.add("t2", "") }, "late", StatusFail, "2 handoffs were"},
@@ -97,7 +98,7 @@ var ailments = []struct {
 		x.heads.unread(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"})
 	}, "stuck", StatusFail, "t2: its package is gone; the last entry of 1 handoff cannot be read: t1 (entry 9: w)"},
 	{"unread", func(x *Examined) { x.headsErr = broker.ErrUnreachable }, "ledger", StatusFail, "could not be read"},
-	{"no index", func(x *Examined) { x.indexErr = broker.ErrNoAnswer }, "index", StatusWarn, "handoff index"},
+	{"no index", func(x *Examined) { x.indexErr = broker.ErrNoAnswer }, "index", StatusWarn, "[index]"},
 	{"an index behind", func(x *Examined) {
 		x.index = ask.PositionAnswer{Position: ask.Position{Behind: 1000, BehindMS: 60_000}}
 	}, "index", StatusWarn, "1000 entries"},
@@ -123,7 +124,7 @@ func TestJudge(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("nothing is said of %s: %+v", ailment.check, all)
 			}
-			if f := all[i]; f.Status != ailment.want || f.Do == "" || !strings.Contains(f.Message+" "+f.Do, ailment.words) {
+			if f := all[i]; f.Status != ailment.want || f.Do == "" || !strings.Contains(shown(f), ailment.words) {
 				t.Errorf("%+v, want %s with %q", f, ailment.want, ailment.words)
 			}
 			if skipped := Judge(x, []string{ailment.check}); slices.ContainsFunc(skipped, func(f Finding) bool { return f.Check == ailment.check }) {
@@ -137,6 +138,15 @@ func TestJudge(t *testing.T) {
 			t.Errorf("no test of what %s may find", c.name)
 		}
 	}
+}
+
+// shown is a finding in words, with its actions in brackets.
+func shown(f Finding) string {
+	words := f.Message + " " + f.Do
+	for _, action := range f.Actions {
+		words += " [" + strings.Join(slices.Concat([]string{action.Op}, slices.Sorted(maps.Values(action.Args))), " ") + "]"
+	}
+	return words
 }
 
 // TestJudgeStopsWhereItSees: what stands on something that is not there is not

@@ -161,7 +161,7 @@ func judgeWorkers(x Examined) Finding {
 		}
 		return OK("every agent with offers has a worker or polls; %s", words)
 	}
-	return Fail("handoff work --agent "+names[0]+" -- CMD", "no worker serves %s, the oldest for %s", explain.Some(words), agoWords(oldest, x.now)).about(names)
+	return Fail("start a worker", "no worker serves %s, the oldest for %s", explain.Some(words), agoWords(oldest, x.now)).about(names).by(explain.OpWork, "agent", names[0])
 }
 
 func agoWords(since, now time.Time) string {
@@ -185,7 +185,7 @@ func judgePaused(x Examined) Finding {
 	}
 	switch {
 	case len(names) > 0:
-		return Warn("handoff agents resume "+names[0], "on purpose, offers wait at %s", explain.Some(words)).about(names)
+		return Warn("resume it", "on purpose, offers wait at %s", explain.Some(words)).about(names).by(explain.OpResume, "agent", names[0])
 	case paused > 0:
 		return OK("%s on purpose, with nothing in the queue", explain.Is(explain.Count(paused, "agent"), paused)+" paused")
 	}
@@ -205,11 +205,12 @@ func judgeTakers(x Examined) Finding {
 	t := x.heads.homeless
 	switch {
 	case t.n > 0:
-		return Fail(fmt.Sprintf("handoff agents put %s, and a worker for it; or handoff reroute %s --to AGENT", t.words, t.first[0]),
-			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).about(t.first)
+		return Fail("register it and start a worker for it, or offer the handoff to another agent",
+			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).about(t.first).
+			by(explain.OpRegister, "agent", t.words).by(explain.OpReroute, "ticket", t.first[0])
 	case len(agents) > 0:
 		names := slices.Sorted(maps.Keys(agents))
-		return Warn("handoff agents put "+names[0], "offers stand at %s, which is no agent", explain.Some(names)).about(names)
+		return Warn("register it", "offers stand at %s, which is no agent", explain.Some(names)).about(names).by(explain.OpRegister, "agent", names[0])
 	}
 	return OK("every offer stands at an agent that exists")
 }
@@ -228,7 +229,7 @@ func judgeStuck(x Examined) Finding {
 	}
 	t, u := x.heads.stuck, x.heads.unreadable
 	const wrong = "the last entry of %s cannot be read: %s"
-	mend := "handoff doctor --mend TICKET goes back to the entry before; one of a newer program needs an update of this one and the supervisors"
+	const mend = "take it back to the entry before; one of a newer program needs an update of this one and the supervisors"
 	examples := strings.Join(x.heads.examples, ", ")
 	if more := u.n - len(x.heads.examples); more > 0 {
 		examples += fmt.Sprintf(" and %d more", more)
@@ -237,14 +238,15 @@ func judgeStuck(x Examined) Finding {
 	case t.n == 0 && u.n == 0:
 		return OK("no handoff is")
 	case t.n == 0:
-		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).about(u.first)
+		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).about(u.first).by(explain.OpMend)
 	}
-	do := "see handoff history " + t.first[0] + "; mend what it says, then: handoff doctor --repair"
-	f := Fail(do, "%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).about(t.first)
+	f := Fail("see its history; mend what that says, then have every handoff looked at",
+		"%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).about(t.first).
+		by(explain.OpHistory, "ticket", t.first[0]).by(explain.OpRepair)
 	if u.n > 0 {
 		f.Message += "; " + fmt.Sprintf(wrong, explain.Count(u.n, "handoff"), examples)
 		f.Do += "; " + mend
-		f = f.about(slices.Concat(t.first, u.first))
+		f = f.about(slices.Concat(t.first, u.first)).by(explain.OpMend)
 	}
 	return f
 }
@@ -257,8 +259,8 @@ func judgeLate(x Examined) Finding {
 	if t.n == 0 {
 		return OK("no handoff is")
 	}
-	return Fail("handoff doctor --repair has them looked at now; a supervisor must be there for it",
-		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).about(t.first)
+	return Fail("have every handoff looked at now; a supervisor must be there for it",
+		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).about(t.first).by(explain.OpRepair)
 }
 
 func judgeAge(x Examined) Finding {
@@ -300,14 +302,13 @@ func judgeLedger(x Examined) Finding {
 
 func judgeIndex(x Examined) Finding {
 	i := x.index
-	const do = "start one: handoff index (handoff dev has one in it)"
 	switch {
 	case errors.Is(x.indexErr, broker.ErrNoAnswer):
-		return Warn(do, "none answers: handoff list, conversation and stats need one")
+		return Warn("start one", "none answers: lists, conversations and stats need one").by(explain.OpIndex)
 	case x.indexErr != nil:
-		return Warn("see the log of handoff index", "it does not answer: %v", x.indexErr)
+		return Warn("see its log", "it does not answer: %v", x.indexErr)
 	case !i.Complete && time.Duration(i.BehindMS)*time.Millisecond > indexBehind:
-		return Warn("wait for it; see the log of handoff index if that does not help", "behind by %s (%s)", explain.Duration(time.Duration(i.BehindMS)*time.Millisecond), entryWords(i.Behind))
+		return Warn("wait for it; see its log if that does not help", "behind by %s (%s)", explain.Duration(time.Duration(i.BehindMS)*time.Millisecond), entryWords(i.Behind))
 	case !i.Complete:
 		return OK("catching up: %s behind", entryWords(i.Behind))
 	}
@@ -336,6 +337,6 @@ func judgeStrays(x Examined) Finding {
 		about = append(about, s.Subjects...)
 	}
 	first := x.strays[0]
-	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them is registered anew: handoff agents put AGENT", first.Stream, first.Subjects[0]),
-		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).about(about)
+	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them is registered anew", first.Stream, first.Subjects[0]),
+		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).about(about).by(explain.OpRegister)
 }

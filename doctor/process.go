@@ -26,15 +26,19 @@ func Process(ctx context.Context, where string) Finding {
 	ctx, cancel := context.WithTimeout(ctx, processWithin)
 	defer cancel()
 	var well []string
-	for _, page := range []struct{ path, do string }{
-		{"/healthz", "start it again"},
-		{"/readyz", "wait, or look at what it names: handoff doctor"},
+	for _, page := range []struct{ path, do, op string }{
+		{"/healthz", "start it again", ""},
+		{"/readyz", "wait, or look at what it names", explain.OpDoctor},
 	} {
 		checks, err := askPage(ctx, where+page.path)
 		var ill *unhealthy
 		switch {
 		case errors.As(err, &ill):
-			return Fail(page.do, "at %s: %v", where, err)
+			f := Fail(page.do, "at %s: %v", where, err)
+			if page.op != "" {
+				f = f.by(page.op)
+			}
+			return f
 		case err != nil:
 			return Fail("see whether it runs, and its log", "does not say at %s how it is: %v", where, err)
 		}

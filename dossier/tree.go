@@ -22,6 +22,8 @@ type Tree struct {
 	Handoffs int      `json:"handoffs"`
 	Notes    []string `json:"notes,omitempty"` // what may be missing
 	Root     *Node    `json:"root"`
+
+	Actions []explain.Action `json:"-"` // for what may be missing
 }
 
 // Relation is what a handoff is to the one above it.
@@ -64,10 +66,11 @@ const (
 
 // family is a tree that grows.
 type family struct {
-	r     Reader
-	known map[string]*Node
-	notes []string
-	words map[string]string // descriptions by ticket, as far as the index knew them
+	r       Reader
+	known   map[string]*Node
+	notes   []string
+	actions []explain.Action
+	words   map[string]string // descriptions by ticket, as far as the index knew them
 }
 
 // TreeOf reads all handoffs that belong together with one, from the first of them on.
@@ -87,7 +90,7 @@ func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 		return Tree{}, err
 	}
 	root.sort(time.Now())
-	return Tree{Ticket: ticket, Handoffs: len(f.known), Notes: f.notes, Root: root}, nil
+	return Tree{Ticket: ticket, Handoffs: len(f.known), Notes: f.notes, Root: root, Actions: f.actions}, nil
 }
 
 // ascend goes up to the first of the family. A handoff above that the ledger has
@@ -263,7 +266,8 @@ func (f *family) askIndex(ctx context.Context, ticket string) error {
 	case err != nil && ctx.Err() != nil:
 		return err
 	case errors.Is(err, broker.ErrNoAnswer) || err != nil && patient.Err() != nil:
-		f.notes = append(f.notes, "no index answers (handoff index keeps one): "+mayBeMissing)
+		f.notes = append(f.notes, "no index answers: "+mayBeMissing)
+		f.actions = append(f.actions, explain.NewAction("start an index", explain.OpIndex))
 		return nil
 	case err != nil:
 		f.notes = append(f.notes, fmt.Sprintf("the index cannot say (%v): %s", err, mayBeMissing))

@@ -34,24 +34,33 @@ type Action struct {
 
 // The operations of actions, and their arguments.
 const (
-	OpAgents    = "agents"    // see the agents
-	OpAnswer    = "answer"    // ticket; permit and text or deny, as the question has them
-	OpClaim     = "claim"     // agent
-	OpDead      = "dead"      // ticket
-	OpDismiss   = "dismiss"   // ticket
-	OpDoctor    = "doctor"    //
-	OpInbox     = "inbox"     // agent: see its inbox
-	OpLate      = "late"      // ticket: read its late results
-	OpRedrive   = "redrive"   // ticket
-	OpReroute   = "reroute"   // ticket, to
-	OpResume    = "resume"    // agent
-	OpReturn    = "return"    // ticket: read its return
-	OpRollback  = "rollback"  // ticket, reason
-	OpSupervise = "supervise" //
-	OpTake      = "take"      // ticket
-	OpTree      = "tree"      // ticket
-	OpWhy       = "why"       // ticket
-	OpWork      = "work"      // agent
+	OpAgents      = "agents"       // see the agents
+	OpAnswer      = "answer"       // ticket; permit and text or deny, as the question has them
+	OpClaim       = "claim"        // agent
+	OpConnect     = "connect"      // say where the engine is
+	OpDead        = "dead"         // ticket
+	OpDev         = "dev"          // fsync: run an engine for development
+	OpDismiss     = "dismiss"      // ticket
+	OpDoctor      = "doctor"       //
+	OpHistory     = "history"      // ticket
+	OpInbox       = "inbox"        // agent: see its inbox
+	OpIndex       = "index"        // run an index
+	OpLate        = "late"         // ticket: read its late results
+	OpMend        = "mend"         // ticket: back to its last entry that can be read
+	OpRedrive     = "redrive"      // ticket
+	OpRegister    = "register"     // agent
+	OpRepair      = "repair"       // have every handoff looked at
+	OpReroute     = "reroute"      // ticket, to
+	OpResume      = "resume"       // agent
+	OpReturn      = "return"       // ticket: read its return
+	OpRollback    = "rollback"     // ticket, reason
+	OpSubmitUnder = "submit_under" // hand off from a lease
+	OpSupervise   = "supervise"    //
+	OpTake        = "take"         // ticket
+	OpTopology    = "topology"     // make the streams, or mend them
+	OpTree        = "tree"         // ticket
+	OpWhy         = "why"          // ticket
+	OpWork        = "work"         // agent
 )
 
 // What Explain adds to the words of lifecycle.Wait, from the directory.
@@ -99,13 +108,18 @@ func (x *explainer) say(format string, args ...any) {
 	x.e.Sentences = append(x.e.Sentences, fmt.Sprintf(format, args...))
 }
 
-// suggest adds an action. args are names and values in turn.
-func (x *explainer) suggest(to, op string, args ...string) {
+// NewAction returns an action. args are names and values in turn.
+func NewAction(to, op string, args ...string) Action {
 	named := map[string]string{}
 	for i := 0; i+1 < len(args); i += 2 {
 		named[args[i]] = args[i+1]
 	}
-	x.e.Actions = append(x.e.Actions, Action{To: to, Op: op, Args: named})
+	return Action{To: to, Op: op, Args: named}
+}
+
+// suggest adds an action. args are names and values in turn.
+func (x *explainer) suggest(to, op string, args ...string) {
+	x.e.Actions = append(x.e.Actions, NewAction(to, op, args...))
 }
 
 func (x *explainer) phase() {

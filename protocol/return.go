@@ -43,7 +43,7 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 	updates := ContextUpdates{VariablesChanged: result.Variables, ArtifactsProduced: result.Artifacts}
 	if size := sizeOf(*result); size > ReturnBytesMax {
 		body.Body, updates = nil, ContextUpdates{}
-		left := fmt.Sprintf("the result is %d bytes and was left out; handoff result %s prints it", size, state.Ticket)
+		left := fmt.Sprintf("the result is %d bytes and was left out; read the result of %s", size, state.Ticket)
 		if r.Audit.Notes != "" {
 			left = r.Audit.Notes + "\n" + left
 		}
@@ -132,7 +132,7 @@ func returnWords(state State, ret Return) string {
 	}
 	switch ret.Outcome {
 	case OutcomeFailed, OutcomeTimeout, OutcomeRejected:
-		words += " It is among the dead letters (handoff dead show " + state.Ticket + ")."
+		words += " It is among the dead letters."
 	}
 	if ret.RollbackReason != "" && ret.RollbackReason != ret.Message {
 		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), CutText(ret.RollbackReason, TrailWordsBytesMax))

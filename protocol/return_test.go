@@ -81,9 +81,9 @@ func TestReturnOfMuch(t *testing.T) {
 // TestReturnPackage: a return is work for the source, and for nobody else.
 func TestReturnPackage(t *testing.T) {
 	for outcome, words := range map[protocol.Outcome]string{
-		protocol.OutcomeSuccess: "It succeeded.", protocol.OutcomePartial: "It succeeded in part. words", protocol.OutcomeTimeout: "It ran out of time. It is among the dead letters (handoff dead show " + groupTicket + "). words",
-		protocol.OutcomeRejected: "No agent took it. It is among the dead letters (handoff dead show " + groupTicket + "). words", protocol.OutcomeCancelled: "It was cancelled. words",
-		protocol.OutcomeRolledBack: "It was given back before it was finished. words", protocol.OutcomeFailed: "It failed. It is among the dead letters (handoff dead show " + groupTicket + "). words",
+		protocol.OutcomeSuccess: "It succeeded.", protocol.OutcomePartial: "It succeeded in part. words", protocol.OutcomeTimeout: "It ran out of time. It is among the dead letters. words",
+		protocol.OutcomeRejected: "No agent took it. It is among the dead letters. words", protocol.OutcomeCancelled: "It was cancelled. words",
+		protocol.OutcomeRolledBack: "It was given back before it was finished. words", protocol.OutcomeFailed: "It failed. It is among the dead letters. words",
 	} {
 		state := closedState(outcome)
 		ret := protocol.ReturnOf(state, nil, nil, nil)

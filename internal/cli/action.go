@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/agenthandoff/handoff/explain"
@@ -23,25 +24,41 @@ func commandLine(action explain.Action) string {
 		return line
 	case explain.OpClaim:
 		return "handoff claim --agent " + arg["agent"]
+	case explain.OpConnect:
+		return "--nats URL, $NATS_URL or --context NAME"
 	case explain.OpDead:
 		return "handoff dead show " + ticket
+	case explain.OpDev:
+		if fsync := arg["fsync"]; fsync != "" {
+			return "handoff dev --fsync " + fsync
+		}
 	case explain.OpInbox:
 		return "handoff inbox --agent " + arg["agent"]
 	case explain.OpLate:
 		return "handoff result " + ticket + " --late"
+	case explain.OpMend:
+		return "handoff doctor --mend " + cmp.Or(ticket, "TICKET")
 	case explain.OpRedrive:
 		return "handoff dead redrive " + ticket
+	case explain.OpRegister:
+		return "handoff agents put " + cmp.Or(arg["agent"], "AGENT")
+	case explain.OpRepair:
+		return "handoff doctor --repair"
 	case explain.OpReroute:
 		return "handoff reroute " + ticket + " --to AGENT"
 	case explain.OpResume:
 		return "handoff agents resume " + arg["agent"]
 	case explain.OpReturn:
-		return "handoff result " + ticket + " --return"
+		return "handoff result " + cmp.Or(ticket, "TICKET") + " --return"
 	case explain.OpRollback:
 		return "handoff rollback " + ticket + " --reason …"
+	case explain.OpSubmitUnder:
+		return "handoff submit --under LEASE"
+	case explain.OpTopology:
+		return "handoff topology ensure"
 	case explain.OpWork:
 		return "handoff work --agent " + arg["agent"] + " -- CMD"
-	case explain.OpDismiss, explain.OpTake, explain.OpTree, explain.OpWhy:
+	case explain.OpDismiss, explain.OpHistory, explain.OpTake, explain.OpTree, explain.OpWhy:
 		return "handoff " + action.Op + " " + ticket
 	}
 	return "handoff " + action.Op

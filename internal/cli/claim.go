@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -111,7 +112,9 @@ func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
 		return err
 	}
 	defer done()
-	return a.held(h.Claim(ctx, request))
+	held, err := h.Claim(ctx, request)
+	err = advise(err, protocol.CodeUnknownAgent, "agent", explain.OpRegister, "agent", request.Agent)
+	return a.held(held, advise(err, protocol.CodeNothingToClaim, "agent", explain.OpResume, "agent", request.Agent))
 }
 
 // claimer connects to the engine, or to a gateway. The caller calls done.

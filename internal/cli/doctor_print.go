@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/agenthandoff/handoff/doctor"
+	"github.com/agenthandoff/handoff/explain"
 )
 
 // diagnosisView is what doctor found, for programs.
@@ -15,7 +17,8 @@ type diagnosisView struct {
 // findings prints what was found. The error is nil if all is well.
 func (a *app) findings(all []doctor.Finding) error {
 	failed := &checksFailedError{all: len(all)}
-	for _, f := range all {
+	for i, f := range all {
+		all[i].Do = toDo(f)
 		switch f.Status {
 		case doctor.StatusFail:
 			failed.fails++
@@ -37,6 +40,21 @@ func (a *app) findings(all []doctor.Finding) error {
 		err = failed
 	}
 	return err
+}
+
+// toDo is what a finding says is to be done, with its commands.
+func toDo(f doctor.Finding) string {
+	var commands []string
+	for _, action := range f.Actions {
+		commands = append(commands, commandLine(action))
+		if action.Op == explain.OpSupervise || action.Op == explain.OpIndex {
+			commands = append(commands, "handoff dev has one")
+		}
+	}
+	if len(commands) == 0 {
+		return f.Do
+	}
+	return f.Do + " (" + strings.Join(commands, "; ") + ")"
 }
 
 func (a *app) findingLines(all []doctor.Finding) {

@@ -95,7 +95,9 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 			return err
 		}
 		return a.onLease(func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
-			return s.Await(ctx, lease, tickets)
+			state, err := s.Await(ctx, lease, tickets)
+			err = advise(err, protocol.CodeIllegal, "children", explain.OpSubmitUnder)
+			return state, advise(err, protocol.CodeConflict, "ticket", explain.OpReturn)
 		})(cmd, args)
 	}
 	return cmd

@@ -27,6 +27,9 @@ func (a *app) tree(v dossier.Tree, long bool) error {
 	for _, note := range v.Notes {
 		a.notef("handoff: %s\n", note)
 	}
+	for _, action := range v.Actions {
+		a.notef("handoff: to %s: %s\n", action.To, commandLine(action))
+	}
 	return nil
 }
 
