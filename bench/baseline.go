@@ -10,10 +10,10 @@ import (
 	"github.com/agenthandoff/handoff/broker/bare"
 )
 
-// compare runs the bare engine as the round ran, twice: alone, and with a follower of
+// runBaseline runs the bare engine as the round ran, twice: alone, and with a follower of
 // the ledger. What the round stored is what it stores. It gets a fresh engine of the
 // same kind each time.
-func (r *Round) compare(ctx context.Context, cfg Config) error {
+func (r *Round) runBaseline(ctx context.Context, cfg Config) error {
 	alone, err := runBare(ctx, cfg, r.Figures, false)
 	if err != nil {
 		return err
@@ -28,47 +28,47 @@ func (r *Round) compare(ctx context.Context, cfg Config) error {
 }
 
 func runBare(ctx context.Context, cfg Config, like Figures, follow bool) (_ BareFigures, err error) {
-	what := "the bare engine"
+	label := "the bare engine"
 	if follow {
-		what += " with a follower"
+		label += " with a follower"
 	}
-	cfg.progressf("%s", what)
+	cfg.progressf("%s", label)
 	runtime.GC() // what the run before has left is not its affair
-	h, err := openHome(ctx, cfg, "")
+	d, err := openDeployment(ctx, cfg, "")
 	if err != nil {
 		return BareFigures{}, err
 	}
-	defer func() { err = errors.Join(err, h.close()) }()
-	var begun, ended usage
-	later := 0.0
+	defer func() { err = errors.Join(err, d.close()) }()
+	var atStart, atEnd usage
+	laterBytes := 0.0
 	if like.Engine.Appends > 1 {
-		later = (like.Engine.LedgerBytes - like.Engine.FirstBytes) / (like.Engine.Appends - 1)
+		laterBytes = (like.Engine.LedgerBytes - like.Engine.FirstBytes) / (like.Engine.Appends - 1)
 	}
 	b := bare.Config{
 		Submitters: cfg.Submitters, Slots: cfg.Slots, Agents: cfg.Agents, Open: cfg.Open,
 		Duration: cfg.Duration, N: cfg.N, Warmup: cfg.Warmup, Drain: cfg.Drain,
-		Appends: max(like.Engine.Appends, 1), FirstBytes: like.Engine.FirstBytes, LaterBytes: later, OfferBytes: like.Engine.OfferBytes,
+		Appends: max(like.Engine.Appends, 1), FirstBytes: like.Engine.FirstBytes, LaterBytes: laterBytes, OfferBytes: like.Engine.OfferBytes,
 		Follow: follow,
-		Begin:  func() { begun = readUsage() },
-		End:    func() { ended = readUsage() },
+		Begin:  func() { atStart = readUsage() },
+		End:    func() { atEnd = readUsage() },
 	}
 	if cfg.N > 0 {
 		b.Duration = 0
 	}
-	for _, node := range h.nodes() {
+	for _, node := range d.nodes() {
 		b.Nodes = append(b.Nodes, node)
 	}
 	f, err := bare.Run(ctx, b)
 	if err != nil {
-		return BareFigures{}, fmt.Errorf("%s: %w", what, err)
+		return BareFigures{}, fmt.Errorf("%s: %w", label, err)
 	}
 	if f.Handoffs == 0 {
-		return BareFigures{}, fmt.Errorf("%s: nothing completed in the window", what)
+		return BareFigures{}, fmt.Errorf("%s: nothing completed in the window", label)
 	}
 	return BareFigures{
 		Handoffs: f.Handoffs, Seconds: f.Took.Seconds(), PerSecond: perSecond(f.Handoffs, f.Took),
-		Complete:      (&tally{hist: f.Complete}).latency(),
-		CPUPerHandoff: float64((ended.cpu - begun.cpu).Nanoseconds()) / float64(time.Microsecond) / float64(f.Handoffs),
+		Complete:      (&histogram{hist: f.Complete}).latency(),
+		CPUPerHandoff: float64((atEnd.cpu - atStart.cpu).Nanoseconds()) / float64(time.Microsecond) / float64(f.Handoffs),
 		Appends:       f.Appends, Offers: f.Offers, LedgerBytes: f.LedgerBytes,
 	}, nil
 }

@@ -170,27 +170,27 @@ type Config struct {
 // Validate says what is wrong with a Config, as a *protocol.Error that names the
 // field. Run calls it.
 func (c Config) Validate() error {
-	between := func(field string, value, least, most int) error {
-		if value < least || value > most {
-			return protocol.Errorf(protocol.CodeInvalid, field, "is %d, must be %d to %d", value, least, most)
+	checkRange := func(field string, value, low, high int) error {
+		if value < low || value > high {
+			return protocol.Errorf(protocol.CodeInvalid, field, "is %d, must be %d to %d", value, low, high)
 		}
 		return nil
 	}
 	for _, check := range []struct {
-		field              string
-		value, least, most int
+		field            string
+		value, low, high int
 	}{
 		{"submitters", c.Submitters, 0, SubmittersMax}, {"slots", c.Slots, 0, SlotsMax}, {"agents", c.Agents, 0, AgentsMax},
 		{"n", c.N, 0, HandoffsMax}, {"stored", c.Stored, 0, StoredMax}, {"rounds", c.Rounds, 0, RoundsMax},
 		{"workers_as_processes", c.Processes, 0, ProcessesMax},
 		{"probes", c.Probes, -1, ProbeMax}, {"open", c.Open, 0, OpenMax},
 	} {
-		if err := between(check.field, check.value, check.least, check.most); err != nil {
+		if err := checkRange(check.field, check.value, check.low, check.high); err != nil {
 			return err
 		}
 	}
 	if c.Size != 0 {
-		if err := between("size", c.Size, sizeLeast, SizeMax); err != nil {
+		if err := checkRange("size", c.Size, sizeMin, SizeMax); err != nil {
 			return err
 		}
 	}

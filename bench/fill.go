@@ -21,41 +21,41 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// stored are handoffs that are in the ledger before a run, closed. Their entries are what
+// storedHandoffs are handoffs that are in the ledger before a run, closed. Their entries are what
 // a submission, an acceptance and a completion write, through the same codec.
-type stored struct {
-	n        int
+type storedHandoffs struct {
+	count    int
 	source   string
 	agent    string
 	packages []protocol.Package
 }
 
-// storedEntries is how many entries each has.
-const storedEntries = 3
+// entriesPerHandoff is how many entries each has.
+const entriesPerHandoff = 3
 
-// storedBlock is how many handoffs are under way at once: the entries of one lie this
+// handoffsPerBlock is how many handoffs are under way at once: the entries of one lie this
 // far apart in the ledger.
-const storedBlock = 500
+const handoffsPerBlock = 500
 
 // ticket is that of one of them: derived, so that a million need not be remembered.
-func (s stored) ticket(n int) string { return protocol.TicketForKey(s.source, strconv.Itoa(n)) }
+func (s storedHandoffs) ticket(n int) string { return protocol.TicketForKey(s.source, strconv.Itoa(n)) }
 
-// fill puts them into the ledger. A node of our own does not sync each write for it.
-func (s stored) fill(ctx context.Context, cfg Config) (err error) {
-	begun := time.Now()
-	h := &home{cfg: cfg, dir: cfg.Dir, relaxed: true}
+// load puts them into the ledger. A node of our own does not sync each write for it.
+func (s storedHandoffs) load(ctx context.Context, cfg Config) (err error) {
+	startedAt := time.Now()
+	d := &deployment{cfg: cfg, dir: cfg.Dir, loading: true}
 	if cfg.Connect == nil {
-		err = h.start(ctx)
+		err = d.start(ctx)
 	}
 	if err != nil {
-		return errors.Join(err, h.close())
+		return errors.Join(err, d.close())
 	}
-	defer func() { err = errors.Join(err, h.close()) }()
-	engine, done, err := h.connect(ctx)
+	defer func() { err = errors.Join(err, d.close()) }()
+	engine, closeEngine, err := d.connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer closeEngine()
 	js, ok := engine.(*jetstream.Engine)
 	if !ok {
 		return fmt.Errorf("bench: an engine of kind %T cannot be filled", engine)
@@ -64,37 +64,37 @@ func (s stored) fill(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	told := time.Now()
+	lastProgress := time.Now()
 	err = js.Load(ctx, s.entries(ledger.Last+1, func(n int) {
-		if time.Since(told) > tellEvery {
-			told = time.Now()
-			cfg.progressf("%d of %d handoffs stored", n, s.n)
+		if time.Since(lastProgress) > progressInterval {
+			lastProgress = time.Now()
+			cfg.progressf("%d of %d handoffs stored", n, s.count)
 		}
 	}))
 	if err == nil {
-		cfg.progressf("%d handoffs stored in %v", s.n, time.Since(begun).Round(100*time.Millisecond))
+		cfg.progressf("%d handoffs stored in %v", s.count, time.Since(startedAt).Round(100*time.Millisecond))
 	}
 	return err
 }
 
 // entries are those of all, in their order, the first at a sequence. Each block is
 // made by several goroutines while the one before is stored.
-func (s stored) entries(first uint64, tell func(handoffs int)) iter.Seq2[jetstream.LoadEntry, error] {
-	type made struct {
+func (s storedHandoffs) entries(first uint64, progress func(handoffs int)) iter.Seq2[jetstream.LoadEntry, error] {
+	type blockResult struct {
 		entries []jetstream.LoadEntry
 		err     error
 	}
 	return func(yield func(jetstream.LoadEntry, error) bool) {
-		blocks := make(chan made, 1)
+		blocks := make(chan blockResult, 1)
 		stop := make(chan struct{})
 		var maker sync.WaitGroup
 		maker.Go(func() {
 			defer close(blocks)
-			for from := 0; from < s.n; from += storedBlock {
-				size := min(storedBlock, s.n-from)
-				entries, err := s.block(from, size, first+uint64(from)*storedEntries)
+			for from := 0; from < s.count; from += handoffsPerBlock {
+				size := min(handoffsPerBlock, s.count-from)
+				entries, err := s.block(from, size, first+uint64(from)*entriesPerHandoff)
 				select {
-				case blocks <- made{entries, err}:
+				case blocks <- blockResult{entries, err}:
 				case <-stop:
 					return
 				}
@@ -113,22 +113,22 @@ func (s stored) entries(first uint64, tell func(handoffs int)) iter.Seq2[jetstre
 					return
 				}
 			}
-			handoffs += len(block.entries) / storedEntries
-			tell(handoffs)
+			handoffs += len(block.entries) / entriesPerHandoff
+			progress(handoffs)
 		}
 	}
 }
 
 // block makes the entries of some handoffs: first all submissions, then all acceptances,
 // then all completions.
-func (s stored) block(from, size int, first uint64) ([]jetstream.LoadEntry, error) {
-	entries := make([]jetstream.LoadEntry, size*storedEntries)
+func (s storedHandoffs) block(from, size int, first uint64) ([]jetstream.LoadEntry, error) {
+	entries := make([]jetstream.LoadEntry, size*entriesPerHandoff)
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for w := range errs {
 		wg.Go(func() {
 			for i := w; i < size && errs[w] == nil; i += len(errs) {
-				errs[w] = s.life(from+i, i, size, first, entries)
+				errs[w] = s.handoffEntries(from+i, i, size, first, entries)
 			}
 		})
 	}
@@ -136,8 +136,8 @@ func (s stored) block(from, size int, first uint64) ([]jetstream.LoadEntry, erro
 	return entries, errors.Join(errs...)
 }
 
-// life makes the entries of one handoff, the i-th of a block.
-func (s stored) life(n, i, size int, first uint64, entries []jetstream.LoadEntry) error {
+// handoffEntries makes the entries of one handoff, the i-th of a block.
+func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []jetstream.LoadEntry) error {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	pkg := s.packages[n%len(s.packages)]
 	pkg.Source, pkg.Target.Agent, pkg.CreatedAt, pkg.Task.ID = s.source, s.agent, now, instantID(now.UnixNano())
@@ -152,7 +152,7 @@ func (s stored) life(n, i, size int, first uint64, entries []jetstream.LoadEntry
 	}
 	var state protocol.State
 	hash, after := "", uint64(0)
-	for step := range storedEntries {
+	for step := range entriesPerHandoff {
 		switch step {
 		case 1:
 			m := protocol.Meta{At: now.Add(time.Millisecond), By: s.agent + ".1"}
@@ -167,14 +167,14 @@ func (s stored) life(n, i, size int, first uint64, entries []jetstream.LoadEntry
 		}
 		state = made.State
 		state.PrevHash = hash
-		own := protocol.Record{ID: uuid.NewString(), Events: made.Events, State: state}
-		body, err := record.Encode(own)
+		entry := protocol.Record{ID: uuid.NewString(), Events: made.Events, State: state}
+		body, err := record.Encode(entry)
 		if err != nil {
 			return err
 		}
-		place := step*size + i
-		seq := first + uint64(place)
-		entries[place] = jetstream.LoadEntry{Ticket: state.Ticket, After: after, ID: own.ID, Body: body, Seq: seq}
+		position := step*size + i
+		seq := first + uint64(position)
+		entries[position] = jetstream.LoadEntry{Ticket: state.Ticket, After: after, ID: entry.ID, Body: body, Seq: seq}
 		state.Bind(seq)
 		hash, after = broker.HashOf(body), seq
 	}
@@ -184,28 +184,28 @@ func (s stored) life(n, i, size int, first uint64, entries []jetstream.LoadEntry
 	return nil
 }
 
-// prepareStored fills the ledger if that is asked for. The configuration it returns
+// loadStored fills the ledger if that is asked for. The configuration it returns
 // has the directory in which it lies; done removes it if it is a temporary one.
-func prepareStored(ctx context.Context, cfg Config, run string, packages []protocol.Package) (_ Config, s stored, done func() error, err error) {
-	s = stored{n: cfg.Stored, source: "bench-" + run + "-stored", agent: "bench-" + run + "-0", packages: packages}
-	done = func() error { return nil }
+func loadStored(ctx context.Context, cfg Config, run string, packages []protocol.Package) (_ Config, s storedHandoffs, cleanUp func() error, err error) {
+	s = storedHandoffs{count: cfg.Stored, source: "bench-" + run + "-stored", agent: "bench-" + run + "-0", packages: packages}
+	cleanUp = func() error { return nil }
 	if cfg.Stored == 0 {
-		return cfg, s, done, nil
+		return cfg, s, cleanUp, nil
 	}
 	if cfg.Connect == nil && cfg.Dir == "" {
 		if cfg.Dir, err = os.MkdirTemp("", "handoff-bench-"); err != nil {
-			return cfg, s, done, err
+			return cfg, s, cleanUp, err
 		}
 		dir := cfg.Dir
-		done = func() error { return os.RemoveAll(dir) }
+		cleanUp = func() error { return os.RemoveAll(dir) }
 	}
-	return cfg, s, done, s.fill(ctx, cfg)
+	return cfg, s, cleanUp, s.load(ctx, cfg)
 }
 
 // fsync is how the nodes of a home write.
-func (h *home) fsync() embedded.Fsync {
-	if h.relaxed {
+func (d *deployment) fsync() embedded.Fsync {
+	if d.loading {
 		return embedded.FsyncInterval
 	}
-	return h.cfg.Fsync
+	return d.cfg.Fsync
 }

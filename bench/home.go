@@ -12,51 +12,51 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// home is where the handoffs of a round live: nodes of our own, or an engine
+// deployment is where the handoffs of a round live: nodes of our own, or an engine
 // that is there.
-type home struct {
-	cfg     Config
-	dir     string
-	remove  bool // dir, with the home
-	relaxed bool // fsync at an interval, whatever the configuration says: it is being filled
-	node    *embedded.Node
-	cluster *embedded.Cluster
-	next    int // of the cluster's nodes, to connect to
+type deployment struct {
+	cfg       Config
+	dir       string
+	removeDir bool // dir, with the home
+	loading   bool // fsync at an interval, whatever the configuration says: it is being filled
+	node      *embedded.Node
+	cluster   *embedded.Cluster
+	nextNode  int // of the cluster's nodes, to connect to
 }
 
-// openHome starts what is to be started. dir "" is a temporary directory, removed by
+// openDeployment starts what is to be started. dir "" is a temporary directory, removed by
 // close.
-func openHome(ctx context.Context, cfg Config, dir string) (_ *home, err error) {
-	h := &home{cfg: cfg, dir: dir}
+func openDeployment(ctx context.Context, cfg Config, dir string) (_ *deployment, err error) {
+	d := &deployment{cfg: cfg, dir: dir}
 	if cfg.Connect != nil {
-		return h, nil
+		return d, nil
 	}
 	if dir == "" {
-		if h.dir, err = os.MkdirTemp("", "handoff-bench-"); err != nil {
+		if d.dir, err = os.MkdirTemp("", "handoff-bench-"); err != nil {
 			return nil, err
 		}
-		h.remove = true
+		d.removeDir = true
 	}
-	if err := h.start(ctx); err != nil {
-		return nil, errors.Join(err, h.close())
+	if err := d.start(ctx); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
-	return h, nil
+	return d, nil
 }
 
-func (h *home) start(ctx context.Context) (err error) {
+func (d *deployment) start(ctx context.Context) (err error) {
 	// As handoff dev has it: where every write of the ledger is synced, what is
 	// derived from it need not be.
-	topology := jetstream.Topology{Replicas: h.cfg.Replicas, AsyncWork: h.cfg.Fsync == embedded.FsyncAlways}
-	if h.cfg.Replicas > 1 {
-		if h.cluster, err = embedded.StartCluster(ctx, h.cfg.Replicas, h.dir, h.fsync()); err != nil {
+	topology := jetstream.Topology{Replicas: d.cfg.Replicas, AsyncWork: d.cfg.Fsync == embedded.FsyncAlways}
+	if d.cfg.Replicas > 1 {
+		if d.cluster, err = embedded.StartCluster(ctx, d.cfg.Replicas, d.dir, d.fsync()); err != nil {
 			return err
 		}
-		return ensureTopology(ctx, h.cluster.Nodes[0], topology)
+		return ensureTopology(ctx, d.cluster.Nodes[0], topology)
 	}
-	if h.node, err = embedded.Start(ctx, embedded.Config{Dir: h.dir, Fsync: h.fsync(), DontListen: h.cfg.Processes == 0, Log: h.cfg.Log}); err != nil {
+	if d.node, err = embedded.Start(ctx, embedded.Config{Dir: d.dir, Fsync: d.fsync(), DontListen: d.cfg.Processes == 0, Log: d.cfg.Log}); err != nil {
 		return err
 	}
-	return ensureTopology(ctx, h.node, topology)
+	return ensureTopology(ctx, d.node, topology)
 }
 
 func ensureTopology(ctx context.Context, node *embedded.Node, t jetstream.Topology) error {
@@ -69,40 +69,40 @@ func ensureTopology(ctx context.Context, node *embedded.Node, t jetstream.Topolo
 }
 
 // nodes are those of our own.
-func (h *home) nodes() []*embedded.Node {
+func (d *deployment) nodes() []*embedded.Node {
 	switch {
-	case h.node != nil:
-		return []*embedded.Node{h.node}
-	case h.cluster != nil:
-		return h.cluster.Nodes
+	case d.node != nil:
+		return []*embedded.Node{d.node}
+	case d.cluster != nil:
+		return d.cluster.Nodes
 	}
 	return nil
 }
 
 // url is where processes of ours find the engine; "" where it is another's.
-func (h *home) url() string {
+func (d *deployment) url() string {
 	switch {
-	case h.node != nil:
-		return h.node.ClientURL()
-	case h.cluster != nil:
-		return h.cluster.URL()
+	case d.node != nil:
+		return d.node.ClientURL()
+	case d.cluster != nil:
+		return d.cluster.URL()
 	}
 	return ""
 }
 
 // connect makes a connection of its own and an engine over it.
-func (h *home) connect(ctx context.Context) (broker.Engine, func(), error) {
-	if h.cfg.Connect != nil {
-		return h.cfg.Connect(ctx)
+func (d *deployment) connect(ctx context.Context) (broker.Engine, func(), error) {
+	if d.cfg.Connect != nil {
+		return d.cfg.Connect(ctx)
 	}
-	nodes := h.nodes()
-	node := nodes[h.next%len(nodes)]
-	h.next++
+	nodes := d.nodes()
+	node := nodes[d.nextNode%len(nodes)]
+	d.nextNode++
 	nc, err := node.Conn()
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, err := jetstream.Open(ctx, nc, jetstream.Config{Log: h.cfg.Log})
+	engine, err := jetstream.Open(ctx, nc, jetstream.Config{Log: d.cfg.Log})
 	if err != nil {
 		nc.Close()
 		return nil, nil, err
@@ -110,32 +110,32 @@ func (h *home) connect(ctx context.Context) (broker.Engine, func(), error) {
 	return engine, func() { _ = engine.Close(); nc.Close() }, nil
 }
 
-func (h *home) close() error {
+func (d *deployment) close() error {
 	var err error
 	switch {
-	case h.node != nil:
-		err = h.node.Stop()
-	case h.cluster != nil:
-		err = h.cluster.Stop()
+	case d.node != nil:
+		err = d.node.Stop()
+	case d.cluster != nil:
+		err = d.cluster.Stop()
 	}
-	if h.remove {
-		err = errors.Join(err, os.RemoveAll(h.dir))
+	if d.removeDir {
+		err = errors.Join(err, os.RemoveAll(d.dir))
 	}
 	return err
 }
 
-// standing is what an engine has stored and moved, at an instant.
-type standing struct {
+// engineCounters is what an engine has stored and moved, at an instant.
+type engineCounters struct {
 	streams    map[string]jetstream.StreamStatus
 	deliveries jetstream.Deliveries
 	node       embedded.Figures // of all nodes of our own together
 }
 
-// look reads it. The engine is asked before or after what is measured, never within.
-func (h *home) look(ctx context.Context, engine broker.Engine, agents string) (standing, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+// readCounters reads it. The engine is asked before or after what is measured, never within.
+func (d *deployment) readCounters(ctx context.Context, engine broker.Engine, agents string) (engineCounters, error) {
+	ctx, cancel := context.WithTimeout(ctx, countersTimeout)
 	defer cancel()
-	s := standing{streams: map[string]jetstream.StreamStatus{}}
+	s := engineCounters{streams: map[string]jetstream.StreamStatus{}}
 	js, ok := engine.(*jetstream.Engine)
 	if !ok {
 		return s, fmt.Errorf("bench: an engine of kind %T counts nothing", engine)
@@ -150,7 +150,7 @@ func (h *home) look(ctx context.Context, engine broker.Engine, agents string) (s
 	if s.deliveries, err = js.Deliveries(ctx, agents); err != nil {
 		return s, err
 	}
-	for _, node := range h.nodes() {
+	for _, node := range d.nodes() {
 		f, err := node.Figures()
 		if err != nil {
 			return s, err
@@ -163,4 +163,4 @@ func (h *home) look(ctx context.Context, engine broker.Engine, agents string) (s
 	return s, nil
 }
 
-const lookPatience = 30 * time.Second
+const countersTimeout = 30 * time.Second

@@ -15,14 +15,14 @@ func TestGeneratedSize(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
 	b := brokertest.Over(t, m)
-	for _, size := range []int{sizeLeast, SizeDefault, 10_000, 300_000} {
-		pkg, err := generated(size, "bench-123456-1", "bench-123456-1-1")
+	for _, size := range []int{sizeMin, SizeDefault, 10_000, 300_000} {
+		pkg, err := generatePackage(size, "bench-123456-1", "bench-123456-1-1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		rec := newRecorder(newClock(), "bench-123456-1")
 		s := newSubmitters(Config{Open: 1}, b, rec, []string{"bench-123456-1-1"}, []protocol.Package{pkg})
-		prepared, err := b.Prepare(t.Context(), s.made(0, rec.clock.now()))
+		prepared, err := b.Prepare(t.Context(), s.packageFor(0, rec.clock.now()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestGeneratedSize(t *testing.T) {
 			t.Errorf("a package of %d bytes has %d as stored", size, got)
 		}
 	}
-	if _, err := generated(100, "a", "b"); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
+	if _, err := generatePackage(100, "a", "b"); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
 		t.Errorf("a package of 100 bytes: %v", err)
 	}
 }
@@ -54,10 +54,10 @@ func TestUnproved(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
 	b := brokertest.Over(t, m)
-	if err := register(t.Context(), b, []string{"agent"}); err != nil {
+	if err := registerAgents(t.Context(), b, []string{"agent"}); err != nil {
 		t.Fatal(err)
 	}
-	pkg, err := generated(SizeDefault, "source", "agent")
+	pkg, err := generatePackage(SizeDefault, "source", "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestUnproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unproved *UnprovedError
-	_, err = prove(t.Context(), b, 0, "source", 3, s.sum.Load())
+	_, err = proveRun(t.Context(), b, 0, "source", 3, s.ticketSum.Load())
 	if !errors.As(err, &unproved) || unproved.Found != 2 || unproved.Open != 1 || unproved.Wrong != 1 || unproved.Example == "" {
 		t.Errorf("%+v, %v", unproved, err)
 	}
@@ -80,7 +80,7 @@ func TestUnproved(t *testing.T) {
 
 func TestReportOfRounds(t *testing.T) {
 	var r Report
-	r.sum([]Round{{Figures: Figures{PerSecond: 3}, Ratio: 0.5}, {Figures: Figures{PerSecond: 1}, Ratio: 0.9}, {Figures: Figures{PerSecond: 2}, Ratio: 0.6}})
+	r.summarize([]Round{{Figures: Figures{PerSecond: 3}, Ratio: 0.5}, {Figures: Figures{PerSecond: 1}, Ratio: 0.9}, {Figures: Figures{PerSecond: 2}, Ratio: 0.6}})
 	if r.PerSecond != 2 || r.Ratio != 0.6 || len(r.Rounds) != 3 {
 		t.Errorf("%+v", r)
 	}

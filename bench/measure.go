@@ -39,27 +39,27 @@ func instantOf(s protocol.State) (int64, bool) {
 	return at, err == nil
 }
 
-// tally is a histogram of latencies in nanoseconds, for many goroutines.
-type tally struct {
+// histogram is a histogram of latencies in nanoseconds, for many goroutines.
+type histogram struct {
 	mu   sync.Mutex
 	hist *hdrhistogram.Histogram
 }
 
 // Latencies are told apart from a microsecond to an hour, to three digits.
 const (
-	latencyLeast  = int64(time.Microsecond / 10)
-	latencyMost   = int64(time.Hour)
+	latencyMin    = int64(time.Microsecond / 10)
+	latencyMax    = int64(time.Hour)
 	latencyDigits = 3
 )
 
-func newTally() *tally {
-	return &tally{hist: hdrhistogram.New(latencyLeast, latencyMost, latencyDigits)}
+func newHistogram() *histogram {
+	return &histogram{hist: hdrhistogram.New(latencyMin, latencyMax, latencyDigits)}
 }
 
-func (t *tally) record(nanoseconds int64) {
+func (t *histogram) record(nanoseconds int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.hist.RecordValue(min(max(nanoseconds, latencyLeast), latencyMost))
+	_ = t.hist.RecordValue(min(max(nanoseconds, latencyMin), latencyMax))
 }
 
 // Latency is how long something took, in microseconds.
@@ -71,7 +71,7 @@ type Latency struct {
 	Count int64   `json:"count"`
 }
 
-func (t *tally) latency() Latency {
+func (t *histogram) latency() Latency {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	us := func(nanoseconds int64) float64 { return float64(nanoseconds/100) / 10 }
@@ -99,10 +99,10 @@ var Latencies = []string{Submit, SubmitToClaim, SubmitToComplete, Status, Status
 // recorder takes what happens to the handoffs of one run. As a broker.Observer it
 // sees acknowledged appends. Nothing is measured but between begin and end.
 type recorder struct {
-	clock     clock
-	source    string
-	measuring atomic.Bool
-	tallies   map[string]*tally
+	clock      clock
+	source     string
+	measuring  atomic.Bool
+	histograms map[string]*histogram
 
 	submitted atomic.Int64 // submissions that returned
 	completed atomic.Int64 // of all: completing appends that are acknowledged
@@ -110,22 +110,22 @@ type recorder struct {
 	deferred  atomic.Int64 // deferrals appended between begin and end
 	conflicts atomic.Int64
 
-	// done is told of every completion.
-	done func()
+	// onCompleted is told of every completion.
+	onCompleted func()
 }
 
 func newRecorder(c clock, source string) *recorder {
-	r := &recorder{clock: c, source: source, tallies: map[string]*tally{}, done: func() {}}
+	r := &recorder{clock: c, source: source, histograms: map[string]*histogram{}, onCompleted: func() {}}
 	for _, name := range Latencies {
-		r.tallies[name] = newTally()
+		r.histograms[name] = newHistogram()
 	}
 	return r
 }
 
-// record counts from an instant until now.
-func (r *recorder) record(name string, from int64) {
+// recordSince counts from an instant until now.
+func (r *recorder) recordSince(name string, from int64) {
 	if r.measuring.Load() {
-		r.tallies[name].record(r.clock.now() - from)
+		r.histograms[name].record(r.clock.now() - from)
 	}
 }
 
@@ -137,14 +137,14 @@ func (r *recorder) Appended(_ context.Context, _ protocol.State, after broker.He
 	for _, e := range events {
 		switch e.EventType() {
 		case protocol.EventAccepted:
-			r.passed(after.State, SubmitToClaim, DeferredClaim)
+			r.recordAppend(after.State, SubmitToClaim, DeferredClaim)
 		case protocol.EventCompleted:
-			r.passed(after.State, SubmitToComplete, DeferredComplete)
+			r.recordAppend(after.State, SubmitToComplete, DeferredComplete)
 			r.completed.Add(1)
 			if r.measuring.Load() {
 				r.inWindow.Add(1)
 			}
-			r.done()
+			r.onCompleted()
 		case protocol.EventConditioned:
 			if r.measuring.Load() {
 				r.deferred.Add(1)
@@ -153,7 +153,7 @@ func (r *recorder) Appended(_ context.Context, _ protocol.State, after broker.He
 	}
 }
 
-func (r *recorder) passed(s protocol.State, name, deferred string) {
+func (r *recorder) recordAppend(s protocol.State, name, deferred string) {
 	from, ok := instantOf(s)
 	if !ok {
 		return
@@ -161,7 +161,7 @@ func (r *recorder) passed(s protocol.State, name, deferred string) {
 	if s.ConditionRounds > 0 {
 		name = deferred
 	}
-	r.record(name, from)
+	r.recordSince(name, from)
 }
 
 // Conflicted implements broker.Observer.
@@ -169,7 +169,7 @@ func (r *recorder) Conflicted(context.Context, string) { r.conflicts.Add(1) }
 
 func (r *recorder) latencies() map[string]Latency {
 	all := map[string]Latency{}
-	for name, t := range r.tallies {
+	for name, t := range r.histograms {
 		if l := t.latency(); l.Count > 0 {
 			all[name] = l
 		}

@@ -14,23 +14,23 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// sizeLeast is less than no generated package has: what the fields take that
+// sizeMin is less than no generated package has: what the fields take that
 // every one of them has.
-const sizeLeast = 512
+const sizeMin = 512
 
-// words are what generated packages are filled with.
-const words = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
+// fillerText are what generated packages are filled with.
+const fillerText = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
 	"please review the handler and its tests and say whether a token that was issued before the change is refused afterwards "
 
-// generated is a package that has a size as stored, give or take the digits of an
+// generatePackage is a package that has a size as stored, give or take the digits of an
 // instant and of an agent's number.
-func generated(size int, source, agent string) (protocol.Package, error) {
+func generatePackage(size int, source, agent string) (protocol.Package, error) {
 	pkg := protocol.Package{
 		Source: source, Target: protocol.Target{Agent: agent}, Reason: "the change is ready for a review",
 		Task:    protocol.Task{ID: instantID(0), Type: "review", Description: "review the change and say what is wrong with it"},
 		Context: protocol.Context{WorkflowID: "bench"},
 	}
-	stand(&pkg, time.Date(2026, 1, 2, 3, 4, 5, 123_456_000, time.UTC)) // an instant as long as they get
+	normalize(&pkg, time.Date(2026, 1, 2, 3, 4, 5, 123_456_000, time.UTC)) // an instant as long as they get
 	body, err := protocol.EncodePackage(pkg)
 	if err != nil {
 		return pkg, err
@@ -40,15 +40,15 @@ func generated(size int, source, agent string) (protocol.Package, error) {
 	if missing < 1 {
 		return pkg, protocol.Errorf(protocol.CodeInvalid, "size", "is %d, and a package has at least %d bytes", size, len(body)+len(field)+1)
 	}
-	pkg.Context.Summary = strings.Repeat(words, missing/len(words)+1)[:missing]
+	pkg.Context.Summary = strings.Repeat(fillerText, missing/len(fillerText)+1)[:missing]
 	if strings.HasSuffix(pkg.Context.Summary, " ") {
 		pkg.Context.Summary = pkg.Context.Summary[:missing-1] + "."
 	}
 	return pkg, nil
 }
 
-// stand fills in what every package gets at its submission, so that its size is known.
-func stand(pkg *protocol.Package, now time.Time) {
+// normalize fills in what every package gets at its submission, so that its size is known.
+func normalize(pkg *protocol.Package, now time.Time) {
 	pkg.CreatedAt = now.UTC().Truncate(time.Microsecond)
 	pkg.Normalize(now)
 }
@@ -66,7 +66,7 @@ func ReadPackages(dir string) ([]protocol.Package, error) {
 	var all []protocol.Package
 	for _, entry := range entries {
 		path := filepath.Join(dir, entry.Name())
-		bodies, err := bodiesOf(path)
+		bodies, err := readBodies(path)
 		if err != nil {
 			return nil, err
 		}
@@ -88,14 +88,14 @@ func ReadPackages(dir string) ([]protocol.Package, error) {
 	return all, nil
 }
 
-// bodiesOf reads the packages of a file; none of one that is of another kind.
-func bodiesOf(path string) ([][]byte, error) {
-	kind := filepath.Ext(path)
-	if !slices.Contains([]string{".json", ".jsonl"}, kind) {
+// readBodies reads the packages of a file; none of one that is of another kind.
+func readBodies(path string) ([][]byte, error) {
+	ext := filepath.Ext(path)
+	if !slices.Contains([]string{".json", ".jsonl"}, ext) {
 		return nil, nil
 	}
 	body, err := os.ReadFile(path)
-	if err != nil || kind == ".json" {
+	if err != nil || ext == ".json" {
 		return [][]byte{body}, err
 	}
 	var bodies [][]byte
@@ -126,6 +126,6 @@ func readPackage(body []byte) (protocol.Package, error) {
 	pkg.Expectations.OutputSchema, pkg.Expectations.TimeoutMS, pkg.Constraints.Deadline = nil, 0, time.Time{}
 	pkg.Task.ID = instantID(0)
 	now := time.Now()
-	stand(&pkg, now)
+	normalize(&pkg, now)
 	return pkg, pkg.Validate(now)
 }

@@ -11,22 +11,24 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// recentMost is how many tickets are remembered for status reads.
-const recentMost = 1 << 14
+// recentTicketsMax is how many tickets are remembered for status reads.
+const recentTicketsMax = 1 << 14
 
-// recent remembers the last tickets.
-type recent struct {
+// recentTickets remembers the last tickets.
+type recentTickets struct {
 	next    atomic.Uint64
-	tickets [recentMost]atomic.Pointer[string]
+	tickets [recentTicketsMax]atomic.Pointer[string]
 }
 
-func newRecent() *recent { return new(recent) }
+func newRecentTickets() *recentTickets { return new(recentTickets) }
 
-func (r *recent) put(ticket string) { r.tickets[(r.next.Add(1)-1)%recentMost].Store(&ticket) }
+func (r *recentTickets) put(ticket string) {
+	r.tickets[(r.next.Add(1)-1)%recentTicketsMax].Store(&ticket)
+}
 
-// any is one of them at random; "" while there is none.
-func (r *recent) any(rng *rand.Rand) string {
-	n := min(r.next.Load(), recentMost)
+// random is one of them at random; "" while there is none.
+func (r *recentTickets) random(rng *rand.Rand) string {
+	n := min(r.next.Load(), recentTicketsMax)
 	if n == 0 {
 		return ""
 	}
@@ -36,12 +38,12 @@ func (r *recent) any(rng *rand.Rand) string {
 	return ""
 }
 
-// probes is how many status reads may be under way at a time.
-const probes = 4
+// probeReaders is how many status reads may be under way at a time.
+const probeReaders = 4
 
-// probe reads statuses at a fixed rate until ctx ends, each counted from its intended
+// probeStatus reads statuses at a fixed rate until ctx ends, each counted from its intended
 // instant: of recent tickets, and, if any were stored before, of these in turn.
-func probe(ctx context.Context, cfg Config, b *broker.Broker, rec *recorder, tickets *recent, stored func(int) string) error {
+func probeStatus(ctx context.Context, cfg Config, b *broker.Broker, rec *recorder, tickets *recentTickets, stored func(int) string) error {
 	if cfg.Probes == 0 {
 		return nil
 	}
@@ -49,11 +51,11 @@ func probe(ctx context.Context, cfg Config, b *broker.Broker, rec *recorder, tic
 	defer cancel(nil)
 	intended := make(chan int64)
 	var wg sync.WaitGroup
-	for i := range probes {
+	for i := range probeReaders {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(i), 1))
 			for at := range intended {
-				name, ticket := Status, tickets.any(rng)
+				name, ticket := Status, tickets.random(rng)
 				if cfg.Stored > 0 && rng.IntN(2) == 0 {
 					name, ticket = StatusStored, stored(rng.IntN(cfg.Stored))
 				}
@@ -63,20 +65,20 @@ func probe(ctx context.Context, cfg Config, b *broker.Broker, rec *recorder, tic
 				if _, err := b.Status(ctx, ticket); err != nil && ctx.Err() == nil {
 					cancel(fmt.Errorf("status: %w", err))
 				}
-				rec.record(name, at)
+				rec.recordSince(name, at)
 			}
 		})
 	}
 	step := int64(time.Second) / int64(cfg.Probes)
-	pace := newPace()
+	timer := newPreciseTimer()
 	for at := rec.clock.now(); ctx.Err() == nil; at += step {
-		pace.sleep(time.Duration(at - rec.clock.now()))
+		timer.sleep(time.Duration(at - rec.clock.now()))
 		select {
 		case intended <- at:
 		case <-ctx.Done():
 		}
 	}
-	pace.close()
+	timer.close()
 	close(intended)
 	wg.Wait()
 	if cause := context.Cause(ctx); cause != context.Canceled {

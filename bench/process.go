@@ -28,118 +28,118 @@ type assignment struct {
 	Deferred float64  `json:"deferred"`
 }
 
-// order begins and ends the measurement.
-type order struct {
+// control begins and ends the measurement.
+type control struct {
 	Measure bool `json:"measure"`
 }
 
-// told is what a worker process tells: how many have completed so far, and at the end of
+// workerReport is what a worker process tells: how many have completed so far, and at the end of
 // the measurement what came of it.
-type told struct {
-	Completed int64     `json:"completed"`
-	Measured  *measured `json:"measured,omitempty"`
-	Error     string    `json:"error,omitempty"`
+type workerReport struct {
+	Completed int64        `json:"completed"`
+	Measured  *measurement `json:"measured,omitempty"`
+	Error     string       `json:"error,omitempty"`
 }
 
-type measured struct {
-	InWindow  int64             `json:"in_window"`
-	Deferred  int64             `json:"deferred"`
-	CPU       time.Duration     `json:"cpu"`
-	PeakBytes int64             `json:"peak_bytes"`
-	Tallies   map[string][]byte `json:"tallies"` // histograms, compressed
+type measurement struct {
+	InWindow   int64             `json:"in_window"`
+	Deferred   int64             `json:"deferred"`
+	CPU        time.Duration     `json:"cpu"`
+	PeakBytes  int64             `json:"peak_bytes"`
+	Histograms map[string][]byte `json:"tallies"` // histograms, compressed
 }
 
-// reportEvery is how often a worker process tells how many have completed: submitters
+// reportInterval is how often a worker process tells how many have completed: submitters
 // wait for that where too many are open.
-const reportEvery = 10 * time.Millisecond
+const reportInterval = 10 * time.Millisecond
 
 // ServeProcess is a worker process: it works as the process that started it says on in,
 // and tells on out, until in ends.
 func ServeProcess(ctx context.Context, engine broker.Engine, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	lines := json.NewDecoder(in)
-	var what assignment
-	if err := lines.Decode(&what); err != nil {
+	controls := json.NewDecoder(in)
+	var assigned assignment
+	if err := controls.Decode(&assigned); err != nil {
 		return fmt.Errorf("the assignment of a worker process: %w", err)
 	}
-	rec := newRecorder(newClock(), what.Source)
+	rec := newRecorder(newClock(), assigned.Source)
 	b, err := broker.New(engine, broker.Config{Observer: rec})
 	if err != nil {
 		return err
 	}
-	say := &teller{out: json.NewEncoder(out)}
+	reports := &reportWriter{out: json.NewEncoder(out)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for wait(ctx, reportEvery) {
-			say.tell(told{Completed: rec.completed.Load()})
+		for wait(ctx, reportInterval) {
+			reports.write(workerReport{Completed: rec.completed.Load()})
 		}
 	})
 	wg.Go(func() {
 		defer cancel() // the end of what is read is the end
-		begun := usage{}
+		atStart := usage{}
 		for {
-			var o order
-			if err := lines.Decode(&o); err != nil {
+			var c control
+			if err := controls.Decode(&c); err != nil {
 				return
 			}
-			rec.measuring.Store(o.Measure)
-			if o.Measure {
-				begun = readUsage()
+			rec.measuring.Store(c.Measure)
+			if c.Measure {
+				atStart = readUsage()
 				continue
 			}
-			m, err := rec.measured(begun)
+			m, err := rec.measurement(atStart)
 			if err != nil {
-				say.tell(told{Error: err.Error()})
+				reports.write(workerReport{Error: err.Error()})
 				return
 			}
-			say.tell(told{Completed: rec.completed.Load(), Measured: m})
+			reports.write(workerReport{Completed: rec.completed.Load(), Measured: m})
 		}
 	})
-	err = work(ctx, b, what.Deferred, what.Agents, what.Slots)
+	err = runWorkers(ctx, b, assigned.Deferred, assigned.Agents, assigned.Slots)
 	if err != nil {
-		say.tell(told{Error: err.Error()})
+		reports.write(workerReport{Error: err.Error()})
 	}
 	cancel()
 	wg.Wait()
-	say.tell(told{Completed: rec.completed.Load()})
+	reports.write(workerReport{Completed: rec.completed.Load()})
 	return err
 }
 
-type teller struct {
+type reportWriter struct {
 	mu  sync.Mutex
 	out *json.Encoder
 }
 
-func (t *teller) tell(what told) {
+func (t *reportWriter) write(report workerReport) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.out.Encode(what) // the reader may have ended: so will this process
+	_ = t.out.Encode(report) // the reader may have ended: so will this process
 }
 
-func (r *recorder) measured(begun usage) (*measured, error) {
+func (r *recorder) measurement(atStart usage) (*measurement, error) {
 	now := readUsage()
-	m := &measured{InWindow: r.inWindow.Load(), Deferred: r.deferred.Load(), CPU: now.cpu - begun.cpu, PeakBytes: now.peakByte, Tallies: map[string][]byte{}}
-	for name, t := range r.tallies {
+	m := &measurement{InWindow: r.inWindow.Load(), Deferred: r.deferred.Load(), CPU: now.cpu - atStart.cpu, PeakBytes: now.peakBytes, Histograms: map[string][]byte{}}
+	for name, t := range r.histograms {
 		t.mu.Lock()
 		body, err := t.hist.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 		t.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
-		m.Tallies[name] = body
+		m.Histograms[name] = body
 	}
 	return m, nil
 }
 
 // merge adds what a worker process has measured.
-func (r *recorder) merge(m *measured) error {
-	for name, body := range m.Tallies {
+func (r *recorder) merge(m *measurement) error {
+	for name, body := range m.Histograms {
 		hist, err := hdrhistogram.Decode(body)
 		if err != nil {
 			return err
 		}
-		t := r.tallies[name]
+		t := r.histograms[name]
 		if t == nil {
 			return fmt.Errorf("a worker process measured %q", name)
 		}
@@ -152,45 +152,45 @@ func (r *recorder) merge(m *measured) error {
 	return nil
 }
 
-// crew are the worker processes of a round.
-type crew struct {
-	rec     *recorder
-	members []*member
+// processGroup are the worker processes of a round.
+type processGroup struct {
+	rec       *recorder
+	processes []*workerProcess
 }
 
-type member struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	write *json.Encoder
-	lines chan told // with something to wait for
-	last  int64     // completed, as it told
-	ended chan error
+type workerProcess struct {
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	control   *json.Encoder
+	reports   chan workerReport // with something to wait for
+	completed int64             // completed, as it told
+	exited    chan error
 }
 
-// startCrew starts the processes. They share the agents, or where there are more
+// startProcesses starts the processes. They share the agents, or where there are more
 // processes than agents, every agent's slots.
-func startCrew(ctx context.Context, cfg Config, url string, rec *recorder, agents []string) (*crew, error) {
-	c := &crew{rec: rec}
+func startProcesses(ctx context.Context, cfg Config, url string, rec *recorder, agents []string) (*processGroup, error) {
+	c := &processGroup{rec: rec}
 	for p := range cfg.Processes {
-		what := assignment{Source: rec.source, Deferred: cfg.Deferred}
+		assigned := assignment{Source: rec.source, Deferred: cfg.Deferred}
 		if len(agents) >= cfg.Processes {
 			for i := p; i < len(agents); i += cfg.Processes {
-				what.Agents = append(what.Agents, agents[i])
+				assigned.Agents = append(assigned.Agents, agents[i])
 			}
-			what.Slots = max(1, cfg.Slots/len(agents))
+			assigned.Slots = max(1, cfg.Slots/len(agents))
 		} else {
-			what.Agents, what.Slots = agents, max(1, cfg.Slots/len(agents)/cfg.Processes)
+			assigned.Agents, assigned.Slots = agents, max(1, cfg.Slots/len(agents)/cfg.Processes)
 		}
-		m, err := startMember(cfg.Spawn(ctx, url), what)
+		m, err := startProcess(cfg.Spawn(ctx, url), assigned)
 		if err != nil {
 			return c, err
 		}
-		c.members = append(c.members, m)
+		c.processes = append(c.processes, m)
 	}
 	return c, nil
 }
 
-func startMember(cmd *exec.Cmd, what assignment) (*member, error) {
+func startProcess(cmd *exec.Cmd, assigned assignment) (*workerProcess, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -202,45 +202,45 @@ func startMember(cmd *exec.Cmd, what assignment) (*member, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker process: %w", err)
 	}
-	m := &member{cmd: cmd, in: in, write: json.NewEncoder(in), lines: make(chan told, 16), ended: make(chan error, 1)}
+	m := &workerProcess{cmd: cmd, in: in, control: json.NewEncoder(in), reports: make(chan workerReport, 16), exited: make(chan error, 1)}
 	go func() { // joined by ended
-		lines := bufio.NewReader(out)
-		decoder := json.NewDecoder(lines)
+		buffered := bufio.NewReader(out)
+		decoder := json.NewDecoder(buffered)
 		for {
-			var t told
-			if err := decoder.Decode(&t); err != nil {
+			var report workerReport
+			if err := decoder.Decode(&report); err != nil {
 				break
 			}
-			m.lines <- t
+			m.reports <- report
 		}
-		close(m.lines)
-		m.ended <- cmd.Wait()
+		close(m.reports)
+		m.exited <- cmd.Wait()
 	}()
-	return m, m.write.Encode(what)
+	return m, m.control.Encode(assigned)
 }
 
 // run passes on what the processes tell until ctx ends, and then ends them.
-func (c *crew) run(ctx context.Context, reports chan<- *measured) error {
+func (c *processGroup) run(ctx context.Context, reports chan<- *measurement) error {
 	var wg sync.WaitGroup
-	errs := make([]error, len(c.members))
-	for i, m := range c.members {
+	errs := make([]error, len(c.processes))
+	for i, m := range c.processes {
 		wg.Go(func() {
 			end := context.AfterFunc(ctx, func() { _ = m.in.Close() })
 			defer end()
-			for t := range m.lines {
-				for range t.Completed - m.last {
+			for report := range m.reports {
+				for range report.Completed - m.completed {
 					c.rec.completed.Add(1)
-					c.rec.done()
+					c.rec.onCompleted()
 				}
-				m.last = max(m.last, t.Completed) // two that were told at once may have changed places
-				if t.Measured != nil {
-					reports <- t.Measured
+				m.completed = max(m.completed, report.Completed) // two that were told at once may have changed places
+				if report.Measured != nil {
+					reports <- report.Measured
 				}
-				if t.Error != "" {
-					errs[i] = fmt.Errorf("a worker process: %s", t.Error)
+				if report.Error != "" {
+					errs[i] = fmt.Errorf("a worker process: %s", report.Error)
 				}
 			}
-			if err := <-m.ended; err != nil && errs[i] == nil && ctx.Err() == nil {
+			if err := <-m.exited; err != nil && errs[i] == nil && ctx.Err() == nil {
 				errs[i] = fmt.Errorf("a worker process: %w", err)
 			}
 		})
@@ -249,11 +249,11 @@ func (c *crew) run(ctx context.Context, reports chan<- *measured) error {
 	return errors.Join(errs...)
 }
 
-// order tells all processes that the measurement begins or ends.
-func (c *crew) order(measure bool) error {
+// setMeasuring tells all processes that the measurement begins or ends.
+func (c *processGroup) setMeasuring(measure bool) error {
 	var errs []error
-	for _, m := range c.members {
-		errs = append(errs, m.write.Encode(order{measure}))
+	for _, m := range c.processes {
+		errs = append(errs, m.control.Encode(control{measure}))
 	}
 	return errors.Join(errs...)
 }

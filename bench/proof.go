@@ -20,10 +20,10 @@ type Proof struct {
 	Entries int64 `json:"entries"`
 }
 
-// prove reads the ledger from behind a sequence and compares it with what was
+// proveRun reads the ledger from behind a sequence and compares it with what was
 // submitted: nothing lost, nothing open, nothing closed twice, nothing without
 // success, nothing attempted twice.
-func prove(ctx context.Context, b *broker.Broker, after uint64, source string, submitted int64, sum uint64) (Proof, error) {
+func proveRun(ctx context.Context, b *broker.Broker, after uint64, source string, submitted int64, sum uint64) (Proof, error) {
 	proof := Proof{Submitted: submitted}
 	type fate struct{ closed, wrong bool }
 	fates := map[[16]byte]fate{}
@@ -43,7 +43,7 @@ func prove(ctx context.Context, b *broker.Broker, after uint64, source string, s
 		proof.Entries++
 		f, known := fates[id]
 		if !known {
-			found += hashOf(e.Ticket)
+			found += hashTicket(e.Ticket)
 		}
 		switch {
 		case f.closed: // it has closed before, and nothing follows the end of ours

@@ -10,10 +10,10 @@ import (
 // those of the round whose throughput is the median; Ratio is the median of all
 // rounds' own.
 type Report struct {
-	System  string  `json:"system"` // handoff
-	Run     string  `json:"run"`    // the agents of round 1 are bench-<run>-1-1 and so on
-	Config  Shown   `json:"config"`
-	Machine Machine `json:"machine"`
+	System  string          `json:"system"` // handoff
+	Run     string          `json:"run"`    // the agents of round 1 are bench-<run>-1-1 and so on
+	Config  EffectiveConfig `json:"config"`
+	Machine Machine         `json:"machine"`
 	Figures
 	Baseline *Baseline `json:"baseline,omitempty"`
 	// Ratio is the throughput as a share of the bare engine's.
@@ -31,8 +31,8 @@ type Round struct {
 	RatioFollowed float64   `json:"ratio_followed,omitempty"`
 }
 
-// Shown is the configuration as it was, defaults filled in.
-type Shown struct {
+// EffectiveConfig is the configuration as it was, defaults filled in.
+type EffectiveConfig struct {
 	Engine          string  `json:"engine"` // embedded, or connected
 	Fsync           string  `json:"fsync,omitempty"`
 	Replicas        int     `json:"replicas"`
@@ -75,13 +75,13 @@ type Figures struct {
 	CPUPerHandoff      float64            `json:"cpu_us_per_handoff"` // with worker processes, and the engine where it is in this one
 	AllocsPerHandoff   float64            `json:"allocs_per_handoff"` // of this process
 	AllocBytes         float64            `json:"alloc_bytes_per_handoff"`
-	Engine             Stored             `json:"engine"`
+	Engine             EngineFigures      `json:"engine"`
 	Memory             Memory             `json:"memory"`
 	Proof              Proof              `json:"proof"`
 }
 
-// Stored is what the engine had to do for a handoff, on average.
-type Stored struct {
+// EngineFigures is what the engine had to do for a handoff, on average.
+type EngineFigures struct {
 	Appends float64 `json:"ledger_appends_per_handoff"`
 	Offers  float64 `json:"offers_per_handoff"`
 	Timers  float64 `json:"timer_messages_per_handoff"` // armed and fired
@@ -131,8 +131,8 @@ type BareFigures struct {
 	LedgerBytes   float64 `json:"ledger_bytes_per_handoff"`
 }
 
-func (c Config) shown() Shown {
-	s := Shown{Engine: "embedded", Fsync: string(c.Fsync), Replicas: c.Replicas, Packages: len(c.Packages), SizeBytes: c.Size, Submitters: c.Submitters,
+func (c Config) effective() EffectiveConfig {
+	s := EffectiveConfig{Engine: "embedded", Fsync: string(c.Fsync), Replicas: c.Replicas, Packages: len(c.Packages), SizeBytes: c.Size, Submitters: c.Submitters,
 		Slots: c.Slots, Agents: c.Agents, Processes: c.Processes, RatePerSecond: c.Rate, Open: c.Open, N: c.N, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
 		DeferredShare: c.Deferred, ProbesPerSecond: c.Probes, Index: c.Index, Stored: c.Stored, Rounds: c.Rounds}
 	if c.Connect != nil {
@@ -151,8 +151,8 @@ func thisMachine() Machine {
 	return Machine{CPUs: runtime.GOMAXPROCS(0), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
 }
 
-// sum makes a report of rounds.
-func (r *Report) sum(rounds []Round) {
+// summarize makes a report of rounds.
+func (r *Report) summarize(rounds []Round) {
 	byRate := slices.Clone(rounds)
 	slices.SortFunc(byRate, func(a, b Round) int { return int(a.PerSecond - b.PerSecond) })
 	middle := byRate[(len(byRate)-1)/2]

@@ -28,23 +28,23 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 		return Report{}, err
 	}
 	cfg = cfg.withDefaults()
-	report = Report{System: "handoff", Run: uuid.NewString()[:6], Config: cfg.shown(), Machine: thisMachine()}
+	report = Report{System: "handoff", Run: uuid.NewString()[:6], Config: cfg.effective(), Machine: thisMachine()}
 	packages := cfg.Packages
 	if len(packages) == 0 {
-		pkg, err := generated(cfg.Size, sourceOf(report.Run+"-1"), agentOf(report.Run+"-1", 0))
+		pkg, err := generatePackage(cfg.Size, sourceOf(report.Run+"-1"), agentOf(report.Run+"-1", 0))
 		if err != nil {
 			return report, err
 		}
 		packages = []protocol.Package{pkg}
 	}
-	cfg, there, done, err := prepareStored(ctx, cfg, report.Run, packages)
-	defer func() { err = errors.Join(err, done()) }()
+	cfg, stored, cleanUp, err := loadStored(ctx, cfg, report.Run, packages)
+	defer func() { err = errors.Join(err, cleanUp()) }()
 	if err != nil {
 		return report, err
 	}
 	var rounds []Round
 	for n := 1; n <= cfg.Rounds; n++ {
-		r := &round{cfg: cfg, n: n, run: fmt.Sprintf("%s-%d", report.Run, n), packages: packages, stored: there}
+		r := &round{cfg: cfg, n: n, run: fmt.Sprintf("%s-%d", report.Run, n), packages: packages, stored: stored}
 		if cfg.Rounds > 1 {
 			cfg.progressf("round %d of %d", n, cfg.Rounds)
 		}
@@ -54,13 +54,13 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 		}
 		round := Round{Figures: figures}
 		if cfg.Baseline {
-			if err := round.compare(ctx, cfg); err != nil {
+			if err := round.runBaseline(ctx, cfg); err != nil {
 				return report, err
 			}
 		}
 		rounds = append(rounds, round)
 	}
-	report.sum(rounds)
+	report.summarize(rounds)
 	return report, nil
 }
 
@@ -70,27 +70,27 @@ type round struct {
 	n        int    // from 1
 	run      string // in the names of its agents
 	packages []protocol.Package
-	stored   stored
+	stored   storedHandoffs
 
-	home   *home
-	agents []string
-	rec    *recorder
-	subs   *submitters
+	deployment *deployment
+	agents     []string
+	rec        *recorder
+	subs       *submitters
 	// The three connections: those of sources, of workers, and of what looks after
 	// the handoffs, as three processes would have them.
-	sources, workers, keepers *broker.Broker
+	sources, workers, control *broker.Broker
 	engine                    broker.Engine // of the keepers
 	closers                   []func()
 
-	crew    *crew // nil: the workers are in this process
-	reports chan *measured
+	processes    *processGroup // nil: the workers are in this process
+	measurements chan *measurement
 
-	began uint64 // where the ledger ended before the round
-	first sample
+	ledgerStart uint64 // where the ledger ended before the round
+	sizes       messageSizes
 }
 
-// sample is what the first append and the offer of a handoff take.
-type sample struct{ appendBytes, offerBytes float64 }
+// messageSizes is what the first append and the offer of a handoff take.
+type messageSizes struct{ appendBytes, offerBytes float64 }
 
 // sourceOf and agentOf name who hands off in a round, and to whom.
 func sourceOf(run string) string       { return "bench-" + run }
@@ -98,27 +98,27 @@ func agentOf(run string, n int) string { return fmt.Sprintf("bench-%s-%d", run, 
 
 func (r *round) measure(ctx context.Context) (_ Figures, err error) {
 	runtime.GC() // what a round before has left is not its affair
-	if r.home, err = openHome(ctx, r.cfg, r.cfg.Dir); err != nil {
+	if r.deployment, err = openDeployment(ctx, r.cfg, r.cfg.Dir); err != nil {
 		return Figures{}, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.open(ctx); err != nil {
 		return Figures{}, err
 	}
-	figures, err := r.withParts(ctx, r.window)
+	figures, err := r.withServices(ctx, r.measureWindow)
 	if err != nil {
 		return figures, err
 	}
 	r.cfg.progressf("proving: reading the ledger")
-	figures.Proof, err = prove(ctx, r.keepers, r.began, r.rec.source, r.rec.submitted.Load(), r.subs.sum.Load())
+	figures.Proof, err = proveRun(ctx, r.control, r.ledgerStart, r.rec.source, r.rec.submitted.Load(), r.subs.ticketSum.Load())
 	return figures, err
 }
 
 func (r *round) close() error {
-	for _, done := range r.closers {
-		done()
+	for _, closeEngine := range r.closers {
+		closeEngine()
 	}
-	return r.home.close()
+	return r.deployment.close()
 }
 
 // open connects, and makes the agents.
@@ -130,8 +130,8 @@ func (r *round) open(ctx context.Context) error {
 	for _, part := range []struct {
 		b        **broker.Broker
 		observer broker.Observer
-	}{{&r.sources, nil}, {&r.workers, r.rec}, {&r.keepers, nil}} {
-		engine, done, err := r.home.connect(ctx)
+	}{{&r.sources, nil}, {&r.workers, r.rec}, {&r.control, nil}} {
+		engine, done, err := r.deployment.connect(ctx)
 		if err != nil {
 			return err
 		}
@@ -142,56 +142,56 @@ func (r *round) open(ctx context.Context) error {
 		}
 	}
 	r.subs = newSubmitters(r.cfg, r.sources, r.rec, r.agents, r.packages)
-	r.rec.done = r.subs.closed
-	ledger, err := r.keepers.LedgerInfo(ctx)
+	r.rec.onCompleted = r.subs.handoffClosed
+	ledger, err := r.control.LedgerInfo(ctx)
 	if err != nil {
 		return err
 	}
-	r.began = ledger.Last
-	return register(ctx, r.sources, r.agents)
+	r.ledgerStart = ledger.Last
+	return registerAgents(ctx, r.sources, r.agents)
 }
 
-func (r *round) slotsEach() int { return max(1, r.cfg.Slots/r.cfg.Agents) }
+func (r *round) slotsPerAgent() int { return max(1, r.cfg.Slots/r.cfg.Agents) }
 
-// samplesMost is how many handoffs are submitted to see what they take.
-const samplesMost = 64
+// sampledHandoffsMax is how many handoffs are submitted to see what they take.
+const sampledHandoffsMax = 64
 
-// sample submits the first handoffs before the workers start, and reads what they take in the
+// sampleSizes submits the first handoffs before the workers start, and reads what they take in the
 // ledger and in the queue. They are part of the run.
-func (r *round) sample(ctx context.Context) error {
-	before, err := r.look(ctx)
+func (r *round) sampleSizes(ctx context.Context) error {
+	before, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
-	n := min(len(r.packages), samplesMost, r.cfg.Open)
+	n := min(len(r.packages), sampledHandoffsMax, r.cfg.Open)
 	for range n {
 		r.subs.open <- struct{}{}
 		if err := r.subs.submit(ctx, r.rec.clock.now()); err != nil {
 			return err
 		}
 	}
-	after, err := r.look(ctx)
+	after, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
 	each := func(stream string) float64 {
 		return float64(after.streams[stream].Bytes-before.streams[stream].Bytes) / float64(n)
 	}
-	r.first = sample{appendBytes: each(jetstream.LedgerStream), offerBytes: each(jetstream.WorkStream)}
+	r.sizes = messageSizes{appendBytes: each(jetstream.LedgerStream), offerBytes: each(jetstream.WorkStream)}
 	return nil
 }
 
-func (r *round) look(ctx context.Context) (standing, error) {
-	return r.home.look(ctx, r.engine, sourceOf(r.run)+"-")
+func (r *round) readCounters(ctx context.Context) (engineCounters, error) {
+	return r.deployment.readCounters(ctx, r.engine, sourceOf(r.run)+"-")
 }
 
-// withParts runs what there is beside the sources for as long as do takes.
-func (r *round) withParts(ctx context.Context, do func(context.Context) (Figures, error)) (Figures, error) {
+// withServices runs what there is beside the sources for as long as do takes.
+func (r *round) withServices(ctx context.Context, measure func(context.Context) (Figures, error)) (Figures, error) {
 	group, running := errgroup.WithContext(ctx)
 	running, stop := context.WithCancel(running)
 	defer stop()
-	atStart := newPasses()
-	s, err := supervisor.New(r.keepers, r.engine, supervisor.Config{Log: r.cfg.Log, Swept: atStart.ended})
+	sweeps := newSweepTimes()
+	s, err := supervisor.New(r.control, r.engine, supervisor.Config{Log: r.cfg.Log, Swept: sweeps.add})
 	if err != nil {
 		return Figures{}, err
 	}
@@ -207,24 +207,24 @@ func (r *round) withParts(ctx context.Context, do func(context.Context) (Figures
 			return Figures{}, err
 		}
 		group.Go(func() error {
-			err := ix.Run(running, r.keepers)
+			err := ix.Run(running, r.control)
 			if running.Err() != nil {
 				err = nil
 			}
 			return errors.Join(err, ix.Close())
 		})
 	}
-	atStart.settled(running)
-	err = r.sample(running)
+	sweeps.awaitQuiet(running)
+	err = r.sampleSizes(running)
 	if err == nil {
-		err = r.employ(running, group)
+		err = r.startWorkers(running, group)
 	}
 	if err != nil {
 		stop()
 		return Figures{}, errors.Join(err, group.Wait())
 	}
-	group.Go(func() error { return probe(running, r.cfg, r.sources, r.rec, r.subs.recent, r.stored.ticket) })
-	figures, err := do(running)
+	group.Go(func() error { return probeStatus(running, r.cfg, r.sources, r.rec, r.subs.recent, r.stored.ticket) })
+	figures, err := measure(running)
 	stop()
 	if ended := group.Wait(); ended != nil && ctx.Err() == nil {
 		err = ended // the reason that the window was cut short
@@ -232,28 +232,28 @@ func (r *round) withParts(ctx context.Context, do func(context.Context) (Figures
 	return figures, err
 }
 
-// employ starts the workers.
-func (r *round) employ(ctx context.Context, group *errgroup.Group) (err error) {
+// startWorkers starts the workers.
+func (r *round) startWorkers(ctx context.Context, group *errgroup.Group) (err error) {
 	if r.cfg.Processes == 0 {
-		group.Go(func() error { return work(ctx, r.workers, r.cfg.Deferred, r.agents, r.slotsEach()) })
+		group.Go(func() error { return runWorkers(ctx, r.workers, r.cfg.Deferred, r.agents, r.slotsPerAgent()) })
 		return nil
 	}
-	r.reports = make(chan *measured, r.cfg.Processes)
-	r.crew, err = startCrew(ctx, r.cfg, r.home.url(), r.rec, r.agents)
-	group.Go(func() error { return r.crew.run(ctx, r.reports) })
+	r.measurements = make(chan *measurement, r.cfg.Processes)
+	r.processes, err = startProcesses(ctx, r.cfg, r.deployment.url(), r.rec, r.agents)
+	group.Go(func() error { return r.processes.run(ctx, r.measurements) })
 	return err
 }
 
-// window warms up, measures, and waits until everything has closed.
-func (r *round) window(ctx context.Context) (Figures, error) {
+// measureWindow warms up, measures, and waits until everything has closed.
+func (r *round) measureWindow(ctx context.Context) (Figures, error) {
 	if r.cfg.N > 0 && r.cfg.Warmup == 0 {
-		r.subs.left.Store(int64(r.cfg.N))
+		r.subs.remaining.Store(int64(r.cfg.N))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
-	var halt sync.Once
-	end := func() { halt.Do(func() { close(stop) }) }
+	var stopOnce sync.Once
+	stopSubmitting := func() { stopOnce.Do(func() { close(stop) }) }
 	submitting := make(chan error, 1)
 	start := func() {
 		go func() {
@@ -264,25 +264,25 @@ func (r *round) window(ctx context.Context) (Figures, error) {
 			submitting <- err
 		}()
 	}
-	telling := r.tell(ctx)
-	defer func() { cancel(); <-telling }()
+	progressDone := r.reportProgress(ctx)
+	defer func() { cancel(); <-progressDone }()
 	var w *window
 	var err error
 	if r.cfg.Warmup > 0 {
 		start()
 		r.cfg.progressf("warming up for %v", r.cfg.Warmup)
 		wait(ctx, r.cfg.Warmup)
-		w, err = r.begin(ctx)
-	} else if w, err = r.begin(ctx); err == nil {
+		w, err = r.beginWindow(ctx)
+	} else if w, err = r.beginWindow(ctx); err == nil {
 		start()
 	}
 	if err != nil {
-		end()
+		stopSubmitting()
 		return Figures{}, err
 	}
-	r.awaitEnd(ctx)
+	r.awaitWindowEnd(ctx)
 	figures, err := w.end(ctx)
-	end()
+	stopSubmitting()
 	err = errors.Join(<-submitting, err)
 	if err != nil {
 		return figures, err
@@ -302,8 +302,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// awaitEnd waits until the window is over.
-func (r *round) awaitEnd(ctx context.Context) {
+// awaitWindowEnd waits until the window is over.
+func (r *round) awaitWindowEnd(ctx context.Context) {
 	if r.cfg.N == 0 {
 		wait(ctx, r.cfg.Duration)
 		return
@@ -313,7 +313,7 @@ func (r *round) awaitEnd(ctx context.Context) {
 	limit := time.NewTimer(DurationMax)
 	defer limit.Stop()
 	inWindow := r.rec.inWindow.Load
-	if r.crew != nil { // which tell how many they count when they are asked
+	if r.processes != nil { // which tell how many they count when they are asked
 		before := r.rec.completed.Load()
 		inWindow = func() int64 { return r.rec.completed.Load() - before }
 	}
@@ -346,19 +346,19 @@ func (r *round) drain(ctx context.Context) error {
 	return nil
 }
 
-// tellEvery is how often a run says how far it is.
-const tellEvery = 5 * time.Second
+// progressInterval is how often a run says how far it is.
+const progressInterval = 5 * time.Second
 
-// tell says how far the round is until ctx ends.
-func (r *round) tell(ctx context.Context) (ended <-chan struct{}) {
+// reportProgress says how far the round is until ctx ends.
+func (r *round) reportProgress(ctx context.Context) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		last := int64(0)
-		for wait(ctx, tellEvery) {
+		for wait(ctx, progressInterval) {
 			completed := r.rec.completed.Load()
 			r.cfg.progressf("%d handoffs complete, %.0f/s, %d open", completed,
-				float64(completed-last)/tellEvery.Seconds(), r.rec.submitted.Load()-completed)
+				float64(completed-last)/progressInterval.Seconds(), r.rec.submitted.Load()-completed)
 			last = completed
 		}
 	}()

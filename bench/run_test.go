@@ -55,12 +55,12 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			check(t, cfg, report)
+			checkReport(t, cfg, report)
 		})
 	}
 }
 
-func check(t *testing.T, cfg bench.Config, r bench.Report) {
+func checkReport(t *testing.T, cfg bench.Config, r bench.Report) {
 	t.Helper()
 	least := int64(cfg.N)
 	if cfg.Spawn != nil { // what workers end before they hear that the window is open does not count

@@ -20,30 +20,30 @@ type submitters struct {
 	rec      *recorder
 	agents   []string
 	packages []protocol.Package
-	recent   *recent
+	recent   *recentTickets
 
 	next atomic.Int64 // number of the next package
 	// open has a token for each handoff that is open: a submitter waits where it
 	// is full.
 	open chan struct{}
-	// left is how many may still be submitted.
-	left atomic.Int64
-	// sum is one of all tickets, whatever their order.
-	sum atomic.Uint64
+	// remaining is how many may still be submitted.
+	remaining atomic.Int64
+	// ticketSum is one of all tickets, whatever their order.
+	ticketSum atomic.Uint64
 
 	failed atomic.Pointer[error]
 }
 
 func newSubmitters(cfg Config, b *broker.Broker, rec *recorder, agents []string, packages []protocol.Package) *submitters {
-	s := &submitters{cfg: cfg, b: b, rec: rec, agents: agents, packages: packages, recent: newRecent(), open: make(chan struct{}, cfg.Open)}
-	s.left.Store(unlimited)
+	s := &submitters{cfg: cfg, b: b, rec: rec, agents: agents, packages: packages, recent: newRecentTickets(), open: make(chan struct{}, cfg.Open)}
+	s.remaining.Store(unlimited)
 	return s
 }
 
 const unlimited = int64(1) << 62
 
-// closed is told of a handoff that has completed.
-func (s *submitters) closed() {
+// handoffClosed is told of a handoff that has completed.
+func (s *submitters) handoffClosed() {
 	select {
 	case <-s.open:
 	default: // no submitter waited for it
@@ -62,7 +62,7 @@ func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 	for range s.cfg.Submitters {
 		wg.Go(func() {
-			if err := s.loop(ctx, stop, intended); err != nil {
+			if err := s.submitLoop(ctx, stop, intended); err != nil {
 				s.failed.CompareAndSwap(nil, &err)
 				cancel()
 			}
@@ -79,13 +79,13 @@ func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
 // free for is late, and counts from when it should have been.
 func (s *submitters) schedule(ctx context.Context, stop <-chan struct{}, intended chan<- int64) {
 	defer close(intended)
-	begun := s.rec.clock.now()
-	pace := newPace()
-	defer pace.close()
+	startedAt := s.rec.clock.now()
+	timer := newPreciseTimer()
+	defer timer.close()
 	for i := int64(0); ; i++ {
-		at := begun + int64(float64(i)/s.cfg.Rate*float64(time.Second))
-		pace.sleep(time.Duration(at - s.rec.clock.now()))
-		s.rec.record(Lateness, at)
+		at := startedAt + int64(float64(i)/s.cfg.Rate*float64(time.Second))
+		timer.sleep(time.Duration(at - s.rec.clock.now()))
+		s.rec.recordSince(Lateness, at)
 		if !send(ctx, stop, intended, at) {
 			return
 		}
@@ -109,7 +109,7 @@ func send[T any](ctx context.Context, stop <-chan struct{}, to chan<- T, v T) (g
 	}
 }
 
-func (s *submitters) loop(ctx context.Context, stop <-chan struct{}, intended <-chan int64) error {
+func (s *submitters) submitLoop(ctx context.Context, stop <-chan struct{}, intended <-chan int64) error {
 	for {
 		at := int64(0)
 		if intended != nil {
@@ -121,7 +121,7 @@ func (s *submitters) loop(ctx context.Context, stop <-chan struct{}, intended <-
 		if !send(ctx, stop, s.open, struct{}{}) {
 			return nil
 		}
-		if s.left.Add(-1) < 0 {
+		if s.remaining.Add(-1) < 0 {
 			return nil
 		}
 		if at == 0 {
@@ -139,7 +139,7 @@ func (s *submitters) loop(ctx context.Context, stop <-chan struct{}, intended <-
 // submit hands off one package, intended for an instant.
 func (s *submitters) submit(ctx context.Context, at int64) error {
 	n := int(s.next.Add(1) - 1)
-	prepared, err := s.b.Prepare(ctx, s.made(n, at))
+	prepared, err := s.b.Prepare(ctx, s.packageFor(n, at))
 	if err != nil {
 		return fmt.Errorf("package %d: %w", n%len(s.packages)+1, err)
 	}
@@ -147,15 +147,15 @@ func (s *submitters) submit(ctx context.Context, at int64) error {
 		// Whether it is in the ledger is not known, and the proof would not hold.
 		return errors.Join(fmt.Errorf("submit %s", prepared.Ticket), err)
 	}
-	s.rec.record(Submit, at)
+	s.rec.recordSince(Submit, at)
 	s.rec.submitted.Add(1)
-	s.sum.Add(hashOf(prepared.Ticket))
+	s.ticketSum.Add(hashTicket(prepared.Ticket))
 	s.recent.put(prepared.Ticket)
 	return nil
 }
 
-// made is the n-th package, intended for an instant.
-func (s *submitters) made(n int, at int64) protocol.Package {
+// packageFor is the n-th package, intended for an instant.
+func (s *submitters) packageFor(n int, at int64) protocol.Package {
 	pkg := s.packages[n%len(s.packages)]
 	pkg.Source, pkg.Target.Agent = s.rec.source, s.agents[n%len(s.agents)]
 	pkg.Task.ID = instantID(at)
@@ -163,8 +163,8 @@ func (s *submitters) made(n int, at int64) protocol.Package {
 	return pkg
 }
 
-// hashOf is FNV-1a, 64 bits.
-func hashOf(ticket string) uint64 {
+// hashTicket is FNV-1a, 64 bits.
+func hashTicket(ticket string) uint64 {
 	sum := uint64(14695981039346656037)
 	for i := range len(ticket) {
 		sum = (sum ^ uint64(ticket[i])) * 1099511628211

@@ -6,8 +6,8 @@ import "time"
 
 // usage is not known here.
 type usage struct {
-	cpu      time.Duration
-	peakByte int64
+	cpu       time.Duration
+	peakBytes int64
 }
 
 func readUsage() usage { return usage{} }

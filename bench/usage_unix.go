@@ -10,8 +10,8 @@ import (
 
 // usage is what this process has used up, and its children that have ended.
 type usage struct {
-	cpu      time.Duration
-	peakByte int64 // of resident memory
+	cpu       time.Duration
+	peakBytes int64 // of resident memory
 }
 
 func readUsage() usage {
@@ -23,9 +23,9 @@ func readUsage() usage {
 		}
 		u.cpu += time.Duration(r.Utime.Nano() + r.Stime.Nano())
 		if who == syscall.RUSAGE_SELF {
-			u.peakByte = int64(r.Maxrss)
+			u.peakBytes = int64(r.Maxrss)
 			if runtime.GOOS != "darwin" { // which counts bytes, and the others KiB
-				u.peakByte <<= 10
+				u.peakBytes <<= 10
 			}
 		}
 	}

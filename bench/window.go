@@ -18,11 +18,11 @@ type window struct {
 	at        time.Time
 	usage     usage
 	memory    runtime.MemStats
-	stood     standing
+	counters  engineCounters
 	submitted int64
 }
 
-func (r *round) begin(ctx context.Context) (w *window, err error) {
+func (r *round) beginWindow(ctx context.Context) (w *window, err error) {
 	w = &window{r: r}
 	if r.cfg.Profile != "" && r.n == 1 {
 		if w.profile, err = os.Create(r.cfg.Profile); err != nil {
@@ -32,7 +32,7 @@ func (r *round) begin(ctx context.Context) (w *window, err error) {
 			return nil, err
 		}
 	}
-	if w.stood, err = r.look(ctx); err != nil {
+	if w.counters, err = r.readCounters(ctx); err != nil {
 		return nil, err
 	}
 	if r.cfg.N > 0 {
@@ -45,13 +45,13 @@ func (r *round) begin(ctx context.Context) (w *window, err error) {
 	w.submitted = r.rec.submitted.Load()
 	w.at = time.Now()
 	r.rec.measuring.Store(true)
-	if r.crew != nil {
-		if err := r.crew.order(true); err != nil {
+	if r.processes != nil {
+		if err := r.processes.setMeasuring(true); err != nil {
 			return nil, err
 		}
 	}
 	if r.cfg.N > 0 && r.cfg.Warmup > 0 {
-		r.subs.left.Store(int64(r.cfg.N))
+		r.subs.remaining.Store(int64(r.cfg.N))
 	}
 	return w, nil
 }
@@ -60,7 +60,7 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	r := w.r
 	r.rec.measuring.Store(false)
 	took := time.Since(w.at)
-	crewCPU, crewBytes, err := r.gather(ctx)
+	workersCPU, workersBytes, err := r.collectMeasurements(ctx)
 	if err != nil {
 		return Figures{}, err
 	}
@@ -69,8 +69,8 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	used := readUsage()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	stood, err := r.look(ctx)
-	err = errors.Join(err, w.profiles())
+	counters, err := r.readCounters(ctx)
+	err = errors.Join(err, w.writeProfiles())
 	if err != nil {
 		return Figures{}, err
 	}
@@ -80,24 +80,24 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	each := func(delta float64) float64 { return delta / float64(n) }
 	return Figures{
 		Handoffs: n, Seconds: took.Seconds(), PerSecond: perSecond(n, took), SubmittedPerSecond: perSecond(submitted, took), Deferred: r.rec.deferred.Load(), Latency: r.rec.latencies(),
-		CPUPerHandoff:    each(float64((used.cpu - w.usage.cpu + crewCPU).Nanoseconds()) / 1000),
+		CPUPerHandoff:    each(float64((used.cpu - w.usage.cpu + workersCPU).Nanoseconds()) / 1000),
 		AllocsPerHandoff: each(float64(memory.Mallocs - w.memory.Mallocs)), AllocBytes: each(float64(memory.TotalAlloc - w.memory.TotalAlloc)),
-		Engine: r.moved(w.stood, stood, each),
-		Memory: Memory{PeakBytes: used.peakByte, HeapBytes: memory.HeapAlloc, WorkersBytes: crewBytes},
+		Engine: r.engineFigures(w.counters, counters, each),
+		Memory: Memory{PeakBytes: used.peakBytes, HeapBytes: memory.HeapAlloc, WorkersBytes: workersBytes},
 	}, nil
 }
 
-// gather ends the measurement of the worker processes, and adds up what they have.
-func (r *round) gather(ctx context.Context) (cpu time.Duration, peak int64, err error) {
-	if r.crew == nil {
+// collectMeasurements ends the measurement of the worker processes, and adds up what they have.
+func (r *round) collectMeasurements(ctx context.Context) (cpu time.Duration, peak int64, err error) {
+	if r.processes == nil {
 		return 0, 0, nil
 	}
-	if err := r.crew.order(false); err != nil {
+	if err := r.processes.setMeasuring(false); err != nil {
 		return 0, 0, err
 	}
 	for range r.cfg.Processes {
 		select {
-		case m := <-r.reports:
+		case m := <-r.measurements:
 			cpu += m.CPU
 			peak += m.PeakBytes
 			if err := r.rec.merge(m); err != nil {
@@ -110,8 +110,8 @@ func (r *round) gather(ctx context.Context) (cpu time.Duration, peak int64, err 
 	return cpu, peak, nil
 }
 
-// profiles ends those that were asked for.
-func (w *window) profiles() (err error) {
+// writeProfiles ends those that were asked for.
+func (w *window) writeProfiles() (err error) {
 	if w.profile != nil {
 		pprof.StopCPUProfile()
 		err = w.profile.Close()
@@ -126,15 +126,15 @@ func (w *window) profiles() (err error) {
 	return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 }
 
-// moved is what the engine did between two instants, each handoff.
-func (r *round) moved(before, after standing, each func(float64) float64) Stored {
+// engineFigures is what the engine did between two instants, each handoff.
+func (r *round) engineFigures(before, after engineCounters, each func(float64) float64) EngineFigures {
 	stored := func(stream string) float64 {
 		return each(float64(after.streams[stream].LastSeq - before.streams[stream].LastSeq))
 	}
-	s := Stored{
+	s := EngineFigures{
 		Appends: stored(jetstream.LedgerStream), Offers: stored(jetstream.WorkStream), Timers: stored(jetstream.TimerStream),
 		LedgerBytes: each(float64(after.streams[jetstream.LedgerStream].Bytes - before.streams[jetstream.LedgerStream].Bytes)),
-		FirstBytes:  r.first.appendBytes, OfferBytes: r.first.offerBytes,
+		FirstBytes:  r.sizes.appendBytes, OfferBytes: r.sizes.offerBytes,
 		OffersDelivered:  each(float64(after.deliveries.Offers - before.deliveries.Offers)),
 		EntriesDelivered: each(float64(after.deliveries.Entries - before.deliveries.Entries)),
 		WakeUpsDelivered: each(float64(after.deliveries.WakeUps - before.deliveries.WakeUps)),

@@ -14,26 +14,30 @@ import (
 )
 
 // The result of every handoff.
-var done = protocol.Result{Body: []byte(`"done"`)}
+var doneResult = protocol.Result{Body: []byte(`"done"`)}
 
-func finish(context.Context, worker.Handoff) (protocol.Result, error) { return done, nil }
+func completeHandoff(context.Context, worker.Handoff) (protocol.Result, error) {
+	return doneResult, nil
+}
 
-// deferring is a handler that answers a share of the handoffs with a deferral first.
-type deferring struct{ below uint64 }
+// deferringHandler is a handler that answers a share of the handoffs with a deferral first.
+type deferringHandler struct{ threshold uint64 }
 
-func (deferring) Handle(context.Context, worker.Handoff) (protocol.Result, error) { return done, nil }
+func (deferringHandler) Handle(context.Context, worker.Handoff) (protocol.Result, error) {
+	return doneResult, nil
+}
 
 // Acknowledge goes by the ticket, which is random: no list of deferred handoffs is
 // needed.
-func (d deferring) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
-	if h.State().ConditionRounds == 0 && leading(h.Ticket) < d.below {
+func (d deferringHandler) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
+	if h.State().ConditionRounds == 0 && ticketPrefix(h.Ticket) < d.threshold {
 		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds(), Reason: "not now"}, nil
 	}
 	return protocol.Ack{Status: protocol.AckAccepted}, nil
 }
 
-// leading is the first 32 bits of a ticket.
-func leading(ticket string) uint64 {
+// ticketPrefix is the first 32 bits of a ticket.
+func ticketPrefix(ticket string) uint64 {
 	n, err := strconv.ParseUint(ticket[:8], 16, 32)
 	if err != nil {
 		return math.MaxUint64
@@ -41,15 +45,15 @@ func leading(ticket string) uint64 {
 	return n
 }
 
-func handlerFor(share float64) worker.Handler {
+func newHandler(share float64) worker.Handler {
 	if share == 0 {
-		return worker.HandlerFunc(finish)
+		return worker.HandlerFunc(completeHandoff)
 	}
-	return deferring{uint64(share * (1 << 32))}
+	return deferringHandler{uint64(share * (1 << 32))}
 }
 
-// register makes the agents and their queues.
-func register(ctx context.Context, b *broker.Broker, agents []string) error {
+// registerAgents makes the agents and their queues.
+func registerAgents(ctx context.Context, b *broker.Broker, agents []string) error {
 	for _, agent := range agents {
 		if err := b.EnsureQueue(ctx, agent); err != nil {
 			return err
@@ -63,11 +67,11 @@ func register(ctx context.Context, b *broker.Broker, agents []string) error {
 	return nil
 }
 
-// work serves the agents until ctx ends, each with a worker of its own.
-func work(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
+// runWorkers serves the agents until ctx ends, each with a worker of its own.
+func runWorkers(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
 	var all []*worker.Worker
 	for _, agent := range agents {
-		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots}, handlerFor(deferred))
+		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots}, newHandler(deferred))
 		if err != nil {
 			return err
 		}

@@ -7,26 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pace sleeps exactly. The runtime's own timers are up to a millisecond late in
+// preciseTimer sleeps exactly. The runtime's own timers are up to a millisecond late in
 // a process that has nothing else to do, twice the latency that is measured. A
 // timer of the system's that the runtime polls is not, and keeps no processor of
 // the runtime's from its work, as a sleeping thread does for up to 10 ms.
-type pace struct {
+type preciseTimer struct {
 	timer *os.File
 	fd    int
 }
 
-// newPace is as exact as the runtime where the system has no timer to spare.
-func newPace() pace {
+// newPreciseTimer is as exact as the runtime where the system has no timer to spare.
+func newPreciseTimer() preciseTimer {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
-		return pace{}
+		return preciseTimer{}
 	}
-	return pace{os.NewFile(uintptr(fd), "timer"), fd}
+	return preciseTimer{os.NewFile(uintptr(fd), "timer"), fd}
 }
 
 // sleep returns at once where the time is over.
-func (p pace) sleep(d time.Duration) {
+func (p preciseTimer) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -38,7 +38,7 @@ func (p pace) sleep(d time.Duration) {
 	_, _ = p.timer.Read(fired[:]) // it can only come to its time
 }
 
-func (p pace) close() {
+func (p preciseTimer) close() {
 	if p.timer != nil {
 		_ = p.timer.Close()
 	}
