@@ -10,9 +10,9 @@ import (
 	"github.com/agenthandoff/handoff/broker/bare"
 )
 
-// runBaseline runs the bare engine as the round ran, twice: alone, and with a follower of
-// the ledger. What the round stored is what it stores. It gets a fresh engine of the
-// same kind each time.
+// runBaseline runs the bare engine twice with the load of the round: alone, and with a follower
+// of the ledger. Each run stores messages of the sizes that the round measured, on a fresh
+// engine of the same kind.
 func (r *Round) runBaseline(ctx context.Context, cfg Config) error {
 	alone, err := runBare(ctx, cfg, r.Figures, false)
 	if err != nil {
@@ -33,7 +33,7 @@ func runBare(ctx context.Context, cfg Config, like Figures, follow bool) (_ Bare
 		label += " with a follower"
 	}
 	cfg.progressf("%s", label)
-	runtime.GC() // what the run before has left is not its affair
+	runtime.GC() // the garbage of the run before is not charged to this one
 	d, err := openDeployment(ctx, cfg, "")
 	if err != nil {
 		return BareFigures{}, err

@@ -1,19 +1,17 @@
-// Package bench measures handoffs: whole ones, from submit to complete, over an
-// engine in this process or one that is there, and beside them the bare engine
-// doing the same stored messages with no protocol (package broker/bare).
+// Package bench measures whole handoffs, from submit to complete, on an engine in this
+// process or an existing one. For comparison it runs the bare engine, which stores the same
+// messages without the protocol (package broker/bare).
 //
-// Everything that a handoff has in production is there: a supervisor that
-// follows the ledger, arms timers and offers again what they wake; workers with
-// leases and beats; packages that are checked, redacted and digested. After a run
-// the ledger is read and proves that each handoff closed exactly once, with
-// success; a run that cannot be proved is an error.
+// A run has all parts of production: a supervisor that follows the ledger, arms timers and
+// renews the offers that they wake; workers with leases and beats; packages that are checked,
+// redacted and digested. After a run the ledger must prove that each handoff closed exactly
+// once, with success. Otherwise the run is an error.
 //
 // # What is measured
 //
-// A run warms up, then measures for Duration, or until N handoffs have
-// completed, then waits until what is still open has closed. Handoffs that
-// complete between the two ends of the window count as its throughput. The
-// latency of each of them counts from its intended instant:
+// A run warms up, measures for Duration or until N handoffs have completed, and then waits
+// until the open handoffs have closed. Handoffs that complete within the window count as
+// throughput. The latency of each counts from its intended instant:
 //
 //   - submit: until Broker.Submit has returned: the first append is in the ledger
 //     and the offer in the queue;
@@ -22,12 +20,11 @@
 //   - submit to complete: until the completing append is acknowledged;
 //   - status: one read of a recent handoff by its ticket, ProbesPerSecond.
 //
-// In a closed loop (Rate 0) the intended instant is the one at which a submitter
-// begins. In an open loop it is an instant of a schedule that does not wait for
-// anybody: when the engine stalls, the handoffs that should have been submitted
-// meanwhile count from when they should have been (coordinated omission).
+// In a closed loop (Rate 0) the intended instant is the one at which a submitter begins. In an
+// open loop it is an instant of a schedule that never waits. When the engine stalls, the
+// handoffs that were due meanwhile count from their scheduled instant (coordinated omission).
 //
-// Clocks are read once an append, histograms are exact to three digits.
+// The clock is read once per append. Histograms are exact to three digits.
 package bench
 
 import (
@@ -68,35 +65,32 @@ const (
 	StoredMax    = 100_000_000
 	RoundsMax    = 100
 
-	// OpenDefault is how many handoffs are open at most in a closed loop: more
-	// than slots and submitters have in hand, and few enough that their waiting
-	// in a queue is not what is measured.
+	// OpenDefault is how many handoffs are open at most in a closed loop. It is more than
+	// slots and submitters hold together, and few enough that the time in a queue does not
+	// dominate the latency.
 	OpenDefault = 1_024
-	// OpenRateDefault is the same at a fixed rate, where a queue that grows is
-	// what shall be seen.
+	// OpenRateDefault is the same at a fixed rate, where a growing queue must be visible.
 	OpenRateDefault = 100_000
 	OpenMax         = 10_000_000
 
-	// DeferFor is how long a deferred handoff asks to be left alone.
+	// DeferFor is the delay that a deferral asks for.
 	DeferFor = time.Second
 )
 
 // Config configures a run. The zero value is the default.
 type Config struct {
-	// Connect reaches an engine that is there and whose streams stand; it is
-	// called once for each of the three connections. Nil is a node of our own,
-	// in this process.
+	// Connect reaches an existing engine that has its streams; it is called once for each
+	// of the three connections. Nil is a node of our own, in this process.
 	Connect func(ctx context.Context) (broker.Engine, func(), error)
 
-	// Dir keeps the data of a node of our own and leaves them there; "" is a
-	// temporary directory that is removed. Ledgers of rounds after the first
-	// go on in the same one.
+	// Dir keeps the data of a node of our own after the run; "" is a temporary directory
+	// that is removed. Later rounds continue in the ledger of the first.
 	Dir string
-	// Fsync is embedded.FsyncAlways if empty. As in handoff dev, what is
-	// derived from the ledger persists asynchronously then.
+	// Fsync is embedded.FsyncAlways if empty. The work and timer streams persist
+	// asynchronously then, as in handoff dev.
 	Fsync embedded.Fsync
-	// Replicas is 1 or 3; three are nodes in this process. 0 is 1. An engine
-	// that is there keeps what it has.
+	// Replicas is 1 or 3; three are nodes in this process. 0 is 1. An existing engine
+	// keeps its own.
 	Replicas int
 
 	// Packages are submitted in turn, each with its source, target, key, task id and
@@ -105,27 +99,25 @@ type Config struct {
 	// Size is how many bytes such a package has as stored. Default 1,024.
 	Size int
 
-	// Submitters is how many submit at a time. Default 32.
+	// Submitters is how many submissions are under way at a time. Default 32.
 	Submitters int
-	// Slots is how many handoffs are worked on at a time, by all workers
-	// together. Default 64; never less than one for each agent.
+	// Slots is how many handoffs all workers together process at a time. Default 64;
+	// never less than one for each agent.
 	Slots int
 	// Agents is how many agents share the handoffs, each with one worker.
 	// Default 1.
 	Agents int
-	// Processes is how many processes the workers are; 0 is none but this one.
-	// They share agents and slots. Spawn makes the command of one, which calls
-	// ServeProcess with a connection to the engine at url ("" is the one of
-	// Connect) and its standard input and output.
+	// Processes is the number of worker processes; 0 runs the workers in this one. They
+	// share agents and slots. Spawn makes the command of one, which calls ServeProcess with
+	// a connection to the engine at url ("" is the one of Connect) and its standard input
+	// and output.
 	Processes int
 	Spawn     func(ctx context.Context, url string) *exec.Cmd
-	// Rate is how many handoffs are submitted each second, whatever becomes of
-	// them. 0 is a closed loop: each submitter begins with the next when it is
-	// done with the last.
+	// Rate is how many handoffs are submitted each second, however many complete. 0 is a
+	// closed loop: a submitter begins the next submission when the last has returned.
 	Rate float64
-	// Open is how many handoffs may be open at most: submitters wait then. 0 is
-	// 1,024 in a closed loop, and 100,000 at a fixed rate, where it is a mere
-	// bound of the damage.
+	// Open is how many handoffs may be open; submitters wait at that limit. 0 is 1,024 in
+	// a closed loop, and 100,000 at a fixed rate, where it only protects the machine.
 	Open int
 
 	// N ends the measurement when so many handoffs have completed in it; 0
@@ -133,41 +125,40 @@ type Config struct {
 	N int
 	// Duration of the measurement. Default 10 s.
 	Duration time.Duration
-	// Warmup is left out of every figure. Default 2 s; negative is none.
+	// Warmup counts in no figure. Default 2 s; negative is none.
 	Warmup time.Duration
-	// Drain is how long handoffs may take to close once nothing is submitted
-	// any more; the run fails where that does not do. Default 1 min.
+	// Drain is how long open handoffs may take to close after the last submission. The run
+	// fails if they take longer. Default 1 min.
 	Drain time.Duration
 
-	// Deferred is the share of handoffs that is first answered with a deferral
-	// of a second (DeferFor), so that timers are armed, fire, and the supervisor
-	// offers again. They count as throughput; their latencies stand apart. Default
-	// 0.01; negative is none.
+	// Deferred is the share of handoffs that a worker first defers for a second (DeferFor),
+	// so that timers are armed and fire, and the supervisor renews the offers. They count as
+	// throughput; their latencies are reported apart. Default 0.01; negative is none.
 	Deferred float64
 	// Probes is how many times a second a status is read. Default 200; negative
 	// is never.
 	Probes int
-	// Index keeps an index beside, as handoff dev does.
+	// Index keeps an index up to date during the run, as handoff dev does.
 	Index bool
 	// Stored is how many closed handoffs are put into the ledger first.
 	Stored int
 
 	// Baseline runs the bare engine after each round, for the same time.
 	Baseline bool
-	// Rounds is how often all is done, alternating. Default 1.
+	// Rounds is the number of rounds, alternating with the baseline. Default 1.
 	Rounds int
 
 	// Profile and MemProfile are files for a CPU profile of the measurement of
 	// the first round, and a heap profile at its end; "" is none.
 	Profile, MemProfile string
 
-	// Progress receives, in words, how far it is; nil discards it.
+	// Progress receives lines on the progress of the run; nil discards them.
 	Progress func(line string)
-	// Log receives what the parts have to say; nil discards.
+	// Log receives the logs of supervisor, workers and engine; nil discards them.
 	Log *slog.Logger
 }
 
-// Validate says what is wrong with a Config, as a *protocol.Error that names the
+// Validate returns the first fault of a Config as a *protocol.Error that names the
 // field. Run calls it.
 func (c Config) Validate() error {
 	checkRange := func(field string, value, low, high int) error {

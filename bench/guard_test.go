@@ -9,18 +9,18 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// What one handoff may cost, as counts: they do not depend on the machine. Who makes it
-// cheaper lowers them, who needs more says why in the commit that raises them. A handoff
-// here is a generated package of 1,024 bytes, accepted and started in one append and
-// completed in the next, with its supervisor beside.
+// What one handoff may cost, as counts that do not depend on the machine. A change that makes it
+// cheaper lowers them; a commit that raises them says why. A handoff here is a generated package
+// of 1,024 bytes, accepted and started in one append and completed in the next, while a
+// supervisor runs.
 const (
 	// Exact.
 	guardAppends         = 3 // submitted and offered; accepted and started; completed and closed
 	guardOffers          = 1
 	guardOffersDelivered = 1
 
-	// Bounds, a few per cent over what was measured; those of allocations 15 %, because
-	// a slow machine does less between two of what goes by the clock.
+	// Bounds, a few per cent over the measured figures. Those of allocations have 15 %,
+	// because on a slow machine periodic work weighs more per handoff.
 	guardLedgerBytes = 5_950 // of the three appends as stored
 	guardFirstBytes  = 2_700 // of the first of them, which has the package
 	guardOfferBytes  = 2_080
@@ -28,19 +28,19 @@ const (
 	guardAllocBytes  = 95_000
 )
 
-// TestGuard runs two thousand handoffs and holds what each has cost against the bounds.
+// TestGuard runs two thousand handoffs and compares the cost of each with the bounds.
 func TestGuard(t *testing.T) {
 	report, err := bench.Run(t.Context(), bench.Config{
 		Dir: t.TempDir(), Fsync: embedded.FsyncInterval, N: 2_000, Warmup: -1, Deferred: -1, Probes: -1,
-		// Few at a time: none shall wait for a second, after which a timer is armed.
+		// Few at a time: a handoff that waits for a second has a timer armed.
 		Submitters: 4, Slots: 8, Open: 16, Drain: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := report.Engine
-	// What is sampled before the workers begin is completed in the window, and
-	// submitted before it: one handoff of two thousand.
+	// The handoff that measures the message sizes is submitted before the window and
+	// completes in it: one of two thousand.
 	const almost = 0.002
 	exact := func(what string, is, want float64) {
 		t.Helper()
@@ -61,14 +61,14 @@ func TestGuard(t *testing.T) {
 	exact("ledger appends", e.Appends, guardAppends)
 	exact("offers", e.Offers, guardOffers)
 	exact("offers delivered", e.OffersDelivered, guardOffersDelivered)
-	if report.Latency[bench.SubmitToComplete].Max < 900_000 { // a supervisor arms a timer for what is open after a second
+	if report.Latency[bench.SubmitToComplete].Max < 900_000 { // after a second a supervisor arms a timer for an open handoff
 		exact("timer messages", e.Timers, 0)
 	}
 	atMost("bytes of the ledger", e.LedgerBytes, guardLedgerBytes)
 	atMost("bytes of the first append", e.FirstBytes, guardFirstBytes)
 	atMost("bytes of the offer", e.OfferBytes, guardOfferBytes)
 	if testworld.Race {
-		t.Log("allocations are not counted under the race detector, which makes its own")
+		t.Log("allocations not checked: the race detector adds its own")
 		return
 	}
 	atMost("allocations", report.AllocsPerHandoff, guardAllocs)

@@ -13,16 +13,16 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// clock gives instants in Unix nanoseconds that never run backwards: those of
-// one process differ by what its monotonic clock says.
+// clock gives instants in Unix nanoseconds that never run backwards: within a process they
+// follow its monotonic clock.
 type clock struct{ base time.Time }
 
 func newClock() clock { return clock{time.Now()} }
 
 func (c clock) now() int64 { return c.base.UnixNano() + int64(time.Since(c.base)) }
 
-// The task id of a package is its intended instant, so that the process
-// that appends knows since when to count, without a table of all handoffs.
+// The task id of a package is its intended instant, so that the appending process knows where
+// its latency begins without a table of all handoffs.
 
 const instantPrefix = "bench-"
 
@@ -45,7 +45,7 @@ type histogram struct {
 	hist *hdrhistogram.Histogram
 }
 
-// Latencies are told apart from a microsecond to an hour, to three digits.
+// The range and the precision of recorded latencies.
 const (
 	latencyMin    = int64(time.Microsecond / 10)
 	latencyMax    = int64(time.Hour)
@@ -62,7 +62,7 @@ func (t *histogram) record(nanoseconds int64) {
 	_ = t.hist.RecordValue(min(max(nanoseconds, latencyMin), latencyMax))
 }
 
-// Latency is how long something took, in microseconds.
+// Latency has the percentiles of a latency in microseconds.
 type Latency struct {
 	P50   float64 `json:"p50"`
 	P90   float64 `json:"p90"`
@@ -81,23 +81,23 @@ func (t *histogram) latency() Latency {
 	}
 }
 
-// What latencies are of, in the order they are shown.
+// The names of latencies, in the order they are shown.
 const (
 	Submit           = "submit"
 	SubmitToClaim    = "submit_to_claim"
 	SubmitToComplete = "submit_to_complete"
 	Status           = "status"
-	StatusStored     = "status_stored"               // of handoffs that were there before, at random
-	DeferredClaim    = "deferred_submit_to_claim"    // of those that were deferred once
+	StatusStored     = "status_stored"               // of stored handoffs, at random
+	DeferredClaim    = "deferred_submit_to_claim"    // of handoffs that were deferred once
 	DeferredComplete = "deferred_submit_to_complete" // the same
 	Lateness         = "lateness"                    // of the schedule itself, at a fixed rate
 )
 
-// Latencies are all that there may be, in the order they are shown.
+// Latencies lists all names of latencies in the order they are shown.
 var Latencies = []string{Submit, SubmitToClaim, SubmitToComplete, Status, StatusStored, DeferredClaim, DeferredComplete, Lateness}
 
-// recorder takes what happens to the handoffs of one run. As a broker.Observer it
-// sees acknowledged appends. Nothing is measured but between begin and end.
+// recorder records the latencies of one run. As a broker.Observer it sees acknowledged
+// appends. It records only within a measurement window.
 type recorder struct {
 	clock      clock
 	source     string
@@ -105,12 +105,12 @@ type recorder struct {
 	histograms map[string]*histogram
 
 	submitted atomic.Int64 // submissions that returned
-	completed atomic.Int64 // of all: completing appends that are acknowledged
-	inWindow  atomic.Int64 // of these, those between begin and end
-	deferred  atomic.Int64 // deferrals appended between begin and end
+	completed atomic.Int64 // completing appends that are acknowledged
+	inWindow  atomic.Int64 // of these, those within the window
+	deferred  atomic.Int64 // deferrals appended within the window
 	conflicts atomic.Int64
 
-	// onCompleted is told of every completion.
+	// onCompleted is called after every completion.
 	onCompleted func()
 }
 
@@ -122,7 +122,7 @@ func newRecorder(c clock, source string) *recorder {
 	return r
 }
 
-// recordSince counts from an instant until now.
+// recordSince records the time from an instant until now.
 func (r *recorder) recordSince(name string, from int64) {
 	if r.measuring.Load() {
 		r.histograms[name].record(r.clock.now() - from)

@@ -14,28 +14,27 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// sizeMin is less than no generated package has: what the fields take that
-// every one of them has.
+// sizeMin is the smallest size of a generated package: that of its required fields.
 const sizeMin = 512
 
-// fillerText are what generated packages are filled with.
+// fillerText fills the summary of generated packages.
 const fillerText = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
 	"please review the handler and its tests and say whether a token that was issued before the change is refused afterwards "
 
-// generatePackage is a package that has a size as stored, give or take the digits of an
-// instant and of an agent's number.
+// generatePackage returns a package of a size as stored, give or take the digits of an instant
+// and of an agent's number.
 func generatePackage(size int, source, agent string) (protocol.Package, error) {
 	pkg := protocol.Package{
 		Source: source, Target: protocol.Target{Agent: agent}, Reason: "the change is ready for a review",
 		Task:    protocol.Task{ID: instantID(0), Type: "review", Description: "review the change and say what is wrong with it"},
 		Context: protocol.Context{WorkflowID: "bench"},
 	}
-	normalize(&pkg, time.Date(2026, 1, 2, 3, 4, 5, 123_456_000, time.UTC)) // an instant as long as they get
+	normalize(&pkg, time.Date(2026, 1, 2, 3, 4, 5, 123_456_000, time.UTC)) // an instant of the greatest length
 	body, err := protocol.EncodePackage(pkg)
 	if err != nil {
 		return pkg, err
 	}
-	const field = `,"summary":""` // what the filling adds beside itself
+	const field = `,"summary":""` // the field around the filler
 	missing := size - len(body) - len(field)
 	if missing < 1 {
 		return pkg, protocol.Errorf(protocol.CodeInvalid, "size", "is %d, and a package has at least %d bytes", size, len(body)+len(field)+1)
@@ -47,17 +46,17 @@ func generatePackage(size int, source, agent string) (protocol.Package, error) {
 	return pkg, nil
 }
 
-// normalize fills in what every package gets at its submission, so that its size is known.
+// normalize fills in the fields that every package gets at its submission, so that its size is
+// known.
 func normalize(pkg *protocol.Package, now time.Time) {
 	pkg.CreatedAt = now.UTC().Truncate(time.Microsecond)
 	pkg.Normalize(now)
 }
 
 // ReadPackages reads every *.json file of a directory as a package, and every
-// line of every *.jsonl file. What would make more of a handoff than one that is
-// submitted and completed is taken out: key, parent, return, output schema,
-// required capabilities, deadline, timeouts and policy. Groups are refused. An
-// error names the file.
+// line of every *.jsonl file. It removes the fields that lead beyond submit and complete: key,
+// parent, return, output schema, required capabilities, deadline, timeouts and policy. Groups
+// are refused. An error names the file.
 func ReadPackages(dir string) ([]protocol.Package, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -88,7 +87,7 @@ func ReadPackages(dir string) ([]protocol.Package, error) {
 	return all, nil
 }
 
-// readBodies reads the packages of a file; none of one that is of another kind.
+// readBodies reads the packages of a file; none of a file with another extension.
 func readBodies(path string) ([][]byte, error) {
 	ext := filepath.Ext(path)
 	if !slices.Contains([]string{".json", ".jsonl"}, ext) {

@@ -26,7 +26,7 @@ func (r *recentTickets) put(ticket string) {
 	r.tickets[(r.next.Add(1)-1)%recentTicketsMax].Store(&ticket)
 }
 
-// random is one of them at random; "" while there is none.
+// random returns one of them; "" while there is none.
 func (r *recentTickets) random(rng *rand.Rand) string {
 	n := min(r.next.Load(), recentTicketsMax)
 	if n == 0 {
@@ -42,7 +42,7 @@ func (r *recentTickets) random(rng *rand.Rand) string {
 const probeReaders = 4
 
 // probeStatus reads statuses at a fixed rate until ctx ends, each counted from its intended
-// instant: of recent tickets, and, if any were stored before, of these in turn.
+// instant: of recent tickets and, if the ledger has stored handoffs, of half as many of those.
 func probeStatus(ctx context.Context, cfg Config, b *broker.Broker, rec *recorder, tickets *recentTickets, stored func(int) string) error {
 	if cfg.Probes == 0 {
 		return nil

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,11 +15,11 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// Workers may be processes of their own, as they are in production. The words between
-// them and the process that measures are lines of JSON: an assignment, then orders, on
-// standard input; reports on standard output. The end of standard input is the end.
+// Workers may be processes of their own, as they are in production. They talk with the measuring
+// process in lines of JSON: an assignment, then controls, on standard input; reports on
+// standard output. A worker process ends with its standard input.
 
-// assignment is what a worker process is to do.
+// assignment is the part of the load that a worker process takes.
 type assignment struct {
 	Source   string   `json:"source"`
 	Agents   []string `json:"agents"`
@@ -33,8 +32,8 @@ type control struct {
 	Measure bool `json:"measure"`
 }
 
-// workerReport is what a worker process tells: how many have completed so far, and at the end of
-// the measurement what came of it.
+// workerReport is one report of a worker process: how many handoffs have completed so far, and at
+// the end of the measurement its figures.
 type workerReport struct {
 	Completed int64        `json:"completed"`
 	Measured  *measurement `json:"measured,omitempty"`
@@ -49,12 +48,12 @@ type measurement struct {
 	Histograms map[string][]byte `json:"tallies"` // histograms, compressed
 }
 
-// reportInterval is how often a worker process tells how many have completed: submitters
-// wait for that where too many are open.
+// reportInterval is the time between two reports of a worker process. Submitters wait for them
+// while too many handoffs are open.
 const reportInterval = 10 * time.Millisecond
 
-// ServeProcess is a worker process: it works as the process that started it says on in,
-// and tells on out, until in ends.
+// ServeProcess runs a worker process until in ends. The measuring process writes its assignment
+// to in and reads its reports from out.
 func ServeProcess(ctx context.Context, engine broker.Engine, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +75,7 @@ func ServeProcess(ctx context.Context, engine broker.Engine, in io.Reader, out i
 		}
 	})
 	wg.Go(func() {
-		defer cancel() // the end of what is read is the end
+		defer cancel() // the end of in ends the process
 		atStart := usage{}
 		for {
 			var c control
@@ -114,7 +113,7 @@ type reportWriter struct {
 func (t *reportWriter) write(report workerReport) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.out.Encode(report) // the reader may have ended: so will this process
+	_ = t.out.Encode(report) // an error means that the reader has ended, which ends this process
 }
 
 func (r *recorder) measurement(atStart usage) (*measurement, error) {
@@ -132,7 +131,7 @@ func (r *recorder) measurement(atStart usage) (*measurement, error) {
 	return m, nil
 }
 
-// merge adds what a worker process has measured.
+// merge adds the measurement of a worker process.
 func (r *recorder) merge(m *measurement) error {
 	for name, body := range m.Histograms {
 		hist, err := hdrhistogram.Decode(body)
@@ -152,7 +151,7 @@ func (r *recorder) merge(m *measurement) error {
 	return nil
 }
 
-// processGroup are the worker processes of a round.
+// processGroup is the worker processes of a round.
 type processGroup struct {
 	rec       *recorder
 	processes []*workerProcess
@@ -162,13 +161,13 @@ type workerProcess struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser
 	control   *json.Encoder
-	reports   chan workerReport // with something to wait for
-	completed int64             // completed, as it told
+	reports   chan workerReport
+	completed int64 // by its last report
 	exited    chan error
 }
 
-// startProcesses starts the processes. They share the agents, or where there are more
-// processes than agents, every agent's slots.
+// startProcesses starts the processes. They share the agents or, if there are more processes
+// than agents, the slots of every agent.
 func startProcesses(ctx context.Context, cfg Config, url string, rec *recorder, agents []string) (*processGroup, error) {
 	c := &processGroup{rec: rec}
 	for p := range cfg.Processes {
@@ -203,9 +202,8 @@ func startProcess(cmd *exec.Cmd, assigned assignment) (*workerProcess, error) {
 		return nil, fmt.Errorf("start a worker process: %w", err)
 	}
 	m := &workerProcess{cmd: cmd, in: in, control: json.NewEncoder(in), reports: make(chan workerReport, 16), exited: make(chan error, 1)}
-	go func() { // joined by ended
-		buffered := bufio.NewReader(out)
-		decoder := json.NewDecoder(buffered)
+	go func() { // joined by exited
+		decoder := json.NewDecoder(out)
 		for {
 			var report workerReport
 			if err := decoder.Decode(&report); err != nil {
@@ -219,7 +217,7 @@ func startProcess(cmd *exec.Cmd, assigned assignment) (*workerProcess, error) {
 	return m, m.control.Encode(assigned)
 }
 
-// run passes on what the processes tell until ctx ends, and then ends them.
+// run forwards the measurements of the processes until ctx ends, and then ends them.
 func (c *processGroup) run(ctx context.Context, reports chan<- *measurement) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(c.processes))
@@ -232,7 +230,7 @@ func (c *processGroup) run(ctx context.Context, reports chan<- *measurement) err
 					c.rec.completed.Add(1)
 					c.rec.onCompleted()
 				}
-				m.completed = max(m.completed, report.Completed) // two that were told at once may have changed places
+				m.completed = max(m.completed, report.Completed) // two concurrent reports may be out of order
 				if report.Measured != nil {
 					reports <- report.Measured
 				}
@@ -249,7 +247,7 @@ func (c *processGroup) run(ctx context.Context, reports chan<- *measurement) err
 	return errors.Join(errs...)
 }
 
-// setMeasuring tells all processes that the measurement begins or ends.
+// setMeasuring begins or ends the measurement in all processes.
 func (c *processGroup) setMeasuring(measure bool) error {
 	var errs []error
 	for _, m := range c.processes {

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// Proof is what the ledger says of a run.
+// Proof is the result of checking a run against the ledger.
 type Proof struct {
 	Submitted int64 `json:"submitted"`
 	// Closed are the handoffs of the run that closed exactly once, with success.
@@ -20,9 +20,9 @@ type Proof struct {
 	Entries int64 `json:"entries"`
 }
 
-// proveRun reads the ledger from behind a sequence and compares it with what was
-// submitted: nothing lost, nothing open, nothing closed twice, nothing without
-// success, nothing attempted twice.
+// proveRun reads the ledger after a sequence and checks that each submitted handoff of a source
+// is there and closed once, with success, at its first attempt. sum is the sum of the hashes of
+// all submitted tickets.
 func proveRun(ctx context.Context, b *broker.Broker, after uint64, source string, submitted int64, sum uint64) (Proof, error) {
 	proof := Proof{Submitted: submitted}
 	type fate struct{ closed, wrong bool }
@@ -46,7 +46,7 @@ func proveRun(ctx context.Context, b *broker.Broker, after uint64, source string
 			found += hashTicket(e.Ticket)
 		}
 		switch {
-		case f.closed: // it has closed before, and nothing follows the end of ours
+		case f.closed: // an entry after the close
 			f.wrong = true
 		case state.Closed:
 			f.closed = true
@@ -76,11 +76,11 @@ func proveRun(ctx context.Context, b *broker.Broker, after uint64, source string
 	return proof, &UnprovedError{Proof: proof, Found: len(fates), Open: open, Wrong: wrong, Example: example}
 }
 
-// UnprovedError says that the ledger does not hold what a run should have left.
+// UnprovedError says how the ledger differs from what a run has submitted.
 type UnprovedError struct {
 	Proof
 	Found, Open, Wrong int
-	Example            string // a ticket of those
+	Example            string // the ticket of an open or wrong one
 }
 
 func (e *UnprovedError) Error() string {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Report is what a run, of one round or several, has come to. Its figures are
-// those of the round whose throughput is the median; Ratio is the median of all
-// rounds' own.
+// Report is the result of a run of one or more rounds. Its figures are those of the round with
+// the median throughput; Ratio is the median of the ratios of all rounds.
 type Report struct {
 	System  string          `json:"system"` // handoff
 	Run     string          `json:"run"`    // the agents of round 1 are bench-<run>-1-1 and so on
@@ -23,7 +22,7 @@ type Report struct {
 	Rounds        []Round `json:"rounds,omitempty"` // where there are several
 }
 
-// Round is one of several.
+// Round is the result of one round.
 type Round struct {
 	Figures
 	Baseline      *Baseline `json:"baseline,omitempty"`
@@ -31,7 +30,7 @@ type Round struct {
 	RatioFollowed float64   `json:"ratio_followed,omitempty"`
 }
 
-// EffectiveConfig is the configuration as it was, defaults filled in.
+// EffectiveConfig is the configuration of a run with all defaults filled in.
 type EffectiveConfig struct {
 	Engine          string  `json:"engine"` // embedded, or connected
 	Fsync           string  `json:"fsync,omitempty"`
@@ -54,7 +53,7 @@ type EffectiveConfig struct {
 	Rounds          int     `json:"rounds"`
 }
 
-// Machine is what it ran on.
+// Machine describes the machine of a run.
 type Machine struct {
 	CPUs int    `json:"cpus"`
 	OS   string `json:"os"`
@@ -62,17 +61,16 @@ type Machine struct {
 	Go   string `json:"go"`
 }
 
-// Figures are what one measurement has come to.
+// Figures are the result of one measurement.
 type Figures struct {
 	Handoffs  int64   `json:"handoffs"` // completed in the window
 	Seconds   float64 `json:"seconds"`
 	PerSecond float64 `json:"per_second"`
-	// SubmittedPerSecond is what was asked for at a fixed rate, as far as
-	// submissions have returned.
+	// SubmittedPerSecond counts the submissions that have returned.
 	SubmittedPerSecond float64            `json:"submitted_per_second"`
 	Deferred           int64              `json:"deferred"`
 	Latency            map[string]Latency `json:"latency_us"`
-	CPUPerHandoff      float64            `json:"cpu_us_per_handoff"` // with worker processes, and the engine where it is in this one
+	CPUPerHandoff      float64            `json:"cpu_us_per_handoff"` // of this process, with an engine in it, and of worker processes
 	AllocsPerHandoff   float64            `json:"allocs_per_handoff"` // of this process
 	AllocBytes         float64            `json:"alloc_bytes_per_handoff"`
 	Engine             EngineFigures      `json:"engine"`
@@ -80,7 +78,7 @@ type Figures struct {
 	Proof              Proof              `json:"proof"`
 }
 
-// EngineFigures is what the engine had to do for a handoff, on average.
+// EngineFigures is the work of the engine for one handoff, on average.
 type EngineFigures struct {
 	Appends float64 `json:"ledger_appends_per_handoff"`
 	Offers  float64 `json:"offers_per_handoff"`
@@ -89,8 +87,8 @@ type EngineFigures struct {
 	// Messages is the sum of them.
 	Messages    float64 `json:"stored_messages_per_handoff"`
 	LedgerBytes float64 `json:"ledger_bytes_per_handoff"`
-	// FirstBytes and OfferBytes are what the first append and the first offer of a
-	// handoff take, measured before anybody worked.
+	// FirstBytes and OfferBytes are the sizes of the first append and the first offer of a
+	// handoff, measured before the workers start.
 	FirstBytes float64 `json:"first_append_bytes"`
 	OfferBytes float64 `json:"offer_bytes"`
 
@@ -98,14 +96,14 @@ type EngineFigures struct {
 	EntriesDelivered float64 `json:"ledger_entries_delivered_per_handoff"`
 	WakeUpsDelivered float64 `json:"wake_ups_delivered_per_handoff"`
 
-	// Of nodes in this process alone: all that clients sent and were sent.
+	// All traffic of clients; only of nodes in this process.
 	InMessages  float64 `json:"in_messages_per_handoff,omitempty"`
 	OutMessages float64 `json:"out_messages_per_handoff,omitempty"`
 	InBytes     float64 `json:"in_bytes_per_handoff,omitempty"`
 	OutBytes    float64 `json:"out_bytes_per_handoff,omitempty"`
 }
 
-// Memory of this process, with the engine where it is in it.
+// Memory is the memory of this process, with an engine in it.
 type Memory struct {
 	PeakBytes int64  `json:"peak_rss_bytes"` // since the process began
 	HeapBytes uint64 `json:"heap_bytes"`     // at the end of the window
@@ -113,13 +111,13 @@ type Memory struct {
 	WorkersBytes int64 `json:"workers_peak_rss_bytes,omitempty"`
 }
 
-// Baseline is the bare engine beside a round.
+// Baseline has the figures of the bare engine after a round.
 type Baseline struct {
 	Bare     BareFigures  `json:"bare"`
 	Followed *BareFigures `json:"followed,omitempty"` // with a follower of the ledger
 }
 
-// BareFigures are what a run of the bare engine has come to.
+// BareFigures are the result of a run of the bare engine.
 type BareFigures struct {
 	Handoffs      int64   `json:"handoffs"`
 	Seconds       float64 `json:"seconds"`
@@ -136,7 +134,7 @@ func (c Config) effective() EffectiveConfig {
 		Slots: c.Slots, Agents: c.Agents, Processes: c.Processes, RatePerSecond: c.Rate, Open: c.Open, N: c.N, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
 		DeferredShare: c.Deferred, ProbesPerSecond: c.Probes, Index: c.Index, Stored: c.Stored, Rounds: c.Rounds}
 	if c.Connect != nil {
-		s.Engine, s.Fsync = "connected", "" // whatever it is
+		s.Engine, s.Fsync = "connected", "" // its sync policy is not known
 	}
 	if len(c.Packages) > 0 {
 		s.SizeBytes = 0
@@ -151,7 +149,7 @@ func thisMachine() Machine {
 	return Machine{CPUs: runtime.GOMAXPROCS(0), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
 }
 
-// summarize makes a report of rounds.
+// summarize fills in the report from its rounds.
 func (r *Report) summarize(rounds []Round) {
 	byRate := slices.Clone(rounds)
 	slices.SortFunc(byRate, func(a, b Round) int { return int(a.PerSecond - b.PerSecond) })

@@ -20,9 +20,9 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// Run measures as the configuration says. It returns an error, and what there is of a
-// report, when the configuration is wrong (a *protocol.Error), when anything fails on
-// the way, and when the ledger does not prove a round (*UnprovedError).
+// Run runs a benchmark and returns its report. With an error the report is incomplete. A wrong
+// configuration is a *protocol.Error, a round that the ledger does not prove an
+// *UnprovedError.
 func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err
@@ -76,10 +76,10 @@ type round struct {
 	agents     []string
 	rec        *recorder
 	subs       *submitters
-	// The three connections: those of sources, of workers, and of what looks after
-	// the handoffs, as three processes would have them.
+	// Three connections, as of three processes: sources, workers, and the control side
+	// with supervisor, index and proof.
 	sources, workers, control *broker.Broker
-	engine                    broker.Engine // of the keepers
+	engine                    broker.Engine // of control
 	closers                   []func()
 
 	processes    *processGroup // nil: the workers are in this process
@@ -89,15 +89,15 @@ type round struct {
 	sizes       messageSizes
 }
 
-// messageSizes is what the first append and the offer of a handoff take.
+// messageSizes are the average sizes of the first append and the offer of a handoff.
 type messageSizes struct{ appendBytes, offerBytes float64 }
 
-// sourceOf and agentOf name who hands off in a round, and to whom.
+// sourceOf and agentOf name the source and the target agents of a round.
 func sourceOf(run string) string       { return "bench-" + run }
 func agentOf(run string, n int) string { return fmt.Sprintf("bench-%s-%d", run, n+1) }
 
 func (r *round) measure(ctx context.Context) (_ Figures, err error) {
-	runtime.GC() // what a round before has left is not its affair
+	runtime.GC() // the garbage of the round before is not charged to this one
 	if r.deployment, err = openDeployment(ctx, r.cfg, r.cfg.Dir); err != nil {
 		return Figures{}, err
 	}
@@ -121,7 +121,7 @@ func (r *round) close() error {
 	return r.deployment.close()
 }
 
-// open connects, and makes the agents.
+// open connects, and registers the agents.
 func (r *round) open(ctx context.Context) error {
 	r.rec = newRecorder(newClock(), sourceOf(r.run))
 	for n := range r.cfg.Agents {
@@ -136,7 +136,7 @@ func (r *round) open(ctx context.Context) error {
 			return err
 		}
 		r.closers = append(r.closers, done)
-		r.engine = engine // the last is the keepers'
+		r.engine = engine // the last is that of control
 		if *part.b, err = broker.New(engine, broker.Config{Log: r.cfg.Log, Observer: part.observer}); err != nil {
 			return err
 		}
@@ -153,11 +153,11 @@ func (r *round) open(ctx context.Context) error {
 
 func (r *round) slotsPerAgent() int { return max(1, r.cfg.Slots/r.cfg.Agents) }
 
-// sampledHandoffsMax is how many handoffs are submitted to see what they take.
+// sampledHandoffsMax is how many handoffs are submitted to measure message sizes.
 const sampledHandoffsMax = 64
 
-// sampleSizes submits the first handoffs before the workers start, and reads what they take in the
-// ledger and in the queue. They are part of the run.
+// sampleSizes submits the first handoffs before the workers start, and measures their messages in
+// the ledger and in the queue. They are part of the run.
 func (r *round) sampleSizes(ctx context.Context) error {
 	before, err := r.readCounters(ctx)
 	if err != nil {
@@ -185,7 +185,7 @@ func (r *round) readCounters(ctx context.Context) (engineCounters, error) {
 	return r.deployment.readCounters(ctx, r.engine, sourceOf(r.run)+"-")
 }
 
-// withServices runs what there is beside the sources for as long as do takes.
+// withServices runs supervisor, index, workers and status probes until measure returns.
 func (r *round) withServices(ctx context.Context, measure func(context.Context) (Figures, error)) (Figures, error) {
 	group, running := errgroup.WithContext(ctx)
 	running, stop := context.WithCancel(running)
@@ -227,7 +227,7 @@ func (r *round) withServices(ctx context.Context, measure func(context.Context) 
 	figures, err := measure(running)
 	stop()
 	if ended := group.Wait(); ended != nil && ctx.Err() == nil {
-		err = ended // the reason that the window was cut short
+		err = ended // the failure of a service, which has cut the window short
 	}
 	return figures, err
 }
@@ -259,7 +259,7 @@ func (r *round) measureWindow(ctx context.Context) (Figures, error) {
 		go func() {
 			err := r.subs.run(ctx, stop)
 			if err != nil {
-				cancel() // nothing will come of this window
+				cancel() // this window has failed
 			}
 			submitting <- err
 		}()
@@ -290,7 +290,7 @@ func (r *round) measureWindow(ctx context.Context) (Figures, error) {
 	return figures, r.drain(ctx)
 }
 
-// wait is false if ctx ended first.
+// wait waits for d; it is false if ctx ended first.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -313,7 +313,7 @@ func (r *round) awaitWindowEnd(ctx context.Context) {
 	limit := time.NewTimer(DurationMax)
 	defer limit.Stop()
 	inWindow := r.rec.inWindow.Load
-	if r.processes != nil { // which tell how many they count when they are asked
+	if r.processes != nil { // worker processes report inWindow only after the measurement
 		before := r.rec.completed.Load()
 		inWindow = func() int64 { return r.rec.completed.Load() - before }
 	}
@@ -346,10 +346,10 @@ func (r *round) drain(ctx context.Context) error {
 	return nil
 }
 
-// progressInterval is how often a run says how far it is.
+// progressInterval is the time between two lines of progress.
 const progressInterval = 5 * time.Second
 
-// reportProgress says how far the round is until ctx ends.
+// reportProgress writes lines of progress until ctx ends.
 func (r *round) reportProgress(ctx context.Context) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRun takes everything at once, a little of each.
+// TestRun combines all options, each at a small size.
 func TestRun(t *testing.T) {
 	for name, cfg := range map[string]bench.Config{
 		"baseline, deferrals, stored, index, agents": {N: 300, Baseline: true, Rounds: 2, Deferred: 0.5, Stored: 1_200, Index: true, Agents: 3, Warmup: 50 * time.Millisecond},
@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 func checkReport(t *testing.T, cfg bench.Config, r bench.Report) {
 	t.Helper()
 	least := int64(cfg.N)
-	if cfg.Spawn != nil { // what workers end before they hear that the window is open does not count
+	if cfg.Spawn != nil { // worker processes do not count what completes before they learn of the window
 		least -= int64(cfg.Slots * max(cfg.Processes, 1))
 	}
 	if r.Handoffs < least || r.PerSecond <= 0 || r.CPUPerHandoff <= 0 || r.Engine.Appends < 2.9 || r.Memory.PeakBytes == 0 {
@@ -101,7 +101,7 @@ func checkReport(t *testing.T, cfg bench.Config, r bench.Report) {
 	if r.Ratio <= 0 || r.RatioFollowed <= 0 || len(r.Rounds) != cfg.Rounds {
 		t.Errorf("ratios %v and %v of %d rounds", r.Ratio, r.RatioFollowed, len(r.Rounds))
 	}
-	// The bare engine has stored what the handoffs of its round have.
+	// The bare engine has stored messages of the same sizes as the round.
 	if ratio := bare.LedgerBytes / r.Engine.LedgerBytes; bare.Offers != 1 || bare.Appends < 2.9 || ratio < 0.9 || ratio > 1.1 {
 		t.Errorf("the bare engine stored %+v, the handoffs %+v", bare, r.Engine)
 	}

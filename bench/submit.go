@@ -12,8 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// submitters hand off, as many at a time as the configuration says, until they are
-// stopped or have handed off all that they should.
+// submitters submit packages, as many at a time as the configuration says, until they are stopped
+// or none remain.
 type submitters struct {
 	cfg      Config
 	b        *broker.Broker
@@ -23,12 +23,11 @@ type submitters struct {
 	recent   *recentTickets
 
 	next atomic.Int64 // number of the next package
-	// open has a token for each handoff that is open: a submitter waits where it
-	// is full.
+	// open has a token for each open handoff: a submitter waits while it is full.
 	open chan struct{}
 	// remaining is how many may still be submitted.
 	remaining atomic.Int64
-	// ticketSum is one of all tickets, whatever their order.
+	// ticketSum is the sum of the hashes of all tickets, which does not depend on their order.
 	ticketSum atomic.Uint64
 
 	failed atomic.Pointer[error]
@@ -42,15 +41,15 @@ func newSubmitters(cfg Config, b *broker.Broker, rec *recorder, agents []string,
 
 const unlimited = int64(1) << 62
 
-// handoffClosed is told of a handoff that has completed.
+// handoffClosed frees the token of a handoff that has completed.
 func (s *submitters) handoffClosed() {
 	select {
 	case <-s.open:
-	default: // no submitter waited for it
+	default: // its submission has not returned yet, or is not counted here
 	}
 }
 
-// run submits until stop is closed, ctx ends, or none are left.
+// run submits until stop is closed, ctx ends, or none remain.
 func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -75,8 +74,8 @@ func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
 	return nil
 }
 
-// schedule says when to submit. It waits for no submitter: an instant that none was
-// free for is late, and counts from when it should have been.
+// schedule sends the instants at which to submit. An instant at which no submitter is free is
+// submitted late, and still counts from its own time.
 func (s *submitters) schedule(ctx context.Context, stop <-chan struct{}, intended chan<- int64) {
 	defer close(intended)
 	startedAt := s.rec.clock.now()
@@ -92,7 +91,7 @@ func (s *submitters) schedule(ctx context.Context, stop <-chan struct{}, intende
 	}
 }
 
-// send sends v, and tells whether to go on: not once stop is closed, nor where ctx ended first.
+// send sends v. goOn is false once stop is closed or ctx has ended.
 func send[T any](ctx context.Context, stop <-chan struct{}, to chan<- T, v T) (goOn bool) {
 	select {
 	case to <- v:
@@ -144,7 +143,7 @@ func (s *submitters) submit(ctx context.Context, at int64) error {
 		return fmt.Errorf("package %d: %w", n%len(s.packages)+1, err)
 	}
 	if _, err := s.b.Submit(ctx, prepared); err != nil {
-		// Whether it is in the ledger is not known, and the proof would not hold.
+		// The ledger may have it or not, so the proof could fail.
 		return errors.Join(fmt.Errorf("submit %s", prepared.Ticket), err)
 	}
 	s.rec.recordSince(Submit, at)
@@ -154,7 +153,7 @@ func (s *submitters) submit(ctx context.Context, at int64) error {
 	return nil
 }
 
-// packageFor is the n-th package, intended for an instant.
+// packageFor returns the n-th package, intended for an instant.
 func (s *submitters) packageFor(n int, at int64) protocol.Package {
 	pkg := s.packages[n%len(s.packages)]
 	pkg.Source, pkg.Target.Agent = s.rec.source, s.agents[n%len(s.agents)]

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// sweepTimes gets from a supervisor how long each of its passes over all heads has taken.
-// What a supervisor does at its start is no part of a measurement: it looks at
-// everything that is open, and with a million handoffs it reads for seconds. A
-// supervisor.Watch would hear of it as well, and change what is measured: the
-// follower decodes more where a watch counts.
+// sweepTimes receives the duration of each sweep of a supervisor over all heads. The sweeps at
+// a supervisor's start are no part of a measurement: with a million handoffs they read for
+// seconds. A supervisor.Watch would report them as well, but with a watch the follower decodes
+// more, which would change the measurement.
 type sweepTimes chan time.Duration
 
 func newSweepTimes() sweepTimes { return make(sweepTimes, 8) }
 
-// add is told of a pass. Once the reader has ended, what does not fit is dropped.
+// add records a sweep. A full channel, after its reader has ended, drops it.
 func (p sweepTimes) add(took time.Duration) {
 	select {
 	case p <- took:
@@ -23,15 +22,15 @@ func (p sweepTimes) add(took time.Duration) {
 }
 
 const (
-	// quietPeriod is how long no pass must have ended before a supervisor has settled, if
-	// its passes take less.
+	// quietPeriod is the time without a sweep after which a supervisor has settled. For a
+	// long sweep it is half as long again as the sweep.
 	quietPeriod = 500 * time.Millisecond
-	// settleTimeout is how long it may take to.
+	// settleTimeout is how long a supervisor may take to settle.
 	settleTimeout = 2 * time.Minute
 )
 
-// awaitQuiet waits until the passes are over that a supervisor makes at its start: one,
-// and more where it was the first to make its consumers.
+// awaitQuiet waits until the sweeps of a supervisor's start are over: one, or more if it was the
+// first to make its consumers.
 func (p sweepTimes) awaitQuiet(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()

@@ -7,16 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preciseTimer sleeps exactly. The runtime's own timers are up to a millisecond late in
-// a process that has nothing else to do, twice the latency that is measured. A
-// timer of the system's that the runtime polls is not, and keeps no processor of
-// the runtime's from its work, as a sleeping thread does for up to 10 ms.
+// preciseTimer sleeps exactly. The runtime's own timers are up to a millisecond late in an
+// idle process, twice the latency that is measured. The runtime polls a timer of the system in
+// time, and keeps its processors, where a sleeping thread would block one for up to 10 ms.
 type preciseTimer struct {
 	timer *os.File
 	fd    int
 }
 
-// newPreciseTimer is as exact as the runtime where the system has no timer to spare.
+// newPreciseTimer returns a timer that is only as exact as the runtime's if the system refuses one.
 func newPreciseTimer() preciseTimer {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -35,7 +34,7 @@ func (p preciseTimer) sleep(d time.Duration) {
 		return
 	}
 	var fired [8]byte
-	_, _ = p.timer.Read(fired[:]) // it can only come to its time
+	_, _ = p.timer.Read(fired[:]) // blocks until the timer fires
 }
 
 func (p preciseTimer) close() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// usage is what this process has used up, and its children that have ended.
+// usage is the consumption of this process and of its children that have ended.
 type usage struct {
 	cpu       time.Duration
 	peakBytes int64 // of resident memory
@@ -24,7 +24,7 @@ func readUsage() usage {
 		u.cpu += time.Duration(r.Utime.Nano() + r.Stime.Nano())
 		if who == syscall.RUSAGE_SELF {
 			u.peakBytes = int64(r.Maxrss)
-			if runtime.GOOS != "darwin" { // which counts bytes, and the others KiB
+			if runtime.GOOS != "darwin" { // darwin counts bytes, the others KiB
 				u.peakBytes <<= 10
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// window is a measurement under way.
+// window is a running measurement.
 type window struct {
 	r         *round
 	profile   *os.File
@@ -87,7 +87,7 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	}, nil
 }
 
-// collectMeasurements ends the measurement of the worker processes, and adds up what they have.
+// collectMeasurements ends the measurement of the worker processes, and adds up their figures.
 func (r *round) collectMeasurements(ctx context.Context) (cpu time.Duration, peak int64, err error) {
 	if r.processes == nil {
 		return 0, 0, nil
@@ -110,7 +110,7 @@ func (r *round) collectMeasurements(ctx context.Context) (cpu time.Duration, pea
 	return cpu, peak, nil
 }
 
-// writeProfiles ends those that were asked for.
+// writeProfiles writes the profiles of the configuration.
 func (w *window) writeProfiles() (err error) {
 	if w.profile != nil {
 		pprof.StopCPUProfile()
@@ -126,7 +126,7 @@ func (w *window) writeProfiles() (err error) {
 	return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 }
 
-// engineFigures is what the engine did between two instants, each handoff.
+// engineFigures computes the work of the engine for each handoff between two readings.
 func (r *round) engineFigures(before, after engineCounters, each func(float64) float64) EngineFigures {
 	stored := func(stream string) float64 {
 		return each(float64(after.streams[stream].LastSeq - before.streams[stream].LastSeq))

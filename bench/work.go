@@ -20,15 +20,15 @@ func completeHandoff(context.Context, worker.Handoff) (protocol.Result, error) {
 	return doneResult, nil
 }
 
-// deferringHandler is a handler that answers a share of the handoffs with a deferral first.
+// deferringHandler defers a share of the handoffs once.
 type deferringHandler struct{ threshold uint64 }
 
 func (deferringHandler) Handle(context.Context, worker.Handoff) (protocol.Result, error) {
 	return doneResult, nil
 }
 
-// Acknowledge goes by the ticket, which is random: no list of deferred handoffs is
-// needed.
+// Acknowledge decides by the ticket, which is random, so that it needs no list of deferred
+// handoffs.
 func (d deferringHandler) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
 	if h.State().ConditionRounds == 0 && ticketPrefix(h.Ticket) < d.threshold {
 		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds(), Reason: "not now"}, nil
@@ -67,7 +67,7 @@ func registerAgents(ctx context.Context, b *broker.Broker, agents []string) erro
 	return nil
 }
 
-// runWorkers serves the agents until ctx ends, each with a worker of its own.
+// runWorkers serves the agents until ctx ends, each with its own worker.
 func runWorkers(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
 	var all []*worker.Worker
 	for _, agent := range agents {

@@ -9,8 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// TestGeneratedSize: a generated package has its size as stored, whenever it is
-// submitted.
+// TestGeneratedSize checks the stored size of generated packages.
 func TestGeneratedSize(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
@@ -49,7 +48,7 @@ func TestInstants(t *testing.T) {
 	}
 }
 
-// TestUnproved: what the ledger lacks, has left open, or has closed otherwise is said.
+// TestUnproved checks that the proof finds missing, open and wrongly closed handoffs.
 func TestUnproved(t *testing.T) {
 	m := brokertest.NewMemory()
 	defer m.Close()
@@ -68,7 +67,7 @@ func TestUnproved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Cancel(t.Context(), *s.recent.tickets[0].Load(), "somebody", "no more"); err != nil {
+	if _, err := b.Cancel(t.Context(), *s.recent.tickets[0].Load(), "ann", "no more"); err != nil {
 		t.Fatal(err)
 	}
 	var unproved *UnprovedError

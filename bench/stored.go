@@ -21,8 +21,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// storedHandoffs are handoffs that are in the ledger before a run, closed. Their entries are what
-// a submission, an acceptance and a completion write, through the same codec.
+// storedHandoffs are closed handoffs that the ledger has before a run. Their entries are those of
+// a submission, an acceptance and a completion, written with the same codec.
 type storedHandoffs struct {
 	count    int
 	source   string
@@ -30,17 +30,17 @@ type storedHandoffs struct {
 	packages []protocol.Package
 }
 
-// entriesPerHandoff is how many entries each has.
+// entriesPerHandoff is the number of ledger entries of a stored handoff.
 const entriesPerHandoff = 3
 
-// handoffsPerBlock is how many handoffs are under way at once: the entries of one lie this
-// far apart in the ledger.
+// handoffsPerBlock is how many handoffs overlap in the ledger: this many entries lie from one
+// entry of a handoff to its next.
 const handoffsPerBlock = 500
 
-// ticket is that of one of them: derived, so that a million need not be remembered.
+// ticket derives the ticket of the n-th handoff, so that a million need no table.
 func (s storedHandoffs) ticket(n int) string { return protocol.TicketForKey(s.source, strconv.Itoa(n)) }
 
-// load puts them into the ledger. A node of our own does not sync each write for it.
+// load puts them into the ledger. A node of our own does not sync each write meanwhile.
 func (s storedHandoffs) load(ctx context.Context, cfg Config) (err error) {
 	startedAt := time.Now()
 	d := &deployment{cfg: cfg, dir: cfg.Dir, loading: true}
@@ -77,8 +77,8 @@ func (s storedHandoffs) load(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// entries are those of all, in their order, the first at a sequence. Each block is
-// made by several goroutines while the one before is stored.
+// entries returns the ledger entries of all handoffs in their order; first is the sequence of
+// the first. Several goroutines make a block while the block before is stored.
 func (s storedHandoffs) entries(first uint64, progress func(handoffs int)) iter.Seq2[jetstream.LoadEntry, error] {
 	type blockResult struct {
 		entries []jetstream.LoadEntry
@@ -119,8 +119,8 @@ func (s storedHandoffs) entries(first uint64, progress func(handoffs int)) iter.
 	}
 }
 
-// block makes the entries of some handoffs: first all submissions, then all acceptances,
-// then all completions.
+// block makes the entries of size handoffs: all submissions, then all acceptances, then all
+// completions.
 func (s storedHandoffs) block(from, size int, first uint64) ([]jetstream.LoadEntry, error) {
 	entries := make([]jetstream.LoadEntry, size*entriesPerHandoff)
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -146,7 +146,7 @@ func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []j
 		return err
 	}
 	agents := &lifecycle.Directory{Agents: map[string]protocol.Profile{s.agent: {ID: s.agent}}}
-	made, err := lifecycle.Submit(s.ticket(n), pkg.Summarize(broker.RefOf(body).Digest), protocol.Submitted{Package: body}, agents, now)
+	applied, err := lifecycle.Submit(s.ticket(n), pkg.Summarize(broker.RefOf(body).Digest), protocol.Submitted{Package: body}, agents, now)
 	if err != nil {
 		return err
 	}
@@ -156,18 +156,18 @@ func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []j
 		switch step {
 		case 1:
 			m := protocol.Meta{At: now.Add(time.Millisecond), By: s.agent + ".1"}
-			made, err = lifecycle.StepOf(state, &protocol.Accepted{Meta: m, Offer: state.Offer, Agent: s.agent, Holder: m.By, LeaseMS: protocol.LeaseDefaultMS, Attempt: 1},
+			applied, err = lifecycle.StepOf(state, &protocol.Accepted{Meta: m, Offer: state.Offer, Agent: s.agent, Holder: m.By, LeaseMS: protocol.LeaseDefaultMS, Attempt: 1},
 				&protocol.Started{Meta: m})
 		case 2:
 			m := protocol.Meta{At: now.Add(2 * time.Millisecond), By: s.agent + ".1"}
-			made, err = lifecycle.StepOf(state, &protocol.Completed{Meta: m, Fence: state.Fence, Status: protocol.Success, Result: []byte(`{"status":"success","body":"done"}`)})
+			applied, err = lifecycle.StepOf(state, &protocol.Completed{Meta: m, Fence: state.Fence, Status: protocol.Success, Result: []byte(`{"status":"success","body":"done"}`)})
 		}
 		if err != nil {
 			return fmt.Errorf("a stored handoff: %w", err)
 		}
-		state = made.State
+		state = applied.State
 		state.PrevHash = hash
-		entry := protocol.Record{ID: uuid.NewString(), Events: made.Events, State: state}
+		entry := protocol.Record{ID: uuid.NewString(), Events: applied.Events, State: state}
 		body, err := record.Encode(entry)
 		if err != nil {
 			return err
@@ -184,8 +184,8 @@ func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []j
 	return nil
 }
 
-// loadStored fills the ledger if that is asked for. The configuration it returns
-// has the directory in which it lies; done removes it if it is a temporary one.
+// loadStored loads the stored handoffs of a configuration, if it has any. The configuration
+// that it returns names the directory of the ledger; cleanUp removes a temporary one.
 func loadStored(ctx context.Context, cfg Config, run string, packages []protocol.Package) (_ Config, s storedHandoffs, cleanUp func() error, err error) {
 	s = storedHandoffs{count: cfg.Stored, source: "bench-" + run + "-stored", agent: "bench-" + run + "-0", packages: packages}
 	cleanUp = func() error { return nil }
@@ -202,7 +202,7 @@ func loadStored(ctx context.Context, cfg Config, run string, packages []protocol
 	return cfg, s, cleanUp, s.load(ctx, cfg)
 }
 
-// fsync is how the nodes of a home write.
+// fsync is the sync policy of the nodes.
 func (d *deployment) fsync() embedded.Fsync {
 	if d.loading {
 		return embedded.FsyncInterval

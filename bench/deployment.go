@@ -12,8 +12,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// deployment is where the handoffs of a round live: nodes of our own, or an engine
-// that is there.
+// deployment is the engine of a round: nodes of our own, or an existing engine.
 type deployment struct {
 	cfg       Config
 	dir       string
@@ -24,8 +23,8 @@ type deployment struct {
 	nextNode  int // of the cluster's nodes, to connect to
 }
 
-// openDeployment starts what is to be started. dir "" is a temporary directory, removed by
-// close.
+// openDeployment starts nodes of our own, if the configuration has no engine. dir "" is a
+// temporary directory, which close removes.
 func openDeployment(ctx context.Context, cfg Config, dir string) (_ *deployment, err error) {
 	d := &deployment{cfg: cfg, dir: dir}
 	if cfg.Connect != nil {
@@ -44,8 +43,8 @@ func openDeployment(ctx context.Context, cfg Config, dir string) (_ *deployment,
 }
 
 func (d *deployment) start(ctx context.Context) (err error) {
-	// As handoff dev has it: where every write of the ledger is synced, what is
-	// derived from it need not be.
+	// As in handoff dev: where every write of the ledger is synced, the streams derived
+	// from it need not be.
 	topology := jetstream.Topology{Replicas: d.cfg.Replicas, AsyncWork: d.cfg.Fsync == embedded.FsyncAlways}
 	if d.cfg.Replicas > 1 {
 		if d.cluster, err = embedded.StartCluster(ctx, d.cfg.Replicas, d.dir, d.fsync()); err != nil {
@@ -68,7 +67,7 @@ func ensureTopology(ctx context.Context, node *embedded.Node, t jetstream.Topolo
 	return jetstream.EnsureTopology(ctx, nc, t)
 }
 
-// nodes are those of our own.
+// nodes returns the nodes of our own; nil for an existing engine.
 func (d *deployment) nodes() []*embedded.Node {
 	switch {
 	case d.node != nil:
@@ -79,7 +78,7 @@ func (d *deployment) nodes() []*embedded.Node {
 	return nil
 }
 
-// url is where processes of ours find the engine; "" where it is another's.
+// url is where worker processes find nodes of our own; "" for an existing engine.
 func (d *deployment) url() string {
 	switch {
 	case d.node != nil:
@@ -124,21 +123,21 @@ func (d *deployment) close() error {
 	return err
 }
 
-// engineCounters is what an engine has stored and moved, at an instant.
+// engineCounters counts the messages and bytes that an engine has stored and moved so far.
 type engineCounters struct {
 	streams    map[string]jetstream.StreamStatus
 	deliveries jetstream.Deliveries
 	node       embedded.Figures // of all nodes of our own together
 }
 
-// readCounters reads it. The engine is asked before or after what is measured, never within.
+// readCounters reads the engine's counters, before or after a measurement, never during one.
 func (d *deployment) readCounters(ctx context.Context, engine broker.Engine, agents string) (engineCounters, error) {
 	ctx, cancel := context.WithTimeout(ctx, countersTimeout)
 	defer cancel()
 	s := engineCounters{streams: map[string]jetstream.StreamStatus{}}
 	js, ok := engine.(*jetstream.Engine)
 	if !ok {
-		return s, fmt.Errorf("bench: an engine of kind %T counts nothing", engine)
+		return s, fmt.Errorf("bench: an engine of kind %T has no counters", engine)
 	}
 	streams, err := js.Streams(ctx)
 	if err != nil {
