@@ -9,30 +9,28 @@ import (
 )
 
 const (
-	// AgentsMax is how many agents one process has figures of by name. Each has
-	// about a hundred series; a scrape of more would cost more than it tells.
+	// AgentsMax is how many agents one process exports by name. Each has about a hundred
+	// series, so it bounds the size of a scrape.
 	AgentsMax = 500
-	// Other stands for an agent that is not among them: one over AgentsMax, one that
-	// the directory does not know, or none at all.
+	// Other is the label of every other agent: beyond AgentsMax, not registered, or empty.
 	Other = "other"
 )
 
-// Directory is where the names of agents are looked up: broker.Engine's.
+// Directory reads the directory that names of agents are checked against; broker.Broker has one.
 type Directory func(context.Context) (*lifecycle.Directory, error)
 
-// directoryPatience bounds the one call of Directory that may block: the first.
-const directoryPatience = 2 * time.Second
+// directoryTimeout bounds a read of the directory. Only the first one may block.
+const directoryTimeout = 2 * time.Second
 
-// agents turns names into label values, of which there are never more than
-// AgentsMax and Other. What becomes a label remains one while the process
-// lives, as its counters do, even if the directory forgets the agent.
-type agents struct {
+// agentLabeler turns names of agents into label values: at most AgentsMax, and Other. A label
+// value stays while the process lives, as its counters do, even if the directory loses the agent.
+type agentLabeler struct {
 	mu    sync.RWMutex
 	known map[string]bool
 }
 
 // label is the label value of an agent.
-func (a *agents) label(name string, in Directory) string {
+func (a *agentLabeler) label(name string, read Directory) string {
 	a.mu.RLock()
 	known, full := a.known[name], len(a.known) >= AgentsMax
 	a.mu.RUnlock()
@@ -42,9 +40,9 @@ func (a *agents) label(name string, in Directory) string {
 	if name == "" || full {
 		return Other
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), directoryPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), directoryTimeout)
 	defer cancel()
-	directory, err := in(ctx)
+	directory, err := read(ctx)
 	if err != nil {
 		return Other
 	}

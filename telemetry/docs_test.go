@@ -20,23 +20,23 @@ import (
 	"github.com/agenthandoff/handoff/internal/brokertest"
 )
 
-// figure is one of our figures as it is described.
-type figure struct{ name, kind, labels, help string }
+// metric is the description of one of our metrics.
+type metric struct{ name, kind, labels, help string }
 
-func (f figure) row() string {
+func (f metric) row() string {
 	return fmt.Sprintf("| `%s` | %s | %s | %s |", f.name, f.kind, f.labels, f.help)
 }
 
-// whole are the figures of a process that is everything at once.
-func whole(t *testing.T) *Metrics {
+// allMetrics are the metrics of a process that runs every part.
+func allMetrics(t *testing.T) *Metrics {
 	t.Helper()
 	b := brokertest.Over(t, brokertest.NewMemory())
 	m := NewMetrics()
-	m.World(b)
+	m.Engine(b)
 	m.Supervision(b.Directory, []string{"start"})
-	m.Worker("coder", func() WorkerFigures { return WorkerFigures{Ended: map[string]int64{"completed": 1}} })
-	m.Index(func(context.Context) (IndexFigures, error) { return IndexFigures{}, nil })
-	m.Gateway(func() GatewayFigures { return GatewayFigures{Answers: map[string]int64{"answered": 1}} })
+	m.Worker("coder", func() WorkerStats { return WorkerStats{Ended: map[string]int64{"completed": 1}} })
+	m.Index(func(context.Context) (IndexStats, error) { return IndexStats{}, nil })
+	m.Gateway(func() GatewayStats { return GatewayStats{Answers: map[string]int64{"answered": 1}} })
 	return m
 }
 
@@ -45,19 +45,19 @@ var (
 	isHistogram = regexp.MustCompile(`^handoff_(queue|work|whole|timers_late)_seconds$`)
 )
 
-// figures lists what a process may export, by name.
-func figures(t *testing.T) map[string]figure {
+// metrics lists the metrics that a process may export, by name.
+func metrics(t *testing.T) map[string]metric {
 	t.Helper()
 	descs := make(chan *prometheus.Desc, 1_000)
-	whole(t).registry.Describe(descs)
+	allMetrics(t).registry.Describe(descs)
 	close(descs)
-	all := map[string]figure{}
+	all := map[string]metric{}
 	for desc := range descs {
 		found := described.FindStringSubmatch(desc.String())
 		if found == nil {
 			continue
 		}
-		f := figure{name: found[1], kind: "gauge", help: found[2]}
+		f := metric{name: found[1], kind: "gauge", help: found[2]}
 		labels := strings.FieldsFunc(found[4], func(r rune) bool { return r == ',' || r == ' ' })
 		if found[3] != "" { // the agent of a worker
 			labels = append([]string{"agent"}, labels...)
@@ -72,14 +72,14 @@ func figures(t *testing.T) map[string]figure {
 		all[f.name] = f
 	}
 	if len(all) < 40 {
-		t.Fatalf("only %d figures are described", len(all))
+		t.Fatalf("only %d metrics are described", len(all))
 	}
 	return all
 }
 
-// TestNames: by the conventions of Prometheus.
-func TestNames(t *testing.T) {
-	problems, err := testutil.GatherAndLint(whole(t).registry)
+// TestMetricNames checks the names against the conventions of Prometheus.
+func TestMetricNames(t *testing.T) {
+	problems, err := testutil.GatherAndLint(allMetrics(t).registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,19 +90,19 @@ func TestNames(t *testing.T) {
 
 const operations = "../docs/operations/"
 
-// TestFiguresAreDocumented: metrics.md has a row for each, as it is, and no others.
+// TestFiguresAreDocumented checks that metrics.md has a row for each metric and no others.
 func TestFiguresAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(operations + "metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := figures(t)
+	all := metrics(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if row := all[name].row(); !strings.Contains(string(text), row+"\n") {
 			t.Errorf("metrics.md has not the row\n%s", row)
 		}
 	}
-	unknown(t, "metrics.md", string(text), all)
+	checkNames(t, "metrics.md", string(text), all)
 }
 
 var (
@@ -110,8 +110,8 @@ var (
 	suffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// unknown reports names in a text that no process exports.
-func unknown(t *testing.T, where, text string, all map[string]figure) (known int) {
+// checkNames reports names in a text that no process exports.
+func checkNames(t *testing.T, where, text string, all map[string]metric) (known int) {
 	t.Helper()
 	for _, name := range ours.FindAllString(text, -1) {
 		base := name
@@ -119,7 +119,7 @@ func unknown(t *testing.T, where, text string, all map[string]figure) (known int
 			base = suffix.ReplaceAllString(name, "")
 		}
 		if _, ok := all[base]; !ok {
-			t.Errorf("%s names %s, which nobody exports", where, name)
+			t.Errorf("%s names %s, which no process exports", where, name)
 			continue
 		}
 		known++
@@ -127,7 +127,7 @@ func unknown(t *testing.T, where, text string, all map[string]figure) (known int
 	return known
 }
 
-// balanced finds slips that no parser of ours would.
+// balanced reports whether brackets and quotes of an expression are paired.
 func balanced(expr string) bool {
 	for _, pair := range []string{"()", "{}", "[]"} {
 		if strings.Count(expr, pair[:1]) != strings.Count(expr, pair[1:]) {
@@ -157,24 +157,24 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(text, &board); err != nil {
 		t.Fatal(err)
 	}
-	all, ids := figures(t), map[int]bool{}
+	all, ids := metrics(t), map[int]bool{}
 	for _, panel := range board.Panels {
 		if ids[panel.ID] || panel.Title == "" || panel.Type != "row" && len(panel.Targets) == 0 {
 			t.Errorf("panel %d %q: an id of its own, a title and a query are needed", panel.ID, panel.Title)
 		}
 		ids[panel.ID] = true
 		for _, target := range panel.Targets {
-			known := unknown(t, "panel "+panel.Title, target.Expr, all)
+			known := checkNames(t, "panel "+panel.Title, target.Expr, all)
 			if known == 0 && !strings.Contains(target.Expr, "process_") && !strings.Contains(target.Expr, "go_") || !balanced(target.Expr) {
 				t.Errorf("panel %q asks %q", panel.Title, target.Expr)
 			}
 		}
 	}
-	unknown(t, "the dashboard", string(text), all)
+	checkNames(t, "the dashboard", string(text), all)
 	if len(board.Panels) < 20 || board.Title == "" || board.UID == "" {
 		t.Errorf("%q (%s) has %d panels", board.Title, board.UID, len(board.Panels))
 	}
-	// What is worth counting is worth seeing.
+	// The dashboard shows every metric but those of notShown.
 	for name := range all {
 		if !bytes.Contains(text, []byte(name)) && !slices.Contains(notShown, name) {
 			t.Errorf("%s is on no panel", name)
@@ -182,14 +182,13 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// notShown are figures that are there for alerts, or for a look by hand.
+// notShown are metrics for alerts, or for queries by hand.
 var notShown = []string{"handoff_append_events_total", "handoff_worker_claims_total", "handoff_index_up", "handoff_index_seq",
 	"handoff_index_behind_seconds", "handoff_index_complete",
 	"handoff_gateway_offers", "handoff_gateway_requests", "handoff_gateway_memory_bytes", "handoff_gateway_answers_total",
 	"handoff_gateway_busy_total", "handoff_gateway_reclaimed_total"}
 
-// TestAlerts: every rule asks for figures that are there, and tells whoever is
-// woken up by it which command to begin with.
+// TestAlerts checks that every rule reads metrics that exist and names the first command to run.
 func TestAlerts(t *testing.T) {
 	file, err := os.Open(operations + "alerts.yaml")
 	if err != nil {
@@ -214,10 +213,10 @@ func TestAlerts(t *testing.T) {
 	if err := decoder.Decode(new(any)); err != io.EOF {
 		t.Errorf("one document is enough: %v", err)
 	}
-	all, names := figures(t), map[string]bool{}
+	all, names := metrics(t), map[string]bool{}
 	for _, group := range rules.Groups {
 		for _, r := range group.Rules {
-			if unknown(t, r.Alert, r.Expr, all) == 0 || !balanced(r.Expr) {
+			if checkNames(t, r.Alert, r.Expr, all) == 0 || !balanced(r.Expr) {
 				t.Errorf("%s asks %q", r.Alert, r.Expr)
 			}
 			if names[r.Alert] || r.Alert == "" || r.Labels["severity"] == "" || r.Annotations["summary"] == "" ||

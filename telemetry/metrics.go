@@ -10,25 +10,25 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Metrics are the figures of one process. It is a broker.Observer, and counts
-// what this process itself appends; Ledger, World, Worker and Index add what else
-// the process knows. docs/operations/metrics.md lists all of them.
+// Metrics are the metrics of one process. As a broker.Observer it counts the appends of
+// this process; Supervision, Engine, Worker, Index and Gateway add the metrics of the parts
+// that run in it. docs/operations/metrics.md lists all of them.
 type Metrics struct {
 	registry  *prometheus.Registry
-	agents    *agents // shared by all figures: a bound for each alone would be none for all
+	agents    *agentLabeler // shared by all metrics, so that AgentsMax bounds the process
 	appends   prometheus.Counter
 	conflicts prometheus.Counter
-	events    map[protocol.EventType]prometheus.Counter // resolved once: no look-up by label in an append
+	events    map[protocol.EventType]prometheus.Counter // resolved once: an append looks up no label
 }
 
-// NewMetrics returns figures with those of the Go runtime and of the process in them.
+// NewMetrics returns metrics that include those of the Go runtime and of the process.
 func NewMetrics() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), agents: &agents{known: map[string]bool{}}}
+	m := &Metrics{registry: prometheus.NewRegistry(), agents: &agentLabeler{known: map[string]bool{}}}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.appends = m.counter("handoff_appends_total", "Appends to the ledger made by this process.")
 	m.conflicts = m.counter("handoff_append_conflicts_total",
-		"Appends of this process that came second, so that nothing was written. A submission repeated under its key is one, too.")
+		"Appends of this process that lost to an earlier one and wrote nothing, including submissions repeated under their key.")
 	m.events = map[protocol.EventType]prometheus.Counter{}
 	appended := m.counters("handoff_append_events_total", "Events in the appends made by this process.", "event")
 	for _, event := range protocol.EventTypes {
@@ -78,10 +78,10 @@ func (m *Metrics) histograms(name, help string, buckets []float64, labels ...str
 	return h
 }
 
-// stageBuckets bound the durations of stages in seconds: from a program that
-// answers at once to a person who answers next week.
+// stageBuckets are the durations of stages in seconds: from a program that answers at
+// once to a person who answers next week.
 var stageBuckets = []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800}
 
-// lateBuckets bound how late something was, in seconds. The engine's timers are
-// good to a quarter of a second.
-var lateBuckets = []float64{.05, .25, .5, 1, 2.5, 5, 15, 60, 300, 3_600}
+// latenessBuckets are the delays of timers in seconds. The engine's timers are exact to a quarter
+// of a second.
+var latenessBuckets = []float64{.05, .25, .5, 1, 2.5, 5, 15, 60, 300, 3_600}

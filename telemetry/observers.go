@@ -7,10 +7,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Join makes one observer of several; nil ones are left out. None at all is
-// nil, so that a broker without an observer pays nothing.
-func Join(observers ...broker.Observer) broker.Observer {
-	var all joined
+// MultiObserver returns an observer that calls several, in their order; nil ones are left
+// out. It is nil without any, so that a broker without an observer pays nothing.
+func MultiObserver(observers ...broker.Observer) broker.Observer {
+	var all multiObserver
 	for _, o := range observers {
 		if o != nil {
 			all = append(all, o)
@@ -25,15 +25,15 @@ func Join(observers ...broker.Observer) broker.Observer {
 	return all
 }
 
-type joined []broker.Observer
+type multiObserver []broker.Observer
 
-func (all joined) Appended(ctx context.Context, before protocol.State, after broker.Head, events []protocol.Event) {
+func (all multiObserver) Appended(ctx context.Context, before protocol.State, after broker.Head, events []protocol.Event) {
 	for _, o := range all {
 		o.Appended(ctx, before, after, events)
 	}
 }
 
-func (all joined) Conflicted(ctx context.Context, ticket string) {
+func (all multiObserver) Conflicted(ctx context.Context, ticket string) {
 	for _, o := range all {
 		o.Conflicted(ctx, ticket)
 	}

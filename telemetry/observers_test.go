@@ -10,55 +10,55 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-type counted struct{ appends, conflicts int }
+type countingObserver struct{ appends, conflicts int }
 
-func (c *counted) Appended(context.Context, protocol.State, broker.Head, []protocol.Event) {
+func (c *countingObserver) Appended(context.Context, protocol.State, broker.Head, []protocol.Event) {
 	c.appends++
 }
-func (c *counted) Conflicted(context.Context, string) { c.conflicts++ }
+func (c *countingObserver) Conflicted(context.Context, string) { c.conflicts++ }
 
-func TestJoin(t *testing.T) {
-	if Join() != nil || Join(nil, nil) != nil {
-		t.Error("nobody is somebody")
+func TestMultiObserver(t *testing.T) {
+	if MultiObserver() != nil || MultiObserver(nil, nil) != nil {
+		t.Error("no observers make an observer")
 	}
-	a, b := &counted{}, &counted{}
-	if Join(nil, a) != broker.Observer(a) {
-		t.Error("one alone needs no list")
+	a, b := &countingObserver{}, &countingObserver{}
+	if MultiObserver(nil, a) != broker.Observer(a) {
+		t.Error("one observer is wrapped")
 	}
-	both := Join(a, nil, b)
+	both := MultiObserver(a, nil, b)
 	both.Appended(t.Context(), protocol.State{}, broker.Head{}, nil)
 	both.Conflicted(t.Context(), "t")
-	if *a != (counted{1, 1}) || *b != (counted{1, 1}) {
-		t.Errorf("told %v and %v", a, b)
+	if *a != (countingObserver{1, 1}) || *b != (countingObserver{1, 1}) {
+		t.Errorf("the observers counted %v and %v", a, b)
 	}
 }
 
-var taken = []protocol.Event{&protocol.Accepted{Agent: "coder"}, &protocol.Started{}}
+var acceptedEvents = []protocol.Event{&protocol.Accepted{Agent: "coder"}, &protocol.Started{}}
 
-// TestObservingAllocatesNothing: counting an append must not be felt.
+// TestObservingAllocatesNothing checks that counting an append allocates nothing.
 func TestObservingAllocatesNothing(t *testing.T) {
 	m, ctx := NewMetrics(), t.Context()
 	var observer broker.Observer = m
 	if n := testing.AllocsPerRun(1_000, func() {
-		observer.Appended(ctx, protocol.State{}, broker.Head{}, taken)
+		observer.Appended(ctx, protocol.State{}, broker.Head{}, acceptedEvents)
 		observer.Conflicted(ctx, "t")
 	}); n > 0 {
 		t.Errorf("an append costs %v allocations", n)
 	}
 }
 
-// BenchmarkObserver is what counting costs each append: the hook alone, and what a
-// supervisor pays besides for an entry that it follows, with its decoding.
+// BenchmarkObserver measures the cost of counting: of an append, and of an entry that a supervisor
+// follows, with its decoding.
 func BenchmarkObserver(b *testing.B) {
 	b.Run("append", func(b *testing.B) {
 		var observer broker.Observer = NewMetrics()
 		ctx, before, after := b.Context(), protocol.State{}, broker.Head{}
 		b.ReportAllocs()
 		for b.Loop() {
-			observer.Appended(ctx, before, after, taken)
+			observer.Appended(ctx, before, after, acceptedEvents)
 		}
 	})
-	body, err := record.Encode(protocol.Record{ID: "i", Events: taken, State: protocol.State{Ticket: "t", Agent: "coder"}})
+	body, err := record.Encode(protocol.Record{ID: "i", Events: acceptedEvents, State: protocol.State{Ticket: "t", Agent: "coder"}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func BenchmarkObserver(b *testing.B) {
 		}
 	})
 	b.Run("follow, counted", func(b *testing.B) {
-		s := NewMetrics().Supervision(nowhere, nil)
+		s := NewMetrics().Supervision(emptyDirectory, nil)
 		seq := uint64(0)
 		b.ReportAllocs()
 		for b.Loop() {
@@ -85,5 +85,7 @@ func BenchmarkObserver(b *testing.B) {
 	})
 }
 
-// nowhere is a directory with nobody in it.
-func nowhere(context.Context) (*lifecycle.Directory, error) { return &lifecycle.Directory{}, nil }
+// emptyDirectory is a directory without agents.
+func emptyDirectory(context.Context) (*lifecycle.Directory, error) {
+	return &lifecycle.Directory{}, nil
+}

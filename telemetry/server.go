@@ -18,43 +18,43 @@ import (
 )
 
 const (
-	// checkPatience is how long a health check may take, all its parts together.
-	checkPatience = 3 * time.Second
-	// readPatience and answerPatience bound a request from its side and from ours.
-	readPatience   = 5 * time.Second
-	answerPatience = 15 * time.Second
-	// readersMax is how many may read the figures side by side.
-	readersMax = 4
-	// closePatience is how long a request under way may take when the process ends.
-	closePatience = time.Second
+	// checkTimeout is how long the checks of one request may take together.
+	checkTimeout = 3 * time.Second
+	// readTimeout and writeTimeout bound a request.
+	readTimeout  = 5 * time.Second
+	writeTimeout = 15 * time.Second
+	// scrapesMax is how many scrapes are served at a time.
+	scrapesMax = 4
+	// shutdownTimeout is how long Close waits for requests under way.
+	shutdownTimeout = time.Second
 )
 
-// Check tells what is wrong, in words for a person; nil is nothing. It keeps to
-// the time that ctx has.
+// Check is a health check: its error says what is wrong, in words for a person. It obeys the
+// deadline of ctx.
 type Check func(ctx context.Context) error
 
-// Server answers over HTTP how this process is: /metrics for Prometheus,
-// /healthz whether it lives and its loops turn (if not, restart it), /readyz
-// whether it can do its work (if not, wait, or look at what it names).
+// Server serves metrics and health checks over HTTP: /metrics for Prometheus, /healthz for
+// liveness (its loops run; restart the process if not) and /readyz for readiness (it can do its
+// work; wait if not, or repair what the answer names).
 type Server struct {
 	listener net.Listener
 	http     http.Server
-	served   chan error // the end of Serve
+	served   chan error // the result of Serve
 
 	mu          sync.Mutex
-	live, ready []named
+	live, ready []namedCheck
 	started     bool
 }
 
-type named struct {
+type namedCheck struct {
 	name  string
 	check Check
 }
 
-// Address completes an address to listen on. A port alone, with a colon or
-// without, is one on this machine alone: figures tell which agent works on what. An
-// operator shows them to a network with 0.0.0.0:9090 or a name.
-func Address(addr string) (string, error) {
+// ListenAddress completes an address to listen on. A port alone, with or without a colon, is on
+// the loopback address, because metrics name agents and their load. 0.0.0.0:9090 or a name listens
+// on the network.
+func ListenAddress(addr string) (string, error) {
 	complete := addr
 	if !strings.Contains(addr, ":") {
 		complete = ":" + addr
@@ -69,59 +69,59 @@ func Address(addr string) (string, error) {
 	return net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port), nil
 }
 
-// Listen begins to answer at an address (see Address). Until Started is called
-// the process counts as alive and not ready. Close ends it.
+// Listen starts a server on an address (see ListenAddress). Until MarkStarted is called the
+// process is live and not ready. Close stops it.
 func Listen(ctx context.Context, addr string, metrics *Metrics, log *slog.Logger) (*Server, error) {
-	addr, err := Address(addr)
+	addr, err := ListenAddress(addr)
 	if err != nil {
 		return nil, err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("cannot show figures at %s: %w", addr, err)
+		return nil, fmt.Errorf("cannot serve metrics at %s: %w", addr, err)
 	}
 	s := &Server{listener: listener, served: make(chan error, 1)}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: readersMax, ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.checksOf(false)) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.checksOf(true)) })
+		MaxRequestsInFlight: scrapesMax, ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.serveChecks(w, r, s.checksFor(false)) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.serveChecks(w, r, s.checksFor(true)) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, "handoff: /metrics /healthz /readyz\n") // the client may have gone
 	})
-	s.http = http.Server{Handler: mux, ReadTimeout: readPatience, WriteTimeout: answerPatience,
+	s.http = http.Server{Handler: mux, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() { s.served <- s.http.Serve(listener) }() // joined by Close
 	return s, nil
 }
 
-// URL is where the server answers.
+// URL is the base URL of the server.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
-// Live adds a check of /healthz: that a loop turns.
-func (s *Server) Live(name string, check Check) {
+// AddLivenessCheck adds a check to /healthz.
+func (s *Server) AddLivenessCheck(name string, check Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live = append(s.live, named{name, check})
+	s.live = append(s.live, namedCheck{name, check})
 }
 
-// Ready adds a check of /readyz.
-func (s *Server) Ready(name string, check Check) {
+// AddReadinessCheck adds a check to /readyz.
+func (s *Server) AddReadinessCheck(name string, check Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = append(s.ready, named{name, check})
+	s.ready = append(s.ready, namedCheck{name, check})
 }
 
-// Started says that all checks are there.
-func (s *Server) Started() {
+// MarkStarted lets the process be ready: all its checks have been added.
+func (s *Server) MarkStarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started = true
 }
 
-// Close lets the requests under way finish for a moment, and ends the server.
+// Close stops the server. Requests under way have a second to finish.
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
@@ -133,42 +133,42 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) checksOf(ready bool) []named {
+func (s *Server) checksFor(ready bool) []namedCheck {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !ready {
 		return s.live
 	}
 	if !s.started {
-		return append([]named{{"start", func(context.Context) error { return errors.New("this process is still starting") }}}, s.ready...)
+		return append([]namedCheck{{"start", func(context.Context) error { return errors.New("this process is still starting") }}}, s.ready...)
 	}
 	return s.ready
 }
 
 // report is the body of /healthz and /readyz in JSON.
-type report struct {
+type healthReport struct {
 	OK     bool          `json:"ok"`
-	Checks []checkReport `json:"checks"`
+	Checks []checkResult `json:"checks"`
 }
 
-type checkReport struct {
+type checkResult struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
 	Problem string `json:"problem,omitempty"`
 }
 
-// answer runs the checks side by side: 200 and "ok", or 503 and what is wrong,
-// in JSON for who accepts that, else a line for each problem.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, checks []named) {
-	ctx, cancel := context.WithTimeout(r.Context(), checkPatience)
+// serveChecks runs checks at the same time and answers 200 and "ok", or 503 and a line for each
+// problem. A client that accepts JSON gets a healthReport.
+func (s *Server) serveChecks(w http.ResponseWriter, r *http.Request, checks []namedCheck) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
-	all := report{OK: true, Checks: make([]checkReport, len(checks))}
+	all := healthReport{OK: true, Checks: make([]checkResult, len(checks))}
 	var running sync.WaitGroup
 	for i, c := range checks {
 		running.Go(func() {
-			all.Checks[i] = checkReport{Name: c.name, OK: true}
+			all.Checks[i] = checkResult{Name: c.name, OK: true}
 			if err := c.check(ctx); err != nil {
-				all.Checks[i] = checkReport{Name: c.name, Problem: err.Error()}
+				all.Checks[i] = checkResult{Name: c.name, Problem: err.Error()}
 			}
 		})
 	}
@@ -180,7 +180,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, checks []named) 
 	contentType := "text/plain; charset=utf-8"
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		contentType = "application/json"
-		body, _ = json.Marshal(all) // of strings and booleans: cannot fail
+		body, _ = json.Marshal(all) // strings and booleans: cannot fail
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-store")
@@ -190,7 +190,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, checks []named) 
 	_, _ = w.Write(body) // the client may have gone
 }
 
-func (r report) text() []byte {
+func (r healthReport) text() []byte {
 	if r.OK {
 		return []byte("ok\n")
 	}

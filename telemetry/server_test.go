@@ -18,7 +18,7 @@ func TestAddress(t *testing.T) {
 		"0.0.0.0:9090": "0.0.0.0:9090", "[::1]:9090": "[::1]:9090", "metrics.example:9090": "metrics.example:9090",
 		"here": "", ":": "", ":99999": "", ":-1": "", "a:b:c": "", ":http": "",
 	} {
-		got, err := Address(addr)
+		got, err := ListenAddress(addr)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q is %q (%v), want %q", addr, got, err, want)
 		}
@@ -58,8 +58,8 @@ func get(t *testing.T, url, accept string) (code int, body string) {
 	return res.StatusCode, string(text)
 }
 
-// TestHealth: what is wrong is named, and ready is a process only when it says that
-// it has started and every check agrees.
+// TestHealth checks that a failed check is named, and that a process is ready once it has started
+// and every check passes.
 func TestHealth(t *testing.T) {
 	s := listen(t)
 	is := func(path string, wantCode int, want string) {
@@ -71,27 +71,27 @@ func TestHealth(t *testing.T) {
 	is("/healthz", 200, "ok\n")
 	is("/readyz", 503, "start: this process is still starting\n")
 	var wrong error
-	s.Ready("engine", func(context.Context) error { return wrong })
-	s.Ready("index", func(context.Context) error { return nil })
-	s.Started()
+	s.AddReadinessCheck("engine", func(context.Context) error { return wrong })
+	s.AddReadinessCheck("index", func(context.Context) error { return nil })
+	s.MarkStarted()
 	is("/readyz", 200, "ok\n")
 	wrong = errors.New("does not answer")
 	is("/readyz", 503, "engine: does not answer\n")
 	is("/healthz", 200, "ok\n")
-	s.Live("worker", func(context.Context) error { return wrong })
+	s.AddLivenessCheck("worker", func(context.Context) error { return wrong })
 	is("/healthz", 503, "worker: does not answer\n")
 
 	_, body := get(t, s.URL()+"/readyz", "application/json")
-	var said report
+	var said healthReport
 	if err := json.Unmarshal([]byte(body), &said); err != nil {
 		t.Fatal(err)
 	}
-	if said.OK || len(said.Checks) != 2 || said.Checks[0] != (checkReport{Name: "engine", Problem: "does not answer"}) || !said.Checks[1].OK {
+	if said.OK || len(said.Checks) != 2 || said.Checks[0] != (checkResult{Name: "engine", Problem: "does not answer"}) || !said.Checks[1].OK {
 		t.Errorf("as JSON: %s", body)
 	}
 }
 
-// TestMetricsAreServed: in a form that Prometheus reads.
+// TestMetricsAreServed checks the format of /metrics.
 func TestMetricsAreServed(t *testing.T) {
 	s := listen(t)
 	code, body := get(t, s.URL()+"/metrics", "text/plain")
@@ -101,11 +101,11 @@ func TestMetricsAreServed(t *testing.T) {
 		}
 	}
 	if code, _ := get(t, s.URL()+"/debug/pprof/", ""); code != 404 {
-		t.Errorf("nothing else is served, and it is %d", code)
+		t.Errorf("/debug/pprof is served: %d", code)
 	}
 }
 
-// TestCloseLeavesNothing: no goroutine of ours, and a port that others may have.
+// TestCloseLeavesNothing checks that Close ends all goroutines and frees the port.
 func TestCloseLeavesNothing(t *testing.T) {
 	s, err := Listen(t.Context(), ":0", NewMetrics(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<20)
 	if all := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(all, "telemetry.Listen") {
-		t.Errorf("somebody is left:\n%s", all)
+		t.Errorf("a goroutine is left:\n%s", all)
 	}
 	again, err := Listen(t.Context(), strings.TrimPrefix(s.URL(), "http://"), NewMetrics(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -130,7 +130,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestPortInUse: said at once, with the address.
+// TestPortInUse checks that the error names the address.
 func TestPortInUse(t *testing.T) {
 	s := listen(t)
 	addr := strings.TrimPrefix(s.URL(), "http://")

@@ -22,84 +22,81 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// TracesConfig configures Traces. Where spans go, and which, is said by the
-// standard variables of OpenTelemetry; docs/operations/tracing.md lists them.
+// TracesConfig configures Traces. The standard variables of OpenTelemetry choose the collector and
+// the sampler; docs/operations/tracing.md lists them.
 type TracesConfig struct {
-	// Env reads the environment, os.Getenv say. The exporter reads the rest of
-	// its variables from the process's own.
+	// Env reads the environment; os.Getenv does. The exporter reads its own variables from the
+	// environment of the process.
 	Env func(string) string
-	// Role is what this process is: work, dev, submit.
+	// Role is the command that this process runs: work, dev, submit.
 	Role string
-	// Brief is a process that ends soon: what it has not exported when it ends
-	// is given FlushBrief, and is tried once.
-	Brief bool
-	// Log receives, at most once a minute, that spans were not exported. Nil discards
-	// it.
+	// ShortLived is for a process that ends soon: Stop tries once to export the remaining spans,
+	// for at most FlushTimeoutShort.
+	ShortLived bool
+	// Log receives a warning when spans were not exported, at most once a minute. Nil discards it.
 	Log *slog.Logger
 }
 
 const (
-	// FlushBrief is how long a process that ends soon waits for a collector: long
-	// enough for one at the other end of a continent, and hardly noticed.
-	FlushBrief = 500 * time.Millisecond
-	// Flush is how long any other waits when it stops.
-	Flush = 3 * time.Second
-	// warnEvery is how often Log is told that spans were not exported.
-	warnEvery = time.Minute
+	// FlushTimeoutShort is how long Stop of a short-lived process waits for a collector: enough
+	// for one on the same continent, and hardly noticed.
+	FlushTimeoutShort = 500 * time.Millisecond
+	// FlushTimeout is how long Stop of any other process waits.
+	FlushTimeout = 3 * time.Second
+	// warnInterval is the shortest time between two warnings to Log.
+	warnInterval = time.Minute
 )
 
-// Traces emits the spans of handoffs, as a broker.Observer: each span once, by
-// the process whose append ended it, with the instants of the ledger. A span may
-// have begun long before this process did, in another one. Emitting never waits
-// for a collector; where too many spans wait for one, the newest are dropped.
+// Traces exports the spans of handoffs, as a broker.Observer. The process whose append ends a span
+// exports it, once, with the instants of the ledger; the span may have begun in another process.
+// An append never waits for a collector: if too many spans are queued, the newest are dropped.
 //
-// A nil *Traces is no tracing, and costs nothing.
+// A nil *Traces does nothing and costs nothing.
 type Traces struct {
-	provider *sdk.TracerProvider
-	tracer   trace.Tracer
-	flush    time.Duration
-	now      func() time.Time
+	provider     *sdk.TracerProvider
+	tracer       trace.Tracer
+	flushTimeout time.Duration
+	now          func() time.Time
 }
 
-// StartTraces starts what the environment asks for; nil where it asks for
-// nothing. An error says in plain words which variable is wrong; nothing is
-// traced then.
+// StartTraces starts tracing as the environment configures it, and returns nil if it does not. An
+// error names the variable that is wrong.
 func StartTraces(ctx context.Context, cfg TracesConfig) (*Traces, error) {
-	protocol, err := tracesWanted(cfg.Env)
+	protocol, err := exportProtocol(cfg.Env)
 	if err != nil || protocol == "" {
 		return nil, err
 	}
-	sampler, err := samplerOf(cfg.Env)
+	sampler, err := samplerFromEnv(cfg.Env)
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := newExporter(ctx, protocol, cfg.Brief)
+	exporter, err := newExporter(ctx, protocol, cfg.ShortLived)
 	if err != nil {
 		return nil, fmt.Errorf("exporter of spans: %w", err)
 	}
-	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
+	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
 		resource.WithAttributes(attribute.String("service.name", "handoff"), attribute.String("handoff.role", cfg.Role)),
 		resource.WithFromEnv()) // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	otel.SetErrorHandler(&complaints{log: cfg.Log})
-	t := newTraces(sampler, sdk.WithBatcher(exporter), sdk.WithResource(about))
-	if t.flush = Flush; cfg.Brief {
-		t.flush = FlushBrief
+	otel.SetErrorHandler(&exportErrorHandler{log: cfg.Log})
+	t := newTraces(sampler, sdk.WithBatcher(exporter), sdk.WithResource(res))
+	if t.flushTimeout = FlushTimeout; cfg.ShortLived {
+		t.flushTimeout = FlushTimeoutShort
 	}
 	return t, nil
 }
 
 func newTraces(sampler sdk.Sampler, options ...sdk.TracerProviderOption) *Traces {
-	options = append(options, sdk.WithIDGenerator(fixedIDs{}), sdk.WithSampler(evenly{sampler}))
+	options = append(options, sdk.WithIDGenerator(ledgerIDGenerator{}), sdk.WithSampler(hashedIDSampler{sampler}))
 	provider := sdk.NewTracerProvider(options...)
-	return &Traces{provider: provider, flush: Flush, now: time.Now,
+	return &Traces{provider: provider, flushTimeout: FlushTimeout, now: time.Now,
 		tracer: provider.Tracer("github.com/agenthandoff/handoff/telemetry")}
 }
 
-// tracesWanted reads whether spans are to be exported, and how: "" is not at all.
-func tracesWanted(env func(string) string) (protocol string, err error) {
+// exportProtocol reads the protocol of OTLP to export by; "" exports nothing.
+func exportProtocol(env func(string) string) (protocol string, err error) {
 	first := func(names ...string) (name, value string) {
 		for _, name = range names {
 			if value = strings.TrimSpace(env(name)); value != "" {
@@ -132,17 +129,17 @@ func tracesWanted(env func(string) string) (protocol string, err error) {
 	return "", fmt.Errorf("%s is %q; it is http/protobuf (the default) or grpc", name, protocol)
 }
 
-// newExporter makes an exporter; it connects when it has something to send.
-func newExporter(ctx context.Context, protocol string, brief bool) (*otlptrace.Exporter, error) {
+// newExporter returns an exporter. It connects with its first spans.
+func newExporter(ctx context.Context, protocol string, shortLived bool) (*otlptrace.Exporter, error) {
 	if protocol == "grpc" {
 		var options []otlptracegrpc.Option
-		if brief {
+		if shortLived {
 			options = append(options, otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}))
 		}
 		return otlptracegrpc.New(ctx, options...)
 	}
 	var options []otlptracehttp.Option
-	if brief {
+	if shortLived {
 		options = append(options, otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
 	}
 	return otlptracehttp.New(ctx, options...)
@@ -156,34 +153,34 @@ func (t *Traces) Observer() broker.Observer {
 	return t
 }
 
-// Stop exports what is left, for a bounded time, and ends the tracing. What could
-// not be exported is lost.
+// Stop exports the remaining spans within the flush timeout and ends tracing. Spans that
+// could not be exported are lost.
 func (t *Traces) Stop() {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), t.flush)
+	ctx, cancel := context.WithTimeout(context.Background(), t.flushTimeout)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // that a collector is away is no failure of what was traced
+	_ = t.provider.Shutdown(ctx) // a collector that does not answer fails no handoff
 }
 
-// complaints tells a log that spans are not exported, and not at every batch.
-type complaints struct {
+// exportErrorHandler logs that spans are not exported, once per warnInterval.
+type exportErrorHandler struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	last time.Time
+	mu          sync.Mutex
+	lastWarning time.Time
 }
 
 // Handle implements otel.ErrorHandler.
-func (c *complaints) Handle(err error) {
+func (c *exportErrorHandler) Handle(err error) {
 	if c.log == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.last) >= warnEvery {
-		c.last = now
-		c.log.Warn("spans are not exported; handoffs go on without them", "err", err)
+	if now := time.Now(); now.Sub(c.lastWarning) >= warnInterval {
+		c.lastWarning = now
+		c.log.Warn("spans are not exported", "err", err)
 	}
 }

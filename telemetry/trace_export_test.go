@@ -18,20 +18,20 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// received are the requests that a collector has got.
-type received struct {
+// fakeCollector records the requests that a collector receives.
+type fakeCollector struct {
 	collect.UnimplementedTraceServiceServer
 	got chan *collect.ExportTraceServiceRequest
 }
 
 // Export implements the service of OTLP over gRPC.
-func (r *received) Export(_ context.Context, req *collect.ExportTraceServiceRequest) (*collect.ExportTraceServiceResponse, error) {
+func (r *fakeCollector) Export(_ context.Context, req *collect.ExportTraceServiceRequest) (*collect.ExportTraceServiceResponse, error) {
 	r.got <- req
 	return &collect.ExportTraceServiceResponse{}, nil
 }
 
-// ServeHTTP takes OTLP over HTTP.
-func (r *received) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+// ServeHTTP receives OTLP over HTTP.
+func (r *fakeCollector) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
 	var in collect.ExportTraceServiceRequest
 	if err == nil {
@@ -44,11 +44,11 @@ func (r *received) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.got <- &in
 }
 
-// TestExport: spans reach a collector by either protocol when a process stops,
-// with the name and the attributes that the environment gives it.
+// TestExport checks that Stop exports spans by either protocol, with the name and the attributes
+// that the environment sets.
 func TestExport(t *testing.T) {
 	for _, by := range []string{"http/protobuf", "grpc"} {
-		to := &received{got: make(chan *collect.ExportTraceServiceRequest, 1)}
+		to := &fakeCollector{got: make(chan *collect.ExportTraceServiceRequest, 1)}
 		var url string
 		if by == "grpc" {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,50 +11,50 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Spans whose ids follow from the ledger, and the way between our traces and
-// those of OpenTelemetry.
+// The ids of spans, derived from the ledger, and the conversion from and to the trace context
+// of OpenTelemetry.
 
-// ids are what a span that is about to begin is called.
-type ids struct {
+// spanIDs are the ids of a span that is about to start.
+type spanIDs struct {
 	trace trace.TraceID
 	span  trace.SpanID
 	own   bool // the trace began with a handoff
 }
 
-func idsOf(s protocol.State, kind protocol.Span, n uint64) ids {
-	return ids{s.TraceID(), s.SpanID(kind, n), s.Trace == nil || s.Trace.Own}
+func spanIDsOf(s protocol.State, kind protocol.Span, n uint64) spanIDs {
+	return spanIDs{s.TraceID(), s.SpanID(kind, n), s.Trace == nil || s.Trace.Own}
 }
 
-type idsKey struct{}
+type spanIDsKey struct{}
 
-func withIDs(ctx context.Context, of ids) context.Context {
-	return context.WithValue(ctx, idsKey{}, of)
+func contextWithSpanIDs(ctx context.Context, of spanIDs) context.Context {
+	return context.WithValue(ctx, spanIDsKey{}, of)
 }
 
-// fixedIDs gives a span the ids that its context says.
-type fixedIDs struct{}
+// ledgerIDGenerator gives a span the ids in its context.
+type ledgerIDGenerator struct{}
 
 // NewIDs implements sdktrace.IDGenerator.
-func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	of, ok := ctx.Value(idsKey{}).(ids)
-	if !ok { // a span of another library: ours all have ids
+func (ledgerIDGenerator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	of, ok := ctx.Value(spanIDsKey{}).(spanIDs)
+	if !ok { // a span that this package did not start
 		return trace.TraceID{15: 1}, trace.SpanID{7: byte(rand.IntN(255) + 1)}
 	}
 	return of.trace, of.span
 }
 
 // NewSpanID implements sdktrace.IDGenerator.
-func (g fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+func (g ledgerIDGenerator) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	_, span := g.NewIDs(ctx)
 	return span
 }
 
-// Context gives the context of a worker's handler to OpenTelemetry: spans that
-// are begun under it are children of the work. Anything else stays as it is.
+// Extract returns a context in which OpenTelemetry starts spans as children of the handoff's work.
+// ctx is the context of a worker's handler; any other is returned as it is.
 //
 //	func (a *agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
-//		ctx, span := tracer.Start(telemetry.Context(ctx), "read the change")
-func Context(ctx context.Context) context.Context {
+//		ctx, span := tracer.Start(telemetry.Extract(ctx), "read the change")
+func Extract(ctx context.Context) context.Context {
 	parent, ok := spanContext(broker.TraceFrom(ctx))
 	if !ok {
 		return ctx
@@ -62,11 +62,11 @@ func Context(ctx context.Context) context.Context {
 	return trace.ContextWithRemoteSpanContext(ctx, parent)
 }
 
-// Carry is the other way: what is submitted or handed off under the context that
-// it returns follows from the span of OpenTelemetry that ctx has, if it has one.
+// Inject returns a context in which a submission or a hand-off continues the trace of the
+// OpenTelemetry span in ctx. Without one, ctx is returned as it is.
 //
-//	head, err := b.Submit(telemetry.Carry(ctx), prepared)
-func Carry(ctx context.Context) context.Context {
+//	head, err := b.Submit(telemetry.Inject(ctx), prepared)
+func Inject(ctx context.Context) context.Context {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
 		return ctx
@@ -76,7 +76,7 @@ func Carry(ctx context.Context) context.Context {
 	return broker.WithTrace(ctx, t)
 }
 
-// spanContext is one of ours as OpenTelemetry has it.
+// spanContext converts a trace context to OpenTelemetry's type.
 func spanContext(t protocol.TraceContext) (trace.SpanContext, bool) {
 	if t.IsZero() || t.Validate() != nil {
 		return trace.SpanContext{}, false
@@ -85,7 +85,7 @@ func spanContext(t protocol.TraceContext) (trace.SpanContext, bool) {
 	if t.Sampled() {
 		flags = trace.FlagsSampled
 	}
-	state, _ := trace.ParseTraceState(t.State) // one that it cannot read is left out
+	state, _ := trace.ParseTraceState(t.State) // empty if it cannot be parsed
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: t.TraceID(), SpanID: t.SpanID(),
 		TraceFlags: flags, TraceState: state, Remote: true}), true
 }

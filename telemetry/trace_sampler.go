@@ -9,24 +9,23 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// evenly asks a sampler about traces that began with a handoff by a hash of their
-// ids. Such an id is a ticket: six bits of it say that it is a UUID, and a sampler
-// that takes a part of all traces by their ids, which should be random, would take
-// all of them or none.
-type evenly struct{ sdk.Sampler }
+// hashedIDSampler gives its sampler a hash in place of the id of a trace that began with a
+// handoff. Such an id is a ticket, and six bits of a UUID are fixed: a sampler that compares ids
+// with a ratio, as if they were random, would sample all of them or none.
+type hashedIDSampler struct{ sdk.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.
-func (e evenly) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
-	if of, ok := p.ParentContext.Value(idsKey{}).(ids); ok && of.own {
+func (s hashedIDSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	if of, ok := p.ParentContext.Value(spanIDsKey{}).(spanIDs); ok && of.own {
 		sum := sha256.Sum256(p.TraceID[:])
 		copy(p.TraceID[:], sum[:])
 	}
-	return e.Sampler.ShouldSample(p)
+	return s.Sampler.ShouldSample(p)
 }
 
-// samplerOf reads which traces are sampled, as OpenTelemetry's variables say it:
-// without any, all traces about which no other process has decided.
-func samplerOf(env func(string) string) (sdk.Sampler, error) {
+// samplerFromEnv returns the sampler that OpenTelemetry's variables name. By default it samples
+// every trace that begins here and follows the decision of others.
+func samplerFromEnv(env func(string) string) (sdk.Sampler, error) {
 	name, share := strings.ToLower(strings.TrimSpace(env("OTEL_TRACES_SAMPLER"))), 1.0
 	if text := strings.TrimSpace(env("OTEL_TRACES_SAMPLER_ARG")); text != "" && strings.HasSuffix(name, "traceidratio") {
 		var err error

@@ -14,26 +14,26 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Appended implements broker.Observer: what an append has ended is emitted.
+// Appended implements broker.Observer. It exports the spans that an append has ended.
 func (t *Traces) Appended(_ context.Context, before protocol.State, after broker.Head, events []protocol.Event) {
 	if t == nil || len(events) == 0 {
 		return
 	}
-	if spans := t.ended(before, after, events); len(spans) > 0 {
-		t.emit(after.State, spans)
+	if spans := t.endedSpans(before, after, events); len(spans) > 0 {
+		t.export(after.State, spans)
 	}
 }
 
-// Conflicted implements broker.Observer. Nothing was written, and nothing ended.
+// Conflicted implements broker.Observer. A conflict ends no span.
 func (t *Traces) Conflicted(context.Context, string) {}
 
-// span is one that has ended.
-type span struct {
+// endedSpan is a span that an append has ended.
+type endedSpan struct {
 	kind       protocol.Span
 	n          uint64
 	name       string
 	start, end time.Time
-	failed     string // the reason, as a code; "" is no failure
+	failed     string // a code; "" is no failure
 	attributes []attribute.KeyValue
 	events     []spanEvent
 }
@@ -44,53 +44,53 @@ type spanEvent struct {
 	attributes []attribute.KeyValue
 }
 
-// stage is what a handoff is in, at every moment from its submission to its end:
-// queue, acknowledge, work or wait. A group has none: its members do.
-type stage struct {
+// openStage is the stage that an open handoff is in: queue, acknowledge, work or wait. A group has
+// none, its members have.
+type openStage struct {
 	kind  protocol.Span
 	n     uint64
 	since time.Time
 }
 
-func stageOf(s protocol.State) stage {
+func openStageOf(s protocol.State) openStage {
 	if s.Aggregate != nil {
-		return stage{}
+		return openStage{}
 	}
 	switch lifecycle.StageOf(s) {
 	case lifecycle.StageNone:
-		return stage{}
+		return openStage{}
 	case lifecycle.StageWork:
-		return stage{protocol.SpanWork, s.Fence, s.AcceptedAt}
+		return openStage{protocol.SpanWork, s.Fence, s.AcceptedAt}
 	case lifecycle.StageAcknowledge:
-		return stage{protocol.SpanAcknowledge, s.Offer, s.ClaimedAt}
+		return openStage{protocol.SpanAcknowledge, s.Offer, s.ClaimedAt}
 	case lifecycle.StageQueue:
 		if s.Offer != 0 && s.AcceptedAt.IsZero() && s.ClaimedAt.IsZero() {
-			return stage{protocol.SpanQueue, s.Offer, s.OfferedAt}
+			return openStage{protocol.SpanQueue, s.Offer, s.OfferedAt}
 		}
 	case lifecycle.StageAnswers, lifecycle.StageDeferred, lifecycle.StageChildren:
-		return stage{protocol.SpanWait, 0, s.ConditionedAt}
+		return openStage{protocol.SpanWait, 0, s.ConditionedAt}
 	}
-	return stage{protocol.SpanWait, 0, s.UpdatedAt}
+	return openStage{protocol.SpanWait, 0, s.UpdatedAt}
 }
 
-// ended are the spans that an append has ended.
-func (t *Traces) ended(before protocol.State, after broker.Head, events []protocol.Event) []span {
+// endedSpans returns the spans that an append has ended.
+func (t *Traces) endedSpans(before protocol.State, after broker.Head, events []protocol.Event) []endedSpan {
 	s, at := after.State, events[0].When()
-	var spans []span
+	var spans []endedSpan
 	if before.Ticket == "" {
-		spans = append(spans, span{kind: protocol.SpanSubmit, name: s.TargetWords(), start: at, end: later(at, t.now()),
-			attributes: addressed(s.Agent, "send")})
+		spans = append(spans, endedSpan{kind: protocol.SpanSubmit, name: s.TargetWords(), start: at, end: laterTime(at, t.now()),
+			attributes: queueAttributes(s.Agent, "send")})
 	}
-	was, is := stageOf(before), stageOf(s)
-	if was.kind != "" && (was.kind != is.kind || was.n != is.n) {
-		spans = append(spans, ofStage(was, before, after, events))
+	old, current := openStageOf(before), openStageOf(s)
+	if old.kind != "" && (old.kind != current.kind || old.n != current.n) {
+		spans = append(spans, stageSpan(old, before, after, events))
 	}
-	if ack, answered := acknowledged(before, after, events, t.now()); answered && was.kind != protocol.SpanAcknowledge {
+	if ack, answered := acknowledgeSpan(before, after, events, t.now()); answered && old.kind != protocol.SpanAcknowledge {
 		spans = append(spans, ack)
 	}
 	if s.Closed && !before.Closed {
-		whole := span{kind: protocol.SpanHandoff, name: s.TargetWords(), start: s.SubmittedAt, end: later(s.SubmittedAt, s.ClosedAt),
-			attributes: summed(s), events: told(events)}
+		whole := endedSpan{kind: protocol.SpanHandoff, name: s.TargetWords(), start: s.SubmittedAt, end: laterTime(s.SubmittedAt, s.ClosedAt),
+			attributes: outcomeAttributes(s), events: spanEvents(events)}
 		switch s.Outcome {
 		case protocol.OutcomeFailed, protocol.OutcomeTimeout, protocol.OutcomeRejected:
 			whole.failed = cmp.Or(s.Reason, string(s.Outcome))
@@ -102,33 +102,33 @@ func (t *Traces) ended(before protocol.State, after broker.Head, events []protoc
 	}
 	for _, e := range events {
 		if returned, ok := e.(*protocol.Returned); ok {
-			spans = append(spans, ofReturn(s, *returned))
+			spans = append(spans, returnSpan(s, *returned))
 		}
 	}
 	return spans
 }
 
-// ofStage is the span of a stage that has ended.
-func ofStage(was stage, before protocol.State, after broker.Head, events []protocol.Event) span {
-	end := later(was.since, events[0].When())
-	ended := span{kind: was.kind, n: was.n, name: before.Agent, start: was.since, end: end, failed: failureOf(events), events: told(events)}
-	switch was.kind {
+// stageSpan is the span of a stage that has ended.
+func stageSpan(stage openStage, before protocol.State, after broker.Head, events []protocol.Event) endedSpan {
+	end := laterTime(stage.since, events[0].When())
+	ended := endedSpan{kind: stage.kind, n: stage.n, name: before.Agent, start: stage.since, end: end, failed: failureCode(events), events: spanEvents(events)}
+	switch stage.kind {
 	case protocol.SpanQueue:
-		ended.attributes = addressed(before.Agent, "")
+		ended.attributes = queueAttributes(before.Agent, "")
 	case protocol.SpanAcknowledge:
-		ended.n = after.Seq // one offer may be claimed again and again
-		ended.attributes = addressed(before.Agent, "settle")
-		if ack, answered := acknowledged(before, after, events, end); answered {
+		ended.n = after.Seq // an offer may be claimed several times
+		ended.attributes = queueAttributes(before.Agent, "settle")
+		if ack, answered := acknowledgeSpan(before, after, events, end); answered {
 			ended.attributes = ack.attributes
 		}
 	case protocol.SpanWork:
-		ended.attributes = append(addressed(before.Agent, "process"), attribute.Int("handoff.attempt", before.Attempt),
+		ended.attributes = append(queueAttributes(before.Agent, "process"), attribute.Int("handoff.attempt", before.Attempt),
 			attribute.Int("handoff.attempts_total", before.AttemptsTotal), attribute.String("handoff.holder", before.Holder),
 			attribute.Int64("handoff.fence", int64(before.Fence)))
-		ended.events = append(during(before), ended.events...)
+		ended.events = append(workEvents(before), ended.events...)
 	case protocol.SpanWait:
 		ended.n = after.Seq
-		ended.attributes = append(addressed(before.Agent, ""), attribute.String("handoff.phase", string(before.Phase)))
+		ended.attributes = append(queueAttributes(before.Agent, ""), attribute.String("handoff.phase", string(before.Phase)))
 		if before.Reason != "" {
 			ended.attributes = append(ended.attributes, attribute.String("handoff.reason", before.Reason))
 		}
@@ -136,37 +136,37 @@ func ofStage(was stage, before protocol.State, after broker.Head, events []proto
 	return ended
 }
 
-// acknowledged is the answer to an offer in an append. Where the worker that
-// answers had not claimed it before, it took as long as the append.
-func acknowledged(before protocol.State, after broker.Head, events []protocol.Event, now time.Time) (span, bool) {
+// acknowledgeSpan is the span of the acknowledgement in an append, if there is one. If the worker
+// had not claimed the offer before, the span is as long as the append.
+func acknowledgeSpan(before protocol.State, after broker.Head, events []protocol.Event, now time.Time) (endedSpan, bool) {
 	for _, e := range events {
-		answer := span{kind: protocol.SpanAcknowledge, n: after.Seq, start: e.When(), end: later(e.When(), now), attributes: addressed(before.Agent, "settle")}
-		as, reason := protocol.AckAccepted, ""
+		answer := endedSpan{kind: protocol.SpanAcknowledge, n: after.Seq, start: e.When(), end: laterTime(e.When(), now), attributes: queueAttributes(before.Agent, "settle")}
+		status, reason := protocol.AckAccepted, ""
 		switch e := e.(type) {
 		case *protocol.Accepted:
 			answer.name = e.Agent
 		case *protocol.Rejected:
-			answer.name, as, reason = e.Agent, protocol.AckRejected, e.ReasonCode
+			answer.name, status, reason = e.Agent, protocol.AckRejected, e.ReasonCode
 		case *protocol.Conditioned:
-			answer.name, as = e.Agent, protocol.AckConditional
+			answer.name, status = e.Agent, protocol.AckConditional
 		default:
 			continue
 		}
-		if before.Fence != 0 && as != protocol.AckAccepted { // an acceptance that is taken back
-			return span{}, false
+		if before.Fence != 0 && status != protocol.AckAccepted { // an acceptance that is withdrawn
+			return endedSpan{}, false
 		}
-		answer.attributes = append(answer.attributes, attribute.String("handoff.acknowledgement", string(as)))
+		answer.attributes = append(answer.attributes, attribute.String("handoff.acknowledgement", string(status)))
 		if reason != "" {
 			answer.attributes = append(answer.attributes, attribute.String("handoff.reason", reason))
 		}
 		return answer, true
 	}
-	return span{}, false
+	return endedSpan{}, false
 }
 
-// ofReturn is the way of an end back to the source.
-func ofReturn(s protocol.State, e protocol.Returned) span {
-	ret := span{kind: protocol.SpanReturn, name: s.Source, start: s.ClosedAt, end: later(s.ClosedAt, e.When()), attributes: addressed(s.Source, "send")}
+// returnSpan is the span from the end of a handoff to the return to its source.
+func returnSpan(s protocol.State, e protocol.Returned) endedSpan {
+	ret := endedSpan{kind: protocol.SpanReturn, name: s.Source, start: s.ClosedAt, end: laterTime(s.ClosedAt, e.When()), attributes: queueAttributes(s.Source, "send")}
 	if s.ReturnTicket != "" {
 		ret.attributes = append(ret.attributes, attribute.String("handoff.return_ticket", s.ReturnTicket))
 	}
@@ -176,8 +176,8 @@ func ofReturn(s protocol.State, e protocol.Returned) span {
 	return ret
 }
 
-// during are the signs of life of the work, as far as the state knows them.
-func during(s protocol.State) []spanEvent {
+// workEvents are the start, the last progress and the last reminder of the work.
+func workEvents(s protocol.State) []spanEvent {
 	var all []spanEvent
 	if !s.StartedAt.IsZero() {
 		all = append(all, spanEvent{name: string(protocol.EventStarted), at: s.StartedAt})
@@ -192,9 +192,8 @@ func during(s protocol.State) []spanEvent {
 	return all
 }
 
-// told are the events of an append as those of a span: their names and instants,
-// and what they hand off.
-func told(events []protocol.Event) []spanEvent {
+// spanEvents converts the events of an append: their names, instants and children.
+func spanEvents(events []protocol.Event) []spanEvent {
 	all := make([]spanEvent, len(events))
 	for i, e := range events {
 		all[i] = spanEvent{name: string(e.EventType()), at: e.When()}
@@ -205,23 +204,23 @@ func told(events []protocol.Event) []spanEvent {
 	return all
 }
 
-// emit exports spans of a handoff, if its trace is sampled.
-func (t *Traces) emit(s protocol.State, spans []span) {
-	within, whole := t.whole(s)
-	if !whole.SpanContext().IsSampled() {
+// export passes spans of a handoff to the exporter, if its trace is sampled.
+func (t *Traces) export(s protocol.State, spans []endedSpan) {
+	handoffContext, handoffSpan := t.startHandoffSpan(s)
+	if !handoffSpan.SpanContext().IsSampled() {
 		return
 	}
-	common := about(s)
+	shared := handoffAttributes(s)
 	for _, ended := range spans {
 		kind := map[protocol.Span]trace.SpanKind{protocol.SpanSubmit: trace.SpanKindProducer, protocol.SpanReturn: trace.SpanKindProducer,
 			protocol.SpanWork: trace.SpanKindConsumer, protocol.SpanAcknowledge: trace.SpanKindClient}[ended.kind]
-		parent := within
+		parent := handoffContext
 		if ended.kind == protocol.SpanHandoff {
-			parent = t.above(s)
+			parent = t.parentContext(s)
 		}
-		parent = withIDs(parent, idsOf(s, ended.kind, ended.n))
+		parent = contextWithSpanIDs(parent, spanIDsOf(s, ended.kind, ended.n))
 		_, out := t.tracer.Start(parent, string(ended.kind)+" "+ended.name, trace.WithTimestamp(ended.start), trace.WithSpanKind(kind),
-			trace.WithAttributes(common...), trace.WithAttributes(ended.attributes...),
+			trace.WithAttributes(shared...), trace.WithAttributes(ended.attributes...),
 			trace.WithAttributes(attribute.String("messaging.operation.name", string(ended.kind))))
 		for _, e := range ended.events {
 			out.AddEvent(e.name, trace.WithTimestamp(e.at), trace.WithAttributes(e.attributes...))
@@ -233,23 +232,23 @@ func (t *Traces) emit(s protocol.State, spans []span) {
 	}
 }
 
-// whole begins the span that is the parent of all others of a handoff. The process that
-// closes the handoff ends it: here it tells whether the trace is sampled.
-func (t *Traces) whole(s protocol.State) (context.Context, trace.Span) {
-	return t.tracer.Start(withIDs(t.above(s), idsOf(s, protocol.SpanHandoff, 0)), string(protocol.SpanHandoff))
+// startHandoffSpan starts the span that is the parent of all others of a handoff, to learn whether
+// its trace is sampled. Only the process that closes the handoff exports it.
+func (t *Traces) startHandoffSpan(s protocol.State) (context.Context, trace.Span) {
+	return t.tracer.Start(contextWithSpanIDs(t.parentContext(s), spanIDsOf(s, protocol.SpanHandoff, 0)), string(protocol.SpanHandoff))
 }
 
-// above is the context that a handoff's own span begins in: that of the span it
-// follows from. Where no process has decided whether the trace is sampled, our sampler
-// does, by the trace's id: every process decides alike.
-func (t *Traces) above(s protocol.State) context.Context {
+// parentContext is the context that a handoff's own span starts in: that of its parent span. If
+// the trace began with a handoff, this sampler decides by the trace's id, so that every process
+// decides alike.
+func (t *Traces) parentContext(s protocol.State) context.Context {
 	ctx := context.Background()
 	if s.Trace == nil {
 		return ctx
 	}
 	of := *s.Trace
 	if of.Own {
-		_, probe := t.tracer.Start(withIDs(ctx, idsOf(s, protocol.SpanHandoff, 0)), string(protocol.SpanHandoff))
+		_, probe := t.tracer.Start(contextWithSpanIDs(ctx, spanIDsOf(s, protocol.SpanHandoff, 0)), string(protocol.SpanHandoff))
 		of = of.WithSampled(probe.SpanContext().IsSampled())
 	}
 	if parent, ok := spanContext(of); ok {
@@ -258,13 +257,13 @@ func (t *Traces) above(s protocol.State) context.Context {
 	return ctx
 }
 
-// Work is the context of a handoff's work, for its program: with the flag that
-// says whether its spans are exported. A nil t says what the ledger says.
-func (t *Traces) Work(s protocol.State) protocol.TraceContext {
+// WorkContext is the trace context of a handoff's work, for the program that does it. Its sampled
+// flag is the sampler's decision, or the ledger's if t is nil.
+func (t *Traces) WorkContext(s protocol.State) protocol.TraceContext {
 	of := s.WorkTrace()
 	if t == nil || !of.Own {
 		return of
 	}
-	_, whole := t.whole(s)
-	return of.WithSampled(whole.SpanContext().IsSampled())
+	_, handoffSpan := t.startHandoffSpan(s)
+	return of.WithSampled(handoffSpan.SpanContext().IsSampled())
 }

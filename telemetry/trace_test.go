@@ -21,7 +21,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// traced is an engine in memory, and a broker over it whose spans are kept.
+// traced is an engine in memory and a broker over it whose spans are recorded.
 type traced struct {
 	*testing.T
 	engine broker.Engine
@@ -68,7 +68,7 @@ func (w *traced) accept(agent string) *broker.Claim {
 	return claim
 }
 
-// decide is what a supervisor does.
+// decide does what a supervisor does when the handoff's next timer fires.
 func (w *traced) decide(ticket string) broker.Head {
 	w.Helper()
 	head, _, err := w.b.Update(w.Context(), ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
@@ -78,7 +78,7 @@ func (w *traced) decide(ticket string) broker.Head {
 	return head
 }
 
-// spans are those of a handoff by their names.
+// spans are the recorded spans of a handoff by name.
 func (w *traced) spans(ticket string) map[string]tracetest.SpanStub {
 	w.Helper()
 	all := map[string]tracetest.SpanStub{}
@@ -111,8 +111,8 @@ func names(spans map[string]tracetest.SpanStub) string {
 	return strings.Join(slices.Sorted(maps.Keys(spans)), ", ")
 }
 
-// TestSpansOfARelay: every stage of a handoff is a span of it, a child follows
-// from the work that handed it off, and a return from the end.
+// TestSpansOfARelay checks that every stage of a handoff is a span, that a child follows from the
+// work that handed it off, and a return from the end.
 func TestSpansOfARelay(t *testing.T) {
 	w := newTraced(t, sdk.ParentBased(sdk.AlwaysSample()))
 	head := w.submit(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Type: protocol.Delegation,
@@ -158,7 +158,7 @@ func TestSpansOfARelay(t *testing.T) {
 	}
 	for _, s := range w.kept.GetSpans() {
 		if strings.Contains(fmt.Sprint(s), "a word of the agent's own") {
-			t.Errorf("%s says what the agent said", s.Name)
+			t.Errorf("%s contains a text of the agent", s.Name)
 		}
 	}
 
@@ -183,8 +183,8 @@ func (w *traced) head(ticket string) broker.Head {
 	return head
 }
 
-// TestSpansOfTrouble: failures, refusals, questions and silence are spans that
-// say so, and no moment of an open handoff is in two of them.
+// TestSpansOfTrouble checks the spans of failures, rejections, questions and timeouts, and that
+// the stages of a handoff do not overlap.
 func TestSpansOfTrouble(t *testing.T) {
 	w := newTraced(t, sdk.ParentBased(sdk.AlwaysSample()))
 	head := w.submit(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}})
@@ -202,7 +202,7 @@ func TestSpansOfTrouble(t *testing.T) {
 	w.must(err)
 	_, err = w.b.Cancel(t.Context(), head.Ticket, "human", "")
 	w.must(err)
-	for range 3 { // whatever is left to decide
+	for range 3 { // until nothing is left to decide
 		w.decide(head.Ticket)
 	}
 
@@ -241,14 +241,14 @@ func TestSpansOfTrouble(t *testing.T) {
 	}
 }
 
-// TestSampling: where nobody has decided, the sampler does by the trace's id, for
-// the handoff and all that follows from it; where somebody has, that counts.
+// TestSampling checks that the sampler decides by the trace's id, for the handoff and all that
+// follows from it, unless another process has decided.
 func TestSampling(t *testing.T) {
 	relay := func(w *traced, traceparent string) (spans int, of protocol.TraceContext) {
 		before := len(w.kept.GetSpans())
 		w.submit(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, TraceParent: traceparent})
 		claim := w.accept("coder")
-		of = w.traces.Work(claim.State())
+		of = w.traces.WorkContext(claim.State())
 		w.must(claim.Complete(t.Context(), protocol.Result{}, broker.Child{Package: protocol.Package{
 			Reason: "next", Target: protocol.Target{Agent: "tester"}, Task: protocol.Task{Description: "test it"}}}))
 		w.must(w.accept("tester").Complete(t.Context(), protocol.Result{}))
@@ -260,7 +260,7 @@ func TestSampling(t *testing.T) {
 		for range 40 {
 			n, of := relay(w, "")
 			if seen[n]++; of.Sampled() != (n > 0) {
-				t.Errorf("the program is told %t, and %d spans came", of.Sampled(), n)
+				t.Errorf("the program has the sampled flag %t, and there are %d spans", of.Sampled(), n)
 			}
 		}
 		if len(seen) != 2 || seen[0] == 0 || seen[10] == 0 { // all or none
@@ -277,27 +277,27 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestGoPrograms: the way from OpenTelemetry to a handoff and back.
+// TestGoPrograms checks the conversion from OpenTelemetry to a handoff and back.
 func TestGoPrograms(t *testing.T) {
 	w := newTraced(t, sdk.ParentBased(sdk.AlwaysSample()))
-	ctx, outer := w.traces.provider.Tracer("a program").Start(withIDs(t.Context(), ids{trace: trace.TraceID{1}, span: trace.SpanID{2}}), "outer")
+	ctx, outer := w.traces.provider.Tracer("a program").Start(contextWithSpanIDs(t.Context(), spanIDs{trace: trace.TraceID{1}, span: trace.SpanID{2}}), "outer")
 	in, err := w.b.Prepare(ctx, protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
 	w.must(err)
-	head, err := w.b.Submit(Carry(ctx), in)
+	head, err := w.b.Submit(Inject(ctx), in)
 	w.must(err)
 	if head.State.Trace == nil || head.State.Trace.SpanID() != outer.SpanContext().SpanID() || !head.State.Trace.Sampled() {
 		t.Fatalf("submitted in the trace %+v", head.State.Trace)
 	}
-	within := Context(broker.WithTrace(t.Context(), head.State.WorkTrace()))
+	within := Extract(broker.WithTrace(t.Context(), head.State.WorkTrace()))
 	if got := trace.SpanContextFromContext(within); got.TraceID() != outer.SpanContext().TraceID() || !got.IsRemote() || got.SpanID() != head.State.SpanID(protocol.SpanHandoff, 0) {
 		t.Errorf("a handler's context has %+v", got)
 	}
-	if Context(t.Context()) != t.Context() || Carry(t.Context()) != t.Context() {
+	if Extract(t.Context()) != t.Context() || Inject(t.Context()) != t.Context() {
 		t.Error("a context without a trace is changed")
 	}
 }
 
-// TestNoTraces: without an endpoint there is nothing, and nothing is paid.
+// TestNoTraces checks that nothing is traced without an endpoint.
 func TestNoTraces(t *testing.T) {
 	for _, env := range []map[string]string{
 		{},
@@ -325,30 +325,29 @@ func TestNoTraces(t *testing.T) {
 	}
 }
 
-// TestFreeWhenOff: what tracing adds to an append allocates nothing where there
-// is neither an endpoint nor a trace.
+// TestFreeWhenOff checks that an append allocates nothing for tracing without an endpoint.
 func TestFreeWhenOff(t *testing.T) {
 	var none *Traces
-	if Join(nil, none.Observer()) != nil {
-		t.Error("nobody watches, and a broker would ask whom to tell")
+	if MultiObserver(nil, none.Observer()) != nil {
+		t.Error("a nil *Traces is an observer")
 	}
 	ctx, before, after := context.Background(), protocol.State{}, broker.Head{}
 	if n := testing.AllocsPerRun(100, func() {
 		none.Appended(ctx, before, after, nil)
 		if !broker.TraceFrom(ctx).IsZero() {
-			t.Error("a trace from nowhere")
+			t.Error("an empty context has a trace")
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations an append", n)
 	}
 }
 
-// TestAwayCollector: a collector that is not there, or does not answer, is told to
-// the log once, and is waited for no longer than was said.
-func TestAwayCollector(t *testing.T) {
+// TestUnreachableCollector checks that a collector that does not answer is logged once, and delays
+// Stop no longer than its timeout.
+func TestUnreachableCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	var log strings.Builder
-	traces, err := StartTraces(t.Context(), TracesConfig{Role: "test", Brief: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	traces, err := StartTraces(t.Context(), TracesConfig{Role: "test", ShortLived: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Env: func(name string) string {
 			return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}[name]
 		}})
@@ -362,7 +361,7 @@ func TestAwayCollector(t *testing.T) {
 	}
 }
 
-// BenchmarkAppended says what a traced append costs its writer.
+// BenchmarkAppended measures the cost of a traced append.
 func BenchmarkAppended(b *testing.B) {
 	traces := newTraces(sdk.AlwaysSample(), sdk.WithBatcher(tracetest.NewNoopExporter()))
 	defer traces.Stop()
@@ -378,8 +377,8 @@ func BenchmarkAppended(b *testing.B) {
 	}
 }
 
-// TestSpansOfALostWorker: whoever takes over says that the work before was lost;
-// an offer that was taken once does not stand in the queue again.
+// TestSpansOfALostWorker checks that the worker that takes over ends the span of the lost work,
+// and that an offer has one queue span.
 func TestSpansOfALostWorker(t *testing.T) {
 	traces := newTraces(sdk.AlwaysSample())
 	defer traces.Stop()
@@ -403,13 +402,13 @@ func TestSpansOfALostWorker(t *testing.T) {
 			"work 5 from 2 to 40: lease_lost; acknowledge 9"},
 		{"found by a supervisor", working, lost, []protocol.Event{&protocol.LeaseLost{Meta: meta(40)}}, "work 5 from 2 to 40: lease_lost"},
 		{"offered again", lost, again, []protocol.Event{&protocol.Offered{Meta: meta(42), Agent: "coder"}}, "wait 9 from 40 to 42"},
-		{"said again", again, again, []protocol.Event{&protocol.Stuck{Meta: meta(43)}}, ""},
+		{"stuck", again, again, []protocol.Event{&protocol.Stuck{Meta: meta(43)}}, ""},
 		{"taken", again, taken, []protocol.Event{&protocol.Accepted{Meta: meta(45), Agent: "coder"}}, "queue 11 from 42 to 45; acknowledge 9"},
 	} {
 		var got []string
-		for _, s := range traces.ended(c.before, broker.Head{Seq: 9, State: c.after}, c.events) {
+		for _, s := range traces.endedSpans(c.before, broker.Head{Seq: 9, State: c.after}, c.events) {
 			text := fmt.Sprintf("%s %d", s.kind, s.n)
-			if s.kind != protocol.SpanAcknowledge { // which ends now
+			if s.kind != protocol.SpanAcknowledge { // which ends at the time of the test
 				text += fmt.Sprintf(" from %d to %d", s.start.Second(), s.end.Second())
 			}
 			if s.failed != "" {

@@ -72,7 +72,7 @@ type Handoff struct {
 
 	// Trace is the span of this attempt (W3C Trace Context), for programs and
 	// services that trace themselves. The handler's context has it too: what is
-	// submitted under it is in the same trace (broker.TraceFrom, telemetry.Context).
+	// submitted under it is in the same trace (broker.TraceFrom, telemetry.Extract).
 	Trace protocol.TraceContext
 
 	// Log writes with the ticket and the attempt on every line.

@@ -97,7 +97,7 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 		return nil, nil, err
 	}
 	traces := a.startTraces(ctx, cfg.Log)
-	a.traces, cfg.Observer = traces, telemetry.Join(cfg.Observer, traces.Observer())
+	a.traces, cfg.Observer = traces, telemetry.MultiObserver(cfg.Observer, traces.Observer())
 	b, err := broker.New(engine, cfg)
 	if err != nil {
 		done()

@@ -121,7 +121,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	defer nc.Close()
 	traces := a.startTraces(ctx, log)
 	defer traces.Stop()
-	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log, Redactor: redactor, Observer: telemetry.Join(shown.observer(), traces.Observer())})
+	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log, Redactor: redactor, Observer: telemetry.MultiObserver(shown.observer(), traces.Observer())})
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (a *app) judgeSettings() doctor.Finding {
 // whereToAsk is the URL of a process that listens at addr, from its own machine: one
 // that listens everywhere is asked on loopback.
 func whereToAsk(addr string) (string, error) {
-	complete, err := telemetry.Address(addr)
+	complete, err := telemetry.ListenAddress(addr)
 	if err != nil {
 		return "", err
 	}

@@ -22,7 +22,7 @@ type beatView struct {
 
 func (a *app) beat(beat api.Beat) error {
 	if !a.text() {
-		return a.value(beatView{beat.State.Ticket, beat.Signal, beat.Expires, a.traces.Work(beat.State).Parent})
+		return a.value(beatView{beat.State.Ticket, beat.Signal, beat.Expires, a.traces.WorkContext(beat.State).Parent})
 	}
 	yes := map[bool]string{true: "yes"}
 	cancel := "no"

@@ -85,14 +85,14 @@ func (s *showing) index(ix *index.Index) {
 	if s == nil {
 		return
 	}
-	s.metrics.Index(func(ctx context.Context) (telemetry.IndexFigures, error) {
+	s.metrics.Index(func(ctx context.Context) (telemetry.IndexStats, error) {
 		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
-		return telemetry.IndexFigures{
+		return telemetry.IndexStats{
 			Seq: answer.Seq, Behind: answer.Behind, BehindFor: time.Duration(answer.BehindMS) * time.Millisecond, Complete: answer.Complete,
 			Handoffs: answer.Handoffs, FileBytes: answer.FileBytes, Rebuilds: answer.Rebuilds,
 		}, err
 	})
-	s.server.Ready("index", func(ctx context.Context) error {
+	s.server.AddReadinessCheck("index", func(ctx context.Context) error {
 		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: readyWithin.Milliseconds()}})
 		if err == nil && !answer.Complete {
 			err = fmt.Errorf("has %d of %d entries of the ledger so far", answer.Seq, answer.Seq+answer.Behind)
@@ -108,6 +108,6 @@ const readyWithin = time.Second
 // noIndex says that a process is not ready that should have an index.
 func (s *showing) noIndex(why error) {
 	if s != nil {
-		s.server.Ready("index", func(context.Context) error { return why })
+		s.server.AddReadinessCheck("index", func(context.Context) error { return why })
 	}
 }

@@ -44,7 +44,7 @@ func (a *app) show(ctx context.Context, addr string, log *slog.Logger) (*showing
 	if addr == "" {
 		return nil, nil
 	}
-	if _, err := telemetry.Address(addr); err != nil {
+	if _, err := telemetry.ListenAddress(addr); err != nil {
 		return nil, usagef("%s: %v", said, err)
 	}
 	metrics := telemetry.NewMetrics()
@@ -86,7 +86,7 @@ func (s *showing) engine(b *broker.Broker) {
 	if s == nil {
 		return
 	}
-	s.metrics.World(b)
+	s.metrics.Engine(b)
 	s.engineAnswers(b)
 }
 
@@ -94,7 +94,7 @@ func (s *showing) engineAnswers(b *broker.Broker) {
 	if s == nil {
 		return
 	}
-	s.server.Ready("engine", func(ctx context.Context) error {
+	s.server.AddReadinessCheck("engine", func(ctx context.Context) error {
 		if _, err := b.LedgerInfo(ctx); err != nil {
 			return fmt.Errorf("does not answer: %w", err)
 		}

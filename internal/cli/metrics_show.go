@@ -16,7 +16,7 @@ import (
 // disk is ready while the disk of the engine takes writes.
 func (s *showing) disk(health func() error) {
 	if s != nil {
-		s.server.Ready("disk", func(context.Context) error { return health() })
+		s.server.AddReadinessCheck("disk", func(context.Context) error { return health() })
 	}
 }
 
@@ -36,7 +36,7 @@ func (s *showing) supervisor(sv *supervisor.Supervisor) {
 	if s == nil {
 		return
 	}
-	s.server.Live("supervisor", func(context.Context) error {
+	s.server.AddLivenessCheck("supervisor", func(context.Context) error {
 		if looking := sv.OldestReconcile(); looking > lost {
 			return fmt.Errorf("has been looking at one handoff for %s; restart this process", explain.Duration(looking.Truncate(time.Second)))
 		}
@@ -52,9 +52,9 @@ func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
 	if b != nil { // else it goes through a gateway, and its presence tells
 		s.engineAnswers(b)
 	}
-	s.metrics.Worker(agent, func() telemetry.WorkerFigures {
+	s.metrics.Worker(agent, func() telemetry.WorkerStats {
 		stats := w.Stats()
-		return telemetry.WorkerFigures{
+		return telemetry.WorkerStats{
 			Claimed: stats.Claimed, Slots: stats.Slots, Busy: stats.Busy, Present: w.Present(),
 			Ended: map[string]int64{
 				"completed": stats.Completed, "failed": stats.Failed, "refused": stats.Refused, "declined": stats.Declined,
@@ -63,13 +63,13 @@ func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
 			},
 		}
 	})
-	s.server.Ready("worker", func(context.Context) error {
+	s.server.AddReadinessCheck("worker", func(context.Context) error {
 		if !w.Present() {
 			return fmt.Errorf("the engine has not confirmed within the lease that this worker of %s is there; it takes nothing new", agent)
 		}
 		return nil
 	})
-	s.server.Live("worker", func(context.Context) error {
+	s.server.AddLivenessCheck("worker", func(context.Context) error {
 		if overdue := w.Overdue(); overdue > lost {
 			return fmt.Errorf("has not tried to beat for %s longer than it should; restart this process", explain.Duration(overdue.Truncate(time.Second)))
 		}
@@ -82,9 +82,9 @@ func (s *showing) gateway(d *natsgateway.Gateway) {
 	if s == nil {
 		return
 	}
-	s.metrics.Gateway(func() telemetry.GatewayFigures {
+	s.metrics.Gateway(func() telemetry.GatewayStats {
 		load := d.Load()
-		return telemetry.GatewayFigures{Offers: load.Offers, Requests: load.Requests, MemoryBytes: load.Bytes,
+		return telemetry.GatewayStats{Offers: load.Offers, Requests: load.Requests, MemoryBytes: load.Bytes,
 			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed},
 			Busy:    load.Busy, Reclaimed: load.Reclaimed}
 	})
@@ -93,6 +93,6 @@ func (s *showing) gateway(d *natsgateway.Gateway) {
 // started says that everything is there that makes the process ready.
 func (s *showing) started() {
 	if s != nil {
-		s.server.Started()
+		s.server.MarkStarted()
 	}
 }

@@ -17,7 +17,7 @@ import (
 // soon, and whose collector may be away without a word.
 func (a *app) startTraces(ctx context.Context, log *slog.Logger) *telemetry.Traces {
 	traces, err := telemetry.StartTraces(context.WithoutCancel(ctx),
-		telemetry.TracesConfig{Env: a.env, Role: a.command, Brief: log == nil, Log: log})
+		telemetry.TracesConfig{Env: a.env, Role: a.command, ShortLived: log == nil, Log: log})
 	if err != nil {
 		a.notef("handoff: nothing is traced: %v\n", err)
 	}

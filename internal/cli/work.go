@@ -128,7 +128,7 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 
 func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
 	return a.serve(ctx, &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
-		cfg.Log, cfg.Trace = log, a.traces.Work
+		cfg.Log, cfg.Trace = log, a.traces.WorkContext
 		if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
 			cfg.Lease = defaultLease(ctx, a.engine)
 		}

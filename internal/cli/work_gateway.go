@@ -36,7 +36,7 @@ func (a *app) workThroughGateway(ctx context.Context, cfg worker.Config, flags *
 		return err
 	}
 	program.Env = append(a.connEnv(strings.Join(client.Servers(), ",")), gatewayEnv+"=1")
-	cfg.Trace = traces.Work
+	cfg.Trace = traces.WorkContext
 	return runWorker(ctx, shown, nil, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.NewOver(client, cfg, handler) })
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What spans say of a handoff: ids, names and codes, whose names are stable. What
-// agents say, in packages, results and reasons, stays in the ledger.
+// The attributes of spans: ids, names and codes of a handoff, with stable keys. The texts of
+// agents in packages, results and reasons stay in the ledger.
 
-// about is what every span of a handoff has.
-func about(s protocol.State) []attribute.KeyValue {
+// handoffAttributes are the attributes of every span of a handoff.
+func handoffAttributes(s protocol.State) []attribute.KeyValue {
 	all := []attribute.KeyValue{
 		attribute.String("handoff.ticket", s.Ticket),
 		attribute.String("handoff.type", string(s.Type)),
@@ -22,20 +22,21 @@ func about(s protocol.State) []attribute.KeyValue {
 		attribute.String("messaging.system", "handoff"),
 		attribute.String("messaging.message.id", s.Ticket),
 	}
-	for _, also := range []struct{ name, value string }{
+	for _, optional := range []struct{ key, value string }{
 		{"handoff.parent", s.Parent}, {"handoff.group", s.Group}, {"handoff.origin", s.Origin}, {"handoff.return_of", s.ReturnOf},
 		{"handoff.workflow_id", s.WorkflowID}, {"handoff.task_id", s.TaskID},
 		{"messaging.message.conversation_id", s.ConversationID},
 	} {
-		if also.value != "" {
-			all = append(all, attribute.String(also.name, also.value))
+		if optional.value != "" {
+			all = append(all, attribute.String(optional.key, optional.value))
 		}
 	}
 	return all
 }
 
-// addressed says whose queue a span is about, and what messaging calls it.
-func addressed(agent, operation string) []attribute.KeyValue {
+// queueAttributes name the agent whose queue a span is about, and the operation in the messaging
+// conventions of OpenTelemetry.
+func queueAttributes(agent, operation string) []attribute.KeyValue {
 	var all []attribute.KeyValue
 	if agent != "" {
 		all = append(all, attribute.String("handoff.agent", agent), attribute.String("messaging.destination.name", agent))
@@ -46,9 +47,9 @@ func addressed(agent, operation string) []attribute.KeyValue {
 	return all
 }
 
-// summed is how a handoff ended, as a whole.
-func summed(s protocol.State) []attribute.KeyValue {
-	all := append(addressed(s.Agent, ""), attribute.String("handoff.outcome", string(s.Outcome)),
+// outcomeAttributes say how a handoff ended.
+func outcomeAttributes(s protocol.State) []attribute.KeyValue {
+	all := append(queueAttributes(s.Agent, ""), attribute.String("handoff.outcome", string(s.Outcome)),
 		attribute.Int("handoff.attempts_total", s.AttemptsTotal), attribute.Int("handoff.reroutes", s.Reroutes),
 		attribute.Int("handoff.escalations", s.Escalations))
 	if s.Reason != "" {
@@ -60,9 +61,8 @@ func summed(s protocol.State) []attribute.KeyValue {
 	return all
 }
 
-// failureOf says, as a code, why an append has ended a stage badly; "" is that
-// it has not.
-func failureOf(events []protocol.Event) string {
+// failureCode is the code of the failure that ended a stage; "" if none did.
+func failureCode(events []protocol.Event) string {
 	for _, e := range events {
 		switch e := e.(type) {
 		case *protocol.Failed:
@@ -76,9 +76,9 @@ func failureOf(events []protocol.Event) string {
 	return ""
 }
 
-// later is the later of two instants: a span never ends before it begins,
-// whatever the clocks of those who wrote the ledger.
-func later(a, b time.Time) time.Time {
+// laterTime is the later of two instants. A span must not end before it begins, and the clocks of
+// two writers of the ledger may differ.
+func laterTime(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

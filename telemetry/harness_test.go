@@ -22,24 +22,24 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// scene is an engine in memory with a clock of its own, a supervisor that is
-// watched, and a broker that is, too.
+// scene is an engine in memory with a clock of its own, and a broker and a supervisor with
+// metrics.
 type scene struct {
 	*testing.T
 	ctx    context.Context
 	m      *Metrics
-	engine *asked
+	engine *countingEngine
 	b      *broker.Broker
 }
 
-// asked counts how often the engine is asked for its queues.
-type asked struct {
+// countingEngine counts how often the queues are read.
+type countingEngine struct {
 	*brokertest.Memory
 	queues atomic.Int32
 	broken atomic.Bool
 }
 
-func (a *asked) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
+func (a *countingEngine) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	a.queues.Add(1)
 	if a.broken.Load() {
 		return nil, broker.ErrUnreachable
@@ -47,21 +47,21 @@ func (a *asked) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	return a.Memory.Queues(ctx)
 }
 
-func inScene(t *testing.T, play func(*scene)) {
+func inScene(t *testing.T, story func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &scene{T: t, ctx: ctx, m: NewMetrics(), engine: &asked{Memory: brokertest.NewMemory()}}
+		s := &scene{T: t, ctx: ctx, m: NewMetrics(), engine: &countingEngine{Memory: brokertest.NewMemory()}}
 		var err error
 		s.b, err = broker.New(s.engine, broker.Config{Observer: s.m})
 		s.must(err)
-		s.m.World(s.b)
+		s.m.Engine(s.b)
 		sv, err := supervisor.New(s.b, s.engine, supervisor.Config{Watch: s.m.Supervision(s.b.Directory, supervisor.SweepReasons)})
 		s.must(err)
 		ended := make(chan error, 1)
 		go func() { ended <- sv.Run(ctx) }()
 		synctest.Wait()
-		play(s)
+		story(s)
 		cancel()
 		s.must(<-ended)
 		s.must(s.engine.Close())
@@ -87,7 +87,7 @@ func (s *scene) submit(to string) string {
 	return brokertest.Submit(s, s.b, pkg).Ticket
 }
 
-// holder is there for as long as its lease and does not beat again.
+// holder registers a worker that beats once, so that it is present for one lease.
 func (s *scene) holder(agent string, lease time.Duration) protocol.Holder {
 	s.Helper()
 	h := protocol.Holder{ID: uuid.NewString(), Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 3, Busy: 1}
@@ -104,21 +104,21 @@ func (s *scene) accept(h protocol.Holder) *broker.Claim {
 	s.Helper()
 	for {
 		claim, err := s.pull(h.Agent).Acknowledge(s.ctx, h, protocol.Ack{Status: protocol.AckAccepted}, true)
-		if !errors.Is(err, broker.ErrOfferGone) { // one that was overtaken, as workers meet them, too
+		if !errors.Is(err, broker.ErrOfferGone) { // superseded: workers meet such offers too
 			s.must(err)
 			return claim
 		}
 	}
 }
 
-// after lets time pass, and what comes due with it be done.
+// after lets time pass and waits for everything that is due by then.
 func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// wants compares figures with what they should be; "name{label=value}" names one,
-// and of a histogram it is how many it has, and their sum.
+// wants compares metrics with their expected values. "name{label=value}" names one; the value of a
+// histogram is its count and its sum.
 func (s *scene) wants(want map[string]string) {
 	s.Helper()
 	got := read(s.T, s.m.registry)

@@ -13,8 +13,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// TestLife tells a handoff that fails, loses a worker and succeeds, one that is
-// refused, one that nobody takes: and what of it is in the figures.
+// TestLife checks the metrics of a handoff that fails, loses a worker and succeeds, and of one
+// that is rejected and never accepted.
 func TestLife(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.agents("coder", "reviewer")
@@ -27,7 +27,7 @@ func TestLife(t *testing.T) {
 		after(10 * time.Second)
 		short := s.holder("coder", 30*time.Second)
 		s.accept(short)
-		after(time.Minute) // its lease is over; the supervisor sees to it
+		after(time.Minute) // its lease ends; the supervisor offers the handoff again
 		claim = s.accept(first)
 		after(6 * time.Second)
 		s.must(claim.Complete(s.ctx, protocol.ResultFromOutput([]byte("done"))))
@@ -52,7 +52,7 @@ func TestLife(t *testing.T) {
 		s.submit("coder")
 		_, err := s.pull("coder").Acknowledge(s.ctx, first, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "too_large", Reason: "too much", SuggestedAlternative: "reviewer"}, false)
 		s.must(err)
-		after(worldEvery + time.Second)
+		after(queuesCacheTTL + time.Second)
 		s.wants(map[string]string{
 			"handoff_refusals_total{agent=coder,reason=rejected}":      "1",
 			"handoff_reroutes_total{agent=coder}":                      "1",
@@ -65,7 +65,7 @@ func TestLife(t *testing.T) {
 			"handoff_slots{agent=coder}":                               "3",
 			"handoff_busy_slots{agent=coder}":                          "1",
 		})
-		after(2 * time.Minute) // nobody takes it: up to a person
+		after(2 * time.Minute) // no worker accepts it: it escalates to a person
 		s.wants(map[string]string{
 			"handoff_timeouts_total{clock=acknowledge}":           "1",
 			"handoff_escalations_total{agent=reviewer}":           "1",
@@ -73,12 +73,12 @@ func TestLife(t *testing.T) {
 		})
 		late := read(t, s.m.registry)["handoff_timers_late_seconds"]
 		if due := read(t, s.m.registry)["handoff_timers_due_total"]; due == "0" || !strings.HasPrefix(late, due+": ") {
-			t.Errorf("of %s wake-ups the lateness is known of %q", due, late)
+			t.Errorf("%s timers fired, the lateness of %q is known", due, late)
 		}
 	})
 }
 
-// TestConflictsCount: an append that comes second is one, and nothing else.
+// TestConflictsCount checks that a repeated submission counts as a conflict and not as an append.
 func TestConflictsCount(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.agents("coder")
@@ -93,8 +93,9 @@ func TestConflictsCount(t *testing.T) {
 	})
 }
 
-// TestNobodyIsCountedTwice: an entry that the engine delivers again is the same.
-func TestNobodyIsCountedTwice(t *testing.T) {
+// TestRedeliveryIsCountedOnce checks that an entry that the engine delivers again is not counted
+// again.
+func TestRedeliveryIsCountedOnce(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.agents("coder")
 		watch := NewMetrics()
@@ -113,12 +114,12 @@ func TestNobodyIsCountedTwice(t *testing.T) {
 	})
 }
 
-// TestLabelsAreBounded: whatever is in the ledger and the directory, there are
-// AgentsMax names at most, and no word that we did not choose.
+// TestLabelsAreBounded checks that labels have at most AgentsMax agents and no value that the code
+// does not list, whatever the ledger and the directory contain.
 func TestLabelsAreBounded(t *testing.T) {
 	inScene(t, func(s *scene) {
 		watch := NewMetrics()
-		watch.World(s.b)
+		watch.Engine(s.b)
 		sv := watch.Supervision(s.b.Directory, nil)
 		see := func(seq uint64, agent, word string) {
 			state := protocol.State{Ticket: "t", Agent: agent, Closed: true, Outcome: protocol.Outcome(word)}
@@ -157,27 +158,27 @@ func TestLabelsAreBounded(t *testing.T) {
 			}
 		}
 		if labels["agent"]["stranger-0"] || !labels["agent"][Other] {
-			t.Errorf("an agent that the directory does not know is no label, but %q is: %v", Other, labels["agent"][Other])
+			t.Errorf("an unregistered agent must be counted as %q: %v", Other, labels["agent"][Other])
 		}
 	})
 }
 
-// TestWorldIsAskedSeldom: reading the figures often costs the engine no more, and
-// an engine that is away costs the others nothing.
-func TestWorldIsAskedSeldom(t *testing.T) {
+// TestQueuesAreCached checks that frequent scrapes read the queues once, and that the other
+// metrics stay if the engine does not answer.
+func TestQueuesAreCached(t *testing.T) {
 	inScene(t, func(s *scene) {
 		s.agents("coder")
 		for range 10 {
 			s.wants(map[string]string{"handoff_engine_up": "1", "handoff_queue_depth{agent=coder,lane=low}": "0"})
 		}
 		if n := s.engine.queues.Load(); n != 1 {
-			t.Errorf("ten readings asked the engine %d times", n)
+			t.Errorf("ten scrapes read the queues %d times", n)
 		}
 		s.engine.broken.Store(true)
-		after(worldEvery)
+		after(queuesCacheTTL)
 		s.wants(map[string]string{"handoff_engine_up": "0", "handoff_queue_depth{agent=coder,lane=low}": "", "handoff_supervisors": "1"})
 		s.engine.broken.Store(false)
-		after(worldEvery)
+		after(queuesCacheTTL)
 		s.wants(map[string]string{"handoff_engine_up": "1"})
 	})
 }
@@ -200,15 +201,15 @@ func TestReconcilesAndSweeps(t *testing.T) {
 	}
 }
 
-func TestOnce(t *testing.T) {
-	var o once
+func TestSequenceWindow(t *testing.T) {
+	var o sequenceWindow
 	for _, step := range []struct {
 		seq   uint64
 		first bool
-	}{{1_000, true}, {1_000, false}, {998, true}, {998, false}, {1_001, true}, {999, true}, {1_000 + onceWindow, true},
-		{1_000 + onceWindow, false}, {1_000, true}, {1_002, true}, {9_000 + 3*onceWindow, true}, {9_000 + 2*onceWindow + 1, true}, {9_000 + 2*onceWindow + 1, false}} {
-		if got := o.first(step.seq); got != step.first {
-			t.Errorf("%d for the first time: %v", step.seq, got)
+	}{{1_000, true}, {1_000, false}, {998, true}, {998, false}, {1_001, true}, {999, true}, {1_000 + sequenceWindowSize, true},
+		{1_000 + sequenceWindowSize, false}, {1_000, true}, {1_002, true}, {9_000 + 3*sequenceWindowSize, true}, {9_000 + 2*sequenceWindowSize + 1, true}, {9_000 + 2*sequenceWindowSize + 1, false}} {
+		if got := o.firstDelivery(step.seq); got != step.first {
+			t.Errorf("the first delivery of %d: %v", step.seq, got)
 		}
 	}
 }

@@ -1,0 +1,170 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+const (
+	// queuesCacheTTL is how long later scrapes reuse the status of the queues.
+	queuesCacheTTL = 5 * time.Second
+	// engineTimeout is how long a scrape waits for the engine: less than Prometheus's default
+	// scrape timeout of 10 s, and more than the 4 s that a cluster waits for a node that is down
+	// before it answers without that node.
+	engineTimeout = 8 * time.Second
+)
+
+// Engine answers for the metrics of queues and workers. broker.Broker implements it.
+type Engine interface {
+	Directory(ctx context.Context) (*lifecycle.Directory, error)
+	Queues(ctx context.Context) ([]broker.QueueStatus, error)
+}
+
+// Engine adds the metrics that are the same in every process: queues, and the workers of the
+// directory. A scrape reads them from the engine, the queues at most once in five seconds. If
+// the engine does not answer they are missing, and handoff_engine_up is 0.
+func (m *Metrics) Engine(engine Engine) {
+	e := &engineCollector{engine: engine, agents: m.agents, now: time.Now}
+	m.registry.MustRegister(&collector{[]*prometheus.Desc{upDesc, depthDesc, deliveredDesc, oldestDesc,
+		workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc}, e.collect})
+}
+
+type engineCollector struct {
+	engine Engine
+	agents *agentLabeler
+	now    func() time.Time
+
+	mu     sync.Mutex // held during the request: scrapes that come meanwhile share its answer
+	at     time.Time
+	queues []broker.QueueStatus
+	err    error
+}
+
+var (
+	agentLabelNames = []string{"agent"}
+	laneLabelNames  = []string{"agent", "lane"}
+
+	upDesc        = prometheus.NewDesc("handoff_engine_up", "1 if the engine answered this scrape, else 0.", nil, nil)
+	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers of open handoffs that wait in an agent's queue. Supervisors remove the offer of a handoff that has closed or moved to another agent.", laneLabelNames, nil)
+	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that a worker has received and not finished.", laneLabelNames, nil)
+	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest undelivered offer of an agent's queue has waited; 0 where there is none.", laneLabelNames, nil)
+	workersDesc   = prometheus.NewDesc("handoff_workers", "Present workers that accept new handoffs.", agentLabelNames, nil)
+	slotsDesc     = prometheus.NewDesc("handoff_slots", "Handoffs that these workers can hold at a time.", agentLabelNames, nil)
+	busyDesc      = prometheus.NewDesc("handoff_busy_slots", "Handoffs that these workers hold.", agentLabelNames, nil)
+	pollingDesc   = prometheus.NewDesc("handoff_polling_holders", "Claims of a polling agent, and one more while its last poll is recent.", agentLabelNames, nil)
+	drainingDesc  = prometheus.NewDesc("handoff_draining_workers", "Present workers that finish their handoffs and accept no new ones.", agentLabelNames, nil)
+	pausedDesc    = prometheus.NewDesc("handoff_agent_paused", "1 if the agent is paused, else 0.", agentLabelNames, nil)
+)
+
+func (e *engineCollector) collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
+	defer cancel()
+	queues, err := e.cachedQueues(ctx)
+	directory, directoryErr := e.engine.Directory(ctx)
+	if err != nil || directoryErr != nil {
+		to <- gaugeMetric(upDesc, 0)
+		return
+	}
+	to <- gaugeMetric(upDesc, 1)
+	e.collectQueues(to, queues, directory)
+	e.collectAgents(to, directory)
+}
+
+func (e *engineCollector) label(agent string) string {
+	return e.agents.label(agent, e.engine.Directory)
+}
+
+func gaugeMetric(desc *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+// cachedQueues is the status of the queues, at most queuesCacheTTL old.
+func (e *engineCollector) cachedQueues(ctx context.Context) ([]broker.QueueStatus, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.at.IsZero() || e.now().Sub(e.at) >= queuesCacheTTL {
+		e.queues, e.err = e.engine.Queues(ctx)
+		e.at = e.now()
+	}
+	return e.queues, e.err
+}
+
+type laneKey struct {
+	agent string
+	lane  protocol.Priority
+}
+
+// collectQueues emits a sample for each lane of every registered agent, and one of each lane for
+// all other agents together.
+func (e *engineCollector) collectQueues(to chan<- prometheus.Metric, queues []broker.QueueStatus, directory *lifecycle.Directory) {
+	lanes := map[laneKey]broker.QueueStatus{}
+	for id := range directory.Agents {
+		for _, lane := range protocol.Priorities {
+			lanes[laneKey{e.label(id), lane}] = broker.QueueStatus{}
+		}
+	}
+	for _, q := range queues {
+		key := laneKey{e.label(q.Agent), q.Lane}
+		sum := lanes[key]
+		sum.Depth += q.Depth
+		sum.Delivered += q.Delivered
+		if !q.Waiting.IsZero() && (sum.Waiting.IsZero() || q.Waiting.Before(sum.Waiting)) {
+			sum.Waiting = q.Waiting
+		}
+		lanes[key] = sum
+	}
+	for key, q := range lanes {
+		age := time.Duration(0)
+		if !q.Waiting.IsZero() {
+			age = max(0, e.now().Sub(q.Waiting))
+		}
+		to <- gaugeMetric(depthDesc, float64(q.Depth-q.Delivered), key.agent, string(key.lane))
+		to <- gaugeMetric(deliveredDesc, float64(q.Delivered), key.agent, string(key.lane))
+		to <- gaugeMetric(oldestDesc, age.Seconds(), key.agent, string(key.lane))
+	}
+}
+
+// holderCounts are the workers and slots of one agent.
+type holderCounts struct{ workers, slots, busy, polling, draining, paused int }
+
+func (e *engineCollector) collectAgents(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
+	all := map[string]holderCounts{}
+	for id, profile := range directory.Agents {
+		label := e.label(id)
+		p := all[label]
+		if profile.Paused {
+			p.paused = 1
+		}
+		all[label] = p
+	}
+	for _, h := range directory.Holders {
+		label := e.label(h.Agent)
+		p := all[label]
+		switch {
+		case h.Polling:
+			p.polling++
+		case h.Draining:
+			p.draining++
+		default:
+			p.workers++
+			p.slots += h.Slots
+			p.busy += h.Busy
+		}
+		all[label] = p
+	}
+	for label, p := range all {
+		to <- gaugeMetric(workersDesc, float64(p.workers), label)
+		to <- gaugeMetric(slotsDesc, float64(p.slots), label)
+		to <- gaugeMetric(busyDesc, float64(p.busy), label)
+		to <- gaugeMetric(pollingDesc, float64(p.polling), label)
+		to <- gaugeMetric(drainingDesc, float64(p.draining), label)
+		to <- gaugeMetric(pausedDesc, float64(p.paused), label)
+	}
+}
