@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// assignment is a name of a secret in a text and where its value begins: in JSON, YAML,
-// INI and code, in a header, a query, an element of XML, the environment or a flag.
+// assignment is a secret's name in a text and the start of its value: in JSON, YAML, INI and code,
+// in a header, a query, an XML element, the environment or a flag.
 type assignment struct {
 	text        []byte
 	start, stop int // of the name
-	strength    strength
+	confidence  confidence
 	quoted      bool // the name stands in quotes
 	flag        bool // --password
 	operator    byte // : = > or, before the value of a flag, a space
@@ -19,61 +19,60 @@ type assignment struct {
 	value       int
 }
 
-// assignedAt is the value that the name around text[at:end] is given, if that is a secret.
-func (s *search) assignedAt(text []byte, at, end, ended int) (span, bool) {
+// matchAssignment is the value assigned to the name around text[at:end], if it is a secret.
+func (s *search) matchAssignment(text []byte, at, end, prevEnd int) (span, bool) {
 	a := assignment{text: text, start: at, stop: end}
-	for a.stop < min(len(text), end+behindBytesMax) && isNameByte(text[a.stop]) {
+	for a.stop < min(len(text), end+nameSuffixBytesMax) && isNameByte(text[a.stop]) {
 		a.stop++
 	}
-	if !a.operatorFollows() {
+	if !a.parseOperator() {
 		return span{}, false
 	}
-	for a.start > max(ended, at-nameBytesMax) && isNameByte(text[a.start-1]) {
+	for a.start > max(prevEnd, at-nameBytesMax) && isNameByte(text[a.start-1]) {
 		a.start--
 	}
-	if !a.named() {
+	if !a.hasSecretName() {
 		return span{}, false
 	}
-	value, whole := a.valueSpan()
-	if !s.step(a.value - a.start + value.end - value.start) {
+	value, whole := a.parseValue()
+	if !s.countSteps(a.value - a.start + value.end - value.start) {
 		return span{}, false
 	}
 	return value, whole && value.start < value.end
 }
 
-// behindBytesMax is how much of a name follows its last word that is known:
-// password_confirmation.
-const behindBytesMax = 24
+// nameSuffixBytesMax is how much of a name may follow its keyword: password_confirmation.
+const nameSuffixBytesMax = 24
 
 func isNameByte(c byte) bool { return isWordByte(c) || c == '-' }
 
-// named tells whether the name is one of a secret.
-func (a *assignment) named() bool {
+// hasSecretName reports whether the name is a secret's.
+func (a *assignment) hasSecretName() bool {
 	name := a.text[a.start:a.stop]
 	a.flag = bytes.HasPrefix(name, []byte("--"))
 	if a.operator == ' ' && !a.flag || a.operator == '>' && (a.start == 0 || a.text[a.start-1] != '<') {
 		return false
 	}
-	a.strength = strengthOf(name)
-	if a.strength != sure && a.start > 1 && a.text[a.start-1] == ' ' { // api key, access token
+	a.confidence = confidenceOf(name)
+	if a.confidence != certainSecret && a.start > 1 && a.text[a.start-1] == ' ' { // api key, access token
 		before := a.start - 1
 		for before > 0 && before > a.start-nameBytesMax && isWordByte(a.text[before-1]) {
 			before--
 		}
-		if s := strengthOf(a.text[before:a.stop]); s == sure || s == harmless {
-			a.strength = s
+		if s := confidenceOf(a.text[before:a.stop]); s == certainSecret || s == noSecret {
+			a.confidence = s
 		}
 	}
-	return a.strength != harmless || a.inEnvironment()
+	return a.confidence != noSecret || a.isVariable()
 }
 
-// inEnvironment tells whether this looks like NAME_KEY=value.
-func (a *assignment) inEnvironment() bool {
-	return a.operator == '=' && !a.spaced && !a.quoted && environmentKey(a.text[a.start:a.stop])
+// isVariable reports whether this is an assignment in an environment: NAME_KEY=value.
+func (a *assignment) isVariable() bool {
+	return a.operator == '=' && !a.spaced && !a.quoted && isSecretVariable(a.text[a.start:a.stop])
 }
 
-// operatorFollows moves to the value behind the name, if there is one.
-func (a *assignment) operatorFollows() bool {
+// parseOperator moves past the operator to the value, if there is one.
+func (a *assignment) parseOperator() bool {
 	i := skipAny(a.text, a.stop, 4, `"'\`)
 	a.quoted = i > a.stop
 	if a.quoted && i < len(a.text) && a.text[i] == ']' { // config["password"] =
@@ -107,38 +106,38 @@ func (a *assignment) operatorFollows() bool {
 	return a.value < len(a.text)
 }
 
-// skipAny moves over most bytes of a set at most.
-func skipAny(text []byte, at, most int, set string) int {
-	for end := min(len(text), at+most); at < end && strings.IndexByte(set, text[at]) >= 0; at++ {
+// skipAny skips at most limit bytes of a set.
+func skipAny(text []byte, at, limit int, set string) int {
+	for end := min(len(text), at+limit); at < end && strings.IndexByte(set, text[at]) >= 0; at++ {
 	}
 	return at
 }
 
-// valueSpan is the value, and whether it is a secret.
-func (a *assignment) valueSpan() (span, bool) {
+// parseValue returns the value, and whether it is a secret.
+func (a *assignment) parseValue() (span, bool) {
 	a.skipType()
 	open := skipAny(a.text, a.value, 3, `\`)
 	if open < len(a.text) {
 		switch c := a.text[open]; {
 		case c == '"' || c == '\'' || c == '`':
-			value, closed := a.inQuotes(open)
-			return value, a.isSecretInQuotes(a.text[value.start:value.end], closed)
-		case (c == '[' || c == '{') && a.quoted && a.operator == ':' && a.strength == sure:
-			end, whole := closing(a.text, open)
+			value, closed := a.quotedValue(open)
+			return value, a.isQuotedSecret(a.text[value.start:value.end], closed)
+		case (c == '[' || c == '{') && a.quoted && a.operator == ':' && a.confidence == certainSecret:
+			end, whole := closingBracket(a.text, open)
 			return span{open, end}, whole && end > open+2
 		}
 	}
 	end := a.value
-	for end < len(a.text) && !bareEnds[a.text[end]] {
+	for end < len(a.text) && !bareTerminators[a.text[end]] {
 		end++
 	}
 	if a.operator == '>' && (end == len(a.text) || a.text[end] != '<') {
 		return span{a.value, end}, false
 	}
-	return span{a.value, end}, a.isSecretBare(end)
+	return span{a.value, end}, a.isBareSecret(end)
 }
 
-// skipType moves over the type in password: string = "…".
+// skipType skips the type in password: string = "…".
 func (a *assignment) skipType() {
 	if a.operator != ':' || !a.spaced {
 		return
@@ -154,9 +153,9 @@ func (a *assignment) skipType() {
 	}
 }
 
-// inQuotes is what stands between quotes that open at a place, and whether they close.
-func (a *assignment) inQuotes(open int) (value span, closed bool) {
-	escaped := open > a.value // \"…\" in a text that is quoted itself
+// quotedValue is the text between quotes, and whether the closing quote is there.
+func (a *assignment) quotedValue(open int) (value span, closed bool) {
+	escaped := open > a.value // \"…\" inside of a quoted text
 	for i := open + 1; i < len(a.text); i++ {
 		switch c := a.text[i]; {
 		case c == a.text[open], c == '\\' && escaped:
@@ -170,12 +169,12 @@ func (a *assignment) inQuotes(open int) (value span, closed bool) {
 	return span{open + 1, len(a.text)}, false
 }
 
-func (a *assignment) isSecretInQuotes(value []byte, closed bool) bool {
+func (a *assignment) isQuotedSecret(value []byte, closed bool) bool {
 	spaces := bytes.ContainsAny(value, " \t")
 	switch {
-	case !closed && (spaces || !looksRandom(value, 1)), isNoSecret(value):
+	case !closed && (spaces || !looksRandom(value, 1)), isPlaceholderWord(value):
 		return false
-	case a.strength == likely:
+	case a.confidence == likelySecret:
 		return len(value) >= 8 && !spaces && looksRandom(value, 1)
 	case a.quoted && a.operator == ':': // a field of JSON
 		return true
@@ -183,36 +182,36 @@ func (a *assignment) isSecretInQuotes(value []byte, closed bool) bool {
 	return len(value) >= 4 && !spaces || a.flag
 }
 
-// bareEnds are the bytes that end a value without quotes.
-var bareEnds = func() (ends [256]bool) {
+// bareTerminators are the bytes that end a value without quotes.
+var bareTerminators = func() (ends [256]bool) {
 	for _, c := range []byte(" \t\n\v\f\r\"'&;,()[]{}<>`\\") {
 		ends[c] = true
 	}
 	return ends
 }()
 
-// isSecretBare judges a value without quotes, which ends at a place of the text.
-func (a *assignment) isSecretBare(end int) bool {
+// isBareSecret reports whether the value without quotes up to end is a secret.
+func (a *assignment) isBareSecret(end int) bool {
 	value := a.text[a.value:end]
-	if len(value) == 0 || end < len(a.text) && a.text[end] == '(' || isNoSecret(value) || isURL(value) {
+	if len(value) == 0 || end < len(a.text) && a.text[end] == '(' || isPlaceholderWord(value) || isURL(value) {
 		return false
 	}
 	switch first := value[0]; {
 	case strings.IndexByte("=:$/.~*%|-", first) >= 0:
 		return false
-	case a.inEnvironment():
+	case a.isVariable():
 		return len(value) >= 4
-	case a.strength == likely:
+	case a.confidence == likelySecret:
 		return len(value) >= 12 && looksRandom(value, 3) && !isPath(value)
 	case a.quoted && a.operator == ':' && isNumber(value):
 		return true
-	case a.inQuery():
+	case a.isQueryParameter():
 		return true
 	case a.operator == '>', a.flag && a.operator == '=':
 		return len(value) >= 4
 	case a.flag:
 		return len(value) >= 3 && bytes.ContainsAny(value, "0123456789!@#^+?_")
-	case a.isLine(end):
+	case a.isWholeLine(end):
 		return len(value) >= 4 && !isPath(value)
 	case strings.IndexByte("0123456789!@#^+?", first) >= 0:
 		return len(value) >= 4
@@ -220,22 +219,22 @@ func (a *assignment) isSecretBare(end int) bool {
 	return bytes.ContainsAny(value, "0123456789!@#^+?") && !isPath(value)
 }
 
-// inQuery tells whether this is a parameter of a URL or of a connection string.
-func (a *assignment) inQuery() bool {
+// isQueryParameter reports whether this is a parameter of a URL or of a connection string.
+func (a *assignment) isQueryParameter() bool {
 	return a.operator == '=' && !a.spaced && a.start > 0 && strings.IndexByte("?&;", a.text[a.start-1]) >= 0
 }
 
-// isLine tells whether name and value are all of a line, as in YAML.
-func (a *assignment) isLine(end int) bool {
+// isWholeLine reports whether name and value are a whole line, as in YAML.
+func (a *assignment) isWholeLine(end int) bool {
 	before := bytes.TrimRight(a.text[max(0, a.start-nameBytesMax):a.start], " \t-\"'")
 	after := skipAny(a.text, end, 8, " \t\r")
 	return (len(before) == 0 && a.start < nameBytesMax || bytes.HasSuffix(before, []byte("\n"))) &&
 		(after == len(a.text) || a.text[after] == '\n') && strings.IndexByte(".,:;!?", a.text[end-1]) < 0
 }
 
-// closing is the place behind the bracket that closes the one at open. Strings in JSON are
-// skipped.
-func closing(text []byte, open int) (end int, whole bool) {
+// closingBracket is the offset behind the bracket that closes the one at open. It skips JSON
+// strings.
+func closingBracket(text []byte, open int) (end int, whole bool) {
 	depth, inString := 0, false
 	for i := open; i < len(text); i++ {
 		switch c := text[i]; {
@@ -255,17 +254,17 @@ func closing(text []byte, open int) (end int, whole bool) {
 	return len(text), false
 }
 
-// noSecrets are words that stand where a secret would: types, states, descriptions.
-var noSecrets = []string{"string", "str", "text", "int", "integer", "number", "boolean", "bool", "object", "array", "bytes", "byte", "char", "varchar", "any", "option",
+// placeholderWords are words in place of a secret: types, states, descriptions.
+var placeholderWords = []string{"string", "str", "text", "int", "integer", "number", "boolean", "bool", "object", "array", "bytes", "byte", "char", "varchar", "any", "option",
 	"optional", "required", "secretstr", "null", "nil", "none", "undefined", "true", "false", "yes", "no", "password", "passwd", "secret", "token", "hidden", "masked",
 	"missing", "invalid", "valid", "unset", "empty", "hashed", "encrypted", "wrong", "correct", "incorrect", "expired", "rotated", "unknown", "todo", "example", "value", "self", "input"}
 
-// isNoSecret tells whether a value is a word that stands for none.
-func isNoSecret(value []byte) bool {
-	return len(value) <= 12 && slices.ContainsFunc(noSecrets, func(word string) bool { return len(word) == len(value) && hasFolded(value, word) })
+// isPlaceholderWord reports whether a value is a word in place of a secret.
+func isPlaceholderWord(value []byte) bool {
+	return len(value) <= 12 && slices.ContainsFunc(placeholderWords, func(word string) bool { return len(word) == len(value) && hasPrefixFold(value, word) })
 }
 
-// isURL tells whether a value begins like a URL, whose password is found by itself.
+// isURL reports whether a value begins like a URL. The password in a URL has a kind of its own.
 func isURL(value []byte) bool {
 	scheme, _, ok := bytes.Cut(value[:min(len(value), 24)], []byte("://"))
 	return ok && len(bytes.Trim(scheme, "abcdefghijklmnopqrstuvwxyz+.-0123456789")) == 0
@@ -273,7 +272,7 @@ func isURL(value []byte) bool {
 
 func isNumber(value []byte) bool { return len(bytes.Trim(value, "0123456789.+-eE")) == 0 }
 
-// isPath tells whether a value is a name such as settings.key2 or the name of a file.
+// isPath reports whether a value is a name such as settings.key2, or a file name.
 func isPath(value []byte) bool {
 	dots := false
 	for part := range bytes.SplitSeq(value, []byte(".")) {
@@ -285,7 +284,7 @@ func isPath(value []byte) bool {
 	return dots
 }
 
-// looksRandom tells whether letters and digits follow on one another so often.
+// looksRandom reports whether letters and digits alternate at least so often.
 func looksRandom(value []byte, changes int) bool {
 	for i := 1; i < len(value); i++ {
 		if a, b := value[i-1], value[i]; isWordByte(a) && isWordByte(b) && (a <= '9') != (b <= '9') {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// words1KB is what the packages of handoff bench are filled with. It holds no
-// secret, and a few of the words that secrets are known by.
-const words1KB = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
+// prose1KB is the text in the packages of handoff bench. It has no secret and a few of the
+// keywords.
+const prose1KB = "the login form keeps the session open after a password change so that a second tab still acts as the user who has left " +
 	"please review the handler and its tests and say whether a token that was issued before the change is refused afterwards "
 
 func BenchmarkNew(b *testing.B) {
@@ -25,10 +25,10 @@ func BenchmarkPackage(b *testing.B) {
 		body func() []byte
 	}{
 		{"clean", func() []byte { return bodyWith(b, clean, "note") }},
-		{"words", func() []byte { return bodyWith(b, clean+words1KB, "note") }},
+		{"words", func() []byte { return bodyWith(b, clean+prose1KB, "note") }},
 		{"secret", func() []byte { return bodyWith(b, clean+fill(secrets[2]), "note") }},
-		{"words1KB", func() []byte { return bodyWith(b, strings.Repeat(words1KB, 4)[:400], "note") }},
-		{"64MiB/prose", func() []byte { return bodyOf(b, words1KB, size) }},
+		{"words1KB", func() []byte { return bodyWith(b, strings.Repeat(prose1KB, 4)[:400], "note") }},
+		{"64MiB/prose", func() []byte { return bodyOf(b, prose1KB, size) }},
 		{"64MiB/code", func() []byte { return bodyOf(b, codeLines, size) }},
 		{"64MiB/urls", func() []byte {
 			return bodyOf(b, "see https://example.com/a/b?page=2 and http://localhost:8080/x, ", size)
@@ -46,7 +46,7 @@ func BenchmarkPackage(b *testing.B) {
 		}},
 		{"64MiB/base64", func() []byte { return bodyOf(b, image(), size) }},
 	}
-	for _, piece := range hostile {
+	for _, piece := range hostilePieces {
 		bodies = append(bodies, struct {
 			name string
 			body func() []byte

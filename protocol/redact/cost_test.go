@@ -17,47 +17,45 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// steps is how many steps a text takes.
+// steps is how many steps a text costs.
 func steps(t testing.TB, r *Redactor, text []byte) int {
 	t.Helper()
 	s := newSearch(t.Context(), r, len(text))
-	s.secrets(text)
-	return stepsLeast + len(text) - s.left
+	s.find(text)
+	return stepsMin + len(text) - s.stepsLeft
 }
 
-// hostile are pieces of text which, said again and again, make every place of a text one
-// at which a secret may begin.
-var hostile = []string{"eyJ-", "eyJaaaaaaaa.", "eyJaaaaaaaa.eyJaaaaaaaa.", "eyJaaaaa ", "sk-", "sk-a", "password=", "PASSWORD=a", "pwd:'", "secret=>\\\"", "token_", "bearer a",
+// hostilePieces are pieces of text that, repeated, let a secret begin at every byte.
+var hostilePieces = []string{"eyJ-", "eyJaaaaaaaa.", "eyJaaaaaaaa.eyJaaaaaaaa.", "eyJaaaaa ", "sk-", "sk-a", "password=", "PASSWORD=a", "pwd:'", "secret=>\\\"", "token_", "bearer a",
 	"bearer aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", "authorization: basic ", "authorization: a ", "cookie: a", "://a:", "://", "?sig=", "-----BEGIN PRIVATE KEY-----", "-----BEGIN A ",
 	"xoxa-", "AKIA", "ghp_a", "glpat-", "AIzaa", "api_key = 1", "hooks.slack.com/services/", "curl a ", "machine a login ", `"password":{`, `"password":"`, "key", "<pwd>", "--token "}
 
-// TestSteps: the steps that a text takes are its length and stepsLeast at most,
-// whatever it says, and none for what is only prose.
-func TestSteps(t *testing.T) {
+// TestStepsAreBounded checks that a text costs at most its length and stepsMin, and prose nothing.
+func TestStepsAreBounded(t *testing.T) {
 	r := testRedactor(t)
 	const size = 1 << 20
-	for _, piece := range hostile {
+	for _, piece := range hostilePieces {
 		text := []byte(strings.Repeat(piece, size/len(piece)))
 		got := steps(t, r, text)
 		t.Logf("%-28q %5.2f times the text", piece, float64(got)/float64(len(text)))
-		if most := stepsLeast + len(text) + len(text); got > most { // the value that is read last may be all of it
+		if most := stepsMin + len(text) + len(text); got > most { // the last value may be the whole text
 			t.Errorf("%q: %d steps, %d at most", piece, got, most)
 		}
 	}
-	if prose := []byte(strings.Repeat(words1KB, 100)); steps(t, r, prose) > 0 {
+	if prose := []byte(strings.Repeat(prose1KB, 100)); steps(t, r, prose) > 0 {
 		t.Errorf("prose takes %d steps", steps(t, r, prose))
 	}
-	body := bodyWith(t, words1KB, "note")
+	body := bodyWith(t, prose1KB, "note")
 	if got := testing.AllocsPerRun(100, func() { redacted(t, r, body) }); got > 1 {
 		t.Errorf("Package allocates %.0f times", got)
 	}
 }
 
-// TestBeyondTheSteps: a text that is too dear to look through is taken for a
-// secret as a whole, and those before it are redacted as ever.
-func TestBeyondTheSteps(t *testing.T) {
+// TestExhaustedSteps checks that a text beyond the budget is redacted as a whole, and the texts
+// before it as usual.
+func TestExhaustedSteps(t *testing.T) {
 	r := testRedactor(t)
-	dear := strings.Repeat("eyJ-", stepsLeast/8)
+	dear := strings.Repeat("eyJ-", stepsMin/8)
 	body, _ := marshal(map[string]any{"reason": "password=hunter2 and no more", "task": map[string]any{"description": dear}})
 	got, count := redacted(t, r, body)
 	want := `{"reason":"password=[redacted] and no more","task":{"description":"[redacted]"}}`
@@ -66,27 +64,26 @@ func TestBeyondTheSteps(t *testing.T) {
 	}
 }
 
-// TestLong: a secret is taken whole, however long it is.
-func TestLong(t *testing.T) {
+// TestLongSecrets checks that long secrets are redacted completely.
+func TestLongSecrets(t *testing.T) {
 	r := testRedactor(t, `long[0-9]+`)
-	for _, size := range []int{100, checkedBytes - 7, checkedBytes, checkedBytes + 1, 4 * checkedBytes} {
+	for _, size := range []int{100, cancelCheckBytes - 7, cancelCheckBytes, cancelCheckBytes + 1, 4 * cancelCheckBytes} {
 		text := "so bearer " + strings.Repeat("a1", size/2) + " it ends; password=x" + strings.Repeat("7", size) + " too"
 		want := "so bearer [redacted] it ends; password=[redacted] too"
 		if got, err := r.Text(t.Context(), text); got != want || err != nil {
 			t.Errorf("%d bytes: %.200s", size, got)
 		}
 	}
-	for at := addedBytes - overlapBytes - 5; at < addedBytes+5; at += 7 { // an added one, at the end of a part
-		text := strings.Repeat("é", at/2) + "long" + strings.Repeat("7", overlapBytes-4) + "."
+	for at := patternWindowBytes - patternOverlapBytes - 5; at < patternWindowBytes+5; at += 7 { // a match at the end of a window
+		text := strings.Repeat("é", at/2) + "long" + strings.Repeat("7", patternOverlapBytes-4) + "."
 		if got, _ := r.Text(t.Context(), text); got != strings.Repeat("é", at/2)+"[redacted]." {
 			t.Errorf("%d bytes before: …%s", at, got[at-5:])
 		}
 	}
 }
 
-// TestEnds: where the context ends, so does the redaction of the largest body, and
-// leaves it as it is. What is read before is counted.
-func TestEnds(t *testing.T) {
+// TestCancellation checks that a redaction stops with its context and returns the body as it was.
+func TestCancellation(t *testing.T) {
 	r := testRedactor(t, `x[0-9]+`)
 	text := strings.Repeat("no secret at all, but words; ", 1<<20/29)
 	free, _ := marshal(map[string]any{"context": map[string]any{"variables": map[string]any{"n": make([]int, 1<<20), "t": text}}})
@@ -95,13 +92,13 @@ func TestEnds(t *testing.T) {
 		"value": bodyWith(t, "password="+strings.Repeat("a", 1<<20), "note"), "kind": bodyWith(t, "eyJ"+strings.Repeat("a", 1<<20), "note"),
 	} {
 		for after := range 3 {
-			ctx := &endsAfter{Context: t.Context(), looks: after}
+			ctx := &endsAfterChecks{Context: t.Context(), checks: after}
 			got, count, err := r.Package(ctx, body)
 			if !errors.Is(err, context.Canceled) || count != 0 || !bytes.Equal(got, body) {
 				t.Errorf("%s: %v, %d", name, err, count)
 			}
-			if ctx.looks < -1 {
-				t.Errorf("%s: it went on after the context had ended", name)
+			if ctx.checks < -1 {
+				t.Errorf("%s: it continued after the end of the context", name)
 			}
 		}
 	}
@@ -119,20 +116,20 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// endsAfter is a context that has ended when it was looked at so often.
-type endsAfter struct {
+// endsAfterChecks is a context that ends after so many checks.
+type endsAfterChecks struct {
 	context.Context
-	looks int
+	checks int
 }
 
-func (c *endsAfter) Err() error {
-	if c.looks--; c.looks < 0 {
+func (c *endsAfterChecks) Err() error {
+	if c.checks--; c.checks < 0 {
 		return context.Canceled
 	}
 	return nil
 }
 
-// checkProperties holds what Redact promises of any body.
+// checkProperties checks the guarantees of Package for any body.
 func checkProperties(t *testing.T, r *Redactor, body []byte) {
 	t.Helper()
 	got, count := redacted(t, r, body)
@@ -152,7 +149,7 @@ func checkProperties(t *testing.T, r *Redactor, body []byte) {
 
 func checkText(t *testing.T, r *Redactor, text string) {
 	t.Helper()
-	if got := steps(t, r, []byte(text)); got > 2*len(text)+stepsLeast {
+	if got := steps(t, r, []byte(text)); got > 2*len(text)+stepsMin {
 		t.Fatalf("%d steps for %d bytes", got, len(text))
 	}
 	once, err := r.Text(t.Context(), text)
@@ -165,9 +162,9 @@ func checkText(t *testing.T, r *Redactor, text string) {
 	}
 }
 
-// FuzzPackage holds Redact to what it promises of any JSON and of any text.
+// FuzzPackage checks the guarantees of Package and Text for any JSON and any text.
 func FuzzPackage(f *testing.F) {
-	for _, text := range slices.Concat(secrets, prose, hostile) {
+	for _, text := range slices.Concat(secrets, prose, hostilePieces) {
 		f.Add(fill(text))
 	}
 	for _, e := range kindExamples {
@@ -184,7 +181,7 @@ func FuzzPackage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) { checkText(t, r, text) })
 }
 
-// TestMixes holds the same of texts put together from what secrets consist of.
+// TestMixes checks the same guarantees for texts made of pieces of secrets.
 func TestMixes(t *testing.T) {
 	pieces := []string{"password", "Passwd", "pwd", "client_secret", "api-key", "ACCESS_TOKEN", "TOKEN=", "_KEY=", "privateKey", "bearer ", "authorization: ",
 		"basic ", "https://", "user:", "@host", ":", "=", "=>", " ", "  ", "\n", "\t", "\\", "\"", "'", "é", "\r", "\x13", "\x7f", "sk-", "sk-ant-", "xapp-1-", "eyJ", ".eyJ",
@@ -215,8 +212,7 @@ func TestMixes(t *testing.T) {
 	}
 }
 
-// TestCorpus: of 126 conversations that took place, and of our own documents, only
-// one header with cookies is taken for a secret.
+// TestCorpus checks that in 126 real conversations only one header with cookies is redacted.
 func TestCorpus(t *testing.T) {
 	conversations, _ := filepath.Glob("../../../shared/data/transcripts/*.json")
 	if len(conversations) == 0 {
@@ -239,11 +235,10 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// typed matches a command line on a page.
-var typed = regexp.MustCompile(`(?m)^\$ .*$`)
+// commandLine matches a command line on a page.
+var commandLine = regexp.MustCompile(`(?m)^\$ .*$`)
 
-// TestDocs: our own documents tell of secrets, and hold none but in a command that shows what
-// becomes of them.
+// TestDocs checks that the documentation has no secrets, except in commands that show a redaction.
 func TestDocs(t *testing.T) {
 	r := testRedactor(t)
 	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md"} {
@@ -256,9 +251,9 @@ func TestDocs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			page = typed.ReplaceAll(page, nil)
+			page = commandLine.ReplaceAll(page, nil)
 			s := newSearch(t.Context(), r, len(page))
-			for _, found := range s.secrets(page) {
+			for _, found := range s.find(page) {
 				t.Errorf("%s: %q is taken for a secret", path, page[found.start:found.end])
 			}
 		}

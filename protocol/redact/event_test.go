@@ -12,9 +12,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// TestEvents plants every secret in every text of every event. A field that can hold
-// text says in its tag how it is redacted, or "-": what holds events together (ids, codes,
-// digests), and packages, which are redacted when they are prepared.
+// TestEvents puts every secret into every text of every event. A field that can hold text has a
+// tag redact that names its mode, or "-" for structure (ids, codes, digests) and for packages,
+// which are redacted when they are prepared.
 func TestEvents(t *testing.T) {
 	r := testRedactor(t)
 	source := func() (*Redactor, error) { return r, nil }
@@ -44,7 +44,7 @@ func TestEvents(t *testing.T) {
 				case how == "-" && i == 0 && !found:
 					t.Errorf("%s: %s is exempt, and was changed", kind, path)
 				case how != "-" && found:
-					t.Fatalf("%s: what %s says is stored as it is, and its tag is redact:%q\n%s", kind, path, how, stored)
+					t.Fatalf("%s: the secret in %s is stored, and its tag is redact:%q\n%s", kind, path, how, stored)
 				}
 			}
 		})
@@ -90,12 +90,12 @@ func fieldsOf(of reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// plant puts a text where index leads to.
+// plant sets the field at index to a text.
 func plant(t *testing.T, v reflect.Value, index [][]int, text string) {
 	t.Helper()
 	for _, i := range index {
 		for v.Kind() != reflect.Struct {
-			v = opened(v)
+			v = initialised(v)
 		}
 		v = v.FieldByIndex(i)
 	}
@@ -104,7 +104,7 @@ func plant(t *testing.T, v reflect.Value, index [][]int, text string) {
 		t.Fatal(err)
 	}
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice && v.Type() != reflect.TypeFor[json.RawMessage]() {
-		v = opened(v)
+		v = initialised(v)
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -116,8 +116,8 @@ func plant(t *testing.T, v reflect.Value, index [][]int, text string) {
 	}
 }
 
-// opened makes what a pointer points to, or the first element of a list.
-func opened(v reflect.Value) reflect.Value {
+// initialised is the value behind a pointer, or the first element of a list, created if need be.
+func initialised(v reflect.Value) reflect.Value {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
@@ -145,12 +145,13 @@ func TestEventsByName(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if string(given["password"]) != `"any words"` || needs[0] != "password=hunter2" {
-		t.Error("what the caller has was changed")
+		t.Error("the caller's values were changed")
 	}
 }
 
-// Where nothing is said no redactor is made: that takes milliseconds.
-func TestEventsAsksLate(t *testing.T) {
+// TestEventsLoadsTheRedactorLazily checks that events without texts build no redactor, which takes
+// milliseconds.
+func TestEventsLoadsTheRedactorLazily(t *testing.T) {
 	wrong := errors.New("asked")
 	source := func() (*Redactor, error) { return nil, wrong }
 	if _, err := Events(t.Context(), []protocol.Event{&protocol.Submitted{Package: json.RawMessage(`{}`)}, &protocol.Offered{Reason: "submitted"}, &protocol.Accepted{}, &protocol.Started{}, &protocol.Released{}, &protocol.Conditioned{}}, source); err != nil {

@@ -13,8 +13,8 @@ import (
 func hexes(n int) string  { return strings.Repeat("%", n) }
 func uppers(n int) string { return strings.Repeat("^", n) }
 
-// kindExamples has, for every kind, a text with « » around what must go, and texts that
-// are nearly the same and must stay.
+// kindExamples has, for every kind, a text with « » around what must be redacted, and similar
+// texts that must stay.
 var kindExamples = []struct {
 	kind, secret string
 	near         []string
@@ -129,7 +129,7 @@ var kindExamples = []struct {
 	{"crypt-hash", "root:«$2" + "y$10$" + hashes(53) + "»:0", []string{"it costs $2a$ or more", "$1$ off"}},
 }
 
-// nameExamples are values that are secrets because of their names, by how they are written.
+// nameExamples are values that are secrets because of their names, by notation.
 var nameExamples = []struct {
 	how, secret string
 	near        []string
@@ -160,11 +160,11 @@ var nameExamples = []struct {
 	{"prose", "The password is set by password: «hunter2.»", []string{"the password must have 8 characters", "Forgot your password? Enter it."}},
 }
 
-// common is in no way a secret.
+// common contains no secret.
 var common = []string{"6ba7b810-9dad-11d1-80b4-00c04fd430c8", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "sha256:" + strings.Repeat("9f86d081", 8),
 	"JIRA-1234 and #4711", "commit 9f86d08", "2026-01-31T12:00:00.123456Z"}
 
-// image is what a picture looks like in JSON.
+// image is an image in JSON.
 func image() string {
 	return "data:image/png;base64,iVBORw0KGgo" + strings.ReplaceAll(fill(hashes(40<<10)), "7", "/")
 }
@@ -228,40 +228,40 @@ func checkExample(t *testing.T, r *Redactor, name, form string, near []string) {
 	}
 }
 
-// TestWords: a word of fewer bytes is not found, and one in two kinds is tried in
-// the order of the list.
-func TestWords(t *testing.T) {
+// TestKeywords checks that keywords have three bytes at least, and that a keyword of two kinds is
+// tried in the order of the list.
+func TestKeywords(t *testing.T) {
 	for _, k := range secretKinds {
-		for _, word := range k.words {
-			if len(word) < wordBytesMin || k.anyCase && word != strings.ToLower(word) {
+		for _, word := range k.keywords {
+			if len(word) < keywordBytesMin || k.anyCase && word != strings.ToLower(word) {
 				t.Errorf("%s: %q", k.name, word)
 			}
 		}
 	}
-	for _, word := range nameWords {
-		if len(word) < wordBytesMin || word != strings.ToLower(word) {
+	for _, word := range nameKeywords {
+		if len(word) < keywordBytesMin || word != strings.ToLower(word) {
 			t.Errorf("%q", word)
 		}
 	}
-	for _, list := range [][]string{sureNames, likelyNames} {
+	for _, list := range [][]string{certainNames, likelyNames} {
 		for _, name := range list {
-			if !slices.ContainsFunc(nameWords, func(word string) bool { return strings.Contains(name, word) }) {
-				t.Errorf("%s has none of the words that a name is found by", name)
+			if !slices.ContainsFunc(nameKeywords, func(word string) bool { return strings.Contains(name, word) }) {
+				t.Errorf("%s contains no keyword of a name", name)
 			}
 		}
 	}
-	for name, want := range map[string]strength{"DB_PASSWORD": sure, "dbPassword2": sure, "password_confirmation": sure, "client_secret": sure, "clientSecret": sure,
-		"sharedSecret": likely, "token": likely, "access-token": sure, "tokenizer": harmless, "token_count": harmless, "nextPageToken": harmless, "monkey": harmless,
-		"secretary": harmless, strings.Repeat("x", 100) + "password": sure, "": harmless, "2": harmless, "value": harmless} {
-		if got := strengthOf([]byte(name)); got != want {
+	for name, want := range map[string]confidence{"DB_PASSWORD": certainSecret, "dbPassword2": certainSecret, "password_confirmation": certainSecret, "client_secret": certainSecret, "clientSecret": certainSecret,
+		"sharedSecret": likelySecret, "token": likelySecret, "access-token": certainSecret, "tokenizer": noSecret, "token_count": noSecret, "nextPageToken": noSecret, "monkey": noSecret,
+		"secretary": noSecret, strings.Repeat("x", 100) + "password": certainSecret, "": noSecret, "2": noSecret, "value": noSecret} {
+		if got := confidenceOf([]byte(name)); got != want {
 			t.Errorf("%s is %d, not %d", name, got, want)
 		}
 	}
-	fmt.Fprintln(t.Output(), len(knownWords()), "words")
+	fmt.Fprintln(t.Output(), len(allKeywords()), "words")
 }
 
-func knownWords() (all []string) {
-	table, _ := knownKinds()
+func allKeywords() (all []string) {
+	table, _ := builtinKeywords()
 	for _, bucket := range table.buckets {
 		for _, w := range bucket {
 			all = append(all, w.text)

@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// fill makes a secret out of its form: # becomes a letter or a digit, ^ an upper-case
-// letter and % a hexadecimal digit, so that no scanner takes this file for a leak.
+// fill generates a secret of a form: # is a letter or a digit, ^ an upper-case letter and % a
+// hexadecimal digit, so that no scanner takes this file for a leak.
 func fill(form string) string {
 	random := rand.New(rand.NewPCG(1, uint64(len(form))))
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -34,16 +34,16 @@ func fill(form string) string {
 
 func hashes(n int) string { return strings.Repeat("#", n) }
 
-func testRedactor(t testing.TB, added ...string) *Redactor {
+func testRedactor(t testing.TB, patterns ...string) *Redactor {
 	t.Helper()
-	r, err := New(added)
+	r, err := New(patterns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// redacted is a body without its secrets, and how many there were.
+// redacted is a body without its secrets, and their number.
 func redacted(t testing.TB, r *Redactor, body []byte) ([]byte, int) {
 	t.Helper()
 	body, count, err := r.Package(t.Context(), body)
@@ -53,7 +53,7 @@ func redacted(t testing.TB, r *Redactor, body []byte) ([]byte, int) {
 	return body, count
 }
 
-// secrets are texts with « » around what must go.
+// secrets are texts with « » around what must be redacted.
 var secrets = []string{
 	"the key is «AK" + "IA" + strings.Repeat("^", 16) + "», use it",
 	"aws_secret_access_key = «" + hashes(39) + "7»",
@@ -86,7 +86,7 @@ var secrets = []string{
 	"twice: password=«hunter2» and secret=«hunter3»",
 }
 
-// prose must pass untouched.
+// prose must stay as it is.
 var prose = []string{
 	"6ba7b810-9dad-11d1-80b4-00c04fd430c8",
 	"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
@@ -112,8 +112,7 @@ var prose = []string{
 	"context://0b0e2c1c-3f58-4b9a-9f0e-5a1f6f1a2b3c", "2026-01-31T12:00:00.123456Z",
 }
 
-// bodyWith is an encoded package with text in its description and, in free
-// data, below a name.
+// bodyWith is an encoded package with a text in its description and, in free data, under a name.
 func bodyWith(t testing.TB, text, name string) []byte {
 	t.Helper()
 	value, _ := marshal(text)
@@ -142,7 +141,7 @@ func TestSecrets(t *testing.T) {
 		}
 		body, count := redacted(t, r, bodyWith(t, text, "note"))
 		if string(body) != string(bodyWith(t, want, "note")) || count != 2*n {
-			t.Errorf("%d secrets taken out of\n%s\ngive\n%s", count, bodyWith(t, text, "note"), body)
+			t.Errorf("%d secrets redacted in\n%s\ngive\n%s", count, bodyWith(t, text, "note"), body)
 		}
 		if again, count := redacted(t, r, body); count != 0 || string(again) != string(body) {
 			t.Errorf("redacting twice finds %d more in %s", count, body)
@@ -150,7 +149,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestNothing(t *testing.T) {
+func TestProse(t *testing.T) {
 	r := testRedactor(t)
 	for _, text := range prose {
 		body := bodyWith(t, text, "tokens_by_agent")
@@ -183,7 +182,7 @@ func TestByName(t *testing.T) {
 			t.Errorf("%s: got %s", name, got)
 		}
 	}
-	// Whatever stands there goes as a whole.
+	// Values of every type are replaced as a whole.
 	for _, value := range []string{`12345678`, `7`, `true`, `-1.5e3`, `{"type":"string"}`, `["a",["b"]]`, `{"x":{"y":1}}`, `"a"`, `"\u0024\ud83d\ude00"`} {
 		for _, name := range []string{"password", "passwords", "token", "credentials"} {
 			body := `{"context":{"variables":{"db":{"` + name + `" : ` + value + ` },"n":[1]}}}`
@@ -193,7 +192,7 @@ func TestByName(t *testing.T) {
 			}
 		}
 	}
-	// What only stands for a secret stays.
+	// Placeholders stay.
 	for _, value := range []string{`null`, `""`, `{}`, `[]`, `"$PASSWORD"`, `"***"`, `"[redacted]"`, `"{{ vault.db }}"`, `"<password>"`} {
 		body := `{"context":{"variables":{"password":` + value + `}}}`
 		if got, count := redacted(t, r, []byte(body)); count != 0 || string(got) != body {
@@ -206,8 +205,8 @@ func TestByName(t *testing.T) {
 	}
 }
 
-// TestLeavesTheStructure puts a secret into every text of a package.
-func TestLeavesTheStructure(t *testing.T) {
+// TestStructureIsKept puts a secret into every text of a package.
+func TestStructureIsKept(t *testing.T) {
 	secret := fill("gh" + "p_" + hashes(36))
 	structure := []string{"version", "key", "type", "trigger", "source", "target.agent", "target.capability", "target.agents",
 		"priority", "parent", "task.id", "task.type", "context.conversation_id", "context.workflow_id", "context.user_id",
@@ -228,7 +227,7 @@ func TestLeavesTheStructure(t *testing.T) {
 		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by"}
 	var kept, changed []string
 	r := testRedactor(t)
-	textFields(reflect.TypeFor[protocol.Package](), "", "?", func(path string, wrap func(string) string) {
+	visitTexts(reflect.TypeFor[protocol.Package](), "", "?", func(path string, wrap func(string) string) {
 		body := wrap(`"` + secret + `"`)
 		switch got, _ := redacted(t, r, []byte(body)); string(got) {
 		case body:
@@ -242,12 +241,12 @@ func TestLeavesTheStructure(t *testing.T) {
 	slices.Sort(structure)
 	slices.Sort(kept)
 	if !slices.Equal(kept, structure) {
-		t.Errorf("left alone is\n%q, not\n%q", kept, structure)
+		t.Errorf("unchanged are\n%q, not\n%q", kept, structure)
 	}
-	changed = slices.DeleteFunc(changed, func(path string) bool { return slices.Contains(mapsOrLists, path) }) // the maps, below
+	changed = slices.DeleteFunc(changed, func(path string) bool { return slices.Contains(artifactPaths, path) }) // the maps, below
 	slices.Sort(changed)
-	if all := slices.Sorted(maps.Keys(redactable)); !slices.Equal(changed, all) {
-		t.Errorf("redacted is\n%q, not\n%q", changed, all)
+	if all := slices.Sorted(maps.Keys(redactedFields)); !slices.Equal(changed, all) {
+		t.Errorf("redacted are\n%q, not\n%q", changed, all)
 	}
 	for _, c := range []struct{ body, want string }{
 		{`{"context":{"artifacts":{"Plan":"x/SECRET","Next":null}}}`, `{"context":{"artifacts":{"Plan":"x/[redacted]","Next":null}}}`},
@@ -270,8 +269,8 @@ func TestLeavesTheStructure(t *testing.T) {
 	}
 }
 
-// textFields visits the paths of all fields below a type that can hold text.
-func textFields(of reflect.Type, path, format string, visit func(path string, wrap func(string) string)) {
+// visitTexts visits the paths of all fields below a type that can hold text.
+func visitTexts(of reflect.Type, path, format string, visit func(path string, wrap func(string) string)) {
 	put := func(value string) { format = strings.Replace(format, "?", value, 1) }
 	text := func() {
 		visit(path, func(value string) string { return strings.Replace(format, "?", value, 1) })
@@ -283,8 +282,8 @@ func textFields(of reflect.Type, path, format string, visit func(path string, wr
 		text()
 		return
 	case reflect.TypeFor[protocol.Artifacts]():
-		textFields(reflect.TypeFor[map[string]string](), path, format, visit)
-		textFields(reflect.TypeFor[[]protocol.Artifact](), path, format, visit)
+		visitTexts(reflect.TypeFor[map[string]string](), path, format, visit)
+		visitTexts(reflect.TypeFor[[]protocol.Artifact](), path, format, visit)
 		return
 	case reflect.TypeFor[protocol.FileReference](): // a bare path
 		text()
@@ -293,17 +292,17 @@ func textFields(of reflect.Type, path, format string, visit func(path string, wr
 	case reflect.String:
 		text()
 	case reflect.Pointer:
-		textFields(of.Elem(), path, format, visit)
+		visitTexts(of.Elem(), path, format, visit)
 	case reflect.Slice:
 		put("[?]")
-		textFields(of.Elem(), path, format, visit)
+		visitTexts(of.Elem(), path, format, visit)
 	case reflect.Map:
 		put(`{"name":?}`)
-		textFields(of.Elem(), path, format, visit)
+		visitTexts(of.Elem(), path, format, visit)
 	case reflect.Struct:
 		for _, f := range reflect.VisibleFields(of) {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous {
-				textFields(f.Type, strings.TrimPrefix(path+"."+name, "."), strings.Replace(format, "?", `{"`+name+`":?}`, 1), visit)
+				visitTexts(f.Type, strings.TrimPrefix(path+"."+name, "."), strings.Replace(format, "?", `{"`+name+`":?}`, 1), visit)
 			}
 		}
 	}
@@ -328,7 +327,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// marshal writes JSON without escapes for HTML, as the writers of packages do.
+// marshal encodes JSON without escapes for HTML, as packages are encoded.
 func marshal(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

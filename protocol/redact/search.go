@@ -7,54 +7,54 @@ import (
 	"unicode/utf8"
 )
 
-// Regular expressions are slow, and nearly every text holds no secret. So every kind of
-// secret has words that stand in each secret of it. One loop looks for all words at once,
-// and only where one stands is an expression tried, from there on.
+// Regular expressions are slow, and nearly all texts have no secret. So every kind of secret
+// has keywords, of which each secret of the kind contains one. One loop searches for all
+// keywords at once, and an expression is only tried behind a keyword.
 
 const (
-	wordBytesMin = 3 // of a word, and of what is hashed
-	tableBits    = 12
-	// guardBytesMax is how much of a text the guard of a kind sees.
+	keywordBytesMin = 3 // of a keyword; as many are hashed
+	tableBits       = 12
+	// guardBytesMax is how many bytes behind a keyword the guard of a kind reads.
 	guardBytesMax = 1 << 10
 )
 
-// wordTable finds words by their first bytes, in any case.
-type wordTable struct {
-	places  [1 << tableBits]uint8 // by hash: which bucket, counted from 1
-	buckets [][]word
+// keywordTable finds keywords by a hash of their first bytes, in upper or lower case.
+type keywordTable struct {
+	bucketByHash [1 << tableBits]uint8 // index into buckets, from 1; 0 is none
+	buckets      [][]keyword
 }
 
-// word is a text that stands in every secret of a kind. Without a kind it is part of the
-// name of a secret.
-type word struct {
-	text string
-	kind *secretKind
-	rest *regexp.Regexp // matched from the end of the word on
-	// group of rest is the secret; 0 is all from the beginning of the word on.
+// keyword is a text that every secret of a kind contains. Without a kind it is part of a secret's
+// name.
+type keyword struct {
+	text   string
+	kind   *secretKind
+	suffix *regexp.Regexp // matched behind the keyword
+	// group of suffix is the secret; 0 is everything from the start of the keyword.
 	group int
 }
 
-// knownKinds is the table of all kinds, made once.
-var knownKinds = sync.OnceValues(func() (*wordTable, error) {
-	t := new(wordTable)
+// builtinKeywords is the table of all built-in kinds, built once.
+var builtinKeywords = sync.OnceValues(func() (*keywordTable, error) {
+	t := new(keywordTable)
 	for i := range secretKinds {
 		k := &secretKinds[i]
-		rest, err := regexp.Compile(`\A(?:` + k.rest + `)`)
+		rest, err := regexp.Compile(`\A(?:` + k.suffix + `)`)
 		if err != nil {
 			return nil, err
 		}
-		for _, text := range k.words {
-			t.add(word{text, k, rest, max(rest.SubexpIndex("secret"), 0)})
+		for _, text := range k.keywords {
+			t.add(keyword{text, k, rest, max(rest.SubexpIndex("secret"), 0)})
 		}
 	}
-	for _, text := range nameWords {
-		t.add(word{text: text})
+	for _, text := range nameKeywords {
+		t.add(keyword{text: text})
 	}
 	return t, nil
 })
 
-func (t *wordTable) add(w word) {
-	place := &t.places[hashBytes(w.text[0], w.text[1], w.text[2])]
+func (t *keywordTable) add(w keyword) {
+	place := &t.bucketByHash[hashBytes(w.text[0], w.text[1], w.text[2])]
 	if *place == 0 {
 		t.buckets = append(t.buckets, nil)
 		*place = uint8(len(t.buckets))
@@ -63,43 +63,43 @@ func (t *wordTable) add(w word) {
 	*bucket = append(*bucket, w)
 }
 
-func fold(c byte) byte { return c | 0x20 }
+func foldCase(c byte) byte { return c | 0x20 }
 
 func hashBytes(a, b, c byte) uint32 {
-	return hashWindow(uint32(fold(a))<<16 | uint32(fold(b))<<8 | uint32(fold(c)))
+	return hashWindow(uint32(foldCase(a))<<16 | uint32(foldCase(b))<<8 | uint32(foldCase(c)))
 }
 
 func hashWindow(window uint32) uint32 { return window * 0x9E3779B1 >> (32 - tableBits) }
 
-// next is the next place, from at on and before end, where a word may begin; end if there
-// is none. Nearly all of what a text costs is this loop.
-func (t *wordTable) next(text []byte, at, end int) int {
-	if end = min(end, len(text)-wordBytesMin+1); at >= end {
+// nextCandidate is the next offset in text[at:end] where a keyword may begin; end if there is
+// none. Most of the time for a text is spent in this loop.
+func (t *keywordTable) nextCandidate(text []byte, at, end int) int {
+	if end = min(end, len(text)-keywordBytesMin+1); at >= end {
 		return max(at, end)
 	}
-	window := uint32(fold(text[at]))<<8 | uint32(fold(text[at+1]))
+	window := uint32(foldCase(text[at]))<<8 | uint32(foldCase(text[at+1]))
 	for i, c := range text[at+2 : end+2] {
-		window = (window<<8 | uint32(fold(c))) & 0xFFFFFF
-		if t.places[hashWindow(window)] != 0 {
+		window = (window<<8 | uint32(foldCase(c))) & 0xFFFFFF
+		if t.bucketByHash[hashWindow(window)] != 0 {
 			return at + i
 		}
 	}
 	return end
 }
 
-// at are the words that may begin with these bytes.
-func (t *wordTable) at(text []byte) []word {
-	if place := t.places[hashBytes(text[0], text[1], text[2])]; place != 0 {
+// candidates are the keywords that may begin with these bytes.
+func (t *keywordTable) candidates(text []byte) []keyword {
+	if place := t.bucketByHash[hashBytes(text[0], text[1], text[2])]; place != 0 {
 		return t.buckets[place-1]
 	}
 	return nil
 }
 
-// any tells whether any word may stand in text.
-func (t *wordTable) any(text []byte) bool {
-	for at := t.next(text, 0, len(text)); at < len(text)-wordBytesMin+1; at = t.next(text, at+1, len(text)) {
-		for i := range t.at(text[at:]) {
-			if hasFolded(text[at:], t.at(text[at:])[i].text) {
+// containsAny reports whether a text may contain a keyword.
+func (t *keywordTable) containsAny(text []byte) bool {
+	for at := t.nextCandidate(text, 0, len(text)); at < len(text)-keywordBytesMin+1; at = t.nextCandidate(text, at+1, len(text)) {
+		for i := range t.candidates(text[at:]) {
+			if hasPrefixFold(text[at:], t.candidates(text[at:])[i].text) {
 				return true
 			}
 		}
@@ -107,12 +107,12 @@ func (t *wordTable) any(text []byte) bool {
 	return false
 }
 
-func hasFolded(text []byte, word string) bool {
+func hasPrefixFold(text []byte, word string) bool {
 	if len(text) < len(word) {
 		return false
 	}
 	for i := range len(word) {
-		if fold(text[i]) != fold(word[i]) {
+		if foldCase(text[i]) != foldCase(word[i]) {
 			return false
 		}
 	}
@@ -122,137 +122,130 @@ func hasFolded(text []byte, word string) bool {
 // span is a range of bytes.
 type span struct{ start, end int }
 
-// search looks for secrets in the texts of one body, within the steps that the body has.
+// search finds secrets in the texts of one body, within the body's budget of steps.
 type search struct {
 	*Redactor
-	ended     Ended
-	err       error // of ended
-	left      int   // steps
-	unchecked int   // bytes read since ended was asked
-	rest      []byte
-	dear      bool // the steps ran out, or there were none left, in this text
+	ctx        Canceler
+	err        error // of ctx
+	stepsLeft  int   // of the budget
+	sinceCheck int   // bytes read since the last check of ctx
+	unread     []byte
+	exhausted  bool // the budget ran out in this text
 }
 
-func newSearch(ended Ended, r *Redactor, body int) *search {
-	return &search{Redactor: r, ended: ended, left: stepsLeast + body}
+func newSearch(ctx Canceler, r *Redactor, body int) *search {
+	return &search{Redactor: r, ctx: ctx, stepsLeft: stepsMin + body}
 }
 
-// read counts bytes that are read, and tells whether the search goes on.
-func (s *search) read(n int) bool {
-	if s.unchecked += n; s.unchecked >= checkedBytes {
-		s.unchecked = 0
+// countRead counts bytes that are read, and reports whether the search goes on.
+func (s *search) countRead(n int) bool {
+	if s.sinceCheck += n; s.sinceCheck >= cancelCheckBytes {
+		s.sinceCheck = 0
 		if s.err == nil {
-			s.err = s.ended.Err()
+			s.err = s.ctx.Err()
 		}
 	}
 	return s.err == nil
 }
 
-// step counts bytes that are matched, and tells whether there are any left.
-func (s *search) step(n int) bool {
-	s.left -= n
-	return s.read(n) && s.left >= 0
+// countSteps takes n steps from the budget, and reports whether it suffices.
+func (s *search) countSteps(n int) bool {
+	s.stepsLeft -= n
+	return s.countRead(n) && s.stepsLeft >= 0
 }
 
-// ReadRune gives an expression the next character, and counts it. So what an expression costs
-// is what it reads, and it reads no further than it must.
+// ReadRune implements io.RuneReader for expressions, and counts what they read.
 func (s *search) ReadRune() (r rune, size int, err error) {
-	if len(s.rest) == 0 {
+	if len(s.unread) == 0 {
 		return 0, 0, io.EOF
 	}
-	if r, size = rune(s.rest[0]), 1; r >= utf8.RuneSelf {
-		r, size = utf8.DecodeRune(s.rest)
+	if r, size = rune(s.unread[0]), 1; r >= utf8.RuneSelf {
+		r, size = utf8.DecodeRune(s.unread)
 	}
-	if !s.step(matchedSteps * size) {
+	if !s.countSteps(stepsPerMatchedByte * size) {
 		return 0, 0, io.EOF
 	}
-	s.rest = s.rest[size:]
+	s.unread = s.unread[size:]
 	return r, size, nil
 }
 
-// secrets finds the secrets in a text, in order and apart from each other. Where the steps
-// do not suffice it is the whole text. None if the search was ended.
-func (s *search) secrets(text []byte) []span {
-	found := s.between(text, 0, len(text), 0)
-	if s.err == nil && s.left >= 0 {
-		found = s.addedIn(text, found)
+// find returns the secrets in a text in order, without overlaps. If the budget runs out it is the
+// whole text; if ctx ended, none.
+func (s *search) find(text []byte) []span {
+	found := s.findBetween(text, 0, len(text), 0)
+	if s.err == nil && s.stepsLeft >= 0 {
+		found = s.patternMatches(text, found)
 	}
 	switch {
 	case s.err != nil:
 		return nil
-	case s.left < 0 && s.dear:
-		s.dear = false
+	case s.stepsLeft < 0 && s.exhausted:
+		s.exhausted = false
 		return []span{{0, len(text)}}
 	}
-	return merge(found)
+	return mergeSpans(found)
 }
 
-// inText is secrets with the error that ended the search.
-func (s *search) inText(text []byte) ([]span, error) {
-	found := s.secrets(text)
-	return found, s.err
-}
-
-// between finds the secrets whose words begin in a part of the text. ended is where the last
-// secret before it ended.
-func (s *search) between(text []byte, at, end, ended int) (found []span) {
-	for end = min(end, len(text)-wordBytesMin+1); at < end; {
+// findBetween finds the secrets whose keywords begin in text[at:end]. prevEnd is the end of
+// the secret before.
+func (s *search) findBetween(text []byte, at, end, prevEnd int) (found []span) {
+	for end = min(end, len(text)-keywordBytesMin+1); at < end; {
 		from := at
-		at = s.kinds.next(text, at, min(end, at+checkedBytes))
-		if !s.read(at - from) {
+		at = s.keywords.nextCandidate(text, at, min(end, at+cancelCheckBytes))
+		if !s.countRead(at - from) {
 			return nil
 		}
-		if at-from == checkedBytes || at >= end {
+		if at-from == cancelCheckBytes || at >= end {
 			continue
 		}
-		secret, ok := s.secretAt(text, at, ended)
-		if s.err != nil || s.left < 0 {
-			s.dear = true
+		secret, ok := s.matchAt(text, at, prevEnd)
+		if s.err != nil || s.stepsLeft < 0 {
+			s.exhausted = true
 			return nil
 		}
 		if !ok {
 			at++
 			continue
 		}
-		// What leads to a secret may hold another one: https://TOKEN:password@host.
-		found = append(append(found, s.between(text, at+1, secret.start, ended)...), secret)
-		if s.err != nil || s.left < 0 {
+		// The text between a keyword and its secret may contain another: https://TOKEN:password@host.
+		found = append(append(found, s.findBetween(text, at+1, secret.start, prevEnd)...), secret)
+		if s.err != nil || s.stepsLeft < 0 {
 			return nil
 		}
-		ended = secret.end
-		at = max(at+1, ended)
+		prevEnd = secret.end
+		at = max(at+1, prevEnd)
 	}
 	return found
 }
 
-// secretAt tries the words that begin at a place of the text.
-func (s *search) secretAt(text []byte, at, ended int) (span, bool) {
-	words := s.kinds.at(text[at:])
+// matchAt tries the keywords that begin at an offset of the text.
+func (s *search) matchAt(text []byte, at, prevEnd int) (span, bool) {
+	words := s.keywords.candidates(text[at:])
 	for i := range words {
 		w := &words[i]
-		if !hasFolded(text[at:], w.text) {
+		if !hasPrefixFold(text[at:], w.text) {
 			continue
 		}
 		secret, ok := span{}, false
 		if w.kind == nil {
-			secret, ok = s.assignedAt(text, at, at+len(w.text), ended)
+			secret, ok = s.matchAssignment(text, at, at+len(w.text), prevEnd)
 		} else {
-			secret, ok = s.knownAt(text, w, at, ended)
+			secret, ok = s.matchKind(text, w, at, prevEnd)
 		}
-		if s.err != nil || s.left < 0 {
+		if s.err != nil || s.stepsLeft < 0 {
 			return span{}, false
 		}
-		if ok && secret.start >= ended && secret.start < secret.end && !isPlaceholder(text[secret.start:secret.end]) {
+		if ok && secret.start >= prevEnd && secret.start < secret.end && !isPlaceholder(text[secret.start:secret.end]) {
 			return secret, true
 		}
 	}
 	return span{}, false
 }
 
-// knownAt tries the kind of a word.
-func (s *search) knownAt(text []byte, w *word, at, ended int) (span, bool) {
-	end, start := at+len(w.text), at-w.kind.back
-	if !w.kind.anyCase && string(text[at:end]) != w.text || start < ended {
+// matchKind tries the kind of a keyword.
+func (s *search) matchKind(text []byte, w *keyword, at, prevEnd int) (span, bool) {
+	end, start := at+len(w.text), at-w.kind.prefixMin
+	if !w.kind.anyCase && string(text[at:end]) != w.text || start < prevEnd {
 		return span{}, false
 	}
 	for _, c := range text[start:at] {
@@ -260,19 +253,19 @@ func (s *search) knownAt(text []byte, w *word, at, ended int) (span, bool) {
 			return span{}, false
 		}
 	}
-	for start < at && start > max(ended, at-nameBytesMax) && isWordByte(text[start-1]) {
+	for start < at && start > max(prevEnd, at-nameBytesMax) && isWordByte(text[start-1]) {
 		start--
 	}
-	if w.kind.back == 0 && isWordByte(text[at]) && at > ended && isWordByte(text[at-1]) {
+	if w.kind.prefixMin == 0 && isWordByte(text[at]) && at > prevEnd && isWordByte(text[at-1]) {
 		return span{}, false
 	}
 	if w.kind.guard != nil && !w.kind.guard(text[end:min(len(text), end+guardBytesMax)]) {
 		return span{}, false
 	}
-	s.rest = text[end:]
-	match := w.rest.FindReaderSubmatchIndex(s)
+	s.unread = text[end:]
+	match := w.suffix.FindReaderSubmatchIndex(s)
 	switch {
-	case match == nil || s.err != nil || s.left < 0:
+	case match == nil || s.err != nil || s.stepsLeft < 0:
 		return span{}, false
 	case w.group == 0:
 		return span{start, end + match[1]}, true
@@ -280,7 +273,7 @@ func (s *search) knownAt(text []byte, w *word, at, ended int) (span, bool) {
 	return span{end + match[2*w.group], end + match[2*w.group+1]}, true
 }
 
-// isWordByte tells whether a byte is part of a word as expressions see it (\w).
+// isWordByte reports whether a byte is part of a word, as \w in expressions.
 func isWordByte(c byte) bool {
-	return c == '_' || '0' <= c && c <= '9' || 'a' <= fold(c) && fold(c) <= 'z'
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= foldCase(c) && foldCase(c) <= 'z'
 }

@@ -11,113 +11,111 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// redactable are the fields of a package that people and programs write freely.
-// Everything else holds the package together and is never changed. A test
-// compares the list with the type.
-var redactable = map[string]redactMode{
-	"reason":            redactText,
-	"task.description":  redactText,
-	"task.requirements": redactText,
+// redactedFields are the fields of a package with texts or free data of people and programs. All
+// other fields are structure and never changed. A test compares the list with the type.
+var redactedFields = map[string]mode{
+	"reason":            modeText,
+	"task.description":  modeText,
+	"task.requirements": modeText,
 
-	"context.original_request":        redactText,
-	"context.user_intent":             redactText,
-	"context.completed_steps":         redactFree,
-	"context.remaining_steps":         redactFree,
-	"context.summary":                 redactText,
-	"context.key_points":              redactText,
-	"context.context_url":             redactText,
-	"context.conversation_history":    redactFree,
-	"context.variables":               redactFree,
-	"context.decisions.description":   redactText,
-	"context.decisions.rationale":     redactText,
-	"context.intermediate_results":    redactFree,
-	"context.relevant_files":          redactText,
-	"context.relevant_files.path":     redactText,
-	"context.relevant_files.sections": redactText,
-	"context.files_in_progress.path":  redactText,
-	"context.artifacts.name":          redactText,
-	"context.artifacts.path":          redactText,
-	"context.artifacts.description":   redactText,
-	"context.constraints":             redactText,
-	"context.when_stuck":              redactText,
-	"context.metrics":                 redactFree,
-	"context.metadata":                redactFree,
+	"context.original_request":        modeText,
+	"context.user_intent":             modeText,
+	"context.completed_steps":         modeFree,
+	"context.remaining_steps":         modeFree,
+	"context.summary":                 modeText,
+	"context.key_points":              modeText,
+	"context.context_url":             modeText,
+	"context.conversation_history":    modeFree,
+	"context.variables":               modeFree,
+	"context.decisions.description":   modeText,
+	"context.decisions.rationale":     modeText,
+	"context.intermediate_results":    modeFree,
+	"context.relevant_files":          modeText,
+	"context.relevant_files.path":     modeText,
+	"context.relevant_files.sections": modeText,
+	"context.files_in_progress.path":  modeText,
+	"context.artifacts.name":          modeText,
+	"context.artifacts.path":          modeText,
+	"context.artifacts.description":   modeText,
+	"context.constraints":             modeText,
+	"context.when_stuck":              modeText,
+	"context.metrics":                 modeFree,
+	"context.metadata":                modeFree,
 
-	"expectations.success_criteria": redactText,
-	"audit.decision_rationale":      redactText,
+	"expectations.success_criteria": modeText,
+	"audit.decision_rationale":      modeText,
 
-	"members.reason":                redactText,
-	"members.task.description":      redactText,
-	"members.task.requirements":     redactText,
-	"members.variables":             redactFree,
-	"members.artifacts.name":        redactText,
-	"members.artifacts.path":        redactText,
-	"members.artifacts.description": redactText,
+	"members.reason":                modeText,
+	"members.task.description":      modeText,
+	"members.task.requirements":     modeText,
+	"members.variables":             modeFree,
+	"members.artifacts.name":        modeText,
+	"members.artifacts.path":        modeText,
+	"members.artifacts.description": modeText,
 
-	// A return hands over what others have said: results, refusals, errors.
-	"returned.reason":                                         redactText,
-	"returned.message":                                        redactText,
-	"returned.rollback_reason":                                redactText,
-	"returned.result.body":                                    redactFree,
-	"returned.result.summary":                                 redactText,
-	"returned.context_updates.variables_changed":              redactFree,
-	"returned.context_updates.artifacts_produced.name":        redactText,
-	"returned.context_updates.artifacts_produced.path":        redactText,
-	"returned.context_updates.artifacts_produced.description": redactText,
-	"returned.audit.notes":                                    redactText,
-	"returned.progress.message":                               redactText,
-	"returned.progress.details":                               redactFree,
-	"returned.trail.words":                                    redactText,
-	"returned.trail.assessment":                               redactText,
-	"returned.members.result.body":                            redactFree,
-	"returned.members.result.summary":                         redactText,
-	"returned.members.result.artifacts.name":                  redactText,
-	"returned.members.result.artifacts.path":                  redactText,
-	"returned.members.result.artifacts.description":           redactText,
-	"returned.members.result.variables":                       redactFree,
-	"returned.members.result.notes":                           redactText,
-	"returned.members.result.command.goto":                    redactFree,
-	"returned.members.result.command.update":                  redactFree,
+	// A return carries texts of other agents: results, rejections, errors.
+	"returned.reason":                                         modeText,
+	"returned.message":                                        modeText,
+	"returned.rollback_reason":                                modeText,
+	"returned.result.body":                                    modeFree,
+	"returned.result.summary":                                 modeText,
+	"returned.context_updates.variables_changed":              modeFree,
+	"returned.context_updates.artifacts_produced.name":        modeText,
+	"returned.context_updates.artifacts_produced.path":        modeText,
+	"returned.context_updates.artifacts_produced.description": modeText,
+	"returned.audit.notes":                                    modeText,
+	"returned.progress.message":                               modeText,
+	"returned.progress.details":                               modeFree,
+	"returned.trail.words":                                    modeText,
+	"returned.trail.assessment":                               modeText,
+	"returned.members.result.body":                            modeFree,
+	"returned.members.result.summary":                         modeText,
+	"returned.members.result.artifacts.name":                  modeText,
+	"returned.members.result.artifacts.path":                  modeText,
+	"returned.members.result.artifacts.description":           modeText,
+	"returned.members.result.variables":                       modeFree,
+	"returned.members.result.notes":                           modeText,
+	"returned.members.result.command.goto":                    modeFree,
+	"returned.members.result.command.update":                  modeFree,
 }
 
-// mapsOrLists are the places of artifacts: maps from name to path, or lists.
-var mapsOrLists = []string{"context.artifacts", "members.artifacts", "returned.context_updates.artifacts_produced", "returned.members.result.artifacts"}
+// artifactPaths are the fields of artifacts: maps from name to path, or lists.
+var artifactPaths = []string{"context.artifacts", "members.artifacts", "returned.context_updates.artifacts_produced", "returned.members.result.artifacts"}
 
-type redactMode int
+type mode int
 
 const (
-	redactNot  redactMode = iota
-	redactText            // a text, or a list of texts
-	redactFree            // any JSON, with names of fields that may say what is a secret
+	modeNone mode = iota
+	modeText      // a text or a list of texts
+	modeFree      // any JSON, in which names of fields may mark secrets
 )
 
-// plan is what is redacted at one place of a package and below it.
+// plan is what is redacted in one field of a package and below it.
 type plan struct {
-	mode   redactMode
+	mode   mode
 	fields map[string]*plan
-	// named is for the values of an object that is a map here, and a list of
-	// objects otherwise: artifacts.
-	named *plan
+	// mapValues is the plan for the values if artifacts are a map, not a list of objects.
+	mapValues *plan
 }
 
 var (
-	freePlan   = &plan{mode: redactFree}
-	textPlan   = &plan{mode: redactText}
-	nothing    = &plan{}
-	redactPlan = planOf(redactable)
+	freePlan    = &plan{mode: modeFree}
+	textPlan    = &plan{mode: modeText}
+	skipPlan    = &plan{}
+	packagePlan = newPlan(redactedFields)
 )
 
-func planOf(paths map[string]redactMode) *plan {
+func newPlan(paths map[string]mode) *plan {
 	root := &plan{fields: map[string]*plan{}}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[protocol.Package]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		root.fields[name] = nothing
+		root.fields[name] = skipPlan
 	}
 	for path, mode := range paths {
 		at := root
 		for name := range strings.SplitSeq(path, ".") {
 			next := at.fields[name]
-			if next == nil || next == nothing {
+			if next == nil || next == skipPlan {
 				next = &plan{fields: map[string]*plan{}}
 				at.fields[name] = next
 			}
@@ -125,112 +123,111 @@ func planOf(paths map[string]redactMode) *plan {
 		}
 		at.mode = mode
 	}
-	for _, path := range mapsOrLists {
+	for _, path := range artifactPaths {
 		at := root
 		for name := range strings.SplitSeq(path, ".") {
 			at = at.fields[name]
 		}
-		at.named = textPlan
+		at.mapValues = textPlan
 	}
 	return root
 }
 
-// below is the plan for a field.
-func (p *plan) below(name []byte, inList bool) *plan {
+// field is the plan for a field.
+func (p *plan) field(name []byte, inList bool) *plan {
 	switch {
-	case p.mode == redactFree:
+	case p.mode == modeFree:
 		return freePlan
-	case p.named != nil && !inList:
-		return p.named
+	case p.mapValues != nil && !inList:
+		return p.mapValues
 	}
 	if next := p.fields[string(name)]; next != nil {
 		return next
 	}
-	if p == redactPlan { // a field of a newer version: what it is, is not known
+	if p == packagePlan { // an unknown field, of a newer version
 		return freePlan
 	}
-	return nothing
+	return skipPlan
 }
 
-// redaction walks over the JSON of a package and copies it as far as
-// something in it changes.
-type redaction struct {
+// walker reads the JSON of a package and copies the parts between replacements.
+type walker struct {
 	*search
 	in     []byte
 	pos    int
 	out    []byte
-	copied int // how much of in is in out
+	copied int // how much of in has been copied to out
 	count  int
 }
 
-// value reads one value. secret says that the name of its field calls it one: then all of it
-// is replaced. JSON that does not parse ends the walk, and so does the end of the context.
-func (w *redaction) value(p *plan, secret, inList bool) {
-	c := w.next()
+// walkValue reads one value. It replaces the whole value if secret is true. Malformed JSON ends
+// the walk, and so does the end of ctx.
+func (w *walker) walkValue(p *plan, secret, inList bool) {
+	c := w.peek()
 	if secret {
-		w.secret(w.pos)
+		w.replaceValue(w.pos)
 		return
 	}
 	switch c {
-	case 0: // the end, or a byte that stands in no JSON
+	case 0: // the end, or a byte that JSON does not allow
 		w.pos = len(w.in)
 	case '{':
-		w.object(p, inList)
+		w.walkObject(p, inList)
 	case '[':
 		w.pos++
-		for w.more(']') {
-			w.value(p, false, true)
+		for w.nextElement(']') {
+			w.walkValue(p, false, true)
 		}
 	case '"':
 		start := w.pos
-		if end := w.skipText(); p.mode != redactNot {
-			w.text(start+1, w.inside(start, end))
+		if end := w.skipString(); p.mode != modeNone {
+			w.redactString(start+1, w.contentEnd(start, end))
 		}
 	default:
 		w.skipScalar()
 	}
 }
 
-// secret replaces a value as a whole, unless it only stands for a secret: an empty one,
-// null, the name of a variable.
-func (w *redaction) secret(start int) {
-	w.value(nothing, false, false)
+// replaceValue replaces a whole value, unless it only stands for a secret: empty, null, the name
+// of a variable.
+func (w *walker) replaceValue(start int) {
+	w.walkValue(skipPlan, false, false)
 	raw := bytes.TrimRight(w.in[start:w.pos], " \t\r\n")
 	switch {
 	case len(raw) == 0, len(raw) <= 2 && !isNumber(raw), string(raw) == "null":
 	case raw[0] != '"':
 		w.replace(start, start+len(raw), `"`+Marker+`"`)
 	default:
-		if end := w.inside(start, w.pos); !isPlaceholder(w.in[start+1 : end]) {
+		if end := w.contentEnd(start, w.pos); !isPlaceholder(w.in[start+1 : end]) {
 			w.replace(start+1, end, Marker)
 		}
 	}
 }
 
-func (w *redaction) object(p *plan, inList bool) {
+func (w *walker) walkObject(p *plan, inList bool) {
 	w.pos++
 	named := false // {"name": "DB_PASSWORD", "value": "…"}
-	for w.more('}') {
+	for w.nextElement('}') {
 		start := w.pos
-		end := w.skipText()
+		end := w.skipString()
 		name := w.in[start+1 : max(end-1, start+1)]
-		if w.in[start] != '"' || w.next() != ':' {
+		if w.in[start] != '"' || w.peek() != ':' {
 			w.pos = len(w.in)
 			return
 		}
 		w.pos++
-		next := p.below(name, inList)
-		secret := next.mode == redactFree && (w.secretField(decodeText(name)) || named && string(name) == "value")
+		next := p.field(name, inList)
+		secret := next.mode == modeFree && (w.isSecretName(unescapeString(name)) || named && string(name) == "value")
 		at := w.pos
-		w.value(next, secret, false)
+		w.walkValue(next, secret, false)
 		if string(name) == "name" || string(name) == "key" {
-			named = next.mode == redactFree && w.secretField(bytes.Trim(w.in[at:w.pos], " \t\r\n\""))
+			named = next.mode == modeFree && w.isSecretName(bytes.Trim(w.in[at:w.pos], " \t\r\n\""))
 		}
 	}
 }
 
-// next moves over white space to the next byte; 0 at the end.
-func (w *redaction) next() byte {
+// peek skips white space and returns the next byte; 0 at the end.
+func (w *walker) peek() byte {
 	for w.pos < len(w.in) {
 		switch c := w.in[w.pos]; c {
 		case ' ', '\t', '\r', '\n':
@@ -242,23 +239,23 @@ func (w *redaction) next() byte {
 	return 0
 }
 
-// more moves to the next element, or past closer if there is none.
-func (w *redaction) more(closer byte) bool {
+// nextElement moves to the next element, or past closer if there is none.
+func (w *walker) nextElement(closer byte) bool {
 	from := w.pos
-	if w.next() == ',' {
+	if w.peek() == ',' {
 		w.pos++
 	}
-	if w.next() == closer {
+	if w.peek() == closer {
 		w.pos++
 		return false
 	}
-	if !w.read(w.pos - from + 1) {
+	if !w.countRead(w.pos - from + 1) {
 		w.pos = len(w.in)
 	}
 	return w.pos < len(w.in)
 }
 
-func (w *redaction) skipText() (end int) {
+func (w *walker) skipString() (end int) {
 	for at := w.pos + 1; ; {
 		quote := bytes.IndexByte(w.in[at:], '"')
 		if quote < 0 {
@@ -274,39 +271,39 @@ func (w *redaction) skipText() (end int) {
 	}
 }
 
-// inside is the end of what stands in a string, which is not closed where the JSON is cut off.
-func (w *redaction) inside(start, end int) int {
+// contentEnd is the end of a string's content. Truncated JSON may lack the closing quote.
+func (w *walker) contentEnd(start, end int) int {
 	if end > start+1 && w.in[end-1] == '"' {
 		return end - 1
 	}
 	return end
 }
 
-func (w *redaction) skipScalar() {
+func (w *walker) skipScalar() {
 	start := w.pos
 	for w.pos < len(w.in) && w.in[w.pos] != ',' && w.in[w.pos] != '}' && w.in[w.pos] != ']' {
 		w.pos++
 	}
-	if w.pos == start { // no value at all
+	if w.pos == start { // no value
 		w.pos = len(w.in)
 	}
 }
 
-// text redacts the string whose inside stands in in[start:end].
-func (w *redaction) text(start, end int) {
+// redactString redacts the string whose content is in[start:end].
+func (w *walker) redactString(start, end int) {
 	if start >= end {
 		return
 	}
 	raw := w.in[start:end]
 	text := raw
 	if bytes.IndexByte(raw, '\\') >= 0 {
-		if !unusualEscape(raw) && !w.kinds.any(raw) && len(w.added) == 0 {
+		if !hasUnneededEscape(raw) && !w.keywords.containsAny(raw) && len(w.patterns) == 0 {
 			return
 		}
-		text = decodeText(raw)
+		text = unescapeString(raw)
 	}
-	at, from := 0, 0 // the same place in raw and in text
-	for _, s := range w.secrets(text) {
+	at, from := 0, 0 // the same position in raw and in text
+	for _, s := range w.find(text) {
 		at, from = advance(raw, at, from, s.start)
 		first := at
 		at, from = advance(raw, at, from, s.end)
@@ -314,16 +311,16 @@ func (w *redaction) text(start, end int) {
 	}
 }
 
-func (w *redaction) replace(start, end int, marker string) {
+func (w *walker) replace(start, end int, marker string) {
 	w.out = append(w.out, w.in[w.copied:start]...)
 	w.out = append(w.out, marker...)
 	w.copied = end
 	w.count++
 }
 
-// unusualEscape tells whether characters are escaped that need not be: a word
-// may hide behind \u0070 or :\/\/.
-func unusualEscape(raw []byte) bool {
+// hasUnneededEscape reports whether a string has escapes that JSON does not need: they may hide a
+// keyword, as \u0070 or :\/\/.
+func hasUnneededEscape(raw []byte) bool {
 	for {
 		i := bytes.IndexByte(raw, '\\')
 		if i < 0 || i+1 >= len(raw) {
@@ -336,23 +333,23 @@ func unusualEscape(raw []byte) bool {
 	}
 }
 
-// decodeText undoes the escapes of a JSON string, given without its quotes.
-func decodeText(raw []byte) []byte {
+// unescapeString decodes the content of a JSON string.
+func unescapeString(raw []byte) []byte {
 	escape := bytes.IndexByte(raw, '\\')
 	if escape < 0 {
 		return raw
 	}
 	text := make([]byte, 0, len(raw))
 	for ; escape >= 0; escape = bytes.IndexByte(raw, '\\') {
-		size, char := unescape(raw[escape:])
+		size, char := decodeEscape(raw[escape:])
 		text = append(append(text, raw[:escape]...), char...)
 		raw = raw[escape+size:]
 	}
 	return append(text, raw...)
 }
 
-// advance moves along a raw string, which stands at raw[at:] and at from in
-// the decoded text, until it stands at to in the text.
+// advance moves from offset at of a raw string, which is offset from of the decoded text, to
+// offset to of the decoded text. It returns both new offsets.
 func advance(raw []byte, at, from, to int) (int, int) {
 	for at < len(raw) && from < to {
 		plain := raw[at:min(len(raw), at+to-from)]
@@ -363,15 +360,15 @@ func advance(raw []byte, at, from, to int) (int, int) {
 			at, from = at+escape, from+escape
 			continue
 		}
-		size, char := unescape(raw[at:])
+		size, char := decodeEscape(raw[at:])
 		at, from = at+size, from+len(char)
 	}
 	return at, from
 }
 
-// unescape reads what the next bytes of a raw string stand for, and how many
-// they are. Half a character stands for the replacement character.
-func unescape(raw []byte) (size int, char string) {
+// decodeEscape decodes the next character of a raw string, and returns how many bytes it took.
+// Half a surrogate pair is the replacement character.
+func decodeEscape(raw []byte) (size int, char string) {
 	if raw[0] != '\\' || len(raw) < 2 {
 		return 1, string(raw[:1])
 	}
@@ -400,7 +397,7 @@ func unescape(raw []byte) (size int, char string) {
 	return 2, string(raw[1:2])
 }
 
-// hex4 reads the four hexadecimal digits that text begins with.
+// hex4 parses the four hexadecimal digits at the start of text.
 func hex4(text []byte) (unit rune, ok bool) {
 	if len(text) < 4 {
 		return 0, false

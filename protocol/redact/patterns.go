@@ -6,16 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// addedIn adds what added expressions find in a text, part by part.
-func (s *search) addedIn(text []byte, found []span) []span {
-	for _, p := range s.added {
+// patternMatches appends the matches of the operator's patterns in a text to found, window by
+// window.
+func (s *search) patternMatches(text []byte, found []span) []span {
+	for _, p := range s.patterns {
 		for from := 0; from < len(text); {
-			end := min(from+addedBytes, len(text))
+			end := min(from+patternWindowBytes, len(text))
 			for end < len(text) && !utf8.RuneStart(text[end]) {
 				end++
 			}
 			part := text[from:end]
-			if !s.read(len(part)) {
+			if !s.countRead(len(part)) {
 				return nil
 			}
 			for _, match := range p.expr.FindAllSubmatchIndex(part, -1) {
@@ -27,15 +28,15 @@ func (s *search) addedIn(text []byte, found []span) []span {
 			if end == len(text) {
 				break
 			}
-			for from = end - overlapBytes; from < end && !utf8.RuneStart(text[from]); from++ {
+			for from = end - patternOverlapBytes; from < end && !utf8.RuneStart(text[from]); from++ {
 			}
 		}
 	}
 	return found
 }
 
-// merge sorts spans and joins those that overlap.
-func merge(found []span) []span {
+// mergeSpans sorts spans and joins those that overlap.
+func mergeSpans(found []span) []span {
 	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	merged := found[:0]
 	for _, s := range found {
