@@ -389,7 +389,7 @@ func (c *Claim) Release(ctx context.Context, reason string) error {
 // checkAccepted refuses reports on a handoff that was claimed and not acknowledged.
 func (c *Claim) checkAccepted(s protocol.State) error {
 	if s.Fence == 0 {
-		return protocol.Errorf(protocol.CodeIllegal, "lease", "%s is claimed but not acknowledged: handoff ack LEASE accepted, first", c.Ticket)
+		return protocol.Errorf(protocol.CodeIllegal, "lease", "%s is claimed but not acknowledged; accept it first", c.Ticket)
 	}
 	return nil
 }

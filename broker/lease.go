@@ -43,7 +43,7 @@ const leasePrefix = len("lease_")
 // *protocol.Error with CodeLeaseInvalid says that it is none.
 func ParseLease(lease string) (LeaseToken, error) {
 	var token LeaseToken
-	bad := protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "not a lease; a lease is what handoff claim prints")
+	bad := protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "not a lease; a lease is what a claim returns")
 	if len(lease) <= leasePrefix || lease[:leasePrefix] != "lease_" || len(lease) > 1024 {
 		return token, bad
 	}
@@ -98,7 +98,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	case err != nil:
 		return nil, err
 	case !given || !there:
-		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "was never given out, or its handoff is too old to be remembered; a lease is what handoff claim prints")
+		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "was never given out, or its handoff is too old to be remembered; a lease is what a claim returns")
 	}
 	return nil, leaseLostError(&head.State, token.Ticket, token.Holder)
 }

@@ -233,7 +233,7 @@ func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answ
 		if asked == 0 {
 			asked = h.State.Offer
 		} else if asked != h.State.Offer {
-			return lifecycle.Step{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s has moved on while it was answered; see what it asks now: handoff status %s", ticket, ticket)
+			return lifecycle.Step{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s has moved on while it was answered; see what it asks now", ticket)
 		}
 		return lifecycle.Answer(h.State, d, answer, now)
 	})

@@ -47,7 +47,7 @@ const (
 	OpIndex       = "index"        // run an index
 	OpLate        = "late"         // ticket: read its late results
 	OpMend        = "mend"         // ticket: back to its last entry that can be read
-	OpRedrive     = "redrive"      // ticket
+	OpRedrive     = "redrive"      // ticket; again: to the agents that refused it, too
 	OpRegister    = "register"     // agent
 	OpRepair      = "repair"       // have every handoff looked at
 	OpReroute     = "reroute"      // ticket, to
@@ -60,7 +60,7 @@ const (
 	OpTopology    = "topology"     // make the streams, or mend them
 	OpTree        = "tree"         // ticket
 	OpWhy         = "why"          // ticket
-	OpWork        = "work"         // agent
+	OpWork        = "work"         // agent, or capability
 )
 
 // What Explain adds to the words of lifecycle.Wait, from the directory.

@@ -46,11 +46,11 @@ func RedriveTicket(origin string) string {
 // It returns the canonical, lower-case form.
 func ParseTicket(s string) (string, error) {
 	if len(s) != 36 {
-		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", wirejson.Clip(s))
+		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is the UUID that a submission returns", wirejson.Clip(s))
 	}
 	id, err := uuid.Parse(s)
 	if err != nil {
-		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", wirejson.Clip(s))
+		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is the UUID that a submission returns", wirejson.Clip(s))
 	}
 	return id.String(), nil
 }

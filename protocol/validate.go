@@ -224,7 +224,7 @@ func checkHead(p *Package) *Error {
 	}
 	if p.Parent != "" {
 		if _, err := ParseTicket(p.Parent); err != nil {
-			return Errorf(CodeInvalid, "parent", "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", wirejson.Clip(p.Parent))
+			return Errorf(CodeInvalid, "parent", "%q is not a ticket; a ticket is the UUID that a submission returns", wirejson.Clip(p.Parent))
 		}
 	}
 	if err := oneOf("type", p.Type, Types); err != nil {

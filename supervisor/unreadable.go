@@ -47,7 +47,7 @@ func (s *Supervisor) noteUnreadable(ticket string, seq uint64, err error) {
 	case said < unreadableLogged:
 		s.log.Error("handoff is stuck: its entry cannot be read", "ticket", ticket, "seq", seq, "err", err)
 	case said == unreadableLogged:
-		s.log.Error("handoff is stuck: its entry cannot be read; further ones are not logged, handoff doctor counts them", "ticket", ticket, "seq", seq, "err", err)
+		s.log.Error("handoff is stuck: its entry cannot be read; further ones are not logged, the doctor counts them", "ticket", ticket, "seq", seq, "err", err)
 	}
 }
 

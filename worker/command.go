@@ -21,7 +21,7 @@ import (
 func CheckCommand(dir string, command []string) error {
 	const field = "command"
 	if len(command) == 0 || command[0] == "" {
-		return protocol.Errorf(protocol.CodeMissing, field, "is missing: handoff work --agent NAME -- CMD")
+		return protocol.Errorf(protocol.CodeMissing, field, "is missing: the program that does the work")
 	}
 	if dir != "" && !isDirectory(dir) {
 		return protocol.Errorf(protocol.CodeInvalid, "dir", "%q is not a directory", dir)

@@ -222,7 +222,7 @@ func (c *Client) request(ctx context.Context, gateway, verb string, header nats.
 			return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, errGatewayGone)
 		case ctx.Err() == nil && time.Since(began) < c.timeout && isTemporary(err):
 		case errors.Is(err, nats.ErrNoResponders):
-			return nil, fmt.Errorf("%w: no gateway serves %s; start one: handoff gateway (asked for %v)", ErrNobody, Subjects(c.agent), time.Since(began).Round(100*time.Millisecond))
+			return nil, fmt.Errorf("%w: no gateway serves %s (asked for %v)", ErrNobody, Subjects(c.agent), time.Since(began).Round(100*time.Millisecond))
 		default:
 			return nil, &broker.SilenceError{After: time.Since(began).Round(100 * time.Millisecond),
 				Last: fmt.Errorf("ask a gateway for %s: %w", verb, c.explainSilence(err))}

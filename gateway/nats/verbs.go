@@ -65,9 +65,9 @@ func (g *Gateway) register(ctx context.Context, agent string, request *registerR
 	case err != nil && !errors.Is(err, broker.ErrNotFound):
 		return nil, err
 	case isNew && g.cfg.Profiles == ProfilesKeep:
-		return nil, forbidden("profile", "%s is not registered, and this gateway registers no agents: handoff agents put %s, inside", agent, agent)
+		return nil, forbidden("profile", "%s is not registered, and this gateway registers no agents; it is registered inside", agent)
 	case request.Replace && g.cfg.Profiles != ProfilesReplace:
-		return nil, forbidden("replace", "this gateway changes no profile that is there: handoff agents put %s, inside", agent)
+		return nil, forbidden("replace", "this gateway changes no profile that is there; that of %s is changed inside", agent)
 	case agent == protocol.Human && err != nil: // a person exists without a profile
 		there = wanted
 	case isNew || request.Replace:

@@ -103,7 +103,7 @@ func checkValues(field string, values []string, tickets bool) error {
 		switch {
 		case tickets:
 			if _, err := protocol.ParseTicket(value); err != nil {
-				return protocol.Errorf(protocol.CodeInvalid, field, "%q is not a ticket; a ticket is a UUID, as handoff submit prints it", protocol.CutText(value, shownBytesMax))
+				return protocol.Errorf(protocol.CodeInvalid, field, "%q is not a ticket; a ticket is the UUID that a submission returns", protocol.CutText(value, shownBytesMax))
 			}
 		case value == "":
 			return protocol.Errorf(protocol.CodeMissing, field, "has an empty value; leave it out or fill it in")

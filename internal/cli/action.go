@@ -39,6 +39,9 @@ func commandLine(action explain.Action) string {
 	case explain.OpMend:
 		return "handoff doctor --mend " + cmp.Or(ticket, "TICKET")
 	case explain.OpRedrive:
+		if _, again := arg["again"]; again {
+			ticket += " --again"
+		}
 		return "handoff dead redrive " + ticket
 	case explain.OpRegister:
 		return "handoff agents put " + cmp.Or(arg["agent"], "AGENT")
@@ -57,7 +60,11 @@ func commandLine(action explain.Action) string {
 	case explain.OpTopology:
 		return "handoff topology ensure"
 	case explain.OpWork:
-		return "handoff work --agent " + arg["agent"] + " -- CMD"
+		line := "handoff work --agent " + cmp.Or(arg["agent"], "NAME")
+		if capability := arg["capability"]; capability != "" {
+			line += " --capability " + capability
+		}
+		return line + " -- CMD"
 	case explain.OpDismiss, explain.OpHistory, explain.OpTake, explain.OpTree, explain.OpWhy:
 		return "handoff " + action.Op + " " + ticket
 	}

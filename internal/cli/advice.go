@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -17,4 +18,20 @@ func advise(err error, code protocol.Code, field, op string, args ...string) err
 	advised := *e
 	advised.Message += ": " + commandLine(explain.NewAction("", op, args...))
 	return &advised
+}
+
+// adviseWorker adds how to start a worker to a refusal for want of one.
+func adviseWorker(err error) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) || e.Error() != err.Error() {
+		return err
+	}
+	name, capability := strings.CutPrefix(e.Target, "capability ")
+	switch {
+	case capability:
+		return advise(err, protocol.CodeNoAgent, "target.capability", explain.OpWork, "capability", name)
+	case protocol.CheckAgent("", name) == nil: // not the agents of a group
+		return advise(err, protocol.CodeUnknownAgent, "target.agent", explain.OpWork, "agent", name)
+	}
+	return err
 }

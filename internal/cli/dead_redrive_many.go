@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -38,6 +39,7 @@ func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to 
 	for i, ticket := range tickets {
 		group.Go(func() error {
 			state, err := s.Redrive(ctx, api.Redrive{Ticket: ticket, To: to, Again: again})
+			err = advise(err, protocol.CodeNoAgent, "target.agent", explain.OpRedrive, "ticket", ticket, "again", "")
 			mu.Lock()
 			defer mu.Unlock()
 			ended++

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
+	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -95,6 +96,10 @@ func exitFor(err error) exitRow {
 // report writes an error where errors go, and returns its exit code.
 func (a *app) report(err error) int {
 	row := exitFor(err)
+	err = adviseWorker(err)
+	if errors.Is(err, natsgateway.ErrNobody) {
+		err = fmt.Errorf("%w; start one: handoff gateway", err)
+	}
 	if is[*broker.SilenceError](err) {
 		err = fmt.Errorf("%w; see what is wrong with handoff doctor, or wait longer with --timeout ($%s)", err, timeoutEnv)
 	}

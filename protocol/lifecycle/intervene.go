@@ -29,7 +29,7 @@ func mustBeAssignable(s p.State, what string) error {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s begins when %s completes; it is too early to %s it", s.Ticket, s.Parent, what)
 	}
 	if s.Aggregate != nil {
-		return p.Errorf(p.CodeIllegal, "ticket", "%s is a group and has no work of its own; %s its members: handoff status %s lists them", s.Ticket, what, s.Ticket)
+		return p.Errorf(p.CodeIllegal, "ticket", "%s is a group and has no work of its own; %s its members, which its status lists", s.Ticket, what)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 	case !profile.Accepts():
 		return Step{}, p.Errorf(p.CodeNotAccepting, "to", "%s takes no handoffs (accepts_handoffs is false)", to)
 	case to == s.Source:
-		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; to roll it back: handoff rollback %s", to, s.Ticket)
+		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; roll it back instead", to)
 	case d.Reserved(to):
 		return Step{}, memberConflict(s, "to", to)
 	case to == s.Agent:

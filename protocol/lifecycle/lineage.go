@@ -44,7 +44,7 @@ func substituteFor(name string, s p.Summary, d *Directory) (p.Routing, error) {
 	routing := p.Routing{Excluded: s.Excluded}
 	switch {
 	case s.Origin != "":
-		return routing, p.Errorf(p.CodeNoAgent, "target.agent", "%s refused it, and no other agent is fit; offer it there once more with --again, or name another agent with --to", name)
+		return routing, p.Errorf(p.CodeNoAgent, "target.agent", "%s refused it, and no other agent is fit; offer it there once more, or name another agent", name)
 	case s.Group != "":
 		return routing, p.Errorf(p.CodeNoAgent, "target.agent", "%s refused what this follows from, and no other agent is fit", name)
 	}

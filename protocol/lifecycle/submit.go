@@ -101,7 +101,7 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 			if d.has(s.Target.Capability) {
 				problem = "no agent with the capability %s may take this (it is the source, refused it before, or its proficiency, max_risk or accepts_handoffs forbids it)"
 			}
-			return routing, p.Errorf(p.CodeNoAgent, "target.capability", problem+"; start one: handoff work --agent NAME --capability %s -- CMD", s.Target.Capability, s.Target.Capability)
+			return routing, p.Errorf(p.CodeNoAgent, "target.capability", problem+"; start a worker that has it", s.Target.Capability)
 		}
 		return routing, nil
 	}
@@ -111,7 +111,7 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 	}
 	profile, known := d.Agent(name)
 	if !known {
-		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start one: handoff work --agent %s -- CMD", name, name)
+		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start a worker for it", name)
 	}
 	switch why, _ := unfitForGood(profile, s); why {
 	case UnfitRefuses:
