@@ -20,16 +20,14 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// agent is one of those written in Go. The reviewer is a shell script, the maintainer has
-// no worker.
+// agent is an agent written in Go. The reviewer is a shell script, the maintainer has no worker.
 type agent struct {
-	name        string
-	description string
-	lease       time.Duration // 0 is the default
-	work        func(context.Context, job) (found, summary string, err error)
+	name, description string
+	lease             time.Duration // 0 is the default
+	work              func(context.Context, job) (found, summary string, err error)
 }
 
-// job is one handoff at work, with the variables that travel with every package.
+// job is a claimed handoff with the variables of its package.
 type job struct {
 	worker.Handoff
 	Directory     string // under review
@@ -45,11 +43,7 @@ var agents = map[string]agent{
 	reporter:       {reporter, "writes the report", 0, doReport},
 }
 
-// drainTimeout is how long a handler may go on after the demo has asked its agent to end.
-const drainTimeout = 2 * time.Second
-
-// Agent serves one agent of the demo until ctx ends: what a separate process does. It
-// knows nothing but where the engine is.
+// Agent serves an agent of the demo in a process of its own until ctx ends.
 func Agent(ctx context.Context, name, url string, log *slog.Logger) error {
 	engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: url, Name: "handoff demo " + name, Config: jetstream.Config{Log: log}})
 	if err != nil {
@@ -64,11 +58,8 @@ func Agent(ctx context.Context, name, url string, log *slog.Logger) error {
 }
 
 func serve(ctx context.Context, b *broker.Broker, name string, log *slog.Logger) error {
-	a, known := agents[name]
-	if !known {
-		return fmt.Errorf("the demo has no agent %q", name)
-	}
-	w, err := worker.New(b, worker.Config{Agent: name, Lease: a.lease, DrainTimeout: drainTimeout, Log: log,
+	a := agents[name]
+	w, err := worker.New(b, worker.Config{Agent: name, Lease: a.lease, DrainTimeout: 2 * time.Second, Log: log,
 		Profile: protocol.Profile{Name: name, Description: a.description}}, a)
 	if err != nil {
 		return err
@@ -76,52 +67,41 @@ func serve(ctx context.Context, b *broker.Broker, name string, log *slog.Logger)
 	return w.Run(ctx)
 }
 
-func jobOf(h worker.Handoff) (job, error) {
-	j := job{Handoff: h}
-	raw, err := json.Marshal(h.Package.Context.Variables)
-	return j, errors.Join(err, json.Unmarshal(raw, &j))
-}
-
-// Acknowledge answers an offer: the inspector asks what is long, which is a matter of house rules.
+// Acknowledge accepts an offer. The inspector first asks how long a file may be.
 func (a agent) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
-	if j, err := jobOf(h); err != nil || a.name != inspector || j.LongFileLines > 0 {
-		return protocol.Ack{Status: protocol.AckAccepted}, err
+	if a.name != inspector || h.Package.Context.Variables[varLongFile] != nil {
+		return protocol.Ack{Status: protocol.AckAccepted}, nil
 	}
 	return protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{varLongFile},
 		Reason: "what counts as long here? The house rules are not in the package"}, nil
 }
 
-// Handle does the agent's work and hands off to the next one. The successor goes with the
-// result: an attempt that dies before its report has handed off nothing.
+// Handle does the agent's work and hands off to the agent of the next step. The successor is
+// submitted with the result: an attempt that dies before it reports has handed off nothing.
 func (a agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	i := stepIndex(h.Package.Task.ID)
 	if i < 0 || i+1 == len(steps) {
 		return protocol.Result{}, worker.Permanent(fmt.Errorf("the demo has no step %q for the %s", h.Package.Task.ID, a.name))
 	}
-	j, err := jobOf(h)
-	if err != nil {
+	j := job{Handoff: h}
+	raw, err := json.Marshal(h.Package.Context.Variables)
+	if err = errors.Join(err, json.Unmarshal(raw, &j)); err != nil {
 		return protocol.Result{}, worker.Permanent(err)
 	}
 	found, summary, err := a.work(ctx, j)
 	if err != nil {
 		return protocol.Result{}, err
 	}
-	body := text(found)
 	next := h.Continue(steps[i+1].to)
 	address(&next, i+1)
-	addResult(&next.Context, steps[i].id, body, summary)
-	if _, err := h.HandOff(ctx, next); err != nil {
-		return protocol.Result{}, err
-	}
-	return protocol.Result{Body: body, Summary: summary}, nil
+	addResult(&next.Context, steps[i].id, text(found), summary)
+	_, err = h.HandOff(ctx, next)
+	return protocol.Result{Body: text(found), Summary: summary}, err
 }
 
-// stopTimeout is how long the processes may take to end by themselves.
-const stopTimeout = 6 * time.Second
-
-// startAgents starts two processes of the surveyor, of which one will be killed, the reviewer
-// under handoff work, and one of each other, and waits until the directory shows all of them:
-// a late one would be taken for absent.
+// startAgents starts two processes of the surveyor, one of which will be killed, the reviewer
+// under handoff work, and one process of each other agent. It waits until the directory shows
+// all of them: the supervisor would take a late one for absent.
 func (r *run) startAgents(ctx context.Context, group *errgroup.Group) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -151,40 +131,33 @@ func (r *run) startAgents(ctx context.Context, group *errgroup.Group) error {
 		if err != nil {
 			return err
 		}
-		live := 0
-		for name := range directory.Agents {
-			n, _, _ := directory.Load(name)
-			live += n
-		}
-		if live == len(all) {
+		if len(directory.Holders) == len(all) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d processes have come: %w", live, len(all), context.Cause(ctx))
-		case <-time.After(pollInterval):
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("%d of %d agent processes are present: %w", len(directory.Holders), len(all), err)
 		}
 	}
 }
 
-// start starts the process of an agent. It has a pipe to this one as its stdin, and ends when
-// that closes: none survives the demo, however it ends. One that ends unasked ends the group.
+// start starts the process of an agent. Its stdin is a pipe from this process, and it ends when
+// the pipe closes: no agent survives the demo. An agent that ends by itself ends the group.
 func (r *run) start(ctx context.Context, group *errgroup.Group, cmd *exec.Cmd) error {
-	// Ours, without what would lead an agent to another engine.
+	// Without the variables that lead an agent to another engine.
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "NATS_") || strings.HasPrefix(pair, "HANDOFF_") })
 	cmd.Env = append(env, "NATS_URL="+r.engine.URL)
 	tether, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	cmd.Cancel, cmd.WaitDelay = tether.Close, stopTimeout
+	cmd.Cancel, cmd.WaitDelay = tether.Close, 6*time.Second // to end by itself
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	r.processes = append(r.processes, cmd.Process)
 	group.Go(func() error {
 		if err := cmd.Wait(); ctx.Err() == nil && r.killed.Load() != int64(cmd.Process.Pid) {
-			return fmt.Errorf("%v ended unasked (%v)", cmd.Args, err)
+			return fmt.Errorf("%v ended too early (%v)", cmd.Args, err)
 		}
 		return nil
 	})

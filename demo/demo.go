@@ -1,10 +1,10 @@
-// Package demo is the show of "handoff demo": agents that are processes of their own review a
-// directory, and what goes wrong in practice goes wrong on the way. A worker is killed, an
-// agent refuses, one asks, one stays silent, one attempt fails. At the end the ledger is held
-// against the tickets of the relay: nothing is lost, nothing was done twice.
+// Package demo is the show of "handoff demo": agents in their own processes review a directory.
+// On the way a worker is killed, one agent refuses, one asks a question, one stays silent, and an
+// attempt fails. At the end the ledger must have every ticket of the relay: nothing is lost,
+// nothing was done twice.
 //
-// The agents use the public API of package worker, or the exec runner of handoff work. The
-// director reacts to the ledger alone, never to the clock: a slow machine shows the same.
+// The agents use the public API of package worker, or the exec runner of handoff work. The demo
+// reacts to the ledger, never to the clock: a slow machine shows the same.
 package demo
 
 import (
@@ -29,68 +29,61 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// TetherCommand is the hidden command that runs the rest of its command line
-// for as long as its stdin is open. AgentCommand is the one that runs Agent.
 const (
+	// TetherCommand is the hidden command that runs the rest of its command line while its stdin is open.
 	TetherCommand = "demo-tether"
-	AgentCommand  = "demo-agent"
+	// AgentCommand is the hidden command that runs Agent.
+	AgentCommand = "demo-agent"
+
+	// The files in a run's own directory.
+	dataName   = "data" // of the engine
+	reportName = "handoff-review.md"
+	scriptName = "reviewer.sh"
+	agentsLog  = "agents.log"
+
+	runTimeout    = 50 * time.Second // with the clean-up, the demo ends within a minute
+	pollInterval  = 100 * time.Millisecond
+	longFileLines = 500 // the demo's answer to the inspector
 )
 
-// Engine is a node of our own in this process.
+// Engine is a NATS node in this process.
 type Engine struct {
 	Broker     *broker.Broker
-	Supervised supervisor.Engine // what Broker works with
+	Supervised supervisor.Engine // the engine of Broker
 	URL        string
 	Stop       func() error
 }
 
 // Config configures a run.
 type Config struct {
-	Dir    string // to be reviewed
-	Report string // where the report goes; "" is the run's own directory
-	Keep   bool   // leave the ledger behind
+	Dir    string // under review
+	Report string // the file of the report; "" is one in the run's own directory
+	Keep   bool   // keep the ledger
 	Screen Screen
-	Start  func(ctx context.Context, dir string) (Engine, error) // on a directory
+	Start  func(ctx context.Context, dir string) (Engine, error) // starts an engine with its data in dir
 }
-
-// Files of a run's own directory.
-const (
-	dataName   = "data"              // the ledger's
-	reportName = "handoff-review.md" // where the reporter writes
-	scriptName = "reviewer.sh"
-	agentsLog  = "agents.log" // where the agents log
-)
-
-const (
-	runTimeout   = 50 * time.Second       // of a run: with the cleaning up it ends within a minute
-	pollInterval = 100 * time.Millisecond // from one reading of the ledger to the next: fast enough for the eye
-	countTimeout = 10 * time.Second       // of the reading of the ledger at the end
-)
 
 // run is one run of the demo.
 type run struct {
 	cfg               Config
-	dir, home, report string // under review; this run's own; where the report lies in the end
+	dir, home, report string // under review; of this run; of the final report
 	began             time.Time
 	engine            Engine
 	processes         []*os.Process
-	first             string         // the ticket that begins the relay
-	last              protocol.State // the newest of the handoff that was submitted last
-	killed            atomic.Int64   // process id of the worker that was killed
+	first             string         // ticket of the first handoff
+	last              protocol.State // latest state of the last handoff
+	killed            atomic.Int64   // process id of the killed worker
 }
 
-// Run runs the demo. The sums are those of the ledger; an error says that the relay did not
-// get to its end, or that the sums are not sound.
+// Run runs the demo and returns the sums of its ledger. It fails if the relay does not get to its
+// end or the sums are not sound.
 func Run(ctx context.Context, cfg Config) (sums Sums, err error) {
 	r := &run{cfg: cfg, began: time.Now()}
 	if r.dir, err = filepath.Abs(cfg.Dir); err == nil {
-		_, err = os.Stat(r.dir + string(filepath.Separator)) // which a file is not
+		_, err = os.Stat(r.dir + string(filepath.Separator)) // fails for a file
 	}
-	if err != nil {
-		return sums, err
-	}
-	if r.home, err = os.MkdirTemp("", "handoff-demo-"); err == nil {
-		r.home, err = filepath.Abs(r.home) // the agents are told of it
+	if err == nil {
+		r.home, err = os.MkdirTemp("", "handoff-demo-")
 	}
 	if err == nil {
 		r.report, err = filepath.Abs(cmp.Or(cfg.Report, r.in(reportName)))
@@ -99,15 +92,15 @@ func Run(ctx context.Context, cfg Config) (sums Sums, err error) {
 		return sums, err
 	}
 	if sums, err = r.do(ctx); err == nil && !sums.Sound() {
-		err = fmt.Errorf("the ledger says otherwise: %+v", sums)
+		err = fmt.Errorf("the sums of the ledger are not sound: %+v", sums)
 	}
 	return sums, errors.Join(err, r.cleanUp(ctx, err))
 }
 
-// in is a file of a run's own directory.
+// in is the path of a file in the run's own directory.
 func (r *run) in(name string) string { return filepath.Join(r.home, name) }
 
-// do starts everything, runs the relay, stops everything, and counts.
+// do starts engine, supervisor and agents, runs the relay, stops them all, and counts.
 func (r *run) do(ctx context.Context) (sums Sums, err error) {
 	r.opening()
 	if r.engine, err = r.cfg.Start(ctx, r.in(dataName)); err != nil {
@@ -118,7 +111,7 @@ func (r *run) do(ctx context.Context) (sums Sums, err error) {
 	if err != nil {
 		return sums, err
 	}
-	tooLong := fmt.Errorf("the demo did not come to its end within %v", runTimeout)
+	tooLong := fmt.Errorf("the demo did not end within %v", runTimeout)
 	limited, cancel := context.WithTimeoutCause(ctx, runTimeout, tooLong)
 	defer cancel()
 	group, playing := errgroup.WithContext(limited)
@@ -132,7 +125,7 @@ func (r *run) do(ctx context.Context) (sums Sums, err error) {
 	if err = group.Wait(); context.Cause(limited) == tooLong {
 		err = tooLong
 	}
-	counting, cancel := context.WithTimeout(ctx, countTimeout)
+	counting, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	changes, ledgerErr := readFrom(counting, r.engine.Broker, 0)
 	sums = sum(changes, tickets(r.first, changes))
@@ -145,8 +138,7 @@ func (r *run) do(ctx context.Context) (sums Sums, err error) {
 // play starts the agents and runs the relay.
 func (r *run) play(ctx context.Context, group *errgroup.Group) error {
 	b := r.engine.Broker
-	silent := protocol.Profile{ID: maintainer, Name: maintainer, Description: "decides what comes first, and has no worker"}
-	if err := b.PutProfile(ctx, silent); err != nil {
+	if err := b.PutProfile(ctx, protocol.Profile{ID: maintainer, Name: maintainer, Description: "decides what comes first, and has no worker"}); err != nil {
 		return err
 	}
 	if err := r.startAgents(ctx, group); err != nil {
@@ -162,10 +154,10 @@ func (r *run) play(ctx context.Context, group *errgroup.Group) error {
 	if _, err := b.Submit(ctx, prepared); err != nil {
 		return err
 	}
-	return r.direct(ctx, group)
+	return r.follow(ctx, group)
 }
 
-// opening says what will be seen, and which waits are shortened for it.
+// opening writes what the demo changes from the defaults.
 func (r *run) opening() {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	policy := protocol.DefaultPolicy()
@@ -178,8 +170,8 @@ Changed for the show, all else is as always:
 		maintainer, ms(showAckTimeoutMS), ms(policy.AckTimeoutMS))
 }
 
-// finish adds to the report what happened after it was written, and puts it where it was
-// asked for. A relay that broke off has none.
+// finish adds to the report what happened to the handoffs, and moves it to its final place. A
+// relay that broke off has no report.
 func (r *run) finish(changes []protocol.Change, sums Sums) error {
 	if r.last.TaskID != steps[len(steps)-1].id || r.last.Outcome != protocol.OutcomeSuccess {
 		return fmt.Errorf("the relay ended with the %s: %s %s", r.last.TaskID, r.last.Outcome, plain(r.last.Message))
@@ -195,7 +187,7 @@ func (r *run) finish(changes []protocol.Change, sums Sums) error {
 	}
 	for _, c := range changes {
 		if words, unusual := describe(c); unusual {
-			fmt.Fprintf(d, "- %s, %s: %s\n", seconds(c.At.Sub(r.began)), c.Record.State.TaskID, words)
+			fmt.Fprintf(d, "- %.1f s, %s: %s\n", c.At.Sub(r.began).Seconds(), c.Record.State.TaskID, words)
 		}
 	}
 	fmt.Fprintf(d, "\n%s\n", sums.words())
@@ -203,10 +195,10 @@ func (r *run) finish(changes []protocol.Change, sums Sums) error {
 	return os.WriteFile(r.report, d.Bytes(), 0o644)
 }
 
-// cleanUp leaves the report alone, and says how to look at what is kept.
+// cleanUp removes all but the report, and says where the rest is if it is kept.
 func (r *run) cleanUp(ctx context.Context, failed error) error {
 	switch {
-	case ctx.Err() != nil: // Ctrl-C: nothing is left
+	case ctx.Err() != nil: // Ctrl-C removes all
 	case r.cfg.Keep && r.last.Ticket != "":
 		r.cfg.Screen.note("\nThe ledger is kept. To look at it:\n  handoff dev --data %s\n  handoff history %s", r.in(dataName), r.last.Ticket)
 		return nil
@@ -219,12 +211,8 @@ func (r *run) cleanUp(ctx context.Context, failed error) error {
 	return os.RemoveAll(r.home)
 }
 
-// longFileLines is the house rule that the demo answers with.
-const longFileLines = 500
-
-// direct follows the ledger until the relay has ended. It kills, answers and plays the
-// person, each when the ledger says that it is time.
-func (r *run) direct(ctx context.Context, group *errgroup.Group) error {
+// follow shows the ledger and reacts to it until the relay has ended.
+func (r *run) follow(ctx context.Context, group *errgroup.Group) error {
 	for from := uint64(0); ; {
 		changes, err := readFrom(ctx, r.engine.Broker, from)
 		if err != nil {
@@ -243,15 +231,23 @@ func (r *run) direct(ctx context.Context, group *errgroup.Group) error {
 		if r.last.Closed && (r.last.TaskID == steps[len(steps)-1].id || r.last.Outcome != protocol.OutcomeSuccess) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pollInterval):
+		if err := pause(ctx); err != nil {
+			return err
 		}
 	}
 }
 
-// react does what the show has to do about an append.
+// pause waits until the next poll.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pollInterval):
+		return nil
+	}
+}
+
+// react kills a worker, answers a question, or plays the person, each after its event.
 func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Change) error {
 	s := c.Record.State
 	for _, e := range c.Record.Events {
@@ -266,7 +262,7 @@ func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Chang
 			return err
 		case *protocol.Escalated:
 			if e.To == protocol.Human {
-				r.cfg.Screen.aside("The demo plays the person: claims it, decides, hands off.")
+				r.cfg.Screen.note("         The demo plays the person: claims it, decides, hands off.")
 				group.Go(func() error { return serve(ctx, r.engine.Broker, protocol.Human, slog.New(slog.DiscardHandler)) })
 			}
 		}
@@ -274,17 +270,17 @@ func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Chang
 	return nil
 }
 
-// killWorker ends the process that works on a handoff the hard way.
+// killWorker kills the process that works on a handoff.
 func (r *run) killWorker(ctx context.Context, s protocol.State) error {
 	holder, err := r.engine.Broker.Holder(ctx, s.Holder)
 	if errors.Is(err, broker.ErrNotFound) {
-		return nil // gone by itself: a machine this slow needs no killing
+		return nil // on a slow machine its lease has run out already
 	}
 	i := slices.IndexFunc(r.processes, func(p *os.Process) bool { return p.Pid == holder.PID })
 	if err != nil || i < 0 {
-		return errors.Join(err, fmt.Errorf("process %d is none of the demo's", holder.PID))
+		return errors.Join(err, fmt.Errorf("the demo did not start process %d", holder.PID))
 	}
 	r.killed.Store(int64(holder.PID))
-	r.cfg.Screen.aside("The demo kills the %s's process %d with SIGKILL, in the middle of its work. Another one waits.", s.Agent, holder.PID)
+	r.cfg.Screen.note("         The demo kills the %s's process %d with SIGKILL, in the middle of its work. Another one waits.", s.Agent, holder.PID)
 	return r.processes[i].Kill()
 }

@@ -6,14 +6,13 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Screen is where a run shows itself: one line for each change of the ledger.
+// Screen receives the show: one line for each append to the ledger.
 type Screen struct {
 	Out    io.Writer
 	Colour bool
@@ -21,10 +20,7 @@ type Screen struct {
 
 func (s Screen) note(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
 
-// aside is a line on what the demo itself does.
-func (s Screen) aside(format string, args ...any) { s.note("         "+format, args...) }
-
-// show writes the line of a change.
+// show writes the line of an append.
 func (r *run) show(c protocol.Change) {
 	words, notable := describe(c)
 	if words == "" {
@@ -42,10 +38,10 @@ func (r *run) show(c protocol.Change) {
 	case notable:
 		colour = "\x1b[33m" // yellow
 	}
-	r.cfg.Screen.note("%s%7s  %s  %-22s  %-11s  %s%s", colour, seconds(c.At.Sub(r.began)), s.Ticket[:8], s.Source+" → "+s.Agent, s.Phase, words, end)
+	r.cfg.Screen.note("%s%5.1f s  %s  %-22s  %-11s  %s%s", colour, c.At.Sub(r.began).Seconds(), s.Ticket[:8], s.Source+" → "+s.Agent, s.Phase, words, end)
 }
 
-// shown are the events that are told; true are those that the demo is there to show.
+// shown are the events of the show; true marks those that need attention.
 var shown = map[protocol.EventType]bool{
 	protocol.EventSubmitted: false, protocol.EventAccepted: false, protocol.EventProgressed: false, protocol.EventCompleted: false,
 	protocol.EventFailed: true, protocol.EventRejected: true, protocol.EventConditioned: true, protocol.EventAnswered: true,
@@ -53,12 +49,12 @@ var shown = map[protocol.EventType]bool{
 	protocol.EventTimedOut: true, protocol.EventReleased: true, protocol.EventClosed: true, protocol.EventStuck: true,
 }
 
-// describe says in words what an append changed, and whether that is notable.
+// describe returns the events of an append in words, and whether one of them is notable.
 func describe(c protocol.Change) (words string, notable bool) {
 	var all []string
 	for _, e := range c.Record.Events {
-		unusual, told := shown[e.EventType()]
-		if !told {
+		unusual, known := shown[e.EventType()]
+		if !known {
 			continue
 		}
 		_, detail := explain.Event(e)
@@ -75,26 +71,24 @@ func describe(c protocol.Change) (words string, notable bool) {
 	return plain(strings.Join(all, "; ")), notable
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-// Sums are what the ledger says of a run, in handoffs.
+// Sums counts the handoffs of a run by its ledger.
 type Sums struct {
 	Submitted  int `json:"submitted"`
 	Closed     int `json:"closed"`
 	Succeeded  int `json:"succeeded"`
 	Escalated  int `json:"escalated"`
-	Retried    int `json:"retried"`    // needed another attempt: the one before failed, or its worker was gone
-	Rerouted   int `json:"rerouted"`   // went to another agent
+	Retried    int `json:"retried"` // needed more than one attempt
+	Rerouted   int `json:"rerouted"`
 	Lost       int `json:"lost"`       // given to an agent, and not in the ledger or not closed
-	Duplicated int `json:"duplicated"` // closed more than once, or a step of the relay done by two handoffs
+	Duplicated int `json:"duplicated"` // closed more than once, or repeats a step of the relay
 }
 
-// Sound tells whether everything that was submitted was done, once.
+// Sound reports whether every submitted handoff closed exactly once.
 func (s Sums) Sound() bool {
 	return s.Submitted > 0 && s.Lost == 0 && s.Duplicated == 0 && s.Closed == s.Submitted
 }
 
-// readFrom reads the ledger from a sequence on; 0 is its first message.
+// readFrom reads the ledger from a sequence on; 0 is its first entry.
 func readFrom(ctx context.Context, b *broker.Broker, from uint64) ([]protocol.Change, error) {
 	var changes []protocol.Change
 	err := b.Entries(ctx, from, func(e broker.Entry) error {
@@ -105,7 +99,7 @@ func readFrom(ctx context.Context, b *broker.Broker, from uint64) ([]protocol.Ch
 	return changes, err
 }
 
-// tickets are those that the relay was given: the first, and what each handoff has handed off.
+// tickets are those that the agents were given: the first, and the children of each handoff.
 func tickets(first string, changes []protocol.Change) []string {
 	all := []string{first}
 	for _, c := range changes {
@@ -118,15 +112,15 @@ func tickets(first string, changes []protocol.Change) []string {
 	return all
 }
 
-// words says what the sums mean.
+// words returns the sums in words.
 func (s Sums) words() string {
 	return fmt.Sprintf("%s submitted, %d closed, %d of them with success. On the way %d escalated, %d tried again, %d rerouted.\n"+
 		"By the ledger, read from its first message and held against the tickets that the agents were given: %d lost, %d done twice.",
 		explain.Count(s.Submitted, "handoff"), s.Closed, s.Succeeded, s.Escalated, s.Retried, s.Rerouted, s.Lost, s.Duplicated)
 }
 
-// sum holds the ledger against the tickets that were given. It counts
-// events and does not trust the state that the last of them carries.
+// sum compares the ledger with the tickets that were given. It counts closing events: the state
+// that comes with them does not count.
 func sum(changes []protocol.Change, given []string) Sums {
 	last, closings := map[string]protocol.State{}, map[string]int{}
 	retried, rerouted, escalated := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -154,17 +148,16 @@ func sum(changes []protocol.Change, given []string) Sums {
 		if state.Outcome == protocol.OutcomeSuccess {
 			s.Succeeded++
 		}
-		step := state.WorkflowID + "/" + state.TaskID
 		completed := closings[ticket] > 0 && state.Phase == protocol.Complete
-		if closings[ticket] > 1 || completed && done[step] {
+		if closings[ticket] > 1 || completed && done[state.TaskID] {
 			s.Duplicated++
 		}
-		done[step] = done[step] || completed
+		done[state.TaskID] = done[state.TaskID] || completed
 	}
 	slices.Sort(given)
-	for _, ticket := range slices.Compact(given) { // each later state of its parent names it again
-		if _, there := last[ticket]; !there {
-			s.Submitted++ // an agent was told so
+	for _, ticket := range slices.Compact(given) { // every later state of a parent names its children again
+		if _, found := last[ticket]; !found {
+			s.Submitted++ // as an agent was told
 		}
 		if closings[ticket] == 0 {
 			s.Lost++

@@ -15,24 +15,21 @@ const (
 	surveyor   = "surveyor"
 	historian  = "historian"
 	reviewer   = "reviewer"   // a shell script under handoff work: reads prose, refuses code
-	inspector  = "inspector"  // the agent that the reviewer names instead
-	maintainer = "maintainer" // registered, and without a worker: silence
+	inspector  = "inspector"  // suggested by the reviewer
+	maintainer = "maintainer" // registered, without a worker
 	reporter   = "reporter"
 	requester  = "demo" // the source of the review
-)
 
-// varLongFile is the variable that the inspector asks for.
-const varLongFile = "long_file_lines"
+	varLongFile = "long_file_lines" // the variable that the inspector asks for
 
-// The waits that are shortened for the show. Run says so on screen.
-const (
+	// Shorter than the defaults, for the show.
 	showLeaseMS      = 3_000
 	showAckTimeoutMS = 3_000
 )
 
-// step is one stage of the relay: what is handed to which agent, and under which policy.
+// step is a step of the relay: a handoff to an agent, under a policy.
 type step struct {
-	id, to, taskType string // the id is the task's, too
+	id, to, taskType string // id is also the task id
 	task, reason     string
 	policy           protocol.PolicyOverrides
 }
@@ -80,15 +77,15 @@ func address(pkg *protocol.Package, i int) {
 	pkg.Context.Phase = s.id
 }
 
-// addResult puts what a step found into the context of the package that follows it.
+// addResult adds the result of a step to the context of the next package.
 func addResult(c *protocol.Context, id string, body json.RawMessage, summary string) {
 	results := map[string]json.RawMessage{id: body}
 	maps.Copy(results, c.IntermediateResults)
 	c.IntermediateResults, c.KeyPoints = results, append(slices.Clone(c.KeyPoints), id+": "+summary)
 }
 
-// earlier reads the result of an earlier step out of the context.
-func earlier(c protocol.Context, id string) (found string, err error) {
+// resultOf returns the result of an earlier step from the context.
+func resultOf(c protocol.Context, id string) (found string, err error) {
 	if err = json.Unmarshal(c.IntermediateResults[id], &found); err != nil {
 		err = fmt.Errorf("the result of the %s: %w", id, err)
 	}

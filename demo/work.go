@@ -20,27 +20,26 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Limits of what an agent reads: the demo ends within a minute in a home directory, too.
+// Limits on what an agent reads, so that the demo ends within a minute in a home directory, too.
 const (
 	fileBytesMax = 1 << 20
 	readBytesMax = 128 << 20 // of all files together, each as at least a block
-	listedMax    = 10        // entries of each list that travels in a package
-	commitsMax   = 2_000
+	listedMax    = 10        // entries of each list in a package
 )
 
-// dependencies are directories that hold the files of others.
+// dependencies are directories with generated or foreign files.
 var dependencies = []string{"node_modules", "vendor", "target", "dist", "build", "venv", "__pycache__"}
 
-// readFiles calls visit with the path and the body of each readable text file below dir. cut is
-// that a limit, or the end of ctx, left some out. Links are not followed.
-func readFiles(ctx context.Context, dir string, visit func(path string, body []byte)) (cut bool) {
+// readFiles calls visit with each readable text file below dir, without following links. cut says
+// that a limit or the end of ctx left files out.
+func readFiles(ctx context.Context, dir string, visit func(path, language string, body []byte)) (cut bool) {
 	read := int64(0)
 	_ = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil || read > readBytesMax {
 			cut = true
 			return filepath.SkipAll
 		}
-		if err != nil { // what cannot be read is no reason to review nothing
+		if err != nil { // an unreadable file is left out
 			return nil
 		}
 		if entry.IsDir() && name != dir && (strings.HasPrefix(entry.Name(), ".") || slices.Contains(dependencies, entry.Name())) {
@@ -51,23 +50,18 @@ func readFiles(ctx context.Context, dir string, visit func(path string, body []b
 			return nil
 		}
 		body, err := os.ReadFile(name)
-		if err != nil || bytes.IndexByte(body[:min(len(body), 8000)], 0) >= 0 { // a NUL makes it binary
+		if err != nil || slices.Contains(body[:min(len(body), 8000)], 0) { // a NUL makes it binary
 			return nil
 		}
 		read += max(info.Size(), 4<<10)
 		rel, _ := filepath.Rel(dir, name)
-		visit(filepath.ToSlash(rel), body)
+		visit(filepath.ToSlash(rel), cmp.Or(strings.TrimPrefix(strings.ToLower(filepath.Ext(name)), "."), "other"), body)
 		return nil
 	})
 	return cut
 }
 
-// languageOf is the language of a file, by how its name ends.
-func languageOf(path string) string {
-	return cmp.Or(strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), "."), "other")
-}
-
-// ranked lists counts, the greatest first.
+// ranked lists counts in Markdown, the greatest first.
 func ranked(counts map[string]int, noun string) string {
 	var items []string
 	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
@@ -78,7 +72,7 @@ func ranked(counts map[string]int, noun string) string {
 	return list(items)
 }
 
-// list writes the first items as Markdown.
+// list returns the first items as Markdown.
 func list(items []string) (text string) {
 	for _, item := range items[:min(len(items), listedMax)] {
 		text += "\n- " + item
@@ -86,43 +80,35 @@ func list(items []string) (text string) {
 	return text
 }
 
-// killedWithin is how long the surveyor's first attempt stands still, for the show: it is
-// killed there.
-const killedWithin = 20 * time.Second
-
-// doSurvey counts the files and lines of the directory.
+// doSurvey counts the files and lines of the directory. Its first attempt then waits to be killed.
 func doSurvey(ctx context.Context, j job) (found, summary string, err error) {
 	files, lines, byLanguage := 0, 0, map[string]int{}
-	cut := readFiles(ctx, j.Directory, func(path string, body []byte) {
+	cut := readFiles(ctx, j.Directory, func(_, language string, body []byte) {
 		n := bytes.Count(body, []byte("\n"))
-		files, lines, byLanguage[languageOf(path)] = files+1, lines+n, byLanguage[languageOf(path)]+n
+		files, lines, byLanguage[language] = files+1, lines+n, byLanguage[language]+n
 	})
 	if err := j.Progress(ctx, protocol.Progress{Percent: 50, Message: explain.Count(files, "file") + " read"}); err != nil {
 		return "", "", err
 	}
 	if j.Attempt == 1 {
 		select {
-		case <-ctx.Done():
-			return "", "", context.Cause(ctx)
-		case <-time.After(killedWithin):
+		case <-ctx.Done(): // the handoff to the next agent fails
+		case <-time.After(20 * time.Second):
 		}
 	}
 	summary = explain.Count(lines, "line") + " in " + explain.Count(files, "file")
 	if cut {
-		summary += " (not everything was read: a limit of the demo was met)"
+		summary += " (a limit of the demo left files out)"
 	}
 	return summary + ".\n" + ranked(byLanguage, "line"), summary, nil
 }
 
-// doHistory reads who has committed, and what last.
+// doHistory counts commits by author, and lists the latest.
 func doHistory(ctx context.Context, j job) (found, summary string, err error) {
 	cmd := exec.CommandContext(ctx, "git", "-C", j.Directory, "-c", "core.fsmonitor=false", "--no-pager", "log", "--no-color",
-		"-n", fmt.Sprint(commitsMax), "--format=%aN%x09%s", "--", ".")
+		"-n", "2000", "--format=%aN%x09%s", "--", ".")
 	cmd.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return "", "", context.Cause(ctx)
-	}
 	if err != nil || len(out) == 0 {
 		return "There is no git history.", "no git history", nil
 	}
@@ -136,38 +122,32 @@ func doHistory(ctx context.Context, j job) (found, summary string, err error) {
 	return summary + ".\n" + ranked(byAuthor, "commit") + "\n\nThe latest:\n" + list(subjects), summary, nil
 }
 
-// noteWords are the words that begin a note to self, the worst first.
-var noteWords = []string{"FIXME", "XXX", "HACK", "TODO"}
-
-// notePattern wants the word right after the sign that begins a comment.
-var notePattern = regexp.MustCompile(`(?:^|\s)(?://+|#+|/\*+|--|<!--)\s*((?:TODO|FIXME|XXX|HACK)\b[^"` + "`" + `]*)$`)
+// notePattern finds a note to self at the start of a comment.
+var notePattern = regexp.MustCompile(`(?:^|\s)(?://+|#+|/\*+|--|<!--)\s*((TODO|FIXME|XXX|HACK)\b[^"` + "`" + `]*)$`)
 
 // doInspection looks for notes to self, the worst first, and for long files.
 func doInspection(ctx context.Context, j job) (found, summary string, err error) {
-	notes, long := make([][]string, len(noteWords)), []string{} // notes by their word
-	readFiles(ctx, j.Directory, func(path string, body []byte) {
+	notes, long := map[string][]string{}, []string{} // notes by their word
+	readFiles(ctx, j.Directory, func(path, language string, body []byte) {
 		n := 0
-		for line := range bytes.Lines(body) {
+		for line := range strings.Lines(string(body)) {
 			n++
-			if match := notePattern.FindSubmatch(bytes.TrimSpace(line)); match != nil {
-				text := string(match[1])
-				rank := slices.IndexFunc(noteWords, func(word string) bool { return strings.HasPrefix(text, word) })
-				notes[rank] = append(notes[rank], fmt.Sprintf("`%s:%d` %s", plain(path), n, plain(protocol.CutText(text, 120))))
+			if match := notePattern.FindStringSubmatch(strings.TrimSpace(line)); match != nil {
+				notes[match[2]] = append(notes[match[2]], fmt.Sprintf("`%s:%d` %s", plain(path), n, plain(protocol.CutText(match[1], 120))))
 			}
 		}
-		if n > j.LongFileLines && !slices.Contains([]string{"md", "txt", "json", "yaml", "yml", "other"}, languageOf(path)) {
+		if n > j.LongFileLines && !slices.Contains([]string{"md", "txt", "json", "yaml", "yml", "other"}, language) {
 			long = append(long, fmt.Sprintf("`%s`, %s", plain(path), explain.Count(n, "line")))
 		}
 	})
-	all := slices.Concat(notes...)
+	all := slices.Concat(notes["FIXME"], notes["XXX"], notes["HACK"], notes["TODO"])
 	summary = fmt.Sprintf("%s, %s over %d lines", explain.Count(len(all), "note")+" to self", explain.Count(len(long), "file"), j.LongFileLines)
 	return summary + ".\n" + list(all) + list(long), summary, nil
 }
 
-// doDecision plays the person to whom the decision escalates: what the inspector lists first
-// comes first.
+// doDecision plays the person to whom the decision escalates, and picks the inspector's first entry.
 func doDecision(_ context.Context, j job) (found, summary string, err error) {
-	listed, err := earlier(j.Package.Context, "inspection")
+	listed, err := resultOf(j.Package.Context, "inspection")
 	_, first, any := strings.Cut(listed, "\n- ")
 	if first, _, _ = strings.Cut(first, "\n"); !any {
 		first = "nothing: leave it as it is"
@@ -175,13 +155,13 @@ func doDecision(_ context.Context, j job) (found, summary string, err error) {
 	return first + ". Decided by " + protocol.Human + ".", first, err
 }
 
-// doReport writes the report. It looks at nothing itself: all of it was handed over.
+// doReport writes the report from the results in its package alone.
 func doReport(_ context.Context, j job) (found, summary string, err error) {
 	var d strings.Builder
 	fmt.Fprintf(&d, "# Review of %s\n", plain(filepath.Base(j.Directory)))
 	written := steps[:stepIndex(j.Package.Task.ID)]
 	for _, s := range written {
-		if found, err = earlier(j.Package.Context, s.id); err != nil {
+		if found, err = resultOf(j.Package.Context, s.id); err != nil {
 			return "", "", err
 		}
 		fmt.Fprintf(&d, "\n## %s\n\n%s\n", s.id, found)
@@ -192,13 +172,12 @@ func doReport(_ context.Context, j job) (found, summary string, err error) {
 // markdown are the characters that mean something in the middle of Markdown.
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "'", "*", `\*`, "|", `\|`, "[", `\[`, "<", "&lt;", "\n", " ", "\r", " ", "\t", " ")
 
-// plain makes a text of the reviewed directory harmless: a file name can neither break the
-// report nor reach a terminal as a control sequence.
+// plain escapes a text of the reviewed directory: a file name can neither break the report nor
+// send a control sequence to a terminal.
 func plain(s string) string { return protocol.Printable(markdown.Replace(s)) }
 
-// reviewerScript is the agent that is no Go program: what handoff work runs for
-// each offer. The package comes on stdin, the exit code is the answer, and what
-// it prints is the result. Its first argument is the run's directory.
+// reviewerScript is an agent in shell, which handoff work runs for each offer. Its first argument
+// is the run's directory.
 //
 //go:embed reviewer.sh
 var reviewerScript []byte
