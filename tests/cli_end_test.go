@@ -50,13 +50,13 @@ func misattributed(ctx context.Context, engine *handoffjs.Engine) string {
 	if err != nil {
 		return err.Error()
 	}
-	report, err := trail.VerifyLedger(ctx, b, nil, trail.Writers)
+	report, err := trail.VerifyLedger(ctx, b, nil, trail.CheckWriters)
 	if err != nil {
 		return err.Error()
 	}
 	for _, problem := range report.Problems {
 		if problem.Kind == trail.KindWriter {
-			return fmt.Sprintf("entry %d of %s: %s", problem.Seq, problem.Ticket, problem.Words)
+			return fmt.Sprintf("entry %d of %s: %s", problem.Seq, problem.Ticket, problem.Message)
 		}
 	}
 	return ""

@@ -2,14 +2,12 @@ package audit
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/filelock"
@@ -17,53 +15,53 @@ import (
 )
 
 const (
-	// filePattern matches the files of an archive. Their names begin with the
-	// first sequence in them, so that their order is that of the ledger.
-	filePattern = "audit-*.jsonl"
-	fileForm    = "audit-%020d-%s.jsonl"
-	lockName    = "archive.lock"
-	// FileBytesDefault is how large a file of an archive gets: it is closed with
-	// the append that takes it over that, or with the day.
+	// filePattern matches the files of an archive. Their names begin with their first sequence, so
+	// that they sort in the order of the ledger.
+	filePattern    = "audit-*.jsonl"
+	fileNameFormat = "audit-%020d-%s.jsonl"
+	lockName       = "archive.lock"
+	// FileBytesDefault is the default size of a file. A file is closed by the append that exceeds
+	// it, or at the end of the day.
 	FileBytesDefault = 256 << 20
-	// flushBytes bounds what is written at once.
-	flushBytes = 1 << 20
+	// bufferBytesMax is how much is buffered before it is written.
+	bufferBytesMax = 1 << 20
 )
 
-// ErrInUse says that another process archives into the directory.
+// ErrInUse is returned if another process archives into the directory.
 var ErrInUse = errors.New("the archive is in use")
 
-// Archive is a directory of files that take up everything the ledger gets. Where
-// it stands is told by the files alone. One process writes it at a time.
+// Archive is a directory of files with a copy of the ledger. Its position is read from the files.
+// One process at a time writes it.
 type Archive struct {
-	dir      string
-	most     int64
-	lock     *filelock.Lock
-	file     *os.File // the newest; nil while there is none to go on with
-	size     int64
-	day      string
-	enc      encoder
-	seq      uint64 // of the last append
-	hash     string // of that
-	buf      bytes.Buffer
-	repaired int64
+	dir          string
+	fileBytesMax int64
+	lock         *filelock.Lock
+	file         *os.File // the newest; nil before the next one is created
+	size         int64
+	day          string
+	enc          encoder
+	seq          uint64 // of the last append
+	hash         string // of the last append
+	buf          bytes.Buffer
+	truncated    int64
 }
 
-// OpenArchive takes a directory, which is made if need be, and finds out how far
-// it is. What was being written when its last writer died is taken away again:
-// Repaired says how much. fileBytes is FileBytesDefault where it is 0.
+// OpenArchive opens or creates a directory and reads its position. It truncates an append that was
+// only partly written when the last writer died: Truncated returns how much. fileBytes 0 is
+// FileBytesDefault.
 func OpenArchive(dir string, fileBytes int64) (*Archive, error) {
-	if err := os.MkdirAll(filepath.Join(dir, bodiesName), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, bodiesDir), 0o700); err != nil {
 		return nil, err
 	}
-	a := &Archive{dir: dir, most: fileBytes}
-	if a.most <= 0 {
-		a.most = FileBytesDefault
+	a := &Archive{dir: dir, fileBytesMax: fileBytes}
+	if a.fileBytesMax <= 0 {
+		a.fileBytesMax = FileBytesDefault
 	}
 	var err error
 	if a.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(syncDir(dir), removeUnfinished(dir), a.recover()); err != nil {
+	if err := errors.Join(syncDir(dir), removeTempFiles(dir), a.recoverEnd()); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
@@ -77,14 +75,14 @@ func lockDir(dir string) (*filelock.Lock, error) {
 	return f, err
 }
 
-// inUse tells whether a process writes the archive.
+// inUse reports whether a process writes the archive.
 func inUse(dir string) bool {
 	path := filepath.Join(dir, lockName)
 	return checkRegular(path) == nil && filelock.IsHeld(path)
 }
 
-// Close gives the directory back. What Flush has not written is lost, and is
-// read again by the next writer.
+// Close releases the directory. Appends that were not flushed are lost; the next writer reads them
+// again.
 func (a *Archive) Close() error {
 	var err error
 	if a.file != nil {
@@ -93,25 +91,25 @@ func (a *Archive) Close() error {
 	return errors.Join(err, a.lock.Close())
 }
 
-// Position is the sequence of the last append in the archive; 0 of an empty one.
+// Position is the sequence of the last append in the archive; 0 if it is empty.
 func (a *Archive) Position() uint64 { return a.seq }
 
-// Repaired is how many bytes OpenArchive took away at the end.
-func (a *Archive) Repaired() int64 { return a.repaired }
+// Truncated is how many bytes OpenArchive removed from the end.
+func (a *Archive) Truncated() int64 { return a.truncated }
 
-// recover reads the newest file to its last whole append, and makes it end there.
-func (a *Archive) recover() error {
+// recoverEnd finds the last complete append, and opens its file to continue behind it.
+func (a *Archive) recoverEnd() error {
 	files, err := filepath.Glob(filepath.Join(a.dir, filePattern))
 	if err != nil {
 		return err
 	}
 	for len(files) > 0 {
 		newest := files[len(files)-1] // Glob sorts
-		whole, ended, err := a.scan(newest)
+		whole, ended, err := a.scanFile(newest)
 		if err != nil {
 			return err
 		}
-		if whole == 0 { // it was only just made
+		if whole == 0 { // it was created and never written
 			if err := os.Remove(newest); err != nil {
 				return err
 			}
@@ -121,13 +119,14 @@ func (a *Archive) recover() error {
 		if ended {
 			return nil
 		}
-		return a.goOn(newest, whole)
+		return a.resumeFile(newest, whole)
 	}
 	return nil
 }
 
-// scan reads a file, and where it ends whole.
-func (a *Archive) scan(path string) (whole int64, ended bool, err error) {
+// scanFile reads a file. It returns the end of its last complete append, and whether the file has
+// its end line.
+func (a *Archive) scanFile(path string) (whole int64, ended bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, false, err
@@ -137,14 +136,14 @@ func (a *Archive) scan(path string) (whole int64, ended bool, err error) {
 	for {
 		text, _, err := lines.next()
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, errCut):
-			a.repaired += lines.offset - whole
+		case errors.Is(err, io.EOF), errors.Is(err, errTruncated):
+			a.truncated += lines.offset - whole
 			return whole, ended, nil
 		case err != nil:
 			return 0, false, fmt.Errorf("read %s: %w", path, err)
 		}
-		isEnd := bytes.HasPrefix(text, []byte(`{"event_type":"`+endType+`"`))
-		if !isEnd && !bytes.Contains(text, entryMark) {
+		isEnd := bytes.HasPrefix(text, []byte(`{"event_type":"`+endEventType+`"`))
+		if !isEnd && !bytes.Contains(text, entryMarker) {
 			continue
 		}
 		if !isEnd {
@@ -159,14 +158,14 @@ func (a *Archive) scan(path string) (whole int64, ended bool, err error) {
 	}
 }
 
-// goOn opens the newest file to write on.
-func (a *Archive) goOn(path string, whole int64) error {
+// resumeFile opens the newest file to continue at offset whole.
+func (a *Archive) resumeFile(path string, whole int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	a.file, a.size = f, whole
-	_, a.day = nameParts(path)
+	_, a.day = parseFileName(path)
 	if err := f.Truncate(whole); err != nil {
 		return err
 	}
@@ -174,37 +173,37 @@ func (a *Archive) goOn(path string, whole int64) error {
 	return err
 }
 
-func nameParts(path string) (seq uint64, day string) {
+func parseFileName(path string) (seq uint64, day string) {
 	_, _ = fmt.Sscanf(filepath.Base(path), "audit-%d-%8s", &seq, &day)
 	return seq, day
 }
 
-// Add takes up the next append of the ledger. It is on the disk after Flush.
+// Add appends the next entry of the ledger. It is durable after Flush.
 func (a *Archive) Add(e broker.Entry, records []protocol.AuditRecord) error {
 	day := e.At.UTC().Format("20060102")
-	if a.file != nil && (day > a.day || a.size+int64(a.buf.Len()) >= a.most) {
-		if err := a.finish(); err != nil {
+	if a.file != nil && (day > a.day || a.size+int64(a.buf.Len()) >= a.fileBytesMax) {
+		if err := a.closeFile(); err != nil {
 			return err
 		}
 	}
 	if a.file == nil {
-		if err := a.begin(e.Seq, day); err != nil {
+		if err := a.createFile(e.Seq, day); err != nil {
 			return err
 		}
 	}
-	if err := a.enc.add(&a.buf, linesOf(e, records)); err != nil {
+	if err := a.enc.addLines(&a.buf, linesOf(e, records)); err != nil {
 		return err
 	}
 	a.seq, a.hash = e.Seq, broker.HashOf(e.Body)
-	if a.buf.Len() >= flushBytes {
-		return a.write()
+	if a.buf.Len() >= bufferBytesMax {
+		return a.writeBuffer()
 	}
 	return nil
 }
 
-// begin makes the next file.
-func (a *Archive) begin(seq uint64, day string) error {
-	f, err := os.OpenFile(filepath.Join(a.dir, fmt.Sprintf(fileForm, seq, day)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+// createFile creates the next file.
+func (a *Archive) createFile(seq uint64, day string) error {
+	f, err := os.OpenFile(filepath.Join(a.dir, fmt.Sprintf(fileNameFormat, seq, day)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -212,9 +211,9 @@ func (a *Archive) begin(seq uint64, day string) error {
 	return syncDir(a.dir)
 }
 
-// finish ends the newest file.
-func (a *Archive) finish() error {
-	if err := a.enc.end(&a.buf); err != nil {
+// closeFile writes the end line of the newest file and closes it.
+func (a *Archive) closeFile() error {
+	if err := a.enc.addEnd(&a.buf); err != nil {
 		return err
 	}
 	if err := a.Flush(); err != nil {
@@ -225,167 +224,20 @@ func (a *Archive) finish() error {
 	return err
 }
 
-// Flush makes sure that everything that was added is on the disk.
+// Flush writes and syncs everything that was added.
 func (a *Archive) Flush() error {
 	if a.file == nil {
 		return nil
 	}
-	if err := a.write(); err != nil {
+	if err := a.writeBuffer(); err != nil {
 		return err
 	}
 	return a.file.Sync()
 }
 
-func (a *Archive) write() error {
+func (a *Archive) writeBuffer() error {
 	n, err := a.file.Write(a.buf.Bytes())
 	a.size += int64(n)
 	a.buf.Reset()
 	return err
-}
-
-// FollowConfig says how an archive follows a ledger. The zero value is for ever,
-// from the oldest entry on.
-type FollowConfig struct {
-	// Once ends it at what the ledger had when it began.
-	Once bool
-	// From is where an empty archive begins; 0 is the oldest entry there is.
-	From uint64
-	// Progress is told, now and then and at the end, how far the archive is on
-	// the disk. Nil is welcome.
-	Progress func(seq, last uint64)
-	// Away is told that the engine does not answer; it is asked again. Nil is welcome.
-	Away func(error)
-}
-
-// Waits between two tries to reach the engine.
-const (
-	againMin = 500 * time.Millisecond
-	againMax = 10 * time.Second
-)
-
-// Follow takes up what the ledger has and what it gets, until ctx ends (that is
-// no error). An engine that does not answer is asked again, but with Once. It ends
-// with ErrLedgerChanged where the archive does not belong to the ledger, or the
-// ledger has dropped what comes next.
-func (a *Archive) Follow(ctx context.Context, ledger Ledger, cfg FollowConfig) error {
-	wait := againMin
-	for {
-		before := a.seq
-		err := a.follow(ctx, ledger, cfg)
-		switch {
-		case ctx.Err() != nil:
-			return a.Flush()
-		case err == nil || cfg.Once || !errors.Is(err, broker.ErrUnreachable):
-			return err
-		}
-		if cfg.Away != nil {
-			cfg.Away(err)
-		}
-		if a.seq > before {
-			wait = againMin
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, againMax)
-	}
-}
-
-// errSeen ends a tail that has seen enough.
-var errSeen = errors.New("seen all")
-
-func (a *Archive) follow(ctx context.Context, ledger Ledger, cfg FollowConfig) error {
-	span, err := ledger.LedgerInfo(ctx)
-	if err != nil {
-		return err
-	}
-	from, err := a.start(span, cfg.From)
-	if err != nil {
-		return err
-	}
-	if cfg.Once && from > span.Last {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	entries, failed := make(chan broker.Entry, 1024), make(chan error, 1)
-	go func() { // joined by the receive from failed, or by drain
-		defer close(entries)
-		failed <- ledger.Tail(ctx, from, func(e broker.Entry) error {
-			select {
-			case entries <- e:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			if cfg.Once && e.Seq >= span.Last {
-				return errSeen
-			}
-			return nil
-		})
-	}()
-	err = a.take(ctx, NewReader(ledger), entries, span.Last, cfg.Progress)
-	cancel()
-	for range entries { // until the tail has ended
-	}
-	if ended := <-failed; err == nil && !errors.Is(ended, errSeen) {
-		err = ended
-	}
-	return errors.Join(err, a.Flush())
-}
-
-// start is where the ledger is read from: at the last append in the archive,
-// if the ledger still has it, so that another ledger shows.
-func (a *Archive) start(span broker.LedgerInfo, from uint64) (uint64, error) {
-	switch {
-	case a.seq == 0 && from > 0 && (from < span.First || from > span.Last+1):
-		return 0, fmt.Errorf("%w: it has the entries %d to %d, and entry %d was asked for", broker.ErrLedgerChanged, span.First, span.Last, from)
-	case a.seq == 0:
-		return max(from, span.First), nil
-	case a.seq > span.Last:
-		return 0, fmt.Errorf("%w: it ends at entry %d, and the archive in %s at entry %d of another; archive into a directory of its own", broker.ErrLedgerChanged, span.Last, a.dir, a.seq)
-	case a.seq+1 < span.First:
-		return 0, fmt.Errorf("%w: the entries %d to %d were dropped for their age before they were archived; archive what there is into a new directory", broker.ErrLedgerChanged, a.seq+1, span.First-1)
-	case a.seq+1 == span.First:
-		return span.First, nil
-	}
-	return a.seq, nil
-}
-
-// syncEvery is how much is lost at most, for a moment, of what was read while
-// an archive catches up.
-const syncEvery = time.Second
-
-// take writes entries as they come, and syncs whenever there are no more at hand.
-func (a *Archive) take(ctx context.Context, reader *Reader, entries <-chan broker.Entry, last uint64, progress func(seq, last uint64)) error {
-	said, synced := time.Now(), time.Now()
-	for e := range entries {
-		if e.Seq == a.seq {
-			if hash := broker.HashOf(e.Body); hash != a.hash {
-				return fmt.Errorf("%w: its entry %d is not the one in %s; archive into a directory of its own", broker.ErrLedgerChanged, e.Seq, a.dir)
-			}
-		} else {
-			records, err := reader.Records(ctx, e)
-			if err != nil {
-				return err
-			}
-			if err := a.keepBodies(ctx, reader.ledger, e); err != nil {
-				return err
-			}
-			if err := a.Add(e, records); err != nil {
-				return err
-			}
-		}
-		if len(entries) > 0 && time.Since(synced) < syncEvery {
-			continue
-		}
-		if err := a.Flush(); err != nil {
-			return err
-		}
-		synced = time.Now()
-		if progress != nil && (time.Since(said) > progressEvery || e.Seq == last) {
-			progress(a.seq, max(last, a.seq))
-			said = time.Now()
-		}
-	}
-	return nil
 }

@@ -15,14 +15,15 @@ import (
 	"github.com/agenthandoff/handoff/internal/brokertest"
 )
 
-// An archive goes on where it was, through any cut of its last file.
-func TestArchiveGoesOn(t *testing.T) {
-	w := newWorld(t)
+// TestArchiveContinues checks that an archive continues after its last file was truncated at any
+// byte.
+func TestArchiveContinues(t *testing.T) {
+	w := newFixture(t)
 	dir := t.TempDir()
 	w.archive(dir, 0) // of nothing
-	w.stories()
+	w.mixedHandoffs()
 	w.archive(dir, 0)
-	files, _, err := pathsOf(dir)
+	files, _, err := filesOf(dir)
 	w.must(err)
 	whole, err := os.ReadFile(files[0])
 	w.must(err)
@@ -41,10 +42,10 @@ func TestArchiveGoesOn(t *testing.T) {
 			t.Fatalf("cut to %d of %d bytes and made whole again it is another", size, len(whole))
 		}
 	}
-	// What comes later is added, in files of any size.
-	w.stories()
+	// Later appends are added, in files of any size.
+	w.mixedHandoffs()
 	w.archive(dir, 2_000)
-	w.stories()
+	w.mixedHandoffs()
 	w.archive(dir, 2_000)
 	report, err := VerifyFiles(dir, nil)
 	w.must(err)
@@ -55,8 +56,8 @@ func TestArchiveGoesOn(t *testing.T) {
 	}
 }
 
-func TestArchiveIsOneWriters(t *testing.T) {
-	w := newWorld(t)
+func TestArchiveHasOneWriter(t *testing.T) {
+	w := newFixture(t)
 	dir := t.TempDir()
 	a, err := OpenArchive(dir, 0)
 	w.must(err)
@@ -69,9 +70,9 @@ func TestArchiveIsOneWriters(t *testing.T) {
 	w.must(a.Close())
 }
 
-// What runs on has everything that comes, on the disk.
+// TestArchiveFollows checks that an archive that follows has every new entry, synced.
 func TestArchiveFollows(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	dir := t.TempDir()
 	a, err := OpenArchive(dir, 0)
 	w.must(err)
@@ -81,12 +82,12 @@ func TestArchiveFollows(t *testing.T) {
 	go func() {
 		done <- a.Follow(ctx, w.b, FollowConfig{Progress: func(seq, _ uint64) { seen <- seq }})
 	}()
-	w.stories()
+	w.mixedHandoffs()
 	span, err := w.b.LedgerInfo(w.ctx)
 	w.must(err)
 	for whole := false; !whole; { // the file is what others read
 		text := ""
-		if files, _, err := pathsOf(dir); err == nil {
+		if files, _, err := filesOf(dir); err == nil {
 			raw, err := os.ReadFile(files[0])
 			w.must(err)
 			text = string(raw)
@@ -106,15 +107,15 @@ func TestArchiveFollows(t *testing.T) {
 	w.must(a.Close())
 }
 
-// Packages and results that are too large for the ledger lie beside the files.
-func TestArchiveKeepsBodies(t *testing.T) {
-	w := newWorld(t)
+// TestArchiveCopiesBodies checks that large packages and results are copied beside the files.
+func TestArchiveCopiesBodies(t *testing.T) {
+	w := newFixture(t)
 	dir := t.TempDir()
-	large := w.stories()[3]
+	large := w.mixedHandoffs()[3]
 	w.archive(dir, 0)
 	body, err := w.b.Package(w.ctx, large)
 	w.must(err)
-	kept, err := filepath.Glob(filepath.Join(dir, bodiesName, "*"))
+	kept, err := filepath.Glob(filepath.Join(dir, bodiesDir, "*"))
 	w.must(err)
 	if len(kept) != 1 || filepath.Base(kept[0]) != broker.HashOf(body) {
 		t.Fatalf("kept %q", kept)
@@ -143,7 +144,7 @@ func TestArchiveKeepsBodies(t *testing.T) {
 	}
 }
 
-// A named pipe in the place of an archive's file is not waited for.
+// TestArchiveHasRegularFiles checks that a named pipe in place of a file does not block.
 func TestArchiveHasRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "audit-1-2026-01-01.jsonl"), 0o600); err != nil {
@@ -154,20 +155,20 @@ func TestArchiveHasRegularFiles(t *testing.T) {
 	}
 }
 
-// An engine that goes away and comes back costs the archive nothing.
-func TestArchiveIsPatient(t *testing.T) {
-	w := newWorld(t)
+// TestArchiveReconnects checks that an archive continues when the engine comes back.
+func TestArchiveReconnects(t *testing.T) {
+	w := newFixture(t)
 	dir := t.TempDir()
 	a, err := OpenArchive(dir, 0)
 	w.must(err)
 	view := w.mem.Connect() // the archive's own link
 	defer func() { _ = view.Close() }()
 	b := brokertest.Over(w, view)
-	w.stories()
+	w.mixedHandoffs()
 	ctx, stop := context.WithCancel(w.ctx)
 	done, away, seen := make(chan error, 1), make(chan error, 100), make(chan uint64, 100)
 	go func() {
-		done <- a.Follow(ctx, b, FollowConfig{Away: func(err error) { away <- err }, Progress: func(seq, last uint64) { seen <- seq }})
+		done <- a.Follow(ctx, b, FollowConfig{Unreachable: func(err error) { away <- err }, Progress: func(seq, last uint64) { seen <- seq }})
 	}()
 	if seq := <-seen; seq != 15 {
 		t.Errorf("archived up to %d", seq)
@@ -177,7 +178,7 @@ func TestArchiveIsPatient(t *testing.T) {
 		if err := <-away; !errors.Is(err, broker.ErrUnreachable) {
 			t.Error(err)
 		}
-		w.stories()
+		w.mixedHandoffs()
 		view.Reconnect()
 	}
 	for seq := uint64(0); seq != 45; {
@@ -197,20 +198,21 @@ func TestArchiveIsPatient(t *testing.T) {
 	}
 }
 
-// An archive that belongs to another ledger, or has a hole, is left as it is.
+// TestArchiveOfAnotherLedger checks that an archive of another ledger, or one that would get a
+// gap, stays as it is.
 func TestArchiveOfAnotherLedger(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	dir := t.TempDir()
-	w.stories()
+	w.mixedHandoffs()
 	w.archive(dir, 0)
-	files, _, err := pathsOf(dir)
+	files, _, err := filesOf(dir)
 	w.must(err)
 	before, err := os.ReadFile(files[0])
 	w.must(err)
-	other := newWorld(t)
+	other := newFixture(t)
 	for _, stories := range []int{0, 2} { // shorter, then longer
 		for range stories {
-			other.stories()
+			other.mixedHandoffs()
 		}
 		a, err := OpenArchive(dir, 0)
 		w.must(err)
@@ -224,18 +226,18 @@ func TestArchiveOfAnotherLedger(t *testing.T) {
 	if string(after) != string(before) {
 		t.Error("the archive has changed")
 	}
-	// A part of it that is gone is told of.
-	w.stories()
+	// A missing file is reported.
+	w.mixedHandoffs()
 	w.archive(dir, 1_000)
-	files, _, err = pathsOf(dir)
+	files, _, err = filesOf(dir)
 	w.must(err)
 	w.must(os.Remove(files[1]))
 	report, err := VerifyFiles(dir, nil)
 	w.must(err)
-	if got := found(report); len(got) < 2 || !strings.HasPrefix(got[0], "line line 1") || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "missing") }) {
+	if got := problemKinds(report); len(got) < 2 || !strings.HasPrefix(got[0], "line line 1") || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "missing") }) {
 		t.Errorf("%+v", report)
 	}
-	// Its oldest may lie elsewhere.
+	// The oldest files may have been moved.
 	for _, f := range files[2 : len(files)-3] {
 		w.must(os.Remove(f))
 	}

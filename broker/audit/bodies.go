@@ -16,12 +16,12 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// bodiesName is the directory beside an archive's files in which packages and
-// results lie that are too large for the ledger, each under its digest.
-const bodiesName = "bodies"
+// bodiesDir is the directory beside an archive's files for packages and results that are too large
+// for the ledger. Each is named by its digest.
+const bodiesDir = "bodies"
 
-// bodiesOf are the bodies in the object store that a change refers to.
-func bodiesOf(c protocol.Change) []protocol.BlobRef {
+// bodyRefs are the references of a change to bodies in the object store.
+func bodyRefs(c protocol.Change) []protocol.BlobRef {
 	var refs []protocol.BlobRef
 	for _, e := range c.Record.Events {
 		if _, ref := protocol.BodyOf(e); ref != nil {
@@ -31,26 +31,26 @@ func bodiesOf(c protocol.Change) []protocol.BlobRef {
 	return refs
 }
 
-// bodyPath is where a body lies; empty where the digest is none.
+// bodyPath is the file of a body; empty if the digest is invalid.
 func bodyPath(dir string, ref protocol.BlobRef) string {
 	digest, ok := strings.CutPrefix(ref.Digest, "sha256:")
 	if raw, err := hex.DecodeString(digest); !ok || err != nil || len(raw) != sha256.Size {
 		return ""
 	}
-	return filepath.Join(dir, bodiesName, digest)
+	return filepath.Join(dir, bodiesDir, digest)
 }
 
-// keepBodies copies the bodies that an append refers to, before the append is
-// taken up. One that the engine has no more is told of by VerifyFiles.
-func (a *Archive) keepBodies(ctx context.Context, ledger Ledger, e broker.Entry) error {
-	if !bytes.Contains(e.Body, []byte(`_blob":`)) { // most have none, and need not be read again
+// copyBodies copies the bodies that an append refers to, before the append is added. VerifyFiles
+// reports a body that the engine no longer has.
+func (a *Archive) copyBodies(ctx context.Context, ledger Ledger, e broker.Entry) error {
+	if !bytes.Contains(e.Body, []byte(`_blob":`)) { // most have none and need not be decoded
 		return nil
 	}
 	change, err := broker.DecodeChange(e)
 	if err != nil {
 		return nil
 	}
-	for _, ref := range bodiesOf(change) {
+	for _, ref := range bodyRefs(change) {
 		path := bodyPath(a.dir, ref)
 		if path == "" {
 			continue
@@ -60,7 +60,7 @@ func (a *Archive) keepBodies(ctx context.Context, ledger Ledger, e broker.Entry)
 		}
 		body, err := ledger.Blob(ctx, ref)
 		switch {
-		case passing(err):
+		case isTransient(err):
 			return fmt.Errorf("body %s of entry %d: %w", ref.Digest, e.Seq, err)
 		case err != nil:
 			continue
@@ -72,10 +72,10 @@ func (a *Archive) keepBodies(ctx context.Context, ledger Ledger, e broker.Entry)
 	return nil
 }
 
-// writeBody makes a file that is there whole or not at all.
+// writeBody writes a file atomically.
 func writeBody(path string, body []byte) error {
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, unfinished)
+	f, err := os.CreateTemp(dir, tempPattern)
 	if err != nil {
 		return err
 	}
@@ -93,19 +93,19 @@ func writeBody(path string, body []byte) error {
 	return syncDir(dir)
 }
 
-// unfinished are bodies that were being written.
-const unfinished = ".new-*"
+// tempPattern matches bodies that are being written.
+const tempPattern = ".new-*"
 
-// removeUnfinished takes away what a writer that died has left.
-func removeUnfinished(dir string) error {
-	left, err := filepath.Glob(filepath.Join(dir, bodiesName, unfinished))
+// removeTempFiles removes the unfinished bodies of a writer that died.
+func removeTempFiles(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, bodiesDir, tempPattern))
 	for _, path := range left {
 		err = errors.Join(err, os.Remove(path))
 	}
 	return err
 }
 
-// syncDir makes names in a directory outlive a power cut.
+// syncDir makes the names in a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -114,31 +114,30 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// checkBodies looks for the bodies of an append in an archive, and reads each
-// once.
-func (v *verifier) checkBodies(change protocol.Change, at Problem) {
-	for _, ref := range bodiesOf(change) {
-		if v.bodies[ref.Digest] {
+// verifyBodies checks that an archive has the bodies of an append. It reads each body once.
+func (v *fileVerifier) verifyBodies(change protocol.Change, at Problem) {
+	for _, ref := range bodyRefs(change) {
+		if v.digestsRead[ref.Digest] {
 			continue
 		}
-		v.bodies[ref.Digest] = true
+		v.digestsRead[ref.Digest] = true
 		path := bodyPath(filepath.Dir(v.files[0]), ref)
 		if path == "" {
-			v.found(at, KindUnreadable, "refers to a body by %q, which is no digest", ref.Digest)
+			v.addProblem(at, KindUnreadable, "refers to a body by %q, which is no digest", ref.Digest)
 			continue
 		}
-		switch sum, err := sumOf(path); {
+		switch sum, err := fileDigest(path); {
 		case errors.Is(err, os.ErrNotExist):
-			v.found(at, KindMissing, "refers to a package or result that is not in %s: %s", bodiesName, ref.Digest)
+			v.addProblem(at, KindMissing, "refers to a package or result that is not in %s: %s", bodiesDir, ref.Digest)
 		case err != nil:
-			v.found(at, KindUnreadable, "refers to a package or result that cannot be read: %v", err)
+			v.addProblem(at, KindUnreadable, "refers to a package or result that cannot be read: %v", err)
 		case sum != ref.Digest:
-			v.found(at, KindHash, "refers to a package or result that was changed: %s", path)
+			v.addProblem(at, KindHash, "refers to a package or result that was changed: %s", path)
 		}
 	}
 }
 
-func sumOf(path string) (string, error) {
+func fileDigest(path string) (string, error) {
 	if err := checkRegular(path); err != nil {
 		return "", err
 	}

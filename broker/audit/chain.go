@@ -17,196 +17,196 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Problem is something that is wrong with the trail.
+// Problem is something that is wrong in the audit trail.
 type Problem struct {
-	Kind   Kind   `json:"kind"`
-	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"` // from 1
-	Seq    uint64 `json:"seq,omitempty"`
-	Ticket string `json:"handoff_id,omitempty"`
-	Words  string `json:"message"`
+	Kind    Kind   `json:"kind"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"` // from 1
+	Seq     uint64 `json:"seq,omitempty"`
+	Ticket  string `json:"handoff_id,omitempty"`
+	Message string `json:"message"`
 }
 
-// Kind is a Problem in one word.
+// Kind is the kind of a Problem.
 type Kind string
 
 const (
-	KindUnreadable Kind = "unreadable" // no record, or no line, of ours
-	KindHash       Kind = "hash"       // an append is not what its hash, or its record, says
+	KindUnreadable Kind = "unreadable" // an append or a line cannot be parsed
+	KindHash       Kind = "hash"       // an append differs from its hash or from its record
 	KindChain      Kind = "chain"      // an append does not follow from the one before
-	KindReplay     Kind = "replay"     // the events do not lead to the state
-	KindMissing    Kind = "missing"    // something that was there is not
+	KindReplay     Kind = "replay"     // the events do not result in the state
+	KindMissing    Kind = "missing"    // an append, a line or a body is missing
 	KindLine       Kind = "line"       // a line does not follow the one before
-	KindTruncated  Kind = "truncated"  // the file ends too early
-	KindWriter     Kind = "writer"     // an event is not one that its By makes; only with Writers
+	KindTruncated  Kind = "truncated"  // the end of the file is missing
+	KindWriter     Kind = "writer"     // the role in By may not write the event; only with CheckWriters
 )
 
-// Check is what a verification looks for besides what it always does.
+// Check is an optional part of a verification.
 type Check int
 
-// Writers compares each event with the role that its By names
+// CheckWriters checks that each event is one that the role in its By may write
 // (lifecycle.CheckWriters).
-const Writers Check = 1
+const CheckWriters Check = 1
 
-// problemsKept is how many problems a Report lists; the rest it counts.
-const problemsKept = 1_000
+// problemsMax is how many problems a Report lists. It counts the rest.
+const problemsMax = 1_000
 
-// Report is what a verification found.
+// Report is the outcome of a verification.
 type Report struct {
 	Entries  uint64 `json:"entries"`
 	Handoffs int    `json:"handoffs"`
 	FirstSeq uint64 `json:"first_seq,omitempty"`
 	LastSeq  uint64 `json:"last_seq,omitempty"`
-	// WithoutBeginning counts the handoffs whose first appends are not here
-	// because they were dropped for their age, or lie in an earlier file.
+	// WithoutBeginning counts the handoffs whose first appends are missing because they were
+	// dropped for their age, or are in an earlier file.
 	WithoutBeginning int `json:"without_beginning,omitempty"`
-	// Newer counts the appends with events of a newer version, which were not
-	// replayed: no code here knows what follows from them.
+	// Newer counts the appends with events of a newer version. They are not replayed, because this
+	// version does not know their effect.
 	Newer    int       `json:"newer,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
 	Problems []Problem `json:"problems"`
-	// Found counts all problems, those that Problems has no room for, too.
+	// Found counts all problems, including those that Problems has no room for.
 	Found int `json:"found"`
 }
 
-func (r *Report) problem(p Problem) {
-	if r.Found++; len(r.Problems) < problemsKept {
+func (r *Report) addProblem(p Problem) {
+	if r.Found++; len(r.Problems) < problemsMax {
 		r.Problems = append(r.Problems, p)
 	}
 }
 
-func (r *Report) note(format string, args ...any) {
+func (r *Report) addNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// statesKept bounds the states that a chain has in memory to replay onto. For
-// an append of another handoff the one before is read again.
-const statesKept = 16_384
+// cachedStatesMax is how many states a chainVerifier caches to replay events onto. For any other
+// handoff the append before is read again.
+const cachedStatesMax = 16_384
 
-// chains checks handoffs append by append. In memory are 40 bytes and a key for
-// each handoff, and the states that were seen last.
-type chains struct {
+// chainVerifier verifies handoffs append by append. It needs 40 bytes and a key for each handoff,
+// and the cached states.
+type chainVerifier struct {
 	report *Report
-	heads  map[uuid.UUID]link
-	states recent[protocol.State]
-	// again reads the append at a place that add was told of.
-	again func(ticket string, place uint64) (broker.Entry, error)
-	// begins tells whether a handoff that was submitted at this sequence must
-	// have its beginning here.
-	begins  func(submitted uint64) bool
-	writers bool // Writers is wanted
-	// body reads a body of the object store, which is not kept; nil where there is none.
-	body   func(protocol.BlobRef) ([]byte, error)
-	bodies map[protocol.BlobRef]bool // that were read
+	heads  map[uuid.UUID]chainHead
+	states recentCache[protocol.State]
+	// reread reads the append at a location that verify was called with.
+	reread func(ticket string, location uint64) (broker.Entry, error)
+	// mustHaveStart reports whether the first append must be present for a handoff that was
+	// submitted at this sequence.
+	mustHaveStart func(submitted uint64) bool
+	checkWriters  bool // CheckWriters
+	// readBody reads a body of the object store; nil without one.
+	readBody   func(protocol.BlobRef) ([]byte, error)
+	bodiesRead map[protocol.BlobRef]bool // bodies that were read
 }
 
-// link is the last append of a handoff: its hash, and where it was.
-type link struct {
-	hash  [sha256.Size]byte
-	place uint64
+// chainHead is the last append of a handoff: its hash and its location.
+type chainHead struct {
+	hash     [sha256.Size]byte
+	location uint64
 }
 
-func newChains(report *Report, checks ...Check) *chains {
-	return &chains{report: report, writers: slices.Contains(checks, Writers), heads: map[uuid.UUID]link{}, bodies: map[protocol.BlobRef]bool{}, states: recent[protocol.State]{most: statesKept}}
+func newChainVerifier(report *Report, checks ...Check) *chainVerifier {
+	return &chainVerifier{report: report, checkWriters: slices.Contains(checks, CheckWriters), heads: map[uuid.UUID]chainHead{}, bodiesRead: map[protocol.BlobRef]bool{}, states: recentCache[protocol.State]{most: cachedStatesMax}}
 }
 
-// keyOf is the UUID that a ticket is; for anything else one made of it.
-func keyOf(ticket string) uuid.UUID {
+// ticketKey is the UUID of a ticket, or one derived from any other text.
+func ticketKey(ticket string) uuid.UUID {
 	if id, err := uuid.Parse(ticket); err == nil {
 		return id
 	}
 	return uuid.NewSHA1(uuid.Nil, []byte(ticket))
 }
 
-// add checks one append, which lies at a place of the caller's. at says where
-// in a file, if in one.
-func (c *chains) add(e broker.Entry, place uint64, at Problem) error {
+// verify verifies one append at a location, which reread understands. at is the position in a
+// file, if there is one.
+func (c *chainVerifier) verify(e broker.Entry, location uint64, at Problem) error {
 	change, err := broker.DecodeChange(e)
-	return c.addDecoded(e, change, err, place, at)
+	return c.verifyDecoded(e, change, err, location, at)
 }
 
-// addDecoded is add for a caller that has decoded the append, or tried to.
-func (c *chains) addDecoded(e broker.Entry, change protocol.Change, unread error, place uint64, at Problem) error {
+// verifyDecoded is verify for an append that was decoded, or whose decoding failed with decodeErr.
+func (c *chainVerifier) verifyDecoded(e broker.Entry, change protocol.Change, decodeErr error, location uint64, at Problem) error {
 	r := c.report
 	r.Entries++
 	if r.FirstSeq == 0 || e.Seq < r.FirstSeq {
 		r.FirstSeq = e.Seq
 	}
 	r.LastSeq = max(r.LastSeq, e.Seq)
-	found := func(kind Kind, format string, args ...any) {
-		at.Kind, at.Seq, at.Ticket, at.Words = kind, e.Seq, e.Ticket, fmt.Sprintf(format, args...)
-		r.problem(at)
+	report := func(kind Kind, format string, args ...any) {
+		at.Kind, at.Seq, at.Ticket, at.Message = kind, e.Seq, e.Ticket, fmt.Sprintf(format, args...)
+		r.addProblem(at)
 	}
 	if e.Ticket == "" {
-		found(KindUnreadable, "has a subject of no handoff: a client wrote a foreign message into the ledger")
+		report(KindUnreadable, "has a subject of no handoff: a client wrote a foreign message into the ledger")
 		return nil
 	}
-	key := keyOf(e.Ticket)
+	key := ticketKey(e.Ticket)
 	before, known := c.heads[key]
-	c.heads[key] = link{sha256.Sum256(e.Body), place}
+	c.heads[key] = chainHead{sha256.Sum256(e.Body), location}
 	r.Handoffs = len(c.heads)
-	if unread != nil {
+	if decodeErr != nil {
 		c.states.drop(e.Ticket)
-		found(KindUnreadable, "cannot be read: %v", unread)
+		report(KindUnreadable, "cannot be read: %v", decodeErr)
 		return nil
 	}
 	if slices.ContainsFunc(change.Record.Events, isUnknown) {
 		r.Newer++
 	}
-	if err := c.digests(change, found); err != nil {
+	if err := c.verifyDigests(change, report); err != nil {
 		return err
 	}
 	state := change.Record.State
 	if state.Ticket != e.Ticket {
-		found(KindChain, "is stored under one ticket and says that it is of %q", state.Ticket)
+		report(KindChain, "is stored under one ticket and says that it is of %q", state.Ticket)
 	}
 	if !known {
-		c.first(change, found)
-		c.keep(e.Ticket, state)
+		c.verifyFirst(change, report)
+		c.cacheState(e.Ticket, state)
 		return nil
 	}
 	if prev := hex.EncodeToString(before.hash[:]); state.PrevHash != prev {
-		found(KindChain, "names another append as the one before it: prev_hash is %s, the one before it has %s", shown(state.PrevHash), shown(prev))
-		c.keep(e.Ticket, state)
-		return nil // what it builds on is not here to be compared with
+		report(KindChain, "names another append as the one before it: prev_hash is %s, the one before it has %s", shortHash(state.PrevHash), shortHash(prev))
+		c.cacheState(e.Ticket, state)
+		return nil // the append that it follows is not here
 	}
-	base, readable, err := c.base(e.Ticket, before)
+	base, readable, err := c.stateBefore(e.Ticket, before)
 	if err != nil {
 		return err
 	}
 	if readable {
-		replay(base, change, found)
-		c.wrote(base, change, found)
+		verifyReplay(base, change, report)
+		c.verifyWriters(base, change, report)
 	}
-	c.keep(e.Ticket, state)
+	c.cacheState(e.Ticket, state)
 	return nil
 }
 
-// first checks the first append of a handoff that is here.
-func (c *chains) first(change protocol.Change, found func(Kind, string, ...any)) {
+// verifyFirst verifies the first append of a handoff that is present.
+func (c *chainVerifier) verifyFirst(change protocol.Change, report func(Kind, string, ...any)) {
 	state := change.Record.State
 	switch {
 	case state.PrevHash == "":
-		if submittedIn(change) == nil {
-			found(KindChain, "is the first of its handoff, and no submission")
+		if submittedEvent(change) == nil {
+			report(KindChain, "is the first of its handoff, and no submission")
 			return
 		}
-		replay(protocol.State{}, change, found)
-		c.wrote(protocol.State{}, change, found)
-	case c.begins(state.PackageSeq):
-		found(KindMissing, "follows an append with the hash %s, which is not there", shown(state.PrevHash))
+		verifyReplay(protocol.State{}, change, report)
+		c.verifyWriters(protocol.State{}, change, report)
+	case c.mustHaveStart(state.PackageSeq):
+		report(KindMissing, "follows an append with the hash %s, which is not there", shortHash(state.PrevHash))
 	default:
 		c.report.WithoutBeginning++
 	}
 }
 
-// base is the state that an append must follow from. It is not readable where
-// the append before was reported already.
-func (c *chains) base(ticket string, before link) (base protocol.State, readable bool, err error) {
+// stateBefore is the state that an append must follow from. It is not readable if the append
+// before was reported as unreadable.
+func (c *chainVerifier) stateBefore(ticket string, before chainHead) (base protocol.State, readable bool, err error) {
 	if base, kept := c.states.get(ticket); kept {
 		return base, true, nil
 	}
-	e, err := c.again(ticket, before.place)
+	e, err := c.reread(ticket, before.location)
 	if err != nil {
 		return protocol.State{}, false, err
 	}
@@ -214,8 +214,8 @@ func (c *chains) base(ticket string, before link) (base protocol.State, readable
 	return change.Record.State, err == nil, nil
 }
 
-// keep has a state at hand for the append that follows. Little follows the end.
-func (c *chains) keep(ticket string, s protocol.State) {
+// cacheState caches a state for the next append. Few appends follow the close of a handoff.
+func (c *chainVerifier) cacheState(ticket string, s protocol.State) {
 	if s.Closed {
 		c.states.drop(ticket)
 		return
@@ -223,38 +223,38 @@ func (c *chains) keep(ticket string, s protocol.State) {
 	c.states.put(ticket, s)
 }
 
-// replay applies the events of a change to the state before it and compares. What a
-// newer version means by its events no code here knows.
-func replay(base protocol.State, change protocol.Change, found func(Kind, string, ...any)) {
+// verifyReplay applies the events of a change to the state before it and compares the result.
+// Events of a newer version cannot be replayed.
+func verifyReplay(base protocol.State, change protocol.Change, report func(Kind, string, ...any)) {
 	if slices.ContainsFunc(change.Record.Events, isUnknown) {
 		return
 	}
 	stored := change.Record.State
 	next, err := lifecycle.ApplyAll(base, change.Record.Events)
 	if err != nil {
-		found(KindReplay, "holds events that cannot have happened then: %v", err)
+		report(KindReplay, "holds events that cannot have happened then: %v", err)
 		return
 	}
 	next.Bind(change.Seq)
-	next.PrevHash = stored.PrevHash // which was checked
+	next.PrevHash = stored.PrevHash // verified before
 	want, wantErr := json.Marshal(next)
 	have, haveErr := json.Marshal(stored)
 	if wantErr != nil || haveErr != nil {
-		found(KindReplay, "cannot be compared: %v, %v", wantErr, haveErr)
+		report(KindReplay, "cannot be compared: %v, %v", wantErr, haveErr)
 		return
 	}
 	if !bytes.Equal(want, have) {
-		found(KindReplay, "says of the handoff what its events do not: %s", differing(want, have))
+		report(KindReplay, "says of the handoff what its events do not: %s", differingFields(want, have))
 	}
 }
 
-// wrote compares the events with their makers, where that is wanted.
-func (c *chains) wrote(base protocol.State, change protocol.Change, found func(Kind, string, ...any)) {
-	if !c.writers {
+// verifyWriters checks the writers of events, if CheckWriters is set.
+func (c *chainVerifier) verifyWriters(base protocol.State, change protocol.Change, report func(Kind, string, ...any)) {
+	if !c.checkWriters {
 		return
 	}
 	if err := lifecycle.CheckWriters(base, change.Record.Events); err != nil {
-		found(KindWriter, "%v", err)
+		report(KindWriter, "%v", err)
 	}
 }
 
@@ -263,8 +263,8 @@ func isUnknown(e protocol.Event) bool {
 	return unknown
 }
 
-// differing names the fields in which two states are not the same.
-func differing(want, have []byte) string {
+// differingFields names the fields in which two states differ.
+func differingFields(want, have []byte) string {
 	const few = 6
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal(want, &a) != nil || json.Unmarshal(have, &b) != nil {
@@ -284,8 +284,8 @@ func differing(want, have []byte) string {
 	return strings.Join(names, ", ")
 }
 
-// shown is enough of a hash to tell it from another.
-func shown(hash string) string {
+// shortHash is the start of a hash.
+func shortHash(hash string) string {
 	if hash == "" {
 		return "none"
 	}

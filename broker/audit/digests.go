@@ -13,35 +13,35 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// digests checks that the packages in an append are those that it names, and, where
-// bodies can be read, that each stored package or result has its digest. A body is read
-// once, however many appends refer to it.
-func (c *chains) digests(change protocol.Change, found func(Kind, string, ...any)) error {
+// verifyDigests checks that a package in an append has the digest that the append names, and, if
+// bodies can be read, that each stored package or result has its digest. It reads a body once,
+// however many appends refer to it.
+func (c *chainVerifier) verifyDigests(change protocol.Change, report func(Kind, string, ...any)) error {
 	for _, e := range change.Record.Events {
 		inline, ref := protocol.BodyOf(e)
 		named, ticket := packageDigest(e)
 		switch {
 		case named == "":
-		case ref != nil && ref.Digest != named && !derived(ticket):
-			found(KindHash, "refers to the package %s, and says that it is %s", ref.Digest, named)
+		case ref != nil && ref.Digest != named && !isDerived(ticket):
+			report(KindHash, "refers to the package %s, and says that it is %s", ref.Digest, named)
 		case ref == nil && len(*inline) > 0 && !isPackage(*inline, named, ticket):
-			found(KindHash, "holds another package than it says: it is %s, not %s", broker.RefOf(*inline).Digest, named)
+			report(KindHash, "holds another package than it says: it is %s, not %s", broker.RefOf(*inline).Digest, named)
 		}
-		if ref == nil || c.body == nil || c.bodies[*ref] {
+		if ref == nil || c.readBody == nil || c.bodiesRead[*ref] {
 			continue
 		}
-		c.bodies[*ref] = true
-		body, err := c.body(*ref)
+		c.bodiesRead[*ref] = true
+		body, err := c.readBody(*ref)
 		var damaged *jetstream.DamagedBody
 		switch {
 		case err == nil && (named == "" || isPackage(body, named, ticket)):
-		case err == nil && derived(ticket): // else it is said above
-			found(KindHash, "refers to the package %s, and says that it is %s", ref.Digest, named)
+		case err == nil && isDerived(ticket): // otherwise reported above
+			report(KindHash, "refers to the package %s, and says that it is %s", ref.Digest, named)
 		case err == nil:
 		case errors.As(err, &damaged):
-			found(KindHash, "refers to a package or result that was changed: %s %s", ref.Digest, damaged.Error())
+			report(KindHash, "refers to a package or result that was changed: %s %s", ref.Digest, damaged.Error())
 		case errors.Is(err, broker.ErrNotFound):
-			found(KindMissing, "refers to a package or result that is not in the object store: %s", ref.Digest)
+			report(KindMissing, "refers to a package or result that is not in the object store: %s", ref.Digest)
 		default:
 			return err
 		}
@@ -49,23 +49,22 @@ func (c *chains) digests(change protocol.Change, found func(Kind, string, ...any
 	return nil
 }
 
-// derived tells whether a ticket was made of a key or of another ticket (UUIDv5).
-func derived(ticket string) bool {
+// isDerived reports whether a ticket was derived from a key or from another ticket (UUIDv5).
+func isDerived(ticket string) bool {
 	id, err := uuid.Parse(ticket)
 	return err == nil && id.Version() == 5
 }
 
-// isPackage tells whether a package has a digest. Where its key made the ticket, the
-// digest may be that of the package without created_at, which its program filled in.
+// isPackage reports whether a package has a digest. If its key made the ticket, the digest may be
+// that of the package without created_at, which its program filled in.
 func isPackage(body []byte, digest, ticket string) bool {
 	if broker.RefOf(body).Digest == digest {
 		return true
 	}
-	return derived(ticket) && broker.RefOf(withoutCreatedAt(body)).Digest == digest
+	return isDerived(ticket) && broker.RefOf(withoutCreatedAt(body)).Digest == digest
 }
 
-// withoutCreatedAt cuts the field created_at out of a package, and leaves every other
-// byte as it is.
+// withoutCreatedAt removes the field created_at from a package, and keeps all other bytes.
 func withoutCreatedAt(body []byte) []byte {
 	fields := json.NewDecoder(bytes.NewReader(body))
 	if open, err := fields.Token(); err != nil || open != json.Delim('{') {
@@ -73,7 +72,7 @@ func withoutCreatedAt(body []byte) []byte {
 	}
 	first := fields.InputOffset()
 	for fields.More() {
-		from := fields.InputOffset() // a comma, but for the first
+		from := fields.InputOffset() // at a comma, except for the first
 		name, err := fields.Token()
 		if err != nil {
 			return body
@@ -94,8 +93,8 @@ func withoutCreatedAt(body []byte) []byte {
 	return body
 }
 
-// packageDigest is what an event says is the digest of the package that it holds or
-// refers to, and of which handoff that is; empty for a result, and for what holds none.
+// packageDigest returns the digest that an event names for its package, and the handoff of the
+// package. Both are empty for a result and for an event without a body.
 func packageDigest(e protocol.Event) (digest, ticket string) {
 	switch e := e.(type) {
 	case *protocol.Submitted:

@@ -12,33 +12,33 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// bodyOf is where the package of a handoff lies.
-func (w *world) bodyOf(ticket string) protocol.BlobRef {
+// bodyOf is the reference to a handoff's package.
+func (w *fixture) bodyOf(ticket string) protocol.BlobRef {
 	w.Helper()
 	e, err := w.b.Next(w.ctx, ticket, 0)
 	w.must(err)
 	change, err := broker.DecodeChange(e)
 	w.must(err)
-	return bodiesOf(change)[0]
+	return bodyRefs(change)[0]
 }
 
 func TestVerifyBodies(t *testing.T) {
-	w := newWorld(t)
-	w.stories()
+	w := newFixture(t)
+	w.mixedHandoffs()
 	replaced, missing := w.bodyOf(w.submit(60_000)), w.bodyOf(w.submit(70_000))
 	w.mem.Spoil(replaced.Digest, bytes.Repeat([]byte("x"), int(replaced.Size)))
 	w.mem.Spoil(missing.Digest, nil)
 	report, err := VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
-	if got := found(report); !slices.Equal(got, []string{"hash seq 16", "missing seq 17"}) {
+	if got := problemKinds(report); !slices.Equal(got, []string{"hash seq 16", "missing seq 17"}) {
 		t.Fatalf("%+v", report.Problems)
 	}
 	for i, ref := range []protocol.BlobRef{replaced, missing} {
-		if !strings.Contains(report.Problems[i].Words, ref.Digest) {
-			t.Errorf("%s does not name %s", report.Problems[i].Words, ref.Digest)
+		if !strings.Contains(report.Problems[i].Message, ref.Digest) {
+			t.Errorf("%s does not name %s", report.Problems[i].Message, ref.Digest)
 		}
 	}
-	// An archive goes on past both, and verification names them there, too.
+	// An archive continues past both, and verification reports them there too.
 	dir := t.TempDir()
 	w.archive(dir, 0)
 	report, err = VerifyFiles(dir, nil)
@@ -48,9 +48,10 @@ func TestVerifyBodies(t *testing.T) {
 	}
 }
 
-// A package in an append has the digest that the append names, or is another one.
+// TestVerifyPackageInAppend checks that a package in an append must have the digest that the
+// append names.
 func TestVerifyPackageInAppend(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	e, err := w.b.Next(w.ctx, w.submit(1), 0)
 	w.must(err)
 	change, err := broker.DecodeChange(e)
@@ -75,16 +76,16 @@ func TestVerifyPackageInAppend(t *testing.T) {
 	report, err := VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
 	for i, words := range []string{"holds another package than it says", "refers to the package " + ref.Digest} {
-		if p := report.Problems[i*report.Found/2]; p.Kind != KindHash || !strings.Contains(p.Words, words) {
+		if p := report.Problems[i*report.Found/2]; p.Kind != KindHash || !strings.Contains(p.Message, words) {
 			t.Errorf("%+v, want %s", p, words)
 		}
 	}
 }
 
-// Where a key makes the ticket, the digest is that of the package without the time at
-// which it was sent: in the append, and in the object store.
+// TestVerifyPackageOfAKey checks that the digest of a package with a key ignores created_at, in
+// the append and in the object store.
 func TestVerifyPackageOfAKey(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for i, size := range []int{1, 60_000} {
 		prepared, err := w.b.Prepare(w.ctx, protocol.Package{
 			Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "r", Key: "k" + strings.Repeat("x", i),

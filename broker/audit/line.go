@@ -1,9 +1,9 @@
-// Package audit carries the audit trail out of the ledger, into files of JSON
-// Lines, and checks it, there and in the ledger.
+// Package audit exports the audit trail from the ledger to files of JSON Lines, and verifies
+// it, in the files and in the ledger.
 //
-// The ledger is the trail; nothing here is written into it. A file holds
-// everything that is needed to check it again without an engine: each append as it
-// was stored, byte for byte, and a chain over the lines.
+// The ledger is the trail, and this package never writes to it. A file has everything that
+// is needed to verify it without an engine: each append as it was stored, byte for byte,
+// and a hash chain over the lines.
 package audit
 
 import (
@@ -18,48 +18,46 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Line is one line of a file: an audit record. The last record of each append
-// carries the append itself, so that a file that ends with an Entry ends whole.
+// Line is one line of a file: an audit record. The last record of each append carries the append
+// itself, so that a file that ends with an Entry is complete.
 type Line struct {
 	protocol.AuditRecord
-	V     int     `json:"v"` // of what becomes which record: lineVersion
-	Entry *Stored `json:"entry,omitempty"`
-	// Prev is the SHA-256, in hex, of the line before without its line end: a
-	// line that was changed, taken out or moved shows in the one behind it.
-	// The first line of an export has none; the first of an archive's file has
-	// that of the last line of the file before.
+	V     int          `json:"v"` // lineVersion
+	Entry *StoredEntry `json:"entry,omitempty"`
+	// Prev is the SHA-256, in hex, of the previous line without its newline, so that a line that
+	// was changed, removed or moved shows in the next. It is empty in the first line of an export;
+	// in the first line of an archive's file it is that of the last line of the previous file.
 	Prev string `json:"prev"`
 }
 
-// lineVersion goes up when an append gives other records than before. A file is
-// checked by its appends whatever its version.
+// lineVersion increases when an append results in other records than before. Appends are verified
+// whatever the version.
 const lineVersion = 2
 
-// Stored is an append as the ledger has it. Its body is in Body, or, should it
-// be no text, in Bytes.
-type Stored struct {
+// StoredEntry is an append as it is in the ledger. Its body is in Body, or in Bytes if it is no
+// valid UTF-8.
+type StoredEntry struct {
 	At    time.Time `json:"at"` // the engine's time stamp
 	Body  string    `json:"body,omitempty"`
 	Bytes []byte    `json:"body_base64,omitempty"`
 }
 
-// entryMark is in every line that carries an append, and in no other: a quote
-// within a string is escaped.
-var entryMark = []byte(`,"entry":{"`)
+// entryMarker is in every line with an append, and in no other: quotes within a string are
+// escaped.
+var entryMarker = []byte(`,"entry":{"`)
 
-// endType is the event_type of the line that ends a file.
-const endType = "end"
+// endEventType is the event_type of the last line of a file.
+const endEventType = "end"
 
-// end is the last line of a file: it shows that nothing is missing behind the
-// last record.
-type end struct {
+// endLine is the last line of a file: it shows that no record is missing at the end.
+type endLine struct {
 	EventType string `json:"event_type"`
 	Lines     int    `json:"lines"` // before it, in this file
 	Prev      string `json:"prev"`
 }
 
-func store(e broker.Entry) *Stored {
-	s := &Stored{At: e.At.UTC()}
+func newStoredEntry(e broker.Entry) *StoredEntry {
+	s := &StoredEntry{At: e.At.UTC()}
 	if utf8.Valid(e.Body) {
 		s.Body = string(e.Body)
 	} else {
@@ -83,44 +81,44 @@ func linesOf(e broker.Entry, records []protocol.AuditRecord) []Line {
 	for i, r := range records {
 		lines[i].AuditRecord, lines[i].V = r, lineVersion
 	}
-	lines[len(lines)-1].Entry = store(e)
+	lines[len(lines)-1].Entry = newStoredEntry(e)
 	return lines
 }
 
-const unreadableWords = "cannot be read: "
+const unreadablePrefix = "cannot be read: "
 
-// unreadable is the record of an append that is none of ours: another program has
-// written into the ledger what does not belong there. It is carried all the same.
-func unreadable(e broker.Entry, err error) protocol.AuditRecord {
+// unreadableRecord is the record of an append that cannot be read, because another program has
+// written it into the ledger. It is archived like any other.
+func unreadableRecord(e broker.Entry, err error) protocol.AuditRecord {
 	reason := "stands on no handoff's subject"
 	if e.Ticket != "" {
-		reason = unreadableWords + err.Error()
+		reason = unreadablePrefix + err.Error()
 	}
 	return protocol.AuditRecord{HandoffID: e.Ticket, Timestamp: e.At.UTC(), EventType: protocol.AuditNoted, Reason: reason, Seq: e.Seq, Hash: broker.HashOf(e.Body)}
 }
 
-// encoder turns lines into bytes, each with the hash of the one before.
+// encoder encodes lines, each with the hash of the previous one.
 type encoder struct {
 	prev  string
-	lines int // so far, in this file
+	lines int // of this file
 }
 
-func (e *encoder) add(to *bytes.Buffer, lines []Line) error {
+func (e *encoder) addLines(to *bytes.Buffer, lines []Line) error {
 	for _, l := range lines {
 		l.Prev = e.prev
-		if err := e.line(to, l); err != nil {
+		if err := e.addLine(to, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// end writes the line that ends a file.
-func (e *encoder) end(to *bytes.Buffer) error {
-	return e.line(to, end{endType, e.lines, e.prev})
+// addEnd writes the end line of a file.
+func (e *encoder) addEnd(to *bytes.Buffer) error {
+	return e.addLine(to, endLine{endEventType, e.lines, e.prev})
 }
 
-func (e *encoder) line(to *bytes.Buffer, v any) error {
+func (e *encoder) addLine(to *bytes.Buffer, v any) error {
 	start := to.Len()
 	enc := json.NewEncoder(to)
 	enc.SetEscapeHTML(false)
@@ -132,33 +130,33 @@ func (e *encoder) line(to *bytes.Buffer, v any) error {
 	return nil
 }
 
-// Export writes one export: lines in any order of handoffs, and an end.
+// Export writes one export: the lines of handoffs in any order, and an end line.
 type Export struct {
 	to  io.Writer
 	enc encoder
 	buf bytes.Buffer
 }
 
-// NewExport returns an Export into to, which the caller closes.
+// NewExport returns an Export that writes to a writer. The caller closes the writer.
 func NewExport(to io.Writer) *Export { return &Export{to: to} }
 
 // Write adds an append with its records.
 func (x *Export) Write(e broker.Entry, records []protocol.AuditRecord) error {
-	if err := x.enc.add(&x.buf, linesOf(e, records)); err != nil {
+	if err := x.enc.addLines(&x.buf, linesOf(e, records)); err != nil {
 		return err
 	}
 	return x.flush()
 }
 
-// End says that the export is whole.
+// End completes the export with its end line.
 func (x *Export) End() error {
-	if err := x.enc.end(&x.buf); err != nil {
+	if err := x.enc.addEnd(&x.buf); err != nil {
 		return err
 	}
 	return x.flush()
 }
 
-// Lines is how many were written.
+// Lines is the number of lines written.
 func (x *Export) Lines() int { return x.enc.lines }
 
 func (x *Export) flush() error {

@@ -11,26 +11,26 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// The record that says a handoff is complete has the hash and the artifacts of the
-// result, wherever the result lies, and files with it are found in order.
+// TestRecordsOfResults checks that the completing record has the hash and the artifacts of the
+// result, wherever it is stored, and that its files verify.
 func TestRecordsOfResults(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	large := json.RawMessage(strings.Replace(resultJSON, `"status"`, `"summary":"`+strings.Repeat("x", protocol.InlineBytesMax)+`","status"`, 1))
 	blob, err := w.mem.PutBlob(w.ctx, large)
 	w.must(err)
 	inBlob, late := w.submit(1), w.submit(1)
 	w.accept(inBlob)
-	w.does(inBlob, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(inBlob, func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Blob: &blob}}
 	})
 	w.accept(late)
-	w.does(late, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(late, func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.LeaseLost{Meta: meta, Holder: "w1", Fence: h.State.Fence, Attempt: 1}}
 	})
-	w.does(late, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(late, func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.ResultParked{Meta: meta, Holder: "w1", Fence: 5, Attempt: 1, Status: protocol.Success, Result: json.RawMessage(resultJSON)}}
 	})
-	w.does(late, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(late, func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.LateResultUsed{Meta: meta, Seq: h.State.LateSeq}}
 	})
 	want := protocol.VariablesHash(map[string]json.RawMessage{"merged": json.RawMessage("true")})
@@ -59,10 +59,10 @@ func TestRecordsOfResults(t *testing.T) {
 	}
 }
 
-// Each handoff has the two records that document 1 §7.2 demands: a group, and one
-// that ended before an agent had answered, too.
+// TestTheTwoRecordsOfEveryHandoff checks that each handoff has the two records of document 1 §7.2:
+// also a group, and one that ended before an agent answered.
 func TestTheTwoRecordsOfEveryHandoff(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	in, err := w.b.Prepare(t.Context(), protocol.Package{Source: "src", Type: protocol.Broadcast, Target: protocol.Target{Agents: []string{"a", "b"}},
 		Reason: "a vote", Task: protocol.Task{Description: "vote"}})
 	w.must(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// TestScale prints what a large ledger costs:
+// TestScale prints the cost of a large ledger:
 //
 //	HANDOFF_BENCH=1 HANDOFF_BENCH_HANDOFFS=1000000 go test ./broker/audit -run TestScale -v -timeout 30m
 func TestScale(t *testing.T) {
@@ -31,7 +31,7 @@ func TestScale(t *testing.T) {
 		handoffs = n
 	}
 	ctx := t.Context()
-	w := &world{T: t, ctx: ctx}
+	w := &fixture{T: t, ctx: ctx}
 	n, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
 	w.must(err)
 	defer func() { _ = n.Stop() }()
@@ -81,8 +81,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// fill writes handoffs of three entries each, a thousand of them side by side.
-func fill(w *world, js jetstream.JetStream, handoffs int) (entries int) {
+// fill writes handoffs of three entries each, a thousand at a time interleaved.
+func fill(w *fixture, js jetstream.JetStream, handoffs int) (entries int) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	words := strings.Repeat("the form is to be filed where it belongs; ", 20)
 	seq := uint64(0)

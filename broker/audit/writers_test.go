@@ -13,10 +13,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// A client that may append, and appends what is not its own to say, is listed, in
-// the ledger and in an archive; what follows the rules is not.
+// TestVerifyWriters checks that an event whose writer has no right to it is reported, in the
+// ledger and in an archive, and no other event.
 func TestVerifyWriters(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	done, forged := w.submit(1), w.submit(1)
 	holder := protocol.Holder{ID: uuid.NewString(), Agent: "a", LeaseMS: 30_000, Slots: 2}
 	w.must(w.b.Beat(w.ctx, holder))
@@ -34,7 +34,7 @@ func TestVerifyWriters(t *testing.T) {
 	w.must(err)
 	dir := t.TempDir()
 	w.archive(dir, 0)
-	report, err := VerifyLedger(w.ctx, w.b, nil, Writers)
+	report, err := VerifyLedger(w.ctx, w.b, nil, CheckWriters)
 	w.must(err)
 	if report.Found > 0 {
 		t.Fatalf("found %+v where all kept to the rules", report.Problems)
@@ -54,10 +54,10 @@ func TestVerifyWriters(t *testing.T) {
 		if report.Found > 0 {
 			t.Errorf("%s: found %+v without being asked who wrote it", name, report.Problems)
 		}
-		report, err = verify(Writers)
+		report, err = verify(CheckWriters)
 		w.must(err)
-		if got := found(report); !slices.Equal(got, []string{"writer seq 8"}) && name == "ledger" || report.Found != 1 ||
-			!strings.Contains(report.Problems[0].Words, "completed is said to be by src (agent), and is made by holder") || report.Problems[0].Ticket != forged {
+		if got := problemKinds(report); !slices.Equal(got, []string{"writer seq 8"}) && name == "ledger" || report.Found != 1 ||
+			!strings.Contains(report.Problems[0].Message, "completed is said to be by src (agent), and is made by holder") || report.Problems[0].Ticket != forged {
 			t.Errorf("%s: found %+v", name, report.Problems)
 		}
 	}

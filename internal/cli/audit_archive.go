@@ -70,7 +70,7 @@ func (a *app) auditArchive(ctx context.Context, dir string, fileBytes int64, cfg
 	if err != nil {
 		return err
 	}
-	if n := archive.Repaired(); n > 0 {
+	if n := archive.Truncated(); n > 0 {
 		a.notef("handoff: took away %d bytes at the end that were not whole\n", n)
 	}
 	if cfg.From > 0 && archive.Position() > 0 {
@@ -85,7 +85,7 @@ func (a *app) auditArchive(ctx context.Context, dir string, fileBytes int64, cfg
 			a.notef("handoff: archived %d of %d entries\n", seq, of)
 		}
 	}
-	cfg.Away = func(err error) { a.notef("handoff: %s; asking again\n", err) }
+	cfg.Unreachable = func(err error) { a.notef("handoff: %s; asking again\n", err) }
 	err = archive.Follow(ctx, b, cfg)
 	end := archiveView{Dir: dir, Seq: archive.Position(), Last: max(last, archive.Position())}
 	if err = errors.Join(err, archive.Close()); err != nil {

@@ -45,7 +45,7 @@ Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no 
 			}
 			var checks []audit.Check
 			if writers {
-				checks = append(checks, audit.Writers)
+				checks = append(checks, audit.CheckWriters)
 			}
 			return a.auditVerify(cmd.Context(), args, against, checks...)
 		},

@@ -34,7 +34,7 @@ func (a *app) reports(views []verifyView) error {
 		}
 		rows := [][]string{{"WHERE", "ENTRY", "TICKET", "WHAT", "WORDS"}}
 		for _, p := range v.Problems {
-			rows = append(rows, []string{problemPlace(p), number(p.Seq), p.Ticket, string(p.Kind), p.Words})
+			rows = append(rows, []string{problemPlace(p), number(p.Seq), p.Ticket, string(p.Kind), p.Message})
 		}
 		errs = append(errs, a.table(rows))
 		if more := v.Found - len(v.Problems); more > 0 {

@@ -66,7 +66,7 @@ func (j *Judge) Judge(ctx context.Context, t testing.TB) map[string]protocol.Sta
 	for _, what := range j.Acks.failed {
 		t.Errorf("a submission %s", what)
 	}
-	report, err := audit.VerifyLedger(ctx, j.Broker, nil, audit.Writers)
+	report, err := audit.VerifyLedger(ctx, j.Broker, nil, audit.CheckWriters)
 	if err != nil || report.Found > 0 {
 		t.Errorf("the ledger does not verify: %v, %+v", err, report)
 	}

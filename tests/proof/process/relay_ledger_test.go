@@ -79,7 +79,7 @@ func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := trail.VerifyLedger(ctx, b, nil, trail.Writers)
+	report, err := trail.VerifyLedger(ctx, b, nil, trail.CheckWriters)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -457,7 +457,7 @@ func (j *judge) last() {
 		j.faultLocked("%v", err)
 		return
 	}
-	report, err := audit.VerifyLedger(context.Background(), b, nil, audit.Writers)
+	report, err := audit.VerifyLedger(context.Background(), b, nil, audit.CheckWriters)
 	if err != nil || report.Found != 0 || report.Handoffs != len(j.heads) {
 		j.faultLocked("the ledger does not verify: %+v, %v", report, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Ledger is what is read here of a broker.Broker.
+// Ledger reads the ledger. broker.Broker implements it.
 type Ledger interface {
 	Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error)
 	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
@@ -20,42 +20,43 @@ type Ledger interface {
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 }
 
-// snapshotsKept is how many packages' snapshots are in memory; a handoff that is
-// not among them has its package read again.
-const snapshotsKept = 50_000
+// cachedSnapshotsMax is how many snapshots of packages a Reader caches. For any other handoff the
+// package is read again.
+const cachedSnapshotsMax = 50_000
 
-// Reader makes audit records of appends. It is for one goroutine.
+// Reader converts appends to audit records. It is not safe for concurrent use.
 type Reader struct {
 	ledger    Ledger
-	snapshots recent[protocol.Snapshot]
+	snapshots recentCache[protocol.Snapshot]
 }
 
 // NewReader returns a Reader of a ledger.
 func NewReader(ledger Ledger) *Reader {
-	return &Reader{ledger: ledger, snapshots: recent[protocol.Snapshot]{most: snapshotsKept}}
+	return &Reader{ledger: ledger, snapshots: recentCache[protocol.Snapshot]{most: cachedSnapshotsMax}}
 }
 
-// Records are those of an append. What cannot be read is a record that says so.
+// Records are the audit records of an append. An append that cannot be read has one record that
+// says so.
 func (r *Reader) Records(ctx context.Context, e broker.Entry) ([]protocol.AuditRecord, error) {
 	if e.Ticket == "" {
-		return []protocol.AuditRecord{unreadable(e, nil)}, nil
+		return []protocol.AuditRecord{unreadableRecord(e, nil)}, nil
 	}
 	change, err := broker.DecodeChange(e)
 	if err != nil {
-		return []protocol.AuditRecord{unreadable(e, err)}, nil
+		return []protocol.AuditRecord{unreadableRecord(e, err)}, nil
 	}
-	snapshot, err := r.snapshot(ctx, e.Ticket, change)
+	snapshot, err := r.packageSnapshot(ctx, e.Ticket, change)
 	if err != nil {
 		return nil, err
 	}
-	if snapshot.Result, err = r.result(ctx, e.Ticket, change); err != nil {
+	if snapshot.Result, err = r.resultSnapshot(ctx, e.Ticket, change); err != nil {
 		return nil, err
 	}
 	return recordsOf(e, change, snapshot), nil
 }
 
-// recordsOf are the records of an append. They are filed under the ticket that
-// it was stored under, whatever its state says.
+// recordsOf are the records of an append. Their ticket is the one that it was stored under,
+// whatever its state says.
 func recordsOf(e broker.Entry, c protocol.Change, of protocol.Snapshot) []protocol.AuditRecord {
 	records := protocol.AuditOf(c, of)
 	for i := range records {
@@ -64,14 +65,13 @@ func recordsOf(e broker.Entry, c protocol.Change, of protocol.Snapshot) []protoc
 	return records
 }
 
-// snapshot is that of the handoff's package. One that is lost, or was never a
-// package, has the zero snapshot.
-func (r *Reader) snapshot(ctx context.Context, ticket string, c protocol.Change) (protocol.Snapshot, error) {
+// packageSnapshot is the snapshot of a handoff's package; zero if the package is lost or invalid.
+func (r *Reader) packageSnapshot(ctx context.Context, ticket string, c protocol.Change) (protocol.Snapshot, error) {
 	if snapshot, known := r.snapshots.get(ticket); known {
 		return snapshot, nil
 	}
-	body, err := r.packageOf(ctx, ticket, c)
-	if passing(err) {
+	body, err := r.packageBody(ctx, ticket, c)
+	if isTransient(err) {
 		return protocol.Snapshot{}, fmt.Errorf("package of %s: %w", ticket, err)
 	}
 	snapshot, err := protocol.SnapshotOf(body)
@@ -82,9 +82,9 @@ func (r *Reader) snapshot(ctx context.Context, ticket string, c protocol.Change)
 	return snapshot, nil
 }
 
-// passing tells whether what could not be read now may be read later: the engine did
-// not answer, or does not let us. Any other error is one of what stands there.
-func passing(err error) bool {
+// isTransient reports whether reading may succeed later: the engine did not answer, or denied
+// access. Any other error is about the stored data.
+func isTransient(err error) bool {
 	for _, known := range []error{broker.ErrUnreachable, broker.ErrNotAllowed, broker.ErrClosed, broker.ErrLedgerChanged, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return true
@@ -93,22 +93,22 @@ func passing(err error) bool {
 	return false
 }
 
-// result is the snapshot of the result that a change completes its handoff with.
-// One that is lost, or was never a result, has the zero snapshot.
-func (r *Reader) result(ctx context.Context, ticket string, c protocol.Change) (protocol.ResultSnapshot, error) {
+// resultSnapshot is the snapshot of the result that completes a handoff in a change; zero if the
+// result is lost or invalid.
+func (r *Reader) resultSnapshot(ctx context.Context, ticket string, c protocol.Change) (protocol.ResultSnapshot, error) {
 	for _, e := range c.Record.Events {
 		var body json.RawMessage
 		var err error
 		switch e := e.(type) {
 		case *protocol.Completed:
-			body, err = r.body(ctx, e)
+			body, err = r.resultBody(ctx, e)
 		case *protocol.LateResultUsed:
-			body, err = r.parked(ctx, ticket, e.Seq)
+			body, err = r.parkedResult(ctx, ticket, e.Seq)
 		default:
 			continue
 		}
 		switch {
-		case passing(err):
+		case isTransient(err):
 			return protocol.ResultSnapshot{}, fmt.Errorf("result of %s: %w", ticket, err)
 		case err != nil:
 			return protocol.ResultSnapshot{}, nil
@@ -122,8 +122,8 @@ func (r *Reader) result(ctx context.Context, ticket string, c protocol.Change) (
 	return protocol.ResultSnapshot{}, nil
 }
 
-// body is what an event keeps of a result, in itself or elsewhere.
-func (r *Reader) body(ctx context.Context, e protocol.Event) (json.RawMessage, error) {
+// resultBody is the result of an event, inline or from the object store.
+func (r *Reader) resultBody(ctx context.Context, e protocol.Event) (json.RawMessage, error) {
 	inline, blob := protocol.BodyOf(e)
 	if blob != nil {
 		return r.ledger.Blob(ctx, *blob)
@@ -131,8 +131,8 @@ func (r *Reader) body(ctx context.Context, e protocol.Event) (json.RawMessage, e
 	return *inline, nil
 }
 
-// parked is the late result that an append keeps.
-func (r *Reader) parked(ctx context.Context, ticket string, seq uint64) (json.RawMessage, error) {
+// parkedResult is the late result in an entry.
+func (r *Reader) parkedResult(ctx context.Context, ticket string, seq uint64) (json.RawMessage, error) {
 	e, err := r.ledger.Next(ctx, ticket, seq-1)
 	if err != nil {
 		return nil, err
@@ -143,14 +143,14 @@ func (r *Reader) parked(ctx context.Context, ticket string, seq uint64) (json.Ra
 	}
 	for _, e := range change.Record.Events {
 		if late, ok := e.(*protocol.ResultParked); ok {
-			return r.body(ctx, late)
+			return r.resultBody(ctx, late)
 		}
 	}
 	return nil, fmt.Errorf("entry %d has no result: %w", seq, broker.ErrNotFound)
 }
 
-func (r *Reader) packageOf(ctx context.Context, ticket string, c protocol.Change) (json.RawMessage, error) {
-	submitted := submittedIn(c)
+func (r *Reader) packageBody(ctx context.Context, ticket string, c protocol.Change) (json.RawMessage, error) {
+	submitted := submittedEvent(c)
 	switch {
 	case submitted == nil:
 		return r.ledger.Package(ctx, ticket)
@@ -160,7 +160,7 @@ func (r *Reader) packageOf(ctx context.Context, ticket string, c protocol.Change
 	return submitted.Package, nil
 }
 
-func submittedIn(c protocol.Change) *protocol.Submitted {
+func submittedEvent(c protocol.Change) *protocol.Submitted {
 	for _, e := range c.Record.Events {
 		if submitted, ok := e.(*protocol.Submitted); ok {
 			return submitted
@@ -169,8 +169,8 @@ func submittedIn(c protocol.Change) *protocol.Submitted {
 	return nil
 }
 
-// Appends calls fn with every append of a handoff, oldest first, and its
-// records. An unknown ticket is a *protocol.Error with CodeNotFound.
+// Appends calls fn with every append of a handoff, oldest first, and its records. An unknown
+// ticket is a *protocol.Error with CodeNotFound.
 func (r *Reader) Appends(ctx context.Context, ticket string, fn func(broker.Entry, []protocol.AuditRecord) error) error {
 	for after := uint64(0); ; {
 		e, err := r.ledger.Next(ctx, ticket, after)
@@ -193,14 +193,13 @@ func (r *Reader) Appends(ctx context.Context, ticket string, fn func(broker.Entr
 	}
 }
 
-// recent keeps the values that were put last, at least half of most and no more
-// than most.
-type recent[V any] struct {
+// recentCache keeps the values that were put last: at least half of most, and most at the most.
+type recentCache[V any] struct {
 	most     int
 	new, old map[string]V
 }
 
-func (r *recent[V]) get(key string) (V, bool) {
+func (r *recentCache[V]) get(key string) (V, bool) {
 	if v, ok := r.new[key]; ok {
 		return v, true
 	}
@@ -208,14 +207,14 @@ func (r *recent[V]) get(key string) (V, bool) {
 	return v, ok
 }
 
-func (r *recent[V]) put(key string, v V) {
+func (r *recentCache[V]) put(key string, v V) {
 	if r.new == nil || len(r.new) >= r.most/2 {
 		r.new, r.old = make(map[string]V), r.new
 	}
 	r.new[key] = v
 }
 
-func (r *recent[V]) drop(key string) {
+func (r *recentCache[V]) drop(key string) {
 	delete(r.new, key)
 	delete(r.old, key)
 }

@@ -19,13 +19,13 @@ import (
 )
 
 func TestVerifyLedger(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	report, err := VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
 	if report.Found != 0 || report.Entries != 0 {
 		t.Errorf("an empty ledger: %+v", report)
 	}
-	w.stories()
+	w.mixedHandoffs()
 	report, err = VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
 	if report.Found != 0 || report.Entries != 15 || report.Handoffs != 5 || len(report.Notes) != 0 {
@@ -33,8 +33,8 @@ func TestVerifyLedger(t *testing.T) {
 	}
 }
 
-// forged is an append that somebody has written into the ledger past Handoff.
-func (w *world) forged(ticket string, tamper func(r *protocol.Record)) {
+// forged is an append that was written into the ledger without Handoff.
+func (w *fixture) forged(ticket string, tamper func(r *protocol.Record)) {
 	w.Helper()
 	head, err := w.b.Head(w.ctx, ticket, 0)
 	w.must(err)
@@ -70,17 +70,17 @@ func TestForgedAppend(t *testing.T) {
 		}, "chain seq 16", "is stored under one ticket"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
-			w.forged(w.stories()[4], c.tamper)
+			w := newFixture(t)
+			w.forged(w.mixedHandoffs()[4], c.tamper)
 			report, err := VerifyLedger(w.ctx, w.b, nil)
 			w.must(err)
-			if got := found(report); len(got) == 0 || got[0] != c.want || !strings.Contains(report.Problems[0].Words, c.words) {
+			if got := problemKinds(report); len(got) == 0 || got[0] != c.want || !strings.Contains(report.Problems[0].Message, c.words) {
 				t.Errorf("found %+v, want %s: %s", report.Problems, c.want, c.words)
 			}
 		})
 	}
-	// Handoffs that begin with something else, and bytes that are nothing.
-	w := newWorld(t)
+	// Handoffs that do not begin with a submission, and bytes that cannot be decoded.
+	w := newFixture(t)
 	began := w.submit(1)
 	for _, r := range []protocol.Record{
 		{ID: "1", State: protocol.State{Ticket: "x", PackageSeq: 9}, Events: []protocol.Event{&protocol.Stuck{}}},
@@ -99,15 +99,15 @@ func TestForgedAppend(t *testing.T) {
 	want := []string{"chain seq 2", "missing seq 3", "unreadable seq 4"}
 	report, err := VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
-	if got := found(report); !slices.Equal(got, want) {
+	if got := problemKinds(report); !slices.Equal(got, want) {
 		t.Errorf("found %+v, want %q", report.Problems, want)
 	}
-	// The archive takes them up all the same, and says no more and no less.
+	// The archive has them too, and its verification reports the same.
 	dir := t.TempDir()
 	w.archive(dir, 0)
 	report, err = VerifyFiles(dir, nil)
 	w.must(err)
-	if got := found(report); len(got) != 3 || report.Entries != 5 {
+	if got := problemKinds(report); len(got) != 3 || report.Entries != 5 {
 		t.Errorf("found %+v", report)
 	}
 	for i, p := range report.Problems {
@@ -117,11 +117,11 @@ func TestForgedAppend(t *testing.T) {
 	}
 }
 
-// On the engine that ships: what somebody has published beside the handoffs, and
-// what is missing in the middle and at the beginning.
+// TestVerifyLedgerOfJetStream checks foreign messages and missing entries, in the middle and at
+// the beginning, on NATS.
 func TestVerifyLedgerOfJetStream(t *testing.T) {
-	w := newWorld(t)
-	w.stories()
+	w := newFixture(t)
+	w.mixedHandoffs()
 	var bodies []broker.Entry
 	w.must(w.b.Entries(w.ctx, 0, func(e broker.Entry) error {
 		e.Body = bytes.Clone(e.Body)
@@ -138,7 +138,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	w.must(err)
 	w.must(handoffjs.EnsureTopology(w.ctx, nc, handoffjs.Topology{}))
 	w.must(js.DeleteStream(w.ctx, handoffjs.LedgerStream))
-	// One that lets entries be deleted, which ours does not.
+	// A stream that allows deletion, unlike the ledger of Handoff.
 	stream, err := js.CreateStream(w.ctx, jetstream.StreamConfig{Name: handoffjs.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
 	w.must(err)
 	engine, err := handoffjs.Dial(w.ctx, handoffjs.DialConfig{URL: n.ClientURL(), Name: t.Name()})
@@ -148,13 +148,13 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	for i, e := range bodies {
 		change, err := broker.DecodeChange(e)
 		w.must(err)
-		for _, ref := range bodiesOf(change) {
+		for _, ref := range bodyRefs(change) {
 			body, err := w.b.Blob(w.ctx, ref)
 			w.must(err)
 			_, err = engine.PutBlob(w.ctx, body)
 			w.must(err)
 		}
-		seq, err := engine.Append(w.ctx, e.Ticket, lastOf(bodies[:i], e.Ticket), "id", "", e.Body)
+		seq, err := engine.Append(w.ctx, e.Ticket, lastSequence(bodies[:i], e.Ticket), "id", "", e.Body)
 		w.must(err)
 		if seq != e.Seq {
 			t.Fatalf("entry %d became %d", e.Seq, seq)
@@ -164,7 +164,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 		t.Helper()
 		report, err := VerifyLedger(w.ctx, real, nil)
 		w.must(err)
-		if got := found(report); !slices.Equal(got, want) {
+		if got := problemKinds(report); !slices.Equal(got, want) {
 			t.Errorf("found %+v, want %q", report, want)
 		}
 	}
@@ -187,7 +187,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 		}
 	}
 	against()
-	// What was said before, said again.
+	// A second verification reports the same.
 	_, err = js.Publish(w.ctx, "handoff.ledger."+bodies[14].Ticket, bodies[14].Body)
 	w.must(err)
 	verify("chain seq 16")
@@ -208,7 +208,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	w.must(stream.DeleteMsg(w.ctx, 1))
 	verify("chain seq 8", "chain seq 16", "missing seq 1", "missing seq 7", "unreadable seq 17")
 	against("missing seq 7") // the first is as if it was dropped
-	// The same handoffs written anew, and a ledger that has lost its end.
+	// The same handoffs in a rewritten ledger, and a ledger that has lost its end.
 	w.must(js.DeleteStream(w.ctx, handoffjs.LedgerStream))
 	stream, err = js.CreateStream(w.ctx, jetstream.StreamConfig{Name: handoffjs.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
 	w.must(err)
@@ -222,7 +222,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	}
 	against("hash seq 12", "missing seq 14", "missing seq 15")
 	w.must(stream.DeleteMsg(w.ctx, 1))
-	// The records of a handoff whose beginning is gone say all but that.
+	// The records of a handoff that has lost its first appends.
 	w.must(NewReader(real).Appends(w.ctx, bodies[0].Ticket, func(_ broker.Entry, records []protocol.AuditRecord) error {
 		for _, r := range records {
 			if (r.ContextSnapshot.VariablesHash != "") != (r.EventType == protocol.AuditCompleted) || r.FromAgent != "src" {
@@ -233,8 +233,8 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	}))
 }
 
-// lastOf is the sequence of a handoff's last entry.
-func lastOf(entries []broker.Entry, ticket string) uint64 {
+// lastSequence is the sequence of a handoff's last entry.
+func lastSequence(entries []broker.Entry, ticket string) uint64 {
 	last := uint64(0)
 	for _, e := range entries {
 		if e.Ticket == ticket {

@@ -14,9 +14,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-func TestExportHoldsTheWholeTrail(t *testing.T) {
-	w := newWorld(t)
-	tickets := w.stories()
+func TestExportHasTheWholeTrail(t *testing.T) {
+	w := newFixture(t)
+	tickets := w.mixedHandoffs()
 	path := w.export(tickets...)
 	report, err := VerifyFiles(path, nil)
 	w.must(err)
@@ -31,7 +31,7 @@ func TestExportHoldsTheWholeTrail(t *testing.T) {
 	for line := range bytes.Lines(text) {
 		var l Line
 		w.must(json.Unmarshal(line, &l))
-		if l.EventType == endType {
+		if l.EventType == endEventType {
 			continue
 		}
 		perHandoff[l.HandoffID] = append(perHandoff[l.HandoffID], l.EventType)
@@ -62,10 +62,10 @@ func TestExportHoldsTheWholeTrail(t *testing.T) {
 	}
 }
 
-// What somebody may do to a file, and where it shows.
+// TestTamperedExport checks where changes to a file are reported.
 func TestTamperedExport(t *testing.T) {
-	w := newWorld(t)
-	path := w.export(w.stories()...)
+	w := newFixture(t)
+	path := w.export(w.mixedHandoffs()...)
 	text, err := os.ReadFile(path)
 	w.must(err)
 	lines := strings.SplitAfter(string(text), "\n")
@@ -109,11 +109,11 @@ func TestTamperedExport(t *testing.T) {
 			w.must(os.WriteFile(tampered, []byte(strings.Join(c.tamper(slices.Clone(lines)), "")), 0o600))
 			report, err := VerifyFiles(tampered, nil)
 			w.must(err)
-			if got := found(report); !slices.Equal(got, c.want) || report.Found != len(c.want) {
+			if got := problemKinds(report); !slices.Equal(got, c.want) || report.Found != len(c.want) {
 				t.Errorf("found %q, want %q\n%+v", got, c.want, report.Problems)
 			}
 			for _, p := range report.Problems {
-				if p.File != tampered || p.Words == "" {
+				if p.File != tampered || p.Message == "" {
 					t.Errorf("%+v", p)
 				}
 			}
@@ -121,10 +121,10 @@ func TestTamperedExport(t *testing.T) {
 	}
 }
 
-// Whichever byte is changed, it is found.
+// TestAnyByteOfAnExport checks that a change of any byte is found.
 func TestAnyByteOfAnExport(t *testing.T) {
-	w := newWorld(t)
-	path := w.export(w.stories()[:3]...)
+	w := newFixture(t)
+	path := w.export(w.mixedHandoffs()[:3]...)
 	text, err := os.ReadFile(path)
 	w.must(err)
 	seed := rand.Uint64()
@@ -145,29 +145,30 @@ func TestAnyByteOfAnExport(t *testing.T) {
 	}
 }
 
-// States that are no longer in memory are read again, in files as in the ledger.
-func TestChainsReadAgain(t *testing.T) {
-	w := newWorld(t)
+// TestUncachedStates checks that states that are no longer cached are read again, from files and
+// from the ledger.
+func TestUncachedStates(t *testing.T) {
+	w := newFixture(t)
 	dir := t.TempDir()
-	w.stories()
+	w.mixedHandoffs()
 	w.archive(dir, 1) // a file for every append
-	files, _, err := pathsOf(dir)
+	files, _, err := filesOf(dir)
 	w.must(err)
 	if len(files) != 15 {
 		t.Errorf("%d files", len(files))
 	}
-	for name, verify := range map[string]func(c *chains) (Report, error){
-		"files": func(c *chains) (Report, error) {
-			v := &verifier{report: c.report, chains: c, files: files, archive: true, first: true, tick: newTicker(nil), bodies: map[string]bool{}}
-			v.again, v.begins = v.readAgain, v.mustBegin
+	for name, verify := range map[string]func(c *chainVerifier) (Report, error){
+		"files": func(c *chainVerifier) (Report, error) {
+			v := &fileVerifier{chainVerifier: c, files: files, archive: true, firstLine: true, progress: throttle(nil), digestsRead: map[string]bool{}}
+			v.reread, v.mustHaveStart = v.rereadLine, v.startExpected
 			for i := range files {
-				w.must(v.file(i, i == len(files)-1))
+				w.must(v.verifyFile(i, i == len(files)-1))
 			}
 			return *v.report, nil
 		},
 	} {
 		var report Report
-		c := newChains(&report)
+		c := newChainVerifier(&report)
 		c.states.most = 0
 		got, err := verify(c)
 		w.must(err)

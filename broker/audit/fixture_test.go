@@ -16,33 +16,33 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// world is a broker over an engine in memory, and handoffs on it.
-type world struct {
+// fixture is a broker over an engine in memory.
+type fixture struct {
 	*testing.T
 	ctx context.Context
 	b   *broker.Broker
 	mem *brokertest.Memory
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	mem := brokertest.NewMemory()
 	t.Cleanup(func() { _ = mem.Close() })
-	w := &world{T: t, ctx: ctx, b: brokertest.Over(t, mem), mem: mem}
+	w := &fixture{T: t, ctx: ctx, b: brokertest.Over(t, mem), mem: mem}
 	brokertest.Register(t, w.b, "a", "b")
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) submit(size int) string {
+func (w *fixture) submit(size int) string {
 	w.Helper()
 	return brokertest.Submit(w, w.b, protocol.Package{Source: "src", Target: protocol.Target{Agent: "a"}, Reason: "the <change> is ready",
 		Task:    protocol.Task{ID: "task-1", Description: strings.Repeat("review ", size)},
@@ -50,8 +50,8 @@ func (w *world) submit(size int) string {
 		Audit:   protocol.Audit{DecisionRationale: "b knows this best", RiskLevel: protocol.RiskLow}}).Ticket
 }
 
-// does appends events to a handoff, as whoever is concerned would.
-func (w *world) does(ticket string, events func(h broker.Head, meta protocol.Meta) []protocol.Event) {
+// appendEvents appends events to a handoff.
+func (w *fixture) appendEvents(ticket string, events func(h broker.Head, meta protocol.Meta) []protocol.Event) {
 	w.Helper()
 	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.StepOf(h.State, events(h, protocol.Meta{At: now, By: "w1"})...)
@@ -59,9 +59,9 @@ func (w *world) does(ticket string, events func(h broker.Head, meta protocol.Met
 	w.must(err)
 }
 
-func (w *world) accept(ticket string) {
+func (w *fixture) accept(ticket string) {
 	w.Helper()
-	w.does(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{
 			&protocol.Accepted{Meta: meta, Offer: h.State.Offer, Agent: h.State.Agent, Holder: "w1", LeaseMS: 30_000, Attempt: h.State.Attempt + 1},
 			&protocol.Started{Meta: meta},
@@ -69,34 +69,33 @@ func (w *world) accept(ticket string) {
 	})
 }
 
-// resultJSON is what handoffs are completed with.
+// resultJSON is the result of completed handoffs.
 const resultJSON = `{"status":"success","variables":{"merged":true},"artifacts":{"patch":"p","log":"l"}}`
 
-func (w *world) complete(ticket string) {
+func (w *fixture) complete(ticket string) {
 	w.Helper()
-	w.does(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Result: json.RawMessage(resultJSON), Tokens: 7}}
 	})
 }
 
-// stories are some handoffs side by side, their appends mixed: one that
-// completes, one that is refused and passed on, one that times out unseen, one
-// whose package lies in a blob, one that is open.
-func (w *world) stories() []string {
+// mixedHandoffs are handoffs whose appends are interleaved: one that completes, one that is
+// rejected and rerouted, one that is cancelled, one whose package is in a blob, one that is open.
+func (w *fixture) mixedHandoffs() []string {
 	w.Helper()
 	tickets := []string{w.submit(1), w.submit(1), w.submit(1), w.submit(50_000), w.submit(1)}
 	w.accept(tickets[0])
-	w.does(tickets[1], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(tickets[1], func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.Rejected{Meta: meta, Offer: h.State.Offer, Agent: "a", ReasonCode: "at_capacity", Reason: "full"}}
 	})
-	w.does(tickets[1], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(tickets[1], func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.Rerouted{Meta: meta, From: "a", To: "b", Reason: "refused"}, &protocol.Offered{Meta: meta, Agent: "b", Reason: "reroute"}}
 	})
-	w.does(tickets[2], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(tickets[2], func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.CancelRequested{Meta: meta, Reason: "changed my mind"}, &protocol.Closed{Meta: meta, Outcome: protocol.OutcomeCancelled, Reason: "cancelled"}}
 	})
 	w.accept(tickets[3])
-	w.does(tickets[0], func(h broker.Head, meta protocol.Meta) []protocol.Event {
+	w.appendEvents(tickets[0], func(h broker.Head, meta protocol.Meta) []protocol.Event {
 		return []protocol.Event{&protocol.Progressed{Meta: meta, Fence: h.State.Fence, Progress: protocol.Progress{Message: "half\u2028way"}}}
 	})
 	w.complete(tickets[0])
@@ -106,8 +105,8 @@ func (w *world) stories() []string {
 	return tickets
 }
 
-// archive takes up everything there is.
-func (w *world) archive(dir string, fileBytes int64) {
+// archive archives all entries.
+func (w *fixture) archive(dir string, fileBytes int64) {
 	w.Helper()
 	a, err := OpenArchive(dir, fileBytes)
 	w.must(err)
@@ -115,8 +114,8 @@ func (w *world) archive(dir string, fileBytes int64) {
 	w.must(a.Close())
 }
 
-// export writes handoffs into a file.
-func (w *world) export(tickets ...string) string {
+// export exports handoffs to a file.
+func (w *fixture) export(tickets ...string) string {
 	w.Helper()
 	path := filepath.Join(w.TempDir(), "export.jsonl")
 	f, err := os.Create(path)
@@ -130,8 +129,8 @@ func (w *world) export(tickets ...string) string {
 	return path
 }
 
-// found are the problems of a report, without their words.
-func found(r Report) []string {
+// problemKinds are the problems of a report, without their messages.
+func problemKinds(r Report) []string {
 	var all []string
 	for _, p := range r.Problems {
 		text := string(p.Kind)

@@ -1,0 +1,255 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// VerifyFiles verifies an export, or the directory of an archive: every append as VerifyLedger
+// does, the records against their appends, the hash chain over the lines, and for an archive that
+// no entry of the ledger is missing. It reads only the files. The error is that of reading;
+// problems are in the Report.
+func VerifyFiles(path string, progress func(at, last uint64), checks ...Check) (Report, error) {
+	var report Report
+	files, isDir, err := filesOf(path)
+	if err != nil {
+		return report, err
+	}
+	v := &fileVerifier{chainVerifier: newChainVerifier(&report, checks...), files: files, archive: isDir, inUse: isDir && inUse(path), firstLine: true, progress: throttle(progress), digestsRead: map[string]bool{}}
+	v.reread, v.mustHaveStart = v.rereadLine, v.startExpected
+	for i := range files {
+		last := i == len(files)-1
+		if err := v.verifyFile(i, last); err != nil {
+			return report, err
+		}
+	}
+	return report, nil
+}
+
+// fileVerifier verifies the lines of files that belong together.
+type fileVerifier struct {
+	*chainVerifier
+	files       []string
+	archive     bool
+	inUse       bool // a process is writing it
+	progress    func(at, last uint64)
+	digestsRead map[string]bool // of an archive: bodies that were read
+
+	firstLine bool   // no line was read yet
+	prevHash  string // hash of the previous line
+	lastSeq   uint64 // of an archive: the last entry
+	firstSeq  uint64 // of an archive: its first entry
+	pending   []Line // records before the line with their append
+	endSeen   bool   // the end line of this file was read
+}
+
+// offsetBits is how many bits of a location are the offset; the others are the number of the file.
+const offsetBits = 40
+
+// rereadLine reads the append whose line is at a location.
+func (v *fileVerifier) rereadLine(ticket string, location uint64) (broker.Entry, error) {
+	f, err := os.Open(v.files[location>>offsetBits])
+	if err != nil {
+		return broker.Entry{}, err
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(int64(location&(1<<offsetBits-1)), io.SeekStart); err != nil {
+		return broker.Entry{}, err
+	}
+	text, _, err := newLineReader(f).next()
+	if err != nil {
+		return broker.Entry{}, fmt.Errorf("read %s again: %w", f.Name(), err)
+	}
+	var line Line
+	if err := json.Unmarshal(text, &line); err != nil || line.Entry == nil || line.HandoffID != ticket {
+		return broker.Entry{}, fmt.Errorf("%s has changed while it was read", f.Name())
+	}
+	return line.entry(), nil
+}
+
+// startExpected reports whether the start of a handoff must be in the files. An archive has the
+// ledger from some entry on; handoffs submitted before have their start elsewhere. An export does
+// not say where the ledger began, but its chain of lines shows what was removed.
+func (v *fileVerifier) startExpected(submitted uint64) bool {
+	return v.archive && (submitted == 0 || submitted >= v.firstSeq)
+}
+
+func (v *fileVerifier) verifyFile(i int, last bool) error {
+	f, err := os.Open(v.files[i])
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	size := int64(0)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	v.endSeen, v.pending = false, nil
+	lines := newLineReader(f)
+	for {
+		text, offset, err := lines.next()
+		at := Problem{File: v.files[i], Line: lines.n}
+		switch {
+		case errors.Is(err, io.EOF):
+			v.verifyEnd(at, last)
+			return nil
+		case errors.Is(err, errTruncated) && v.inUse && last:
+			v.verifyEnd(at, last)
+			return nil
+		case errors.Is(err, errTruncated):
+			v.addProblem(at, KindTruncated, "is cut off in the middle of a line")
+			return nil
+		case errors.Is(err, errTooLong):
+			at.Line++
+			v.addProblem(at, KindUnreadable, "%v: the rest of the file was not read", err)
+			return nil
+		case err != nil:
+			return fmt.Errorf("read %s: %w", v.files[i], err)
+		}
+		v.progress(uint64(offset), uint64(size))
+		if err := v.verifyLine(text, uint64(i)<<offsetBits|uint64(offset), at); err != nil {
+			return err
+		}
+	}
+}
+
+func (v *fileVerifier) addProblem(at Problem, kind Kind, format string, args ...any) {
+	at.Kind, at.Message = kind, fmt.Sprintf(format, args...)
+	v.report.addProblem(at)
+}
+
+// verifyEnd verifies the end of a file.
+func (v *fileVerifier) verifyEnd(at Problem, last bool) {
+	switch {
+	case len(v.pending) > 0 && !(v.inUse && last):
+		v.addProblem(at, KindTruncated, "ends with records whose append is missing")
+	case v.endSeen:
+	case v.archive && last:
+		v.report.addNote("%s is the newest file of the archive: more may come", filepath.Base(at.File))
+	default:
+		v.addProblem(at, KindTruncated, "has no end: it was cut off, or is still being written")
+	}
+}
+
+// verifyLine verifies one line at a location.
+func (v *fileVerifier) verifyLine(text []byte, location uint64, at Problem) error {
+	var line struct {
+		Line
+		Lines int `json:"lines"` // of the end line
+	}
+	prev := v.prevHash
+	v.prevHash = broker.HashOf(text)
+	if err := json.Unmarshal(text, &line); err != nil {
+		v.firstLine = false
+		v.addProblem(at, KindUnreadable, "is no audit record: %v", err)
+		return nil
+	}
+	switch {
+	case v.firstLine && line.Prev != "":
+		v.report.addNote("%s goes on from an earlier file, which is not here", filepath.Base(at.File))
+	case !v.firstLine && line.Prev != prev:
+		v.addProblem(at, KindLine, "does not follow the line before it: prev is %s, that line has %s; one of them was changed, or what was between them is gone",
+			shortHash(line.Prev), shortHash(prev))
+	}
+	v.firstLine = false
+	if v.endSeen {
+		v.addProblem(at, KindLine, "comes behind the end of the file")
+	}
+	if line.EventType == endEventType {
+		if v.endSeen = true; line.Lines != at.Line-1 {
+			v.addProblem(at, KindMissing, "says that %d lines are before it, and there are %d", line.Lines, at.Line-1)
+		}
+		return nil
+	}
+	return v.verifyRecord(line.Line, location, at)
+}
+
+// verifyRecord verifies one audit record, and with the last record of an append the append.
+func (v *fileVerifier) verifyRecord(line Line, location uint64, at Problem) error {
+	if n := len(v.pending); n > 0 && (v.pending[n-1].Seq != line.Seq || v.pending[n-1].HandoffID != line.HandoffID) {
+		v.addProblem(at, KindMissing, "the append of the records before it is missing: entry %d of %s", v.pending[n-1].Seq, v.pending[n-1].HandoffID)
+		v.pending = nil
+	}
+	if v.pending = append(v.pending, line); line.Entry == nil {
+		return nil
+	}
+	lines := v.pending
+	v.pending = nil
+	e := line.entry()
+	at.Seq, at.Ticket = e.Seq, e.Ticket
+	if v.archive {
+		if v.firstSeq == 0 {
+			v.firstSeq = e.Seq
+		} else if e.Seq != v.lastSeq+1 {
+			v.addProblem(at, KindMissing, "entry %d follows entry %d: what is between them is not in the archive", e.Seq, v.lastSeq)
+		}
+		v.lastSeq = e.Seq
+	}
+	if hash := broker.HashOf(e.Body); hash != line.Hash {
+		v.addProblem(at, KindHash, "holds an append with the hash %s, and says it is %s: one of them was changed", shortHash(hash), shortHash(line.Hash))
+	}
+	change, err := broker.DecodeChange(e)
+	if err == nil && e.Ticket != "" {
+		v.compareRecords(lines, e, change, at)
+		if v.archive {
+			v.verifyBodies(change, at)
+		}
+	}
+	return v.verifyDecoded(e, change, err, location, at)
+}
+
+// compareRecords compares records with the append that they were made from. Their data about the
+// package and the result is taken from themselves if the append does not have it.
+func (v *fileVerifier) compareRecords(lines []Line, e broker.Entry, change protocol.Change, at Problem) {
+	first := lines[0]
+	if first.V != lineVersion || strings.HasPrefix(first.Reason, unreadablePrefix) {
+		return // another version may write other records
+	}
+	var of protocol.Snapshot
+	for _, line := range lines {
+		if recorded := line.ContextSnapshot; protocol.Completes(line.Event) {
+			of.Result = protocol.ResultSnapshot{VariablesHash: recorded.VariablesHash, Artifacts: recorded.ArtifactCount}
+		} else {
+			of.VariablesHash, of.Artifacts = recorded.VariablesHash, recorded.ArtifactCount
+		}
+		switch line.EventType {
+		case protocol.AuditInitiated:
+			of.Reason, of.Rationale = line.Reason, line.DecisionRationale
+		case protocol.AuditEscalated: // has its own rationale
+		default:
+			of.Rationale = line.DecisionRationale
+		}
+	}
+	for _, e := range change.Record.Events {
+		if completed, ok := e.(*protocol.Completed); ok && completed.Blob == nil {
+			of.Result, _ = protocol.ResultSnapshotOf(completed.Result)
+		}
+	}
+	if submitted := submittedEvent(change); submitted != nil && submitted.Package != nil {
+		of, _ = protocol.SnapshotOf(submitted.Package) // zero if it cannot be decoded
+	}
+	want := recordsOf(e, change, of)
+	if !slices.EqualFunc(lines, want, sameRecord) {
+		v.addProblem(at, KindHash, "has audit records that say something else than the append that they were made of")
+	}
+}
+
+// sameRecord compares a line with the expected record, except for the hash, which is verified
+// separately.
+func sameRecord(l Line, want protocol.AuditRecord) bool {
+	have := l.AuditRecord
+	if !have.Timestamp.Equal(want.Timestamp) {
+		return false
+	}
+	have.Timestamp, have.Hash = want.Timestamp, want.Hash
+	return have == want
+}
