@@ -80,7 +80,7 @@ func claimed(t *testing.T, engine broker.Engine) (*broker.Broker, *broker.Claim,
 	b := brokertest.Over(t, engine)
 	brokertest.Register(t, b, "coder")
 	brokertest.Submit(t, b, protocol.Package{})
-	holder := brokertest.Present(t, b, "coder", 30*time.Second)
+	holder := brokertest.PutHolder(t, b, "coder", 30*time.Second)
 	return b, claim(t, b, holder), holder
 }
 

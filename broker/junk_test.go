@@ -155,7 +155,7 @@ func TestLostPackage(t *testing.T) {
 	change, err := broker.DecodeChange(e)
 	w.must(err)
 	_, ref := protocol.BodyOf(change.Record.Events[0])
-	w.mem.Spoil(ref.Digest, []byte("{}"))
+	w.mem.ReplaceBlob(ref.Digest, []byte("{}"))
 	offers, err := w.b.Pull(t.Context(), "coder", 1, 0)
 	w.must(err)
 	var damaged *jetstream.DamagedBody

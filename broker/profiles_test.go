@@ -16,14 +16,14 @@ import (
 type remembering struct {
 	*broker.Broker
 	t      *testing.T
-	engine *brokertest.Counting
+	engine *brokertest.CountingEngine
 	others broker.Engine
 	now    time.Time
 }
 
 func newRemembering(t *testing.T, agents ...string) *remembering {
 	m := brokertest.NewMemory()
-	r := &remembering{t: t, engine: brokertest.NewCounting(m), others: m, now: time.Now()}
+	r := &remembering{t: t, engine: brokertest.NewCountingEngine(m), others: m, now: time.Now()}
 	var err error
 	if r.Broker, err = broker.New(r.engine, broker.Config{Now: func() time.Time { return r.now }}); err != nil {
 		t.Fatal(err)
@@ -47,14 +47,14 @@ func (r *remembering) submit(to string) error {
 // reads counts the profiles that are read by submissions to an agent.
 func (r *remembering) reads(to string, submissions int) int {
 	r.t.Helper()
-	r.engine.Take()
+	r.engine.TakeCounts()
 	for range submissions {
 		if err := r.submit(to); err != nil {
 			r.t.Fatal(err)
 		}
 	}
 	n := 0
-	_, _ = fmt.Sscanf(r.engine.Take(), fmt.Sprintf("append %d, offer %d, profile %%d", submissions, submissions), &n)
+	_, _ = fmt.Sscanf(r.engine.TakeCounts(), fmt.Sprintf("append %d, offer %d, profile %%d", submissions, submissions), &n)
 	return n
 }
 

@@ -19,7 +19,7 @@ import (
 // agent's limit when it pulls.
 func TestRequests(t *testing.T) {
 	ctx := t.Context()
-	engine := brokertest.NewCounting(brokertest.NewMemory())
+	engine := brokertest.NewCountingEngine(brokertest.NewMemory())
 	now := time.Now()
 	b, err := broker.New(engine, broker.Config{Now: func() time.Time { return now }})
 	if err != nil {
@@ -39,7 +39,7 @@ func TestRequests(t *testing.T) {
 	cost := func(what, want string) {
 		t.Helper()
 		now = now.Add(time.Second) // a profile that was just read would do for what comes next
-		if got := engine.Take(); got != want {
+		if got := engine.TakeCounts(); got != want {
 			t.Errorf("%s asks for: %s; it was: %s", what, got, want)
 		}
 	}
@@ -82,17 +82,17 @@ func TestRequests(t *testing.T) {
 
 	submit(to("coder"))
 	c = accept("coder")
-	engine.Take()
+	engine.TakeCounts()
 	ok(c.Complete(ctx, protocol.Result{Variables: map[string]json.RawMessage{"x": large}, Command: &protocol.Command{Goto: json.RawMessage(`"tester"`)}}))
 	cost("hand off what is large", "append 2, offer 1, profile 1, put blob 2")
 	c = accept("tester")
 	cost("accept what is large", "append 1, blob 1, profile 1")
 	ok(c.Complete(ctx, protocol.Result{}))
-	engine.Take()
+	engine.TakeCounts()
 
 	submit(to("coder"))
 	c = accept("coder")
-	engine.Take()
+	engine.TakeCounts()
 	for n := range 3 {
 		_, err := c.HandOff(ctx, broker.Child{N: n, Package: delegate("tester")})
 		ok(err)
@@ -109,27 +109,27 @@ func TestRequests(t *testing.T) {
 	cost("look after three children", "last 4") // one for the head itself
 	for range 3 {
 		c = accept("tester")
-		engine.Take()
+		engine.TakeCounts()
 		ok(c.Complete(ctx, protocol.Result{}))
 		cost("complete a delegation", "append 1, profile 1")
 	}
 	head := headOf(t, b, c.Ticket)
-	engine.Take()
+	engine.TakeCounts()
 	ok(b.EnsureReturn(ctx, head))
 	cost("send a return", "append 1, last 1, next 4, offer 1, profile 1")
 	accept("coder")
-	engine.Take()
+	engine.TakeCounts()
 	ok(b.EnsureReturn(ctx, head))
 	cost("settle a return", "append 1, last 1")
 
 	submit(to("coder"))
 	c = accept("coder")
-	engine.Take()
+	engine.TakeCounts()
 	ok(c.RollBack(ctx, "no", nil))
 	cost("roll back", "append 1, profile 1")
 	submit(to("coder"))
 	c = accept("coder")
-	engine.Take()
+	engine.TakeCounts()
 	ok(c.Release(ctx, "drain"))
 	cost("release", "append 1, next 1, offer 1")
 
@@ -148,7 +148,7 @@ func TestRequests(t *testing.T) {
 	cost("cancel a group of 100", "append 101, last 101")
 
 	head = submit(to("coder"))
-	engine.Take()
+	engine.TakeCounts()
 	_, err = b.Reroute(ctx, head.Ticket, "tester", "human", "", time.Time{})
 	ok(err)
 	cost("reroute", "append 1, last 1, next 4, offer 1, profile 1")
@@ -159,7 +159,7 @@ func TestRequests(t *testing.T) {
 	ok(err)
 	cost("cancel", "append 1, last 1")
 	head = submit(to("coder"))
-	engine.Take()
+	engine.TakeCounts()
 	_, err = b.RollBack(ctx, head.Ticket, "human", "enough")
 	ok(err)
 	cost("return", "append 1, last 1, profile 1")

@@ -50,7 +50,7 @@ func (l *limited) submit(b *broker.Broker, n int) {
 // holder is present.
 func (l *limited) holder(b *broker.Broker) protocol.Holder {
 	l.Helper()
-	return brokertest.Present(l, b, "clerk", 30*time.Second)
+	return brokertest.PutHolder(l, b, "clerk", 30*time.Second)
 }
 
 func (l *limited) pull(b *broker.Broker, want int) []*broker.Offer {
@@ -219,18 +219,18 @@ func TestSlotsOfWhatWasTaken(t *testing.T) {
 func TestNoSlotsWithoutALimit(t *testing.T) {
 	inLimited(t, func(l *limited) {
 		l.must(l.m.PutProfile(l.Context(), protocol.Profile{ID: "clerk"}))
-		engine := brokertest.NewCounting(l.m)
+		engine := brokertest.NewCountingEngine(l.m)
 		b := brokertest.Over(l, engine)
 		_, err := b.Directory(l.Context())
 		l.must(err)
 		l.submit(b, 1)
 		h := l.holder(b)
-		engine.Take()
+		engine.TakeCounts()
 		claim := l.accept(l.pull(b, 1)[0], h)
 		_, err = claim.Beat(l.Context())
 		l.must(err)
 		l.must(claim.Complete(l.Context(), done))
-		if got := engine.Take(); got != "append 2, directory 1, last 1" {
+		if got := engine.TakeCounts(); got != "append 2, directory 1, last 1" {
 			l.Errorf("its handoff asks for: %s", got)
 		}
 	})

@@ -25,16 +25,16 @@ type Access struct {
 	Strays func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error)
 }
 
-// Reach asks the server alone how it is, without the questions named.
-func Reach(ctx context.Context, to Access, without ...string) Examined {
-	x := Examined{where: to.Where, now: time.Now()}
+// ExamineServer asks the server alone how it is, without the questions named.
+func ExamineServer(ctx context.Context, to Access, without ...string) Examination {
+	x := Examination{where: to.Where, now: time.Now()}
 	x.engine, x.reachErr = to.Diagnose(ctx, without...)
 	return x
 }
 
 // Examine reads all that the checks need. A read that fails is a finding of its check.
-func Examine(ctx context.Context, to Access, skip []string) Examined {
-	x := Reach(ctx, to)
+func Examine(ctx context.Context, to Access, skip []string) Examination {
+	x := ExamineServer(ctx, to)
 	if x.reachErr != nil || x.engine.Unanswered["account"] != nil {
 		return x
 	}
@@ -104,9 +104,9 @@ func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory)
 		head, err := broker.HeadOf(e)
 		var unread *broker.UnreadableError
 		if errors.As(err, &unread) {
-			f.unread(unread)
+			f.addUnreadable(unread)
 		} else {
-			f.see(head, d, time.Now())
+			f.addHead(head, d, time.Now())
 		}
 		return ctx.Err()
 	})
@@ -114,21 +114,21 @@ func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory)
 }
 
 const (
-	// orphanWithin is how long a supervisor may take for a handoff whose holder
+	// orphanTimeout is how long a supervisor may take for a handoff whose holder
 	// has gone; five seconds are promised.
-	orphanWithin = 10 * time.Second
-	// orphanEvery is how often it is looked at meanwhile.
-	orphanEvery = 500 * time.Millisecond
+	orphanTimeout = 10 * time.Second
+	// orphanInterval is how often it is looked at meanwhile.
+	orphanInterval = 500 * time.Millisecond
 )
 
 // examineOrphans waits for handoffs whose holder is gone to be seen to. What is
 // left as it was is late.
 func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
-	end := time.Now().Add(orphanWithin)
+	end := time.Now().Add(orphanTimeout)
 	for {
 		left := f.orphans[:0:0]
 		for _, o := range f.orphans {
-			still, err := orphaned(ctx, b, o)
+			still, err := isOrphaned(ctx, b, o)
 			if err != nil {
 				return err
 			}
@@ -142,18 +142,18 @@ func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(orphanEvery):
+		case <-time.After(orphanInterval):
 		}
 	}
 	for _, o := range f.orphans {
-		f.late.add(o.ticket, "whose worker of "+o.agent+" is gone")
+		f.overdue.add(o.ticket, "whose worker of "+o.agent+" is gone")
 	}
 	return nil
 }
 
-// orphaned tells, by the leader's word, whether a handoff is still held by a
+// isOrphaned tells, by the leader's word, whether a handoff is still held by a
 // holder that is gone.
-func orphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
+func isOrphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
 	head, err := b.Head(ctx, o.ticket, 0)
 	switch {
 	case errors.Is(err, broker.ErrNotFound), broker.Unreadable(err):

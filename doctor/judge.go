@@ -52,19 +52,19 @@ func Fail(do, format string, args ...any) Finding {
 	return Finding{Status: StatusFail, Message: fmt.Sprintf(format, args...), Do: do}
 }
 
-// by adds an action to what is to be done. args are names and values in turn.
-func (f Finding) by(op string, args ...string) Finding {
+// withAction adds an action to what is to be done. args are names and values in turn.
+func (f Finding) withAction(op string, args ...string) Finding {
 	f.Actions = append(slices.Clone(f.Actions), explain.NewAction(f.Do, op, args...))
 	return f
 }
 
-func (f Finding) about(names []string) Finding {
+func (f Finding) aboutNames(names []string) Finding {
 	f.About = names[:min(len(names), aboutMax)]
 	return f
 }
 
-// Examined is all that the doctor judges by. Judging reads no clock and asks no server.
-type Examined struct {
+// Examination is all that the doctor judges by. Judging reads no clock and asks no server.
+type Examination struct {
 	now      time.Time
 	where    string // we looked for the engine
 	reachErr error
@@ -96,7 +96,7 @@ type check struct {
 	name  string
 	needs needs
 	asks  string // the question of broker.Diagnose that it judges
-	judge func(Examined) Finding
+	judge func(Examination) Finding
 }
 
 // checks lists all checks. A check comes behind those that it depends on.
@@ -113,7 +113,7 @@ var checks = []check{
 	{"queues", needsStreams, "consumers", judgeQueues},
 	{"workers", needsStreams, "", judgeWorkers},
 	{"paused", needsStreams, "", judgePaused},
-	{"takers", needsStreams, "", judgeTakers},
+	{"takers", needsStreams, "", judgeUnknownAgents},
 	{"strays", needsStreams, "", judgeStrays},
 	{"stuck", needsStreams, "", judgeStuck},
 	{"late", needsStreams, "", judgeLate},
@@ -123,10 +123,10 @@ var checks = []check{
 }
 
 // Judge makes the checks that make sense, without those to be skipped.
-func Judge(x Examined, skip []string) []Finding {
+func Judge(x Examination, skip []string) []Finding {
 	var all []Finding
 	for _, c := range checks {
-		if slices.Contains(skip, c.name) || c.needs > x.seen() {
+		if slices.Contains(skip, c.name) || c.needs > x.reached() {
 			continue
 		}
 		f := Finding{}
@@ -141,8 +141,8 @@ func Judge(x Examined, skip []string) []Finding {
 	return all
 }
 
-// seen is how far we came.
-func (x Examined) seen() needs {
+// reached is how far we came.
+func (x Examination) reached() needs {
 	switch {
 	case x.reachErr != nil:
 		return needsNothing
@@ -167,11 +167,11 @@ const (
 
 const doClock = "keep the clocks of this machine and the engine's together (NTP)"
 
-func judgeEngine(x Examined) Finding {
+func judgeEngine(x Examination) Finding {
 	s := x.engine.Server
 	switch {
 	case x.reachErr != nil:
-		return Fail("start one, or say where it is", "%v", x.reachErr).by(explain.OpDev).by(explain.OpConnect)
+		return Fail("start one, or say where it is", "%v", x.reachErr).withAction(explain.OpDev).withAction(explain.OpConnect)
 	case s.RTT > rttSlow:
 		return Warn("move closer to it, or look at the network between", "answers at %s, and takes %s for it", x.where, explain.Duration(s.RTT))
 	case s.Cluster != "":
@@ -180,7 +180,7 @@ func judgeEngine(x Examined) Finding {
 	return OK("answers at %s in %s", x.where, s.RTT.Round(10*time.Microsecond))
 }
 
-func judgeVersion(x Examined) Finding {
+func judgeVersion(x Examination) Finding {
 	version := x.engine.Server.Version
 	switch canonical := "v" + strings.TrimPrefix(version, "v"); {
 	case !semver.IsValid(canonical):
@@ -191,12 +191,12 @@ func judgeVersion(x Examined) Finding {
 	return OK("NATS %s", version)
 }
 
-func judgeStore(x Examined) Finding {
+func judgeStore(x Examination) Finding {
 	if disk := x.engine.Server.Disk; disk != "" {
 		return Fail("make room; a server that Handoff runs goes on by itself then", "the engine cannot write: %s", disk)
 	}
 	if err := x.engine.Unanswered["account"]; err != nil {
-		return Fail("start the server with JetStream on, or use credentials that may use it", "the server keeps nothing for us: %v", err).by(explain.OpDev)
+		return Fail("start the server with JetStream on, or use credentials that may use it", "the server keeps nothing for us: %v", err).withAction(explain.OpDev)
 	}
 	a := x.engine.Account
 	if full, f := fullness("the account", a.Storage, a.StorageMax); full {
@@ -234,7 +234,7 @@ func byteSize(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[i])
 }
 
-func judgeStreams(x Examined) Finding {
+func judgeStreams(x Examination) Finding {
 	var missing, weak []string
 	derived := true // all missing streams are made again where they are needed
 	for _, s := range x.engine.Streams {
@@ -253,17 +253,17 @@ func judgeStreams(x Examined) Finding {
 	switch {
 	case len(missing) > 0 && derived:
 		return Fail("start a supervisor, which makes it again, then have every handoff looked at",
-			"%s is missing", strings.Join(missing, " and ")).about(missing).by(explain.OpSupervise).by(explain.OpRepair)
+			"%s is missing", strings.Join(missing, " and ")).aboutNames(missing).withAction(explain.OpSupervise).withAction(explain.OpRepair)
 	case len(missing) > 0:
-		return Fail("make the streams", "%s missing", explain.Is(explain.Some(missing), len(missing))).about(missing).by(explain.OpTopology)
+		return Fail("make the streams", "%s missing", explain.Is(explain.Some(missing), len(missing))).aboutNames(missing).withAction(explain.OpTopology)
 	case len(weak) > 0:
 		return Fail("make the streams again, which mends what may be mended; the rest: nats stream edit NAME",
-			"%s", strings.Join(weak, "; ")).by(explain.OpTopology)
+			"%s", strings.Join(weak, "; ")).withAction(explain.OpTopology)
 	}
 	return OK("all %d are there, and as they should be", len(x.engine.Streams))
 }
 
-func judgeSpace(x Examined) Finding {
+func judgeSpace(x Examination) Finding {
 	worst := OK("no stream is near a limit")
 	for _, s := range x.engine.Streams {
 		for _, limit := range []struct {
@@ -282,7 +282,7 @@ func judgeSpace(x Examined) Finding {
 
 func rank(h Status) int { return slices.Index([]Status{StatusOK, StatusWarn, StatusFail}, h) }
 
-func judgeReplicas(x Examined) Finding {
+func judgeReplicas(x Examination) Finding {
 	var behind, leaderless []string
 	replicas := 0
 	for _, s := range x.engine.Streams {
@@ -298,9 +298,9 @@ func judgeReplicas(x Examined) Finding {
 	behind = slices.Compact(behind)
 	switch {
 	case len(leaderless) > 0:
-		return Fail("bring back the servers that are gone: it takes more than half of the replicas", "%s no leader: nothing can be written", explain.Has(explain.Some(leaderless), len(leaderless))).about(leaderless)
+		return Fail("bring back the servers that are gone: it takes more than half of the replicas", "%s no leader: nothing can be written", explain.Has(explain.Some(leaderless), len(leaderless))).aboutNames(leaderless)
 	case len(behind) > 0:
-		return Warn("see whether these servers run: one more lost may stop everything", "%s or not up to date", explain.Is(explain.Some(behind), len(behind))+" offline").about(behind)
+		return Warn("see whether these servers run: one more lost may stop everything", "%s or not up to date", explain.Is(explain.Some(behind), len(behind))+" offline").aboutNames(behind)
 	case replicas == 1 && x.engine.Server.Cluster != "":
 		return Warn("nats stream edit NAME --replicas 3, for every HANDOFF stream", "1 replica in a cluster: a lost server takes its handoffs with it")
 	case replicas == 1:
@@ -309,7 +309,7 @@ func judgeReplicas(x Examined) Finding {
 	return OK("%d, all up to date", replicas)
 }
 
-func judgeFsync(x Examined) Finding {
+func judgeFsync(x Examination) Finding {
 	for _, s := range x.engine.Streams {
 		if s.Name != jetstream.LedgerStream {
 			continue
@@ -322,10 +322,10 @@ func judgeFsync(x Examined) Finding {
 		}
 	}
 	return Warn("have every write synced; on a server of yours sync_interval: always, which cannot be seen from here",
-		"writes are synced at an interval: a power cut may take the last of them, acknowledged tickets included").by(explain.OpDev, "fsync", "always")
+		"writes are synced at an interval: a power cut may take the last of them, acknowledged tickets included").withAction(explain.OpDev, "fsync", "always")
 }
 
-func judgeClock(x Examined) Finding {
+func judgeClock(x Examination) Finding {
 	s := x.engine.Server
 	off, side := s.Ahead.Abs()-s.Within, "ahead of"
 	if s.Ahead < 0 {
@@ -343,7 +343,7 @@ func judgeClock(x Examined) Finding {
 }
 
 // Supervisors judges whether a supervisor is at work. An engine that does not say is well.
-func Supervisors(x Examined) Finding {
+func Supervisors(x Examination) Finding {
 	switch {
 	case x.reachErr != nil:
 		return judgeEngine(x)
@@ -353,9 +353,9 @@ func Supervisors(x Examined) Finding {
 	return judgeSupervisors(x)
 }
 
-func judgeSupervisors(x Examined) Finding {
+func judgeSupervisors(x Examination) Finding {
 	none := func(words string) Finding {
-		return Fail("start one", "%s: nothing is retried, rerouted, escalated or timed out", words).by(explain.OpSupervise)
+		return Fail("start one", "%s: nothing is retried, rerouted, escalated or timed out", words).withAction(explain.OpSupervise)
 	}
 	pulls, waiting := 0, uint64(0)
 	for _, c := range x.engine.Consumers {
@@ -379,7 +379,7 @@ func judgeSupervisors(x Examined) Finding {
 		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
 	}
 	if waiting > entriesMany {
-		return Warn("start more", "behind: %d entries wait for them", waiting).by(explain.OpSupervise)
+		return Warn("start more", "behind: %d entries wait for them", waiting).withAction(explain.OpSupervise)
 	}
 	if pulls == 0 {
 		return OK("at work")
@@ -387,7 +387,7 @@ func judgeSupervisors(x Examined) Finding {
 	return OK("%s listening", explain.Is(fmt.Sprint(pulls), pulls))
 }
 
-func judgeQueues(x Examined) Finding {
+func judgeQueues(x Examination) Finding {
 	worst := OK("every queue that is pulled from moves")
 	seen := 0
 	for _, c := range x.engine.Consumers {
@@ -417,7 +417,7 @@ func judgeQueues(x Examined) Finding {
 	if worst.Status == StatusOK && seen == 0 {
 		return OK("none is pulled from yet")
 	}
-	return worst.about(worst.About)
+	return worst.aboutNames(worst.About)
 }
 
 // CheckNames lists the names of all checks, in their order.

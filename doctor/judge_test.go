@@ -18,9 +18,9 @@ import (
 )
 
 // healthy is an engine that has nothing amiss, at noon.
-func healthy() Examined {
+func healthy() Examination {
 	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	x := Examined{now: noon, where: "nats://here:4222", index: ask.PositionAnswer{Handoffs: 7, Position: ask.Position{Complete: true}}}
+	x := Examination{now: noon, where: "nats://here:4222", index: ask.PositionAnswer{Handoffs: 7, Position: ask.Position{Complete: true}}}
 	x.engine.Server = handoffjs.ServerFacts{Name: "one", Version: "2.15.2", RTT: time.Millisecond, Ahead: -time.Millisecond, Within: time.Millisecond}
 	x.engine.Unanswered = map[string]error{}
 	for _, name := range []string{handoffjs.LedgerStream, handoffjs.WorkStream, handoffjs.TimerStream} {
@@ -37,69 +37,71 @@ func healthy() Examined {
 	return x
 }
 
-// ailments are what may be wrong, each alone, with the check that must say so.
-var ailments = []struct {
+// faultCases are what may be wrong, each alone, with the check that must say so.
+var faultCases = []struct {
 	name  string
-	make  func(*Examined)
+	make  func(*Examination)
 	check string
 	want  Status
 	words string // in what is said, or what is to be done
 }{
-	{"strays", func(x *Examined) {
+	{"strays", func(x *Examination) {
 		x.strays = []handoffjs.Strays{{Stream: handoffjs.WorkStream, N: 7, Subjects: []string{"handoff.work.x"}}, {Stream: "KV_HANDOFF_AGENTS", N: 1, Subjects: []string{"$KV.HANDOFF_AGENTS.y"}}}
 	}, "strays", StatusWarn, "7 in HANDOFF_WORK, such as handoff.work.x; 1 in KV_HANDOFF_AGENTS, such as $KV.HANDOFF_AGENTS.y"},
-	{"no engine", func(x *Examined) { x.reachErr = broker.ErrUnreachable }, "engine", StatusFail, "[dev] [connect]"},
-	{"far away", func(x *Examined) { x.engine.Server.RTT = time.Second }, "engine", StatusWarn, "takes 1s"},
-	{"an old server", func(x *Examined) { x.engine.Server.Version = "2.11.9" }, "version", StatusFail, "2.12.0 or newer"},
-	{"a preview", func(x *Examined) { x.engine.Server.Version = "2.12.0-beta.1" }, "version", StatusFail, "2.12.0 or newer"},
-	{"no version", func(x *Examined) { x.engine.Server.Version = "git" }, "version", StatusWarn, "cannot be told"},
-	{"no JetStream", func(x *Examined) { x.engine.Unanswered["account"] = jetstream.ErrJetStreamNotEnabled }, "store", StatusFail, "JetStream on"},
-	{"the disk refuses writes", func(x *Examined) { x.engine.Server.Disk = "no space left on /data" }, "store", StatusFail, "no space left on /data"},
-	{"the disk fills", func(x *Examined) { x.engine.Account = handoffjs.AccountFacts{Storage: 85, StorageMax: 100} }, "store", StatusWarn, "85%"},
-	{"the disk is full", func(x *Examined) { x.engine.Account = handoffjs.AccountFacts{Storage: 96, StorageMax: 100} }, "store", StatusFail, "96%"},
-	{"no streams", func(x *Examined) {
+	{"no engine", func(x *Examination) { x.reachErr = broker.ErrUnreachable }, "engine", StatusFail, "[dev] [connect]"},
+	{"far away", func(x *Examination) { x.engine.Server.RTT = time.Second }, "engine", StatusWarn, "takes 1s"},
+	{"an old server", func(x *Examination) { x.engine.Server.Version = "2.11.9" }, "version", StatusFail, "2.12.0 or newer"},
+	{"a preview", func(x *Examination) { x.engine.Server.Version = "2.12.0-beta.1" }, "version", StatusFail, "2.12.0 or newer"},
+	{"no version", func(x *Examination) { x.engine.Server.Version = "git" }, "version", StatusWarn, "cannot be told"},
+	{"no JetStream", func(x *Examination) { x.engine.Unanswered["account"] = jetstream.ErrJetStreamNotEnabled }, "store", StatusFail, "JetStream on"},
+	{"the disk refuses writes", func(x *Examination) { x.engine.Server.Disk = "no space left on /data" }, "store", StatusFail, "no space left on /data"},
+	{"the disk fills", func(x *Examination) { x.engine.Account = handoffjs.AccountFacts{Storage: 85, StorageMax: 100} }, "store", StatusWarn, "85%"},
+	{"the disk is full", func(x *Examination) { x.engine.Account = handoffjs.AccountFacts{Storage: 96, StorageMax: 100} }, "store", StatusFail, "96%"},
+	{"no streams", func(x *Examination) {
 		x.openErr = broker.ErrNoTopology
 		for i := range x.engine.Streams {
 			x.engine.Streams[i].Missing = true
 		}
 	}, "streams", StatusFail, "[topology]"},
-	{"no wake-ups", func(x *Examined) { x.engine.Streams[2].Missing = true }, "streams", StatusFail, "[supervise] [repair]"},
-	{"a short ledger", func(x *Examined) { x.engine.Streams[0].Weaker = []string{"max_age is 1h0m0s and should be 4560h0m0s"} }, "streams", StatusFail, "max_age is 1h0m0s"},
-	{"in memory", func(x *Examined) { x.engine.Streams[0].Memory = true }, "streams", StatusFail, "in memory"},
-	{"sealed", func(x *Examined) { x.engine.Streams[1].Sealed = true }, "streams", StatusFail, "sealed"},
-	{"no rights", func(x *Examined) { x.engine.Unanswered["streams"] = errors.New("permissions violation") }, "streams", StatusFail, "credentials"},
-	{"a full stream", func(x *Examined) { x.engine.Streams[1].Bytes, x.engine.Streams[1].BytesMax = 99, 100 }, "space", StatusFail, "99%"},
-	{"a ledger with a limit", func(x *Examined) { x.engine.Streams[0].MessageMax, x.engine.Streams[0].Drops = 1000, true }, "space", StatusWarn, "drops its oldest"},
-	{"no leader", func(x *Examined) { x.engine.Streams[0].Leaderless = true }, "replicas", StatusFail, "nothing can be written"},
-	{"a server is gone", func(x *Examined) { x.engine.Streams[0].Behind = []string{"three"} }, "replicas", StatusWarn, "three is offline"},
-	{"one replica of a cluster", func(x *Examined) { x.engine.Server.Cluster = "c" }, "replicas", StatusWarn, "--replicas 3"},
-	{"synced now and then", func(x *Examined) { x.engine.Streams[0].Synced = false }, "fsync", StatusWarn, "[dev always]"},
-	{"a clock goes fast", func(x *Examined) { x.engine.Server.Ahead = 3 * time.Second }, "clock", StatusWarn, "3s ahead"},
-	{"a clock is wrong", func(x *Examined) { x.engine.Server.Ahead = -time.Hour }, "clock", StatusFail, "1h behind"},
-	{"no supervisor ever", func(x *Examined) { x.engine.Consumers[0].Missing = true }, "supervisors", StatusFail, "[supervise]"},
-	{"no supervisor now", func(x *Examined) { x.engine.Consumers[1].Waiting = 0 }, "supervisors", StatusFail, "none is there"},
-	{"supervisors get nothing", func(x *Examined) { x.engine.Consumers[1].Pending = 5 }, "supervisors", StatusFail, "stuck: 5 entries"},
-	{"supervisors lag", func(x *Examined) { x.engine.Consumers[0].Pending, x.engine.Consumers[0].Moved = 1_000_000, true }, "supervisors", StatusWarn, "1000000 entries"},
-	{"supervisors are full", func(x *Examined) { x.engine.Consumers[0].AckPending = 100 }, "supervisors", StatusFail, "no more"},
-	{"a queue is stuck", func(x *Examined) { x.engine.Consumers[2].Waiting = 1 }, "queues", StatusFail, "normal lane of clerk is stuck"},
-	{"a queue is full", func(x *Examined) { x.engine.Consumers[2].AckPending = 100 }, "queues", StatusFail, "gives out no more"},
-	{"a queue is paused", func(x *Examined) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
-	{"an odd queue", func(x *Examined) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
-	{"nobody works", func(x *Examined) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
-	{"paused with offers", func(x *Examined) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "[resume clerk]"},
-	{"an agent is gone", func(x *Examined) { x.heads.homeless.add("t1", "ghost") }, "takers", StatusFail, "[register ghost] [reroute t1]"},
-	{"offers of nobody", func(x *Examined) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
-	{"stuck", func(x *Examined) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", StatusFail, "t1: its package is gone"},
-	{"late", func(x *Examined) { x.heads.late.add("t1", "retrying since noon"); x.heads.late.add("t2", "") }, "late", StatusFail, "2 handoffs were"},
-	{"too old", func(x *Examined) { x.heads.aged.add("t1", ""); x.heads.agedLeft = time.Hour }, "age", StatusFail, "in 1h"},
-	{"of another time", func(x *Examined) { x.heads.unread(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"}) }, "stuck", StatusFail, "t1 (entry 9: w)"},
-	{"two stuck", func(x *Examined) {
+	{"no wake-ups", func(x *Examination) { x.engine.Streams[2].Missing = true }, "streams", StatusFail, "[supervise] [repair]"},
+	{"a short ledger", func(x *Examination) {
+		x.engine.Streams[0].Weaker = []string{"max_age is 1h0m0s and should be 4560h0m0s"}
+	}, "streams", StatusFail, "max_age is 1h0m0s"},
+	{"in memory", func(x *Examination) { x.engine.Streams[0].Memory = true }, "streams", StatusFail, "in memory"},
+	{"sealed", func(x *Examination) { x.engine.Streams[1].Sealed = true }, "streams", StatusFail, "sealed"},
+	{"no rights", func(x *Examination) { x.engine.Unanswered["streams"] = errors.New("permissions violation") }, "streams", StatusFail, "credentials"},
+	{"a full stream", func(x *Examination) { x.engine.Streams[1].Bytes, x.engine.Streams[1].BytesMax = 99, 100 }, "space", StatusFail, "99%"},
+	{"a ledger with a limit", func(x *Examination) { x.engine.Streams[0].MessageMax, x.engine.Streams[0].Drops = 1000, true }, "space", StatusWarn, "drops its oldest"},
+	{"no leader", func(x *Examination) { x.engine.Streams[0].Leaderless = true }, "replicas", StatusFail, "nothing can be written"},
+	{"a server is gone", func(x *Examination) { x.engine.Streams[0].Behind = []string{"three"} }, "replicas", StatusWarn, "three is offline"},
+	{"one replica of a cluster", func(x *Examination) { x.engine.Server.Cluster = "c" }, "replicas", StatusWarn, "--replicas 3"},
+	{"synced now and then", func(x *Examination) { x.engine.Streams[0].Synced = false }, "fsync", StatusWarn, "[dev always]"},
+	{"a clock goes fast", func(x *Examination) { x.engine.Server.Ahead = 3 * time.Second }, "clock", StatusWarn, "3s ahead"},
+	{"a clock is wrong", func(x *Examination) { x.engine.Server.Ahead = -time.Hour }, "clock", StatusFail, "1h behind"},
+	{"no supervisor ever", func(x *Examination) { x.engine.Consumers[0].Missing = true }, "supervisors", StatusFail, "[supervise]"},
+	{"no supervisor now", func(x *Examination) { x.engine.Consumers[1].Waiting = 0 }, "supervisors", StatusFail, "none is there"},
+	{"supervisors get nothing", func(x *Examination) { x.engine.Consumers[1].Pending = 5 }, "supervisors", StatusFail, "stuck: 5 entries"},
+	{"supervisors lag", func(x *Examination) { x.engine.Consumers[0].Pending, x.engine.Consumers[0].Moved = 1_000_000, true }, "supervisors", StatusWarn, "1000000 entries"},
+	{"supervisors are full", func(x *Examination) { x.engine.Consumers[0].AckPending = 100 }, "supervisors", StatusFail, "no more"},
+	{"a queue is stuck", func(x *Examination) { x.engine.Consumers[2].Waiting = 1 }, "queues", StatusFail, "normal lane of clerk is stuck"},
+	{"a queue is full", func(x *Examination) { x.engine.Consumers[2].AckPending = 100 }, "queues", StatusFail, "gives out no more"},
+	{"a queue is paused", func(x *Examination) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
+	{"an odd queue", func(x *Examination) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
+	{"nobody works", func(x *Examination) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
+	{"paused with offers", func(x *Examination) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "[resume clerk]"},
+	{"an agent is gone", func(x *Examination) { x.heads.unknownAgent.add("t1", "ghost") }, "takers", StatusFail, "[register ghost] [reroute t1]"},
+	{"offers of nobody", func(x *Examination) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
+	{"stuck", func(x *Examination) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", StatusFail, "t1: its package is gone"},
+	{"late", func(x *Examination) { x.heads.overdue.add("t1", "retrying since noon"); x.heads.overdue.add("t2", "") }, "late", StatusFail, "2 handoffs were"},
+	{"too old", func(x *Examination) { x.heads.expiring.add("t1", ""); x.heads.expiresIn = time.Hour }, "age", StatusFail, "in 1h"},
+	{"of another time", func(x *Examination) { x.heads.addUnreadable(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"}) }, "stuck", StatusFail, "t1 (entry 9: w)"},
+	{"two stuck", func(x *Examination) {
 		x.heads.stuck.add("t2", "its package is gone")
-		x.heads.unread(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"})
+		x.heads.addUnreadable(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"})
 	}, "stuck", StatusFail, "t2: its package is gone; the last entry of 1 handoff cannot be read: t1 (entry 9: w)"},
-	{"unread", func(x *Examined) { x.headsErr = broker.ErrUnreachable }, "ledger", StatusFail, "could not be read"},
-	{"no index", func(x *Examined) { x.indexErr = broker.ErrNoAnswer }, "index", StatusWarn, "[index]"},
-	{"an index behind", func(x *Examined) {
+	{"unread", func(x *Examination) { x.headsErr = broker.ErrUnreachable }, "ledger", StatusFail, "could not be read"},
+	{"no index", func(x *Examination) { x.indexErr = broker.ErrNoAnswer }, "index", StatusWarn, "[index]"},
+	{"an index behind", func(x *Examination) {
 		x.index = ask.PositionAnswer{Position: ask.Position{Behind: 1000, BehindMS: 60_000}}
 	}, "index", StatusWarn, "1000 entries"},
 }
@@ -115,7 +117,7 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%d checks of %d", len(well), len(checks))
 	}
 	seen := map[string]bool{}
-	for _, ailment := range ailments {
+	for _, ailment := range faultCases {
 		t.Run(ailment.name, func(t *testing.T) {
 			x := healthy()
 			ailment.make(&x)
@@ -124,7 +126,7 @@ func TestJudge(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("nothing is said of %s: %+v", ailment.check, all)
 			}
-			if f := all[i]; f.Status != ailment.want || f.Do == "" || !strings.Contains(shown(f), ailment.words) {
+			if f := all[i]; f.Status != ailment.want || f.Do == "" || !strings.Contains(findingWords(f), ailment.words) {
 				t.Errorf("%+v, want %s with %q", f, ailment.want, ailment.words)
 			}
 			if skipped := Judge(x, []string{ailment.check}); slices.ContainsFunc(skipped, func(f Finding) bool { return f.Check == ailment.check }) {
@@ -140,8 +142,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// shown is a finding in words, with its actions in brackets.
-func shown(f Finding) string {
+// findingWords is a finding in words, with its actions in brackets.
+func findingWords(f Finding) string {
 	words := f.Message + " " + f.Do
 	for _, action := range f.Actions {
 		words += " [" + strings.Join(slices.Concat([]string{action.Op}, slices.Sorted(maps.Values(action.Args))), " ") + "]"
@@ -152,10 +154,10 @@ func shown(f Finding) string {
 // TestJudgeStopsWhereItSees: what stands on something that is not there is not
 // judged.
 func TestJudgeStopsWhereItSees(t *testing.T) {
-	for want, make := range map[string]func(*Examined){
-		"engine":                             func(x *Examined) { x.reachErr = broker.ErrUnreachable },
-		"engine version store":               func(x *Examined) { x.engine.Unanswered["account"] = errors.New("no") },
-		"engine version store streams space": func(x *Examined) { x.openErr = broker.ErrNoTopology },
+	for want, make := range map[string]func(*Examination){
+		"engine":                             func(x *Examination) { x.reachErr = broker.ErrUnreachable },
+		"engine version store":               func(x *Examination) { x.engine.Unanswered["account"] = errors.New("no") },
+		"engine version store streams space": func(x *Examination) { x.openErr = broker.ErrNoTopology },
 	} {
 		x := healthy()
 		make(&x)

@@ -34,11 +34,11 @@ type headFacts struct {
 	examples       []string
 	oldestOpen     time.Time
 	stuck          tickets
-	late           tickets
-	homeless       tickets // offered to an agent that does not exist
+	overdue        tickets
+	unknownAgent   tickets // offered to an agent that does not exist
 	orphans        []orphan
-	aged           tickets
-	agedLeft       time.Duration // until the first of those is dropped
+	expiring       tickets
+	expiresIn      time.Duration // until the first of those is dropped
 }
 
 // orphan is a handoff whose holder is gone: a supervisor sees to it within
@@ -65,8 +65,8 @@ func (t *tickets) add(ticket, words string) {
 // examplesMax is of how many handoffs a finding tells what is wrong.
 const examplesMax = 3
 
-// unread takes in a head that cannot be read.
-func (f *headFacts) unread(e *broker.UnreadableError) {
+// addUnreadable takes in a head that cannot be read.
+func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
 	f.handoffs++
 	f.unreadable.add(e.Ticket, "")
 	if len(f.examples) < examplesMax {
@@ -78,8 +78,8 @@ func (f *headFacts) unread(e *broker.UnreadableError) {
 // and after an outage some seconds.
 const LateAfter = time.Minute
 
-// see takes in one head. directory is who was there a moment ago.
-func (f *headFacts) see(h broker.Head, directory *lifecycle.Directory, now time.Time) {
+// addHead takes in one head. directory is who was there a moment ago.
+func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now time.Time) {
 	f.handoffs++
 	s := h.State
 	if s.Closed {
@@ -90,14 +90,14 @@ func (f *headFacts) see(h broker.Head, directory *lifecycle.Directory, now time.
 		f.oldestOpen = s.SubmittedAt
 	}
 	if left, tooLong := h.OpenTooLong(now); tooLong {
-		if f.aged.n == 0 || left < f.agedLeft {
-			f.agedLeft = left
+		if f.expiring.n == 0 || left < f.expiresIn {
+			f.expiresIn = left
 		}
-		f.aged.add(s.Ticket, "")
+		f.expiring.add(s.Ticket, "")
 	}
 	if lifecycle.DutiesOf(s).Offer && directory != nil {
 		if _, known := directory.Agent(s.Agent); !known {
-			f.homeless.add(s.Ticket, s.Agent)
+			f.unknownAgent.add(s.Ticket, s.Agent)
 		}
 	}
 	if s.Held() && directory != nil && !directory.Present(s.Holder) && len(f.orphans) < aboutMax {
@@ -110,7 +110,7 @@ func (f *headFacts) see(h broker.Head, directory *lifecycle.Directory, now time.
 	case broken != "":
 		f.stuck.add(s.Ticket, broken)
 	case !overdue.IsZero() && now.Sub(overdue) > LateAfter:
-		f.late.add(s.Ticket, fmt.Sprintf("%s since %s", explain.Phase(s), explain.Instant(overdue)))
+		f.overdue.add(s.Ticket, fmt.Sprintf("%s since %s", explain.Phase(s), explain.Instant(overdue)))
 	}
 }
 
@@ -130,7 +130,7 @@ func OverdueSince(s protocol.State, directory *lifecycle.Directory, now time.Tim
 	return wake, ""
 }
 
-func judgeWorkers(x Examined) Finding {
+func judgeWorkers(x Examination) Finding {
 	if x.agentsErr != nil {
 		return Fail("see that these credentials may read the agents", "could not be told: %v", x.agentsErr)
 	}
@@ -161,17 +161,17 @@ func judgeWorkers(x Examined) Finding {
 		}
 		return OK("every agent with offers has a worker or polls; %s", words)
 	}
-	return Fail("start a worker", "no worker serves %s, the oldest for %s", explain.Some(words), agoWords(oldest, x.now)).about(names).by(explain.OpWork, "agent", names[0])
+	return Fail("start a worker", "no worker serves %s, the oldest for %s", explain.Some(words), ageWords(oldest, x.now)).aboutNames(names).withAction(explain.OpWork, "agent", names[0])
 }
 
-func agoWords(since, now time.Time) string {
+func ageWords(since, now time.Time) string {
 	if since.IsZero() {
 		return "a moment"
 	}
 	return explain.Duration(max(now.Sub(since), 0).Round(time.Second))
 }
 
-func judgePaused(x Examined) Finding {
+func judgePaused(x Examination) Finding {
 	var names, words []string
 	paused := 0
 	for _, a := range x.agents {
@@ -185,15 +185,15 @@ func judgePaused(x Examined) Finding {
 	}
 	switch {
 	case len(names) > 0:
-		return Warn("resume it", "on purpose, offers wait at %s", explain.Some(words)).about(names).by(explain.OpResume, "agent", names[0])
+		return Warn("resume it", "on purpose, offers wait at %s", explain.Some(words)).aboutNames(names).withAction(explain.OpResume, "agent", names[0])
 	case paused > 0:
 		return OK("%s on purpose, with nothing in the queue", explain.Is(explain.Count(paused, "agent"), paused)+" paused")
 	}
 	return OK("no agent is")
 }
 
-func judgeTakers(x Examined) Finding {
-	if f, failed := x.noHeads(); failed {
+func judgeUnknownAgents(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
 		return f
 	}
 	agents := map[string]bool{}
@@ -202,29 +202,29 @@ func judgeTakers(x Examined) Finding {
 			agents[a.id] = true
 		}
 	}
-	t := x.heads.homeless
+	t := x.heads.unknownAgent
 	switch {
 	case t.n > 0:
 		return Fail("register it and start a worker for it, or offer the handoff to another agent",
-			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).about(t.first).
-			by(explain.OpRegister, "agent", t.words).by(explain.OpReroute, "ticket", t.first[0])
+			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).aboutNames(t.first).
+			withAction(explain.OpRegister, "agent", t.words).withAction(explain.OpReroute, "ticket", t.first[0])
 	case len(agents) > 0:
 		names := slices.Sorted(maps.Keys(agents))
-		return Warn("register it", "offers stand at %s, which is no agent", explain.Some(names)).about(names).by(explain.OpRegister, "agent", names[0])
+		return Warn("register it", "offers stand at %s, which is no agent", explain.Some(names)).aboutNames(names).withAction(explain.OpRegister, "agent", names[0])
 	}
 	return OK("every offer stands at an agent that exists")
 }
 
-// noHeads is the finding of every check of handoffs when they could not be read.
-func (x Examined) noHeads() (Finding, bool) {
+// headsFailed is the finding of every check of handoffs when they could not be read.
+func (x Examination) headsFailed() (Finding, bool) {
 	if x.headsErr == nil {
 		return Finding{}, false
 	}
 	return Fail("see whether the engine is well, and try again", "the handoffs could not be read: %v", x.headsErr), true
 }
 
-func judgeStuck(x Examined) Finding {
-	if f, failed := x.noHeads(); failed {
+func judgeStuck(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
 		return f
 	}
 	t, u := x.heads.stuck, x.heads.unreadable
@@ -238,33 +238,33 @@ func judgeStuck(x Examined) Finding {
 	case t.n == 0 && u.n == 0:
 		return OK("no handoff is")
 	case t.n == 0:
-		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).about(u.first).by(explain.OpMend)
+		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).aboutNames(u.first).withAction(explain.OpMend)
 	}
 	f := Fail("see its history; mend what that says, then have every handoff looked at",
-		"%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).about(t.first).
-		by(explain.OpHistory, "ticket", t.first[0]).by(explain.OpRepair)
+		"%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).aboutNames(t.first).
+		withAction(explain.OpHistory, "ticket", t.first[0]).withAction(explain.OpRepair)
 	if u.n > 0 {
 		f.Message += "; " + fmt.Sprintf(wrong, explain.Count(u.n, "handoff"), examples)
 		f.Do += "; " + mend
-		f = f.about(slices.Concat(t.first, u.first)).by(explain.OpMend)
+		f = f.aboutNames(slices.Concat(t.first, u.first)).withAction(explain.OpMend)
 	}
 	return f
 }
 
-func judgeLate(x Examined) Finding {
-	if f, failed := x.noHeads(); failed {
+func judgeLate(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
 		return f
 	}
-	t := x.heads.late
+	t := x.heads.overdue
 	if t.n == 0 {
 		return OK("no handoff is")
 	}
 	return Fail("have every handoff looked at now; a supervisor must be there for it",
-		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).about(t.first).by(explain.OpRepair)
+		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).aboutNames(t.first).withAction(explain.OpRepair)
 }
 
-func judgeAge(x Examined) Finding {
-	if f, failed := x.noHeads(); failed {
+func judgeAge(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
 		return f
 	}
 	keeps := time.Duration(0)
@@ -275,12 +275,12 @@ func judgeAge(x Examined) Finding {
 	}
 	h := x.heads
 	switch {
-	case h.aged.n > 0 && h.agedLeft <= 0:
+	case h.expiring.n > 0 && h.expiresIn <= 0:
 		return Fail("see that a supervisor runs and that the clocks are right", "the ledger is dropping what is open: %s too long, such as %s",
-			explain.Was(explain.Count(h.aged.n, "handoff"), h.aged.n)+" open", h.aged.first[0]).about(h.aged.first)
-	case h.aged.n > 0:
+			explain.Was(explain.Count(h.expiring.n, "handoff"), h.expiring.n)+" open", h.expiring.first[0]).aboutNames(h.expiring.first)
+	case h.expiring.n > 0:
 		return Fail("see that a supervisor runs and that the clocks are right", "%s too long, such as %s; the ledger drops the first in %s",
-			explain.Is(explain.Count(h.aged.n, "handoff"), h.aged.n)+" open", h.aged.first[0], explain.Duration(h.agedLeft)).about(h.aged.first)
+			explain.Is(explain.Count(h.expiring.n, "handoff"), h.expiring.n)+" open", h.expiring.first[0], explain.Duration(h.expiresIn)).aboutNames(h.expiring.first)
 	}
 	kept := "for ever"
 	if keeps > 0 {
@@ -289,22 +289,22 @@ func judgeAge(x Examined) Finding {
 	if h.oldestOpen.IsZero() {
 		return OK("the ledger keeps handoffs %s; none is open", kept)
 	}
-	return OK("the ledger keeps handoffs %s; the oldest open one is %s old", kept, agoWords(h.oldestOpen, x.now))
+	return OK("the ledger keeps handoffs %s; the oldest open one is %s old", kept, ageWords(h.oldestOpen, x.now))
 }
 
-func judgeLedger(x Examined) Finding {
-	if f, failed := x.noHeads(); failed {
+func judgeLedger(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
 		return f
 	}
 	h := x.heads
 	return OK("%s, %d open", explain.Count(h.handoffs, "handoff"), h.open)
 }
 
-func judgeIndex(x Examined) Finding {
+func judgeIndex(x Examination) Finding {
 	i := x.index
 	switch {
 	case errors.Is(x.indexErr, broker.ErrNoAnswer):
-		return Warn("start one", "none answers: lists, conversations and stats need one").by(explain.OpIndex)
+		return Warn("start one", "none answers: lists, conversations and stats need one").withAction(explain.OpIndex)
 	case x.indexErr != nil:
 		return Warn("see its log", "it does not answer: %v", x.indexErr)
 	case !i.Complete && time.Duration(i.BehindMS)*time.Millisecond > indexBehind:
@@ -324,7 +324,7 @@ func entryWords(n uint64) string {
 
 // judgeStrays names messages that no part of Handoff has put where they stand. All parts
 // pass over them.
-func judgeStrays(x Examined) Finding {
+func judgeStrays(x Examination) Finding {
 	if x.straysErr != nil {
 		return Fail("see what the engine says", "cannot tell what stands in the streams: %v", x.straysErr)
 	}
@@ -338,5 +338,5 @@ func judgeStrays(x Examined) Finding {
 	}
 	first := x.strays[0]
 	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them is registered anew", first.Stream, first.Subjects[0]),
-		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).about(about).by(explain.OpRegister)
+		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).aboutNames(about).withAction(explain.OpRegister)
 }

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// processWithin is how long a process may take to say how it is: longer than it
+	// processTimeout is how long a process may take to say how it is: longer than it
 	// gives its own checks.
-	processWithin = 5 * time.Second
-	// processSaysMax is how much of what it says is read.
-	processSaysMax = 64 << 10
+	processTimeout = 5 * time.Second
+	// processReportBytesMax is how much of what it says is read.
+	processReportBytesMax = 64 << 10
 )
 
 // Process asks the process at a URL whether its loops turn and it can do its work.
 func Process(ctx context.Context, where string) Finding {
-	ctx, cancel := context.WithTimeout(ctx, processWithin)
+	ctx, cancel := context.WithTimeout(ctx, processTimeout)
 	defer cancel()
 	var well []string
 	for _, page := range []struct{ path, do, op string }{
 		{"/healthz", "start it again", ""},
 		{"/readyz", "wait, or look at what it names", explain.OpDoctor},
 	} {
-		checks, err := askPage(ctx, where+page.path)
-		var ill *unhealthy
+		checks, err := readHealth(ctx, where+page.path)
+		var ill *unhealthyError
 		switch {
 		case errors.As(err, &ill):
 			f := Fail(page.do, "at %s: %v", where, err)
 			if page.op != "" {
-				f = f.by(page.op)
+				f = f.withAction(page.op)
 			}
 			return f
 		case err != nil:
@@ -47,13 +47,13 @@ func Process(ctx context.Context, where string) Finding {
 	return OK("at %s is ready%s", where, explain.After(": ", strings.Join(well, ", ")))
 }
 
-// unhealthy is the error of a process that says itself what is wrong.
-type unhealthy struct{ problems []string }
+// unhealthyError is the error of a process that says itself what is wrong.
+type unhealthyError struct{ problems []string }
 
-func (e *unhealthy) Error() string { return strings.Join(e.problems, "; ") }
+func (e *unhealthyError) Error() string { return strings.Join(e.problems, "; ") }
 
-// askPage reads /healthz or /readyz, and returns the names of the checks that are well.
-func askPage(ctx context.Context, url string) (well []string, err error) {
+// readHealth reads /healthz or /readyz, and returns the names of the checks that are well.
+func readHealth(ctx context.Context, url string) (well []string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -74,10 +74,10 @@ func askPage(ctx context.Context, url string) (well []string, err error) {
 			Problem string `json:"problem"`
 		} `json:"checks"`
 	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, processSaysMax)).Decode(&report); err != nil {
+	if err := json.NewDecoder(io.LimitReader(answer.Body, processReportBytesMax)).Decode(&report); err != nil {
 		return nil, fmt.Errorf("%s answers %s, which no process of ours says", url, answer.Status)
 	}
-	ill := &unhealthy{}
+	ill := &unhealthyError{}
 	for _, c := range report.Checks {
 		if c.OK {
 			well = append(well, c.Name)

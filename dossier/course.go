@@ -8,9 +8,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Course has the events of a handoff put in order.
-type Course struct {
-	Way       []Way                 `json:"way"` // the agents that it was given to, in order
+// Timeline has the events of a handoff put in order.
+type Timeline struct {
+	Hops      []Hop                 `json:"way"` // the agents that it was given to, in order
 	Trail     []protocol.TrailEntry `json:"trail,omitempty"`
 	Routings  []Routing             `json:"routings,omitempty"`
 	Attempts  []Attempt             `json:"attempts,omitempty"`
@@ -20,8 +20,8 @@ type Course struct {
 	open *Attempt
 }
 
-// Way is one agent on the way of a handoff, and how it came there.
-type Way struct {
+// Hop is one agent on the way of a handoff, and how it came there.
+type Hop struct {
 	Agent  string    `json:"agent"`
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"` // submitted, reroute, escalation, taken, …
@@ -69,18 +69,18 @@ type Stages struct {
 	Whole       int64 `json:"whole"`                 // submission to end, or to now
 }
 
-// CourseOf puts the events of one handoff in order; now is for what goes on.
-func CourseOf(changes []protocol.Change, now time.Time) Course {
-	d := Course{Trail: protocol.TrailOf(changes)}
+// TimelineOf puts the events of one handoff in order; now is for what goes on.
+func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
+	d := Timeline{Trail: protocol.TrailOf(changes)}
 	for i, c := range changes {
 		state := c.Record.State
 		for _, e := range c.Record.Events {
-			d.attempt(e)
-			d.course(e)
-			d.question(e)
+			d.addAttempt(e)
+			d.addHop(e)
+			d.addQuestion(e)
 		}
 		if state.Closed && d.open != nil {
-			d.end(state.ClosedAt, "closed", state.Message)
+			d.endAttempt(state.ClosedAt, "closed", state.Message)
 		}
 		until := now
 		if i+1 < len(changes) {
@@ -123,82 +123,82 @@ func (v *Stages) of(s protocol.State) *int64 {
 	}[lifecycle.StageOf(s)]
 }
 
-// attempt begins or ends an attempt.
-func (d *Course) attempt(event protocol.Event) {
+// addAttempt begins or ends an attempt.
+func (d *Timeline) addAttempt(event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Accepted:
-		d.begin(Attempt{Agent: e.Agent, Attempt: e.Attempt, Holder: e.Holder, Began: e.At})
+		d.beginAttempt(Attempt{Agent: e.Agent, Attempt: e.Attempt, Holder: e.Holder, Began: e.At})
 	case *protocol.Taken:
 		if d.open != nil {
-			d.end(e.At, "taken away", "by "+e.Agent)
+			d.endAttempt(e.At, "taken away", "by "+e.Agent)
 		}
-		d.begin(Attempt{Agent: e.Agent, Attempt: 1, Holder: e.Holder, Began: e.At})
+		d.beginAttempt(Attempt{Agent: e.Agent, Attempt: 1, Holder: e.Holder, Began: e.At})
 	}
 	if d.open == nil {
 		return
 	}
 	switch e := event.(type) {
 	case *protocol.Completed:
-		d.end(e.At, "completed", "")
+		d.endAttempt(e.At, "completed", "")
 	case *protocol.Failed:
-		d.end(e.At, "failed", e.Message)
+		d.endAttempt(e.At, "failed", e.Message)
 	case *protocol.LeaseLost:
-		d.end(e.At, "lost", "its worker stopped answering")
+		d.endAttempt(e.At, "lost", "its worker stopped answering")
 	case *protocol.Released:
-		d.end(e.At, "given back", e.Reason)
+		d.endAttempt(e.At, "given back", e.Reason)
 	case *protocol.Rejected:
-		d.end(e.At, "refused", e.Reason)
+		d.endAttempt(e.At, "refused", e.Reason)
 	case *protocol.Conditioned:
-		d.end(e.At, "put off", e.Reason)
+		d.endAttempt(e.At, "put off", e.Reason)
 	case *protocol.TimedOut:
-		d.end(e.At, "timed out", string(e.Clock)+" timeout")
+		d.endAttempt(e.At, "timed out", string(e.Clock)+" timeout")
 	case *protocol.Escalated:
-		d.end(e.At, "passed up", e.Reason)
+		d.endAttempt(e.At, "passed up", e.Reason)
 	case *protocol.Suspended:
-		d.end(e.At, "let go", "until what it handed on has ended")
+		d.endAttempt(e.At, "let go", "until what it handed on has ended")
 	case *protocol.RolledBack:
-		d.end(e.At, "given back", e.Reason)
+		d.endAttempt(e.At, "given back", e.Reason)
 	case *protocol.Rerouted:
-		d.end(e.At, "taken away", "given to "+e.To)
+		d.endAttempt(e.At, "taken away", "given to "+e.To)
 	case *protocol.Answered:
-		d.end(e.At, "given back", "answered")
+		d.endAttempt(e.At, "given back", "answered")
 	case *protocol.Closed:
-		d.end(e.At, "ended", e.Message)
+		d.endAttempt(e.At, "ended", e.Message)
 	}
 }
 
-func (d *Course) begin(v Attempt) {
+func (d *Timeline) beginAttempt(v Attempt) {
 	v.N, v.How = len(d.Attempts)+1, "goes on"
 	d.open = &v
 }
 
-func (d *Course) end(at time.Time, how, words string) {
+func (d *Timeline) endAttempt(at time.Time, how, words string) {
 	v := *d.open
 	v.Ended, v.How, v.Words, v.TookMS = at, how, words, max(at.Sub(v.Began), 0).Milliseconds()
 	d.Attempts, d.open = append(d.Attempts, v), nil
 }
 
-// course follows a handoff from agent to agent.
-func (d *Course) course(event protocol.Event) {
+// addHop follows a handoff from agent to agent.
+func (d *Timeline) addHop(event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Offered:
-		d.goesTo(e.Agent, e.At, e.Reason)
+		d.appendHop(e.Agent, e.At, e.Reason)
 		if e.Routing != nil && (len(e.Routing.Candidates) > 0 || len(e.Routing.Warnings) > 0) {
 			d.Routings = append(d.Routings, Routing{At: e.At, Reason: e.Reason, Choice: *e.Routing})
 		}
 	case *protocol.Taken:
-		d.goesTo(e.Agent, e.At, "taken")
+		d.appendHop(e.Agent, e.At, "taken")
 	}
 }
 
-func (d *Course) goesTo(agent string, at time.Time, reason string) {
-	if n := len(d.Way); n == 0 || d.Way[n-1].Agent != agent {
-		d.Way = append(d.Way, Way{Agent: agent, At: at, Reason: reason})
+func (d *Timeline) appendHop(agent string, at time.Time, reason string) {
+	if n := len(d.Hops); n == 0 || d.Hops[n-1].Agent != agent {
+		d.Hops = append(d.Hops, Hop{Agent: agent, At: at, Reason: reason})
 	}
 }
 
-// question notes what is asked, and the answer.
-func (d *Course) question(event protocol.Event) {
+// addQuestion notes what is asked, and the answer.
+func (d *Timeline) addQuestion(event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Conditioned:
 		asks := explain.Needs(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission})

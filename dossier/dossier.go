@@ -50,7 +50,7 @@ func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, er
 	for n := range views {
 		group.Go(func() error {
 			ticket := protocol.ChildTicketN(s.Ticket, n)
-			m, err := standing(ctx, r, ticket)
+			m, err := readState(ctx, r, ticket)
 			views[n] = MemberState{N: n + 1, Ticket: ticket, Agent: agentOf(m), Phase: m.Phase, Closed: m.Closed, Outcome: m.Outcome}
 			return err
 		})
@@ -58,8 +58,8 @@ func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, er
 	return views, group.Wait()
 }
 
-// PromisedMembers returns the members that a package would have.
-func PromisedMembers(ticket string, pkg *protocol.Package) ([]MemberState, error) {
+// PlannedMembers returns the members that a package would have.
+func PlannedMembers(ticket string, pkg *protocol.Package) ([]MemberState, error) {
 	var views []MemberState
 	for n := range pkg.GroupSize() {
 		m, err := pkg.MemberAt(ticket, n)
@@ -79,8 +79,8 @@ func StateWithMembers(ctx context.Context, r Reader, s protocol.State) (StateVie
 	return v, err
 }
 
-// stuckWord is in place of the phase of a handoff whose head cannot be read.
-const stuckWord = "stuck"
+// stuckPhase is in place of the phase of a handoff whose head cannot be read.
+const stuckPhase = "stuck"
 
 // Reader is what views are made of.
 type Reader interface {
@@ -89,15 +89,15 @@ type Reader interface {
 	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
 }
 
-// standing reads the state of a handoff that another one names. It has no phase if the
+// readState reads the state of a handoff that another one names. It has no phase if the
 // ledger does not have it: it is about to be submitted, or too old.
-func standing(ctx context.Context, r Reader, ticket string) (protocol.State, error) {
+func readState(ctx context.Context, r Reader, ticket string) (protocol.State, error) {
 	s, err := r.Status(ctx, ticket)
 	switch {
 	case errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}):
 		return protocol.State{}, nil
 	case broker.Unreadable(err):
-		return protocol.State{Phase: stuckWord}, nil
+		return protocol.State{Phase: stuckPhase}, nil
 	}
 	return s, err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// Change is an entry of the ledger for programs.
-type Change struct {
+// HistoryEntry is an entry of the ledger for programs.
+type HistoryEntry struct {
 	Seq    uint64            `json:"seq"`
 	At     time.Time         `json:"at"` // the engine's time stamp
 	ID     string            `json:"id"`
@@ -19,10 +19,10 @@ type Change struct {
 }
 
 // History returns the entries of a handoff for programs.
-func History(changes []protocol.Change) ([]Change, error) {
-	views := make([]Change, 0, len(changes))
+func History(changes []protocol.Change) ([]HistoryEntry, error) {
+	views := make([]HistoryEntry, 0, len(changes))
 	for _, c := range changes {
-		v := Change{Seq: c.Seq, At: c.At.UTC(), ID: c.Record.ID, Hash: c.Hash, State: StateOf(c.Record.State)}
+		v := HistoryEntry{Seq: c.Seq, At: c.At.UTC(), ID: c.Record.ID, Hash: c.Hash, State: StateOf(c.Record.State)}
 		for _, e := range c.Record.Events {
 			raw, err := record.EncodeEvent(e)
 			if err != nil {

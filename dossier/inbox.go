@@ -14,22 +14,22 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Waiting is an entry of an inbox for programs: a state, and why it is there.
-type Waiting struct {
+// InboxEntry is an entry of an inbox for programs: a state, and why it is there.
+type InboxEntry struct {
 	Why   lifecycle.InboxReason `json:"why"`
 	Since time.Time             `json:"since"` // it waits
 	Words string                `json:"words"` // what is asked, or what happened, or else the task
 	StateView
 }
 
-// WaitingOf returns the entries of an inbox, the most urgent first: by priority, open ones
+// InboxEntries returns the entries of an inbox, the most urgent first: by priority, open ones
 // before closed ones, the longest waiting first.
-func WaitingOf(ctx context.Context, r Reader, waiting []broker.Waiting) ([]Waiting, error) {
-	views := make([]Waiting, len(waiting))
+func InboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
+	views := make([]InboxEntry, len(waiting))
 	for i, w := range waiting {
-		views[i] = Waiting{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
+		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
 	}
-	slices.SortStableFunc(views, func(x, y Waiting) int {
+	slices.SortStableFunc(views, func(x, y InboxEntry) int {
 		return cmp.Or(cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
 	// An entry without words of its own has the task.
@@ -88,8 +88,8 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 	return ""
 }
 
-// wordsBytesMax is how much of a task's description a list shows.
-const wordsBytesMax = 512
+// descriptionBytesMax is how much of a task's description a list shows.
+const descriptionBytesMax = 512
 
 // taskWords is the description of a handoff's task. One whose package cannot be
 // read is listed all the same.
@@ -102,5 +102,5 @@ func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {
 	if err != nil {
 		return "", nil
 	}
-	return protocol.CutText(pkg.Task.Description, wordsBytesMax), nil
+	return protocol.CutText(pkg.Task.Description, descriptionBytesMax), nil
 }

@@ -15,39 +15,39 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// Whole has everything that is known about one handoff.
-type Whole struct {
+// Handoff has everything that is known about one handoff.
+type Handoff struct {
 	Ticket  string          `json:"ticket"`
 	State   StateView       `json:"state"`
 	Package json.RawMessage `json:"package,omitempty"` // absent where the ledger has let go of it
-	Entries []Entry         `json:"entries"`
-	Course
+	Entries []LedgerEntry   `json:"entries"`
+	Timeline
 	Result      *protocol.Result    `json:"result,omitempty"`
 	LateResults []broker.LateResult `json:"late_results,omitempty"`
 
-	Parent     *Kin  `json:"parent,omitempty"`
-	Group      *Kin  `json:"group,omitempty"`
-	Children   []Kin `json:"children,omitempty"` // what it handed off, or the members of a group
-	Return     *Kin  `json:"return,omitempty"`   // the handoff that delivers its end
-	ReturnOf   *Kin  `json:"return_of,omitempty"`
-	RedriveOf  *Kin  `json:"redrive_of,omitempty"`
-	RedrivenAs *Kin  `json:"redriven_as,omitempty"`
+	Parent     *Reference  `json:"parent,omitempty"`
+	Group      *Reference  `json:"group,omitempty"`
+	Children   []Reference `json:"children,omitempty"` // what it handed off, or the members of a group
+	Return     *Reference  `json:"return,omitempty"`   // the handoff that delivers its end
+	ReturnOf   *Reference  `json:"return_of,omitempty"`
+	RedriveOf  *Reference  `json:"redrive_of,omitempty"`
+	RedrivenAs *Reference  `json:"redriven_as,omitempty"`
 
 	Decoded *protocol.Package `json:"-"`
 	Changes []protocol.Change `json:"-"`
 }
 
-// Entry is an entry of the ledger. Bodies are left out of its events: those
+// LedgerEntry is an entry of the ledger. Bodies are left out of its events: those
 // of the package and of the result stand beside it, those of others at theirs.
-type Entry struct {
+type LedgerEntry struct {
 	Seq    uint64            `json:"seq"`
 	At     time.Time         `json:"at"` // the engine's time stamp
 	Hash   string            `json:"hash"`
 	Events []json.RawMessage `json:"events"`
 }
 
-// Kin is a handoff that another one names.
-type Kin struct {
+// Reference is a handoff that another one names.
+type Reference struct {
 	Ticket  string           `json:"ticket"`
 	N       int              `json:"n,omitempty"` // its number among the children, from 1
 	Agent   string           `json:"agent,omitempty"`
@@ -57,7 +57,7 @@ type Kin struct {
 }
 
 // String names the handoff, its agent and its phase.
-func (k Kin) String() string {
+func (k Reference) String() string {
 	switch {
 	case k.Phase == "":
 		return k.Ticket + ", about to be submitted"
@@ -67,25 +67,25 @@ func (k Kin) String() string {
 	return explain.Join(k.Ticket, k.Agent, string(k.Phase))
 }
 
-// kin reads the handoff that another names.
-func kin(ctx context.Context, r Reader, ticket string) (Kin, error) {
-	s, err := standing(ctx, r, ticket)
-	return Kin{Ticket: ticket, Agent: agentOf(s), Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}, err
+// readReference reads the handoff that another names.
+func readReference(ctx context.Context, r Reader, ticket string) (Reference, error) {
+	s, err := readState(ctx, r, ticket)
+	return Reference{Ticket: ticket, Agent: agentOf(s), Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}, err
 }
 
 // Show reads one handoff whole.
-func Show(ctx context.Context, r Reader, ticket string) (Whole, error) {
+func Show(ctx context.Context, r Reader, ticket string) (Handoff, error) {
 	changes, err := r.History(ctx, ticket)
 	if err != nil {
-		return Whole{}, err
+		return Handoff{}, err
 	}
 	last := changes[len(changes)-1].Record.State
-	v := Whole{Ticket: ticket, State: StateOf(last), Changes: changes, Course: CourseOf(changes, time.Now())}
+	v := Handoff{Ticket: ticket, State: StateOf(last), Changes: changes, Timeline: TimelineOf(changes, time.Now())}
 	if v.Entries, err = entryViews(changes); err != nil {
-		return Whole{}, err
+		return Handoff{}, err
 	}
 	if v.Package, err = r.Package(ctx, ticket); err != nil && !errors.Is(err, broker.ErrNotFound) {
-		return Whole{}, err
+		return Handoff{}, err
 	}
 	if pkg, err := protocol.DecodePackage(v.Package); err == nil {
 		v.Decoded = &pkg
@@ -93,29 +93,29 @@ func Show(ctx context.Context, r Reader, ticket string) (Whole, error) {
 	if last.ResultSeq != 0 {
 		result, _, err := r.Result(ctx, ticket)
 		if err != nil {
-			return Whole{}, err
+			return Handoff{}, err
 		}
 		v.Result = &result
 	}
 	if len(last.LateFences) > 0 {
 		if v.LateResults, err = r.LateResults(ctx, ticket); err != nil {
-			return Whole{}, err
+			return Handoff{}, err
 		}
 	}
-	return v, v.readKin(ctx, r)
+	return v, v.readReferences(ctx, r)
 }
 
-// readKin fills in the handoffs that belong to this one.
-func (v *Whole) readKin(ctx context.Context, r Reader) error {
+// readReferences fills in the handoffs that belong to this one.
+func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 	s := v.State.State
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)
-	one := func(ticket string, into **Kin) {
+	one := func(ticket string, into **Reference) {
 		if ticket == "" {
 			return
 		}
 		group.Go(func() error {
-			k, err := kin(ctx, r, ticket)
+			k, err := readReference(ctx, r, ticket)
 			*into = &k
 			return err
 		})
@@ -135,10 +135,10 @@ func (v *Whole) readKin(ctx context.Context, r Reader) error {
 			children = append(children, below)
 		}
 	}
-	v.Children = make([]Kin, len(children))
+	v.Children = make([]Reference, len(children))
 	for i, child := range children {
 		group.Go(func() (err error) {
-			v.Children[i], err = kin(ctx, r, child.Ticket)
+			v.Children[i], err = readReference(ctx, r, child.Ticket)
 			v.Children[i].N = child.N
 			return err
 		})
@@ -146,10 +146,10 @@ func (v *Whole) readKin(ctx context.Context, r Reader) error {
 	return group.Wait()
 }
 
-func entryViews(changes []protocol.Change) ([]Entry, error) {
-	views := make([]Entry, len(changes))
+func entryViews(changes []protocol.Change) ([]LedgerEntry, error) {
+	views := make([]LedgerEntry, len(changes))
 	for i, c := range changes {
-		views[i] = Entry{Seq: c.Seq, At: c.At.UTC(), Hash: c.Hash}
+		views[i] = LedgerEntry{Seq: c.Seq, At: c.At.UTC(), Hash: c.Hash}
 		for _, e := range c.Record.Events {
 			raw, err := record.EncodeEvent(withoutBody(e))
 			if err != nil {

@@ -64,8 +64,8 @@ const (
 	ascentMax = treeMax / 2
 )
 
-// family is a tree that grows.
-type family struct {
+// treeBuilder is a tree that grows.
+type treeBuilder struct {
 	r       Reader
 	known   map[string]*Node
 	notes   []string
@@ -75,7 +75,7 @@ type family struct {
 
 // TreeOf reads all handoffs that belong together with one, from the first of them on.
 func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
-	f := &family{r: r, known: map[string]*Node{}, words: map[string]string{}}
+	f := &treeBuilder{r: r, known: map[string]*Node{}, words: map[string]string{}}
 	root, err := f.ascend(ctx, ticket)
 	if err != nil {
 		return Tree{}, err
@@ -95,7 +95,7 @@ func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 
 // ascend goes up to the first of the family. A handoff above that the ledger has
 // let go of ends it.
-func (f *family) ascend(ctx context.Context, ticket string) (*Node, error) {
+func (f *treeBuilder) ascend(ctx context.Context, ticket string) (*Node, error) {
 	node, err := f.read(ctx, ticket)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (f *family) ascend(ctx context.Context, ticket string) (*Node, error) {
 	}
 	f.known[ticket] = node
 	for range ascentMax {
-		up := above(node.state)
+		up := parentTicket(node.state)
 		if up == "" || f.known[up] != nil {
 			return node, nil
 		}
@@ -124,19 +124,19 @@ func (f *family) ascend(ctx context.Context, ticket string) (*Node, error) {
 	return node, nil
 }
 
-// above is the ticket that a handoff stands under: nothing for the first.
-func above(s protocol.State) string { return cmp.Or(s.ReturnOf, s.Origin, s.Parent) }
+// parentTicket is the ticket that a handoff stands under: nothing for the first.
+func parentTicket(s protocol.State) string { return cmp.Or(s.ReturnOf, s.Origin, s.Parent) }
 
 // add puts a handoff under another.
-func (f *family) add(parent, child *Node) {
+func (f *treeBuilder) add(parent, child *Node) {
 	if slices.Contains(parent.Children, child) {
 		return
 	}
-	child.Relation, child.N = related(parent.state, child.state)
+	child.Relation, child.N = relationOf(parent.state, child.state)
 	parent.Children = append(parent.Children, child)
 }
 
-func related(parent, child protocol.State) (Relation, int) {
+func relationOf(parent, child protocol.State) (Relation, int) {
 	switch {
 	case child.ReturnOf == parent.Ticket:
 		return Return, 0
@@ -151,9 +151,9 @@ func related(parent, child protocol.State) (Relation, int) {
 }
 
 // read reads one handoff; without a phase it is not there.
-func (f *family) read(ctx context.Context, ticket string) (*Node, error) {
+func (f *treeBuilder) read(ctx context.Context, ticket string) (*Node, error) {
 	node := &Node{Ticket: ticket, Relation: Root}
-	s, err := standing(ctx, f.r, ticket)
+	s, err := readState(ctx, f.r, ticket)
 	if err != nil || s.Ticket == "" {
 		node.Phase = s.Phase
 		return node, err
@@ -166,7 +166,7 @@ func (f *family) read(ctx context.Context, ticket string) (*Node, error) {
 
 // descend adds all that follows from these, level by level, from what the ledger
 // itself knows: their tickets are derived.
-func (f *family) descend(ctx context.Context, level []*Node) error {
+func (f *treeBuilder) descend(ctx context.Context, level []*Node) error {
 	for len(level) > 0 {
 		var next []*Node
 		var unread []*Node
@@ -179,7 +179,7 @@ func (f *family) descend(ctx context.Context, level []*Node) error {
 					continue
 				}
 				if len(f.known) >= treeMax {
-					f.cutOff()
+					f.noteTruncated()
 					continue
 				}
 				promised := &Node{Ticket: below.Ticket, Relation: below.Relation, N: below.N}
@@ -193,7 +193,7 @@ func (f *family) descend(ctx context.Context, level []*Node) error {
 				}
 			}
 		}
-		if err := f.fill(ctx, unread); err != nil {
+		if err := f.readNodes(ctx, unread); err != nil {
 			return err
 		}
 		level = append(next, unread...)
@@ -201,7 +201,7 @@ func (f *family) descend(ctx context.Context, level []*Node) error {
 	return nil
 }
 
-func (f *family) cutOff() {
+func (f *treeBuilder) noteTruncated() {
 	note := fmt.Sprintf("there are more than %d; the rest is not shown", treeMax)
 	if !slices.Contains(f.notes, note) {
 		f.notes = append(f.notes, note)
@@ -236,8 +236,8 @@ func relatives(s protocol.State) []relative {
 	return all
 }
 
-// fill reads handoffs whose place is known already, side by side.
-func (f *family) fill(ctx context.Context, nodes []*Node) error {
+// readNodes reads handoffs whose place is known already, side by side.
+func (f *treeBuilder) readNodes(ctx context.Context, nodes []*Node) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)
 	for _, node := range nodes {
@@ -257,7 +257,7 @@ func (f *family) fill(ctx context.Context, nodes []*Node) error {
 const mayBeMissing = "handoffs that merely name one of these as their parent may be missing"
 
 // askIndex adds those that merely name one of these as their parent.
-func (f *family) askIndex(ctx context.Context, ticket string) error {
+func (f *treeBuilder) askIndex(ctx context.Context, ticket string) error {
 	patient, cancel := context.WithTimeout(ctx, explain.IndexPatience)
 	defer cancel()
 	answer, err := f.r.Family(patient, ask.FamilyQuery{
@@ -284,7 +284,7 @@ func (f *family) askIndex(ctx context.Context, ticket string) error {
 			continue
 		}
 		if len(f.known) >= treeMax {
-			f.cutOff()
+			f.noteTruncated()
 			return nil
 		}
 		node, err := f.read(ctx, row.Ticket)
@@ -301,13 +301,13 @@ func (f *family) askIndex(ctx context.Context, ticket string) error {
 		}
 	}
 	if answer.More {
-		f.cutOff()
+		f.noteTruncated()
 	}
 	return nil
 }
 
 // describe reads the tasks: of handoffs with the same package once.
-func (f *family) describe(ctx context.Context) error {
+func (f *treeBuilder) describe(ctx context.Context) error {
 	of := map[string][]*Node{} // by the digest of their package
 	for _, node := range f.known {
 		if node.Description = f.words[node.Ticket]; node.Description == "" && node.Phase != "" {

@@ -11,17 +11,17 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// askBriefly bounds how long an answer that does not wait asks the engine how
+// ledgerEndTimeout bounds how long an answer that does not wait asks the engine how
 // far its ledger goes.
-const askBriefly = 500 * time.Millisecond
+const ledgerEndTimeout = 500 * time.Millisecond
 
 // waitDefault is a variable for tests, which wait as long as a busy machine takes.
 var waitDefault = 2 * time.Second
 
 const waitMax = 60 * time.Second
 
-// waitOf is how long the answer to a question may wait; negative not at all.
-func waitOf(q ask.Question) (time.Duration, error) {
+// waitTime is how long the answer to a question may wait; negative not at all.
+func waitTime(q ask.Question) (time.Duration, error) {
 	switch {
 	case q.WaitMS == 0:
 		return waitDefault, nil
@@ -38,7 +38,7 @@ func waitOf(q ask.Question) (time.Duration, error) {
 // damaged the result is thrown away, and the lookup is run again on the next one.
 // A lookup may be run more than once, and says up to where what it found is right.
 func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context.Context, *store) (ledgerPosition, error)) (ask.Position, error) {
-	wait, err := waitOf(q)
+	wait, err := waitTime(q)
 	if err != nil {
 		return ask.Position{}, err
 	}
@@ -50,7 +50,7 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		if err != nil {
 			return ask.Position{}, err
 		}
-		m, err := lookUp(ctx, st, lookup)
+		m, err := runLookup(ctx, st, lookup)
 		if err == nil {
 			m.ledger = st.currentPosition().ledger
 			st.release()
@@ -58,7 +58,7 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		}
 		st.release()
 		if !isDamage(err) || ctx.Err() != nil {
-			return ask.Position{}, contextErrorOr(ctx, err)
+			return ask.Position{}, contextErrorFirst(ctx, err)
 		}
 		if waiting.Err() != nil {
 			return ask.Position{}, fmt.Errorf("%w (%w)", ask.ErrRebuilding, err)
@@ -68,7 +68,7 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 	}
 }
 
-func contextErrorOr(ctx context.Context, err error) error {
+func contextErrorFirst(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -79,7 +79,7 @@ func contextErrorOr(ctx context.Context, err error) error {
 func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.LedgerInfo, bool) {
 	if brief {
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, askBriefly)
+		waiting, cancel = context.WithTimeout(ctx, ledgerEndTimeout)
 		defer cancel()
 	}
 	for {
@@ -136,9 +136,9 @@ func (ix *Index) unavailable() error {
 	return ask.ErrRebuilding
 }
 
-// lookUp runs a lookup between two checks of the files: an answer from files that another
+// runLookup runs a lookup between two checks of the files: an answer from files that another
 // program has changed is thrown away.
-func lookUp(ctx context.Context, st *store, lookup func(context.Context, *store) (ledgerPosition, error)) (ledgerPosition, error) {
+func runLookup(ctx context.Context, st *store, lookup func(context.Context, *store) (ledgerPosition, error)) (ledgerPosition, error) {
 	if err := st.filesUnchanged(); err != nil {
 		return ledgerPosition{}, err
 	}
@@ -187,15 +187,15 @@ func positionOf(m ledgerPosition, end broker.LedgerInfo, endKnown bool) ask.Posi
 	return s
 }
 
-// answerOf is an answer of some type. All of them say their position.
-type answerOf[A any] interface {
+// answerPointer is an answer of some type. All of them say their position.
+type answerPointer[A any] interface {
 	*A
 	SetPosition(ask.Position)
 }
 
 // read answers a question from a snapshot of the file. fill may be called more than once, each
 // time with an empty answer.
-func read[A any, P answerOf[A]](ctx context.Context, ix *Index, q ask.Question, fill func(view, *A) error) (A, error) {
+func read[A any, P answerPointer[A]](ctx context.Context, ix *Index, q ask.Question, fill func(view, *A) error) (A, error) {
 	var a, none A
 	position, err := ix.answer(ctx, q, func(ctx context.Context, st *store) (ledgerPosition, error) {
 		a = none

@@ -13,18 +13,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// line is one handoff while entries are applied to it.
-type line struct {
+// pendingRow is one handoff while entries are applied to it.
+type pendingRow struct {
 	id     int64
-	fresh  bool
+	isNew  bool
 	ticket uuid.UUID
 	first  *firstEntry
 	seq    uint64
 	after  handoffState
 	eventTotals
-	was, is cell
-	past    []int32 // agents that it stood with, of these entries
-	inbox   int32   // the agent in whose inbox it is, closed
+	oldCell, newCell cell
+	pastAgents       []int32 // agents that it stood with, of these entries
+	inbox            int32   // the agent in whose inbox it is, closed
 }
 
 // eventTotals is what the events of a handoff have come to so far: it is in no state.
@@ -48,8 +48,8 @@ type ackRow struct {
 type batch struct {
 	st    *store
 	tx    *sql.Tx
-	lines map[uuid.UUID]*line
-	order []*line
+	rows  map[uuid.UUID]*pendingRow
+	order []*pendingRow
 }
 
 const (
@@ -71,7 +71,7 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
-	b := &batch{st: st, tx: tx, lines: make(map[uuid.UUID]*line, len(steps))}
+	b := &batch{st: st, tx: tx, rows: make(map[uuid.UUID]*pendingRow, len(steps))}
 	if err := b.applySteps(ctx, steps); err != nil {
 		return err
 	}
@@ -84,17 +84,17 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	if len(st.taken) > idsKept { // they are all in the file now
+	if len(st.taken) > idsCachedMax { // they are all in the file now
 		clear(st.taken)
 		st.floor = st.maxID
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for _, l := range b.order {
-		if !l.fresh {
-			st.counts.add(l.was, -1)
+		if !l.isNew {
+			st.counts.add(l.oldCell, -1)
 		}
-		st.counts.add(l.is, 1)
+		st.counts.add(l.newCell, 1)
 	}
 	st.position.seq, st.position.at, st.position.count = last.seq, last.at, st.counts.total
 	return nil
@@ -112,12 +112,12 @@ func (b *batch) applySteps(ctx context.Context, steps []step) error {
 		if s.ticket == uuid.Nil {
 			continue
 		}
-		l := b.lines[s.ticket]
+		l := b.rows[s.ticket]
 		if l == nil {
-			if l, err = b.line(ctx, read, s); err != nil {
+			if l, err = b.row(ctx, read, s); err != nil {
 				return err
 			}
-			b.lines[s.ticket], b.order = l, append(b.order, l)
+			b.rows[s.ticket], b.order = l, append(b.order, l)
 		}
 		for _, o := range s.observations {
 			if err := b.observe(ctx, l, o); err != nil {
@@ -131,20 +131,20 @@ func (b *batch) applySteps(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// line finds the handoff of a step, or begins it: also where the ledger has
+// row finds the handoff of a step, or begins it: also where the ledger has
 // dropped its first entry.
-func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error) {
-	l := &line{ticket: s.ticket, fresh: true}
-	if s.first == nil || b.st.careful {
+func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, error) {
+	l := &pendingRow{ticket: s.ticket, isNew: true}
+	if s.first == nil || b.st.checkDuplicates {
 		var acks sql.NullString
-		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &l.was.source, &l.was.target, &l.was.agent, &l.was.phase,
-			&l.was.outcome, &l.was.priority, &l.was.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks)
+		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &l.oldCell.source, &l.oldCell.target, &l.oldCell.agent, &l.oldCell.phase,
+			&l.oldCell.outcome, &l.oldCell.priority, &l.oldCell.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case err != nil:
 			return nil, err
 		default:
-			l.fresh, l.is = false, l.was
+			l.isNew, l.newCell = false, l.oldCell
 			if acks.Valid {
 				if err := json.Unmarshal([]byte(acks.String), &l.acks); err != nil {
 					return nil, damagef("acknowledgements of %s: %w", l.ticket, err)
@@ -152,7 +152,7 @@ func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error
 			}
 		}
 	}
-	if l.fresh {
+	if l.isNew {
 		var err error
 		if l.id, err = b.newID(ctx, s.after.submitted); err != nil {
 			return nil, err
@@ -163,7 +163,7 @@ func (b *batch) line(ctx context.Context, read *sql.Stmt, s *step) (*line, error
 }
 
 // observe takes an event into account.
-func (b *batch) observe(ctx context.Context, l *line, o observation) error {
+func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error {
 	switch o.kind {
 	case "offered":
 		l.offered = cmp.Or(l.offered, o.at)
@@ -171,7 +171,7 @@ func (b *batch) observe(ctx context.Context, l *line, o observation) error {
 			return nil
 		}
 		to, err := b.name(ctx, o.to)
-		l.notePast(to)
+		l.addPastAgent(to)
 		return err
 	case "accepted", "taken":
 		l.taken = o.at
@@ -187,9 +187,9 @@ func (b *batch) observe(ctx context.Context, l *line, o observation) error {
 	if err != nil {
 		return err
 	}
-	if o.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.is.agent == agent) {
+	if o.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.newCell.agent == agent) {
 		l.accepts++
-		l.is.agent = agent
+		l.newCell.agent = agent
 		return nil
 	}
 	l.listAcks()
@@ -210,45 +210,45 @@ func (b *batch) observe(ctx context.Context, l *line, o observation) error {
 }
 
 // listAcks turns the count of the current agent's acknowledgements into the list of all.
-func (l *line) listAcks() {
+func (l *pendingRow) listAcks() {
 	if l.acks == nil && l.accepts > 0 {
-		l.acks = []ackRow{{Agent: l.is.agent, Accepted: l.accepts}}
+		l.acks = []ackRow{{Agent: l.newCell.agent, Accepted: l.accepts}}
 	}
 	l.accepts = 0
 }
 
 // advance sets the handoff to its state after the step.
-func (b *batch) advance(ctx context.Context, l *line, s *step) error {
+func (b *batch) advance(ctx context.Context, l *pendingRow, s *step) error {
 	agent, err := b.name(ctx, s.after.agent)
 	if err != nil {
 		return err
 	}
-	if agent != l.is.agent && l.accepts > 0 {
+	if agent != l.newCell.agent && l.accepts > 0 {
 		l.listAcks()
 	}
-	if agent != l.is.agent {
-		l.notePast(l.is.agent)
+	if agent != l.newCell.agent {
+		l.addPastAgent(l.newCell.agent)
 	}
 	l.seq, l.after = s.seq, s.after
-	l.is.agent = agent
-	l.is.phase, l.is.outcome = uint8(s.after.phase), uint8(s.after.outcome)
+	l.newCell.agent = agent
+	l.newCell.phase, l.newCell.outcome = uint8(s.after.phase), uint8(s.after.outcome)
 	if l.inbox, err = b.name(ctx, s.after.inbox); err != nil {
 		return err
 	}
-	if l.fresh && l.is.source == 0 { // the rest never changes
-		l.is.priority, l.is.kind = uint8(s.after.priority), uint8(s.after.kind)
-		if l.is.source, err = b.name(ctx, s.after.source); err != nil {
+	if l.isNew && l.newCell.source == 0 { // the rest never changes
+		l.newCell.priority, l.newCell.kind = uint8(s.after.priority), uint8(s.after.kind)
+		if l.newCell.source, err = b.name(ctx, s.after.source); err != nil {
 			return err
 		}
-		l.is.target, err = b.name(ctx, s.after.target)
+		l.newCell.target, err = b.name(ctx, s.after.target)
 	}
 	return err
 }
 
-// notePast notes an agent that had the handoff.
-func (l *line) notePast(agent int32) {
-	if agent != 0 && !slices.Contains(l.past, agent) {
-		l.past = append(l.past, agent)
+// addPastAgent notes an agent that had the handoff.
+func (l *pendingRow) addPastAgent(agent int32) {
+	if agent != 0 && !slices.Contains(l.pastAgents, agent) {
+		l.pastAgents = append(l.pastAgents, agent)
 	}
 }
 
@@ -284,7 +284,7 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 		}
 		id++
 	}
-	if len(st.recent) > idsKept {
+	if len(st.recent) > idsCachedMax {
 		clear(st.recent)
 	}
 	st.recent[at], st.taken[id] = id, struct{}{}
@@ -295,8 +295,8 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 	return id, nil
 }
 
-// idsKept bounds the ids that are kept in memory.
-const idsKept = 100_000
+// idsCachedMax bounds the ids that are kept in memory.
+const idsCachedMax = 100_000
 
 // idExists tells whether an id has been given.
 func (b *batch) idExists(ctx context.Context, id int64) (taken bool, err error) {
@@ -330,13 +330,13 @@ func (b *batch) write(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = past.Close() }()
-	slices.SortFunc(b.order, func(a, b *line) int { return int(min(max(a.id-b.id, -1), 1)) })
+	slices.SortFunc(b.order, func(a, b *pendingRow) int { return int(min(max(a.id-b.id, -1), 1)) })
 	for _, l := range b.order {
 		changing, err := l.stateColumns()
 		if err != nil {
 			return err
 		}
-		if !l.fresh {
+		if !l.isNew {
 			_, err = update.ExecContext(ctx, append(changing, l.id)...)
 		} else {
 			_, err = insert.ExecContext(ctx, append(l.fixedColumns(), changing...)...)
@@ -344,8 +344,8 @@ func (b *batch) write(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("store %s: %w", l.ticket, err)
 		}
-		for _, agent := range l.past {
-			if agent == l.is.agent {
+		for _, agent := range l.pastAgents {
+			if agent == l.newCell.agent {
 				continue
 			}
 			if _, err := past.ExecContext(ctx, l.id, agent); err != nil {
@@ -363,19 +363,19 @@ func (b *batch) write(ctx context.Context) error {
 }
 
 // fixedColumns are the columns that never change, in their order.
-func (l *line) fixedColumns() []any {
+func (l *pendingRow) fixedColumns() []any {
 	var description, why string
 	if l.first != nil {
 		description, why = l.first.description, l.first.why
 	}
 	a := &l.after
-	return []any{l.id, l.ticket[:], a.submitted, l.is.source, l.is.target, l.is.kind, l.is.priority,
-		orNull(a.workflow), orNull(a.conversation), orNull(a.task),
-		ticketOrNull(a.parent), ticketOrNull(a.family), ticketOrNull(a.returnOf), ticketOrNull(a.origin), description, why}
+	return []any{l.id, l.ticket[:], a.submitted, l.newCell.source, l.newCell.target, l.newCell.kind, l.newCell.priority,
+		nullIfEmpty(a.workflow), nullIfEmpty(a.conversation), nullIfEmpty(a.task),
+		ticketBytes(a.parent), ticketBytes(a.family), ticketBytes(a.returnOf), ticketBytes(a.origin), description, why}
 }
 
 // stateColumns are the others.
-func (l *line) stateColumns() ([]any, error) {
+func (l *pendingRow) stateColumns() ([]any, error) {
 	a := &l.after
 	var offer, work, whole, acks any
 	if a.offer != 0 {
@@ -394,19 +394,19 @@ func (l *line) stateColumns() ([]any, error) {
 		}
 		acks = string(text)
 	}
-	return []any{int64(l.seq), a.phase, a.outcome, l.is.agent, offer, a.updated, a.closed, a.reason, a.holder,
+	return []any{int64(l.seq), a.phase, a.outcome, l.newCell.agent, offer, a.updated, a.closed, a.reason, a.holder,
 		a.attempts, a.reroutes, a.level, a.tokens, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
 		a.waits, l.inbox, a.dead}, nil
 }
 
-func orNull(text string) any {
+func nullIfEmpty(text string) any {
 	if text == "" {
 		return nil
 	}
 	return text
 }
 
-func ticketOrNull(text string) any {
+func ticketBytes(text string) any {
 	id, err := uuid.Parse(text)
 	if err != nil {
 		return nil
@@ -414,8 +414,8 @@ func ticketOrNull(text string) any {
 	return id[:]
 }
 
-// adopt notes which ledger this is the index of.
-func (st *store) adopt(ctx context.Context, ledger time.Time) error {
+// setLedger notes which ledger this is the index of.
+func (st *store) setLedger(ctx context.Context, ledger time.Time) error {
 	if _, err := st.db.ExecContext(ctx, "UPDATE position SET ledger=?", ledger.UTC().Format(time.RFC3339Nano)); err != nil {
 		return err
 	}

@@ -180,6 +180,6 @@ func firstEntryIn(pkg []byte) *firstEntry {
 	return &firstEntry{
 		description: strings.Clone(protocol.Prefix(description, shownBytesMax)),
 		why:         strings.Clone(protocol.Prefix(why, shownBytesMax)),
-		words:       searchable(protocol.Prefix(description, searchBytesMax), protocol.Prefix(why, searchBytesMax)),
+		words:       searchText(protocol.Prefix(description, searchBytesMax), protocol.Prefix(why, searchBytesMax)),
 	}
 }

@@ -23,7 +23,7 @@ func (ix *Index) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswe
 	}
 	a, err := read(ctx, ix, q.Question, func(v view, a *ask.FamilyAnswer) error {
 		a.Handoffs = []ask.Row{}
-		root, err := v.root(ticket)
+		root, err := v.rootOf(ticket)
 		if err != nil || root == uuid.Nil {
 			return err
 		}
@@ -39,10 +39,10 @@ func unknownTicket(ticket uuid.UUID) error {
 	return protocol.Errorf(protocol.CodeNotFound, "ticket", "there is no handoff %s", ticket)
 }
 
-// root goes up from a handoff to the first of its family that the index has;
+// rootOf goes up from a handoff to the first of its family that the index has;
 // Nil if it does not have the handoff itself. What follows from several follows
 // from its group, its parent, what it is the return of, what it redrives, in this order.
-func (v view) root(ticket uuid.UUID) (uuid.UUID, error) {
+func (v view) rootOf(ticket uuid.UUID) (uuid.UUID, error) {
 	root, seen := uuid.Nil, map[uuid.UUID]bool{}
 	for !seen[ticket] { // a forged circle ends too
 		seen[ticket] = true

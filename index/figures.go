@@ -103,15 +103,15 @@ func (v view) sumRows(p plan, s *figureTables) error {
 // add adds a handoff. Acknowledgements count for the agent that gave them,
 // everything else for the one that has the handoff, or had it last.
 func (s *figureTables) add(m figuresRow, acks []ackRow) {
-	pair, kind := entryOf(s.pairs, [2]int32{m.at.source, m.at.target}), entryOf(s.types, int32(m.at.kind))
-	for _, of := range []*sum{s.all, pair, kind, entryOf(s.agents, m.at.agent)} {
+	pair, kind := sumFor(s.pairs, [2]int32{m.at.source, m.at.target}), sumFor(s.types, int32(m.at.kind))
+	for _, of := range []*sum{s.all, pair, kind, sumFor(s.agents, m.at.agent)} {
 		of.add(m)
 	}
 	for _, ack := range acks {
 		if ack.Accepted == 0 && ack.Refused == 0 {
 			continue
 		}
-		for _, of := range []*sum{s.all, pair, kind, entryOf(s.agents, ack.Agent)} {
+		for _, of := range []*sum{s.all, pair, kind, sumFor(s.agents, ack.Agent)} {
 			of.f.Accepted += ack.Accepted
 			of.f.Refused += ack.Refused
 		}
@@ -121,7 +121,7 @@ func (s *figureTables) add(m figuresRow, acks []ackRow) {
 	}
 }
 
-func entryOf[K comparable](table map[K]*sum, key K) *sum {
+func sumFor[K comparable](table map[K]*sum, key K) *sum {
 	of := table[key]
 	if of == nil {
 		of = &sum{}

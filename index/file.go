@@ -21,7 +21,7 @@ const (
 // What inspect finds.
 const (
 	fileNone = iota
-	fileOurs
+	fileCurrent
 	fileOlder
 	fileBroken
 )
@@ -64,14 +64,14 @@ func fileVersion(path string) (int, error) {
 	case version < schemaVersion:
 		return fileOlder, nil
 	}
-	return fileOurs, nil
+	return fileCurrent, nil
 }
 
-// companions are what SQLite keeps beside the file.
-var companions = []string{"", "-wal", "-shm"}
+// fileSuffixes are what SQLite keeps beside the file.
+var fileSuffixes = []string{"", "-wal", "-shm"}
 
 func removeFiles(path string) error {
-	for _, suffix := range companions {
+	for _, suffix := range fileSuffixes {
 		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -103,7 +103,7 @@ func damagef(format string, args ...any) error { return &damageError{fmt.Errorf(
 func (st *store) filesUnchanged() error {
 	st.files.Lock()
 	defer st.files.Unlock()
-	for i, suffix := range companions {
+	for i, suffix := range fileSuffixes {
 		id, size, err := identify(st.path + suffix)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -124,7 +124,7 @@ func (st *store) filesUnchanged() error {
 func (st *store) recordSizes() (wal int64, err error) {
 	st.files.Lock()
 	defer st.files.Unlock()
-	for i, suffix := range companions {
+	for i, suffix := range fileSuffixes {
 		id, size, err := identify(st.path + suffix)
 		if err != nil {
 			return 0, damagef("%w", err)

@@ -177,7 +177,7 @@ func askOn(t *testing.T, ctx context.Context, ix *Index) {
 func (ix *Index) checkpointed(ctx context.Context) error {
 	st, _ := ix.current()
 	defer st.release()
-	return st.writeBack(ctx, 0)
+	return st.checkpoint(ctx, 0)
 }
 
 // TestFilesOfOthers: what this program must not touch stays byte for byte.

@@ -48,7 +48,7 @@ type Index struct {
 	opened time.Time
 	// fillBehind is fillBehindDefault, but in tests.
 	fillBehind uint64
-	unread     atomic.Int64 // entries that were passed over
+	unreadable atomic.Int64 // entries that were passed over
 
 	mu       sync.Mutex
 	store    *store // nil for a moment while the file is replaced, and once closed
@@ -101,7 +101,7 @@ func (ix *Index) openStore() (*store, error) {
 	switch found, err := fileVersion(ix.path); {
 	case err != nil:
 		return nil, err
-	case found == fileOurs:
+	case found == fileCurrent:
 		st, err := openStore(ix.path)
 		if err == nil {
 			return st, nil

@@ -371,7 +371,7 @@ func (st *store) fieldPath(p plan) accessPath {
 	return best
 }
 
-var everyWord = func() (all []int64) {
+var allNumbers = func() (all []int64) {
 	for number := range int64(unknownWord + 1) {
 		all = append(all, number)
 	}
@@ -380,7 +380,7 @@ var everyWord = func() (all []int64) {
 
 func orAnyNumber(numbers []int64) []int64 {
 	if numbers == nil {
-		return everyWord
+		return allNumbers
 	}
 	return numbers
 }

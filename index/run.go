@@ -23,8 +23,8 @@ const (
 	batchTextBytes = 16 << 20
 	// batchWait is how long a fill waits for a batch to become full.
 	batchWait = 100 * time.Millisecond
-	// fillNap is how long it does nothing else meanwhile; what comes waits in steps.
-	fillNap = 2 * time.Millisecond
+	// fillPollInterval is how long it does nothing else meanwhile; what comes waits in steps.
+	fillPollInterval = 2 * time.Millisecond
 	// fillBehindDefault is from how many entries behind on it is a fill, not following.
 	fillBehindDefault = 20_000
 	// checkEvery is how often the files are looked at when nothing is asked.
@@ -46,7 +46,7 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 	ix.mu.Unlock()
 	pause := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(3*time.Second), backoff.WithMaxElapsedTime(0))
-	told := false
+	logged := false
 	for {
 		before := ix.sequence()
 		err := ix.follow(ctx, src)
@@ -55,7 +55,7 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 		}
 		if ix.sequence() != before { // it went well for a while
 			pause.Reset()
-			told = false
+			logged = false
 		}
 		err, fatal := ix.recover(err)
 		if fatal {
@@ -65,9 +65,9 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 			ix.mu.Unlock()
 			return err
 		}
-		if err != nil && !told {
+		if err != nil && !logged {
 			ix.log.Warn("index stalled; retrying", "err", err)
-			told = true
+			logged = true
 		}
 		if err == nil {
 			continue
@@ -129,7 +129,7 @@ func (ix *Index) reopen(why error) error {
 	if err != nil {
 		return err
 	}
-	st.careful = old != nil && old.careful || strings.Contains(why.Error(), "constraint failed")
+	st.checkDuplicates = old != nil && old.checkDuplicates || strings.Contains(why.Error(), "constraint failed")
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.ended != nil {
@@ -160,7 +160,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 	m := st.currentPosition()
 	switch {
 	case m.ledger.IsZero():
-		if err := st.adopt(ctx, ledger.Created); err != nil {
+		if err := st.setLedger(ctx, ledger.Created); err != nil {
 			return &writeError{err}
 		}
 		ix.notify()
@@ -208,7 +208,7 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 		if s.failed != nil {
 			f.ix.logUnreadable(e, s.failed)
 		}
-		if err := fetch(ctx, src, &s); err != nil {
+		if err := fetchPackage(ctx, src, &s); err != nil {
 			return err
 		}
 		select {
@@ -224,22 +224,22 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 	return err
 }
 
-// passedOverLogged is how many entries that cannot be read an index names in its log.
-const passedOverLogged = 100
+// unreadableLoggedMax is how many entries that cannot be read an index names in its log.
+const unreadableLoggedMax = 100
 
 // logUnreadable notes an entry that cannot be read. What the entries before it said of its
 // handoff stays; handoff doctor names those that are stuck.
 func (ix *Index) logUnreadable(e broker.Entry, why error) {
-	switch n := ix.unread.Add(1); {
-	case n < passedOverLogged:
+	switch n := ix.unreadable.Add(1); {
+	case n < unreadableLoggedMax:
 		ix.log.Warn("skipping an unreadable ledger entry", "ticket", e.Ticket, "seq", e.Seq, "err", why)
-	case n == passedOverLogged:
+	case n == unreadableLoggedMax:
 		ix.log.Warn("skipping an unreadable ledger entry; further ones are not logged", "ticket", e.Ticket, "seq", e.Seq, "err", why)
 	}
 }
 
-// fetch reads the words of a package that lies elsewhere. One that is lost has none.
-func fetch(ctx context.Context, src Source, s *step) error {
+// fetchPackage reads the words of a package that lies elsewhere. One that is lost has none.
+func fetchPackage(ctx context.Context, src Source, s *step) error {
 	if s.first == nil || s.first.blob == nil || s.first.blob.Size > protocol.PackageBytesMax {
 		return nil
 	}
@@ -280,7 +280,7 @@ func (f *filler) write(ctx context.Context) error {
 				return err
 			}
 		case s := <-f.steps:
-			steps = f.gather(append(steps[:0], s))
+			steps = f.fillBatch(append(steps[:0], s))
 			if err := f.store(ctx, steps); err != nil {
 				return err
 			}
@@ -289,8 +289,8 @@ func (f *filler) write(ctx context.Context) error {
 	}
 }
 
-// gather takes what else has come, or, while it is filling, what comes in a moment.
-func (f *filler) gather(steps []step) []step {
+// fillBatch takes what else has come, or, while it is filling, what comes in a moment.
+func (f *filler) fillBatch(steps []step) []step {
 	bytes, naps := steps[0].textBytes(), 0
 	for len(steps) < batchSteps && bytes < batchTextBytes {
 		select {
@@ -304,10 +304,10 @@ func (f *filler) gather(steps []step) []step {
 		}
 		// It naps, and does not wait for the next one: being woken for each costs
 		// more than some of them do.
-		if naps++; naps > int(batchWait/fillNap) {
+		if naps++; naps > int(batchWait/fillPollInterval) {
 			return steps
 		}
-		time.Sleep(fillNap)
+		time.Sleep(fillPollInterval)
 	}
 	return steps
 }
@@ -326,7 +326,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		}
 		f.ix.log.Info("index caught up", "seq", f.st.currentPosition().seq, "handoffs", f.st.currentPosition().count)
 	}
-	if err := f.st.writeBack(ctx, walBytesMax); err != nil {
+	if err := f.st.checkpoint(ctx, walBytesMax); err != nil {
 		return f.fail(err)
 	}
 	return nil
@@ -396,7 +396,7 @@ func (st *store) addIndexes(ctx context.Context) error {
 		if _, err := st.db.ExecContext(ctx, create); err != nil {
 			return err
 		}
-		if err := st.writeBack(ctx, walBytesMax); err != nil {
+		if err := st.checkpoint(ctx, walBytesMax); err != nil {
 			return err
 		}
 	}
@@ -410,10 +410,10 @@ func (st *store) addIndexes(ctx context.Context) error {
 	return nil
 }
 
-// writeBack copies the log into the file once it is longer than most. It looks
+// checkpoint copies the log into the file once it is longer than most. It looks
 // at the files first: onto one that was cut short it would write an end with a hole
 // before it.
-func (st *store) writeBack(ctx context.Context, most int64) error {
+func (st *store) checkpoint(ctx context.Context, most int64) error {
 	wal, err := st.recordSizes()
 	if err != nil || wal <= most {
 		return err

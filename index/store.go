@@ -44,10 +44,10 @@ type store struct {
 	drift   int64 // of the mark that is being written: the most that an id is beyond its instant
 	maxID   int64
 	indexed atomic.Bool
-	// careful says that not even a first entry is taken for one unseen: some
+	// checkDuplicates says that not even a first entry is taken for one unseen: some
 	// writer has begun a handoff twice.
-	careful bool
-	recent  map[int64]int64 // the last id that was given for an instant
+	checkDuplicates bool
+	recent          map[int64]int64 // the last id that was given for an instant
 	// taken are all ids over floor, and those that are not in the file yet: so
 	// hardly ever is a row looked for to find a free one.
 	taken map[int64]struct{}

@@ -66,9 +66,9 @@ func isASCII(text string) bool {
 	return true
 }
 
-// searchable is a text as the search engine gets it: each word once, for it
+// searchText is a text as the search engine gets it: each word once, for it
 // only remembers whether a word is there.
-func searchable(texts ...string) string {
+func searchText(texts ...string) string {
 	all := []byte{' '}
 	for _, text := range texts {
 		wordsOf(text, func(word []byte) {

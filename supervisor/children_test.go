@@ -19,10 +19,10 @@ import (
 )
 
 // superviseCounted starts a supervisor whose requests are counted.
-func (w *world) superviseCounted(cfg supervisor.Config) *brokertest.Counting {
+func (w *world) superviseCounted(cfg supervisor.Config) *brokertest.CountingEngine {
 	w.Helper()
 	own := w.m.Connect()
-	counting := brokertest.NewCounting(own)
+	counting := brokertest.NewCountingEngine(own)
 	b := brokertest.Over(w, counting)
 	w.superviseOver(own, b, counting, cfg)
 	return counting
@@ -31,8 +31,8 @@ func (w *world) superviseCounted(cfg supervisor.Config) *brokertest.Counting {
 var snapshots = regexp.MustCompile(`(, )?directory \d+`)
 
 // requests are what a supervisor asked for; looking at its snapshot is none.
-func requests(c *brokertest.Counting) string {
-	return strings.TrimPrefix(snapshots.ReplaceAllString(c.Take(), ""), ", ")
+func requests(c *brokertest.CountingEngine) string {
+	return strings.TrimPrefix(snapshots.ReplaceAllString(c.TakeCounts(), ""), ", ")
 }
 
 // handOff is a package to somebody, as a child.
@@ -53,7 +53,7 @@ func TestRelayCostsNoRequests(t *testing.T) {
 	for supervisors, most := range map[int]int{1: 0, 2: 2 * 100} {
 		t.Run(fmt.Sprint(supervisors), func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				var counted []*brokertest.Counting
+				var counted []*brokertest.CountingEngine
 				for range supervisors {
 					counted = append(counted, w.superviseCounted(supervisor.Config{SweepInterval: staying}))
 				}
@@ -370,7 +370,7 @@ func TestOneMemberThatCannotBeSubmitted(t *testing.T) {
 // came by, and for nothing of handoffs that owe a return which nobody takes in.
 func TestPassesAskForNoChildren(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.m.SetKnobs(brokertest.Knobs{DropTimer: func(string, uint64) bool { return true }})
+		w.m.SetFaults(brokertest.Faults{DropTimer: func(string, uint64) bool { return true }})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
 		for range 50 { // their source is no agent

@@ -23,7 +23,7 @@ func (w *world) offersAt(ticket string, agents ...string) {
 	w.Helper()
 	synctest.Wait()
 	var got []string
-	for key := range w.m.Standing() {
+	for key := range w.m.QueuedOffers() {
 		if key.Ticket == ticket {
 			got = append(got, key.Agent)
 		}

@@ -233,7 +233,7 @@ func (w *world) failOnceThenComplete(h protocol.Holder, n int) {
 // Doubled offers and wake-ups change nothing.
 func TestDuplicatesAreHarmless(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.m.SetKnobs(brokertest.Knobs{
+		w.m.SetFaults(brokertest.Faults{
 			DuplicateOffer: func(broker.OfferKey) bool { return true },
 			DuplicateTimer: func(string, uint64) bool { return true },
 		})

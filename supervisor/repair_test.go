@@ -20,7 +20,7 @@ func TestRepair(t *testing.T) {
 		if _, err := w.b.Cancel(w.ctx, done, "lead", ""); err != nil {
 			t.Fatal(err)
 		}
-		w.m.SetKnobs(brokertest.Knobs{
+		w.m.SetFaults(brokertest.Faults{
 			DropTimer: func(string, uint64) bool { return true },
 			DropOffer: func(broker.OfferKey) bool { return true },
 		})
@@ -34,7 +34,7 @@ func TestRepair(t *testing.T) {
 		if state, err := w.b.Status(w.ctx, late); err != nil || state.Closed {
 			t.Fatalf("closed %v (%v), and its wake-up was lost", state.Closed, err)
 		}
-		w.m.SetKnobs(brokertest.Knobs{})
+		w.m.SetFaults(brokertest.Faults{})
 		repaired, err := supervisor.Repair(w.ctx, w.b, w.m, nil)
 		if want := (supervisor.Repaired{Handoffs: 3, Open: 2, Woken: 2}); err != nil || repaired != want {
 			t.Errorf("%+v, %v; want %+v", repaired, err, want)

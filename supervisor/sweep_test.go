@@ -155,7 +155,7 @@ func TestJudgeMustBeConnected(t *testing.T) {
 func TestLostOffersAreMadeAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		dropped := 0
-		w.m.SetKnobs(brokertest.Knobs{DropOffer: func(broker.OfferKey) bool { dropped++; return dropped <= 4 }})
+		w.m.SetFaults(brokertest.Faults{DropOffer: func(broker.OfferKey) bool { dropped++; return dropped <= 4 }})
 		w.supervise(supervisor.Config{})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)
@@ -191,7 +191,7 @@ func TestDeletedWorkIsFilledAgain(t *testing.T) {
 // With no timer ever firing, the sweeps alone keep things going.
 func TestLostTimersAreMadeUpForByPasses(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.m.SetKnobs(brokertest.Knobs{DropTimer: func(string, uint64) bool { return true }})
+		w.m.SetFaults(brokertest.Faults{DropTimer: func(string, uint64) bool { return true }})
 		w.supervise(supervisor.Config{})
 		w.agent("coder", nil)
 		coder := w.holder("coder", staying)

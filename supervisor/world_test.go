@@ -87,7 +87,7 @@ func (w *world) agent(id string, change func(*protocol.Profile)) {
 // holder makes a worker's presence that lasts for its lease and is not renewed.
 func (w *world) holder(agent string, lease time.Duration) protocol.Holder {
 	w.Helper()
-	return brokertest.Present(w, w.b, agent, lease)
+	return brokertest.PutHolder(w, w.b, agent, lease)
 }
 
 // staying is a lease that no test outlasts.

@@ -56,7 +56,7 @@ func (w *traced) submit(pkg protocol.Package) broker.Head {
 
 func (w *traced) offer(agent string) (*broker.Offer, protocol.Holder) {
 	w.Helper()
-	holder := brokertest.Present(w, w.b, agent, time.Minute)
+	holder := brokertest.PutHolder(w, w.b, agent, time.Minute)
 	return brokertest.Offer(w, w.b, agent), holder
 }
 

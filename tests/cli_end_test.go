@@ -38,7 +38,7 @@ func checkEnd(ts *testscript.TestScript, url string) {
 	}
 	defer func() { _ = engine.Close() }()
 	until(all.t, patience, func(ctx context.Context) string { return followed(ctx, engine) })
-	until(all.t, acknowledged, func(ctx context.Context) string { return endedOffers(ctx, engine) })
+	until(all.t, acknowledgeTimeout, func(ctx context.Context) string { return endedOffers(ctx, engine) })
 	until(all.t, patience, func(ctx context.Context) string { return doctorComplains(ctx, ts, engine, url) })
 	until(all.t, patience, func(ctx context.Context) string { return misattributed(ctx, engine) })
 }
@@ -62,9 +62,9 @@ func misattributed(ctx context.Context, engine *handoffjs.Engine) string {
 	return ""
 }
 
-// acknowledged is how long an acknowledgement may be on its way. It is shorter than a
+// acknowledgeTimeout is how long an acknowledgement may be on its way. It is shorter than a
 // supervisor takes to its second pass, which would hide an offer that was left behind.
-const acknowledged = 5 * time.Second
+const acknowledgeTimeout = 5 * time.Second
 
 // until asks again until nothing is wrong, or fails the story with what is.
 func until(t testscript.T, most time.Duration, wrong func(context.Context) string) {
@@ -107,7 +107,7 @@ func followed(ctx context.Context, engine *handoffjs.Engine) string {
 
 // endedOffers names the offers that stand and that no open handoff has.
 func endedOffers(ctx context.Context, engine *handoffjs.Engine) string {
-	_, standing, err := heads(ctx, engine)
+	_, standing, err := readHeads(ctx, engine)
 	var ended []string
 	if err == nil {
 		err = engine.Offers(ctx, func(key broker.OfferKey) error {
@@ -129,7 +129,7 @@ func endedOffers(ctx context.Context, engine *handoffjs.Engine) string {
 // doctorComplains is what handoff doctor says when nothing is open, if it has to
 // complain. It leaves out fsync, which the stories turn off.
 func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *handoffjs.Engine, url string) string {
-	open, _, err := heads(ctx, engine)
+	open, _, err := readHeads(ctx, engine)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -150,8 +150,8 @@ func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *han
 	return ""
 }
 
-// heads counts the handoffs that are open, and tells which offer of each may stand.
-func heads(ctx context.Context, engine *handoffjs.Engine) (open int, standing map[string]uint64, err error) {
+// readHeads counts the handoffs that are open, and tells which offer of each may stand.
+func readHeads(ctx context.Context, engine *handoffjs.Engine) (open int, standing map[string]uint64, err error) {
 	states := map[string]protocol.State{}
 	err = engine.Heads(ctx, func(e broker.Entry) error {
 		if head, err := broker.HeadOf(e); err == nil { // else the story has put it there

@@ -72,11 +72,11 @@ import (
 // When a story is over, no offer stands that no open handoff has, and handoff doctor
 // is content where none is open.
 func TestCLI(t *testing.T) {
-	tellStories(t, "script", false)
-	tellStories(t, "script/process", true)
+	runScripts(t, "script", false)
+	runScripts(t, "script/process", true)
 }
 
-func tellStories(t *testing.T, dir string, processes bool) {
+func runScripts(t *testing.T, dir string, processes bool) {
 	bin := filepath.Dir(testworld.Handoff(t))
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
@@ -155,21 +155,21 @@ func cmdWork(ts *testscript.TestScript, neg bool, args []string) {
 		return ""
 	})
 	of(ts).work = append(of(ts).work, p)
-	ts.Defer(p.settle)
+	ts.Defer(p.awaitExit)
 }
 
-// settle lets a worker that has nothing to do any more end by itself, before it is
+// awaitExit lets a worker that has nothing to do any more end by itself, before it is
 // killed: what it has just acknowledged to the queue may not have left it yet.
-func (p *process) settle() {
+func (p *process) awaitExit() {
 	p.signal(os.Interrupt)
 	select {
 	case <-p.done:
-	case <-time.After(settled):
+	case <-time.After(exitTimeout):
 	}
 }
 
-// settled is how long that may take. A worker whose program does not end takes longer.
-const settled = 3 * time.Second
+// exitTimeout is how long that may take. A worker whose program does not end takes longer.
+const exitTimeout = 3 * time.Second
 
 func cmdUnwork(ts *testscript.TestScript, neg bool, args []string) {
 	for _, p := range of(ts).work {
@@ -348,7 +348,7 @@ func cmdLedger(ts *testscript.TestScript, neg bool, args []string) {
 	count := 0
 	ts.Check(engine.Entries(ctx, 1, func(e broker.Entry) error {
 		r, err := broker.RecordOf(e)
-		if err != nil || !slices.ContainsFunc(r.Events, settles) {
+		if err != nil || !slices.ContainsFunc(r.Events, isSettlement) {
 			count++
 		}
 		return nil
@@ -362,8 +362,8 @@ func cmdLedger(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// settles tells an event that a supervisor appends in its own time, after the handoff has closed.
-func settles(e protocol.Event) bool {
+// isSettlement tells an event that a supervisor appends in its own time, after the handoff has closed.
+func isSettlement(e protocol.Event) bool {
 	switch e.EventType() {
 	case protocol.EventChildrenClosed, protocol.EventReturnSent, protocol.EventReturned:
 		return true

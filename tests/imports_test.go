@@ -12,16 +12,16 @@ import (
 
 const module = "github.com/agenthandoff/handoff/"
 
-// arrow is one rule of who may import what, and the reason that a person who
+// importRule is one rule of who may import what, and the reason that a person who
 // breaks it reads.
-type arrow struct {
+type importRule struct {
 	who    string   // package path below the module; a trailing /... takes what is below it too
 	not    []string // with what is below it; a trailing ! forbids the package alone
 	except []string // of who
 	why    string
 }
 
-var arrows = []arrow{
+var arrows = []importRule{
 	{who: "protocol/...", not: []string{module + "broker", module + "worker", module + "supervisor", module + "internal/cli", module + "cmd"},
 		why: "imports point one way: cmd -> supervisor | worker -> broker -> lifecycle -> protocol"},
 	{who: "protocol", not: []string{module + "protocol/lifecycle", module + "protocol/schema"},

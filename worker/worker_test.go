@@ -314,7 +314,7 @@ func TestRedeliveryOfItsOwn(t *testing.T) {
 			asked.Add(1)
 			return protocol.Ack{Status: protocol.AckAccepted}, nil
 		}})
-		w.m.SetKnobs(brokertest.Knobs{DuplicateOffer: func(broker.OfferKey) bool { return true }})
+		w.m.SetFaults(brokertest.Faults{DuplicateOffer: func(broker.OfferKey) bool { return true }})
 		ticket := w.submit(nil)
 		synctest.Wait()
 		w.m.Restart()
@@ -338,7 +338,7 @@ func TestRedeliveryOfItsOwn(t *testing.T) {
 func TestGhostIsDropped(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.register(protocol.Profile{ID: "coder"})
-		w.m.SetKnobs(brokertest.Knobs{DuplicateOffer: func(broker.OfferKey) bool { return true }})
+		w.m.SetFaults(brokertest.Faults{DuplicateOffer: func(broker.OfferKey) bool { return true }})
 		var handled atomic.Int32
 		s := w.serve(worker.Config{Concurrency: 4}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
 			handled.Add(1)

@@ -180,7 +180,7 @@ func (w *world) others() (free int) {
 // holder makes another holder of coder that is present for a day.
 func (w *world) holder() protocol.Holder {
 	w.Helper()
-	return brokertest.Present(w, w.b, "coder", 24*time.Hour)
+	return brokertest.PutHolder(w, w.b, "coder", 24*time.Hour)
 }
 
 // pass lets fake time pass.

@@ -87,23 +87,23 @@ func (w *world) register(agents ...string) {
 	}
 }
 
-// code checks the code of a refusal.
-func (w *world) code(what string, err error, code protocol.Code) {
+// wantCode checks the code of a refusal.
+func (w *world) wantCode(what string, err error, code protocol.Code) {
 	w.t.Helper()
 	if !errors.Is(err, &protocol.Error{Code: code}) {
 		w.t.Errorf("%s: %v, want the code %s", what, err, code)
 	}
 }
 
-// pkg returns a package of lead's to an agent.
-func pkg(to, key string) protocol.Package {
+// newPackage returns a package of lead's to an agent.
+func newPackage(to, key string) protocol.Package {
 	return protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Key: key, Reason: "the plan is ready", Task: protocol.Task{Description: "write it"}}
 }
 
 // submit hands a package from lead to coder.
 func (w *world) submit() string {
 	w.t.Helper()
-	state, err := w.Source(w.t, "lead").Submit(w.ctx, pkg("coder", protocol.NewTicket()))
+	state, err := w.Source(w.t, "lead").Submit(w.ctx, newPackage("coder", protocol.NewTicket()))
 	w.must(err)
 	return state.Ticket
 }
@@ -140,34 +140,34 @@ func (w *world) complete(agent string) {
 
 func testSubmit(t *testing.T, w *world) {
 	lead := w.Source(t, "lead")
-	first, err := lead.Submit(w.ctx, pkg("coder", "once"))
+	first, err := lead.Submit(w.ctx, newPackage("coder", "once"))
 	w.must(err)
 	if first.Source != "lead" || first.Agent != "coder" || first.Ticket != protocol.TicketForKey("lead", "once") {
 		t.Errorf("submitted: %s from %s to %s", first.Ticket, first.Source, first.Agent)
 	}
-	again, err := lead.Submit(w.ctx, pkg("coder", "once"))
+	again, err := lead.Submit(w.ctx, newPackage("coder", "once"))
 	if w.must(err); again.Ticket != first.Ticket {
 		t.Errorf("submitted again: another ticket")
 	}
-	unnamed := pkg("coder", "unnamed")
+	unnamed := newPackage("coder", "unnamed")
 	unnamed.Source = ""
 	state, err := lead.Submit(w.ctx, unnamed)
 	if w.must(err); state.Source != "lead" {
 		t.Errorf("a package without a source is from %q", state.Source)
 	}
-	other := pkg("coder", "once")
+	other := newPackage("coder", "once")
 	other.Task.Description = "write another"
 	_, err = lead.Submit(w.ctx, other)
-	w.code("another package with the same key", err, protocol.CodeKeyReused)
-	_, err = lead.Submit(w.ctx, pkg("missing", "missing"))
-	w.code("a target that is not registered", err, protocol.CodeUnknownAgent)
-	_, err = w.Source(t, "coder").Submit(w.ctx, pkg("coder", "foreign"))
-	w.code("as another source", err, protocol.CodeForbidden)
-	child := pkg("coder", "child")
+	w.wantCode("another package with the same key", err, protocol.CodeKeyReused)
+	_, err = lead.Submit(w.ctx, newPackage("missing", "missing"))
+	w.wantCode("a target that is not registered", err, protocol.CodeUnknownAgent)
+	_, err = w.Source(t, "coder").Submit(w.ctx, newPackage("coder", "foreign"))
+	w.wantCode("as another source", err, protocol.CodeForbidden)
+	child := newPackage("coder", "child")
 	child.Parent = first.Ticket
 	child.Source = "stranger"
 	_, err = w.Source(t, "stranger").Submit(w.ctx, child)
-	w.code("under a hidden parent", err, protocol.CodeNotFound)
+	w.wantCode("under a hidden parent", err, protocol.CodeNotFound)
 }
 
 func testWait(t *testing.T, w *world) {
@@ -190,7 +190,7 @@ func testWait(t *testing.T, w *world) {
 		t.Errorf("closed: %v, %s", err, state.Outcome)
 	}
 	_, err = lead.Wait(w.ctx, ticket, "soon")
-	w.code("an unknown until", err, protocol.CodeInvalid)
+	w.wantCode("an unknown until", err, protocol.CodeInvalid)
 }
 
 func testResult(t *testing.T, w *world) {
@@ -199,7 +199,7 @@ func testResult(t *testing.T, w *world) {
 		t.Errorf("without a result: %v, with the state of %q", err, state.Ticket)
 	}
 	_, err := lead.Return(w.ctx, ticket)
-	w.code("the return of an open handoff", err, protocol.CodeIllegal)
+	w.wantCode("the return of an open handoff", err, protocol.CodeIllegal)
 	w.complete("coder")
 	result, state, err := lead.Result(w.ctx, ticket)
 	if w.must(err); string(result.Body) != `"done"` || !state.Closed {
@@ -219,14 +219,14 @@ func testResult(t *testing.T, w *world) {
 func testCancel(t *testing.T, w *world) {
 	ticket := w.submit()
 	_, err := w.Source(t, "coder").Cancel(w.ctx, api.Cancel{Ticket: ticket})
-	w.code("by the target", err, protocol.CodeForbidden)
+	w.wantCode("by the target", err, protocol.CodeForbidden)
 	state, err := w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket, Reason: "no longer needed"})
 	if w.must(err); !state.Closed || state.Outcome != protocol.OutcomeCancelled {
 		t.Errorf("cancelled: closed %v, %s", state.Closed, state.Outcome)
 	}
 	_, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket})
-	w.code("again", err, protocol.CodeClosed)
-	parent, err := w.Source(t, "lead").Submit(w.ctx, pkg("coder", protocol.NewTicket()))
+	w.wantCode("again", err, protocol.CodeClosed)
+	parent, err := w.Source(t, "lead").Submit(w.ctx, newPackage("coder", protocol.NewTicket()))
 	w.must(err)
 	state, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: parent.Ticket, Children: true})
 	if w.must(err); !state.Closed {
@@ -243,7 +243,7 @@ func testAnswer(t *testing.T, w *world) {
 	}
 	answer := protocol.Answer{Text: "main"}
 	_, err := w.Source(t, "coder").Answer(w.ctx, ticket, answer)
-	w.code("by the target", err, protocol.CodeForbidden)
+	w.wantCode("by the target", err, protocol.CodeForbidden)
 	state, err := lead.Answer(w.ctx, ticket, answer)
 	if w.must(err); state.Phase == protocol.Conditional {
 		t.Error("answered: still conditional")
@@ -264,7 +264,7 @@ func testHidden(t *testing.T, w *world) {
 			continue
 		}
 		hidden, missing := call(w.ctx, stranger, theirs), call(w.ctx, stranger, none)
-		w.code(name, hidden, protocol.CodeNotFound)
+		w.wantCode(name, hidden, protocol.CodeNotFound)
 		var a, b *protocol.Error
 		if !errors.As(hidden, &a) || !errors.As(missing, &b) || a.Field != b.Field || len(a.Message) != len(b.Message) {
 			t.Errorf("%s tells a hidden handoff (%v) from a missing one (%v)", name, hidden, missing)

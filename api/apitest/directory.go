@@ -46,13 +46,13 @@ func testDirectory(t *testing.T, w *world) {
 		t.Errorf("put: %+v", put)
 	}
 	_, err = admin.PutAgent(w.ctx, protocol.Profile{ID: "tester", MaxRisk: "huge"})
-	w.code("a profile that breaks the rules", err, protocol.CodeInvalid)
+	w.wantCode("a profile that breaks the rules", err, protocol.CodeInvalid)
 	paused, err := admin.PauseAgent(w.ctx, "tester")
 	if w.must(err); !paused.Paused || paused.Description != "runs tests" {
 		t.Errorf("paused: %+v", paused)
 	}
 	_, err = admin.Claim(w.ctx, api.Claim{Agent: "tester", Lease: lease})
-	w.code("a claim for a paused agent", err, protocol.CodeNothingToClaim)
+	w.wantCode("a claim for a paused agent", err, protocol.CodeNothingToClaim)
 	resumed, err := admin.ResumeAgent(w.ctx, "tester")
 	if w.must(err); resumed.Paused {
 		t.Error("resumed: paused")
@@ -74,13 +74,13 @@ func testDirectory(t *testing.T, w *world) {
 		t.Errorf("%d workers", len(holders))
 	}
 	_, err = admin.PauseAgent(w.ctx, protocol.Human)
-	w.code("a person is paused", err, protocol.CodeInvalid)
+	w.wantCode("a person is paused", err, protocol.CodeInvalid)
 	removed, err := admin.RemoveAgent(w.ctx, "tester")
 	if w.must(err); removed.ID != "tester" {
 		t.Errorf("removed %q", removed.ID)
 	}
 	_, err = admin.Profile(w.ctx, "tester")
-	w.code("the profile of an agent that is removed", err, protocol.CodeUnknownAgent)
+	w.wantCode("the profile of an agent that is removed", err, protocol.CodeUnknownAgent)
 	if person, err := admin.Profile(w.ctx, protocol.Human); err != nil || person.ID != protocol.Human {
 		t.Errorf("the person: %v, %+v", err, person)
 	}

@@ -27,11 +27,11 @@ func (w *world) claim(h api.Holder) api.Held {
 func testClaim(t *testing.T, w *world) {
 	coder := w.Holder(t, "coder")
 	_, err := coder.Claim(w.ctx, api.Claim{Agent: "coder", Lease: lease, Accept: true})
-	w.code("an empty queue", err, protocol.CodeNothingToClaim)
+	w.wantCode("an empty queue", err, protocol.CodeNothingToClaim)
 	_, err = coder.Claim(w.ctx, api.Claim{Agent: "coder", Lease: time.Millisecond, Accept: true})
-	w.code("a lease of a millisecond", err, protocol.CodeInvalid)
+	w.wantCode("a lease of a millisecond", err, protocol.CodeInvalid)
 	_, err = coder.Claim(w.ctx, api.Claim{Agent: "stranger", Lease: lease, Accept: true})
-	w.code("for another agent", err, protocol.CodeForbidden)
+	w.wantCode("for another agent", err, protocol.CodeForbidden)
 	ticket := w.submit()
 	held := w.claim(coder)
 	if held.State.Ticket != ticket || held.Agent != "coder" || held.Lease == "" || held.State.Fence == 0 || time.Until(held.Expires) > lease {
@@ -53,7 +53,7 @@ func testClaim(t *testing.T, w *world) {
 		t.Errorf("heartbeat: %+v", beat)
 	}
 	_, err = w.Holder(t, "stranger").Progress(w.ctx, held.Lease, protocol.Progress{Percent: 50})
-	w.lost("by another agent", err)
+	w.wantLeaseLost("by another agent", err)
 	_, err = w.Source(t, "lead").Cancel(w.ctx, api.Cancel{Ticket: ticket})
 	w.must(err)
 	if beat, err = coder.Heartbeat(w.ctx, api.Heartbeat{Lease: held.Lease}); err != nil || !beat.CancelRequested {
@@ -64,8 +64,8 @@ func testClaim(t *testing.T, w *world) {
 	}
 }
 
-// lost checks the error of a report whose lease is worth nothing.
-func (w *world) lost(what string, err error) {
+// wantLeaseLost checks the error of a report whose lease is worth nothing.
+func (w *world) wantLeaseLost(what string, err error) {
 	w.t.Helper()
 	if !errors.Is(err, broker.ErrLeaseLost) && !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
 		w.t.Errorf("%s: %v, want a lost lease", what, err)
@@ -114,7 +114,7 @@ func testReports(t *testing.T, w *world) {
 			t.Errorf("%s: %s is held by %q", name, state.Ticket, state.Holder)
 		}
 		_, err = coder.Progress(w.ctx, held.Lease, protocol.Progress{Percent: 90})
-		w.lost("progress after "+name, err)
+		w.wantLeaseLost("progress after "+name, err)
 	}
 }
 
@@ -125,7 +125,7 @@ func testLate(t *testing.T, w *world) {
 	_, err := w.Broker.Reroute(w.ctx, ticket, "stranger", "human", "coder is away", time.Time{})
 	w.must(err)
 	_, err = coder.Complete(w.ctx, held.Lease, done)
-	w.lost("a late result", err)
+	w.wantLeaseLost("a late result", err)
 	if late := (*api.LateResultError)(nil); !errors.As(err, &late) || late.Unkept != nil {
 		t.Errorf("a late result: %v", err)
 	}
@@ -140,7 +140,7 @@ func testHandOff(t *testing.T, w *world) {
 	w.submit()
 	held := w.claim(coder)
 	_, err := coder.Await(w.ctx, held.Lease, nil)
-	w.code("to wait for nothing", err, protocol.CodeIllegal)
+	w.wantCode("to wait for nothing", err, protocol.CodeIllegal)
 	part := protocol.Package{Target: protocol.Target{Agent: "stranger"}, Reason: "it is theirs", Task: protocol.Task{Description: "a part"},
 		Type: protocol.Delegation}
 	part.Return = &protocol.ReturnProtocol{Expected: true, Wait: protocol.WaitBlock, TimeoutMS: timeout.Milliseconds()}
@@ -153,7 +153,7 @@ func testHandOff(t *testing.T, w *world) {
 		t.Errorf("the same number again: %s", again.Ticket)
 	}
 	_, err = coder.Await(w.ctx, held.Lease, []string{protocol.NewTicket()})
-	w.code("to wait for another handoff", err, protocol.CodeIllegal)
+	w.wantCode("to wait for another handoff", err, protocol.CodeIllegal)
 	state, err := coder.Await(w.ctx, held.Lease, []string{child.Ticket})
 	if w.must(err); state.Held() {
 		t.Error("awaited: held still")

@@ -17,7 +17,7 @@ import (
 func sourceCalls() map[string]func(context.Context, api.Source, string) error {
 	return map[string]func(context.Context, api.Source, string) error{
 		"Submit": func(ctx context.Context, s api.Source, _ string) error {
-			p := pkg("coder", protocol.NewTicket())
+			p := newPackage("coder", protocol.NewTicket())
 			p.Source = ""
 			_, err := s.Submit(ctx, p)
 			return err
@@ -185,7 +185,7 @@ func testRoles(t *testing.T, w *world) {
 				continue
 			}
 			err := call(w.ctx, w.All(t, api.Caller{Name: "lead", Roles: role, Sources: []string{"lead"}, Agents: []string{"lead"}}), ticket)
-			w.code(op.Name+" as "+role.String(), err, protocol.CodeForbidden)
+			w.wantCode(op.Name+" as "+role.String(), err, protocol.CodeForbidden)
 		}
 		if op.Name == "Wait" { // of an open handoff that lasts
 			continue
@@ -216,7 +216,7 @@ func testReader(t *testing.T, w *world) {
 		t.Errorf("late results: %d", len(late))
 	}
 	_, err = everything.Members(w.ctx, ticket)
-	w.code("members of a handoff that is no group", err, protocol.CodeIllegal)
+	w.wantCode("members of a handoff that is no group", err, protocol.CodeIllegal)
 	why, err := everything.Why(w.ctx, ticket, time.UTC)
 	if w.must(err); why.Ticket != ticket || !why.Closed || len(why.Sentences) == 0 {
 		t.Errorf("why: %+v", why)
@@ -252,13 +252,13 @@ func testLists(t *testing.T, w *world, everything All, ticket string) {
 	}
 	coder := w.All(t, api.Agent("coder"))
 	_, err = coder.Figures(w.ctx, ask.FiguresQuery{})
-	w.code("figures of all handoffs", err, protocol.CodeForbidden)
+	w.wantCode("figures of all handoffs", err, protocol.CodeForbidden)
 	count, err := coder.Count(w.ctx, ask.CountQuery{Filter: ask.Filter{Agent: []string{"coder"}}})
 	if w.must(err); count.Count != 1 {
 		t.Errorf("coder counts %d of its own", count.Count)
 	}
 	_, err = coder.List(w.ctx, ask.ListQuery{Filter: ask.Filter{Agent: []string{"coder", "stranger"}}})
-	w.code("a list of the handoffs of another agent", err, protocol.CodeForbidden)
+	w.wantCode("a list of the handoffs of another agent", err, protocol.CodeForbidden)
 	family, err := coder.Family(w.ctx, ask.FamilyQuery{Ticket: ticket})
 	if w.must(err); len(family.Handoffs) != 1 {
 		t.Errorf("family: %+v", family.Handoffs)
@@ -279,7 +279,7 @@ func testOperator(t *testing.T, w *world) {
 	ticket = w.submit()
 	taker := w.All(t, api.Caller{Name: "ann", Roles: api.RoleOperator | api.RoleWorker, Agents: []string{protocol.Human}})
 	_, err = taker.Take(w.ctx, api.Take{Ticket: ticket, Agent: "coder", Lease: lease})
-	w.code("taken for another agent", err, protocol.CodeForbidden)
+	w.wantCode("taken for another agent", err, protocol.CodeForbidden)
 	held, err := taker.Take(w.ctx, api.Take{Ticket: ticket, Agent: protocol.Human, Lease: lease})
 	w.must(err)
 	_, err = taker.Complete(w.ctx, held.Lease, done)
@@ -293,7 +293,7 @@ func testOperator(t *testing.T, w *world) {
 		t.Errorf("%d dead letters", len(dead))
 	}
 	_, err = operator.DeadLetters(w.ctx, ask.DeadQuery{Limit: -1})
-	w.code("a negative limit", err, protocol.CodeInvalid)
+	w.wantCode("a negative limit", err, protocol.CodeInvalid)
 	again, err := operator.Redrive(w.ctx, api.Redrive{Ticket: failed})
 	if w.must(err); again.Origin != failed {
 		t.Errorf("redriven: origin %q, want %s", again.Origin, failed)

@@ -26,8 +26,8 @@ func TestVerifyBodies(t *testing.T) {
 	w := newFixture(t)
 	w.mixedHandoffs()
 	replaced, missing := w.bodyOf(w.submit(60_000)), w.bodyOf(w.submit(70_000))
-	w.mem.Spoil(replaced.Digest, bytes.Repeat([]byte("x"), int(replaced.Size)))
-	w.mem.Spoil(missing.Digest, nil)
+	w.mem.ReplaceBlob(replaced.Digest, bytes.Repeat([]byte("x"), int(replaced.Size)))
+	w.mem.ReplaceBlob(missing.Digest, nil)
 	report, err := VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
 	if got := problemKinds(report); !slices.Equal(got, []string{"hash seq 16", "missing seq 17"}) {

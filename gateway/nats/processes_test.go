@@ -71,7 +71,7 @@ echo "$T"
 // said waits until a process has said something, and appears until there is a file.
 func (w *world) said(p *testworld.Process, what string) {
 	w.Helper()
-	w.eventually(p.Name+" says "+what, func() bool { return strings.Contains(p.Said(), what) })
+	w.eventually(p.Name+" says "+what, func() bool { return strings.Contains(p.Output(), what) })
 }
 
 func (w *world) appears(file string) {

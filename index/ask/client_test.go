@@ -8,33 +8,33 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// canned answers with what it was asked.
-type canned struct {
+// cannedAnswers answers with what it was asked.
+type cannedAnswers struct {
 	Answers
 	asked any
 	err   error
 }
 
-func (c *canned) List(_ context.Context, q ListQuery) (ListAnswer, error) {
+func (c *cannedAnswers) List(_ context.Context, q ListQuery) (ListAnswer, error) {
 	c.asked = q
 	return ListAnswer{Position: Position{Seq: 7, Complete: true}, Handoffs: []Row{{Ticket: "t", Description: "größer"}}, Cursor: "c"}, c.err
 }
 
-func (c *canned) Position(_ context.Context, q PositionQuery) (PositionAnswer, error) {
+func (c *cannedAnswers) Position(_ context.Context, q PositionQuery) (PositionAnswer, error) {
 	c.asked = q
 	return PositionAnswer{Handoffs: 3}, c.err
 }
 
-// direct asks without an engine between.
-type direct map[string]func(context.Context, []byte) ([]byte, error)
+// directAsker asks without an engine between.
+type directAsker map[string]func(context.Context, []byte) ([]byte, error)
 
-func (d direct) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+func (d directAsker) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
 	return d[verb](ctx, question)
 }
 
 func TestClientAsksAndReads(t *testing.T) {
-	c := &canned{}
-	d := direct{}
+	c := &cannedAnswers{}
+	d := directAsker{}
 	for verb, answer := range Verbs(c) {
 		d[verb] = answer
 	}
@@ -57,8 +57,8 @@ func TestClientAsksAndReads(t *testing.T) {
 	}
 }
 
-func TestQuestionsThatAreNone(t *testing.T) {
-	list := Verbs(&canned{})[VerbList]
+func TestMalformedQuestions(t *testing.T) {
+	list := Verbs(&cannedAnswers{})[VerbList]
 	for question, want := range map[string]protocol.Error{
 		`{"filter":{"agnt":["a"]}}`:        {Code: protocol.CodeUnknownField, Field: "agnt"},
 		`{"limits":1}`:                     {Code: protocol.CodeUnknownField, Field: "limits"},

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// patience bounds one question to the index, before the heads of all handoffs are read.
-	patience = 500 * time.Millisecond
+	// indexTimeout bounds one question to the index, before the heads of all handoffs are read.
+	indexTimeout = 500 * time.Millisecond
 	// headsMax bounds the heads that are read one by one. More of them take longer than a
 	// scan over all heads.
 	headsMax    = 10_000
@@ -24,8 +24,8 @@ const (
 	spareRows   = 16 // of a page with a limit: some may have changed meanwhile
 )
 
-// errNoUse says that an index answers, but not well enough: it is behind, or lists too many.
-var errNoUse = errors.New("the index is of no use")
+// errIndexUnusable says that an index answers, but not well enough: it is behind, or lists too many.
+var errIndexUnusable = errors.New("the index is of no use")
 
 // Inbox returns the handoffs in an inbox, the oldest change first. It asks an index which
 // these are, and reads their heads; without a complete answer it scans all heads.
@@ -49,7 +49,7 @@ func Inbox(ctx context.Context, b *broker.Broker, ix Answers, agent string) ([]b
 		}
 		return tickets, a.Position, a.Cursor, err
 	}, func(s protocol.State) bool { return reason(s) != lifecycle.InboxNone }, 0)
-	if errors.Is(err, errNoUse) {
+	if errors.Is(err, errIndexUnusable) {
 		return b.Inbox(ctx, agent)
 	}
 	waiting := make([]broker.Waiting, len(heads))
@@ -74,7 +74,7 @@ func DeadLetters(ctx context.Context, b *broker.Broker, ix Answers, q DeadQuery)
 		}
 		return tickets, a.Position, a.Cursor, err
 	}, func(s protocol.State) bool { return lifecycle.DeadLetter(s) && keep(s) }, limit)
-	if errors.Is(err, errNoUse) {
+	if errors.Is(err, errIndexUnusable) {
 		return b.DeadLetters(ctx, keep)
 	}
 	states := make([]protocol.State, len(heads))
@@ -90,15 +90,15 @@ func listHeads(ctx context.Context, b *broker.Broker, page func(context.Context,
 	keep func(protocol.State) bool, limit int) ([]broker.Head, error) {
 	var heads []broker.Head
 	for cursor, seen := "", 0; ; {
-		brief, cancel := context.WithTimeout(ctx, patience)
-		tickets, at, next, err := page(brief, Question{WaitMS: patience.Milliseconds() / 2}, cursor)
+		brief, cancel := context.WithTimeout(ctx, indexTimeout)
+		tickets, at, next, err := page(brief, Question{WaitMS: indexTimeout.Milliseconds() / 2}, cursor)
 		cancel()
 		seen += len(tickets)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil || !at.Complete || seen > headsMax:
-			return nil, errNoUse
+			return nil, errIndexUnusable
 		}
 		read, err := readHeads(ctx, b, tickets)
 		if err != nil {

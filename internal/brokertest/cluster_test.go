@@ -79,13 +79,13 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	t.Run("wake-ups and appends survive restarts", func(t *testing.T) { timersThroughRestarts(t, c) })
-	t.Run("a lost quorum is noticed", func(t *testing.T) { quorumLost(t, c) })
+	t.Run("wake-ups and appends survive restarts", func(t *testing.T) { testTimersThroughRestarts(t, c) })
+	t.Run("a lost quorum is noticed", func(t *testing.T) { testQuorumLost(t, c) })
 }
 
-// timersThroughRestarts restarts each node while wake-ups are armed and fire.
+// testTimersThroughRestarts restarts each node while wake-ups are armed and fire.
 // (nats-server#8423 once lost them.)
-func timersThroughRestarts(t *testing.T, c *embedded.Cluster) {
+func testTimersThroughRestarts(t *testing.T, c *embedded.Cluster) {
 	const timers = 100
 	k := newKit(t, dial(t, c.URL()))
 	ticket := protocol.NewTicket()
@@ -157,15 +157,15 @@ func (k *kit) appendUntil(ctx context.Context) func() {
 
 // Without a quorum nobody can beat, while reads are still answered: whoever
 // judges must know that it was cut off.
-func quorumLost(t *testing.T, c *embedded.Cluster) {
+func testQuorumLost(t *testing.T, c *embedded.Cluster) {
 	k := newKit(t, dial(t, c.Nodes[0].ClientURL()))
-	before := k.see("being connected", func(d *lifecycle.Directory) bool { return !d.ConnectedSince.IsZero() })
+	before := k.awaitDirectory("being connected", func(d *lifecycle.Directory) bool { return !d.ConnectedSince.IsZero() })
 	for _, i := range []int{1, 2} {
 		k.must(c.Nodes[i].Stop())
 	}
-	k.see("being cut off", func(d *lifecycle.Directory) bool { return d.ConnectedSince.IsZero() })
+	k.awaitDirectory("being cut off", func(d *lifecycle.Directory) bool { return d.ConnectedSince.IsZero() })
 	for _, i := range []int{1, 2} {
 		k.must(c.Restart(k.ctx, i))
 	}
-	k.see("being connected again", func(d *lifecycle.Directory) bool { return d.ConnectedSince.After(before.ConnectedSince) })
+	k.awaitDirectory("being connected again", func(d *lifecycle.Directory) bool { return d.ConnectedSince.After(before.ConnectedSince) })
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-func childrenGo(k *kit) {
-	r := k.relatives()
-	to := r.registered(4)
+func testChildrenSubmitted(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(4)
 	parent := r.submit(pkg("lead", to[0]))
 	claim := r.accept(to[0])
 	group := pkg("", to[1], to[2])
@@ -41,13 +41,13 @@ func childrenGo(k *kit) {
 		}
 	}
 	for i, want := range []int{0, 2, 2, 1} {
-		r.deep(to[i], want)
+		r.awaitDepth(to[i], want)
 	}
 }
 
-func ordinalOnce(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+func testOrdinalOnce(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	parent := r.submit(pkg("lead", to[0]))
 	claim := r.accept(to[0])
 	first, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[1]))})
@@ -70,8 +70,8 @@ func ordinalOnce(k *kit) {
 	if made := r.state(parent.Ticket).Children.Made.Numbers(); !slices.Equal(made, []int{7}) {
 		r.Errorf("children %v", made)
 	}
-	r.deep(to[1], 1)
-	r.deep(to[2], 0)
+	r.awaitDepth(to[1], 1)
+	r.awaitDepth(to[2], 0)
 
 	claim = func() *broker.Claim { r.submit(pkg("lead", to[0])); return r.accept(to[0]) }()
 	for name, children := range map[string][]broker.Child{
@@ -90,10 +90,10 @@ func ordinalOnce(k *kit) {
 	}
 }
 
-// promisedOnce kills the worker between its record and the submission, at each
+// testPromisedChildrenOnce kills the worker between its record and the submission, at each
 // of the ways to hand off, and lets many make up for it at once.
-func promisedOnce(k *kit) {
-	r := k.relatives()
+func testPromisedChildrenOnce(k *kit) {
+	r := k.familyKit()
 	for name, die := range map[string]func(*broker.Claim, []broker.Child) error{
 		"with the result": func(c *broker.Claim, children []broker.Child) error {
 			return c.Complete(r.ctx, protocol.Result{}, children...)
@@ -107,19 +107,19 @@ func promisedOnce(k *kit) {
 			return nil
 		},
 	} {
-		to := r.registered(4) // anew: what a worker that died held comes again after the ack wait
+		to := r.registerAgents(4) // anew: what a worker that died held comes again after the ack wait
 		parent := r.submit(pkg("lead", to[0]))
-		worker := k.brokerOver(&dying{Engine: r.Engine, lives: func(ticket string) bool { return ticket == parent.Ticket }})
+		worker := k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(ticket string) bool { return ticket == parent.Ticket }})
 		claim := r.acceptOver(worker, to[0])
 		large := delegated(pkg("", to[2]))
 		large.Context.Summary = fmt.Sprintf("%0*d", protocol.InlineBytesMax, 0)
 		r.must(die(claim, []broker.Child{{N: 0, Package: delegated(pkg("", to[1]))}, {N: 1, Package: large}, {N: 2, Package: pkg("", to[2], to[3])}}))
 		for n := range 3 {
-			r.absent(protocol.ChildTicketN(parent.Ticket, n))
+			r.noHandoff(protocol.ChildTicketN(parent.Ticket, n))
 		}
 		head := r.head(parent.Ticket)
-		each(8, func(int) {
-			if _, err := r.ensure(head); err != nil {
+		forEachParallel(8, func(int) {
+			if _, err := r.ensureChildren(head); err != nil {
 				r.Error(err)
 			}
 		})
@@ -139,19 +139,19 @@ func promisedOnce(k *kit) {
 		}
 		r.accept(to[3])
 		for _, agent := range to[1:] {
-			r.nothing(agent)
+			r.noOffers(agent)
 		}
 	}
 }
 
-func groupHalf(k *kit) {
+func testGroupCompleted(k *kit) {
 	const size, lived = 40, 17
-	r := k.relatives()
-	from, to := r.registered(1)[0], r.registered(size)
+	r := k.familyKit()
+	from, to := r.registerAgents(1)[0], r.registerAgents(size)
 	p := pkg(from, to...)
 	p.Key = "half"
 	var appended int
-	submitter := k.brokerOver(&dying{Engine: r.Engine, lives: func(string) bool { appended++; return appended <= 1+lived }})
+	submitter := k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(string) bool { appended++; return appended <= 1+lived }})
 	in, err := submitter.Prepare(r.ctx, p)
 	r.must(err)
 	head, err := submitter.Submit(r.ctx, in)
@@ -171,8 +171,8 @@ func groupHalf(k *kit) {
 	if again.Ticket != head.Ticket {
 		r.Fatalf("ticket %s, then %s", head.Ticket, again.Ticket)
 	}
-	each(4, func(int) { // and what supervisors do at the same time
-		if ended, err := r.ensure(r.head(head.Ticket)); err != nil || len(ended) > 0 {
+	forEachParallel(4, func(int) { // and what supervisors do at the same time
+		if ended, err := r.ensureChildren(r.head(head.Ticket)); err != nil || len(ended) > 0 {
 			r.Errorf("ended %v, %v", ended, err)
 		}
 	})
@@ -182,21 +182,21 @@ func groupHalf(k *kit) {
 			r.Errorf("member %d has %v", n, got)
 		}
 		r.must(r.b.EnsureOffer(r.ctx, r.head(member))) // its submitter may have died between append and offer
-		r.deep(agent, 1)
+		r.awaitDepth(agent, 1)
 	}
 	p.Reason = "another"
 	_, err = r.trySubmit(p)
 	wantCode(k, err, protocol.CodeKeyReused)
 }
 
-// groupOfNew registers agents and hands to them in the next breath: the
+// testGroupOfNewAgents registers agents and hands to them in the next breath: the
 // snapshot of the directory may not have them yet.
-func groupOfNew(k *kit) {
-	r := k.relatives()
+func testGroupOfNewAgents(k *kit) {
+	r := k.familyKit()
 	_, err := r.b.Directory(r.ctx)
 	r.must(err)
 	for range 10 {
-		to := r.registered(3)
+		to := r.registerAgents(3)
 		head := r.submit(pkg("lead", to...))
 		for n, agent := range to {
 			if s := r.state(protocol.ChildTicketN(head.Ticket, n)); s.Agent != agent || s.Offer == 0 {
@@ -204,16 +204,16 @@ func groupOfNew(k *kit) {
 			}
 		}
 	}
-	_, err = r.trySubmit(pkg("lead", r.registered(1)[0], "nobody-"+protocol.NewTicket()[:8]))
+	_, err = r.trySubmit(pkg("lead", r.registerAgents(1)[0], "nobody-"+protocol.NewTicket()[:8]))
 	wantCode(k, err, protocol.CodeUnknownAgent)
 }
 
-// promisedLate lets the deadline pass between the promise and the submission.
-func promisedLate(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+// testPromisedPastDeadline lets the deadline pass between the promise and the submission.
+func testPromisedPastDeadline(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	parent := r.submit(pkg("lead", to[0]))
-	claim := r.acceptOver(k.brokerOver(&dying{Engine: r.Engine, lives: func(t string) bool { return t == parent.Ticket }}), to[0])
+	claim := r.acceptOver(k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(t string) bool { return t == parent.Ticket }}), to[0])
 
 	soon := time.Now().Add(time.Second)
 	p := pkg("lead")
@@ -225,7 +225,7 @@ func promisedLate(k *kit) {
 	next := pkg("", to[2])
 	next.Constraints.Deadline, next.Policy.OnDeadline = soon, new(protocol.DeadlineClose)
 	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: next}))
-	head, err := k.brokerOver(&dying{Engine: r.Engine, lives: func(t string) bool { return t == in.Ticket }}).Submit(r.ctx, in)
+	head, err := k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(t string) bool { return t == in.Ticket }}).Submit(r.ctx, in)
 	r.must(err)
 
 	r.until("the deadline", func() bool { return time.Now().After(soon) })
@@ -233,7 +233,7 @@ func promisedLate(k *kit) {
 		by       broker.Head
 		children int
 	}{{head, 2}, {r.head(parent.Ticket), 1}} {
-		_, err := r.ensure(promise.by)
+		_, err := r.ensureChildren(promise.by)
 		r.must(err)
 		for n := range promise.children {
 			late := r.decide(protocol.ChildTicketN(promise.by.Ticket, n))
@@ -244,18 +244,18 @@ func promisedLate(k *kit) {
 	}
 }
 
-func marksOnce(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+func testCloseMarkedOnce(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	head := r.submit(pkg("lead", to...))
 	for i, agent := range to {
 		r.must(r.accept(agent).Complete(r.ctx, protocol.Result{}))
-		ended, err := r.ensure(head)
+		ended, err := r.ensureChildren(head)
 		r.must(err)
 		if len(ended) != 1 || ended[0].N != i {
 			r.Fatalf("ended %v, want member %d alone", ended, i)
 		}
-		each(4, func(int) {
+		forEachParallel(4, func(int) {
 			if _, _, err := r.b.UpdateFrom(r.ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 				return lifecycle.MarkChildren(h.State, d, ended, now)
 			}); err != nil {

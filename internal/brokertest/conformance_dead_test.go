@@ -12,27 +12,27 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// dead submits something and lets it fail for good.
-func (r *relatives) dead(p protocol.Package, agent string) broker.Head {
+// submitDeadLetter submits something and lets it fail for good.
+func (r *familyKit) submitDeadLetter(p protocol.Package, agent string) broker.Head {
 	r.Helper()
 	head := r.submit(p)
 	r.must(r.accept(agent).Fail(r.ctx, broker.Failure{Code: "no", Message: "cannot be done"}))
 	return r.decide(head.Ticket)
 }
 
-func redriveOnce(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+func testRedriveOnce(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	large := pkg("lead", to[0])
 	large.Key = "redriven-" + to[0]
 	large.Context.Summary = fmt.Sprintf("%0*d", protocol.InlineBytesMax, 0)
 	large.Constraints.Deadline = time.Now().Add(time.Hour)
-	origin := r.dead(large, to[0])
+	origin := r.submitDeadLetter(large, to[0])
 	again := protocol.RedriveTicket(origin.Ticket)
 
 	// It dies at once, before the submission, and between that and the record.
 	for _, lives := range []string{"", origin.Ticket, again} {
-		worker := k.brokerOver(&dying{Engine: r.Engine, lives: func(t string) bool { return t == lives }})
+		worker := k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(t string) bool { return t == lives }})
 		if _, err := worker.Redrive(r.ctx, origin.Ticket, "", "human", false); !errors.Is(err, broker.ErrUnreachable) {
 			r.Fatalf("redrive by who dies: %v", err)
 		}
@@ -62,7 +62,7 @@ func redriveOnce(k *kit) {
 	wantCode(k, err, protocol.CodeIllegal) // it succeeded
 
 	// To somebody else, who must be there.
-	gone := r.dead(pkg("lead", to[0]), to[0])
+	gone := r.submitDeadLetter(pkg("lead", to[0]), to[0])
 	r.must(r.b.RemoveProfile(r.ctx, to[0]))
 	_, err = r.b.Redrive(r.ctx, gone.Ticket, "", "human", false)
 	wantCode(k, err, protocol.CodeUnknownAgent)
@@ -79,7 +79,7 @@ func redriveOnce(k *kit) {
 	open := r.submit(pkg("lead", to[1]))
 	_, err = r.b.Redrive(r.ctx, open.Ticket, "", "human", false)
 	wantCode(k, err, protocol.CodeIllegal)
-	origin = r.dead(delegated(pkg(to[1], to[2])), to[2])
+	origin = r.submitDeadLetter(delegated(pkg(to[1], to[2])), to[2])
 	r.must(r.b.EnsureReturn(r.ctx, origin))
 	_, err = r.b.Cancel(r.ctx, origin.State.ReturnTicket, "human", "unread")
 	r.must(err)
@@ -87,11 +87,11 @@ func redriveOnce(k *kit) {
 	wantCode(k, err, protocol.CodeIllegal)
 }
 
-// redriveTrail redrives twice: the third agent reads why the first two failed.
-func redriveTrail(k *kit) {
-	r := k.relatives()
-	to := r.registered(1)
-	origin := r.dead(pkg("lead", to[0]), to[0])
+// testRedriveTrail redrives twice: the third agent reads why the first two failed.
+func testRedriveTrail(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(1)
+	origin := r.submitDeadLetter(pkg("lead", to[0]), to[0])
 	for range 2 {
 		state, err := r.b.Redrive(r.ctx, origin.Ticket, "", "human", false)
 		r.must(err)
@@ -115,10 +115,10 @@ func redriveTrail(k *kit) {
 	}
 }
 
-// redriveMember redrives one of a group, shared or of its own, and a whole group.
-func redriveMember(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+// testRedriveMember redrives one of a group, shared or of its own, and a whole group.
+func testRedriveMember(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	shared := pkg("lead", to...)
 	shared.Return = &protocol.ReturnProtocol{Expected: true, Aggregation: protocol.AggregateAny, CancelRest: true}
 	differing := pkg("lead")
@@ -134,7 +134,7 @@ func redriveMember(k *kit) {
 		for n := range to {
 			r.decide(protocol.ChildTicketN(group.Ticket, n))
 		}
-		ended, err := r.ensure(group)
+		ended, err := r.ensureChildren(group)
 		r.must(err)
 		closed, _, err := r.b.UpdateFrom(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			return lifecycle.MarkChildren(h.State, d, ended, now)
@@ -169,14 +169,14 @@ func redriveMember(k *kit) {
 	}
 }
 
-// stammering is an engine whose ledger tells some heads twice, first as they
+// repeatedHeads is an engine whose ledger tells some heads twice, first as they
 // were before: what replicas do when an append comes in between.
-type stammering struct {
+type repeatedHeads struct {
 	broker.Engine
 	before map[string]broker.Entry
 }
 
-func (s *stammering) Heads(ctx context.Context, fn func(broker.Entry) error) error {
+func (s *repeatedHeads) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	for _, e := range s.before {
 		if err := fn(e); err != nil {
 			return err
@@ -185,10 +185,10 @@ func (s *stammering) Heads(ctx context.Context, fn func(broker.Entry) error) err
 	return s.Engine.Heads(ctx, fn)
 }
 
-func listsTwice(k *kit) {
-	r := k.relatives()
-	to := r.registered(2)
-	s := &stammering{Engine: r.Engine, before: map[string]broker.Entry{}}
+func testListsWithRepeatedHeads(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
+	s := &repeatedHeads{Engine: r.Engine, before: map[string]broker.Entry{}}
 	b := k.brokerOver(s)
 	note := func(ticket string) {
 		e, err := r.Last(r.ctx, ticket, 0)
@@ -201,7 +201,7 @@ func listsTwice(k *kit) {
 	done := r.submit(pkg("lead", to[0]))
 	note(done.Ticket)
 	r.must(r.accept(to[0]).Complete(r.ctx, protocol.Result{}))
-	dead := r.dead(pkg("lead", to[1]), to[1])
+	dead := r.submitDeadLetter(pkg("lead", to[1]), to[1])
 	note(dead.Ticket)
 	_, err := r.b.Redrive(r.ctx, dead.Ticket, "", "human", false)
 	r.must(err)
@@ -218,9 +218,9 @@ func listsTwice(k *kit) {
 	}
 }
 
-func dismissOnce(k *kit) {
-	r := k.relatives()
-	to := r.registered(1)
+func testDismissOnce(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(1)
 	head := r.submit(pkg("nobody-"+to[0], to[0])) // a source without a queue: a person sees what came back
 	_, err := r.b.Dismiss(r.ctx, head.Ticket, "human", "")
 	wantCode(k, err, protocol.CodeIllegal)

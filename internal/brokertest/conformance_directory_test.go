@@ -74,8 +74,8 @@ func holders(k *kit) {
 	k.must(k.RemoveHolder(k.ctx, h.ID))
 }
 
-// gone tells whether a holder has expired, by the leader.
-func (k *kit) gone(id string) bool {
+// holderExpired tells whether a holder has expired, by the leader.
+func (k *kit) holderExpired(id string) bool {
 	k.Helper()
 	_, err := k.Holder(k.ctx, id)
 	if err == nil {
@@ -89,9 +89,9 @@ func holderExpires(k *kit) {
 	h := k.holder(k.agent())
 	h.LeaseMS = 1000
 	k.must(k.Beat(k.ctx, h))
-	k.until("the holder's expiry", func() bool { return k.gone(h.ID) })
+	k.until("the holder's expiry", func() bool { return k.holderExpired(h.ID) })
 	k.must(k.Beat(k.ctx, h)) // it comes back
-	if k.gone(h.ID) {
+	if k.holderExpired(h.ID) {
 		k.Error("a beat did not bring it back")
 	}
 }
@@ -105,7 +105,7 @@ func holderStays(k *kit) {
 		beat := time.Now()
 		k.must(k.Beat(k.ctx, h))
 		<-tick.C
-		gone := k.gone(h.ID)
+		gone := k.holderExpired(h.ID)
 		switch late := time.Since(beat) > time.Second; {
 		case gone && late: // the machine was too busy to beat in time: begin anew
 			end = time.Now().Add(3 * time.Second)
@@ -115,8 +115,8 @@ func holderStays(k *kit) {
 	}
 }
 
-// see waits until the directory is as it should be.
-func (k *kit) see(what string, ok func(*lifecycle.Directory) bool) *lifecycle.Directory {
+// awaitDirectory waits until the directory is as it should be.
+func (k *kit) awaitDirectory(what string, ok func(*lifecycle.Directory) bool) *lifecycle.Directory {
 	k.Helper()
 	var d *lifecycle.Directory
 	k.until(what, func() (yes bool) {
@@ -131,11 +131,11 @@ func (k *kit) see(what string, ok func(*lifecycle.Directory) bool) *lifecycle.Di
 func directoryShows(k *kit) {
 	agent := k.agent()
 	k.must(k.PutProfile(k.ctx, protocol.Profile{ID: agent, Name: "before"}))
-	d := k.see("an agent put before the watch began", func(d *lifecycle.Directory) bool { return d.Agents[agent].Name == "before" })
+	d := k.awaitDirectory("an agent put before the watch began", func(d *lifecycle.Directory) bool { return d.Agents[agent].Name == "before" })
 	k.must(k.PutProfile(k.ctx, protocol.Profile{ID: agent, Name: "after"}))
 	h := k.holder(agent)
 	k.must(k.Beat(k.ctx, h))
-	after := k.see("both changes", func(d *lifecycle.Directory) bool {
+	after := k.awaitDirectory("both changes", func(d *lifecycle.Directory) bool {
 		return d.Agents[agent].Name == "after" && d.Holders[h.ID] == h
 	})
 	if after.Revision <= d.Revision {
@@ -143,7 +143,7 @@ func directoryShows(k *kit) {
 	}
 	k.must(k.RemoveHolder(k.ctx, h.ID))
 	k.must(k.RemoveProfile(k.ctx, agent))
-	k.see("both removals", func(d *lifecycle.Directory) bool {
+	k.awaitDirectory("both removals", func(d *lifecycle.Directory) bool {
 		_, known := d.Agents[agent]
 		return !known && !d.Present(h.ID)
 	})
@@ -153,7 +153,7 @@ func directoryImmutable(k *kit) {
 	agent := k.agent()
 	h := k.holder(agent)
 	k.must(k.Beat(k.ctx, h))
-	old := k.see("the holder", func(d *lifecycle.Directory) bool { return d.Present(h.ID) })
+	old := k.awaitDirectory("the holder", func(d *lifecycle.Directory) bool { return d.Present(h.ID) })
 	revision, n := old.Revision, len(old.Holders)
 	var wg sync.WaitGroup
 	wg.Go(func() { // with the race detector, this reads what a writer must not touch
@@ -165,7 +165,7 @@ func directoryImmutable(k *kit) {
 		k.must(k.Beat(k.ctx, k.holder(agent)))
 	}
 	k.must(k.RemoveHolder(k.ctx, h.ID))
-	k.see("the removal", func(d *lifecycle.Directory) bool { return !d.Present(h.ID) })
+	k.awaitDirectory("the removal", func(d *lifecycle.Directory) bool { return !d.Present(h.ID) })
 	wg.Wait()
 	if !old.Present(h.ID) || old.Revision != revision || len(old.Holders) != n {
 		k.Error("an old snapshot changed")
@@ -190,28 +190,28 @@ func lastPresent(k *kit) {
 		k.must(k.Beat(k.ctx, h))
 	}
 	absent := func(d *lifecycle.Directory) bool { _, ok := d.LastPresent[agent]; return ok }
-	d := k.see("all holders", func(d *lifecycle.Directory) bool {
+	d := k.awaitDirectory("all holders", func(d *lifecycle.Directory) bool {
 		return d.Present(a.ID) && d.Present(b.ID) && d.Present(polling.ID) && d.Present(draining.ID)
 	})
 	if absent(d) {
 		k.Error("absent with two live holders")
 	}
 	k.must(k.RemoveHolder(k.ctx, a.ID))
-	if d := k.see("one gone", func(d *lifecycle.Directory) bool { return !d.Present(a.ID) }); absent(d) {
+	if d := k.awaitDirectory("one gone", func(d *lifecycle.Directory) bool { return !d.Present(a.ID) }); absent(d) {
 		k.Error("absent with one live holder")
 	}
 	b.Draining = true // it stays, and serves no more
 	k.must(k.Beat(k.ctx, b))
-	if d := k.see("the drain", func(d *lifecycle.Directory) bool { return d.Holders[b.ID].Draining }); absent(d) {
+	if d := k.awaitDirectory("the drain", func(d *lifecycle.Directory) bool { return d.Holders[b.ID].Draining }); absent(d) {
 		k.Error("absent while it polls")
 	}
 	k.must(k.RemoveHolder(k.ctx, polling.ID))
-	d = k.see("the agent's absence", absent)
+	d = k.awaitDirectory("the agent's absence", absent)
 	if at := d.LastPresent[agent]; at.Before(began) || at.After(k.Now().Add(time.Second)) {
 		k.Errorf("last present at %v", at)
 	}
 	k.must(k.Beat(k.ctx, a))
-	k.see("the agent's return", func(d *lifecycle.Directory) bool { return d.Present(a.ID) && !absent(d) })
+	k.awaitDirectory("the agent's return", func(d *lifecycle.Directory) bool { return d.Present(a.ID) && !absent(d) })
 }
 
 func slots(k *kit) {
@@ -264,7 +264,7 @@ func departures(k *kit) {
 	expires.LeaseMS = 1000
 	for _, h := range []protocol.Holder{expires, leaves} {
 		k.must(k.Beat(k.ctx, h))
-		k.see("the holder", func(d *lifecycle.Directory) bool { return d.Present(h.ID) })
+		k.awaitDirectory("the holder", func(d *lifecycle.Directory) bool { return d.Present(h.ID) })
 	}
 	k.must(k.RemoveHolder(k.ctx, leaves.ID))
 	want := map[string]protocol.Holder{expires.ID: expires, leaves.ID: leaves}

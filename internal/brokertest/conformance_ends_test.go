@@ -11,9 +11,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-func returnOnce(k *kit) {
-	r := k.relatives()
-	to := r.registered(2)
+func testReturnOnce(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	origin := r.submit(delegated(pkg(to[0], to[1])))
 	r.must(r.accept(to[1]).Complete(r.ctx, protocol.Result{Body: []byte(`"done"`)}))
 	head := r.head(origin.Ticket)
@@ -22,14 +22,14 @@ func returnOnce(k *kit) {
 	}
 	two := []*broker.Broker{r.b, k.brokerOver(r.Engine)}
 	look := func() {
-		each(8, func(i int) {
+		forEachParallel(8, func(i int) {
 			if err := two[i%2].EnsureReturn(r.ctx, head); err != nil {
 				r.Error(err)
 			}
 		})
 	}
 	look()
-	r.deep(to[0], 1)
+	r.awaitDepth(to[0], 1)
 	claim := r.accept(to[0])
 	got, err := protocol.DecodePackage(claim.Package)
 	r.must(err)
@@ -48,13 +48,13 @@ func returnOnce(k *kit) {
 	if s := r.state(claim.Ticket); s.ReturnTicket != "" || lifecycle.HasPendingDuties(s) {
 		r.Errorf("a return owes one itself: %q", s.ReturnTicket)
 	}
-	r.nothing(to[0])
+	r.noOffers(to[0])
 }
 
-// zombies try everything after the handoff was taken from them.
-func zombies(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+// testStaleHolder try everything after the handoff was taken from them.
+func testStaleHolder(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	child := broker.Child{N: 3, Package: pkg("", to[2])}
 	for name, report := range map[string]func(*broker.Claim) error{
 		"hand off":  func(c *broker.Claim) error { _, err := c.HandOff(r.ctx, child); return err },
@@ -91,10 +91,10 @@ func zombies(k *kit) {
 			r.Errorf("%s: children %v", name, made)
 		}
 		for n := 1; n < 5; n++ {
-			r.absent(protocol.ChildTicketN(head.Ticket, n))
+			r.noHandoff(protocol.ChildTicketN(head.Ticket, n))
 		}
 	}
-	r.deep(to[2], 0)
+	r.awaitDepth(to[2], 0)
 
 	r.must(r.b.PutProfile(r.ctx, protocol.Profile{ID: to[0], EscalatesTo: to[1]}))
 	r.until("who is above", func() bool {
@@ -119,11 +119,11 @@ func zombies(k *kit) {
 	}
 }
 
-// queueLeft lets handoffs leave the hands that pulled them by somebody else's act:
+// testObsoleteOffersRemoved lets handoffs leave the hands that pulled them by somebody else's act:
 // the offer still stands in the queue, as if the first process had died there.
-func queueLeft(k *kit) {
-	r := k.relatives()
-	to := r.registered(3)
+func testObsoleteOffersRemoved(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	for name, leave := range map[string]func(*broker.Claim) error{
 		"waits": func(c *broker.Claim) error {
 			resumed, err := r.b.Resume(r.ctx, c.Lease())
@@ -164,7 +164,7 @@ func queueLeft(k *kit) {
 		}
 		before := r.head(head.Ticket)
 		r.until(name+": the end of the old offer", func() bool { // it comes again after the ack wait
-			r.nothing(to[0])
+			r.noOffers(to[0])
 			n, err := r.QueueDepth(r.ctx, to[0])
 			r.must(err)
 			return n == 0
@@ -180,7 +180,7 @@ func queueLeft(k *kit) {
 			child = r.accept(to[1])
 		}
 		r.must(child.Complete(r.ctx, protocol.Result{}))
-		ended, err := r.ensure(before)
+		ended, err := r.ensureChildren(before)
 		r.must(err)
 		_, _, err = r.b.UpdateFrom(r.ctx, before, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			return lifecycle.MarkChildren(h.State, d, ended, now)
@@ -194,12 +194,12 @@ func queueLeft(k *kit) {
 	}
 }
 
-// cancelTree cancels a chain of relays at whose end a group is open, of which a
+// testCancelTree cancels a chain of relays at whose end a group is open, of which a
 // member has handed off.
-func cancelTree(k *kit) {
+func testCancelTree(k *kit) {
 	const hops = 50
-	r := k.relatives()
-	to := r.registered(3)
+	r := k.familyKit()
+	to := r.registerAgents(3)
 	root := r.submit(pkg("lead", to[0]))
 	ticket := root.Ticket
 	for i := range hops {
@@ -216,7 +216,7 @@ func cancelTree(k *kit) {
 	// One member has closed, and its group knows it: what it handed off is open.
 	member := r.accept(to[2])
 	r.must(member.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: pkg("", to[0])}))
-	ended, err := r.ensure(r.head(group))
+	ended, err := r.ensureChildren(r.head(group))
 	r.must(err)
 	_, _, err = r.b.Update(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.MarkChildren(h.State, d, ended, now)
@@ -242,7 +242,7 @@ func cancelTree(k *kit) {
 
 	// One that was promised by a parent which is closed by now is not begun later.
 	parent := r.submit(pkg("lead", to[2]))
-	dies := r.acceptOver(k.brokerOver(&dying{Engine: r.Engine, lives: func(t string) bool { return t == parent.Ticket }}), to[2])
+	dies := r.acceptOver(k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(t string) bool { return t == parent.Ticket }}), to[2])
 	r.must(dies.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: pkg("", to[0])}))
 	_, err = r.b.CancelTree(r.ctx, parent.Ticket, "lead", "no longer needed")
 	r.must(err)

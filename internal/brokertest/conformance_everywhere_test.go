@@ -89,12 +89,12 @@ func closeEndsWaits(k *kit) {
 	if !ok {
 		k.Skip("it cannot be closed")
 	}
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	ended := make(chan error, 3)
 	go func() { _, err := k.Pull(k.ctx, agent, 1, time.Hour); ended <- err }()
 	go func() { ended <- k.Follow(k.ctx, func(_ broker.Entry, done func()) { done() }) }()
 	go func() { ended <- k.Due(k.ctx, func(_ broker.WakeUp, done func()) { done() }) }()
-	k.empty(agent)
+	k.noDelivery(agent)
 	k.must(c.Close())
 	for range 3 {
 		k.wantErr(receive(k, "the end of what waits", ended), broker.ErrUnreachable)

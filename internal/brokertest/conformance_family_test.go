@@ -16,34 +16,34 @@ import (
 // groups, returns and redrives: nothing is lost or doubled, whoever dies where.
 // They run one after another, since some are large.
 var familyCases = []conformanceCase{
-	{"children go with a result", childrenGo},
-	{"the same ordinal is handed off once", ordinalOnce},
-	{"what was recorded is submitted by whoever looks, once", promisedOnce},
-	{"a group's members are made up for", groupHalf},
-	{"a group sees who registered a moment ago", groupOfNew},
-	{"what was promised is made though its deadline has passed", promisedLate},
-	{"ends are marked once, and close the group", marksOnce},
-	{"a return is delivered and settled once", returnOnce},
-	{"who lost a handoff hands nothing on", zombies},
-	{"what left a queue by another door is dropped from it", queueLeft},
-	{"a tree is cancelled to its leaves", cancelTree},
-	{"a redrive is one, whatever interrupts it", redriveOnce},
-	{"what is redriven keeps its trail", redriveTrail},
-	{"a member is redriven alone", redriveMember},
-	{"lists know a ticket that comes twice", listsTwice},
-	{"who has seen it takes it out of the inbox", dismissOnce},
-	{"a key is found at any later time", keyLater},
-	{"to whom one hands off", handOffTo},
-	{"what follows is in the same trace", traces},
+	{"children go with a result", testChildrenSubmitted},
+	{"the same ordinal is handed off once", testOrdinalOnce},
+	{"what was recorded is submitted by whoever looks, once", testPromisedChildrenOnce},
+	{"a group's members are made up for", testGroupCompleted},
+	{"a group sees who registered a moment ago", testGroupOfNewAgents},
+	{"what was promised is made though its deadline has passed", testPromisedPastDeadline},
+	{"ends are marked once, and close the group", testCloseMarkedOnce},
+	{"a return is delivered and settled once", testReturnOnce},
+	{"who lost a handoff hands nothing on", testStaleHolder},
+	{"what left a queue by another door is dropped from it", testObsoleteOffersRemoved},
+	{"a tree is cancelled to its leaves", testCancelTree},
+	{"a redrive is one, whatever interrupts it", testRedriveOnce},
+	{"what is redriven keeps its trail", testRedriveTrail},
+	{"a member is redriven alone", testRedriveMember},
+	{"lists know a ticket that comes twice", testListsWithRepeatedHeads},
+	{"who has seen it takes it out of the inbox", testDismissOnce},
+	{"a key is found at any later time", testKeyFoundLater},
+	{"to whom one hands off", testHandOffTargets},
+	{"what follows is in the same trace", testTraces},
 }
 
-// relatives is a kit with a broker.
-type relatives struct {
+// familyKit is a kit with a broker.
+type familyKit struct {
 	*kit
 	b *broker.Broker
 }
 
-func (k *kit) relatives() *relatives { return &relatives{k, k.brokerOver(k.Engine)} }
+func (k *kit) familyKit() *familyKit { return &familyKit{k, k.brokerOver(k.Engine)} }
 
 func (k *kit) brokerOver(e broker.Engine) *broker.Broker {
 	k.Helper()
@@ -52,11 +52,11 @@ func (k *kit) brokerOver(e broker.Engine) *broker.Broker {
 	return b
 }
 
-// registered makes agents of new names that can be pulled for.
-func (r *relatives) registered(n int) []string {
+// registerAgents makes agents of new names that can be pulled for.
+func (r *familyKit) registerAgents(n int) []string {
 	r.Helper()
 	names := make([]string, n)
-	each(n, func(i int) {
+	forEachParallel(n, func(i int) {
 		names[i] = fmt.Sprintf("kin%d-%s", i, protocol.NewTicket()[:8])
 		if err := r.b.PutProfile(r.ctx, protocol.Profile{ID: names[i]}); err != nil {
 			r.Error(err)
@@ -65,13 +65,13 @@ func (r *relatives) registered(n int) []string {
 	return names
 }
 
-// each calls fn with 0 to n-1, 16 at once.
-func each(n int, fn func(i int)) {
+// forEachParallel calls fn with 0 to n-1, 16 at once.
+func forEachParallel(n int, fn func(i int)) {
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, 16)
+	slots := make(chan struct{}, 16)
 	for i := range n {
-		turns <- struct{}{}
-		wg.Go(func() { fn(i); <-turns })
+		slots <- struct{}{}
+		wg.Go(func() { fn(i); <-slots })
 	}
 	wg.Wait()
 }
@@ -93,14 +93,14 @@ func delegated(p protocol.Package) protocol.Package {
 	return p
 }
 
-func (r *relatives) submit(p protocol.Package) broker.Head {
+func (r *familyKit) submit(p protocol.Package) broker.Head {
 	r.Helper()
 	head, err := r.trySubmit(p)
 	r.must(err)
 	return head
 }
 
-func (r *relatives) trySubmit(p protocol.Package) (broker.Head, error) {
+func (r *familyKit) trySubmit(p protocol.Package) (broker.Head, error) {
 	in, err := r.b.Prepare(r.T.Context(), p)
 	if err != nil {
 		return broker.Head{}, err
@@ -109,12 +109,12 @@ func (r *relatives) trySubmit(p protocol.Package) (broker.Head, error) {
 }
 
 // accept pulls the next offer for an agent and accepts it.
-func (r *relatives) accept(agent string) *broker.Claim {
+func (r *familyKit) accept(agent string) *broker.Claim {
 	r.Helper()
 	return r.acceptOver(r.b, agent)
 }
 
-func (r *relatives) acceptOver(b *broker.Broker, agent string) *broker.Claim {
+func (r *familyKit) acceptOver(b *broker.Broker, agent string) *broker.Claim {
 	r.Helper()
 	h := protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: 600_000, Slots: 1}
 	r.must(b.Beat(r.ctx, h))
@@ -134,9 +134,9 @@ func (r *relatives) acceptOver(b *broker.Broker, agent string) *broker.Claim {
 	}
 }
 
-// nothing makes sure that no offer for an agent is to be had. What is held, or
+// noOffers makes sure that no offer for an agent is to be had. What is held, or
 // over, may come again.
-func (r *relatives) nothing(agent string) {
+func (r *familyKit) noOffers(agent string) {
 	r.Helper()
 	offers, err := r.b.Pull(r.ctx, agent, 100, 20*time.Millisecond)
 	r.must(err)
@@ -148,17 +148,17 @@ func (r *relatives) nothing(agent string) {
 	}
 }
 
-func (r *relatives) head(ticket string) broker.Head {
+func (r *familyKit) head(ticket string) broker.Head {
 	r.Helper()
 	head, err := r.b.Head(r.ctx, ticket, 0)
 	r.must(err)
 	return head
 }
 
-func (r *relatives) state(ticket string) protocol.State { r.Helper(); return r.head(ticket).State }
+func (r *familyKit) state(ticket string) protocol.State { r.Helper(); return r.head(ticket).State }
 
 // entries are the facts of a handoff, an append to each element.
-func (r *relatives) entries(ticket string) [][]protocol.EventType {
+func (r *familyKit) entries(ticket string) [][]protocol.EventType {
 	r.Helper()
 	changes, err := r.b.History(r.ctx, ticket)
 	r.must(err)
@@ -173,8 +173,8 @@ func (r *relatives) entries(ticket string) [][]protocol.EventType {
 	return all
 }
 
-// absent makes sure that there is no such handoff.
-func (r *relatives) absent(ticket string) {
+// noHandoff makes sure that there is no such handoff.
+func (r *familyKit) noHandoff(ticket string) {
 	r.Helper()
 	if _, err := r.b.Head(r.ctx, ticket, 0); !errors.Is(err, broker.ErrNotFound) {
 		r.Fatalf("%s is there, and should not be: %v", ticket, err)
@@ -182,7 +182,7 @@ func (r *relatives) absent(ticket string) {
 }
 
 // decide appends what the core says, as a supervisor's look does.
-func (r *relatives) decide(ticket string) broker.Head {
+func (r *familyKit) decide(ticket string) broker.Head {
 	r.Helper()
 	head, _, err := r.b.Update(r.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Decide(h.State, d, now), nil
@@ -191,8 +191,8 @@ func (r *relatives) decide(ticket string) broker.Head {
 	return head
 }
 
-// ensure is what a look does about children.
-func (r *relatives) ensure(head broker.Head) ([]protocol.ChildClosed, error) {
+// ensureChildren is what a look does about children.
+func (r *familyKit) ensureChildren(head broker.Head) ([]protocol.ChildClosed, error) {
 	return r.b.EnsureChildren(r.ctx, head)
 }
 
@@ -203,15 +203,15 @@ func wantCode(k *kit, err error, code protocol.Code) {
 	}
 }
 
-// dying is an engine whose appends fail from some point on: what a process
+// failingAppends is an engine whose appends fail from some point on: what a process
 // meets that dies there.
-type dying struct {
+type failingAppends struct {
 	broker.Engine
 	mu    sync.Mutex
 	lives func(ticket string) bool
 }
 
-func (d *dying) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+func (d *failingAppends) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	d.mu.Lock()
 	lives := d.lives(ticket)
 	d.mu.Unlock()

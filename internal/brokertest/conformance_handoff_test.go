@@ -8,10 +8,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// keyLater submits again under a key when the same would be refused by now.
-func keyLater(k *kit) {
-	r := k.relatives()
-	to := r.registered(2)
+// testKeyFoundLater submits again under a key when the same would be refused by now.
+func testKeyFoundLater(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	var all []protocol.Package
 	var first []string
 	for i, p := range []protocol.Package{pkg("lead", to[0]), pkg("lead", to...), pkg("lead", to[1])} {
@@ -44,10 +44,10 @@ func keyLater(k *kit) {
 	wantCode(k, err, protocol.CodePast)
 }
 
-// handOffTo hands off to an agent that has a part in it already.
-func handOffTo(k *kit) {
-	r := k.relatives()
-	to := r.registered(2)
+// testHandOffTargets hands off to an agent that has a part in it already.
+func testHandOffTargets(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	for name, c := range map[string]struct {
 		to   string
 		code protocol.Code

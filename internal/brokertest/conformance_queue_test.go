@@ -38,9 +38,9 @@ var queueCases = []conformanceCase{
 	{"pull ends with its context", pullContext},
 }
 
-// deep waits until the queue shows n offers: on replicas an offer may be seen
+// awaitDepth waits until the queue shows n offers: on replicas an offer may be seen
 // a moment after it was put.
-func (k *kit) deep(agent string, n int) {
+func (k *kit) awaitDepth(agent string, n int) {
 	k.Helper()
 	k.until("the depth of the queue", func() bool {
 		got, err := k.QueueDepth(k.ctx, agent)
@@ -50,7 +50,7 @@ func (k *kit) deep(agent string, n int) {
 }
 
 func queueTwice(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	k.must(k.EnsureQueue(k.ctx, agent))
 	if got := k.pull(agent, 1); got[0].Key() != key {
@@ -68,7 +68,7 @@ func queueLater(k *kit) {
 }
 
 func deliveryWhole(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.High)
 	d := k.pull(agent, 1)[0]
 	if d.Key() != key || string(d.Body()) != "body of "+key.Ticket {
@@ -77,7 +77,7 @@ func deliveryWhole(k *kit) {
 }
 
 func offerBuffer(k *kit) {
-	key := broker.OfferKey{Agent: k.queue(), Lane: protocol.Normal, Ticket: protocol.NewTicket(), Sequence: 1}
+	key := broker.OfferKey{Agent: k.agentWithQueue(), Lane: protocol.Normal, Ticket: protocol.NewTicket(), Sequence: 1}
 	body := []byte("kept")
 	k.must(k.PutOffer(k.ctx, key, body))
 	copy(body, "gone")
@@ -87,19 +87,19 @@ func offerBuffer(k *kit) {
 }
 
 func offerOnce(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	k.must(k.PutOffer(k.ctx, key, []byte("again")))
 	d := k.pull(agent, 1)[0]
 	k.must(k.PutOffer(k.ctx, key, []byte("while held")))
-	k.deep(agent, 1)
+	k.awaitDepth(agent, 1)
 	k.must(d.Remove())
-	k.deep(agent, 0)
-	k.empty(agent)
+	k.awaitDepth(agent, 0)
+	k.noDelivery(agent)
 }
 
 func offerGhost(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	k.must(k.pull(agent, 1)[0].Remove())
 	k.until("the offer being put again", func() bool { // once the removal has been done
@@ -117,7 +117,7 @@ func offerGhost(k *kit) {
 }
 
 func pullNothing(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for _, wait := range []time.Duration{0, 10 * time.Millisecond} {
 		got, err := k.Pull(k.ctx, agent, 4, wait)
 		k.must(err)
@@ -135,13 +135,13 @@ func pullNothing(k *kit) {
 }
 
 func pullLanes(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	var want []broker.OfferKey
 	for _, lane := range []protocol.Priority{protocol.Low, protocol.Normal, protocol.High, protocol.Critical} {
 		a, b := k.offer(agent, lane), k.offer(agent, lane)
 		want = append([]broker.OfferKey{a, b}, want...)
 	}
-	k.deep(agent, len(want))
+	k.awaitDepth(agent, len(want))
 	for len(want) > 0 {
 		most := min(3, len(want))
 		got := k.pull(agent, most)
@@ -156,7 +156,7 @@ func pullLanes(k *kit) {
 }
 
 func pullMost(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for range 10 {
 		k.offer(agent, protocol.Normal)
 	}
@@ -166,14 +166,14 @@ func pullMost(k *kit) {
 		k.Errorf("%d offers, asked for 4", len(got))
 	}
 	k.pull(agent, 10-len(got))
-	k.empty(agent)
+	k.noDelivery(agent)
 }
 
 func pullWakes(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	got := make(chan broker.Delivery, 1)
 	go func() { got <- k.pull(agent, 1)[0] }()
-	k.empty(agent) // by then the other waits, or soon will
+	k.noDelivery(agent) // by then the other waits, or soon will
 	key := k.offer(agent, protocol.Low)
 	if d := receive(k, "the offer", got); d.Key() != key {
 		k.Errorf("got %v, want %v", d.Key(), key)
@@ -182,7 +182,7 @@ func pullWakes(k *kit) {
 
 func pullShare(k *kit) {
 	const offers, pullers = 40, 4
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	var mu sync.Mutex
 	seen := map[broker.OfferKey]int{}
 	var wg sync.WaitGroup
@@ -233,16 +233,16 @@ func pullShare(k *kit) {
 }
 
 func queuesApart(k *kit) {
-	a, b := k.queue(), k.queue()
+	a, b := k.agentWithQueue(), k.agentWithQueue()
 	key := k.offer(a, protocol.Normal)
-	k.empty(b)
+	k.noDelivery(b)
 	if got := k.pull(a, 1)[0].Key(); got != key {
 		k.Errorf("got %v, want %v", got, key)
 	}
 }
 
 func releaseAtOnce(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	for range 5 {
 		d := k.pull(agent, 1)[0]
@@ -254,17 +254,17 @@ func releaseAtOnce(k *kit) {
 }
 
 func redelivery(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	k.pull(agent, 1)
-	k.empty(agent)
+	k.noDelivery(agent)
 	if got := k.pull(agent, 1)[0].Key(); got != key {
 		k.Errorf("got %v, want %v", got, key)
 	}
 }
 
 func extend(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	tick := time.NewTicker(AckWait / 5)
 	defer tick.Stop()
@@ -291,7 +291,7 @@ func extend(k *kit) {
 }
 
 func remove(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	k.offer(agent, protocol.Normal)
 	d := k.pull(agent, 1)[0]
 	k.must(d.Remove())
@@ -305,7 +305,7 @@ func remove(k *kit) {
 
 func depth(k *kit) {
 	agent := k.agent()
-	check := func(want int) { k.Helper(); k.deep(agent, want) }
+	check := func(want int) { k.Helper(); k.awaitDepth(agent, want) }
 	check(0)
 	for _, lane := range protocol.Priorities {
 		k.offer(agent, lane)
@@ -322,9 +322,9 @@ func depth(k *kit) {
 }
 
 func removeOffer(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	waits, held, stays := k.offer(agent, protocol.Low), k.offer(agent, protocol.Critical), k.offer(agent, protocol.Low)
-	k.deep(agent, 3)
+	k.awaitDepth(agent, 3)
 	d := k.pull(agent, 1)[0]
 	if d.Key() != held {
 		k.Fatalf("pulled %v, want %v", d.Key(), held)
@@ -332,18 +332,18 @@ func removeOffer(k *kit) {
 	for _, key := range []broker.OfferKey{waits, held, waits, {Agent: agent, Lane: protocol.Low, Ticket: protocol.NewTicket(), Sequence: 7}} {
 		k.must(k.RemoveOffer(k.ctx, key))
 	}
-	k.deep(agent, 1)
+	k.awaitDepth(agent, 1)
 	k.must(d.Extend()) // whose holder has yet to hear of it
 	k.must(d.Remove())
-	k.standing(agent, broker.QueueStatus{Lane: protocol.Low, Depth: 1})
+	k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Low, Depth: 1})
 	if got := k.pull(agent, 1)[0]; got.Key() != stays {
 		k.Errorf("got %v, want %v", got.Key(), stays)
 	}
-	k.empty(agent)
+	k.noDelivery(agent)
 }
 
 func offersListed(k *kit) {
-	agent, other := k.queue(), k.agent() // which has no consumer
+	agent, other := k.agentWithQueue(), k.agent() // which has no consumer
 	want := map[broker.OfferKey]bool{k.offer(agent, protocol.Low): true, k.offer(agent, protocol.High): true, k.offer(other, protocol.Normal): true}
 	k.pull(agent, 1)
 	got := map[broker.OfferKey]bool{}
@@ -361,14 +361,14 @@ func offersListed(k *kit) {
 }
 
 func pullContext(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	ctx, cancel := context.WithCancel(k.ctx)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := k.Pull(ctx, agent, 1, time.Hour)
 		ended <- err
 	}()
-	k.empty(agent)
+	k.noDelivery(agent)
 	cancel()
 	k.wantErr(receive(k, "the end of the pull", ended), context.Canceled)
 	key := k.offer(agent, protocol.Normal)
@@ -377,9 +377,9 @@ func pullContext(k *kit) {
 	}
 }
 
-// standing waits until the lanes of an agent stand as they should; oldest is
+// awaitQueueStatus waits until the lanes of an agent stand as they should; oldest is
 // looked at elsewhere.
-func (k *kit) standing(agent string, want ...broker.QueueStatus) []broker.QueueStatus {
+func (k *kit) awaitQueueStatus(agent string, want ...broker.QueueStatus) []broker.QueueStatus {
 	k.Helper()
 	var got []broker.QueueStatus
 	k.until("the lanes of the queue", func() bool {
@@ -397,19 +397,19 @@ func (k *kit) standing(agent string, want ...broker.QueueStatus) []broker.QueueS
 }
 
 func queuesLanes(k *kit) {
-	agent := k.queue()
-	k.standing(agent)
+	agent := k.agentWithQueue()
+	k.awaitQueueStatus(agent)
 	k.offer(agent, protocol.Low)
 	k.offer(agent, protocol.Low)
 	k.offer(agent, protocol.Critical)
-	k.standing(agent, broker.QueueStatus{Lane: protocol.Critical, Depth: 1}, broker.QueueStatus{Lane: protocol.Low, Depth: 2})
+	k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Critical, Depth: 1}, broker.QueueStatus{Lane: protocol.Low, Depth: 2})
 	first := k.pull(agent, 1)[0]
-	k.standing(agent, broker.QueueStatus{Lane: first.Key().Lane, Depth: 1, Delivered: 1}, broker.QueueStatus{Lane: protocol.Low, Depth: 2})
+	k.awaitQueueStatus(agent, broker.QueueStatus{Lane: first.Key().Lane, Depth: 1, Delivered: 1}, broker.QueueStatus{Lane: protocol.Low, Depth: 2})
 	k.must(first.Remove())
 	for _, d := range k.pull(agent, 2) {
 		k.must(d.Remove())
 	}
-	k.standing(agent)
+	k.awaitQueueStatus(agent)
 }
 
 func queuesUnpulled(k *kit) {
@@ -417,25 +417,25 @@ func queuesUnpulled(k *kit) {
 	k.must(k.PutProfile(k.ctx, protocol.Profile{ID: agent}))
 	k.offer(agent, protocol.High)
 	k.offer(agent, protocol.Normal)
-	k.standing(agent, broker.QueueStatus{Lane: protocol.High, Depth: 1}, broker.QueueStatus{Lane: protocol.Normal, Depth: 1})
+	k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.High, Depth: 1}, broker.QueueStatus{Lane: protocol.Normal, Depth: 1})
 }
 
 func queuesOldest(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for range 3 {
 		k.offer(agent, protocol.Normal)
 	}
-	before := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3})
+	before := k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3})
 	if !before[0].Waiting.Equal(before[0].Oldest) {
 		k.Errorf("the oldest was put at %v, nobody was given any, and the one that waits longest at %v", before[0].Oldest, before[0].Waiting)
 	}
 	first := k.pull(agent, 1)[0]
-	held := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3, Delivered: 1})
+	held := k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3, Delivered: 1})
 	if !held[0].Oldest.Equal(before[0].Oldest) || !held[0].Waiting.After(held[0].Oldest) {
 		k.Errorf("with the oldest in hand, put at %v, the one that waits longest was put at %v", held[0].Oldest, held[0].Waiting)
 	}
 	k.must(first.Remove())
-	after := k.standing(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 2})
+	after := k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 2})
 	if !after[0].Oldest.After(before[0].Oldest) {
 		k.Errorf("the oldest was put at %v, and when that was gone at %v", before[0].Oldest, after[0].Oldest)
 	}

@@ -42,8 +42,8 @@ func (k *kit) serve(verb string, answer broker.Answerer) (leave func()) {
 	}
 }
 
-// asked asks again while nobody is there yet.
-func (k *kit) asked(verb, question string) (answer []byte, err error) {
+// askUntilServed asks again while nobody is there yet.
+func (k *kit) askUntilServed(verb, question string) (answer []byte, err error) {
 	k.until("somebody who serves "+verb, func() bool {
 		answer, err = k.Ask(k.ctx, verb, []byte(question))
 		return !errors.Is(err, broker.ErrNoAnswer)
@@ -51,8 +51,8 @@ func (k *kit) asked(verb, question string) (answer []byte, err error) {
 	return answer, err
 }
 
-// unserved waits until nobody serves a verb: a question that need not wait is told so.
-func (k *kit) unserved(verb string) {
+// awaitUnserved waits until nobody serves a verb: a question that need not wait is told so.
+func (k *kit) awaitUnserved(verb string) {
 	k.until("nobody serves "+verb, func() bool {
 		ctx, cancel := context.WithTimeout(k.ctx, 200*time.Millisecond)
 		defer cancel()
@@ -69,7 +69,7 @@ func serveAnswers(k *kit) {
 	verb := k.verb()
 	defer k.serve(verb, echo)()
 	for _, question := range []string{"x", "", "\x00\xff"} {
-		answer, err := k.asked(verb, question)
+		answer, err := k.askUntilServed(verb, question)
 		k.must(err)
 		if string(answer) != "re: "+question {
 			k.Errorf("asked %q, the answer is %q", question, answer)
@@ -77,7 +77,7 @@ func serveAnswers(k *kit) {
 	}
 	empty := k.verb()
 	defer k.serve(empty, func(context.Context, []byte) ([]byte, error) { return nil, nil })()
-	answer, err := k.asked(empty, "x")
+	answer, err := k.askUntilServed(empty, "x")
 	k.must(err)
 	if len(answer) > 0 {
 		k.Errorf("the answer is %q, want none", answer)
@@ -85,13 +85,13 @@ func serveAnswers(k *kit) {
 }
 
 func serveNobody(k *kit) {
-	k.unserved(k.verb())
+	k.awaitUnserved(k.verb())
 	verb := k.verb()
 	leave := k.serve(verb, echo)
-	_, err := k.asked(verb, "x")
+	_, err := k.askUntilServed(verb, "x")
 	k.must(err)
 	leave()
-	k.unserved(verb)
+	k.awaitUnserved(verb)
 }
 
 func serveErrors(k *kit) {
@@ -102,14 +102,14 @@ func serveErrors(k *kit) {
 		"other":       errors.New("the disk is full"),
 	}
 	defer k.serve(verb, func(_ context.Context, q []byte) ([]byte, error) { return nil, with[string(q)] })()
-	_, err := k.asked(verb, "refused")
+	_, err := k.askUntilServed(verb, "refused")
 	var got *protocol.Error
 	if !errors.As(err, &got) || *got != *refused {
 		k.Errorf("the error is %v, want %v", err, refused)
 	}
-	_, err = k.asked(verb, "unreachable")
+	_, err = k.askUntilServed(verb, "unreachable")
 	k.wantErr(err, broker.ErrUnreachable)
-	_, err = k.asked(verb, "other")
+	_, err = k.askUntilServed(verb, "other")
 	if err == nil || errors.As(err, &got) || !bytes.Contains([]byte(err.Error()), []byte("the disk is full")) {
 		k.Errorf("the error is %v, want its words", err)
 	}
@@ -119,7 +119,7 @@ func serveSizes(k *kit) {
 	verb := k.verb()
 	var size atomic.Int64
 	defer k.serve(verb, func(_ context.Context, q []byte) ([]byte, error) { return make([]byte, size.Load()), nil })()
-	_, err := k.asked(verb, string(make([]byte, broker.QuestionBytesMax)))
+	_, err := k.askUntilServed(verb, string(make([]byte, broker.QuestionBytesMax)))
 	k.must(err)
 	_, err = k.Ask(k.ctx, verb, make([]byte, broker.QuestionBytesMax+1))
 	k.wantErr(err, &protocol.Error{Code: protocol.CodeTooLarge, Field: "question"})
@@ -157,7 +157,7 @@ func serveMany(k *kit) {
 		}
 		return q, nil
 	})()
-	_, err := k.asked(verb, "first")
+	_, err := k.askUntilServed(verb, "first")
 	k.must(err)
 	var asking sync.WaitGroup
 	wrong := make(chan error, questions)
@@ -183,7 +183,7 @@ func serveMany(k *kit) {
 func serveLeaves(k *kit) {
 	verb := k.verb()
 	defer k.serve(verb, echo)()
-	_, err := k.asked(verb, "x")
+	_, err := k.askUntilServed(verb, "x")
 	k.must(err)
 	for range 5 {
 		met := make(chan struct{})
@@ -230,7 +230,7 @@ func serveDrains(k *kit) {
 			return q, nil
 		}})
 	}()
-	_, err := k.asked(verb, "x")
+	_, err := k.askUntilServed(verb, "x")
 	k.must(err)
 	answered := make(chan error, 1)
 	go func() {
@@ -242,7 +242,7 @@ func serveDrains(k *kit) {
 	}()
 	receive(k, "the slow question", begun)
 	cancel()
-	k.unserved(verb)
+	k.awaitUnserved(verb)
 	select {
 	case err := <-ended:
 		k.Fatalf("serving ended with a question open: %v", err)
@@ -272,7 +272,7 @@ func serveCloses(k *kit) {
 	verb := k.verb()
 	ended := make(chan error, 1)
 	go func() { ended <- k.Serve(k.ctx, map[string]broker.Answerer{verb: echo}) }()
-	_, err := k.asked(verb, "x")
+	_, err := k.askUntilServed(verb, "x")
 	k.must(err)
 	k.must(c.Close())
 	k.wantErr(receive(k, "the end of serving", ended), broker.ErrUnreachable)

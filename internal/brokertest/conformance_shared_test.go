@@ -78,8 +78,8 @@ func (f *followed) times(seq uint64) int {
 	return f.seen[seq]
 }
 
-// live makes sure that a follower follows, by appending until it has seen one.
-func (k *kit) live(mine map[string]bool, mu *sync.Mutex, f ...*followed) {
+// awaitFollowing makes sure that a follower follows, by appending until it has seen one.
+func (k *kit) awaitFollowing(mine map[string]bool, mu *sync.Mutex, f ...*followed) {
 	k.Helper()
 	k.until("a live follower", func() bool {
 		ticket := protocol.NewTicket()
@@ -96,8 +96,8 @@ func (k *kit) live(mine map[string]bool, mu *sync.Mutex, f ...*followed) {
 	})
 }
 
-// mine is a set of tickets that may be asked from a follower's goroutine.
-func mine() (map[string]bool, *sync.Mutex, func(string) bool) {
+// ticketSet is a set of tickets that may be asked from a follower's goroutine.
+func ticketSet() (map[string]bool, *sync.Mutex, func(string) bool) {
 	set, mu := map[string]bool{}, &sync.Mutex{}
 	return set, mu, func(t string) bool {
 		mu.Lock()
@@ -107,9 +107,9 @@ func mine() (map[string]bool, *sync.Mutex, func(string) bool) {
 }
 
 func followAll(k *kit) {
-	set, mu, is := mine()
+	set, mu, is := ticketSet()
 	f, stop := k.follow(is, func(uint64, int) bool { return true })
-	k.live(set, mu, f)
+	k.awaitFollowing(set, mu, f)
 	ticket := protocol.NewTicket()
 	mu.Lock()
 	set[ticket] = true
@@ -135,7 +135,7 @@ func followAll(k *kit) {
 }
 
 func followShare(k *kit) {
-	set, mu, is := mine()
+	set, mu, is := ticketSet()
 	// Whoever gets an entry first keeps it undone; the second delivery counts.
 	var all sync.Mutex
 	total := map[uint64]int{}
@@ -147,7 +147,7 @@ func followShare(k *kit) {
 	}
 	a, stopA := k.follow(is, accept)
 	b, stopB := k.follow(is, accept)
-	k.live(set, mu, a, b)
+	k.awaitFollowing(set, mu, a, b)
 	ticket := protocol.NewTicket()
 	mu.Lock()
 	set[ticket] = true
@@ -228,8 +228,8 @@ type wakeUp struct {
 	done   func()
 }
 
-// dues delivers the due wake-ups of a ticket until the case ends.
-func (k *kit) dues(ticket string) <-chan wakeUp {
+// dueWakeUps delivers the due wake-ups of a ticket until the case ends.
+func (k *kit) dueWakeUps(ticket string) <-chan wakeUp {
 	ctx, cancel := context.WithCancel(k.ctx)
 	all, ended := make(chan wakeUp, 100), make(chan error, 1)
 	go func() {
@@ -247,7 +247,7 @@ func (k *kit) dues(ticket string) <-chan wakeUp {
 
 func armFires(k *kit) {
 	ticket := protocol.NewTicket()
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	at := time.Now().Add(600 * time.Millisecond)
 	k.must(k.Arm(k.ctx, ticket, 3, at))
 	w := receive(k, "the wake-up", dues)
@@ -262,14 +262,14 @@ func armFires(k *kit) {
 
 func armPast(k *kit) {
 	ticket := protocol.NewTicket()
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	k.must(k.Arm(k.ctx, ticket, 3, time.Now().Add(-time.Hour)))
 	receive(k, "the wake-up", dues).done()
 }
 
 func armReplaces(k *kit) {
 	ticket := protocol.NewTicket()
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	k.must(k.Arm(k.ctx, ticket, 3, time.Now().Add(time.Hour)))
 	early := time.Now().Add(400 * time.Millisecond)
 	k.must(k.Arm(k.ctx, ticket, 3, early))
@@ -291,7 +291,7 @@ func armReplaces(k *kit) {
 
 func armSeveral(k *kit) {
 	ticket := protocol.NewTicket()
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	want := map[uint64]bool{}
 	for seq := range uint64(10) {
 		want[seq] = true
@@ -311,8 +311,8 @@ func armSeveral(k *kit) {
 // which some stand already.
 func outboxTogether(k *kit) {
 	const n = 700
-	agent, ticket := k.queue(), protocol.NewTicket()
-	dues := k.dues(ticket)
+	agent, ticket := k.agentWithQueue(), protocol.NewTicket()
+	dues := k.dueWakeUps(ticket)
 	var entries []broker.OutboxEntry
 	for i := range uint64(n) {
 		body := []byte("small")
@@ -330,7 +330,7 @@ func outboxTogether(k *kit) {
 			k.Fatalf("entry %d: %v", i, err)
 		}
 	}
-	k.deep(agent, n)
+	k.awaitDepth(agent, n)
 	for fired := map[uint64]bool{}; len(fired) < n; {
 		w := receive(k, "every wake-up", dues)
 		w.done()
@@ -343,7 +343,7 @@ func outboxTogether(k *kit) {
 
 func dueAgain(k *kit) {
 	ticket := protocol.NewTicket()
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	k.must(k.Arm(k.ctx, ticket, 9, time.Now()))
 	first := receive(k, "the wake-up", dues)
 	second := receive(k, "the wake-up again", dues)
@@ -356,15 +356,15 @@ func dueAgain(k *kit) {
 func dueWaits(k *kit) {
 	ticket := protocol.NewTicket()
 	k.must(k.Arm(k.ctx, ticket, 9, time.Now().Add(-time.Second)))
-	receive(k, "the wake-up", k.dues(ticket)).done()
+	receive(k, "the wake-up", k.dueWakeUps(ticket)).done()
 }
 
 // followSaid: what a writer says that its append calls for reaches who follows,
 // word for word, and silence as silence.
 func followSaid(k *kit) {
-	set, mu, is := mine()
+	set, mu, is := ticketSet()
 	f, stop := k.follow(is, func(uint64, int) bool { return true })
-	k.live(set, mu, f)
+	k.awaitFollowing(set, mu, f)
 	for _, says := range []lifecycle.Attention{"", lifecycle.AttentionNone, lifecycle.AttentionLater, lifecycle.AttentionNow, "of a later version"} {
 		ticket := protocol.NewTicket()
 		mu.Lock()

@@ -14,21 +14,21 @@ import (
 // familySizes are the largest families there may be. How long each took is
 // logged (go test -v).
 var familySizes = []conformanceCase{
-	{"a thousand recipients of one large package", thousandOfOne},
-	{"a thousand different packages", thousandDifferent},
-	{"as many children as go with a result", childrenMost},
-	{"the return of the largest result", returnLargest},
-	{"the return of a group of large results", returnOfLarge},
-	{"the return of what can hardly be said", returnOdd},
+	{"a thousand recipients of one large package", testGroupSharedPackage},
+	{"a thousand different packages", testGroupOwnPackages},
+	{"as many children as go with a result", testChildrenMax},
+	{"the return of the largest result", testReturnLargest},
+	{"the return of a group of large results", testReturnOfLargeMembers},
+	{"the return of what can hardly be said", testReturnOddResults},
 }
 
-func (r *relatives) took(what string, begun time.Time) {
+func (r *familyKit) logDuration(what string, begun time.Time) {
 	r.Logf("%s: %v", what, time.Since(begun).Round(time.Millisecond))
 }
 
-// many is how many members the largest group has. With the race detector a
+// largestGroup is how many members the largest group has. With the race detector a
 // thousand take minutes anywhere but in memory.
-func (k *kit) many() int {
+func (k *kit) largestGroup() int {
 	if _, ok := k.Engine.(*Memory); raceDetector && !ok {
 		return protocol.ChildrenMax / 10
 	}
@@ -40,22 +40,22 @@ func text(size int) json.RawMessage {
 	return append(append([]byte{'"'}, bytes.Repeat([]byte("x"), size-2)...), '"')
 }
 
-// thousandOfOne hands 256 KiB to a thousand agents. What is large is stored once,
+// testGroupSharedPackage hands 256 KiB to a thousand agents. What is large is stored once,
 // and no entry is.
-func thousandOfOne(k *kit) {
-	size := k.many()
-	r := k.relatives()
-	to := r.registered(protocol.ChildrenMax + 1)
+func testGroupSharedPackage(k *kit) {
+	size := k.largestGroup()
+	r := k.familyKit()
+	to := r.registerAgents(protocol.ChildrenMax + 1)
 	p := pkg("lead", to[:size]...)
 	p.Context.Variables = map[string]json.RawMessage{"x": text(protocol.InlineBytesMax)}
 	p.Return = &protocol.ReturnProtocol{Expected: true, Aggregation: protocol.AggregateMajority}
 	begun := time.Now()
 	head := r.submit(p)
-	r.took("submitted", begun)
+	r.logDuration("submitted", begun)
 	begun = time.Now()
-	ended, err := r.ensure(head)
+	ended, err := r.ensureChildren(head)
 	r.must(err)
-	r.took("looked after", begun)
+	r.logDuration("looked after", begun)
 	if len(ended) != 0 {
 		r.Errorf("ended %v", ended)
 	}
@@ -83,14 +83,14 @@ func thousandOfOne(k *kit) {
 	begun = time.Now()
 	state, err := r.b.CancelTree(r.ctx, head.Ticket, "lead", "enough")
 	r.must(err)
-	r.took("cancelled", begun)
+	r.logDuration("cancelled", begun)
 	if state.Outcome != protocol.OutcomeSuccess {
 		r.Errorf("the group is %q", state.Outcome)
 	}
 	begun = time.Now()
-	ended, err = r.ensure(head)
+	ended, err = r.ensureChildren(head)
 	r.must(err)
-	r.took("read the ends", begun)
+	r.logDuration("read the ends", begun)
 	if len(ended) != size {
 		r.Errorf("%d members have ended", len(ended))
 	}
@@ -101,7 +101,7 @@ func thousandOfOne(k *kit) {
 }
 
 // blobOf is where the package of a handoff lies whose first entry is small.
-func (r *relatives) blobOf(ticket string, most int) protocol.BlobRef {
+func (r *familyKit) blobOf(ticket string, most int) protocol.BlobRef {
 	r.Helper()
 	e, err := r.Next(r.ctx, ticket, 0)
 	r.must(err)
@@ -117,10 +117,10 @@ func (r *relatives) blobOf(ticket string, most int) protocol.BlobRef {
 	return *submitted.Blob
 }
 
-func thousandDifferent(k *kit) {
-	size := k.many()
-	r := k.relatives()
-	to := r.registered(2)
+func testGroupOwnPackages(k *kit) {
+	size := k.largestGroup()
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	p := pkg("lead")
 	p.Target, p.Type = protocol.Target{}, ""
 	p.Context.Variables = map[string]json.RawMessage{"shared": text(2 << 10)}
@@ -129,11 +129,11 @@ func thousandDifferent(k *kit) {
 	}
 	begun := time.Now()
 	head := r.submit(p)
-	r.took("submitted", begun)
+	r.logDuration("submitted", begun)
 	begun = time.Now()
-	_, err := r.ensure(head)
+	_, err := r.ensureChildren(head)
 	r.must(err)
-	r.took("looked after", begun)
+	r.logDuration("looked after", begun)
 	for _, n := range []int{0, 1, size/2 - 1, size - 1} {
 		body, err := r.b.Package(r.ctx, protocol.ChildTicketN(head.Ticket, n))
 		r.must(err)
@@ -143,7 +143,7 @@ func thousandDifferent(k *kit) {
 			r.Errorf("member %d is %q for %s", n, own.Task.Description, own.Target)
 		}
 	}
-	r.deep(to[0], size/2)
+	r.awaitDepth(to[0], size/2)
 	for len(p.Members) <= protocol.ChildrenMax {
 		p.Members = append(p.Members, p.Members[0])
 	}
@@ -151,10 +151,10 @@ func thousandDifferent(k *kit) {
 	wantCode(k, err, protocol.CodeTooLarge)
 }
 
-// childrenMost hands off what together is far more than the engine takes in a message.
-func childrenMost(k *kit) {
-	r := k.relatives()
-	to := r.registered(2)
+// testChildrenMax hands off what together is far more than the engine takes in a message.
+func testChildrenMax(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	var children []broker.Child
 	for n := range broker.HandedOffAtOnceMax + 1 {
 		p := pkg("", to[1])
@@ -173,7 +173,7 @@ func childrenMost(k *kit) {
 	children = children[:broker.HandedOffAtOnceMax]
 	begun := time.Now()
 	r.must(claim.Complete(r.ctx, protocol.Result{Body: text(protocol.InlineBytesMax - 1000)}, children...))
-	r.took("handed off", begun)
+	r.logDuration("handed off", begun)
 	if n := r.state(claim.Ticket).Children.Made.Len(); n != len(children) {
 		r.Errorf("%d children", n)
 	}
@@ -184,10 +184,10 @@ func childrenMost(k *kit) {
 			r.Errorf("child %d has %d bytes", n, len(body))
 		}
 	}
-	r.deep(to[1], len(children))
+	r.awaitDepth(to[1], len(children))
 }
 
-func returnLargest(k *kit) {
+func testReturnLargest(k *kit) {
 	size := 60 << 20
 	if raceDetector {
 		if _, ok := k.Engine.(*Memory); !ok {
@@ -195,15 +195,15 @@ func returnLargest(k *kit) {
 		}
 		size = protocol.ReturnBytesMax + 1<<20 // is left out too
 	}
-	r := k.relatives()
-	to := r.registered(2)
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	head := r.submit(delegated(pkg(to[0], to[1])))
 	begun := time.Now()
 	r.must(r.accept(to[1]).Complete(r.ctx, protocol.Result{Body: text(size), Notes: "long"}))
-	r.took("completed", begun)
+	r.logDuration("completed", begun)
 	begun = time.Now()
 	r.must(r.b.EnsureReturn(r.ctx, r.head(head.Ticket)))
-	r.took("returned", begun)
+	r.logDuration("returned", begun)
 	claim := r.accept(to[0])
 	got, err := protocol.DecodePackage(claim.Package)
 	r.must(err)
@@ -216,12 +216,12 @@ func returnLargest(k *kit) {
 	}
 }
 
-// returnOfLarge has members whose results do not fit together: the return carries
+// testReturnOfLargeMembers has members whose results do not fit together: the return carries
 // as many as fit, the list of members all of them.
-func returnOfLarge(k *kit) {
+func testReturnOfLargeMembers(k *kit) {
 	sizes := []int{3 << 20, 3 << 20, 1000, 5 << 20, 1000}
-	r := k.relatives()
-	to := r.registered(len(sizes) + 1)
+	r := k.familyKit()
+	to := r.registerAgents(len(sizes) + 1)
 	lead := to[len(sizes)]
 	p := pkg(lead, to[:len(sizes)]...)
 	p.Return = &protocol.ReturnProtocol{Expected: true}
@@ -229,7 +229,7 @@ func returnOfLarge(k *kit) {
 	for i, size := range sizes {
 		r.must(r.accept(to[i]).Complete(r.ctx, protocol.Result{Body: text(size)}))
 	}
-	ended, err := r.ensure(group)
+	ended, err := r.ensureChildren(group)
 	r.must(err)
 	head, _, err := r.b.UpdateFrom(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.MarkChildren(h.State, d, ended, now)
@@ -255,11 +255,11 @@ func returnOfLarge(k *kit) {
 	}
 }
 
-// returnOdd ends delegations with what cannot be put into a package as it is. The
+// testReturnOddResults ends delegations with what cannot be put into a package as it is. The
 // return was promised, and must be sent all the same.
-func returnOdd(k *kit) {
-	r := k.relatives()
-	to := r.registered(2)
+func testReturnOddResults(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
 	deep := func(levels int) json.RawMessage {
 		return append(bytes.Repeat([]byte("["), levels), bytes.Repeat([]byte("]"), levels)...)
 	}

@@ -9,13 +9,13 @@ import (
 
 // stuckCases are about entries of the ledger that cannot be read.
 var stuckCases = []conformanceCase{
-	{"a head that cannot be read is one handoff's, and mended by an operator", mendHead},
-	{"what is of a newer version, or was never readable, is not mended", mendRefused},
+	{"a head that cannot be read is one handoff's, and mended by an operator", testMend},
+	{"what is of a newer version, or was never readable, is not mended", testMendRefused},
 }
 
-func mendHead(k *kit) {
-	r := k.relatives()
-	to := r.registered(1)[0]
+func testMend(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(1)[0]
 	head := r.submit(pkg("lead", to))
 	claim := r.accept(to)
 	head = r.head(head.Ticket)
@@ -48,9 +48,9 @@ func mendHead(k *kit) {
 	}
 }
 
-func mendRefused(k *kit) {
-	r := k.relatives()
-	head := r.submit(pkg("lead", r.registered(1)[0]))
+func testMendRefused(k *kit) {
+	r := k.familyKit()
+	head := r.submit(pkg("lead", r.registerAgents(1)[0]))
 	entry, err := k.Last(k.ctx, head.Ticket, 0)
 	k.must(err)
 	newer := k.append(head.Ticket, head.Seq, string(bytes.Replace(entry.Body, []byte(`"v":1`), []byte(`"v":2`), 1)))

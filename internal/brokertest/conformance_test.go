@@ -102,8 +102,8 @@ func (k *kit) holder(agent string) protocol.Holder {
 	return protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: 60_000, Slots: 2}
 }
 
-// queue returns an agent that can be pulled from.
-func (k *kit) queue() string {
+// agentWithQueue returns an agent that can be pulled from.
+func (k *kit) agentWithQueue() string {
 	k.Helper()
 	agent := k.agent()
 	k.must(k.EnsureQueue(k.ctx, agent))
@@ -133,8 +133,8 @@ func (k *kit) pull(agent string, n int) []broker.Delivery {
 	return all
 }
 
-// empty makes sure that there is nothing to pull.
-func (k *kit) empty(agent string) {
+// noDelivery makes sure that there is nothing to pull.
+func (k *kit) noDelivery(agent string) {
 	k.Helper()
 	got, err := k.Pull(k.ctx, agent, 1, 20*time.Millisecond)
 	k.must(err)

@@ -7,12 +7,12 @@ import (
 
 const aTraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// traces hold the broker to what it promises of traces: a handoff is in the one
+// testTraces hold the broker to what it promises of traces: a handoff is in the one
 // that its package or its context names, what follows from it goes on in that one,
 // whoever submits it, and a trace is no part of what is handed off.
-func traces(k *kit) {
-	r := k.relatives()
-	to := r.registered(4)
+func testTraces(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(4)
 	given := pkg(to[3], to[0])
 	given.Key, given.TraceParent, given.TraceState = "once", aTraceParent, "rojo=1"
 	first := r.submit(delegated(given))
@@ -25,7 +25,7 @@ func traces(k *kit) {
 	}
 
 	// Children follow from the work, or from what their own package says.
-	worker := k.brokerOver(&dying{Engine: r.Engine, lives: func(ticket string) bool { return ticket == first.Ticket }})
+	worker := k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(ticket string) bool { return ticket == first.Ticket }})
 	claim := r.acceptOver(worker, to[0])
 	work := claim.State().WorkTrace()
 	finer := pkg("", to[1])
@@ -33,7 +33,7 @@ func traces(k *kit) {
 	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: pkg("", to[1])},
 		broker.Child{N: 1, Package: finer}, broker.Child{N: 2, Package: pkg("", to[1], to[2])}))
 	head := r.head(first.Ticket)
-	_, err := r.ensure(head) // the worker died before it could submit them
+	_, err := r.ensureChildren(head) // the worker died before it could submit them
 	r.must(err)
 	r.must(r.b.EnsureReturn(r.ctx, head))
 	group := r.state(protocol.ChildTicketN(first.Ticket, 2))

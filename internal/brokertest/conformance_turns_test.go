@@ -26,14 +26,14 @@ func (k *kit) takeOne(agent string) broker.OfferKey {
 }
 
 func pullUnderATurn(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for _, lane := range []protocol.Priority{protocol.Low, protocol.Normal, protocol.High} {
 		k.offer(agent, lane)
 	}
 	for range broker.TurnEvery {
 		k.offer(agent, protocol.Critical)
 	}
-	k.deep(agent, broker.TurnEvery+3)
+	k.awaitDepth(agent, broker.TurnEvery+3)
 	for i := range broker.TurnEvery - 1 {
 		if lane := k.takeOne(agent).Lane; lane != protocol.Critical {
 			k.Fatalf("offer %d is %s, with critical ones waiting", i+1, lane)
@@ -43,13 +43,13 @@ func pullUnderATurn(k *kit) {
 
 func pullShares(k *kit) {
 	const rounds = 2
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for range rounds * broker.TurnRound {
 		for _, lane := range protocol.Priorities { // so that none of them ever runs out
 			k.offer(agent, lane)
 		}
 	}
-	k.deep(agent, rounds*broker.TurnRound*len(protocol.Priorities))
+	k.awaitDepth(agent, rounds*broker.TurnRound*len(protocol.Priorities))
 	for i := range rounds * broker.TurnRound {
 		want := protocol.Critical
 		switch i % broker.TurnRound {
@@ -67,12 +67,12 @@ func pullShares(k *kit) {
 }
 
 func pullTurnInBatch(k *kit) {
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	k.offer(agent, protocol.Low)
 	for range broker.TurnRound {
 		k.offer(agent, protocol.Critical)
 	}
-	k.deep(agent, broker.TurnRound+1)
+	k.awaitDepth(agent, broker.TurnRound+1)
 	batch := func(n, low int) {
 		k.Helper()
 		for _, d := range k.pull(agent, n) {
@@ -88,7 +88,7 @@ func pullTurnInBatch(k *kit) {
 	batch(5, 0)
 	batch(5, 1) // its third is the eighth in all; high and normal, who have nothing, pass the turn on
 	k.offer(agent, protocol.Low)
-	k.deep(agent, broker.TurnRound-10+2)
+	k.awaitDepth(agent, broker.TurnRound-10+2)
 	batch(broker.TurnEvery, 1) // some offer of these is the sixteenth
 }
 
@@ -117,24 +117,24 @@ func (k *kit) saturate(agent string, keys ...broker.OfferKey) []int {
 // the queue shows some, however late a replica shows the next.
 const lead = 2 * broker.TurnRound
 
-func (k *kit) lead(agent string) {
+func (k *kit) offerLead(agent string) {
 	for range lead {
 		k.offer(agent, protocol.Critical)
 	}
 }
 
 func pullSaturated(k *kit) {
-	agent := k.queue()
-	k.lead(agent)
+	agent := k.agentWithQueue()
+	k.offerLead(agent)
 	low, normal, high := k.offer(agent, protocol.Low), k.offer(agent, protocol.Normal), k.offer(agent, protocol.High)
-	k.deep(agent, lead+3)
+	k.awaitDepth(agent, lead+3)
 	if got, want := k.saturate(agent, high, normal, low), []int{8, 16, 24}; !slices.Equal(got, want) {
 		k.Errorf("high, normal and low are taken %v, want %v", got, want)
 	}
-	agent = k.queue() // alone, it need not wait for the turns of those who are not there
-	k.lead(agent)
+	agent = k.agentWithQueue() // alone, it need not wait for the turns of those who are not there
+	k.offerLead(agent)
 	low = k.offer(agent, protocol.Low)
-	k.deep(agent, lead+1)
+	k.awaitDepth(agent, lead+1)
 	if got := k.saturate(agent, low); got[0] != broker.TurnEvery {
 		k.Errorf("the only low one is taken after %d, want %d", got[0], broker.TurnEvery)
 	}
@@ -144,8 +144,8 @@ func pullSaturated(k *kit) {
 // many turns pass until the engine shows a new offer is not said; here it has
 // ten rounds of them.
 func pullAmidStream(k *kit) {
-	agent := k.queue()
-	k.lead(agent)
+	agent := k.agentWithQueue()
+	k.offerLead(agent)
 	for range broker.TurnRound {
 		k.offer(agent, protocol.Critical)
 		if key := k.takeOne(agent); key.Lane != protocol.Critical {
@@ -161,11 +161,11 @@ func pullAmidStream(k *kit) {
 // still they are taken in their turn alone.
 func pullNoMoreThanTurns(k *kit) {
 	const takes = 5 * broker.TurnRound
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for range takes {
 		k.offer(agent, protocol.Critical)
 	}
-	k.deep(agent, takes)
+	k.awaitDepth(agent, takes)
 	unused, ended := make(chan struct{}, takes), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -14,22 +14,22 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Counting is an engine that counts the requests made to it. A test notices by it when an
+// CountingEngine is an engine that counts the requests made to it. A test notices by it when an
 // operation costs more.
-type Counting struct {
+type CountingEngine struct {
 	broker.Engine
 	mu    sync.Mutex
 	calls map[string]int
 }
 
-// NewCounting counts the requests to an engine.
-func NewCounting(e broker.Engine) *Counting {
-	return &Counting{Engine: e, calls: map[string]int{}}
+// NewCountingEngine counts the requests to an engine.
+func NewCountingEngine(e broker.Engine) *CountingEngine {
+	return &CountingEngine{Engine: e, calls: map[string]int{}}
 }
 
-// Take returns the requests since the last Take, such as "append 2, last 1", in the order of
+// TakeCounts returns the requests since the last Take, such as "append 2, last 1", in the order of
 // their names. Empty is none.
-func (c *Counting) Take() string {
+func (c *CountingEngine) TakeCounts() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var parts []string
@@ -40,86 +40,86 @@ func (c *Counting) Take() string {
 	return strings.Join(parts, ", ")
 }
 
-func (c *Counting) count(name string) {
+func (c *CountingEngine) count(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls[name]++
 }
 
 // Append implements broker.Engine.
-func (c *Counting) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+func (c *CountingEngine) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	c.count("append")
 	return c.Engine.Append(ctx, ticket, after, id, says, body)
 }
 
 // Last implements broker.Engine.
-func (c *Counting) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
+func (c *CountingEngine) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
 	c.count("last")
 	return c.Engine.Last(ctx, ticket, min)
 }
 
 // Next implements broker.Engine.
-func (c *Counting) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
+func (c *CountingEngine) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
 	c.count("next")
 	return c.Engine.Next(ctx, ticket, after)
 }
 
 // PutOffer implements broker.Engine.
-func (c *Counting) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
+func (c *CountingEngine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
 	c.count("offer")
 	return c.Engine.PutOffer(ctx, key, body)
 }
 
 // Arm implements broker.Engine.
-func (c *Counting) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+func (c *CountingEngine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
 	c.count("arm")
 	return c.Engine.Arm(ctx, ticket, seq, at)
 }
 
 // PublishOutbox implements broker.Engine. Each entry counts.
-func (c *Counting) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
+func (c *CountingEngine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
 	return publishOneByOne(ctx, c, entries)
 }
 
 // Profile implements broker.Engine.
-func (c *Counting) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
+func (c *CountingEngine) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
 	c.count("profile")
 	return c.Engine.Profile(ctx, agent)
 }
 
 // Holder implements broker.Engine.
-func (c *Counting) Holder(ctx context.Context, id string) (protocol.Holder, error) {
+func (c *CountingEngine) Holder(ctx context.Context, id string) (protocol.Holder, error) {
 	c.count("holder")
 	return c.Engine.Holder(ctx, id)
 }
 
 // Slots implements broker.Engine.
-func (c *Counting) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
+func (c *CountingEngine) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
 	c.count("slots")
 	return c.Engine.Slots(ctx, agent)
 }
 
 // PutSlots implements broker.Engine.
-func (c *Counting) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
+func (c *CountingEngine) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
 	c.count("put slots")
 	return c.Engine.PutSlots(ctx, agent, slots, rev)
 }
 
 // Directory implements broker.Engine. It is no request, but its first call in a
 // process starts a watch.
-func (c *Counting) Directory(ctx context.Context) (*lifecycle.Directory, error) {
+func (c *CountingEngine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	c.count("directory")
 	return c.Engine.Directory(ctx)
 }
 
 // PutBlob implements broker.Engine.
-func (c *Counting) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
+func (c *CountingEngine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
 	c.count("put blob")
 	return c.Engine.PutBlob(ctx, body)
 }
 
 // Blob implements broker.Engine.
-func (c *Counting) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
+func (c *CountingEngine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
 	c.count("blob")
 	return c.Engine.Blob(ctx, ref)
 }

@@ -27,9 +27,9 @@ func TestRemovalAmongMany(t *testing.T) {
 	_, err = nc.Subscribe("$JS.API.STREAM.MSG.DELETE."+handoffjs.WorkStream, func(*nats.Msg) { bySequence.Add(1) })
 	k.must(err)
 	k.must(nc.Flush())
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for range agents - 1 {
-		k.queue()
+		k.agentWithQueue()
 	}
 	k.Reconnected(k.ctx) // it begins to look how the streams stand, as a worker has it do
 	k.until("the question whether it may remove by sequence", func() bool { return bySequence.Load() == 1 })
@@ -55,7 +55,7 @@ func TestRemovalAmongMany(t *testing.T) {
 		k.must(err)
 		return info.NumAckPending == 0 && info.NumPending == 0
 	})
-	k.deep(agent, 0)
+	k.awaitDepth(agent, 0)
 	got, err := k.Pull(k.ctx, agent, 1, AckWait*3/2)
 	k.must(err)
 	if len(got) > 0 {
@@ -75,7 +75,7 @@ func TestNoRoomForAQueue(t *testing.T) {
 	}
 	ensure(t, n.ClientURL(), handoffjs.Topology{})
 	k := newKit(t, dial(t, n.ClientURL()))
-	first, second := k.queue(), k.queue()
+	first, second := k.agentWithQueue(), k.agentWithQueue()
 	for range 3 {
 		err := k.EnsureQueue(k.ctx, "third")
 		var refused *protocol.Error

@@ -23,7 +23,7 @@ func TestForeignConsumerIsNamed(t *testing.T) {
 	k.must(err)
 	t.Cleanup(func() { _ = e.Close() })
 	k.Engine = e
-	usual, foreign := k.queue(), k.agent()
+	usual, foreign := k.agentWithQueue(), k.agent()
 	_, err = js.CreateConsumer(k.ctx, handoffjs.WorkStream, jetstream.ConsumerConfig{
 		Durable: foreign + "-normal", FilterSubject: "handoff.work." + foreign + ".normal.>",
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait + time.Minute, MaxDeliver: -1,

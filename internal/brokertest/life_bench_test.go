@@ -8,8 +8,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// lifeOver is a broker with an agent, and a package of about 1 KiB for it.
-func lifeOver(b *testing.B, e broker.Engine) (*broker.Broker, protocol.Package) {
+// benchBroker is a broker with an agent, and a package of about 1 KiB for it.
+func benchBroker(b *testing.B, e broker.Engine) (*broker.Broker, protocol.Package) {
 	b.Helper()
 	relay, err := broker.New(e, broker.Config{})
 	if err != nil {
@@ -29,7 +29,7 @@ func lifeOver(b *testing.B, e broker.Engine) (*broker.Broker, protocol.Package) 
 		Task: protocol.Task{ID: "t-1", Description: "write it"}, Context: protocol.Context{WorkflowID: "w-1", Summary: string(text)}}
 }
 
-func submitLife(b *testing.B, relay *broker.Broker, pkg protocol.Package) {
+func benchSubmit(b *testing.B, relay *broker.Broker, pkg protocol.Package) {
 	prepared, err := relay.Prepare(b.Context(), pkg)
 	if err == nil {
 		_, err = relay.Submit(b.Context(), prepared)
@@ -42,9 +42,9 @@ func submitLife(b *testing.B, relay *broker.Broker, pkg protocol.Package) {
 // BenchmarkSubmit is a package checked and prepared, its first append and its offer.
 func BenchmarkSubmit(b *testing.B) {
 	eachFsync(b, func(b *testing.B, e broker.Engine) {
-		relay, pkg := lifeOver(b, e)
+		relay, pkg := benchBroker(b, e)
 		for b.Loop() {
-			submitLife(b, relay, pkg)
+			benchSubmit(b, relay, pkg)
 		}
 	})
 }
@@ -53,13 +53,13 @@ func BenchmarkSubmit(b *testing.B) {
 // started, completed.
 func BenchmarkLife(b *testing.B) {
 	eachFsync(b, func(b *testing.B, e broker.Engine) {
-		relay, pkg := lifeOver(b, e)
+		relay, pkg := benchBroker(b, e)
 		holder := protocol.Holder{ID: protocol.NewTicket(), Agent: "coder", LeaseMS: protocol.LeaseDefaultMS}
 		if err := relay.Beat(b.Context(), holder); err != nil {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			submitLife(b, relay, pkg)
+			benchSubmit(b, relay, pkg)
 			offers, err := relay.Pull(b.Context(), "coder", 1, 5*time.Second)
 			if err != nil || len(offers) != 1 {
 				b.Fatalf("%d offers, %v", len(offers), err)

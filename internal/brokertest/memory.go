@@ -28,16 +28,16 @@ import (
 type Memory struct {
 	s *store
 
-	mu        sync.Mutex
-	closed    bool
-	cut       bool      // see Disconnect
-	since     time.Time // ConnectedSince
-	state     bell      // rung when closed or cut change
-	reconnect map[int]chan struct{}
-	hubKey    int
-	dir       snapshot
+	mu               sync.Mutex
+	closed           bool
+	cut              bool      // see Disconnect
+	since            time.Time // ConnectedSince
+	stateChanged     notifier  // rung when closed or cut change
+	reconnect        map[int]chan struct{}
+	lastSubscription int
+	snapshot         snapshot
 
-	taken map[string]int64 // offers pulled, by agent; the store's lock guards it
+	pulled map[string]int64 // offers pulled, by agent; the store's lock guards it
 }
 
 var _ broker.Engine = (*Memory)(nil)
@@ -47,27 +47,27 @@ var _ broker.Engine = (*Memory)(nil)
 type store struct {
 	mu      sync.Mutex
 	ackWait time.Duration
-	knobs   Knobs
+	faults  Faults
 
-	ledger  []record
-	tickets map[string][]int // indices into ledger, in order
-	ledgerB bell
-	created time.Time // of the ledger
+	ledger      []record
+	tickets     map[string][]int // indices into ledger, in order
+	ledgerGrown notifier
+	created     time.Time // of the ledger
 
-	follow shared[uint64]
-	due    shared[broker.WakeUp]
-	timers map[dueKey]*time.Timer
-	armed  map[dueKey]uint64 // which arming of a key is the live one
-	armSeq uint64
+	follow     sharedConsumer[uint64]
+	due        sharedConsumer[broker.WakeUp]
+	timers     map[wakeUpKey]*time.Timer
+	armed      map[wakeUpKey]uint64 // which arming of a key is the live one
+	lastArming uint64
 
 	queues map[string]*queue
 
-	directory directory
-	blobs     map[string][]byte
-	feeds     map[string]map[int]chan uint64
-	hubKey    int
-	conns     []*Memory
-	desks     []*desk
+	directory        directory
+	blobs            map[string][]byte
+	feeds            map[string]map[int]chan uint64
+	lastSubscription int
+	conns            []*Memory
+	services         []*service
 }
 
 type record struct {
@@ -75,19 +75,19 @@ type record struct {
 	id string
 }
 
-// Knobs are the ways in which the engine in memory fails. Each may be nil.
+// Faults are the ways in which the engine in memory fails. Each may be nil.
 // They are called with the engine's lock held and must not call it.
-type Knobs struct {
+type Faults struct {
 	DropOffer      func(broker.OfferKey) bool           // the offer is reported as put, and is not there
 	DuplicateOffer func(broker.OfferKey) bool           // the offer is delivered twice, at once
 	DropTimer      func(ticket string, seq uint64) bool // the wake-up is reported as armed, and never fires
 	DuplicateTimer func(ticket string, seq uint64) bool // it fires twice
 	DropFeed       func(ticket string, seq uint64) bool // the hint is lost
 
-	// Turn, unlike the others, is called without the lock, by a call that has waited
+	// Yield, unlike the others, is called without the lock, by a call that has waited
 	// and is about to look again, and by a follower before each thing it is given. It
 	// may block: so a scheduler decides who is next. what says what the call waits for.
-	Turn func(m *Memory, what string)
+	Yield func(m *Memory, what string)
 }
 
 // NewMemory makes an engine with its own empty stores.
@@ -101,8 +101,8 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 		ackWait: ackWait,
 		created: time.Now().UTC(),
 		tickets: map[string][]int{},
-		timers:  map[dueKey]*time.Timer{},
-		armed:   map[dueKey]uint64{},
+		timers:  map[wakeUpKey]*time.Timer{},
+		armed:   map[wakeUpKey]uint64{},
 		queues:  map[string]*queue{},
 		blobs:   map[string][]byte{},
 		feeds:   map[string]map[int]chan uint64{},
@@ -112,7 +112,7 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 }
 
 func connect(s *store) *Memory {
-	m := &Memory{s: s, since: time.Now(), reconnect: map[int]chan struct{}{}, taken: map[string]int64{}}
+	m := &Memory{s: s, since: time.Now(), reconnect: map[int]chan struct{}{}, pulled: map[string]int64{}}
 	s.mu.Lock()
 	s.conns = append(s.conns, m)
 	s.mu.Unlock()
@@ -125,25 +125,25 @@ func (m *Memory) Now() time.Time { return time.Now().UTC() }
 // Connect makes another connection to the same stores.
 func (m *Memory) Connect() *Memory { return connect(m.s) }
 
-// SetKnobs replaces the ways to fail.
-func (m *Memory) SetKnobs(k Knobs) {
+// SetFaults replaces the ways to fail.
+func (m *Memory) SetFaults(k Faults) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	m.s.knobs = k
+	m.s.faults = k
 }
 
-// turn waits until the scheduler, if there is one, lets the call look again.
-func (m *Memory) turn(what string) {
+// yield waits until the scheduler, if there is one, lets the call look again.
+func (m *Memory) yield(what string) {
 	m.s.mu.Lock()
-	turn := m.s.knobs.Turn
+	yield := m.s.faults.Yield
 	m.s.mu.Unlock()
-	if turn != nil {
-		turn(m, what)
+	if yield != nil {
+		yield(m, what)
 	}
 }
 
-// Standing are the offers that stand in any queue, delivered or not.
-func (m *Memory) Standing() map[broker.OfferKey]bool {
+// QueuedOffers are the offers that stand in any queue, delivered or not.
+func (m *Memory) QueuedOffers() map[broker.OfferKey]bool {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	all := map[broker.OfferKey]bool{}
@@ -157,15 +157,15 @@ func (m *Memory) Standing() map[broker.OfferKey]bool {
 	return all
 }
 
-// Waking are the tickets that have a wake-up, armed or fired and not done.
-func (m *Memory) Waking() map[string]bool {
+// WakeUps are the tickets that have a wake-up, armed or fired and not done.
+func (m *Memory) WakeUps() map[string]bool {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	all := map[string]bool{}
 	for k := range m.s.timers {
 		all[k.ticket] = true
 	}
-	for _, w := range m.s.due.fresh {
+	for _, w := range m.s.due.undelivered {
 		all[w.Ticket] = true
 	}
 	for _, g := range m.s.due.pending {
@@ -180,18 +180,18 @@ func (m *Memory) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cut, m.since = true, time.Time{}
-	m.dir.forget()
-	m.state.ring()
+	m.snapshot.forget()
+	m.stateChanged.notify()
 }
 
 // Reconnect ends a Disconnect and tells Reconnected.
 func (m *Memory) Reconnect() {
 	m.mu.Lock()
 	m.cut, m.since = false, time.Now()
-	m.dir.forget()
-	m.state.ring()
+	m.snapshot.forget()
+	m.stateChanged.notify()
 	m.mu.Unlock()
-	m.tellReconnected()
+	m.notifyReconnected()
 }
 
 // Restart does what a single node's restart does to its clients: every
@@ -210,11 +210,11 @@ func (m *Memory) Restart() {
 		usable := !c.cut && !c.closed
 		if usable {
 			c.since = time.Now()
-			c.dir.forget()
+			c.snapshot.forget()
 		}
 		c.mu.Unlock()
 		if usable {
-			c.tellReconnected()
+			c.notifyReconnected()
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (m *Memory) DeleteWork() {
 	m.s.mu.Lock()
 	m.s.queues = map[string]*queue{}
 	m.s.mu.Unlock()
-	m.tellAll()
+	m.notifyAllReconnected()
 }
 
 // DeleteTimers loses every wake-up, fired or not.
@@ -238,15 +238,15 @@ func (m *Memory) DeleteTimers() {
 	}
 	s.due.clear()
 	s.mu.Unlock()
-	m.tellAll()
+	m.notifyAllReconnected()
 }
 
-func (m *Memory) tellAll() {
+func (m *Memory) notifyAllReconnected() {
 	m.s.mu.Lock()
 	conns := slices.Clone(m.s.conns)
 	m.s.mu.Unlock()
 	for _, c := range conns {
-		c.tellReconnected()
+		c.notifyReconnected()
 	}
 }
 
@@ -255,7 +255,7 @@ func (m *Memory) Close() error {
 	m.mu.Lock()
 	m.closed = true
 	m.since = time.Time{}
-	m.state.ring()
+	m.stateChanged.notify()
 	m.mu.Unlock()
 	s := m.s
 	s.mu.Lock()
@@ -270,8 +270,8 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// enter is the door of every method but Append.
-func (m *Memory) enter(ctx context.Context) error {
+// checkUsable is the door of every method but Append.
+func (m *Memory) checkUsable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id str
 			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 		}
 		m.mu.Lock()
-		err, changed, closed := m.reachable(), m.state.wait(), m.closed
+		err, changed, closed := m.reachable(), m.stateChanged.wait(), m.closed
 		m.mu.Unlock()
 		if closed {
 			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
@@ -310,7 +310,7 @@ func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id str
 		case <-ctx.Done():
 		case <-changed:
 		}
-		m.turn("append " + ticket)
+		m.yield("append " + ticket)
 	}
 }
 
@@ -333,8 +333,8 @@ func (s *store) append(ticket string, after uint64, id string, says lifecycle.At
 	s.tickets[ticket] = append(s.tickets[ticket], len(s.ledger))
 	s.ledger = append(s.ledger, record{e, id})
 	s.follow.add(seq)
-	s.ledgerB.ring()
-	s.hint(ticket, seq)
+	s.ledgerGrown.notify()
+	s.publishFeed(ticket, seq)
 	return seq, nil
 }
 
@@ -348,11 +348,11 @@ func (s *store) head(ticket string) uint64 {
 // Last implements broker.Engine.
 func (m *Memory) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
 	for {
-		if err := m.enter(ctx); err != nil {
+		if err := m.checkUsable(ctx); err != nil {
 			return broker.Entry{}, fmt.Errorf("last of %s: %w", ticket, err)
 		}
 		m.s.mu.Lock()
-		head, changed := m.s.head(ticket), m.s.ledgerB.wait()
+		head, changed := m.s.head(ticket), m.s.ledgerGrown.wait()
 		var e broker.Entry
 		if head > 0 {
 			e = m.s.ledger[head-1].Entry
@@ -368,13 +368,13 @@ func (m *Memory) Last(ctx context.Context, ticket string, min uint64) (broker.En
 		case <-ctx.Done():
 		case <-changed:
 		}
-		m.turn("last of " + ticket)
+		m.yield("last of " + ticket)
 	}
 }
 
 // Next implements broker.Engine.
 func (m *Memory) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return broker.Entry{}, fmt.Errorf("next of %s after %d: %w", ticket, after, err)
 	}
 	m.s.mu.Lock()
@@ -396,7 +396,7 @@ func (m *Memory) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	}
 	m.s.mu.Unlock()
 	slices.SortFunc(heads, func(a, b broker.Entry) int { return int(int64(a.Seq) - int64(b.Seq)) })
-	return m.each(ctx, heads, fn)
+	return m.forEachEntry(ctx, heads, fn)
 }
 
 // Entries implements broker.Engine.
@@ -409,15 +409,15 @@ func (m *Memory) Entries(ctx context.Context, from uint64, fn func(broker.Entry)
 		}
 	}
 	m.s.mu.Unlock()
-	return m.each(ctx, all, fn)
+	return m.forEachEntry(ctx, all, fn)
 }
 
-func (m *Memory) each(ctx context.Context, all []broker.Entry, fn func(broker.Entry) error) error {
-	if err := m.enter(ctx); err != nil {
+func (m *Memory) forEachEntry(ctx context.Context, all []broker.Entry, fn func(broker.Entry) error) error {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("read the ledger: %w", err)
 	}
 	for _, e := range all {
-		if err := m.enter(ctx); err != nil {
+		if err := m.checkUsable(ctx); err != nil {
 			return fmt.Errorf("read the ledger at %d: %w", e.Seq, err)
 		}
 		if err := fn(e); err != nil {
@@ -429,14 +429,14 @@ func (m *Memory) each(ctx context.Context, all []broker.Entry, fn func(broker.En
 
 // Feed implements broker.Engine.
 func (m *Memory) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return nil, nil, fmt.Errorf("feed of %s: %w", ticket, err)
 	}
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hubKey++
-	key, ch := s.hubKey, make(chan uint64, 1)
+	s.lastSubscription++
+	key, ch := s.lastSubscription, make(chan uint64, 1)
 	if s.feeds[ticket] == nil {
 		s.feeds[ticket] = map[int]chan uint64{}
 	}
@@ -450,9 +450,9 @@ func (m *Memory) Feed(ctx context.Context, ticket string) (<-chan uint64, func()
 	return ch, func() { cancel(); remove() }, nil
 }
 
-// hint wants s.mu held, which makes it the only sender.
-func (s *store) hint(ticket string, seq uint64) {
-	if s.knobs.DropFeed != nil && s.knobs.DropFeed(ticket, seq) {
+// publishFeed wants s.mu held, which makes it the only sender.
+func (s *store) publishFeed(ticket string, seq uint64) {
+	if s.faults.DropFeed != nil && s.faults.DropFeed(ticket, seq) {
 		return
 	}
 	for _, ch := range s.feeds[ticket] {
@@ -466,7 +466,7 @@ func (s *store) hint(ticket string, seq uint64) {
 
 // PutBlob implements broker.Engine.
 func (m *Memory) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return protocol.BlobRef{}, fmt.Errorf("put a body of %d bytes: %w", len(body), err)
 	}
 	ref := broker.RefOf(body)
@@ -478,7 +478,7 @@ func (m *Memory) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, er
 
 // Blob implements broker.Engine.
 func (m *Memory) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return nil, fmt.Errorf("body %s: %w", ref.Digest, err)
 	}
 	m.s.mu.Lock()
@@ -497,8 +497,8 @@ func (m *Memory) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 func (m *Memory) Reconnected(ctx context.Context) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hubKey++
-	key, ch := m.hubKey, make(chan struct{}, 1)
+	m.lastSubscription++
+	key, ch := m.lastSubscription, make(chan struct{}, 1)
 	m.reconnect[key] = ch
 	context.AfterFunc(ctx, func() {
 		m.mu.Lock()
@@ -508,7 +508,7 @@ func (m *Memory) Reconnected(ctx context.Context) <-chan struct{} {
 	return ch
 }
 
-func (m *Memory) tellReconnected() {
+func (m *Memory) notifyReconnected() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, ch := range m.reconnect {
@@ -519,18 +519,18 @@ func (m *Memory) tellReconnected() {
 	}
 }
 
-// bell wakes all that wait for a change. The lock of its owner
+// notifier wakes all that wait for a change. The lock of its owner
 // guards it.
-type bell struct{ ch chan struct{} }
+type notifier struct{ ch chan struct{} }
 
-func (b *bell) wait() <-chan struct{} {
+func (b *notifier) wait() <-chan struct{} {
 	if b.ch == nil {
 		b.ch = make(chan struct{})
 	}
 	return b.ch
 }
 
-func (b *bell) ring() {
+func (b *notifier) notify() {
 	if b.ch != nil {
 		close(b.ch)
 		b.ch = nil

@@ -54,7 +54,7 @@ func (d *directory) stop() {
 
 // PutProfile implements broker.Engine.
 func (m *Memory) PutProfile(ctx context.Context, p protocol.Profile) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("put agent %s: %w", p.ID, err)
 	}
 	m.s.mu.Lock()
@@ -66,7 +66,7 @@ func (m *Memory) PutProfile(ctx context.Context, p protocol.Profile) error {
 
 // Profile implements broker.Engine.
 func (m *Memory) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return protocol.Profile{}, fmt.Errorf("agent %s: %w", agent, err)
 	}
 	m.s.mu.Lock()
@@ -80,7 +80,7 @@ func (m *Memory) Profile(ctx context.Context, agent string) (protocol.Profile, e
 
 // RemoveProfile implements broker.Engine.
 func (m *Memory) RemoveProfile(ctx context.Context, agent string) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("remove agent %s: %w", agent, err)
 	}
 	m.s.mu.Lock()
@@ -92,7 +92,7 @@ func (m *Memory) RemoveProfile(ctx context.Context, agent string) error {
 
 // Beat implements broker.Engine. Presence lasts whole seconds, rounded up.
 func (m *Memory) Beat(ctx context.Context, h protocol.Holder) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("beat of %s: %w", h.ID, err)
 	}
 	s := m.s
@@ -104,9 +104,9 @@ func (m *Memory) Beat(ctx context.Context, h protocol.Holder) error {
 		d.holders[h.ID] = h
 		d.revision++
 		if was {
-			d.note(before.Agent)
+			d.updatePresence(before.Agent)
 		}
-		d.note(h.Agent)
+		d.updatePresence(h.Agent)
 	}
 	if t := d.expiry[h.ID]; t != nil {
 		t.Stop()
@@ -118,14 +118,14 @@ func (m *Memory) Beat(ctx context.Context, h protocol.Holder) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if d.beats[h.ID] == beat { // no later beat slipped in
-			d.depart(h.ID)
+			d.removeHolder(h.ID)
 		}
 	})
 	return nil
 }
 
-// depart wants the store's lock held.
-func (d *directory) depart(id string) {
+// removeHolder wants the store's lock held.
+func (d *directory) removeHolder(id string) {
 	h, ok := d.holders[id]
 	if !ok {
 		return
@@ -136,7 +136,7 @@ func (d *directory) depart(id string) {
 	delete(d.holders, id)
 	d.revision++
 	if h.Attends() {
-		d.note(h.Agent)
+		d.updatePresence(h.Agent)
 	}
 	for _, ch := range d.departures {
 		select {
@@ -146,8 +146,8 @@ func (d *directory) depart(id string) {
 	}
 }
 
-// note keeps LastPresent right after a change to an agent's holders.
-func (d *directory) note(agent string) {
+// updatePresence keeps LastPresent right after a change to an agent's holders.
+func (d *directory) updatePresence(agent string) {
 	attended := false
 	for _, h := range d.holders {
 		attended = attended || h.Agent == agent && h.Attends()
@@ -165,7 +165,7 @@ func (d *directory) note(agent string) {
 
 // Holder implements broker.Engine.
 func (m *Memory) Holder(ctx context.Context, id string) (protocol.Holder, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return protocol.Holder{}, fmt.Errorf("holder %s: %w", id, err)
 	}
 	m.s.mu.Lock()
@@ -179,18 +179,18 @@ func (m *Memory) Holder(ctx context.Context, id string) (protocol.Holder, error)
 
 // RemoveHolder implements broker.Engine.
 func (m *Memory) RemoveHolder(ctx context.Context, id string) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("remove holder %s: %w", id, err)
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	m.s.directory.depart(id)
+	m.s.directory.removeHolder(id)
 	return nil
 }
 
 // Slots implements broker.Engine.
 func (m *Memory) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return nil, 0, fmt.Errorf("slots of %s: %w", agent, err)
 	}
 	m.s.mu.Lock()
@@ -201,7 +201,7 @@ func (m *Memory) Slots(ctx context.Context, agent string) (protocol.Slots, uint6
 
 // PutSlots implements broker.Engine.
 func (m *Memory) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return 0, fmt.Errorf("put slots of %s: %w", agent, err)
 	}
 	m.s.mu.Lock()
@@ -227,8 +227,8 @@ func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	d := &m.s.directory
-	if m.dir.last != nil && (m.dir.last.Revision == d.revision || m.cut) {
-		return m.dir.last, nil
+	if m.snapshot.last != nil && (m.snapshot.last.Revision == d.revision || m.cut) {
+		return m.snapshot.last, nil
 	}
 	snap := &lifecycle.Directory{
 		Revision:       d.revision,
@@ -243,20 +243,20 @@ func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 		}
 	}
 	snap.Count()
-	m.dir.last = snap
+	m.snapshot.last = snap
 	return snap, nil
 }
 
 // Departures implements broker.Engine.
 func (m *Memory) Departures(ctx context.Context) (<-chan protocol.Holder, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return nil, fmt.Errorf("departures: %w", err)
 	}
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hubKey++
-	key, ch := s.hubKey, make(chan protocol.Holder, 256)
+	s.lastSubscription++
+	key, ch := s.lastSubscription, make(chan protocol.Holder, 256)
 	s.directory.departures[key] = ch
 	context.AfterFunc(ctx, func() {
 		s.mu.Lock()

@@ -14,8 +14,8 @@ import (
 
 // queue is one agent's: a list of offers per lane, oldest first.
 type queue struct {
-	lanes map[protocol.Priority][]*offer
-	bell  bell
+	lanes   map[protocol.Priority][]*offer
+	changed notifier
 }
 
 // offer is one that stands in a queue. Its address is what a delivery acts on:
@@ -43,12 +43,12 @@ func (q *queue) release() {
 			o.heldUntil = time.Time{}
 		}
 	}
-	q.bell.ring()
+	q.changed.notify()
 }
 
 // EnsureQueue implements broker.Engine.
 func (m *Memory) EnsureQueue(ctx context.Context, agent string) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("queue of %s: %w", agent, err)
 	}
 	return nil
@@ -56,13 +56,13 @@ func (m *Memory) EnsureQueue(ctx context.Context, agent string) error {
 
 // PutOffer implements broker.Engine.
 func (m *Memory) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
 	}
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.knobs.DropOffer != nil && s.knobs.DropOffer(key) {
+	if s.faults.DropOffer != nil && s.faults.DropOffer(key) {
 		return nil
 	}
 	q := s.queue(key.Agent)
@@ -70,19 +70,19 @@ func (m *Memory) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 		return nil
 	}
 	times := 1
-	if s.knobs.DuplicateOffer != nil && s.knobs.DuplicateOffer(key) {
+	if s.faults.DuplicateOffer != nil && s.faults.DuplicateOffer(key) {
 		times = 2
 	}
 	for range times {
 		q.lanes[key.Lane] = append(q.lanes[key.Lane], &offer{key: key, body: slices.Clone(body), at: time.Now().UTC()})
 	}
-	q.bell.ring()
+	q.changed.notify()
 	return nil
 }
 
 // RemoveOffer implements broker.Engine.
 func (m *Memory) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("remove offer %s: %w", key.Ticket, err)
 	}
 	m.s.mu.Lock()
@@ -94,10 +94,10 @@ func (m *Memory) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
 
 // Offers implements broker.Engine.
 func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("offers: %w", err)
 	}
-	all := slices.SortedFunc(maps.Keys(m.Standing()), func(a, b broker.OfferKey) int { // a simulation repeats it
+	all := slices.SortedFunc(maps.Keys(m.QueuedOffers()), func(a, b broker.OfferKey) int { // a simulation repeats it
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	for _, key := range all {
@@ -112,18 +112,18 @@ func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) err
 func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
 	end := time.Now().Add(wait)
 	for {
-		if err := m.enter(ctx); err != nil {
+		if err := m.checkUsable(ctx); err != nil {
 			return nil, fmt.Errorf("pull for %s: %w", agent, err)
 		}
 		m.mu.Lock()
-		state := m.state.wait()
+		state := m.stateChanged.wait()
 		m.mu.Unlock()
 		now := time.Now()
 		m.s.mu.Lock()
 		q := m.s.queue(agent)
-		got, next := q.take(m.s, m.taken[agent], most, now)
-		m.taken[agent] += int64(len(got))
-		changed := q.bell.wait()
+		got, next := q.takeFree(m.s, m.pulled[agent], most, now)
+		m.pulled[agent] += int64(len(got))
+		changed := q.changed.wait()
 		m.s.mu.Unlock()
 		left := end.Sub(now)
 		if len(got) > 0 || left <= 0 || most <= 0 {
@@ -132,18 +132,18 @@ func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		if !next.IsZero() {
 			left = min(left, next.Sub(now))
 		}
-		if pause(ctx, left, changed, state); time.Until(end) > 0 {
-			m.turn("pull for " + agent)
+		if waitAny(ctx, left, changed, state); time.Until(end) > 0 {
+			m.yield("pull for " + agent)
 		}
 	}
 }
 
-// take gives out free offers, one by one as broker.LaneOrder has it, to a
+// takeFree gives out free offers, one by one as broker.LaneOrder has it, to a
 // connection that has taken so many before. It tells when the next held one
 // will be free.
-func (q *queue) take(s *store, taken int64, most int, now time.Time) (got []broker.Delivery, next time.Time) {
+func (q *queue) takeFree(s *store, taken int64, most int, now time.Time) (got []broker.Delivery, next time.Time) {
 	for len(got) < most {
-		o := q.free(broker.LaneOrder(taken+int64(len(got))), now)
+		o := q.nextFree(broker.LaneOrder(taken+int64(len(got))), now)
 		if o == nil {
 			break
 		}
@@ -160,8 +160,8 @@ func (q *queue) take(s *store, taken int64, most int, now time.Time) (got []brok
 	return got, next
 }
 
-// free is the first offer that no worker holds.
-func (q *queue) free(order []protocol.Priority, now time.Time) *offer {
+// nextFree is the first offer that no worker holds.
+func (q *queue) nextFree(order []protocol.Priority, now time.Time) *offer {
 	for _, lane := range order {
 		for _, o := range q.lanes[lane] {
 			if !o.heldUntil.After(now) {
@@ -174,7 +174,7 @@ func (q *queue) free(order []protocol.Priority, now time.Time) *offer {
 
 // QueueDepth implements broker.Engine.
 func (m *Memory) QueueDepth(ctx context.Context, agent string) (int, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return 0, fmt.Errorf("depth of the queue of %s: %w", agent, err)
 	}
 	m.s.mu.Lock()
@@ -188,7 +188,7 @@ func (m *Memory) QueueDepth(ctx context.Context, agent string) (int, error) {
 
 // Queues implements broker.Engine.
 func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return nil, fmt.Errorf("how the queues stand: %w", err)
 	}
 	m.s.mu.Lock()
@@ -239,7 +239,7 @@ func (d *delivery) Release() error {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	d.o.heldUntil = time.Time{}
-	d.s.queue(d.o.key.Agent).bell.ring()
+	d.s.queue(d.o.key.Agent).changed.notify()
 	return nil
 }
 

@@ -13,9 +13,9 @@ import (
 // server's default.
 const answerBytesMax = 1 << 20
 
-// desk is one Serve.
-type desk struct {
-	m     *Memory
+// service is one Serve.
+type service struct {
+	conn  *Memory
 	verbs map[string]broker.Answerer
 	slots chan struct{}
 	wg    sync.WaitGroup // guarded by the store's lock where it grows
@@ -28,17 +28,17 @@ func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 	if err := broker.CheckVerbs(verbs); err != nil {
 		return fail(err)
 	}
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fail(err)
 	}
-	d := &desk{m: m, verbs: verbs, slots: make(chan struct{}, broker.AnswersAtOnce)}
+	d := &service{conn: m, verbs: verbs, slots: make(chan struct{}, broker.AnswersAtOnce)}
 	m.s.mu.Lock()
-	m.s.desks = append(m.s.desks, d)
+	m.s.services = append(m.s.services, d)
 	m.s.mu.Unlock()
 	var err error
 	for err == nil {
 		m.mu.Lock()
-		changed := m.state.wait()
+		changed := m.stateChanged.wait()
 		if m.closed {
 			err = m.reachable()
 		}
@@ -53,7 +53,7 @@ func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 		}
 	}
 	m.s.mu.Lock()
-	m.s.desks = slices.DeleteFunc(m.s.desks, func(other *desk) bool { return other == d })
+	m.s.services = slices.DeleteFunc(m.s.services, func(other *service) bool { return other == d })
 	m.s.mu.Unlock()
 	d.wg.Wait()
 	return fail(err)
@@ -65,10 +65,10 @@ func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte,
 		return nil, err
 	}
 	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("ask for %s: %w", verb, err) }
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fail(err)
 	}
-	d := m.s.deskFor(verb)
+	d := m.s.nextService(verb)
 	if d == nil {
 		return fail(broker.ErrNoAnswer)
 	}
@@ -94,35 +94,35 @@ func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte,
 	return slices.Clone(answer), nil
 }
 
-// deskFor picks one of those who serve a verb, each in its turn, and counts
+// nextService picks one of those who serve a verb, each in its turn, and counts
 // the question in; nil where none does.
-func (s *store) deskFor(verb string) *desk {
+func (s *store) nextService(verb string) *service {
 	s.mu.Lock()
-	all := slices.Clone(s.desks)
+	all := slices.Clone(s.services)
 	s.mu.Unlock()
 	for _, d := range all {
-		if d.verbs[verb] != nil && d.m.there() && s.turnOf(d) {
+		if d.verbs[verb] != nil && d.conn.connected() && s.admit(d) {
 			return d
 		}
 	}
 	return nil
 }
 
-// turnOf counts a question in, unless the desk has closed, and puts it behind
+// admit counts a question in, unless the desk has closed, and puts it behind
 // the others.
-func (s *store) turnOf(d *desk) bool {
+func (s *store) admit(d *service) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.desks, d)
+	i := slices.Index(s.services, d)
 	if i < 0 {
 		return false
 	}
-	s.desks = append(slices.Delete(s.desks, i, i+1), d)
+	s.services = append(slices.Delete(s.services, i, i+1), d)
 	d.wg.Add(1)
 	return true
 }
 
-func (m *Memory) there() bool {
+func (m *Memory) connected() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reachable() == nil

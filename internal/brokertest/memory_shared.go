@@ -10,63 +10,63 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// shared is a durable consumer: every thing added is given to one of those
+// sharedConsumer is a durable consumer: every thing added is given to one of those
 // who take, and again after the ack wait unless it was done. The store's lock
 // guards it.
-type shared[K comparable] struct {
-	exists  bool // made by the first who takes; what came before is not in it
-	fresh   []K
-	pending []given[K] // in the order of their deadlines
-	bell    bell
+type sharedConsumer[K comparable] struct {
+	exists      bool // made by the first who takes; what came before is not in it
+	undelivered []K
+	pending     []unacknowledged[K] // in the order of their deadlines
+	changed     notifier
 }
 
-type given[K comparable] struct {
+type unacknowledged[K comparable] struct {
 	key K
 	due time.Time
 }
 
-func (c *shared[K]) add(k K) {
+func (c *sharedConsumer[K]) add(k K) {
 	if c.exists {
-		c.fresh = append(c.fresh, k)
-		c.bell.ring()
+		c.undelivered = append(c.undelivered, k)
+		c.changed.notify()
 	}
 }
 
-func (c *shared[K]) clear() { c.fresh, c.pending = nil, nil }
+func (c *sharedConsumer[K]) clear() { c.undelivered, c.pending = nil, nil }
 
-// take returns the next thing, an overdue one first, or how long until one
+// next returns the next thing, an overdue one first, or how long until one
 // will be overdue.
-func (c *shared[K]) take(now time.Time, ackWait time.Duration) (k K, ok bool, wait time.Duration) {
+func (c *sharedConsumer[K]) next(now time.Time, ackWait time.Duration) (k K, ok bool, wait time.Duration) {
 	switch {
 	case len(c.pending) > 0 && !c.pending[0].due.After(now):
 		k = c.pending[0].key
 		c.pending = c.pending[1:]
-	case len(c.fresh) > 0:
-		k, c.fresh = c.fresh[0], c.fresh[1:]
+	case len(c.undelivered) > 0:
+		k, c.undelivered = c.undelivered[0], c.undelivered[1:]
 	case len(c.pending) > 0:
 		return k, false, c.pending[0].due.Sub(now)
 	default:
 		return k, false, time.Hour
 	}
-	c.pending = append(c.pending, given[K]{k, now.Add(ackWait)})
+	c.pending = append(c.pending, unacknowledged[K]{k, now.Add(ackWait)})
 	return k, true, 0
 }
 
-func (c *shared[K]) done(k K) {
-	c.pending = slices.DeleteFunc(c.pending, func(g given[K]) bool { return g.key == k })
+func (c *sharedConsumer[K]) done(k K) {
+	c.pending = slices.DeleteFunc(c.pending, func(g unacknowledged[K]) bool { return g.key == k })
 }
 
 // consume gives this caller its share of c until ctx ends or the connection
 // is closed. A cut connection waits.
-func consume[K comparable](ctx context.Context, m *Memory, what string, c *shared[K], fn func(K, func())) error {
+func consume[K comparable](ctx context.Context, m *Memory, label string, c *sharedConsumer[K], fn func(K, func())) error {
 	s := m.s
 	s.mu.Lock()
 	c.exists = true
 	s.mu.Unlock()
 	for {
-		m.turn(what)
+		m.yield(label)
 		m.mu.Lock()
-		err, closed, state := m.reachable(), m.closed, m.state.wait()
+		err, closed, state := m.reachable(), m.closed, m.stateChanged.wait()
 		m.mu.Unlock()
 		if closed {
 			return err
@@ -76,11 +76,11 @@ func consume[K comparable](ctx context.Context, m *Memory, what string, c *share
 		}
 		wait := time.Hour
 		s.mu.Lock()
-		changed := c.bell.wait()
+		changed := c.changed.wait()
 		var k K
 		var ok bool
 		if err == nil {
-			k, ok, wait = c.take(time.Now(), min(s.ackWait, broker.FollowWait))
+			k, ok, wait = c.next(time.Now(), min(s.ackWait, broker.FollowWait))
 		}
 		s.mu.Unlock()
 		if ok {
@@ -91,12 +91,12 @@ func consume[K comparable](ctx context.Context, m *Memory, what string, c *share
 			})
 			continue
 		}
-		pause(ctx, wait, changed, state)
+		waitAny(ctx, wait, changed, state)
 	}
 }
 
-// pause waits for whatever comes first.
-func pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
+// waitAny waits for whatever comes first.
+func waitAny(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -118,8 +118,8 @@ func (m *Memory) Follow(ctx context.Context, fn func(broker.Entry, func())) erro
 	return fmt.Errorf("follow the ledger: %w", err)
 }
 
-// dueKey names a wake-up.
-type dueKey struct {
+// wakeUpKey names a wake-up.
+type wakeUpKey struct {
 	ticket string
 	seq    uint64
 }
@@ -132,7 +132,7 @@ func (m *Memory) Due(ctx context.Context, fn func(broker.WakeUp, func())) error 
 
 // Arm implements broker.Engine.
 func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
 	}
 	s := m.s
@@ -140,15 +140,15 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	defer s.mu.Unlock()
 	// Fired wake-ups are kept for the next supervisor, as the engine's work queue does.
 	s.due.exists = true
-	if s.knobs.DropTimer != nil && s.knobs.DropTimer(ticket, seq) {
+	if s.faults.DropTimer != nil && s.faults.DropTimer(ticket, seq) {
 		return nil
 	}
-	k := dueKey{ticket, seq}
+	k := wakeUpKey{ticket, seq}
 	if t := s.timers[k]; t != nil {
 		t.Stop()
 	}
-	s.armSeq++
-	live := s.armSeq
+	s.lastArming++
+	live := s.lastArming
 	s.armed[k] = live
 	s.timers[k] = time.AfterFunc(time.Until(at), func() { s.fire(k, live, at) })
 	return nil
@@ -172,7 +172,7 @@ func publishOneByOne(ctx context.Context, e broker.Engine, entries []broker.Outb
 	return errs
 }
 
-func (s *store) fire(k dueKey, live uint64, at time.Time) {
+func (s *store) fire(k wakeUpKey, live uint64, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.armed[k] != live { // replaced or deleted while it was about to fire
@@ -182,11 +182,11 @@ func (s *store) fire(k dueKey, live uint64, at time.Time) {
 	delete(s.timers, k)
 	w := broker.WakeUp{Ticket: k.ticket, Seq: k.seq, At: at.UTC()}
 	s.due.add(w)
-	if s.knobs.DuplicateTimer != nil && s.knobs.DuplicateTimer(k.ticket, k.seq) {
+	if s.faults.DuplicateTimer != nil && s.faults.DuplicateTimer(k.ticket, k.seq) {
 		s.due.add(w)
 	}
 	// What fires at one instant comes in the order of tickets, not of the timers.
-	slices.SortStableFunc(s.due.fresh, func(a, b broker.WakeUp) int {
+	slices.SortStableFunc(s.due.undelivered, func(a, b broker.WakeUp) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Seq, b.Seq))
 	})
 }

@@ -1,7 +1,7 @@
 package brokertest
 
-// Spoil puts other bytes in the place of a body; nil is none.
-func (m *Memory) Spoil(digest string, bytes []byte) {
+// ReplaceBlob puts other bytes in the place of a body; nil is none.
+func (m *Memory) ReplaceBlob(digest string, bytes []byte) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	if m.s.blobs[digest] = bytes; bytes == nil {

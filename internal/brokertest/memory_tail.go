@@ -10,7 +10,7 @@ import (
 
 // LedgerInfo implements broker.Engine.
 func (m *Memory) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return broker.LedgerInfo{}, fmt.Errorf("state of the ledger: %w", err)
 	}
 	m.s.mu.Lock()
@@ -20,7 +20,7 @@ func (m *Memory) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
 
 // Since implements broker.Engine.
 func (m *Memory) Since(ctx context.Context, at time.Time) (broker.Entry, error) {
-	if err := m.enter(ctx); err != nil {
+	if err := m.checkUsable(ctx); err != nil {
 		return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
 	}
 	m.s.mu.Lock()
@@ -42,7 +42,7 @@ func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	}
 	for next := max(from, 1); ; {
 		m.mu.Lock()
-		changed := m.state.wait()
+		changed := m.stateChanged.wait()
 		err := m.reachable()
 		m.mu.Unlock()
 		if err == nil {
@@ -53,7 +53,7 @@ func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 		}
 		var e broker.Entry
 		m.s.mu.Lock()
-		last, created, more := uint64(len(m.s.ledger)), m.s.created, m.s.ledgerB.wait()
+		last, created, more := uint64(len(m.s.ledger)), m.s.created, m.s.ledgerGrown.wait()
 		if next <= last {
 			e = m.s.ledger[next-1].Entry
 		}
@@ -76,9 +76,9 @@ func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	}
 }
 
-// LoseEnd loses the last n appends, as a power cut does where appends are not
+// TruncateLedger loses the last n appends, as a power cut does where appends are not
 // synced. Their sequences are given out again.
-func (m *Memory) LoseEnd(n int) {
+func (m *Memory) TruncateLedger(n int) {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *Memory) LoseEnd(n int) {
 		s.ledger = s.ledger[:last]
 	}
 	s.follow.clear()
-	s.ledgerB.ring()
+	s.ledgerGrown.notify()
 }
 
 // ReplaceLedger puts an empty ledger in the place of this one.
@@ -100,5 +100,5 @@ func (m *Memory) ReplaceLedger() {
 	s.ledger, s.tickets = nil, map[string][]int{}
 	s.created = s.created.Add(time.Microsecond) // a fake clock may stand still
 	s.follow.clear()
-	s.ledgerB.ring()
+	s.ledgerGrown.notify()
 }

@@ -10,26 +10,26 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// seen is an observer that remembers.
-type seen struct {
+// recordingObserver is an observer that remembers.
+type recordingObserver struct {
 	before    []protocol.State
 	after     []broker.Head
 	events    [][]protocol.Event
 	conflicts []string
 }
 
-func (s *seen) Appended(_ context.Context, before protocol.State, after broker.Head, events []protocol.Event) {
+func (s *recordingObserver) Appended(_ context.Context, before protocol.State, after broker.Head, events []protocol.Event) {
 	s.before, s.after, s.events = append(s.before, before), append(s.after, after), append(s.events, events)
 }
 
-func (s *seen) Conflicted(_ context.Context, ticket string) {
+func (s *recordingObserver) Conflicted(_ context.Context, ticket string) {
 	s.conflicts = append(s.conflicts, ticket)
 }
 
 // TestObserver: whoever watches is told of each append once it is stored, and of
 // each that came too late.
 func TestObserver(t *testing.T) {
-	ctx, watch := t.Context(), &seen{}
+	ctx, watch := t.Context(), &recordingObserver{}
 	b, err := broker.New(brokertest.NewMemory(), broker.Config{Observer: watch})
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// quietPort is for a node that has to be found again after a restart.
-func quietPort(t testing.TB) int {
+// freePort is for a node that has to be found again after a restart.
+func freePort(t testing.TB) int {
 	ports, err := embedded.QuietPorts(1)
 	if err != nil {
 		t.Fatal(err)
@@ -45,20 +45,20 @@ func portOf(t testing.TB, n *embedded.Node) int {
 // those who judge others know that they were cut off.
 func TestOutage(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	port := portOf(t, n)
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	reconnected := k.Reconnected(k.ctx)
 	gone, err := k.Departures(k.ctx)
 	k.must(err)
 	lapses := k.holder(agent)
 	lapses.LeaseMS = 2000
 	k.must(k.Beat(k.ctx, lapses))
-	before := k.see("the holder", func(d *lifecycle.Directory) bool { return d.Present(lapses.ID) })
+	before := k.awaitDirectory("the holder", func(d *lifecycle.Directory) bool { return d.Present(lapses.ID) })
 
-	set, mu, is := mine()
+	set, mu, is := ticketSet()
 	f, _ := k.follow(is, func(uint64, int) bool { return true })
-	k.live(set, mu, f)
+	k.awaitFollowing(set, mu, f)
 	ticket := protocol.NewTicket()
 	mu.Lock()
 	set[ticket] = true
@@ -67,7 +67,7 @@ func TestOutage(t *testing.T) {
 	go func() { pulled <- k.pull(agent, 1)[0] }()
 
 	k.must(n.Stop())
-	k.see("being cut off", func(d *lifecycle.Directory) bool { return d.ConnectedSince.IsZero() })
+	k.awaitDirectory("being cut off", func(d *lifecycle.Directory) bool { return d.ConnectedSince.IsZero() })
 	if d, err := k.Directory(k.ctx); err != nil || !d.Present(lapses.ID) {
 		k.Errorf("the last snapshot is gone: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestOutage(t *testing.T) {
 	if h := receive(k, "the departure", gone); h.ID != lapses.ID {
 		k.Errorf("departed %s, want %s", h.ID, lapses.ID)
 	}
-	after := k.see("being connected", func(d *lifecycle.Directory) bool { return !d.ConnectedSince.IsZero() })
+	after := k.awaitDirectory("being connected", func(d *lifecycle.Directory) bool { return !d.ConnectedSince.IsZero() })
 	if !after.ConnectedSince.After(before.ConnectedSince) || after.Present(lapses.ID) {
 		k.Errorf("connected since %v, before it was %v", after.ConnectedSince, before.ConnectedSince)
 	}
@@ -104,12 +104,12 @@ func TestOutage(t *testing.T) {
 // sequences that never were, and the supervisors are told.
 func TestStreamsDeleted(t *testing.T) {
 	k, _, js := single(t, embedded.Config{})
-	agent, ticket := k.queue(), protocol.NewTicket()
+	agent, ticket := k.agentWithQueue(), protocol.NewTicket()
 	reconnected := k.Reconnected(k.ctx)
 	k.offer(agent, protocol.Normal)
 	old := k.pull(agent, 1)[0]
 	work, timers := k.stream(js, jetstream.WorkStream), k.stream(js, jetstream.TimerStream)
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	k.must(k.Arm(k.ctx, ticket, 1, time.Now()))
 	receive(k, "a wake-up before", dues).done()
 
@@ -152,7 +152,7 @@ func TestStreamsDeleted(t *testing.T) {
 
 func TestDialNobodyThere(t *testing.T) {
 	t.Parallel()
-	closed := "nats://127.0.0.1:" + strconv.Itoa(quietPort(t))
+	closed := "nats://127.0.0.1:" + strconv.Itoa(freePort(t))
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestDialNobodyThere(t *testing.T) {
 // Who dials before the server is there gets it when it comes, within the timeout.
 func TestDialEarly(t *testing.T) {
 	t.Parallel()
-	port := quietPort(t)
+	port := freePort(t)
 	type dialed struct {
 		engine *jetstream.Engine
 		err    error
@@ -268,7 +268,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		k.must(k.EnsureQueue(ctx, agent))
 		k.offer(agent, protocol.Low)
 		k.pull(agent, 1)
-		k.empty(agent)
+		k.noDelivery(agent)
 		ended := make(chan error, 1)
 		go func() { ended <- k.Follow(ctx, func(_ broker.Entry, done func()) { done() }) }()
 		k.append(protocol.NewTicket(), 0, "x")

@@ -52,8 +52,8 @@ func Submit(t testing.TB, b *broker.Broker, pkg protocol.Package) broker.Head {
 	return head
 }
 
-// Present makes a holder of ten slots, whose presence lasts for its lease and is not renewed.
-func Present(t testing.TB, b *broker.Broker, agent string, lease time.Duration) protocol.Holder {
+// PutHolder makes a holder of ten slots, whose presence lasts for its lease and is not renewed.
+func PutHolder(t testing.TB, b *broker.Broker, agent string, lease time.Duration) protocol.Holder {
 	t.Helper()
 	h := protocol.Holder{ID: protocol.NewTicket(), Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 10}
 	must(t, b.Beat(t.Context(), h))

@@ -16,7 +16,7 @@ import (
 // was lost with the connection is asked again.
 func TestServeOutage(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	port := portOf(t, n)
 	verb, begun, first := k.verb(), make(chan struct{}), true
 	defer k.serve(verb, func(ctx context.Context, q []byte) ([]byte, error) {
@@ -27,7 +27,7 @@ func TestServeOutage(t *testing.T) {
 		}
 		return q, nil
 	})()
-	_, err := k.asked(verb, "x")
+	_, err := k.askUntilServed(verb, "x")
 	k.must(err)
 	answered := make(chan error, 1)
 	go func() {
@@ -48,7 +48,7 @@ func TestServeIsAService(t *testing.T) {
 	k, n, js := single(t, embedded.Config{})
 	verb := k.verb()
 	defer k.serve(verb, func(context.Context, []byte) ([]byte, error) { return nil, errors.New("the disk is full") })()
-	_, err := k.asked(verb, "x")
+	_, err := k.askUntilServed(verb, "x")
 	if err == nil || errors.Is(err, broker.ErrNoAnswer) {
 		k.Errorf("the error is %v", err)
 	}

@@ -60,7 +60,7 @@ func TestTailOfAnotherLedger(t *testing.T) {
 // begins again behind what it had.
 func TestTailRestart(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	port := portOf(t, n)
 	ended := tailing(k, k.ctx)
 	k.must(n.Stop())

@@ -81,7 +81,7 @@ func TestTrapOldAckHitsReusedSequence(t *testing.T) {
 // engine forgets the subject with the message, at once.
 func TestTrapOfferMayBePutAgainAtOnce(t *testing.T) {
 	k, _, js := single(t, embedded.Config{})
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	for range 20 {
 		k.must(k.pull(agent, 1)[0].Remove())
@@ -153,8 +153,8 @@ func TestTrapPresenceByHeader(t *testing.T) {
 // offers: whoever pulls makes the consumers again.
 func TestTrapMemoryConsumersAreForgotten(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
-	agent := k.queue()
+	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	port := portOf(t, n)
 	k.must(n.Stop())
@@ -228,7 +228,7 @@ func TestAbandonedPullsRelease(t *testing.T) {
 		return e
 	}
 	k, other := newKit(t, long()), long()
-	agent := k.queue()
+	agent := k.agentWithQueue()
 	for range 5 {
 		for _, lane := range protocol.Priorities { // so that one offer is served by one request, the rest stand
 			k.offer(agent, lane)
@@ -249,9 +249,9 @@ func TestAbandonedPullsRelease(t *testing.T) {
 		cancel() // its requests stand at the engine for 5 s
 	}
 	// Followers likewise: one that ends at its first entry leaves the rest.
-	set, mu, is := mine()
+	set, mu, is := ticketSet()
 	f, stop := k.follow(is, func(uint64, int) bool { return true })
-	k.live(set, mu, f)
+	k.awaitFollowing(set, mu, f)
 	k.wantErr(stop(), context.Canceled)
 	ticket := protocol.NewTicket()
 	var head uint64

@@ -49,7 +49,7 @@ func TestTurnsCostNoRequests(t *testing.T) {
 	for above, lane := range protocol.Priorities {
 		for _, most := range []int{1, 16} {
 			k := newKit(t, e)
-			agent, ticket := k.queue(), protocol.NewTicket()
+			agent, ticket := k.agentWithQueue(), protocol.NewTicket()
 			for i := range uint64(offers) {
 				k.must(k.PutOffer(k.ctx, broker.OfferKey{Agent: agent, Lane: lane, Ticket: ticket, Sequence: i}, nil))
 			}
@@ -76,7 +76,7 @@ func TestWaitingCostsEightRequests(t *testing.T) {
 	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)
 	for _, taken := range []int{0, broker.TurnEvery - 1} {
-		agent := k.queue()
+		agent := k.agentWithQueue()
 		for range taken {
 			k.offer(agent, protocol.Critical)
 		}
@@ -107,7 +107,7 @@ func TestFewRequestsForWhatComesSingly(t *testing.T) {
 	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)
 	for most, want := range map[int]int64{1: offers, 8: offers / 8, 64: offers / 8} {
-		agent := k.queue()
+		agent := k.agentWithQueue()
 		pulled := make(chan broker.Delivery)
 		ended := make(chan struct{})
 		ctx, stop := context.WithCancel(k.ctx)

@@ -22,16 +22,16 @@ import (
 // acknowledges from before then hits nothing.
 func TestUncleanStart(t *testing.T) {
 	dir := t.TempDir()
-	k, n, js := single(t, embedded.Config{Dir: dir, Port: quietPort(t)})
+	k, n, js := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	if n.Unclean() {
 		t.Error("the first start counts as unclean")
 	}
-	agent, port := k.queue(), portOf(t, n)
+	agent, port := k.agentWithQueue(), portOf(t, n)
 	keys := []broker.OfferKey{k.offer(agent, protocol.Normal), k.offer(agent, protocol.High)}
 	old := k.pull(agent, 2)
 	k.must(k.Arm(k.ctx, protocol.NewTicket(), 1, time.Now().Add(time.Hour)))
 	ticket := protocol.NewTicket()
-	dues := k.dues(ticket)
+	dues := k.dueWakeUps(ticket)
 	k.must(k.Arm(k.ctx, ticket, 1, time.Now()))
 	receive(k, "a wake-up before the crash", dues).done()
 	before := k.stream(js, jetstream.WorkStream).State
@@ -71,7 +71,7 @@ func TestUncleanStart(t *testing.T) {
 	if now := k.stream(js, jetstream.TimerStream).State; now.FirstSeq < timers.LastSeq+push || now.Msgs != 0 {
 		t.Errorf("timers begin at %d with %d messages; they ended at %d", now.FirstSeq, now.Msgs, timers.LastSeq)
 	}
-	got := k.pullThrough(agent, 2) // the consumers exist again, and have the new offers in hand
+	got := k.pullThroughOutage(agent, 2) // the consumers exist again, and have the new offers in hand
 	for _, d := range old {
 		k.must(d.Remove())
 	}
@@ -94,8 +94,8 @@ func TestUncleanStart(t *testing.T) {
 	}
 }
 
-// pullThrough pulls through an outage.
-func (k *kit) pullThrough(agent string, n int) (all []broker.Delivery) {
+// pullThroughOutage pulls through an outage.
+func (k *kit) pullThroughOutage(agent string, n int) (all []broker.Delivery) {
 	k.Helper()
 	k.until("the offers", func() bool {
 		got, err := k.Pull(k.ctx, agent, n-len(all), time.Second)

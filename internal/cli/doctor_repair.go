@@ -36,7 +36,7 @@ func (a *app) repair(ctx context.Context) error {
 	if repaired.Failed > 0 {
 		return fmt.Errorf("%s could not be helped; see above", explain.Count(repaired.Failed, "handoff"))
 	}
-	f := doctor.Supervisors(doctor.Reach(ctx, a.access()))
+	f := doctor.Supervisors(doctor.ExamineServer(ctx, a.access()))
 	if f.Status == doctor.StatusFail {
 		return errors.New("no supervisor looks at them yet: " + f.Message + "; " + toDo(f))
 	}

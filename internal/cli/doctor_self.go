@@ -28,7 +28,7 @@ func (a *app) examineSelf(ctx context.Context, skip []string) []doctor.Finding {
 		add("process", judgeProcess(ctx, addr))
 		return all
 	}
-	x := doctor.Reach(ctx, a.access(), "streams", "consumers")
+	x := doctor.ExamineServer(ctx, a.access(), "streams", "consumers")
 	return append(all, doctor.Judge(x, append(slices.Clone(skip), slices.DeleteFunc(doctor.CheckNames(), aboutConnection)...))...)
 }
 

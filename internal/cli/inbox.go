@@ -71,8 +71,8 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 				if err != nil {
 					return err
 				}
-				views, err := dossier.WaitingOf(ctx, a.reader(b), waiting)
-				return printedList(a, views, err, func(views []dossier.Waiting) error { return a.inbox(agent, views) })
+				views, err := dossier.InboxEntries(ctx, a.reader(b), waiting)
+				return printedList(a, views, err, func(views []dossier.InboxEntry) error { return a.inbox(agent, views) })
 			})
 		},
 	}
@@ -81,7 +81,7 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 	return cmd
 }
 
-func (a *app) inbox(agent string, views []dossier.Waiting) error {
+func (a *app) inbox(agent string, views []dossier.InboxEntry) error {
 	if len(views) == 0 {
 		a.notef("handoff: nothing waits for %s\n", agent)
 		return nil

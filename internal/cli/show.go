@@ -31,7 +31,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Args: takes("a TICKET"),
 		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
 			v, err := dossier.Show(ctx, a.reader(b), ticket)
-			return printed(a, v, err, func(v dossier.Whole) error { return a.whole(v, full) })
+			return printed(a, v, err, func(v dossier.Handoff) error { return a.whole(v, full) })
 		}),
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "print the bodies of the package and of the result too")

@@ -10,9 +10,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-func (s *sheet) kin(v dossier.Whole) {
+func (s *sheet) kin(v dossier.Handoff) {
 	s.section("Belongs to it")
-	one := func(label string, k *dossier.Kin) {
+	one := func(label string, k *dossier.Reference) {
 		if k != nil {
 			s.line(label, k.String())
 		}
@@ -80,7 +80,7 @@ func (s *sheet) events(changes []protocol.Change) {
 }
 
 // bodies are the package and the result as they are.
-func (a *app) bodies(v dossier.Whole) error {
+func (a *app) bodies(v dossier.Handoff) error {
 	if len(v.Package) > 0 {
 		a.printf("\nPackage\n")
 		if err := a.document(v.Package); err != nil {

@@ -13,7 +13,7 @@ import (
 // How "handoff show" reads to people: at 80 columns, in sections, the shortest
 // answer first.
 
-func (a *app) whole(v dossier.Whole, full bool) error {
+func (a *app) whole(v dossier.Handoff, full bool) error {
 	s := v.State.State
 	sheet := &sheet{a: a, width: sheetWidth}
 	if a.width > 0 {
@@ -35,7 +35,7 @@ func (a *app) whole(v dossier.Whole, full bool) error {
 	return a.bodies(v)
 }
 
-func (s *sheet) overview(v dossier.Whole) {
+func (s *sheet) overview(v dossier.Handoff) {
 	state := v.State.State
 	if v.Decoded != nil {
 		s.line("task", v.Decoded.Task.Description)
@@ -58,7 +58,7 @@ func (s *sheet) overview(v dossier.Whole) {
 }
 
 // handedOver is the package, with its context counted.
-func (s *sheet) handedOver(v dossier.Whole) {
+func (s *sheet) handedOver(v dossier.Handoff) {
 	state := v.State.State
 	s.section("Handed off")
 	s.line("submitted", explain.Instant(state.SubmittedAt))
@@ -82,9 +82,9 @@ func (s *sheet) handedOver(v dossier.Whole) {
 	s.line("size", explain.Count(len(v.Package), "byte"))
 }
 
-func (s *sheet) agents(v dossier.Whole) {
+func (s *sheet) agents(v dossier.Handoff) {
 	s.section("Agents")
-	for _, way := range v.Way {
+	for _, way := range v.Hops {
 		s.item(fmt.Sprintf("%s %s (%s)", clockUTC(way.At), way.Agent, strings.ReplaceAll(way.Reason, "_", " ")))
 	}
 	for _, r := range v.Routings {
@@ -105,7 +105,7 @@ func routingWords(r protocol.Routing) string {
 	return explain.Join(append([]string{words}, r.Warnings...)...)
 }
 
-func (s *sheet) attempts(v dossier.Whole) {
+func (s *sheet) attempts(v dossier.Handoff) {
 	s.section("Attempts")
 	for _, t := range v.Attempts {
 		how := fmt.Sprintf("%s after %s%s", t.How, explain.Millis(t.TookMS), explain.After(": ", t.Words))

@@ -9,7 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-func (s *sheet) questions(v dossier.Whole) {
+func (s *sheet) questions(v dossier.Handoff) {
 	s.section("Questions")
 	for _, q := range v.Questions {
 		if q.Agent != "" {
@@ -29,7 +29,7 @@ func (s *sheet) questions(v dossier.Whole) {
 // resultShown is how much of a result's text is shown without --full.
 const resultShown = 400
 
-func (s *sheet) results(v dossier.Whole) {
+func (s *sheet) results(v dossier.Handoff) {
 	s.section("Result")
 	if r := v.Result; r != nil {
 		s.line("status", string(cmp.Or(r.Status, protocol.Success)))

@@ -36,9 +36,9 @@ func crooked(t *testing.T) *tale {
 // TestDossier: the events of a crooked way, put in order.
 func TestDossier(t *testing.T) {
 	g := crooked(t)
-	d := dossier.CourseOf(g.changes, g.now.Add(time.Hour))
+	d := dossier.TimelineOf(g.changes, g.now.Add(time.Hour))
 	var got []string
-	for _, w := range d.Way {
+	for _, w := range d.Hops {
 		got = append(got, "at "+w.Agent+" "+w.Reason)
 	}
 	for _, a := range d.Attempts {
@@ -69,7 +69,7 @@ func TestDossier(t *testing.T) {
 // TestShowFits: what people read stays within 80 columns, but for words that are longer.
 func TestShowFits(t *testing.T) {
 	g := crooked(t)
-	v := dossier.Whole{Ticket: whyTicket, State: dossier.StateOf(g.state), Changes: g.changes, Course: dossier.CourseOf(g.changes, g.now),
+	v := dossier.Handoff{Ticket: whyTicket, State: dossier.StateOf(g.state), Changes: g.changes, Timeline: dossier.TimelineOf(g.changes, g.now),
 		Decoded: &protocol.Package{Reason: strings.Repeat("because of this ", 20)}}
 	var out bytes.Buffer
 	a := &app{out: &out, format: formatText, env: func(string) string { return "" }}

@@ -36,7 +36,7 @@ func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prep
 	if err != nil {
 		return err
 	}
-	members, err := dossier.PromisedMembers(prepared.Ticket, &prepared.Package)
+	members, err := dossier.PlannedMembers(prepared.Ticket, &prepared.Package)
 	if err != nil {
 		return err
 	}

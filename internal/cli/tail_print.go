@@ -15,7 +15,7 @@ import (
 // tailView is an entry of the ledger for programs that follow it.
 type tailView struct {
 	Ticket string `json:"ticket"`
-	dossier.Change
+	dossier.HistoryEntry
 }
 
 // tailLines prints entries, for people one line for each event.
@@ -42,7 +42,7 @@ func (l *tailLines) print(c protocol.Change) error {
 		if err != nil {
 			return err
 		}
-		return l.a.value(tailView{Ticket: c.Record.State.Ticket, Change: views[0]})
+		return l.a.value(tailView{Ticket: c.Record.State.Ticket, HistoryEntry: views[0]})
 	}
 	s := c.Record.State
 	for _, e := range c.Record.Events {

@@ -61,7 +61,7 @@ func TestFollowLedger(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect("back", "the engine answers again; going on with entry 5, nothing is left out", "5", "6")
 
-		other.LoseEnd(2)
+		other.TruncateLedger(2)
 		time.Sleep(time.Minute)
 		add(1)
 		expect("it lost its end", "the ledger has lost entries 5 to 6, which were shown here; going on with what takes their place", "5")

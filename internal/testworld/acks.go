@@ -15,7 +15,7 @@ import (
 // failed. As a writer it reads what a source says of it, a line each (Ack.String).
 type Acks struct {
 	mu      sync.Mutex
-	rest    []byte
+	partial []byte
 	tickets []string
 	longest time.Duration
 	failed  []string
@@ -45,13 +45,13 @@ func (a *Acks) Add(ack Ack) {
 func (a *Acks) Write(text []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.rest = append(a.rest, text...)
+	a.partial = append(a.partial, text...)
 	for {
-		line, rest, whole := bytes.Cut(a.rest, []byte("\n"))
+		line, rest, whole := bytes.Cut(a.partial, []byte("\n"))
 		if !whole {
 			return len(text), nil
 		}
-		a.rest = rest
+		a.partial = rest
 		a.read(string(line))
 	}
 }
@@ -75,16 +75,16 @@ func (a *Acks) Tickets() []string {
 }
 
 const (
-	// SubmitBudget is how long a submission may take, and end well.
-	SubmitBudget = 30 * time.Second
-	// submitPace is the time between two of one source.
-	submitPace = 250 * time.Millisecond
+	// SubmitTimeout is how long a submission may take, and end well.
+	SubmitTimeout = 30 * time.Second
+	// submitInterval is the time between two of one source.
+	submitInterval = 250 * time.Millisecond
 )
 
 // Submit is a source: it submits packages to an agent until ctx ends, and tells what
 // came of each. name is of this test alone.
-func Submit(ctx context.Context, b *broker.Broker, name, agent string, tell func(Ack)) error {
-	tick := time.NewTicker(submitPace)
+func Submit(ctx context.Context, b *broker.Broker, name, agent string, report func(Ack)) error {
+	tick := time.NewTicker(submitInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -98,10 +98,10 @@ func Submit(ctx context.Context, b *broker.Broker, name, agent string, tell func
 			return err
 		}
 		// What has begun when it is told to end is ended.
-		trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), SubmitBudget)
+		trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), SubmitTimeout)
 		began := time.Now()
 		head, err := b.Submit(trying, in)
 		cancel()
-		tell(Ack{head.Ticket, time.Since(began), err})
+		report(Ack{head.Ticket, time.Since(began), err})
 	}
 }

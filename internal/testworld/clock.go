@@ -20,8 +20,8 @@ import (
 // a person sets a clock.
 
 const (
-	nowIs  = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	nowHas = `
+	nowSource  = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	nowPatched = `
 // SetSkew has Now answer so many seconds later than it is.
 func SetSkew(seconds int64) { skew = seconds }
 
@@ -84,12 +84,12 @@ func ClockOverlay(t testing.TB) (overlay string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(string(source), nowIs) != 1 {
+	if strings.Count(string(source), nowSource) != 1 {
 		t.Logf("skipped: clocks that jump: time.Now of this Go is not the one that is known here")
 		return ""
 	}
 	replace := map[string]string{}
-	for original, text := range map[string]string{"src/time/time.go": strings.Replace(string(source), nowIs, nowHas, 1), "src/os/skew_for_test_of_clocks.go": skewFile} {
+	for original, text := range map[string]string{"src/time/time.go": strings.Replace(string(source), nowSource, nowPatched, 1), "src/os/skew_for_test_of_clocks.go": skewFile} {
 		file := filepath.Join(dir, filepath.Base(original))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 type Cluster struct {
 	Nodes []*Node
 
-	t     testing.TB
-	links map[[2]int]*link // of routes, by from and to
+	t      testing.TB
+	routes map[[2]int]*proxy // of routes, by from and to
 }
 
 // Node is one of them.
@@ -36,16 +36,16 @@ type Node struct {
 	Profiles string
 	// Dir is where it keeps its streams.
 	Dir string
-	// Behind is where clients reach it by a way that can be cut (CutClients).
-	Behind string
+	// ProxyURL is where clients reach it by a way that can be cut (CutClients).
+	ProxyURL string
 
-	clients *link
-	disk    *Disk
+	proxy *proxy
+	Disk  *Disk
 }
 
-// startPatience is how long a cluster may take to elect leaders, on a machine that
+// startTimeout is how long a cluster may take to elect leaders, on a machine that
 // does much else.
-const startPatience = 3 * time.Minute
+const startTimeout = 3 * time.Minute
 
 // StartCluster starts so many servers, and returns when they have the streams of
 // Handoff with as many replicas. diskBytes, if not 0, has the last of them keep its
@@ -53,13 +53,13 @@ const startPatience = 3 * time.Minute
 func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 	t.Helper()
 	server := NATSServer(t)
-	c := &Cluster{t: t, links: map[[2]int]*link{}}
+	c := &Cluster{t: t, routes: map[[2]int]*proxy{}}
 	ports := Ports(t, 4*n)
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	for from := range n {
 		for to := range n {
 			if from != to {
-				c.links[[2]int{from, to}] = newLink(t, at(n+to))
+				c.routes[[2]int{from, to}] = newProxy(t, at(n+to))
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 		var routes []string
 		for to := range n {
 			if to != i {
-				routes = append(routes, fmt.Sprintf("nats-route://%s", c.links[[2]int{i, to}].address()))
+				routes = append(routes, fmt.Sprintf("nats-route://%s", c.routes[[2]int{i, to}].address()))
 			}
 		}
 		dir := filepath.Join(base, fmt.Sprint("node", i))
@@ -89,21 +89,21 @@ cluster { name: fleet, listen: %q, advertise: "127.0.0.1:1", pool_size: -1, rout
 		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		node := &Node{URL: "nats://" + at(i), Monitor: "http://" + at(2*n+i), Profiles: "http://" + at(3*n+i) + "/debug/pprof/", Dir: dir, clients: newLink(t, at(i)), disk: small}
-		node.Behind = "nats://" + node.clients.address()
+		node := &Node{URL: "nats://" + at(i), Monitor: "http://" + at(2*n+i), Profiles: "http://" + at(3*n+i) + "/debug/pprof/", Dir: dir, proxy: newProxy(t, at(i)), Disk: small}
+		node.ProxyURL = "nats://" + node.proxy.address()
 		node.Process = Start(t, fmt.Sprint("node", i), nil, server, "-c", path)
 		c.Nodes = append(c.Nodes, node)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	var err error
 	for ctx.Err() == nil {
-		if err = c.ensure(ctx, n); err == nil {
+		if err = c.ensureStreams(ctx, n); err == nil {
 			return c
 		}
 		for _, node := range c.Nodes {
 			if !node.Running() {
-				t.Fatalf("%s ended while the cluster started:\n%s", node.Name, node.Said())
+				t.Fatalf("%s ended while the cluster started:\n%s", node.Name, node.Output())
 			}
 		}
 		Pause(ctx, 200*time.Millisecond)
@@ -112,7 +112,7 @@ cluster { name: fleet, listen: %q, advertise: "127.0.0.1:1", pool_size: -1, rout
 	return nil
 }
 
-func (c *Cluster) ensure(ctx context.Context, replicas int) error {
+func (c *Cluster) ensureStreams(ctx context.Context, replicas int) error {
 	nc, err := nats.Connect(c.URL(), nats.Timeout(2*time.Second))
 	if err != nil {
 		return err
@@ -158,17 +158,17 @@ func Leader(ctx context.Context, url, stream string) string {
 }
 
 // Cut takes the way between two nodes from both; Mend gives it back.
-func (c *Cluster) Cut(a, b int)  { c.set(a, b, true) }
-func (c *Cluster) Mend(a, b int) { c.set(a, b, false) }
+func (c *Cluster) Cut(a, b int)  { c.setCut(a, b, true) }
+func (c *Cluster) Mend(a, b int) { c.setCut(a, b, false) }
 
-func (c *Cluster) set(a, b int, cut bool) {
-	c.links[[2]int{a, b}].set(cut)
-	c.links[[2]int{b, a}].set(cut)
+func (c *Cluster) setCut(a, b int, cut bool) {
+	c.routes[[2]int{a, b}].setCut(cut)
+	c.routes[[2]int{b, a}].setCut(cut)
 }
 
 // CutClients takes the way to a node from those that use Behind; MendClients gives it back.
-func (n *Node) CutClients()  { n.clients.set(true) }
-func (n *Node) MendClients() { n.clients.set(false) }
+func (n *Node) CutClients()  { n.proxy.setCut(true) }
+func (n *Node) MendClients() { n.proxy.setCut(false) }
 
 // Healthy waits until every node answers that it is.
 func (c *Cluster) Healthy(ctx context.Context) error {
@@ -180,23 +180,23 @@ func (c *Cluster) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// healsAlone is how long a server may take to catch up by itself.
-const healsAlone = time.Minute
+// recoverTimeout is how long a server may take to catch up by itself.
+const recoverTimeout = time.Minute
 
 // Recover waits until all servers are healthy. A server that is not so within a minute is
 // restarted, once: nats-server's catch-up of a replica can repeat without an end, and an operator
 // restarts it then (docs/operations/cluster.md).
 func (c *Cluster) Recover(ctx context.Context) error {
 	for _, n := range c.Nodes {
-		alone, cancel := context.WithTimeout(ctx, healsAlone)
+		alone, cancel := context.WithTimeout(ctx, recoverTimeout)
 		err := Healthy(alone, n.Monitor)
 		cancel()
 		if err == nil {
 			continue
 		}
-		c.t.Logf("%s is restarted, which was not healthy for %v: %v", n.Name, healsAlone, err)
+		c.t.Logf("%s is restarted, which was not healthy for %v: %v", n.Name, recoverTimeout, err)
 		n.Kill()
-		n.Again()
+		n.Restart()
 	}
 	return c.Healthy(ctx)
 }

@@ -43,13 +43,13 @@ func mount(t testing.TB, dir string, bytes int64) *Disk {
 }
 
 // HasDisk tells whether a node has a disk of its own, that may be filled.
-func (n *Node) HasDisk() bool { return n.disk != nil }
+func (n *Node) HasDisk() bool { return n.Disk != nil }
 
 // FillDisk leaves no room on a node's disk; FreeDisk gives it back.
-func (n *Node) FillDisk() { n.disk.Fill() }
+func (n *Node) FillDisk() { n.Disk.Fill() }
 
 // FreeDisk takes away what FillDisk has written.
-func (n *Node) FreeDisk() { n.disk.Free() }
+func (n *Node) FreeDisk() { n.Disk.Free() }
 
 // Fill leaves no room on the disk.
 func (d *Disk) Fill() {

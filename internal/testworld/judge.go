@@ -13,11 +13,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// settleWithin is what everything has, at most, from the last fault to its end.
-const settleWithin = 5 * time.Minute
+// settleTimeout is what everything has, at most, from the last fault to its end.
+const settleTimeout = 5 * time.Minute
 
-// Harm is a fault that was, and when.
-type Harm struct {
+// Fault is a fault that was, and when.
+type Fault struct {
 	Name     string
 	From, To time.Time
 	// Untimed: the engine's own clock was wrong meanwhile, and so are the times by which
@@ -29,7 +29,7 @@ type Harm struct {
 type Judge struct {
 	Broker *broker.Broker
 	Acks   *Acks
-	Harms  []Harm
+	Faults []Fault
 	// Between is how long nothing happened after a fault.
 	Between time.Duration
 	// Indexed counts the handoffs that an index has as closed.
@@ -44,7 +44,7 @@ func (j *Judge) Judge(ctx context.Context, t testing.TB) map[string]protocol.Sta
 	t.Helper()
 	last := time.Now()
 	heads, open := map[string]protocol.State{}, []string{"?"}
-	for len(open) > 0 && time.Since(last) < settleWithin && ctx.Err() == nil {
+	for len(open) > 0 && time.Since(last) < settleTimeout && ctx.Err() == nil {
 		Pause(ctx, 500*time.Millisecond)
 		var err error
 		if heads, open, err = j.read(ctx); err != nil {
@@ -73,7 +73,7 @@ func (j *Judge) Judge(ctx context.Context, t testing.TB) map[string]protocol.Sta
 	if n, err := j.Indexed(ctx); err != nil || n != int64(len(heads)) {
 		t.Errorf("the index has %d that are closed, the ledger %d: %v", n, len(heads), err)
 	}
-	j.queues(ctx, t)
+	j.awaitEmptyQueues(ctx, t)
 	j.report(ctx, t, heads, settled)
 	return heads
 }
@@ -101,8 +101,8 @@ func (j *Judge) read(ctx context.Context) (heads map[string]protocol.State, open
 	return heads, open, err
 }
 
-// queues: no open handoff calls for what is left in them, and the next pull drops it.
-func (j *Judge) queues(ctx context.Context, t testing.TB) {
+// awaitEmptyQueues: no open handoff calls for what is left in them, and the next pull drops it.
+func (j *Judge) awaitEmptyQueues(ctx context.Context, t testing.TB) {
 	for try := 0; ; try++ {
 		all, err := j.Broker.Queues(ctx)
 		if err == nil && len(all) == 0 {
@@ -141,15 +141,15 @@ func (j *Judge) report(ctx context.Context, t testing.TB, heads map[string]proto
 	slices.SortFunc(entries, time.Time.Compare)
 	slices.SortFunc(closings, time.Time.Compare)
 	writes, ends, times, untimed := map[string]time.Duration{}, map[string]time.Duration{}, map[string]int{}, map[string]bool{}
-	for i, h := range j.Harms {
+	for i, h := range j.Faults {
 		until := h.To.Add(j.Between)
-		if i+1 < len(j.Harms) {
-			until = j.Harms[i+1].From
+		if i+1 < len(j.Faults) {
+			until = j.Faults[i+1].From
 		}
 		times[h.Name]++
 		untimed[h.Name] = h.Untimed
-		writes[h.Name] = max(writes[h.Name], gap(entries, h.From, until))
-		ends[h.Name] = max(ends[h.Name], gap(closings, h.From, until))
+		writes[h.Name] = max(writes[h.Name], longestGap(entries, h.From, until))
+		ends[h.Name] = max(ends[h.Name], longestGap(closings, h.From, until))
 	}
 	t.Logf("| fault | times | longest without a write | longest without a handoff that closed |")
 	for _, name := range slices.Sorted(maps.Keys(times)) {
@@ -161,8 +161,8 @@ func (j *Judge) report(ctx context.Context, t testing.TB, heads map[string]proto
 	}
 }
 
-// gap is the longest time within a span in which nothing happened.
-func gap(at []time.Time, from, until time.Time) time.Duration {
+// longestGap is the longest time within a span in which nothing happened.
+func longestGap(at []time.Time, from, until time.Time) time.Duration {
 	longest, last := time.Duration(0), from
 	for _, t := range at {
 		if t.Before(from) || t.After(until) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// link is a way from one process to another that can be cut: a port of its own that
+// proxy is a way from one process to another that can be cut: a port of its own that
 // passes on what comes.
-type link struct {
+type proxy struct {
 	listener net.Listener
 	to       string
 
@@ -19,36 +19,36 @@ type link struct {
 	wg    sync.WaitGroup
 }
 
-// newLink makes one to an address on loopback.
-func newLink(t testing.TB, to string) *link {
+// newProxy makes one to an address on loopback.
+func newProxy(t testing.TB, to string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{listener: listener, to: to, conns: map[net.Conn]bool{}}
+	l := &proxy{listener: listener, to: to, conns: map[net.Conn]bool{}}
 	l.wg.Go(l.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
-		l.set(true)
+		l.setCut(true)
 		l.wg.Wait()
 	})
 	return l
 }
 
-func (l *link) address() string { return l.listener.Addr().String() }
+func (l *proxy) address() string { return l.listener.Addr().String() }
 
-func (l *link) accept() {
+func (l *proxy) accept() {
 	for {
 		from, err := l.listener.Accept()
 		if err != nil {
 			return
 		}
-		l.wg.Go(func() { l.pass(from) })
+		l.wg.Go(func() { l.forward(from) })
 	}
 }
 
-func (l *link) pass(from net.Conn) {
+func (l *proxy) forward(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	if !l.add(from) {
 		return
@@ -74,7 +74,7 @@ func (l *link) pass(from net.Conn) {
 	<-back
 }
 
-func (l *link) add(c net.Conn) bool {
+func (l *proxy) add(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.cut {
@@ -83,14 +83,14 @@ func (l *link) add(c net.Conn) bool {
 	return !l.cut
 }
 
-func (l *link) remove(c net.Conn) {
+func (l *proxy) remove(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
 }
 
-// set cuts the link, or mends it.
-func (l *link) set(cut bool) {
+// setCut cuts the link, or mends it.
+func (l *proxy) setCut(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = cut

@@ -117,7 +117,7 @@ type log struct {
 	raced bool          // the race detector spoke
 }
 
-const logKept = 64 << 10
+const logBytesMax = 64 << 10
 
 func (l *log) Write(b []byte) (int, error) {
 	l.mu.Lock()
@@ -127,8 +127,8 @@ func (l *log) Write(b []byte) (int, error) {
 	}
 	l.raced = l.raced || bytes.Contains(b, []byte("DATA RACE"))
 	defer func() { close(l.more); l.more = make(chan struct{}) }()
-	if l.buf.Len() > logKept {
-		rest := bytes.Clone(l.buf.Bytes()[l.buf.Len()-logKept/2:])
+	if l.buf.Len() > logBytesMax {
+		rest := bytes.Clone(l.buf.Bytes()[l.buf.Len()-logBytesMax/2:])
 		l.buf.Reset()
 		l.buf.Write(rest)
 	}
@@ -151,21 +151,21 @@ func Start(t testing.TB, name string, env []string, path string, args ...string)
 func StartIn(t testing.TB, dir, name string, env []string, path string, args ...string) *Process {
 	t.Helper()
 	p := &Process{Name: name, t: t, dir: dir, path: path, args: args, env: env, log: &log{more: make(chan struct{})}}
-	p.Again()
+	p.Restart()
 	t.Cleanup(func() {
 		p.Kill()
 		if p.log.raced { // its writer has ended
 			t.Errorf("%s has a data race", p.Name)
 		}
 		if t.Failed() {
-			t.Logf("the last of %s:\n%s", p.Name, tail(p.Said(), 30))
+			t.Logf("the last of %s:\n%s", p.Name, tail(p.Output(), 30))
 		}
 	})
 	return p
 }
 
-// Again starts it after its end.
-func (p *Process) Again() {
+// Restart starts it after its end.
+func (p *Process) Restart() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *Process) Again() {
 	p.cmd.Dir, p.cmd.Env = p.dir, append(os.Environ(), p.env...)
 	p.cmd.WaitDelay = 5 * time.Second // for the pipe, should a grandchild have it
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = ours()
+	p.cmd.SysProcAttr = processAttributes()
 	if err := p.cmd.Start(); err != nil {
 		p.t.Errorf("start %s: %v", p.Name, err)
 		p.cmd = nil
@@ -252,14 +252,14 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Said is the end of what it has said.
-func (p *Process) Said() string {
+// Output is the end of what it has said.
+func (p *Process) Output() string {
 	text, _ := p.log.read()
 	return text
 }
 
-// Says waits until it has said text, and returns the rest of that line.
-func (p *Process) Says(ctx context.Context, text string) string {
+// AwaitOutput waits until it has said text, and returns the rest of that line.
+func (p *Process) AwaitOutput(ctx context.Context, text string) string {
 	p.t.Helper()
 	for {
 		all, more := p.log.read()
@@ -268,7 +268,7 @@ func (p *Process) Says(ctx context.Context, text string) string {
 			return line
 		}
 		if !p.Running() {
-			if now := p.Said(); now == all { // else it said more before its end
+			if now := p.Output(); now == all { // else it said more before its end
 				p.t.Fatalf("%s ended and did not say %q:\n%s", p.Name, text, tail(all, 30))
 			}
 			continue

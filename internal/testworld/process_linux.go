@@ -2,8 +2,8 @@ package testworld
 
 import "syscall"
 
-// ours is for processes that a Ctrl-C does not reach, for it is the test's, and that
+// processAttributes is for processes that a Ctrl-C does not reach, for it is the test's, and that
 // end with the test however that ends.
-func ours() *syscall.SysProcAttr {
+func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -16,7 +16,7 @@ import (
 func StartServer(t testing.TB, dir, config string, env ...string) *Node {
 	t.Helper()
 	node := LaunchServer(t, "server", dir, config, env...)
-	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	for {
 		err := healthy(ctx, node.Monitor)
@@ -24,7 +24,7 @@ func StartServer(t testing.TB, dir, config string, env ...string) *Node {
 		case err == nil:
 			return node
 		case ctx.Err() != nil || !node.Running():
-			t.Fatalf("the server does not come up: %v\n%s", err, node.Said())
+			t.Fatalf("the server does not come up: %v\n%s", err, node.Output())
 		}
 		Pause(ctx, 50*time.Millisecond)
 	}
@@ -44,7 +44,7 @@ func StartServers(t testing.TB, n int, dir, config string, env ...string) []*Nod
 		name := fmt.Sprint("node", i)
 		c.Nodes = append(c.Nodes, LaunchServer(t, name, dir, fmt.Sprintf("server_name: %s\ncluster { name: fleet, listen: \"127.0.0.1:%d\", routes: [ %s ] }\n%s", name, port, strings.Join(routes, ", "), config), env...))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	if err := c.Healthy(ctx); err != nil {
 		t.Fatalf("the cluster does not come up: %v", err)

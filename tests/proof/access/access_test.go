@@ -12,8 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// patience is how long what is known to be possible may take to be seen.
-const patience = time.Minute
+// holeTimeout is how long what is known to be possible may take to be seen.
+const holeTimeout = time.Minute
 
 // agents are those of the roles that have one.
 var agents = map[string]string{"builder": "builder", "reviewer": "reviewer"}
@@ -38,10 +38,10 @@ func attackAs(t *testing.T, servers int, tried ...string) {
 		table[role] = map[string]string{}
 		t.Run(role, func(t *testing.T) {
 			w := newWorld(t, servers)
-			a := &attacker{w: w, t: t, role: role, nc: w.dialAt(w.all[len(w.all)-1], role)}
+			a := &attacker{w: w, t: t, role: role, nc: w.dialAt(w.nodes[len(w.nodes)-1], role)}
 			before := w.look()
 			for _, attack := range append(attacks(agents[role]), injections(role)...) {
-				before = a.try(attack, holes[role][attack.name], before)
+				before = a.tryAttack(attack, knownHoles[role][attack.name], before)
 				table[role][attack.name] = a.outcome
 				if !slices.Contains(order, attack.name) {
 					order = append(order, attack.name)
@@ -52,16 +52,16 @@ func attackAs(t *testing.T, servers int, tried ...string) {
 	t.Log("\n" + tableOf(order, tried, table))
 }
 
-// try does one attack and judges it by what is known to be possible: hole says why, or
+// tryAttack does one attack and judges it by what is known to be possible: hole says why, or
 // nothing. It returns what stands after it.
-func (a *attacker) try(attack attack, hole string, before state) state {
+func (a *attacker) tryAttack(attack attack, hole string, before state) state {
 	a.t.Helper()
 	a.outcome, a.detail = "", ""
 	attack.do(a)
 	after := a.w.look()
 	bad := func() bool { return a.outcome == read || a.outcome == changed }
 	// The engine answers a request of its API in its own time.
-	end := time.Now().Add(patience)
+	end := time.Now().Add(holeTimeout)
 	for hole != "" && !bad() && len(changes(before, after)) == 0 && time.Now().Before(end) {
 		after = a.w.look()
 	}
@@ -79,7 +79,7 @@ func (a *attacker) try(attack attack, hole string, before state) state {
 		after, found = a.w.lasting(before, after)
 	}
 	if len(found) > 0 {
-		a.worse(changed, strings.Join(found, "; "))
+		a.noteOutcome(changed, strings.Join(found, "; "))
 	}
 	switch {
 	case bad() && hole == "":

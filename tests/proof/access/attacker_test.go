@@ -21,9 +21,9 @@ const (
 	changed = "CHANGED" // the engine is not what it was
 )
 
-// silence is how long nobody answers who was asked: where nobody listens the server says
+// answerTimeout is how long nobody answers who was asked: where nobody listens the server says
 // so at once, so that this is rare.
-const silence = 10 * time.Second
+const answerTimeout = 10 * time.Second
 
 // attacker is somebody with the credentials of a role and no good intentions.
 type attacker struct {
@@ -37,8 +37,8 @@ type attacker struct {
 	detail  string
 }
 
-// worse notes an outcome, unless there was a worse one.
-func (a *attacker) worse(outcome, detail string) {
+// noteOutcome notes an outcome, unless there was a worse one.
+func (a *attacker) noteOutcome(outcome, detail string) {
 	order := map[string]int{"": 0, denied: 1, nothing: 2, refused: 3, read: 4, changed: 5}
 	if order[outcome] > order[a.outcome] {
 		a.outcome, a.detail = outcome, detail
@@ -58,15 +58,15 @@ func (a *attacker) send(subject, reply string, header nats.Header, body string) 
 // passed tells whether the server denied nothing of what was sent since.
 func (a *attacker) passed(before error) bool {
 	a.t.Helper()
-	if err := a.nc.FlushTimeout(within); err != nil {
+	if err := a.nc.FlushTimeout(testTimeout); err != nil {
 		a.t.Fatalf("%s: %v", a.role, err)
 	}
 	// The server's word comes before the answer to the flush, and is a new error each time.
 	if err := a.nc.LastError(); err != before && err != nil && errors.Is(err, nats.ErrPermissionViolation) { //nolint:errorlint // the same value, not the same kind
-		a.worse(denied, err.Error())
+		a.noteOutcome(denied, err.Error())
 		return false
 	}
-	a.worse(nothing, "")
+	a.noteOutcome(nothing, "")
 	return true
 }
 
@@ -96,22 +96,22 @@ func (a *attacker) ask(subject, body string, header ...string) {
 	if !a.send(subject, inbox, h, body) {
 		return
 	}
-	answer, err := sub.NextMsg(silence)
+	answer, err := sub.NextMsg(answerTimeout)
 	if err != nil || answer.Header.Get("Status") != "" {
 		return
 	}
 	if code := answer.Header.Get("Nats-Service-Error"); code != "" { // the gateway's
-		a.worse(refused, code)
+		a.noteOutcome(refused, code)
 		return
 	}
 	var said struct {
 		Error json.RawMessage `json:"error"`
 	}
 	if json.Unmarshal(answer.Data, &said) == nil && said.Error != nil {
-		a.worse(refused, string(said.Error))
+		a.noteOutcome(refused, string(said.Error))
 		return
 	}
-	a.worse(read, fmt.Sprintf("%.80s", answer.Data))
+	a.noteOutcome(read, fmt.Sprintf("%.80s", answer.Data))
 }
 
 // listen subscribes, and keeps it until the attack is over.
@@ -127,14 +127,14 @@ func (a *attacker) listen(subject string) {
 	}
 }
 
-// heard tells what came to those who listen.
-func (a *attacker) heard() {
-	if err := a.nc.FlushTimeout(within); err != nil { // behind it has come what was sent to us
+// readListened tells what came to those who listen.
+func (a *attacker) readListened() {
+	if err := a.nc.FlushTimeout(testTimeout); err != nil { // behind it has come what was sent to us
 		a.t.Fatal(err)
 	}
 	for _, sub := range a.subs {
 		if n, _, _ := sub.Pending(); n > 0 {
-			a.worse(read, "heard on "+sub.Subject)
+			a.noteOutcome(read, "heard on "+sub.Subject)
 		}
 		_ = sub.Unsubscribe()
 	}

@@ -117,8 +117,8 @@ func attacks(me string) []attack {
 	for _, subject := range []string{">", "handoff.>", "handoff.work.>", "handoff.ledger.*", "handoff.v1.tester.>", "handoff.query.*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$KV.>", "$O.>", "$SYS.>", "$SRV.>", "_INBOX_tester.>", "_INBOX_victim.>", "_R_.>"} {
 		add("listen to "+subject, func(a *attacker) {
 			a.listen(subject)
-			a.w.speak()
-			a.heard()
+			a.w.publishSecrets()
+			a.readListened()
 		})
 	}
 	add("answer as the gateway", func(a *attacker) { a.tell("_INBOX_tester.x", `{"granted":true}`) })
@@ -137,14 +137,14 @@ func orElse(name, other string) string {
 	return name
 }
 
-// speak has the engine's account say something on subjects that others must not hear.
-func (w *world) speak() {
+// publishSecrets has the engine's account say something on subjects that others must not hear.
+func (w *world) publishSecrets() {
 	for _, subject := range []string{"handoff.v1.tester.claim", "handoff.query.list", "_INBOX_tester.secret", "_INBOX_victim.secret"} {
 		if err := w.nc.Publish(subject, []byte("secret")); err != nil {
 			w.t.Error(err)
 		}
 	}
-	if err := w.nc.FlushTimeout(within); err != nil {
+	if err := w.nc.FlushTimeout(testTimeout); err != nil {
 		w.t.Error(err)
 	}
 }

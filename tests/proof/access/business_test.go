@@ -13,12 +13,12 @@ import (
 // TestBusiness: each role does all that it is for, with the commands that it uses, and
 // is denied nothing meanwhile.
 func TestBusiness(t *testing.T) {
-	h := newHouse(t)
+	h := startServer(t)
 	h.must("operator", "agents", "put", "builder")
 	h.must("operator", "agents", "put", "poller")
 	h.start("supervisor", "supervise")
 	h.start("index", "index", "--file", h.dir+"/index.db")
-	h.polls("builder")
+	h.pollOnce("builder")
 	agent := h.program("agent", `package=$(cat)
 [ "$HANDOFF_ATTEMPT" = 1 ] && exit 1
 case $package in *large*) head -c 600000 /dev/zero | tr '\0' x; exit;; esac
@@ -26,7 +26,7 @@ echo '{"body":"done","command":{"goto":"poller"}}'`)
 	h.start("builder", "work", "--agent", "builder", "--", agent)
 	ticket := h.must("trusted-submitter", "submit", "--to", "builder", "--reason", "ready", "--task", "build it")
 	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
-	h.large()
+	h.largeHandoff()
 
 	for _, role := range []string{"reader", "trusted-submitter", "operator"} {
 		if got := h.must(role, "result", ticket); !strings.Contains(got, "done") {
@@ -60,8 +60,8 @@ echo '{"body":"done","command":{"goto":"poller"}}'`)
 	}
 }
 
-// polls has an agent without a process of its own do its work by commands.
-func (h *house) polls(agent string) {
+// pollOnce has an agent without a process of its own do its work by commands.
+func (h *server) pollOnce(agent string) {
 	h.t.Helper()
 	claim := func() (lease string) {
 		h.t.Helper()
@@ -79,8 +79,8 @@ func (h *house) polls(agent string) {
 	h.must(agent, "ack", lease, "rejected", "--reason", "not for me")
 }
 
-// large hands over a package that travels by digest, and a result.
-func (h *house) large() {
+// largeHandoff hands over a package that travels by digest, and a result.
+func (h *server) largeHandoff() {
 	h.t.Helper()
 	ticket := h.must("operator", "submit", "-f", h.largePackage("builder"))
 	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
@@ -93,9 +93,9 @@ func (h *house) large() {
 }
 
 // largePackage is the path of one.
-func (h *house) largePackage(to string) string { return h.largePackageFrom("source", to) }
+func (h *server) largePackage(to string) string { return h.largePackageFrom("source", to) }
 
-func (h *house) largePackageFrom(source, to string) string {
+func (h *server) largePackageFrom(source, to string) string {
 	h.t.Helper()
 	body, err := json.Marshal(protocol.Package{Source: source, Target: protocol.Target{Agent: to}, Reason: "ready",
 		Task: protocol.Task{Description: strings.Repeat("large ", 100_000)}})

@@ -14,9 +14,9 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// TestNobodyIsForgotten: a server whose environment lacks the key of one user does not
+// TestMissingUserKey: a server whose environment lacks the key of one user does not
 // start, so that no user has a key that everybody knows.
-func TestNobodyIsForgotten(t *testing.T) {
+func TestMissingUserKey(t *testing.T) {
 	if testworld.Race {
 		t.Skip("the server has no race detector in it: run it without -race")
 	}

@@ -25,8 +25,8 @@ const (
 	exitUnreachable = 6
 )
 
-// connecting is a way to connect, and what comes of it.
-type connecting struct {
+// connectCase is a way to connect, and what comes of it.
+type connectCase struct {
 	name  string
 	env   []string
 	flags []string
@@ -34,8 +34,8 @@ type connecting struct {
 	says  string // in the message
 }
 
-// try runs a command that asks the engine something, in each of the ways.
-func try(t *testing.T, h *house, ways []connecting) {
+// tryConnecting runs a command that asks the engine something, in each of the ways.
+func tryConnecting(t *testing.T, h *server, ways []connectCase) {
 	t.Helper()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -49,18 +49,18 @@ func try(t *testing.T, h *house, ways []connecting) {
 }
 
 // newServer is a house without accounts.conf.
-func newServer(t *testing.T, config string) *house {
+func newServer(t *testing.T, config string) *server {
 	t.Helper()
 	if testworld.Race {
 		t.Skip("the processes under test have no race detector in them: run it without -race")
 	}
-	h := &house{t: t, dir: t.TempDir(), bin: testworld.Handoff(t)}
+	h := &server{t: t, dir: t.TempDir(), bin: testworld.Handoff(t)}
 	h.Node = testworld.StartServer(t, h.dir, config)
 	return h
 }
 
 // ensure makes the streams, so that what is asked for has an answer.
-func (h *house) ensure(flags ...string) {
+func (h *server) ensure(flags ...string) {
 	h.t.Helper()
 	if got := h.runAs(nil, append([]string{"topology", "ensure"}, flags...)...); got.code != exitDone {
 		h.t.Fatalf("ended with %d: %s", got.code, got.errout)
@@ -74,7 +74,7 @@ func TestTLS(t *testing.T) {
 	url := strings.Replace(h.URL, "nats://", "tls://", 1)
 	over := []string{"-s", url, "--tlsca", ours.path}
 	h.ensure(over...)
-	try(t, h, []connecting{
+	tryConnecting(t, h, []connectCase{
 		{name: "a private authority", flags: []string{"-s", url, "--tlsca", ours.path}},
 		{name: "by the environment", env: []string{"NATS_URL=" + url, "NATS_CA=" + ours.path}},
 		{name: "the server asks for TLS", flags: []string{"-s", h.URL, "--tlsca", ours.path}},
@@ -94,7 +94,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	plain := newServer(t, "")
-	try(t, plain, []connecting{{name: "a server without TLS", flags: []string{"-s", strings.Replace(plain.URL, "nats://", "tls://", 1)}, code: exitUnreachable, says: "has no TLS"}})
+	tryConnecting(t, plain, []connectCase{{name: "a server without TLS", flags: []string{"-s", strings.Replace(plain.URL, "nats://", "tls://", 1)}, code: exitUnreachable, says: "has no TLS"}})
 }
 
 func TestMutualTLS(t *testing.T) {
@@ -108,7 +108,7 @@ func TestMutualTLS(t *testing.T) {
 	context := fmt.Sprintf(`{"url": %q, "ca": %q, "cert": %q, "key": %q}`, url, ours.path, mine, myKey)
 	writeContext(t, h.dir, "mutual", context)
 	h.ensure(append(slices.Clone(trusting), "--tlscert", mine, "--tlskey", myKey)...)
-	try(t, h, []connecting{
+	tryConnecting(t, h, []connectCase{
 		{name: "a certificate", flags: append(slices.Clone(trusting), "--tlscert", mine, "--tlskey", myKey)},
 		{name: "by the environment", env: []string{"NATS_URL=" + url, "NATS_CA=" + ours.path, "NATS_CERT=" + mine, "NATS_KEY=" + myKey}},
 		{name: "a context", flags: []string{"--context", "mutual"}},
@@ -160,9 +160,9 @@ func (s *signer) importing(imports jwt.Imports) nkeys.KeyPair {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	claims := jwt.NewAccountClaims(public(s.t, pair))
+	claims := jwt.NewAccountClaims(publicKey(s.t, pair))
 	claims.Imports = imports
-	s.others[public(s.t, pair)] = s.signed(claims)
+	s.others[publicKey(s.t, pair)] = s.signed(claims)
 	return pair
 }
 
@@ -175,7 +175,7 @@ func (s *signer) signed(claims jwt.Claims) string {
 	return token
 }
 
-func public(t *testing.T, pair nkeys.KeyPair) string {
+func publicKey(t *testing.T, pair nkeys.KeyPair) string {
 	t.Helper()
 	key, err := pair.PublicKey()
 	if err != nil {
@@ -187,13 +187,13 @@ func public(t *testing.T, pair nkeys.KeyPair) string {
 // config is the server's, in operator mode.
 func (s *signer) config() string {
 	s.t.Helper()
-	operator := jwt.NewOperatorClaims(public(s.t, s.operator))
-	operator.SystemAccount = public(s.t, s.system)
-	account, system := jwt.NewAccountClaims(public(s.t, s.account)), jwt.NewAccountClaims(public(s.t, s.system))
+	operator := jwt.NewOperatorClaims(publicKey(s.t, s.operator))
+	operator.SystemAccount = publicKey(s.t, s.system)
+	account, system := jwt.NewAccountClaims(publicKey(s.t, s.account)), jwt.NewAccountClaims(publicKey(s.t, s.system))
 	account.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
 	account.Exports = s.exports
 	config := fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: {\n%s: %s\n%s: %s\n", s.signed(operator),
-		public(s.t, s.account), s.signed(account), public(s.t, s.system), s.signed(system))
+		publicKey(s.t, s.account), s.signed(account), publicKey(s.t, s.system), s.signed(system))
 	for key, token := range s.others {
 		config += key + ": " + token + "\n"
 	}
@@ -207,7 +207,7 @@ func (s *signer) creds(path string, account nkeys.KeyPair, change func(*jwt.User
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	claims := jwt.NewUserClaims(public(s.t, user))
+	claims := jwt.NewUserClaims(publicKey(s.t, user))
 	if change != nil {
 		change(claims)
 	}
@@ -244,7 +244,7 @@ func TestCredentials(t *testing.T) {
 	writeContext(t, h.dir, "theirs", fmt.Sprintf(`{"url": %q, "creds": %q}`, h.URL, stranger))
 	h.ensure("-s", h.URL, "--creds", good)
 	at := func(creds string) []string { return []string{"-s", h.URL, "--creds", creds} }
-	try(t, h, []connecting{
+	tryConnecting(t, h, []connectCase{
 		{name: "good", flags: at(good)},
 		{name: "by the environment", env: []string{"NATS_URL=" + h.URL, "NATS_CREDS=" + good}},
 		{name: "a context", flags: []string{"--context", "mine"}},

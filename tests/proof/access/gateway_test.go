@@ -11,11 +11,11 @@ import (
 // TestGatewayBusiness: agents that are not trusted submit, work, hand off and read their
 // results through a gateway, and are denied nothing meanwhile.
 func TestGatewayBusiness(t *testing.T) {
-	h := newHouse(t)
+	h := startServer(t)
 	h.start("supervisor", "supervise")
-	h.says(h.start("gateway", "gateway"), "ready")
+	h.awaitOutput(h.start("gateway", "gateway"), "ready")
 	as := func(agent string) []string {
-		return append(h.as(agent), "HANDOFF_AGENT="+agent, "HANDOFF_GATEWAY=1")
+		return append(h.envOf(agent), "HANDOFF_AGENT="+agent, "HANDOFF_GATEWAY=1")
 	}
 	must := func(agent string, args ...string) string {
 		t.Helper()
@@ -31,7 +31,7 @@ case $package in *large*) head -c 600000 /dev/zero | tr '\0' x; exit;; esac
 echo reviewed`)
 	for _, agent := range []string{"reviewer", "tester"} {
 		worker := h.startWith(agent, as(agent), "work", "--agent", agent, "--", program)
-		h.says(worker, "ready")
+		h.awaitOutput(worker, "ready")
 	}
 	ticket := must("tester", "submit", "--to", "reviewer", "--reason", "ready", "--task", "review it")
 	must("tester", "wait", ticket, "--timeout", "1m")
@@ -62,7 +62,7 @@ echo reviewed`)
 // would use, a gateway that answers, and gets nowhere.
 func TestAttacksThroughTheGateway(t *testing.T) {
 	w := newWorld(t, 1)
-	w.says(w.start("gateway", "gateway"), "ready")
+	w.awaitOutput(w.start("gateway", "gateway"), "ready")
 	w.watched = true
 	a := &attacker{w: w, t: t, role: "reviewer", nc: w.dial("reviewer")}
 	head := w.must("operator", "status", w.held, "-o", "json")
@@ -87,7 +87,7 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 	}
 	before := w.look()
 	for _, attack := range all {
-		before = a.try(attack, "", before)
+		before = a.tryAttack(attack, "", before)
 		t.Logf("%-56s %s %.60s", attack.name, a.outcome, a.detail)
 	}
 	// It was there all the time.

@@ -18,17 +18,17 @@ import (
 var outside = []string{"sys", "reader", "trusted-submitter", "reviewer", "tester"}
 
 // questions are what a role outside may ask.
-func questions(a *attacker) []pad {
+func questions(a *attacker) []allowedQuestion {
 	switch a.role {
 	case "sys":
-		return []pad{{"$SYS.REQ.SERVER.PING.VARZ", ""}, {"$SYS.REQ.ACCOUNT.PING.STATZ", ""}, {"$SYS.REQ.SERVER.PING.JSZ", ""}}
+		return []allowedQuestion{{"$SYS.REQ.SERVER.PING.VARZ", ""}, {"$SYS.REQ.ACCOUNT.PING.STATZ", ""}, {"$SYS.REQ.SERVER.PING.JSZ", ""}}
 	case "tester":
-		return []pad{{"handoff.v1.tester.status", `{"ticket":"` + a.w.held + `"}`}, {"handoff.v1.tester.profile", `{}`}}
+		return []allowedQuestion{{"handoff.v1.tester.status", `{"ticket":"` + a.w.held + `"}`}, {"handoff.v1.tester.profile", `{}`}}
 	case "reader", "trusted-submitter":
 		last := `{"last_by_subj":"$KV.HANDOFF_AGENTS.tester"}`
-		return append(pads(a), pad{"$JS.API.INFO", ""}, pad{"$JS.API.STREAM.INFO.OBJ_HANDOFF_BLOBS", ""}, pad{"$JS.API.STREAM.MSG.GET.KV_HANDOFF_AGENTS", last})
+		return append(allowedQuestions(a), allowedQuestion{"$JS.API.INFO", ""}, allowedQuestion{"$JS.API.STREAM.INFO.OBJ_HANDOFF_BLOBS", ""}, allowedQuestion{"$JS.API.STREAM.MSG.GET.KV_HANDOFF_AGENTS", last})
 	}
-	return pads(a)
+	return allowedQuestions(a)
 }
 
 // places are subjects of the engine's account at which a message does harm. Those at which
@@ -70,14 +70,14 @@ func headers(a *attacker) (all []nats.Header) {
 		nats.Header{"Nats-Required-Api-Level": {"99"}}, nats.Header{"Nats-Pin-Id": {"evil"}}, nats.Header{"Status": {"503"}})
 }
 
-// odd is one message of the table: a question with headers, whose answer goes somewhere.
-type odd struct {
-	pad    pad
+// oddMessage is one message of the table: a question with headers, whose answer goes somewhere.
+type oddMessage struct {
+	pad    allowedQuestion
 	header nats.Header
 	reply  string
 }
 
-func (o odd) String() string {
+func (o oddMessage) String() string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(o.header)) {
 		words = append(words, key+": "+strings.Join(o.header[key], ","))
@@ -92,12 +92,12 @@ func TestHeadersFromOutside(t *testing.T) {
 	for _, servers := range []int{1, 3} {
 		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
 			w := newWorld(t, servers)
-			w.says(w.start("gateway", "gateway"), "ready")
+			w.awaitOutput(w.start("gateway", "gateway"), "ready")
 			w.watched = true
 			for _, role := range outside {
 				t.Run(role, func(t *testing.T) {
 					w.t = t
-					a := &attacker{w: w, t: t, role: role, nc: w.dialAt(w.all[len(w.all)-1], role)}
+					a := &attacker{w: w, t: t, role: role, nc: w.dialAt(w.nodes[len(w.nodes)-1], role)}
 					a.sendTable()
 				})
 			}
@@ -113,10 +113,10 @@ func (a *attacker) sendTable() {
 	replies := append([]string{"", a.nc.NewInbox()}, places(a)...)
 	before, sent := a.w.look(), 0
 	for _, header := range headers(a) {
-		var all []odd
+		var all []oddMessage
 		for _, p := range questions(a) {
 			for _, reply := range replies {
-				all = append(all, odd{p, header, reply})
+				all = append(all, oddMessage{p, header, reply})
 			}
 		}
 		sent += len(all)
@@ -126,7 +126,7 @@ func (a *attacker) sendTable() {
 			a.t.Errorf("%s changes the engine: %s", a.role, strings.Join(found, "; "))
 			before = after
 			for _, one := range all { // the first of them, if it happens again
-				a.publish([]odd{one})
+				a.publish([]oddMessage{one})
 				if after, found = a.w.lasting(before, a.w.look()); len(found) > 0 {
 					a.t.Errorf("%s: %s: %s", a.role, one, strings.Join(found, "; "))
 					before = after
@@ -140,16 +140,16 @@ func (a *attacker) sendTable() {
 
 // publish sends messages, and returns when the server has them. What it refuses is as
 // good as what it drops.
-func (a *attacker) publish(all []odd) {
+func (a *attacker) publish(all []oddMessage) {
 	a.t.Helper()
 	for _, o := range all {
 		header := maps.Clone(o.header)
-		maps.Copy(header, asGatewaysWantIt())
+		maps.Copy(header, gatewayHeader())
 		if err := a.nc.PublishMsg(&nats.Msg{Subject: o.pad.subject, Reply: o.reply, Header: header, Data: []byte(o.pad.body)}); err != nil {
 			a.t.Fatalf("%s: %v", o, err)
 		}
 	}
-	if err := a.nc.FlushTimeout(within); err != nil {
+	if err := a.nc.FlushTimeout(testTimeout); err != nil {
 		a.t.Fatal(err)
 	}
 }

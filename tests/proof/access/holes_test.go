@@ -4,9 +4,9 @@ package access
 
 import "maps"
 
-// holes are what is possible: for each role the attacks that succeed, and why.
+// knownHoles are what is possible: for each role the attacks that succeed, and why.
 // security.md says the same in words. Where this no longer holds the test says so.
-var holes = map[string]map[string]string{
+var knownHoles = map[string]map[string]string{
 	"reviewer": {},
 	"reader":   {"read its ledger": "it is there to read"},
 	"trusted-submitter": {

@@ -26,8 +26,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// within bounds everything that is waited for, on a machine that does much else.
-const within = 2 * time.Minute
+// testTimeout bounds everything that is waited for, on a machine that does much else.
+const testTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) { testworld.Main(m) }
 
@@ -37,30 +37,30 @@ var roles = []string{"sys", "operator", "supervisor", "index", "gateway", "build
 // prefixes are the inboxes of those that have their own.
 var prefixes = map[string]string{"builder": "_INBOX_builder"}
 
-// house is a server with accounts.conf, and the keys of all who may come in.
-type house struct {
+// server is a server with accounts.conf, and the keys of all who may come in.
+type server struct {
 	*testworld.Node
-	all  []*testworld.Node // of its cluster
-	t    *testing.T
-	dir  string
-	bin  string
-	seed map[string]string // the files, by role
-	env  map[string]string // of the server
+	nodes    []*testworld.Node // of its cluster
+	t        *testing.T
+	dir      string
+	bin      string
+	seedFile map[string]string // the files, by role
+	env      map[string]string // of the server
 }
 
-// newHouse starts a server with the accounts exactly as they are in docs/operations.
-func newHouse(t *testing.T) *house {
+// startServer starts a server with the accounts exactly as they are in docs/operations.
+func startServer(t *testing.T) *server {
 	t.Helper()
-	return newHouseOf(t, 1)
+	return startServers(t, 1)
 }
 
-// newHouseOf starts so many, which keep as many replicas.
-func newHouseOf(t *testing.T, servers int) *house {
+// startServers starts so many, which keep as many replicas.
+func startServers(t *testing.T, servers int) *server {
 	t.Helper()
 	if testworld.Race {
 		t.Skip("the processes under test have no race detector in them: run it without -race")
 	}
-	h := &house{t: t, dir: t.TempDir(), bin: testworld.Handoff(t), seed: map[string]string{}, env: map[string]string{}}
+	h := &server{t: t, dir: t.TempDir(), bin: testworld.Handoff(t), seedFile: map[string]string{}, env: map[string]string{}}
 	accounts, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations", "accounts.conf"))
 	if err != nil {
 		t.Fatal(err)
@@ -74,21 +74,21 @@ func newHouseOf(t *testing.T, servers int) *house {
 		}
 		seed, _ := pair.Seed()
 		public, _ := pair.PublicKey()
-		h.seed[role] = h.write(role+".nk", seed)
+		h.seedFile[role] = h.write(role+".nk", seed)
 		h.env[variable(role)] = public
 		env = append(env, variable(role)+"="+public)
 	}
 	if servers == 1 {
-		h.all = []*testworld.Node{testworld.StartServer(t, h.dir, "include accounts.conf\n", env...)}
+		h.nodes = []*testworld.Node{testworld.StartServer(t, h.dir, "include accounts.conf\n", env...)}
 	} else {
-		h.all = testworld.StartServers(t, servers, h.dir, "include accounts.conf\n", env...)
+		h.nodes = testworld.StartServers(t, servers, h.dir, "include accounts.conf\n", env...)
 	}
-	h.Node = h.all[0]
+	h.Node = h.nodes[0]
 	h.must("operator", "topology", "ensure", "--fsync", "interval", "--replicas", fmt.Sprint(servers))
 	return h
 }
 
-func (h *house) write(name string, body []byte) string {
+func (h *server) write(name string, body []byte) string {
 	h.t.Helper()
 	path := filepath.Join(h.dir, name)
 	if err := os.WriteFile(path, body, 0o600); err != nil {
@@ -97,38 +97,38 @@ func (h *house) write(name string, body []byte) string {
 	return path
 }
 
-// as is the environment in which a command is run by a role.
-func (h *house) as(role string) []string {
-	return []string{"NATS_URL=" + h.URL, "NATS_NKEY=" + h.seed[role], "NATS_INBOX_PREFIX=" + prefixes[role], "NATS_CONTEXT=", "NATS_CREDS=", "XDG_CONFIG_HOME=" + h.dir}
+// envOf is the environment in which a command is run by a role.
+func (h *server) envOf(role string) []string {
+	return []string{"NATS_URL=" + h.URL, "NATS_NKEY=" + h.seedFile[role], "NATS_INBOX_PREFIX=" + prefixes[role], "NATS_CONTEXT=", "NATS_CREDS=", "XDG_CONFIG_HOME=" + h.dir}
 }
 
-// ran is a command that has ended.
-type ran struct {
+// commandResult is a command that has ended.
+type commandResult struct {
 	code        int
 	out, errout string
 }
 
 // run runs a command as a role, to its end.
-func (h *house) run(role string, args ...string) ran {
+func (h *server) run(role string, args ...string) commandResult {
 	h.t.Helper()
-	return h.runAs(h.as(role), args...)
+	return h.runAs(h.envOf(role), args...)
 }
 
 // runAs runs a command with that added to our environment, to its end.
-func (h *house) runAs(env []string, args ...string) ran {
+func (h *server) runAs(env []string, args ...string) commandResult {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), within)
+	ctx, cancel := context.WithTimeout(h.t.Context(), testTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, h.bin, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var out, errout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errout
 	_ = cmd.Run()
-	return ran{cmd.ProcessState.ExitCode(), strings.TrimSpace(out.String()), strings.TrimSpace(errout.String())}
+	return commandResult{cmd.ProcessState.ExitCode(), strings.TrimSpace(out.String()), strings.TrimSpace(errout.String())}
 }
 
 // must is run, and has to succeed. It returns what was printed.
-func (h *house) must(role string, args ...string) string {
+func (h *server) must(role string, args ...string) string {
 	h.t.Helper()
 	got := h.run(role, args...)
 	if got.code != 0 {
@@ -138,34 +138,34 @@ func (h *house) must(role string, args ...string) string {
 }
 
 // start starts a process of ours as a role.
-func (h *house) start(role string, args ...string) *testworld.Process {
+func (h *server) start(role string, args ...string) *testworld.Process {
 	h.t.Helper()
-	return h.startWith(role, h.as(role), args...)
+	return h.startWith(role, h.envOf(role), args...)
 }
 
-func (h *house) startWith(name string, env []string, args ...string) *testworld.Process {
+func (h *server) startWith(name string, env []string, args ...string) *testworld.Process {
 	h.t.Helper()
 	return testworld.Start(h.t, name, env, h.bin, args...)
 }
 
-// says waits until a process has said something.
-func (h *house) says(p *testworld.Process, what string) {
+// awaitOutput waits until a process has said something.
+func (h *server) awaitOutput(p *testworld.Process, what string) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), within)
+	ctx, cancel := context.WithTimeout(h.t.Context(), testTimeout)
 	defer cancel()
-	p.Says(ctx, what)
+	p.AwaitOutput(ctx, what)
 }
 
 // dial connects as a role, with nothing of Handoff's.
-func (h *house) dial(role string, options ...nats.Option) *nats.Conn {
+func (h *server) dial(role string, options ...nats.Option) *nats.Conn {
 	h.t.Helper()
 	return h.dialAt(h.Node, role, options...)
 }
 
 // dialAt is dial at one server of a cluster.
-func (h *house) dialAt(node *testworld.Node, role string, options ...nats.Option) *nats.Conn {
+func (h *server) dialAt(node *testworld.Node, role string, options ...nats.Option) *nats.Conn {
 	h.t.Helper()
-	seed, err := nats.NkeyOptionFromSeed(h.seed[role])
+	seed, err := nats.NkeyOptionFromSeed(h.seedFile[role])
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (h *house) dialAt(node *testworld.Node, role string, options ...nats.Option
 }
 
 // program writes an executable shell script.
-func (h *house) program(name, script string) string {
+func (h *server) program(name, script string) string {
 	h.t.Helper()
 	path := h.write(name, []byte("#!/bin/sh\n"+script))
 	if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // it is to be run
@@ -206,9 +206,9 @@ func field[T any](t *testing.T, document, name string) (value T) {
 
 // denials are what the server says it did not let anybody do. Those that are expected
 // begin with one of the words.
-func (h *house) denials(expected ...string) (found []string) {
-	for _, node := range h.all {
-		for line := range strings.Lines(node.Said()) {
+func (h *server) denials(expected ...string) (found []string) {
+	for _, node := range h.nodes {
+		for line := range strings.Lines(node.Output()) {
 			_, what, denied := strings.Cut(line, "Violation")
 			if denied && !slices.ContainsFunc(expected, func(word string) bool { return strings.Contains(what, word) }) {
 				found = append(found, strings.TrimSpace(line))

@@ -9,35 +9,35 @@ import (
 
 // A pad is a question that a role may ask. Its answer can be directed anywhere that the
 // server publishes to for the account of whoever asked.
-type pad struct{ subject, body string }
+type allowedQuestion struct{ subject, body string }
 
-func pads(a *attacker) []pad {
-	get := pad{"$JS.API.STREAM.MSG.GET.HANDOFF_LEDGER", `{"last_by_subj":"handoff.ledger.` + a.w.held + `"}`}
-	info := pad{"$JS.API.STREAM.INFO.HANDOFF_LEDGER", ""}
+func allowedQuestions(a *attacker) []allowedQuestion {
+	get := allowedQuestion{"$JS.API.STREAM.MSG.GET.HANDOFF_LEDGER", `{"last_by_subj":"handoff.ledger.` + a.w.held + `"}`}
+	info := allowedQuestion{"$JS.API.STREAM.INFO.HANDOFF_LEDGER", ""}
 	// A consumer that has nothing to give, so that its answer has no body.
-	none := pad{"$JS.API.CONSUMER.CREATE.HANDOFF_LEDGER.none.handoff.ledger.none", `{"stream_name":"HANDOFF_LEDGER","config":{"name":"none","filter_subject":"handoff.ledger.none","ack_policy":"none"}}`}
-	nothingThere := pad{"$JS.API.CONSUMER.MSG.NEXT.HANDOFF_LEDGER.none", `{"batch":1,"no_wait":true}`}
+	none := allowedQuestion{"$JS.API.CONSUMER.CREATE.HANDOFF_LEDGER.none.handoff.ledger.none", `{"stream_name":"HANDOFF_LEDGER","config":{"name":"none","filter_subject":"handoff.ledger.none","ack_policy":"none"}}`}
+	nothingThere := allowedQuestion{"$JS.API.CONSUMER.MSG.NEXT.HANDOFF_LEDGER.none", `{"batch":1,"no_wait":true}`}
 	switch a.role {
 	case "reader":
-		return []pad{get, info, {"handoff.query.list", `{}`}}
+		return []allowedQuestion{get, info, {"handoff.query.list", `{}`}}
 	case "trusted-submitter":
-		return []pad{get, info}
+		return []allowedQuestion{get, info}
 	case "index":
-		return []pad{get, info, none, nothingThere}
+		return []allowedQuestion{get, info, none, nothingThere}
 	case "supervisor":
-		return []pad{get, info, none, nothingThere}
+		return []allowedQuestion{get, info, none, nothingThere}
 	case "gateway":
-		return []pad{get, info, {"$KV.HANDOFF_HOLDERS.probe", ""}, {"$JS.API.CONSUMER.MSG.NEXT.HANDOFF_WORK.builder-normal", `{"batch":1,"no_wait":true}`}}
+		return []allowedQuestion{get, info, {"$KV.HANDOFF_HOLDERS.probe", ""}, {"$JS.API.CONSUMER.MSG.NEXT.HANDOFF_WORK.builder-normal", `{"batch":1,"no_wait":true}`}}
 	case "builder":
-		return []pad{get, info, {"$KV.HANDOFF_HOLDERS.probe", ""}, {"$JS.API.CONSUMER.MSG.NEXT.HANDOFF_WORK.builder-normal", `{"batch":1,"no_wait":true}`}}
+		return []allowedQuestion{get, info, {"$KV.HANDOFF_HOLDERS.probe", ""}, {"$JS.API.CONSUMER.MSG.NEXT.HANDOFF_WORK.builder-normal", `{"batch":1,"no_wait":true}`}}
 	case "reviewer":
-		return []pad{{"handoff.v1.reviewer.status", `{"ticket":"` + a.w.held + `"}`}, {"handoff.v1.reviewer.profile", `{}`}}
+		return []allowedQuestion{{"handoff.v1.reviewer.status", `{"ticket":"` + a.w.held + `"}`}, {"handoff.v1.reviewer.profile", `{}`}}
 	}
 	return nil
 }
 
-// asGatewaysWantIt is the header of all that is asked of a gateway.
-func asGatewaysWantIt() nats.Header { return nats.Header{"Handoff-Request": {"1"}} }
+// gatewayHeader is the header of all that is asked of a gateway.
+func gatewayHeader() nats.Header { return nats.Header{"Handoff-Request": {"1"}} }
 
 // injections direct the answers to what a role may ask at what it may not write.
 func injections(string) []attack {
@@ -59,8 +59,8 @@ func injections(string) []attack {
 		{"an acknowledgement in the newer form", func(a *attacker) string { return a.w.ackV2 }},
 	} {
 		all = append(all, attack{"an answer into " + target.name, func(a *attacker) {
-			for _, p := range pads(a) {
-				a.send(p.subject, target.subject(a), asGatewaysWantIt(), p.body)
+			for _, p := range allowedQuestions(a) {
+				a.send(p.subject, target.subject(a), gatewayHeader(), p.body)
 			}
 		}})
 	}
@@ -74,14 +74,14 @@ func injections(string) []attack {
 			a.t.Fatal(err)
 		}
 		defer func() { _, _ = victim.Unsubscribe(), gateway.Unsubscribe() }()
-		for _, p := range pads(a) {
-			a.send(p.subject, "_INBOX_tester.x", asGatewaysWantIt(), p.body)
-			a.send(p.subject, "handoff.v1.tester.complete", asGatewaysWantIt(), p.body)
+		for _, p := range allowedQuestions(a) {
+			a.send(p.subject, "_INBOX_tester.x", gatewayHeader(), p.body)
+			a.send(p.subject, "handoff.v1.tester.complete", gatewayHeader(), p.body)
 		}
 		a.w.look() // behind all of it
 		for _, sub := range []interface{ Pending() (int, int, error) }{victim, gateway} {
 			if n, _, _ := sub.Pending(); n > 0 {
-				a.worse(changed, "it got there")
+				a.noteOutcome(changed, "it got there")
 			}
 		}
 	}})

@@ -13,7 +13,7 @@ import (
 // a file, too: a reader reads, and an agent that is not trusted submits through a gateway.
 func TestOperatorMode(t *testing.T) {
 	s := newSigner(t)
-	engine := public(t, s.account)
+	engine := publicKey(t, s.account)
 	service := func(subject string) *jwt.Export {
 		return &jwt.Export{Name: subject, Subject: jwt.Subject(subject), Type: jwt.Service}
 	}
@@ -46,7 +46,7 @@ func TestOperatorMode(t *testing.T) {
 	}
 	must(as(inside), "topology", "ensure")
 	must(as(inside), "agents", "put", "coder")
-	h.says(h.startWith("gateway", as(inside), "gateway"), "ready")
+	h.awaitOutput(h.startWith("gateway", as(inside), "gateway"), "ready")
 	through := as(s.creds(h.dir+"/reviewer.creds", outside["reviewer"], func(u *jwt.UserClaims) {
 		u.Pub.Allow.Add("handoff.v1.reviewer.>")
 		u.Sub.Allow.Add("_INBOX_reviewer.>")

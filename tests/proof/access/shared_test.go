@@ -59,7 +59,7 @@ func TestOneAccountForAllAgents(t *testing.T) {
 				if err := x.PublishRequest("handoff.v1.x.result", reply, []byte("mine")); err != nil {
 					t.Fatal(err)
 				}
-				question, err := asked.NextMsg(within)
+				question, err := asked.NextMsg(testTimeout)
 				if err != nil || question.Subject != "handoff.v1.x.result" {
 					t.Fatalf("%v %v", question, err)
 				}

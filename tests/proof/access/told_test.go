@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestToldWhatIsNotAllowed: who lacks a permission is told which, and not that nobody
+// TestPermissionErrors: who lacks a permission is told which, and not that nobody
 // answers.
-func TestToldWhatIsNotAllowed(t *testing.T) {
-	h := newHouse(t)
+func TestPermissionErrors(t *testing.T) {
+	h := startServer(t)
 	h.must("operator", "agents", "put", "builder")
 	h.must("operator", "agents", "put", "tester")
 	ticket := h.must("operator", "submit", "--to", "builder", "--reason", "r", "--task", "t")
@@ -45,13 +45,13 @@ func TestToldWhatIsNotAllowed(t *testing.T) {
 		}
 	})
 	t.Run("another's inbox", func(t *testing.T) {
-		got := h.runAs(append(h.as("builder"), "NATS_INBOX_PREFIX="), "status", ticket)
+		got := h.runAs(append(h.envOf("builder"), "NATS_INBOX_PREFIX="), "status", ticket)
 		if got.code != exitError || !strings.Contains(got.errout, "--inbox-prefix") {
 			t.Errorf("ended with %d and said: %s", got.code, got.errout)
 		}
 	})
 	t.Run("nobody", func(t *testing.T) {
-		got := h.runAs(append(h.as("reader"), "NATS_NKEY="), "status", ticket)
+		got := h.runAs(append(h.envOf("reader"), "NATS_NKEY="), "status", ticket)
 		if got.code != exitUnreachable || !strings.Contains(got.errout, "does not let us in") {
 			t.Errorf("ended with %d and said: %s", got.code, got.errout)
 		}

@@ -21,7 +21,7 @@ import (
 // world is a quiet engine with something worth attacking in it: handoffs of the agent
 // tester, one that waits in its queue and one that a holder of tester's has.
 type world struct {
-	*house
+	*server
 	nc *nats.Conn // the operator's
 	js jetstream.JetStream
 
@@ -38,7 +38,7 @@ var streams = []string{"HANDOFF_LEDGER", "HANDOFF_WORK", "HANDOFF_TIMERS", "KV_H
 
 func newWorld(t *testing.T, servers int) *world {
 	t.Helper()
-	w := &world{house: newHouseOf(t, servers)}
+	w := &world{server: startServers(t, servers)}
 	w.nc = w.dial("operator")
 	var err error
 	if w.js, err = jetstream.New(w.nc); err != nil {
@@ -61,7 +61,7 @@ func newWorld(t *testing.T, servers int) *world {
 func (w *world) take() {
 	w.t.Helper()
 	third := w.must("operator", "submit", "--to", "tester", "--reason", "ready", "--task", "delivered")
-	ctx, cancel := context.WithTimeout(w.t.Context(), within)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
 	defer cancel()
 	consumer, err := w.js.Consumer(ctx, "HANDOFF_WORK", "tester-normal")
 	if err != nil {
@@ -96,7 +96,7 @@ type state map[string]string
 // moment that a stream is there which it has just listed: then it looks again.
 func (w *world) look() state {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), within)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
 	defer cancel()
 	w.settle(ctx)
 	for {

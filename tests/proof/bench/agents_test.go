@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	agentsMost   = 10_000 // that one engine has room for, with four lanes each
+	agentsMax    = 10_000 // that one engine has room for, with four lanes each
 	agentsActive = 4      // of them, while throughput is measured
 	relayFor     = 8 * time.Second
 )
@@ -41,18 +41,18 @@ func TestAgentsMost(t *testing.T) {
 	if os.Getenv("HANDOFF_BENCH") != "1" {
 		t.Skip("set HANDOFF_BENCH=1")
 	}
-	count := agentsMost
+	count := agentsMax
 	if text := os.Getenv("HANDOFF_BENCH_AGENTS"); text != "" {
 		var err error
-		if count, err = strconv.Atoi(text); err != nil || count < agentsActive || count > agentsMost {
-			t.Fatalf("HANDOFF_BENCH_AGENTS: %q is no number from %d to %d", text, agentsActive, agentsMost)
+		if count, err = strconv.Atoi(text); err != nil || count < agentsActive || count > agentsMax {
+			t.Fatalf("HANDOFF_BENCH_AGENTS: %q is no number from %d to %d", text, agentsActive, agentsMax)
 		}
 	}
 	dir := t.TempDir()
-	e := startCrowd(t, dir)
-	t.Logf("%d agents: %.0f handoffs/s", agentsActive, e.relay(agentsActive))
+	e := startTestEngine(t, dir)
+	t.Logf("%d agents: %.0f handoffs/s", agentsActive, e.throughput(agentsActive))
 	e.queues(count)
-	if count == agentsMost {
+	if count == agentsMax {
 		var refused *protocol.Error
 		err := e.engine.EnsureQueue(t.Context(), "one-more")
 		if !errors.As(err, &refused) || refused.Code != protocol.CodeTooLarge {
@@ -63,27 +63,27 @@ func TestAgentsMost(t *testing.T) {
 	if got := e.consumers(); got != count*len(protocol.Priorities) {
 		t.Errorf("%d consumers for %d agents", got, count)
 	}
-	t.Logf("%d agents, %d of them active: %.0f handoffs/s", count, agentsActive, e.relay(agentsActive))
+	t.Logf("%d agents, %d of them active: %.0f handoffs/s", count, agentsActive, e.throughput(agentsActive))
 	begun := time.Now()
 	e.stop()
 	t.Logf("stopped after %v", time.Since(begun).Round(time.Millisecond))
 	begun = time.Now()
-	e = startCrowd(t, dir)
+	e = startTestEngine(t, dir)
 	t.Logf("started again after %v, with %d consumers", time.Since(begun).Round(time.Millisecond), e.consumers())
 	e.queues(count)
-	t.Logf("%d agents, %d of them active: %.0f handoffs/s", count, agentsActive, e.relay(agentsActive))
+	t.Logf("%d agents, %d of them active: %.0f handoffs/s", count, agentsActive, e.throughput(agentsActive))
 	e.stop()
 }
 
-// crowd is an engine in this process, and a connection to it.
-type crowd struct {
+// testEngine is an engine in this process, and a connection to it.
+type testEngine struct {
 	*testing.T
 	node   *embedded.Node
 	nc     *nats.Conn
 	engine *handoffjs.Engine
 }
 
-func startCrowd(t *testing.T, dir string) *crowd {
+func startTestEngine(t *testing.T, dir string) *testEngine {
 	t.Helper()
 	prepare := func(ctx context.Context, nc *nats.Conn, _ bool) error {
 		return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{})
@@ -93,7 +93,7 @@ func startCrowd(t *testing.T, dir string) *crowd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = node.Stop() }) // it may be stopped
-	c := &crowd{T: t, node: node}
+	c := &testEngine{T: t, node: node}
 	if c.nc, err = node.Conn(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func startCrowd(t *testing.T, dir string) *crowd {
 	return c
 }
 
-func (c *crowd) stop() {
+func (c *testEngine) stop() {
 	_ = c.engine.Close()
 	c.nc.Close()
 	if err := c.node.Stop(); err != nil {
@@ -114,7 +114,7 @@ func (c *crowd) stop() {
 func agentName(n int) string { return fmt.Sprintf("agent-%05d", n) }
 
 // queues makes the queues of so many agents, eight at a time.
-func (c *crowd) queues(count int) {
+func (c *testEngine) queues(count int) {
 	c.Helper()
 	before, begun := heap(), time.Now()
 	for from := 0; from < count; from += 2_000 {
@@ -140,7 +140,7 @@ func heap() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-func (c *crowd) consumers() int {
+func (c *testEngine) consumers() int {
 	c.Helper()
 	js, err := jetstream.New(c.nc)
 	if err != nil {
@@ -153,9 +153,9 @@ func (c *crowd) consumers() int {
 	return work.CachedInfo().State.Consumers
 }
 
-// relay has the first agents work for a while, and tells how many handoffs they
+// throughput has the first agents work for a while, and tells how many handoffs they
 // complete each second.
-func (c *crowd) relay(active int) float64 {
+func (c *testEngine) throughput(active int) float64 {
 	c.Helper()
 	b := brokertest.Over(c, c.engine)
 	ctx, stop := context.WithCancel(c.Context())

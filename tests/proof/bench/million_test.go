@@ -34,8 +34,8 @@ const (
 	entriesEach     = 3
 	samples         = 1_000
 
-	fillRateLeast = 30_000    // entries per second
-	memoryMost    = 300 << 20 // of the process that keeps the index, at its peak
+	fillRateMin    = 30_000    // entries per second
+	memoryBytesMax = 300 << 20 // of the process that keeps the index, at its peak
 )
 
 // keepIndex is a process that keeps an index and answers, until it is told to end.
@@ -90,18 +90,18 @@ func TestIndexMillion(t *testing.T) {
 	took := time.Since(began)
 	rate := float64(n*entriesEach) / took.Seconds()
 	t.Logf("filled in %v: %.0f events/s (wanted: over %d); %d handoffs, a file of %d MB", took.Round(100*time.Millisecond),
-		rate, fillRateLeast, stand.Handoffs, stand.FileBytes>>20)
+		rate, fillRateMin, stand.Handoffs, stand.FileBytes>>20)
 	t.Logf("the index had %v of processor time for it, %.1f µs an event", keeper.cpu().Round(10*time.Millisecond), float64(keeper.cpu().Microseconds())/float64(n*entriesEach))
-	if rate < fillRateLeast {
-		t.Errorf("filled at %.0f events/s, wanted over %d", rate, fillRateLeast)
+	if rate < fillRateMin {
+		t.Errorf("filled at %.0f events/s, wanted over %d", rate, fillRateMin)
 	}
 	keeper.reportMemory("after the fill")
 	for _, q := range l.questions(client) {
 		q.measure(t)
 	}
-	inboxes(t, l, engine, client)
-	if peak := keeper.reportMemory("after the questions"); peak > memoryMost {
-		t.Errorf("the index had %d MB at its peak, wanted under %d", peak>>20, memoryMost>>20)
+	compareInboxes(t, l, engine, client)
+	if peak := keeper.reportMemory("after the questions"); peak > memoryBytesMax {
+		t.Errorf("the index had %d MB at its peak, wanted under %d", peak>>20, memoryBytesMax>>20)
 	}
 }
 
@@ -126,9 +126,9 @@ func awaitFilled(t *testing.T, client ask.Client, last uint64) ask.PositionAnswe
 
 // question is one that is asked again and again, each time a little different.
 type question struct {
-	name string
-	most time.Duration // for 99 of 100
-	ask  func() (found int, err error)
+	name   string
+	p99Max time.Duration // for 99 of 100
+	ask    func() (found int, err error)
 }
 
 func (q question) measure(t *testing.T) {
@@ -147,9 +147,9 @@ func (q question) measure(t *testing.T) {
 	slices.Sort(took)
 	at := func(percent int) time.Duration { return took[len(took)*percent/100].Round(10 * time.Microsecond) }
 	t.Logf("%-44s p50 %8v  p99 %8v  longest %8v  (wanted: p99 under %v; %.1f found each)", q.name, at(50), at(99),
-		took[len(took)-1].Round(10*time.Microsecond), q.most, float64(found)/samples)
-	if at(99) > q.most {
-		t.Errorf("%s: p99 %v, wanted under %v", q.name, at(99), q.most)
+		took[len(took)-1].Round(10*time.Microsecond), q.p99Max, float64(found)/samples)
+	if at(99) > q.p99Max {
+		t.Errorf("%s: p99 %v, wanted under %v", q.name, at(99), q.p99Max)
 	}
 }
 
@@ -218,8 +218,8 @@ func (l *ledger) questions(client ask.Client) []question {
 	}
 }
 
-// inboxes compares an inbox, and a list of dead letters, from an index with a scan over all heads.
-func inboxes(t *testing.T, l *ledger, engine broker.Engine, client ask.Client) {
+// compareInboxes compares an inbox, and a list of dead letters, from an index with a scan over all heads.
+func compareInboxes(t *testing.T, l *ledger, engine broker.Engine, client ask.Client) {
 	t.Helper()
 	b := brokertest.Over(t, engine)
 	agent := l.agents[7]

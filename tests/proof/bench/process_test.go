@@ -43,7 +43,7 @@ var roles = map[string]func(ctx context.Context, of []string) error{
 
 func TestMain(m *testing.M) {
 	if words := strings.Fields(os.Getenv(roleEnv)); len(words) > 0 {
-		if err := play(words[0], words[1:]); err != nil {
+		if err := runRole(words[0], words[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, words[0]+":", err)
 			os.Exit(1)
 		}
@@ -52,9 +52,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play is a process in a role, until it is told to end. A profile is written
+// runRole is a process in a role, until it is told to end. A profile is written
 // where HANDOFF_BENCH_PROFILE says, with the role after it.
-func play(role string, of []string) error {
+func runRole(role string, of []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if profile := os.Getenv("HANDOFF_BENCH_PROFILE"); profile != "" {

@@ -21,9 +21,9 @@ import (
 // Of a million open handoffs whose work and timer streams are deleted, the issue
 // asks that all have an offer and a wake-up again in
 const (
-	refillMost       = 120 * time.Second
+	refillTimeMax    = 120 * time.Second
 	refillMemoryMost = 300 << 20 // of the supervisor's process, at its peak
-	refillPatience   = 15 * time.Minute
+	refillTimeout    = 15 * time.Minute
 )
 
 // TestRefillMillion deletes the outbox streams under a supervisor in a process
@@ -57,13 +57,13 @@ func TestRefillMillion(t *testing.T) {
 	awaitOutbox(t, js, n, keeper)
 	took := time.Since(began)
 	t.Logf("all %d have an offer and a wake-up again after %v (wanted: in %v); %.1f µs each of the supervisor's processor time, %.1f µs of the engine's", n,
-		took.Round(100*time.Millisecond), refillMost, float64((keeper.cpu()-keeperHad).Microseconds())/float64(n), float64((engine.cpu()-engineHad).Microseconds())/float64(n))
+		took.Round(100*time.Millisecond), refillTimeMax, float64((keeper.cpu()-keeperHad).Microseconds())/float64(n), float64((engine.cpu()-engineHad).Microseconds())/float64(n))
 	engine.reportMemory("after the refill")
 	if peak := keeper.reportMemory("after the refill"); peak > refillMemoryMost {
 		t.Errorf("the supervisor had %d MB at its peak, wanted up to %d MB", peak>>20, refillMemoryMost>>20)
 	}
-	if took > refillMost {
-		t.Errorf("it took %v, wanted up to %v", took, refillMost)
+	if took > refillTimeMax {
+		t.Errorf("it took %v, wanted up to %v", took, refillTimeMax)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestRefill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch := &passes{}
+	watch := &sweepCounter{}
 	s, err := supervisor.New(b, conn, supervisor.Config{Watch: watch})
 	if err != nil {
 		t.Fatal(err)
@@ -110,13 +110,13 @@ func TestRefill(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	awaitOutbox(t, js, n, nil)
-	eachHasOne(t, js, n)
+	checkOutbox(t, js, n)
 	for range 2 {
 		before := watch.reconnected.Load()
 		deleteOutboxStreams(t, js)
 		awaitOutbox(t, js, n, nil)
-		eachHasOne(t, js, n)
-		stillStands(t, js, 4*time.Second) // for longer than the identity of the streams goes unchecked
+		checkOutbox(t, js, n)
+		checkOutboxUnchanged(t, js, 4*time.Second) // for longer than the identity of the streams goes unchecked
 		// One for each stream, should the loss of the first be seen before the second is lost.
 		if made := watch.reconnected.Load() - before; made < 1 || made > 2 {
 			t.Errorf("%d passes were made for it, want 1", made)
@@ -127,21 +127,21 @@ func TestRefill(t *testing.T) {
 	}
 }
 
-// passes counts what a supervisor does.
-type passes struct{ reconnected, failed atomic.Int64 }
+// sweepCounter counts what a supervisor does.
+type sweepCounter struct{ reconnected, failed atomic.Int64 }
 
-func (*passes) Followed(broker.Entry, protocol.Record) {}
-func (*passes) Due(time.Time)                          {}
+func (*sweepCounter) Followed(broker.Entry, protocol.Record) {}
+func (*sweepCounter) Due(time.Time)                          {}
 
-func (*passes) Unreadable(int) {}
+func (*sweepCounter) Unreadable(int) {}
 
-func (p *passes) Reconciled(err error) {
+func (p *sweepCounter) Reconciled(err error) {
 	if err != nil {
 		p.failed.Add(1)
 	}
 }
 
-func (p *passes) Swept(why string, _, _ int, _ time.Duration, _ error) {
+func (p *sweepCounter) Swept(why string, _, _ int, _ time.Duration, _ error) {
 	if why == "reconnected" {
 		p.reconnected.Add(1)
 	}
@@ -170,8 +170,8 @@ func deleteOutboxStreams(t *testing.T, js jetstream.JetStream) {
 	}
 }
 
-// eachHasOne reads which tickets have an offer and a wake-up.
-func eachHasOne(t *testing.T, js jetstream.JetStream, n int) {
+// checkOutbox reads which tickets have an offer and a wake-up.
+func checkOutbox(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
 	for name, filter := range map[string]string{handoffjs.WorkStream: "handoff.work.*.*.*.*", handoffjs.TimerStream: "handoff.timer.>"} {
 		stream, err := js.Stream(t.Context(), name)
@@ -196,8 +196,8 @@ func eachHasOne(t *testing.T, js jetstream.JetStream, n int) {
 	}
 }
 
-// stillStands waits, and finds as many offers and wake-ups as before.
-func stillStands(t *testing.T, js jetstream.JetStream, d time.Duration) {
+// checkOutboxUnchanged waits, and finds as many offers and wake-ups as before.
+func checkOutboxUnchanged(t *testing.T, js jetstream.JetStream, d time.Duration) {
 	t.Helper()
 	offers, wakeUps := messages(t, js, handoffjs.WorkStream), messages(t, js, handoffjs.TimerStream)
 	<-time.After(d)
@@ -227,8 +227,8 @@ func awaitOutbox(t *testing.T, js jetstream.JetStream, n int, keeper *process) {
 			}
 			told = time.Now()
 		}
-		if time.Since(began) > refillPatience {
-			t.Fatalf("%d offers and %d wake-ups after %v", offers-1, wakeUps, refillPatience)
+		if time.Since(began) > refillTimeout {
+			t.Fatalf("%d offers and %d wake-ups after %v", offers-1, wakeUps, refillTimeout)
 		}
 		<-tick.C
 	}

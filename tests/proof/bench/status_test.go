@@ -98,8 +98,8 @@ func askAll(t *testing.T, b *broker.Broker, all []known, engine *process) {
 	}
 }
 
-// oneByOne is the rate of somebody who asks when the last answer has come.
-const oneByOne = 0
+// noRate is the rate of somebody who asks when the last answer has come.
+const noRate = 0
 
 // statusRates are how many questions a second are asked: one by one and 500, or
 // what HANDOFF_BENCH_RATE says in place of that.
@@ -109,7 +109,7 @@ func statusRates(t *testing.T) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []int{oneByOne, rate}
+	return []int{noRate, rate}
 }
 
 // askStatus asks for tickets one by one, or at a rate that does not wait for answers.
@@ -128,14 +128,14 @@ func askStatus(t *testing.T, b *broker.Broker, whose string, of []known, rate in
 	next := make(chan int)
 	var askers sync.WaitGroup
 	many, pace := statusAskers, "at "+strconv.Itoa(rate)+"/s"
-	if rate == oneByOne {
+	if rate == noRate {
 		many, pace = 1, "one by one"
 	}
 	for range many {
 		askers.Go(func() {
 			for i := range next {
 				due := time.Now()
-				if rate != oneByOne {
+				if rate != noRate {
 					due = began.Add(time.Duration(i) * time.Second / time.Duration(rate))
 				}
 				if early := time.Until(due); early > 0 {
@@ -160,7 +160,7 @@ func askStatus(t *testing.T, b *broker.Broker, whose string, of []known, rate in
 	}
 	t.Logf("%-16s of %7d, %-10s: p50 %8v  p90 %8v  p99 %8v  p99.9 %8v  longest %8v (wanted: p50 up to %v, p99 up to %v)",
 		whose, len(of), pace, at(500), at(900), at(990), at(999), at(1000), statusP50, wanted)
-	if rate == oneByOne && (at(500) > statusP50 || at(990) > wanted) {
+	if rate == noRate && (at(500) > statusP50 || at(990) > wanted) {
 		t.Errorf("%s: p50 %v and p99 %v, wanted up to %v and %v", whose, at(500), at(990), statusP50, wanted)
 	}
 }

@@ -41,8 +41,8 @@ var (
 
 const (
 	workersEach = 5
-	// between is the time from the end of a fault to the next one.
-	between = 3 * time.Second
+	// faultPause is the time from the end of a fault to the next one.
+	faultPause = 3 * time.Second
 )
 
 // fault is one way to do harm. It returns when that is over.
@@ -52,20 +52,20 @@ type fault struct {
 }
 
 var faults = []fault{
-	{"a worker killed", func(c *chaos) { c.killed(c.one(c.workers), 2*time.Second) }},
+	{"a worker killed", func(c *chaos) { c.killAndRestart(c.randomProcess(c.workers), 2*time.Second) }},
 	{"five workers killed", func(c *chaos) {
 		for range 5 {
-			c.killed(c.one(c.workers), 0)
+			c.killAndRestart(c.randomProcess(c.workers), 0)
 		}
 	}},
-	{"a supervisor killed", func(c *chaos) { c.killed(c.one(c.supervisors), 6*time.Second) }},
-	{"both supervisors killed", func(c *chaos) { c.killed(c.supervisors[0], 0); c.killed(c.supervisors[1], 0) }},
-	{"a source killed", func(c *chaos) { c.killed(c.one(c.sources), time.Second) }},
-	{"a node killed that does not lead", func(c *chaos) { c.killed(c.node(false).Process, 4*time.Second) }},
-	{"the ledger's leader killed", func(c *chaos) { c.killed(c.node(true).Process, 4*time.Second) }},
-	{"a worker frozen for two leases", func(c *chaos) { c.frozen(c.one(c.workers), 2*lease) }},
-	{"a supervisor frozen", func(c *chaos) { c.frozen(c.one(c.supervisors), 10*time.Second) }},
-	{"the ledger's leader frozen", func(c *chaos) { c.frozen(c.node(true).Process, 8*time.Second) }},
+	{"a supervisor killed", func(c *chaos) { c.killAndRestart(c.randomProcess(c.supervisors), 6*time.Second) }},
+	{"both supervisors killed", func(c *chaos) { c.killAndRestart(c.supervisors[0], 0); c.killAndRestart(c.supervisors[1], 0) }},
+	{"a source killed", func(c *chaos) { c.killAndRestart(c.randomProcess(c.sources), time.Second) }},
+	{"a node killed that does not lead", func(c *chaos) { c.killAndRestart(c.node(false).Process, 4*time.Second) }},
+	{"the ledger's leader killed", func(c *chaos) { c.killAndRestart(c.node(true).Process, 4*time.Second) }},
+	{"a worker frozen for two leases", func(c *chaos) { c.freeze(c.randomProcess(c.workers), 2*lease) }},
+	{"a supervisor frozen", func(c *chaos) { c.freeze(c.randomProcess(c.supervisors), 10*time.Second) }},
+	{"the ledger's leader frozen", func(c *chaos) { c.freeze(c.node(true).Process, 8*time.Second) }},
 	{"two nodes cut from each other", func(c *chaos) {
 		c.cluster.Cut(0, 1)
 		c.pause(8 * time.Second)
@@ -103,7 +103,7 @@ var faults = []fault{
 		c.pause(8 * time.Second)
 		n.Kill() // the server gives JetStream up for good where it can't write: whoever makes room starts it again
 		n.FreeDisk()
-		n.Again()
+		n.Restart()
 	}},
 	{"all nodes killed at once", func(c *chaos) {
 		for _, n := range c.cluster.Nodes {
@@ -111,7 +111,7 @@ var faults = []fault{
 		}
 		for _, n := range c.cluster.Nodes {
 			n.Wait()
-			n.Again()
+			n.Restart()
 		}
 	}},
 }
@@ -127,7 +127,7 @@ type chaos struct {
 	cluster                       *testworld.Cluster
 	supervisors, workers, sources []*testworld.Process
 	acks                          *testworld.Acks
-	done                          []testworld.Harm
+	done                          []testworld.Fault
 }
 
 func TestChaos(t *testing.T) {
@@ -143,37 +143,39 @@ func TestChaos(t *testing.T) {
 	b := c.broker()
 	c.start(b)
 	indexed := c.index(b)
-	c.pause(between)
+	c.pause(faultPause)
 	for range *rounds {
 		for _, i := range c.chance.Perm(len(faults)) {
 			began := time.Now()
 			faults[i].do(c)
-			c.done = append(c.done, testworld.Harm{Name: faults[i].name, From: began, To: time.Now()})
+			c.done = append(c.done, testworld.Fault{Name: faults[i].name, From: began, To: time.Now()})
 			t.Logf("%v: %s", time.Since(began).Round(time.Millisecond), faults[i].name)
-			c.recovered()
+			c.awaitRecovered()
 		}
 	}
 	for _, s := range c.sources {
 		s.Signal(syscall.SIGTERM)
 		s.Wait()
 	}
-	(&testworld.Judge{Broker: b, Acks: c.acks, Harms: c.done, Between: between, Indexed: indexed}).Judge(ctx, t)
+	(&testworld.Judge{Broker: b, Acks: c.acks, Faults: c.done, Between: faultPause, Indexed: indexed}).Judge(ctx, t)
 }
 
 func (c *chaos) pause(d time.Duration) { testworld.Pause(c.ctx, d) }
 
-// recovered waits until the cluster is whole again, and a moment more.
-func (c *chaos) recovered() {
+// awaitRecovered waits until the cluster is whole again, and a moment more.
+func (c *chaos) awaitRecovered() {
 	c.Helper()
 	healing, cancel := context.WithTimeout(c.ctx, 5*time.Minute)
 	defer cancel()
 	if err := c.cluster.Recover(healing); err != nil {
 		c.Fatalf("the cluster does not recover: %v", err)
 	}
-	c.pause(between)
+	c.pause(faultPause)
 }
 
-func (c *chaos) one(of []*testworld.Process) *testworld.Process { return of[c.chance.IntN(len(of))] }
+func (c *chaos) randomProcess(of []*testworld.Process) *testworld.Process {
+	return of[c.chance.IntN(len(of))]
+}
 
 // node is one that leads the ledger, or does not.
 func (c *chaos) node(leads bool) *testworld.Node {
@@ -193,15 +195,15 @@ func (c *chaos) node(leads bool) *testworld.Node {
 	return c.cluster.Nodes[(leader+1+c.chance.IntN(2))%3]
 }
 
-// killed kills a process and starts it again after a while.
-func (c *chaos) killed(p *testworld.Process, away time.Duration) {
+// killAndRestart kills a process and starts it again after a while.
+func (c *chaos) killAndRestart(p *testworld.Process, away time.Duration) {
 	p.Kill()
 	c.pause(away)
-	p.Again()
+	p.Restart()
 }
 
-// frozen stops a process for a while.
-func (c *chaos) frozen(p *testworld.Process, d time.Duration) {
+// freeze stops a process for a while.
+func (c *chaos) freeze(p *testworld.Process, d time.Duration) {
 	p.Freeze()
 	c.pause(d)
 	p.Thaw()
@@ -228,7 +230,7 @@ func (c *chaos) start(b *broker.Broker) {
 	}
 	behind := []string{}
 	for _, n := range c.cluster.Nodes {
-		behind = append(behind, n.Behind)
+		behind = append(behind, n.ProxyURL)
 	}
 	role := func(role, url, name string) *testworld.Process {
 		return testworld.Start(c, name, []string{roleEnv + "=" + role + " " + url + " " + name}, os.Args[0])

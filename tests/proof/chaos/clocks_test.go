@@ -48,7 +48,7 @@ func TestClockJumps(t *testing.T) {
 	bin := skewedHandoff(t)
 	cluster := testworld.StartCluster(t, 3, 0)
 	url := cluster.URL()
-	b, err := reach(ctx, url, "test")
+	b, err := connect(ctx, url, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

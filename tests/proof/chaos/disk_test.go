@@ -17,8 +17,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// diskWithin bounds each thing that TestFullDisk waits for.
-const diskWithin = 2 * time.Minute
+// diskTimeout bounds each thing that TestFullDisk waits for.
+const diskTimeout = 2 * time.Minute
 
 // TestFullDisk fills the disk under handoff dev while a worker and a source are at work,
 // and makes room again. The process is never started anew: clients hear why nothing is
@@ -32,20 +32,20 @@ func TestFullDisk(t *testing.T) {
 	if disk == nil {
 		t.Skip("mount: no file system can be mounted here")
 	}
-	f := startOnDisk(t, filepath.Join(dir, "data"))
+	f := startDiskFixture(t, filepath.Join(dir, "data"))
 	var acked []string
 	for i := range 20 {
 		acked = append(acked, f.must("submit", "--to", "a", "--reason", "r", "--task", fmt.Sprint("before ", i)))
 	}
 	held := f.must("submit", "--to", "slow", "--reason", "r", "--task", "held while the disk is full")
 	acked = append(acked, held)
-	f.until("the slow worker to have it", func() bool { return strings.Contains(f.ran("status", held).out, "working") })
+	f.until("the slow worker to have it", func() bool { return strings.Contains(f.run("status", held).out, "working") })
 
 	disk.Fill()
 	// A few small writes may still fit into blocks that are there.
-	var refused ran
+	var refused commandResult
 	f.until("a submission to be refused", func() bool {
-		got := f.ran("submit", "--to", "a", "--reason", "r", "--task", strings.Repeat("a", 40<<10))
+		got := f.run("submit", "--to", "a", "--reason", "r", "--task", strings.Repeat("a", 40<<10))
 		if got.code == 0 {
 			acked = append(acked, got.out)
 		}
@@ -55,7 +55,7 @@ func TestFullDisk(t *testing.T) {
 	if refused.code != 6 || !strings.Contains(refused.err, "no space left on "+filepath.Join(dir, "data")) {
 		t.Errorf("a submission ended with %d and said: %s", refused.code, refused.err)
 	}
-	if got := f.ran("doctor"); got.code == 0 || !strings.Contains(got.out, "no space left on ") {
+	if got := f.run("doctor"); got.code == 0 || !strings.Contains(got.out, "no space left on ") {
 		t.Errorf("doctor ended with %d and said:\n%s", got.code, got.out)
 	}
 	if code, body := f.get("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no space left on ") {
@@ -64,7 +64,7 @@ func TestFullDisk(t *testing.T) {
 
 	disk.Free()
 	f.until("a submission to be taken", func() bool {
-		got := f.ran("submit", "--to", "a", "--reason", "r", "--task", "after")
+		got := f.run("submit", "--to", "a", "--reason", "r", "--task", "after")
 		if got.code == 0 {
 			acked = append(acked, got.out)
 		}
@@ -74,20 +74,20 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ticket := range acked {
-		if got := f.ran("wait", ticket, "--timeout", diskWithin.String()); got.code != 0 {
+		if got := f.run("wait", ticket, "--timeout", diskTimeout.String()); got.code != 0 {
 			t.Errorf("%s ended with %d: %s%s", ticket, got.code, got.out, got.err)
 		}
 	}
 	f.until("/readyz to say ok", func() bool { code, _ := f.get("/readyz"); return code == http.StatusOK })
 	f.must("audit", "verify") // ends with 0 for a ledger that is whole
 	minutes := int(time.Since(f.began)/time.Minute) + 1
-	if lines := strings.Count(f.dev.Said(), "no space left on "); lines > minutes {
-		t.Errorf("%d lines about the disk in %d minutes:\n%s", lines, minutes, f.dev.Said())
+	if lines := strings.Count(f.dev.Output(), "no space left on "); lines > minutes {
+		t.Errorf("%d lines about the disk in %d minutes:\n%s", lines, minutes, f.dev.Output())
 	}
 }
 
-// onDisk is a dev, and two workers beside it.
-type onDisk struct {
+// diskFixture is a dev, and two workers beside it.
+type diskFixture struct {
 	t       *testing.T
 	dev     *testworld.Process
 	env     []string
@@ -96,54 +96,54 @@ type onDisk struct {
 	began   time.Time
 }
 
-func startOnDisk(t *testing.T, data string) *onDisk {
+func startDiskFixture(t *testing.T, data string) *diskFixture {
 	t.Helper()
-	f := &onDisk{t: t, gate: filepath.Join(t.TempDir(), "gate"), began: time.Now()}
+	f := &diskFixture{t: t, gate: filepath.Join(t.TempDir(), "gate"), began: time.Now()}
 	f.env = []string{"NATS_CONTEXT=", "NATS_URL=", "XDG_CONFIG_HOME=" + t.TempDir()}
 	f.dev = testworld.Start(t, "dev", f.env, testworld.Handoff(t), "dev", "--data", data, "--port", "0", "--metrics", ":0")
-	f.metrics = strings.TrimSuffix(f.dev.Says(t.Context(), "metrics "), "/metrics")
-	f.env[1] = "NATS_URL=" + f.dev.Says(t.Context(), "ready ")
+	f.metrics = strings.TrimSuffix(f.dev.AwaitOutput(t.Context(), "metrics "), "/metrics")
+	f.env[1] = "NATS_URL=" + f.dev.AwaitOutput(t.Context(), "ready ")
 	slow := "cat > /dev/null; while [ ! -e " + f.gate + " ]; do sleep 0.2; done; echo done"
 	for _, w := range []struct{ agent, script string }{{"a", "cat > /dev/null; echo done"}, {"slow", slow}} {
-		testworld.Start(t, "worker of "+w.agent, f.env, testworld.Handoff(t), "work", "--agent", w.agent, "--", "sh", "-c", w.script).Says(t.Context(), "worker ready")
+		testworld.Start(t, "worker of "+w.agent, f.env, testworld.Handoff(t), "work", "--agent", w.agent, "--", "sh", "-c", w.script).AwaitOutput(t.Context(), "worker ready")
 	}
 	return f
 }
 
 // until waits until something is true.
-func (f *onDisk) until(what string, is func() bool) {
+func (f *diskFixture) until(what string, is func() bool) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), diskWithin)
+	ctx, cancel := context.WithTimeout(f.t.Context(), diskTimeout)
 	defer cancel()
 	for !is() {
 		if ctx.Err() != nil {
-			f.t.Fatalf("waited %v for %s; dev said:\n%s", diskWithin, what, f.dev.Said())
+			f.t.Fatalf("waited %v for %s; dev said:\n%s", diskTimeout, what, f.dev.Output())
 		}
 		testworld.Pause(ctx, 50*time.Millisecond)
 	}
 }
 
-// ran is a command that has ended.
-type ran struct {
+// commandResult is a command that has ended.
+type commandResult struct {
 	code     int
 	out, err string
 }
 
-func (f *onDisk) ran(args ...string) ran {
+func (f *diskFixture) run(args ...string) commandResult {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), diskWithin)
+	ctx, cancel := context.WithTimeout(f.t.Context(), diskTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, testworld.Handoff(f.t), args...)
 	cmd.Env = append(os.Environ(), f.env...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	_ = cmd.Run() // its exit code tells
-	return ran{cmd.ProcessState.ExitCode(), strings.TrimSpace(out.String()), strings.TrimSpace(errs.String())}
+	return commandResult{cmd.ProcessState.ExitCode(), strings.TrimSpace(out.String()), strings.TrimSpace(errs.String())}
 }
 
-func (f *onDisk) must(args ...string) string {
+func (f *diskFixture) must(args ...string) string {
 	f.t.Helper()
-	got := f.ran(args...)
+	got := f.run(args...)
 	if got.code != 0 {
 		f.t.Fatalf("handoff %s ended with %d: %s", strings.Join(args, " "), got.code, got.err)
 	}
@@ -151,7 +151,7 @@ func (f *onDisk) must(args ...string) string {
 }
 
 // get asks dev over HTTP.
-func (f *onDisk) get(path string) (int, string) {
+func (f *diskFixture) get(path string) (int, string) {
 	f.t.Helper()
 	resp, err := http.Get(f.metrics + path)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 var failovers = flag.Int("failovers", 2, "how often a supervisor is killed, and then a leader")
 
 const (
-	stumbler    = "stumbler"
-	retryAfter  = time.Second // the back-off of everything here: a timer's affair
-	stumblePace = 50 * time.Millisecond
+	stumblingAgent = "stumbler"
+	retryAfter     = time.Second // the back-off of everything here: a timer's affair
+	stumblePace    = 50 * time.Millisecond
 )
 
 // TestFailover kills supervisors, and then leaders, while handoffs come back by
@@ -36,25 +36,25 @@ func TestFailover(t *testing.T) {
 	defer cancel()
 	c := &chaos{T: t, ctx: ctx, chance: rand.New(rand.NewPCG(*seed, 10)), cluster: testworld.StartCluster(t, 3, 0)}
 	b := c.broker()
-	if err := b.PutProfile(ctx, protocol.Profile{ID: stumbler}); err != nil {
+	if err := b.PutProfile(ctx, protocol.Profile{ID: stumblingAgent}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
 		c.supervisors = append(c.supervisors, testworld.Start(t, fmt.Sprint("supervisor ", i), nil, testworld.Handoff(t), "supervise", "--nats", c.cluster.URL()))
-		testworld.Start(t, fmt.Sprint("stumbler ", i), []string{roleEnv + "=stumbler " + c.cluster.URL() + " " + fmt.Sprint(stumbler, ".", i)}, os.Args[0])
+		testworld.Start(t, fmt.Sprint("stumbler ", i), []string{roleEnv + "=stumbler " + c.cluster.URL() + " " + fmt.Sprint(stumblingAgent, ".", i)}, os.Args[0])
 	}
 	c.pause(2 * time.Second)
-	quiet := c.stumble(b, func() { c.pause(10 * time.Second) })
-	killed := c.stumble(b, func() {
+	quiet := c.measureDelays(b, func() { c.pause(10 * time.Second) })
+	killed := c.measureDelays(b, func() {
 		for range *failovers {
-			c.killed(c.one(c.supervisors), 4*time.Second)
+			c.killAndRestart(c.randomProcess(c.supervisors), 4*time.Second)
 			c.pause(4 * time.Second)
 		}
 	})
-	led := c.stumble(b, func() {
+	led := c.measureDelays(b, func() {
 		for range *failovers {
-			c.killed(c.node(true).Process, 2*time.Second)
-			c.recovered()
+			c.killAndRestart(c.node(true).Process, 2*time.Second)
+			c.awaitRecovered()
 		}
 	})
 	for what, d := range map[string]delays{"nobody is killed": quiet, "supervisors are killed": killed, "leaders are killed": led} {
@@ -74,8 +74,8 @@ func (d delays) at(percent int) time.Duration {
 	return d.back[(len(d.back)-1)*percent/100].Round(10 * time.Millisecond)
 }
 
-// stumble submits while do does its harm, and waits for the end of everything.
-func (c *chaos) stumble(b *broker.Broker, do func()) (d delays) {
+// measureDelays submits while do does its harm, and waits for the end of everything.
+func (c *chaos) measureDelays(b *broker.Broker, do func()) (d delays) {
 	stop := make(chan struct{})
 	var mu sync.Mutex
 	var tickets []string
@@ -91,13 +91,13 @@ func (c *chaos) stumble(b *broker.Broker, do func()) (d delays) {
 			case <-tick.C:
 			}
 			submitting.Go(func() {
-				in, err := b.Prepare(c.Context(), protocol.Package{Source: "source", Target: protocol.Target{Agent: stumbler}, Reason: "failover",
+				in, err := b.Prepare(c.Context(), protocol.Package{Source: "source", Target: protocol.Target{Agent: stumblingAgent}, Reason: "failover",
 					Task: protocol.Task{Description: "stumble"}, Policy: protocol.PolicyOverrides{BackoffBaseMS: &base, BackoffSpreadPct: &spread}})
 				if err != nil {
 					c.Error(err)
 					return
 				}
-				trying, cancel := context.WithTimeout(c.ctx, testworld.SubmitBudget)
+				trying, cancel := context.WithTimeout(c.ctx, testworld.SubmitTimeout)
 				defer cancel()
 				began := time.Now()
 				head, err := b.Submit(trying, in)

@@ -20,10 +20,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// TestLeavesAServerThatIsOfNoUse connects a source to one server of three, and cuts that
+// TestLeavesUselessServer connects a source to one server of three, and cuts that
 // server off from the others, or freezes it. The source goes to another server, and its
 // submission is taken. How long that takes is told, and not judged.
-func TestLeavesAServerThatIsOfNoUse(t *testing.T) {
+func TestLeavesUselessServer(t *testing.T) {
 	if testworld.Race {
 		t.Skip("the processes under test have no race detector in them: run it without -race")
 	}
@@ -64,7 +64,7 @@ func TestLeavesAServerThatIsOfNoUse(t *testing.T) {
 				t.Errorf("the source is still connected to %s", at.ConnectedAddr())
 			}
 			harm.undo(n)
-			c.recovered()
+			c.awaitRecovered()
 		})
 	}
 }
@@ -100,7 +100,7 @@ func submitOnce(ctx context.Context, t *testing.T, b *broker.Broker) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trying, cancel := context.WithTimeout(ctx, testworld.SubmitBudget)
+	trying, cancel := context.WithTimeout(ctx, testworld.SubmitTimeout)
 	defer cancel()
 	if _, err := b.Submit(trying, in); err != nil {
 		t.Fatal(err)

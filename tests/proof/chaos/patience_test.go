@@ -29,9 +29,9 @@ import (
 var patience = flag.Duration("patience", 2*time.Minute, "the --timeout of commands")
 
 const (
-	poller     = "poller"
-	pollsFirst = 3 // handoffs that stand in its queue before any harm
-	bigBytes   = 600_000
+	poller      = "poller"
+	queuedFirst = 3 // handoffs that stand in its queue before any harm
+	bigBytes    = 600_000
 )
 
 // commands are what end users run, in loops, while leaders go.
@@ -70,13 +70,13 @@ func TestCommandsOutlastElections(t *testing.T) {
 	}
 	testworld.Start(t, "supervisor", nil, testworld.Handoff(t), "supervise", "--nats", c.cluster.URL())
 	testworld.Start(t, "index", nil, testworld.Handoff(t), "index", "--nats", c.cluster.URL(), "--file", filepath.Join(t.TempDir(), "index.db"))
-	for range pollsFirst {
+	for range queuedFirst {
 		c.run("submit", "--to", poller, "--reason", "r", "--task", "t")
 	}
 
 	over, stop := context.WithCancel(ctx)
 	var loops sync.WaitGroup
-	for _, round := range []func(){c.submits, c.asks, c.polls} {
+	for _, round := range []func(){c.submitLoop, c.askLoop, c.pollLoop} {
 		loops.Go(func() {
 			for over.Err() == nil {
 				round()
@@ -84,8 +84,8 @@ func TestCommandsOutlastElections(t *testing.T) {
 		})
 	}
 	for range 2 {
-		c.killed(c.node(true).Process, 2*time.Second)
-		c.recovered()
+		c.killAndRestart(c.node(true).Process, 2*time.Second)
+		c.awaitRecovered()
 		c.stepDown()
 		c.pause(time.Second)
 	}
@@ -124,7 +124,7 @@ func (c *commands) run(args ...string) (out string, code int) {
 	return strings.TrimSpace(stdout.String()), code
 }
 
-func (c *commands) submits() {
+func (c *commands) submitLoop() {
 	ticket, code := c.run("submit", "--to", "nobody", "--reason", "r", "--task", "t")
 	if code == 0 {
 		c.run("status", ticket)
@@ -136,7 +136,7 @@ func (c *commands) submits() {
 	c.run("submit", "--file", c.big)
 }
 
-func (c *commands) asks() {
+func (c *commands) askLoop() {
 	c.run("list", "--stale", "--count")
 	c.run("agents", "ls")
 	c.run("stats", "--stale")
@@ -145,7 +145,7 @@ func (c *commands) asks() {
 	c.run("inbox")
 }
 
-func (c *commands) polls() {
+func (c *commands) pollLoop() {
 	c.run("submit", "--to", poller, "--reason", "r", "--task", "t")
 	lease, code := c.run("claim", "--agent", poller, "--accept", "--wait", "2s", "--lease", "1m")
 	if lease, _, _ = strings.Cut(strings.TrimPrefix(lease, "LEASE "), "\n"); code == 0 {

@@ -27,7 +27,7 @@ import (
 // engine, and a name.
 const roleEnv = "HANDOFF_CHAOS_ROLE"
 
-var roles = map[string]func(ctx context.Context, b *broker.Broker, name string) error{"worker": serve, "source": submit, stumbler: stumble}
+var roles = map[string]func(ctx context.Context, b *broker.Broker, name string) error{"worker": runWorker, "source": runSource, stumblingAgent: runStumbler}
 
 func TestMain(m *testing.M) {
 	words := strings.Fields(os.Getenv(roleEnv))
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	b, err := reach(ctx, words[1], words[2])
+	b, err := connect(ctx, words[1], words[2])
 	if err == nil {
 		err = roles[words[0]](ctx, b, words[2])
 	}
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// reach connects, however long nobody answers.
-func reach(ctx context.Context, url, name string) (*broker.Broker, error) {
+// connect connects, however long nobody answers.
+func connect(ctx context.Context, url, name string) (*broker.Broker, error) {
 	for {
 		engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: url, Name: name})
 		if err == nil {
@@ -66,8 +66,8 @@ var relay = []string{"first", "second", "third", "fourth"}
 // lease is short, so that the dead are found soon and zombies are many.
 const lease = 4 * time.Second
 
-// serve is a worker: its name is its agent's, and a number behind a dot.
-func serve(ctx context.Context, b *broker.Broker, name string) error {
+// runWorker is a worker: its name is its agent's, and a number behind a dot.
+func runWorker(ctx context.Context, b *broker.Broker, name string) error {
 	agent, _, _ := strings.Cut(name, ".")
 	w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 4, Lease: lease, DrainTimeout: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}, worker.HandlerFunc(handle))
@@ -109,8 +109,8 @@ func handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	return result, nil
 }
 
-// stumble is a worker that fails once, so that a timer brings the handoff back.
-func stumble(ctx context.Context, b *broker.Broker, name string) error {
+// runStumbler is a worker that fails once, so that a timer brings the handoff back.
+func runStumbler(ctx context.Context, b *broker.Broker, name string) error {
 	agent, _, _ := strings.Cut(name, ".")
 	w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 32}, worker.HandlerFunc(func(_ context.Context, h worker.Handoff) (protocol.Result, error) {
 		if h.Attempt == 1 {
@@ -124,7 +124,7 @@ func stumble(ctx context.Context, b *broker.Broker, name string) error {
 	return w.Run(ctx)
 }
 
-// submit is a source. It says on stdout what was acknowledged, and what was not.
-func submit(ctx context.Context, b *broker.Broker, name string) error {
+// runSource is a source. It says on stdout what was acknowledged, and what was not.
+func runSource(ctx context.Context, b *broker.Broker, name string) error {
 	return testworld.Submit(ctx, b, fmt.Sprint(name, " ", os.Getpid()), relay[0], func(a testworld.Ack) { fmt.Println(a) })
 }

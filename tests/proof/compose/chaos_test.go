@@ -109,7 +109,7 @@ func TestChaos(t *testing.T) {
 	}
 	stop := c.sources(2, relay[0], acks)
 	c.pause(between)
-	var done []testworld.Harm
+	var done []testworld.Fault
 	for range *rounds {
 		for _, i := range c.chance.Perm(len(faults)) {
 			name := faults[i].name
@@ -122,13 +122,13 @@ func TestChaos(t *testing.T) {
 			}
 			began := time.Now()
 			faults[i].do(c)
-			done = append(done, testworld.Harm{Name: name, From: began, To: time.Now(), Untimed: strings.HasPrefix(name, "the clock of")})
+			done = append(done, testworld.Fault{Name: name, From: began, To: time.Now(), Untimed: strings.HasPrefix(name, "the clock of")})
 			t.Logf("%v: %s", time.Since(began).Round(time.Millisecond), name)
 			c.recovered()
 		}
 	}
 	stop()
-	heads := (&testworld.Judge{Broker: b, Acks: acks, Harms: done, Between: between, Indexed: indexed(b)}).Judge(ctx, t)
+	heads := (&testworld.Judge{Broker: b, Acks: acks, Faults: done, Between: between, Indexed: indexed(b)}).Judge(ctx, t)
 	c.relayed(heads)
 }
 

@@ -63,16 +63,16 @@ func TestCompose(t *testing.T) {
 	began := time.Now()
 	s.docker("kill", killed)
 	s.waitWorking(b, acks) // with one server gone
-	dead := testworld.Harm{Name: "the ledger's leader killed, one of three servers left away", From: began, To: time.Now()}
+	dead := testworld.Fault{Name: "the ledger's leader killed, one of three servers left away", From: began, To: time.Now()}
 	began = time.Now()
 	s.up("--scale", "reviewer=5") // starts the killed one, too
-	scaled := testworld.Harm{Name: "it started again, and from 1 to 5 workers", From: began, To: time.Now()}
+	scaled := testworld.Fault{Name: "it started again, and from 1 to 5 workers", From: began, To: time.Now()}
 	if n := len(s.containers("reviewer")); n != 5 {
 		t.Errorf("%d workers, want 5", n)
 	}
 	s.shared(b, acks, 5)
 	stop()
-	heads := (&testworld.Judge{Broker: b, Acks: acks, Harms: []testworld.Harm{dead, scaled}, Between: between, Indexed: indexed(b)}).Judge(ctx, t)
+	heads := (&testworld.Judge{Broker: b, Acks: acks, Faults: []testworld.Fault{dead, scaled}, Between: between, Indexed: indexed(b)}).Judge(ctx, t)
 	for ticket, head := range heads {
 		if head.Outcome != protocol.OutcomeSuccess {
 			t.Errorf("%s ended as %s", ticket, head.Outcome)

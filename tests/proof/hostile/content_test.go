@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// watchdog is how long one honest handoff may take, an attack may be under way, and a
+	// watchdogTimeout is how long one honest handoff may take, an attack may be under way, and a
 	// process may take to end, on a machine that does much else.
-	watchdog = 90 * time.Second
-	// memoryMost is how much a process may have had resident.
-	memoryMost = 1 << 30
-	quiet      = 5 // probes before the attacks
+	watchdogTimeout = 90 * time.Second
+	// memoryBytesMax is how much a process may have had resident.
+	memoryBytesMax = 1 << 30
+	quietProbes    = 5 // probes before the attacks
 )
 
 // What an agent may write stops nothing but its own handoffs, where agents are inside.
@@ -43,7 +43,7 @@ func contents(s *site) {
 	}
 	source := s.enter(client)
 	s.serve(server, s.enter(server), done)
-	before, _ := s.probe(source, quiet, nil)
+	before, _ := s.probe(source, quietProbes, nil)
 	stop, probed := make(chan struct{}), make(chan struct{})
 	var during time.Duration
 	var probes int
@@ -59,8 +59,8 @@ func contents(s *site) {
 	if probes == 0 {
 		s.Error("no probe")
 	}
-	s.supervised(source)
-	s.unharmed()
+	s.checkSupervised(source)
+	s.checkProcesses()
 }
 
 // done is the work on an honest handoff.
@@ -99,7 +99,7 @@ func (s *site) attackAll() int {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(s.ctx, watchdog)
+			ctx, cancel := context.WithTimeout(s.ctx, watchdogTimeout)
 			defer cancel()
 			pkg := protocol.Package{Target: protocol.Target{Agent: accomplice}, Reason: "none", Task: protocol.Task{Description: a.task}}
 			if err := json.Unmarshal([]byte(`{"max_attempts":1}`), &pkg.Policy); err != nil {
@@ -133,7 +133,7 @@ func (s *site) attackAll() int {
 }
 
 // junk asks the gateway for everything with what is no request. Each is answered.
-func (s *site) junk(bad way) (n int) {
+func (s *site) junk(bad access) (n int) {
 	if bad.raw == nil {
 		return 0
 	}
@@ -153,7 +153,7 @@ func (s *site) commands() int {
 	if s.shell == nil {
 		return 0
 	}
-	for name, killer := range killers {
+	for name, killer := range slowPatterns {
 		body, _ := json.Marshal(protocol.Package{Source: villain, Target: protocol.Target{Agent: accomplice}, Reason: "none",
 			Task: protocol.Task{Description: "ok " + strings.Repeat(killer, (64<<10)/len(killer))}})
 		path := filepath.Join(s.TempDir(), "package.json")
@@ -162,7 +162,7 @@ func (s *site) commands() int {
 		}
 		s.shell("submit", "-f", path)
 	}
-	return len(killers)
+	return len(slowPatterns)
 }
 
 // content is one package, and what is answered to it.
@@ -175,8 +175,8 @@ type content struct {
 	refused   bool   // it must not succeed
 }
 
-// killers make a careless pattern look at the same text again and again.
-var killers = map[string]string{
+// slowPatterns make a careless pattern look at the same text again and again.
+var slowPatterns = map[string]string{
 	"tokens":      "eyJ-",
 	"a token":     "eyJaaaaaaaa.eyJaaaaaaaa.",
 	"keys":        "-----BEGIN PRIVATE KEY-----",
@@ -191,7 +191,7 @@ var killers = map[string]string{
 }
 
 func allContent() (all []content) {
-	for name, killer := range killers {
+	for name, killer := range slowPatterns {
 		text := strings.Repeat(killer, (64<<10)/len(killer))
 		raw, _ := json.Marshal(text)
 		all = append(all, content{name: name + " in a package", task: "ok x", variables: map[string]json.RawMessage{"password": raw, "text": raw}})

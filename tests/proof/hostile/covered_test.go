@@ -24,8 +24,8 @@ func covered(subject string) bool {
 	})
 }
 
-// elsewhere are subjects that another test sends junk to, or that the engine reads.
-var elsewhere = []string{"handoff.ledger.", "$JS.API."}
+// coveredElsewhere are subjects that another test sends junk to, or that the engine reads.
+var coveredElsewhere = []string{"handoff.ledger.", "$JS.API."}
 
 // streams fails where a stream of the engine has a subject that nothing is sent to.
 func (w *world) streams() {
@@ -40,7 +40,7 @@ func (w *world) streams() {
 			w.t.Fatal(err)
 		}
 		for _, subject := range stream.CachedInfo().Config.Subjects {
-			if subject = strings.TrimSuffix(subject, ">"); !covered(subject) && !slices.Contains(elsewhere, subject) {
+			if subject = strings.TrimSuffix(subject, ">"); !covered(subject) && !slices.Contains(coveredElsewhere, subject) {
 				w.t.Errorf("nothing is sent to %s of %s: give it a kind", subject, name)
 			}
 		}
@@ -69,7 +69,7 @@ func TestSubjectsAreCovered(t *testing.T) {
 				if !ok || lit.Kind != token.STRING {
 					return true
 				}
-				if m := subject.FindStringSubmatch(lit.Value); m != nil && !slices.Contains(elsewhere, m[1]) {
+				if m := subject.FindStringSubmatch(lit.Value); m != nil && !slices.Contains(coveredElsewhere, m[1]) {
 					if found++; !covered(m[1]) {
 						t.Errorf("%s names %s, to which nothing is sent: give it a kind", path, m[1])
 					}

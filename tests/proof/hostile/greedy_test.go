@@ -22,7 +22,7 @@ func TestGreedyAgentsAtAGateway(t *testing.T) {
 	s := gatewaySite(t)
 	source := s.enter(client)
 	s.serve(server, s.enter(server), done)
-	before, _ := s.probe(source, quiet, nil)
+	before, _ := s.probe(source, quietProbes, nil)
 	var asked atomic.Int64
 	var running sync.WaitGroup
 	stop := make(chan struct{})
@@ -59,5 +59,5 @@ func TestGreedyAgentsAtAGateway(t *testing.T) {
 	}
 	s.Logf("%d greedy requests were answered: the slowest of %d probes took %v, and %v while it was quiet", asked.Load(), probes, during, before)
 	running.Wait()
-	s.unharmed()
+	s.checkProcesses()
 }

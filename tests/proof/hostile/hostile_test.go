@@ -45,8 +45,8 @@ const (
 	// The process may have so much more memory at the end than half way: the engine's
 	// caches come and go, and of what it has stored, as it was told to, it keeps the
 	// subjects.
-	growthMost     = 256 << 20
-	growthEachMost = 1 << 10
+	growthBytesMax           = 256 << 20
+	growthBytesPerSubjectMax = 1 << 10
 )
 
 func TestMain(m *testing.M) { testworld.Main(m) }
@@ -101,7 +101,7 @@ func TestHostile(t *testing.T) {
 		attempts += s.AttemptsTotal
 	}
 	for _, p := range []*testworld.Process{dev, worker} {
-		if !p.Running() || strings.Contains(p.Said(), "panic") {
+		if !p.Running() || strings.Contains(p.Output(), "panic") {
 			t.Errorf("%s has ended, or panicked", p.Name)
 		}
 	}
@@ -110,7 +110,7 @@ func TestHostile(t *testing.T) {
 	if len(tickets) == 0 || attempts != len(tickets) {
 		t.Errorf("%d honest handoffs took %d attempts", len(tickets), attempts)
 	}
-	if end > middle+growthMost+half*growthEachMost {
+	if end > middle+growthBytesMax+half*growthBytesPerSubjectMax {
 		t.Errorf("memory grew from %d to %d MB", middle>>20, end>>20)
 	}
 }
@@ -118,7 +118,7 @@ func TestHostile(t *testing.T) {
 // ready waits for the line that says where the engine is.
 func ready(ctx context.Context, t *testing.T, dev *testworld.Process) string {
 	t.Helper()
-	return strings.Fields(dev.Says(ctx, "ready "))[0]
+	return strings.Fields(dev.AwaitOutput(ctx, "ready "))[0]
 }
 
 // submit is the honest source.

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// post is one message that no Handoff would send.
-type post struct {
+// message is one message that no Handoff would send.
+type message struct {
 	subject string
 	header  nats.Header
 	body    []byte
@@ -22,8 +22,8 @@ type post struct {
 // engineMost is a little less than the engine takes in one message, headers included.
 const engineMost = 1<<20 - 16<<10
 
-// madeUp are bodies that have nothing to do with what belongs where they are sent.
-var madeUp = func() [][]byte {
+// foreignBodies are bodies that have nothing to do with what belongs where they are sent.
+var foreignBodies = func() [][]byte {
 	binary := make([]byte, 300)
 	for i := range binary {
 		binary[i] = byte(i * 7)
@@ -45,8 +45,8 @@ var madeUp = func() [][]byte {
 	return all
 }()
 
-// absurd are values that are put in the place of others.
-var absurd = []string{
+// absurdValues are values that are put in the place of others.
+var absurdValues = []string{
 	"null", "true", "-1", "0", "9223372036854775807", "18446744073709551615", "1e308", `""`, `"x"`, `"../../a b.>.*"`, `"\u0000\n\u001b[2J"`,
 	`"9999-12-31T23:59:59Z"`, `"0001-01-01T00:00:00Z"`, "[]", "{}", "[null]", `[[[]]]`, `{"a":{"a":{}}}`,
 }
@@ -80,7 +80,7 @@ func variants(of map[string]json.RawMessage, deeper int) (all [][]byte) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(of)) {
 		all = append(all, with(key, nil))
-		for _, value := range absurd {
+		for _, value := range absurdValues {
 			all = append(all, with(key, json.RawMessage(value)))
 		}
 		var below map[string]json.RawMessage
@@ -116,11 +116,11 @@ func header(i int) nats.Header {
 	return headers[i/4%len(headers)]
 }
 
-// posts sends each body with one of the headers, and each header with one of the bodies.
-func posts(subject string, bodies [][]byte) []post {
-	all := make([]post, 0, len(bodies)+len(headers))
+// messagesFor sends each body with one of the headers, and each header with one of the bodies.
+func messagesFor(subject string, bodies [][]byte) []message {
+	all := make([]message, 0, len(bodies)+len(headers))
 	for i := range max(len(bodies), len(headers)) {
-		all = append(all, post{subject, headers[i%len(headers)], bodies[i%len(bodies)]})
+		all = append(all, message{subject, headers[i%len(headers)], bodies[i%len(bodies)]})
 	}
 	return all
 }

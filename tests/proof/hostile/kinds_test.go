@@ -15,18 +15,18 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// many are thousands of subjects with little in them.
-func many(format string) (all []post) {
+// manySubjects are thousands of subjects with little in them.
+func manySubjects(format string) (all []message) {
 	for i := range 3_000 {
-		all = append(all, post{fmt.Sprintf(format, uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%d", i)), i), nil, []byte("{}")})
+		all = append(all, message{fmt.Sprintf(format, uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%d", i)), i), nil, []byte("{}")})
 	}
 	return all
 }
 
-func (w *world) toQueues() (all []post) {
+func (w *world) toQueues() (all []message) {
 	n := 0
 	for _, agent := range []string{honest, "poller", "limited"} {
-		for i, body := range append(mutated(w.offer), madeUp...) {
+		for i, body := range append(mutated(w.offer), foreignBodies...) {
 			if agent != honest && i%4 != 0 {
 				continue
 			}
@@ -41,52 +41,52 @@ func (w *world) toQueues() (all []post) {
 				seq = w.offerKey.Sequence
 			}
 			body = []byte(strings.ReplaceAll(strings.ReplaceAll(string(body), `"agent":"parked"`, `"agent":"`+agent+`"`), w.victim, ticket))
-			all = append(all, post{fmt.Sprintf("handoff.work.%s.%s.%s.%d", agent, lane, ticket, seq), header(n), body})
+			all = append(all, message{fmt.Sprintf("handoff.work.%s.%s.%s.%d", agent, lane, ticket, seq), header(n), body})
 		}
 		for _, rest := range []string{"", ".normal", ".normal.x", ".none.x.1", ".normal.x.-1", ".high.x.99999999999999999999", ".low.a.1.b.2", ".critical.*x.1"} {
-			all = append(all, posts("handoff.work."+agent+rest, madeUp[:6])...)
+			all = append(all, messagesFor("handoff.work."+agent+rest, foreignBodies[:6])...)
 		}
 	}
-	all = append(all, posts("handoff.work.sentinel", madeUp)...)
-	all = append(all, posts("handoff.work.nobody.normal."+w.victim+".1", madeUp)...)
-	all = append(all, many("handoff.work."+honest+".critical.%s.%d")...)
-	return append(all, many("handoff.work.poller.critical.%s.%d")...)
+	all = append(all, messagesFor("handoff.work.sentinel", foreignBodies)...)
+	all = append(all, messagesFor("handoff.work.nobody.normal."+w.victim+".1", foreignBodies)...)
+	all = append(all, manySubjects("handoff.work."+honest+".critical.%s.%d")...)
+	return append(all, manySubjects("handoff.work.poller.critical.%s.%d")...)
 }
 
-func (w *world) toTimers() (all []post) {
+func (w *world) toTimers() (all []message) {
 	for _, at := range []string{"handoff.due.", "handoff.timer."} {
 		for _, rest := range []string{w.victim + ".1", w.honest[0] + ".1", "x", "x.y", "a.b.c.d", w.victim + ".-1", w.victim + ".18446744073709551615", "*.1"} {
-			all = append(all, posts(at+rest, madeUp)...)
+			all = append(all, messagesFor(at+rest, foreignBodies)...)
 		}
-		all = append(all, many(at+"%s.%d")...)
+		all = append(all, manySubjects(at+"%s.%d")...)
 	}
 	return all
 }
 
-func (w *world) toAgents() (all []post) {
+func (w *world) toAgents() (all []message) {
 	valid, err := json.Marshal(protocol.Profile{ID: "junk", Name: "n", Description: "d", Capabilities: []protocol.Capability{{ID: "c", Proficiency: 1}}, MaxConcurrency: 3, Paused: false, MaxRisk: "low"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for i, body := range append(mutated(valid), madeUp...) {
+	for i, body := range append(mutated(valid), foreignBodies...) {
 		id := fmt.Sprint("junk", i)
 		body = []byte(strings.ReplaceAll(string(body), `"id":"junk"`, `"id":"`+id+`"`))
-		all = append(all, post{"$KV.HANDOFF_AGENTS." + id, header(i), body})
+		all = append(all, message{"$KV.HANDOFF_AGENTS." + id, header(i), body})
 	}
 	for _, key := range []string{"a.b.c", "human", "system", "_", strings.Repeat("k", 300), "a=b", "a/b", "\u00e9", "spoiled"} {
-		all = append(all, posts("$KV.HANDOFF_AGENTS."+key, madeUp[:12])...)
+		all = append(all, messagesFor("$KV.HANDOFF_AGENTS."+key, foreignBodies[:12])...)
 	}
-	return append(all, many("$KV.HANDOFF_AGENTS.%s_%d")...)
+	return append(all, manySubjects("$KV.HANDOFF_AGENTS.%s_%d")...)
 }
 
-func (w *world) toHolders() (all []post) {
+func (w *world) toHolders() (all []message) {
 	directory, err := w.b.Directory(w.ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for id := range directory.Holders {
-		for _, body := range madeUp[3:9] {
-			all = append(all, post{"$KV.HANDOFF_HOLDERS.holder." + id, nil, body})
+		for _, body := range foreignBodies[3:9] {
+			all = append(all, message{"$KV.HANDOFF_HOLDERS.holder." + id, nil, body})
 		}
 	}
 	id := uuid.NewString()
@@ -94,9 +94,9 @@ func (w *world) toHolders() (all []post) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for i, body := range append(mutated(valid), madeUp...) {
+	for i, body := range append(mutated(valid), foreignBodies...) {
 		own := uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "holder %d", i)).String()
-		all = append(all, post{"$KV.HANDOFF_HOLDERS.holder." + own, header(i), []byte(strings.ReplaceAll(string(body), id, own))})
+		all = append(all, message{"$KV.HANDOFF_HOLDERS.holder." + own, header(i), []byte(strings.ReplaceAll(string(body), id, own))})
 	}
 	slots := protocol.Slots{w.victim: {Holder: id, Offer: 1, At: time.Now().UTC()}, "x": {Holder: id}, "> *": {Holder: id}, "": {}}
 	body, err := json.Marshal(slots)
@@ -104,17 +104,17 @@ func (w *world) toHolders() (all []post) {
 		w.t.Fatal(err)
 	}
 	for _, agent := range []string{"limited", honest, "poller", "a.b"} {
-		all = append(all, posts("$KV.HANDOFF_HOLDERS.slots."+agent, append(mutated(body), madeUp...))...)
+		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS.slots."+agent, append(mutated(body), foreignBodies...))...)
 	}
 	for _, key := range []string{"probe", "holder", "holder.a.b", "other", "slots"} {
-		all = append(all, posts("$KV.HANDOFF_HOLDERS."+key, madeUp)...)
+		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS."+key, foreignBodies)...)
 	}
-	return append(all, many("$KV.HANDOFF_HOLDERS.holder.%s_%d")...)
+	return append(all, manySubjects("$KV.HANDOFF_HOLDERS.holder.%s_%d")...)
 }
 
 // toBodies spoils bodies of handoffs that wait for the agent that polls.
-func (w *world) toBodies() (all []post) {
-	for i, body := range madeUp[6:12] {
+func (w *world) toBodies() (all []message) {
+	for i, body := range foreignBodies[6:12] {
 		large := fmt.Sprint(i, strings.Repeat(" large", 60_000))
 		ticket := w.submit("poller", large)
 		e, err := w.b.Next(w.ctx, ticket, 0)
@@ -127,30 +127,30 @@ func (w *world) toBodies() (all []post) {
 		}
 		_, ref := protocol.BodyOf(change.Record.Events[0])
 		subject := "$O.HANDOFF_BLOBS.M." + base64.URLEncoding.EncodeToString([]byte(ref.Digest))
-		all = append(all, post{subject, nil, body})
+		all = append(all, message{subject, nil, body})
 	}
 	for _, subject := range []string{"M.x", "M.a.b", "C.nuid", "C.a.b"} {
-		all = append(all, posts("$O.HANDOFF_BLOBS."+subject, madeUp)...)
+		all = append(all, messagesFor("$O.HANDOFF_BLOBS."+subject, foreignBodies)...)
 	}
 	return all
 }
 
-func (w *world) toServices() (all []post) {
+func (w *world) toServices() (all []message) {
 	for _, verb := range []string{"list", "count", "family", "figures", "position", "conversation", "none"} {
-		all = append(all, posts("handoff.query."+verb, madeUp)...)
+		all = append(all, messagesFor("handoff.query."+verb, foreignBodies)...)
 	}
 	for _, verb := range []string{"register", "pull", "acknowledge", "complete", "status", "submit", "none", "at.x.complete"} {
-		all = append(all, posts("handoff.v1."+honest+"."+verb, madeUp)...)
+		all = append(all, messagesFor("handoff.v1."+honest+"."+verb, foreignBodies)...)
 	}
 	for _, subject := range []string{"handoff.node", "$SRV.PING", "$SRV.INFO.handoff-index", "$SRV.STATS.handoff-gateway"} {
-		all = append(all, posts(subject, madeUp)...)
+		all = append(all, messagesFor(subject, foreignBodies)...)
 	}
 	return all
 }
 
-func (w *world) toHints() (all []post) {
+func (w *world) toHints() (all []message) {
 	for _, subject := range []string{"handoff.feed." + w.honest[0], "handoff.feed.x", "$JS.ACK.HANDOFF_WORK.honest-normal.1.1.1.1.1", "$JS.ACK.HANDOFF_LEDGER.supervisor.1.1.1.1.1", "_INBOX.x.y"} {
-		all = append(all, posts(subject, madeUp)...)
+		all = append(all, messagesFor(subject, foreignBodies)...)
 	}
 	return all
 }

@@ -32,9 +32,9 @@ func (c *lineCount) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// judge fails where something was said for each message. Of each of the five processes
+// check fails where something was said for each message. Of each of the five processes
 // the log has 20 lines a minute of one sort.
-func (c *lineCount) judge(t *testing.T, took time.Duration) {
+func (c *lineCount) check(t *testing.T, took time.Duration) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()

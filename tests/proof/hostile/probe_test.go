@@ -16,7 +16,7 @@ import (
 )
 
 // serve has an agent work until the test ends.
-func (s *site) serve(agent string, w way, h worker.HandlerFunc) {
+func (s *site) serve(agent string, w access, h worker.HandlerFunc) {
 	s.Helper()
 	worker, err := w.worker(worker.Config{Agent: agent, Concurrency: 4, DrainTimeout: -1}, h)
 	if err != nil {
@@ -32,11 +32,11 @@ func (s *site) serve(agent string, w way, h worker.HandlerFunc) {
 
 // probe has one honest handoff after another done, one each second at most, until stop
 // is closed, or so many are done. It returns the longest time of one.
-func (s *site) probe(source way, most int, stop <-chan struct{}) (slowest time.Duration, n int) {
+func (s *site) probe(source access, most int, stop <-chan struct{}) (slowest time.Duration, n int) {
 	s.Helper()
 	for tick := time.NewTicker(time.Second); n < most; n++ {
 		begun := time.Now()
-		limited, cancel := context.WithTimeout(s.ctx, watchdog)
+		limited, cancel := context.WithTimeout(s.ctx, watchdogTimeout)
 		ticket, err := source.submit(limited, protocol.Package{Target: protocol.Target{Agent: server}, Reason: "honest", Task: protocol.Task{Description: "work"}})
 		if err == nil {
 			var state protocol.State
@@ -59,8 +59,8 @@ func (s *site) probe(source way, most int, stop <-chan struct{}) (slowest time.D
 	return slowest, n
 }
 
-// supervised has a deadline pass that only a supervisor sees.
-func (s *site) supervised(source way) {
+// checkSupervised has a deadline pass that only a supervisor sees.
+func (s *site) checkSupervised(source access) {
 	s.Helper()
 	policy := protocol.PolicyOverrides{}
 	if err := json.Unmarshal([]byte(`{"on_deadline":"close"}`), &policy); err != nil {
@@ -68,7 +68,7 @@ func (s *site) supervised(source way) {
 	}
 	pkg := protocol.Package{Target: protocol.Target{Agent: absent}, Reason: "honest", Task: protocol.Task{Description: "never done"}, Policy: policy}
 	pkg.Constraints.Deadline = time.Now().UTC().Truncate(time.Microsecond).Add(2 * time.Second)
-	limited, cancel := context.WithTimeout(s.ctx, watchdog)
+	limited, cancel := context.WithTimeout(s.ctx, watchdogTimeout)
 	defer cancel()
 	ticket, err := source.submit(limited, pkg)
 	if err != nil {
@@ -79,16 +79,16 @@ func (s *site) supervised(source way) {
 	}
 }
 
-// unharmed looks after the processes, and ends them.
-func (s *site) unharmed() {
+// checkProcesses looks after the processes, and ends them.
+func (s *site) checkProcesses() {
 	s.Helper()
 	for _, p := range s.processes {
 		peak := memoryPeak(p)
 		s.Logf("%-10s %4d MB at most", p.Name, peak>>20)
-		if !p.Running() || p.PID() != s.pids[p.Name] || strings.Contains(p.Said(), "panic") {
+		if !p.Running() || p.PID() != s.pids[p.Name] || strings.Contains(p.Output(), "panic") {
 			s.Errorf("%s has ended, or panicked", p.Name)
 		}
-		if peak > memoryMost {
+		if peak > memoryBytesMax {
 			s.Errorf("%s had %d MB", p.Name, peak>>20)
 		}
 	}
@@ -103,7 +103,7 @@ func (s *site) unharmed() {
 		select {
 		case <-ended:
 			s.Logf("%-10s ended %v after Ctrl-C", p.Name, time.Since(begun).Round(100*time.Millisecond))
-		case <-time.After(watchdog):
+		case <-time.After(watchdogTimeout):
 			s.Errorf("%s does not end at Ctrl-C", p.Name)
 		}
 	}

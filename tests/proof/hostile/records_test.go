@@ -50,7 +50,7 @@ func TestRecords(t *testing.T) {
 	defer cancel()
 	f := startRecords(ctx, t)
 	open := f.victims(ctx, t)
-	real := f.real(ctx, t)
+	real := f.readRecords(ctx, t)
 
 	stop := make(chan struct{})
 	var tickets []string
@@ -69,13 +69,13 @@ func TestRecords(t *testing.T) {
 	}
 	f.completed(ctx, t, append(tickets, f.before...))
 	f.doctor(ctx, t, open[0])
-	f.rebuilt(ctx, t, append(tickets, f.before...))
+	f.checkNewIndex(ctx, t, append(tickets, f.before...))
 	report, err := audit.VerifyLedger(ctx, f.b, nil)
 	if err != nil || report.Found < records/4 {
 		t.Errorf("audit finds %d problems, %v", report.Found, err)
 	}
 	for _, p := range []*testworld.Process{f.dev, f.worker} {
-		if !p.Running() || strings.Contains(p.Said(), "panic:") || strings.Contains(p.Said(), "this is a bug") {
+		if !p.Running() || strings.Contains(p.Output(), "panic:") || strings.Contains(p.Output(), "this is a bug") {
 			t.Errorf("%s has ended, or panicked", p.Name)
 		}
 	}
@@ -161,8 +161,8 @@ func (f *recordFleet) victims(ctx context.Context, t *testing.T) (open []string)
 	return open
 }
 
-// real are the records of the ledger, as of agents without a worker.
-func (f *recordFleet) real(ctx context.Context, t *testing.T) (bodies [][]byte) {
+// readRecords are the records of the ledger, as of agents without a worker.
+func (f *recordFleet) readRecords(ctx context.Context, t *testing.T) (bodies [][]byte) {
 	err := f.b.Entries(ctx, 1, func(e broker.Entry) error {
 		bodies = append(bodies, bytes.ReplaceAll(e.Body, []byte(`"`+honest+`"`), []byte(`"`+idle+`"`)))
 		return nil
@@ -274,8 +274,8 @@ func (f *recordFleet) doctor(ctx context.Context, t *testing.T, victim string) {
 	}
 }
 
-// rebuilt makes an index of the ledger from nothing.
-func (f *recordFleet) rebuilt(ctx context.Context, t *testing.T, tickets []string) {
+// checkNewIndex makes an index of the ledger from nothing.
+func (f *recordFleet) checkNewIndex(ctx context.Context, t *testing.T, tickets []string) {
 	t.Helper()
 	ix, err := index.Open(filepath.Join(t.TempDir(), "index.db"), index.Config{})
 	if err != nil {

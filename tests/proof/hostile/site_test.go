@@ -28,13 +28,13 @@ type site struct {
 	ctx       context.Context
 	processes []*testworld.Process
 	pids      map[string]int
-	enter     func(agent string) way
+	enter     func(agent string) access
 	shell     func(args ...string) // runs a command; nil: agents have no way in for commands
 	leave     []func()             // ends the agents
 }
 
-// way is one agent's.
-type way struct {
+// access is one agent's.
+type access struct {
 	submit func(ctx context.Context, pkg protocol.Package) (ticket string, _ error)
 	wait   func(ctx context.Context, ticket string) (protocol.State, error) // until it is closed
 	worker func(cfg worker.Config, h worker.Handler) (*worker.Worker, error)
@@ -72,7 +72,7 @@ func devSite(t *testing.T) *site {
 	s := newSite(t)
 	dev := s.start("dev", nil, "dev", "--port", "0", "--data", filepath.Join(t.TempDir(), "data"), "--fsync", "interval")
 	url := ready(s.ctx, t, dev)
-	s.enter = func(agent string) way { return s.engine(url, agent) }
+	s.enter = func(agent string) access { return s.engine(url, agent) }
 	s.shell = func(args ...string) {
 		s.run([]string{"NATS_URL=" + url, "NATS_NKEY=", "NATS_CREDS=", "NATS_INBOX_PREFIX="}, args...)
 	}
@@ -80,7 +80,7 @@ func devSite(t *testing.T) *site {
 }
 
 // engine enters by the engine itself.
-func (s *site) engine(url, agent string) way {
+func (s *site) engine(url, agent string) access {
 	s.Helper()
 	engine, err := jetstream.Dial(s.ctx, jetstream.DialConfig{URL: url, Name: agent})
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *site) engine(url, agent string) way {
 	if err := b.PutProfile(s.ctx, protocol.Profile{ID: agent}); err != nil {
 		s.Fatal(err)
 	}
-	return way{
+	return access{
 		submit: func(ctx context.Context, pkg protocol.Package) (string, error) {
 			pkg.Source = agent
 			in, err := b.Prepare(ctx, pkg)
@@ -155,8 +155,8 @@ func gatewaySite(t *testing.T) *site {
 	s.run(as("operator"), "agents", "put", absent)
 	s.start("supervisor", as("supervisor"), "supervise")
 	s.start("index", as("index"), "index", "--file", filepath.Join(dir, "index.db"))
-	s.start("gateway", as("gateway"), "gateway").Says(s.ctx, "ready")
-	s.enter = func(agent string) way {
+	s.start("gateway", as("gateway"), "gateway").AwaitOutput(s.ctx, "ready")
+	s.enter = func(agent string) access {
 		seed, _ := keys[agent].Seed()
 		path := filepath.Join(dir, agent+".nk")
 		if err := os.WriteFile(path, seed, 0o600); err != nil {
@@ -168,7 +168,7 @@ func gatewaySite(t *testing.T) *site {
 }
 
 // gateway enters by a gateway.
-func (s *site) gateway(url, agent, seed string) way {
+func (s *site) gateway(url, agent, seed string) access {
 	s.Helper()
 	key, err := nats.NkeyOptionFromSeed(seed)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *site) gateway(url, agent, seed string) way {
 	if _, err := c.Register(s.ctx, protocol.Profile{ID: agent}); err != nil {
 		s.Fatal(err)
 	}
-	return way{
+	return access{
 		submit: func(ctx context.Context, pkg protocol.Package) (string, error) {
 			if pkg.Key == "" {
 				pkg.Key = nats.NewInbox()
@@ -201,7 +201,7 @@ func (s *site) gateway(url, agent, seed string) way {
 		},
 		raw: func(verb, body string) error {
 			msg := &nats.Msg{Subject: natsgateway.Subject(agent, verb), Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(body)}
-			_, err := nc.RequestMsg(msg, watchdog)
+			_, err := nc.RequestMsg(msg, watchdogTimeout)
 			return err
 		},
 	}
@@ -211,7 +211,7 @@ func (s *site) gateway(url, agent, seed string) way {
 func (s *site) run(env []string, args ...string) {
 	s.Helper()
 	p := testworld.Start(s, args[0], append(env, "NATS_CONTEXT=", "XDG_CONFIG_HOME="+s.TempDir()), testworld.Handoff(s), args...)
-	if p.Wait(); strings.Contains(p.Said(), "error") {
-		s.Fatalf("handoff %s: %s", strings.Join(args, " "), p.Said())
+	if p.Wait(); strings.Contains(p.Output(), "error") {
+		s.Fatalf("handoff %s: %s", strings.Join(args, " "), p.Output())
 	}
 }

@@ -42,7 +42,7 @@ type world struct {
 type kind struct {
 	name   string
 	covers []string // subjects, or the beginnings of subjects
-	posts  func(*world) []post
+	posts  func(*world) []message
 }
 
 var kinds = []kind{
@@ -73,28 +73,28 @@ func TestSubjects(t *testing.T) {
 		w.commands()
 		t.Logf("%s: %d messages, %d MB resident", k.name, sent, memory(t, w.dev)>>20)
 	}
-	if !w.dev.Running() || strings.Contains(w.dev.Said(), "panic") {
+	if !w.dev.Running() || strings.Contains(w.dev.Output(), "panic") {
 		t.Error("dev has ended, or panicked")
 	}
-	if resident := memory(t, w.dev); resident > residentMost {
+	if resident := memory(t, w.dev); resident > residentBytesMax {
 		t.Errorf("dev has %d MB of memory", resident>>20)
 	}
-	w.diagnosed(" in HANDOFF_WORK, such as handoff.work.", " in HANDOFF_TIMERS, such as handoff.", " in KV_HANDOFF_AGENTS, such as $KV.", " in KV_HANDOFF_HOLDERS, such as $KV.")
+	w.checkDoctor(" in HANDOFF_WORK, such as handoff.work.", " in HANDOFF_TIMERS, such as handoff.", " in KV_HANDOFF_AGENTS, such as $KV.", " in KV_HANDOFF_HOLDERS, such as $KV.")
 	w.dev.Kill()
-	w.dev.Again()
-	w.serves()
+	w.dev.Restart()
+	w.awaitServing()
 	w.round("after the kill")
 	w.commands()
-	w.diagnosed(" in KV_HANDOFF_AGENTS, such as $KV.", " in KV_HANDOFF_HOLDERS, such as $KV.") // the others were emptied
-	w.lines.judge(t, time.Since(began))
+	w.checkDoctor(" in KV_HANDOFF_AGENTS, such as $KV.", " in KV_HANDOFF_HOLDERS, such as $KV.") // the others were emptied
+	w.lines.check(t, time.Since(began))
 }
 
-// residentMost is how much memory dev may have, of which 512 MiB is its limit for what
+// residentBytesMax is how much memory dev may have, of which 512 MiB is its limit for what
 // it may collect.
-const residentMost = 1 << 30
+const residentBytesMax = 1 << 30
 
-// diagnosed fails where doctor does not name what was sent, and what to do.
-func (w *world) diagnosed(where ...string) {
+// checkDoctor fails where doctor does not name what was sent, and what to do.
+func (w *world) checkDoctor(where ...string) {
 	w.t.Helper()
 	found := w.run(1, "doctor")
 	for _, want := range append(where, "strays", "nats stream purge") {
@@ -169,8 +169,8 @@ func (w *world) stored(stream, subject string) []byte {
 	return answer.Message.Data
 }
 
-// serves waits until dev does, after it was started again.
-func (w *world) serves() {
+// awaitServing waits until dev does, after it was started again.
+func (w *world) awaitServing() {
 	w.t.Helper()
 	for w.ctx.Err() == nil {
 		if _, err := w.b.LedgerInfo(w.ctx); err == nil {
@@ -255,7 +255,7 @@ func (w *world) commands() {
 }
 
 // send publishes as fast as the engine takes it.
-func (w *world) send(posts []post) int {
+func (w *world) send(posts []message) int {
 	w.t.Helper()
 	for i, p := range posts {
 		p.body = p.body[:min(len(p.body), engineMost)]

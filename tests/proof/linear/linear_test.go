@@ -30,15 +30,15 @@ var (
 )
 
 const (
-	clients  = 12
-	contests = 10 // handoffs that all are busy with at a time
-	agent    = "racer"
+	clients        = 12
+	handoffsAtOnce = 10 // handoffs that all are busy with at a time
+	agent          = "racer"
 	// redeliver is so short that others get an offer while one has it.
 	redeliver = 300 * time.Millisecond
 	leaseMS   = 3_600_000
-	// budget is how long one operation may take, elections included, and still end well.
-	budget = 30 * time.Second
-	within = 10 * time.Minute // everything
+	// operationTimeout is how long one operation may take, elections included, and still end well.
+	operationTimeout = 30 * time.Second
+	testTimeout      = 10 * time.Minute // everything
 )
 
 func TestMain(m *testing.M) { testworld.Main(m) }
@@ -85,14 +85,14 @@ type client struct {
 	own    []operation
 }
 
-// contest is everything that all of them share.
-type contest struct {
+// race is everything that all of them share.
+type race struct {
 	*testing.T
 	ctx  context.Context
 	done atomic.Int64
 
 	mu     sync.Mutex
-	keys   [contests]int
+	keys   [handoffsAtOnce]int
 	leases []lease
 }
 
@@ -124,10 +124,10 @@ func TestLinearizable(t *testing.T) {
 	if testworld.Race {
 		t.Skip("a fleet of processes with the race detector in them outlasts its own timeouts: run it without -race")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	cluster := testworld.StartCluster(t, 3, 0)
-	c := &contest{T: t, ctx: ctx}
+	c := &race{T: t, ctx: ctx}
 	all := make([]*client, clients)
 	for i := range all {
 		all[i] = c.client(cluster.URL(), i)
@@ -152,14 +152,14 @@ func TestLinearizable(t *testing.T) {
 	c.check(all, began)
 }
 
-func (c *contest) must(err error) {
+func (c *race) must(err error) {
 	c.Helper()
 	if err != nil {
 		c.Fatal(err)
 	}
 }
 
-func (c *contest) client(url string, n int) *client {
+func (c *race) client(url string, n int) *client {
 	c.Helper()
 	engine, err := jetstream.Dial(c.ctx, jetstream.DialConfig{URL: url, Name: fmt.Sprint("client ", n), Config: jetstream.Config{AckWait: redeliver}})
 	c.must(err)
@@ -172,7 +172,7 @@ func (c *contest) client(url string, n int) *client {
 }
 
 // killLeaders kills the ledger's leader now and then, and starts it again.
-func (c *contest) killLeaders(cluster *testworld.Cluster) {
+func (c *race) killLeaders(cluster *testworld.Cluster) {
 	for kill := range *killsWanted {
 		at := int64(*operationsWanted) * int64(kill+1) / int64(*killsWanted+1)
 		for c.done.Load() < at && c.ctx.Err() == nil && !c.Failed() {
@@ -186,14 +186,14 @@ func (c *contest) killLeaders(cluster *testworld.Cluster) {
 		cluster.Nodes[leader].Kill()
 		c.Logf("killed %s, which led the ledger, at operation %d", cluster.Nodes[leader].Name, c.done.Load())
 		c.pause(3 * time.Second)
-		cluster.Nodes[leader].Again()
+		cluster.Nodes[leader].Restart()
 		if err := cluster.Recover(c.ctx); err != nil {
 			c.Error(err)
 		}
 	}
 }
 
-func (c *contest) pause(d time.Duration) {
+func (c *race) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -205,8 +205,8 @@ func (c *contest) pause(d time.Duration) {
 // source and key name a handoff before it exists.
 const source = "sources"
 
-func (c *contest) pick(one *client) (slot int, pkg protocol.Package) {
-	slot = one.chance.IntN(contests)
+func (c *race) pickHandoff(one *client) (slot int, pkg protocol.Package) {
+	slot = one.chance.IntN(handoffsAtOnce)
 	c.mu.Lock()
 	n := c.keys[slot]
 	c.mu.Unlock()
@@ -214,7 +214,7 @@ func (c *contest) pick(one *client) (slot int, pkg protocol.Package) {
 }
 
 // closed lets the next handoff take the place of one that has ended.
-func (c *contest) closed(slot int, pkg protocol.Package) {
+func (c *race) closed(slot int, pkg protocol.Package) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if fmt.Sprint(slot, "-", c.keys[slot]) == pkg.Key {
@@ -223,14 +223,14 @@ func (c *contest) closed(slot int, pkg protocol.Package) {
 }
 
 // step is one operation of a client.
-func (c *contest) step(one *client, began time.Time) {
-	slot, pkg := c.pick(one)
+func (c *race) step(one *client, began time.Time) {
+	slot, pkg := c.pickHandoff(one)
 	op := operation{client: one.n, ticket: protocol.TicketForKey(source, pkg.Key)}
 	do := c.choose(one, &op, slot, pkg)
 	if do == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithValue(c.ctx, opKey{}, &op), budget)
+	ctx, cancel := context.WithTimeout(context.WithValue(c.ctx, opKey{}, &op), operationTimeout)
 	defer cancel()
 	op.call = time.Since(began).Nanoseconds()
 	err := do(ctx)
@@ -251,7 +251,7 @@ func (c *contest) step(one *client, began time.Time) {
 }
 
 // choose says what the client does next; nil is nothing.
-func (c *contest) choose(one *client, op *operation, slot int, pkg protocol.Package) func(context.Context) error {
+func (c *race) choose(one *client, op *operation, slot int, pkg protocol.Package) func(context.Context) error {
 	b := one.b
 	switch roll := one.chance.IntN(100); {
 	case roll < 15:
@@ -294,8 +294,8 @@ func (c *contest) choose(one *client, op *operation, slot int, pkg protocol.Pack
 }
 
 // claim takes what the queue has, which another may have as well.
-func (c *contest) claim(one *client, op *operation) func(context.Context) error {
-	pulling, cancel := context.WithTimeout(c.ctx, budget)
+func (c *race) claim(one *client, op *operation) func(context.Context) error {
+	pulling, cancel := context.WithTimeout(c.ctx, operationTimeout)
 	defer cancel()
 	offers, err := one.b.Pull(pulling, agent, 1, 50*time.Millisecond)
 	if err != nil {
@@ -324,13 +324,13 @@ func (c *contest) claim(one *client, op *operation) func(context.Context) error 
 	}
 }
 
-const leasesKept = 24
+const leasesMax = 24
 
 // report hands something in under a lease that others use as well.
-func (c *contest) report(one *client, op *operation, only bool) func(context.Context) error {
+func (c *race) report(one *client, op *operation, only bool) func(context.Context) error {
 	c.mu.Lock()
-	if len(c.leases) > leasesKept {
-		c.leases = c.leases[len(c.leases)-leasesKept:]
+	if len(c.leases) > leasesMax {
+		c.leases = c.leases[len(c.leases)-leasesMax:]
 	}
 	if len(c.leases) == 0 {
 		c.mu.Unlock()
@@ -355,7 +355,7 @@ func (c *contest) report(one *client, op *operation, only bool) func(context.Con
 }
 
 // check reads the ledger, and has porcupine look for an order.
-func (c *contest) check(all []*client, began time.Time) {
+func (c *race) check(all []*client, began time.Time) {
 	histories := map[string][]protocol.Change{}
 	var operations []porcupine.Operation
 	counts, refusals := map[kind]int{}, map[kind]int{}
@@ -394,7 +394,7 @@ func (c *contest) check(all []*client, began time.Time) {
 	c.Logf("%d operations on %d handoffs (%d appends) in %v, the longest took %v; done: %v; refused: %v: %s",
 		len(operations), len(histories), appends, time.Since(began).Round(time.Second), longest.Round(time.Millisecond), counts, refusals, result)
 	if result == porcupine.Ok {
-		c.seesThrough(histories, operations)
+		c.findsStaleRead(histories, operations)
 	}
 	if result != porcupine.Ok {
 		path := c.T.TempDir() + "/history.html"
@@ -405,8 +405,8 @@ func (c *contest) check(all []*client, began time.Time) {
 	}
 }
 
-// seesThrough puts a stale read into a history that is right, and wants it found.
-func (c *contest) seesThrough(histories map[string][]protocol.Change, operations []porcupine.Operation) {
+// findsStaleRead puts a stale read into a history that is right, and wants it found.
+func (c *race) findsStaleRead(histories map[string][]protocol.Change, operations []porcupine.Operation) {
 	for i := len(operations) - 1; i >= 0; i-- {
 		op := operations[i].Input.(operation)
 		changes := histories[op.ticket]

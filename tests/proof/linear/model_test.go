@@ -70,13 +70,13 @@ func (l *ledger) step(n int, op operation) (bool, any) {
 		n++
 	}
 	if n == before {
-		return l.quiet(before, op), n
+		return l.allowsNoAppend(before, op), n
 	}
-	return l.made(before, op), n
+	return l.allowsAppend(before, op), n
 }
 
-// quiet: an operation that has appended nothing saw what stood, or was rightly refused.
-func (l *ledger) quiet(n int, op operation) bool {
+// allowsNoAppend: an operation that has appended nothing saw what stood, or was rightly refused.
+func (l *ledger) allowsNoAppend(n int, op operation) bool {
 	s := l.at(n)
 	switch op.kind {
 	case submit, status:
@@ -85,7 +85,7 @@ func (l *ledger) quiet(n int, op operation) bool {
 		if n == 0 {
 			return false
 		}
-		verdict, step := lifecycle.Claim(s, l.claimant(op), everybody(), s.UpdatedAt)
+		verdict, step := lifecycle.Claim(s, l.claimant(op), fullDirectory(), s.UpdatedAt)
 		return op.refused && verdict != lifecycle.Take && len(step.Events) == 0
 	case complete, progress:
 		if op.refused {
@@ -105,8 +105,8 @@ func (l *ledger) quiet(n int, op operation) bool {
 	return false
 }
 
-// made: what an operation has appended is what the core makes of the state before.
-func (l *ledger) made(n int, op operation) bool {
+// allowsAppend: what an operation has appended is what the core makes of the state before.
+func (l *ledger) allowsAppend(n int, op operation) bool {
 	s, change := l.at(n), l.changes[n]
 	folded, err := lifecycle.ApplyAll(s, change.Record.Events)
 	if err != nil || folded.Phase != change.Record.State.Phase || folded.Closed != change.Record.State.Closed {
@@ -120,7 +120,7 @@ func (l *ledger) made(n int, op operation) bool {
 	case submit:
 		return n == 0 && op.read == change.Seq
 	case claim:
-		verdict, step := lifecycle.Claim(s, l.claimant(op), everybody(), s.UpdatedAt)
+		verdict, step := lifecycle.Claim(s, l.claimant(op), fullDirectory(), s.UpdatedAt)
 		want = step
 		if verdict == lifecycle.Take {
 			answer, _ := lifecycle.Acknowledge(step.State, l.claimant(op), op.ack, true, s.UpdatedAt)
@@ -136,7 +136,7 @@ func (l *ledger) made(n int, op operation) bool {
 	case cancel:
 		want, _ = lifecycle.Cancel(s, nil, source, "enough", false, s.UpdatedAt)
 	case answer:
-		want, _ = lifecycle.Answer(s, everybody(), protocol.Answer{By: source, Text: "this"}, s.UpdatedAt)
+		want, _ = lifecycle.Answer(s, fullDirectory(), protocol.Answer{By: source, Text: "this"}, s.UpdatedAt)
 	}
 	return slices.Equal(types(want.Events), types(change.Record.Events))
 }
@@ -169,8 +169,8 @@ func (l *ledger) completed(n int, op operation) bool {
 	return false
 }
 
-// everybody is a directory that calls nobody gone.
-func everybody() *lifecycle.Directory {
+// fullDirectory is a directory that calls nobody gone.
+func fullDirectory() *lifecycle.Directory {
 	return &lifecycle.Directory{Agents: map[string]protocol.Profile{agent: {ID: agent}}}
 }
 

@@ -132,7 +132,7 @@ func statusAfterSubmit(t *testing.T, ctx context.Context, brokers []*broker.Brok
 // waitRacingCompletion begins to wait, at a third node, for handoffs that
 // complete at that moment.
 func waitRacingCompletion(t *testing.T, ctx context.Context, node *embedded.Node, brokers []*broker.Broker, rounds int) {
-	gates := &gates{}
+	gates := &ticketGates{}
 	handle := func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 		select {
 		case <-gates.of(h.Ticket):
@@ -182,12 +182,12 @@ func waitRacingCompletion(t *testing.T, ctx context.Context, node *embedded.Node
 	t.Logf("%d rounds: wait %s; submit to closed %s", rounds, quantiles(waited), quantiles(took))
 }
 
-// gates are what the workers wait at, one for each ticket.
-type gates struct{ byTicket sync.Map }
+// ticketGates are what the workers wait at, one for each ticket.
+type ticketGates struct{ byTicket sync.Map }
 
-func (g *gates) of(ticket string) chan struct{} {
+func (g *ticketGates) of(ticket string) chan struct{} {
 	gate, _ := g.byTicket.LoadOrStore(ticket, make(chan struct{}))
 	return gate.(chan struct{})
 }
 
-func (g *gates) open(ticket string) { close(g.of(ticket)) }
+func (g *ticketGates) open(ticket string) { close(g.of(ticket)) }

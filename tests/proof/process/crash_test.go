@@ -24,9 +24,9 @@ func crashLease() time.Duration {
 	return 2 * time.Second
 }
 
-// hanging is a worker's script whose first attempt does not end until a file
+// hangingScript is a worker's script whose first attempt does not end until a file
 // is there, and says where it has got to; the others answer at once.
-func hanging(t *testing.T) (path, release string) {
+func hangingScript(t *testing.T) (path, release string) {
 	t.Helper()
 	dir := t.TempDir()
 	release = filepath.Join(dir, "release")
@@ -44,8 +44,8 @@ echo fresh`)
 	return path, release
 }
 
-// beganWork submits a handoff and waits until its first attempt is under way.
-func beganWork(t *testing.T, ctx context.Context, b *broker.Broker, agent string) string {
+// submitAndAwaitStart submits a handoff and waits until its first attempt is under way.
+func submitAndAwaitStart(t *testing.T, ctx context.Context, b *broker.Broker, agent string) string {
 	t.Helper()
 	ticket := submit(t, b, agent, nil)
 	if _, err := b.Wait(ctx, ticket, func(s protocol.State) bool { return s.Phase == protocol.Working }); err != nil {
@@ -71,11 +71,11 @@ func TestKilledWorker(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	dev := startDev(t, ctx)
-	path, _ := hanging(t)
+	path, _ := hangingScript(t)
 	flags := []string{"--agent", "coder", "--lease", crashLease().String()}
 	b := dial(t, dev.url)
 	first := dev.work(ctx, "first", path, flags...)
-	ticket := beganWork(t, ctx, b, "coder")
+	ticket := submitAndAwaitStart(t, ctx, b, "coder")
 	dev.work(ctx, "second", path, flags...)
 	first.Kill()
 	killed := time.Now()
@@ -93,11 +93,11 @@ func TestKilledWorkerWithoutSuccessor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dev := startDev(t, ctx)
-	path, _ := hanging(t)
+	path, _ := hangingScript(t)
 	flags := []string{"--agent", "coder", "--lease", crashLease().String()}
 	b := dial(t, dev.url)
 	first := dev.work(ctx, "first", path, flags...)
-	ticket := beganWork(t, ctx, b, "coder")
+	ticket := submitAndAwaitStart(t, ctx, b, "coder")
 	first.Kill()
 	killed := time.Now()
 	state, err := b.Wait(ctx, ticket, func(s protocol.State) bool { return s.LeasesLost == 1 && !s.Held() })
@@ -130,11 +130,11 @@ func TestZombieWorker(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	dev := startDev(t, ctx)
-	path, release := hanging(t)
+	path, release := hangingScript(t)
 	flags := []string{"--agent", "coder", "--lease", crashLease().String()}
 	b := dial(t, dev.url)
 	zombie := dev.work(ctx, "zombie", path, flags...)
-	ticket := beganWork(t, ctx, b, "coder")
+	ticket := submitAndAwaitStart(t, ctx, b, "coder")
 	pid := pidIn(t, ctx, filepath.Join(filepath.Dir(release), "pid"))
 	zombie.Signal(syscall.SIGSTOP)
 	second := dev.work(ctx, "second", path, flags...)
@@ -153,7 +153,7 @@ func TestZombieWorker(t *testing.T) {
 		return err != nil || strings.Contains(string(stat), ") Z ") // its worker has yet to take note
 	})
 	zombie.Signal(syscall.SIGCONT)
-	zombie.Says(ctx, "handoff lost")
+	zombie.AwaitOutput(ctx, "handoff lost")
 	wantResult(t, ctx, b, ticket, "fresh")
 	after := eventsOf(t, ctx, b, ticket)
 	delete(after, protocol.EventResultParked) // its late result may be kept, and changes nothing

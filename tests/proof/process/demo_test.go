@@ -20,8 +20,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// demoPatience is how long a demo may take by its own word, and a little more.
-const demoPatience = 75 * time.Second
+// demoTimeout is how long a demo may take by its own word, and a little more.
+const demoTimeout = 75 * time.Second
 
 // demoSums is the line that handoff demo --json ends with.
 type demoSums struct {
@@ -32,9 +32,9 @@ type demoSums struct {
 // agents look for, and names that a terminal would act on.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), demoPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 	defer cancel()
-	repository, home := reviewed(t, ctx), t.TempDir()
+	repository, home := makeRepository(t, ctx), t.TempDir()
 	report := filepath.Join(home, "review.md")
 	demo := demoCommand(t, ctx, home, "--json", "--keep", "--dir", repository, "--report", report)
 	var stdout, stderr bytes.Buffer
@@ -132,7 +132,7 @@ func TestDemoEnds(t *testing.T) {
 	for _, with := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(with.String(), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), demoPatience)
+			ctx, cancel := context.WithTimeout(t.Context(), demoTimeout)
 			defer cancel()
 			home := t.TempDir()
 			demo := demoCommand(t, ctx, home, "--dir", home)
@@ -226,8 +226,8 @@ func noneLeft(t *testing.T, ctx context.Context, home string) {
 	}
 }
 
-// reviewed makes a small repository with two commits of two people.
-func reviewed(t *testing.T, ctx context.Context) string {
+// makeRepository makes a small repository with two commits of two people.
+func makeRepository(t *testing.T, ctx context.Context) string {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")

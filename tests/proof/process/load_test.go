@@ -32,9 +32,9 @@ type load struct {
 // them back.
 const comesLater = "come back later"
 
-// steady is the script of the workers: some answers take a while, so that an
+// steadyScript is the script of the workers: some answers take a while, so that an
 // engine that dies finds claims under way.
-func steady(t *testing.T) string {
+func steadyScript(t *testing.T) string {
 	t.Helper()
 	seen := t.TempDir()
 	return script(t, `if grep -q '`+comesLater+`' && mkdir '`+seen+`'/"$HANDOFF_TICKET" 2>/dev/null; then
@@ -55,7 +55,7 @@ const (
 func startLoad(t *testing.T, ctx context.Context, dev *engine) (l *load, finish func()) {
 	t.Helper()
 	l = &load{t: t, b: dial(t, dev.url), ended: make(chan struct{}, 1<<16)}
-	path := steady(t)
+	path := steadyScript(t)
 	for _, name := range []string{"worker 1", "worker 2"} {
 		dev.work(ctx, name, path, "--agent", "steady", "--concurrency", "8")
 	}
@@ -106,7 +106,7 @@ func (l *load) submit(ctx context.Context, what string, later bool) (ticket stri
 		l.t.Errorf("%s: %v", what, err)
 		return "", false
 	}
-	err = l.again(ctx, func() error {
+	err = l.retryUnreachable(ctx, func() error {
 		_, err := l.b.Submit(ctx, prepared)
 		return err
 	})
@@ -122,7 +122,7 @@ func (l *load) submit(ctx context.Context, what string, later bool) (ticket stri
 
 func (l *load) await(ctx context.Context, ticket string) {
 	var state protocol.State
-	err := l.again(ctx, func() (err error) {
+	err := l.retryUnreachable(ctx, func() (err error) {
 		state, err = l.b.Wait(ctx, ticket, broker.Closed)
 		return err
 	})
@@ -139,9 +139,9 @@ func (l *load) await(ctx context.Context, ticket string) {
 	}
 }
 
-// again repeats what fails for want of an engine. Anything else is an answer,
+// retryUnreachable repeats what fails for want of an engine. Anything else is an answer,
 // and the wrong one.
-func (l *load) again(ctx context.Context, try func() error) error {
+func (l *load) retryUnreachable(ctx context.Context, try func() error) error {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	for {

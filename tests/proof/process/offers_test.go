@@ -47,14 +47,14 @@ func TestLargestOffers(t *testing.T) {
 	answer := protocol.Answer{By: "lead", Text: strings.Repeat("<", 200_000)}
 	for range rounds {
 		ask := protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"more"}}
-		if _, err := take(t, b, holder, ticket).Acknowledge(ctx, holder, ask, false); err != nil {
+		if _, err := pullOne(t, b, holder, ticket).Acknowledge(ctx, holder, ask, false); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.Answer(ctx, ticket, answer); err != nil {
 			t.Fatal(err)
 		}
 	}
-	claim, err := take(t, b, holder, ticket).Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
+	claim, err := pullOne(t, b, holder, ticket).Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func TestLargestOffers(t *testing.T) {
 	}
 }
 
-// take pulls the one offer that there is.
-func take(t *testing.T, b *broker.Broker, holder protocol.Holder, ticket string) *broker.Offer {
+// pullOne pulls the one offer that there is.
+func pullOne(t *testing.T, b *broker.Broker, holder protocol.Holder, ticket string) *broker.Offer {
 	t.Helper()
 	offers, err := b.Pull(t.Context(), holder.Agent, 1, 5*time.Second)
 	if err != nil || len(offers) != 1 || offers[0].Ticket != ticket {

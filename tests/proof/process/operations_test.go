@@ -142,7 +142,7 @@ func TestLag(t *testing.T) {
 		}
 	}
 	got := 0
-	for end := time.Now().Add(patience); got < taken && time.Now().Before(end); {
+	for end := time.Now().Add(testTimeout); got < taken && time.Now().Before(end); {
 		offers, err := b.Pull(t.Context(), "reviewer", taken-got, time.Second)
 		if err != nil {
 			t.Fatal(err)

@@ -17,24 +17,24 @@ import (
 // long asks for the long forms of the crash tests.
 func long() bool { return os.Getenv("HANDOFF_LONG") != "" }
 
-// child is a handoff that a test has started. It ends with the test.
-type child struct {
+// startedProcess is a handoff that a test has started. It ends with the test.
+type startedProcess struct {
 	*testworld.Process
 	t *testing.T
 }
 
-// launch starts the handoff program, in a directory and with a configuration of its own.
-func launch(t *testing.T, name string, env []string, args ...string) *child {
+// startHandoff starts the handoff program, in a directory and with a configuration of its own.
+func startHandoff(t *testing.T, name string, env []string, args ...string) *startedProcess {
 	t.Helper()
 	dir := t.TempDir()
 	env = append([]string{"NATS_CONTEXT=", "NATS_URL=", "HANDOFF_AGENT=", "XDG_CONFIG_HOME=" + dir, "XDG_DATA_HOME=" + dir}, env...)
-	return &child{testworld.StartIn(t, dir, name, env, testworld.Handoff(t), args...), t}
+	return &startedProcess{testworld.StartIn(t, dir, name, env, testworld.Handoff(t), args...), t}
 }
 
 // engine is a handoff dev that may be killed and started again on the same
 // directory and port.
 type engine struct {
-	*child
+	*startedProcess
 	t    *testing.T
 	url  string
 	env  []string
@@ -62,16 +62,16 @@ func startDevIn(t *testing.T, ctx context.Context, env []string, args ...string)
 
 func (e *engine) start(ctx context.Context) {
 	e.t.Helper()
-	e.child = launch(e.t, "dev", e.env, e.args...)
-	e.Says(ctx, "ready ")
+	e.startedProcess = startHandoff(e.t, "dev", e.env, e.args...)
+	e.AwaitOutput(ctx, "ready ")
 }
 
 // work starts handoff work and waits until it serves.
-func (e *engine) work(ctx context.Context, name, script string, args ...string) *child {
+func (e *engine) work(ctx context.Context, name, script string, args ...string) *startedProcess {
 	e.t.Helper()
 	args = append([]string{"work"}, args...)
-	w := launch(e.t, name, []string{"NATS_URL=" + e.url}, append(args, "--", script)...)
-	w.Says(ctx, "worker ready")
+	w := startHandoff(e.t, name, []string{"NATS_URL=" + e.url}, append(args, "--", script)...)
+	w.AwaitOutput(ctx, "worker ready")
 	return w
 }
 
@@ -85,6 +85,6 @@ func script(t *testing.T, body string) string {
 	return path
 }
 
-const patience = 2 * time.Minute // of these tests with what they wait for
+const testTimeout = 2 * time.Minute // of these tests with what they wait for
 
 func TestMain(m *testing.M) { testworld.Main(m) }

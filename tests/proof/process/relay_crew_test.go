@@ -21,9 +21,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// deed is what the crew did to a worker's process while it had a handoff in its
+// injection is what the crew did to a worker's process while it had a handoff in its
 // hands: it was stopped for longer than its lease, or killed.
-type deed struct {
+type injection struct {
 	fault  fault
 	holder string
 	ticket string
@@ -34,28 +34,28 @@ type deed struct {
 	overtaken bool
 }
 
-// crew runs the worker processes of a relay, and stops and kills them when their
+// relayWorkers runs the worker processes of a relay, and stops and kills them when their
 // dice say so.
-type crew struct {
+type relayWorkers struct {
 	b   *broker.Broker
 	env []string
 
-	running sync.WaitGroup
-	mu      sync.Mutex
-	deeds   []deed
-	started int
-	errs    []error
+	running    sync.WaitGroup
+	mu         sync.Mutex
+	injections []injection
+	started    int
+	errs       []error
 }
 
-// recruit starts workers for every agent. They run until ctx ends; dismiss joins them.
-func recruit(ctx context.Context, b *broker.Broker, workers int, env []string) (c *crew, dismiss func()) {
-	c = &crew{b: b, env: env}
+// startRelayWorkers starts workers for every agent. They run until ctx ends; dismiss joins them.
+func startRelayWorkers(ctx context.Context, b *broker.Broker, workers int, env []string) (c *relayWorkers, stop func()) {
+	c = &relayWorkers{b: b, env: env}
 	ctx, cancel := context.WithCancel(ctx)
 	for i := range workers {
 		for _, agent := range relayAgents {
 			c.running.Go(func() {
-				if err := c.tend(ctx, agent); err != nil {
-					c.failed(fmt.Errorf("worker %s %d: %w", agent, i, err))
+				if err := c.keepRunning(ctx, agent); err != nil {
+					c.addError(fmt.Errorf("worker %s %d: %w", agent, i, err))
 				}
 			})
 		}
@@ -66,37 +66,37 @@ func recruit(ctx context.Context, b *broker.Broker, workers int, env []string) (
 	}
 }
 
-func (c *crew) failed(err error) {
+func (c *relayWorkers) addError(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.errs = append(c.errs, err)
 }
 
-func (c *crew) note(d deed) {
+func (c *relayWorkers) addInjection(d injection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deeds = append(c.deeds, d)
+	c.injections = append(c.injections, d)
 }
 
 // err is what went wrong with the crew itself so far.
-func (c *crew) err() error {
+func (c *relayWorkers) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.errs...)
 }
 
-// tend keeps one worker running: another process for each that was killed.
-func (c *crew) tend(ctx context.Context, agent string) error {
+// keepRunning keeps one worker running: another process for each that was killed.
+func (c *relayWorkers) keepRunning(ctx context.Context, agent string) error {
 	for ctx.Err() == nil {
 		p, err := c.start(agent)
 		if err != nil {
 			return err
 		}
-		killed, err := c.watch(ctx, p)
+		killed, err := c.injectFaults(ctx, p)
 		if !killed { // it has not heard yet that it is over
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		}
-		ended := p.end()
+		ended := p.wait()
 		if err != nil || !killed && ended != nil {
 			return fmt.Errorf("%w\n%s", errors.Join(err, ended), tail(p.log.String(), 4_000))
 		}
@@ -123,7 +123,7 @@ type relayProcess struct {
 	holder string
 }
 
-func (c *crew) start(agent string) (*relayProcess, error) {
+func (c *relayWorkers) start(agent string) (*relayProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -154,22 +154,22 @@ func (c *crew) start(agent string) (*relayProcess, error) {
 	return p, nil
 }
 
-// drainPatience is how long a worker may take to end. After a failure its handlers
+// drainTimeout is how long a worker may take to end. After a failure its handlers
 // may wait for a driver that has given up.
-const drainPatience = 15 * time.Second
+const drainTimeout = 15 * time.Second
 
-// end waits for the end of the process, which must have been told.
-func (p *relayProcess) end() error {
-	overdue := time.AfterFunc(drainPatience, func() { _ = p.cmd.Process.Kill() })
+// wait waits for the end of the process, which must have been told.
+func (p *relayProcess) wait() error {
+	overdue := time.AfterFunc(drainTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer overdue.Stop()
 	for range p.lines {
 	}
 	return p.cmd.Wait()
 }
 
-// watch does what the worker's dice say, until the worker was killed, ends by
+// injectFaults does what the worker's dice say, until the worker was killed, ends by
 // itself, or the relay is over.
-func (c *crew) watch(ctx context.Context, p *relayProcess) (killed bool, err error) {
+func (c *relayWorkers) injectFaults(ctx context.Context, p *relayProcess) (killed bool, err error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -193,37 +193,37 @@ func (c *crew) watch(ctx context.Context, p *relayProcess) (killed bool, err err
 	}
 }
 
-func (p *relayProcess) deed(f fault, text string) (d deed, err error) {
-	d = deed{fault: f, holder: p.holder, at: time.Now()}
+func (p *relayProcess) parseInjection(f fault, text string) (d injection, err error) {
+	d = injection{fault: f, holder: p.holder, at: time.Now()}
 	_, err = fmt.Sscanf(text, "%s %d", &d.ticket, &d.fence)
 	return d, err
 }
 
-func (c *crew) kill(ctx context.Context, p *relayProcess, text string) error {
-	d, err := p.deed(dies, text)
+func (c *relayWorkers) kill(ctx context.Context, p *relayProcess, text string) error {
+	d, err := p.parseInjection(dies, text)
 	if err == nil {
 		err = c.overtaken(ctx, &d)
 	}
 	_ = p.cmd.Process.Kill() // in any case: it has a handler that never returns
-	c.note(d)
+	c.addInjection(d)
 	return err
 }
 
 // overtaken finds out whether the handoff is the worker's no more.
-func (c *crew) overtaken(ctx context.Context, d *deed) error {
+func (c *relayWorkers) overtaken(ctx context.Context, d *injection) error {
 	state, err := c.b.Status(ctx, d.ticket)
 	d.overtaken = state.Fence != d.fence
 	return err
 }
 
-// freezePatience is how long a supervisor may take to find a stopped worker out,
+// freezeTimeout is how long a supervisor may take to find a stopped worker out,
 // and its late result to come in.
-const freezePatience = time.Minute
+const freezeTimeout = time.Minute
 
 // freeze stops the process until the ledger says that its lease is lost, lets it
 // go on, and waits until its late result was parked.
-func (c *crew) freeze(ctx context.Context, p *relayProcess, text string) error {
-	d, err := p.deed(sleeps, text)
+func (c *relayWorkers) freeze(ctx context.Context, p *relayProcess, text string) error {
+	d, err := p.parseInjection(sleeps, text)
 	if err != nil {
 		return err
 	}
@@ -233,13 +233,13 @@ func (c *crew) freeze(ctx context.Context, p *relayProcess, text string) error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezePatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer cancel()
 	_, err = c.b.Wait(ctx, d.ticket, func(s protocol.State) bool { return s.Fence != d.fence })
 	if failed := p.cmd.Process.Signal(syscall.SIGCONT); err == nil {
 		err = failed
 	}
-	c.note(d)
+	c.addInjection(d)
 	if err != nil {
 		return fmt.Errorf("stopped with %s: %w", d.ticket, err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// story is one handoff as the ledger tells it, from its first entry to its last.
-type story struct {
+// handoffHistory is one handoff as the ledger tells it, from its first entry to its last.
+type handoffHistory struct {
 	ticket   string
 	state    protocol.State // replayed
 	hash     string         // of the last entry
@@ -34,8 +34,8 @@ type story struct {
 	refused, moved int
 }
 
-// loss is a lost lease.
-type loss struct {
+// lostLease is a lost lease.
+type lostLease struct {
 	ticket, holder string
 	fence          uint64
 	at             time.Time
@@ -44,7 +44,7 @@ type loss struct {
 // audit is all of the ledger, read once and applied event by event.
 type audit struct {
 	t        *testing.T
-	stories  map[string]*story
+	stories  map[string]*handoffHistory
 	entries  int
 	events   map[protocol.EventType]int
 	outcomes map[protocol.Outcome]int
@@ -54,7 +54,7 @@ type audit struct {
 	from      map[protocol.EventType]map[protocol.Phase]int
 	failures  map[string]int // by code
 	reasons   map[string]int // of closing without success
-	losses    []loss
+	losses    []lostLease
 	parked    map[uint64]string // by fence: the holder
 	offers    map[string]int    // by reason
 	asked     int               // conditions that need an answer
@@ -66,7 +66,7 @@ type audit struct {
 
 func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 	t.Helper()
-	a := &audit{t: t, stories: map[string]*story{}, events: map[protocol.EventType]int{}, outcomes: map[protocol.Outcome]int{},
+	a := &audit{t: t, stories: map[string]*handoffHistory{}, events: map[protocol.EventType]int{}, outcomes: map[protocol.Outcome]int{},
 		began: map[protocol.EventType]int{}, ended: map[protocol.EventType]int{}, from: map[protocol.EventType]map[protocol.Phase]int{},
 		failures: map[string]int{}, reasons: map[string]int{}, offers: map[string]int{}, parked: map[uint64]string{}}
 	err := b.Entries(ctx, 1, func(e broker.Entry) error {
@@ -96,7 +96,7 @@ func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 func (a *audit) read(ticket string, c protocol.Change) {
 	s := a.stories[ticket]
 	if s == nil {
-		s = &story{ticket: ticket}
+		s = &handoffHistory{ticket: ticket}
 		a.stories[ticket] = s
 	}
 	a.entries++
@@ -122,7 +122,7 @@ func (a *audit) read(ticket string, c protocol.Change) {
 }
 
 // count takes note of one event, and of what it did to the handoff's holder.
-func (a *audit) count(s *story, seq uint64, before, after protocol.State, event protocol.Event) {
+func (a *audit) count(s *handoffHistory, seq uint64, before, after protocol.State, event protocol.Event) {
 	kind := event.EventType()
 	a.events[kind]++
 	s.log = append(s.log, fmt.Sprintf("%v %s", event.When().Sub(after.SubmittedAt).Round(time.Millisecond), kind))
@@ -156,7 +156,7 @@ func (a *audit) count(s *story, seq uint64, before, after protocol.State, event 
 		s.redriven = e.Ticket
 	case *protocol.LeaseLost:
 		if e.Fence != 0 {
-			a.losses = append(a.losses, loss{s.ticket, e.Holder, e.Fence, e.At})
+			a.losses = append(a.losses, lostLease{s.ticket, e.Holder, e.Fence, e.At})
 		}
 	case *protocol.ResultParked:
 		if a.parked[e.Fence] != "" {
@@ -168,7 +168,7 @@ func (a *audit) count(s *story, seq uint64, before, after protocol.State, event 
 }
 
 // refusals counts, for one handoff, what checkSums compares for all.
-func (a *audit) refusals(s *story, before protocol.State, event protocol.Event) {
+func (a *audit) refusals(s *handoffHistory, before protocol.State, event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Rejected:
 		s.refused++
@@ -229,7 +229,7 @@ func (a *audit) bounds(s protocol.State, seq uint64) {
 
 // check compares the ledger with itself, with what the driver submitted, and
 // with what the crew did.
-func (a *audit) check(r *relayRace, c *crew) {
+func (a *audit) check(r *relayDriver, c *relayWorkers) {
 	a.t.Helper()
 	for _, s := range a.stories {
 		if !s.state.Closed || s.closings != 1 {
@@ -237,7 +237,7 @@ func (a *audit) check(r *relayRace, c *crew) {
 		}
 	}
 	a.checkChains(r)
-	a.checkDeeds(c)
+	a.checkInjections(c)
 	a.checkSums(r)
 	for kind, n := range a.faults(c) {
 		if n < r.size.least {
@@ -250,7 +250,7 @@ func (a *audit) check(r *relayRace, c *crew) {
 // successor: the next leg, or the same once more where it failed for good. The
 // last leg has none. Beside the legs there are the errands, the members of their
 // groups, and the returns; each is there, and nothing else.
-func (a *audit) checkChains(r *relayRace) {
+func (a *audit) checkChains(r *relayDriver) {
 	seen := map[string]bool{}
 	for chain, ticket := range r.roots {
 		for leg := 0; ticket != ""; {
@@ -264,7 +264,7 @@ func (a *audit) checkChains(r *relayRace) {
 				a.t.Errorf("chain %d, leg %d: %s is %+v: %v", chain, leg, ticket, at, err)
 				break
 			}
-			next := a.beside(s, seen)
+			next := a.visitRelated(s, seen)
 			if s.redriven != "" {
 				next = append(next, s.redriven)
 			}
@@ -286,9 +286,9 @@ func (a *audit) checkChains(r *relayRace) {
 	}
 }
 
-// beside sees a handoff and all that hangs on it, and returns those of its
+// visitRelated sees a handoff and all that hangs on it, and returns those of its
 // children that are legs.
-func (a *audit) beside(s *story, seen map[string]bool) (legs []string) {
+func (a *audit) visitRelated(s *handoffHistory, seen map[string]bool) (legs []string) {
 	seen[s.ticket] = true
 	tickets := slices.Clone(s.children)
 	for n := range s.members {
@@ -305,16 +305,16 @@ func (a *audit) beside(s *story, seen map[string]bool) (legs []string) {
 		}
 		if _, isLeg, _ := placeOf(child.state.WorkflowID, child.state.TaskID, child.state.ReturnOf != ""); isLeg {
 			legs = append(legs, ticket)
-		} else if more := a.beside(child, seen); len(more) > 0 {
+		} else if more := a.visitRelated(child, seen); len(more) > 0 {
 			a.t.Errorf("%s is no leg, and is followed by %v", ticket, more)
 		}
 	}
 	return legs
 }
 
-// checkDeeds: whoever was stopped or killed lost its lease, and the late result of
+// checkInjections: whoever was stopped or killed lost its lease, and the late result of
 // whoever was stopped is parked. Nothing is parked that was not lost before.
-func (a *audit) checkDeeds(c *crew) {
+func (a *audit) checkInjections(c *relayWorkers) {
 	lost := map[uint64]string{}
 	for _, l := range a.losses {
 		if lost[l.fence] != "" {
@@ -322,7 +322,7 @@ func (a *audit) checkDeeds(c *crew) {
 		}
 		lost[l.fence] = l.holder
 	}
-	for _, d := range c.deeds {
+	for _, d := range c.injections {
 		if lost[d.fence] != d.holder {
 			a.t.Errorf("%s of holder %s with %s, fence %d: the ledger has no lost lease of it", d.fault, d.holder, d.ticket, d.fence)
 		}
@@ -338,7 +338,7 @@ func (a *audit) checkDeeds(c *crew) {
 }
 
 // checkSums: what begins must end. Every equation is about the whole ledger.
-func (a *audit) checkSums(r *relayRace) {
+func (a *audit) checkSums(r *relayDriver) {
 	e, handoffs := a.events, len(a.stories)
 	members, returns, legs := 0, 0, 0
 	for _, s := range a.stories {
@@ -398,10 +398,10 @@ func total[K comparable](counts map[K]int) (n int) {
 
 // faults counts each kind by what the ledger says. That a lease was lost by a
 // stop or by a kill, only the crew knows.
-func (a *audit) faults(c *crew) map[fault]int {
+func (a *audit) faults(c *relayWorkers) map[fault]int {
 	counts := map[fault]int{refuse: a.events[protocol.EventRejected], ask: a.asked,
 		fails: a.failures["handler"], panics: a.failures["panic"], sleeps: 0, dies: 0}
-	for _, d := range c.deeds {
+	for _, d := range c.injections {
 		if !d.overtaken {
 			counts[d.fault]++
 		}
@@ -410,10 +410,10 @@ func (a *audit) faults(c *crew) map[fault]int {
 }
 
 // causes counts the lost leases by what was done to their holders.
-func (a *audit) causes(c *crew) (slept, killed, neither int) {
+func (a *audit) causes(c *relayWorkers) (slept, killed, neither int) {
 	for _, l := range a.losses {
 		cause := nothing
-		for _, d := range c.deeds {
+		for _, d := range c.injections {
 			if d.holder == l.holder && !d.at.After(l.at) && (cause == nothing || d.fault == dies) {
 				cause = d.fault
 			}
@@ -431,10 +431,10 @@ func (a *audit) causes(c *crew) (slept, killed, neither int) {
 }
 
 // summary prints what happened.
-func (a *audit) summary(r *relayRace, c *crew, took time.Duration) {
+func (a *audit) summary(r *relayDriver, c *relayWorkers, took time.Duration) {
 	a.t.Helper()
 	var times []time.Duration
-	var slowest *story
+	var slowest *handoffHistory
 	for _, s := range a.stories {
 		times = append(times, s.state.ClosedAt.Sub(s.state.SubmittedAt))
 		if times[len(times)-1] >= slices.Max(times) {

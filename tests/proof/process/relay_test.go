@@ -59,18 +59,18 @@ func TestRelay(t *testing.T) {
 	}
 	t.Logf("HANDOFF_RELAY_SEED=%d", seed)
 	dev := startDev(t, ctx, "--fsync", size.fsync)
-	launch(t, "second supervisor", []string{"NATS_URL=" + dev.url}, "supervise").Says(ctx, "supervising")
-	r := &relayRace{t: t, b: dial(t, dev.url), size: size, seed: seed, open: map[string]bool{}, asked: make(chan protocol.State, 1000)}
+	startHandoff(t, "second supervisor", []string{"NATS_URL=" + dev.url}, "supervise").AwaitOutput(ctx, "supervising")
+	r := &relayDriver{t: t, b: dial(t, dev.url), size: size, seed: seed, open: map[string]bool{}, asked: make(chan protocol.State, 1000)}
 	r.register(dev.url)
 	began := time.Now()
-	c, dismiss := recruit(ctx, r.b, size.workers, []string{"NATS_URL=" + dev.url,
+	c, dismiss := startRelayWorkers(ctx, r.b, size.workers, []string{"NATS_URL=" + dev.url,
 		relaySeedVar + "=" + strconv.FormatUint(seed, 10), relayPercentVar + "=" + strconv.Itoa(size.percent)})
 	defer dismiss()
 	people, away := context.WithCancel(ctx)
 	defer away()
 	desks, people := errgroup.WithContext(people)
-	desks.Go(func() error { return r.answers(people) })
-	desks.Go(func() error { return r.person(people) })
+	desks.Go(func() error { return r.answerAgents(people) })
+	desks.Go(func() error { return r.servePerson(people) })
 	err := r.run(ctx, func() error { return errors.Join(c.err(), people.Err()) })
 	if err != nil {
 		t.Errorf("%v; open: %v", err, r.stillOpen())
@@ -89,8 +89,8 @@ func TestRelay(t *testing.T) {
 	audit.summary(r, c, took)
 }
 
-// relayRace is the driver of the chains.
-type relayRace struct {
+// relayDriver is the driver of the chains.
+type relayDriver struct {
 	t    *testing.T
 	b    *broker.Broker
 	size relaySize
@@ -106,7 +106,7 @@ type relayRace struct {
 // register makes the agents known. Each has its own leg as a capability, and the
 // next two less well, so that a refused leg has somewhere to go; two of them
 // escalate to a third, the others to a person.
-func (r *relayRace) register(url string) {
+func (r *relayDriver) register(url string) {
 	r.t.Helper()
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -137,12 +137,12 @@ func relayCapability(i int) string { return fmt.Sprintf("leg-%d", i%len(relayAge
 
 // run starts one chain after the other, hands in again what failed for good, and
 // returns when all legs were run and nothing is open.
-func (r *relayRace) run(ctx context.Context, broken func() error) error {
+func (r *relayDriver) run(ctx context.Context, broken func() error) error {
 	every := time.NewTicker(100 * time.Millisecond)
 	defer every.Stop()
 	for next := uint64(1); ; {
 		for len(r.roots) < r.size.chains && len(r.roots)-r.finished < r.size.ahead {
-			if err := r.begin(ctx, len(r.roots)); err != nil {
+			if err := r.beginChain(ctx, len(r.roots)); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func (r *relayRace) run(ctx context.Context, broken func() error) error {
 		err := r.b.Entries(ctx, next, func(e broker.Entry) error {
 			next = e.Seq + 1
 			change, err := broker.DecodeChange(e)
-			if err == nil && r.see(change) {
+			if err == nil && r.updateOpen(change) {
 				ended = append(ended, change.Record.State)
 			}
 			return err
@@ -159,7 +159,7 @@ func (r *relayRace) run(ctx context.Context, broken func() error) error {
 			return err
 		}
 		for _, s := range ended {
-			if err := r.goOn(ctx, s); err != nil {
+			if err := r.continueChain(ctx, s); err != nil {
 				return fmt.Errorf("%s, which closed as %s: %w", s.Ticket, s.Outcome, err)
 			}
 		}
@@ -177,9 +177,9 @@ func (r *relayRace) run(ctx context.Context, broken func() error) error {
 	}
 }
 
-// see keeps account of what is open, and of what is promised and not there yet.
+// updateOpen keeps account of what is open, and of what is promised and not there yet.
 // It tells whether a handoff closed by this.
-func (r *relayRace) see(c protocol.Change) (closed bool) {
+func (r *relayDriver) updateOpen(c protocol.Change) (closed bool) {
 	s := c.Record.State
 	promise := func(ticket string) {
 		if _, there := r.open[ticket]; !there && ticket != "" {
@@ -208,7 +208,7 @@ func (r *relayRace) see(c protocol.Change) (closed bool) {
 	return closed
 }
 
-func (r *relayRace) stillOpen() (tickets []string) {
+func (r *relayDriver) stillOpen() (tickets []string) {
 	for ticket, open := range r.open {
 		if open {
 			tickets = append(tickets, ticket)
@@ -217,8 +217,8 @@ func (r *relayRace) stillOpen() (tickets []string) {
 	return tickets
 }
 
-// goOn follows the end of a leg. Errands and returns are over when they are over.
-func (r *relayRace) goOn(ctx context.Context, s protocol.State) error {
+// continueChain follows the end of a leg. Errands and returns are over when they are over.
+func (r *relayDriver) continueChain(ctx context.Context, s protocol.State) error {
 	at, isLeg, err := placeOf(s.WorkflowID, s.TaskID, s.ReturnOf != "")
 	if err != nil || !isLeg {
 		return err
@@ -234,11 +234,11 @@ func (r *relayRace) goOn(ctx context.Context, s protocol.State) error {
 	return nil
 }
 
-// begin submits the first leg of a chain: to whoever can do it, or to an agent
+// beginChain submits the first leg of a chain: to whoever can do it, or to an agent
 // by name.
-func (r *relayRace) begin(ctx context.Context, chain int) error {
+func (r *relayDriver) beginChain(ctx context.Context, chain int) error {
 	at := place{chain, 0}
-	pkg := protocol.Package{Source: "coach", Target: protocol.Target{Agent: at.turn("")}, Reason: "on your marks",
+	pkg := protocol.Package{Source: "coach", Target: protocol.Target{Agent: at.agentFor("")}, Reason: "on your marks",
 		Key:     fmt.Sprintf("%d of %d", chain, r.seed),
 		Task:    protocol.Task{ID: at.task(), Description: at.words()},
 		Context: protocol.Context{WorkflowID: at.workflow()},
@@ -255,13 +255,13 @@ func (r *relayRace) begin(ctx context.Context, chain int) error {
 	return err
 }
 
-// answers replies, until ctx ends, to what agents ask agents, as soon as the driver
+// answerAgents replies, until ctx ends, to what agents ask agents, as soon as the driver
 // sees it: the workers of those who are asked run legs.
-func (r *relayRace) answers(ctx context.Context) error {
+func (r *relayDriver) answerAgents(ctx context.Context) error {
 	for {
 		select {
 		case s := <-r.asked:
-			if err := moved(ctx, r.answer(ctx, s.Source, s)); err != nil {
+			if err := ignoreMoved(ctx, r.answer(ctx, s.Source, s)); err != nil {
 				return fmt.Errorf("%s, which asks %s: %w", s.Ticket, s.Source, err)
 			}
 		case <-ctx.Done():
@@ -270,9 +270,9 @@ func (r *relayRace) answers(ctx context.Context) error {
 	}
 }
 
-// person sees, until ctx ends, to what waits for one: questions of first legs,
+// servePerson sees, until ctx ends, to what waits for one: questions of first legs,
 // what was escalated, what came back.
-func (r *relayRace) person(ctx context.Context) error {
+func (r *relayDriver) servePerson(ctx context.Context) error {
 	every := time.NewTicker(time.Second)
 	defer every.Stop()
 	for {
@@ -286,16 +286,16 @@ func (r *relayRace) person(ctx context.Context) error {
 			return fmt.Errorf("the inbox: %w", err)
 		}
 		for _, w := range waiting {
-			if err := moved(ctx, r.attend(ctx, w)); err != nil {
+			if err := ignoreMoved(ctx, r.handleInboxEntry(ctx, w)); err != nil {
 				return fmt.Errorf("%s, which waits for a person (%s): %w", w.State.Ticket, w.Why, err)
 			}
 		}
 	}
 }
 
-// moved passes over the errors that are no errors: the relay is over, or the
+// ignoreMoved passes over the errors that are no errors: the relay is over, or the
 // handoff was elsewhere by then.
-func moved(ctx context.Context, err error) error {
+func ignoreMoved(ctx context.Context, err error) error {
 	var refused *protocol.Error
 	if ctx.Err() != nil || errors.As(err, &refused) {
 		return nil
@@ -303,9 +303,9 @@ func moved(ctx context.Context, err error) error {
 	return err
 }
 
-func (r *relayRace) attend(ctx context.Context, w broker.Waiting) error {
+func (r *relayDriver) handleInboxEntry(ctx context.Context, w broker.Waiting) error {
 	s := w.State
-	mood := r.mood(s)
+	mood := r.personRoll(s)
 	switch {
 	case w.Why == lifecycle.InboxHeld: // by this goroutine, a moment ago
 		return nil
@@ -328,14 +328,16 @@ func (r *relayRace) attend(ctx context.Context, w broker.Waiting) error {
 	return r.takeOver(ctx, s)
 }
 
-func (r *relayRace) mood(s protocol.State) roll { return throw(r.seed, r.size.percent, s, -1) }
+func (r *relayDriver) personRoll(s protocol.State) roll {
+	return rollFor(r.seed, r.size.percent, s, -1)
+}
 
 // answer gives what is asked for, or denies it. A return is for its agent alone,
 // and would wait for ever.
-func (r *relayRace) answer(ctx context.Context, by string, s protocol.State) error {
+func (r *relayDriver) answer(ctx context.Context, by string, s protocol.State) error {
 	answer := protocol.Answer{By: by}
 	switch {
-	case s.ReturnOf == "" && r.mood(s).oneIn(6, "deny"):
+	case s.ReturnOf == "" && r.personRoll(s).oneIn(6, "deny"):
 		answer.Deny, answer.DenyReason = true, "not today"
 	case len(s.Conditions.NeedsPermission) > 0:
 		answer.Permit = true
@@ -347,19 +349,19 @@ func (r *relayRace) answer(ctx context.Context, by string, s protocol.State) err
 }
 
 // takeOver is a person who runs a leg.
-func (r *relayRace) takeOver(ctx context.Context, s protocol.State) error {
+func (r *relayDriver) takeOver(ctx context.Context, s protocol.State) error {
 	me := protocol.Holder{ID: uuid.NewString(), Agent: protocol.Human, LeaseMS: time.Minute.Milliseconds(), Slots: 1, Busy: 1, Polling: true}
 	if err := r.b.Beat(ctx, me); err != nil {
 		return err
 	}
 	claim, err := r.b.Take(ctx, s.Ticket, me, "nobody else would")
 	if err == nil {
-		err = r.walk(ctx, claim)
+		err = r.runLeg(ctx, claim)
 	}
 	return errors.Join(err, r.b.RemoveHolder(context.WithoutCancel(ctx), me.ID))
 }
 
-func (r *relayRace) walk(ctx context.Context, claim *broker.Claim) error {
+func (r *relayDriver) runLeg(ctx context.Context, claim *broker.Claim) error {
 	pkg, err := protocol.DecodePackage(claim.Package)
 	if err != nil {
 		return err

@@ -60,10 +60,10 @@ type roll struct {
 	more  uint64 // for every further choice
 }
 
-// throw makes the roll of an attempt. Whatever brings a handoff back as the same
+// rollFor makes the roll of an attempt. Whatever brings a handoff back as the same
 // attempt of the same agent (an answer, a return, a person) is in it too: else a
 // question would be asked again for ever.
-func throw(seed uint64, percent int, s protocol.State, attempt int) roll {
+func rollFor(seed uint64, percent int, s protocol.State, attempt int) roll {
 	returns := 0
 	if s.Children != nil {
 		returns = s.Children.Closed.Len()
@@ -107,8 +107,8 @@ func placeOf(workflow, task string, isReturn bool) (p place, isLeg bool, err err
 	return p, true, err
 }
 
-// turn is whose turn a leg is, where that is not the agent that hands off.
-func (p place) turn(not string) string {
+// agentFor is whose turn a leg is, where that is not the agent that hands off.
+func (p place) agentFor(not string) string {
 	i := (p.chain + p.leg) % len(relayAgents)
 	if relayAgents[i] == not {
 		i = (i + 1) % len(relayAgents)
@@ -140,7 +140,7 @@ func (p place) words() string { return fmt.Sprintf("run leg %d", p.leg) }
 
 // command asks for the next leg with the result, as LangGraph would.
 func (p place) command(agent string) (*protocol.Command, error) {
-	to, err := json.Marshal(p.turn(agent))
+	to, err := json.Marshal(p.agentFor(agent))
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (r *relayRunner) gate(fence uint64) chan struct{} {
 // Acknowledge answers some offers with no, and some with a question.
 func (r *relayRunner) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
 	s := h.State()
-	roll := r.throw(h, s.Attempt+1)
+	roll := r.rollFor(h, s.Attempt+1)
 	if roll.oneIn(2, "early") {
 		switch roll.fault {
 		case refuse:
@@ -249,10 +249,10 @@ func (r *relayRunner) Acknowledge(_ context.Context, h worker.Handoff) (protocol
 	return protocol.Ack{Status: protocol.AckAccepted}, nil
 }
 
-// throw makes the roll of an attempt. Nobody refuses a return: it is for its agent
+// rollFor makes the roll of an attempt. Nobody refuses a return: it is for its agent
 // alone, and would wait for ever.
-func (r *relayRunner) throw(h worker.Handoff, attempt int) roll {
-	roll := throw(r.seed, r.percent, h.State(), attempt)
+func (r *relayRunner) rollFor(h worker.Handoff, attempt int) roll {
+	roll := rollFor(r.seed, r.percent, h.State(), attempt)
 	if h.Package.Returned != nil && roll.fault == refuse {
 		roll.fault = nothing
 	}
@@ -278,7 +278,7 @@ func (r roll) question() protocol.Ack {
 // Handle runs a leg, or an errand, or fails at it.
 func (r *relayRunner) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	s := h.State()
-	roll := r.throw(h, h.Attempt)
+	roll := r.rollFor(h, h.Attempt)
 	_, isLeg, _ := placeOf(s.WorkflowID, s.TaskID, s.ReturnOf != "")
 	var waits string
 	if isLeg {
@@ -288,7 +288,7 @@ func (r *relayRunner) Handle(ctx context.Context, h worker.Handoff) (protocol.Re
 		}
 	}
 	<-time.After(time.Duration(roll.more%20) * time.Millisecond) // the run itself
-	if err := r.fault(h, roll); err != nil {
+	if err := r.injectFault(h, roll); err != nil {
 		return protocol.Result{}, err
 	}
 	isFree := s.EscalationLevel == 0 && s.Escalations < 3 && roll.fault == nothing
@@ -318,8 +318,8 @@ func unexpected(ctx context.Context, err error) error {
 	return &worker.Failure{Code: "relay", Err: err, Permanent: true}
 }
 
-// fault does what the dice say. It returns nil where the work goes on.
-func (r *relayRunner) fault(h worker.Handoff, roll roll) error {
+// injectFault does what the dice say. It returns nil where the work goes on.
+func (r *relayRunner) injectFault(h worker.Handoff, roll roll) error {
 	switch roll.fault {
 	case refuse:
 		return worker.Refuse(roll.refusal(h.State()))
@@ -384,7 +384,7 @@ func (r *relayRunner) handOff(ctx context.Context, h worker.Handoff) (protocol.R
 		result.Command, err = next.command(h.Agent)
 		return result, err
 	}
-	pkg := h.Continue(next.turn(h.Agent))
+	pkg := h.Continue(next.agentFor(h.Agent))
 	pkg.Task = protocol.Task{ID: next.task(), Description: next.words()}
 	for name, value := range result.Variables {
 		pkg.Context.Variables[name] = value

@@ -34,7 +34,7 @@ func TestSelf(t *testing.T) {
 			port := testworld.Ports(t, 1)[0]
 			// As in a container: one setting for the process and for who asks it.
 			env := []string{"NATS_URL=" + dev.url, fmt.Sprintf("HANDOFF_METRICS=0.0.0.0:%d", port)}
-			p := launch(t, role.args[0], env, role.args...)
+			p := startHandoff(t, role.args[0], env, role.args...)
 			until := func(code int, text string) {
 				t.Helper()
 				for {

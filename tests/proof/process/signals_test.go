@@ -18,7 +18,7 @@ import (
 const signalPatience = 3 * time.Minute
 
 // ends waits until a process has ended by itself, and returns its exit code.
-func (c *child) ends() int {
+func (c *startedProcess) ends() int {
 	c.t.Helper()
 	select {
 	case <-c.Ended():
@@ -30,7 +30,7 @@ func (c *child) ends() int {
 
 // computes waits until a process has used so many ticks of the processor, of which there
 // are 100 in a second: it does what takes long by then.
-func (c *child) computes(ticks int) {
+func (c *startedProcess) computes(ticks int) {
 	c.t.Helper()
 	for end := time.Now().Add(signalPatience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(c.PID()) + "/stat")
@@ -47,7 +47,7 @@ func (c *child) computes(ticks int) {
 	c.t.Fatalf("%s does not compute", c.Name)
 }
 
-func (c *child) wantEnd(code int) {
+func (c *startedProcess) wantEnd(code int) {
 	c.t.Helper()
 	if got := c.ends(); got != code {
 		c.t.Errorf("%s ended with %d, want %d", c.Name, got, code)
@@ -65,13 +65,13 @@ func TestSignals(t *testing.T) {
 	url := []string{"NATS_URL=" + e.url}
 	command := func(args ...string) {
 		t.Helper()
-		launch(t, strings.Join(args, " "), url, args...).wantEnd(0)
+		startHandoff(t, strings.Join(args, " "), url, args...).wantEnd(0)
 	}
 
 	t.Run("a program that ignores SIGTERM", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
-		w := launch(t, "work", append(url, "PIDS="+pids), "work", "--agent", "stubborn", "--drain", "100ms", "--", "sh", "-c", stubborn)
-		w.Says(t.Context(), "worker ready")
+		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--agent", "stubborn", "--drain", "100ms", "--", "sh", "-c", stubborn)
+		w.AwaitOutput(t.Context(), "worker ready")
 		command("submit", "--to", "stubborn", "--reason", "r", "--task", "t")
 		started := []int{processIn(t, pids), processIn(t, pids+".child")}
 		w.Signal(syscall.SIGINT)
@@ -82,12 +82,12 @@ func TestSignals(t *testing.T) {
 	})
 	t.Run("a second signal", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
-		w := launch(t, "work", append(url, "PIDS="+pids), "work", "--agent", "twice", "--drain", "1h", "--", "sh", "-c", stubborn)
-		w.Says(t.Context(), "worker ready")
+		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--agent", "twice", "--drain", "1h", "--", "sh", "-c", stubborn)
+		w.AwaitOutput(t.Context(), "worker ready")
 		command("submit", "--to", "twice", "--reason", "r", "--task", "t")
 		started := processIn(t, pids)
 		w.Signal(syscall.SIGTERM)
-		w.Says(t.Context(), "worker drains")
+		w.AwaitOutput(t.Context(), "worker drains")
 		for range 100 { // two in a quarter of a second are one
 			w.Signal(syscall.SIGINT)
 			select {
@@ -103,7 +103,7 @@ func TestSignals(t *testing.T) {
 		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := launch(t, "submit", url, "submit", "--lines", "-f", pipe)
+		c := startHandoff(t, "submit", url, "submit", "--lines", "-f", pipe)
 		opened := make(chan *os.File)
 		go func() { // it opens when the command does
 			out, err := os.OpenFile(pipe, os.O_WRONLY, 0)
@@ -115,7 +115,7 @@ func TestSignals(t *testing.T) {
 		defer func(out *os.File) { _ = out.Close() }(<-opened)
 		c.Signal(syscall.SIGINT)
 		c.wantEnd(130)
-		if out := c.Said(); !strings.Contains(out, "cut off") && !strings.Contains(out, "interrupted") {
+		if out := c.Output(); !strings.Contains(out, "cut off") && !strings.Contains(out, "interrupted") {
 			t.Errorf("it does not say why it ended: %s", out)
 		}
 	})
@@ -124,7 +124,7 @@ func TestSignals(t *testing.T) {
 		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := launch(t, "validate", nil, "validate", "-f", pipe, "--redact", "(x+x+){400}y")
+		c := startHandoff(t, "validate", nil, "validate", "-f", pipe, "--redact", "(x+x+){400}y")
 		pkg := fmt.Sprintf(`{"source":"lead","target":{"agent":"a"},"reason":"r","task":{"description":"t"},"context":{"metadata":{"t":%q}}}`, strings.Repeat("x", 20_000_000))
 		if err := os.WriteFile(pipe, []byte(pkg), 0o600); err != nil { // it returns when all was read
 			t.Fatal(err)
@@ -136,8 +136,8 @@ func TestSignals(t *testing.T) {
 	t.Run("services", func(t *testing.T) {
 		index := filepath.Join(t.TempDir(), "index.db")
 		for _, args := range [][]string{{"supervise"}, {"gateway"}, {"index", "--file", index}} {
-			c := launch(t, args[0], url, args...)
-			c.Says(t.Context(), map[string]string{"supervise": "supervising", "gateway": "ready", "index": "ready"}[args[0]])
+			c := startHandoff(t, args[0], url, args...)
+			c.AwaitOutput(t.Context(), map[string]string{"supervise": "supervising", "gateway": "ready", "index": "ready"}[args[0]])
 			c.Signal(syscall.SIGTERM)
 			c.wantEnd(0)
 		}

@@ -179,7 +179,7 @@ func submitNeeds(t *testing.T, ctx context.Context, stop <-chan struct{}, b *bro
 type supervisors struct {
 	t   *testing.T
 	url string
-	all [3]*child
+	all [3]*startedProcess
 }
 
 func newSupervisors(t *testing.T, ctx context.Context, url string) *supervisors {
@@ -193,8 +193,8 @@ func newSupervisors(t *testing.T, ctx context.Context, url string) *supervisors 
 
 func (s *supervisors) start(ctx context.Context, i int) {
 	s.t.Helper()
-	s.all[i] = launch(s.t, fmt.Sprintf("supervisor %d", i), []string{"NATS_URL=" + s.url}, "supervise")
-	s.all[i].Says(ctx, "supervising")
+	s.all[i] = startHandoff(s.t, fmt.Sprintf("supervisor %d", i), []string{"NATS_URL=" + s.url}, "supervise")
+	s.all[i].AwaitOutput(ctx, "supervising")
 }
 
 // killUntil kills one after another until it is told to stop, and leaves three behind.

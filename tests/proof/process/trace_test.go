@@ -134,18 +134,18 @@ func TestTraceOfProcesses(t *testing.T) {
 	e := startDevIn(t, ctx, otel, "--fsync", "interval")
 	env := append(otel, "NATS_URL="+e.url)
 	work := func(agent, body string) {
-		launch(t, agent, env, "work", "--agent", agent, "--", script(t, body)).Says(ctx, "worker ready")
+		startHandoff(t, agent, env, "work", "--agent", agent, "--", script(t, body)).AwaitOutput(ctx, "worker ready")
 	}
 	work("lead", "echo taken in")
 	work("tester", `printf '%s' "$TRACEPARENT"`)
 	work("coder", `echo '{"body": "'"$TRACEPARENT"'", "command": {"goto": "tester", "update": {"next_task": "test it"}}}'`)
 	const root, above = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-	submit := launch(t, "submit", append(env, "TRACEPARENT=00-"+root+"-"+above+"-01"), "submit", "--type", "delegation",
+	submit := startHandoff(t, "submit", append(env, "TRACEPARENT=00-"+root+"-"+above+"-01"), "submit", "--type", "delegation",
 		"--from", "lead", "--to", "coder", "--return-timeout", "1m", "--reason", "r", "--task", "t", "--wait=1m", "-o", "json")
 	<-submit.Ended()
 	var printed protocol.State
-	if err := json.Unmarshal([]byte(submit.Said()), &printed); err != nil || printed.Outcome != protocol.OutcomeSuccess {
-		t.Fatalf("submit printed (%v) %s", err, submit.Said())
+	if err := json.Unmarshal([]byte(submit.Output()), &printed); err != nil || printed.Outcome != protocol.OutcomeSuccess {
+		t.Fatalf("submit printed (%v) %s", err, submit.Output())
 	}
 	ticket := printed.Ticket
 
@@ -214,12 +214,12 @@ func TestTraceIsNotWaitedFor(t *testing.T) {
 	defer silent.Close()
 	defer close(release)
 	e := startDev(t, ctx, "--fsync", "interval")
-	submit := launch(t, "submit", []string{"NATS_URL=" + e.url, "OTEL_EXPORTER_OTLP_ENDPOINT=" + silent.URL},
+	submit := startHandoff(t, "submit", []string{"NATS_URL=" + e.url, "OTEL_EXPORTER_OTLP_ENDPOINT=" + silent.URL},
 		"submit", "--from", "lead", "--to", "human", "--reason", "r", "--task", "t")
 	select {
 	case <-asked:
 	case <-ctx.Done():
-		t.Fatalf("nothing was exported: %s", submit.Said())
+		t.Fatalf("nothing was exported: %s", submit.Output())
 	}
 	select { // it would be ten seconds, the exporter's own patience
 	case <-submit.Ended():
@@ -227,6 +227,6 @@ func TestTraceIsNotWaitedFor(t *testing.T) {
 		t.Fatal("the command waits for its collector")
 	}
 	if code := submit.ExitCode(); code != 0 {
-		t.Errorf("it ended with %d: %s", code, submit.Said())
+		t.Errorf("it ended with %d: %s", code, submit.Output())
 	}
 }

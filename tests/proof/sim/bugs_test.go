@@ -18,26 +18,26 @@ import (
 type bug string
 
 const (
-	none          bug = ""
-	noFence       bug = "no fence check"
-	ackFirst      bug = "effects acknowledged before they are done"
-	staleRead     bug = "a stale read believed"
-	timerLost     bug = "a timer lost"
-	offerLost     bug = "an offer lost"
-	earlyJudge    bug = "a lease called lost by somebody who has seen nobody"
-	phantomAppend bug = "a submission acknowledged that was not stored"
-	returnLost    bug = "a return never delivered"
-	childLost     bug = "a promised child never submitted"
-	claimKept     bug = "a claim that never lapses"
-	earlySource   bug = "what awaits its source begun before that has completed"
-	offerKept     bug = "an ended offer never removed"
-	slotsUnread   bug = "slots that count nothing"
-	assignLost    bug = "a member given to an agent, and its group not told"
-	refusalLost   bug = "a child promised without the agents that refused its parent"
-	deadlineEnds  bug = "a deadline that ends what an authority could have"
+	none           bug = ""
+	noFence        bug = "no fence check"
+	ackFirst       bug = "effects acknowledged before they are done"
+	staleRead      bug = "a stale read believed"
+	timerLost      bug = "a timer lost"
+	offerLost      bug = "an offer lost"
+	earlyLeaseLoss bug = "a lease called lost by somebody who has seen nobody"
+	phantomAppend  bug = "a submission acknowledged that was not stored"
+	returnLost     bug = "a return never delivered"
+	childLost      bug = "a promised child never submitted"
+	claimKept      bug = "a claim that never lapses"
+	earlySource    bug = "what awaits its source begun before that has completed"
+	offerKept      bug = "an ended offer never removed"
+	slotsUnread    bug = "slots that count nothing"
+	assignLost     bug = "a member given to an agent, and its group not told"
+	refusalLost    bug = "a child promised without the agents that refused its parent"
+	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyJudge, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, deadlineEnds, earlySource}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, deadlineEnds, earlySource}
 
 // findWithin is how many seeds a planted bug may survive. The hardest of them,
 // ackFirst, is found by one seed in 94; which ones that are depends on the machine too.
@@ -65,27 +65,27 @@ func TestPlantedBugs(t *testing.T) {
 
 // supervised is the broker and the engine of a supervisor, with the bugs that are a
 // supervisor's.
-func (l *life) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
+func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
 	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource:
-		return &forgetful{b, l.bug}, &forgetfulEngine{e, l.bug}
+		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 	}
 	return b, e
 }
 
-// forgetful is a supervisor's broker that forgets something.
-type forgetful struct {
+// faultyBroker is a supervisor's broker that forgets something.
+type faultyBroker struct {
 	*broker.Broker
 	bug bug
 }
 
-// forgetfulEngine is a supervisor's engine that forgets something.
-type forgetfulEngine struct {
+// faultyEngine is a supervisor's engine that forgets something.
+type faultyEngine struct {
 	*engine
 	bug bug
 }
 
-func (f *forgetfulEngine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
+func (f *faultyEngine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
 	if f.bug != ackFirst {
 		return f.engine.Follow(ctx, fn)
 	}
@@ -95,7 +95,7 @@ func (f *forgetfulEngine) Follow(ctx context.Context, fn func(broker.Entry, func
 	})
 }
 
-func (f *forgetfulEngine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
+func (f *faultyEngine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
 	if f.bug != ackFirst {
 		return f.engine.Due(ctx, fn)
 	}
@@ -105,21 +105,21 @@ func (f *forgetfulEngine) Due(ctx context.Context, fn func(broker.WakeUp, func()
 	})
 }
 
-func (f *forgetfulEngine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+func (f *faultyEngine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
 	if f.bug == timerLost {
 		return nil
 	}
 	return f.engine.Arm(ctx, ticket, seq, at)
 }
 
-func (f *forgetful) EnsureOffer(ctx context.Context, head broker.Head) error {
+func (f *faultyBroker) EnsureOffer(ctx context.Context, head broker.Head) error {
 	if f.bug == offerLost {
 		return nil
 	}
 	return f.Broker.EnsureOffer(ctx, head)
 }
 
-func (f *forgetful) PublishOutbox(ctx context.Context, all []broker.Outbox) []error {
+func (f *faultyBroker) PublishOutbox(ctx context.Context, all []broker.Outbox) []error {
 	kept := make([]broker.Outbox, 0, len(all))
 	for _, h := range all {
 		if h.Offer = h.Offer && f.bug != offerLost; h.Offer || f.bug != timerLost {
@@ -130,7 +130,7 @@ func (f *forgetful) PublishOutbox(ctx context.Context, all []broker.Outbox) []er
 	return make([]error, len(all))
 }
 
-func (f *forgetful) UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
 	if f.bug != claimKept && f.bug != deadlineEnds {
 		return f.Broker.UpdateFrom(ctx, head, decide)
 	}
@@ -159,28 +159,28 @@ func endedAtDeadline(events []protocol.Event) []protocol.Event {
 	return events
 }
 
-func (f *forgetfulEngine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
+func (f *faultyEngine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
 	if f.bug == offerKept {
 		return nil
 	}
 	return f.engine.RemoveOffer(ctx, key)
 }
 
-func (f *forgetful) EnsureReturn(ctx context.Context, head broker.Head) error {
+func (f *faultyBroker) EnsureReturn(ctx context.Context, head broker.Head) error {
 	if f.bug == returnLost {
 		return nil
 	}
 	return f.Broker.EnsureReturn(ctx, head)
 }
 
-func (f *forgetful) EnsureChildren(ctx context.Context, head broker.Head) ([]protocol.ChildClosed, error) {
+func (f *faultyBroker) EnsureChildren(ctx context.Context, head broker.Head) ([]protocol.ChildClosed, error) {
 	if f.bug == childLost {
 		return nil, nil
 	}
 	return f.Broker.EnsureChildren(ctx, head)
 }
 
-func (f *forgetful) EnsureSource(ctx context.Context, head broker.Head) error {
+func (f *faultyBroker) EnsureSource(ctx context.Context, head broker.Head) error {
 	if f.bug != earlySource {
 		return f.Broker.EnsureSource(ctx, head)
 	}

@@ -20,7 +20,7 @@ import (
 type engine struct {
 	*brokertest.Memory
 	p *process
-	l *life
+	l *simulation
 }
 
 var _ broker.Engine = (*engine)(nil)
@@ -28,12 +28,12 @@ var _ broker.Engine = (*engine)(nil)
 // exclusions finds what a promise says of the agents that refused.
 var exclusions = regexp.MustCompile(`,"excluded":\[[^\]]*\]`)
 
-// turn is called first by every operation.
-func (e *engine) turn(ctx context.Context, what string) error { return e.p.s.await(ctx, e.p, what) }
+// await is called first by every operation.
+func (e *engine) await(ctx context.Context, what string) error { return e.p.s.await(ctx, e.p, what) }
 
 // Append may be the last that a process does, before it is stored or after that.
 func (e *engine) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
-	if err := e.turn(ctx, "append "+ticket); err != nil {
+	if err := e.await(ctx, "append "+ticket); err != nil {
 		return 0, err
 	}
 	if e.l.dies(e.p, ticket, after, "before") {
@@ -61,7 +61,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		return seq, err
 	}
 	e.l.appended(e.p, ticket, seq, body)
-	e.l.strikeDown(ticket, seq)
+	e.l.killSupervisorAfter(ticket, seq)
 	if dies { // another submits what was promised
 		e.p.kill()
 		return 0, e.p.gone()
@@ -73,25 +73,25 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 }
 
 func (e *engine) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
-	if err := e.turn(ctx, "last "+ticket); err != nil {
+	if err := e.await(ctx, "last "+ticket); err != nil {
 		return broker.Entry{}, err
 	}
 	entry, err := e.Memory.Last(ctx, ticket, min)
 	if err == nil && e.l.bug == staleRead && dice(e.l.seed, "stale", e.p.name, ticket, entry.Seq)%4 == 0 {
-		return e.l.before(e.Memory, entry), nil
+		return e.l.entryBefore(e.Memory, entry), nil
 	}
 	return entry, err
 }
 
 func (e *engine) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
-	if err := e.turn(ctx, "next "+ticket); err != nil {
+	if err := e.await(ctx, "next "+ticket); err != nil {
 		return broker.Entry{}, err
 	}
 	return e.Memory.Next(ctx, ticket, after)
 }
 
 func (e *engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
-	if err := e.turn(ctx, "heads"); err != nil {
+	if err := e.await(ctx, "heads"); err != nil {
 		return err
 	}
 	return e.Memory.Heads(ctx, func(entry broker.Entry) error {
@@ -103,7 +103,7 @@ func (e *engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 }
 
 func (e *engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	if err := e.turn(ctx, "entries"); err != nil {
+	if err := e.await(ctx, "entries"); err != nil {
 		return err
 	}
 	return e.Memory.Entries(ctx, from, func(entry broker.Entry) error {
@@ -142,28 +142,28 @@ func (e *engine) once(done func()) func() {
 }
 
 func (e *engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
-	if err := e.turn(ctx, "offer "+key.Ticket); err != nil {
+	if err := e.await(ctx, "offer "+key.Ticket); err != nil {
 		return err
 	}
 	return e.Memory.PutOffer(ctx, key, body)
 }
 
 func (e *engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
-	if err := e.turn(ctx, "remove offer "+key.Ticket); err != nil {
+	if err := e.await(ctx, "remove offer "+key.Ticket); err != nil {
 		return err
 	}
 	return e.Memory.RemoveOffer(ctx, key)
 }
 
 func (e *engine) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
-	if err := e.turn(ctx, "offers"); err != nil {
+	if err := e.await(ctx, "offers"); err != nil {
 		return err
 	}
 	return e.Memory.Offers(ctx, fn)
 }
 
 func (e *engine) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
-	if err := e.turn(ctx, "pull for "+agent); err != nil {
+	if err := e.await(ctx, "pull for "+agent); err != nil {
 		return nil, err
 	}
 	all, err := e.Memory.Pull(ctx, agent, most, wait)
@@ -177,46 +177,46 @@ func (e *engine) Pull(ctx context.Context, agent string, most int, wait time.Dur
 }
 
 func (e *engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
-	if err := e.turn(ctx, "arm "+ticket); err != nil {
+	if err := e.await(ctx, "arm "+ticket); err != nil {
 		return err
 	}
 	return e.Memory.Arm(ctx, ticket, seq, at)
 }
 
 func (e *engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
-	if err := e.turn(ctx, "hints"); err != nil {
+	if err := e.await(ctx, "hints"); err != nil {
 		return slices.Repeat([]error{err}, len(entries))
 	}
 	return e.Memory.PublishOutbox(ctx, entries)
 }
 
 func (e *engine) PutProfile(ctx context.Context, p protocol.Profile) error {
-	if err := e.turn(ctx, "register "+p.ID); err != nil {
+	if err := e.await(ctx, "register "+p.ID); err != nil {
 		return err
 	}
 	return e.Memory.PutProfile(ctx, p)
 }
 
 func (e *engine) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
-	if err := e.turn(ctx, "profile "+agent); err != nil {
+	if err := e.await(ctx, "profile "+agent); err != nil {
 		return protocol.Profile{}, err
 	}
 	return e.Memory.Profile(ctx, agent)
 }
 
 func (e *engine) Beat(ctx context.Context, h protocol.Holder) error {
-	if err := e.turn(ctx, "beat"); err != nil {
+	if err := e.await(ctx, "beat"); err != nil {
 		return err
 	}
 	err := e.Memory.Beat(ctx, h)
 	if err == nil {
-		e.l.beaten(h)
+		e.l.holderBeat(h)
 	}
 	return err
 }
 
 func (e *engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
-	if err := e.turn(ctx, "slots of "+agent); err != nil {
+	if err := e.await(ctx, "slots of "+agent); err != nil {
 		return nil, 0, err
 	}
 	slots, rev, err := e.Memory.Slots(ctx, agent)
@@ -227,37 +227,37 @@ func (e *engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint6
 }
 
 func (e *engine) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
-	if err := e.turn(ctx, "put slots of "+agent); err != nil {
+	if err := e.await(ctx, "put slots of "+agent); err != nil {
 		return 0, err
 	}
 	next, err := e.Memory.PutSlots(ctx, agent, slots, rev)
 	if err == nil {
-		e.l.judge.tookSlots(slots)
+		e.l.judge.recordSlots(slots)
 	}
 	return next, err
 }
 
 func (e *engine) Holder(ctx context.Context, id string) (protocol.Holder, error) {
-	if err := e.turn(ctx, "holder"); err != nil {
+	if err := e.await(ctx, "holder"); err != nil {
 		return protocol.Holder{}, err
 	}
-	if e.l.bug == earlyJudge {
+	if e.l.bug == earlyLeaseLoss {
 		return protocol.Holder{}, broker.ErrNotFound
 	}
 	return e.Memory.Holder(ctx, id)
 }
 
 func (e *engine) RemoveHolder(ctx context.Context, id string) error {
-	if err := e.turn(ctx, "leave"); err != nil {
+	if err := e.await(ctx, "leave"); err != nil {
 		return err
 	}
-	e.l.left(id)
+	e.l.holderLeft(id)
 	return e.Memory.RemoveHolder(ctx, id)
 }
 
 func (e *engine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	d, err := e.Memory.Directory(ctx)
-	if err == nil && e.l.bug == earlyJudge { // one that has seen nobody yet, and judges
+	if err == nil && e.l.bug == earlyLeaseLoss { // one that has seen nobody yet, and judges
 		blind := *d
 		blind.Holders, blind.ConnectedSince = nil, epoch.Add(-time.Hour)
 		blind.Count()
@@ -282,7 +282,7 @@ func (d *delivery) say(what func() error) error {
 // Remove is neither confirmed nor repeated: now and then it is lost.
 func (d *delivery) Remove() error {
 	return d.say(func() error {
-		if d.e.l.faulty() && dice(d.e.l.seed, "removal", d.Key())%20 == 0 {
+		if d.e.l.faultsOn() && dice(d.e.l.seed, "removal", d.Key())%20 == 0 {
 			return nil
 		}
 		return d.Delivery.Remove()

@@ -25,15 +25,15 @@ import (
 // judge knows what must be true. It sees each append as it is stored, reads the
 // records as any reader would, and believes nobody.
 type judge struct {
-	l  *life
+	l  *simulation
 	mu sync.Mutex
 
-	heads    map[string]known
+	heads    map[string]knownHead
 	acked    map[string]uint64 // submissions that were acknowledged, at which sequence
 	read     map[string]uint64 // what somebody has read: nobody may see less afterwards
 	presence map[string]*presence
-	lines    map[string]lineage
-	seats    map[seat]int         // which member of a group an agent has
+	lines    map[string]refusals
+	memberOf map[groupAgent]int   // which member of a group an agent has
 	slots    map[string]time.Time // when a holder took its slot for a handoff
 	appends  int
 	open     int
@@ -42,8 +42,8 @@ type judge struct {
 	closedAfter time.Duration
 }
 
-// known is the head of a handoff.
-type known struct {
+// knownHead is the head of a handoff.
+type knownHead struct {
 	state protocol.State
 	hash  string
 	seq   uint64
@@ -56,11 +56,11 @@ type presence struct {
 	until, lapsed time.Time // lapsed: when it had last been gone
 }
 
-func newJudge(l *life) judge {
-	return judge{l: l, heads: map[string]known{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, seats: map[seat]int{}, slots: map[string]time.Time{}, lines: map[string]lineage{}}
+func newJudge(l *simulation) judge {
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, slots: map[string]time.Time{}, lines: map[string]refusals{}}
 }
 
-const foundMost = 10
+const foundMax = 10
 
 func (j *judge) fault(format string, args ...any) {
 	j.mu.Lock()
@@ -71,13 +71,13 @@ func (j *judge) fault(format string, args ...any) {
 func (j *judge) faultLocked(format string, args ...any) {
 	words := fmt.Sprintf(format, args...)
 	j.l.sched.trace("%v WRONG: %s", j.l.since(), words)
-	if len(j.found) < foundMost {
+	if len(j.found) < foundMax {
 		j.found = append(j.found, words)
 	}
 }
 
-// beaten and left keep up with who is there.
-func (l *life) beaten(h protocol.Holder) {
+// holderBeat and left keep up with who is there.
+func (l *simulation) holderBeat(h protocol.Holder) {
 	j := &l.judge
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *life) beaten(h protocol.Holder) {
 	p.until = now.Add(broker.PresenceTTL(h))
 }
 
-func (l *life) left(id string) {
+func (l *simulation) holderLeft(id string) {
 	j := &l.judge
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *life) left(id string) {
 }
 
 // appended is told of each append as soon as it is stored.
-func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
+func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte) {
 	j := &l.judge
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -135,10 +135,10 @@ func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
 	if err := lifecycle.CheckWriters(before.state, made.Events); err != nil {
 		j.faultLocked("%s at %d: %v", ticket, seq, err)
 	}
-	j.losses(ticket, before.state, made.Events)
-	j.members(after)
-	j.lineage(after, made.Events)
-	j.source(ticket, before.state, after)
+	j.checkLostLeases(ticket, before.state, made.Events)
+	j.checkMembers(after)
+	j.checkLineage(after, made.Events)
+	j.checkSource(ticket, before.state, after)
 	if before.seq == 0 {
 		j.open++
 	}
@@ -146,14 +146,14 @@ func (l *life) appended(p *process, ticket string, seq uint64, body []byte) {
 		j.open--
 	}
 	if after.Held() && !before.state.Held() {
-		defer j.inHand(after.Agent)
+		defer j.checkConcurrency(after.Agent)
 	}
 	late := before.late
 	if after.Holder != before.state.Holder {
 		took, has := j.slots[ticket+after.Holder]
 		late = has && time.Since(took) > lifecycle.SlotGrace
 	}
-	j.heads[ticket] = known{state: after, hash: hashOf(body), seq: seq, at: time.Now(), late: late}
+	j.heads[ticket] = knownHead{state: after, hash: hashOf(body), seq: seq, at: time.Now(), late: late}
 }
 
 // hashOf is what the next entry has to name.
@@ -170,8 +170,8 @@ func names(events []protocol.Event) string {
 	return strings.Join(all, "+")
 }
 
-// lineage: no agent that refused a handoff has what follows from it for the same task.
-func (j *judge) lineage(s protocol.State, events []protocol.Event) {
+// checkLineage: no agent that refused a handoff has what follows from it for the same task.
+func (j *judge) checkLineage(s protocol.State, events []protocol.Event) {
 	for _, e := range events {
 		switch e := e.(type) {
 		case *protocol.Submitted:
@@ -179,7 +179,7 @@ func (j *judge) lineage(s protocol.State, events []protocol.Event) {
 			if err != nil { // it lies in a blob
 				return
 			}
-			l := lineage{task: pkg.Task.Description, barred: map[string]bool{}, refused: map[string]bool{}}
+			l := refusals{task: pkg.Task.Description, barred: map[string]bool{}, refused: map[string]bool{}}
 			if parent, known := j.lines[s.Parent]; known && s.N > 0 && parent.task == l.task {
 				maps.Copy(l.barred, parent.barred)
 				maps.Copy(l.barred, parent.refused)
@@ -196,30 +196,30 @@ func (j *judge) lineage(s protocol.State, events []protocol.Event) {
 	}
 }
 
-// lineage is what a handoff asks for, and the agents that said no: to what it follows
+// refusals is what a handoff asks for, and the agents that said no: to what it follows
 // from, and to itself.
-type lineage struct {
+type refusals struct {
 	task            string
 	barred, refused map[string]bool
 }
 
-// members: no agent has two members of a group.
-func (j *judge) members(s protocol.State) {
+// checkMembers: no agent has two members of a group.
+func (j *judge) checkMembers(s protocol.State) {
 	if s.Group == "" || s.Agent == "" {
 		return
 	}
-	seat := seat{s.Group, s.Agent}
-	if other, has := j.seats[seat]; has && other != s.N {
+	seat := groupAgent{s.Group, s.Agent}
+	if other, has := j.memberOf[seat]; has && other != s.N {
 		j.faultLocked("%s has member %d of the group %s, and had member %d", s.Agent, s.N, s.Group, other)
 	}
-	j.seats[seat] = s.N
+	j.memberOf[seat] = s.N
 }
 
-// seat is an agent in a group.
-type seat struct{ group, agent string }
+// groupAgent is an agent in a group.
+type groupAgent struct{ group, agent string }
 
-// losses: nobody loses a lease who was there all the time.
-func (j *judge) losses(ticket string, before protocol.State, events []protocol.Event) {
+// checkLostLeases: nobody loses a lease who was there all the time.
+func (j *judge) checkLostLeases(ticket string, before protocol.State, events []protocol.Event) {
 	for _, e := range events {
 		lost, ok := e.(*protocol.LeaseLost)
 		if !ok {
@@ -243,8 +243,8 @@ func (j *judge) losses(ticket string, before protocol.State, events []protocol.E
 // documentation says.
 const slotSlack = 2 * time.Minute
 
-// tookSlots notes the slots of an agent as they are stored.
-func (j *judge) tookSlots(slots protocol.Slots) {
+// recordSlots notes the slots of an agent as they are stored.
+func (j *judge) recordSlots(slots protocol.Slots) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for ticket, slot := range slots {
@@ -252,9 +252,9 @@ func (j *judge) tookSlots(slots protocol.Slots) {
 	}
 }
 
-// inHand: the holders of an agent with max_concurrency have no more in hand together,
+// checkConcurrency: the holders of an agent with max_concurrency have no more in hand together,
 // but for those whose lease had lapsed, and acceptances that came after lifecycle.SlotGrace.
-func (j *judge) inHand(agent string) {
+func (j *judge) checkConcurrency(agent string) {
 	if agent != limited {
 		return
 	}
@@ -275,9 +275,9 @@ func (j *judge) inHand(agent string) {
 	}
 }
 
-// source: what was handed off in sequence begins with the completing append of its
+// checkSource: what was handed off in sequence begins with the completing append of its
 // source, and is dropped only where the attempt that handed it off has ended.
-func (j *judge) source(ticket string, before, after protocol.State) {
+func (j *judge) checkSource(ticket string, before, after protocol.State) {
 	if !after.AwaitsSource || after.Phase == protocol.AwaitingSource || before.Phase != protocol.AwaitingSource && before.Phase != "" {
 		return
 	}
@@ -291,8 +291,8 @@ func (j *judge) source(ticket string, before, after protocol.State) {
 	}
 }
 
-// before is the entry that another one has overtaken, or that one where none was.
-func (l *life) before(m *brokertest.Memory, e broker.Entry) broker.Entry {
+// entryBefore is the entry that another one has overtaken, or that one where none was.
+func (l *simulation) entryBefore(m *brokertest.Memory, e broker.Entry) broker.Entry {
 	older := e
 	_ = m.Entries(context.Background(), 1, func(other broker.Entry) error {
 		if other.Ticket == e.Ticket && other.Seq < e.Seq {
@@ -303,16 +303,16 @@ func (l *life) before(m *brokertest.Memory, e broker.Entry) broker.Entry {
 	return older
 }
 
-// acknowledged is told of each submission that was.
-func (j *judge) acknowledged(head broker.Head) {
+// recordAcknowledged is told of each submission that was.
+func (j *judge) recordAcknowledged(head broker.Head) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.acked[head.Ticket] = head.Seq
 	j.read[head.Ticket] = max(j.read[head.Ticket], head.Seq)
 }
 
-// polled is told of what somebody has read by ticket.
-func (j *judge) polled(head broker.Head) {
+// recordRead is told of what somebody has read by ticket.
+func (j *judge) recordRead(head broker.Head) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if seen := j.read[head.Ticket]; head.Seq < seen {
@@ -334,21 +334,21 @@ func (j *judge) done() bool {
 	if len(j.found) > 0 {
 		return true
 	}
-	j.standing()
-	if len(j.acked) < handoffsLeast || j.open > 0 {
+	j.checkDuties()
+	if len(j.acked) < handoffsMin || j.open > 0 {
 		return false
 	}
 	for _, h := range j.heads {
-		if j.owes(h.state) != "" {
+		if j.unpaidDuty(h.state) != "" {
 			return false
 		}
 	}
-	j.closedAfter = j.l.since() - troubled
+	j.closedAfter = j.l.since() - faultsFor
 	return true
 }
 
-// owes says what a closed handoff still owes that somebody is to pay.
-func (j *judge) owes(s protocol.State) string {
+// unpaidDuty says what a closed handoff still owes that somebody is to pay.
+func (j *judge) unpaidDuty(s protocol.State) string {
 	duties := lifecycle.DutiesOf(s)
 	if duties.Return || duties.CancelChildren || lifecycle.HasPendingDuties(s) && agents[s.Source] > 0 {
 		return "its return, or the end of its children"
@@ -364,18 +364,18 @@ func (j *judge) owes(s protocol.State) string {
 	return ""
 }
 
-// standing: when there have been no faults for a while, whatever a handoff calls
+// checkDuties: when there have been no faults for a while, whatever a handoff calls
 // for stands, though nobody may need it for long.
-func (j *judge) standing() {
-	if j.l.since() < troubled+settled {
+func (j *judge) checkDuties() {
+	if j.l.since() < faultsFor+settledAfter {
 		return
 	}
-	offers, waking := j.l.m.Standing(), j.l.m.Waking()
+	offers, waking := j.l.m.QueuedOffers(), j.l.m.WakeUps()
 	for ticket, h := range j.heads {
-		if time.Since(h.at) < settled {
+		if time.Since(h.at) < settledAfter {
 			continue
 		}
-		if due := lifecycle.ClaimDue(h.state); !due.IsZero() && !h.state.CancelRequested && time.Since(due) > settled {
+		if due := lifecycle.ClaimDue(h.state); !due.IsZero() && !h.state.CancelRequested && time.Since(due) > settledAfter {
 			j.faultLocked("%s is claimed by %s, which should have acknowledged it %v ago", ticket, h.state.Holder, time.Since(due))
 		}
 		duties := lifecycle.DutiesOf(h.state)
@@ -386,7 +386,7 @@ func (j *judge) standing() {
 		if duties.Source {
 			source := j.heads[h.state.Parent]
 			over := source.state.Closed || source.state.Children == nil || !source.state.Children.After.Has(h.state.N-1)
-			if over && time.Since(source.at) >= settled {
+			if over && time.Since(source.at) >= settledAfter {
 				j.faultLocked("%s awaits its source %s, which is %s and does not go on with it", ticket, h.state.Parent, source.state.Phase)
 			}
 		}
@@ -396,17 +396,17 @@ func (j *judge) standing() {
 	}
 }
 
-// ended: no offer stands in any queue that no open handoff has.
-func (j *judge) ended() {
-	for key := range j.l.m.Standing() {
+// checkEndedOffers: no offer stands in any queue that no open handoff has.
+func (j *judge) checkEndedOffers() {
+	for key := range j.l.m.QueuedOffers() {
 		if s := j.heads[key.Ticket].state; !lifecycle.OfferStands(s) || s.Offer != key.Sequence || s.Agent != key.Agent {
 			j.faultLocked("offer %d of %s stands at %s, and its handoff is %s with %q", key.Sequence, key.Ticket, key.Agent, s.Phase, s.Agent)
 		}
 	}
 }
 
-// children: what a handoff knows of those that it has handed off is how they ended.
-func (j *judge) children(s protocol.State) {
+// checkChildren: what a handoff knows of those that it has handed off is how they ended.
+func (j *judge) checkChildren(s protocol.State) {
 	if s.Children == nil {
 		return
 	}
@@ -422,8 +422,8 @@ func (j *judge) children(s protocol.State) {
 	}
 }
 
-// last judges when it is over.
-func (j *judge) last() {
+// checkAtEnd judges when it is over.
+func (j *judge) checkAtEnd() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.found) > 0 {
@@ -434,21 +434,21 @@ func (j *judge) last() {
 			j.faultLocked("%s was acknowledged at %d, and is not there", ticket, seq)
 		}
 	}
-	if len(j.acked) < handoffsLeast {
-		j.faultLocked("%d submissions were acknowledged, of at least %d", len(j.acked), handoffsLeast)
+	if len(j.acked) < handoffsMin {
+		j.faultLocked("%d submissions were acknowledged, of at least %d", len(j.acked), handoffsMin)
 	}
 	for ticket, h := range j.heads {
 		if !h.state.Closed {
-			j.faultLocked("%s is %s with %s, %v after the last fault", ticket, h.state.Phase, h.state.Agent, j.l.since()-troubled)
-		} else if owed := j.owes(h.state); owed != "" {
+			j.faultLocked("%s is %s with %s, %v after the last fault", ticket, h.state.Phase, h.state.Agent, j.l.since()-faultsFor)
+		} else if owed := j.unpaidDuty(h.state); owed != "" {
 			j.faultLocked("%s is closed, and owes %s", ticket, owed)
 		}
 		if h.state.StuckReason != "" {
 			j.faultLocked("%s is stuck: %s", ticket, h.state.StuckReason)
 		}
-		j.children(h.state)
+		j.checkChildren(h.state)
 	}
-	j.ended()
+	j.checkEndedOffers()
 	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at
 		return
 	}

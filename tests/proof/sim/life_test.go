@@ -22,21 +22,21 @@ import (
 
 // What a life is made of.
 const (
-	handoffsLeast = 20
-	stepsLeast    = 200
-	faultsLeast   = 5
+	handoffsMin = 20
+	stepsMin    = 200
+	faultsMin   = 5
 
-	troubled = 150 * time.Second // how long there are faults
-	settled  = time.Minute       // after the last fault, until all that is called for stands
-	patience = 5 * time.Minute   // after the last fault, until all has closed
+	faultsFor    = 150 * time.Second // how long there are faults
+	settledAfter = time.Minute       // after the last fault, until all that is called for stands
+	patience     = 5 * time.Minute   // after the last fault, until all has closed
 
-	lastBlows = 30 * time.Second // before the last fault: who dies then stays dead
-	doomed    = 1                // the supervisor whose machine goes in the end
+	finalKillsFor    = 30 * time.Second // before the last fault: who dies then stays dead
+	mortalSupervisor = 1                // the supervisor whose machine goes in the end
 )
 
 // agents, and how many workers each has. That of late comes when the trouble is over;
 // absent never has one, so that what stands in its queue only supervisors remove. That of desk polls.
-var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, desk: 0}
+var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, pollingAgent: 0}
 
 const (
 	late   = "late"
@@ -46,9 +46,9 @@ const (
 // specialization makes these agents equivalent: what one does not take another gets.
 var specialization = map[string]string{"lead": "work", "a": "work", "b": "work", "c": "work"}
 
-// life is one run of everything: supervisors, workers and sources on the engine in
+// simulation is one run of everything: supervisors, workers and sources on the engine in
 // memory, faults for a while, and then peace.
-type life struct {
+type simulation struct {
 	*testing.T
 	seed  uint64
 	bug   bug
@@ -57,16 +57,16 @@ type life struct {
 	sched *scheduler
 	all   sync.WaitGroup
 
-	mu          sync.Mutex
-	chance      *rand.Rand // of the faults
-	trouble     bool
-	faults      map[string]int
-	lives       map[string]int
-	supervisors []*process
-	workers     []*process
-	pollers     []*process
-	conns       map[*process]*brokertest.Memory
-	judge       judge
+	mu           sync.Mutex
+	chance       *rand.Rand // of the faults
+	trouble      bool
+	faults       map[string]int
+	incarnations map[string]int
+	supervisors  []*process
+	workers      []*process
+	pollers      []*process
+	conns        map[*process]*brokertest.Memory
+	judge        judge
 }
 
 // run is a life in its bubble, and what was found to be wrong in it.
@@ -74,22 +74,22 @@ func run(t *testing.T, seed uint64, planted bug, trace func(string, ...any)) (fo
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		l := &life{T: t, seed: seed, bug: planted, ctx: ctx, m: brokertest.NewMemory(), sched: newScheduler(seed), chance: rand.New(rand.NewPCG(seed, 2)),
-			trouble: true, faults: map[string]int{}, lives: map[string]int{}, conns: map[*process]*brokertest.Memory{}}
+		l := &simulation{T: t, seed: seed, bug: planted, ctx: ctx, m: brokertest.NewMemory(), sched: newScheduler(seed), chance: rand.New(rand.NewPCG(seed, 2)),
+			trouble: true, faults: map[string]int{}, incarnations: map[string]int{}, conns: map[*process]*brokertest.Memory{}}
 		l.judge = newJudge(l)
 		if trace != nil {
 			l.sched.trace = trace
 		}
 		l.sched.slow = true
-		l.m.SetKnobs(brokertest.Knobs{
-			DuplicateOffer: func(k broker.OfferKey) bool { return l.hits("duplicate offer", 20, k) },
-			DuplicateTimer: func(ticket string, seq uint64) bool { return l.hits("duplicate wake-up", 20, ticket, seq) },
-			DropFeed:       func(ticket string, seq uint64) bool { return l.hits("lost hint of the feed", 20, ticket, seq) },
-			Turn:           l.woken,
+		l.m.SetFaults(brokertest.Faults{
+			DuplicateOffer: func(k broker.OfferKey) bool { return l.faultHits("duplicate offer", 20, k) },
+			DuplicateTimer: func(ticket string, seq uint64) bool { return l.faultHits("duplicate wake-up", 20, ticket, seq) },
+			DropFeed:       func(ticket string, seq uint64) bool { return l.faultHits("lost hint of the feed", 20, ticket, seq) },
+			Yield:          l.yield,
 		})
 		var scheduling sync.WaitGroup
 		scheduling.Go(l.sched.run)
-		l.live()
+		l.runAll()
 		cancel()
 		l.killAll()
 		l.all.Wait()
@@ -101,11 +101,11 @@ func run(t *testing.T, seed uint64, planted bug, trace func(string, ...any)) (fo
 	return found, figures
 }
 
-// faulty tells whether there are faults at this time.
-func (l *life) faulty() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.trouble }
+// faultsOn tells whether there are faults at this time.
+func (l *simulation) faultsOn() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.trouble }
 
-// hits tells whether a fault befalls what it is about: one in so many.
-func (l *life) hits(fault string, oneIn uint64, about ...any) bool {
+// faultHits tells whether a fault befalls what it is about: one in so many.
+func (l *simulation) faultHits(fault string, oneIn uint64, about ...any) bool {
 	if dice(l.seed, append([]any{fault}, about...)...)%oneIn != 0 {
 		return false
 	}
@@ -118,24 +118,24 @@ func (l *life) hits(fault string, oneIn uint64, about ...any) bool {
 }
 
 // dies tells whether a process dies at an append.
-func (l *life) dies(p *process, ticket string, after uint64, when string) bool {
-	if !l.hits("death "+when+" an append", 60, p.name, ticket, after) {
+func (l *simulation) dies(p *process, ticket string, after uint64, when string) bool {
+	if !l.faultHits("death "+when+" an append", 60, p.name, ticket, after) {
 		return false
 	}
 	p.kill()
 	return true
 }
 
-// strikeDown kills a supervisor within a second of an append, now and then: while it
+// killSupervisorAfter kills a supervisor within a second of an append, now and then: while it
 // keeps what it has heard of it. Towards the end it is often the one whose machine
 // goes with it, so that none begins anew and finds what it has left.
-func (l *life) strikeDown(ticket string, seq uint64) {
+func (l *simulation) killSupervisorAfter(ticket string, seq uint64) {
 	oneIn, which := uint64(25), uint64(len(l.supervisors))
 	d := dice(l.seed, "strike", ticket, seq)
-	if which = d >> 32 % which; l.since() > troubled-lastBlows {
-		oneIn, which = 4, doomed
+	if which = d >> 32 % which; l.since() > faultsFor-finalKillsFor {
+		oneIn, which = 4, mortalSupervisor
 	}
-	if !l.hits("supervisor killed behind an append", oneIn, ticket, seq) {
+	if !l.faultHits("supervisor killed behind an append", oneIn, ticket, seq) {
 		return
 	}
 	l.all.Go(func() {
@@ -143,14 +143,14 @@ func (l *life) strikeDown(ticket string, seq uint64) {
 		l.mu.Lock()
 		p := l.supervisors[which]
 		l.mu.Unlock()
-		if p != nil && l.faulty() {
+		if p != nil && l.faultsOn() {
 			p.kill()
 		}
 	})
 }
 
-// woken has a call of the engine's wait for its turn that has waited for something.
-func (l *life) woken(m *brokertest.Memory, what string) {
+// yield has a call of the engine's wait for its turn that has waited for something.
+func (l *simulation) yield(m *brokertest.Memory, what string) {
 	l.mu.Lock()
 	var p *process
 	for of, conn := range l.conns {
@@ -165,10 +165,10 @@ func (l *life) woken(m *brokertest.Memory, what string) {
 }
 
 // process begins another life of a program.
-func (l *life) process(name string) (p *process, e *engine, b *broker.Broker, ctx context.Context) {
+func (l *simulation) process(name string) (p *process, e *engine, b *broker.Broker, ctx context.Context) {
 	l.mu.Lock()
-	l.lives[name]++
-	p = &process{name: fmt.Sprint(name, "#", l.lives[name]), s: l.sched, dead: make(chan struct{})}
+	l.incarnations[name]++
+	p = &process{name: fmt.Sprint(name, "#", l.incarnations[name]), s: l.sched, dead: make(chan struct{})}
 	l.mu.Unlock()
 	ctx, p.end = context.WithCancel(l.ctx)
 	e = &engine{Memory: l.m.Connect(), p: p, l: l}
@@ -182,8 +182,8 @@ func (l *life) process(name string) (p *process, e *engine, b *broker.Broker, ct
 	return p, e, b, ctx
 }
 
-// bury closes what a dead process has left.
-func (l *life) bury(p *process, e *engine) {
+// closeProcess closes what a dead process has left.
+func (l *simulation) closeProcess(p *process, e *engine) {
 	p.kill()
 	l.mu.Lock()
 	delete(l.conns, p)
@@ -191,7 +191,7 @@ func (l *life) bury(p *process, e *engine) {
 	_ = e.Memory.Close()
 }
 
-func (l *life) killAll() {
+func (l *simulation) killAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for p := range l.conns {
@@ -199,15 +199,15 @@ func (l *life) killAll() {
 	}
 }
 
-// keep runs a program again and again, some time after each death; a mortal one not
+// keepRunning runs a program again and again, some time after each death; a mortal one not
 // any more towards the end of the trouble.
-func (l *life) keep(name string, slot *[]*process, mortal bool, program func(ctx context.Context, e *engine, b *broker.Broker) error) {
+func (l *simulation) keepRunning(name string, slot *[]*process, mortal bool, program func(ctx context.Context, e *engine, b *broker.Broker) error) {
 	l.mu.Lock()
 	i := len(*slot)
 	*slot = append(*slot, nil)
 	l.mu.Unlock()
 	l.all.Go(func() {
-		for n := 0; l.ctx.Err() == nil && (n == 0 || !mortal || l.since() < troubled-lastBlows); n++ {
+		for n := 0; l.ctx.Err() == nil && (n == 0 || !mortal || l.since() < faultsFor-finalKillsFor); n++ {
 			p, e, b, ctx := l.process(name)
 			l.mu.Lock()
 			(*slot)[i] = p
@@ -218,7 +218,7 @@ func (l *life) keep(name string, slot *[]*process, mortal bool, program func(ctx
 				if err := program(ctx, e, b); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrUnreachable) {
 					l.judge.fault("%s ended: %v", p.name, err)
 				}
-				l.bury(p, e)
+				l.closeProcess(p, e)
 			})
 			select {
 			case <-p.dead:
@@ -229,7 +229,7 @@ func (l *life) keep(name string, slot *[]*process, mortal bool, program func(ctx
 	})
 }
 
-func (l *life) sleep(d time.Duration) {
+func (l *simulation) sleep(d time.Duration) {
 	select {
 	case <-l.ctx.Done():
 	case <-time.After(d): // the bubble's clock
@@ -243,8 +243,8 @@ const (
 	limitedTo = 3
 )
 
-// live is all of it.
-func (l *life) live() {
+// runAll is all of it.
+func (l *simulation) runAll() {
 	for agent := range agents {
 		if agent == protocol.Human { // who exists without one
 			continue
@@ -258,7 +258,7 @@ func (l *life) live() {
 		}
 	}
 	for i := range 2 {
-		l.keep(fmt.Sprint("supervisor", i), &l.supervisors, i == doomed, func(ctx context.Context, e *engine, b *broker.Broker) error {
+		l.keepRunning(fmt.Sprint("supervisor", i), &l.supervisors, i == mortalSupervisor, func(ctx context.Context, e *engine, b *broker.Broker) error {
 			own, parts := l.supervised(e, b)
 			s, err := supervisor.New(own, parts, supervisor.Config{Concurrency: 4, SweepInterval: 24 * time.Hour})
 			if err != nil {
@@ -269,33 +269,33 @@ func (l *life) live() {
 	}
 	for _, agent := range []string{"lead", "a", "b", "c", protocol.Human} {
 		for i := range agents[agent] {
-			l.work(agent, i)
+			l.keepWorker(agent, i)
 		}
 	}
 	for i := range 2 {
-		l.pollFor(desk, i, i == 0)
+		l.keepPoller(pollingAgent, i, i == 0)
 	}
 	for i := range 2 {
 		l.all.Go(func() { l.submitAll(i) })
 	}
 	l.sleep(2 * time.Second)
-	for l.since() < troubled {
-		l.misfortune()
-		l.sleep(time.Duration(3_000_000+l.below(20_000_000)) * time.Microsecond)
+	for l.since() < faultsFor {
+		l.injectFault()
+		l.sleep(time.Duration(3_000_000+l.randomBelow(20_000_000)) * time.Microsecond)
 	}
-	l.heal()
-	l.sleep(settled + 30*time.Second)
-	l.work(late, 0)
-	for !l.judge.done() && l.since() < troubled+patience {
+	l.endFaults()
+	l.sleep(settledAfter + 30*time.Second)
+	l.keepWorker(late, 0)
+	for !l.judge.done() && l.since() < faultsFor+patience {
 		l.sleep(time.Second)
 	}
-	l.passOnce()
-	l.judge.last()
+	l.sweepOnce()
+	l.judge.checkAtEnd()
 }
 
-// passOnce has a supervisor go over all handoffs, when everything has closed: what was
+// sweepOnce has a supervisor go over all handoffs, when everything has closed: what was
 // put into a queue after it had ended only a pass finds.
-func (l *life) passOnce() {
+func (l *simulation) sweepOnce() {
 	l.mu.Lock()
 	m := l.conns[l.supervisors[0]]
 	l.mu.Unlock()
@@ -304,18 +304,22 @@ func (l *life) passOnce() {
 	}
 	m.Reconnect()
 	for range 30 {
-		if l.sleep(time.Second); len(l.m.Standing()) == 0 {
+		if l.sleep(time.Second); len(l.m.QueuedOffers()) == 0 {
 			return
 		}
 	}
 }
 
-func (l *life) since() time.Duration { return time.Since(epoch) }
+func (l *simulation) since() time.Duration { return time.Since(epoch) }
 
-func (l *life) below(n int) int { l.mu.Lock(); defer l.mu.Unlock(); return l.chance.IntN(n) }
+func (l *simulation) randomBelow(n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.chance.IntN(n)
+}
 
-func (l *life) work(agent string, i int) {
-	l.keep(fmt.Sprint("worker of ", agent, " ", i), &l.workers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
+func (l *simulation) keepWorker(agent string, i int) {
+	l.keepRunning(fmt.Sprint("worker of ", agent, " ", i), &l.workers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
 		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 2, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
 		if err != nil {
 			return err
@@ -324,8 +328,8 @@ func (l *life) work(agent string, i int) {
 	})
 }
 
-// misfortune is one fault.
-func (l *life) misfortune() {
+// injectFault is one fault.
+func (l *simulation) injectFault() {
 	pick := func(of []*process) *process {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -344,22 +348,22 @@ func (l *life) misfortune() {
 	both := slices.Concat(l.workers, l.pollers, l.supervisors)
 	l.mu.Unlock()
 	name := ""
-	switch l.below(8) {
+	switch l.randomBelow(8) {
 	case 0:
-		name = l.on(pick(l.workers), "killed worker", (*process).kill)
+		name = l.onProcess(pick(l.workers), "killed worker", (*process).kill)
 	case 1:
-		name = l.on(pick(l.supervisors), "killed supervisor", (*process).kill)
+		name = l.onProcess(pick(l.supervisors), "killed supervisor", (*process).kill)
 	case 2, 3:
-		d := time.Duration(l.below(60_000_000)) * time.Microsecond
-		name = l.on(pick(both), "frozen process", func(p *process) { p.freeze(d) })
+		d := time.Duration(l.randomBelow(60_000_000)) * time.Microsecond
+		name = l.onProcess(pick(both), "frozen process", func(p *process) { p.freeze(d) })
 	case 4, 5:
-		d := time.Duration(l.below(45_000_000)) * time.Microsecond
-		name = l.on(pick(both), "cut connection", func(p *process) { l.cut(p, d) })
+		d := time.Duration(l.randomBelow(45_000_000)) * time.Microsecond
+		name = l.onProcess(pick(both), "cut connection", func(p *process) { l.cut(p, d) })
 	case 6:
 		name = "restarted engine"
 		l.m.Restart()
 	case 7:
-		if name = "lost queues"; l.below(2) == 0 {
+		if name = "lost queues"; l.randomBelow(2) == 0 {
 			l.m.DeleteWork()
 		} else {
 			name = "lost wake-ups"
@@ -374,7 +378,7 @@ func (l *life) misfortune() {
 	}
 }
 
-func (l *life) on(p *process, name string, do func(*process)) string {
+func (l *simulation) onProcess(p *process, name string, do func(*process)) string {
 	if p == nil {
 		return ""
 	}
@@ -383,7 +387,7 @@ func (l *life) on(p *process, name string, do func(*process)) string {
 }
 
 // cut takes a process from the engine for a while.
-func (l *life) cut(p *process, d time.Duration) {
+func (l *simulation) cut(p *process, d time.Duration) {
 	l.mu.Lock()
 	m := l.conns[p]
 	l.mu.Unlock()
@@ -392,15 +396,15 @@ func (l *life) cut(p *process, d time.Duration) {
 	}
 	m.Disconnect()
 	l.all.Go(func() {
-		l.sleep(min(d, troubled-l.since()))
+		l.sleep(min(d, faultsFor-l.since()))
 		if !p.isDead() {
 			m.Reconnect()
 		}
 	})
 }
 
-// heal ends all faults. Nobody is begun anew who lives: what they owe they know.
-func (l *life) heal() {
+// endFaults ends all faults. Nobody is begun anew who lives: what they owe they know.
+func (l *simulation) endFaults() {
 	l.mu.Lock()
 	l.trouble = false
 	all := l.conns
@@ -412,7 +416,7 @@ func (l *life) heal() {
 	l.sched.slow = false
 	now := time.Now()
 	for _, t := range l.sched.waiting {
-		if t.at.After(now.Add(usually)) {
+		if t.at.After(now.Add(usualDelay)) {
 			t.at = now
 		}
 	}
@@ -431,7 +435,7 @@ type figures struct {
 	took                             time.Duration // until all had closed
 }
 
-func (l *life) figures() figures {
+func (l *simulation) figures() figures {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := figures{handoffs: len(l.judge.heads), steps: l.sched.steps, appends: l.judge.appends, kinds: l.faults, outcomes: map[protocol.Outcome]int{}, took: l.judge.closedAfter}

@@ -18,7 +18,7 @@ import (
 // handler does what the seed says for each attempt. It ends well sooner or later,
 // so that what does not close has been forgotten by somebody.
 type handler struct {
-	l     *life
+	l     *simulation
 	agent string
 }
 
@@ -28,7 +28,7 @@ func (h *handler) dice(of worker.Handoff, about string) uint64 {
 
 // Acknowledge accepts most.
 func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ack, error) {
-	if h.agent == protocol.Human || !h.l.faulty() || of.Package.Returned != nil {
+	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil {
 		return protocol.Ack{Status: protocol.AckAccepted}, nil
 	}
 	switch h.dice(of, "ack") % 20 {
@@ -63,7 +63,7 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	}
 	done := protocol.Result{Body: []byte(`"done"`)}
 	depth := len(of.Package.Task.Description)
-	if h.agent == protocol.Human || !h.l.faulty() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > 2 {
+	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > 2 {
 		return done, nil
 	}
 	switch what >> 8 % 20 {
@@ -129,14 +129,14 @@ func other(than string, n uint64) string {
 	return all[(n+1)%4]
 }
 
-func (l *life) pkg(depth int, to string) protocol.Package {
+func (l *simulation) pkg(depth int, to string) protocol.Package {
 	p := protocol.Package{Reason: "sim", Task: protocol.Task{Description: ">>>>>>>"[:depth+1]}}
 	p.Target.Agent = to
 	return p
 }
 
 // plan is what a source submits.
-func (l *life) plan(source string, i int) protocol.Package {
+func (l *simulation) plan(source string, i int) protocol.Package {
 	d := dice(l.seed, "plan", source, i)
 	p := l.pkg(0, other(source, d))
 	switch d >> 8 % 12 {
@@ -155,7 +155,7 @@ func (l *life) plan(source string, i int) protocol.Package {
 		p.Target.Agent = absent
 	}
 	if p.Target.Agent != "" && p.Target.Agent != late && d>>48%6 == 0 {
-		p.Target.Agent = desk
+		p.Target.Agent = pollingAgent
 	}
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
@@ -163,24 +163,24 @@ func (l *life) plan(source string, i int) protocol.Package {
 
 // submitAll is a source: it submits, and begins again under the same key where it
 // died; it polls, answers what it is asked, and cancels now and then.
-func (l *life) submitAll(n int) {
+func (l *simulation) submitAll(n int) {
 	source := "lead"
 	if n > 0 {
 		source = fmt.Sprint("outsider", n)
 	}
 	var mine []string
-	for i := 0; i < handoffsLeast/2 && l.ctx.Err() == nil; i++ {
+	for i := 0; i < handoffsMin/2 && l.ctx.Err() == nil; i++ {
 		l.sleep(time.Duration(dice(l.seed, "pace", source, i)%28_000_000) * time.Microsecond)
 		pkg := l.plan(source, i)
 		for l.ctx.Err() == nil {
 			p, e, b, ctx := l.process(source)
 			head, err := submit(ctx, b, pkg)
 			if err == nil {
-				l.judge.acknowledged(head)
+				l.judge.recordAcknowledged(head)
 				mine = append(mine, head.Ticket)
 				l.poll(ctx, b, source, mine)
 			}
-			l.bury(p, e)
+			l.closeProcess(p, e)
 			if err == nil {
 				break
 			}
@@ -193,7 +193,7 @@ func (l *life) submitAll(n int) {
 	for l.ctx.Err() == nil {
 		p, e, b, ctx := l.process(source)
 		l.poll(ctx, b, source, mine)
-		l.bury(p, e)
+		l.closeProcess(p, e)
 		l.sleep(20*time.Second + time.Duration(n)*time.Millisecond)
 	}
 }
@@ -207,7 +207,7 @@ func submit(ctx context.Context, b *broker.Broker, pkg protocol.Package) (broker
 }
 
 // poll reads some of what was submitted, as a person would.
-func (l *life) poll(ctx context.Context, b *broker.Broker, source string, mine []string) {
+func (l *simulation) poll(ctx context.Context, b *broker.Broker, source string, mine []string) {
 	for i, ticket := range mine {
 		if l.judge.knownClosed(ticket) {
 			continue
@@ -219,12 +219,12 @@ func (l *life) poll(ctx context.Context, b *broker.Broker, source string, mine [
 			}
 			continue
 		}
-		l.judge.polled(head)
+		l.judge.recordRead(head)
 		s := head.State
 		switch {
 		case s.Phase == protocol.Conditional && s.Conditions != nil:
 			_, err = b.Answer(ctx, ticket, protocol.Answer{By: source, Text: "this"})
-		case !s.Closed && l.faulty() && dice(l.seed, "cancel", source, i)%15 == 0:
+		case !s.Closed && l.faultsOn() && dice(l.seed, "cancel", source, i)%15 == 0:
 			_, err = b.CancelTree(ctx, ticket, source, "enough")
 		}
 		var refused *protocol.Error

@@ -14,23 +14,23 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// desk is the agent that polls: it has no worker, and claims one handoff at a time.
-const desk = "desk"
+// pollingAgent is the agent that polls: it has no worker, and claims one handoff at a time.
+const pollingAgent = "desk"
 
 const (
 	pollLease = 15 * time.Second
 	pollBeat  = 4 * time.Second
 )
 
-// pollFor keeps a program that claims, acknowledges and completes, again and again. A mute
+// keepPoller keeps a program that claims, acknowledges and completes, again and again. A mute
 // one claims and beats and never acknowledges, for as long as there is trouble: it
 // keeps what it has claimed then until it is told that it has lost it.
-func (l *life) pollFor(agent string, i int, mute bool) {
-	l.keep(fmt.Sprint("poller of ", agent, " ", i), &l.pollers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
+func (l *simulation) keepPoller(agent string, i int, mute bool) {
+	l.keepRunning(fmt.Sprint("poller of ", agent, " ", i), &l.pollers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
 		for n := 0; ctx.Err() == nil; n++ {
 			id := uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendln(nil, l.seed, agent, i, l.since(), n)).String()
 			holder := protocol.Holder{ID: id, Agent: agent, LeaseMS: pollLease.Milliseconds(), Slots: 1, Busy: 1, Polling: true}
-			err := l.pollOnce(ctx, b, holder, mute && l.faulty())
+			err := l.pollOnce(ctx, b, holder, mute && l.faultsOn())
 			if err != nil && !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrLeaseLost) && ctx.Err() == nil {
 				return err
 			}
@@ -41,7 +41,7 @@ func (l *life) pollFor(agent string, i int, mute bool) {
 }
 
 // pollOnce claims one offer, if there is one, and sees to it.
-func (l *life) pollOnce(ctx context.Context, b *broker.Broker, holder protocol.Holder, mute bool) error {
+func (l *simulation) pollOnce(ctx context.Context, b *broker.Broker, holder protocol.Holder, mute bool) error {
 	if err := b.Beat(ctx, holder); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (l *life) pollOnce(ctx context.Context, b *broker.Broker, holder protocol.H
 		return err
 	}
 	thinks := time.Duration(d>>8%40_000) * time.Millisecond
-	if !l.faulty() {
+	if !l.faultsOn() {
 		thinks = 0
 	}
 	for done := time.Now().Add(thinks); mute || time.Now().Before(done); l.sleep(pollBeat) {
@@ -78,7 +78,7 @@ func (l *life) pollOnce(ctx context.Context, b *broker.Broker, holder protocol.H
 			return err
 		}
 		l.sleep(time.Duration(d>>32%8_000) * time.Millisecond)
-		if l.faulty() && d>>40%3 == 0 {
+		if l.faultsOn() && d>>40%3 == 0 {
 			return claim.Fail(ctx, broker.Failure{Code: "sim", Message: "no luck", Retryable: true})
 		}
 	}

@@ -25,15 +25,15 @@ type scheduler struct {
 	stop   chan struct{}
 
 	mu      sync.Mutex
-	waiting []*turn
+	waiting []*waiter
 	steps   int
 	slow    bool // operations may take very long now
 	delays  int  // those that do
 	trace   func(format string, args ...any)
 }
 
-// turn is an operation that waits for its turn.
-type turn struct {
+// waiter is an operation that waits for its turn.
+type waiter struct {
 	p    *process
 	what string
 	at   time.Time // not before
@@ -59,9 +59,9 @@ func dice(seed uint64, about ...any) uint64 {
 
 // The time that an operation takes to reach the engine.
 const (
-	usually = 3 * time.Millisecond
-	delayed = 45 * time.Second // longer than a lease
-	slowOne = 300              // in so many
+	usualDelay     = 3 * time.Millisecond
+	longDelay      = 45 * time.Second // longer than a lease
+	longDelayOneIn = 300              // in so many
 )
 
 // await blocks until it is this operation's turn. The error is that its process
@@ -73,12 +73,12 @@ func (s *scheduler) await(ctx context.Context, p *process, what string) error {
 	s.mu.Lock()
 	id := fmt.Sprint(p.name, " ", what, " ", time.Since(epoch).Nanoseconds())
 	d := dice(s.seed, "latency", id)
-	latency := time.Duration(d % uint64(usually))
-	if s.slow && d>>32%slowOne == 0 {
-		latency = time.Duration(d>>16) % delayed
+	latency := time.Duration(d % uint64(usualDelay))
+	if s.slow && d>>32%longDelayOneIn == 0 {
+		latency = time.Duration(d>>16) % longDelay
 		s.delays++
 	}
-	t := &turn{p: p, what: what, at: time.Now().Add(latency), key: id, run: make(chan struct{})}
+	t := &waiter{p: p, what: what, at: time.Now().Add(latency), key: id, run: make(chan struct{})}
 	s.waiting = append(s.waiting, t)
 	s.mu.Unlock()
 	select {
@@ -100,10 +100,10 @@ func (s *scheduler) await(ctx context.Context, p *process, what string) error {
 	}
 }
 
-func (s *scheduler) forget(t *turn) {
+func (s *scheduler) forget(t *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = slices.DeleteFunc(s.waiting, func(other *turn) bool { return other == t })
+	s.waiting = slices.DeleteFunc(s.waiting, func(other *waiter) bool { return other == t })
 }
 
 // run gives out turns until stop is closed. It is the only one that waits for
@@ -132,11 +132,11 @@ func (s *scheduler) run() {
 }
 
 // next takes an operation whose time has come, or tells how long there is none.
-func (s *scheduler) next(now time.Time) (*turn, time.Duration) {
+func (s *scheduler) next(now time.Time) (*waiter, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wait := time.Hour
-	var ready []*turn
+	var ready []*waiter
 	for _, t := range s.waiting {
 		at := t.at
 		if thaw := t.p.thaw(); thaw.After(at) {
@@ -151,9 +151,9 @@ func (s *scheduler) next(now time.Time) (*turn, time.Duration) {
 	if len(ready) == 0 {
 		return nil, wait
 	}
-	slices.SortStableFunc(ready, func(a, b *turn) int { return cmp.Compare(a.key, b.key) })
+	slices.SortStableFunc(ready, func(a, b *waiter) int { return cmp.Compare(a.key, b.key) })
 	t := ready[s.chance.IntN(len(ready))]
-	s.waiting = slices.DeleteFunc(s.waiting, func(other *turn) bool { return other == t })
+	s.waiting = slices.DeleteFunc(s.waiting, func(other *waiter) bool { return other == t })
 	s.steps++
 	s.trace("%v %s: %s", now.Sub(epoch), t.p.name, t.what)
 	return t, 0

@@ -49,7 +49,7 @@ const shareEnv = "HANDOFF_SIM_SHARE"
 // TestSim lives -seeds lives, on all processors.
 func TestSim(t *testing.T) {
 	if *oneSeed != 0 {
-		found, f, story := lifeOf(t, *oneSeed)
+		found, f, story := simulate(t, *oneSeed)
 		if testing.Verbose() {
 			_, _ = os.Stdout.Write(story)
 		}
@@ -91,7 +91,7 @@ func TestSim(t *testing.T) {
 				if !ok {
 					continue
 				}
-				var l line
+				var l seedReport
 				if err := json.Unmarshal([]byte(text), &l); err != nil {
 					t.Error(err)
 					continue
@@ -109,7 +109,7 @@ func TestSim(t *testing.T) {
 				for _, what := range l.Found {
 					t.Errorf("seed %d: %s\n\tgo test -tags proof ./tests/proof/sim -run TestSim -seed %d -v\n\tall that happened: %s", l.Seed, what, l.Seed, l.File)
 				}
-				if l.Handoffs < handoffsLeast || l.Steps < stepsLeast || l.Faults < faultsLeast {
+				if l.Handoffs < handoffsMin || l.Steps < stepsMin || l.Faults < faultsMin {
 					t.Errorf("seed %d: %d handoffs, %d steps, %d faults", l.Seed, l.Handoffs, l.Steps, l.Faults)
 				}
 				mu.Unlock()
@@ -129,8 +129,8 @@ func TestSim(t *testing.T) {
 	t.Logf("outcomes: %v", outcomes)
 }
 
-// line is what a share says of one life.
-type line struct {
+// seedReport is what a share says of one life.
+type seedReport struct {
 	Seed                             uint64
 	Handoffs, Steps, Appends, Faults int
 	Kinds                            map[string]int
@@ -150,21 +150,21 @@ func TestShare(t *testing.T) {
 		t.Skip("a part of TestSim")
 	}
 	for seed := which + 1; seed <= uint64(*seeds); seed += of {
-		found, f, story := lifeOf(t, seed)
+		found, f, story := simulate(t, seed)
 		h := fnv.New64a()
 		_, _ = h.Write(story)
-		l := line{seed, f.handoffs, f.steps, f.appends, f.faults, f.kinds, words(f), f.took, found, h.Sum64(), ""}
+		l := seedReport{seed, f.handoffs, f.steps, f.appends, f.faults, f.kinds, figureCounts(f), f.took, found, h.Sum64(), ""}
 		if len(found) > 0 {
 			l.File = filepath.Join(os.TempDir(), fmt.Sprintf("handoff-sim-seed-%d.txt", seed))
 			if err := os.WriteFile(l.File, story, 0o600); err != nil {
 				t.Error(err)
 			}
 		}
-		say(l)
+		printReport(l)
 	}
 }
 
-func words(f figures) map[string]int {
+func figureCounts(f figures) map[string]int {
 	all := map[string]int{}
 	for outcome, n := range f.outcomes {
 		all[string(outcome)] = n
@@ -172,7 +172,7 @@ func words(f figures) map[string]int {
 	return all
 }
 
-func say(l line) {
+func printReport(l seedReport) {
 	text, err := json.Marshal(l)
 	if err != nil {
 		panic(err)
@@ -180,12 +180,12 @@ func say(l line) {
 	fmt.Println(linePrefix + string(text))
 }
 
-// lifeOf is a life in which all that is random comes from the seed, if it is the
+// simulate is a life in which all that is random comes from the seed, if it is the
 // only one in the process, and its story: what happened, when and in which order.
-func lifeOf(t *testing.T, seed uint64) (found []string, f figures, story []byte) {
+func simulate(t *testing.T, seed uint64) (found []string, f figures, story []byte) {
 	//lint:ignore SA1019 what back-offs are spread by has no source of its own
 	rand.Seed(int64(seed))
-	uuid.SetRand(&ids{PCG: randv2.NewPCG(seed, 3)})
+	uuid.SetRand(&randomBytes{PCG: randv2.NewPCG(seed, 3)})
 	defer uuid.SetRand(nil)
 	var mu sync.Mutex
 	var told bytes.Buffer
@@ -197,13 +197,13 @@ func lifeOf(t *testing.T, seed uint64) (found []string, f figures, story []byte)
 	return found, f, told.Bytes()
 }
 
-// ids are random bytes for UUIDs.
-type ids struct {
+// randomBytes are random bytes for UUIDs.
+type randomBytes struct {
 	mu sync.Mutex
 	*randv2.PCG
 }
 
-func (r *ids) Read(b []byte) (int, error) {
+func (r *randomBytes) Read(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := 0; i < len(b); i += 8 {
@@ -218,8 +218,8 @@ func (r *ids) Read(b []byte) (int, error) {
 // several things are ready for one goroutine the runtime chooses, and not by the
 // seed. Whatever TestSim finds, it keeps the story of.
 const (
-	replayedLives = 40
-	sameLeast     = 24
+	replayedSeeds = 40
+	sameMin       = 24
 )
 
 // TestReplay lives some lives twice: a seed is worth something only if it tells the
@@ -229,7 +229,7 @@ func TestReplay(t *testing.T) {
 		t.Skip("the race detector has the runtime shuffle goroutines: run it without -race")
 	}
 	stories := func() map[uint64]uint64 {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestShare$", "-seeds="+strconv.Itoa(replayedLives))
+		cmd := exec.Command(os.Args[0], "-test.run=^TestShare$", "-seeds="+strconv.Itoa(replayedSeeds))
 		cmd.Env = append(os.Environ(), shareEnv+"=0/1", "GOMAXPROCS=1")
 		out, err := cmd.Output()
 		if err != nil {
@@ -238,7 +238,7 @@ func TestReplay(t *testing.T) {
 		all := map[uint64]uint64{}
 		for text := range strings.Lines(string(out)) {
 			if text, ok := strings.CutPrefix(text, linePrefix); ok {
-				var l line
+				var l seedReport
 				if err := json.Unmarshal([]byte(text), &l); err != nil {
 					t.Fatal(err)
 				}
@@ -255,7 +255,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d lives told the same story twice", same, len(first))
-	if len(first) != replayedLives || same < sameLeast {
-		t.Errorf("%d of %d lives told the same story twice, want %d", same, len(first), sameLeast)
+	if len(first) != replayedSeeds || same < sameMin {
+		t.Errorf("%d of %d lives told the same story twice, want %d", same, len(first), sameMin)
 	}
 }

@@ -39,13 +39,13 @@ func TestMain(m *testing.M) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := play(ctx, words); err != nil && ctx.Err() == nil {
+	if err := runRole(ctx, words); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func play(ctx context.Context, words []string) error {
+func runRole(ctx context.Context, words []string) error {
 	// The last word may come when ctx has ended.
 	engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: words[1], Name: words[0]})
 	if err != nil {
@@ -78,8 +78,8 @@ func play(ctx context.Context, words []string) error {
 	return submit(ctx, b, rate)
 }
 
-// atOnce is how many submissions a source has under way at most.
-const atOnce = 64
+// submissionsAtOnce is how many submissions a source has under way at most.
+const submissionsAtOnce = 64
 
 // submit is a source: so many handoffs a second, or with 0 as many as close, atOnce
 // at a time. At its end it says how many were acknowledged.
@@ -116,8 +116,8 @@ func submit(ctx context.Context, b *broker.Broker, rate int) error {
 		}
 	}()
 	var group sync.WaitGroup
-	errs := make(chan error, atOnce)
-	for range atOnce {
+	errs := make(chan error, submissionsAtOnce)
+	for range submissionsAtOnce {
 		group.Go(func() {
 			for range turns {
 				if err := one(); err != nil {

@@ -36,24 +36,24 @@ var (
 )
 
 const (
-	// lagMost is how many entries a server may be behind another when they are asked
+	// lagMax is how many entries a server may be behind another when they are asked
 	// one after the other.
-	lagMost     = 5_000
+	lagMax      = 5_000
 	calibration = 15 * time.Second
 	samples     = 60
-	// closeWithin is how long what is open at the end may take.
-	closeWithin = 2 * time.Minute
+	// closeTimeout is how long what is open at the end may take.
+	closeTimeout = 2 * time.Minute
 )
 
-// figure is what is looked at in a process.
-type figure struct{ rssKB, goroutines, files float64 }
+// resources is what is looked at in a process.
+type resources struct{ rssKB, goroutines, files float64 }
 
-// subject is one process, and what was seen of it, sample by sample.
-type subject struct {
+// observedProcess is one process, and what was seen of it, sample by sample.
+type observedProcess struct {
 	*testworld.Process
 	metrics string // where it shows its figures; empty: it says how many goroutines it has
 	server  bool
-	seen    []figure
+	seen    []resources
 }
 
 type soak struct {
@@ -61,7 +61,7 @@ type soak struct {
 	ctx     context.Context
 	cluster *testworld.Cluster
 	b       *broker.Broker
-	all     []*subject
+	all     []*observedProcess
 	engine  []map[string]float64 // consumers, and messages of streams
 	stored  []float64            // in the ledger
 	kept    bool                 // profiles of a server that grows
@@ -83,13 +83,13 @@ func TestSoak(t *testing.T) {
 	s.b, err = broker.New(engine, broker.Config{})
 	s.must(err)
 	for _, n := range s.cluster.Nodes {
-		s.all = append(s.all, &subject{Process: n.Process, server: true})
+		s.all = append(s.all, &observedProcess{Process: n.Process, server: true})
 	}
 	handoff, dir := testworld.Handoff(t), t.TempDir()
 	for i := range 2 {
-		s.shown(fmt.Sprint("supervisor", i), handoff, "supervise", "-s", url)
-		s.shown(fmt.Sprint("index", i), handoff, "index", "-s", url, "--file", filepath.Join(dir, fmt.Sprint("index", i, ".db")))
-		s.all = append(s.all, &subject{Process: testworld.Start(t, fmt.Sprint("worker", i), []string{roleEnv + "=worker " + url}, os.Args[0])})
+		s.startShowingFigures(fmt.Sprint("supervisor", i), handoff, "supervise", "-s", url)
+		s.startShowingFigures(fmt.Sprint("index", i), handoff, "index", "-s", url, "--file", filepath.Join(dir, fmt.Sprint("index", i, ".db")))
+		s.all = append(s.all, &observedProcess{Process: testworld.Start(t, fmt.Sprint("worker", i), []string{roleEnv + "=worker " + url}, os.Args[0])})
 	}
 	s.eventually("the workers are there", time.Minute, func() bool {
 		d, err := s.b.Directory(ctx)
@@ -101,7 +101,7 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("%d handoffs a second, for %v", rate, span)
 	acked := s.source(rate, span)
-	open := s.settle()
+	open := s.awaitClosed()
 	if open > 0 {
 		t.Errorf("%d handoffs are open", open)
 	}
@@ -126,19 +126,19 @@ func (s *soak) eventually(what string, within time.Duration, is func() bool) {
 	}
 }
 
-var showing = regexp.MustCompile(`showing figures" url=(\S+)`)
+var showingFigures = regexp.MustCompile(`showing figures" url=(\S+)`)
 
-// shown starts a process that shows figures.
-func (s *soak) shown(name, path string, args ...string) {
+// startShowingFigures starts a process that shows figures.
+func (s *soak) startShowingFigures(name, path string, args ...string) {
 	p := testworld.Start(s, name, nil, path, append(args, "--metrics", "127.0.0.1:0")...)
 	var url string
 	s.eventually(name+" shows figures", time.Minute, func() bool {
-		if found := showing.FindStringSubmatch(p.Said()); found != nil {
+		if found := showingFigures.FindStringSubmatch(p.Output()); found != nil {
 			url = found[1]
 		}
 		return url != ""
 	})
-	s.all = append(s.all, &subject{Process: p, metrics: url})
+	s.all = append(s.all, &observedProcess{Process: p, metrics: url})
 }
 
 var acknowledged = regexp.MustCompile(`acknowledged (\d+)`)
@@ -151,7 +151,7 @@ func (s *soak) source(rate int, span time.Duration) int {
 	if rate == 0 {
 		testworld.Pause(s.ctx, span)
 	} else {
-		source := &subject{Process: p}
+		source := &observedProcess{Process: p}
 		s.all = append(s.all, source)
 		for n := range samples {
 			testworld.Pause(s.ctx, span/samples)
@@ -163,9 +163,9 @@ func (s *soak) source(rate int, span time.Duration) int {
 	}
 	p.Signal(syscall.SIGTERM)
 	p.Wait()
-	found := acknowledged.FindStringSubmatch(p.Said())
+	found := acknowledged.FindStringSubmatch(p.Output())
 	if found == nil {
-		s.Fatalf("the source ended with:\n%s", p.Said())
+		s.Fatalf("the source ended with:\n%s", p.Output())
 	}
 	n, err := strconv.Atoi(found[1])
 	s.must(err)
@@ -200,11 +200,11 @@ var goroutines = regexp.MustCompile(`(?m)^(?:go_)?goroutines (\d+)$`)
 func (s *soak) sample() {
 	s.Helper()
 	for _, p := range s.all {
-		var f figure
+		var f resources
 		var err error
 		f.rssKB, f.files, err = used(p.PID())
 		s.must(err)
-		text := p.Said()
+		text := p.Output()
 		if p.metrics != "" {
 			text = s.get(p.metrics)
 		}
@@ -241,7 +241,7 @@ func (s *soak) sample() {
 	}
 	s.stored = append(s.stored, engine[jetstream.LedgerStream])
 	for i, last := range has {
-		if lag := slices.Max(has) - last; lag > lagMost {
+		if lag := slices.Max(has) - last; lag > lagMax {
 			s.Logf("node%d lags %.0f entries behind", i, lag)
 		}
 	}
@@ -275,9 +275,9 @@ func used(pid int) (rssKB, files float64, err error) {
 	return rssKB, float64(len(all)), err
 }
 
-// settle waits for the end of all handoffs, and returns how many have none.
-func (s *soak) settle() (open int) {
-	ctx, cancel := context.WithTimeout(s.ctx, closeWithin)
+// awaitClosed waits for the end of all handoffs, and returns how many have none.
+func (s *soak) awaitClosed() (open int) {
+	ctx, cancel := context.WithTimeout(s.ctx, closeTimeout)
 	defer cancel()
 	for open = 1; open > 0 && ctx.Err() == nil; testworld.Pause(ctx, time.Second) {
 		open = 0
@@ -308,7 +308,7 @@ func median[T any](all []T, from, to float64, of func(T) float64) float64 {
 const (
 	rssNoiseKB = 48 << 10
 	rssRatio   = 1.3
-	fewMore    = 12 // goroutines, files
+	countNoise = 12 // goroutines, files
 	// perEntry is what a server may keep in memory of each entry of the ledger: the
 	// subjects are there, and what was read or written last.
 	perEntryBytes = 1500
@@ -316,15 +316,15 @@ const (
 
 // judge compares the second fifth of the samples with the last one, and prints both.
 func (s *soak) judge(acked int) {
-	early := func(all []figure, of func(figure) float64) float64 { return median(all, 0.2, 0.4, of) }
-	late := func(all []figure, of func(figure) float64) float64 { return median(all, 0.8, 1, of) }
+	early := func(all []resources, of func(resources) float64) float64 { return median(all, 0.2, 0.4, of) }
+	late := func(all []resources, of func(resources) float64) float64 { return median(all, 0.8, 1, of) }
 	one := func(x float64) float64 { return x }
 	grown := median(s.stored, 0.8, 1, one) - median(s.stored, 0.2, 0.4, one)
 	s.Logf("%d handoffs acknowledged, all closed; %.0f entries in the ledger", acked, s.stored[len(s.stored)-1])
 	s.Logf("| process | memory, MiB | goroutines | files |")
 	s.Logf("|---|---|---|---|")
 	for _, p := range s.all {
-		rss, grs, fds := func(f figure) float64 { return f.rssKB }, func(f figure) float64 { return f.goroutines }, func(f figure) float64 { return f.files }
+		rss, grs, fds := func(f resources) float64 { return f.rssKB }, func(f resources) float64 { return f.goroutines }, func(f resources) float64 { return f.files }
 		counted := "not shown" // by the servers
 		if !p.server {
 			counted = fmt.Sprintf("%.0f → %.0f", early(p.seen, grs), late(p.seen, grs))
@@ -334,13 +334,13 @@ func (s *soak) judge(acked int) {
 		most := early(p.seen, rss)*rssRatio + rssNoiseKB
 		if p.server {
 			most += grown * perEntryBytes / 1024
-		} else if late(p.seen, fds) > early(p.seen, fds)+fewMore {
+		} else if late(p.seen, fds) > early(p.seen, fds)+countNoise {
 			s.Errorf("%s has more files open", p.Name)
 		}
 		if late(p.seen, rss) > most {
 			s.Errorf("%s has grown", p.Name)
 		}
-		if late(p.seen, grs) > early(p.seen, grs)*rssRatio+fewMore {
+		if late(p.seen, grs) > early(p.seen, grs)*rssRatio+countNoise {
 			s.Errorf("%s has more goroutines", p.Name)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// newer is what the next minor version might add: a kind of event, which every
+// newerPatches is what the next minor version might add: a kind of event, which every
 // acceptance brings with it, and a field of the state that counts them. A patch is a
 // text that stands once in a file, and what stands there instead.
-var newer = []struct{ file, old, now string }{
+var newerPatches = []struct{ file, old, now string }{
 	{"protocol/package.go", `const Version = "1.0"`, `const Version = "1.1"`},
 	{"protocol/state.go", "	PrevHash string `json", "	Praises int `json:\"praises,omitempty\"`\n	PrevHash string `json"},
 	{"protocol/event.go", "// Meta is what every event", `// Praised is of version 1.1.
@@ -62,7 +62,7 @@ func newerHandoff(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, patch := range newer {
+	for _, patch := range newerPatches {
 		path := filepath.Join(dir, patch.file)
 		raw, err := os.ReadFile(path)
 		if err != nil {

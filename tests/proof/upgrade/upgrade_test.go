@@ -28,36 +28,36 @@ import (
 func TestMain(m *testing.M) { testworld.Main(m) }
 
 const (
-	// startWithin is how long a process may take to be ready, on a busy machine.
-	startWithin = time.Minute
-	// closeWithin is how long a handoff may take to close: it fails once or twice.
-	closeWithin = 2 * time.Minute
-	// perStep is how many handoffs are closed between one process and the next.
-	perStep = 3
+	// startTimeout is how long a process may take to be ready, on a busy machine.
+	startTimeout = time.Minute
+	// closeTimeout is how long a handoff may take to close: it fails once or twice.
+	closeTimeout = 2 * time.Minute
+	// closedPerStep is how many handoffs are closed between one process and the next.
+	closedPerStep = 3
 )
 
 // handler fails every first attempt, so that one version goes on with what the other began.
 const handler = `cat >/dev/null; if [ "$HANDOFF_ATTEMPT" = 1 ]; then exit 1; fi; echo done`
 
-// crew are the processes that are upgraded one after the other.
-type crew struct {
+// fleet are the processes that are upgraded one after the other.
+type fleet struct {
 	*testing.T
-	ctx  context.Context
-	url  string
-	b    *broker.Broker
-	old  string // the two programs
-	next string
-	all  []*member
+	ctx        context.Context
+	url        string
+	b          *broker.Broker
+	currentBin string // the two programs
+	newerBin   string
+	members    []*fleetProcess
 
 	mu      sync.Mutex
 	tickets []string
 }
 
-type member struct {
-	name  string
-	args  []string
-	ready string // what it says when it is
-	at    *testworld.Process
+type fleetProcess struct {
+	name    string
+	args    []string
+	ready   string // what it says when it is
+	process *testworld.Process
 }
 
 // TestRollingUpgrade upgrades a fleet in use, process by process, and takes it back
@@ -66,7 +66,7 @@ type member struct {
 func TestRollingUpgrade(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	c := &crew{T: t, ctx: ctx, old: testworld.Handoff(t), next: newerHandoff(t)}
+	c := &fleet{T: t, ctx: ctx, currentBin: testworld.Handoff(t), newerBin: newerHandoff(t)}
 	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
 		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
 			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
@@ -83,7 +83,7 @@ func TestRollingUpgrade(t *testing.T) {
 	worker := func(agent string) []string {
 		return []string{"work", "--agent", agent, "--concurrency", "4", "--lease", "5s", "--", "sh", "-c", handler}
 	}
-	for _, m := range []member{
+	for _, m := range []fleetProcess{
 		{name: "supervisor.0", args: []string{"supervise"}, ready: "supervising"},
 		{name: "supervisor.1", args: []string{"supervise"}, ready: "supervising"},
 		{name: "index", args: []string{"index", "--file", index}, ready: "index"},
@@ -92,30 +92,30 @@ func TestRollingUpgrade(t *testing.T) {
 		{name: "second.0", args: worker("second"), ready: "worker ready"},
 		{name: "second.1", args: worker("second"), ready: "worker ready"},
 	} {
-		c.all = append(c.all, &m)
-		c.start(&m, c.old)
+		c.members = append(c.members, &m)
+		c.start(&m, c.currentBin)
 	}
 	submitting, stop := context.WithCancel(ctx)
 	defer stop()
 	var sources sync.WaitGroup
-	for i, bin := range []string{c.old, c.next} {
+	for i, bin := range []string{c.currentBin, c.newerBin} {
 		sources.Go(func() { c.submit(submitting, bin, []string{"first", "second"}[i]) })
 	}
-	for _, bin := range []string{c.next, c.old} {
-		for _, m := range c.all {
-			c.progress()
-			m.at.Signal(syscall.SIGTERM)
-			m.at.Wait()
+	for _, bin := range []string{c.newerBin, c.currentBin} {
+		for _, m := range c.members {
+			c.awaitProgress()
+			m.process.Signal(syscall.SIGTERM)
+			m.process.Wait()
 			c.start(m, bin)
 		}
 	}
-	c.progress()
+	c.awaitProgress()
 	stop()
 	sources.Wait()
 	carried, praised := 0, ""
 	for _, ticket := range c.tickets {
-		c.closes(ticket)
-		n, any := c.history(ticket)
+		c.awaitClosed(ticket)
+		n, any := c.checkHistory(ticket)
 		carried += n
 		if any {
 			praised = ticket
@@ -126,7 +126,7 @@ func TestRollingUpgrade(t *testing.T) {
 		t.Error("the versions did not meet in a handoff")
 	}
 	// Each version reads what both have written.
-	for _, bin := range []string{c.old, c.next} {
+	for _, bin := range []string{c.currentBin, c.newerBin} {
 		if out := c.run(bin, "history", praised); !strings.Contains(out, "praised") {
 			t.Errorf("the history does not show the event:\n%s", out)
 		}
@@ -140,25 +140,25 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 }
 
-func (c *crew) must(err error) {
+func (c *fleet) must(err error) {
 	c.Helper()
 	if err != nil {
 		c.Fatal(err)
 	}
 }
 
-func (c *crew) env() []string { return []string{"NATS_URL=" + c.url} }
+func (c *fleet) env() []string { return []string{"NATS_URL=" + c.url} }
 
-func (c *crew) start(m *member, bin string) {
+func (c *fleet) start(m *fleetProcess, bin string) {
 	c.Helper()
-	m.at = testworld.Start(c, m.name, c.env(), bin, m.args...)
-	ctx, cancel := context.WithTimeout(c.ctx, startWithin)
+	m.process = testworld.Start(c, m.name, c.env(), bin, m.args...)
+	ctx, cancel := context.WithTimeout(c.ctx, startTimeout)
 	defer cancel()
-	m.at.Says(ctx, m.ready)
+	m.process.AwaitOutput(ctx, m.ready)
 }
 
 // run runs a command of one of the versions, which must end well.
-func (c *crew) run(bin string, args ...string) string {
+func (c *fleet) run(bin string, args ...string) string {
 	c.Helper()
 	cmd := exec.CommandContext(c.ctx, bin, args...)
 	cmd.Env = append(cmd.Environ(), c.env()...)
@@ -172,7 +172,7 @@ func (c *crew) run(bin string, args ...string) string {
 
 // submit hands over one after the other, each when the one before has closed or is a
 // few behind.
-func (c *crew) submit(ctx context.Context, bin, agent string) {
+func (c *fleet) submit(ctx context.Context, bin, agent string) {
 	for tick := time.NewTicker(200 * time.Millisecond); ; {
 		select {
 		case <-ctx.Done():
@@ -186,13 +186,13 @@ func (c *crew) submit(ctx context.Context, bin, agent string) {
 	}
 }
 
-// progress waits until a few handoffs have closed that were submitted after this.
-func (c *crew) progress() {
+// awaitProgress waits until a few handoffs have closed that were submitted after this.
+func (c *fleet) awaitProgress() {
 	c.Helper()
 	c.mu.Lock()
 	from := len(c.tickets)
 	c.mu.Unlock()
-	for n := 0; n < perStep; {
+	for n := 0; n < closedPerStep; {
 		c.mu.Lock()
 		ticket := ""
 		if from+n < len(c.tickets) {
@@ -200,7 +200,7 @@ func (c *crew) progress() {
 		}
 		c.mu.Unlock()
 		if ticket != "" {
-			c.closes(ticket)
+			c.awaitClosed(ticket)
 			n++
 			continue
 		}
@@ -212,9 +212,9 @@ func (c *crew) progress() {
 	}
 }
 
-func (c *crew) closes(ticket string) {
+func (c *fleet) awaitClosed(ticket string) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.ctx, closeWithin)
+	ctx, cancel := context.WithTimeout(c.ctx, closeTimeout)
 	defer cancel()
 	state, err := c.b.Wait(ctx, ticket, broker.Closed)
 	if err != nil {
@@ -225,11 +225,11 @@ func (c *crew) closes(ticket string) {
 	}
 }
 
-// history reads a handoff's appends as they stand: one end, and what the newer version
+// checkHistory reads a handoff's appends as they stand: one end, and what the newer version
 // has put into the state stays there. It counts the appends that only carried it on
 // while they accepted the handoff, which the newer version never does, and tells whether
 // there was any to carry.
-func (c *crew) history(ticket string) (carried int, any bool) {
+func (c *fleet) checkHistory(ticket string) (carried int, any bool) {
 	c.Helper()
 	ends, praises := 0, 0
 	for seq := uint64(0); ; {
