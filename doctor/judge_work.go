@@ -11,7 +11,6 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
@@ -74,10 +73,6 @@ func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
 	}
 }
 
-// LateAfter is how long after its time a handoff is late. Supervisors take milliseconds,
-// and after an outage some seconds.
-const LateAfter = time.Minute
-
 // addHead takes in one head. directory is who was there a moment ago.
 func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now time.Time) {
 	f.handoffs++
@@ -103,31 +98,15 @@ func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now t
 	if s.Held() && directory != nil && !directory.Present(s.Holder) && len(f.orphans) < aboutMax {
 		f.orphans = append(f.orphans, orphan{s.Ticket, s.Holder, s.Agent})
 	}
-	overdue, broken := OverdueSince(s, directory, now)
+	overdue, broken := lifecycle.OverdueSince(s, directory, now)
 	switch {
 	case s.StuckReason != "":
 		f.stuck.add(s.Ticket, s.StuckReason)
 	case broken != "":
 		f.stuck.add(s.Ticket, broken)
-	case !overdue.IsZero() && now.Sub(overdue) > LateAfter:
+	case !overdue.IsZero() && now.Sub(overdue) > lifecycle.LateAfter:
 		f.overdue.add(s.Ticket, fmt.Sprintf("%s since %s", explain.Phase(s), explain.Instant(overdue)))
 	}
-}
-
-// OverdueSince returns when something should have been decided about a handoff and was not.
-// The clock of its state does not say that alone, since it may wait for a worker: the core
-// is asked whether it would decide anything now. broken is a state that the core chokes on.
-func OverdueSince(s protocol.State, directory *lifecycle.Directory, now time.Time) (since time.Time, broken string) {
-	defer func() {
-		if r := recover(); r != nil {
-			since, broken = time.Time{}, fmt.Sprint(r)
-		}
-	}()
-	wake := lifecycle.Wake(s)
-	if wake.IsZero() || !wake.Before(now) || len(lifecycle.Decide(s, directory, now).Events) == 0 {
-		return time.Time{}, ""
-	}
-	return wake, ""
 }
 
 func judgeWorkers(x Examination) Finding {

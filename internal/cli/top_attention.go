@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/doctor"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
@@ -115,11 +114,11 @@ func attend(states []protocol.State, d *lifecycle.Directory, now time.Time) []at
 }
 
 func whyAttend(s protocol.State, d *lifecycle.Directory, now time.Time) string {
-	overdue, broken := doctor.OverdueSince(s, d, now)
+	overdue, broken := lifecycle.OverdueSince(s, d, now)
 	switch {
 	case s.StuckReason != "" || broken != "":
 		return "stuck"
-	case !overdue.IsZero() && now.Sub(overdue) > doctor.LateAfter:
+	case !overdue.IsZero() && now.Sub(overdue) > lifecycle.LateAfter:
 		return "late"
 	case s.Agent == protocol.Human:
 		return "person"
