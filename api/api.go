@@ -86,6 +86,10 @@ type Operator interface {
 	// DeadLetters returns the handoffs that closed without success, the last to close at the
 	// end. Without an index it reads the heads of all handoffs.
 	DeadLetters(ctx context.Context, q ask.DeadQuery) ([]protocol.State, error)
+	// Attention returns the open handoffs that need a person, as far as an index knows them
+	// or their tickets are among also. Without an index the error is broker.ErrNoAnswer, and
+	// the answer is of also alone.
+	Attention(ctx context.Context, also []string) (Attention, error)
 }
 
 // Cancel says which handoff is to end.

@@ -22,6 +22,8 @@ type Directory interface {
 	Profile(ctx context.Context, agent string) (protocol.Profile, error)
 	// Holders returns the workers of an agent, by their ids.
 	Holders(ctx context.Context, agent string) ([]protocol.Holder, error)
+	// Queues returns the lanes that have offers, those of names without an agent included.
+	Queues(ctx context.Context) ([]broker.QueueStatus, error)
 	// PutAgent registers an agent or replaces its profile, and makes its queue.
 	PutAgent(ctx context.Context, profile protocol.Profile) (protocol.Profile, error)
 	// PauseAgent keeps an agent from taking handoffs. Its offers wait.
@@ -93,7 +95,7 @@ func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
 	}
 	var all []AgentStatus
 	if _, registered := d.Agents[protocol.Human]; !registered {
-		status, err := c.s.agentStatus(ctx, d, person)
+		status, err := c.s.agentWithQueue(ctx, d, person)
 		if err != nil {
 			return nil, err
 		}
@@ -101,11 +103,20 @@ func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
 			all = append(all, status)
 		}
 	}
+	queues, err := c.s.b.Queues(ctx) // a few requests, where a queue each takes four
+	if err != nil {
+		return nil, err
+	}
+	queued := map[string]int{}
+	for _, lane := range queues {
+		queued[lane.Agent] += lane.Depth
+	}
 	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
 		status, err := c.s.agentStatus(ctx, d, d.Agents[id])
 		if err != nil {
 			return nil, err
 		}
+		status.Queued = queued[id]
 		all = append(all, status)
 	}
 	return all, nil
@@ -121,9 +132,18 @@ func (c *Session) Agent(ctx context.Context, agent string) (AgentStatus, error) 
 	if err != nil {
 		return AgentStatus{}, err
 	}
-	return c.s.agentStatus(ctx, d, profile)
+	return c.s.agentWithQueue(ctx, d, profile)
 }
 
+func (s *Service) agentWithQueue(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
+	v, err := s.agentStatus(ctx, d, p)
+	if err == nil {
+		v.Queued, err = s.b.QueueDepth(ctx, p.ID)
+	}
+	return v, err
+}
+
+// agentStatus returns what is known of an agent beside its queue.
 func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
 	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
@@ -141,8 +161,7 @@ func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p pro
 	if limit > 0 && inHand >= limit && (v.Availability == Present || v.Availability == Polling) {
 		v.Availability = Busy
 	}
-	v.Queued, err = s.b.QueueDepth(ctx, p.ID)
-	return v, err
+	return v, nil
 }
 
 // Profile implements Directory.
@@ -184,6 +203,14 @@ func (c *Session) Holders(ctx context.Context, agent string) ([]protocol.Holder,
 		}
 	}
 	return holders, nil
+}
+
+// Queues implements Directory.
+func (c *Session) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
+	if err := c.may("Queues"); err != nil {
+		return nil, err
+	}
+	return c.s.b.Queues(ctx)
 }
 
 // PutAgent implements Directory.

@@ -86,6 +86,7 @@ var Operations = []Operation{
 	{"Agent", "Directory", RoleReader, Reads, actBytesMax, 0, "read one agent with its workers and its queue"},
 	{"Profile", "Directory", RoleReader, Reads, actBytesMax, 0, "read what is registered of an agent"},
 	{"Holders", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the workers of an agent"},
+	{"Queues", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the lanes that have offers"},
 	{"PutAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "register an agent or replace its profile"},
 	{"PauseAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "keep an agent from taking handoffs"},
 	{"ResumeAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "let a paused agent take handoffs again"},
@@ -98,6 +99,7 @@ var Operations = []Operation{
 	{"Dismiss", "Operator", RoleOperator, Harmless, actBytesMax, 0, "take a closed handoff out of an inbox"},
 	{"Inbox", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for an agent or a person"},
 	{"DeadLetters", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that closed without success"},
+	{"Attention", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the open handoffs that need a person"},
 }
 
 // rolesOf finds the roles of an operation.

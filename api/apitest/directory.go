@@ -14,6 +14,7 @@ func directoryCalls() map[string]func(context.Context, All, string) error {
 		"Agents":  func(ctx context.Context, s All, _ string) error { _, err := s.Agents(ctx); return err },
 		"Agent":   func(ctx context.Context, s All, _ string) error { _, err := s.Agent(ctx, "coder"); return err },
 		"Holders": func(ctx context.Context, s All, _ string) error { _, err := s.Holders(ctx, "coder"); return err },
+		"Queues":  func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
 		"PutAgent": func(ctx context.Context, s All, _ string) error {
 			_, err := s.PutAgent(ctx, protocol.Profile{ID: "newcomer"})
 			return err
@@ -68,6 +69,16 @@ func testDirectory(t *testing.T, w *world) {
 	status, err := admin.Agent(w.ctx, "tester")
 	if w.must(err); status.Workers != 1 || status.Slots != 2 || status.Description != "runs tests" {
 		t.Errorf("one agent: %+v", status)
+	}
+	offered, err := admin.Submit(w.ctx, newPackage("tester", protocol.NewTicket()))
+	w.must(err)
+	queues, err := admin.Queues(w.ctx)
+	if w.must(err); len(queues) != 1 || queues[0].Agent != "tester" || queues[0].Depth != 1 {
+		t.Errorf("queues: %+v", queues)
+	}
+	all, err := admin.Agents(w.ctx)
+	if w.must(err); len(all) != 4 || all[3].Queued != 1 {
+		t.Errorf("agents with an offer at %s: %+v", offered.Agent, all)
 	}
 	holders, err := admin.Holders(w.ctx, "tester")
 	if w.must(err); len(holders) != 1 {

@@ -158,6 +158,10 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 			return err
 		},
 		"Inbox": func(ctx context.Context, s All, _ string) error { _, err := s.Inbox(ctx, "coder"); return err },
+		"Attention": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Attention(ctx, []string{ticket})
+			return err
+		},
 		"DeadLetters": func(ctx context.Context, s All, _ string) error {
 			_, err := s.DeadLetters(ctx, ask.DeadQuery{})
 			return err
@@ -300,5 +304,11 @@ func testOperator(t *testing.T, w *world) {
 	}
 	if _, err := operator.Inbox(w.ctx, protocol.Human); err != nil {
 		t.Error(err)
+	}
+	state, err = operator.Reroute(w.ctx, api.Reroute{Ticket: again.Ticket, To: protocol.Human})
+	w.must(err)
+	needs, err := operator.Attention(w.ctx, []string{state.Ticket, failed})
+	if w.must(err); len(needs.Handoffs) != 1 || needs.Handoffs[0].Need != api.NeedPerson || needs.Handoffs[0].State.Ticket != state.Ticket {
+		t.Errorf("what needs a person: %+v", needs)
 	}
 }

@@ -94,7 +94,7 @@ func attentionLines(v topView) []string {
 	}
 	rows := [][]string{{"WHY", "TICKET", "AGENT", "AGE", "WAITS FOR"}}
 	for _, t := range v.Attention {
-		rows = append(rows, []string{t.Why, t.Ticket, t.Agent, explain.Ago(t.SubmittedAt, v.At), t.Words})
+		rows = append(rows, []string{string(t.Why), t.Ticket, t.Agent, explain.Ago(t.SubmittedAt, v.At), t.Words})
 	}
 	return tableLines(rows)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
@@ -160,51 +159,17 @@ func TestTopRates(t *testing.T) {
 	}
 }
 
-func TestAttend(t *testing.T) {
-	state := func(ticket string, change func(*protocol.State)) protocol.State {
-		s := protocol.State{Phase: protocol.Working, Agent: "clerk", Offer: 1, Holder: "h"}
-		s.Ticket, s.SubmittedAt, s.UpdatedAt = ticket, topNoon.Add(-time.Hour), topNoon.Add(-time.Hour)
-		change(&s)
-		return s
-	}
-	none := func(*protocol.State) {}
-	states := []protocol.State{
-		state("old-1", none), state("old-2", none), state("old-3", none), state("old-4", none),
-		state("closed", func(s *protocol.State) { s.Closed = true }),
-		state("person", func(s *protocol.State) { s.Phase, s.Agent, s.Holder = protocol.Pending, protocol.Human, "" }),
-		state("question", func(s *protocol.State) {
-			s.Phase, s.Conditions, s.ConditionedAt = protocol.Conditional, &protocol.Conditions{NeedsContext: []string{"which?"}}, topNoon
-			s.Policy.ConditionTimeoutMS = 1000_000
-		}),
-		state("stuck", func(s *protocol.State) { s.StuckReason = "no package" }),
-		{}, // not found
-	}
-	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"clerk": {ID: "clerk"}}}
-	var got []string
-	for _, item := range attend(states, d, topNoon) {
-		got = append(got, item.Why+" "+item.Ticket)
-		if item.Words == "" {
-			t.Errorf("no words for %s", item.Ticket)
-		}
-	}
-	if want := []string{"stuck stuck", "person person", "question question", "oldest old-1", "oldest old-2", "oldest old-3"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
 func TestTopAgents(t *testing.T) {
-	d := &lifecycle.Directory{
-		Agents: map[string]protocol.Profile{"busy": {ID: "busy"}, "idle": {ID: "idle"}, "paused": {ID: "paused", Paused: true}},
-		Holders: map[string]protocol.Holder{
-			"1": {ID: "1", Agent: "busy", Slots: 2, Busy: 2}, "2": {ID: "2", Agent: "busy", Slots: 2, Busy: 1},
-		},
+	statuses := []api.AgentStatus{
+		{Profile: protocol.Profile{ID: "busy"}, Availability: api.Present, Workers: 2, Slots: 4, Busy: 3, Queued: 4},
+		{Profile: protocol.Profile{ID: "idle"}, Availability: api.Absent}, {Profile: protocol.Profile{ID: "paused"}, Availability: api.Paused},
 	}
 	queues := []broker.QueueStatus{
 		{Agent: "busy", Lane: protocol.High, Depth: 3, Delivered: 3, Oldest: topNoon.Add(-time.Hour)},
 		{Agent: "busy", Lane: protocol.Low, Depth: 1, Oldest: topNoon.Add(-time.Minute), Waiting: topNoon.Add(-time.Minute)},
 		{Agent: "ghost", Lane: protocol.Normal, Depth: 9, Oldest: topNoon, Waiting: topNoon},
 	}
-	agents := topAgents(d, queues, map[string]rates{"busy": {Accepted: 3}})
+	agents := topAgents(statuses, queues, map[string]rates{"busy": {Accepted: 3}})
 	var got []string
 	for _, a := range agents {
 		got = append(got, fmt.Sprintf("%s %s %d %d/%d %d %s", a.Agent, a.Availability, a.Workers, a.Busy, a.Slots, a.Queued, explain.Ago(a.Waiting, topNoon)))

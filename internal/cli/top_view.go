@@ -9,7 +9,6 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // topView is one picture, for programs.
@@ -59,25 +58,17 @@ func (l *topLanes) add(lane protocol.Priority, n int) {
 
 // topAgents puts agents, workers and queues together: those with the most in
 // their queues first.
-func topAgents(d *lifecycle.Directory, queues []broker.QueueStatus, rates map[string]rates) []topAgent {
+func topAgents(statuses []api.AgentStatus, queues []broker.QueueStatus, rates map[string]rates) []topAgent {
 	all := map[string]*topAgent{}
-	of := func(id string) *topAgent {
-		if all[id] == nil {
-			profile, known := d.Agent(id)
-			all[id] = &topAgent{Agent: id, Availability: "unknown", rates: rates[id]}
-			if known {
-				all[id].Availability = api.AvailabilityOf(profile, d)
-				all[id].PolledAt, _ = d.Polled(id)
-			}
-			all[id].Workers, all[id].Slots, all[id].Busy = d.Load(id)
-		}
-		return all[id]
-	}
-	for id := range d.Agents {
-		of(id)
+	for _, s := range statuses {
+		all[s.ID] = &topAgent{Agent: s.ID, Availability: s.Availability, PolledAt: s.PolledAt,
+			Workers: s.Workers, Slots: s.Slots, Busy: s.Busy, rates: rates[s.ID]}
 	}
 	for _, q := range queues {
-		a := of(q.Agent)
+		if all[q.Agent] == nil {
+			all[q.Agent] = &topAgent{Agent: q.Agent, Availability: "unknown", rates: rates[q.Agent]}
+		}
+		a := all[q.Agent]
 		a.Queued += q.Depth
 		a.Lanes.add(q.Lane, q.Depth)
 		if !q.Waiting.IsZero() && (a.Waiting.IsZero() || q.Waiting.Before(a.Waiting)) {
@@ -94,9 +85,19 @@ func topAgents(d *lifecycle.Directory, queues []broker.QueueStatus, rates map[st
 	return agents
 }
 
-const (
-	// candidatesMax is how many handoffs of each kind are looked at.
-	candidatesMax = 20
-	// oldestMax is how many are shown for nothing but their age.
-	oldestMax = 3
-)
+// attention is an open handoff that needs a person.
+type attention struct {
+	Why         api.Need  `json:"why"`
+	Ticket      string    `json:"ticket"`
+	Agent       string    `json:"agent"`
+	SubmittedAt time.Time `json:"submitted_at"`
+	Words       string    `json:"words"` // what it waits for
+}
+
+func topAttention(needs []api.Attended) []attention {
+	all := []attention{}
+	for _, n := range needs {
+		all = append(all, attention{Why: n.Need, Ticket: n.State.Ticket, Agent: n.State.Agent, SubmittedAt: n.State.SubmittedAt, Words: phrase(n.Words)})
+	}
+	return all
+}

@@ -5,25 +5,41 @@ import (
 	"errors"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
 // topWatch is what a picture is made of.
 type topWatch struct {
-	b       *broker.Broker
-	answers ask.Answers
-	seen    *topRates
-	stop    func() // ends what goes on beside, and waits for it
+	api       *api.Session
+	connected func() bool // to the engine
+	seen      *topRates
+	stop      func() // ends what goes on beside, and waits for it
+}
 
-	noIndex time.Time // when none answered
+// topAsker asks no index for a while after none has answered: that takes
+// topIndexWithin each time.
+type topAsker struct {
+	asker
+	silentSince time.Time
+}
+
+func (t *topAsker) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	if time.Since(t.silentSince) < noIndexFor {
+		return nil, broker.ErrNoAnswer
+	}
+	answer, err := t.asker.Ask(ctx, verb, question)
+	if errors.Is(err, broker.ErrNoAnswer) {
+		t.silentSince = time.Now()
+	}
+	return answer, err
 }
 
 // topIndexWithin is how long a picture waits for one answer of an index.
 const topIndexWithin = 2 * time.Second
 
-// noIndexFor is how long no index is asked after none has answered: that takes
-// topIndexWithin each time.
+// noIndexFor is how long no index is asked after none has answered.
 const noIndexFor = 15 * time.Second
 
 // startTop begins to follow the ledger, a minute back.
@@ -32,7 +48,9 @@ func startTop(ctx context.Context, a *app, b *broker.Broker) (*topWatch, error) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := b.Directory(ctx); err != nil { // it begins its watch
+	index := ask.Client{Asker: &topAsker{asker: asker{engine: b, timeout: topIndexWithin}}}
+	w := &topWatch{api: api.New(b, api.Config{Index: index}).As(api.Local(a.me())), connected: a.engine.Conn().IsConnected}
+	if _, err := w.api.Agents(ctx); err != nil { // its watch begins
 		return nil, err
 	}
 	from, now := ledger.Last+1, time.Now()
@@ -51,7 +69,7 @@ func startTop(ctx context.Context, a *app, b *broker.Broker) (*topWatch, error) 
 	if from > past { // nothing happened for a minute
 		past = 0
 	}
-	w := &topWatch{b: b, answers: ask.Client{Asker: asker{engine: b, timeout: topIndexWithin}}, seen: newTopRates(covers, past)}
+	w.seen = newTopRates(covers, past)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -68,37 +86,35 @@ const viewWithin = 5 * time.Second
 func (w *topWatch) view(ctx context.Context) (topView, error) {
 	ctx, cancel := context.WithTimeout(ctx, viewWithin)
 	defer cancel()
-	directory, err := w.b.Directory(ctx)
+	if !w.connected() { // no need to wait for an answer
+		return topView{}, broker.ErrUnreachable
+	}
+	agents, err := w.api.Agents(ctx)
 	if err != nil {
 		return topView{}, err
 	}
-	if directory.ConnectedSince.IsZero() { // no need to wait for an answer
-		return topView{}, broker.ErrUnreachable
-	}
-	queues, err := w.b.Queues(ctx)
+	queues, err := w.api.Queues(ctx)
 	if err != nil {
 		return topView{}, err
 	}
 	now := time.Now().UTC()
-	v := topView{At: now, Open: -1, Attention: []attention{}}
+	v := topView{At: now}
 	all, byAgent := w.seen.now(now)
-	v.Rates, v.Agents = all, topAgents(directory, queues, byAgent)
+	v.Rates, v.Agents = all, topAgents(agents, queues, byAgent)
 	for _, a := range v.Agents {
 		if a.Workers > 0 {
 			v.Served++
 		}
 	}
-	candidates, err := w.candidates(ctx, &v)
+	needs, err := w.api.Attention(ctx, w.seen.stuckTickets())
 	switch {
 	case errors.Is(err, broker.ErrNoAnswer):
-		if time.Since(w.noIndex) >= noIndexFor {
-			w.noIndex = time.Now()
-		}
 		v.Note = "no index answers, so that handoffs which need attention are not shown; start one: handoff index"
-		candidates = nil
 	case err != nil:
 		return topView{}, err
+	case !needs.Complete:
+		v.Note = "the index is catching up: more handoffs may need attention than are shown"
 	}
-	v.Attention, err = w.attention(ctx, append(candidates, w.seen.stuckTickets()...), directory, now)
-	return v, err
+	v.Open, v.Attention = needs.Open, topAttention(needs.Handoffs)
+	return v, nil
 }
