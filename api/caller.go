@@ -12,7 +12,7 @@ type Roles uint8
 
 const (
 	// RoleReader sees handoffs: those that concern the caller's agents, or all of them if
-	// the caller has neither agents nor sources.
+	// the caller has neither agents nor sources. It sees every agent.
 	RoleReader Roles = 1 << iota
 	// RoleSubmitter submits as each of the caller's sources, sees what concerns these, and
 	// cancels and answers what they submitted.

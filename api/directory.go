@@ -13,6 +13,10 @@ import (
 )
 
 // Directory lists and changes the agents that handoffs are submitted to.
+//
+// A reader sees every agent, also one that sees few handoffs: an agent must find the agent to
+// hand off to. Profiles and counts of workers and offers are all that it learns. An operator
+// sees the workers themselves, with their hosts, and the lanes.
 type Directory interface {
 	// Agents returns all agents by name, and the person once something waits for one.
 	Agents(ctx context.Context) ([]AgentStatus, error)

@@ -84,6 +84,12 @@ func testDirectory(t *testing.T, w *world) {
 	if w.must(err); len(holders) != 1 {
 		t.Errorf("%d workers", len(holders))
 	}
+	seen, err := w.All(t, api.Agent("coder")).Agents(w.ctx)
+	if w.must(err); len(seen) != 4 {
+		t.Errorf("coder finds %d agents to hand off to", len(seen))
+	}
+	_, err = w.All(t, api.Agent("coder")).Holders(w.ctx, "tester")
+	w.wantCode("the workers of another agent", err, protocol.CodeForbidden)
 	_, err = admin.PauseAgent(w.ctx, protocol.Human)
 	w.wantCode("a person is paused", err, protocol.CodeInvalid)
 	removed, err := admin.RemoveAgent(w.ctx, "tester")
