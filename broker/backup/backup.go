@@ -1,11 +1,11 @@
-// Package backup copies what cannot be made again off an engine, and puts it back:
-// the ledger, the bodies it refers to, and the agents. Queues, timers and holders
-// follow from these and are not in a backup.
+// Package backup writes and restores the data of an engine that cannot be derived: the ledger,
+// the bodies that it refers to, and the agents. Queues, timers and holders follow from
+// these and are not in a backup.
 //
-// A backup is a directory with one folder a stream, each as the servers' own
-// snapshots are (the nats command line reads them), and backup.json, which is
-// written last: without it the directory is no backup. Sequences and time stamps
-// come back as they were, since fences and offers are sequences.
+// A backup is a directory with one folder per stream, each a snapshot of the server (the
+// nats command line reads them), and backup.json, which is written last: a directory
+// without it is no backup. Sequences and timestamps are restored, because fences and
+// offers are sequences.
 package backup
 
 import (
@@ -30,18 +30,17 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// manifestFile says what a backup consists of.
+// manifestFile lists the contents of a backup.
 const manifestFile = "backup.json"
 
 // format is the version of the manifest. A newer one is refused.
 const format = 1
 
-// Manifest is what backup.json holds.
+// Manifest is the content of backup.json.
 type Manifest struct {
 	Format int       `json:"format"`
 	MadeAt time.Time `json:"made_at"`
-	// Server is the version of NATS that made the snapshots. An older one may not
-	// read them.
+	// Server is the version of NATS that wrote the snapshots. An older server may not read them.
 	Server  string   `json:"server"`
 	Streams []Stream `json:"streams"`
 }
@@ -62,30 +61,29 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Progress receives how many bytes of a stream are done. total may be an estimate, and is 0
-// where it is not known. It is called from other goroutines, one at a time.
+// Progress receives how many bytes of a stream are done. total may be an estimate, and is 0 if it
+// is unknown. It is called from other goroutines, one at a time.
 type Progress func(stream string, done, total uint64)
 
-// requestWithin is how long a server may take to answer one request of ours. A
-// check of all messages goes before the first byte of a snapshot.
-const requestWithin = 2 * time.Minute
+// requestTimeout is how long a server may take to answer one request. It checks all messages
+// before the first byte of a snapshot.
+const requestTimeout = 2 * time.Minute
 
-// Write makes a backup in dir, which must not exist or be empty. The engine stays in
-// use meanwhile: the backup has everything that was acknowledged before it began.
-// A directory that a failed Write leaves behind has no manifest. It blocks until all
-// is on the disk or ctx ends.
-func Write(ctx context.Context, nc *nats.Conn, dir string, tell Progress) (Manifest, error) {
+// Write writes a backup to dir, which must not exist or be empty. The engine stays in use: the
+// backup has everything that was acknowledged before the call. A directory that a failed Write
+// leaves has no manifest. Write blocks until everything is durable or ctx ends.
+func Write(ctx context.Context, nc *nats.Conn, dir string, progress Progress) (Manifest, error) {
 	m := Manifest{Format: format, MadeAt: time.Now().UTC().Truncate(time.Second), Server: nc.ConnectedServerVersion()}
-	if err := emptyDir(dir); err != nil {
+	if err := createEmptyDir(dir); err != nil {
 		return m, err
 	}
-	engine, err := jsm.New(nc, jsm.WithTimeout(requestWithin))
+	engine, err := jsm.New(nc, jsm.WithTimeout(requestTimeout))
 	if err != nil {
 		return m, err
 	}
-	// The ledger goes first: what an entry refers to is stored before the entry.
+	// The ledger goes first: a body is stored before the entry that refers to it.
 	for _, name := range jetstream.LastingStreams {
-		s, err := writeStream(ctx, engine, filepath.Join(dir, name), name, tell)
+		s, err := writeStream(ctx, engine, filepath.Join(dir, name), name, progress)
 		if err != nil {
 			return m, fmt.Errorf("back up stream %s: %w", name, err)
 		}
@@ -94,22 +92,22 @@ func Write(ctx context.Context, nc *nats.Conn, dir string, tell Progress) (Manif
 	return m, writeManifest(dir, m)
 }
 
-func emptyDir(dir string) error {
+func createEmptyDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	there, err := os.ReadDir(dir)
 	if err == nil && len(there) > 0 {
-		err = protocol.Errorf(protocol.CodeConflict, "dir", "%s is not empty; a backup wants a directory of its own", dir)
+		err = protocol.Errorf(protocol.CodeConflict, "dir", "%s is not empty; a backup needs a directory of its own", dir)
 	}
 	return err
 }
 
-func writeStream(ctx context.Context, engine *jsm.Manager, dir, name string, tell Progress) (Stream, error) {
+func writeStream(ctx context.Context, engine *jsm.Manager, dir, name string, progress Progress) (Stream, error) {
 	s := Stream{Name: name}
 	from, err := engine.LoadStream(name)
 	if jsm.IsNatsError(err, uint16(nats.JSErrCodeStreamNotFound)) {
-		return s, fmt.Errorf("%w: no such stream: make it: handoff topology ensure", broker.ErrNoTopology)
+		return s, fmt.Errorf("%w: no such stream: run handoff topology ensure", broker.ErrNoTopology)
 	}
 	if err != nil {
 		return s, err
@@ -119,25 +117,25 @@ func writeStream(ctx context.Context, engine *jsm.Manager, dir, name string, tel
 		return s, err
 	}
 	s.Created = info.Created.UTC()
-	whole := false
+	complete := false
 	for range snapshotTries {
-		if whole, err = s.snapshot(ctx, from, dir, tell); err != nil {
+		if complete, err = s.snapshot(ctx, from, dir, progress); err != nil {
 			return s, err
 		}
-		if whole {
+		if complete {
 			break
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			return s, err
 		}
 	}
-	if !whole {
+	if !complete {
 		return s, fmt.Errorf("messages were replaced during each of %d snapshots; try again when less goes on", snapshotTries)
 	}
 	files, err := os.ReadDir(dir)
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
-		sum, n, err := digest(path)
+		sum, n, err := fileDigest(path)
 		if err == nil {
 			err = syncPath(path)
 		}
@@ -150,15 +148,15 @@ func writeStream(ctx context.Context, engine *jsm.Manager, dir, name string, tel
 	return s, errors.Join(err, syncPath(dir))
 }
 
-// snapshotTries is how often a snapshot is taken, until one has all that was there when
-// it began. A body that is put again replaces itself: the old one may be gone before
-// the snapshot comes to it, and the new one come too late for it.
+// snapshotTries is how often a snapshot is taken until it is complete. A body that is stored again
+// replaces its message: the old one may be deleted before the snapshot reaches it, and the new one
+// come too late for the snapshot.
 const snapshotTries = 20
 
-// snapshot takes one, and tells whether nothing was lost meanwhile.
-func (s *Stream) snapshot(ctx context.Context, from *jsm.Stream, dir string, tell Progress) (whole bool, err error) {
+// snapshot takes a snapshot, and reports whether it has all messages of its start.
+func (s *Stream) snapshot(ctx context.Context, from *jsm.Stream, dir string, progress Progress) (complete bool, err error) {
 	_, err = from.SnapshotToDirectory(ctx, dir, jsm.SnapshotHealthCheck(), jsm.SnapshotNotify(func(p jsm.SnapshotProgress) {
-		tell(s.Name, p.UncompressedBytesReceived(), p.BytesExpected())
+		progress(s.Name, p.UncompressedBytesReceived(), p.BytesExpected())
 	}))
 	if err != nil {
 		return false, err
@@ -175,7 +173,7 @@ func (s *Stream) snapshot(ctx context.Context, from *jsm.Stream, dir string, tel
 	}
 	s.Messages, s.LastSeq = meta.State.Msgs, meta.State.LastSeq
 	if _, err := os.Stat(filepath.Join(dir, jsm.SnapshotDataFile)); err != nil {
-		return true, nil // of a server before 2.15, whose archives are not read here
+		return true, nil // a server before 2.15, whose archives cannot be verified here
 	}
 	report, err := archive.Verify(dir)
 	if err != nil {
@@ -184,7 +182,7 @@ func (s *Stream) snapshot(ctx context.Context, from *jsm.Stream, dir string, tel
 	return report.Messages == s.Messages, nil
 }
 
-func digest(path string) (sum string, n int64, err error) {
+func fileDigest(path string) (sum string, n int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", 0, err
@@ -195,7 +193,7 @@ func digest(path string) (sum string, n int64, err error) {
 	return hex.EncodeToString(h.Sum(nil)), n, err
 }
 
-// syncPath puts a file, or the names in a directory, on the disk.
+// syncPath makes a file, or the names in a directory, durable.
 func syncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -222,7 +220,7 @@ func writeManifest(dir string, m Manifest) error {
 	return syncPath(dir)
 }
 
-// Check reads a backup through: that it is whole, and as it was written.
+// Check verifies that a backup is complete and unchanged.
 func Check(dir string) (Manifest, error) {
 	var m Manifest
 	raw, err := os.ReadFile(filepath.Join(dir, manifestFile))
@@ -247,7 +245,7 @@ func Check(dir string) (Manifest, error) {
 				return m, protocol.Errorf(protocol.CodeMalformed, "dir", "the backup names a file %q outside of it", f.Name)
 			}
 			path := filepath.Join(dir, name, f.Name)
-			sum, _, err := digest(path)
+			sum, _, err := fileDigest(path)
 			if err == nil && sum != f.SHA256 {
 				err = protocol.Errorf(protocol.CodeInvalid, "dir", "%s is not as it was written: nothing was restored; use another backup", path)
 			}

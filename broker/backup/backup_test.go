@@ -20,22 +20,22 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// world is one engine and a broker on it.
-type world struct {
+// fixture is an engine and a broker on it.
+type fixture struct {
 	*testing.T
 	ctx context.Context
 	nc  *nats.Conn
 	b   *broker.Broker
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-// newNode is a single node that has no streams yet.
+// newNode is a single node without streams.
 func newNode(t *testing.T) *nats.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -53,11 +53,11 @@ func newNode(t *testing.T) *nats.Conn {
 	return nc
 }
 
-func newWorld(t *testing.T, nc *nats.Conn) *world {
+func newFixture(t *testing.T, nc *nats.Conn) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
-	w := &world{T: t, ctx: ctx, nc: nc}
+	w := &fixture{T: t, ctx: ctx, nc: nc}
 	engine, err := jetstream.Open(t.Context(), nc, jetstream.Config{})
 	w.must(err)
 	t.Cleanup(func() { _ = engine.Close() })
@@ -66,8 +66,8 @@ func newWorld(t *testing.T, nc *nats.Conn) *world {
 	return w
 }
 
-// newUsed is a world on a node of its own that is in use: an agent is there.
-func newUsed(t *testing.T) *world {
+// newFixtureInUse is a node with streams and an agent.
+func newFixtureInUse(t *testing.T) *fixture {
 	t.Helper()
 	nc := newNode(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -75,12 +75,12 @@ func newUsed(t *testing.T) *world {
 	if err := jetstream.EnsureTopology(ctx, nc, jetstream.Topology{}); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, nc)
+	w := newFixture(t, nc)
 	w.must(w.b.PutProfile(w.ctx, protocol.Profile{ID: "clerk", Description: "files things"}))
 	return w
 }
 
-func (w *world) submit(words string) (ticket string, err error) {
+func (w *fixture) submit(words string) (ticket string, err error) {
 	in, err := w.b.Prepare(w.Context(), protocol.Package{Source: "lead", Target: protocol.Target{Agent: "clerk"}, Reason: "r", Task: protocol.Task{Description: words}})
 	if err != nil {
 		return "", err
@@ -89,8 +89,8 @@ func (w *world) submit(words string) (ticket string, err error) {
 	return head.Ticket, err
 }
 
-// entries are all of a ledger, by their sequences.
-func (w *world) entries() map[uint64]string {
+// entries are the entries of the ledger by sequence.
+func (w *fixture) entries() map[uint64]string {
 	all := map[uint64]string{}
 	w.must(w.b.Entries(w.ctx, 0, func(e broker.Entry) error {
 		all[e.Seq] = fmt.Sprintf("%s %s %s", e.Ticket, e.At.Format(time.RFC3339Nano), e.Body)
@@ -102,11 +102,10 @@ func (w *world) entries() map[uint64]string {
 // large does not fit into an append.
 var large = strings.Repeat("a long story ", protocol.InlineBytesMax/12)
 
-// TestWhileInUse: a backup of an engine in use has what was acknowledged before it
-// began, and comes back as it was: entries, their sequences and instants, bodies,
-// agents. It can be carried to a cluster.
-func TestWhileInUse(t *testing.T) {
-	w := newUsed(t)
+// TestBackupWhileInUse checks that a backup of an engine in use has what was acknowledged before
+// it began, and restores entries, sequences, instants, bodies and agents, on a cluster too.
+func TestBackupWhileInUse(t *testing.T) {
+	w := newFixtureInUse(t)
 	var before []string
 	for i := range 40 {
 		words := fmt.Sprint("no. ", i)
@@ -158,10 +157,10 @@ func TestWhileInUse(t *testing.T) {
 		replicas int
 	}{{"a node", newNode(t), 1}, {"a cluster", onCluster, 3}} {
 		t.Run(to.name, func(t *testing.T) {
-			w := &world{T: t, ctx: w.ctx}
+			w := &fixture{T: t, ctx: w.ctx}
 			_, err := Restore(w.ctx, to.nc, dir, jetstream.Topology{Replicas: to.replicas, Fsync: jetstream.FsyncInterval}, func(string, uint64, uint64) {})
 			w.must(err)
-			w = newWorld(t, to.nc)
+			w = newFixture(t, to.nc)
 			got := w.entries()
 			if len(got) != int(last) {
 				t.Fatalf("%d entries came back of %d", len(got), last)
@@ -211,9 +210,9 @@ func TestWhileInUse(t *testing.T) {
 	}
 }
 
-// TestNotWhole: what is no whole backup changes nothing.
-func TestNotWhole(t *testing.T) {
-	w := newUsed(t)
+// TestIncompleteBackup checks that an invalid backup changes nothing.
+func TestIncompleteBackup(t *testing.T) {
+	w := newFixtureInUse(t)
 	_, err := w.submit("this")
 	w.must(err)
 	to := newNode(t)
@@ -260,18 +259,18 @@ func TestNotWhole(t *testing.T) {
 	}
 }
 
-// TestEnded: a backup that was broken off is none.
-func TestEnded(t *testing.T) {
-	w := newUsed(t)
+// TestCancelledBackup checks that a cancelled backup has no manifest.
+func TestCancelledBackup(t *testing.T) {
+	w := newFixtureInUse(t)
 	for range 50 {
 		_, err := w.submit(large)
 		w.must(err)
 	}
-	broken, end := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.ctx)
 	dir := filepath.Join(t.TempDir(), "copy")
-	_, err := Write(broken, w.nc, dir, func(string, uint64, uint64) { end() })
+	_, err := Write(ctx, w.nc, dir, func(string, uint64, uint64) { cancel() })
 	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("broken off: %v", err)
+		t.Fatalf("cancelled: %v", err)
 	}
 	if _, err := Check(dir); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
 		t.Errorf("checked: %v", err)

@@ -19,37 +19,37 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Restore puts a backup into an engine that has no handoffs, with the replicas of t.
-// No other process may use the engine meanwhile: stop its supervisors, indexes and workers.
-// The backup is checked before anything is changed. The ledger comes last: an engine
-// on which Restore failed has none, and Restore may be called again. It blocks until
-// the engine has everything or ctx ends.
+// Restore restores a backup to an engine without handoffs, with the replicas of t. No other
+// process may use the engine: stop its supervisors, indexes and workers first. The backup is
+// checked before anything is changed. The ledger is restored last, so that an engine on which
+// Restore failed has none, and Restore may be called again. Restore blocks until the engine has
+// everything or ctx ends.
 //
-// What a queue, a timer or a holder was is not restored. The streams of these are
-// made anew, and the next supervisor fills them from the ledger.
-func Restore(ctx context.Context, nc *nats.Conn, dir string, t jetstream.Topology, tell Progress) (Manifest, error) {
+// Queues, timers and holders are not restored. Their streams are created, and the next supervisor
+// fills them from the ledger.
+func Restore(ctx context.Context, nc *nats.Conn, dir string, t jetstream.Topology, progress Progress) (Manifest, error) {
 	m, err := Check(dir)
 	if err != nil {
 		return m, err
 	}
-	engine, err := jsm.New(nc, jsm.WithTimeout(requestWithin))
+	engine, err := jsm.New(nc, jsm.WithTimeout(requestTimeout))
 	if err != nil {
 		return m, err
 	}
-	if err := clear(engine); err != nil {
+	if err := removeEmptyStreams(engine); err != nil {
 		return m, err
 	}
 	for _, s := range slices.Backward(m.Streams) {
-		if err := restorePatiently(ctx, engine, filepath.Join(dir, s.Name), s, t, tell); err != nil {
+		if err := restoreWithRetries(ctx, engine, filepath.Join(dir, s.Name), s, t, progress); err != nil {
 			return m, fmt.Errorf("restore stream %s: %w", s.Name, err)
 		}
 	}
 	return m, jetstream.EnsureTopology(ctx, nc, t)
 }
 
-// clear removes the streams of an engine that has no handoffs. The ledger goes last,
-// so that one that has any is never left with it alone.
-func clear(engine *jsm.Manager) error {
+// removeEmptyStreams removes the streams of an engine without handoffs. It refuses an engine with
+// a ledger before it removes any.
+func removeEmptyStreams(engine *jsm.Manager) error {
 	var there []*jsm.Stream
 	for _, name := range jetstream.Streams {
 		s, err := engine.LoadStream(name)
@@ -78,31 +78,31 @@ func clear(engine *jsm.Manager) error {
 	return nil
 }
 
-// restoreWithin is how long a cluster may take to begin with a stream.
-const restoreWithin = 30 * time.Second
+// retryTimeout is how long the restore of a stream is retried in a cluster.
+const retryTimeout = 30 * time.Second
 
-// restorePatiently restores a stream. In a cluster the server that takes it is another
-// than ours as a rule, and ours may not have heard yet where the parts go: then no process
-// is there for the first of them, and the server gives that try up after some seconds,
-// or, under load, much later: until then the stream's name is taken.
-func restorePatiently(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, tell Progress) error {
-	unheard := false
-	patience := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second),
-		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(restoreWithin))
+// restoreWithRetries restores a stream. In a cluster usually another server receives the stream
+// than the one of the connection, which may not know that server's subscription yet: then the
+// first chunk has no responders. The server gives up this attempt after some seconds, or later
+// under load, and until then the name of the stream is taken.
+func restoreWithRetries(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, progress Progress) error {
+	noResponders := false
+	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second),
+		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(retryTimeout))
 	return backoff.Retry(func() error {
-		if unheard { // there was no such stream before: what there is of it is that try's
+		if noResponders { // the stream, if there is one, is the rest of the failed attempt
 			_ = engine.DeleteStream(s.Name)
 		}
-		err := restoreStream(ctx, engine, dir, s, t, tell)
-		unheard = unheard || errors.Is(err, nats.ErrNoResponders)
-		if err != nil && !unheard {
+		err := restoreStream(ctx, engine, dir, s, t, progress)
+		noResponders = noResponders || errors.Is(err, nats.ErrNoResponders)
+		if err != nil && !noResponders {
 			return backoff.Permanent(err)
 		}
 		return err
-	}, backoff.WithContext(patience, ctx))
+	}, backoff.WithContext(policy, ctx))
 }
 
-func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, tell Progress) error {
+func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, progress Progress) error {
 	var meta struct {
 		Config api.StreamConfig `json:"config"`
 	}
@@ -115,18 +115,18 @@ func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Strea
 	}
 	cfg := meta.Config
 	cfg.Replicas = max(t.Replicas, 1)
-	cfg.Placement = nil // of the servers that were
+	cfg.Placement = nil // of the old servers
 	if s.Name == jetstream.LedgerStream {
 		cfg.Metadata = t.RestoredMetadata(cfg.Metadata, s.Created, time.Now())
 	}
 	_, state, err := engine.RestoreSnapshotFromDirectory(ctx, s.Name, dir, jsm.RestoreConfiguration(cfg),
-		jsm.RestoreNotify(func(p jsm.RestoreProgress) { tell(s.Name, p.BytesSent(), uint64(s.Bytes)) }))
+		jsm.RestoreNotify(func(p jsm.RestoreProgress) { progress(s.Name, p.BytesSent(), uint64(s.Bytes)) }))
 	if err != nil {
 		return err
 	}
 	if state.Msgs != s.Messages || state.LastSeq != s.LastSeq {
 		return errors.Join(
-			fmt.Errorf("the engine made %d messages up to %d of %d up to %d", state.Msgs, state.LastSeq, s.Messages, s.LastSeq),
+			fmt.Errorf("the engine restored %d messages up to sequence %d, the backup has %d up to sequence %d", state.Msgs, state.LastSeq, s.Messages, s.LastSeq),
 			engine.DeleteStream(s.Name))
 	}
 	return nil
