@@ -14,10 +14,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// recordSeq is the ledger sequence at which records are read.
+// recordSeq is the ledger sequence of decoded records.
 const recordSeq = 99
 
-// vectors are the documents of the valid vectors, by the names of their files.
+// vectors are the inputs of the valid vectors by file name.
 func vectors(t testing.TB) map[string]json.RawMessage {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/vectors/valid/*.json")
@@ -39,8 +39,8 @@ func vectors(t testing.TB) map[string]json.RawMessage {
 	return all
 }
 
-// sized is a package whose history makes it about so many bytes of JSON.
-func sized(t testing.TB, size int) []byte {
+// packageOfSize is a package whose history makes it about so many bytes of JSON.
+func packageOfSize(t testing.TB, size int) []byte {
 	t.Helper()
 	pkg := hotPackage()
 	message := json.RawMessage(`{"role":"assistant","name":"coder","content":"` + strings.Repeat("a line of a conversation\\n", 8) + `"}`)
@@ -54,8 +54,7 @@ func sized(t testing.TB, size int) []byte {
 	return body
 }
 
-// records are appends as they are made: small ones, and first ones with the
-// package inside.
+// records are typical appends: small ones, and first ones with the package inline.
 func records(t testing.TB) map[string]protocol.Record {
 	read := func(name string) protocol.Record {
 		made, err := record.Decode(vectors(t)[name], recordSeq)
@@ -65,8 +64,8 @@ func records(t testing.TB) map[string]protocol.Record {
 		return made
 	}
 	all := map[string]protocol.Record{"accepted": read("record-accepted"), "submitted 1KB": read("record-submitted"), "submitted 200KB": read("record-submitted")}
-	all["submitted 1KB"].Events[0].(*protocol.Submitted).Package = sized(t, 1<<10)
-	all["submitted 200KB"].Events[0].(*protocol.Submitted).Package = sized(t, 200<<10)
+	all["submitted 1KB"].Events[0].(*protocol.Submitted).Package = packageOfSize(t, 1<<10)
+	all["submitted 200KB"].Events[0].(*protocol.Submitted).Package = packageOfSize(t, 200<<10)
 	return all
 }
 
@@ -86,7 +85,7 @@ func TestRecordLimits(t *testing.T) {
 	}
 }
 
-// TestRecordBodies: bodies are carried byte for byte, and checked.
+// TestRecordBodies checks that bodies are copied byte for byte, and validated.
 func TestRecordBodies(t *testing.T) {
 	for _, body := range []string{`{ "a" : 1.0 }`, `"<&>"`, `[]`, `{"type":"stuck","package":{}}`} {
 		events := []protocol.Event{&protocol.Submitted{Package: json.RawMessage(body)}, &protocol.Completed{Result: json.RawMessage(body)}}
@@ -110,9 +109,9 @@ func TestRecordBodies(t *testing.T) {
 	}
 }
 
-// TestEventsAsGoWritesThem: the shortcuts of the codec change nothing in
-// meaning, in either direction and for every type of event.
-func TestEventsAsGoWritesThem(t *testing.T) {
+// TestEventsMatchEncodingJSON checks that the codec agrees with encoding/json in both directions
+// for every type of event.
+func TestEventsMatchEncodingJSON(t *testing.T) {
 	for name, input := range vectors(t) {
 		if !strings.HasPrefix(name, "event-") {
 			continue
@@ -145,7 +144,7 @@ func TestEventsAsGoWritesThem(t *testing.T) {
 	}
 }
 
-// meaning decodes JSON so that equal values mean the same; the text of numbers stays.
+// meaning decodes JSON to comparable values. Numbers stay texts.
 func meaning(t testing.TB, raw []byte) (v any) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -156,7 +155,7 @@ func meaning(t testing.TB, raw []byte) (v any) {
 	return v
 }
 
-// refusal is the error of the wire that something is refused with.
+// refusal is the *protocol.Error in an error.
 func refusal(t *testing.T, err error) *protocol.Error {
 	t.Helper()
 	var e *protocol.Error
@@ -166,7 +165,7 @@ func refusal(t *testing.T, err error) *protocol.Error {
 	return e
 }
 
-// compact removes the white space of the vector's file from bodies.
+// compact removes white space from the bodies of a vector.
 func compact(event reflect.Value) {
 	for _, name := range []string{"Package", "Result"} {
 		if f := event.Elem().FieldByName(name); f.IsValid() && f.Len() > 0 {
@@ -245,7 +244,7 @@ func BenchmarkDecodeState(b *testing.B) {
 	}
 }
 
-// TestStateBytesRead: a state is read up to the size that it may be written with.
+// TestStateBytesRead checks that a state can be read up to the size with which it may be written.
 func TestStateBytesRead(t *testing.T) {
 	around := len(`{"message":""}`)
 	for size, want := range map[int]protocol.Code{protocol.StateBytesMax: "", protocol.StateBytesMax + 1: protocol.CodeTooLarge} {

@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// DecodeEvent reads what EncodeEvent wrote, and skips fields it does not know.
-// An unknown type is an Error with CodeUnknownEvent.
+// DecodeEvent decodes an event, and skips unknown fields. An unknown type is an Error with
+// CodeUnknownEvent.
 func DecodeEvent(raw []byte) (protocol.Event, error) {
 	r := readers.Get().(*reader)
 	defer r.free()
@@ -27,60 +27,58 @@ func DecodeEvent(raw []byte) (protocol.Event, error) {
 	return e, nil
 }
 
-// Decode reads a record as it came from the ledger at seq, its state
-// bound to that sequence. What a newer minor version has in it comes as Extra and as
-// UnknownEvent. Errors have CodeMalformed, CodeVersion for another shape of record,
-// CodeUnknownEvent for an event without a type, or CodeTooLarge for too many levels.
+// Decode decodes a record of the ledger and binds its state to its sequence. Fields and events of
+// a newer minor version are in Extra and UnknownEvent. Errors have CodeMalformed, CodeVersion for
+// another format of records, CodeUnknownEvent for an event without a type, or CodeTooLarge for too
+// many levels.
 func Decode(body []byte, seq uint64) (protocol.Record, error) {
 	r := readers.Get().(*reader)
 	defer r.free()
-	if err := r.read(body, seq, stateShape, (*reader).everyEvent); err != nil {
+	if err := r.read(body, seq, stateShape, (*reader).appendEvent); err != nil {
 		return protocol.Record{}, err
 	}
-	return r.into, nil
+	return r.record, nil
 }
 
-// DecodeState reads only the state and the id of a record, bound to seq: what
-// a hot path needs.
+// DecodeState decodes only the id and the state of a record, bound to seq.
 func DecodeState(body []byte, seq uint64) (id string, s protocol.State, err error) {
 	r := readers.Get().(*reader)
 	defer r.free()
 	if err := r.read(body, seq, stateShape, nil); err != nil {
 		return "", protocol.State{}, err
 	}
-	return r.into.ID, r.into.State, nil
+	return r.record.ID, r.record.State, nil
 }
 
-// reader is a reader of JSON and the record that it reads into. They are kept for
-// the next use.
+// reader is a JSON reader with the record that it decodes. Readers are pooled.
 type reader struct {
 	wirejson.Reader
-	version int
-	into    protocol.Record
-	unknown *protocol.Error // an event that has no meaning here
+	version  int
+	record   protocol.Record
+	eventErr *protocol.Error // about an event of an unknown type
 }
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
 func (r *reader) free() {
 	r.Reset()
-	r.version, r.into, r.unknown = 0, protocol.Record{}, nil
+	r.version, r.record, r.eventErr = 0, protocol.Record{}, nil
 	readers.Put(r)
 }
 
-// broken is what was wrong with a document of the ledger.
+// broken is the error of a document.
 func (r *reader) broken(field string) error {
-	if r.unknown != nil && r.Err == nil {
-		return r.unknown
+	if r.eventErr != nil && r.Err == nil {
+		return r.eventErr
 	}
 	return protocol.WireError(r.Broken(field))
 }
 
-// read reads of the state what its shape has, and has event read each event, if it
-// is not nil.
+// read decodes the fields of the state that its shape has, and calls event for each event if it is
+// not nil.
 func (r *reader) read(body []byte, seq uint64, state *wirejson.Shape, event func(*reader) bool) error {
 	r.BeginLenient(body)
-	if state != stateShape { // one field of it or two
+	if state != stateShape { // a projection, of a few fields
 		r.KeepTextsApart()
 	}
 	if r.Peek() != jsontext.KindBeginObject {
@@ -92,11 +90,11 @@ func (r *reader) read(body []byte, seq uint64, state *wirejson.Shape, event func
 		case `"v"`:
 			return r.Decode(countShape, &r.version, true)
 		case `"id"`:
-			return r.Decode(textShape, &r.into.ID, true)
+			return r.Decode(textShape, &r.record.ID, true)
 		case `"state"`:
 			hasState = true
 			start := r.Next()
-			ok := r.Decode(state, &r.into.State, false)
+			ok := r.Decode(state, &r.record.State, false)
 			stateBytes = r.Offset() - start
 			return ok
 		case `"events"`:
@@ -108,24 +106,24 @@ func (r *reader) read(body []byte, seq uint64, state *wirejson.Shape, event func
 	}) {
 		r.End()
 	}
-	if r.Err == nil && r.unknown == nil && r.version != version { // which explains a shape that is not ours
+	if r.Err == nil && r.eventErr == nil && r.version != version { // first: it explains other errors
 		return protocol.Errorf(protocol.CodeVersion, "v", "record version %d, this program reads %d", r.version, version)
 	}
 	if err := r.broken("record"); err != nil {
 		return err
 	}
-	if r.into.ID == "" || !hasState {
+	if r.record.ID == "" || !hasState {
 		return protocol.Errorf(protocol.CodeMissing, "record", "has no id or no state")
 	}
-	if stateBytes > protocol.StateBytesMax { // no append could carry on what follows from it
+	if stateBytes > protocol.StateBytesMax { // no append could follow it
 		return tooLarge("record.state", stateBytes)
 	}
-	r.into.State.Ticket = strings.Clone(r.into.State.Ticket) // callers keep things by it, longer than the texts beside it
-	r.into.State.Bind(seq)
+	r.record.State.Ticket = strings.Clone(r.record.State.Ticket) // callers keep it as a key; it must not keep the other texts alive
+	r.record.State.Bind(seq)
 	return nil
 }
 
-// events reads the list of events at hand.
+// events decodes the list of events at the reader's position.
 func (r *reader) events(event func(*reader) bool) bool {
 	if kind := r.Peek(); kind != jsontext.KindBeginArray && kind != jsontext.KindInvalid {
 		return r.Malformed(r.Next(), "expected a list of events")
@@ -133,14 +131,14 @@ func (r *reader) events(event func(*reader) bool) bool {
 	return r.Elements(func(int) bool { return event(r) })
 }
 
-// everyEvent reads the event at hand.
-func (r *reader) everyEvent() bool {
+// appendEvent decodes the next event into the record.
+func (r *reader) appendEvent() bool {
 	e, ok := r.event(true)
-	r.into.Events = append(r.into.Events, e)
+	r.record.Events = append(r.record.Events, e)
 	return ok
 }
 
-// event reads the event at hand, also one of a newer version if that is welcome.
+// event decodes the next event. With newer it accepts unknown types.
 func (r *reader) event(newer bool) (protocol.Event, bool) {
 	kind, ok := r.eventType()
 	if !ok {
@@ -153,11 +151,11 @@ func (r *reader) event(newer bool) (protocol.Event, bool) {
 	case newer && kind != "":
 		return r.unknownEvent(kind)
 	}
-	r.unknown = protocol.Errorf(protocol.CodeUnknownEvent, "events.type", "no event is called %q", wirejson.Clip(string(kind)))
+	r.eventErr = protocol.Errorf(protocol.CodeUnknownEvent, "events.type", "no event is called %q", wirejson.Clip(string(kind)))
 	return nil, false
 }
 
-// eventType looks ahead for the type of the event at hand. As a rule it is the first field.
+// eventType peeks at the type of the next event. It is usually the first field.
 func (r *reader) eventType() (kind protocol.EventType, ok bool) {
 	if r.Peek() != jsontext.KindBeginObject {
 		return "", r.Malformed(r.Next(), "expected an event, an object")
@@ -170,11 +168,11 @@ func (r *reader) eventType() (kind protocol.EventType, ok bool) {
 			return protocol.EventType(name[:i]), true
 		}
 	}
-	return r.eventTypeWithin(ahead)
+	return r.scanEventType(ahead)
 }
 
-// eventTypeWithin is eventType for an event whose type is a later field.
-func (r *reader) eventTypeWithin(ahead []byte) (kind protocol.EventType, ok bool) {
+// scanEventType is eventType for an event whose type is a later field.
+func (r *reader) scanEventType(ahead []byte) (kind protocol.EventType, ok bool) {
 	within := wirejson.NewLenientReader(ahead)
 	defer within.Free()
 	if !within.Members(func(_ int, raw []byte) bool {
@@ -188,7 +186,7 @@ func (r *reader) eventTypeWithin(ahead []byte) (kind protocol.EventType, ok bool
 	return kind, true
 }
 
-// unknownEvent reads an event whose type this version does not know.
+// unknownEvent decodes an event of an unknown type.
 func (r *reader) unknownEvent(kind protocol.EventType) (protocol.Event, bool) {
 	e := &protocol.UnknownEvent{Type: kind}
 	start := r.Next()

@@ -13,24 +13,24 @@ import (
 	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
-// What one handoff costs the codec: the records of its life and its package, as
-// the product makes them.
+// The cost of one handoff to the codec: its records and its package, as the product makes
+// them.
 
 var hotAt = time.Date(2026, 11, 22, 1, 50, 0, 123456000, time.UTC)
 
-// hotPackage is a package of about a kilobyte, as its submitter has it.
+// hotPackage is a package of about a kilobyte, as it is submitted.
 func hotPackage() protocol.Package {
 	intent := "find out why the nightly build is slow"
 	return protocol.Package{Source: "planner", Target: protocol.Target{Agent: "coder"}, Reason: "the plan is ready",
 		Task: protocol.Task{ID: "T-1412", Type: "code", Description: "Make the nightly build as fast as it was in May.\nBisect if you have to.", Requirements: []string{"no new dependencies", "the tests stay as they are"}},
 		Context: protocol.Context{UserIntent: &intent, Summary: "It takes 41 minutes, and took 12 in May.", KeyPoints: []string{"the cache is cold", "twice as many tests"},
-			ConversationHistory: []protocol.Message{json.RawMessage(`{"role":"user","content":"Why is the build so slow? It was \"fast\" before."}`), json.RawMessage(`{"role":"assistant","name":"planner","content":"I shall have a look at the logs.\nThen I hand it over."}`)},
+			ConversationHistory: []protocol.Message{json.RawMessage(`{"role":"user","content":"Why is the build so slow? It was \"fast\" before."}`), json.RawMessage(`{"role":"assistant","name":"planner","content":"I shall read the logs first.\nThen I hand it off."}`)},
 			Variables:           map[string]json.RawMessage{"repository": json.RawMessage(`"widgets"`), "minutes": json.RawMessage(`[12,18,33,41]`), "branch": json.RawMessage(`"main"`)},
 			Decisions:           []protocol.Decision{{Description: "do not touch the release branch", MadeBy: "planner", At: hotAt}}},
 		Expectations: protocol.Expectations{SuccessCriteria: []string{"under 15 minutes"}, TimeoutMS: 600_000}}
 }
 
-// hotRecords are the three appends of a handoff that goes well.
+// hotRecords are the three appends of a handoff that succeeds at once.
 func hotRecords(t testing.TB) map[string]protocol.Record {
 	pkg := hotPackage()
 	pkg.Normalize(hotAt)
@@ -131,7 +131,7 @@ func hotRedactor(t testing.TB) *redact.Redactor {
 	return redactor
 }
 
-// hotSteps are what is done with a package on its way from the submitter to the worker.
+// hotSteps are the operations on a package between its submitter and its worker.
 func hotSteps(t testing.TB) map[string]func() {
 	redactor := hotRedactor(t)
 	complete := hotPackage()
@@ -185,10 +185,10 @@ func BenchmarkHotPackage(b *testing.B) {
 	}
 }
 
-// TestHotAllocations bounds what the codec allocates for a handoff. What is
-// allocated is what the reader gets: the bytes, the texts of a state, its lists.
+// TestHotAllocations bounds the allocations of the codec for a handoff. It may allocate what the
+// caller gets: the bytes, the texts of a state, its lists.
 func TestHotAllocations(t *testing.T) {
-	if raced {
+	if raceEnabled {
 		t.Skip("the race detector allocates too")
 	}
 	most := map[string]float64{"encode submitted": 1, "encode accepted": 1, "encode completed": 1,

@@ -10,8 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// Offer is what an offer carries in the queue: enough to accept it without
-// reading anything else.
+// Offer is the content of an offer in the queue: enough to accept it without further reads.
 //
 //	{"seq":…, "hash":"…", "state":{…}, "package":{…}, …}
 type Offer struct {
@@ -22,22 +21,22 @@ type Offer struct {
 	OfferExtras
 }
 
-// OfferExtras is what few offers have.
+// OfferExtras are fields that few offers have.
 type OfferExtras struct {
 	Blob    *protocol.BlobRef `json:"package_blob,omitempty"`
 	Answers []protocol.Answer `json:"answers,omitempty"`
-	// Trail is what happened to the handoff before it came here.
+	// Trail is the history of the handoff before this offer.
 	Trail []protocol.TrailEntry `json:"trail,omitempty"`
-	// AnswersBlob is where answers and trail lie that are too large to be here.
+	// AnswersBlob refers to answers and trail if they are too large for the offer.
 	AnswersBlob *protocol.BlobRef `json:"answers_blob,omitempty"`
 }
 
 var (
-	restShape     = protocol.ShapeOf(reflect.TypeFor[OfferExtras]())
-	sequenceShape = protocol.ShapeOf(reflect.TypeFor[uint64]())
+	offerExtrasShape = protocol.ShapeOf(reflect.TypeFor[OfferExtras]())
+	sequenceShape    = protocol.ShapeOf(reflect.TypeFor[uint64]())
 )
 
-// EncodeOffer writes an offer for the queue. The package goes into it as it is.
+// EncodeOffer encodes an offer for the queue. Its package is copied unchanged.
 func EncodeOffer(o *Offer) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
@@ -47,7 +46,7 @@ func EncodeOffer(o *Offer) ([]byte, error) {
 	return w.Written(), nil
 }
 
-// AppendOffer appends to buf what EncodeOffer writes, and returns the longer buffer.
+// AppendOffer appends an encoded offer to buf, and returns the extended buffer.
 func AppendOffer(buf []byte, o *Offer) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
@@ -67,16 +66,15 @@ func encodeOffer(w *wirejson.Writer, o *Offer) error {
 		w.Raw(`,"package":`)
 		w.RawBytes(o.Package)
 	}
-	if err := w.Fields(restShape, &o.OfferExtras, nil); err != nil {
+	if err := w.Fields(offerExtrasShape, &o.OfferExtras, nil); err != nil {
 		return protocol.WireError(err.Below("offer"))
 	}
 	w.Raw("}")
 	return nil
 }
 
-// DecodeOffer reads what EncodeOffer wrote, and skips fields that it does
-// not know. The state goes into the one given, which is to be empty. The package and
-// all free data are parts of body. Errors are an *Error.
+// DecodeOffer decodes an offer, and skips unknown fields. It decodes the state into the one given,
+// which must be zero. The package and all free data share memory with body. Errors are an *Error.
 func DecodeOffer(body []byte, into *protocol.State) (Offer, error) {
 	o := Offer{State: into}
 	s := wirejson.NewLenientReader(body)
@@ -99,7 +97,7 @@ func DecodeOffer(body []byte, into *protocol.State) (Offer, error) {
 			o.Package, _, ok = s.Raw()
 			return ok
 		}
-		if f := restShape.Field(string(raw[1 : len(raw)-1])); f != nil {
+		if f := offerExtrasShape.Field(string(raw[1 : len(raw)-1])); f != nil {
 			return s.DecodeField(f, &o.OfferExtras)
 		}
 		return s.Skip()

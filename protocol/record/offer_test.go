@@ -10,8 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// plainOffer is an offer as encoding/json has it, which wrote and read them
-// before: the two must agree on every byte that counts.
+// plainOffer is an offer as encoding/json encodes it. Both encodings must agree.
 type plainOffer struct {
 	Seq     uint64          `json:"seq"`
 	Hash    string          `json:"hash"`
@@ -20,7 +19,7 @@ type plainOffer struct {
 	record.OfferExtras
 }
 
-func offerings(t *testing.T) map[string]*record.Offer {
+func offers(t *testing.T) map[string]*record.Offer {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	pkg, err := protocol.EncodePackage(hotPackage())
 	if err != nil {
@@ -41,7 +40,7 @@ func offerings(t *testing.T) map[string]*record.Offer {
 }
 
 func TestOffer(t *testing.T) {
-	for name, offer := range offerings(t) {
+	for name, offer := range offers(t) {
 		t.Run(name, func(t *testing.T) {
 			body, err := record.EncodeOffer(offer)
 			if err != nil {
@@ -55,7 +54,7 @@ func TestOffer(t *testing.T) {
 			if !reflect.DeepEqual(plain, want) {
 				t.Errorf("encoding/json reads\n%+v, want\n%+v", plain, want)
 			}
-			before, err := json.Marshal(want) // as a version before this one writes it
+			before, err := json.Marshal(want) // the encoding of an earlier version
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +103,7 @@ func TestOfferOfANewerVersion(t *testing.T) {
 }
 
 func BenchmarkOffer(b *testing.B) {
-	pkg := sized(b, 0)
+	pkg := packageOfSize(b, 0)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	state := &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at}
 	offer := &record.Offer{Seq: 81, Hash: "ab12", State: state, Package: pkg}

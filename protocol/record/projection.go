@@ -11,16 +11,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// Projection reads a part of each record: some fields of the state, and some types of
-// events. The rest is read over, which costs half of what decoding it does.
+// Projection decodes a part of each record: some fields of the state and some types of events.
+// Skipping the rest costs half as much as decoding it.
 type Projection struct {
 	state  *wirejson.Shape
 	events map[protocol.EventType]*wirejson.Shape
 }
 
-// NewProjection takes the names of fields of the state, on the wire, and types of events.
-// Of an event it leaves out what is heavy to carry: the policies. It panics at a name
-// that does not exist.
+// NewProjection takes the wire names of state fields, and types of events. It omits the large
+// fields of events: policy, summary, routing. It panics at an unknown name.
 func NewProjection(state []string, events ...protocol.EventType) *Projection {
 	p := &Projection{state: stateShape.Only(state...), events: map[protocol.EventType]*wirejson.Shape{}}
 	for _, kind := range events {
@@ -32,15 +31,15 @@ func NewProjection(state []string, events ...protocol.EventType) *Projection {
 	return p
 }
 
-// Decode is Decode for the projection: all else is empty, and other events are left out,
-// also those of an unknown type.
+// Decode decodes the projection of a record. Everything else is zero, and other events are
+// omitted, including those of unknown types.
 func (p *Projection) Decode(body []byte, seq uint64) (protocol.Record, error) {
 	r := readers.Get().(*reader)
 	defer r.free()
 	if err := r.read(body, seq, p.state, p.event); err != nil {
 		return protocol.Record{}, err
 	}
-	return r.into, nil
+	return r.record, nil
 }
 
 func (p *Projection) event(r *reader) bool {
@@ -53,14 +52,13 @@ func (p *Projection) event(r *reader) bool {
 		return r.Skip()
 	}
 	e := protocol.NewEvent(kind)
-	r.into.Events = append(r.into.Events, e)
+	r.record.Events = append(r.record.Events, e)
 	return r.Decode(sh, e, false)
 }
 
 var packageTextShape = protocol.ShapeOf(reflect.TypeFor[protocol.Package]()).Only("reason", "task")
 
-// PackageText reads the description of the task and the reason of the handoff out of a
-// stored package.
+// PackageText decodes the description of the task and the reason of an encoded package.
 func PackageText(body []byte) (description, reason string, err error) {
 	var p protocol.Package
 	s := wirejson.NewLenientReader(body)
@@ -75,18 +73,18 @@ func PackageText(body []byte) (description, reason string, err error) {
 	return p.Task.Description, p.Reason, nil
 }
 
-// PackageOutputSchema reads the output schema out of a package as it is stored;
-// nil where it asks for none. The schema is a part of body, not a copy. A package in
-// which the field's name does not occur is not parsed. The error is a *Error.
+// PackageOutputSchema returns the output schema of an encoded package; nil without one. The schema
+// shares memory with body. A package that does not contain the field's name is not parsed. The
+// error is a *Error.
 func PackageOutputSchema(body []byte) (json.RawMessage, error) {
-	if !bytes.Contains(body, []byte(`"output_schema"`)) && !bytes.Contains(body, []byte(`\u00`)) { // as letters, or escaped
+	if !bytes.Contains(body, []byte(`"output_schema"`)) && !bytes.Contains(body, []byte(`\u00`)) { // plain or escaped
 		return nil, nil
 	}
 	s := wirejson.NewLenientReader(body)
 	defer s.Free()
 	var found json.RawMessage
-	ok := within(s, "expectations", func() bool {
-		return within(s, "output_schema", func() bool {
+	ok := readMember(s, "expectations", func() bool {
+		return readMember(s, "output_schema", func() bool {
 			raw, _, ok := s.Raw()
 			found = raw
 			return ok
@@ -104,9 +102,8 @@ func PackageOutputSchema(body []byte) (json.RawMessage, error) {
 	return found, nil
 }
 
-// within reads the value at hand, and calls read at the value of this field if it
-// is an object that has it.
-func within(s *wirejson.Reader, name string, read func() bool) bool {
+// readMember calls read at the value of a field, if the next value is an object that has it.
+func readMember(s *wirejson.Reader, name string, read func() bool) bool {
 	if s.Peek() != jsontext.KindBeginObject {
 		return s.Skip()
 	}

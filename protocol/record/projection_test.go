@@ -9,7 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// TestProjection: what is wanted is as DecodeRecord has it, the rest is empty.
+// TestProjection checks that the selected parts equal those of Decode, and the rest is empty.
 func TestProjection(t *testing.T) {
 	body, err := protocol.EncodePackage(protocol.Package{Source: "lead", Target: protocol.Target{Agent: "ann"}, Reason: "it is \"ready\"",
 		Task: protocol.Task{ID: "t", Description: "größer"}})

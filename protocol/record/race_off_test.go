@@ -2,6 +2,6 @@
 
 package record_test
 
-// raced: under the race detector pools forget at random, and nothing can be said
-// of allocations.
-const raced = false
+// raceEnabled is true under the race detector, where pools drop values at random and allocations
+// cannot be counted.
+const raceEnabled = false

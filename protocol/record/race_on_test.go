@@ -2,4 +2,4 @@
 
 package record_test
 
-const raced = true
+const raceEnabled = true

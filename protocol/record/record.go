@@ -1,5 +1,5 @@
-// Package record is the encoding of what stands in the ledger and in the queues: a
-// record, its events and state, and an offer.
+// Package record encodes and decodes the messages of the ledger and of the queues: a record
+// with its events and state, and an offer.
 package record
 
 import (
@@ -15,11 +15,11 @@ import (
 //
 //	{"v":1, "id":"…", "events":[{"type":"…", …}, …], "state":{…}}
 //
-// It is read and written for every step of every handoff, and may carry a
-// package or a result of InlineBytesMax. So it is read in one pass, and bodies
-// are carried byte for byte.
+// It is read and written for every step of every handoff, and may contain a package or a
+// result of InlineBytesMax. So it is read in one pass, and bodies are copied byte for
+// byte.
 
-// version is the version of the record's shape, apart from protocol.Version.
+// version is the version of the record's format, independent of protocol.Version.
 const version = 1
 
 var (
@@ -36,8 +36,8 @@ var (
 	countShape = protocol.ShapeOf(reflect.TypeFor[int]())
 )
 
-// writer is a writer and the state that it writes: what reflection is shown lies on the
-// heap, here rather than anew each time.
+// writer is a JSON writer with the state that it writes. Reflection needs the state on the heap; a
+// pooled one avoids the allocation.
 type writer struct {
 	wirejson.Writer
 	state protocol.State
@@ -45,8 +45,8 @@ type writer struct {
 
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
-// Encode writes a record for the ledger. A state over StateBytesMax is an
-// Error with CodeTooLarge; a body that is no JSON is one with CodeMalformed.
+// Encode encodes a record for the ledger. A state over StateBytesMax is an Error with
+// CodeTooLarge; a body that is no JSON is one with CodeMalformed.
 func Encode(r protocol.Record) ([]byte, error) {
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
@@ -58,8 +58,8 @@ func Encode(r protocol.Record) ([]byte, error) {
 	return w.Written(), nil
 }
 
-// Append appends a record to buf and returns the longer buffer. It takes the parts of a record,
-// and fails as Encode does.
+// Append appends an encoded record, given in parts, to buf and returns the extended buffer. It
+// fails as Encode does.
 func Append(buf []byte, id string, events []protocol.Event, s *protocol.State) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
@@ -96,7 +96,7 @@ func tooLarge(field string, size int) error {
 	return protocol.Errorf(protocol.CodeTooLarge, field, "is %d bytes, at most %d are allowed", size, protocol.StateBytesMax)
 }
 
-// writeState writes a state and what it carries on.
+// writeState writes a state with the fields of newer versions that it preserves.
 func writeState(w *wirejson.Writer, s *protocol.State) *wirejson.Error {
 	if err := w.Object(stateShape, s); err != nil || len(s.Extra) == 0 {
 		return err
@@ -107,7 +107,7 @@ func writeState(w *wirejson.Writer, s *protocol.State) *wirejson.Error {
 	return nil
 }
 
-// EncodeEvent writes an event as JSON, its type in the first field.
+// EncodeEvent encodes an event. Its type is the first field.
 func EncodeEvent(e protocol.Event) (json.RawMessage, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
@@ -117,7 +117,7 @@ func EncodeEvent(e protocol.Event) (json.RawMessage, error) {
 	return w.Written(), nil
 }
 
-// writeEvent writes an event. A body goes to the end, as it is.
+// writeEvent writes an event. Its body is the last field, unchanged.
 func writeEvent(w *wirejson.Writer, e protocol.Event) *wirejson.Error {
 	if e, unknown := e.(*protocol.UnknownEvent); unknown {
 		w.RawBytes(e.Raw)
@@ -148,7 +148,7 @@ func writeEvent(w *wirejson.Writer, e protocol.Event) *wirejson.Error {
 	return nil
 }
 
-// bodyField is the field of an event that BodyOf knows.
+// bodyField is the field that protocol.BodyOf returns.
 func bodyField(sh *wirejson.Shape) *wirejson.Field {
 	if f := sh.Field("package"); f != nil {
 		return f

@@ -14,7 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// filler makes values of any type, with what is rare in them as often as not.
+// filler generates values of any type, rare ones as often as common ones.
 type filler struct{ *rand.Rand }
 
 var (
@@ -74,15 +74,15 @@ func (f filler) fill(v reflect.Value) {
 	}
 }
 
-// FuzzWritesAsGoDoes: the writer writes the bytes that Go's encoder writes, for
-// every document and every event. Digests are made of them.
+// FuzzWritesAsGoDoes checks that the writer writes the bytes of encoding/json for every document
+// and every event. Digests depend on them.
 func FuzzWritesAsGoDoes(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		fill := filler{rand.New(rand.NewPCG(seed, 1))}
-		type plain protocol.Package // without its own encoder, which is the one to be tested
+		type plain protocol.Package // without its own encoder, which is tested here
 		for _, v := range []any{new(protocol.Package), new(protocol.Result), new(protocol.State), new(protocol.Ack),
 			new(protocol.Answer), new(protocol.Profile), new(protocol.Progress)} {
 			fill.fill(reflect.ValueOf(v).Elem())
@@ -114,12 +114,11 @@ func FuzzWritesAsGoDoes(f *testing.F) {
 	})
 }
 
-// readsAsGoDoes: what was written is read as Go's decoder reads it. v is only for
-// its type.
+// readsAsGoDoes checks that the reader agrees with encoding/json. Only the type of v matters.
 func readsAsGoDoes(t *testing.T, sh *wirejson.Shape, v any, raw []byte) {
 	want := reflect.New(reflect.TypeOf(v).Elem())
 	if err := json.Unmarshal(raw, want.Interface()); err != nil {
-		return // a null where there is none, or a number that does not fit
+		return // a null or a number that the type does not allow
 	}
 	got := reflect.New(reflect.TypeOf(v).Elem())
 	into := got
@@ -140,7 +139,7 @@ func readsAsGoDoes(t *testing.T, sh *wirejson.Shape, v any, raw []byte) {
 	}
 }
 
-// eventAsGoDoes is an event with its type in front, and a body behind it as it came.
+// eventAsGoDoes encodes an event by encoding/json, with its type first and its body last.
 func eventAsGoDoes(e protocol.Event) ([]byte, error) {
 	var body json.RawMessage
 	if inline, _ := protocol.BodyOf(e); inline != nil {
