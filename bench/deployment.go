@@ -127,7 +127,7 @@ func (d *deployment) close() error {
 type engineCounters struct {
 	streams    map[string]jetstream.StreamStatus
 	deliveries jetstream.Deliveries
-	node       embedded.Figures // of all nodes of our own together
+	node       embedded.Stats // of all nodes of our own together
 }
 
 // readCounters reads the engine's counters, before or after a measurement, never during one.
@@ -150,7 +150,7 @@ func (d *deployment) readCounters(ctx context.Context, engine broker.Engine, age
 		return s, err
 	}
 	for _, node := range d.nodes() {
-		f, err := node.Figures()
+		f, err := node.Stats()
 		if err != nil {
 			return s, err
 		}

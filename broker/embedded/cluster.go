@@ -12,21 +12,19 @@ import (
 	"time"
 )
 
-// Cluster is a few nodes in one process, for tests.
+// Cluster is several nodes in one process, for tests.
 type Cluster struct {
 	Nodes []*Node
 }
 
-// clusterTries is how often a cluster is started on other ports when another program
-// else listens on one of those it had chosen.
+// clusterTries is how often a cluster is started with other ports because one was taken.
 const clusterTries = 5
 
-// StartCluster starts n nodes under dir and waits until they can make streams. The nodes know
-// each other and listen on ports that were free a moment ago (QuietPorts). Where one was taken
-// meanwhile it begins again with others; from then on a node keeps its ports. fsync is as in
-// Config.
+// StartCluster starts n nodes under dir and waits until they can create streams. The nodes have
+// routes to each other and listen on free ports (FreePorts). If a port was taken in between, it
+// starts all over with others; a running node keeps its ports. fsync is as in Config.
 func StartCluster(ctx context.Context, n int, dir string, fsync Fsync) (*Cluster, error) {
-	return startCluster(ctx, n, dir, fsync, QuietPorts)
+	return startCluster(ctx, n, dir, fsync, FreePorts)
 }
 
 func startCluster(ctx context.Context, n int, dir string, fsync Fsync, pick func(int) ([]int, error)) (c *Cluster, err error) {
@@ -35,17 +33,17 @@ func startCluster(ctx context.Context, n int, dir string, fsync Fsync, pick func
 		if ports, err = pick(2 * n); err != nil {
 			return nil, err
 		}
-		// All nodes begin again: each has the routes to all the others.
-		if c, err = startOn(ctx, ports, dir, fsync); !errors.Is(err, syscall.EADDRINUSE) {
+		// All nodes start again, because each has the routes to all others.
+		if c, err = startNodes(ctx, ports, dir, fsync); !errors.Is(err, syscall.EADDRINUSE) {
 			return c, err
 		}
 	}
 	return nil, err
 }
 
-// startOn starts half as many nodes as there are ports: each takes one for the
-// other nodes and one for clients.
-func startOn(ctx context.Context, ports []int, dir string, fsync Fsync) (*Cluster, error) {
+// startNodes starts half as many nodes as there are ports: each needs one for routes and one for
+// clients.
+func startNodes(ctx context.Context, ports []int, dir string, fsync Fsync) (*Cluster, error) {
 	n := len(ports) / 2
 	var routes []string
 	for _, port := range ports[:n] {
@@ -58,7 +56,7 @@ func startOn(ctx context.Context, ports []int, dir string, fsync Fsync) (*Cluste
 		group.Go(func() {
 			cfg := Config{
 				Dir: filepath.Join(dir, fmt.Sprintf("n%d", i+1)), Name: fmt.Sprintf("n%d", i+1), Fsync: fsync,
-				// A fixed port, so that a node is found again after a restart.
+				// A fixed port, so that clients find the node after a restart.
 				Port:    ports[n+i],
 				Cluster: &ClusterConfig{Port: ports[i], Routes: routes},
 			}
@@ -75,7 +73,7 @@ func startOn(ctx context.Context, ports []int, dir string, fsync Fsync) (*Cluste
 	return c, nil
 }
 
-// waitForLeader waits until the nodes have found each other.
+// waitForLeader waits until the nodes have elected a leader and are current.
 func (c *Cluster) waitForLeader(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -96,7 +94,7 @@ func (c *Cluster) waitForLeader(ctx context.Context) error {
 	}
 }
 
-// URL names all nodes.
+// URL lists the URLs of all nodes.
 func (c *Cluster) URL() string {
 	var urls []string
 	for _, n := range c.Nodes {
@@ -105,7 +103,7 @@ func (c *Cluster) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Restart starts a node again that was stopped or killed.
+// Restart starts a node that was stopped or killed.
 func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
 	c.Nodes[i], err = Start(ctx, c.Nodes[i].cfg)
 	return err
@@ -122,7 +120,7 @@ func (c *Cluster) Stop() error {
 		group.Go(func() {
 			err := n.Stop()
 			if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrClosed) {
-				errs[i] = err // a node that was stopped before is no error
+				errs[i] = err // a node may have been stopped before
 			}
 		})
 	}

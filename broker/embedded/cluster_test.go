@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// Somebody may listen on a port between the choice and the start, be it the
-// port for clients or the one for the other nodes. The cluster then begins
-// again on others, and a node that restarts keeps those it has.
+// TestClusterOnPortsInUse checks that a cluster starts again with other ports if one was taken,
+// for clients or for routes, and that a node keeps its ports over a restart.
 func TestClusterOnPortsInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -18,7 +17,7 @@ func TestClusterOnPortsInUse(t *testing.T) {
 	taken := l.Addr().(*net.TCPAddr).Port
 	tries := 0
 	pick := func(n int) ([]int, error) {
-		ports, err := QuietPorts(n)
+		ports, err := FreePorts(n)
 		if err != nil {
 			return nil, err
 		}
@@ -54,8 +53,8 @@ func TestClusterOnPortsInUse(t *testing.T) {
 	}
 }
 
-// It does not go on choosing ports for ever, and says what was in the way.
-func TestClusterGivesUp(t *testing.T) {
+// TestClusterReportsPortsInUse checks that a cluster gives up after clusterTries, with the cause.
+func TestClusterReportsPortsInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -64,7 +63,7 @@ func TestClusterGivesUp(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	taken, tries := l.Addr().(*net.TCPAddr).Port, 0
 	pick := func(n int) ([]int, error) {
-		ports, err := QuietPorts(n)
+		ports, err := FreePorts(n)
 		if tries++; err == nil {
 			ports[n-1] = taken
 		}
@@ -79,13 +78,13 @@ func TestClusterGivesUp(t *testing.T) {
 	t.Log(err)
 }
 
-func TestQuietPorts(t *testing.T) {
+func TestFreePorts(t *testing.T) {
 	t.Parallel()
-	ports, err := QuietPorts(20)
+	ports, err := FreePorts(20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	low, high := quietRange(outgoingPorts())
+	low, high := searchRange(ephemeralPorts())
 	seen := map[int]bool{}
 	for _, port := range ports {
 		if seen[port] || port < low || port > high {
@@ -95,17 +94,17 @@ func TestQuietPorts(t *testing.T) {
 	}
 }
 
-func TestQuietRange(t *testing.T) {
+func TestSearchRange(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ first, last, low, high int }{
 		{32_768, 60_999, 10_000, 32_767}, // as Linux comes
 		{49_152, 65_535, 10_000, 49_151}, // IANA's
 		{10_500, 40_000, 40_001, 65_535}, // too little below
-		{1_024, 9_000, 10_000, 65_535},   // all of it is above
+		{1_024, 9_000, 10_000, 65_535},   // nothing is ephemeral
 		{1_024, 65_535, 10_000, 65_535},  // nothing is left
 	} {
-		if low, high := quietRange(test.first, test.last); low != test.low || high != test.high {
-			t.Errorf("outgoing %d to %d: look between %d and %d, want %d and %d", test.first, test.last, low, high, test.low, test.high)
+		if low, high := searchRange(test.first, test.last); low != test.low || high != test.high {
+			t.Errorf("ephemeral ports %d to %d: the search range is %d to %d, want %d to %d", test.first, test.last, low, high, test.low, test.high)
 		}
 	}
 }

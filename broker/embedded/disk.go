@@ -15,36 +15,37 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// A server whose disk has refused one write refuses all that follow, also when there is
-// room again, and its clients hear nothing. So the node watches for the server's words,
-// tells clients what is wrong, and starts the server anew when the disk takes writes.
+// After its disk has refused one write a server refuses all others, even when there is space
+// again, and its clients get no answer. So the node watches the server's log, tells clients
+// what is wrong, and restarts the server when the disk accepts writes.
 
 const (
-	// roomMin is how much must fit on the disk before the server is started anew.
-	roomMin = 8 << 20
-	// roomEvery is how often the node tries whether the disk takes writes again.
-	roomEvery = time.Second
-	// troubleEvery is how often the log repeats that it does not.
-	troubleEvery = time.Minute
+	// freeBytesMin is how much must fit on the disk before the server is restarted.
+	freeBytesMin = 8 << 20
+	// probeInterval is how often the node writes to the disk to see whether it accepts writes
+	// again.
+	probeInterval = time.Second
+	// logInterval is how often the log repeats that it does not.
+	logInterval = time.Minute
 
-	roomFile = "handoff.room"
+	probeFile = "handoff.room"
 )
 
-// Health is nil while the disk takes writes. Else it says why it does not, and where.
+// Health is nil while the disk accepts writes. Otherwise it is the reason, with the directory.
 func (n *Node) Health() error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.failing
+	return n.diskErr
 }
 
-// answer lets clients ask how the node is (broker.AskNode). Nodes of a cluster do not
-// answer: a client could not tell which of them did.
-func (n *Node) answer() error {
+// serveHealth answers clients that ask for the node's health (broker.AskNode). Nodes of a cluster
+// do not answer: a client could not tell which of them did.
+func (n *Node) serveHealth() error {
 	nc, err := n.Conn()
 	if err != nil {
 		return err
 	}
-	n.answering = nc
+	n.healthConn = nc
 	if n.cfg.Cluster != nil {
 		return nil
 	}
@@ -64,59 +65,59 @@ func (n *Node) answer() error {
 	return err
 }
 
-// watchDisk starts the server anew, each time its disk has refused a write and takes
-// writes again. It returns when ctx ends.
+// watchDisk restarts the server each time its disk has refused a write and accepts writes again.
+// It returns when ctx ends.
 func (n *Node) watchDisk(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case err := <-n.log.refused:
-			n.fail(err)
+			n.setDiskErr(err)
 		}
 		began := time.Now()
-		if !n.awaitRestart(ctx) {
+		if !n.restartWhenWritable(ctx) {
 			return
 		}
-		n.fail(nil)
-		n.cfg.Log.Info("the disk takes writes again; the server was started anew", "dir", n.cfg.Dir, "after", time.Since(began).Round(time.Second))
+		n.setDiskErr(nil)
+		n.cfg.Log.Info("disk accepts writes again; server restarted", "dir", n.cfg.Dir, "after", time.Since(began).Round(time.Second))
 	}
 }
 
-// fail sets what Health says.
-func (n *Node) fail(err error) {
+// setDiskErr sets the error of Health.
+func (n *Node) setDiskErr(err error) {
 	dir, absErr := filepath.Abs(n.cfg.Dir)
 	if absErr != nil {
 		dir = n.cfg.Dir
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failing = nil
+	n.diskErr = nil
 	switch {
 	case err == nil:
-	case outOfRoom(err):
-		n.failing = fmt.Errorf("no space left on %s; %d MiB have to be free", dir, roomMin>>20)
+	case isNoSpace(err):
+		n.diskErr = fmt.Errorf("no space left on %s; %d MiB have to be free", dir, freeBytesMin>>20)
 	default:
-		n.failing = fmt.Errorf("%s refuses writes: %w", dir, err)
+		n.diskErr = fmt.Errorf("%s refuses writes: %w", dir, err)
 	}
 }
 
-// awaitRestart waits until the disk takes writes and the server serves again. It is
-// false when ctx ends first.
-func (n *Node) awaitRestart(ctx context.Context) bool {
-	tick := time.NewTicker(roomEvery)
+// restartWhenWritable waits until the disk accepts writes and the server is restarted. It is false
+// if ctx ends first.
+func (n *Node) restartWhenWritable(ctx context.Context) bool {
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	var told time.Time
+	var logged time.Time
 	for {
-		if time.Since(told) >= troubleEvery {
-			told = time.Now()
-			n.cfg.Log.Error("nothing is acknowledged until the disk takes writes", "err", n.Health())
+		if time.Since(logged) >= logInterval {
+			logged = time.Now()
+			n.cfg.Log.Error("disk refuses writes; nothing is acknowledged", "err", n.Health())
 		}
-		if err := n.tryDisk(); err != nil {
-			n.fail(err)
+		if err := n.probeDisk(); err != nil {
+			n.setDiskErr(err)
 		} else if err := n.restart(ctx); err != nil {
-			n.fail(err)
-			n.cfg.Log.Warn("starting the server anew", "err", err)
+			n.setDiskErr(err)
+			n.cfg.Log.Warn("server restart failed", "err", err)
 		} else {
 			return true
 		}
@@ -128,15 +129,15 @@ func (n *Node) awaitRestart(ctx context.Context) bool {
 	}
 }
 
-// tryDisk writes roomMin bytes beside the store, and takes them away again.
-func (n *Node) tryDisk() (err error) {
-	path := filepath.Join(n.cfg.Dir, roomFile)
+// probeDisk writes freeBytesMin bytes beside the store and removes them.
+func (n *Node) probeDisk() (err error) {
+	path := filepath.Join(n.cfg.Dir, probeFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	block := make([]byte, 1<<20)
-	for written := 0; written < roomMin && err == nil; written += len(block) {
+	for written := 0; written < freeBytesMin && err == nil; written += len(block) {
 		_, err = f.Write(block)
 	}
 	if err == nil {
@@ -145,15 +146,15 @@ func (n *Node) tryDisk() (err error) {
 	return errors.Join(err, f.Close(), os.Remove(path))
 }
 
-// restart stops the server and starts another in its place, as after a crash: what may
-// have lost its end is emptied and filled again before clients are served.
+// restart replaces the server as after a crash: the streams that may have lost their end are
+// emptied and filled again before clients are served.
 func (n *Node) restart(ctx context.Context) error {
-	n.halt()
-	n.unstage()
-	n.log.forget()
+	n.stopServer()
+	n.removeStaging()
+	n.log.reset()
 	return n.start(ctx)
 }
 
-func outOfRoom(err error) bool {
+func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

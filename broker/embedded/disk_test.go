@@ -12,8 +12,8 @@ import (
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// TestRestartsAfterARefusedWrite: when the server says that its disk refuses writes, and
-// the disk takes them, another server serves the same streams at the same place.
+// TestRestartsAfterARefusedWrite checks that a server whose disk refused a write is restarted with
+// the same streams on the same port.
 func TestRestartsAfterARefusedWrite(t *testing.T) {
 	prepared := 0
 	n, err := Start(t.Context(), Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
@@ -36,7 +36,7 @@ func TestRestartsAfterARefusedWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, first := n.ClientURL(), n.server()
-	for range 3 { // the server says it for each write
+	for range 3 { // the server logs it for each write
 		n.log.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", handoffjs.LedgerStream, syscall.ENOSPC)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -74,14 +74,14 @@ func TestRestartsAfterARefusedWrite(t *testing.T) {
 	}
 }
 
-// TestHealthTellsOfTheDisk: a node without room says where there is none.
-func TestHealthTellsOfTheDisk(t *testing.T) {
+// TestHealthReportsTheDisk checks that Health names the directory.
+func TestHealthReportsTheDisk(t *testing.T) {
 	n := &Node{cfg: Config{Dir: "/data"}}
-	n.fail(syscall.ENOSPC)
+	n.setDiskErr(syscall.ENOSPC)
 	if got := n.Health().Error(); got != "no space left on /data; 8 MiB have to be free" {
 		t.Error(got)
 	}
-	n.fail(syscall.EIO)
+	n.setDiskErr(syscall.EIO)
 	if got := n.Health().Error(); got != "/data refuses writes: input/output error" {
 		t.Error(got)
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/agenthandoff/handoff/internal/filelock"
 )
 
-// ErrInUse says that another process uses the directory.
+// ErrInUse is returned if another process uses the directory.
 var ErrInUse = errors.New("directory in use")
 
-// ErrPort says that the node cannot listen where it should.
+// ErrPort is returned if the node cannot listen on its port.
 var ErrPort = errors.New("port not available")
 
-// lockDir takes the directory for this process.
+// lockDir locks the directory for this process.
 func lockDir(dir string) (*filelock.Lock, error) {
 	f, err := filelock.Take(filepath.Join(dir, lockFile))
 	var held *filelock.HeldError

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// logger passes the server's warnings and errors on to slog, and remembers the
-// last word on why it could not start: the server has no other way to tell. Nor has it
-// another way to tell that its disk refuses writes.
+// logger logs the server's warnings and errors with slog. It also keeps the error for which the
+// server could not start, and the first write that the disk refused: the server reports both only
+// in its log.
 type logger struct {
 	log *slog.Logger
-	// refused has the first write that the disk refused since forget. It has room for one.
+	// refused has the first write that the disk refused since reset; its capacity is one.
 	refused chan error
 
-	mu     sync.Mutex
-	fatal  error
-	broken bool // refused was told
+	mu       sync.Mutex
+	fatal    error
+	reported bool // an error was sent to refused
 }
 
 func newLogger(log *slog.Logger) *logger {
@@ -35,21 +35,22 @@ func (l *logger) Warnf(format string, args ...any) {
 
 func (l *logger) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if l.writeRefused(text, args) {
-		return // the node says it, once a minute
+	if l.reportRefusal(text, args) {
+		return // the node logs it once a minute
 	}
 	l.log.Error(text, "from", "nats-server")
 }
 
-// refusals are what the server says when its disk refuses a write (nats-server 2.15.2).
-var refusals = []string{"critical write error", "failed to store a msg", "will be disabled", "no space left"}
+// refusalTexts are in the server's messages for a write that the disk refused (nats-server
+// 2.15.2).
+var refusalTexts = []string{"critical write error", "failed to store a msg", "will be disabled", "no space left"}
 
-// writeRefused tells whether the server says that its disk refuses writes, and passes
-// the first of these on.
-func (l *logger) writeRefused(text string, args []any) bool {
+// reportRefusal reports whether the server's message is about a refused write, and sends the first
+// of them to refused.
+func (l *logger) reportRefusal(text string, args []any) bool {
 	lower := strings.ToLower(text)
 	refused := false
-	for _, words := range refusals {
+	for _, words := range refusalTexts {
 		refused = refused || strings.Contains(lower, words)
 	}
 	if !refused {
@@ -63,58 +64,58 @@ func (l *logger) writeRefused(text string, args []any) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.broken {
-		l.broken = true
-		l.refused <- err // it has room: forget has emptied it
+	if !l.reported {
+		l.reported = true
+		l.refused <- err // never blocks: reset has emptied it
 	}
 	return true
 }
 
-// forget makes ready for another server.
-func (l *logger) forget() {
+// reset prepares the logger for another server.
+func (l *logger) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fatal, l.broken = nil, false
+	l.fatal, l.reported = nil, false
 	select {
 	case <-l.refused:
 	default:
 	}
 }
 
-// Fatalf does not end the process: Start returns what it says.
+// Fatalf keeps the error for Start to return. It does not end the process.
 func (l *logger) Fatalf(format string, args ...any) {
-	word := &lastWord{text: fmt.Sprintf(format, args...)}
+	fatal := &fatalError{text: fmt.Sprintf(format, args...)}
 	for _, arg := range args {
 		if err, ok := arg.(error); ok {
-			word.cause = err
+			fatal.cause = err
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fatal = word
+	l.fatal = fatal
 }
 
-// because adds the server's last word to an error.
-func (l *logger) because(err error) error {
-	if fatal := l.said(); fatal != nil {
+// withCause adds the server's fatal error to an error.
+func (l *logger) withCause(err error) error {
+	if fatal := l.fatalErr(); fatal != nil {
 		return fmt.Errorf("%w: %w", err, fatal)
 	}
 	return err
 }
 
-// said is the server's last word; nil as long as it may still start.
-func (l *logger) said() error {
+// fatalErr is the error for which the server cannot start; nil while it may.
+func (l *logger) fatalErr() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fatal
 }
 
-// lastWord is why the server cannot start, in its words. It unwraps to the
-// error among them, so that a caller can branch on a port in use.
-type lastWord struct {
+// fatalError is why the server cannot start, in its words. It unwraps to the error among them, so
+// that a caller can branch on a port in use.
+type fatalError struct {
 	text  string
 	cause error
 }
 
-func (w *lastWord) Error() string { return w.text }
-func (w *lastWord) Unwrap() error { return w.cause }
+func (e *fatalError) Error() string { return e.text }
+func (e *fatalError) Unwrap() error { return e.cause }

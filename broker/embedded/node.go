@@ -1,10 +1,9 @@
-// Package embedded runs the NATS server inside this process: one node by
-// itself, or one of a cluster. It is the only importer of nats-server.
+// Package embedded runs a NATS server in this process: a single node, or a node of a
+// cluster. It is the only importer of nats-server.
 //
-// It owns a directory: no two processes can use the same one. A single node
-// that was not stopped cleanly empties the streams that may have lost their
-// end, moves their sequences on, and lets the caller fill them again, all
-// before it listens to anybody.
+// A node owns a directory, which only one process can use at a time. A single node that was
+// not stopped cleanly empties the streams that may have lost their end, advances their
+// sequences, and lets the caller fill them again, before it serves any client.
 package embedded
 
 import (
@@ -30,54 +29,51 @@ import (
 	"github.com/agenthandoff/handoff/internal/filelock"
 )
 
-// Fsync says when what is written is on the disk for good.
+// Fsync is when a write becomes durable.
 type Fsync string
 
 const (
-	// FsyncAlways syncs every write of the ledger before it is acknowledged.
-	// It is the default. Work and timers may be told to persist asynchronously
-	// (broker.Topology.AsyncWork).
+	// FsyncAlways syncs every write of the ledger before it is acknowledged. It is the default.
+	// Work and timers may persist asynchronously (broker.Topology.AsyncWork).
 	FsyncAlways Fsync = "always"
-	// FsyncInterval syncs every second: a power cut takes up to the last
-	// second of acknowledged writes. A killed process loses none.
+	// FsyncInterval syncs every second: a power cut loses up to the last second of acknowledged
+	// writes. A killed process loses none.
 	FsyncInterval Fsync = "interval"
 )
 
-// Config configures a Node. Dir is required; otherwise the zero value is the
-// default.
+// Config configures a Node. Dir is required; all other fields have defaults.
 type Config struct {
-	// Dir is where the node keeps its streams; it is made if it is missing.
+	// Dir is the directory of the node's streams; it is created if it is missing.
 	Dir string
-	// Host and Port are where it listens; "" is 127.0.0.1, port 0 picks one.
+	// Host and Port are the address to listen on; "" is 127.0.0.1, port 0 a free one.
 	Host string
 	Port int
 	// Fsync is FsyncAlways if empty.
 	Fsync Fsync
 	// Name of the server; "" is handoff. In a cluster each needs its own.
 	Name string
-	// DontListen serves this process only, through Conn. Not for clusters.
+	// DontListen serves only this process, through Conn. Not for clusters.
 	DontListen bool
-	// Cluster makes it one node of a cluster.
+	// Cluster makes the node part of a cluster.
 	Cluster *ClusterConfig
 	// Log receives the server's warnings and errors; nil discards.
 	Log *slog.Logger
-	// Prepare is called on a single node before it listens: no other client is
-	// served yet. It makes the streams. unclean tells that the node had not
-	// been stopped cleanly: its outbox streams were emptied then, and Prepare
-	// puts back what the heads of the ledger call for. nil does nothing.
+	// Prepare is called on a single node before it serves clients. It creates the streams. unclean
+	// reports that the node was not stopped cleanly: its outbox streams are empty then, and
+	// Prepare fills them from the heads of the ledger. It may be nil.
 	Prepare func(ctx context.Context, nc *nats.Conn, unclean bool) error
 }
 
-// ClusterConfig places a node in a cluster.
+// ClusterConfig is a node's place in a cluster.
 type ClusterConfig struct {
-	Name   string // the same for all; "" is handoff
+	Name   string // of the cluster; "" is handoff
 	Host   string // "" is the node's Host
-	Port   int    // for the other nodes
+	Port   int    // for routes
 	Routes []string
 }
 
-// Node is a running server. It starts its server anew by itself after a disk that
-// refused writes takes them again (see disk.go).
+// Node is a running server. It restarts the server after a disk that refused writes accepts them
+// again (see disk.go).
 type Node struct {
 	cfg     Config
 	log     *logger
@@ -87,15 +83,15 @@ type Node struct {
 
 	mu      sync.RWMutex
 	current *server.Server
-	port    int   // where it listens
-	failing error // why the disk refuses writes
+	port    int   // of the listener
+	diskErr error // why the disk refuses writes
 
-	repairing chan struct{} // closed when watchDisk has ended
-	stop      context.CancelFunc
-	answering *nats.Conn // answers broker.AskNode
+	watchDone  chan struct{} // closed when watchDisk returns
+	stopWatch  context.CancelFunc
+	healthConn *nats.Conn // answers broker.AskNode
 }
 
-// server is the one that runs now; nil before the first start.
+// server is the current server; nil before the first start.
 func (n *Node) server() *server.Server {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -104,19 +100,19 @@ func (n *Node) server() *server.Server {
 
 const (
 	lockFile   = "handoff.lock"    // flock; holds the pid
-	markerFile = "handoff.running" // there while the node runs, and after a crash
+	markerFile = "handoff.running" // exists while the node runs, and after a crash
 	storeDir   = "jetstream"
 
-	// startPatience is how long recovery of the store may take.
-	startPatience = 2 * time.Minute
-	// readyStep is how long one question may take whether the server is ready.
-	readyStep = 100 * time.Millisecond
-	memoryMax = 1 << 30 // bytes: only consumers live there
+	// startTimeout is how long the recovery of the store may take.
+	startTimeout = 2 * time.Minute
+	// readyPollTimeout is how long one check for readiness may take.
+	readyPollTimeout = 100 * time.Millisecond
+	memoryBytesMax   = 1 << 30 // only consumers are in memory
 )
 
-// Start starts a node and returns when it serves. ctx bounds the start alone.
+// Start starts a node and returns when it serves clients. ctx bounds only the start.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.applyDefaults(); err != nil {
 		return nil, err
 	}
 	lock, err := lockDir(cfg.Dir)
@@ -126,27 +122,27 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, lock: lock, log: newLogger(cfg.Log), port: cfg.Port}
 	err = n.start(ctx)
 	if err == nil {
-		err = n.answer()
+		err = n.serveHealth()
 	}
 	if err != nil {
-		n.halt()
-		n.unstage()
-		if !n.unclean { // nor is what was stopped before it served
+		n.stopServer()
+		n.removeStaging()
+		if !n.unclean { // it served no client, so the stop is clean
 			_ = os.Remove(filepath.Join(cfg.Dir, markerFile))
 		}
 		_ = lock.Close()
 		return nil, fmt.Errorf("start a node in %s: %w", cfg.Dir, err)
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n.stop, n.repairing = stop, make(chan struct{})
-	go func() { // joined by end
-		defer close(n.repairing)
+	n.stopWatch, n.watchDone = stop, make(chan struct{})
+	go func() { // joined by shutdown
+		defer close(n.watchDone)
 		n.watchDisk(watching)
 	}()
 	return n, nil
 }
 
-func (c *Config) complete() error {
+func (c *Config) applyDefaults() error {
 	if c.Dir == "" {
 		return errors.New("embedded: Config.Dir is required")
 	}
@@ -169,17 +165,17 @@ func (c *Config) complete() error {
 func (n *Node) options() (*server.Options, error) {
 	o := &server.Options{
 		ServerName: n.cfg.Name, Host: n.cfg.Host, Port: n.port,
-		// Signals are the program's business; the server would exit by itself.
+		// The program handles signals; the server would exit by itself.
 		NoSigs: true,
-		// Nearly every subject is used once (tickets, replies, acknowledgements): a
-		// cache of who listens to them is only filled and swept.
+		// Most subjects are used once (tickets, replies, acknowledgements): a cache of their
+		// subscribers would only be filled and evicted.
 		NoSublistCache: true,
-		// The node listens when it is ready to, see serve. The routes of a
-		// cluster wait for the listener, so that there it does so at once.
+		// A single node listens after prepare (see listen). In a cluster the routes wait for the
+		// listener, so it listens at once.
 		DontListen: n.cfg.Cluster == nil,
 		JetStream:  true, StoreDir: filepath.Join(n.cfg.Dir, storeDir),
-		JetStreamMaxMemory: memoryMax,
-		JetStreamMaxStore:  1 << 60, // the server would take three quarters of what is free now
+		JetStreamMaxMemory: memoryBytesMax,
+		JetStreamMaxStore:  1 << 60, // the default is three quarters of the space that is free now
 		SyncAlways:         n.cfg.Fsync == FsyncAlways, SyncInterval: time.Second,
 	}
 	if n.port == 0 {
@@ -189,13 +185,7 @@ func (n *Node) options() (*server.Options, error) {
 	if c == nil {
 		return o, nil
 	}
-	o.Cluster = server.ClusterOpts{Name: c.Name, Host: c.Host, Port: c.Port}
-	if c.Name == "" {
-		o.Cluster.Name = "handoff"
-	}
-	if c.Host == "" {
-		o.Cluster.Host = n.cfg.Host
-	}
+	o.Cluster = server.ClusterOpts{Name: cmp.Or(c.Name, "handoff"), Host: cmp.Or(c.Host, n.cfg.Host), Port: c.Port}
 	for _, r := range c.Routes {
 		u, err := url.Parse(r)
 		if err != nil {
@@ -235,47 +225,47 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	if !srv.JetStreamEnabled() {
-		return n.log.because(errors.New("JetStream did not start"))
+		return n.log.withCause(errors.New("JetStream did not start"))
 	}
 	if n.cfg.Cluster != nil {
-		return nil // the others have what this node lost
+		return nil // the other nodes have what this one lost
 	}
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
 	n.stageInMemory()
-	return n.serve()
+	return n.listen()
 }
 
-// awaitReady returns when the server is ready, and as soon as it has said why
-// it never will be: asked just once, it would let the whole patience go by.
+// awaitReady returns when the server is ready, or as soon as it has failed for good: a single
+// check would wait for the whole timeout.
 func (n *Node) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for ctx.Err() == nil && n.log.said() == nil {
-		if n.server().ReadyForConnections(readyStep) {
+	for ctx.Err() == nil && n.log.fatalErr() == nil {
+		if n.server().ReadyForConnections(readyPollTimeout) {
 			return nil
 		}
 	}
-	return n.log.because(errors.New("the server did not get ready"))
+	return n.log.withCause(errors.New("the server did not get ready"))
 }
 
-// serve opens the listener.
-func (n *Node) serve() error {
+// listen opens the listener for clients.
+func (n *Node) listen() error {
 	if n.cfg.DontListen {
 		return nil
 	}
 	n.server().AcceptLoop(make(chan struct{}))
 	addr, ok := n.server().Addr().(*net.TCPAddr)
 	if !ok {
-		return n.log.because(fmt.Errorf("%w: cannot listen on %s", ErrPort, net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.port))))
+		return n.log.withCause(fmt.Errorf("%w: cannot listen on %s", ErrPort, net.JoinHostPort(n.cfg.Host, strconv.Itoa(n.port))))
 	}
-	n.port = addr.Port // a restart listens there again
+	n.port = addr.Port // for a restart
 	return nil
 }
 
-// prepare empties the outbox streams after a stop that was not clean, and
-// lets the caller make and fill what it needs. No client is served yet.
+// prepare empties the outbox streams after an unclean stop, and calls Config.Prepare. No client is
+// served yet.
 func (n *Node) prepare(ctx context.Context) error {
 	if !n.unclean && n.cfg.Prepare == nil {
 		return nil
@@ -303,14 +293,14 @@ func (n *Node) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Unclean tells whether the node had not been stopped cleanly before this start.
+// Unclean reports whether the node was not stopped cleanly before this start.
 func (n *Node) Unclean() bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.unclean
 }
 
-// ClientURL is where clients find the node; "" if it does not listen.
+// ClientURL is the URL for clients; "" if the node does not listen.
 func (n *Node) ClientURL() string {
 	if n.cfg.DontListen {
 		return ""
@@ -318,8 +308,8 @@ func (n *Node) ClientURL() string {
 	return n.server().ClientURL()
 }
 
-// Conn makes a connection within this process: half the latency of a socket's.
-// The caller closes it.
+// Conn opens a connection within this process, with half the latency of a socket. The caller
+// closes it.
 func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
 	all := append(handoffjs.ConnectOptions(n.cfg.Name), nats.InProcessServer(inProcess{n}))
 	nc, err := nats.Connect("", append(all, options...)...)
@@ -329,44 +319,43 @@ func (n *Node) Conn(options ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// inProcess connects to whichever server the node runs.
+// inProcess connects to the node's current server.
 type inProcess struct{ n *Node }
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (p inProcess) InProcessConn() (net.Conn, error) { return p.n.server().InProcessConn() }
 
-// Stop stops the node cleanly and waits until all is on the disk.
+// Stop stops the node cleanly and waits until everything is durable.
 func (n *Node) Stop() error {
-	n.end()
-	n.unstage()
+	n.shutdown()
+	n.removeStaging()
 	err := os.Remove(filepath.Join(n.cfg.Dir, markerFile))
 	return errors.Join(err, n.lock.Close())
 }
 
-// end stops the server for good, and leaves the marks of a running one.
-func (n *Node) end() {
-	n.stop()
-	<-n.repairing
-	n.answering.Close()
-	n.halt()
+// shutdown stops the server for good. The marker file stays.
+func (n *Node) shutdown() {
+	n.stopWatch()
+	<-n.watchDone
+	n.healthConn.Close()
+	n.stopServer()
 }
 
-// halt stops the server that runs now, if one does.
-func (n *Node) halt() {
+// stopServer stops the current server, if there is one.
+func (n *Node) stopServer() {
 	if srv := n.server(); srv != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 	}
 }
 
-// Kill stops the node as a crash would, as far as the next start can tell: for
-// tests.
+// Kill stops the node and leaves the directory as a crash would, for tests.
 func (n *Node) Kill() error {
-	n.end()
+	n.shutdown()
 	return n.lock.Close()
 }
 
-// writeSynced writes a small file that is there after a power cut.
+// writeSynced writes a small file durably.
 func writeSynced(path, text string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -8,26 +8,24 @@ import (
 )
 
 const (
-	portLowest  = 10_000 // below are many services' well-known ports
-	portHighest = 65_535
-	// portsFew is how small a range makes it likely that two who choose at
-	// random choose the same.
-	portsFew = 1000
-	// portTries is how many ports in a row may be in use.
+	portMin = 10_000 // many services have well-known ports below
+	portMax = 65_535
+	// rangeMin is the size of a range in which two random choices rarely collide.
+	rangeMin = 1000
+	// portTries is how many ports are tried in all.
 	portTries = 1000
 )
 
-// QuietPorts finds n ports of 127.0.0.1 that no program listens on, for tests. They
-// lie outside of the range from which the system takes ports for outgoing
-// connections, and for listeners that ask for any: there a client, or another
-// test, takes the port between the choice and the listening, or while a node
-// is being restarted; a client that looks for its stopped node may even be
-// given that very port, and is then connected to itself.
+// FreePorts finds n ports of 127.0.0.1 that no program listens on, for tests. They are outside of
+// the ephemeral range, from which the system takes ports for outgoing connections and for
+// listeners on port 0: there, a client or another test could take a port before the node listens
+// on it, or during the node's restart. A client that reconnects to its stopped node could even get
+// the node's port, and connect to itself.
 //
-// No port is kept for the caller. Two who choose at the same moment
-// may still choose the same one, which the later of them to listen is told.
-func QuietPorts(n int) ([]int, error) {
-	low, high := quietRange(outgoingPorts())
+// The ports are not reserved. If two processes choose the same port, the later one fails to
+// listen.
+func FreePorts(n int) ([]int, error) {
+	low, high := searchRange(ephemeralPorts())
 	var ports []int
 	for range portTries {
 		if len(ports) == n {
@@ -38,16 +36,15 @@ func QuietPorts(n int) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		defer func() { _ = l.Close() }() // when all are found, so that they differ
+		defer func() { _ = l.Close() }() // after all are found, so that they differ
 		ports = append(ports, port)
 	}
 	return nil, fmt.Errorf("found %d of %d free ports between %d and %d", len(ports), n, low, high)
 }
 
-// outgoingPorts is the range from which the system takes a port where no program
-// asks for a certain one. A system that does not say has the one that IANA set
-// aside for it.
-func outgoingPorts() (first, last int) {
+// ephemeralPorts is the range from which the system chooses ports; the IANA range if the system
+// does not tell.
+func ephemeralPorts() (first, last int) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {
 		if _, err := fmt.Sscan(string(text), &first, &last); err == nil {
@@ -57,14 +54,14 @@ func outgoingPorts() (first, last int) {
 	return 49_152, 65_535
 }
 
-// quietRange is where ports are looked for: below the outgoing ones, or above
-// them, or among them where they leave too little else.
-func quietRange(first, last int) (low, high int) {
+// searchRange is the range to search for ports: below the ephemeral ports, or above them, or
+// everywhere if both are too small.
+func searchRange(first, last int) (low, high int) {
 	switch {
-	case first-portLowest >= portsFew:
-		return portLowest, first - 1
-	case portHighest-last >= portsFew:
-		return max(portLowest, last+1), portHighest
+	case first-portMin >= rangeMin:
+		return portMin, first - 1
+	case portMax-last >= rangeMin:
+		return max(portMin, last+1), portMax
 	}
-	return portLowest, portHighest
+	return portMin, portMax
 }

@@ -10,34 +10,32 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// sharedMemory is where Linux keeps files that are in memory alone.
+// sharedMemory is the directory of Linux for files in memory.
 const sharedMemory = "/dev/shm"
 
-// batchLink is where the engine stages the batches of the ledger: messages that
-// have come and are not committed yet. nats-server 2.15.2 makes a store of its
-// own for each batch, and syncs it five times; the ledger itself it syncs once,
-// before it acknowledges.
+// batchLink is where the server stages the batches of the ledger: messages that are not committed
+// yet. nats-server 2.15.2 creates a store for each batch and syncs it five times; the ledger
+// itself it syncs once, before it acknowledges.
 func (n *Node) batchLink() string {
 	return filepath.Join(n.cfg.Dir, storeDir, "jetstream", "$G", "streams", jetstream.LedgerStream, "batches")
 }
 
-// stageInMemory lets the engine stage batches in memory, where syncing is free:
-// a batch then costs one sync in place of six. What it gives up is that a batch
-// in the middle of its commit is made whole after a power cut. No writer was told
-// that such a batch is there, each of its messages stands by itself, and a killed
+// stageInMemory lets the server stage batches in memory, where a sync is free: a batch then costs
+// one sync in place of six. A batch that a power cut interrupts during its commit is no longer
+// completed. Its writer has no acknowledgement, each of its messages is valid alone, and a killed
 // process leaves the memory as it is.
 //
-// It is not required. Where anything is not as expected the engine stages on the
-// disk: no shared memory, no ledger yet, batches in flight.
+// It is an optimisation. Without shared memory, without a ledger or with batches in flight the
+// server stages on the disk.
 func (n *Node) stageInMemory() {
-	if n.cfg.Fsync != FsyncAlways || n.cfg.Cluster != nil || !inMemory(sharedMemory) {
+	if n.cfg.Fsync != FsyncAlways || n.cfg.Cluster != nil || !isTmpfs(sharedMemory) {
 		return
 	}
 	link := n.batchLink()
 	if _, err := os.Stat(filepath.Dir(link)); err != nil {
 		return // no ledger
 	}
-	dir, err := os.MkdirTemp(sharedMemory, n.stagePrefix())
+	dir, err := os.MkdirTemp(sharedMemory, n.stagingPrefix())
 	if err != nil {
 		return
 	}
@@ -49,9 +47,9 @@ func (n *Node) stageInMemory() {
 	n.staging = dir
 }
 
-// stagePrefix tells our directories in the shared memory from those of nodes
-// that serve other directories: a copy of one has its link as well.
-func (n *Node) stagePrefix() string {
+// stagingPrefix distinguishes the staging directories of this node from those of nodes in other
+// directories, because a copy of a directory has its link too.
+func (n *Node) stagingPrefix() string {
 	dir, err := filepath.Abs(n.cfg.Dir)
 	if err != nil {
 		dir = n.cfg.Dir
@@ -60,18 +58,18 @@ func (n *Node) stagePrefix() string {
 	return "handoff-" + hex.EncodeToString(sum[:6]) + "-"
 }
 
-// staleStaging is what a node in this directory, that was not stopped cleanly,
-// has left in the shared memory. The engine may still want it when it starts.
+// staleStaging is the staging directory that a node in this directory left because it was not
+// stopped cleanly. The server may still need it when it starts.
 func (n *Node) staleStaging() string {
 	dir, err := os.Readlink(n.batchLink())
-	if err != nil || filepath.Dir(dir) != sharedMemory || !strings.HasPrefix(filepath.Base(dir), n.stagePrefix()) {
+	if err != nil || filepath.Dir(dir) != sharedMemory || !strings.HasPrefix(filepath.Base(dir), n.stagingPrefix()) {
 		return ""
 	}
 	return dir
 }
 
-// unstage takes back what stageInMemory has set up.
-func (n *Node) unstage() {
+// removeStaging undoes stageInMemory.
+func (n *Node) removeStaging() {
 	if n.staging == "" {
 		return
 	}

@@ -2,8 +2,8 @@ package embedded
 
 import "syscall"
 
-// inMemory tells whether a directory is there, and in memory.
-func inMemory(dir string) bool {
+// isTmpfs reports whether a directory exists and is in memory.
+func isTmpfs(dir string) bool {
 	const tmpfs = 0x01021994
 	var fs syscall.Statfs_t
 	return syscall.Statfs(dir, &fs) == nil && fs.Type == tmpfs

@@ -25,9 +25,8 @@ func startStaging(t *testing.T, dir string, fsync Fsync) *Node {
 	return n
 }
 
-// stagedIn sends one batch of two, and returns the directory's time stamp before
-// and after.
-func stagedIn(t *testing.T, n *Node, dir string) bool {
+// stagesIn sends one batch of two messages, and reports whether the directory changed.
+func stagesIn(t *testing.T, n *Node, dir string) bool {
 	t.Helper()
 	nc, err := n.Conn()
 	if err != nil {
@@ -57,10 +56,9 @@ func stagedIn(t *testing.T, n *Node, dir string) bool {
 	return !after.ModTime().Equal(before.ModTime())
 }
 
-// The engine stages batches where the link leads, and nowhere else; should it
-// keep them elsewhere one day, this is what says so.
+// TestStagesInMemory checks that the server stages batches behind the link and nowhere else.
 func TestStagesInMemory(t *testing.T) {
-	if !inMemory(sharedMemory) {
+	if !isTmpfs(sharedMemory) {
 		t.Skip("no shared memory here")
 	}
 	dir := t.TempDir()
@@ -69,13 +67,13 @@ func TestStagesInMemory(t *testing.T) {
 		t.Fatal("it stages on the disk")
 	}
 	first := n.staging
-	if !stagedIn(t, n, first) {
+	if !stagesIn(t, n, first) {
 		t.Error("a batch was not staged in memory")
 	}
 	if left, err := os.ReadDir(first); err != nil || len(left) > 0 {
 		t.Errorf("after the batch there is %v, %v", left, err)
 	}
-	// A crash leaves it, and the next start puts another in its place.
+	// A crash leaves the directory, and the next start replaces it.
 	if err := n.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +81,7 @@ func TestStagesInMemory(t *testing.T) {
 	if _, err := os.Stat(first); !os.IsNotExist(err) {
 		t.Errorf("what a crash has left is still there: %v", err)
 	}
-	if n.staging == "" || !stagedIn(t, n, n.staging) {
+	if n.staging == "" || !stagesIn(t, n, n.staging) {
 		t.Error("after a crash it stages on the disk")
 	}
 	second := n.staging
@@ -97,8 +95,8 @@ func TestStagesInMemory(t *testing.T) {
 	}
 }
 
-// A ledger whose directory of batches is there already, a node that needs no
-// batches, and one that finds another's link.
+// TestStagesOnTheDisk checks a ledger with a directory of batches, a node that needs no staging in
+// memory, and one that finds another node's link.
 func TestStagesOnTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	n := startStaging(t, dir, FsyncInterval)
@@ -116,7 +114,7 @@ func TestStagesOnTheDisk(t *testing.T) {
 	if _, err := os.Stat(others); err != nil {
 		t.Errorf("it removed what is not its own: %v", err)
 	}
-	if inMemory(sharedMemory) && filepath.Dir(n.staging) != sharedMemory {
+	if isTmpfs(sharedMemory) && filepath.Dir(n.staging) != sharedMemory {
 		t.Errorf("batches are in %q", n.staging)
 	}
 }

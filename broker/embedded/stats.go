@@ -2,19 +2,19 @@ package embedded
 
 import "github.com/nats-io/nats-server/v2/server"
 
-// Figures are what a node has counted since it started.
-type Figures struct {
-	// InMessages and InBytes came from clients, OutMessages and OutBytes went to
-	// them: requests, acknowledgements and deliveries alike.
+// Stats are the message counts of a node since its server started.
+type Stats struct {
+	// InMessages and InBytes came from clients, OutMessages and OutBytes went to them: requests,
+	// acknowledgements and deliveries alike.
 	InMessages, OutMessages int64
 	InBytes, OutBytes       int64
 }
 
-// Figures reads them. It costs the node a moment: once a second is fine.
-func (n *Node) Figures() (Figures, error) {
+// Stats returns the counts. It is cheap enough for a call a second.
+func (n *Node) Stats() (Stats, error) {
 	v, err := n.server().Varz(&server.VarzOptions{})
 	if err != nil {
-		return Figures{}, err
+		return Stats{}, err
 	}
-	return Figures{InMessages: v.InMsgs, OutMessages: v.OutMsgs, InBytes: v.InBytes, OutBytes: v.OutBytes}, nil
+	return Stats{InMessages: v.InMsgs, OutMessages: v.OutMsgs, InBytes: v.InBytes, OutBytes: v.OutBytes}, nil
 }

@@ -435,7 +435,7 @@ func TestBatchOfUnknownEnd(t *testing.T) {
 // was there before a node was started anew finds out.
 func TestGroupsWhereItPays(t *testing.T) {
 	dir := t.TempDir()
-	ports, err := embedded.QuietPorts(1)
+	ports, err := embedded.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 
 // freePort is for a node that has to be found again after a restart.
 func freePort(t testing.TB) int {
-	ports, err := embedded.QuietPorts(1)
+	ports, err := embedded.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 // Ports returns n ports of 127.0.0.1 that the test has to itself until it ends, also while its
 // servers restart. The system gives none of them to an outgoing connection
-// (embedded.QuietPorts), and a lock on a file keeps other tests on this machine off them.
+// (embedded.FreePorts), and a lock on a file keeps other tests on this machine off them.
 func Ports(t testing.TB, n int) []int {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "handoff-test-ports")
@@ -21,7 +21,7 @@ func Ports(t testing.TB, n int) []int {
 	}
 	var ports []int
 	for tries := 0; len(ports) < n; tries++ {
-		port, err := embedded.QuietPorts(1)
+		port, err := embedded.FreePorts(1)
 		if err != nil || tries > 100*n {
 			t.Fatalf("ports for a test: %d of %d found: %v", len(ports), n, err)
 		}

@@ -48,7 +48,7 @@ func newStack(t *testing.T, ctx context.Context, overlay string, more ...string)
 	}
 	t.Logf("docker compose %s", version)
 	s := &stack{T: t, ctx: ctx, name: fmt.Sprintf("handoff-test-%d-%x", os.Getpid(), time.Now().UnixMilli()&0xffff), files: append([]string{composeFile}, more...)}
-	ports, err := embedded.QuietPorts(6)
+	ports, err := embedded.FreePorts(6)
 	if err != nil {
 		t.Fatal(err)
 	}

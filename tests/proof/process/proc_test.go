@@ -50,7 +50,7 @@ func startDev(t *testing.T, ctx context.Context, args ...string) *engine {
 // startDevIn is startDev with more in the environment.
 func startDevIn(t *testing.T, ctx context.Context, env []string, args ...string) *engine {
 	t.Helper()
-	ports, err := embedded.QuietPorts(1)
+	ports, err := embedded.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
