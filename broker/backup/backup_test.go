@@ -116,27 +116,10 @@ func TestBackupWhileInUse(t *testing.T) {
 		w.must(err)
 		before = append(before, ticket)
 	}
-	stop := make(chan struct{})
-	var writers sync.WaitGroup
-	for range 4 {
-		writers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := w.submit(large); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
+	stop := w.submitInBackground()
 	dir := filepath.Join(t.TempDir(), "copy")
 	made, err := Write(w.ctx, w.nc, dir, func(string, uint64, uint64) {})
-	close(stop)
-	writers.Wait()
+	stop()
 	w.must(err)
 	source, last := w.entries(), made.Streams[0].LastSeq
 	if last < uint64(len(before)) || last > uint64(len(source)) {
@@ -161,20 +144,7 @@ func TestBackupWhileInUse(t *testing.T) {
 			_, err := Restore(w.ctx, to.nc, dir, jetstream.Topology{Replicas: to.replicas, Fsync: jetstream.FsyncInterval}, func(string, uint64, uint64) {})
 			w.must(err)
 			w = newFixture(t, to.nc)
-			got := w.entries()
-			if len(got) != int(last) {
-				t.Fatalf("%d entries came back of %d", len(got), last)
-			}
-			for seq, entry := range got {
-				if entry != source[seq] {
-					t.Fatalf("entry %d came back as another", seq)
-				}
-			}
-			for _, ticket := range before {
-				if _, err := w.b.Package(w.ctx, ticket); err != nil {
-					t.Error(err)
-				}
-			}
+			w.checkRestored(source, last, before)
 			report, err := audit.VerifyLedger(w.ctx, w.b, func(uint64, uint64) {})
 			w.must(err)
 			if report.Found != 0 {
@@ -195,18 +165,64 @@ func TestBackupWhileInUse(t *testing.T) {
 			if streams.Replicas != to.replicas || streams.Fsync != jetstream.FsyncInterval {
 				t.Errorf("the topology is %+v", streams)
 			}
-			// It goes on: an offer can be put and taken, a handoff submitted.
-			_, err = w.submit("after the restore")
-			w.must(err)
-			offers, err := w.b.Pull(w.ctx, "clerk", 1, 10*time.Second)
-			w.must(err)
-			if len(offers) != 1 {
-				t.Error("no offer")
-			}
+			w.checkInUse()
 			if _, err := Restore(w.ctx, to.nc, dir, jetstream.Topology{}, nil); !errors.Is(err, &protocol.Error{Code: protocol.CodeConflict}) {
 				t.Errorf("a second restore: %v", err)
 			}
 		})
+	}
+}
+
+// submitInBackground submits large handoffs until stop is called.
+func (w *fixture) submitInBackground() (stop func()) {
+	ended := make(chan struct{})
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if _, err := w.submit(large); err != nil {
+					w.Error(err)
+					return
+				}
+			}
+		})
+	}
+	return func() { close(ended); writers.Wait() }
+}
+
+// checkRestored checks that the ledger is source up to last, and has the packages of tickets.
+func (w *fixture) checkRestored(source map[uint64]string, last uint64, tickets []string) {
+	w.Helper()
+	got := w.entries()
+	if len(got) != int(last) {
+		w.Fatalf("%d entries are restored of %d", len(got), last)
+	}
+	for seq, entry := range got {
+		if entry != source[seq] {
+			w.Fatalf("entry %d is restored as another", seq)
+		}
+	}
+	for _, ticket := range tickets {
+		if _, err := w.b.Package(w.ctx, ticket); err != nil {
+			w.Error(err)
+		}
+	}
+}
+
+// checkInUse checks that a handoff can be submitted and its offer pulled.
+func (w *fixture) checkInUse() {
+	w.Helper()
+	_, err := w.submit("after the restore")
+	w.must(err)
+	offers, err := w.b.Pull(w.ctx, "clerk", 1, 10*time.Second)
+	w.must(err)
+	if len(offers) != 1 {
+		w.Error("no offer")
 	}
 }
 
