@@ -115,6 +115,14 @@ func testReports(t *testing.T, w *world) {
 		}
 		_, err = coder.Progress(w.ctx, held.Lease, protocol.Progress{Percent: 90})
 		w.wantLeaseLost("progress after "+name, err)
+		_, err = end(held.Lease)
+		w.wantLeaseLost(name+" a second time", err)
+		_, err = coder.Complete(w.ctx, held.Lease, protocol.Result{Body: []byte(`"another"`)})
+		w.wantLeaseLost("another result after "+name, err)
+		late, err := w.Broker.LateResults(w.ctx, state.Ticket)
+		if w.must(err); len(late) != 0 {
+			t.Errorf("%s: %d late results of a holder that let go", name, len(late))
+		}
 	}
 }
 

@@ -184,15 +184,35 @@ func (c *Client) report(ctx context.Context, lease string, report func(*claim) e
 	return state, err
 }
 
-// Acknowledge implements api.Holder.
-func (c *Client) Acknowledge(ctx context.Context, lease string, ack protocol.Ack) (protocol.State, error) {
+// reportHeld is report for what has an effect once. A gateway answers a repeated report like
+// the first, whose answer may have got lost: a second one by the same lease is refused here.
+func (c *Client) reportHeld(ctx context.Context, lease string, report func(*claim) error) (protocol.State, error) {
 	return c.report(ctx, lease, func(claim *claim) error {
-		if ack.Status == protocol.AckAccepted { // it is: the heartbeat tells whether it still is
-			_, err := claim.Beat(ctx)
+		if err := claim.checkHeld(ctx); err != nil {
 			return err
 		}
-		return claim.Acknowledge(ctx, ack, true)
+		return report(claim)
 	})
+}
+
+// checkHeld returns broker.ErrLeaseLost where the claim has ended.
+func (c *claim) checkHeld(ctx context.Context) error {
+	_, err := c.Beat(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state = &protocol.State{Ticket: c.state.Ticket} // what the heartbeat read is over after the report
+	return err
+}
+
+// Acknowledge implements api.Holder.
+func (c *Client) Acknowledge(ctx context.Context, lease string, ack protocol.Ack) (protocol.State, error) {
+	if ack.Status == protocol.AckAccepted { // it is: the heartbeat tells whether it still is
+		return c.report(ctx, lease, func(claim *claim) error {
+			_, err := claim.Beat(ctx)
+			return err
+		})
+	}
+	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Acknowledge(ctx, ack, true) })
 }
 
 // Heartbeat implements api.Holder.
@@ -219,7 +239,20 @@ func (c *Client) Progress(ctx context.Context, lease string, progress protocol.P
 
 // Complete implements api.Holder. The gateway keeps a late result.
 func (c *Client) Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error) {
-	state, err := c.report(ctx, lease, func(claim *claim) error { return claim.Complete(ctx, result) })
+	state, err := c.report(ctx, lease, func(claim *claim) error {
+		lost := claim.checkHeld(ctx)
+		if lost != nil && !errors.Is(lost, broker.ErrLeaseLost) {
+			return lost
+		}
+		err := claim.Complete(ctx, result)
+		switch {
+		case lost == nil:
+			return err
+		case errors.Is(err, broker.ErrUnreachable):
+			return &api.LateResultError{Lost: lost, Unkept: err}
+		}
+		return lost
+	})
 	if its, parseErr := c.parseLease(lease); parseErr == nil && errors.Is(err, broker.ErrLeaseLost) {
 		if slices.Contains(state.LateFences, its.ref.Fence) {
 			err = &api.LateResultError{Lost: err}
@@ -230,22 +263,22 @@ func (c *Client) Complete(ctx context.Context, lease string, result protocol.Res
 
 // Fail implements api.Holder.
 func (c *Client) Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error) {
-	return c.report(ctx, lease, func(claim *claim) error { return claim.Fail(ctx, failure) })
+	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Fail(ctx, failure) })
 }
 
 // Release implements api.Holder.
 func (c *Client) Release(ctx context.Context, lease, reason string) (protocol.State, error) {
-	return c.report(ctx, lease, func(claim *claim) error { return claim.Release(ctx, reason) })
+	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Release(ctx, reason) })
 }
 
 // Escalate implements api.Holder.
 func (c *Client) Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error) {
-	return c.report(ctx, lease, func(claim *claim) error { return claim.Escalate(ctx, rationale, assessment) })
+	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Escalate(ctx, rationale, assessment) })
 }
 
 // RollBackHeld implements api.Holder.
 func (c *Client) RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
-	return c.report(ctx, lease, func(claim *claim) error { return claim.RollBack(ctx, reason, partial) })
+	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.RollBack(ctx, reason, partial) })
 }
 
 // HandOff implements api.Holder.
