@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"runtime"
 	"slices"
 	"time"
@@ -152,7 +153,7 @@ func thisMachine() Machine {
 // summarize fills in the report from its rounds.
 func (r *Report) summarize(rounds []Round) {
 	byRate := slices.Clone(rounds)
-	slices.SortFunc(byRate, func(a, b Round) int { return int(a.PerSecond - b.PerSecond) })
+	slices.SortFunc(byRate, func(a, b Round) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
 	middle := byRate[(len(byRate)-1)/2]
 	r.Figures, r.Baseline = middle.Figures, middle.Baseline
 	median := func(of func(Round) float64) float64 {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		}
 		st.release()
 		if !isDamage(err) || ctx.Err() != nil {
-			return ask.Position{}, contextErrorFirst(ctx, err)
+			return ask.Position{}, cmp.Or(ctx.Err(), err)
 		}
 		if waiting.Err() != nil {
 			return ask.Position{}, fmt.Errorf("%w (%w)", ask.ErrRebuilding, err)
@@ -66,13 +67,6 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		// Run looks at the files by itself; this only makes it soon.
 		ix.reportDamage(st, err)
 	}
-}
-
-func contextErrorFirst(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
 }
 
 // ledgerEnd asks the engine how far its ledger goes now; before Run it waits.

@@ -330,7 +330,7 @@ func (b *batch) write(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = past.Close() }()
-	slices.SortFunc(b.order, func(a, b *pendingRow) int { return int(min(max(a.id-b.id, -1), 1)) })
+	slices.SortFunc(b.order, func(a, b *pendingRow) int { return cmp.Compare(a.id, b.id) })
 	for _, l := range b.order {
 		changing, err := l.stateColumns()
 		if err != nil {

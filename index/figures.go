@@ -22,8 +22,7 @@ func (ix *Index) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAn
 	if err := q.Validate(); err != nil {
 		return ask.FiguresAnswer{}, err
 	}
-	top := q.Top
-	top = cmp.Or(top, figuresTopDefault)
+	top := cmp.Or(q.Top, figuresTopDefault)
 	return read(ctx, ix, q.Question, func(v view, a *ask.FiguresAnswer) error {
 		sums := newSums()
 		p, err := v.st.planOf(q.Filter)
@@ -170,28 +169,18 @@ func (s *figureTables) answer(st *store, top int) ask.FiguresAnswer {
 		a.Workflows = append(a.Workflows, ask.CountGroup{Values: []string{id}, Count: n})
 	}
 	for _, table := range []*[]ask.Figures{&a.ByAgent, &a.ByPair, &a.ByType} {
-		sortFigures(*table)
+		slices.SortFunc(*table, func(x, y ask.Figures) int {
+			return cmp.Or(cmp.Compare(y.Handoffs, x.Handoffs), cmp.Compare(x.Key, y.Key))
+		})
 		*table = (*table)[:min(len(*table), top)]
 	}
 	slices.SortFunc(a.Refusals, func(x, y ask.RefusalCount) int {
-		if x.Count != y.Count {
-			return int(min(max(y.Count-x.Count, -1), 1))
-		}
-		return slices.Compare([]string{x.Agent, x.Reason}, []string{y.Agent, y.Reason})
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Agent, y.Agent), cmp.Compare(x.Reason, y.Reason))
 	})
 	sortGroups(a.Workflows)
 	a.Refusals = a.Refusals[:min(len(a.Refusals), top)]
 	a.Workflows = a.Workflows[:min(len(a.Workflows), top)]
 	return a
-}
-
-func sortFigures(table []ask.Figures) {
-	slices.SortFunc(table, func(x, y ask.Figures) int {
-		if x.Handoffs != y.Handoffs {
-			return int(min(max(y.Handoffs-x.Handoffs, -1), 1))
-		}
-		return slices.Compare([]string{x.Key}, []string{y.Key})
-	})
 }
 
 func (s *sum) figures(key string) ask.Figures {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -29,7 +30,7 @@ func (r *familyKit) logDuration(what string, begun time.Time) {
 // largestGroup is how many members the largest group has. With the race detector a
 // thousand take minutes anywhere but in memory.
 func (k *kit) largestGroup() int {
-	if _, ok := k.Engine.(*Memory); raceDetector && !ok {
+	if _, ok := k.Engine.(*Memory); testworld.Race && !ok {
 		return protocol.ChildrenMax / 10
 	}
 	return protocol.ChildrenMax
@@ -189,7 +190,7 @@ func testChildrenMax(k *kit) {
 
 func testReturnLargest(k *kit) {
 	size := 60 << 20
-	if raceDetector {
+	if testworld.Race {
 		if _, ok := k.Engine.(*Memory); !ok {
 			k.Skip("takes minutes with the race detector")
 		}

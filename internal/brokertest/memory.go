@@ -7,6 +7,7 @@
 package brokertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,8 +15,6 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
@@ -395,7 +394,7 @@ func (m *Memory) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 		heads = append(heads, m.s.ledger[at[len(at)-1]].Entry)
 	}
 	m.s.mu.Unlock()
-	slices.SortFunc(heads, func(a, b broker.Entry) int { return int(int64(a.Seq) - int64(b.Seq)) })
+	slices.SortFunc(heads, func(a, b broker.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return m.forEachEntry(ctx, heads, fn)
 }
 
@@ -425,72 +424,6 @@ func (m *Memory) forEachEntry(ctx context.Context, all []broker.Entry, fn func(b
 		}
 	}
 	return nil
-}
-
-// Feed implements broker.Engine.
-func (m *Memory) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return nil, nil, fmt.Errorf("feed of %s: %w", ticket, err)
-	}
-	s := m.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastSubscription++
-	key, ch := s.lastSubscription, make(chan uint64, 1)
-	if s.feeds[ticket] == nil {
-		s.feeds[ticket] = map[int]chan uint64{}
-	}
-	s.feeds[ticket][key] = ch
-	remove := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.feeds[ticket], key)
-	}
-	cancel := context.AfterFunc(ctx, remove)
-	return ch, func() { cancel(); remove() }, nil
-}
-
-// publishFeed wants s.mu held, which makes it the only sender.
-func (s *store) publishFeed(ticket string, seq uint64) {
-	if s.faults.DropFeed != nil && s.faults.DropFeed(ticket, seq) {
-		return
-	}
-	for _, ch := range s.feeds[ticket] {
-		select {
-		case <-ch: // the latest hint replaces one not yet read
-		default:
-		}
-		ch <- seq
-	}
-}
-
-// PutBlob implements broker.Engine.
-func (m *Memory) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return protocol.BlobRef{}, fmt.Errorf("put a body of %d bytes: %w", len(body), err)
-	}
-	ref := broker.RefOf(body)
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	m.s.blobs[ref.Digest] = slices.Clone(body)
-	return ref, nil
-}
-
-// Blob implements broker.Engine.
-func (m *Memory) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return nil, fmt.Errorf("body %s: %w", ref.Digest, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	body, ok := m.s.blobs[ref.Digest]
-	if !ok {
-		return nil, fmt.Errorf("body %s: %w", ref.Digest, broker.ErrNotFound)
-	}
-	if got := broker.RefOf(body); got != ref {
-		return nil, fmt.Errorf("body %s: %w", ref.Digest, &jetstream.DamagedBody{Ref: ref, What: fmt.Sprintf("what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)})
-	}
-	return slices.Clone(body), nil
 }
 
 // Reconnected implements broker.Engine.

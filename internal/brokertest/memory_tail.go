@@ -76,6 +76,43 @@ func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	}
 }
 
+// Feed implements broker.Engine.
+func (m *Memory) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
+	if err := m.checkUsable(ctx); err != nil {
+		return nil, nil, fmt.Errorf("feed of %s: %w", ticket, err)
+	}
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastSubscription++
+	key, ch := s.lastSubscription, make(chan uint64, 1)
+	if s.feeds[ticket] == nil {
+		s.feeds[ticket] = map[int]chan uint64{}
+	}
+	s.feeds[ticket][key] = ch
+	remove := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.feeds[ticket], key)
+	}
+	cancel := context.AfterFunc(ctx, remove)
+	return ch, func() { cancel(); remove() }, nil
+}
+
+// publishFeed wants s.mu held, which makes it the only sender.
+func (s *store) publishFeed(ticket string, seq uint64) {
+	if s.faults.DropFeed != nil && s.faults.DropFeed(ticket, seq) {
+		return
+	}
+	for _, ch := range s.feeds[ticket] {
+		select {
+		case <-ch: // the latest hint replaces one not yet read
+		default:
+		}
+		ch <- seq
+	}
+}
+
 // TruncateLedger loses the last n appends, as a power cut does where appends are not
 // synced. Their sequences are given out again.
 func (m *Memory) TruncateLedger(n int) {

@@ -49,7 +49,7 @@ const startTimeout = 3 * time.Minute
 
 // StartCluster starts so many servers, and returns when they have the streams of
 // Handoff with as many replicas. diskBytes, if not 0, has the last of them keep its
-// streams on a disk of its own of that size, where one may be mounted (HasDisk).
+// streams on a disk of its own of that size, where this process may mount one (Node.Disk).
 func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 	t.Helper()
 	server := NATSServer(t)
@@ -74,7 +74,7 @@ func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 		dir := filepath.Join(base, fmt.Sprint("node", i))
 		var small *Disk
 		if diskBytes > 0 && i == n-1 {
-			small = mount(t, dir, diskBytes)
+			small = SmallDisk(t, dir, diskBytes)
 		}
 		// The address that others learn of it leads nowhere: so each pair has the two
 		// links that can be cut, and no other.

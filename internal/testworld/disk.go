@@ -17,21 +17,15 @@ type Disk struct {
 	filler string
 }
 
-// SmallDisk mounts one of so many bytes at a directory. It is nil, and the test's log
-// says why, where this process may not mount.
+// SmallDisk mounts a file system of so many bytes at a directory. It returns nil, with the reason
+// in the test's log, if this process may not mount.
 func SmallDisk(t testing.TB, dir string, bytes int64) *Disk {
-	t.Helper()
-	return mount(t, dir, bytes)
-}
-
-// mount puts a small file system at a directory; nil where that is not allowed.
-func mount(t testing.TB, dir string, bytes int64) *Disk {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+strconv.FormatInt(bytes, 10), "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Logf("no disk of its own for a node: mount: %v: %s", err, out)
+		t.Logf("no small disk: mount: %v: %s", err, out)
 		return nil
 	}
 	t.Cleanup(func() {
@@ -42,16 +36,7 @@ func mount(t testing.TB, dir string, bytes int64) *Disk {
 	return &Disk{t, filepath.Join(dir, "filler")}
 }
 
-// HasDisk tells whether a node has a disk of its own, that may be filled.
-func (n *Node) HasDisk() bool { return n.Disk != nil }
-
-// FillDisk leaves no room on a node's disk; FreeDisk gives it back.
-func (n *Node) FillDisk() { n.Disk.Fill() }
-
-// FreeDisk takes away what FillDisk has written.
-func (n *Node) FreeDisk() { n.Disk.Free() }
-
-// Fill leaves no room on the disk.
+// Fill leaves no space on the disk.
 func (d *Disk) Fill() {
 	f, err := os.Create(d.filler)
 	if err != nil {
@@ -59,22 +44,20 @@ func (d *Disk) Fill() {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	if _, err := io.Copy(f, zeros{}); !errors.Is(err, syscall.ENOSPC) {
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer func() { _ = zero.Close() }()
+	if _, err := io.Copy(f, zero); !errors.Is(err, syscall.ENOSPC) {
 		d.t.Errorf("the disk was filled until %v", err)
 	}
 }
 
-// Free takes away what Fill has written.
+// Free removes what Fill has written.
 func (d *Disk) Free() {
 	if err := os.Remove(d.filler); err != nil {
 		d.t.Error(err)
 	}
-}
-
-// zeros are without end.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }

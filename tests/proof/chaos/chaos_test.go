@@ -96,13 +96,13 @@ var faults = []fault{
 	}},
 	{fullDisk, func(c *chaos) {
 		n := c.cluster.Nodes[2]
-		if !n.HasDisk() {
+		if n.Disk == nil {
 			return
 		}
-		n.FillDisk()
+		n.Disk.Fill()
 		c.pause(8 * time.Second)
 		n.Kill() // the server gives JetStream up for good where it can't write: whoever makes room starts it again
-		n.FreeDisk()
+		n.Disk.Free()
 		n.Restart()
 	}},
 	{"all nodes killed at once", func(c *chaos) {
@@ -137,7 +137,7 @@ func TestChaos(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*rounds+2)*5*time.Minute)
 	defer cancel()
 	c := &chaos{T: t, ctx: ctx, chance: rand.New(rand.NewPCG(*seed, 9)), cluster: testworld.StartCluster(t, 3, int64(200+150**rounds)<<20), acks: &testworld.Acks{}}
-	if !c.cluster.Nodes[2].HasDisk() {
+	if c.cluster.Nodes[2].Disk == nil {
 		t.Logf("skipped: %s: no file system can be mounted here", fullDisk)
 	}
 	b := c.broker()

@@ -1,5 +1,0 @@
-//go:build race
-
-package brokertest
-
-const raceDetector = true
