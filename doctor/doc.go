@@ -1,5 +1,5 @@
-// Package doctor says what is wrong with an engine and its handoffs, and what to do about it.
+// Package doctor finds problems of an engine and its handoffs, and says how to solve them.
 //
-// Examine reads what the checks need. Judge makes findings of that alone: it reads no clock
-// and asks no server. A doctor changes nothing.
+// Examine reads the facts for the checks. Judge makes findings of these facts alone: it reads no
+// clock and asks no server. A doctor changes nothing.
 package doctor

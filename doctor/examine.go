@@ -17,22 +17,22 @@ import (
 type Access struct {
 	// Where names the engine for people.
 	Where string
-	// Diagnose connects and asks the server how it is, without the questions named.
+	// Diagnose connects and reads the state of the server, without the questions named.
 	Diagnose func(ctx context.Context, without ...string) (jetstream.Diagnosis, error)
 	// Open returns the broker of the engine. The caller calls done.
 	Open func(ctx context.Context) (b *broker.Broker, done func(), err error)
-	// Strays finds, once Open has returned, the messages that no part of Handoff wrote.
+	// Strays finds the messages that no part of Handoff wrote. It needs an Open before.
 	Strays func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error)
 }
 
-// ExamineServer asks the server alone how it is, without the questions named.
+// ExamineServer reads the state of the server alone, without the questions named.
 func ExamineServer(ctx context.Context, to Access, without ...string) Examination {
 	x := Examination{where: to.Where, now: time.Now()}
 	x.engine, x.reachErr = to.Diagnose(ctx, without...)
 	return x
 }
 
-// Examine reads all that the checks need. A read that fails is a finding of its check.
+// Examine reads the facts for all checks. A read that fails is a finding of its check.
 func Examine(ctx context.Context, to Access, skip []string) Examination {
 	x := ExamineServer(ctx, to)
 	if x.reachErr != nil || x.engine.Unanswered["account"] != nil {
@@ -63,7 +63,7 @@ func Examine(ctx context.Context, to Access, skip []string) Examination {
 	return x
 }
 
-// examineAgents puts together who is there and what waits for them.
+// examineAgents collects the agents with their workers and queues.
 func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) ([]agentFacts, error) {
 	queues, err := b.Queues(ctx)
 	if err != nil {
@@ -115,14 +115,14 @@ func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory)
 
 const (
 	// orphanTimeout is how long a supervisor may take for a handoff whose holder
-	// has gone; five seconds are promised.
+	// has gone. The documented time is five seconds.
 	orphanTimeout = 10 * time.Second
-	// orphanInterval is how often it is looked at meanwhile.
+	// orphanInterval is the time between two checks of an orphan.
 	orphanInterval = 500 * time.Millisecond
 )
 
-// examineOrphans waits for handoffs whose holder is gone to be seen to. What is
-// left as it was is late.
+// examineOrphans waits until a supervisor has dealt with the handoffs whose holder is gone. The
+// rest are overdue.
 func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
 	end := time.Now().Add(orphanTimeout)
 	for {
@@ -151,8 +151,7 @@ func examineOrphans(ctx context.Context, b *broker.Broker, f *headFacts) error {
 	return nil
 }
 
-// isOrphaned tells, by the leader's word, whether a handoff is still held by a
-// holder that is gone.
+// isOrphaned reads from the leader whether a handoff is still held by a holder that is gone.
 func isOrphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
 	head, err := b.Head(ctx, o.ticket, 0)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
-// Status is how a check went.
+// Status is the result of a check.
 type Status string
 
 // The statuses, the best first.
@@ -23,7 +23,7 @@ const (
 	StatusFail Status = "fail" // something does not work, or soon will not
 )
 
-// Finding is what one check says.
+// Finding is the finding of one check.
 type Finding struct {
 	Check   string   `json:"check"`
 	Status  Status   `json:"status"`
@@ -34,25 +34,25 @@ type Finding struct {
 	Actions []explain.Action `json:"-"` // of Do, in their order
 }
 
-// aboutMax is how many tickets or names a finding has.
+// aboutMax bounds the tickets or names of a finding.
 const aboutMax = 100
 
-// OK is the finding of a check that found nothing.
+// OK is the finding of a check without a problem.
 func OK(format string, args ...any) Finding {
 	return Finding{Status: StatusOK, Message: fmt.Sprintf(format, args...)}
 }
 
-// Warn is the finding of a check after which something should be done.
+// Warn is the finding of a problem that something should be done about.
 func Warn(do, format string, args ...any) Finding {
 	return Finding{Status: StatusWarn, Message: fmt.Sprintf(format, args...), Do: do}
 }
 
-// Fail is the finding of a check that found something that does not work.
+// Fail is the finding of something that does not work.
 func Fail(do, format string, args ...any) Finding {
 	return Finding{Status: StatusFail, Message: fmt.Sprintf(format, args...), Do: do}
 }
 
-// withAction adds an action to what is to be done. args are names and values in turn.
+// withAction adds an action to a finding. args are names and values in turn.
 func (f Finding) withAction(op string, args ...string) Finding {
 	f.Actions = append(slices.Clone(f.Actions), explain.NewAction(f.Do, op, args...))
 	return f
@@ -63,13 +63,13 @@ func (f Finding) aboutNames(names []string) Finding {
 	return f
 }
 
-// Examination is all that the doctor judges by. Judging reads no clock and asks no server.
+// Examination has the facts for all checks.
 type Examination struct {
 	now      time.Time
-	where    string // we looked for the engine
+	where    string // the address of the engine
 	reachErr error
 	engine   jetstream.Diagnosis
-	openErr  error // the streams are not there
+	openErr  error // the streams are missing
 
 	agents    []agentFacts
 	agentsErr error
@@ -81,7 +81,7 @@ type Examination struct {
 	indexErr  error
 }
 
-// needs says what must have been seen for a check to make sense.
+// needs is what a check requires of an examination.
 type needs int
 
 const (
@@ -99,7 +99,7 @@ type check struct {
 	judge func(Examination) Finding
 }
 
-// checks lists all checks. A check comes behind those that it depends on.
+// checks lists all checks. A check comes after those that it depends on.
 var checks = []check{
 	{"engine", needsNothing, "", judgeEngine},
 	{"version", needsServer, "", judgeVersion},
@@ -122,7 +122,7 @@ var checks = []check{
 	{"index", needsStreams, "", judgeIndex},
 }
 
-// Judge makes the checks that make sense, without those to be skipped.
+// Judge makes all checks whose needs are met, without those to skip.
 func Judge(x Examination, skip []string) []Finding {
 	var all []Finding
 	for _, c := range checks {
@@ -141,7 +141,7 @@ func Judge(x Examination, skip []string) []Finding {
 	return all
 }
 
-// reached is how far we came.
+// reached is what the examination has reached.
 func (x Examination) reached() needs {
 	switch {
 	case x.reachErr != nil:
@@ -156,8 +156,8 @@ func (x Examination) reached() needs {
 
 // Thresholds.
 const (
-	rttSlow     = 250 * time.Millisecond // every step of a handoff takes as long at least
-	clockWarn   = time.Second            // deadlines and histories are off by that
+	rttSlow     = 250 * time.Millisecond // every step of a handoff takes at least as long
+	clockWarn   = time.Second            // deadlines and histories are off by as much
 	clockFail   = 10 * time.Second       // a third of a lease
 	spaceWarn   = 0.8
 	spaceFail   = 0.95
@@ -209,7 +209,7 @@ func judgeStore(x Examination) Finding {
 	return OK("%s on the disk, %s", byteSize(a.Storage), limit)
 }
 
-// fullness judges what has a limit; false is far from it, or without one.
+// fullness judges usage against a limit. It is false far from the limit, or without one.
 func fullness(what string, used, most int64) (bool, Finding) {
 	const do = "raise the limit, or add a disk: what is full takes no more handoffs"
 	share := float64(used) / float64(most)
@@ -236,7 +236,7 @@ func byteSize(n int64) string {
 
 func judgeStreams(x Examination) Finding {
 	var missing, weak []string
-	derived := true // all missing streams are made again where they are needed
+	derived := true // a supervisor can make all missing streams again
 	for _, s := range x.engine.Streams {
 		switch {
 		case s.Missing:
@@ -342,7 +342,7 @@ func judgeClock(x Examination) Finding {
 	return OK("within %s of the engine's", explain.Duration(max(s.Ahead.Abs()+s.Within, time.Millisecond)))
 }
 
-// Supervisors judges whether a supervisor is at work. An engine that does not say is well.
+// Supervisors judges whether a supervisor is at work. It is OK for an engine that does not tell.
 func Supervisors(x Examination) Finding {
 	switch {
 	case x.reachErr != nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// healthy is an engine that has nothing amiss, at noon.
+// healthy is an examination without a problem, at noon.
 func healthy() Examination {
 	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	x := Examination{now: noon, where: "nats://here:4222", index: ask.PositionAnswer{Handoffs: 7, Position: ask.Position{Complete: true}}}
@@ -37,13 +37,13 @@ func healthy() Examination {
 	return x
 }
 
-// faultCases are what may be wrong, each alone, with the check that must say so.
+// faultCases are single problems, each with the check that must find it.
 var faultCases = []struct {
 	name  string
 	make  func(*Examination)
 	check string
 	want  Status
-	words string // in what is said, or what is to be done
+	words string // in the message, or in the advice
 }{
 	{"strays", func(x *Examination) {
 		x.strays = []handoffjs.Strays{{Stream: handoffjs.WorkStream, N: 7, Subjects: []string{"handoff.work.x"}}, {Stream: "KV_HANDOFF_AGENTS", N: 1, Subjects: []string{"$KV.HANDOFF_AGENTS.y"}}}
@@ -87,10 +87,10 @@ var faultCases = []struct {
 	{"a queue is full", func(x *Examination) { x.engine.Consumers[2].AckPending = 100 }, "queues", StatusFail, "gives out no more"},
 	{"a queue is paused", func(x *Examination) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
 	{"an odd queue", func(x *Examination) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
-	{"nobody works", func(x *Examination) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
+	{"no worker", func(x *Examination) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
 	{"paused with offers", func(x *Examination) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "[resume clerk]"},
 	{"an agent is gone", func(x *Examination) { x.heads.unknownAgent.add("t1", "ghost") }, "takers", StatusFail, "[register ghost] [reroute t1]"},
-	{"offers of nobody", func(x *Examination) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
+	{"offers of an unknown agent", func(x *Examination) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
 	{"stuck", func(x *Examination) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", StatusFail, "t1: its package is gone"},
 	{"late", func(x *Examination) { x.heads.overdue.add("t1", "retrying since noon"); x.heads.overdue.add("t2", "") }, "late", StatusFail, "2 handoffs were"},
 	{"too old", func(x *Examination) { x.heads.expiring.add("t1", ""); x.heads.expiresIn = time.Hour }, "age", StatusFail, "in 1h"},
@@ -124,20 +124,20 @@ func TestJudge(t *testing.T) {
 			all := Judge(x, nil)
 			i := slices.IndexFunc(all, func(f Finding) bool { return f.Check == ailment.check })
 			if i < 0 {
-				t.Fatalf("nothing is said of %s: %+v", ailment.check, all)
+				t.Fatalf("no finding of %s: %+v", ailment.check, all)
 			}
 			if f := all[i]; f.Status != ailment.want || f.Do == "" || !strings.Contains(findingWords(f), ailment.words) {
 				t.Errorf("%+v, want %s with %q", f, ailment.want, ailment.words)
 			}
 			if skipped := Judge(x, []string{ailment.check}); slices.ContainsFunc(skipped, func(f Finding) bool { return f.Check == ailment.check }) {
-				t.Error("it is not left out")
+				t.Error("the check is not skipped")
 			}
 		})
 		seen[ailment.check] = true
 	}
 	for _, c := range checks {
 		if !seen[c.name] {
-			t.Errorf("no test of what %s may find", c.name)
+			t.Errorf("no test of a problem that %s finds", c.name)
 		}
 	}
 }
@@ -151,8 +151,7 @@ func findingWords(f Finding) string {
 	return words
 }
 
-// TestJudgeStopsWhereItSees: what stands on something that is not there is not
-// judged.
+// TestJudgeStopsWhereItSees checks that checks without their needs are left out.
 func TestJudgeStopsWhereItSees(t *testing.T) {
 	for want, make := range map[string]func(*Examination){
 		"engine":                             func(x *Examination) { x.reachErr = broker.ErrUnreachable },
@@ -171,7 +170,7 @@ func TestJudgeStopsWhereItSees(t *testing.T) {
 	}
 }
 
-// TestJudgePolls: offers of an agent that polls are in good hands.
+// TestJudgePolls checks that offers of a polling agent are no problem.
 func TestJudgePolls(t *testing.T) {
 	x := healthy()
 	x.agents[0].workers, x.agents[0].polls, x.agents[0].polled = 0, true, x.now.Add(-40*time.Second)

@@ -18,18 +18,18 @@ import (
 type agentFacts struct {
 	id         string
 	registered bool
-	why        lifecycle.Unfitness // it takes nothing; empty: it does
-	workers    int                 // that serve it
+	why        lifecycle.Unfitness // why it takes no offers; empty if it does
+	workers    int
 	polls      bool
-	polled     time.Time // where it polls: when it was last heard of
+	polled     time.Time // of its last poll
 	queued     int
 	oldest     time.Time
 }
 
-// headFacts are what a pass over all handoffs found.
+// headFacts are the facts of a sweep over all heads.
 type headFacts struct {
 	handoffs, open int
-	unreadable     tickets // their last entry is none of theirs
+	unreadable     tickets // their last entry cannot be read
 	examples       []string
 	oldestOpen     time.Time
 	stuck          tickets
@@ -40,12 +40,11 @@ type headFacts struct {
 	expiresIn      time.Duration // until the first of those is dropped
 }
 
-// orphan is a handoff whose holder is gone: a supervisor sees to it within
-// seconds, so that it is looked at again before anything is said of it.
+// orphan is a handoff whose holder is gone. A supervisor deals with it within seconds, so that
+// examineOrphans checks it again before it is a finding.
 type orphan struct{ ticket, holder, agent string }
 
-// tickets counts handoffs and keeps the first of them, and what is said of the
-// very first.
+// tickets counts handoffs, and keeps the first of them and words on the very first.
 type tickets struct {
 	n     int
 	first []string
@@ -61,10 +60,10 @@ func (t *tickets) add(ticket, words string) {
 	}
 }
 
-// examplesMax is of how many handoffs a finding tells what is wrong.
+// examplesMax bounds the examples of a finding.
 const examplesMax = 3
 
-// addUnreadable takes in a head that cannot be read.
+// addUnreadable adds a head that cannot be read.
 func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
 	f.handoffs++
 	f.unreadable.add(e.Ticket, "")
@@ -73,7 +72,7 @@ func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
 	}
 }
 
-// addHead takes in one head. directory is who was there a moment ago.
+// addHead adds a head. directory is a recent one.
 func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now time.Time) {
 	f.handoffs++
 	s := h.State
@@ -194,7 +193,7 @@ func judgeUnknownAgents(x Examination) Finding {
 	return OK("every offer stands at an agent that exists")
 }
 
-// headsFailed is the finding of every check of handoffs when they could not be read.
+// headsFailed is the finding of every check of handoffs if the heads could not be read.
 func (x Examination) headsFailed() (Finding, bool) {
 	if x.headsErr == nil {
 		return Finding{}, false
@@ -301,8 +300,7 @@ func entryWords(n uint64) string {
 	return fmt.Sprintf("%d entries", n)
 }
 
-// judgeStrays names messages that no part of Handoff has put where they stand. All parts
-// pass over them.
+// judgeStrays finds messages that no part of Handoff wrote. All parts ignore them.
 func judgeStrays(x Examination) Finding {
 	if x.straysErr != nil {
 		return Fail("see what the engine says", "cannot tell what stands in the streams: %v", x.straysErr)

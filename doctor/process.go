@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// processTimeout is how long a process may take to say how it is: longer than it
-	// gives its own checks.
+	// processTimeout is how long a process may take to report its health: longer than the
+	// timeout of its own checks.
 	processTimeout = 5 * time.Second
-	// processReportBytesMax is how much of what it says is read.
+	// processReportBytesMax bounds the report.
 	processReportBytesMax = 64 << 10
 )
 
-// Process asks the process at a URL whether its loops turn and it can do its work.
+// Process reads from the process at a URL whether it is live and ready.
 func Process(ctx context.Context, where string) Finding {
 	ctx, cancel := context.WithTimeout(ctx, processTimeout)
 	defer cancel()
@@ -47,19 +47,19 @@ func Process(ctx context.Context, where string) Finding {
 	return OK("at %s is ready%s", where, explain.After(": ", strings.Join(well, ", ")))
 }
 
-// unhealthyError is the error of a process that says itself what is wrong.
+// unhealthyError has the problems that a process reports.
 type unhealthyError struct{ problems []string }
 
 func (e *unhealthyError) Error() string { return strings.Join(e.problems, "; ") }
 
-// readHealth reads /healthz or /readyz, and returns the names of the checks that are well.
+// readHealth reads /healthz or /readyz, and returns the names of the checks that pass.
 func readHealth(ctx context.Context, url string) (well []string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
-	// Never through a proxy that the environment names: it would ask another machine.
+	// Not through a proxy of the environment, which would ask another machine.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Do(request)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Turn is a handoff of a conversation, with what its package says of the conversation
+// Turn is a handoff of a conversation, with the conversation fields of its package
 // (document 3, getHandoffHistory).
 type Turn struct {
 	ask.Row
-	// TraceID is the id of the handoff's trace, in hex. It is empty, as what follows
-	// is, where the ledger does not have the handoff any more.
+	// TraceID is the id of the handoff's trace, in hex. It and the fields after it are empty
+	// for a handoff that the ledger does not have any more.
 	TraceID string `json:"trace_id"`
-	// OwnTraceID is the trace id that the package itself has: any text.
+	// OwnTraceID is the trace id in the package, which may be any text.
 	OwnTraceID string             `json:"context_trace_id,omitempty"`
 	UserIntent string             `json:"user_intent"`
 	Messages   []protocol.Message `json:"conversation_history"`
@@ -31,11 +31,11 @@ type Turn struct {
 type Conversation struct {
 	ask.Position
 	Handoffs []Turn `json:"handoffs"`
-	Cursor   string `json:"cursor,omitempty"` // there are more
+	Cursor   string `json:"cursor,omitempty"` // of the next page
 }
 
-// Turns reads what the ledger has of the handoffs of a conversation, side by side. It is
-// given few at a time: a package may be large.
+// Turns reads the handoffs of a page of a conversation from the ledger, in parallel. Pages should
+// be small: a package may be large.
 func Turns(ctx context.Context, r Reader, rows []ask.Row) ([]Turn, error) {
 	turns := make([]Turn, len(rows))
 	group, ctx := errgroup.WithContext(ctx)

@@ -1,8 +1,8 @@
-// Package dossier has the views of handoffs that people and programs read: one whole, a
-// tree, an inbox, a history, a conversation.
+// Package dossier has the views of handoffs for people and programs: a whole handoff, a tree, an
+// inbox, a history, a conversation.
 //
-// Views are made of a Reader of package api, so that every way in shows the same. Their JSON
-// is what "handoff -o json" prints.
+// Views are made from a Reader of package api, so that all gateways show the same. Their JSON is
+// the output of "handoff -o json".
 package dossier
 
 import (
@@ -20,7 +20,7 @@ import (
 type StateView struct {
 	protocol.State
 	Outcome protocol.Outcome `json:"outcome"`
-	Members []MemberState    `json:"members,omitempty"` // of a group, where they were asked for
+	Members []MemberState    `json:"members,omitempty"` // of a group, if they were requested
 }
 
 // StateOf returns the view of a state.
@@ -36,7 +36,7 @@ type MemberState struct {
 	Outcome protocol.Outcome `json:"outcome"`
 }
 
-// ReadsAtOnce is how many handoffs are read side by side.
+// ReadsAtOnce is how many handoffs are read in parallel.
 const ReadsAtOnce = 16
 
 // Members reads the states of a group's members. Other handoffs have none.
@@ -58,7 +58,7 @@ func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, er
 	return views, group.Wait()
 }
 
-// PlannedMembers returns the members that a package would have.
+// PlannedMembers returns the members that a group's package would have.
 func PlannedMembers(ticket string, pkg *protocol.Package) ([]MemberState, error) {
 	var views []MemberState
 	for n := range pkg.GroupSize() {
@@ -79,18 +79,18 @@ func StateWithMembers(ctx context.Context, r Reader, s protocol.State) (StateVie
 	return v, err
 }
 
-// stuckPhase is in place of the phase of a handoff whose head cannot be read.
+// stuckPhase replaces the phase of a handoff whose head cannot be read.
 const stuckPhase = "stuck"
 
-// Reader is what views are made of.
+// Reader reads the states, results and queries that views need.
 type Reader interface {
 	api.Reader
 	Status(ctx context.Context, ticket string) (protocol.State, error)
 	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
 }
 
-// readState reads the state of a handoff that another one names. It has no phase if the
-// ledger does not have it: it is about to be submitted, or too old.
+// readState reads the state of a handoff that another one names. The phase is empty for a handoff
+// that is about to be submitted, or too old for the ledger.
 func readState(ctx context.Context, r Reader, ticket string) (protocol.State, error) {
 	s, err := r.Status(ctx, ticket)
 	switch {
@@ -102,7 +102,7 @@ func readState(ctx context.Context, r Reader, ticket string) (protocol.State, er
 	return s, err
 }
 
-// agentOf names the agent that has or had a handoff, or else its target.
+// agentOf returns the agent that has or had a handoff, or else its target.
 func agentOf(s protocol.State) string {
 	if s.Agent != "" || s.Ticket == "" {
 		return s.Agent

@@ -8,7 +8,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// HistoryEntry is an entry of the ledger for programs.
+// HistoryEntry is a ledger entry for programs.
 type HistoryEntry struct {
 	Seq    uint64            `json:"seq"`
 	At     time.Time         `json:"at"` // the engine's time stamp

@@ -14,16 +14,16 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// InboxEntry is an entry of an inbox for programs: a state, and why it is there.
+// InboxEntry is an entry of an inbox for programs: a state, and why the inbox lists it.
 type InboxEntry struct {
 	Why   lifecycle.InboxReason `json:"why"`
-	Since time.Time             `json:"since"` // it waits
-	Words string                `json:"words"` // what is asked, or what happened, or else the task
+	Since time.Time             `json:"since"` // when the wait began
+	Words string                `json:"words"` // the question, the outcome, or else the task
 	StateView
 }
 
-// InboxEntries returns the entries of an inbox, the most urgent first: by priority, open ones
-// before closed ones, the longest waiting first.
+// InboxEntries returns the entries of an inbox, the most urgent first: by priority, open before
+// closed, the longest wait first.
 func InboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
 	views := make([]InboxEntry, len(waiting))
 	for i, w := range waiting {
@@ -32,7 +32,7 @@ func InboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]In
 	slices.SortStableFunc(views, func(x, y InboxEntry) int {
 		return cmp.Or(cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
-	// An entry without words of its own has the task.
+	// Other entries have the task's description.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)
 	for i := range views {
@@ -75,7 +75,7 @@ func waitingSince(why lifecycle.InboxReason, s protocol.State) time.Time {
 	return s.OfferedAt
 }
 
-// waitingWords says why the handoff is listed, as far as its state knows.
+// waitingWords says why the inbox lists the handoff, if its state has the reason.
 func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 	switch {
 	case why == lifecycle.InboxQuestion && s.Conditions != nil:
@@ -88,11 +88,10 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 	return ""
 }
 
-// descriptionBytesMax is how much of a task's description a list shows.
+// descriptionBytesMax bounds the description of a task in a list.
 const descriptionBytesMax = 512
 
-// taskWords is the description of a handoff's task. One whose package cannot be
-// read is listed all the same.
+// taskWords returns the description of a handoff's task; empty if its package cannot be read.
 func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {
 	body, err := r.Package(ctx, ticket)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// Handoff has everything that is known about one handoff.
+// Handoff has all that the ledger has about one handoff.
 type Handoff struct {
 	Ticket  string          `json:"ticket"`
 	State   StateView       `json:"state"`
-	Package json.RawMessage `json:"package,omitempty"` // absent where the ledger has let go of it
+	Package json.RawMessage `json:"package,omitempty"` // absent if the ledger has dropped it
 	Entries []LedgerEntry   `json:"entries"`
 	Timeline
 	Result      *protocol.Result    `json:"result,omitempty"`
@@ -28,7 +28,7 @@ type Handoff struct {
 	Parent     *Reference  `json:"parent,omitempty"`
 	Group      *Reference  `json:"group,omitempty"`
 	Children   []Reference `json:"children,omitempty"` // what it handed off, or the members of a group
-	Return     *Reference  `json:"return,omitempty"`   // the handoff that delivers its end
+	Return     *Reference  `json:"return,omitempty"`   // the handoff that returns its result
 	ReturnOf   *Reference  `json:"return_of,omitempty"`
 	RedriveOf  *Reference  `json:"redrive_of,omitempty"`
 	RedrivenAs *Reference  `json:"redriven_as,omitempty"`
@@ -37,8 +37,8 @@ type Handoff struct {
 	Changes []protocol.Change `json:"-"`
 }
 
-// LedgerEntry is an entry of the ledger. Bodies are left out of its events: those
-// of the package and of the result stand beside it, those of others at theirs.
+// LedgerEntry is a ledger entry with events without bodies: Handoff has package and result in
+// fields of their own.
 type LedgerEntry struct {
 	Seq    uint64            `json:"seq"`
 	At     time.Time         `json:"at"` // the engine's time stamp
@@ -56,7 +56,7 @@ type Reference struct {
 	Outcome protocol.Outcome `json:"outcome"`
 }
 
-// String names the handoff, its agent and its phase.
+// String returns the ticket, the agent and the phase.
 func (k Reference) String() string {
 	switch {
 	case k.Phase == "":
@@ -67,13 +67,13 @@ func (k Reference) String() string {
 	return explain.Join(k.Ticket, k.Agent, string(k.Phase))
 }
 
-// readReference reads the handoff that another names.
+// readReference reads the handoff that another one names.
 func readReference(ctx context.Context, r Reader, ticket string) (Reference, error) {
 	s, err := readState(ctx, r, ticket)
 	return Reference{Ticket: ticket, Agent: agentOf(s), Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}, err
 }
 
-// Show reads one handoff whole.
+// Show reads a whole handoff.
 func Show(ctx context.Context, r Reader, ticket string) (Handoff, error) {
 	changes, err := r.History(ctx, ticket)
 	if err != nil {
@@ -105,7 +105,7 @@ func Show(ctx context.Context, r Reader, ticket string) (Handoff, error) {
 	return v, v.readReferences(ctx, r)
 }
 
-// readReferences fills in the handoffs that belong to this one.
+// readReferences reads the handoffs that this one names.
 func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 	s := v.State.State
 	group, ctx := errgroup.WithContext(ctx)
@@ -161,7 +161,7 @@ func entryViews(changes []protocol.Change) ([]LedgerEntry, error) {
 	return views, nil
 }
 
-// withoutBody is an event without the package or the result that it carries.
+// withoutBody returns an event without its package or result.
 func withoutBody(event protocol.Event) protocol.Event {
 	switch e := event.(type) {
 	case *protocol.Submitted:

@@ -20,23 +20,23 @@ import (
 type Tree struct {
 	Ticket   string   `json:"ticket"` // the one that was asked for
 	Handoffs int      `json:"handoffs"`
-	Notes    []string `json:"notes,omitempty"` // what may be missing
+	Notes    []string `json:"notes,omitempty"` // on handoffs that may be missing
 	Root     *Node    `json:"root"`
 
-	Actions []explain.Action `json:"-"` // for what may be missing
+	Actions []explain.Action `json:"-"` // that would find them
 }
 
-// Relation is what a handoff is to the one above it.
+// Relation is the relation of a handoff to its parent in a tree.
 type Relation string
 
-// The relations of a handoff to the one above it.
+// The relations of a handoff to its parent in a tree.
 const (
 	Root      Relation = "root"
 	HandedOff Relation = "handed_on" // by its worker, as number N
 	Member    Relation = "member"    // number N of a group
 	Return    Relation = "return"
 	Redrive   Relation = "redrive"
-	Follows   Relation = "follows" // it names the other as its parent, and that is all
+	Follows   Relation = "follows" // its package merely names the parent
 )
 
 // Node is one handoff of a family.
@@ -46,7 +46,7 @@ type Node struct {
 	N           int              `json:"n,omitempty"` // its number among those of its relation, from 1
 	Type        protocol.Type    `json:"type,omitempty"`
 	Source      string           `json:"source,omitempty"`
-	Agent       string           `json:"agent,omitempty"` // who has or had it; else who was asked for
+	Agent       string           `json:"agent,omitempty"` // that has or had it, or else its target
 	Phase       protocol.Phase   `json:"phase"`           // empty while it is about to be submitted
 	Closed      bool             `json:"closed"`
 	Outcome     protocol.Outcome `json:"outcome"`
@@ -58,22 +58,22 @@ type Node struct {
 	state protocol.State
 }
 
-// The bounds of a tree: handoffs in all, and how far up it goes to find the first.
+// The bounds of a tree: its handoffs, and the steps up to its root.
 const (
 	treeMax   = ask.FamilyMax
 	ascentMax = treeMax / 2
 )
 
-// treeBuilder is a tree that grows.
+// treeBuilder builds a tree.
 type treeBuilder struct {
 	r       Reader
 	known   map[string]*Node
 	notes   []string
 	actions []explain.Action
-	words   map[string]string // descriptions by ticket, as far as the index knew them
+	words   map[string]string // descriptions by ticket, from the index
 }
 
-// TreeOf reads all handoffs that belong together with one, from the first of them on.
+// TreeOf reads the family of a handoff, from its root down.
 func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 	f := &treeBuilder{r: r, known: map[string]*Node{}, words: map[string]string{}}
 	root, err := f.ascend(ctx, ticket)
@@ -93,8 +93,7 @@ func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 	return Tree{Ticket: ticket, Handoffs: len(f.known), Notes: f.notes, Root: root, Actions: f.actions}, nil
 }
 
-// ascend goes up to the first of the family. A handoff above that the ledger has
-// let go of ends it.
+// ascend goes up to the root of the family, or to a handoff whose parent the ledger has dropped.
 func (f *treeBuilder) ascend(ctx context.Context, ticket string) (*Node, error) {
 	node, err := f.read(ctx, ticket)
 	if err != nil {
@@ -124,10 +123,10 @@ func (f *treeBuilder) ascend(ctx context.Context, ticket string) (*Node, error) 
 	return node, nil
 }
 
-// parentTicket is the ticket that a handoff stands under: nothing for the first.
+// parentTicket is the ticket of a handoff's parent in the tree; empty for the root.
 func parentTicket(s protocol.State) string { return cmp.Or(s.ReturnOf, s.Origin, s.Parent) }
 
-// add puts a handoff under another.
+// add adds a child to a parent.
 func (f *treeBuilder) add(parent, child *Node) {
 	if slices.Contains(parent.Children, child) {
 		return
@@ -150,7 +149,7 @@ func relationOf(parent, child protocol.State) (Relation, int) {
 	return Follows, 0
 }
 
-// read reads one handoff; without a phase it is not there.
+// read reads a handoff. Its phase is empty if the ledger does not have it.
 func (f *treeBuilder) read(ctx context.Context, ticket string) (*Node, error) {
 	node := &Node{Ticket: ticket, Relation: Root}
 	s, err := readState(ctx, f.r, ticket)
@@ -164,8 +163,8 @@ func (f *treeBuilder) read(ctx context.Context, ticket string) (*Node, error) {
 	return node, nil
 }
 
-// descend adds all that follows from these, level by level, from what the ledger
-// itself knows: their tickets are derived.
+// descend adds the descendants of these nodes, level by level. The ledger is enough for it, since
+// their tickets are derived.
 func (f *treeBuilder) descend(ctx context.Context, level []*Node) error {
 	for len(level) > 0 {
 		var next []*Node
@@ -187,7 +186,7 @@ func (f *treeBuilder) descend(ctx context.Context, level []*Node) error {
 				parent.Children = append(parent.Children, promised)
 				unread = append(unread, promised)
 			}
-			for _, child := range parent.Children { // those that came from the way up alone
+			for _, child := range parent.Children { // those that only ascend has found
 				if !slices.Contains(next, child) && !slices.Contains(unread, child) {
 					next = append(next, child)
 				}
@@ -215,7 +214,7 @@ type relative struct {
 	N        int // its number among those of its relation, from 1
 }
 
-// relatives returns the handoffs that follow from a state: there are, or shall be.
+// relatives returns the handoffs that a state names as its own, submitted or promised.
 func relatives(s protocol.State) []relative {
 	var all []relative
 	if s.Children != nil {
@@ -236,7 +235,7 @@ func relatives(s protocol.State) []relative {
 	return all
 }
 
-// readNodes reads handoffs whose place is known already, side by side.
+// readNodes reads the handoffs of nodes that are in the tree already, in parallel.
 func (f *treeBuilder) readNodes(ctx context.Context, nodes []*Node) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)
@@ -256,7 +255,7 @@ func (f *treeBuilder) readNodes(ctx context.Context, nodes []*Node) error {
 
 const mayBeMissing = "handoffs that merely name one of these as their parent may be missing"
 
-// askIndex adds those that merely name one of these as their parent.
+// askIndex adds the handoffs that merely name one of these as their parent.
 func (f *treeBuilder) askIndex(ctx context.Context, ticket string) error {
 	patient, cancel := context.WithTimeout(ctx, explain.IndexPatience)
 	defer cancel()
@@ -306,7 +305,7 @@ func (f *treeBuilder) askIndex(ctx context.Context, ticket string) error {
 	return nil
 }
 
-// describe reads the tasks: of handoffs with the same package once.
+// describe reads the tasks of all handoffs, once for each package.
 func (f *treeBuilder) describe(ctx context.Context) error {
 	of := map[string][]*Node{} // by the digest of their package
 	for _, node := range f.known {
@@ -328,8 +327,8 @@ func (f *treeBuilder) describe(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sort puts the children of all in their order: what was handed off by number,
-// then the return, then what came after; and says how long each took.
+// sort sorts the children of all nodes: those handed off by number, then the return, then the
+// redrive. It also computes how long each handoff took.
 func (n *Node) sort(now time.Time) {
 	if n.Phase != "" {
 		end := now

@@ -20,9 +20,8 @@ func submitTo(t *testing.T, b *broker.Broker, parent, task string) string {
 	return brokertest.Submit(t, b, protocol.Package{Target: protocol.Target{Agent: protocol.Human}, Parent: parent, Task: protocol.Task{Description: task}}).Ticket
 }
 
-// TestTreeWithIndex: a handoff that merely names another as its parent belongs to
-// the tree where an index knows of it; where none answers a remark says so. Either
-// way, from the named one and from the one that names it, it is the same.
+// TestTreeWithIndex checks that a handoff that merely names its parent is in the tree if an index
+// answers, and that a note says so if none does. The tree is the same from each of its handoffs.
 func TestTreeWithIndex(t *testing.T) {
 	engine := brokertest.NewMemory()
 	t.Cleanup(func() { _ = engine.Close() })

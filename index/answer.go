@@ -12,16 +12,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// ledgerEndTimeout bounds how long an answer that does not wait asks the engine how
-// far its ledger goes.
+// ledgerEndTimeout bounds reading the end of the ledger for an answer that does not wait.
 const ledgerEndTimeout = 500 * time.Millisecond
 
-// waitDefault is a variable for tests, which wait as long as a busy machine takes.
+// waitDefault is a variable so that tests may wait longer, on a busy machine.
 var waitDefault = 2 * time.Second
 
 const waitMax = 60 * time.Second
 
-// waitTime is how long the answer to a question may wait; negative not at all.
+// waitTime is how long the answer to a question may wait; negative is not at all.
 func waitTime(q ask.Question) (time.Duration, error) {
 	switch {
 	case q.WaitMS == 0:
@@ -34,10 +33,9 @@ func waitTime(q ask.Question) (time.Duration, error) {
 	return time.Duration(q.WaitMS) * time.Millisecond, nil
 }
 
-// answer runs a lookup on what the index has, once that is what the ledger had
-// when the question came, or the wait is over. Where the file turns out to be
-// damaged the result is thrown away, and the lookup is run again on the next one.
-// A lookup may be run more than once, and says up to where what it found is right.
+// answer runs a lookup once the index has all entries that the ledger had when the question came,
+// or the wait is over. If the file is damaged, answer drops the result and runs the lookup again
+// on the next file. A lookup returns the position up to which its result is right.
 func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context.Context, *store) (ledgerPosition, error)) (ask.Position, error) {
 	wait, err := waitTime(q)
 	if err != nil {
@@ -64,12 +62,12 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		if waiting.Err() != nil {
 			return ask.Position{}, fmt.Errorf("%w (%w)", ask.ErrRebuilding, err)
 		}
-		// Run looks at the files by itself; this only makes it soon.
+		// Run checks the files periodically; this makes it check now.
 		ix.reportDamage(st, err)
 	}
 }
 
-// ledgerEnd asks the engine how far its ledger goes now; before Run it waits.
+// ledgerEnd reads the end of the ledger from the engine. It waits for Run.
 func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.LedgerInfo, bool) {
 	if brief {
 		var cancel context.CancelFunc
@@ -92,8 +90,8 @@ func (ix *Index) ledgerEnd(ctx, waiting context.Context, brief bool) (broker.Led
 	}
 }
 
-// await waits until the index has what the ledger had, or the time is over, and
-// returns what is there then.
+// await waits until the index has all entries up to end, or the time is over, and returns the
+// store of that moment.
 func (ix *Index) await(ctx, waiting context.Context, end broker.LedgerInfo) (*store, error) {
 	for {
 		st, changed := ix.current()
@@ -120,7 +118,7 @@ func (ix *Index) await(ctx, waiting context.Context, end broker.LedgerInfo) (*st
 	}
 }
 
-// unavailable is the reason for which there is no store.
+// unavailable returns the reason for a missing store.
 func (ix *Index) unavailable() error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -130,8 +128,8 @@ func (ix *Index) unavailable() error {
 	return ask.ErrRebuilding
 }
 
-// runLookup runs a lookup between two checks of the files: an answer from files that another
-// program has changed is thrown away.
+// runLookup runs a lookup between two checks of the files: it drops the answer of files that
+// another program has changed.
 func runLookup(ctx context.Context, st *store, lookup func(context.Context, *store) (ledgerPosition, error)) (ledgerPosition, error) {
 	if err := st.filesUnchanged(); err != nil {
 		return ledgerPosition{}, err
@@ -143,8 +141,7 @@ func runLookup(ctx context.Context, st *store, lookup func(context.Context, *sto
 	return m, st.filesUnchanged()
 }
 
-// reportDamage tells Run that a reader has found the file damaged, and waits until
-// it was replaced, or a moment.
+// reportDamage reports a damaged file to Run, and waits a moment for its replacement.
 func (ix *Index) reportDamage(st *store, err error) {
 	select {
 	case st.suspected <- err:
@@ -167,7 +164,7 @@ func positionOf(m ledgerPosition, end broker.LedgerInfo, endKnown bool) ask.Posi
 	if !endKnown {
 		return s
 	}
-	if !m.ledger.Equal(end.Created) { // of another ledger, or of none yet
+	if !m.ledger.Equal(end.Created) { // another ledger, or none yet
 		s.Behind = end.Last
 		return s
 	}
@@ -181,7 +178,7 @@ func positionOf(m ledgerPosition, end broker.LedgerInfo, endKnown bool) ask.Posi
 	return s
 }
 
-// answerPointer is an answer of some type. All of them say their position.
+// answerPointer is a pointer to an answer, which has a position.
 type answerPointer[A any] interface {
 	*A
 	SetPosition(ask.Position)
@@ -202,7 +199,7 @@ func read[A any, P answerPointer[A]](ctx context.Context, ix *Index, q ask.Quest
 	return a, nil
 }
 
-// Position says how far the index is.
+// Position returns how far the index has read the ledger.
 func (ix *Index) Position(ctx context.Context, q ask.PositionQuery) (ask.PositionAnswer, error) {
 	var a ask.PositionAnswer
 	position, err := ix.answer(ctx, q.Question, func(_ context.Context, st *store) (ledgerPosition, error) {
@@ -213,7 +210,7 @@ func (ix *Index) Position(ctx context.Context, q ask.PositionQuery) (ask.Positio
 		return m, nil
 	})
 	if errors.Is(err, ask.ErrRebuilding) {
-		err = nil // that is how far it is
+		err = nil // the position is zero then
 	}
 	if err != nil {
 		return ask.PositionAnswer{}, err

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// pendingRow is one handoff while entries are applied to it.
+// pendingRow is the row of a handoff while a batch applies entries to it.
 type pendingRow struct {
 	id     int64
 	isNew  bool
@@ -23,17 +23,17 @@ type pendingRow struct {
 	after  handoffState
 	eventTotals
 	oldCell, newCell cell
-	pastAgents       []int32 // agents that it stood with, of these entries
+	pastAgents       []int32 // agents that had it, by these entries
 	inbox            int32   // the agent in whose inbox it is, closed
 }
 
-// eventTotals is what the events of a handoff have come to so far: it is in no state.
+// eventTotals sums up the events of a handoff, as far as its state does not.
 type eventTotals struct {
 	offered int64 // first
 	taken   int64 // last accepted, or taken by a person
 	queueMS *int64
-	accepts int64    // by the agent that has it, as long as acks is empty
-	acks    []ackRow // of every agent, once there is more to tell
+	accepts int64    // by its agent, while acks is empty
+	acks    []ackRow // of every agent, once there are several
 }
 
 // ackRow counts the acknowledgements of an agent.
@@ -59,18 +59,17 @@ const (
 	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks FROM handoff WHERE ticket=?`
 )
 
-// apply stores steps, which are the next ones of the ledger, in order, and is
-// there for readers when it returns. After an error the store is of no use any
-// more: what it has in memory may be ahead of the file.
+// apply stores the next steps of the ledger in order. Readers see them when it returns. After an
+// error the store must be opened again: its memory may be ahead of the file.
 func (st *store) apply(ctx context.Context, steps []step) error {
 	last := steps[len(steps)-1]
-	// The driver watches a context that may end with a goroutine per statement.
+	// For a context that can end, the driver starts a goroutine per statement.
 	ctx = context.WithoutCancel(ctx)
 	tx, err := st.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
+	defer func() { _ = tx.Rollback() }() // has no effect after the commit
 	b := &batch{st: st, tx: tx, rows: make(map[uuid.UUID]*pendingRow, len(steps))}
 	if err := b.applySteps(ctx, steps); err != nil {
 		return err
@@ -100,7 +99,7 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// applySteps brings the handoffs to the states after the steps.
+// applySteps applies the steps to the rows of their handoffs.
 func (b *batch) applySteps(ctx context.Context, steps []step) error {
 	read, err := b.tx.PrepareContext(ctx, rowRead)
 	if err != nil {
@@ -131,8 +130,8 @@ func (b *batch) applySteps(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// row finds the handoff of a step, or begins it: also where the ledger has
-// dropped its first entry.
+// row finds the row of a step's handoff, or makes it, even if the ledger has dropped its first
+// entry.
 func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, error) {
 	l := &pendingRow{ticket: s.ticket, isNew: true}
 	if s.first == nil || b.st.checkDuplicates {
@@ -162,7 +161,7 @@ func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, 
 	return l, nil
 }
 
-// observe takes an event into account.
+// observe adds an event to the totals.
 func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error {
 	switch o.kind {
 	case "offered":
@@ -235,7 +234,7 @@ func (b *batch) advance(ctx context.Context, l *pendingRow, s *step) error {
 	if l.inbox, err = b.name(ctx, s.after.inbox); err != nil {
 		return err
 	}
-	if l.isNew && l.newCell.source == 0 { // the rest never changes
+	if l.isNew && l.newCell.source == 0 { // these fields never change
 		l.newCell.priority, l.newCell.kind = uint8(s.after.priority), uint8(s.after.kind)
 		if l.newCell.source, err = b.name(ctx, s.after.source); err != nil {
 			return err
@@ -245,7 +244,7 @@ func (b *batch) advance(ctx context.Context, l *pendingRow, s *step) error {
 	return err
 }
 
-// addPastAgent notes an agent that had the handoff.
+// addPastAgent adds an agent that had the handoff.
 func (l *pendingRow) addPastAgent(agent int32) {
 	if agent != 0 && !slices.Contains(l.pastAgents, agent) {
 		l.pastAgents = append(l.pastAgents, agent)
@@ -262,11 +261,11 @@ func (b *batch) name(ctx context.Context, text string) (int32, error) {
 	return id, err
 }
 
-// idMax is as far as ids go: the year 6429. Instants beyond are forged.
+// idMax is the greatest id, in the year 6429. Later instants are forged.
 const idMax = 1 << 57
 
-// newID is the first free id from an instant on. drift remembers how far from
-// its instant one was ever found.
+// newID returns the first free id from an instant on. The store's drift is the greatest distance
+// of an id from its instant.
 func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 	st := b.st
 	at := min(max(submitted, 1), idMax)
@@ -298,7 +297,7 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 // idsCachedMax bounds the ids that are kept in memory.
 const idsCachedMax = 100_000
 
-// idExists tells whether an id has been given.
+// idExists reports whether an id is taken.
 func (b *batch) idExists(ctx context.Context, id int64) (taken bool, err error) {
 	if _, taken = b.st.taken[id]; taken || id > b.st.floor {
 		return taken, nil
@@ -307,8 +306,8 @@ func (b *batch) idExists(ctx context.Context, id int64) (taken bool, err error) 
 	return taken, err
 }
 
-// write stores the lines. New ones go in the order of their ids, which is what
-// the search engine likes.
+// write stores the rows. New rows go in the order of their ids, which is fastest for the search
+// engine.
 func (b *batch) write(ctx context.Context) error {
 	insert, err := b.tx.PrepareContext(ctx, rowInsert)
 	if err != nil {
@@ -349,7 +348,7 @@ func (b *batch) write(ctx context.Context) error {
 				continue
 			}
 			if _, err := past.ExecContext(ctx, l.id, agent); err != nil {
-				return fmt.Errorf("store whom %s was with: %w", l.ticket, err)
+				return fmt.Errorf("store the past agents of %s: %w", l.ticket, err)
 			}
 		}
 		if l.first == nil || l.first.words == "" {
@@ -374,7 +373,7 @@ func (l *pendingRow) fixedColumns() []any {
 		ticketBytes(a.parent), ticketBytes(a.family), ticketBytes(a.returnOf), ticketBytes(a.origin), description, why}
 }
 
-// stateColumns are the others.
+// stateColumns are the columns that follow the state, in their order.
 func (l *pendingRow) stateColumns() ([]any, error) {
 	a := &l.after
 	var offer, work, whole, acks any
@@ -414,7 +413,7 @@ func ticketBytes(text string) any {
 	return id[:]
 }
 
-// setLedger notes which ledger this is the index of.
+// setLedger stores which ledger this is the index of.
 func (st *store) setLedger(ctx context.Context, ledger time.Time) error {
 	if _, err := st.db.ExecContext(ctx, "UPDATE position SET ledger=?", ledger.UTC().Format(time.RFC3339Nano)); err != nil {
 		return err

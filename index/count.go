@@ -14,8 +14,8 @@ import (
 // CountGroupsMax is how many groups an answer has at most, the largest ones.
 const CountGroupsMax = 1_000
 
-// Count says how many handoffs a filter selects. Where it has only fields that
-// may also be counted by, no row is read.
+// Count returns how many handoffs a filter selects. For a filter of fields that counts are grouped
+// by it reads no row.
 func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
 	if err := q.Validate(); err != nil {
 		return ask.CountAnswer{}, err
@@ -40,9 +40,9 @@ func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, 
 	return a, nil
 }
 
-// countFields counts by the counts in memory, if that can be done.
+// countFields counts by the counts in memory, if they suffice.
 func (st *store) countFields(f ask.Filter, tally *tally) (ledgerPosition, bool, error) {
-	st.mu.RLock() // before names are looked up: those of the mark are there
+	st.mu.RLock() // before the look-up of names: the names up to the position are there
 	defer st.mu.RUnlock()
 	p, err := st.planOf(f)
 	if err != nil || !p.onlyFields() {
@@ -56,7 +56,7 @@ func (st *store) countFields(f ask.Filter, tally *tally) (ledgerPosition, bool, 
 	return st.position, true, nil
 }
 
-// count counts rows. Only the columns that are asked for are read.
+// count counts rows. It reads only the columns of the question.
 func (v view) count(q ask.CountQuery, tally *tally) error {
 	p, err := v.st.planOf(q.Filter)
 	if err != nil || p.matchesNone {
@@ -69,8 +69,7 @@ func (v view) count(q ask.CountQuery, tally *tally) error {
 	if err := v.countColumns(from, t, "h.target", tally.by, tally.count); err != nil || !q.Had {
 		return err
 	}
-	// Each that had it once: those who had it before do not have it now, or are
-	// counted as those who do.
+	// Each agent counts once per handoff: past agents count unless they have it now.
 	now, before := t, t
 	now.text = append(slices.Clone(t.text), "h.agent <> 0")
 	before.text = append(slices.Clone(t.text), "p.agent <> h.agent")
@@ -80,7 +79,7 @@ func (v view) count(q ask.CountQuery, tally *tally) error {
 	return v.countColumns(from+" JOIN past p ON p.handoff = h.id", before, "p.agent", tally.by, tally.countHad)
 }
 
-// countColumns counts rows by fields; target is the column that stands for that one.
+// countColumns counts rows by fields; target is the column to use for ask.ByTarget.
 func (v view) countColumns(from string, t terms, target string, by []ask.By, add func(groupKey, int64)) error {
 	columns := make([]string, 0, len(by))
 	for _, b := range by {
@@ -109,7 +108,7 @@ func (v view) countColumns(from string, t terms, target string, by []ask.By, add
 	}, query, t.args...)
 }
 
-// groupKey are the numbers of the fields that are counted by.
+// groupKey has the numbers of the fields to count by.
 type groupKey [ask.CountByMax]int32
 
 // tally adds up groups.
@@ -163,7 +162,7 @@ func (c cell) field(by ask.By) int32 {
 	return int32(c.kind)
 }
 
-// groups are the largest ones, the largest first.
+// groups returns the largest groups, the largest first.
 func (t *tally) groups(most int) []ask.CountGroup {
 	if len(t.by) == 0 {
 		return nil
@@ -180,7 +179,7 @@ func (t *tally) groups(most int) []ask.CountGroup {
 	return groups[:min(len(groups), most)]
 }
 
-// sortGroups has the largest first, and equal ones in the order of their values.
+// sortGroups sorts groups, the largest first, equal ones by their values.
 func sortGroups(groups []ask.CountGroup) {
 	slices.SortFunc(groups, func(a, b ask.CountGroup) int {
 		if order := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Had, a.Had)); order != 0 {
@@ -190,7 +189,7 @@ func sortGroups(groups []ask.CountGroup) {
 	})
 }
 
-// wordOf is a number of a field in words.
+// wordOf returns the word for a number of a field.
 func (st *store) wordOf(by ask.By, number int32) string {
 	switch by {
 	case ask.ByPhase:

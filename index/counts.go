@@ -2,8 +2,7 @@ package index
 
 import "database/sql"
 
-// cell is one combination of the fields that handoffs are counted by. Names are
-// interned, words are numbers.
+// cell is one combination of the fields to count by. Names are interned, words are numbers.
 type cell struct {
 	source, target, agent          int32
 	phase, outcome, priority, kind uint8
@@ -16,7 +15,7 @@ type counts struct {
 	slot  map[cell]int32
 	cells []cell
 	n     []int64
-	free  []int32 // cells with none
+	free  []int32 // empty cells
 	total int64
 }
 
@@ -46,7 +45,7 @@ func (c *counts) add(at cell, n int64) {
 	c.slot[at] = i
 }
 
-// load counts what is in the file.
+// load counts the rows of the file.
 func (c *counts) load(db *sql.DB) error {
 	rows, err := db.Query("SELECT source, target, agent, phase, outcome, priority, type FROM handoff")
 	if err != nil {

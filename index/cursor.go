@@ -48,7 +48,7 @@ func decodeCursor(text string, hash []byte) (*cursor, error) {
 	return &cursor{id: int64(binary.BigEndian.Uint64(keys)), updated: int64(binary.BigEndian.Uint64(keys[8:]))}, nil
 }
 
-// hashOf tells questions apart, whatever the length of their pages.
+// hashOf is a hash of a question, without the length of its page.
 func hashOf(question ...any) []byte {
 	body, err := json.Marshal(question)
 	if err != nil {

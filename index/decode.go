@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	shownBytesMax  = 200     // of a description or reason, as a list shows it
-	searchBytesMax = 8 << 10 // of each, as far as it is searched
-	ackRowsMax     = 64      // agents and reasons that one handoff keeps apart
+	shownBytesMax  = 200     // of a description or reason in a list
+	searchBytesMax = 8 << 10 // of a description or reason in the search
+	ackRowsMax     = 64      // agents and reasons of a handoff that are counted apart
 )
 
-// step is what one entry of the ledger means to the index.
+// step is the change that one ledger entry makes to the index.
 type step struct {
 	seq          uint64
 	at           time.Time
 	ticket       uuid.UUID
 	after        handoffState
-	first        *firstEntry // nil but for the first entry of a handoff
+	first        *firstEntry // of the first entry of a handoff; else nil
 	observations []observation
-	failed       error // why an entry that has a ticket means nothing; the rest is empty then
+	failed       error // why the entry cannot be read; the other fields are empty then
 }
 
-// handoffState is the handoff after the entry. It replaces what the one before said.
+// handoffState is the state of the handoff after the entry.
 type handoffState struct {
 	phase, outcome                   int
 	agent, reason, holder            string
-	offer                            uint64 // that stands in a queue; 0 is none
+	offer                            uint64 // in a queue; 0 is none
 	attempts, reroutes, level        int
 	updated, closed                  int64
 	tokens                           int64
@@ -47,11 +47,11 @@ type handoffState struct {
 	inbox                            string // the agent in whose inbox it is, closed
 }
 
-// firstEntry has what only the first entry of a handoff says.
+// firstEntry has the fields that only the first entry of a handoff has.
 type firstEntry struct {
-	description, why string            // as a list shows them
-	words            string            // of both, as they are searched
-	blob             *protocol.BlobRef // where both lie, if not here
+	description, why string            // cut for lists
+	words            string            // of both, for the search
+	blob             *protocol.BlobRef // of the package, if it is not in the entry
 }
 
 // observation is an event from which durations and acknowledgements are computed.
@@ -60,10 +60,10 @@ type observation struct {
 	at     int64
 	agent  string
 	reason string // of a refusal
-	to     string // the agent of an offer that the handoff has left again
+	to     string // the agent of an offer that the same append has withdrawn
 }
 
-// textBytes is about how much a step has in memory of what was said.
+// textBytes is about the memory that the text of a step takes.
 func (s *step) textBytes() int {
 	if s.first == nil {
 		return 0
@@ -71,14 +71,14 @@ func (s *step) textBytes() int {
 	return len(s.first.description) + len(s.first.why) + len(s.first.words)
 }
 
-// projection is what the index wants of a record.
+// projection has the fields of a record that the index needs.
 var projection = record.NewProjection([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
 	"workflow_id", "conversation_id", "task_id", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
 	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "tokens", "conditions", "inbox", "redriven_as"},
 	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected)
 
-// decode reads an entry, and keeps nothing of its body. The ledger may hold any bytes: a panic
-// over them is the failure of that entry, and not the end of the index.
+// decode reads an entry, and keeps nothing of its body. The ledger may hold any bytes: a panic of
+// the decoder fails that entry, not the index.
 func decode(e broker.Entry) (s step) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -95,7 +95,7 @@ func decodeEntry(e broker.Entry) step {
 		return s // no entry, and never will be
 	}
 	r, err := projection.Decode(e.Body, e.Seq)
-	if err != nil { // an event of another shape, perhaps: the state says most
+	if err != nil { // perhaps an unknown event: the state has most of it
 		r = protocol.Record{}
 		if _, r.State, err = record.DecodeState(e.Body, e.Seq); err != nil {
 			s.failed = err
@@ -142,7 +142,7 @@ func afterOf(s protocol.State) handoffState {
 		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID,
 		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,
 	}
-	if s.Closed { // an outcome is what tells closed from open here
+	if s.Closed { // the index knows closed handoffs by their outcome
 		if a.outcome = outcomes.number(s.Outcome); a.outcome == 0 {
 			a.outcome = unknownWord
 		}
@@ -171,7 +171,7 @@ func firstEntryOf(e *protocol.Submitted) *firstEntry {
 	return firstEntryIn(e.Package)
 }
 
-// firstEntryIn reads the words of a package. One that cannot be read has none.
+// firstEntryIn reads the words of a package; none if it cannot be read.
 func firstEntryIn(pkg []byte) *firstEntry {
 	description, why, err := record.PackageText(pkg)
 	if err != nil {

@@ -1,12 +1,10 @@
-// Package index is the query side: a SQLite projection of the ledger that
-// answers what is not asked by ticket. One process keeps one file; it may be
-// deleted at any time and is made again from the ledger, and nothing else
-// depends on it.
+// Package index is the query side: a SQLite projection of the ledger for queries other than by
+// ticket. One process keeps one file. The file may be deleted at any time, since the index
+// rebuilds it from the ledger, and nothing else depends on it.
 //
-// Guarantees: an answer says up to which sequence of the ledger it is right
-// (Position), has everything up to there and nothing beyond, and is marked
-// incomplete where appends that were acknowledged before the question are
-// missing. A file that is damaged, deleted, truncated, of an older version or of
-// another ledger is never answered from: it is rebuilt. One of a newer version is
-// refused with ErrNewer and stays as it is.
+// Guarantees: an answer names the sequence of the ledger up to which it is right (Position), has
+// all entries up to there and none beyond, and is marked incomplete if appends that were
+// acknowledged before the question are missing. The index never answers from a file that is
+// damaged, deleted, truncated, of an older version or of another ledger: it rebuilds the file. It
+// refuses a file of a newer version with ErrNewer and leaves it unchanged.
 package index

@@ -13,9 +13,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Family is the handoffs that belong together with one. A ticket that the index
-// does not have is a *protocol.Error with CodeNotFound, if the index is
-// complete; else the answer is empty, and says that it is not.
+// Family returns the family of a handoff. For an unknown ticket it returns a *protocol.Error with
+// CodeNotFound if the index is complete, else an empty answer that is marked incomplete.
 func (ix *Index) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error) {
 	ticket, err := checkTicket(q.Ticket)
 	if err != nil {
@@ -39,12 +38,12 @@ func unknownTicket(ticket uuid.UUID) error {
 	return protocol.Errorf(protocol.CodeNotFound, "ticket", "there is no handoff %s", ticket)
 }
 
-// rootOf goes up from a handoff to the first of its family that the index has;
-// Nil if it does not have the handoff itself. What follows from several follows
-// from its group, its parent, what it is the return of, what it redrives, in this order.
+// rootOf goes up from a handoff to the first of its family that the index has; Nil if the index
+// does not have the handoff. Of several parents it takes the group, the handoff that this one
+// returns, the one that it redrives, or the parent, in this order.
 func (v view) rootOf(ticket uuid.UUID) (uuid.UUID, error) {
 	root, seen := uuid.Nil, map[uuid.UUID]bool{}
-	for !seen[ticket] { // a forged circle ends too
+	for !seen[ticket] { // also ends for a forged cycle
 		seen[ticket] = true
 		var up []byte
 		err := v.tx.QueryRowContext(v.ctx, "SELECT coalesce(family, return_of, origin, parent) FROM handoff WHERE ticket = ?", ticket[:]).Scan(&up)
@@ -92,7 +91,7 @@ func (v view) descend(root uuid.UUID, a *ask.FamilyAnswer) error {
 	if err := v.each(take, each+"ticket = ?", root[:]); err != nil {
 		return err
 	}
-	// One more than there is room for, to know of it.
+	// One more than the maximum, to see that there are more.
 	query := fmt.Sprintf("%s ORDER BY 1 LIMIT %d", children, ask.FamilyMax+1)
 	for i := 0; i < len(a.Handoffs) && !a.More; i++ {
 		ticket := uuid.MustParse(a.Handoffs[i].Ticket)
@@ -103,8 +102,7 @@ func (v view) descend(root uuid.UUID, a *ask.FamilyAnswer) error {
 	return nil
 }
 
-// Ahead counts the offers ahead of one in its queue. An unknown ticket is treated
-// like Family's.
+// Ahead counts the offers ahead of one in its queue. It treats an unknown ticket as Family does.
 func (ix *Index) Ahead(ctx context.Context, q ask.AheadQuery) (ask.AheadAnswer, error) {
 	ticket, err := checkTicket(q.Ticket)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// figuresTopDefault is how many rows a table has where the question does not say.
+// figuresTopDefault is how many rows a table has by default.
 const figuresTopDefault = 10
 
-// Figures says how the handoffs went that a filter selects. It passes over all
-// of them.
+// Figures returns rates, durations and refusals of the handoffs that a filter selects. It reads
+// the rows of all of them.
 func (ix *Index) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error) {
 	if err := q.Validate(); err != nil {
 		return ask.FiguresAnswer{}, err
@@ -34,7 +34,7 @@ func (ix *Index) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAn
 	})
 }
 
-// figureTables are figures while rows are added to them.
+// figureTables collects figures from rows.
 type figureTables struct {
 	all       *sum
 	agents    map[int32]*sum
@@ -61,7 +61,7 @@ func newSums() *figureTables {
 		refusals: map[refusal]int64{}, workflows: map[string]int64{}}
 }
 
-// figuresRow is what figures are made of, of one handoff.
+// figuresRow has the columns of a handoff that figures need.
 type figuresRow struct {
 	at                 cell
 	queue, work, whole *int64
@@ -99,8 +99,8 @@ func (v view) sumRows(p plan, s *figureTables) error {
 	}, query, t.args...)
 }
 
-// add adds a handoff. Acknowledgements count for the agent that gave them,
-// everything else for the one that has the handoff, or had it last.
+// add adds a handoff. Acknowledgements count for their agent, all else for the agent that has the
+// handoff, or had it last.
 func (s *figureTables) add(m figuresRow, acks []ackRow) {
 	pair, kind := sumFor(s.pairs, [2]int32{m.at.source, m.at.target}), sumFor(s.types, int32(m.at.kind))
 	for _, of := range []*sum{s.all, pair, kind, sumFor(s.agents, m.at.agent)} {
@@ -200,8 +200,8 @@ func rate(part, whole int64) *float64 {
 	return &r
 }
 
-// histogram counts durations: exactly below 256 ms, above by their eight highest bits,
-// so that a percentile is at most 0.8 % too low, however many there are.
+// histogram counts durations: exactly below 256 ms, above by their eight highest bits, so that a
+// percentile is at most 0.8 % too low.
 type histogram struct {
 	counts map[int64]int64 // by the lowest duration of a bar
 	total  int64

@@ -18,7 +18,7 @@ const (
 	applicationID = 0x486e6449
 )
 
-// What inspect finds.
+// The results of fileVersion.
 const (
 	fileNone = iota
 	fileCurrent
@@ -26,11 +26,11 @@ const (
 	fileBroken
 )
 
-// headerBytes of a SQLite file tell whose it is.
+// headerBytes is the length of a SQLite header, which names the application.
 const headerBytes = 100
 
-// fileVersion looks at the file without opening it as a database, which might write
-// to it. A newer version's, and another program's, are errors.
+// fileVersion reads the header of the file without opening it as a database, which might write to
+// it. A file of a newer version or of another program is an error.
 func fileVersion(path string) (int, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func fileVersion(path string) (int, error) {
 	}
 	header := make([]byte, headerBytes)
 	switch _, err := io.ReadFull(f, header); {
-	case errors.Is(err, io.EOF): // empty, nothing is lost
+	case errors.Is(err, io.EOF): // an empty file
 		return fileOlder, nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fileBroken, nil
@@ -67,7 +67,7 @@ func fileVersion(path string) (int, error) {
 	return fileCurrent, nil
 }
 
-// fileSuffixes are what SQLite keeps beside the file.
+// fileSuffixes are the suffixes of the files that make up a SQLite database.
 var fileSuffixes = []string{"", "-wal", "-shm"}
 
 func removeFiles(path string) error {
@@ -79,7 +79,7 @@ func removeFiles(path string) error {
 	return nil
 }
 
-// identity tells a file from another one at the same path.
+// identity identifies a file, whatever its path.
 type identity struct{ device, inode uint64 }
 
 func identify(path string) (identity, int64, error) {
@@ -90,7 +90,7 @@ func identify(path string) (identity, int64, error) {
 	return identity{uint64(stat.Dev), uint64(stat.Ino)}, stat.Size, nil
 }
 
-// damageError is what makes a file unusable.
+// damageError is an error that makes the file unusable.
 type damageError struct{ err error }
 
 func (d *damageError) Error() string { return d.err.Error() }
@@ -119,8 +119,7 @@ func (st *store) filesUnchanged() error {
 	return nil
 }
 
-// recordSizes notes how large the files are. It is the writer's, which alone lets
-// them grow.
+// recordSizes records the sizes of the files. Only the writer calls it, since only it extends them.
 func (st *store) recordSizes() (wal int64, err error) {
 	st.files.Lock()
 	defer st.files.Unlock()

@@ -21,14 +21,14 @@ var inboxReasons = words[lifecycle.InboxReason]{lifecycle.InboxOffer, lifecycle.
 // questionNumber is the number of InboxQuestion; the schema repeats it.
 const questionNumber = 4
 
-// What the column dead says of a handoff; 0 is that it is none.
+// The values of the column dead; 0 is no dead letter.
 const (
 	deadLetter   = 1
 	deadRedriven = 2
 )
 
-// inboxReasonOf is why an inbox lists an open handoff: its agent's, or the source's for a
-// question. Which person answers for an unregistered source is left to the question.
+// inboxReasonOf is the reason for which an inbox lists an open handoff: that of its agent, or of
+// the source for a question. The query decides who answers for an unregistered source.
 func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
 	if s.Phase != protocol.Conditional || s.Closed {
 		return lifecycle.InboxReasonFor(s, s.Agent, nil)
@@ -84,7 +84,7 @@ func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string
 	return strings.Join(parts, " UNION ALL ") + fmt.Sprintf(" ORDER BY id LIMIT %d", limit), []any{from}
 }
 
-// registered lists the numbers of agents, as SQL has them.
+// registered lists the numbers of agents for SQL.
 func (v view) registered(agents []string) string {
 	numbers := make([]string, 0, len(agents))
 	for _, agent := range agents {

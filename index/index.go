@@ -17,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Source is what an index is made from. broker.Engine is one.
+// Source is the ledger that an index reads. A broker.Engine is one.
 type Source interface {
 	LedgerInfo(ctx context.Context) (broker.LedgerInfo, error)
 	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
@@ -25,10 +25,10 @@ type Source interface {
 }
 
 var (
-	// ErrNewer says that a newer version of Handoff has written the file. It
-	// stays as it is.
+	// ErrNewer says that a newer version of Handoff has written the file. The file stays
+	// unchanged.
 	ErrNewer = errors.New("the index is from a newer version of handoff")
-	// ErrForeign says that the file is another program's database. It stays as it is.
+	// ErrForeign says that the file is another program's database. It stays unchanged.
 	ErrForeign = errors.New("the file is no index")
 	// ErrInUse says that another process keeps its index in this file.
 	ErrInUse = errors.New("index in use")
@@ -36,7 +36,7 @@ var (
 
 // Config says how an index is kept. The zero value is the default.
 type Config struct {
-	Log *slog.Logger // what happens to the file; nil says nothing
+	Log *slog.Logger // nil discards
 }
 
 // Index is a projection of one ledger in one file. All methods are safe for
@@ -46,23 +46,22 @@ type Index struct {
 	log    *slog.Logger
 	lock   *filelock.Lock
 	opened time.Time
-	// fillBehind is fillBehindDefault, but in tests.
+	// fillBehind is fillBehindDefault, except in tests.
 	fillBehind uint64
-	unreadable atomic.Int64 // entries that were passed over
+	unreadable atomic.Int64 // skipped entries
 
 	mu       sync.Mutex
 	store    *store // nil for a moment while the file is replaced, and once closed
 	src      Source // nil before Run
 	changed  chan struct{}
 	rebuilds int64
-	ended    error // why there will be no store any more
+	ended    error // why the index has ended
 }
 
-// Open opens the index in a file, and makes the file, readable by its owner
-// alone, where there is none. A damaged or older one is rebuilt. One from a
-// newer version is refused with ErrNewer, another program's database with
-// ErrForeign, one that another process keeps with ErrInUse; all three stay as
-// they are. Nothing is read from a ledger before Run.
+// Open opens the index in a file. It makes a missing file, readable by its owner alone, and
+// rebuilds a damaged or older one. It refuses a file from a newer version with ErrNewer, another
+// program's database with ErrForeign, and one that another process uses with ErrInUse; all three
+// stay unchanged. Nothing is read from a ledger before Run.
 func Open(path string, cfg Config) (*Index, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -82,7 +81,7 @@ func Open(path string, cfg Config) (*Index, error) {
 	return ix, nil
 }
 
-// lockFile takes the index for this process, by a file beside it: the index itself may be
+// lockFile locks the index for this process by a file beside it, since the index itself may be
 // replaced.
 func lockFile(path string) (*filelock.Lock, error) {
 	f, err := filelock.Take(path + ".lock")
@@ -96,7 +95,7 @@ func lockFile(path string) (*filelock.Lock, error) {
 	return f, nil
 }
 
-// openStore opens what is in the file, or begins anew.
+// openStore opens the file, or makes a new one.
 func (ix *Index) openStore() (*store, error) {
 	switch found, err := fileVersion(ix.path); {
 	case err != nil:
@@ -110,7 +109,7 @@ func (ix *Index) openStore() (*store, error) {
 	case found == fileOlder:
 		ix.log.Info("the index is from an older version and is made again", "file", ix.path)
 	case found == fileBroken:
-		// It may be something else of value that was named by mistake.
+		// It may be another file of value, named by mistake.
 		ix.log.Warn("the file is no index; it is put aside", "file", ix.path, "aside", ix.path+".damaged")
 		if err := os.Rename(ix.path, ix.path+".damaged"); err != nil {
 			return nil, fmt.Errorf("put the damaged index aside: %w", err)
@@ -149,9 +148,8 @@ func (ix *Index) notify() {
 	ix.notifyLocked()
 }
 
-// current is the store that is there now, perhaps none, and a channel that is
-// closed when that changes or the store moves on. A store that is returned is
-// held open until its release.
+// current returns the store, perhaps nil, and a channel that is closed when the store is replaced
+// or advances. The store stays open until its release.
 func (ix *Index) current() (*store, <-chan struct{}) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -161,8 +159,7 @@ func (ix *Index) current() (*store, <-chan struct{}) {
 	return ix.store, ix.changed
 }
 
-// rebuild begins anew in another file at the same place. It is called from Run
-// alone, which is the only writer.
+// rebuild starts a new file at the same path. Only Run calls it, as the only writer.
 func (ix *Index) rebuild(why error) error {
 	ix.mu.Lock()
 	old := ix.store
@@ -171,7 +168,7 @@ func (ix *Index) rebuild(why error) error {
 	ix.mu.Unlock()
 	ix.log.Warn("rebuilding the index from the ledger", "file", ix.path, "why", why)
 	if old != nil {
-		_ = old.close() // it is damaged, or of no use any more
+		_ = old.close() // a damaged store may fail to close
 	}
 	// Another program may have put a file there meanwhile.
 	if _, err := fileVersion(ix.path); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
-// List is a page of handoffs. Its errors are *protocol.Error where the question
-// is refused, and ErrRebuilding.
+// List returns a page of handoffs. Its errors are *protocol.Error for a refused question, and
+// ErrRebuilding.
 func (ix *Index) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error) {
 	if err := q.Validate(); err != nil {
 		return ask.ListAnswer{}, err
@@ -82,8 +82,8 @@ func (v view) pageQuery(q ask.ListQuery, p plan, at *cursor, limit int) (string,
 	return fmt.Sprintf("SELECT %s FROM handoff WHERE id IN (%s) ORDER BY id %s", rowColumns, query, order), args, nil
 }
 
-// updatedQuery is the SQL of a page by the last change: by walking from the last
-// change on where much is selected, else by sorting it.
+// updatedQuery is the SQL of a page by the last change. It walks the rows from the last change on
+// if the filter selects many, else it sorts them.
 func (v view) updatedQuery(p plan, at *cursor, limit int) (string, []any, error) {
 	w, err := v.accessPathOf(p)
 	if err != nil {
@@ -133,7 +133,7 @@ const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, sou
 // plainRow reads the columns of rowColumns.
 func (v view) plainRow(rows *sql.Rows) (ask.Row, cursor, error) { return v.row(rows) }
 
-// row reads the columns of rowColumns, and those that a query has behind them.
+// row reads the columns of rowColumns, and more columns after them.
 func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 	var r ask.Row
 	var at cursor

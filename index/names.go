@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// names are the interned texts. They are only ever added to.
+// names are the interned texts. None is ever removed.
 type names struct {
 	mu   sync.RWMutex
 	text []string // by id, from 1
@@ -33,7 +33,7 @@ func (n *names) load(db *sql.DB) error {
 	return rows.Err()
 }
 
-// find is the id of a name; false where no handoff has it.
+// find returns the id of a name; false if no handoff has it.
 func (n *names) find(text string) (int32, bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -41,7 +41,7 @@ func (n *names) find(text string) (int32, bool) {
 	return id, ok
 }
 
-// add is find that adds what is not there.
+// add returns the id of a name, which it adds if needed.
 func (n *names) add(text string) (id int32, fresh bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

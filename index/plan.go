@@ -11,9 +11,9 @@ import (
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
-// plan is a filter in the terms of the file.
+// plan is a filter in terms of the file.
 type plan struct {
-	matchesNone bool       // it names something that no handoff has
+	matchesNone bool       // it has a value that no handoff has
 	fields      []selected // of a cell
 	exact       []selected // texts and tickets, the most selective first
 	parties     []party
@@ -23,16 +23,15 @@ type plan struct {
 	match       string // the question to the search engine
 }
 
-// selected is one field and the values that it may have: numbers for a field of
-// a cell, texts or tickets for the others.
+// selected is a field and its allowed values: numbers for a field of a cell, texts or tickets for
+// the others.
 type selected struct {
 	column  string
 	numbers []int64
 	values  []any
 }
 
-// party is a name that a handoff must have in one of several places: in a column,
-// or as the agent that has it, or had it before.
+// party is an agent that a handoff must have in a column, or as its present or a past agent.
 type party struct {
 	column  string // source or target
 	numbers []int64
@@ -78,7 +77,7 @@ func (p *plan) tickets(column string, values []string) {
 		lower[i] = strings.ToLower(value) // a ticket may be written in capitals
 	}
 	for _, value := range distinct(lower) {
-		id := uuid.MustParse(value) // which was checked
+		id := uuid.MustParse(value) // Validate has checked it
 		s.values = append(s.values, id[:])
 	}
 	p.exact = append(p.exact, s)
@@ -95,8 +94,8 @@ func (p *plan) texts(column string, values []string) {
 	p.exact = append(p.exact, s)
 }
 
-// distinct is the values, each once: two streams of the same rows would be merged
-// into pages with every row twice.
+// distinct returns each value once: two streams of the same rows would make pages with every row
+// twice.
 func distinct(values []string) []string {
 	values = slices.Sorted(slices.Values(values))
 	return slices.Compact(values)
@@ -165,12 +164,12 @@ func (p *plan) field(s selected) {
 	p.fields = append(p.fields, s)
 }
 
-// onlyFields tells whether the counts alone can count what is selected.
+// onlyFields reports whether the counts in memory suffice for the plan.
 func (p plan) onlyFields() bool {
 	return len(p.exact) == 0 && len(p.parties) == 0 && p.since == 0 && p.until == 0 && p.updated == 0 && p.match == ""
 }
 
-// valuesOf is what is selected of a field; nil is everything.
+// valuesOf returns the allowed values of a field; nil is all.
 func (p plan) valuesOf(column string) []int64 {
 	for _, s := range p.fields {
 		if s.column == column {
@@ -206,7 +205,7 @@ func inList(numbers []int64) string {
 	return " IN (" + strings.Join(texts, ",") + ")"
 }
 
-// timeBounds are the bounds of time as a range of ids.
+// timeBounds adds the bounds of time as a range of ids.
 func (p plan) timeBounds(t *terms, id string, drift int64) {
 	if p.since > 0 {
 		t.add(id+" >= ?", p.since)
@@ -216,9 +215,8 @@ func (p plan) timeBounds(t *terms, id string, drift int64) {
 	}
 }
 
-// residual are the conditions that an access path leaves to be checked row by row: all but
-// those on its columns. The + keeps SQLite from choosing another path by them: the best one is
-// chosen here, where the counts are known.
+// residual adds the conditions to check row by row: all but those on the columns of the access
+// path. The + keeps SQLite from choosing another path by them, since fieldPath knows the counts.
 func (p plan) residual(t *terms, columns []string) {
 	for _, s := range p.fields {
 		if !slices.Contains(columns, s.column) {
@@ -248,21 +246,21 @@ func (p plan) residual(t *terms, columns []string) {
 	}
 }
 
-// matchText is the condition that the search engine finds a row. It gathers all that it finds,
-// once: asked row by row, it would pass over all of its list for each.
+// matchText adds the condition of the text search. The search engine collects all matches once:
+// row by row, it would scan its whole list for each.
 func (p plan) matchText(t *terms) {
 	if p.match != "" {
 		t.add("+h.id IN (SELECT rowid FROM text WHERE text MATCH ?)", p.match)
 	}
 }
 
-// accessPath is how the rows of a plan are reached.
+// accessPath is the way to the rows of a plan.
 type accessPath struct {
 	kind    pathKind
-	columns []string // that lead there
-	streams []terms  // each gives rows in the order of their ids
-	rows    int64    // that will be passed over, at most; -1 is unknown
-	among   terms    // where the search engine's rows must lie, if that is few rows
+	columns []string // whose conditions it uses
+	streams []terms  // each with rows in the order of their ids
+	rows    int64    // the most rows to read; -1 is unknown
+	among   terms    // that limit the matches of a search to few rows
 }
 
 type pathKind int
@@ -270,20 +268,20 @@ type pathKind int
 const (
 	pathAllRows pathKind = iota // all rows, in their order
 	pathIndex                   // streams of an index
-	pathSearch                  // what the search engine finds
-	pathParty                   // the ids of the handoffs of an agent, gathered
+	pathSearch                  // matches of the search engine
+	pathParty                   // the collected ids of the handoffs of an agent
 )
 
 // partyColumn begins the name of a party among the columns of an access path.
 const partyColumn = "party:"
 
 const (
-	streamsMax = 64     // that are merged; beyond, rows are sorted
-	fewRows    = 2_000  // so few that what the search engine finds is looked up among these alone
-	sortRows   = 20_000 // that the search engine finds: so many that walking by the last change is better than sorting
+	streamsMax = 64     // to merge; rows of more streams are sorted
+	fewRows    = 2_000  // up to which a search is limited to the rows of another path
+	sortRows   = 20_000 // matches of a search up to which sorting beats walking by the last change
 )
 
-// accessPathOf chooses how to reach the rows of a plan.
+// accessPathOf chooses the access path of a plan.
 func (v view) accessPathOf(p plan) (accessPath, error) {
 	best, err := v.pathWithoutText(p)
 	if err != nil || p.match == "" {
@@ -332,7 +330,7 @@ func (st *store) rowsWith(column string, names []int64) int64 {
 	return st.counts.sum(plan{fields: []selected{{column: column, numbers: names}}})
 }
 
-// exactPath is the way by the most selective text or ticket.
+// exactPath is the access path of the most selective text or ticket.
 func (p plan) exactPath() accessPath {
 	s := p.exact[0]
 	w := accessPath{kind: pathIndex, columns: []string{s.column}, rows: -1}
@@ -342,8 +340,7 @@ func (p plan) exactPath() accessPath {
 	return w
 }
 
-// fieldPath chooses between the indexes over a field and passing over all rows,
-// by how many rows each has.
+// fieldPath chooses between the indexes over fields and reading all rows, by the number of rows.
 func (st *store) fieldPath(p plan) accessPath {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
@@ -443,13 +440,13 @@ func (p plan) conditions(w accessPath) (t terms) {
 	return t
 }
 
-// sum counts what a plan selects that has only fields of a cell. The caller has the lock.
+// sum counts the handoffs of a plan that has only fields of a cell. The caller has the lock.
 func (c *counts) sum(p plan) (sum int64) {
 	c.eachCell(p, func(_ cell, n int64) { sum += n })
 	return sum
 }
 
-// eachCell calls fn at every cell that a plan selects.
+// eachCell calls fn for every cell that a plan selects.
 func (c *counts) eachCell(p plan, fn func(cell, int64)) {
 	if p.matchesNone {
 		return

@@ -5,18 +5,18 @@ import (
 	"database/sql"
 )
 
-// pruneAtOnce is how many handoffs one transaction forgets.
+// pruneAtOnce is how many handoffs one transaction removes.
 const pruneAtOnce = 500
 
-// prune forgets handoffs whose last entry lies before sequence first, some of
-// those that changed longest ago, and returns how many.
+// prune removes handoffs whose last entry lies before sequence first, and returns how many. It
+// looks among those that changed longest ago.
 func (st *store) prune(ctx context.Context, first uint64) (int, error) {
 	ctx = context.WithoutCancel(ctx)
 	tx, err := st.db.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, once it is committed
+	defer func() { _ = tx.Rollback() }() // has no effect after the commit
 	ids, cells, err := droppedRows(ctx, tx, first)
 	if err != nil || len(ids) == 0 {
 		return 0, err
@@ -40,8 +40,8 @@ func (st *store) prune(ctx context.Context, first uint64) (int, error) {
 	return len(ids), nil
 }
 
-// droppedRows finds what to forget. What changed longest ago is what lies first in
-// the ledger, but for clocks that differ: the rest is found later.
+// droppedRows finds the rows to remove. The handoffs that changed longest ago lie first in the
+// ledger, except where clocks differ: a later call finds these.
 func droppedRows(ctx context.Context, tx *sql.Tx, first uint64) (ids []int64, cells []cell, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, source, target, agent, phase, outcome, priority, type FROM
 		(SELECT * FROM handoff ORDER BY updated LIMIT ?) WHERE seq < ?`, pruneAtOnce, int64(first))

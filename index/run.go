@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// batchSteps bounds a transaction. A fill takes as many as it may: the more
-	// handoffs in one, the fewer times a page is written, and the more entries of
-	// one handoff become one write.
+	// batchSteps bounds a transaction. Large batches make a fill fast: they write each page
+	// fewer times, and write the entries of one handoff at once.
 	batchSteps = 32_000
 	// batchTextBytes bounds the words that a transaction has in memory.
 	batchTextBytes = 16 << 20
@@ -25,20 +24,19 @@ const (
 	batchWait = 100 * time.Millisecond
 	// fillPollInterval is how long it does nothing else meanwhile; what comes waits in steps.
 	fillPollInterval = 2 * time.Millisecond
-	// fillBehindDefault is from how many entries behind on it is a fill, not following.
+	// fillBehindDefault is how many entries behind the index must be to be in a fill.
 	fillBehindDefault = 20_000
-	// checkEvery is how often the files are looked at when nothing is asked.
+	// checkEvery is the time between two checks of the files.
 	checkEvery = 250 * time.Millisecond
-	// pruneEvery is how often what the ledger has dropped is looked for.
+	// pruneEvery is the time between two searches for handoffs that the ledger has dropped.
 	pruneEvery = time.Minute
-	// walBytesMax is the length of the log from which on it is written back into the file.
+	// walBytesMax is the length of the write-ahead log that makes a checkpoint.
 	walBytesMax = 128 << 20
 )
 
-// Run keeps the index up to date with a ledger until ctx ends, and returns nil
-// then. It blocks; there may be one at a time. An engine that does not answer is
-// asked again, a file that is damaged is made again. It gives up, with ErrNewer
-// or ErrForeign, only where a file that is not its own lies in its place.
+// Run keeps the index up to date with a ledger until ctx ends, and then returns nil. It blocks; only
+// one Run may run at a time. It retries an engine that does not answer, and rebuilds a damaged file.
+// It fails, with ErrNewer or ErrForeign, only if another program has replaced the file.
 func (ix *Index) Run(ctx context.Context, src Source) error {
 	ix.mu.Lock()
 	ix.src = src
@@ -53,7 +51,7 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if ix.sequence() != before { // it went well for a while
+		if ix.sequence() != before { // it has made progress
 			pause.Reset()
 			logged = false
 		}
@@ -80,7 +78,7 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 	}
 }
 
-// sequence is the last entry that the store has; zero without a store.
+// sequence is that of the last entry in the store; zero without a store.
 func (ix *Index) sequence() uint64 {
 	st, _ := ix.current()
 	if st == nil {
@@ -90,8 +88,7 @@ func (ix *Index) sequence() uint64 {
 	return st.currentPosition().seq
 }
 
-// recover does what an error of follow calls for. It returns what is left of
-// the error, and whether nothing can be done.
+// recover handles an error of follow. It returns the error that remains, and whether it is fatal.
 func (ix *Index) recover(err error) (left error, fatal bool) {
 	st, _ := ix.current()
 	var write *writeError
@@ -146,7 +143,7 @@ type writeError struct{ err error }
 func (e *writeError) Error() string { return "write the index: " + e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
-// follow fills the index and then keeps up, until something goes wrong.
+// follow fills the index and then keeps it up to date, until an error.
 func (ix *Index) follow(ctx context.Context, src Source) error {
 	st, _ := ix.current()
 	if st == nil {
@@ -165,7 +162,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 		}
 		ix.notify()
 	case !m.ledger.Equal(ledger.Created):
-		return fmt.Errorf("%w: it is the index of another one", broker.ErrLedgerChanged)
+		return fmt.Errorf("%w: the index is of another one", broker.ErrLedgerChanged)
 	case m.seq > ledger.Last:
 		return fmt.Errorf("%w: it ends at %d, before %d", broker.ErrLedgerChanged, ledger.Last, m.seq)
 	case m.seq > 0 && m.seq+1 < ledger.First:
@@ -188,13 +185,13 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 	return err
 }
 
-// filler brings entries into a store: one goroutine reads and decodes, another writes.
+// filler copies entries into a store: one goroutine reads and decodes, another writes.
 type filler struct {
 	ix    *Index
 	st    *store
 	src   Source
 	steps chan step
-	until uint64 // the ledger's end when it began
+	until uint64 // the end of the ledger at its start
 }
 
 // tail reads the ledger. It never returns nil.
@@ -224,11 +221,11 @@ func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
 	return err
 }
 
-// unreadableLoggedMax is how many entries that cannot be read an index names in its log.
+// unreadableLoggedMax is how many unreadable entries an index logs.
 const unreadableLoggedMax = 100
 
-// logUnreadable notes an entry that cannot be read. What the entries before it said of its
-// handoff stays; handoff doctor names those that are stuck.
+// logUnreadable logs an unreadable entry. Its handoff stays as of the entry before; handoff doctor
+// lists stuck handoffs.
 func (ix *Index) logUnreadable(e broker.Entry, why error) {
 	switch n := ix.unreadable.Add(1); {
 	case n < unreadableLoggedMax:
@@ -238,7 +235,7 @@ func (ix *Index) logUnreadable(e broker.Entry, why error) {
 	}
 }
 
-// fetchPackage reads the words of a package that lies elsewhere. One that is lost has none.
+// fetchPackage reads the words of a package in a blob; none if the blob is lost.
 func fetchPackage(ctx context.Context, src Source, s *step) error {
 	if s.first == nil || s.first.blob == nil || s.first.blob.Size > protocol.PackageBytesMax {
 		return nil
@@ -247,7 +244,7 @@ func fetchPackage(ctx context.Context, src Source, s *step) error {
 	switch {
 	case errors.Is(err, broker.ErrUnreachable), errors.Is(err, broker.ErrNotAllowed), errors.Is(err, broker.ErrClosed), ctx.Err() != nil:
 		return fmt.Errorf("package of %s: %w", s.ticket, err)
-	case err != nil: // an entry may name anything
+	case err != nil: // an entry may name any blob
 		s.first = &firstEntry{}
 	default:
 		s.first = firstEntryIn(body)
@@ -255,7 +252,7 @@ func fetchPackage(ctx context.Context, src Source, s *step) error {
 	return nil
 }
 
-// write stores what tail has read, until ctx ends or something goes wrong.
+// write stores the steps from tail, until ctx ends or an error.
 func (f *filler) write(ctx context.Context) error {
 	if err := f.prepareIndexes(ctx); err != nil {
 		return &writeError{err}
@@ -289,7 +286,7 @@ func (f *filler) write(ctx context.Context) error {
 	}
 }
 
-// fillBatch takes what else has come, or, while it is filling, what comes in a moment.
+// fillBatch adds the waiting steps to a batch. During a fill it also waits a moment for more.
 func (f *filler) fillBatch(steps []step) []step {
 	bytes, naps := steps[0].textBytes(), 0
 	for len(steps) < batchSteps && bytes < batchTextBytes {
@@ -299,11 +296,11 @@ func (f *filler) fillBatch(steps []step) []step {
 			continue
 		default:
 		}
-		if steps[len(steps)-1].seq+f.ix.fillBehind > f.until { // it keeps up: what is there shall be seen at once
+		if steps[len(steps)-1].seq+f.ix.fillBehind > f.until { // not a fill: readers see the steps at once
 			return steps
 		}
-		// It naps, and does not wait for the next one: being woken for each costs
-		// more than some of them do.
+		// It sleeps instead of waiting for a step: being woken for each costs more than
+		// some steps do.
 		if naps++; naps > int(batchWait/fillPollInterval) {
 			return steps
 		}
@@ -332,11 +329,11 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// prune forgets the handoffs that the ledger has dropped for their age.
+// prune removes the handoffs that the ledger has dropped for their age.
 func (f *filler) prune(ctx context.Context) error {
 	ledger, err := f.src.LedgerInfo(ctx)
 	if err != nil || !f.st.indexed.Load() {
-		return nil // another time
+		return nil // the next tick tries again
 	}
 	for {
 		n, err := f.st.prune(ctx, ledger.First)
@@ -357,7 +354,7 @@ func (f *filler) fail(err error) error {
 	return &writeError{err}
 }
 
-// prepareIndexes makes the indexes at once where there is little to fill.
+// prepareIndexes makes the indexes now if there is little to fill.
 func (f *filler) prepareIndexes(ctx context.Context) error {
 	if f.st.indexed.Load() {
 		return nil
@@ -368,8 +365,8 @@ func (f *filler) prepareIndexes(ctx context.Context) error {
 	return f.st.tuneSearch(ctx, fillSearch)
 }
 
-// Settings of the search engine: a fill has it keep more in memory, and merge
-// only where it must; what that leaves is merged little by little later.
+// Settings of the search engine. During a fill it keeps more in memory and merges only when it
+// must; later merges are small.
 var (
 	fillSearch   = map[string]int{"hashsize": 16 << 20, "automerge": 0}
 	followSearch = map[string]int{"hashsize": 1 << 20, "automerge": 4}
@@ -384,11 +381,11 @@ func (st *store) tuneSearch(ctx context.Context, settings map[string]int) error 
 	return nil
 }
 
-// addIndexes makes what a fill does without. Each is there when it returns or
-// not at all; where it stops half-way the next one goes on.
+// addIndexes makes the secondary indexes. If it is interrupted, the next call continues with the
+// missing ones.
 func (st *store) addIndexes(ctx context.Context) error {
-	// Making one passes over all rows once, and sorts in memory: pages that a
-	// fill came back to are of no use to it.
+	// Making an index reads all rows once, and sorts in memory: a large page cache does not
+	// help.
 	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("PRAGMA cache_size = -%d; PRAGMA shrink_memory", indexingCacheKB)); err != nil {
 		return err
 	}
@@ -410,9 +407,8 @@ func (st *store) addIndexes(ctx context.Context) error {
 	return nil
 }
 
-// checkpoint copies the log into the file once it is longer than most. It looks
-// at the files first: onto one that was cut short it would write an end with a hole
-// before it.
+// checkpoint copies the log into the file once it is longer than most. It checks the files first:
+// in a file that was cut short, it would leave a hole.
 func (st *store) checkpoint(ctx context.Context, most int64) error {
 	wal, err := st.recordSizes()
 	if err != nil || wal <= most {

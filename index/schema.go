@@ -6,20 +6,18 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// schema is the file. One row per handoff, and no events: these are in the
-// ledger, which answers by ticket.
+// schema is the schema of the file. It has one row per handoff and no events, since the ledger
+// answers queries by ticket.
 //
-// The id of a handoff is the instant of its submission in µs since 1970, or the
-// next one that is free (see store.newID): so the order of the rows is that of
-// their submission, every index has it for nothing, and a range of time is a
-// range of rows. Names of agents are interned; words of the protocol are their
-// place in the lists of words; instants are µs, 0 is none; tickets are 16 bytes.
+// The id of a handoff is the instant of its submission in µs since 1970, or the next free one (see
+// batch.newID). So rows lie in the order of their submission, every index includes that order, and
+// a range of time is a range of rows. Names of agents are interned; a word of the protocol is its
+// place in the list of words; instants are µs, 0 is none; tickets are 16 bytes.
 //
 // waits is the number of the reason for which an open handoff is in an inbox, inbox the agent in
 // whose inbox a closed one is, dead whether it is a dead letter or was redriven.
 //
-// past are the agents that a handoff stood with before the one of its row: most
-// handoffs have none.
+// past has the agents that had a handoff before the agent of its row. Most handoffs have none.
 const schema = `
 CREATE TABLE position (
 	only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -54,12 +52,12 @@ CREATE INDEX by_origin ON handoff (origin) WHERE origin IS NOT NULL;
 CREATE VIRTUAL TABLE text USING fts5 (words, content='', contentless_delete=1, detail=none, tokenize='ascii');
 `
 
-// secondary are the indexes that a fill from the beginning does without until
-// its end: made at once they cost a fifth of what they do row by row. Those over
-// what few handoffs have are there from the start, and cost the others nothing.
+// secondary are the indexes that a fill makes at its end: made at once they cost a fifth of what
+// they cost row by row. Partial indexes over few handoffs exist from the start, since they cost the
+// other handoffs nothing.
 //
-// The wide ones hold all fields of a cell, so that what else a filter says of
-// these is seen without a look at the row, which costs four times as much.
+// The wide ones have all fields of a cell, so that a filter of these fields needs no look-up of the
+// row, which costs four times as much.
 var secondary = []string{
 	`CREATE INDEX IF NOT EXISTS by_agent ON handoff (agent, outcome, id, updated, source, target, phase, priority, type)`,
 	`CREATE INDEX IF NOT EXISTS by_source ON handoff (source, outcome, id, updated, agent, target, phase, priority, type)`,

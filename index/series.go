@@ -18,7 +18,7 @@ func (ix *Index) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswe
 	return read(ctx, ix, q.Question, func(v view, a *ask.SeriesAnswer) error {
 		filter := q.Filter
 		if filter.UpdatedSince.Before(q.Since) {
-			filter.UpdatedSince = q.Since // it was submitted or closed no later
+			filter.UpdatedSince = q.Since // an earlier handoff was neither submitted nor closed since
 		}
 		s := newSeries(q)
 		p, err := v.st.planOf(filter)

@@ -16,45 +16,45 @@ import (
 )
 
 const (
-	writerCacheKB   = 64 << 10 // pages that the writer keeps: those a fill comes back to
-	indexingCacheKB = 4 << 10  // while it makes indexes
-	readerCacheKB   = 4 << 10  // and each reader
-	readersMax      = 4        // questions that are looked up at once; others wait for their turn
+	writerCacheKB   = 64 << 10 // of the writer, for the pages that a fill changes repeatedly
+	indexingCacheKB = 4 << 10  // of the writer while it makes indexes
+	readerCacheKB   = 4 << 10  // of each reader
+	readersMax      = 4        // concurrent lookups; others wait
 )
 
-// store is one file. Its rows are written by Run alone.
+// store is one file. Only Run writes its rows.
 type store struct {
 	path  string
 	db    *sql.DB // one connection, the writer's
 	reads *sql.DB
-	users sync.WaitGroup // who reads
+	users sync.WaitGroup // the readers
 
 	files sync.Mutex // guards ids and sizes
 	ids   [3]identity
 	sizes [3]int64
 
-	suspected chan error // what a reader found wrong with the file
+	suspected chan error // damage that a reader has found
 
-	// What is kept in memory beside the file, as of the mark.
+	// The part in memory, as of position.
 	mu       sync.RWMutex
 	position ledgerPosition
 	counts   counts
 	names    names
 
-	drift   int64 // of the mark that is being written: the most that an id is beyond its instant
+	drift   int64 // of the position being written: the most that an id is beyond its instant
 	maxID   int64
 	indexed atomic.Bool
-	// checkDuplicates says that not even a first entry is taken for one unseen: some
-	// writer has begun a handoff twice.
+	// checkDuplicates looks for a row even at a first entry: some writer has
+	// submitted a handoff twice.
 	checkDuplicates bool
 	recent          map[int64]int64 // the last id that was given for an instant
-	// taken are all ids over floor, and those that are not in the file yet: so
-	// hardly ever is a row looked for to find a free one.
+	// taken has all ids over floor, and those not in the file yet, so that finding a free
+	// id rarely reads a row.
 	taken map[int64]struct{}
 	floor int64
 }
 
-// ledgerPosition is how far a store is.
+// ledgerPosition is how far a store has read the ledger.
 type ledgerPosition struct {
 	seq    uint64
 	at     time.Time // the engine's time stamp of that entry
@@ -63,7 +63,7 @@ type ledgerPosition struct {
 	drift  int64     // of a snapshot: the most that an id is beyond its instant
 }
 
-// dsn names the file for the driver. A file that is not there is not made.
+// dsn is the data source name of a file. The driver does not make a missing file.
 func dsn(path string, options url.Values) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + options.Encode()
 }
@@ -88,7 +88,7 @@ func connect(path string) (*store, error) {
 	return st, nil
 }
 
-// createStore begins a file where there is none.
+// createStore makes a new file.
 func createStore(path string) (_ *store, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -106,8 +106,8 @@ func createStore(path string) (_ *store, err error) {
 			err = errors.Join(fmt.Errorf("create the index: %w", err), st.close())
 		}
 	}()
-	// The version goes into the header of the file itself, by a checkpoint:
-	// inspect reads it there.
+	// The checkpoint writes the version into the header of the file, where fileVersion reads
+	// it.
 	script := "BEGIN;" + schema +
 		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, schemaVersion) +
 		"INSERT INTO position VALUES (1, 0, 0, '', '" + allWords + "', 0, 0); COMMIT; PRAGMA wal_checkpoint(truncate)"
@@ -129,8 +129,8 @@ func openStore(path string) (*store, error) {
 	return st, nil
 }
 
-// load reads what is kept in memory. It passes over all handoffs, so a file that
-// cannot be read is found here as a rule.
+// load reads the part in memory. It reads the rows of all handoffs, so it usually finds a damaged
+// file.
 func (st *store) load() error {
 	var ledger, known string
 	var at, seq int64
@@ -165,7 +165,7 @@ func (st *store) load() error {
 	return err
 }
 
-// release ends a use that Index.current began.
+// release ends a use that began with Index.current.
 func (st *store) release() { st.users.Done() }
 
 // close waits for the readers.
@@ -174,9 +174,9 @@ func (st *store) close() error {
 	return errors.Join(st.reads.Close(), st.db.Close())
 }
 
-// closeKeepingFile closes a store and keeps its file. SQLite copies the log into the file
-// then; should another program have cut the file short meanwhile, what comes of it may be
-// whole at first sight, so it is removed.
+// closeKeepingFile closes a store and keeps its file. SQLite copies the log into the file then. If
+// another program has cut the file short, the result may look intact, so closeKeepingFile removes
+// it.
 func (st *store) closeKeepingFile() error {
 	changed := st.filesUnchanged()
 	st.files.Lock()
@@ -189,25 +189,24 @@ func (st *store) closeKeepingFile() error {
 	if now, _, e := identify(st.path); e == nil && now == id {
 		return removeFiles(st.path)
 	}
-	return nil // it lies elsewhere, or nowhere
+	return nil // the path has another file, or none
 }
 
-// currentPosition is how far the store is.
+// currentPosition returns how far the store has read the ledger.
 func (st *store) currentPosition() ledgerPosition {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
 	return st.position
 }
 
-// snapshot calls fn with a view of the file in which nothing changes, and
-// returns up to where that is.
+// snapshot calls fn with an unchanging view of the file, and returns its position.
 func (st *store) snapshot(ctx context.Context, fn func(view) error) (ledgerPosition, error) {
 	m := ledgerPosition{ledger: st.currentPosition().ledger}
 	tx, err := st.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return m, err
 	}
-	defer func() { _ = tx.Rollback() }() // it has read, and nothing else
+	defer func() { _ = tx.Rollback() }() // a read-only transaction
 	var seq, at int64
 	if err := tx.QueryRowContext(ctx, "SELECT seq, at, drift FROM position").Scan(&seq, &at, &m.drift); err != nil {
 		return m, err
@@ -224,7 +223,7 @@ type view struct {
 	drift int64
 }
 
-// each calls fn at every row of an answer.
+// each calls fn for every row of a query.
 func (v view) each(fn func(rows *sql.Rows) error, query string, args ...any) error {
 	rows, err := v.tx.QueryContext(v.ctx, query, args...)
 	if err != nil {
@@ -239,7 +238,7 @@ func (v view) each(fn func(rows *sql.Rows) error, query string, args ...any) err
 	return rows.Err()
 }
 
-// Primary result codes of SQLite that mean the file, not the question.
+// Primary result codes of SQLite for a problem of the file, not of the query.
 const (
 	sqliteReadOnly = 8
 	sqliteIO       = 10
@@ -248,7 +247,7 @@ const (
 	sqliteNotADB   = 26
 )
 
-// isDamage tells whether an error means that the file cannot be relied on.
+// isDamage reports whether an error means that the file is damaged.
 func isDamage(err error) bool {
 	var found *damageError
 	if errors.As(err, &found) {
@@ -270,7 +269,7 @@ func isDamage(err error) bool {
 	return false
 }
 
-// toMicros is an instant as the file has it.
+// toMicros returns an instant in the form of the file.
 func toMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

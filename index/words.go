@@ -17,10 +17,9 @@ const (
 	prefixRunesMin = 2  // of a word that ends in *
 )
 
-// What a word is is decided here alone, for texts and for questions: letters
-// and digits in a row, without case and accents; in scripts that write no spaces,
-// each character. The search engine below gets words with spaces between and
-// knows nothing of this.
+// A word, in texts and in questions, is a sequence of letters and digits, without case and
+// accents; in scripts without spaces, each character. The search engine gets words with spaces
+// between them and needs no rules of its own.
 
 // wordsOf calls fn with each word of a text.
 func wordsOf(text string, fn func(word []byte)) {
@@ -66,8 +65,8 @@ func isASCII(text string) bool {
 	return true
 }
 
-// searchText is a text as the search engine gets it: each word once, for it
-// only remembers whether a word is there.
+// searchText returns texts in the form for the search engine: each word once, since the engine
+// keeps no counts.
 func searchText(texts ...string) string {
 	all := []byte{' '}
 	for _, text := range texts {
@@ -82,8 +81,8 @@ func searchText(texts ...string) string {
 	return string(bytes.TrimSpace(all))
 }
 
-// searchQuery is the question that Filter.Text asks the search engine. Its words hold
-// letters and digits only, so nothing of the engine's own language gets through.
+// searchQuery is the query of Filter.Text for the search engine. Its words have letters and digits
+// only, so that the engine's query language cannot be injected.
 func searchQuery(text string) (string, error) {
 	var terms []string
 	for _, given := range strings.Fields(text) {

@@ -1,5 +1,5 @@
-// Package apitest has the suite that every implementation of package api passes: each
-// operation, each role, and the errors that callers branch on. Only tests import it.
+// Package apitest has the conformance suite of package api: each operation, each role, and the
+// errors that callers branch on. Only tests import it.
 package apitest
 
 import (
@@ -23,21 +23,21 @@ type All interface {
 	api.Operator
 }
 
-// Fixture is an implementation under test, over an engine with nothing in it.
+// Fixture is an implementation under test, over an empty engine.
 type Fixture struct {
-	// Broker arranges what the tests need, past the implementation.
+	// Broker lets tests reach the engine past the implementation.
 	Broker *broker.Broker
 	// Source returns the implementation on behalf of api.Agent(agent).
 	Source func(t *testing.T, agent string) api.Source
-	// Holder returns the implementation on behalf of api.Agent(agent); nil if it is none.
+	// Holder returns the implementation on behalf of api.Agent(agent); nil if it has no Holder.
 	Holder func(t *testing.T, agent string) api.Holder
-	// AcceptsAtOnce says that a claim cannot be acknowledged later.
+	// AcceptsAtOnce says that a claim must be accepted with the call of Claim.
 	AcceptsAtOnce bool
 	// All returns the implementation on behalf of any caller; nil if it lacks an interface.
 	All func(t *testing.T, caller api.Caller) All
 }
 
-// timeout bounds each test on a machine that is busy.
+// timeout bounds each test on a busy machine.
 const timeout = time.Minute
 
 // Run runs the suite. open is called for each test.
@@ -95,7 +95,7 @@ func (w *world) wantCode(what string, err error, code protocol.Code) {
 	}
 }
 
-// newPackage returns a package of lead's to an agent.
+// newPackage returns a package from lead to an agent.
 func newPackage(to, key string) protocol.Package {
 	return protocol.Package{Source: "lead", Target: protocol.Target{Agent: to}, Key: key, Reason: "the plan is ready", Task: protocol.Task{Description: "write it"}}
 }
@@ -120,7 +120,7 @@ func (w *world) answerOffer(agent string, ack protocol.Ack) *broker.Claim {
 			continue
 		}
 		claim, err := offers[0].Acknowledge(w.ctx, holder, ack, true)
-		if errors.Is(err, broker.ErrOfferGone) { // of a handoff that has closed since
+		if errors.Is(err, broker.ErrOfferGone) { // its handoff has closed meanwhile
 			continue
 		}
 		w.must(err)
@@ -254,23 +254,23 @@ func testAnswer(t *testing.T, w *world) {
 	}
 }
 
-// testHidden: a handoff that a caller may not see is refused in the same words as one
-// that is not there.
+// testHidden checks that the error for a handoff that a caller may not see is that for an unknown
+// ticket.
 func testHidden(t *testing.T, w *world) {
-	theirs, none := w.submit(), protocol.NewTicket()
+	foreign, unknown := w.submit(), protocol.NewTicket()
 	stranger := w.Source(t, "stranger")
 	for name, call := range sourceCalls() {
 		if name == "Submit" {
 			continue
 		}
-		hidden, missing := call(w.ctx, stranger, theirs), call(w.ctx, stranger, none)
+		hidden, missing := call(w.ctx, stranger, foreign), call(w.ctx, stranger, unknown)
 		w.wantCode(name, hidden, protocol.CodeNotFound)
 		var a, b *protocol.Error
 		if !errors.As(hidden, &a) || !errors.As(missing, &b) || a.Field != b.Field || len(a.Message) != len(b.Message) {
 			t.Errorf("%s tells a hidden handoff (%v) from a missing one (%v)", name, hidden, missing)
 		}
 	}
-	if _, err := w.Source(t, "coder").Status(w.ctx, theirs); err != nil {
+	if _, err := w.Source(t, "coder").Status(w.ctx, foreign); err != nil {
 		t.Errorf("its target: %v", err)
 	}
 }

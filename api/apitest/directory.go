@@ -59,7 +59,7 @@ func testDirectory(t *testing.T, w *world) {
 		t.Error("resumed: paused")
 	}
 	w.must(w.Broker.Beat(w.ctx, protocol.Holder{ID: protocol.NewTicket(), Agent: "tester", LeaseMS: lease.Milliseconds(), Slots: 2, Busy: 2}))
-	for { // the directory of a process follows its writes
+	for { // the directory of a process lags behind its writes
 		all, err := admin.Agents(w.ctx)
 		w.must(err)
 		if len(all) == 4 && all[3].ID == "tester" && all[3].Availability == api.Busy {

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// lease is how long claims of the suite live.
+// lease is the lease of the suite's claims.
 const lease = time.Minute
 
 var done = protocol.Result{Status: protocol.Success, Body: json.RawMessage(`"done"`)}
@@ -64,7 +64,7 @@ func testClaim(t *testing.T, w *world) {
 	}
 }
 
-// wantLeaseLost checks the error of a report whose lease is worth nothing.
+// wantLeaseLost checks the error of a report under a lost lease.
 func (w *world) wantLeaseLost(what string, err error) {
 	w.t.Helper()
 	if !errors.Is(err, broker.ErrLeaseLost) && !errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
@@ -72,7 +72,7 @@ func (w *world) wantLeaseLost(what string, err error) {
 	}
 }
 
-// testClaimLater claims without accepting.
+// testClaimLater claims, and accepts in a second call.
 func testClaimLater(t *testing.T, w *world) {
 	coder := w.Holder(t, "coder")
 	w.submit()
@@ -88,7 +88,7 @@ func testClaimLater(t *testing.T, w *world) {
 	w.must(err)
 }
 
-// testReports ends claims in every way.
+// testReports ends a claim by each report.
 func testReports(t *testing.T, w *world) {
 	coder := w.Holder(t, "coder")
 	ends := map[string]func(lease string) (protocol.State, error){
@@ -126,7 +126,7 @@ func testReports(t *testing.T, w *world) {
 	}
 }
 
-// testLate: a result that comes after its lease was lost is kept.
+// testLate checks that a result under a lost lease is kept.
 func testLate(t *testing.T, w *world) {
 	coder, ticket := w.Holder(t, "coder"), w.submit()
 	held := w.claim(coder)
@@ -148,7 +148,7 @@ func testHandOff(t *testing.T, w *world) {
 	w.submit()
 	held := w.claim(coder)
 	_, err := coder.Await(w.ctx, held.Lease, nil)
-	w.wantCode("to wait for nothing", err, protocol.CodeIllegal)
+	w.wantCode("to await no ticket", err, protocol.CodeIllegal)
 	part := protocol.Package{Target: protocol.Target{Agent: "stranger"}, Reason: "it is theirs", Task: protocol.Task{Description: "a part"},
 		Type: protocol.Delegation}
 	part.Return = &protocol.ReturnProtocol{Expected: true, Wait: protocol.WaitBlock, TimeoutMS: timeout.Milliseconds()}

@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// CountingEngine is an engine that counts the requests made to it. A test notices by it when an
-// operation costs more.
+// CountingEngine counts the requests to an engine. With it a test notices when an operation costs
+// more.
 type CountingEngine struct {
 	broker.Engine
 	mu    sync.Mutex
@@ -27,8 +27,8 @@ func NewCountingEngine(e broker.Engine) *CountingEngine {
 	return &CountingEngine{Engine: e, calls: map[string]int{}}
 }
 
-// TakeCounts returns the requests since the last Take, such as "append 2, last 1", in the order of
-// their names. Empty is none.
+// TakeCounts returns the requests since its last call in the order of their names, such as
+// "append 2, last 1".
 func (c *CountingEngine) TakeCounts() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,8 +105,8 @@ func (c *CountingEngine) PutSlots(ctx context.Context, agent string, slots proto
 	return c.Engine.PutSlots(ctx, agent, slots, rev)
 }
 
-// Directory implements broker.Engine. It is no request, but its first call in a
-// process starts a watch.
+// Directory implements broker.Engine. Only its first call in a process is a request: it starts a
+// watch.
 func (c *CountingEngine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	c.count("directory")
 	return c.Engine.Directory(ctx)

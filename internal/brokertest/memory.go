@@ -1,9 +1,8 @@
-// Package brokertest has what tests of Handoff stand on: an engine in memory
-// (Memory) that fails where it is told to, and the conformance suite (Run)
-// that it and the engine on JetStream both pass. Only tests import it.
+// Package brokertest has an engine in memory (Memory) that fails on demand, and the conformance
+// suite (Run) that it and the engine on JetStream both pass. Only tests import it.
 //
-// Memory does no I/O and starts no goroutine that outlives a call: it is made
-// of mutexes, channels and timers, so that testing/synctest can fake its clock.
+// Memory does no I/O and starts no goroutine that outlives a call: it is made of mutexes,
+// channels and timers, so that testing/synctest can fake its clock.
 package brokertest
 
 import (
@@ -18,12 +17,12 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Memory is a broker.Engine in memory. Each value is one connection: Connect
-// makes another one to the same stores, as another process would have.
+// Memory is a broker.Engine in memory. Each value is one connection: Connect makes another one to
+// the same stores, as for another process.
 //
-// It behaves as JetStream does where a caller can tell: acknowledgements are
-// not fenced, presence counts in whole seconds, consumers of the ledger and of
-// the due wake-ups begin with what is new when the first of them appears.
+// A caller sees the behaviour of JetStream: acknowledgements are not fenced, presence counts in
+// whole seconds, and the consumers of the ledger and of due wake-ups start with entries that are
+// added after the first follower has come.
 type Memory struct {
 	s *store
 
@@ -31,7 +30,7 @@ type Memory struct {
 	closed           bool
 	cut              bool      // see Disconnect
 	since            time.Time // ConnectedSince
-	stateChanged     notifier  // rung when closed or cut change
+	stateChanged     notifier  // notified when closed or cut change
 	reconnect        map[int]chan struct{}
 	lastSubscription int
 	snapshot         snapshot
@@ -41,8 +40,8 @@ type Memory struct {
 
 var _ broker.Engine = (*Memory)(nil)
 
-// store is what all connections share. One mutex guards it all: this is for
-// tests, and one lock makes simulations easy to reason about.
+// store is the state that all connections share. One mutex guards all of it, which keeps
+// simulations easy to reason about.
 type store struct {
 	mu      sync.Mutex
 	ackWait time.Duration
@@ -74,8 +73,8 @@ type record struct {
 	id string
 }
 
-// Faults are the ways in which the engine in memory fails. Each may be nil.
-// They are called with the engine's lock held and must not call it.
+// Faults are the ways in which the engine in memory fails. Each may be nil. The engine calls them
+// with its lock held, and they must not call the engine.
 type Faults struct {
 	DropOffer      func(broker.OfferKey) bool           // the offer is reported as put, and is not there
 	DuplicateOffer func(broker.OfferKey) bool           // the offer is delivered twice, at once
@@ -83,9 +82,9 @@ type Faults struct {
 	DuplicateTimer func(ticket string, seq uint64) bool // it fires twice
 	DropFeed       func(ticket string, seq uint64) bool // the hint is lost
 
-	// Yield, unlike the others, is called without the lock, by a call that has waited
-	// and is about to look again, and by a follower before each thing it is given. It
-	// may block: so a scheduler decides who is next. what says what the call waits for.
+	// Yield, unlike the others, is called without the lock: by a call that has waited and is
+	// about to check its condition again, and by a follower before each delivery. It may
+	// block, so that a scheduler decides which call runs next. what names the call.
 	Yield func(m *Memory, what string)
 }
 
@@ -124,14 +123,14 @@ func (m *Memory) Now() time.Time { return time.Now().UTC() }
 // Connect makes another connection to the same stores.
 func (m *Memory) Connect() *Memory { return connect(m.s) }
 
-// SetFaults replaces the ways to fail.
+// SetFaults replaces the faults.
 func (m *Memory) SetFaults(k Faults) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	m.s.faults = k
 }
 
-// yield waits until the scheduler, if there is one, lets the call look again.
+// yield waits until the scheduler, if there is one, lets the call continue.
 func (m *Memory) yield(what string) {
 	m.s.mu.Lock()
 	yield := m.s.faults.Yield
@@ -141,7 +140,7 @@ func (m *Memory) yield(what string) {
 	}
 }
 
-// QueuedOffers are the offers that stand in any queue, delivered or not.
+// QueuedOffers returns the offers in all queues, delivered or not.
 func (m *Memory) QueuedOffers() map[broker.OfferKey]bool {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -156,7 +155,7 @@ func (m *Memory) QueuedOffers() map[broker.OfferKey]bool {
 	return all
 }
 
-// WakeUps are the tickets that have a wake-up, armed or fired and not done.
+// WakeUps returns the tickets with a wake-up that is armed, or fired and not done.
 func (m *Memory) WakeUps() map[string]bool {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -173,8 +172,8 @@ func (m *Memory) WakeUps() map[string]bool {
 	return all
 }
 
-// Disconnect cuts this connection off: Append waits, everything else fails
-// with ErrUnreachable. Reconnect ends it. Presence goes on lapsing meanwhile.
+// Disconnect cuts this connection until Reconnect: Append waits, all other calls fail with
+// ErrUnreachable. Presence continues to lapse meanwhile.
 func (m *Memory) Disconnect() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,7 +182,7 @@ func (m *Memory) Disconnect() {
 	m.stateChanged.notify()
 }
 
-// Reconnect ends a Disconnect and tells Reconnected.
+// Reconnect ends a Disconnect and notifies the channels of Reconnected.
 func (m *Memory) Reconnect() {
 	m.mu.Lock()
 	m.cut, m.since = false, time.Now()
@@ -193,9 +192,9 @@ func (m *Memory) Reconnect() {
 	m.notifyReconnected()
 }
 
-// Restart does what a single node's restart does to its clients: every
-// connection breaks and comes back, the queue's consumers are forgotten, and
-// with them who had an offer: live claims are delivered again at once.
+// Restart acts as the restart of a single node: every connection breaks and comes back, and the
+// consumers of the queues lose their state. So the offers of live claims are delivered again at
+// once.
 func (m *Memory) Restart() {
 	s := m.s
 	s.mu.Lock()
@@ -218,7 +217,7 @@ func (m *Memory) Restart() {
 	}
 }
 
-// DeleteWork loses every offer that stands in any queue.
+// DeleteWork loses every offer in every queue.
 func (m *Memory) DeleteWork() {
 	m.s.mu.Lock()
 	m.s.queues = map[string]*queue{}
@@ -269,7 +268,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// checkUsable is the door of every method but Append.
+// checkUsable returns the error of a connection that is closed or cut, or of ctx.
 func (m *Memory) checkUsable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -452,8 +451,7 @@ func (m *Memory) notifyReconnected() {
 	}
 }
 
-// notifier wakes all that wait for a change. The lock of its owner
-// guards it.
+// notifier wakes all calls that wait for a change. The lock of its owner guards it.
 type notifier struct{ ch chan struct{} }
 
 func (b *notifier) wait() <-chan struct{} {

@@ -25,7 +25,7 @@ type directory struct {
 	slots       map[string]agentSlots
 }
 
-// agentSlots are an agent's slots, and how often they were written.
+// agentSlots are an agent's slots and their revision.
 type agentSlots struct {
 	taken protocol.Slots
 	rev   uint64
@@ -117,7 +117,7 @@ func (m *Memory) Beat(ctx context.Context, h protocol.Holder) error {
 	d.expiry[h.ID] = time.AfterFunc(broker.PresenceTTL(h), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if d.beats[h.ID] == beat { // no later beat slipped in
+		if d.beats[h.ID] == beat { // no later beat has come
 			d.removeHolder(h.ID)
 		}
 	})
@@ -146,7 +146,7 @@ func (d *directory) removeHolder(id string) {
 	}
 }
 
-// updatePresence keeps LastPresent right after a change to an agent's holders.
+// updatePresence updates LastPresent after a change to an agent's holders.
 func (d *directory) updatePresence(agent string) {
 	attended := false
 	for _, h := range d.holders {
@@ -155,8 +155,7 @@ func (d *directory) updatePresence(agent string) {
 	_, gone := d.lastPresent[agent]
 	switch {
 	case attended:
-		// The zero time marks an agent that has been seen present; it is left
-		// out of snapshots.
+		// The zero time marks a present agent; snapshots leave it out.
 		d.lastPresent[agent] = time.Time{}
 	case gone && d.lastPresent[agent].IsZero():
 		d.lastPresent[agent] = time.Now().UTC()

@@ -12,18 +12,18 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// queue is one agent's: a list of offers per lane, oldest first.
+// queue is the queue of an agent: a list of offers per lane, oldest first.
 type queue struct {
 	lanes   map[protocol.Priority][]*offer
 	changed notifier
 }
 
-// offer is one that stands in a queue. Its address is what a delivery acts on:
-// like the engine's, acknowledgements say which message, not whose delivery.
+// offer is an offer in a queue. A delivery acts on its address: as with JetStream, an
+// acknowledgement names a message, not a delivery.
 type offer struct {
 	key       broker.OfferKey
 	body      []byte
-	at        time.Time // it was put
+	at        time.Time // when it was put
 	heldUntil time.Time // zero: free
 }
 
@@ -97,7 +97,7 @@ func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) err
 	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("offers: %w", err)
 	}
-	all := slices.SortedFunc(maps.Keys(m.QueuedOffers()), func(a, b broker.OfferKey) int { // a simulation repeats it
+	all := slices.SortedFunc(maps.Keys(m.QueuedOffers()), func(a, b broker.OfferKey) int { // in an order that a simulation can repeat
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	for _, key := range all {
@@ -138,9 +138,8 @@ func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Dur
 	}
 }
 
-// takeFree gives out free offers, one by one as broker.LaneOrder has it, to a
-// connection that has taken so many before. It tells when the next held one
-// will be free.
+// takeFree delivers free offers in the order of broker.LaneOrder, to a connection that has taken
+// so many before. next is when the first held offer becomes free.
 func (q *queue) takeFree(s *store, taken int64, most int, now time.Time) (got []broker.Delivery, next time.Time) {
 	for len(got) < most {
 		o := q.nextFree(broker.LaneOrder(taken+int64(len(got))), now)
@@ -189,7 +188,7 @@ func (m *Memory) QueueDepth(ctx context.Context, agent string) (int, error) {
 // Queues implements broker.Engine.
 func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	if err := m.checkUsable(ctx); err != nil {
-		return nil, fmt.Errorf("how the queues stand: %w", err)
+		return nil, fmt.Errorf("status of the queues: %w", err)
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -199,7 +198,7 @@ func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 			status := broker.QueueStatus{Agent: agent, Lane: lane}
 			for _, o := range m.s.queues[agent].lanes[lane] {
 				status.Depth++
-				if !o.heldUntil.IsZero() { // over or not: no other worker has it yet
+				if !o.heldUntil.IsZero() { // lapsed or not, no other worker has it yet
 					status.Delivered++
 				} else if status.Waiting.IsZero() || o.at.Before(status.Waiting) {
 					status.Waiting = o.at
@@ -216,8 +215,8 @@ func (m *Memory) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	return all, nil
 }
 
-// delivery implements broker.Delivery. A message to an offer that is gone is
-// lost without a word, as with the engine.
+// delivery implements broker.Delivery. An acknowledgement of a removed offer is dropped silently,
+// as with JetStream.
 type delivery struct {
 	s *store
 	o *offer

@@ -9,20 +9,18 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// answerBytesMax is what a message of the engine in memory holds, as of the
-// server's default.
+// answerBytesMax is the largest message, as by the default of nats-server.
 const answerBytesMax = 1 << 20
 
-// service is one Serve.
+// service is one call of Serve.
 type service struct {
 	conn  *Memory
 	verbs map[string]broker.Answerer
 	slots chan struct{}
-	wg    sync.WaitGroup // guarded by the store's lock where it grows
+	wg    sync.WaitGroup // Add needs the store's lock
 }
 
-// Serve implements broker.Engine. Questions are answered in the goroutine of
-// the caller that asks.
+// Serve implements broker.Engine. The goroutine of Ask runs the answerer.
 func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) error {
 	fail := func(err error) error { return fmt.Errorf("answer questions: %w", err) }
 	if err := broker.CheckVerbs(verbs); err != nil {
@@ -59,7 +57,7 @@ func (m *Memory) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 	return fail(err)
 }
 
-// Ask implements broker.Engine. It does not wait for a process that would serve.
+// Ask implements broker.Engine. It does not wait for a process to serve the verb.
 func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
 	if err := broker.CheckQuestion(verb, question); err != nil {
 		return nil, err
@@ -94,8 +92,8 @@ func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte,
 	return slices.Clone(answer), nil
 }
 
-// nextService picks one of those who serve a verb, each in its turn, and counts
-// the question in; nil where none does.
+// nextService picks a service of a verb, in rotation, and admits the question to it; nil if there
+// is none.
 func (s *store) nextService(verb string) *service {
 	s.mu.Lock()
 	all := slices.Clone(s.services)
@@ -108,8 +106,8 @@ func (s *store) nextService(verb string) *service {
 	return nil
 }
 
-// admit counts a question in, unless the desk has closed, and puts it behind
-// the others.
+// admit counts a question in and puts the service behind the others. It is false for a service
+// that has closed.
 func (s *store) admit(d *service) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,11 +10,10 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// sharedConsumer is a durable consumer: every thing added is given to one of those
-// who take, and again after the ack wait unless it was done. The store's lock
-// guards it.
+// sharedConsumer is a durable consumer: it delivers each element to one follower, and again after
+// the ack wait unless the follower was done with it. The store's lock guards it.
 type sharedConsumer[K comparable] struct {
-	exists      bool // made by the first who takes; what came before is not in it
+	exists      bool // made by the first follower; earlier elements are not in it
 	undelivered []K
 	pending     []unacknowledged[K] // in the order of their deadlines
 	changed     notifier
@@ -34,8 +33,7 @@ func (c *sharedConsumer[K]) add(k K) {
 
 func (c *sharedConsumer[K]) clear() { c.undelivered, c.pending = nil, nil }
 
-// next returns the next thing, an overdue one first, or how long until one
-// will be overdue.
+// next returns the next element, an overdue one first, or the time until one is overdue.
 func (c *sharedConsumer[K]) next(now time.Time, ackWait time.Duration) (k K, ok bool, wait time.Duration) {
 	switch {
 	case len(c.pending) > 0 && !c.pending[0].due.After(now):
@@ -56,8 +54,8 @@ func (c *sharedConsumer[K]) done(k K) {
 	c.pending = slices.DeleteFunc(c.pending, func(g unacknowledged[K]) bool { return g.key == k })
 }
 
-// consume gives this caller its share of c until ctx ends or the connection
-// is closed. A cut connection waits.
+// consume delivers a share of c to this caller until ctx ends or the connection is closed. A cut
+// connection waits.
 func consume[K comparable](ctx context.Context, m *Memory, label string, c *sharedConsumer[K], fn func(K, func())) error {
 	s := m.s
 	s.mu.Lock()
@@ -95,7 +93,7 @@ func consume[K comparable](ctx context.Context, m *Memory, label string, c *shar
 	}
 }
 
-// waitAny waits for whatever comes first.
+// waitAny waits for the first of d, ctx, a and b.
 func waitAny(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -185,7 +183,7 @@ func (s *store) fire(k wakeUpKey, live uint64, at time.Time) {
 	if s.faults.DuplicateTimer != nil && s.faults.DuplicateTimer(k.ticket, k.seq) {
 		s.due.add(w)
 	}
-	// What fires at one instant comes in the order of tickets, not of the timers.
+	// Wake-ups of one instant come in the order of their tickets, not of the timers.
 	slices.SortStableFunc(s.due.undelivered, func(a, b broker.WakeUp) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Seq, b.Seq))
 	})

@@ -99,7 +99,7 @@ func (m *Memory) Feed(ctx context.Context, ticket string) (<-chan uint64, func()
 	return ch, func() { cancel(); remove() }, nil
 }
 
-// publishFeed wants s.mu held, which makes it the only sender.
+// publishFeed needs s.mu held, which makes it the only sender.
 func (s *store) publishFeed(ticket string, seq uint64) {
 	if s.faults.DropFeed != nil && s.faults.DropFeed(ticket, seq) {
 		return
@@ -113,8 +113,8 @@ func (s *store) publishFeed(ticket string, seq uint64) {
 	}
 }
 
-// TruncateLedger loses the last n appends, as a power cut does where appends are not
-// synced. Their sequences are given out again.
+// TruncateLedger loses the last n appends, as a power cut does without sync. Later appends reuse
+// their sequences.
 func (m *Memory) TruncateLedger(n int) {
 	s := m.s
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (m *Memory) TruncateLedger(n int) {
 	s.ledgerGrown.notify()
 }
 
-// ReplaceLedger puts an empty ledger in the place of this one.
+// ReplaceLedger replaces the ledger with an empty one.
 func (m *Memory) ReplaceLedger() {
 	s := m.s
 	s.mu.Lock()

@@ -11,8 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What a test does in the roles of sources, workers and operators. Each function ends the test
-// where that fails.
+// The actions of sources, workers and operators in tests. Each function ends the test if it fails.
 
 // Over returns a broker with the defaults over an engine.
 func Over(t testing.TB, engine broker.Engine) *broker.Broker {
@@ -37,7 +36,7 @@ func Register(t testing.TB, b *broker.Broker, agents ...string) {
 	}
 }
 
-// Submit submits a package, from lead to coder where it names no source and no target.
+// Submit submits a package. Its source is lead and its target coder, unless it names others.
 func Submit(t testing.TB, b *broker.Broker, pkg protocol.Package) broker.Head {
 	t.Helper()
 	pkg.Source, pkg.Reason = cmp.Or(pkg.Source, "lead"), cmp.Or(pkg.Reason, "the plan stands")
@@ -70,8 +69,8 @@ func Offer(t testing.TB, b *broker.Broker, agent string) *broker.Offer {
 	return offers[0]
 }
 
-// Accept waits for an offer to the holder's agent, beats and accepts it. An offer that is over by
-// then is passed over.
+// Accept waits for an offer to the holder's agent, beats and accepts it. It skips an offer that
+// has lapsed by then.
 func Accept(t testing.TB, b *broker.Broker, h protocol.Holder) *broker.Claim {
 	t.Helper()
 	for {
@@ -85,7 +84,7 @@ func Accept(t testing.TB, b *broker.Broker, h protocol.Holder) *broker.Claim {
 	}
 }
 
-// Until waits until the state of a handoff is as cond wants it.
+// Until waits until the state of a handoff meets cond.
 func Until(t testing.TB, b *broker.Broker, ticket string, cond func(protocol.State) bool) protocol.State {
 	t.Helper()
 	state, err := b.Wait(t.Context(), ticket, cond)
@@ -103,7 +102,7 @@ func Status(t testing.TB, b *broker.Broker, ticket string) protocol.State {
 	return state
 }
 
-// History returns the appends of a handoff, and of each the types of its events, joined by sep.
+// History returns the appends of a handoff, and for each the types of its events, joined by sep.
 func History(t testing.TB, b *broker.Broker, ticket, sep string) (appends []protocol.Change, events []string) {
 	t.Helper()
 	appends, err := b.History(t.Context(), ticket)

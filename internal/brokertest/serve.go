@@ -10,7 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// Serve gives every question of a verb the same answer, until it is stopped.
+// Serve answers every question of a verb with the same answer until stop.
 func Serve(t testing.TB, engine broker.Engine, verb string, answer any) (stop func()) {
 	t.Helper()
 	body, err := json.Marshal(answer)

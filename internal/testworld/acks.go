@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Acks are what sources were told: the tickets that were acknowledged, and what
-// failed. As a writer it reads what a source says of it, a line each (Ack.String).
+// Acks collects the results of submissions: the acknowledged tickets and the failures. As a writer
+// it reads the output of a source process, a line for each result (Ack.String).
 type Acks struct {
 	mu      sync.Mutex
 	partial []byte
@@ -21,7 +21,7 @@ type Acks struct {
 	failed  []string
 }
 
-// Ack is the end of one submission: its ticket, or why there is none.
+// Ack is the result of one submission: its ticket, or its error.
 type Ack struct {
 	Ticket string
 	Took   time.Duration
@@ -35,7 +35,7 @@ func (a Ack) String() string {
 	return fmt.Sprintf("acked %s %d", a.Ticket, a.Took.Milliseconds())
 }
 
-// Add keeps one.
+// Add adds a result.
 func (a *Acks) Add(ack Ack) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +67,7 @@ func (a *Acks) read(line string) {
 	}
 }
 
-// Tickets are those acknowledged so far.
+// Tickets returns the tickets acknowledged so far.
 func (a *Acks) Tickets() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,14 +75,14 @@ func (a *Acks) Tickets() []string {
 }
 
 const (
-	// SubmitTimeout is how long a submission may take, and end well.
+	// SubmitTimeout is how long a submission may take.
 	SubmitTimeout = 30 * time.Second
-	// submitInterval is the time between two of one source.
+	// submitInterval is the time between two submissions of a source.
 	submitInterval = 250 * time.Millisecond
 )
 
-// Submit is a source: it submits packages to an agent until ctx ends, and tells what
-// came of each. name is of this test alone.
+// Submit is a source: it submits packages to an agent until ctx ends, and reports the result of
+// each. name must be unique in the test.
 func Submit(ctx context.Context, b *broker.Broker, name, agent string, report func(Ack)) error {
 	tick := time.NewTicker(submitInterval)
 	defer tick.Stop()
@@ -97,7 +97,7 @@ func Submit(ctx context.Context, b *broker.Broker, name, agent string, report fu
 		if err != nil {
 			return err
 		}
-		// What has begun when it is told to end is ended.
+		// A submission that has begun is finished after ctx has ended.
 		trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), SubmitTimeout)
 		began := time.Now()
 		head, err := b.Submit(trying, in)

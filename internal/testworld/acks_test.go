@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestAcks: what a source says over a pipe, in pieces, is what one in this process tells.
+// TestAcks compares results that come over a pipe, in pieces, with those of this process.
 func TestAcks(t *testing.T) {
 	said := fmt.Sprintf("%v\nsomething else\n%v\n%v\n", Ack{"a", time.Second, nil}, Ack{Took: time.Second, Err: errors.New("no")}, Ack{"b", 0, nil})
 	var piped, told Acks

@@ -10,14 +10,13 @@ import (
 	"testing"
 )
 
-// How clocks are made to jump. A container has the clock of the machine, which is not
-// ours to set; libfaketime is nothing to a static program, nor to one that reads the
-// time from the vDSO; a time namespace moves the monotonic clock and that of the boot,
-// not the one that jumps. So the programs of the long test are built with another
-// time.Now, by go build -overlay: all else of them is as it ships. It adds the seconds
-// in the file $HANDOFF_TEST_CLOCK_NAME, or else with the name of the host, of the
-// directory $HANDOFF_TEST_CLOCK; timers keep to the monotonic clock, as they do where
-// a person sets a clock.
+// How tests make clocks jump. A container has the clock of the machine, which a test must not
+// set. libfaketime does not affect a static program, or one that reads the time from the vDSO. A
+// time namespace moves the monotonic clock and the boot clock, not the wall clock. So the tests
+// build programs with another time.Now, by go build -overlay, and leave the rest unchanged. That
+// time.Now adds the seconds in a file of the directory $HANDOFF_TEST_CLOCK. The name of the file is
+// $HANDOFF_TEST_CLOCK_NAME, or else that of the host. Timers follow the monotonic clock, as after
+// an administrator sets a clock.
 
 const (
 	nowSource  = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
@@ -65,14 +64,14 @@ func init() {
 `
 )
 
-// ClockEnv and ClockName are the variables that tell a program where its clock is set.
+// ClockEnv and ClockName are the environment variables that name the clock file of a program.
 const (
 	ClockEnv  = "HANDOFF_TEST_CLOCK"
 	ClockName = "HANDOFF_TEST_CLOCK_NAME"
 )
 
-// ClockOverlay is an overlay for go build: programs that are built with it ask for their
-// clock in a directory. It is empty, and says why, where it cannot be made.
+// ClockOverlay returns an overlay for go build, with which programs read their clock file. It is
+// empty, with the reason in the test's log, for an unknown version of Go.
 func ClockOverlay(t testing.TB) (overlay string) {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -85,7 +84,7 @@ func ClockOverlay(t testing.TB) (overlay string) {
 		t.Fatal(err)
 	}
 	if strings.Count(string(source), nowSource) != 1 {
-		t.Logf("skipped: clocks that jump: time.Now of this Go is not the one that is known here")
+		t.Logf("skipped: clocks that jump: unknown time.Now in this version of Go")
 		return ""
 	}
 	replace := map[string]string{}
@@ -107,7 +106,7 @@ func ClockOverlay(t testing.TB) (overlay string) {
 	return overlay
 }
 
-// SetClock has a clock be wrong by so many seconds; 0 is right again.
+// SetClock makes a clock wrong by so many seconds; 0 makes it right again.
 func SetClock(dir, name string, seconds int) error {
 	path := filepath.Join(dir, name)
 	if seconds == 0 {

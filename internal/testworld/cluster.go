@@ -19,7 +19,7 @@ import (
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// Cluster is a few NATS servers with JetStream that sync every write.
+// Cluster is a cluster of NATS servers with JetStream that sync every write.
 type Cluster struct {
 	Nodes []*Node
 
@@ -27,29 +27,28 @@ type Cluster struct {
 	routes map[[2]int]*proxy // of routes, by from and to
 }
 
-// Node is one of them.
+// Node is one server of a cluster.
 type Node struct {
 	*Process
-	// URL is where clients reach it; Monitor its figures.
+	// URL is its address for clients, Monitor that of its monitoring port.
 	URL, Monitor string
-	// Profiles is where it shows what Go's profiler knows of it.
+	// Profiles is the address of its Go profiles.
 	Profiles string
-	// Dir is where it keeps its streams.
+	// Dir is the directory of its streams.
 	Dir string
-	// ProxyURL is where clients reach it by a way that can be cut (CutClients).
+	// ProxyURL is its address for clients through a proxy that can be cut (CutClients).
 	ProxyURL string
 
 	proxy *proxy
 	Disk  *Disk
 }
 
-// startTimeout is how long a cluster may take to elect leaders, on a machine that
-// does much else.
+// startTimeout is how long a cluster may take to elect leaders, on a busy machine.
 const startTimeout = 3 * time.Minute
 
-// StartCluster starts so many servers, and returns when they have the streams of
-// Handoff with as many replicas. diskBytes, if not 0, has the last of them keep its
-// streams on a disk of its own of that size, where this process may mount one (Node.Disk).
+// StartCluster starts n servers, and returns when they have the streams of Handoff with as many
+// replicas. With diskBytes the last server keeps its streams on a small disk of that size, if
+// this process may mount one (Node.Disk).
 func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 	t.Helper()
 	server := NATSServer(t)
@@ -76,8 +75,8 @@ func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 		if diskBytes > 0 && i == n-1 {
 			small = SmallDisk(t, dir, diskBytes)
 		}
-		// The address that others learn of it leads nowhere: so each pair has the two
-		// links that can be cut, and no other.
+		// The advertised address leads nowhere: so each pair of servers has only the two
+		// routes through proxies that can be cut.
 		config := fmt.Sprintf(`server_name: node%d
 listen: %q
 http: %q
@@ -121,7 +120,7 @@ func (c *Cluster) ensureStreams(ctx context.Context, replicas int) error {
 	return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{Replicas: replicas, Fsync: handoffjs.FsyncAlways})
 }
 
-// URL names all of them.
+// URL lists the addresses of all servers.
 func (c *Cluster) URL() string {
 	var all []string
 	for _, n := range c.Nodes {
@@ -130,14 +129,13 @@ func (c *Cluster) URL() string {
 	return strings.Join(all, ",")
 }
 
-// Leader is the node that leads a stream; -1 where none does or it can't be told.
+// Leader returns the index of the node that leads a stream; -1 if none is known.
 func (c *Cluster) Leader(ctx context.Context, stream string) int {
 	leader := Leader(ctx, c.URL(), stream)
 	return slices.IndexFunc(c.Nodes, func(n *Node) bool { return n.Name == leader })
 }
 
-// Leader is the name of the server that leads a stream; empty where none does or it
-// can't be told.
+// Leader returns the name of the server that leads a stream; empty if none is known.
 func Leader(ctx context.Context, url, stream string) string {
 	nc, err := nats.Connect(url, nats.Timeout(time.Second))
 	if err != nil {
@@ -157,7 +155,7 @@ func Leader(ctx context.Context, url, stream string) string {
 	return s.CachedInfo().Cluster.Leader
 }
 
-// Cut takes the way between two nodes from both; Mend gives it back.
+// Cut cuts the routes between two nodes; Mend restores them.
 func (c *Cluster) Cut(a, b int)  { c.setCut(a, b, true) }
 func (c *Cluster) Mend(a, b int) { c.setCut(a, b, false) }
 
@@ -166,11 +164,11 @@ func (c *Cluster) setCut(a, b int, cut bool) {
 	c.routes[[2]int{b, a}].setCut(cut)
 }
 
-// CutClients takes the way to a node from those that use Behind; MendClients gives it back.
+// CutClients cuts the connections through ProxyURL; MendClients restores them.
 func (n *Node) CutClients()  { n.proxy.setCut(true) }
 func (n *Node) MendClients() { n.proxy.setCut(false) }
 
-// Healthy waits until every node answers that it is.
+// Healthy waits until every node reports that it is healthy.
 func (c *Cluster) Healthy(ctx context.Context) error {
 	for _, n := range c.Nodes {
 		if err := Healthy(ctx, n.Monitor); err != nil {
@@ -183,8 +181,8 @@ func (c *Cluster) Healthy(ctx context.Context) error {
 // recoverTimeout is how long a server may take to catch up by itself.
 const recoverTimeout = time.Minute
 
-// Recover waits until all servers are healthy. A server that is not so within a minute is
-// restarted, once: nats-server's catch-up of a replica can repeat without an end, and an operator
+// Recover waits until all servers are healthy. It restarts a server once that is not healthy
+// within a minute: the catch-up of a replica can repeat forever in nats-server, and an operator
 // restarts it then (docs/operations/cluster.md).
 func (c *Cluster) Recover(ctx context.Context) error {
 	for _, n := range c.Nodes {
@@ -194,14 +192,14 @@ func (c *Cluster) Recover(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		c.t.Logf("%s is restarted, which was not healthy for %v: %v", n.Name, recoverTimeout, err)
+		c.t.Logf("restarting %s, unhealthy for %v: %v", n.Name, recoverTimeout, err)
 		n.Kill()
 		n.Restart()
 	}
 	return c.Healthy(ctx)
 }
 
-// Healthy waits until a server answers at its monitoring port that it is.
+// Healthy waits until a server reports at its monitoring port that it is healthy.
 func Healthy(ctx context.Context, monitor string) error {
 	for {
 		err := healthy(ctx, monitor)

@@ -13,33 +13,32 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// settleTimeout is what everything has, at most, from the last fault to its end.
+// settleTimeout is how long all handoffs may take to close after the last fault.
 const settleTimeout = 5 * time.Minute
 
-// Fault is a fault that was, and when.
+// Fault is a fault that was injected, and when.
 type Fault struct {
 	Name     string
 	From, To time.Time
-	// Untimed: the engine's own clock was wrong meanwhile, and so are the times by which
-	// it would be told how long nothing happened.
+	// Untimed says that the engine's clock was wrong meanwhile, so that the time stamps of
+	// the ledger give no durations.
 	Untimed bool
 }
 
-// Judge says whether a fleet has survived what was done to it.
+// Judge decides whether a fleet has survived its faults.
 type Judge struct {
 	Broker *broker.Broker
 	Acks   *Acks
 	Faults []Fault
-	// Between is how long nothing happened after a fault.
+	// Between is the pause after each fault.
 	Between time.Duration
-	// Indexed counts the handoffs that an index has as closed.
+	// Indexed counts the closed handoffs of an index.
 	Indexed func(context.Context) (int64, error)
 }
 
-// Judge waits until all has closed, within five minutes, reads what became of it, and
-// prints it. Its errors are the test's: whatever was acknowledged and is not there, is
-// open, or closed twice; a ledger that does not verify, an index that has not what the
-// ledger has, and queues that are not empty.
+// Judge waits up to five minutes until all handoffs have closed, and prints a report. It fails
+// the test for an acknowledged handoff that is missing or open, a ledger that does not verify, an
+// index that differs from the ledger, and queues that are not empty.
 func (j *Judge) Judge(ctx context.Context, t testing.TB) map[string]protocol.State {
 	t.Helper()
 	last := time.Now()
@@ -78,7 +77,7 @@ func (j *Judge) Judge(ctx context.Context, t testing.TB) map[string]protocol.Sta
 	return heads
 }
 
-// read has the head of every handoff, and what is not over yet.
+// read returns the head of every handoff, and descriptions of the open ones.
 func (j *Judge) read(ctx context.Context) (heads map[string]protocol.State, open []string, err error) {
 	heads = map[string]protocol.State{}
 	err = j.Broker.Heads(ctx, func(e broker.Entry) error {
@@ -101,7 +100,7 @@ func (j *Judge) read(ctx context.Context) (heads map[string]protocol.State, open
 	return heads, open, err
 }
 
-// awaitEmptyQueues: no open handoff calls for what is left in them, and the next pull drops it.
+// awaitEmptyQueues waits until workers have dropped the offers of closed handoffs.
 func (j *Judge) awaitEmptyQueues(ctx context.Context, t testing.TB) {
 	for try := 0; ; try++ {
 		all, err := j.Broker.Queues(ctx)
@@ -116,7 +115,7 @@ func (j *Judge) awaitEmptyQueues(ctx context.Context, t testing.TB) {
 	}
 }
 
-// report prints what it has survived.
+// report prints a table of the faults with their effects.
 func (j *Judge) report(ctx context.Context, t testing.TB, heads map[string]protocol.State, settled time.Duration) {
 	outcomes, attempts, lost := map[protocol.Outcome]int{}, 0, 0
 	for _, s := range heads {
@@ -161,7 +160,7 @@ func (j *Judge) report(ctx context.Context, t testing.TB, heads map[string]proto
 	}
 }
 
-// longestGap is the longest time within a span in which nothing happened.
+// longestGap is the longest time without an event within a span.
 func longestGap(at []time.Time, from, until time.Time) time.Duration {
 	longest, last := time.Duration(0), from
 	for _, t := range at {

@@ -10,9 +10,9 @@ import (
 	"github.com/agenthandoff/handoff/internal/filelock"
 )
 
-// Ports returns n ports of 127.0.0.1 that the test has to itself until it ends, also while its
-// servers restart. The system gives none of them to an outgoing connection
-// (embedded.FreePorts), and a lock on a file keeps other tests on this machine off them.
+// Ports reserves n ports of 127.0.0.1 until the test ends, also while its servers restart. The
+// system gives none of them to an outgoing connection (embedded.FreePorts), and lock files keep
+// other tests on this machine from them.
 func Ports(t testing.TB, n int) []int {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "handoff-test-ports")

@@ -1,6 +1,6 @@
-// Package testworld runs for tests what a user runs: NATS servers in a cluster, supervisors
-// and workers. Each is a process of its own that a test kills, stops and continues with real
-// signals, over connections that can be cut. All of it is on loopback and ends with the test.
+// Package testworld runs real processes for tests: clusters of NATS servers, supervisors and
+// workers. A test kills, stops and continues them with signals, and cuts their connections. All
+// of them listen on loopback and end with the test.
 package testworld
 
 import (
@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// program is built once in a test process, or once for many test processes: env names a
-// variable that says where it has been built already.
+// program is a program that a test process builds once. The environment variable env names one
+// that is built already.
 type program struct {
 	env  string
 	once sync.Once
@@ -30,7 +30,7 @@ type program struct {
 }
 
 var (
-	// Dir makes a directory for what a test process builds. Main removes it.
+	// Dir makes a directory for the programs of a test process. Main removes it.
 	Dir      = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "handoff-testworld-") })
 	programs = map[string]*program{
 		"github.com/agenthandoff/handoff/cmd/handoff": {env: "HANDOFF_BIN"},
@@ -39,7 +39,7 @@ var (
 	}
 )
 
-// Main runs the tests, removes what was built for them and ends the process. TestMain calls it.
+// Main runs the tests, removes the programs built for them and exits. TestMain calls it.
 func Main(m *testing.M) {
 	code := m.Run()
 	if made, err := Dir(); err == nil {
@@ -48,16 +48,14 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Handoff returns the path of the handoff program, built once. HANDOFF_BIN names one that is
-// built already.
+// Handoff returns the path of the handoff program. HANDOFF_BIN names one that is built already.
 func Handoff(t testing.TB) string { return build(t, "github.com/agenthandoff/handoff/cmd/handoff") }
 
-// NATSServer returns the path of nats-server in the version that is embedded, too.
-// NATS_SERVER_BIN names one that is built already.
+// NATSServer returns the path of nats-server in the embedded version. NATS_SERVER_BIN names one
+// that is built already.
 func NATSServer(t testing.TB) string { return build(t, "github.com/nats-io/nats-server/v2") }
 
-// NK returns the path of nk, which makes keys of NATS users. NK_BIN names one that is built
-// already.
+// NK returns the path of nk, which makes keys of NATS users. NK_BIN names one that is built already.
 func NK(t testing.TB) string { return build(t, "github.com/nats-io/nkeys/nk") }
 
 func build(t testing.TB, pkg string) string {
@@ -86,7 +84,7 @@ func build(t testing.TB, pkg string) string {
 	return p.path
 }
 
-// Process is a program under way. It is killed with the test, if it has not ended.
+// Process is a running program. The end of the test kills it.
 type Process struct {
 	Name string
 
@@ -101,20 +99,20 @@ type Process struct {
 	log   *log
 }
 
-// Tee has w get what the process says, too, from now on.
+// Tee also writes further output of the process to w.
 func (p *Process) Tee(w io.Writer) {
 	p.log.mu.Lock()
 	defer p.log.mu.Unlock()
 	p.log.tee = w
 }
 
-// log keeps the end of what a process says.
+// log keeps the end of a process's output.
 type log struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
 	tee   io.Writer
-	more  chan struct{} // closed when there is more
-	raced bool          // the race detector spoke
+	more  chan struct{} // closed by the next write
+	raced bool          // the output has a data race
 }
 
 const logBytesMax = 64 << 10
@@ -141,7 +139,7 @@ func (l *log) read() (text string, more <-chan struct{}) {
 	return l.buf.String(), l.more
 }
 
-// Start starts a program. env is added to ours.
+// Start starts a program. env is added to the environment of the test.
 func Start(t testing.TB, name string, env []string, path string, args ...string) *Process {
 	t.Helper()
 	return StartIn(t, "", name, env, path, args...)
@@ -164,14 +162,14 @@ func StartIn(t testing.TB, dir, name string, env []string, path string, args ...
 	return p
 }
 
-// Restart starts it after its end.
+// Restart starts the program again after its end.
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd = exec.Command(p.path, p.args...)
 	p.cmd.Dir, p.cmd.Env = p.dir, append(os.Environ(), p.env...)
-	p.cmd.WaitDelay = 5 * time.Second // for the pipe, should a grandchild have it
+	p.cmd.WaitDelay = 5 * time.Second // for the output pipe, if a grandchild has it open
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = processAttributes()
 	if err := p.cmd.Start(); err != nil {
@@ -187,7 +185,7 @@ func (p *Process) Restart() {
 	}()
 }
 
-// Signal sends a signal; one that has ended does not get it.
+// Signal sends a signal, unless the process has ended.
 func (p *Process) Signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,40 +197,40 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Kill ends it with SIGKILL and returns when it has ended.
+// Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	p.Wait()
 }
 
-// Wait returns when it has ended.
+// Wait returns when the process has ended.
 func (p *Process) Wait() {
 	if ended := p.Ended(); ended != nil {
 		<-ended
 	}
 }
 
-// Ended is closed when it has ended; nil before it was started.
+// Ended is closed when the process has ended; nil before it was started.
 func (p *Process) Ended() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
 }
 
-// ExitCode is that of a process that has ended; -1 of one that a signal ended.
+// ExitCode is the exit code of a process that has ended; -1 if a signal ended it.
 func (p *Process) ExitCode() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Freeze stops it, and Thaw continues it.
+// Freeze stops the process, and Thaw continues it.
 func (p *Process) Freeze() { p.Signal(syscall.SIGSTOP) }
 
-// Thaw continues what Freeze stopped.
+// Thaw continues the process after Freeze.
 func (p *Process) Thaw() { p.Signal(syscall.SIGCONT) }
 
-// Running tells whether it has not ended.
+// Running reports whether the process has not ended.
 func (p *Process) Running() bool {
 	select {
 	case <-p.Ended():
@@ -242,7 +240,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// PID is its process id; 0 before it was started.
+// PID is the process id; 0 before the start.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,13 +250,13 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Output is the end of what it has said.
+// Output is the end of the process's output so far.
 func (p *Process) Output() string {
 	text, _ := p.log.read()
 	return text
 }
 
-// AwaitOutput waits until it has said text, and returns the rest of that line.
+// AwaitOutput waits until the process has printed text, and returns the rest of that line.
 func (p *Process) AwaitOutput(ctx context.Context, text string) string {
 	p.t.Helper()
 	for {
@@ -268,8 +266,8 @@ func (p *Process) AwaitOutput(ctx context.Context, text string) string {
 			return line
 		}
 		if !p.Running() {
-			if now := p.Output(); now == all { // else it said more before its end
-				p.t.Fatalf("%s ended and did not say %q:\n%s", p.Name, text, tail(all, 30))
+			if now := p.Output(); now == all { // else it has printed more before its end
+				p.t.Fatalf("%s ended and did not print %q:\n%s", p.Name, text, tail(all, 30))
 			}
 			continue
 		}
@@ -277,7 +275,7 @@ func (p *Process) AwaitOutput(ctx context.Context, text string) string {
 		case <-more:
 		case <-p.Ended():
 		case <-ctx.Done():
-			p.t.Fatalf("%s did not say %q: %v\n%s", p.Name, text, ctx.Err(), tail(all, 30))
+			p.t.Fatalf("%s did not print %q: %v\n%s", p.Name, text, ctx.Err(), tail(all, 30))
 		}
 	}
 }

@@ -2,8 +2,8 @@ package testworld
 
 import "syscall"
 
-// processAttributes is for processes that a Ctrl-C does not reach, for it is the test's, and that
-// end with the test however that ends.
+// processAttributes keep a Ctrl-C at the test from its processes, and end them with the test even
+// if it is killed.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

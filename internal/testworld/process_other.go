@@ -4,5 +4,5 @@ package testworld
 
 import "syscall"
 
-// processAttributes is for processes that a Ctrl-C does not reach, for it is the test's.
+// processAttributes keep a Ctrl-C at the test from its processes.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

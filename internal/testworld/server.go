@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// StartServer starts one server with the test's own configuration and returns when it is
-// healthy. The configuration has all but the address and the directory of streams. Files that
-// it includes are in dir; env is added to ours.
+// StartServer starts a server with the test's own configuration and returns when it is healthy. The
+// configuration lacks the addresses and the directory of streams. Files that it includes are in
+// dir; env is added to the environment of the test.
 func StartServer(t testing.TB, dir, config string, env ...string) *Node {
 	t.Helper()
 	node := LaunchServer(t, "server", dir, config, env...)
@@ -24,14 +24,14 @@ func StartServer(t testing.TB, dir, config string, env ...string) *Node {
 		case err == nil:
 			return node
 		case ctx.Err() != nil || !node.Running():
-			t.Fatalf("the server does not come up: %v\n%s", err, node.Output())
+			t.Fatalf("the server does not start: %v\n%s", err, node.Output())
 		}
 		Pause(ctx, 50*time.Millisecond)
 	}
 }
 
-// StartServers starts some that are a cluster, all with the same configuration, and
-// returns when they are healthy.
+// StartServers starts a cluster of n servers with the same configuration, and returns when they
+// are healthy.
 func StartServers(t testing.TB, n int, dir, config string, env ...string) []*Node {
 	t.Helper()
 	var routes []string
@@ -47,7 +47,7 @@ func StartServers(t testing.TB, n int, dir, config string, env ...string) []*Nod
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	if err := c.Healthy(ctx); err != nil {
-		t.Fatalf("the cluster does not come up: %v", err)
+		t.Fatalf("the cluster does not start: %v", err)
 	}
 	return c.Nodes
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Timeline has the events of a handoff put in order.
+// Timeline has the course of a handoff, from its events.
 type Timeline struct {
-	Hops      []Hop                 `json:"way"` // the agents that it was given to, in order
+	Hops      []Hop                 `json:"way"` // the agents that had it, in order
 	Trail     []protocol.TrailEntry `json:"trail,omitempty"`
 	Routings  []Routing             `json:"routings,omitempty"`
 	Attempts  []Attempt             `json:"attempts,omitempty"`
@@ -20,7 +20,7 @@ type Timeline struct {
 	open *Attempt
 }
 
-// Hop is one agent on the way of a handoff, and how it came there.
+// Hop is an agent that had a handoff, and why it got it.
 type Hop struct {
 	Agent  string    `json:"agent"`
 	At     time.Time `json:"at"`
@@ -30,24 +30,24 @@ type Hop struct {
 // Routing is a choice between agents.
 type Routing struct {
 	At     time.Time        `json:"at"`
-	Reason string           `json:"reason"` // why one was to be chosen
+	Reason string           `json:"reason"` // for the choice
 	Choice protocol.Routing `json:"routing"`
 }
 
-// Attempt is one attempt: from its acceptance until it ended, and how.
+// Attempt is an attempt, from its acceptance to its end.
 type Attempt struct {
 	N       int       `json:"n"` // of all, from 1
 	Agent   string    `json:"agent"`
 	Attempt int       `json:"attempt"` // at this agent
 	Holder  string    `json:"holder"`
 	Began   time.Time `json:"began"`
-	Ended   time.Time `json:"ended,omitzero"` // absent while it goes on
+	Ended   time.Time `json:"ended,omitzero"` // absent while it runs
 	How     string    `json:"how"`            // working, completed, failed, lost, released, …
 	Words   string    `json:"words,omitempty"`
 	TookMS  int64     `json:"took_ms"`
 }
 
-// Question is something that an agent asked, and what it was told.
+// Question is a question of an agent, and its answer.
 type Question struct {
 	At       time.Time        `json:"at"`
 	Agent    string           `json:"agent"`
@@ -56,20 +56,20 @@ type Question struct {
 	Answered time.Time        `json:"answered,omitzero"`
 }
 
-// Stages says how long a handoff was in each stage, in milliseconds. They add up to Whole.
+// Stages has the time that a handoff spent in each stage, in milliseconds. They add up to Whole.
 type Stages struct {
 	Queue       int64 `json:"queue,omitempty"`       // until an agent claimed or accepted it
-	Acknowledge int64 `json:"acknowledge,omitempty"` // claimed, until that was said
-	Work        int64 `json:"work,omitempty"`        // accepted, until that attempt ended
+	Acknowledge int64 `json:"acknowledge,omitempty"` // claimed, until its acknowledgement
+	Work        int64 `json:"work,omitempty"`        // accepted, until the attempt ended
 	Answers     int64 `json:"answers,omitempty"`     // asked, until it was answered
 	Deferred    int64 `json:"deferred,omitempty"`    // put off by its agent
-	Children    int64 `json:"children,omitempty"`    // waiting for what it handed off, or its members
+	Children    int64 `json:"children,omitempty"`    // waiting for its children or members
 	Backoff     int64 `json:"backoff,omitempty"`     // between two attempts
-	Deciding    int64 `json:"deciding,omitempty"`    // until a supervisor had decided
+	Deciding    int64 `json:"deciding,omitempty"`    // until a supervisor decided
 	Whole       int64 `json:"whole"`                 // submission to end, or to now
 }
 
-// TimelineOf puts the events of one handoff in order; now is for what goes on.
+// TimelineOf computes the timeline of a handoff. now ends the stage and the attempt that still run.
 func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	d := Timeline{Trail: protocol.TrailOf(changes)}
 	for i, c := range changes {
@@ -107,7 +107,7 @@ func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	return d
 }
 
-// eventsAt is when the events of an append happened, as their writer's clock said.
+// eventsAt is when the events of an append happened, by the clock of their writer.
 func eventsAt(c protocol.Change) time.Time {
 	if n := len(c.Record.Events); n > 0 {
 		return c.Record.Events[n-1].When()
@@ -115,7 +115,7 @@ func eventsAt(c protocol.Change) time.Time {
 	return c.At
 }
 
-// of is the time of the stage that an open handoff is in.
+// of returns the field for the stage of an open handoff.
 func (v *Stages) of(s protocol.State) *int64 {
 	return map[lifecycle.Stage]*int64{
 		lifecycle.StageQueue: &v.Queue, lifecycle.StageAcknowledge: &v.Acknowledge, lifecycle.StageWork: &v.Work, lifecycle.StageAnswers: &v.Answers,
@@ -178,7 +178,7 @@ func (d *Timeline) endAttempt(at time.Time, how, words string) {
 	d.Attempts, d.open = append(d.Attempts, v), nil
 }
 
-// addHop follows a handoff from agent to agent.
+// addHop adds the agent that gets the handoff, and its routing.
 func (d *Timeline) addHop(event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Offered:
@@ -197,12 +197,12 @@ func (d *Timeline) appendHop(agent string, at time.Time, reason string) {
 	}
 }
 
-// addQuestion notes what is asked, and the answer.
+// addQuestion adds a question or an answer.
 func (d *Timeline) addQuestion(event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Conditioned:
 		asks := explain.Needs(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission})
-		if asks == "" { // put off: nothing was asked
+		if asks == "" { // a deferral asks nothing
 			return
 		}
 		if e.Reason != "" {
@@ -215,7 +215,7 @@ func (d *Timeline) addQuestion(event protocol.Event) {
 		}
 	case *protocol.Answered:
 		n := len(d.Questions)
-		if n == 0 || d.Questions[n-1].Answer != nil { // an escalation that no agent asked for
+		if n == 0 || d.Questions[n-1].Answer != nil { // the answer to an escalation without a question
 			d.Questions = append(d.Questions, Question{At: e.At})
 			n++
 		}

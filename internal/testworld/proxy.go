@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// proxy is a way from one process to another that can be cut: a port of its own that
-// passes on what comes.
+// proxy forwards connections from a port of its own to an address, until it is cut.
 type proxy struct {
 	listener net.Listener
 	to       string
@@ -19,7 +18,7 @@ type proxy struct {
 	wg    sync.WaitGroup
 }
 
-// newProxy makes one to an address on loopback.
+// newProxy makes a proxy to an address on loopback.
 func newProxy(t testing.TB, to string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +88,7 @@ func (l *proxy) remove(c net.Conn) {
 	delete(l.conns, c)
 }
 
-// setCut cuts the link, or mends it.
+// setCut cuts the proxy, or restores it.
 func (l *proxy) setCut(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
