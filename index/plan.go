@@ -425,7 +425,7 @@ func (p plan) conditions(w accessPath) (t terms) {
 		if len(w.among.text) > 0 {
 			t.add("+text.rowid IN (SELECT h.id FROM handoff h WHERE "+w.among.where()+")", w.among.args...)
 		}
-	case w.kind == pathIndex && len(p.exact) == 0: // the streams, in a form that an index serves
+	case w.kind == pathIndex && len(p.exact) == 0: // the streams, in a form for an index
 		for _, column := range w.columns {
 			t.add("h." + column + inList(orAnyNumber(p.valuesOf(column))))
 		}

@@ -18,11 +18,11 @@ const (
 	// batchSteps bounds a transaction. Large batches make a fill fast: they write each page
 	// fewer times, and write the entries of one handoff at once.
 	batchSteps = 32_000
-	// batchTextBytes bounds the words that a transaction has in memory.
+	// batchTextBytes bounds the text of a transaction in memory.
 	batchTextBytes = 16 << 20
-	// batchWait is how long a fill waits for a batch to become full.
+	// batchWait is how long a fill waits for a full batch.
 	batchWait = 100 * time.Millisecond
-	// fillPollInterval is how long it does nothing else meanwhile; what comes waits in steps.
+	// fillPollInterval is the time between two looks for more steps meanwhile.
 	fillPollInterval = 2 * time.Millisecond
 	// fillBehindDefault is how many entries behind the index must be to be in a fill.
 	fillBehindDefault = 20_000

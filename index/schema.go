@@ -101,8 +101,8 @@ func (w words[T]) word(number int) T {
 	return w[number-1]
 }
 
-// allWords is what the numbers in a file mean. One with another meaning is an
-// older one.
+// allWords lists the words of all numbers in a file. A file with other words is from an older
+// version.
 var allWords = func() string {
 	var all []string
 	add(&all, phases)

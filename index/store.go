@@ -47,7 +47,7 @@ type store struct {
 	// checkDuplicates looks for a row even at a first entry: some writer has
 	// submitted a handoff twice.
 	checkDuplicates bool
-	recent          map[int64]int64 // the last id that was given for an instant
+	recent          map[int64]int64 // the last id of an instant
 	// taken has all ids over floor, and those not in the file yet, so that finding a free
 	// id rarely reads a row.
 	taken map[int64]struct{}
