@@ -7,6 +7,7 @@ package handoff
 import (
 	"cmp"
 	"context"
+	"os"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
@@ -32,10 +33,18 @@ type Client struct {
 	engine *jetstream.Engine
 }
 
-// Connect reaches the engine at a NATS URL; "" is the engine on this machine. The name is
-// the source of packages that name none; "" is human.
+// Connect reaches the engine at a NATS URL. The name is the source of packages that name
+// none; "" is human.
+//
+// Without a URL it looks where the command line does: at the context that $NATS_CONTEXT names,
+// at $NATS_URL, else at nats://127.0.0.1:4222, with the credentials that $NATS_CREDS,
+// $NATS_NKEY, $NATS_CA, $NATS_CERT and $NATS_KEY name.
 func Connect(ctx context.Context, url, name string) (*Client, error) {
-	engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: url})
+	cfg := jetstream.DialConfig{URL: url}
+	if url == "" {
+		cfg = cfg.FromEnv(os.Getenv)
+	}
+	engine, err := jetstream.Dial(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

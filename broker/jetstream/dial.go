@@ -21,6 +21,8 @@ import (
 type DialConfig struct {
 	// URL is one or more servers, comma-separated; "" is nats://127.0.0.1:4222.
 	URL string
+	// Context is a context of the nats command line, by its name or its file.
+	Context string
 	// Creds is the path of a credentials file: a signed user and its seed.
 	Creds string
 	// NKey is the path of a file with the seed of a user that the server knows by
@@ -82,7 +84,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*Engine, error) {
 	j, err := open(ctx, nc, cfg.Config)
 	if err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("at %s: %w", withoutSecrets(cmp.Or(cfg.URL, DefaultURL)), err)
+		return nil, fmt.Errorf("at %s: %w", cfg.where(), err)
 	}
 	j.owned = true
 	return j, nil
@@ -91,7 +93,6 @@ func Dial(ctx context.Context, cfg DialConfig) (*Engine, error) {
 // Connect makes the connection of Dial, and asks nothing of the server: it may
 // have no JetStream and no streams. The caller closes it. It tries again like Dial.
 func Connect(ctx context.Context, cfg DialConfig) (*nats.Conn, error) {
-	where := cmp.Or(cfg.URL, DefaultURL)
 	identity, err := cfg.Identity()
 	if err != nil {
 		return nil, err
@@ -99,13 +100,16 @@ func Connect(ctx context.Context, cfg DialConfig) (*nats.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(cfg.Timeout, broker.TimeoutDefault))
 	defer cancel()
 	options := slices.Concat(ConnectOptions(cfg.Name), identity, cfg.Options)
-	return Redial(ctx, withoutSecrets(where), func() (*nats.Conn, error) { return nats.Connect(where, options...) })
+	if cfg.Context != "" {
+		return cfg.dialContext(ctx, options)
+	}
+	return redial(ctx, cfg.where(), func() (*nats.Conn, error) { return nats.Connect(cmp.Or(cfg.URL, DefaultURL), options...) })
 }
 
-// Redial dials until a server answers, refuses us, or ctx ends. An error that dial wraps
+// redial dials until a server answers, refuses us, or ctx ends. An error that dial wraps
 // with backoff.Permanent is returned as it is. All others wrap ErrUnreachable and say
 // what to do, where that can be told. where must hold no secrets.
-func Redial(ctx context.Context, where string, dial func() (*nats.Conn, error)) (*nats.Conn, error) {
+func redial(ctx context.Context, where string, dial func() (*nats.Conn, error)) (*nats.Conn, error) {
 	began := time.Now()
 	var last error
 	nc, err := backoff.RetryWithData(func() (*nats.Conn, error) {

@@ -38,20 +38,12 @@ func (c *connection) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
 }
 
-// resolve fills in what the environment says. A flag beats the environment: a
-// context that was asked for is not bent by a NATS_URL that lies about. A URL
-// and a context together are the context's credentials at that URL.
+// resolve fills in what the environment says: see jetstream.DialConfig.FromEnv.
 func (c connection) resolve(env func(string) string) connection {
-	if c.context == "" {
-		c.url = cmp.Or(c.url, env("NATS_URL"))
-		c.creds = cmp.Or(c.creds, env("NATS_CREDS"))
-		c.nkey = cmp.Or(c.nkey, env("NATS_NKEY"))
-		c.tlsCA = cmp.Or(c.tlsCA, env("NATS_CA"))
-		c.tlsCert = cmp.Or(c.tlsCert, env("NATS_CERT"))
-		c.tlsKey = cmp.Or(c.tlsKey, env("NATS_KEY"))
-		c.inboxPrefix = cmp.Or(c.inboxPrefix, env("NATS_INBOX_PREFIX"))
-		c.context = env("NATS_CONTEXT")
-	}
+	cfg := jetstream.DialConfig{URL: c.url, Context: c.context, Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
+		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey}.FromEnv(env)
+	c.url, c.context, c.creds, c.nkey, c.inboxPrefix = cfg.URL, cfg.Context, cfg.Creds, cfg.NKey, cfg.InboxPrefix
+	c.tlsCA, c.tlsCert, c.tlsKey = cfg.TLSCA, cfg.TLSCert, cfg.TLSKey
 	c.timeout = c.resolveTimeout(env)
 	if c.dir != "" {
 		c.contexts = env("XDG_CONFIG_HOME")

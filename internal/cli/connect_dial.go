@@ -2,17 +2,13 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
-	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
@@ -42,26 +38,11 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (*jetstream.Eng
 	if err := c.check(); err != nil {
 		return nil, nil, err
 	}
-	engineConfig := jetstream.Config{Log: cfg.Log, Timeout: c.timeout}
-	if c.context == "" {
-		engine, err := jetstream.Dial(ctx, c.dialConfig(engineConfig))
-		if err != nil {
-			return nil, nil, err
-		}
-		return engine, func() { _ = engine.Close() }, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	nc, err := c.dialContext(ctx, ourName())
+	engine, err := jetstream.Dial(ctx, c.dialConfig(jetstream.Config{Log: cfg.Log, Timeout: c.timeout}))
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, err := jetstream.Open(ctx, nc, engineConfig)
-	if err != nil {
-		nc.Close()
-		return nil, nil, fmt.Errorf("at %s: %w", c.where(), err)
-	}
-	return engine, func() { _ = engine.Close(); nc.Close() }, nil
+	return engine, func() { _ = engine.Close() }, nil
 }
 
 // dial makes the connection alone: the server may have no streams, or keep nothing.
@@ -71,18 +52,13 @@ func (c connection) dialWith(ctx context.Context, more ...nats.Option) (*nats.Co
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if c.context == "" {
-		cfg := c.dialConfig(jetstream.Config{Timeout: c.timeout})
-		cfg.Options = more
-		return jetstream.Connect(ctx, cfg)
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	return c.dialContext(ctx, ourName(), more...)
+	cfg := c.dialConfig(jetstream.Config{Timeout: c.timeout})
+	cfg.Options = more
+	return jetstream.Connect(ctx, cfg)
 }
 
 func (c connection) dialConfig(engine jetstream.Config) jetstream.DialConfig {
-	return jetstream.DialConfig{URL: c.url, Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
+	return jetstream.DialConfig{URL: c.url, Context: c.contextFile(), Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
 		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey, Name: ourName(), Config: engine}
 }
 
@@ -98,33 +74,8 @@ func ourName() string {
 // contextFile is the name of the context, or its file where the environment is not the
 // process's own.
 func (c connection) contextFile() string {
-	if c.contexts == "" || filepath.IsAbs(c.context) {
+	if c.context == "" || c.contexts == "" || filepath.IsAbs(c.context) {
 		return c.context
 	}
 	return filepath.Join(c.contexts, "nats", "context", c.context+".json")
-}
-
-// dialContext connects with a context of the nats command line, which knows
-// more ways to authenticate than our flags. It tries again until ctx ends.
-func (c connection) dialContext(ctx context.Context, name string, more ...nats.Option) (*nats.Conn, error) {
-	var dialing atomic.Bool // set when the context was read and the options are applied
-	options := append(jetstream.ConnectOptions(name), func(o *nats.Options) error {
-		dialing.Store(true)
-		if c.url != "" {
-			o.Servers = strings.Split(c.url, ",")
-		}
-		return nil
-	})
-	identity, err := c.dialConfig(jetstream.Config{}).Identity()
-	if err != nil {
-		return nil, err
-	}
-	options = append(append(options, identity...), more...)
-	return jetstream.Redial(ctx, c.where(), func() (*nats.Conn, error) {
-		nc, _, err := natscontext.Connect(c.contextFile(), options...)
-		if err != nil && !dialing.Load() {
-			err = backoff.Permanent(fmt.Errorf("nats context %s: %w", c.context, err))
-		}
-		return nc, err
-	})
 }
