@@ -17,7 +17,7 @@ type Config struct {
 	// lost on its way: only a submission with a key may be repeated.
 	KeyRequired bool
 	// Pause, if not nil, runs each pause of a Wait. A gateway that bounds its concurrent
-	// requests admits others meanwhile. The context that it passes on ends the wait.
+	// requests admits others meanwhile. The context that it gives to pause ends the wait.
 	Pause func(ctx context.Context, pause func(ctx context.Context))
 	// RereadInterval is how often a Wait reads the head without a hint: hints may get
 	// lost. Default 1.5 s.

@@ -372,9 +372,9 @@ func judgeSupervisors(x Examination) Finding {
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
 			return Fail("see the log of the supervisors, and start more", "they have %d entries in hand and can take no more", c.AckPending)
 		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
-			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew, and looks at everything", "stuck: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
+			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again and reconciles every handoff", "stuck: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
 		case len(c.Odd) > 0:
-			return Warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor makes it anew", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
+			return Warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
 		}
 		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
 	}

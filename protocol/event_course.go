@@ -157,7 +157,7 @@ type Closed struct {
 
 func (*Closed) EventType() EventType { return EventClosed }
 
-// Stuck says that the supervisor could not look at this handoff. It changes nothing else.
+// Stuck says that the supervisor could not reconcile this handoff. It changes nothing else.
 type Stuck struct {
 	Meta
 	Reason string `json:"reason" redact:"text"`

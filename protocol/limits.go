@@ -8,7 +8,7 @@ import "github.com/agenthandoff/handoff/protocol/internal/wirejson"
 // the lifecycle stand in policy.go.
 const (
 	// PackageBytesMax is the largest package, in bytes of JSON. Larger work
-	// goes into files, handed over as artifacts.
+	// goes into files, handed off as artifacts.
 	PackageBytesMax = 64 << 20
 	// ResultBytesMax is the largest result, in bytes of JSON.
 	ResultBytesMax = 64 << 20

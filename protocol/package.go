@@ -98,7 +98,7 @@ type Package struct {
 	TraceState  string `json:"tracestate,omitempty"`
 
 	// Extra holds the top-level fields of a newer minor version, which this
-	// code does not know and passes on untouched.
+	// code does not know and keeps unchanged.
 	Extra map[string]json.RawMessage `json:"-"`
 }
 

@@ -17,7 +17,7 @@ const (
 	Working          Phase = "working"           // a holder works on it
 	Retrying         Phase = "retrying"          // waiting for the next attempt
 	Complete         Phase = "complete"          // the result is there
-	PhaseReturned    Phase = "returned"          // given back to its source
+	PhaseReturned    Phase = "returned"          // rolled back to its source
 	PhaseTimeout     Phase = "timeout"           // a clock ran out
 	PhaseRejected    Phase = "rejected"          // refused
 	PhaseFailed      Phase = "failed"            // the attempt failed

@@ -19,7 +19,7 @@ import (
 // Context (level 1, version 00). The zero value is none.
 type TraceContext struct {
 	Parent string `json:"traceparent,omitempty"`
-	State  string `json:"tracestate,omitempty"` // of the maker of Parent; passed on as it came
+	State  string `json:"tracestate,omitempty"` // of the maker of Parent; propagated unchanged
 	// Own says that the trace began with a handoff and no program has decided yet
 	// whether it is sampled: a sampler decides by the trace's id, whatever
 	// the flag in Parent says.
@@ -27,7 +27,7 @@ type TraceContext struct {
 }
 
 // TraceStateBytesMax is the longest tracestate, which is what the
-// recommendation asks each program to pass on.
+// recommendation asks each program to propagate.
 const TraceStateBytesMax = 512
 
 // traceStateMembersMax is how many members a tracestate has at most (W3C).

@@ -67,7 +67,7 @@ func TestTraceOfABrokenLedger(t *testing.T) {
 	}
 }
 
-// TestTakeTrace: the trace is no part of what is handed over.
+// TestTakeTrace checks that the trace is no part of the package that is handed off.
 func TestTakeTrace(t *testing.T) {
 	p := Package{TraceParent: aTraceParent, TraceState: "rojo=1"}
 	if got := p.TakeTrace(); got.Parent != aTraceParent || got.State != "rojo=1" || got.Own {

@@ -38,7 +38,7 @@ func TestKinOfALongRelay(t *testing.T) {
 	k.add(protocol.State{Ticket: ticket, Phase: protocol.Pending, Summary: protocol.Summary{Parent: parent, N: 1}})
 	t.Logf("%d hops took %v", hops, time.Since(begun))
 	if most > 2 || len(k.incompleteParents()) != 1 {
-		t.Errorf("%d unmatched at most, %d parents to look at; want 2 and 1", most, len(k.incompleteParents()))
+		t.Errorf("%d unmatched at most, %d parents to reconcile; want 2 and 1", most, len(k.incompleteParents()))
 	}
 }
 
@@ -84,7 +84,7 @@ func TestKinInAnyOrder(t *testing.T) {
 		}
 		got := k.incompleteParents()
 		if len(got) != len(want) {
-			t.Errorf("seed %d: %d parents to look at, want %d", seed, len(got), len(want))
+			t.Errorf("seed %d: %d parents to reconcile, want %d", seed, len(got), len(want))
 		}
 		for parent := range want {
 			if !slices.Contains(got, parent) {

@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// What nobody looks at, its wake-ups having been lost, is looked at when repair
-// asks for it, and its offer is put back; what needs nothing is left as it is.
+// A repair reconciles a handoff whose wake-ups were lost and puts its offer back. A handoff
+// that needs nothing stays as it is.
 func TestRepair(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)

@@ -139,7 +139,7 @@ func TestLooking(t *testing.T) {
 		<-time.After(time.Second)
 		synctest.Wait()
 		if s.OldestReconcile() != 0 {
-			t.Errorf("it came back, and still looks for %v", s.OldestReconcile())
+			t.Errorf("it came back, and still reconciles for %v", s.OldestReconcile())
 		}
 		cancel()
 		<-ended

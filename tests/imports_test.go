@@ -31,7 +31,7 @@ var arrows = []importRule{
 	{who: "worker/...", not: []string{module + "supervisor", module + "internal/cli", module + "cmd"},
 		why: "a worker reports facts; what follows is the core's decision and the supervisor's append"},
 	{who: "supervisor/...", not: []string{module + "worker", module + "internal/cli", module + "cmd"},
-		why: "a supervisor looks at handoffs and never works on one"},
+		why: "a supervisor reconciles handoffs and never works on one"},
 	{who: "...", not: []string{"github.com/nats-io/nats.go"}, except: []string{"broker/jetstream", "broker/backup", "broker/embedded", "internal/brokertest", "broker/bare", "gateway/nats", "internal/cli", "internal/testworld"},
 		why: "broker/jetstream is the engine on NATS; gateway/nats serves clients outside of the engine's account, and the command line connects"},
 	{who: "gateway/nats/...", not: []string{module + "supervisor", module + "index", module + "telemetry", module + "bench", module + "internal/cli", module + "cmd", "github.com/nats-io/nats.go/jetstream"},

@@ -334,7 +334,7 @@ func TestRedeliveryOfItsOwn(t *testing.T) {
 	})
 }
 
-// An offer that is gone costs a look at the ledger and no more.
+// An offer that is gone costs a read of the ledger and no more.
 func TestGhostIsDropped(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.register(protocol.Profile{ID: "coder"})

@@ -41,8 +41,10 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 	err = ledger.Entries(ctx, 0, func(e broker.Entry) error {
 		if next == 0 { // the ledger may have dropped more since
 			next = max(span.First, 1)
-			if e.Seq > next && startsAt(ctx, ledger, e.Seq) {
-				next, span.First = e.Seq, e.Seq
+			if e.Seq > next {
+				if now, err := ledger.LedgerInfo(ctx); err == nil && now.First == e.Seq {
+					next, span.First = e.Seq, e.Seq
+				}
 			}
 		}
 		if e.Seq > next {
@@ -73,12 +75,6 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 	return report, nil
 }
 
-// startsAt reports whether the ledger now begins at an entry.
-func startsAt(ctx context.Context, ledger Ledger, seq uint64) bool {
-	span, err := ledger.LedgerInfo(ctx)
-	return err == nil && span.First == seq
-}
-
 // reportGap verifies the entries in a gap, which belong to no handoff, and reports the sequences
 // that the ledger lacks. It reads them only if read is true.
 func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, read bool) error {
@@ -89,19 +85,18 @@ func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, rea
 		}
 		c.report.addProblem(Problem{Kind: KindMissing, Seq: from, Message: message})
 	}
-	gapEnd := errors.New("end of the gap")
 	for read && g.from <= g.to {
 		err := ledger.Tail(ctx, g.from, func(e broker.Entry) error {
 			if err := c.verify(e, e.Seq, Problem{}); err != nil {
 				return err
 			}
 			if g.from = e.Seq + 1; g.from > g.to {
-				return gapEnd
+				return errTailDone
 			}
 			return nil
 		})
 		switch {
-		case errors.Is(err, gapEnd):
+		case errors.Is(err, errTailDone):
 			return nil
 		case errors.Is(err, broker.ErrLedgerChanged): // nothing has that sequence
 			missing(g.from, g.to)

@@ -120,8 +120,8 @@ func (c *committer) readConfig(cfg jetstream.StreamConfig) {
 	c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && cfg.Metadata[metaAsyncWork] == "true")
 }
 
-// rereadConfig is readConfig after a reconnection: the node may have been
-// started anew, and otherwise.
+// rereadConfig is readConfig after a reconnection: the node may have
+// restarted with another configuration.
 func (c *committer) rereadConfig() {
 	ctx, cancel := context.WithTimeout(c.j.closing, tryTimeout)
 	defer cancel()

@@ -432,7 +432,7 @@ func TestBatchOfUnknownEnd(t *testing.T) {
 }
 
 // Where writes are not synced one by one nothing is grouped, and an engine that
-// was there before a node was started anew finds out.
+// was there before a node restarted finds out.
 func TestGroupsWhereItPays(t *testing.T) {
 	dir := t.TempDir()
 	ports, err := embedded.FreePorts(1)

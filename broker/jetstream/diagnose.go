@@ -80,7 +80,7 @@ type ConsumerFacts struct {
 const (
 	// diagnosePatience is how long each question may go unanswered.
 	diagnosePatience = 5 * time.Second
-	// betweenSights is the time between the two looks at consumers. A pull
+	// betweenSights is the time between the two readings of consumers. A pull
 	// that found something waiting is answered within milliseconds.
 	betweenSights = 700 * time.Millisecond
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// consumers looks at all consumers twice: what stands still while it is pulled
+// consumers reads all consumers twice: one that does not move while it is pulled
 // from is stuck, and a supervisor that is there pulls or has just been given
 // something.
 func (x *examination) consumers(ctx context.Context) error {

@@ -247,7 +247,7 @@ func (f *follower) send() error {
 	return nil
 }
 
-// receive passes on what comes until the request is over (nil) or lost.
+// receive calls fn with each message until the request is over (nil) or lost.
 func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*nats.Msg, func())) error {
 	lost := time.NewTimer(time.Until(f.expires))
 	defer lost.Stop()
@@ -285,7 +285,7 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 	return nil
 }
 
-// releaseRest releases what came and was not passed on, and what still comes for
+// releaseRest releases the messages that fn did not receive, and what still comes for
 // the last request, until that is over: else others would wait an ack wait for
 // it. Close cuts it short; the engine then finds no client to deliver to.
 func (f *follower) releaseRest(sub *nats.Subscription) {

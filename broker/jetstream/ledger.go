@@ -151,7 +151,7 @@ func (j *Engine) Feed(ctx context.Context, ticket string) (<-chan uint64, func()
 	return hints, func() { cancel(); _ = sub.Unsubscribe() }, nil
 }
 
-// Heads implements broker.Engine. It tries again, after the last entry it passed on,
+// Heads implements broker.Engine. It tries again, after the last entry that fn received,
 // when the engine lets it down.
 func (j *Engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	end := func(ctx context.Context) (uint64, error) {

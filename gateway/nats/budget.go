@@ -30,8 +30,8 @@ type budget struct {
 	limit string
 	most  int64
 	again time.Duration // when a refused agent asks again
-	// reclaim gives back something that an agent has, and answers whether there was
-	// anything to be given back. Nil: there never is.
+	// reclaim releases something that an agent holds, and reports whether it held
+	// anything. Nil releases nothing.
 	reclaim func(agent string) bool
 
 	refused, reclaimed atomic.Int64
@@ -39,7 +39,7 @@ type budget struct {
 	mu     sync.Mutex
 	used   int64
 	agents map[string]int64
-	freed  chan struct{} // closed when something is given back; nil: no request waits
+	freed  chan struct{} // closed when something is released; nil: no request waits
 }
 
 func newBudget(limit string, most int64, again time.Duration, reclaim func(agent string) bool) *budget {
@@ -169,7 +169,7 @@ func (b *budget) addLocked(agent string, n int64) {
 	}
 }
 
-// whenFreed is closed when something is given back after this call.
+// whenFreed is closed when something is released after this call.
 func (b *budget) whenFreed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What one agent may have is half, and what is given back is there again.
+// One agent may have half of a budget, and others may use what it releases.
 func TestBudget(t *testing.T) {
 	b := newBudget("things", 10, time.Second, nil)
 	refused := func(agent string, n int64) bool {
@@ -76,7 +76,7 @@ func TestWhatIsInUseIsWaitedFor(t *testing.T) {
 			t.Errorf("beyond its share: %v after %v", err, time.Since(begun))
 		}
 		if err := b.awaitFree(t.Context(), "c", 4); err == nil || time.Since(begun) != shareTimeout {
-			t.Errorf("what is never given back: %v after %v", err, time.Since(begun))
+			t.Errorf("what is never released: %v after %v", err, time.Since(begun))
 		}
 		got := make(chan error, 1)
 		go func() { got <- b.awaitFree(t.Context(), "c", 4) }()

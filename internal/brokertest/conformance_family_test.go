@@ -191,7 +191,7 @@ func (r *familyKit) decide(ticket string) broker.Head {
 	return head
 }
 
-// ensureChildren is what a look does about children.
+// ensureChildren is the part of a reconcile about children.
 func (r *familyKit) ensureChildren(head broker.Head) ([]protocol.ChildClosed, error) {
 	return r.b.EnsureChildren(r.ctx, head)
 }

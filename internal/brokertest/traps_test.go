@@ -213,8 +213,8 @@ func TestTrapLedgerKeeps(t *testing.T) {
 	k.must(err)
 }
 
-// An offer that comes for a pull nobody waits on any more is given back: the
-// ack wait here is long, and nobody should have to wait for it.
+// An offer that comes for an abandoned pull is released: the
+// ack wait here is long, and no worker should have to wait for it.
 func TestAbandonedPullsRelease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, embedded.Config{})

@@ -41,9 +41,9 @@ func (k *kit) requests(e *jetstream.Engine, n *embedded.Node, agent string) (ask
 
 // The turns of those who wait may not cost a request each where nobody waits:
 // a process that always finds something in one lane asks no more than it
-// would without them, but for a look at the others every few seconds.
+// would without them, except for a read of the others every few seconds.
 func TestTurnsCostNoRequests(t *testing.T) {
-	const offers, looks = 480, 6 * 6 // a sweep and a standing request at three lanes, for 30 s
+	const offers, reads = 480, 6 * 6 // a sweep and a standing request at three lanes, for 30 s
 	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)
 	for above, lane := range protocol.Priorities {
@@ -60,7 +60,7 @@ func TestTurnsCostNoRequests(t *testing.T) {
 				}
 			}
 			without := int64(offers / most * (above + 1)) // each pull asks the more urgent lanes first
-			if got := asked(); got > without+looks {
+			if got := asked(); got > without+reads {
 				k.Errorf("%s, %d at a time: %d requests for %d offers, want no more than %d and a few", lane, most, got, offers, without)
 			}
 		}

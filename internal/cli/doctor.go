@@ -44,11 +44,11 @@ where something is amiss. It changes nothing. The checks, and what they look for
 warn: it works, and something should be done. fail: something does not work, or soon
 will not. --skip leaves out what you know of and accept.
 
---self looks at this process alone: the program, its settings, its connection, its clock.
+--self checks this process alone: the program, its settings, its connection, its clock.
 Where $HANDOFF_METRICS says at what address a process here shows how it is (--metrics),
 --self asks that one instead, within 5 s: whether its loops turn and it can do its work.
 That is for the health check of a container; it connects to nothing else.
---repair asks for a look at every handoff now: offers are put back where they belong,
+--repair asks for a reconcile of every handoff now: offers are put back where they belong,
 and every handoff that is open, or that owes something, is woken. It decides nothing,
 and is safe while everything runs; supervisors do the rest.
 
@@ -81,7 +81,7 @@ Exit codes: 0 all is well; 1 a check says warn or fail.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&o.self, "self", false, "look at this process alone")
+	fs.BoolVar(&o.self, "self", false, "check this process alone")
 	fs.BoolVar(&o.repair, "repair", false, "have every handoff looked at now, and check nothing")
 	fs.StringArrayVar(&o.mend, "mend", nil, "go back to the last entry of this `TICKET` that can be read; repeatable")
 	fs.StringArrayVar(&o.skip, "skip", nil, "leave out this `CHECK`; repeatable")

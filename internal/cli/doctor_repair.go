@@ -38,7 +38,7 @@ func (a *app) repair(ctx context.Context) error {
 	}
 	f := doctor.Supervisors(doctor.ExamineServer(ctx, a.access()))
 	if f.Status == doctor.StatusFail {
-		return errors.New("no supervisor looks at them yet: " + f.Message + "; " + toDo(f))
+		return errors.New("no supervisor reconciles them yet: " + f.Message + "; " + toDo(f))
 	}
 	return nil
 }

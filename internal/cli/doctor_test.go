@@ -150,7 +150,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// stuckBecause decides what a supervisor does about what it cannot look at.
+// stuckBecause decides as a supervisor about a handoff that it cannot reconcile.
 func stuckBecause(reason string) broker.Decider {
 	return func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.RecordStuck(h.State, errors.New(reason), now)

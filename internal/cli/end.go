@@ -24,7 +24,7 @@ const (
 )
 
 // sameSignal is how long after a signal another one is the same: timeout(1), and what
-// passes on a terminal's Ctrl-C, signal a process and then its group.
+// forwards a terminal's Ctrl-C, signal a process and then its group.
 const sameSignal = 250 * time.Millisecond
 
 // endFor is how long a command may take to end; work says so itself.

@@ -44,7 +44,7 @@ func TestOvertaken(t *testing.T) {
 	l.decide(d, t0.Add(time.Minute))
 	for name, speak := range map[string]func() (Step, error){
 		"complete": func() (Step, error) { return Complete(l.state, d, p.Completed{}, nil, t0) },
-		"hand over": func() (Step, error) {
+		"hand off": func() (Step, error) {
 			return Complete(l.state, d, p.Completed{}, []p.HandedOff{{N: 0, Ticket: "child"}}, t0)
 		},
 	} {

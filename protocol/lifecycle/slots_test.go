@@ -17,7 +17,7 @@ func TestSlots(t *testing.T) {
 		t.Error("a second one of one was taken")
 	}
 	if again, ok := TakeSlot(slots, 1, "t1", other); !ok || again["t1"] != other {
-		t.Error("the slot of a handoff is not passed on")
+		t.Error("the slot of a handoff does not move to its new holder")
 	}
 	over := KeepSlot(slots, "t2", other)
 	if len(over) != 2 || Room(1, over) != 0 || len(slots) != 1 {

@@ -315,7 +315,7 @@ func (w *world) begin(ticket string, parent *thread, step Step) *thread {
 	return h
 }
 
-// summary is what is handed over: to an agent, to who has a capability, up to
+// summary is a random package: to an agent, to a capability, up to
 // an authority; with a return or without.
 func (w *world) summary(source string) p.Summary {
 	s := p.Summary{Type: p.Sequential, Source: source, Priority: one(w, p.Priorities...), Digest: "sha256:00",

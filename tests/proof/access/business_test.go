@@ -79,7 +79,7 @@ func (h *server) pollOnce(agent string) {
 	h.must(agent, "ack", lease, "rejected", "--reason", "not for me")
 }
 
-// largeHandoff hands over a package that travels by digest, and a result.
+// largeHandoff submits a package that travels by digest, and a result.
 func (h *server) largeHandoff() {
 	h.t.Helper()
 	ticket := h.must("operator", "submit", "-f", h.largePackage("builder"))

@@ -23,7 +23,7 @@ func TestPermissionErrors(t *testing.T) {
 	}{
 		{"a reader submits", "reader", []string{"submit", "--to", "builder", "--reason", "r", "--task", "t"}, exitError, "not allowed: user " + public("reader") + " may not publish to handoff.ledger."},
 		{"a reader cancels", "reader", []string{"cancel", ticket}, exitError, "may not publish to handoff.ledger." + ticket},
-		{"a reader looks at everybody", "reader", []string{"agents", "ls"}, exitError, "may not publish to $KV.HANDOFF_HOLDERS.probe"},
+		{"a reader lists all agents", "reader", []string{"agents", "ls"}, exitError, "may not publish to $KV.HANDOFF_HOLDERS.probe"},
 		{"a submitter follows the ledger", "trusted-submitter", []string{"tail", "--since", "1m"}, exitError, "may not publish to $JS.API.CONSUMER.CREATE.HANDOFF_LEDGER."},
 		{"a submitter lists", "trusted-submitter", []string{"list"}, exitError, "may not publish to handoff.query.list"},
 		{"a submitter puts a large package", "trusted-submitter", []string{"submit", "-f", h.largePackage("builder")}, exitError, "may not publish to $O.HANDOFF_BLOBS."},

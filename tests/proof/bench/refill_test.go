@@ -76,7 +76,7 @@ func writeOpen(t *testing.T, url string, n int) {
 }
 
 // TestRefill is the same with a few handoffs and everything in one process, and
-// looks at each: one offer, one wake-up.
+// checks each: one offer, one wake-up.
 func TestRefill(t *testing.T) {
 	const n = 2_000
 	node, err := openEngine(t.Context(), t.TempDir())

@@ -83,7 +83,7 @@ func TestClockJumps(t *testing.T) {
 		took  []time.Duration
 		waits sync.WaitGroup
 	)
-	handOver := func() {
+	handOff := func() {
 		cmd := exec.CommandContext(ctx, bin, "submit", "--from", "lead", "--to", "first", "--reason", "r", "--task", "this")
 		cmd.Env = append(os.Environ(), env("source")...)
 		var said bytes.Buffer
@@ -105,7 +105,7 @@ func TestClockJumps(t *testing.T) {
 	}
 	during := func(d time.Duration) (n int) {
 		for end := time.Now().Add(d); time.Now().Before(end); n++ {
-			handOver()
+			handOff()
 			testworld.Pause(ctx, 100*time.Millisecond)
 		}
 		return n

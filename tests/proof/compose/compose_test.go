@@ -81,7 +81,7 @@ func TestCompose(t *testing.T) {
 	s.kept(acks.Tickets()[0])
 }
 
-// kept: what was handed over outlasts its containers.
+// kept checks that a handoff outlasts its containers.
 func (s *stack) kept(ticket string) {
 	s.Helper()
 	if _, err := s.try(s.ctx, 3*time.Minute, "down"); err != nil {

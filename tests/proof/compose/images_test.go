@@ -21,7 +21,7 @@ const (
 )
 
 // natsDockerfile is what of the official image (nats-io/nats-docker, alpine) the compose
-// file relies on: the server and wget in the PATH. Its entry point only passes on a
+// file relies on: the server and wget in the PATH. Its entry point only runs a
 // command that names the server.
 const natsDockerfile = `FROM scratch
 LABEL ` + standInLabel + `=true

@@ -17,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// load is a few sources that hand over without a break, and workers that are
+// load is a few sources that submit without a break, and workers that are
 // never harmed: whatever happens to the engine, each handoff takes one attempt.
 type load struct {
 	t      *testing.T
@@ -94,7 +94,7 @@ func (l *load) source(ctx context.Context, stop <-chan struct{}, number int) {
 	}
 }
 
-// submit hands over until the engine has acknowledged it: the same package
+// submit repeats a submission until the engine has acknowledged it: the same package
 // again is the same handoff.
 func (l *load) submit(ctx context.Context, what string, later bool) (ticket string, ok bool) {
 	if later {

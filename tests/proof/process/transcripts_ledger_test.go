@@ -16,8 +16,8 @@ import (
 // turn is one handoff of a conversation, as the ledger tells it.
 type turn struct {
 	ticket  string
-	history []json.RawMessage // handed over
-	said    []json.RawMessage // handed back
+	history []json.RawMessage // handed off
+	said    []json.RawMessage // returned
 	results int
 	last    protocol.State
 }
@@ -101,7 +101,7 @@ func stored(t *testing.T, b *broker.Broker, inline json.RawMessage, blob *protoc
 func compare(c conversation, turns []*turn) error {
 	want := len(c.runs())
 	if want > 1 {
-		want-- // the first speaker hands over and answers nobody
+		want-- // the first speaker hands off and answers no message
 	}
 	if len(turns) != want {
 		return fmt.Errorf("%d handoffs, want %d", len(turns), want)

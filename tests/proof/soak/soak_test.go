@@ -143,7 +143,7 @@ func (s *soak) startShowingFigures(name, path string, args ...string) {
 
 var acknowledged = regexp.MustCompile(`acknowledged (\d+)`)
 
-// source has one submit for a while, looks at all processes meanwhile if it is to
+// source has one submit for a while, samples all processes meanwhile if it is to
 // keep a rate, and returns how many handoffs were acknowledged.
 func (s *soak) source(rate int, span time.Duration) int {
 	s.Helper()

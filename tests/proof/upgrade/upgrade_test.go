@@ -170,7 +170,7 @@ func (c *fleet) run(bin string, args ...string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// submit hands over one after the other, each when the one before has closed or is a
+// submit submits one handoff after the other, each when the one before has closed or is a
 // few behind.
 func (c *fleet) submit(ctx context.Context, bin, agent string) {
 	for tick := time.NewTicker(200 * time.Millisecond); ; {
