@@ -95,7 +95,7 @@ func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	}
 	last := changes[len(changes)-1].Record.State
 	if d.open != nil {
-		d.open.TookMS = max(now.Sub(d.open.Began), 0).Milliseconds()
+		d.open.TookMS = explain.Took(d.open.Began, now).Milliseconds()
 		d.Attempts = append(d.Attempts, *d.open)
 		d.open = nil
 	}
@@ -103,7 +103,7 @@ func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	if last.Closed {
 		end = last.ClosedAt
 	}
-	d.Stages.Whole = max(end.Sub(last.SubmittedAt), 0).Milliseconds()
+	d.Stages.Whole = explain.Took(last.SubmittedAt, end).Milliseconds()
 	return d
 }
 
@@ -174,7 +174,7 @@ func (d *Timeline) beginAttempt(v Attempt) {
 
 func (d *Timeline) endAttempt(at time.Time, how, words string) {
 	v := *d.open
-	v.Ended, v.How, v.Words, v.TookMS = at, how, words, max(at.Sub(v.Began), 0).Milliseconds()
+	v.Ended, v.How, v.Words, v.TookMS = at, how, words, explain.Took(v.Began, at).Milliseconds()
 	d.Attempts, d.open = append(d.Attempts, v), nil
 }
 

@@ -335,7 +335,7 @@ func (n *Node) sort(now time.Time) {
 		if n.Closed {
 			end = n.state.ClosedAt
 		}
-		n.TookMS = max(end.Sub(n.SubmittedAt), 0).Milliseconds()
+		n.TookMS = explain.Took(n.SubmittedAt, end).Milliseconds()
 	}
 	rank := []Relation{Member, HandedOff, Follows, Return, Redrive}
 	slices.SortStableFunc(n.Children, func(x, y *Node) int {

@@ -17,6 +17,10 @@ func Join(parts ...string) string {
 	return strings.Join(kept, ", ")
 }
 
+// Took returns the whole milliseconds between two instants, and never less than none: what
+// is counted in milliseconds for programs reads the same for people.
+func Took(from, to time.Time) time.Duration { return max(to.Sub(from), 0).Truncate(time.Millisecond) }
+
 // Millis writes a duration that is given in milliseconds.
 func Millis(ms int64) string { return Duration(time.Duration(ms) * time.Millisecond) }
 

@@ -37,3 +37,14 @@ func TestShortDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestTook: status and tree say the same of one handoff.
+func TestTook(t *testing.T) {
+	from := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for span, want := range map[time.Duration]string{21_900 * time.Microsecond: "21ms", 2_849 * time.Millisecond: "2.85s", -time.Second: "0s"} {
+		took := Took(from, from.Add(span))
+		if got := Duration(took); got != want || Millis(took.Milliseconds()) != want {
+			t.Errorf("%v: %s, and %s from milliseconds; want %s", span, got, Millis(took.Milliseconds()), want)
+		}
+	}
+}

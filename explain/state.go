@@ -158,7 +158,7 @@ func Ended(s protocol.State) string {
 	if !s.Closed {
 		return ""
 	}
-	return fmt.Sprintf("%s, %s after it was submitted", Ending(s), Duration(s.ClosedAt.Sub(s.SubmittedAt)))
+	return fmt.Sprintf("%s, %s after it was submitted", Ending(s), Duration(Took(s.SubmittedAt, s.ClosedAt)))
 }
 
 // To names the agent, and the way to it where that is not what was asked for.

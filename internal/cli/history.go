@@ -68,9 +68,9 @@ func (a *app) history(changes []protocol.Change) error {
 		return err
 	}
 	if last.Closed {
-		a.printf("%s after %s, attempts: %d\n", explain.Ending(last), explain.Duration(last.ClosedAt.Sub(last.SubmittedAt)), last.AttemptsTotal)
+		a.printf("%s after %s, attempts: %d\n", explain.Ending(last), explain.Duration(explain.Took(last.SubmittedAt, last.ClosedAt)), last.AttemptsTotal)
 	} else {
-		a.printf("open for %s; waits for %s\n", explain.Duration(last.UpdatedAt.Sub(last.SubmittedAt)), phrase(explain.WaitingFor(last)))
+		a.printf("open for %s; waits for %s\n", explain.Duration(explain.Took(last.SubmittedAt, last.UpdatedAt)), phrase(explain.WaitingFor(last)))
 	}
 	return nil
 }
