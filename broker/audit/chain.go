@@ -158,7 +158,7 @@ func (c *chainVerifier) verifyDecoded(e broker.Entry, change protocol.Change, de
 	}
 	state := change.Record.State
 	if state.Ticket != e.Ticket {
-		report(KindChain, "is stored under one ticket and says that it is of %q", state.Ticket)
+		report(KindChain, "is stored under one ticket and names the ticket %q", state.Ticket)
 	}
 	if !known {
 		c.verifyFirst(change, report)
@@ -166,7 +166,7 @@ func (c *chainVerifier) verifyDecoded(e broker.Entry, change protocol.Change, de
 		return nil
 	}
 	if prev := hex.EncodeToString(before.hash[:]); state.PrevHash != prev {
-		report(KindChain, "names another append as the one before it: prev_hash is %s, the one before it has %s", shortHash(state.PrevHash), shortHash(prev))
+		report(KindChain, "does not follow the append before it: prev_hash is %s, that append has %s", shortHash(state.PrevHash), shortHash(prev))
 		c.cacheState(e.Ticket, state)
 		return nil // the append that it follows is not here
 	}
@@ -188,13 +188,13 @@ func (c *chainVerifier) verifyFirst(change protocol.Change, report func(Kind, st
 	switch {
 	case state.PrevHash == "":
 		if submittedEvent(change) == nil {
-			report(KindChain, "is the first of its handoff, and no submission")
+			report(KindChain, "is the first append of its handoff and has no submission")
 			return
 		}
 		verifyReplay(protocol.State{}, change, report)
 		c.verifyWriters(protocol.State{}, change, report)
 	case c.mustHaveStart(state.PackageSeq):
-		report(KindMissing, "follows an append with the hash %s, which is not there", shortHash(state.PrevHash))
+		report(KindMissing, "follows an append with the hash %s, which is missing", shortHash(state.PrevHash))
 	default:
 		c.report.WithoutBeginning++
 	}
@@ -232,7 +232,7 @@ func verifyReplay(base protocol.State, change protocol.Change, report func(Kind,
 	stored := change.Record.State
 	next, err := lifecycle.ApplyAll(base, change.Record.Events)
 	if err != nil {
-		report(KindReplay, "holds events that cannot have happened then: %v", err)
+		report(KindReplay, "has events that are not legal after the append before: %v", err)
 		return
 	}
 	next.Bind(change.Seq)
@@ -244,7 +244,7 @@ func verifyReplay(base protocol.State, change protocol.Change, report func(Kind,
 		return
 	}
 	if !bytes.Equal(want, have) {
-		report(KindReplay, "says of the handoff what its events do not: %s", differingFields(want, have))
+		report(KindReplay, "has a state that its events do not result in: %s", differingFields(want, have))
 	}
 }
 

@@ -99,7 +99,7 @@ func (c *comparison) compareEntry(e broker.Entry) (err error) {
 	}
 	r.LastSeq = e.Seq
 	if hash := broker.HashOf(e.Body); hash != c.next.Hash || e.Ticket != c.next.HandoffID {
-		c.addProblem(KindHash, fmt.Sprintf("is not the append that the ledger has: its hash is %s, there it is %s", shortHash(c.next.Hash), shortHash(hash)))
+		c.addProblem(KindHash, fmt.Sprintf("differs from the ledger: its hash is %s, the ledger has %s", shortHash(c.next.Hash), shortHash(hash)))
 	}
 	c.next, err = c.archived.next()
 	return err

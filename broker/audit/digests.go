@@ -23,9 +23,9 @@ func (c *chainVerifier) verifyDigests(change protocol.Change, report func(Kind, 
 		switch {
 		case named == "":
 		case ref != nil && ref.Digest != named && !isDerived(ticket):
-			report(KindHash, "refers to the package %s, and says that it is %s", ref.Digest, named)
+			report(KindHash, "refers to the package %s, and names the digest %s", ref.Digest, named)
 		case ref == nil && len(*inline) > 0 && !isPackage(*inline, named, ticket):
-			report(KindHash, "holds another package than it says: it is %s, not %s", broker.RefOf(*inline).Digest, named)
+			report(KindHash, "has another package than its digest says: it is %s, not %s", broker.RefOf(*inline).Digest, named)
 		}
 		if ref == nil || c.readBody == nil || c.bodiesRead[*ref] {
 			continue
@@ -36,7 +36,7 @@ func (c *chainVerifier) verifyDigests(change protocol.Change, report func(Kind, 
 		switch {
 		case err == nil && (named == "" || isPackage(body, named, ticket)):
 		case err == nil && isDerived(ticket): // otherwise reported above
-			report(KindHash, "refers to the package %s, and says that it is %s", ref.Digest, named)
+			report(KindHash, "refers to the package %s, and names the digest %s", ref.Digest, named)
 		case err == nil:
 		case errors.As(err, &damaged):
 			report(KindHash, "refers to a package or result that was changed: %s %s", ref.Digest, damaged.Error())

@@ -106,7 +106,7 @@ func (v *fileVerifier) verifyFile(i int, last bool) error {
 			v.verifyEnd(at, last)
 			return nil
 		case errors.Is(err, errTruncated):
-			v.addProblem(at, KindTruncated, "is cut off in the middle of a line")
+			v.addProblem(at, KindTruncated, "is truncated within a line")
 			return nil
 		case errors.Is(err, errTooLong):
 			at.Line++
@@ -136,7 +136,7 @@ func (v *fileVerifier) verifyEnd(at Problem, last bool) {
 	case v.archive && last:
 		v.report.addNote("%s is the newest file of the archive: more may come", filepath.Base(at.File))
 	default:
-		v.addProblem(at, KindTruncated, "has no end: it was cut off, or is still being written")
+		v.addProblem(at, KindTruncated, "has no end line: it was truncated, or is still being written")
 	}
 }
 
@@ -155,18 +155,18 @@ func (v *fileVerifier) verifyLine(text []byte, location uint64, at Problem) erro
 	}
 	switch {
 	case v.firstLine && line.Prev != "":
-		v.report.addNote("%s goes on from an earlier file, which is not here", filepath.Base(at.File))
+		v.report.addNote("%s continues an earlier file, which is missing", filepath.Base(at.File))
 	case !v.firstLine && line.Prev != prev:
-		v.addProblem(at, KindLine, "does not follow the line before it: prev is %s, that line has %s; one of them was changed, or what was between them is gone",
+		v.addProblem(at, KindLine, "does not follow the line before it: prev is %s, that line has %s; one of them was changed, or a line between them was removed",
 			shortHash(line.Prev), shortHash(prev))
 	}
 	v.firstLine = false
 	if v.endSeen {
-		v.addProblem(at, KindLine, "comes behind the end of the file")
+		v.addProblem(at, KindLine, "follows the end line")
 	}
 	if line.EventType == endEventType {
 		if v.endSeen = true; line.Lines != at.Line-1 {
-			v.addProblem(at, KindMissing, "says that %d lines are before it, and there are %d", line.Lines, at.Line-1)
+			v.addProblem(at, KindMissing, "says that %d lines precede it, and there are %d", line.Lines, at.Line-1)
 		}
 		return nil
 	}
@@ -190,12 +190,12 @@ func (v *fileVerifier) verifyRecord(line Line, location uint64, at Problem) erro
 		if v.firstSeq == 0 {
 			v.firstSeq = e.Seq
 		} else if e.Seq != v.lastSeq+1 {
-			v.addProblem(at, KindMissing, "entry %d follows entry %d: what is between them is not in the archive", e.Seq, v.lastSeq)
+			v.addProblem(at, KindMissing, "entry %d follows entry %d: the entries between them are not in the archive", e.Seq, v.lastSeq)
 		}
 		v.lastSeq = e.Seq
 	}
 	if hash := broker.HashOf(e.Body); hash != line.Hash {
-		v.addProblem(at, KindHash, "holds an append with the hash %s, and says it is %s: one of them was changed", shortHash(hash), shortHash(line.Hash))
+		v.addProblem(at, KindHash, "has an append with the hash %s, and names the hash %s: one of them was changed", shortHash(hash), shortHash(line.Hash))
 	}
 	change, err := broker.DecodeChange(e)
 	if err == nil && e.Ticket != "" {
@@ -239,7 +239,7 @@ func (v *fileVerifier) compareRecords(lines []Line, e broker.Entry, change proto
 	}
 	want := recordsOf(e, change, of)
 	if !slices.EqualFunc(lines, want, sameRecord) {
-		v.addProblem(at, KindHash, "has audit records that say something else than the append that they were made of")
+		v.addProblem(at, KindHash, "has audit records that differ from their append")
 	}
 }
 

@@ -63,9 +63,9 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 	switch {
 	case span.First <= 1:
 	case !span.MayHaveDropped(time.Now()):
-		report.addProblem(Problem{Kind: KindMissing, Seq: 1, Message: fmt.Sprintf("the ledger begins at entry %d, and is too young to have dropped what was before for its age", span.First)})
+		report.addProblem(Problem{Kind: KindMissing, Seq: 1, Message: fmt.Sprintf("the ledger begins at entry %d, and is too young to have dropped earlier entries for their age", span.First)})
 	default:
-		report.addNote("the ledger begins at entry %d: what was before was dropped for its age", span.First)
+		report.addNote("the ledger begins at entry %d: earlier entries were dropped for their age", span.First)
 	}
 	for i, g := range gaps {
 		if err := c.reportGap(ctx, ledger, g, i < gapsReadMax); err != nil {

@@ -56,7 +56,7 @@ func TestForgedAppend(t *testing.T) {
 		want   string
 		words  string
 	}{
-		{"events that cannot have happened", func(r *protocol.Record) {}, "replay seq 16", "cannot have happened"},
+		{"events that are not legal", func(r *protocol.Record) {}, "replay seq 16", "not legal"},
 		{"a state that does not follow", func(r *protocol.Record) {
 			r.Events = []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: r.State.UpdatedAt}, Reason: "x"}}
 			r.State.StuckReason, r.State.Source, r.State.Tokens = "x", "mallory", 9
