@@ -139,7 +139,7 @@ func (r *reader) file(text string) {
 		return
 	}
 	if strings.HasSuffix(name[1], ".go") && !strings.Contains(text, "\npackage main\n") {
-		text = fmt.Sprintf("package main\n\nimport (\n\t\"context\"\n\t\"log\"\n\t\"os\"\n\n\t%q\n)\n\nfunc main() {\n%s}\n", module+"api/handoff", text)
+		text = fmt.Sprintf("package main\n\nimport (\n\t\"context\"\n\t\"log\"\n\n\t%q\n)\n\nfunc main() {\n%s}\n", module+"api/handoff", text)
 	}
 	if err := os.WriteFile(filepath.Join(r.dir, name[1]), []byte(r.here(text)), 0o644); err != nil {
 		r.t.Fatal(err)
