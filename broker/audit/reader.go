@@ -74,10 +74,7 @@ func (r *Reader) packageSnapshot(ctx context.Context, ticket string, c protocol.
 	if isTransient(err) {
 		return protocol.Snapshot{}, fmt.Errorf("package of %s: %w", ticket, err)
 	}
-	snapshot, err := protocol.SnapshotOf(body)
-	if err != nil {
-		snapshot = protocol.Snapshot{}
-	}
+	snapshot, _ := protocol.SnapshotOf(body) // zero if it cannot be decoded
 	r.snapshots.put(ticket, snapshot)
 	return snapshot, nil
 }
@@ -113,10 +110,7 @@ func (r *Reader) resultSnapshot(ctx context.Context, ticket string, c protocol.C
 		case err != nil:
 			return protocol.ResultSnapshot{}, nil
 		}
-		snapshot, err := protocol.ResultSnapshotOf(body)
-		if err != nil {
-			snapshot = protocol.ResultSnapshot{}
-		}
+		snapshot, _ := protocol.ResultSnapshotOf(body) // zero if it cannot be decoded
 		return snapshot, nil
 	}
 	return protocol.ResultSnapshot{}, nil
