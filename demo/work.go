@@ -145,7 +145,7 @@ func doInspection(ctx context.Context, j job) (found, summary string, err error)
 	return summary + ".\n" + list(all) + list(long), summary, nil
 }
 
-// doDecision plays the person to whom the decision escalates, and picks the inspector's first entry.
+// doDecision plays the person of the escalation, who picks the inspector's first entry.
 func doDecision(_ context.Context, j job) (found, summary string, err error) {
 	listed, err := resultOf(j.Package.Context, "inspection")
 	_, first, any := strings.Cut(listed, "\n- ")

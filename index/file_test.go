@@ -65,7 +65,7 @@ func TestOwnWrites(t *testing.T) {
 			t.Errorf("made again %d times", n)
 		}
 		stop()
-		w.live(20, 50) // while nobody keeps it
+		w.live(20, 50) // while the index is closed
 		read := &counted{Engine: engine}
 		ix, stop = keep(t, path, read)
 		if n := total(t, ix); n != int64(len(w.heads)) {
@@ -411,7 +411,7 @@ func TestOddPaths(t *testing.T) {
 
 // TestStrangeEntries: what the ledger should not hold stops nothing: a handoff
 // that begins twice, an entry that is no record, one of another handoff, one of events
-// that nobody knows.
+// of no known index.
 func TestStrangeEntries(t *testing.T) {
 	w, ix := memoryWorld(t, 16)
 	w.live(10, 10)

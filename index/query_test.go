@@ -164,7 +164,7 @@ func (w *world) compare(ix *Index, f ask.Filter) {
 	w.compareHad(ix, f, want)
 }
 
-// compareHad holds the count by target, told apart, against whom each was with.
+// compareHad compares the count by target with the agents that had each handoff.
 func (w *world) compareHad(ix *Index, f ask.Filter, selected []string) {
 	w.t.Helper()
 	type told struct{ count, had int64 }

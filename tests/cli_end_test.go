@@ -19,9 +19,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// checkEnd judges what a story leaves behind, as long as its engine runs: no offer
-// stands that no open handoff has, handoff doctor is content where nothing is open, and
-// every event is one that its maker makes.
+// checkEnd checks the engine at the end of a script, if it still runs: every queued offer belongs
+// to an open handoff, handoff doctor finds no problem if none is open, and every event is one that
+// its writer makes.
 func checkEnd(ts *testscript.TestScript, url string) {
 	all := of(ts)
 	select {
@@ -43,8 +43,8 @@ func checkEnd(ts *testscript.TestScript, url string) {
 	until(all.t, patience, func(ctx context.Context) string { return misattributed(ctx, engine) })
 }
 
-// misattributed is what handoff audit verify --writers finds, and it alone: what else
-// is wrong with a ledger a story may have put there.
+// misattributed returns the findings of handoff audit verify --writers alone: other faults of the
+// ledger may be part of the script.
 func misattributed(ctx context.Context, engine *handoffjs.Engine) string {
 	b, err := broker.New(engine, broker.Config{})
 	if err != nil {
@@ -66,7 +66,7 @@ func misattributed(ctx context.Context, engine *handoffjs.Engine) string {
 // supervisor takes to its second pass, which would hide an offer that was left behind.
 const acknowledgeTimeout = 5 * time.Second
 
-// until asks again until nothing is wrong, or fails the story with what is.
+// until repeats a check until it finds nothing, or fails the script with the finding.
 func until(t testscript.T, most time.Duration, wrong func(context.Context) string) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
@@ -105,7 +105,7 @@ func followed(ctx context.Context, engine *handoffjs.Engine) string {
 	return ""
 }
 
-// endedOffers names the offers that stand and that no open handoff has.
+// endedOffers names the queued offers of no open handoff.
 func endedOffers(ctx context.Context, engine *handoffjs.Engine) string {
 	_, standing, err := readHeads(ctx, engine)
 	var ended []string
@@ -126,8 +126,8 @@ func endedOffers(ctx context.Context, engine *handoffjs.Engine) string {
 	return ""
 }
 
-// doctorComplains is what handoff doctor says when nothing is open, if it has to
-// complain. It leaves out fsync, which the stories turn off.
+// doctorComplains returns the problems that handoff doctor finds when no handoff is open. It skips
+// fsync, which the scripts turn off.
 func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *handoffjs.Engine, url string) string {
 	open, _, err := readHeads(ctx, engine)
 	switch {
@@ -150,7 +150,7 @@ func doctorComplains(ctx context.Context, ts *testscript.TestScript, engine *han
 	return ""
 }
 
-// readHeads counts the handoffs that are open, and tells which offer of each may stand.
+// readHeads counts the open handoffs, and returns the current offer of each.
 func readHeads(ctx context.Context, engine *handoffjs.Engine) (open int, standing map[string]uint64, err error) {
 	states := map[string]protocol.State{}
 	err = engine.Heads(ctx, func(e broker.Entry) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 )
 
-// cmdPlainServer starts a NATS server that nobody has set up, and sets NATS_URL.
+// cmdPlainServer starts a NATS server without Handoff's streams, and sets NATS_URL.
 func cmdPlainServer(ts *testscript.TestScript, neg bool, args []string) {
 	node, err := embedded.Start(context.Background(), embedded.Config{Dir: ts.MkAbs("plain")})
 	ts.Check(err)
@@ -19,8 +19,7 @@ func cmdPlainServer(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("NATS_URL", node.ClientURL())
 }
 
-// cmdWeaken makes of a stream what an older version would have: it keeps what it has
-// for a day.
+// cmdWeaken changes a stream to what an older version made: its messages expire after a day.
 func cmdWeaken(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -64,13 +64,13 @@ import (
 //	                     these fields of its token changed; next is the next number
 //	mkcontext NAME URL   make a context of the nats command line
 //	httpget CODE URL RE… get it until the answer has that code and matches each RE
-//	plain-server         start a NATS server that nobody has set up
+//	plain-server         start a NATS server without Handoff's streams
 //	weaken STREAM        have it keep what it has for a day
 //	alerts [NAME…]       the alert rules of docs/operations, evaluated over the figures
 //	                     as they are now, held for two hours: these fire, and no others
 //
-// When a story is over, no offer stands that no open handoff has, and handoff doctor
-// is content where none is open.
+// At the end of a script every queued offer belongs to an open handoff, and handoff doctor finds
+// no problem if none is open.
 func TestCLI(t *testing.T) {
 	runScripts(t, "script", false)
 	runScripts(t, "script/process", true)
@@ -99,8 +99,8 @@ func runScripts(t *testing.T, dir string, processes bool) {
 	})
 }
 
-// storiesAtOnce is how many parallel tests run side by side where no -parallel
-// is given: a story mostly waits for clocks, so two processors carry several.
+// storiesAtOnce is how many parallel tests run at a time without -parallel: a script mostly waits
+// for clocks, so two processors run several.
 const storiesAtOnce = 10
 
 // TestMain has more tests run side by side than there are processors.
@@ -116,7 +116,7 @@ func TestMain(m *testing.M) {
 }
 
 func cmdDev(ts *testscript.TestScript, neg bool, args []string) {
-	// One fsync a write would only measure the disk of whoever runs the tests.
+	// An fsync for each write would only slow the tests down.
 	args = append([]string{"dev", "--data", ts.MkAbs("data"), "--port", "0", "--fsync", "interval"}, args...)
 	p, url := start(ts, args, false, func(line string) string {
 		if url, figures := strings.CutPrefix(line, "metrics "); figures {
@@ -158,8 +158,8 @@ func cmdWork(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(p.awaitExit)
 }
 
-// awaitExit lets a worker that has nothing to do any more end by itself, before it is
-// killed: what it has just acknowledged to the queue may not have left it yet.
+// awaitExit lets an idle worker end by itself before it is killed, so that its last
+// acknowledgements reach the queue.
 func (p *process) awaitExit() {
 	p.signal(os.Interrupt)
 	select {
@@ -202,13 +202,13 @@ func cmdUngateway(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdDrain leaves the end of the worker to itself.
+// cmdDrain presses Ctrl-C at a worker without waiting for its end.
 func cmdDrain(ts *testscript.TestScript, neg bool, args []string) {
 	all := of(ts).work
 	all[len(all)-1].signal(os.Interrupt)
 }
 
-// cmdCrash leaves a worker without the chance to say anything.
+// cmdCrash kills a process with SIGKILL.
 func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
 	p := of(ts).dev
 	switch args[0] {
@@ -248,7 +248,7 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	eventually(ctx, ts, "that "+args[0]+" has no holder", func() bool { return !present() })
 }
 
-// eventually polls for what tells nobody when it is so.
+// eventually polls until so returns true.
 func eventually(ctx context.Context, ts *testscript.TestScript, what string, so func() bool) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -267,7 +267,7 @@ func dialScript(ctx context.Context, ts *testscript.TestScript) *jetstream.Engin
 	return engine
 }
 
-// cmdExistsSoon waits for what a program that runs beside the script writes.
+// cmdExistsSoon waits for a file that another program writes.
 func cmdExistsSoon(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -277,7 +277,7 @@ func cmdExistsSoon(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// cmdPassed is for what happens while nobody is there to be asked.
+// cmdPassed waits for an instant while no process runs.
 func cmdPassed(ts *testscript.TestScript, neg bool, args []string) {
 	at, err := time.Parse(time.RFC3339Nano, args[0])
 	ts.Check(err)
@@ -362,7 +362,7 @@ func cmdLedger(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// isSettlement tells an event that a supervisor appends in its own time, after the handoff has closed.
+// isSettlement reports whether a supervisor appends the event some time after the close.
 func isSettlement(e protocol.Event) bool {
 	switch e.EventType() {
 	case protocol.EventChildrenClosed, protocol.EventReturnSent, protocol.EventReturned:

@@ -69,7 +69,7 @@ var arrows = []importRule{
 	{who: "telemetry/...", not: []string{module + "worker", module + "supervisor", module + "index", module + "internal/cli", module + "cmd"},
 		why: "telemetry watches the broker; what the others have to show, cmd hands to it"},
 	{who: "...", not: []string{module + "telemetry"}, except: []string{"internal/cli", "telemetry"},
-		why: "nobody depends on being watched: broker.Observer and the small hooks of the others are enough, and cmd wires them"},
+		why: "no room depends on being watched: broker.Observer and the small hooks of the others are enough, and cmd wires them"},
 	{who: "...", not: []string{"github.com/prometheus"}, except: []string{"telemetry"},
 		why: "figures are named and counted in one room"},
 	{who: "index/...", not: []string{module + "worker", module + "supervisor", module + "telemetry", module + "internal/cli", module + "cmd"},

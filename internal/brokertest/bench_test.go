@@ -82,7 +82,7 @@ func BenchmarkPutOffer(b *testing.B) {
 	})
 }
 
-// A backlog, pulled 16 at a time.
+// BenchmarkPullRemove pulls a backlog, 16 offers at a time.
 func BenchmarkPullRemove(b *testing.B) {
 	eachFsync(b, func(b *testing.B, e broker.Engine) {
 		ctx, ticket := context.Background(), protocol.NewTicket()
@@ -111,7 +111,7 @@ func BenchmarkPullRemove(b *testing.B) {
 	})
 }
 
-// From putting an offer to having it in a worker that waits.
+// BenchmarkOfferToWaitingPull measures the time from an offer to a waiting worker.
 func BenchmarkOfferToWaitingPull(b *testing.B) {
 	eachFsync(b, func(b *testing.B, e broker.Engine) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -144,7 +144,7 @@ func BenchmarkOfferToWaitingPull(b *testing.B) {
 	})
 }
 
-// BenchmarkAsk is what the way to whoever answers costs, and back.
+// BenchmarkAsk measures the round trip of a question.
 func BenchmarkAsk(b *testing.B) {
 	for name, size := range map[string]int{"1KiB": 1 << 10, "64KiB": 64 << 10} {
 		b.Run(name, func(b *testing.B) {

@@ -16,10 +16,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// What only three nodes show, on one cluster because starting one takes a while.
+// TestCluster has the cases that need three nodes, on one cluster because its start is slow.
 //
-// The first is the engine's two words for a conflict: 10164 says that a write
-// is in flight. It must be taken for "again", and does come up.
+// The first is about error 10164, which says that a write is in flight. The engine must retry.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -118,8 +117,8 @@ func testTimersThroughRestarts(t *testing.T, c *embedded.Cluster) {
 	counted()
 }
 
-// appendUntil appends to one ticket until ctx ends. The function returned makes
-// sure that each append is there once.
+// appendUntil appends to one ticket until ctx ends. The returned function checks that each append
+// is stored once.
 func (k *kit) appendUntil(ctx context.Context) func() {
 	ticket := protocol.NewTicket()
 	appended := make(chan []uint64, 1)
@@ -155,8 +154,8 @@ func (k *kit) appendUntil(ctx context.Context) func() {
 	}
 }
 
-// Without a quorum nobody can beat, while reads are still answered: whoever
-// judges must know that it was cut off.
+// testQuorumLost loses the quorum: no holder can beat, while reads are still answered. A judge must
+// see that it was cut off.
 func testQuorumLost(t *testing.T, c *embedded.Cluster) {
 	k := newKit(t, dial(t, c.Nodes[0].ClientURL()))
 	before := k.awaitDirectory("being connected", func(d *lifecycle.Directory) bool { return !d.ConnectedSince.IsZero() })

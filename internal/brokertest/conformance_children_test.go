@@ -90,8 +90,8 @@ func testOrdinalOnce(k *kit) {
 	}
 }
 
-// testPromisedChildrenOnce kills the worker between its record and the submission, at each
-// of the ways to hand off, and lets many make up for it at once.
+// testPromisedChildrenOnce kills the worker between the promise of a child and its submission, for
+// each way to hand off. Several processes then submit the child at once.
 func testPromisedChildrenOnce(k *kit) {
 	r := k.familyKit()
 	for name, die := range map[string]func(*broker.Claim, []broker.Child) error{
@@ -189,8 +189,8 @@ func testGroupCompleted(k *kit) {
 	wantCode(k, err, protocol.CodeKeyReused)
 }
 
-// testGroupOfNewAgents registers agents and hands to them in the next breath: the
-// snapshot of the directory may not have them yet.
+// testGroupOfNewAgents hands off to agents right after their registration: the snapshot of the
+// directory may not have them yet.
 func testGroupOfNewAgents(k *kit) {
 	r := k.familyKit()
 	_, err := r.b.Directory(r.ctx)
@@ -200,15 +200,15 @@ func testGroupOfNewAgents(k *kit) {
 		head := r.submit(pkg("lead", to...))
 		for n, agent := range to {
 			if s := r.state(protocol.ChildTicketN(head.Ticket, n)); s.Agent != agent || s.Offer == 0 {
-				r.Errorf("member %d is with %q, offer %d; nobody would offer it without a supervisor", n, s.Agent, s.Offer)
+				r.Errorf("member %d is with %q, offer %d; only a supervisor would offer it", n, s.Agent, s.Offer)
 			}
 		}
 	}
-	_, err = r.trySubmit(pkg("lead", r.registerAgents(1)[0], "nobody-"+protocol.NewTicket()[:8]))
+	_, err = r.trySubmit(pkg("lead", r.registerAgents(1)[0], "missing-"+protocol.NewTicket()[:8]))
 	wantCode(k, err, protocol.CodeUnknownAgent)
 }
 
-// testPromisedPastDeadline lets the deadline pass between the promise and the submission.
+// testPromisedPastDeadline lets the deadline pass between the promise of a child and its submission.
 func testPromisedPastDeadline(k *kit) {
 	r := k.familyKit()
 	to := r.registerAgents(3)

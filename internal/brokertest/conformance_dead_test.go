@@ -30,7 +30,7 @@ func testRedriveOnce(k *kit) {
 	origin := r.submitDeadLetter(large, to[0])
 	again := protocol.RedriveTicket(origin.Ticket)
 
-	// It dies at once, before the submission, and between that and the record.
+	// It dies at once, before the submission, or between the submission and the record.
 	for _, lives := range []string{"", origin.Ticket, again} {
 		worker := k.brokerOver(&failingAppends{Engine: r.Engine, lives: func(t string) bool { return t == lives }})
 		if _, err := worker.Redrive(r.ctx, origin.Ticket, "", "human", false); !errors.Is(err, broker.ErrUnreachable) {
@@ -61,7 +61,7 @@ func testRedriveOnce(k *kit) {
 	_, err = r.b.Redrive(r.ctx, again, "", "human", false)
 	wantCode(k, err, protocol.CodeIllegal) // it succeeded
 
-	// To somebody else, who must be there.
+	// To another agent, which must exist.
 	gone := r.submitDeadLetter(pkg("lead", to[0]), to[0])
 	r.must(r.b.RemoveProfile(r.ctx, to[0]))
 	_, err = r.b.Redrive(r.ctx, gone.Ticket, "", "human", false)
@@ -75,7 +75,7 @@ func testRedriveOnce(k *kit) {
 		r.Errorf("with %s", state.Agent)
 	}
 
-	// What is open, or a return, is refused.
+	// An open handoff and a return are refused.
 	open := r.submit(pkg("lead", to[1]))
 	_, err = r.b.Redrive(r.ctx, open.Ticket, "", "human", false)
 	wantCode(k, err, protocol.CodeIllegal)
@@ -169,8 +169,8 @@ func testRedriveMember(k *kit) {
 	}
 }
 
-// repeatedHeads is an engine whose ledger tells some heads twice, first as they
-// were before: what replicas do when an append comes in between.
+// repeatedHeads is an engine that lists some heads twice, first with an older entry, as replicas
+// do when an append comes in between.
 type repeatedHeads struct {
 	broker.Engine
 	before map[string]broker.Entry
@@ -221,7 +221,7 @@ func testListsWithRepeatedHeads(k *kit) {
 func testDismissOnce(k *kit) {
 	r := k.familyKit()
 	to := r.registerAgents(1)
-	head := r.submit(pkg("nobody-"+to[0], to[0])) // a source without a queue: a person sees what came back
+	head := r.submit(pkg("missing-"+to[0], to[0])) // a source without a queue: a person sees the result
 	_, err := r.b.Dismiss(r.ctx, head.Ticket, "human", "")
 	wantCode(k, err, protocol.CodeIllegal)
 	r.must(r.accept(to[0]).RollBack(r.ctx, "not mine", nil))

@@ -119,8 +119,8 @@ func testStaleHolder(k *kit) {
 	}
 }
 
-// testObsoleteOffersRemoved lets handoffs leave the hands that pulled them by somebody else's act:
-// the offer still stands in the queue, as if the first process had died there.
+// testObsoleteOffersRemoved takes handoffs from the holders that pulled them: the offer is still in
+// the queue, as if the first process had died.
 func testObsoleteOffersRemoved(k *kit) {
 	r := k.familyKit()
 	to := r.registerAgents(3)

@@ -13,28 +13,28 @@ import (
 )
 
 // familyCases hold a Broker over the engine to what it promises of children,
-// groups, returns and redrives: nothing is lost or doubled, whoever dies where.
+// groups, returns and redrives: nothing is lost or doubled, wherever a process dies.
 // They run one after another, since some are large.
 var familyCases = []conformanceCase{
-	{"children go with a result", testChildrenSubmitted},
-	{"the same ordinal is handed off once", testOrdinalOnce},
-	{"what was recorded is submitted by whoever looks, once", testPromisedChildrenOnce},
-	{"a group's members are made up for", testGroupCompleted},
-	{"a group sees who registered a moment ago", testGroupOfNewAgents},
-	{"what was promised is made though its deadline has passed", testPromisedPastDeadline},
-	{"ends are marked once, and close the group", testCloseMarkedOnce},
-	{"a return is delivered and settled once", testReturnOnce},
-	{"who lost a handoff hands nothing on", testStaleHolder},
-	{"what left a queue by another door is dropped from it", testObsoleteOffersRemoved},
+	{"children are submitted with a result", testChildrenSubmitted},
+	{"an ordinal is handed off once", testOrdinalOnce},
+	{"a promised child is submitted once, by any process", testPromisedChildrenOnce},
+	{"missing members of a group are submitted", testGroupCompleted},
+	{"a group finds agents that registered just now", testGroupOfNewAgents},
+	{"a promised child is submitted past its deadline", testPromisedPastDeadline},
+	{"closes of children are recorded once, and close the group", testCloseMarkedOnce},
+	{"a return is delivered and recorded once", testReturnOnce},
+	{"a stale holder hands off nothing", testStaleHolder},
+	{"obsolete offers are removed from the queue", testObsoleteOffersRemoved},
 	{"a tree is cancelled to its leaves", testCancelTree},
-	{"a redrive is one, whatever interrupts it", testRedriveOnce},
-	{"what is redriven keeps its trail", testRedriveTrail},
+	{"a redrive happens once, whatever interrupts it", testRedriveOnce},
+	{"a redrive keeps the trail", testRedriveTrail},
 	{"a member is redriven alone", testRedriveMember},
-	{"lists know a ticket that comes twice", testListsWithRepeatedHeads},
-	{"who has seen it takes it out of the inbox", testDismissOnce},
-	{"a key is found at any later time", testKeyFoundLater},
-	{"to whom one hands off", testHandOffTargets},
-	{"what follows is in the same trace", testTraces},
+	{"lists drop repeated heads", testListsWithRepeatedHeads},
+	{"a dismissal removes it from the inbox", testDismissOnce},
+	{"a key is found later", testKeyFoundLater},
+	{"the targets of a hand-off are checked", testHandOffTargets},
+	{"children are in the trace of their parent", testTraces},
 }
 
 // familyKit is a kit with a broker.
@@ -52,7 +52,7 @@ func (k *kit) brokerOver(e broker.Engine) *broker.Broker {
 	return b
 }
 
-// registerAgents makes agents of new names that can be pulled for.
+// registerAgents registers agents with new names and queues.
 func (r *familyKit) registerAgents(n int) []string {
 	r.Helper()
 	names := make([]string, n)
@@ -134,8 +134,8 @@ func (r *familyKit) acceptOver(b *broker.Broker, agent string) *broker.Claim {
 	}
 }
 
-// noOffers makes sure that no offer for an agent is to be had. What is held, or
-// over, may come again.
+// noOffers checks that an agent has no valid offer. An offer that is held or obsolete may come
+// again.
 func (r *familyKit) noOffers(agent string) {
 	r.Helper()
 	offers, err := r.b.Pull(r.ctx, agent, 100, 20*time.Millisecond)
@@ -157,7 +157,7 @@ func (r *familyKit) head(ticket string) broker.Head {
 
 func (r *familyKit) state(ticket string) protocol.State { r.Helper(); return r.head(ticket).State }
 
-// entries are the facts of a handoff, an append to each element.
+// entries returns the event types of a handoff, an element for each append.
 func (r *familyKit) entries(ticket string) [][]protocol.EventType {
 	r.Helper()
 	changes, err := r.b.History(r.ctx, ticket)
@@ -181,7 +181,7 @@ func (r *familyKit) noHandoff(ticket string) {
 	}
 }
 
-// decide appends what the core says, as a supervisor's look does.
+// decide appends the events of the core, as a supervisor's reconcile does.
 func (r *familyKit) decide(ticket string) broker.Head {
 	r.Helper()
 	head, _, err := r.b.Update(r.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
@@ -203,8 +203,8 @@ func wantCode(k *kit, err error, code protocol.Code) {
 	}
 }
 
-// failingAppends is an engine whose appends fail from some point on: what a process
-// meets that dies there.
+// failingAppends is an engine whose appends fail from some point on, as if the process
+// had died there.
 type failingAppends struct {
 	broker.Engine
 	mu    sync.Mutex

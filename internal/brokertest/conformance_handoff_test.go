@@ -8,7 +8,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// testKeyFoundLater submits again under a key when the same would be refused by now.
+// testKeyFoundLater submits again under a key when a new package would be refused.
 func testKeyFoundLater(k *kit) {
 	r := k.familyKit()
 	to := r.registerAgents(2)
@@ -44,7 +44,7 @@ func testKeyFoundLater(k *kit) {
 	wantCode(k, err, protocol.CodePast)
 }
 
-// testHandOffTargets hands off to an agent that has a part in it already.
+// testHandOffTargets hands off to an agent that already has a part in the handoff.
 func testHandOffTargets(k *kit) {
 	r := k.familyKit()
 	to := r.registerAgents(2)
@@ -53,7 +53,7 @@ func testHandOffTargets(k *kit) {
 		code protocol.Code
 	}{
 		"itself":  {to[1], protocol.CodeConflict},
-		"nobody":  {"nobody-" + to[0], protocol.CodeUnknownAgent},
+		"missing": {"missing-" + to[0], protocol.CodeUnknownAgent},
 		"handoff": {protocol.System, protocol.CodeReserved},
 		"source":  {to[0], ""},
 		"human":   {protocol.Human, ""},

@@ -78,7 +78,7 @@ func appendAgain(k *kit) {
 	}
 	second, err := k.Append(k.ctx, ticket, first, id, "", []byte("two"))
 	k.must(err)
-	k.append(ticket, second, "three") // the head is somebody else's by now
+	k.append(ticket, second, "three") // the head has moved on
 	seq, err := k.Append(k.ctx, ticket, first, id, "", []byte("two"))
 	k.must(err)
 	if seq != second {

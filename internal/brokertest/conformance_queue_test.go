@@ -33,7 +33,7 @@ var queueCases = []conformanceCase{
 	{"all offers that stand are listed", offersListed},
 	{"depth counts what stands, delivered or not", depth},
 	{"queues tell of every lane that has any", queuesLanes},
-	{"queues tell of registered agents that nobody ever pulled for", queuesUnpulled},
+	{"the status of queues includes agents without a pull", queuesUnpulled},
 	{"the oldest offer of a lane is the oldest that stands", queuesOldest},
 	{"pull ends with its context", pullContext},
 }
@@ -310,7 +310,7 @@ func depth(k *kit) {
 	for _, lane := range protocol.Priorities {
 		k.offer(agent, lane)
 	}
-	check(4) // of a queue that nobody pulls from yet
+	check(4) // of a queue without a pull
 	k.must(k.EnsureQueue(k.ctx, agent))
 	check(4)
 	got := k.pull(agent, 2)
@@ -427,7 +427,7 @@ func queuesOldest(k *kit) {
 	}
 	before := k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3})
 	if !before[0].Waiting.Equal(before[0].Oldest) {
-		k.Errorf("the oldest was put at %v, nobody was given any, and the one that waits longest at %v", before[0].Oldest, before[0].Waiting)
+		k.Errorf("the oldest was put at %v, none was delivered, and the longest wait began at %v", before[0].Oldest, before[0].Waiting)
 	}
 	first := k.pull(agent, 1)[0]
 	held := k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3, Delivered: 1})

@@ -16,7 +16,7 @@ import (
 
 var serveCases = []conformanceCase{
 	{"a question is answered by who serves its verb", serveAnswers},
-	{"a question that nobody serves has no answer", serveNobody},
+	{"a question without a server has no answer", serveMissing},
 	{"an error of the answerer comes back as it is", serveErrors},
 	{"a question and an answer have a size", serveSizes},
 	{"many questions are answered, so many at once", serveMany},
@@ -42,18 +42,18 @@ func (k *kit) serve(verb string, answer broker.Answerer) (leave func()) {
 	}
 }
 
-// askUntilServed asks again while nobody is there yet.
+// askUntilServed asks again until a process serves the verb.
 func (k *kit) askUntilServed(verb, question string) (answer []byte, err error) {
-	k.until("somebody who serves "+verb, func() bool {
+	k.until("a process that serves "+verb, func() bool {
 		answer, err = k.Ask(k.ctx, verb, []byte(question))
 		return !errors.Is(err, broker.ErrNoAnswer)
 	})
 	return answer, err
 }
 
-// awaitUnserved waits until nobody serves a verb: a question that need not wait is told so.
+// awaitUnserved waits until no process serves a verb, and a question fails.
 func (k *kit) awaitUnserved(verb string) {
-	k.until("nobody serves "+verb, func() bool {
+	k.until("the end of the service of "+verb, func() bool {
 		ctx, cancel := context.WithTimeout(k.ctx, 200*time.Millisecond)
 		defer cancel()
 		_, err := k.Ask(ctx, verb, nil)
@@ -84,7 +84,7 @@ func serveAnswers(k *kit) {
 	}
 }
 
-func serveNobody(k *kit) {
+func serveMissing(k *kit) {
 	k.awaitUnserved(k.verb())
 	verb := k.verb()
 	leave := k.serve(verb, echo)

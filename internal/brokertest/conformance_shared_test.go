@@ -23,7 +23,7 @@ var sharedCases = []conformanceCase{
 	{"wake-ups of several sequences each fire", armSeveral},
 	{"outbox entries that are published together stand each", outboxTogether},
 	{"a due wake-up that is not done comes again", dueAgain},
-	{"a due wake-up waits for somebody to come", dueWaits},
+	{"a due wake-up waits for a supervisor", dueWaits},
 }
 
 // followed is what a follower got of the tickets that a case cares for.
@@ -78,7 +78,7 @@ func (f *followed) times(seq uint64) int {
 	return f.seen[seq]
 }
 
-// awaitFollowing makes sure that a follower follows, by appending until it has seen one.
+// awaitFollowing appends until the followers have seen an entry.
 func (k *kit) awaitFollowing(mine map[string]bool, mu *sync.Mutex, f ...*followed) {
 	k.Helper()
 	k.until("a live follower", func() bool {
@@ -136,7 +136,7 @@ func followAll(k *kit) {
 
 func followShare(k *kit) {
 	set, mu, is := ticketSet()
-	// Whoever gets an entry first keeps it undone; the second delivery counts.
+	// The first follower never finishes the entry; the second delivery counts.
 	var all sync.Mutex
 	total := map[uint64]int{}
 	accept := func(seq uint64, _ int) bool {
@@ -359,8 +359,7 @@ func dueWaits(k *kit) {
 	receive(k, "the wake-up", k.dueWakeUps(ticket)).done()
 }
 
-// followSaid: what a writer says that its append calls for reaches who follows,
-// word for word, and silence as silence.
+// followSaid checks that a follower gets the attention of an append as its writer gave it.
 func followSaid(k *kit) {
 	set, mu, is := ticketSet()
 	f, stop := k.follow(is, func(uint64, int) bool { return true })

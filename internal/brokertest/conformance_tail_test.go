@@ -140,7 +140,7 @@ func tailStops(k *kit) {
 	calls := 0
 	tail := func() error { return k.Tail(k.ctx, from, func(broker.Entry) error { calls++; return stop }) }
 	err := tail()
-	for errors.Is(err, broker.ErrUnreachable) && calls == 0 { // a replica that lags: whoever tails begins again
+	for errors.Is(err, broker.ErrUnreachable) && calls == 0 { // a replica that lags: the reader begins again
 		err = tail()
 	}
 	k.wantErr(err, stop)

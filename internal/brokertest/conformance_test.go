@@ -16,11 +16,10 @@ import (
 // redelivery can be waited for.
 const AckWait = time.Second
 
-// patience is how long a case waits for something that has to come. It is no
-// claim about speed.
+// patience bounds each wait of a case. It is no claim about speed.
 const patience = time.Minute
 
-// Run holds an engine against every sentence of the contract of broker.Engine.
+// Run checks an engine against every sentence of the contract of broker.Engine.
 // open returns an engine whose ack wait is AckWait; it may share its stores
 // with those returned before, as every case uses tickets and agents of its
 // own, and is closed by the case if it is an io.Closer.
@@ -34,8 +33,8 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 		t.Cleanup(cancel)
 		return &kit{T: t, Engine: e, ctx: ctx}
 	}
-	// Cases that follow the ledger or the due wake-ups share one consumer with
-	// whoever else follows, so that they run one after another, and alone.
+	// Cases that follow the ledger or the due wake-ups share one consumer, so they run one
+	// after another, and alone.
 	t.Run("shared", func(t *testing.T) {
 		for _, c := range sharedCases {
 			t.Run(c.name, func(t *testing.T) { c.run(start(t, 2*patience)) })
@@ -51,7 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 			}
 		}
 	})
-	// Last, for they leave many queues behind, of which replicas keep house.
+	// Last, because they leave many queues behind, which replicas have to maintain.
 	t.Run("families", func(t *testing.T) {
 		for _, c := range slices.Concat(familyCases, familySizes, stuckCases) {
 			t.Run(c.name, func(t *testing.T) { c.run(start(t, 10*patience)) })

@@ -7,9 +7,8 @@ import (
 
 const aTraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// testTraces hold the broker to what it promises of traces: a handoff is in the one
-// that its package or its context names, what follows from it goes on in that one,
-// whoever submits it, and a trace is no part of what is handed off.
+// testTraces checks that a handoff is in the trace of its package or its context, that its children
+// are in the same trace, whichever process submits them, and that the package has no trace.
 func testTraces(k *kit) {
 	r := k.familyKit()
 	to := r.registerAgents(4)

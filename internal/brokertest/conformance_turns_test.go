@@ -9,12 +9,12 @@ import (
 
 // turnCases hold an engine against the rule of broker.LaneOrder.
 var turnCases = []conformanceCase{
-	{"under 8 takes nobody has a turn out of order", pullUnderATurn},
+	{"the first 7 pulls go by priority", pullUnderATurn},
 	{"with all lanes full each has its share", pullShares},
 	{"a turn counts within a batch", pullTurnInBatch},
-	{"a stream of critical offers keeps nobody waiting for ever", pullSaturated},
+	{"a stream of critical offers starves no lane", pullSaturated},
 	{"what comes amid a stream of critical offers is taken", pullAmidStream},
-	{"whoever waits is taken in his turn alone", pullNoMoreThanTurns},
+	{"a lower lane gets no more than its turns", pullNoMoreThanTurns},
 }
 
 // takeOne pulls one offer and removes it.

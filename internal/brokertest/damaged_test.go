@@ -15,8 +15,8 @@ import (
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// TestDamagedBodies: whatever stands in the place of a body is told from it, hurts no
-// other body, and is replaced by whoever puts the body again.
+// TestDamagedBodies checks that a damaged body is detected, hurts no other body, and is replaced
+// when the body is put again.
 func TestDamagedBodies(t *testing.T) {
 	n := startNode(t, embedded.Config{})
 	ensure(t, n.ClientURL(), handoffjs.Topology{})

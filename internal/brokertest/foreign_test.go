@@ -13,8 +13,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// A consumer that somebody else configured stays, and serves; whoever meets it
-// says once in which fields it is another one.
+// A consumer with a foreign configuration stays, and serves. The engine logs once in which fields
+// it differs.
 func TestForeignConsumerIsNamed(t *testing.T) {
 	k, n, js := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	said := &strings.Builder{} // nothing writes to it but what this test calls

@@ -26,8 +26,7 @@ func (s *recordingObserver) Conflicted(_ context.Context, ticket string) {
 	s.conflicts = append(s.conflicts, ticket)
 }
 
-// TestObserver: whoever watches is told of each append once it is stored, and of
-// each that came too late.
+// TestObserver checks that an observer hears of each stored append, and of each conflict.
 func TestObserver(t *testing.T) {
 	ctx, watch := t.Context(), &recordingObserver{}
 	b, err := broker.New(brokertest.NewMemory(), broker.Config{Observer: watch})

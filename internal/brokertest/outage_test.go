@@ -41,8 +41,8 @@ func portOf(t testing.TB, n *embedded.Node) int {
 	return port
 }
 
-// A node goes and comes back: whatever waited goes on, nothing is lost, and
-// those who judge others know that they were cut off.
+// TestOutage stops a node and starts it again: waiting calls continue, nothing is lost, and judges
+// of leases see that they were cut off.
 func TestOutage(t *testing.T) {
 	dir := t.TempDir()
 	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
@@ -78,7 +78,7 @@ func TestOutage(t *testing.T) {
 	_, err = k.Append(ctx, protocol.NewTicket(), 0, "x", "", nil)
 	k.wantErr(err, context.DeadlineExceeded)
 	k.wantErr(err, broker.ErrUnreachable)
-	<-time.After(time.Duration(lapses.LeaseMS) * time.Millisecond) // it lapses, and nobody is there to say so
+	<-time.After(time.Duration(lapses.LeaseMS) * time.Millisecond) // it lapses during the outage
 
 	startNode(t, embedded.Config{Dir: dir, Port: port})
 	receive(k, "word of the reconnection", reconnected)
@@ -172,7 +172,7 @@ func TestDialNobodyThere(t *testing.T) {
 	}
 }
 
-// Who dials before the server is there gets it when it comes, within the timeout.
+// TestDialEarly dials before the server starts, and connects within the timeout.
 func TestDialEarly(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

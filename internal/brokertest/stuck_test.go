@@ -37,7 +37,7 @@ func TestStuckConsumer(t *testing.T) {
 		return consumer.CachedInfo().Cluster.Leader, consumer.CachedInfo().Paused
 	}
 	first := protocol.NewTicket()
-	k.until("somebody follows", func() bool { leader, _ := info(); return leader != "" })
+	k.until("a leader of the consumer", func() bool { leader, _ := info(); return leader != "" })
 	k.append(first, 0, "x")
 	for receive(k, "an entry", come) != first {
 	}

@@ -66,7 +66,7 @@ func TestTrapOldAckHitsReusedSequence(t *testing.T) {
 	}{{"sequences reused", 0, 0}, {"sequences that only grow", uint64(time.Now().UnixMicro()), 1}} {
 		old := next(make(0))
 		k.must(js.DeleteStream(k.ctx, "TRAP"))
-		next(make(test.first)) // somebody else's, in work
+		next(make(test.first)) // of another holder, in work
 		// The old holder says it is done; no answer is the expected one where
 		// it hits nothing.
 		_ = old.DoubleAck(k.ctx)
@@ -150,7 +150,7 @@ func TestTrapPresenceByHeader(t *testing.T) {
 }
 
 // A single node forgets the queue's consumers when it restarts, and keeps the
-// offers: whoever pulls makes the consumers again.
+// offers: a pull makes the consumers again.
 func TestTrapMemoryConsumersAreForgotten(t *testing.T) {
 	dir := t.TempDir()
 	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
@@ -189,7 +189,7 @@ func TestTrapFeedCarriesSequence(t *testing.T) {
 	}
 }
 
-// The ledger refuses to forget, whoever asks.
+// The ledger refuses every deletion.
 func TestTrapLedgerKeeps(t *testing.T) {
 	k, _, js := single(t, embedded.Config{})
 	ticket := protocol.NewTicket()
@@ -213,8 +213,8 @@ func TestTrapLedgerKeeps(t *testing.T) {
 	k.must(err)
 }
 
-// An offer that comes for an abandoned pull is released: the
-// ack wait here is long, and no worker should have to wait for it.
+// An offer for an abandoned pull is released at once: other workers must not wait for the ack wait,
+// which is long here.
 func TestAbandonedPullsRelease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, embedded.Config{})

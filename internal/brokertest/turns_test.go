@@ -39,9 +39,8 @@ func (k *kit) requests(e *jetstream.Engine, n *embedded.Node, agent string) (ask
 	}
 }
 
-// The turns of those who wait may not cost a request each where nobody waits:
-// a process that always finds something in one lane asks no more than it
-// would without them, except for a read of the others every few seconds.
+// Turns of empty lanes cost no requests: a process that always finds offers in one lane polls the
+// others only every few seconds.
 func TestTurnsCostNoRequests(t *testing.T) {
 	const offers, reads = 480, 6 * 6 // a sweep and a standing request at three lanes, for 30 s
 	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
@@ -70,8 +69,7 @@ func TestTurnsCostNoRequests(t *testing.T) {
 // standing is how long a request of a pull stands.
 const standing = 5 * time.Second
 
-// Whoever waits at an empty queue asks each lane once, and leaves a request
-// standing at each, whoever's turn it is.
+// A pull at an empty queue asks each lane once, and leaves a pending request at each.
 func TestWaitingCostsEightRequests(t *testing.T) {
 	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)

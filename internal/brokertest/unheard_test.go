@@ -10,9 +10,9 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// TestUnheardQuestion: a cluster that has just elected its first leader was seen to let a
-// question go by, for ever. It is asked again. Here a server without JetStream has
-// somebody answer in its place, who does not hear the first time.
+// TestUnheardQuestion checks that the engine repeats a request without an answer: a cluster with a
+// new leader was seen to ignore one. Here a stand-in answers for a server without JetStream, and
+// ignores the first request.
 func TestUnheardQuestion(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true})
 	if err != nil {

@@ -18,15 +18,14 @@ const holeTimeout = time.Minute
 // agents are those of the roles that have one.
 var agents = map[string]string{"builder": "builder", "reviewer": "reviewer"}
 
-// TestAttacks tries everything with the credentials of every role, and looks from
-// outside at what came of it. What is possible is named in holes, and nothing else is.
+// TestAttacks tries every attack with the credentials of every role, and compares the streams before
+// and after. Only the attacks in knownHoles may succeed.
 func TestAttacks(t *testing.T) {
 	attackAs(t, 1, "reviewer", "reader", "trusted-submitter", "builder", "gateway", "index", "supervisor")
 }
 
-// TestAttacksOnACluster does it to three servers, from another one than those who are
-// attacked are at. Who is outside stays outside there, too; builder, who is inside,
-// shows that it would be seen if not.
+// TestAttacksOnACluster attacks a cluster of three servers, from another server than that of the
+// victims. Roles outside stay outside; builder, a role inside, shows that the test sees a success.
 func TestAttacksOnACluster(t *testing.T) {
 	attackAs(t, 3, "reviewer", "reader", "trusted-submitter", "builder")
 }

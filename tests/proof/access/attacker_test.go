@@ -16,7 +16,7 @@ import (
 const (
 	denied  = "denied"  // the server said so
 	nothing = "nothing" // it let it pass, and nothing came of it
-	refused = "refused" // whoever was asked refused
+	refused = "refused" // the receiver refused
 	read    = "READ"    // the attacker got what it should not
 	changed = "CHANGED" // the engine is not what it was
 )
@@ -25,7 +25,7 @@ const (
 // so at once, so that this is rare.
 const answerTimeout = 10 * time.Second
 
-// attacker is somebody with the credentials of a role and no good intentions.
+// attacker is a client with the credentials of a role.
 type attacker struct {
 	w    *world
 	t    *testing.T

@@ -15,7 +15,7 @@ type attack struct {
 	do   func(a *attacker)
 }
 
-// attacks are all that do not need somebody else to answer. me is the agent of the
+// attacks are the attacks that need no other process to answer. me is the agent of the
 // attacker, where it has one.
 func attacks(me string) []attack {
 	var all []attack

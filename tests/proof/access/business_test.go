@@ -10,8 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// TestBusiness: each role does all that it is for, with the commands that it uses, and
-// is denied nothing meanwhile.
+// TestBusiness checks that each role can do all its work with its commands, without a denial.
 func TestBusiness(t *testing.T) {
 	h := startServer(t)
 	h.must("operator", "agents", "put", "builder")
@@ -48,7 +47,7 @@ echo '{"body":"done","command":{"goto":"poller"}}'`)
 	for _, verb := range [][]string{{"why", ticket}, {"agents", "ls"}, {"inbox"}, {"dead", "list"}} {
 		h.must("operator", verb...)
 	}
-	if got := h.run("operator", "doctor"); strings.Contains(got.out, "not allowed") { // it may find something else: nobody serves poller
+	if got := h.run("operator", "doctor"); strings.Contains(got.out, "not allowed") { // it may find other problems: poller has no worker
 		t.Errorf("doctor:\n%s", got.out)
 	}
 	h.must("operator", "audit", "verify")

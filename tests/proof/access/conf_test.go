@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// TestMissingUserKey: a server whose environment lacks the key of one user does not
-// start, so that no user has a key that everybody knows.
+// TestMissingUserKey checks that a server without the key of one user does not start, so that no
+// user has a well-known key.
 func TestMissingUserKey(t *testing.T) {
 	if testworld.Race {
 		t.Skip("the server has no race detector in it: run it without -race")

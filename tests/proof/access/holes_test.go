@@ -67,7 +67,7 @@ var knownHoles = map[string]map[string]string{
 	}),
 }
 
-// inside is what everybody can do who is in the account HANDOFF: direct an answer at
+// inside is what every role in the account HANDOFF can do: direct an answer at
 // whatever the engine listens to there.
 var inside = map[string]string{
 	"an answer into the ledger":             "answers go where the question says",

@@ -4,7 +4,7 @@
 // that has loaded it, every role can do its business with the real commands, and what
 // it may not do it cannot.
 //
-//	go test -tags proof ./tests/proof/access -v    # prints who could do what to whom
+//	go test -tags proof ./tests/proof/access -v    # prints the outcome of each attack by each role
 package access
 
 import (

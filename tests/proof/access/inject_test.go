@@ -8,7 +8,7 @@ import (
 )
 
 // A pad is a question that a role may ask. Its answer can be directed anywhere that the
-// server publishes to for the account of whoever asked.
+// server publishes to for the account of that role.
 type allowedQuestion struct{ subject, body string }
 
 func allowedQuestions(a *attacker) []allowedQuestion {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPermissionErrors: who lacks a permission is told which, and not that nobody
-// answers.
+// TestPermissionErrors checks that the error of a missing permission names it, and does not say that
+// no server answers.
 func TestPermissionErrors(t *testing.T) {
 	h := startServer(t)
 	h.must("operator", "agents", "put", "builder")

@@ -28,7 +28,7 @@ type ledger struct {
 	words         []string
 	conversations int
 	workflows     int
-	open          bool // nobody has claimed any
+	open          bool // none is claimed
 	dir           *lifecycle.Directory
 	begun, ended  time.Time // of the submissions
 }

@@ -1,7 +1,7 @@
 //go:build proof
 
-// Package bench measures what the product promises at sizes that the other
-// tests do not go to. Nothing runs without HANDOFF_BENCH=1:
+// Package bench measures the documented limits at sizes beyond the other tests. Nothing runs without
+// HANDOFF_BENCH=1:
 //
 //	HANDOFF_BENCH=1 go test -tags proof ./tests/proof/bench -run TestIndexMillion -v -timeout 30m
 //

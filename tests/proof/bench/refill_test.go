@@ -67,7 +67,7 @@ func TestRefillMillion(t *testing.T) {
 	}
 }
 
-// writeOpen puts n handoffs into the ledger that nobody has claimed.
+// writeOpen puts n unclaimed handoffs into the ledger.
 func writeOpen(t *testing.T, url string, n int) {
 	t.Helper()
 	l := newLedger(n)

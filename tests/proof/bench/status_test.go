@@ -98,7 +98,7 @@ func askAll(t *testing.T, b *broker.Broker, all []known, engine *process) {
 	}
 }
 
-// noRate is the rate of somebody who asks when the last answer has come.
+// noRate asks each question when the last answer has come.
 const noRate = 0
 
 // statusRates are how many questions a second are asked: one by one and 500, or

@@ -1,8 +1,8 @@
 //go:build proof
 
-// Package chaos harms a fleet of real processes while it relays handoffs: three
-// servers, two supervisors, twenty workers of four agents, two sources. Afterwards
-// everything that was acknowledged must close, once.
+// Package chaos injects faults into a fleet of real processes that relays handoffs: three servers,
+// two supervisors, twenty workers of four agents, two sources. Afterwards every acknowledged handoff
+// must close, once.
 //
 //	go test -tags proof ./tests/proof/chaos                    # the short form: each fault once
 //	go test -tags proof ./tests/proof/chaos -rounds 4 -v       # the long one
@@ -45,7 +45,7 @@ const (
 	faultPause = 3 * time.Second
 )
 
-// fault is one way to do harm. It returns when that is over.
+// fault is one kind of fault. It returns when the fault is over.
 type fault struct {
 	name string
 	do   func(*chaos)
@@ -101,7 +101,7 @@ var faults = []fault{
 		}
 		n.Disk.Fill()
 		c.pause(8 * time.Second)
-		n.Kill() // the server gives JetStream up for good where it can't write: whoever makes room starts it again
+		n.Kill() // a server that cannot write disables JetStream for good: an operator restarts it
 		n.Disk.Free()
 		n.Restart()
 	}},
@@ -118,7 +118,7 @@ var faults = []fault{
 
 const fullDisk = "a node's disk full"
 
-// chaos is a fleet that is being harmed.
+// chaos is a fleet under faults.
 type chaos struct {
 	*testing.T
 	ctx    context.Context
@@ -162,7 +162,7 @@ func TestChaos(t *testing.T) {
 
 func (c *chaos) pause(d time.Duration) { testworld.Pause(c.ctx, d) }
 
-// awaitRecovered waits until the cluster is whole again, and a moment more.
+// awaitRecovered waits until the cluster is healthy again, and a moment more.
 func (c *chaos) awaitRecovered() {
 	c.Helper()
 	healing, cancel := context.WithTimeout(c.ctx, 5*time.Minute)
@@ -177,7 +177,7 @@ func (c *chaos) randomProcess(of []*testworld.Process) *testworld.Process {
 	return of[c.chance.IntN(len(of))]
 }
 
-// node is one that leads the ledger, or does not.
+// node returns a node that leads the ledger, or one that does not.
 func (c *chaos) node(leads bool) *testworld.Node {
 	c.Helper()
 	leader := -1
@@ -187,7 +187,7 @@ func (c *chaos) node(leads bool) *testworld.Node {
 		}
 	}
 	if leader < 0 {
-		c.Fatal("nobody leads the ledger")
+		c.Fatal("the ledger has no leader")
 	}
 	if leads {
 		return c.cluster.Nodes[leader]
@@ -220,7 +220,7 @@ func (c *chaos) broker() *broker.Broker {
 	return b
 }
 
-// start starts everybody but the servers.
+// start starts all processes but the servers.
 func (c *chaos) start(b *broker.Broker) {
 	c.Helper()
 	for _, agent := range relay {
@@ -254,7 +254,7 @@ func (c *chaos) start(b *broker.Broker) {
 	}
 }
 
-// index keeps one through it all. What it returns counts what it has.
+// index runs an index meanwhile. It returns a function that counts its closed handoffs.
 func (c *chaos) index(b *broker.Broker) func(context.Context) (int64, error) {
 	c.Helper()
 	ix, err := index.Open(filepath.Join(c.TempDir(), "index.db"), index.Config{})

@@ -36,9 +36,8 @@ func skewedHandoff(t *testing.T) string {
 	return bin
 }
 
-// TestClockJumps: supervisors, workers and sources whose clocks jump by an hour, ahead
-// and back, delay nothing and lose nothing. Half of the handoffs fail once, so that
-// timers bring them back.
+// TestClockJumps makes the clocks of supervisors, workers and sources jump by an hour, ahead and
+// back. No handoff is delayed or lost. Half of them fail once, so that timers retry them.
 func TestClockJumps(t *testing.T) {
 	if testworld.Race || !*clocks {
 		t.Skip("clock jumps: it builds the standard library anew, which takes minutes; run it with -clocks, and without -race")

@@ -57,7 +57,7 @@ func TestFailover(t *testing.T) {
 			c.awaitRecovered()
 		}
 	})
-	for what, d := range map[string]delays{"nobody is killed": quiet, "supervisors are killed": killed, "leaders are killed": led} {
+	for what, d := range map[string]delays{"no process is killed": quiet, "supervisors are killed": killed, "leaders are killed": led} {
 		t.Logf("while %s: %d handoffs came back later than due by p50 %v, p99 %v, at most %v; submissions took up to %v", what, len(d.back),
 			d.at(50), d.at(99), d.at(100), d.submit.Round(time.Millisecond))
 	}

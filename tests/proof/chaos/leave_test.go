@@ -21,8 +21,8 @@ import (
 )
 
 // TestLeavesUselessServer connects a source to one server of three, and cuts that
-// server off from the others, or freezes it. The source goes to another server, and its
-// submission is taken. How long that takes is told, and not judged.
+// server off from the others, or freezes it. The source must connect to another server and submit
+// there. The log has the time that it takes.
 func TestLeavesUselessServer(t *testing.T) {
 	if testworld.Race {
 		t.Skip("the processes under test have no race detector in them: run it without -race")

@@ -24,8 +24,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// patience is how long commands try here: a machine that does much else elects slowly.
-// The default is measured with -patience 12s.
+// patience is the timeout of commands: a busy machine elects slowly. The default of the product is
+// tested with -patience 12s.
 var patience = flag.Duration("patience", 2*time.Minute, "the --timeout of commands")
 
 const (
@@ -34,7 +34,7 @@ const (
 	bigBytes    = 600_000
 )
 
-// commands are what end users run, in loops, while leaders go.
+// commands runs the commands of end users in loops, while leaders change.
 type commands struct {
 	*chaos
 	env []string

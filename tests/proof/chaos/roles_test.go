@@ -23,7 +23,7 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// roleEnv makes this test binary one of the processes that are harmed: a role, the
+// roleEnv makes this test binary one of the processes of the fleet: a role, the address of the
 // engine, and a name.
 const roleEnv = "HANDOFF_CHAOS_ROLE"
 
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// connect connects, however long nobody answers.
+// connect connects, and retries until a server answers.
 func connect(ctx context.Context, url, name string) (*broker.Broker, error) {
 	for {
 		engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: url, Name: name})
@@ -63,7 +63,7 @@ func connect(ctx context.Context, url, name string) (*broker.Broker, error) {
 // The relay: each agent hands off to the next.
 var relay = []string{"first", "second", "third", "fourth"}
 
-// lease is short, so that the dead are found soon and zombies are many.
+// lease is short, so that supervisors soon find dead workers, and many workers lose their lease.
 const lease = 4 * time.Second
 
 // runWorker is a worker: its name is its agent's, and a number behind a dot.
@@ -83,7 +83,7 @@ func handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	_, _ = fmt.Fprint(sum, h.Ticket, h.Attempt)
 	n := sum.Sum64()
 	work := time.Duration(n%150) * time.Millisecond
-	if n>>8%12 == 0 { // so that those who are frozen or killed have something in their hands
+	if n>>8%12 == 0 { // so that a frozen or killed worker holds a handoff
 		work = time.Duration(n>>16%6000) * time.Millisecond
 	}
 	select {
@@ -91,7 +91,7 @@ func handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	case <-ctx.Done():
 		if n>>32%2 == 0 {
 			return protocol.Result{}, context.Cause(ctx)
-		} // else it hands in what is nobody's any more
+		} // else it reports a result under a lost lease
 	}
 	if n>>40%40 == 0 && h.Attempt < 3 {
 		return protocol.Result{}, errors.New("no luck")
@@ -124,7 +124,7 @@ func runStumbler(ctx context.Context, b *broker.Broker, name string) error {
 	return w.Run(ctx)
 }
 
-// runSource is a source. It says on stdout what was acknowledged, and what was not.
+// runSource is a source. It prints the result of each submission.
 func runSource(ctx context.Context, b *broker.Broker, name string) error {
 	return testworld.Submit(ctx, b, fmt.Sprint(name, " ", os.Getpid()), relay[0], func(a testworld.Ack) { fmt.Println(a) })
 }

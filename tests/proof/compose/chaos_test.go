@@ -27,7 +27,7 @@ const (
 	// lease is that of the workers in chaos.yml.
 	lease = 4 * time.Second
 	// skew is how far the clocks of servers jump: what they stamp is believed, and their
-	// next attempts come as much later. Nobody goes by the others' clocks: they jump
+	// next attempts come as much later. No process relies on another's clock: they jump
 	// by an hour.
 	skew = 2 * time.Minute
 	// workTimeout is less than that, so that it does here, too.
@@ -171,7 +171,7 @@ func (c *chaos) killed(away time.Duration, containers ...string) {
 	c.docker(append([]string{"start"}, containers...)...)
 }
 
-// frozen stops containers for a while: what they had in hand is nobody's meanwhile, and
+// frozen stops containers for a while: nothing renews the leases of their handoffs, and
 // they do not know.
 func (c *chaos) frozen(d time.Duration, containers ...string) {
 	c.docker(append([]string{"pause"}, containers...)...)

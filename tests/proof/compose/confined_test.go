@@ -65,7 +65,7 @@ func (s *stack) confined() {
 		for port, bindings := range host.PortBindings {
 			for _, binding := range bindings {
 				if ip := net.ParseIP(binding.HostIP); ip == nil || !ip.IsLoopback() {
-					s.Errorf("%s shows %s to everybody: %+v", c.Name, port, binding)
+					s.Errorf("%s exposes %s on all interfaces: %+v", c.Name, port, binding)
 				}
 			}
 		}

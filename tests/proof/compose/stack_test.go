@@ -130,7 +130,7 @@ func (s *stack) leader() string {
 			return s.containers(name)[0]
 		}
 	}
-	s.Fatal("nobody leads the ledger")
+	s.Fatal("the ledger has no leader")
 	return ""
 }
 

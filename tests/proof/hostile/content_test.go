@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// watchdogTimeout is how long one honest handoff may take, an attack may be under way, and a
-	// process may take to end, on a machine that does much else.
+	// watchdogTimeout bounds one honest handoff, one attack, and the end of a process, on a busy
+	// machine.
 	watchdogTimeout = 90 * time.Second
 	// memoryBytesMax is how much a process may have had resident.
 	memoryBytesMax = 1 << 30

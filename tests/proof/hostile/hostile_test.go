@@ -1,7 +1,7 @@
 //go:build proof
 
-// Package hostile sends what no Handoff would send to every subject that one listens
-// to, with honest traffic beside it.
+// Package hostile sends malformed messages to every subject that Handoff listens to, beside honest
+// traffic.
 //
 //	go test -tags proof ./tests/proof/hostile                       # 40,000 messages
 //	go test -tags proof ./tests/proof/hostile -messages 1000000 -v  # a million

@@ -67,7 +67,7 @@ func (s *site) start(name string, env []string, args ...string) *testworld.Proce
 	return p
 }
 
-// devSite is "handoff dev", which agents enter as everybody does: by the engine.
+// devSite is "handoff dev", where agents connect to the engine.
 func devSite(t *testing.T) *site {
 	s := newSite(t)
 	dev := s.start("dev", nil, "dev", "--port", "0", "--data", filepath.Join(t.TempDir(), "data"), "--fsync", "interval")

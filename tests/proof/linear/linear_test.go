@@ -1,8 +1,8 @@
 //go:build proof
 
-// Package linear has many clients do everything with the same few handoffs, on three
-// real servers of which the leader is killed meanwhile, and has porcupine find an
-// order of what they saw that the pure core agrees with, or say that there is none.
+// Package linear checks linearizability. Many clients run all operations on the same few handoffs, on
+// three real servers whose leader is killed meanwhile. Porcupine then searches for an order of the
+// observed operations that the pure core agrees with.
 package linear
 
 import (
@@ -31,9 +31,9 @@ var (
 
 const (
 	clients        = 12
-	handoffsAtOnce = 10 // handoffs that all are busy with at a time
+	handoffsAtOnce = 10 // handoffs that all clients use at a time
 	agent          = "racer"
-	// redeliver is so short that others get an offer while one has it.
+	// redeliver is so short that other clients get an offer while one has it.
 	redeliver = 300 * time.Millisecond
 	leaseMS   = 3_600_000
 	// operationTimeout is how long one operation may take, elections included, and still end well.
@@ -85,7 +85,7 @@ type client struct {
 	own    []operation
 }
 
-// race is everything that all of them share.
+// race is the state that all clients share.
 type race struct {
 	*testing.T
 	ctx  context.Context
@@ -96,8 +96,7 @@ type race struct {
 	leases []lease
 }
 
-// lease is a claim that anybody may use: two who hand in a result for the same one are
-// what fences are for.
+// lease is a claim that any client may use: fences must sort out two results under the same one.
 type lease struct {
 	token  string
 	ticket string
@@ -299,7 +298,7 @@ func (c *race) claim(one *client, op *operation) func(context.Context) error {
 	defer cancel()
 	offers, err := one.b.Pull(pulling, agent, 1, 50*time.Millisecond)
 	if err != nil {
-		if !errors.Is(err, broker.ErrUnreachable) { // a pull may fail while nobody leads, and is no operation
+		if !errors.Is(err, broker.ErrUnreachable) { // a pull may fail without a leader, and is no operation
 			c.Errorf("pull: %v", err)
 		}
 		return nil
@@ -354,7 +353,7 @@ func (c *race) report(one *client, op *operation, only bool) func(context.Contex
 	}
 }
 
-// check reads the ledger, and has porcupine look for an order.
+// check reads the ledger, and searches for an order.
 func (c *race) check(all []*client, began time.Time) {
 	histories := map[string][]protocol.Change{}
 	var operations []porcupine.Operation
@@ -386,7 +385,7 @@ func (c *race) check(all []*client, began time.Time) {
 		appends += len(changes)
 		for _, change := range changes {
 			if !claimed[change.Seq] {
-				c.Errorf("%s: nobody has appended %d", ticket, change.Seq)
+				c.Errorf("%s: no operation has appended %d", ticket, change.Seq)
 			}
 		}
 	}
@@ -405,7 +404,7 @@ func (c *race) check(all []*client, began time.Time) {
 	}
 }
 
-// findsStaleRead puts a stale read into a history that is right, and wants it found.
+// findsStaleRead adds a stale read to a correct history, and checks that porcupine finds it.
 func (c *race) findsStaleRead(histories map[string][]protocol.Change, operations []porcupine.Operation) {
 	for i := len(operations) - 1; i >= 0; i-- {
 		op := operations[i].Input.(operation)
@@ -420,7 +419,7 @@ func (c *race) findsStaleRead(histories map[string][]protocol.Change, operations
 		}
 		return
 	}
-	c.Error("nobody has read the end of anything")
+	c.Error("no operation has read the end of a handoff")
 }
 
 func notFound(err error) bool {

@@ -12,9 +12,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// model is what an order has to agree with. The state of a handoff is how many of its
-// appends there are: which, the ledger says, that was read when all was over. The core
-// says which of them an operation may have made, and when it may be told no.
+// model is the sequential specification. The state of a handoff is the number of its appends so far;
+// the ledger, read at the end, has the appends themselves. The core decides which appends an
+// operation may make, and when it may be refused.
 func model(histories map[string][]protocol.Change) porcupine.Model {
 	ledgers := map[string]*ledger{}
 	for ticket, changes := range histories {
@@ -75,7 +75,7 @@ func (l *ledger) step(n int, op operation) (bool, any) {
 	return l.allowsAppend(before, op), n
 }
 
-// allowsNoAppend: an operation that has appended nothing saw what stood, or was rightly refused.
+// allowsNoAppend checks an operation without an append: it read the current state, or was rightly refused.
 func (l *ledger) allowsNoAppend(n int, op operation) bool {
 	s := l.at(n)
 	switch op.kind {
@@ -91,7 +91,7 @@ func (l *ledger) allowsNoAppend(n int, op operation) bool {
 		if op.refused {
 			return !l.holds(s, op)
 		}
-		// What was handed in already is no error, by whoever has the lease.
+		// Repeating a result under the same lease is no error.
 		return op.kind == complete && l.completed(n, op)
 	case cancel:
 		if n == 0 {
@@ -105,7 +105,7 @@ func (l *ledger) allowsNoAppend(n int, op operation) bool {
 	return false
 }
 
-// allowsAppend: what an operation has appended is what the core makes of the state before.
+// allowsAppend checks the append of an operation: it must be the core's decision on the state before.
 func (l *ledger) allowsAppend(n int, op operation) bool {
 	s, change := l.at(n), l.changes[n]
 	folded, err := lifecycle.ApplyAll(s, change.Record.Events)
@@ -127,7 +127,7 @@ func (l *ledger) allowsAppend(n int, op operation) bool {
 			want = step.Then(answer)
 		}
 	case complete:
-		if op.refused { // kept, though too late
+		if op.refused { // kept as a late result
 			return !l.holds(s, op)
 		}
 		return l.holds(s, op) && change.Record.State.Closed
@@ -169,7 +169,7 @@ func (l *ledger) completed(n int, op operation) bool {
 	return false
 }
 
-// fullDirectory is a directory that calls nobody gone.
+// fullDirectory is a directory in which every holder is present.
 func fullDirectory() *lifecycle.Directory {
 	return &lifecycle.Directory{Agents: map[string]protocol.Profile{agent: {ID: agent}}}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// TestThreeNodes: on three replicas whoever asks by ticket is never told
-// something old, whichever node answers.
+// TestThreeNodes checks that, on three replicas, status by ticket is never stale, whichever node
+// answers.
 func TestThreeNodes(t *testing.T) {
 	rounds := 3000
 	switch {

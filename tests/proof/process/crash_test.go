@@ -88,7 +88,7 @@ func TestKilledWorker(t *testing.T) {
 }
 
 // The same when no other process is there to take over: the supervisor says
-// that the lease is lost, and whoever comes later goes on.
+// that the lease is lost, and a later worker completes the handoff.
 func TestKilledWorkerWithoutSuccessor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -177,7 +177,7 @@ func pidIn(t *testing.T, ctx context.Context, file string) (pid string) {
 	return pid
 }
 
-// poll waits for what tells nobody when it comes.
+// poll polls until there returns true.
 func poll(t *testing.T, ctx context.Context, what string, there func() bool) {
 	t.Helper()
 	every := time.NewTicker(10 * time.Millisecond)

@@ -20,7 +20,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// demoTimeout is how long a demo may take by its own word, and a little more.
+// demoTimeout is a little more than the timeout of the demo itself.
 const demoTimeout = 75 * time.Second
 
 // demoSums is the line that handoff demo --json ends with.
@@ -88,8 +88,7 @@ func checkReport(t *testing.T, path string) {
 	}
 }
 
-// checkKept opens the ledger again as the demo says one can, and asks for the
-// history that it names.
+// checkKept runs the commands that the demo prints: it opens the ledger again and reads a history.
 func checkKept(t *testing.T, ctx context.Context, said string) {
 	t.Helper()
 	kept := regexp.MustCompile(`handoff dev --data (\S+)\n\s+handoff history (\S+)`).FindStringSubmatch(said)
@@ -122,8 +121,8 @@ func checkKept(t *testing.T, ctx context.Context, said string) {
 	}
 }
 
-// TestDemoEnds ends the demo in the middle, gently and not so: none of its
-// processes may live on.
+// TestDemoEnds ends the demo in the middle, with SIGINT and with SIGKILL: all of its processes
+// must end.
 func TestDemoEnds(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -171,7 +170,7 @@ func TestDemoEnds(t *testing.T) {
 func demoCommand(t *testing.T, ctx context.Context, home string, args ...string) *exec.Cmd {
 	t.Helper()
 	demo := exec.CommandContext(ctx, testworld.Handoff(t), append([]string{"demo"}, args...)...)
-	// An engine that somebody else has set must not be used.
+	// The demo must not use an engine of the environment.
 	demo.Env = append(os.Environ(), "TMPDIR="+home, "NATS_URL=nats://127.0.0.1:1", "NATS_CONTEXT=nobody")
 	return demo
 }

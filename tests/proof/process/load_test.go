@@ -17,8 +17,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// load is a few sources that submit without a break, and workers that are
-// never harmed: whatever happens to the engine, each handoff takes one attempt.
+// load has sources that submit continuously, and workers without faults: whatever happens to the
+// engine, each handoff takes one attempt.
 type load struct {
 	t      *testing.T
 	b      *broker.Broker
@@ -135,12 +135,12 @@ func (l *load) await(ctx context.Context, ticket string) {
 	l.mu.Unlock()
 	select {
 	case l.ended <- struct{}{}:
-	default: // nobody counts so far ahead
+	default: // the channel is full: no test waits for so many
 	}
 }
 
-// retryUnreachable repeats what fails for want of an engine. Anything else is an answer,
-// and the wrong one.
+// retryUnreachable repeats a call while the engine is unreachable. Any other error fails the
+// test.
 func (l *load) retryUnreachable(ctx context.Context, try func() error) error {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()

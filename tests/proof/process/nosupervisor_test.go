@@ -55,13 +55,13 @@ func TestNoSupervisor(t *testing.T) {
 	unheard := submit(t, b, "absent", func(p *protocol.Package) { p.Policy.AckTimeoutMS = pointer(int64(100)) })
 	failed, err := b.Wait(ctx, retries, func(s protocol.State) bool { return s.Phase == protocol.PhaseFailed })
 	if err != nil || failed.Attempt != 1 {
-		t.Fatalf("nobody decides, yet it is %s after attempt %d, %v", failed.Phase, failed.Attempt, err)
+		t.Fatalf("without a supervisor it is %s after attempt %d, %v", failed.Phase, failed.Attempt, err)
 	}
 	waitUntil(t, ctx, failed.UpdatedAt.Add(300*time.Millisecond)) // and nothing came of the deadline
 
 	for _, ticket := range []string{overdue, unheard, lost} {
 		if state, err := b.Status(ctx, ticket); err != nil || state.Phase != protocol.Pending {
-			t.Errorf("nobody decides, yet %s is %s, %v", ticket, state.Phase, err)
+			t.Errorf("without a supervisor %s is %s, %v", ticket, state.Phase, err)
 		}
 	}
 	defer begin(t, newSupervisor(t, node, broker.Config{}))()

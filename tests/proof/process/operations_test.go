@@ -164,7 +164,7 @@ func TestLag(t *testing.T) {
 		}
 	}
 	if lag != standing || given != taken {
-		t.Errorf("the servers tell of %d, %d of them given to somebody; want %d and %d", lag, given, standing, taken)
+		t.Errorf("the servers report %d, %d of them delivered; want %d and %d", lag, given, standing, taken)
 	}
 }
 

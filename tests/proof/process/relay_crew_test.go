@@ -21,21 +21,21 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// injection is what the crew did to a worker's process while it had a handoff in its
-// hands: it was stopped for longer than its lease, or killed.
+// injection is a fault of a worker's process while it held a handoff: the process was stopped for
+// longer than its lease, or killed.
 type injection struct {
 	fault  fault
 	holder string
 	ticket string
 	fence  uint64
 	at     time.Time
-	// overtaken is that the lease was lost before the deed, together with that of
-	// another handoff of the same worker.
+	// overtaken says that the lease was lost before, together with that of another handoff of
+	// the same worker.
 	overtaken bool
 }
 
-// relayWorkers runs the worker processes of a relay, and stops and kills them when their
-// dice say so.
+// relayWorkers runs the worker processes of a relay, and stops and kills them as their dice
+// say.
 type relayWorkers struct {
 	b   *broker.Broker
 	env []string
@@ -78,14 +78,14 @@ func (c *relayWorkers) addInjection(d injection) {
 	c.injections = append(c.injections, d)
 }
 
-// err is what went wrong with the crew itself so far.
+// err returns the errors so far.
 func (c *relayWorkers) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.errs...)
 }
 
-// keepRunning keeps one worker running: another process for each that was killed.
+// keepRunning keeps a worker running, with a new process after each kill.
 func (c *relayWorkers) keepRunning(ctx context.Context, agent string) error {
 	for ctx.Err() == nil {
 		p, err := c.start(agent)
@@ -93,7 +93,7 @@ func (c *relayWorkers) keepRunning(ctx context.Context, agent string) error {
 			return err
 		}
 		killed, err := c.injectFaults(ctx, p)
-		if !killed { // it has not heard yet that it is over
+		if !killed { // the relay is over
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		}
 		ended := p.wait()

@@ -312,8 +312,8 @@ func (a *audit) visitRelated(s *handoffHistory, seen map[string]bool) (legs []st
 	return legs
 }
 
-// checkInjections: whoever was stopped or killed lost its lease, and the late result of
-// whoever was stopped is parked. Nothing is parked that was not lost before.
+// checkInjections checks that each stopped or killed worker lost its lease, that the late result of
+// each stopped worker is parked, and that no other result is.
 func (a *audit) checkInjections(c *relayWorkers) {
 	lost := map[uint64]string{}
 	for _, l := range a.losses {
@@ -337,7 +337,7 @@ func (a *audit) checkInjections(c *relayWorkers) {
 	}
 }
 
-// checkSums: what begins must end. Every equation is about the whole ledger.
+// checkSums compares counts of events over the whole ledger: every attempt that begins must end.
 func (a *audit) checkSums(r *relayDriver) {
 	e, handoffs := a.events, len(a.stories)
 	members, returns, legs := 0, 0, 0

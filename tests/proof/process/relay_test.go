@@ -30,7 +30,7 @@ type relaySize struct {
 	percent int           // of all attempts, for each of the faults
 	least   int           // how often each fault must happen
 	ackWait time.Duration // of the queues; 0 is the default
-	fsync   string        // of the engine, which nobody harms here
+	fsync   string        // of the engine, which has no faults here
 	limit   time.Duration // for all of it
 }
 
@@ -97,7 +97,7 @@ type relayDriver struct {
 	seed uint64
 
 	roots    []string        // by chain: the ticket of its first handoff
-	open     map[string]bool // by ticket: false is that it is closed, and owes nobody anything
+	open     map[string]bool // by ticket: false is closed, with no duty left
 	finished int             // chains
 	redriven int
 	asked    chan protocol.State // questions to agents
@@ -204,7 +204,7 @@ func (r *relayDriver) updateOpen(c protocol.Change) (closed bool) {
 	if s.Conditions != nil && slices.Contains(relayAgents, s.Source) {
 		r.asked <- s
 	}
-	r.open[s.Ticket] = !s.Closed || lifecycle.DutiesOf(s).Return // which somebody has yet to get
+	r.open[s.Ticket] = !s.Closed || lifecycle.DutiesOf(s).Return // whose return is still due
 	return closed
 }
 
@@ -234,8 +234,7 @@ func (r *relayDriver) continueChain(ctx context.Context, s protocol.State) error
 	return nil
 }
 
-// beginChain submits the first leg of a chain: to whoever can do it, or to an agent
-// by name.
+// beginChain submits the first leg of a chain: to a capability, or to an agent by name.
 func (r *relayDriver) beginChain(ctx context.Context, chain int) error {
 	at := place{chain, 0}
 	pkg := protocol.Package{Source: "coach", Target: protocol.Target{Agent: at.agentFor("")}, Reason: "on your marks",
@@ -354,7 +353,7 @@ func (r *relayDriver) takeOver(ctx context.Context, s protocol.State) error {
 	if err := r.b.Beat(ctx, me); err != nil {
 		return err
 	}
-	claim, err := r.b.Take(ctx, s.Ticket, me, "nobody else would")
+	claim, err := r.b.Take(ctx, s.Ticket, me, "no worker does")
 	if err == nil {
 		err = r.runLeg(ctx, claim)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// fault is what goes wrong with an offer or with an attempt.
+// fault is a fault of an offer or an attempt.
 type fault string
 
 const (
@@ -52,9 +52,8 @@ const (
 // relayAgents stand in a ring.
 var relayAgents = []string{"ada", "ben", "cleo", "dan", "eve"}
 
-// roll is what chance has in store for one attempt. It is made of the seed and
-// of what the ledger says of the handoff alone, so that it is no matter which
-// process makes it.
+// roll has the random choices of one attempt. It depends on the seed and the handoff's state in the
+// ledger alone, so that every process computes the same.
 type roll struct {
 	fault fault
 	more  uint64 // for every further choice
@@ -88,8 +87,8 @@ func (r roll) oneIn(n uint64, what string) bool {
 	return binary.BigEndian.Uint64(sum[:])%n == 0
 }
 
-// place is where a handoff stands in its relay. Beside the legs there are
-// errands, which agents give to each other on the way, and the returns of those.
+// place is the position of a handoff in its relay. Besides the legs there are errands, which agents
+// give each other on the way, and their returns.
 type place struct{ chain, leg int }
 
 func (p place) workflow() string { return fmt.Sprintf("chain %d", p.chain) }
@@ -202,7 +201,7 @@ func runRelayWorker(t *testing.T, agent string) error {
 	if err != nil {
 		return err
 	}
-	go r.listen() // ends the process when the driver is gone, so nobody joins it
+	go r.listen() // not joined: it ends the process when the driver is gone
 	r.tell("ready %s", w.Holder())
 	return w.Run(ctx)
 }
@@ -249,7 +248,7 @@ func (r *relayRunner) Acknowledge(_ context.Context, h worker.Handoff) (protocol
 	return protocol.Ack{Status: protocol.AckAccepted}, nil
 }
 
-// rollFor makes the roll of an attempt. Nobody refuses a return: it is for its agent
+// rollFor makes the roll of an attempt. No worker refuses a return: it is for its agent
 // alone, and would wait for ever.
 func (r *relayRunner) rollFor(h worker.Handoff, attempt int) roll {
 	roll := rollFor(r.seed, r.percent, h.State(), attempt)
@@ -373,7 +372,7 @@ func (r *relayRunner) errands(ctx context.Context, h worker.Handoff) (waits stri
 }
 
 // handOff ends a leg: the next one goes to an agent by name, by a command or by
-// hand, or to whoever can do it.
+// hand, or to a capability.
 func (r *relayRunner) handOff(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	result, next, goesOn, err := legResult(h.Package, h.Agent)
 	if err != nil || !goesOn {

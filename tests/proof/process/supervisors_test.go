@@ -73,7 +73,7 @@ func meetNeed(ctx context.Context, b *broker.Broker, h worker.Handoff) (protocol
 
 // TestKilledSupervisors: three supervisors share the work, and are killed and
 // started again at random while handoffs fail, are refused, deferred, too slow,
-// and unheard. Each is decided about by whoever is there: nothing is lost,
+// and unheard. Any supervisor may decide about each: nothing is lost,
 // nothing is decided twice, and all of it closes.
 func TestKilledSupervisors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -175,7 +175,7 @@ func TestTraceOfProcesses(t *testing.T) {
 	within(c.span(ctx, ticket, "acknowledge coder"), whole.SpanId, "work")
 	within(work1, whole.SpanId, "work")
 	within(c.span(ctx, child, "handoff tester"), work1.SpanId, "work")
-	// Whoever finds first that it is missing submits it, the supervisor too.
+	// The first process that finds it missing submits it, perhaps the supervisor.
 	handedOn := c.span(ctx, child, "submit tester")
 	within(handedOn, c.span(ctx, child, "handoff tester").SpanId, cmp.Or(map[string]string{"dev": "dev"}[handedOn.role], "work"))
 	returned := protocol.ReturnTicket(ticket)

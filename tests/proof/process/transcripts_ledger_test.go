@@ -101,7 +101,7 @@ func stored(t *testing.T, b *broker.Broker, inline json.RawMessage, blob *protoc
 func compare(c conversation, turns []*turn) error {
 	want := len(c.runs())
 	if want > 1 {
-		want-- // the first speaker hands off and answers no message
+		want-- // the first speaker only hands off
 	}
 	if len(turns) != want {
 		return fmt.Errorf("%d handoffs, want %d", len(turns), want)

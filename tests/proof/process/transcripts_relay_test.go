@@ -109,7 +109,7 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 		return nil
 	}
 	first := 1
-	if len(starts) == 1 { // one speaker: somebody has to ask
+	if len(starts) == 1 { // one speaker: a second agent has to ask
 		first = 0
 	}
 	for i := first; i < len(starts); i++ {
@@ -134,7 +134,7 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 	return nil
 }
 
-// prepare makes the handoff to whoever says the message at start.
+// prepare makes the handoff to the speaker of the message at start.
 func (r *relay) prepare(ctx context.Context, c conversation, start int, parent string) (broker.Prepared, error) {
 	source := protocol.Human
 	if start > 0 {

@@ -74,7 +74,7 @@ func readTranscripts(t *testing.T, dir string) []conversation {
 	return all
 }
 
-// speaker is who said a message: its name, else its role, else nobody.
+// speaker is who said a message: its name, else its role, else empty.
 func speaker(message json.RawMessage) string {
 	var m struct{ Name, Role any }
 	_ = json.Unmarshal(message, &m) // a message that is no object has no speaker either

@@ -14,7 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// bug is one that is planted, to see that it is found.
+// bug is a planted bug, which the simulation must find.
 type bug string
 
 const (
@@ -24,7 +24,7 @@ const (
 	staleRead      bug = "a stale read believed"
 	timerLost      bug = "a timer lost"
 	offerLost      bug = "an offer lost"
-	earlyLeaseLoss bug = "a lease called lost by somebody who has seen nobody"
+	earlyLeaseLoss bug = "a lease called lost by a judge that has seen no holder yet"
 	phantomAppend  bug = "a submission acknowledged that was not stored"
 	returnLost     bug = "a return never delivered"
 	childLost      bug = "a promised child never submitted"
@@ -43,8 +43,7 @@ var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseL
 // ackFirst, is found by one seed in 94; which ones that are depends on the machine too.
 const findWithin = 1_500
 
-// TestPlantedBugs plants one bug after another: a simulation that finds none is
-// no proof of anything.
+// TestPlantedBugs plants one bug after another, and checks that the simulation finds each.
 func TestPlantedBugs(t *testing.T) {
 	if testworld.Race {
 		t.Skip("what the simulation finds does not depend on the race detector, which makes it slow: run it without -race")
@@ -63,8 +62,8 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// supervised is the broker and the engine of a supervisor, with the bugs that are a
-// supervisor's.
+// supervised returns the broker and the engine of a supervisor, with the planted bug if it is one
+// of supervisors.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
 	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource:

@@ -15,8 +15,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// engine is the engine as one process reaches it: each operation in its turn, and
-// none once the process is dead.
+// engine is the engine of one process: each operation waits for the scheduler, and fails once the
+// process is dead.
 type engine struct {
 	*brokertest.Memory
 	p *process
@@ -31,7 +31,7 @@ var exclusions = regexp.MustCompile(`,"excluded":\[[^\]]*\]`)
 // await is called first by every operation.
 func (e *engine) await(ctx context.Context, what string) error { return e.p.s.await(ctx, e.p, what) }
 
-// Append may be the last that a process does, before it is stored or after that.
+// Append may kill its process, before or after the append is stored.
 func (e *engine) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
 	if err := e.await(ctx, "append "+ticket); err != nil {
 		return 0, err
@@ -62,7 +62,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	}
 	e.l.appended(e.p, ticket, seq, body)
 	e.l.killSupervisorAfter(ticket, seq)
-	if dies { // another submits what was promised
+	if dies { // another process submits the promised child
 		e.p.kill()
 		return 0, e.p.gone()
 	}
@@ -257,7 +257,7 @@ func (e *engine) RemoveHolder(ctx context.Context, id string) error {
 
 func (e *engine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	d, err := e.Memory.Directory(ctx)
-	if err == nil && e.l.bug == earlyLeaseLoss { // one that has seen nobody yet, and judges
+	if err == nil && e.l.bug == earlyLeaseLoss { // it judges before it has seen any holder
 		blind := *d
 		blind.Holders, blind.ConnectedSince = nil, epoch.Add(-time.Hour)
 		blind.Count()
@@ -266,7 +266,7 @@ func (e *engine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	return d, err
 }
 
-// delivery is an offer that a process has. What a dead one says of it nobody hears.
+// delivery is an offer that a process has. The acknowledgements of a dead process are dropped.
 type delivery struct {
 	broker.Delivery
 	e *engine

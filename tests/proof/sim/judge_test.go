@@ -23,14 +23,14 @@ import (
 )
 
 // judge knows what must be true. It sees each append as it is stored, reads the
-// records as any reader would, and believes nobody.
+// records as any reader would, and trusts no process.
 type judge struct {
 	l  *simulation
 	mu sync.Mutex
 
 	heads    map[string]knownHead
 	acked    map[string]uint64 // submissions that were acknowledged, at which sequence
-	read     map[string]uint64 // what somebody has read: nobody may see less afterwards
+	read     map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence map[string]*presence
 	lines    map[string]refusals
 	memberOf map[groupAgent]int   // which member of a group an agent has
@@ -218,7 +218,7 @@ func (j *judge) checkMembers(s protocol.State) {
 // groupAgent is an agent in a group.
 type groupAgent struct{ group, agent string }
 
-// checkLostLeases: nobody loses a lease who was there all the time.
+// checkLostLeases checks that no holder loses a lease while it is present.
 func (j *judge) checkLostLeases(ticket string, before protocol.State, events []protocol.Event) {
 	for _, e := range events {
 		lost, ok := e.(*protocol.LeaseLost)
@@ -311,7 +311,7 @@ func (j *judge) recordAcknowledged(head broker.Head) {
 	j.read[head.Ticket] = max(j.read[head.Ticket], head.Seq)
 }
 
-// recordRead is told of what somebody has read by ticket.
+// recordRead records a read by ticket.
 func (j *judge) recordRead(head broker.Head) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -347,7 +347,7 @@ func (j *judge) done() bool {
 	return true
 }
 
-// unpaidDuty says what a closed handoff still owes that somebody is to pay.
+// unpaidDuty returns a duty of a closed handoff that is still due.
 func (j *judge) unpaidDuty(s protocol.State) string {
 	duties := lifecycle.DutiesOf(s)
 	if duties.Return || duties.CancelChildren || lifecycle.HasPendingDuties(s) && agents[s.Source] > 0 {
@@ -365,7 +365,7 @@ func (j *judge) unpaidDuty(s protocol.State) string {
 }
 
 // checkDuties: when there have been no faults for a while, whatever a handoff calls
-// for stands, though nobody may need it for long.
+// for is in place, even if it is not needed for long.
 func (j *judge) checkDuties() {
 	if j.l.since() < faultsFor+settledAfter {
 		return

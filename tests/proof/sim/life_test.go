@@ -20,7 +20,7 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// What a life is made of.
+// The size of a simulation.
 const (
 	handoffsMin = 20
 	stepsMin    = 200
@@ -46,8 +46,8 @@ const (
 // specialization makes these agents equivalent: what one does not take another gets.
 var specialization = map[string]string{"lead": "work", "a": "work", "b": "work", "c": "work"}
 
-// simulation is one run of everything: supervisors, workers and sources on the engine in
-// memory, faults for a while, and then peace.
+// simulation is one run: supervisors, workers and sources on the engine in memory, with faults at
+// first, and then without.
 type simulation struct {
 	*testing.T
 	seed  uint64
@@ -69,7 +69,7 @@ type simulation struct {
 	judge        judge
 }
 
-// run is a life in its bubble, and what was found to be wrong in it.
+// run runs a simulation in its synctest bubble, and returns the faults that its judge found.
 func run(t *testing.T, seed uint64, planted bug, trace func(string, ...any)) (found []string, figures figures) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,10 +101,10 @@ func run(t *testing.T, seed uint64, planted bug, trace func(string, ...any)) (fo
 	return found, figures
 }
 
-// faultsOn tells whether there are faults at this time.
+// faultsOn reports whether faults are on.
 func (l *simulation) faultsOn() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.trouble }
 
-// faultHits tells whether a fault befalls what it is about: one in so many.
+// faultHits reports whether a fault hits its object, one of oneIn.
 func (l *simulation) faultHits(fault string, oneIn uint64, about ...any) bool {
 	if dice(l.seed, append([]any{fault}, about...)...)%oneIn != 0 {
 		return false
@@ -117,7 +117,7 @@ func (l *simulation) faultHits(fault string, oneIn uint64, about ...any) bool {
 	return l.trouble
 }
 
-// dies tells whether a process dies at an append.
+// dies kills a process at an append, now and then, and reports it.
 func (l *simulation) dies(p *process, ticket string, after uint64, when string) bool {
 	if !l.faultHits("death "+when+" an append", 60, p.name, ticket, after) {
 		return false
@@ -126,9 +126,9 @@ func (l *simulation) dies(p *process, ticket string, after uint64, when string) 
 	return true
 }
 
-// killSupervisorAfter kills a supervisor within a second of an append, now and then: while it
-// keeps what it has heard of it. Towards the end it is often the one whose machine
-// goes with it, so that none begins anew and finds what it has left.
+// killSupervisorAfter kills a supervisor within a second of an append, now and then, while it still
+// holds the entry. Towards the end it is often the supervisor that is not restarted, so that no
+// start-up sweep finds what it has left.
 func (l *simulation) killSupervisorAfter(ticket string, seq uint64) {
 	oneIn, which := uint64(25), uint64(len(l.supervisors))
 	d := dice(l.seed, "strike", ticket, seq)
@@ -149,7 +149,7 @@ func (l *simulation) killSupervisorAfter(ticket string, seq uint64) {
 	})
 }
 
-// yield has a call of the engine's wait for its turn that has waited for something.
+// yield makes an engine call that has waited wait for the scheduler again.
 func (l *simulation) yield(m *brokertest.Memory, what string) {
 	l.mu.Lock()
 	var p *process
@@ -160,11 +160,11 @@ func (l *simulation) yield(m *brokertest.Memory, what string) {
 	}
 	l.mu.Unlock()
 	if p != nil {
-		_ = l.sched.await(context.Background(), p, what) // a dead one looks again, and finds its connection closed
+		_ = l.sched.await(context.Background(), p, what) // a dead process finds its connection closed
 	}
 }
 
-// process begins another life of a program.
+// process starts a program again.
 func (l *simulation) process(name string) (p *process, e *engine, b *broker.Broker, ctx context.Context) {
 	l.mu.Lock()
 	l.incarnations[name]++
@@ -182,7 +182,7 @@ func (l *simulation) process(name string) (p *process, e *engine, b *broker.Brok
 	return p, e, b, ctx
 }
 
-// closeProcess closes what a dead process has left.
+// closeProcess closes the connection of a dead process.
 func (l *simulation) closeProcess(p *process, e *engine) {
 	p.kill()
 	l.mu.Lock()
@@ -199,8 +199,8 @@ func (l *simulation) killAll() {
 	}
 }
 
-// keepRunning runs a program again and again, some time after each death; a mortal one not
-// any more towards the end of the trouble.
+// keepRunning runs a program, and again some time after each death. It does not restart a mortal
+// one towards the end of the faults.
 func (l *simulation) keepRunning(name string, slot *[]*process, mortal bool, program func(ctx context.Context, e *engine, b *broker.Broker) error) {
 	l.mu.Lock()
 	i := len(*slot)
@@ -213,7 +213,7 @@ func (l *simulation) keepRunning(name string, slot *[]*process, mortal bool, pro
 			(*slot)[i] = p
 			l.mu.Unlock()
 			ended := make(chan struct{})
-			l.all.Go(func() { // what is left of a dead process fades while the next one lives
+			l.all.Go(func() { // a dead process unwinds while the next one runs
 				defer close(ended)
 				if err := program(ctx, e, b); err != nil && ctx.Err() == nil && !errors.Is(err, broker.ErrUnreachable) {
 					l.judge.fault("%s ended: %v", p.name, err)
@@ -243,7 +243,7 @@ const (
 	limitedTo = 3
 )
 
-// runAll is all of it.
+// runAll runs the whole simulation.
 func (l *simulation) runAll() {
 	for agent := range agents {
 		if agent == protocol.Human { // who exists without one
@@ -293,8 +293,8 @@ func (l *simulation) runAll() {
 	l.judge.checkAtEnd()
 }
 
-// sweepOnce has a supervisor go over all handoffs, when everything has closed: what was
-// put into a queue after it had ended only a pass finds.
+// sweepOnce makes a supervisor sweep when all handoffs have closed: only a sweep finds an offer that
+// was queued after the close.
 func (l *simulation) sweepOnce() {
 	l.mu.Lock()
 	m := l.conns[l.supervisors[0]]
@@ -328,7 +328,7 @@ func (l *simulation) keepWorker(agent string, i int) {
 	})
 }
 
-// injectFault is one fault.
+// injectFault injects a fault.
 func (l *simulation) injectFault() {
 	pick := func(of []*process) *process {
 		l.mu.Lock()
@@ -403,7 +403,7 @@ func (l *simulation) cut(p *process, d time.Duration) {
 	})
 }
 
-// endFaults ends all faults. Nobody is begun anew who lives: what they owe they know.
+// endFaults ends all faults. Living processes are not restarted: they know their duties.
 func (l *simulation) endFaults() {
 	l.mu.Lock()
 	l.trouble = false
@@ -427,7 +427,7 @@ func (l *simulation) endFaults() {
 	}
 }
 
-// figures are what a life amounted to.
+// figures are the counts of a simulation.
 type figures struct {
 	handoffs, steps, appends, faults int
 	kinds                            map[string]int

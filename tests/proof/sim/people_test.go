@@ -16,7 +16,7 @@ import (
 )
 
 // handler does what the seed says for each attempt. It ends well sooner or later,
-// so that what does not close has been forgotten by somebody.
+// so that a handoff that does not close was lost by a part.
 type handler struct {
 	l     *simulation
 	agent string
@@ -37,7 +37,7 @@ func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ac
 	case 1:
 		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: 5_000, Reason: "not now"}, nil
 	case 2:
-		if of.State().Parent != "" { // nobody polls it who would answer
+		if of.State().Parent != "" { // its source does not poll, and would not answer
 			break
 		}
 		return protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which"}}, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// scheduler lets one operation on the engine happen at a time, in an order that
-// the seed gives: nobody else runs meanwhile. It is what makes a life repeatable.
+// scheduler runs one operation on the engine at a time, in an order that the seed gives, while all
+// other goroutines wait. It makes a simulation repeatable.
 type scheduler struct {
 	seed   uint64
 	chance *rand.Rand // its own: who is next
@@ -46,8 +46,7 @@ func newScheduler(seed uint64) *scheduler {
 		trace: func(string, ...any) {}}
 }
 
-// dice is a number that belongs to the seed and to what it is about: it does not
-// depend on who asks first.
+// dice is a random number by the seed and its arguments, whatever the order of calls.
 func dice(seed uint64, about ...any) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, about...)
@@ -106,8 +105,8 @@ func (s *scheduler) forget(t *waiter) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *waiter) bool { return other == t })
 }
 
-// run gives out turns until stop is closed. It is the only one that waits for
-// everybody else to have come to rest.
+// run starts waiting operations one by one until stop is closed. It is the only goroutine that waits
+// until all others are idle.
 func (s *scheduler) run() {
 	for {
 		synctest.Wait()
@@ -162,8 +161,7 @@ func (s *scheduler) next(now time.Time) (*waiter, time.Duration) {
 // epoch is when every bubble's clock begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// process is one life of a program: it dies at once and as a whole, and may be
-// frozen.
+// process is one run of a program: it dies at once and as a whole, and may be frozen.
 type process struct {
 	name string
 	s    *scheduler
@@ -194,7 +192,7 @@ func (p *process) freeze(d time.Duration) {
 	p.frozen = time.Now().Add(d)
 }
 
-// kill ends the process: nothing of it reaches anybody any more.
+// kill ends the process: none of its calls has an effect any more.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

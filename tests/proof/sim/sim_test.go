@@ -2,14 +2,13 @@
 
 //go:debug randseednop=0
 
-// Package sim has supervisors, workers and sources live through faults on the
-// engine in memory, under a fake clock, one operation at a time in an order that a
-// seed gives: they crash, are frozen, cut off, late, woken twice and told too
-// little, the engine restarts and forgets its queues and wake-ups. What must be
-// true is checked at each append, and in the end everything has closed, once.
+// Package sim simulates supervisors, workers and sources under faults on the engine in memory. A
+// fake clock runs, and a seed gives the order of operations, one at a time. Processes crash, freeze,
+// lose their connection, are late, and get duplicate or no hints; the engine restarts and loses its
+// queues and wake-ups. A judge checks each append, and that every handoff closes, once.
 //
-//	go test -tags proof ./tests/proof/sim -seeds 5000          # so many lives, in two minutes
-//	go test -tags proof ./tests/proof/sim -seed 4711 -v        # one of them again, with all that happens in it
+//	go test -tags proof ./tests/proof/sim -seeds 5000          # as many simulations, in two minutes
+//	go test -tags proof ./tests/proof/sim -seed 4711 -v        # one of them again, with its story
 package sim
 
 import (
@@ -38,15 +37,15 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 200, "how many lives")
-	oneSeed = flag.Uint64("seed", 0, "this life alone; -v tells all that happens in it")
+	seeds   = flag.Int("seeds", 200, "how many simulations")
+	oneSeed = flag.Uint64("seed", 0, "simulate this seed alone; -v prints its story")
 )
 
-// shareEnv makes the test binary one of several that share the seeds: which one,
-// of how many. One processor for each: lives side by side in one would take turns.
+// shareEnv makes the test binary one of several processes that share the seeds: its number, and the
+// number of all. Each has one processor.
 const shareEnv = "HANDOFF_SIM_SHARE"
 
-// TestSim lives -seeds lives, on all processors.
+// TestSim runs -seeds simulations, on all processors.
 func TestSim(t *testing.T) {
 	if *oneSeed != 0 {
 		found, f, story := simulate(t, *oneSeed)
@@ -59,7 +58,7 @@ func TestSim(t *testing.T) {
 		}
 		return
 	}
-	if testworld.Race { // looks for races, and not for what seeds find
+	if testworld.Race { // the race detector needs few seeds
 		*seeds = min(*seeds, 50)
 	}
 	began := time.Now()
@@ -107,7 +106,7 @@ func TestSim(t *testing.T) {
 					outcomes[k] += n
 				}
 				for _, what := range l.Found {
-					t.Errorf("seed %d: %s\n\tgo test -tags proof ./tests/proof/sim -run TestSim -seed %d -v\n\tall that happened: %s", l.Seed, what, l.Seed, l.File)
+					t.Errorf("seed %d: %s\n\tgo test -tags proof ./tests/proof/sim -run TestSim -seed %d -v\n\tits story: %s", l.Seed, what, l.Seed, l.File)
 				}
 				if l.Handoffs < handoffsMin || l.Steps < stepsMin || l.Faults < faultsMin {
 					t.Errorf("seed %d: %d handoffs, %d steps, %d faults", l.Seed, l.Handoffs, l.Steps, l.Faults)
@@ -121,15 +120,15 @@ func TestSim(t *testing.T) {
 	}
 	sharing.Wait()
 	if done != *seeds {
-		t.Errorf("%d lives of %d", done, *seeds)
+		t.Errorf("%d simulations of %d", done, *seeds)
 	}
-	t.Logf("%d lives in %v: %d handoffs, %d steps, %d appends, %d faults; all had closed %v after the last fault at the latest",
+	t.Logf("%d simulations in %v: %d handoffs, %d steps, %d appends, %d faults; all had closed %v after the last fault at the latest",
 		done, time.Since(began).Round(100*time.Millisecond), all.handoffs, all.steps, all.appends, all.faults, slowest.Round(time.Second))
 	t.Logf("faults: %v", kinds)
 	t.Logf("outcomes: %v", outcomes)
 }
 
-// seedReport is what a share says of one life.
+// seedReport is the report of one simulation.
 type seedReport struct {
 	Seed                             uint64
 	Handoffs, Steps, Appends, Faults int
@@ -137,13 +136,13 @@ type seedReport struct {
 	Outcomes                         map[string]int
 	Took                             time.Duration
 	Found                            []string
-	Story                            uint64 // a hash of all that happened
-	File                             string // all that happened, where something was found
+	Story                            uint64 // a hash of the story
+	File                             string // the story, if a fault was found
 }
 
 const linePrefix = "sim: "
 
-// TestShare is the part of TestSim that each of its processes has.
+// TestShare is the part of TestSim in each of its processes.
 func TestShare(t *testing.T) {
 	var which, of uint64
 	if _, err := fmt.Sscanf(os.Getenv(shareEnv), "%d/%d", &which, &of); err != nil {
@@ -180,10 +179,10 @@ func printReport(l seedReport) {
 	fmt.Println(linePrefix + string(text))
 }
 
-// simulate is a life in which all that is random comes from the seed, if it is the
-// only one in the process, and its story: what happened, when and in which order.
+// simulate runs a simulation in which all randomness comes from the seed, if it is the only one in
+// the process. It returns the faults found and its story: all operations in order, with their times.
 func simulate(t *testing.T, seed uint64) (found []string, f figures, story []byte) {
-	//lint:ignore SA1019 what back-offs are spread by has no source of its own
+	//lint:ignore SA1019 the jitter of back-offs uses the global source
 	rand.Seed(int64(seed))
 	uuid.SetRand(&randomBytes{PCG: randv2.NewPCG(seed, 3)})
 	defer uuid.SetRand(nil)
@@ -214,16 +213,14 @@ func (r *randomBytes) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What of replayedLives must tell the same story twice. It is not all of them: where
-// several things are ready for one goroutine the runtime chooses, and not by the
-// seed. Whatever TestSim finds, it keeps the story of.
+// How many of replayedSeeds must have the same story twice. Not all do: if several channels are
+// ready, the runtime chooses at random. TestSim keeps the story of each fault that it finds.
 const (
 	replayedSeeds = 40
 	sameMin       = 24
 )
 
-// TestReplay lives some lives twice: a seed is worth something only if it tells the
-// same story again.
+// TestReplay runs some simulations twice: a seed is useful only if its story is the same again.
 func TestReplay(t *testing.T) {
 	if testworld.Race {
 		t.Skip("the race detector has the runtime shuffle goroutines: run it without -race")
@@ -254,8 +251,8 @@ func TestReplay(t *testing.T) {
 			same++
 		}
 	}
-	t.Logf("%d of %d lives told the same story twice", same, len(first))
+	t.Logf("%d of %d seeds had the same story twice", same, len(first))
 	if len(first) != replayedSeeds || same < sameMin {
-		t.Errorf("%d of %d lives told the same story twice, want %d", same, len(first), sameMin)
+		t.Errorf("%d of %d seeds had the same story twice, want %d", same, len(first), sameMin)
 	}
 }

@@ -1,8 +1,7 @@
 //go:build proof
 
-// Package soak has a fleet work at half of what it can, for as long as it is told to, and
-// looks whether anything grows: three servers, two supervisors, two indexes, two workers
-// and a source, each a process.
+// Package soak runs a fleet at half of its throughput for a given time, and checks that nothing
+// grows: three servers, two supervisors, two indexes, two workers and a source, each a process.
 //
 //	go test -tags proof ./tests/proof/soak                                # the short form: half a minute
 //	go test -tags proof ./tests/proof/soak -minutes 30 -timeout 1h -v     # the long one
@@ -67,7 +66,7 @@ type soak struct {
 	kept    bool                 // profiles of a server that grows
 }
 
-// TestSoak: half of what it can, for a while, and nothing grows but what is stored.
+// TestSoak checks that at half of the throughput only the stored data grow.
 func TestSoak(t *testing.T) {
 	if testworld.Race {
 		t.Skip("soak: it would measure the race detector")

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// newerPatches is what the next minor version might add: a kind of event, which every
-// acceptance brings with it, and a field of the state that counts them. A patch is a
-// text that stands once in a file, and what stands there instead.
+// newerPatches make the sources those of a next minor version: a new event with every acceptance,
+// and a field of the state that counts these events. A patch replaces a text that occurs once in a
+// file.
 var newerPatches = []struct{ file, old, now string }{
 	{"protocol/package.go", `const Version = "1.0"`, `const Version = "1.1"`},
 	{"protocol/state.go", "	PrevHash string `json", "	Praises int `json:\"praises,omitempty\"`\n	PrevHash string `json"},
@@ -69,7 +69,7 @@ func newerHandoff(t *testing.T) string {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(raw), patch.old); n != 1 {
-			t.Fatalf("%q stands %d times in %s: mend the patch", patch.old, n, patch.file)
+			t.Fatalf("%q occurs %d times in %s: adapt the patch", patch.old, n, patch.file)
 		}
 		if err := os.WriteFile(path, []byte(strings.Replace(string(raw), patch.old, patch.now, 1)), 0o644); err != nil {
 			t.Fatal(err)

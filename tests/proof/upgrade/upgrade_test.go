@@ -39,7 +39,7 @@ const (
 // handler fails every first attempt, so that one version goes on with what the other began.
 const handler = `cat >/dev/null; if [ "$HANDOFF_ATTEMPT" = 1 ]; then exit 1; fi; echo done`
 
-// fleet are the processes that are upgraded one after the other.
+// fleet has the processes that are upgraded one after the other.
 type fleet struct {
 	*testing.T
 	ctx        context.Context
@@ -56,13 +56,13 @@ type fleet struct {
 type fleetProcess struct {
 	name    string
 	args    []string
-	ready   string // what it says when it is
+	ready   string // its output when it is ready
 	process *testworld.Process
 }
 
-// TestRollingUpgrade upgrades a fleet in use, process by process, and takes it back
-// again. No handoff is lost or done twice, and what the newer version put into a state
-// stays there, whoever writes.
+// TestRollingUpgrade upgrades a fleet in use, process by process, and downgrades it again. No
+// handoff is lost or done twice, and a field that the newer version put into a state
+// stays there, whichever version writes.
 func TestRollingUpgrade(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
@@ -121,7 +121,7 @@ func TestRollingUpgrade(t *testing.T) {
 			praised = ticket
 		}
 	}
-	t.Logf("%d handoffs, one closed end each; %d appends of this version carried on what the newer one had put there", len(c.tickets), carried)
+	t.Logf("%d handoffs closed once each; %d appends of this version kept the newer version's field", len(c.tickets), carried)
 	if carried == 0 || praised == "" {
 		t.Error("the versions did not meet in a handoff")
 	}
@@ -157,7 +157,7 @@ func (c *fleet) start(m *fleetProcess, bin string) {
 	m.process.AwaitOutput(ctx, m.ready)
 }
 
-// run runs a command of one of the versions, which must end well.
+// run runs a command of one of the versions, which must succeed.
 func (c *fleet) run(bin string, args ...string) string {
 	c.Helper()
 	cmd := exec.CommandContext(c.ctx, bin, args...)
@@ -170,8 +170,7 @@ func (c *fleet) run(bin string, args ...string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// submit submits one handoff after the other, each when the one before has closed or is a
-// few behind.
+// submit submits a handoff every 200 ms until ctx ends.
 func (c *fleet) submit(ctx context.Context, bin, agent string) {
 	for tick := time.NewTicker(200 * time.Millisecond); ; {
 		select {
@@ -225,10 +224,9 @@ func (c *fleet) awaitClosed(ticket string) {
 	}
 }
 
-// checkHistory reads a handoff's appends as they stand: one end, and what the newer version
-// has put into the state stays there. It counts the appends that only carried it on
-// while they accepted the handoff, which the newer version never does, and tells whether
-// there was any to carry.
+// checkHistory reads a handoff's appends: one completion, and the field of the newer version stays
+// in the state. It counts the acceptances that only kept the field, which the newer version never
+// does, and reports whether there was a field to keep.
 func (c *fleet) checkHistory(ticket string) (carried int, any bool) {
 	c.Helper()
 	ends, praises := 0, 0
