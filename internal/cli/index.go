@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -29,6 +30,11 @@ func newIndex(a *app) *cobra.Command {
 		Long: `Index reads the ledger into a file of its own and answers what is asked about many
 handoffs: handoff list, conversation, stats. "handoff dev" does it, too; beside an engine
 of your own start one, or several, each with its own file: one of them is asked.
+
+Without --file it is index.db in ~/.local/share/handoff, or in handoff under
+$XDG_DATA_HOME: beside the directory of "handoff dev", in the home of the user that runs
+this. That is for one index on a machine; a second one, or one of another engine, has a
+--file of its own. The line "ready" names the file.
 
 The file is made of the ledger alone. It may be deleted at any time, also while this
 runs; what is damaged, of an older version or of another ledger is made again. One of a
@@ -67,6 +73,9 @@ func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 	return a.serve(ctx, &cfg.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 		shown.engineAnswers(b)
 		ix, err := index.Open(a.path(cfg.file), index.Config{Log: log})
+		if errors.Is(err, index.ErrInUse) {
+			return fmt.Errorf("%w: --file FILE", err)
+		}
 		if err != nil {
 			return err
 		}
