@@ -40,7 +40,7 @@ func cmdAlerts(ts *testscript.TestScript, neg bool, args []string) {
 	if err != nil {
 		of(ts).t.Skip("skipped: tests/alerts, which evaluates alert rules, is not to be built here: ", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	rules, err := filepath.Abs("../docs/operations/alerts.yaml")
 	ts.Check(err)

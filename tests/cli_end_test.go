@@ -37,10 +37,10 @@ func checkEnd(ts *testscript.TestScript, url string) {
 		all.t.Fatal(err)
 	}
 	defer func() { _ = engine.Close() }()
-	until(all.t, patience, func(ctx context.Context) string { return followed(ctx, engine) })
+	until(all.t, waitTimeout, func(ctx context.Context) string { return followed(ctx, engine) })
 	until(all.t, acknowledgeTimeout, func(ctx context.Context) string { return endedOffers(ctx, engine) })
-	until(all.t, patience, func(ctx context.Context) string { return doctorComplains(ctx, ts, engine, url) })
-	until(all.t, patience, func(ctx context.Context) string { return misattributed(ctx, engine) })
+	until(all.t, waitTimeout, func(ctx context.Context) string { return doctorComplains(ctx, ts, engine, url) })
+	until(all.t, waitTimeout, func(ctx context.Context) string { return misattributed(ctx, engine) })
 }
 
 // misattributed returns the findings of handoff audit verify --writers alone: other faults of the

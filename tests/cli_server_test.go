@@ -21,7 +21,7 @@ func cmdPlainServer(ts *testscript.TestScript, neg bool, args []string) {
 
 // cmdWeaken changes a stream to what an older version made: its messages expire after a day.
 func cmdWeaken(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
 	ts.Check(err)

@@ -225,7 +225,7 @@ func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	engine := dialScript(ctx, ts)
 	defer func() { _ = engine.Close() }()
@@ -269,7 +269,7 @@ func dialScript(ctx context.Context, ts *testscript.TestScript) *jetstream.Engin
 
 // cmdExistsSoon waits for a file that another program writes.
 func cmdExistsSoon(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	eventually(ctx, ts, "the file "+args[0], func() bool {
 		_, err := os.Stat(ts.MkAbs(args[0]))
@@ -281,7 +281,7 @@ func cmdExistsSoon(ts *testscript.TestScript, neg bool, args []string) {
 func cmdPassed(ts *testscript.TestScript, neg bool, args []string) {
 	at, err := time.Parse(time.RFC3339Nano, args[0])
 	ts.Check(err)
-	if time.Until(at) > patience {
+	if time.Until(at) > waitTimeout {
 		ts.Fatalf("%s is too far away", args[0])
 	}
 	<-time.After(time.Until(at))
@@ -341,7 +341,7 @@ func cmdGet(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func cmdLedger(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	engine := dialScript(ctx, ts)
 	defer func() { _ = engine.Close() }()
@@ -412,7 +412,7 @@ func setFigures(ts *testscript.TestScript, url string) {
 }
 
 func cmdHTTPGet(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	eventually(ctx, ts, strings.Join(args, " "), func() bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[1], nil)

@@ -175,7 +175,7 @@ var changes = regexp.MustCompile(`handoff (submit|answer|take|reroute|rollback|c
 // on the page.
 func (r *reader) run(command, want string, assigned bool) string {
 	matches := regexp.MustCompile("(?s)^" + want + "$")
-	for end := time.Now().Add(patience); ; testworld.Pause(r.t.Context(), 20*time.Millisecond) {
+	for end := time.Now().Add(waitTimeout); ; testworld.Pause(r.t.Context(), 20*time.Millisecond) {
 		cmd := exec.Command("sh", "-c", r.here(command))
 		cmd.Dir, cmd.Env = r.dir, r.environ()
 		var out, value bytes.Buffer

@@ -49,7 +49,7 @@ type process struct {
 	err    error
 }
 
-const patience = 2 * time.Minute // of the whole suite with what it waits for
+const waitTimeout = 2 * time.Minute // of the whole suite with what it waits for
 
 // start starts a process and returns what find finds in a line of its stdout,
 // or stderr.
@@ -65,7 +65,7 @@ func start(ts *testscript.TestScript, args []string, onStderr bool, find func(li
 		return p, what
 	case <-p.done:
 		ts.Fatalf("handoff %s ended: %v", strings.Join(args, " "), p.err)
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		ts.Fatalf("handoff %s did not get ready", strings.Join(args, " "))
 	}
 	return nil, ""
@@ -160,7 +160,7 @@ func (p *process) stop(with os.Signal) error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		if p.cmd != nil {
 			_ = p.cmd.Process.Kill()
 			<-p.done
@@ -274,7 +274,7 @@ func cmdHandoff(ts *testscript.TestScript, neg bool, args []string) {
 func cmdCode(ts *testscript.TestScript, neg bool, args []string) { mustExit(ts, args[0], args[1:]) }
 
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)

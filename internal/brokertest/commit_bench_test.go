@@ -22,7 +22,7 @@ import (
 // the disk. docs/decisions/0018-group-commit.md has figures.
 func BenchmarkCommit(b *testing.B) {
 	for _, staged := range []string{"memory", "disk"} {
-		singly, grouped := commitEngines(b, staged == "memory")
+		singly, grouped := newCommitEngines(b, staged == "memory")
 		for _, clients := range []int{1, 4, 8, 16, 32, 64, 128, 384} {
 			b.Run(fmt.Sprintf("staged=%s/clients=%d/singly", staged, clients), func(b *testing.B) { appendFrom(b, singly, clients) })
 			b.Run(fmt.Sprintf("staged=%s/clients=%d/grouped", staged, clients), func(b *testing.B) { appendFrom(b, grouped, clients) })
@@ -30,9 +30,9 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// commitEngines returns two engines on one node, of which the second groups. A
+// newCommitEngines returns two engines on one node, of which the second groups. A
 // node finds the ledger to stage batches for when that is made before it serves.
-func commitEngines(b *testing.B, inMemory bool) (singly, grouped broker.Engine) {
+func newCommitEngines(b *testing.B, inMemory bool) (singly, grouped broker.Engine) {
 	cfg := embedded.Config{DontListen: true}
 	if inMemory {
 		cfg.Prepare = func(ctx context.Context, nc *nats.Conn, _ bool) error {

@@ -120,7 +120,7 @@ func (r *familyKit) acceptOver(b *broker.Broker, agent string) *broker.Claim {
 	r.must(b.Beat(r.ctx, h))
 	r.must(b.EnsureQueue(r.ctx, agent))
 	for {
-		offers, err := b.Pull(r.ctx, agent, 1, patience)
+		offers, err := b.Pull(r.ctx, agent, 1, waitTimeout)
 		r.must(err)
 		if len(offers) == 0 {
 			r.Fatalf("no offer for %s", agent)

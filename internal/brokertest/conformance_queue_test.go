@@ -160,7 +160,7 @@ func pullMost(k *kit) {
 	for range 10 {
 		k.offer(agent, protocol.Normal)
 	}
-	got, err := k.Pull(k.ctx, agent, 4, patience)
+	got, err := k.Pull(k.ctx, agent, 4, waitTimeout)
 	k.must(err)
 	if len(got) == 0 || len(got) > 4 {
 		k.Errorf("%d offers, asked for 4", len(got))

@@ -26,8 +26,8 @@ var sharedCases = []conformanceCase{
 	{"a due wake-up waits for a supervisor", dueWaits},
 }
 
-// followed is what a follower got of the tickets that a case cares for.
-type followed struct {
+// followedEntries is what a follower got of the tickets that a case cares for.
+type followedEntries struct {
 	mu   sync.Mutex
 	seen map[uint64]int
 	body map[uint64]string
@@ -36,8 +36,8 @@ type followed struct {
 
 // follow follows until the returned function is called, which waits for the
 // end. accept tells whether an entry counts as done.
-func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int) bool) (*followed, func() error) {
-	f := &followed{seen: map[uint64]int{}, body: map[uint64]string{}, says: map[uint64]lifecycle.Attention{}}
+func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int) bool) (*followedEntries, func() error) {
+	f := &followedEntries{seen: map[uint64]int{}, body: map[uint64]string{}, says: map[uint64]lifecycle.Attention{}}
 	ctx, cancel := context.WithCancel(k.ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -66,20 +66,20 @@ func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int
 	return f, stop
 }
 
-func (f *followed) count() int {
+func (f *followedEntries) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.seen)
 }
 
-func (f *followed) times(seq uint64) int {
+func (f *followedEntries) times(seq uint64) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seen[seq]
 }
 
 // awaitFollowing appends until the followers have seen an entry.
-func (k *kit) awaitFollowing(mine map[string]bool, mu *sync.Mutex, f ...*followed) {
+func (k *kit) awaitFollowing(mine map[string]bool, mu *sync.Mutex, f ...*followedEntries) {
 	k.Helper()
 	k.until("a live follower", func() bool {
 		ticket := protocol.NewTicket()
@@ -219,8 +219,8 @@ func followEnds(k *kit) {
 	k.wantErr(k.Due(ctx, func(_ broker.WakeUp, done func()) { done() }), context.DeadlineExceeded)
 }
 
-// wakeUp is one that was delivered.
-type wakeUp struct {
+// firedWakeUp is one that was delivered.
+type firedWakeUp struct {
 	ticket string
 	seq    uint64
 	asked  time.Time
@@ -229,16 +229,16 @@ type wakeUp struct {
 }
 
 // dueWakeUps delivers the due wake-ups of a ticket until the case ends.
-func (k *kit) dueWakeUps(ticket string) <-chan wakeUp {
+func (k *kit) dueWakeUps(ticket string) <-chan firedWakeUp {
 	ctx, cancel := context.WithCancel(k.ctx)
-	all, ended := make(chan wakeUp, 100), make(chan error, 1)
+	all, ended := make(chan firedWakeUp, 100), make(chan error, 1)
 	go func() {
 		ended <- k.Due(ctx, func(w broker.WakeUp, done func()) {
 			if w.Ticket != ticket {
 				done()
 				return
 			}
-			all <- wakeUp{w.Ticket, w.Seq, w.At, time.Now(), done}
+			all <- firedWakeUp{w.Ticket, w.Seq, w.At, time.Now(), done}
 		})
 	}()
 	k.Cleanup(func() { cancel(); receive(k, "the end of Due", ended) })

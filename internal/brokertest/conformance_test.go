@@ -16,20 +16,20 @@ import (
 // redelivery can be waited for.
 const AckWait = time.Second
 
-// patience bounds each wait of a case. It is no claim about speed.
-const patience = time.Minute
+// waitTimeout bounds each wait of a case. It is no claim about speed.
+const waitTimeout = time.Minute
 
 // Run checks an engine against every sentence of the contract of broker.Engine.
 // open returns an engine whose ack wait is AckWait; it may share its stores
 // with those returned before, as every case uses tickets and agents of its
 // own, and is closed by the case if it is an io.Closer.
 func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
-	start := func(t *testing.T, patience time.Duration) *kit {
+	newCase := func(t *testing.T, timeout time.Duration) *kit {
 		e := open(t)
 		if c, ok := e.(io.Closer); ok {
 			t.Cleanup(func() { _ = c.Close() })
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		t.Cleanup(cancel)
 		return &kit{T: t, Engine: e, ctx: ctx}
 	}
@@ -37,7 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 	// after another, and alone.
 	t.Run("shared", func(t *testing.T) {
 		for _, c := range sharedCases {
-			t.Run(c.name, func(t *testing.T) { c.run(start(t, 2*patience)) })
+			t.Run(c.name, func(t *testing.T) { c.run(newCase(t, 2*waitTimeout)) })
 		}
 	})
 	t.Run("own", func(t *testing.T) {
@@ -45,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
-					c.run(start(t, 2*patience))
+					c.run(newCase(t, 2*waitTimeout))
 				})
 			}
 		}
@@ -53,7 +53,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 	// Last, because they leave many queues behind, which replicas have to maintain.
 	t.Run("families", func(t *testing.T) {
 		for _, c := range slices.Concat(familyCases, familySizes, stuckCases) {
-			t.Run(c.name, func(t *testing.T) { c.run(start(t, 10*patience)) })
+			t.Run(c.name, func(t *testing.T) { c.run(newCase(t, 10*waitTimeout)) })
 		}
 	})
 }
@@ -122,7 +122,7 @@ func (k *kit) pull(agent string, n int) []broker.Delivery {
 	k.Helper()
 	var all []broker.Delivery
 	for len(all) < n {
-		got, err := k.Pull(k.ctx, agent, n-len(all), patience)
+		got, err := k.Pull(k.ctx, agent, n-len(all), waitTimeout)
 		k.must(err)
 		if len(got) == 0 {
 			k.Fatalf("%d offers, want %d", len(all), n)
@@ -147,13 +147,13 @@ func (k *kit) until(what string, ok func() bool) {
 	k.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	end := time.NewTimer(patience)
+	end := time.NewTimer(waitTimeout)
 	defer end.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-end.C:
-			k.Fatalf("not in %v: %s", patience, what)
+			k.Fatalf("not in %v: %s", waitTimeout, what)
 		}
 	}
 }
@@ -161,13 +161,13 @@ func (k *kit) until(what string, ok func() bool) {
 // receive waits for one value.
 func receive[T any](k *kit, what string, ch <-chan T) T {
 	k.Helper()
-	end := time.NewTimer(patience)
+	end := time.NewTimer(waitTimeout)
 	defer end.Stop()
 	select {
 	case v := <-ch:
 		return v
 	case <-end.C:
-		k.Fatalf("not in %v: %s", patience, what)
+		k.Fatalf("not in %v: %s", waitTimeout, what)
 		panic("unreachable")
 	}
 }

@@ -9,12 +9,12 @@ import (
 
 // turnCases hold an engine against the rule of broker.LaneOrder.
 var turnCases = []conformanceCase{
-	{"the first 7 pulls go by priority", pullUnderATurn},
-	{"with all lanes full each has its share", pullShares},
-	{"a turn counts within a batch", pullTurnInBatch},
-	{"a stream of critical offers starves no lane", pullSaturated},
-	{"what comes amid a stream of critical offers is taken", pullAmidStream},
-	{"a lower lane gets no more than its turns", pullNoMoreThanTurns},
+	{"the first 7 pulls go by priority", testFirstPullsByPriority},
+	{"with all lanes full each has its share", testLaneShares},
+	{"a turn counts within a batch", testTurnsInBatch},
+	{"a stream of critical offers starves no lane", testNoLaneStarves},
+	{"what comes amid a stream of critical offers is taken", testTurnsAmidStream},
+	{"a lower lane gets no more than its turns", testLowerLaneGetsTurnsOnly},
 }
 
 // takeOne pulls one offer and removes it.
@@ -25,7 +25,7 @@ func (k *kit) takeOne(agent string) broker.OfferKey {
 	return d.Key()
 }
 
-func pullUnderATurn(k *kit) {
+func testFirstPullsByPriority(k *kit) {
 	agent := k.agentWithQueue()
 	for _, lane := range []protocol.Priority{protocol.Low, protocol.Normal, protocol.High} {
 		k.offer(agent, lane)
@@ -41,7 +41,7 @@ func pullUnderATurn(k *kit) {
 	}
 }
 
-func pullShares(k *kit) {
+func testLaneShares(k *kit) {
 	const rounds = 2
 	agent := k.agentWithQueue()
 	for range rounds * broker.TurnRound {
@@ -66,7 +66,7 @@ func pullShares(k *kit) {
 	}
 }
 
-func pullTurnInBatch(k *kit) {
+func testTurnsInBatch(k *kit) {
 	agent := k.agentWithQueue()
 	k.offer(agent, protocol.Low)
 	for range broker.TurnRound {
@@ -123,7 +123,7 @@ func (k *kit) offerLead(agent string) {
 	}
 }
 
-func pullSaturated(k *kit) {
+func testNoLaneStarves(k *kit) {
 	agent := k.agentWithQueue()
 	k.offerLead(agent)
 	low, normal, high := k.offer(agent, protocol.Low), k.offer(agent, protocol.Normal), k.offer(agent, protocol.High)
@@ -143,7 +143,7 @@ func pullSaturated(k *kit) {
 // By the time the others come their lanes were found empty at many a turn. How
 // many turns pass until the engine shows a new offer is not said; here it has
 // ten rounds of them.
-func pullAmidStream(k *kit) {
+func testTurnsAmidStream(k *kit) {
 	agent := k.agentWithQueue()
 	k.offerLead(agent)
 	for range broker.TurnRound {
@@ -159,7 +159,7 @@ func pullAmidStream(k *kit) {
 
 // Offers come at any moment of a pull, to lanes that were just found empty:
 // still they are taken in their turn alone.
-func pullNoMoreThanTurns(k *kit) {
+func testLowerLaneGetsTurnsOnly(k *kit) {
 	const takes = 5 * broker.TurnRound
 	agent := k.agentWithQueue()
 	for range takes {

@@ -16,7 +16,7 @@ import (
 // A consumer with a foreign configuration stays, and serves. The engine logs once in which fields
 // it differs.
 func TestForeignConsumerIsNamed(t *testing.T) {
-	k, n, js := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
+	k, n, js := newSingleNodeKit(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	said := &strings.Builder{} // nothing writes to it but what this test calls
 	e, err := handoffjs.Dial(k.ctx, handoffjs.DialConfig{URL: n.ClientURL(),
 		Config: handoffjs.Config{AckWait: AckWait, Log: slog.New(slog.NewTextHandler(said, nil))}})

@@ -45,7 +45,7 @@ func portOf(t testing.TB, n *embedded.Node) int {
 // of leases see that they were cut off.
 func TestOutage(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	port := portOf(t, n)
 	agent := k.agentWithQueue()
 	reconnected := k.Reconnected(k.ctx)
@@ -103,7 +103,7 @@ func TestOutage(t *testing.T) {
 // The outbox streams may be deleted at any time: they are made again, with
 // sequences that never were, and the supervisors are told.
 func TestStreamsDeleted(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	agent, ticket := k.agentWithQueue(), protocol.NewTicket()
 	reconnected := k.Reconnected(k.ctx)
 	k.offer(agent, protocol.Normal)

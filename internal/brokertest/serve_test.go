@@ -16,7 +16,7 @@ import (
 // was lost with the connection is asked again.
 func TestServeOutage(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	port := portOf(t, n)
 	verb, begun, first := k.verb(), make(chan struct{}), true
 	defer k.serve(verb, func(ctx context.Context, q []byte) ([]byte, error) {
@@ -45,7 +45,7 @@ func TestServeOutage(t *testing.T) {
 
 // The tools for NATS services see who answers, and an error as one.
 func TestServeIsAService(t *testing.T) {
-	k, n, js := single(t, embedded.Config{})
+	k, n, js := newSingleNodeKit(t, embedded.Config{})
 	verb := k.verb()
 	defer k.serve(verb, func(context.Context, []byte) ([]byte, error) { return nil, errors.New("the disk is full") })()
 	_, err := k.askUntilServed(verb, "x")
@@ -53,10 +53,10 @@ func TestServeIsAService(t *testing.T) {
 		k.Errorf("the error is %v", err)
 	}
 	nc := js.Conn()
-	if _, err := nc.Request("$SRV.PING."+jetstream.QueryService, nil, patience); err != nil {
+	if _, err := nc.Request("$SRV.PING."+jetstream.QueryService, nil, waitTimeout); err != nil {
 		k.Errorf("no service at %s: %v", n.ClientURL(), err)
 	}
-	reply, err := nc.Request("handoff.query."+verb, nil, patience)
+	reply, err := nc.Request("handoff.query."+verb, nil, waitTimeout)
 	k.must(err)
 	if reply.Header.Get(micro.ErrorCodeHeader) != "500" || string(reply.Data) != `{"code":"error","message":"the disk is full"}` {
 		k.Errorf("%v %s", reply.Header, reply.Data)

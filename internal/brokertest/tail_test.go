@@ -14,7 +14,7 @@ import (
 // A ledger that was made anew, has lost its end, or has dropped its beginning
 // is not taken for the one that was read.
 func TestTailOfAnotherLedger(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	var last uint64
 	for range 10 {
 		last = k.append(protocol.NewTicket(), 0, "x")
@@ -60,7 +60,7 @@ func TestTailOfAnotherLedger(t *testing.T) {
 // begins again behind what it had.
 func TestTailRestart(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	port := portOf(t, n)
 	ended := tailing(k, k.ctx)
 	k.must(n.Stop())

@@ -20,13 +20,13 @@ import (
 // that builds on it has to be thought over.
 
 func newKit(t *testing.T, e broker.Engine) *kit {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitTimeout)
 	t.Cleanup(cancel)
 	return &kit{T: t, Engine: e, ctx: ctx}
 }
 
-// single returns a kit on a node of its own, and a view beside it.
-func single(t *testing.T, cfg embedded.Config) (*kit, *embedded.Node, jetstream.JetStream) {
+// newSingleNodeKit returns a kit on a node of its own, and a view beside it.
+func newSingleNodeKit(t *testing.T, cfg embedded.Config) (*kit, *embedded.Node, jetstream.JetStream) {
 	t.Parallel()
 	n := startNode(t, cfg)
 	ensure(t, n.ClientURL(), handoffjs.Topology{AsyncWork: true})
@@ -43,7 +43,7 @@ func (k *kit) stream(js jetstream.JetStream, name string) *jetstream.StreamInfo 
 // An acknowledgement names a stream, a consumer and a sequence, and nothing
 // that tells one stream of that name from the next.
 func TestTrapOldAckHitsReusedSequence(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	make := func(first uint64) jetstream.Consumer {
 		_, err := js.CreateStream(k.ctx, jetstream.StreamConfig{Name: "TRAP", Subjects: []string{"trap"},
 			Retention: jetstream.WorkQueuePolicy, FirstSeq: first})
@@ -80,7 +80,7 @@ func TestTrapOldAckHitsReusedSequence(t *testing.T) {
 // The fence of a work-queue offer is that its subject has no message; the
 // engine forgets the subject with the message, at once.
 func TestTrapOfferMayBePutAgainAtOnce(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	for range 20 {
@@ -96,7 +96,7 @@ func TestTrapOfferMayBePutAgainAtOnce(t *testing.T) {
 // The schedule's instant is kept to the nanosecond, and the wake-up goes where
 // the header says, having lost what was expected of it.
 func TestTrapScheduleHeader(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	ticket := protocol.NewTicket()
 	at := time.Now().UTC().Add(700 * time.Millisecond)
 	k.must(k.Arm(k.ctx, ticket, 5, at))
@@ -125,7 +125,7 @@ func TestTrapScheduleHeader(t *testing.T) {
 // A message's own time to live works by publishing to the bucket's subject, is
 // renewed by publishing again, and leaves a marker that watchers see.
 func TestTrapPresenceByHeader(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	h := k.holder(k.agent())
 	h.LeaseMS = 1000
 	k.must(k.Beat(k.ctx, h))
@@ -153,7 +153,7 @@ func TestTrapPresenceByHeader(t *testing.T) {
 // offers: a pull makes the consumers again.
 func TestTrapMemoryConsumersAreForgotten(t *testing.T) {
 	dir := t.TempDir()
-	k, n, _ := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	agent := k.agentWithQueue()
 	key := k.offer(agent, protocol.Normal)
 	port := portOf(t, n)
@@ -173,7 +173,7 @@ func TestTrapMemoryConsumersAreForgotten(t *testing.T) {
 
 // What the ledger repeats on the feed carries its sequence, and no body.
 func TestTrapFeedCarriesSequence(t *testing.T) {
-	k, n, _ := single(t, embedded.Config{})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{})
 	nc, err := n.Conn()
 	k.must(err)
 	defer nc.Close()
@@ -191,7 +191,7 @@ func TestTrapFeedCarriesSequence(t *testing.T) {
 
 // The ledger refuses every deletion.
 func TestTrapLedgerKeeps(t *testing.T) {
-	k, _, js := single(t, embedded.Config{})
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
 	ticket := protocol.NewTicket()
 	seq := k.append(ticket, 0, "one")
 	s, err := js.Stream(k.ctx, handoffjs.LedgerStream)
@@ -233,7 +233,7 @@ func TestAbandonedPullsRelease(t *testing.T) {
 		for _, lane := range protocol.Priorities { // so that one offer is served by one request, the rest stand
 			k.offer(agent, lane)
 		}
-		first, err := other.Pull(k.ctx, agent, 1, patience)
+		first, err := other.Pull(k.ctx, agent, 1, waitTimeout)
 		k.must(err)
 		if len(first) != 1 {
 			k.Fatal("no offer")

@@ -14,9 +14,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// requests counts what is asked of the agent's queue from now on. asked
+// countRequests counts what is asked of the agent's queue from now on. asked
 // returns the count once all that was sent before has been counted.
-func (k *kit) requests(e *jetstream.Engine, n *embedded.Node, agent string) (asked func() int64) {
+func (k *kit) countRequests(e *jetstream.Engine, n *embedded.Node, agent string) (asked func() int64) {
 	k.Helper()
 	nc, err := n.Conn()
 	k.must(err)
@@ -43,7 +43,7 @@ func (k *kit) requests(e *jetstream.Engine, n *embedded.Node, agent string) (ask
 // others only every few seconds.
 func TestTurnsCostNoRequests(t *testing.T) {
 	const offers, reads = 480, 6 * 6 // a sweep and a standing request at three lanes, for 30 s
-	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)
 	for above, lane := range protocol.Priorities {
 		for _, most := range []int{1, 16} {
@@ -52,7 +52,7 @@ func TestTurnsCostNoRequests(t *testing.T) {
 			for i := range uint64(offers) {
 				k.must(k.PutOffer(k.ctx, broker.OfferKey{Agent: agent, Lane: lane, Ticket: ticket, Sequence: i}, nil))
 			}
-			asked := k.requests(e, n, agent)
+			asked := k.countRequests(e, n, agent)
 			for range offers / most {
 				for _, d := range k.pull(agent, most) {
 					k.must(d.Remove())
@@ -71,7 +71,7 @@ const standing = 5 * time.Second
 
 // A pull at an empty queue asks each lane once, and leaves a pending request at each.
 func TestWaitingCostsEightRequests(t *testing.T) {
-	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)
 	for _, taken := range []int{0, broker.TurnEvery - 1} {
 		agent := k.agentWithQueue()
@@ -81,7 +81,7 @@ func TestWaitingCostsEightRequests(t *testing.T) {
 		for _, d := range k.pull(agent, taken) {
 			k.must(d.Remove())
 		}
-		asked := k.requests(e, n, agent)
+		asked := k.countRequests(e, n, agent)
 		began := time.Now()
 		pulled := make(chan []broker.Delivery, 1)
 		go func() {
@@ -102,7 +102,7 @@ func TestWaitingCostsEightRequests(t *testing.T) {
 // one, and one with a single slot once for each.
 func TestFewRequestsForWhatComesSingly(t *testing.T) {
 	const offers = 64
-	k, n, _ := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
+	k, n, _ := newSingleNodeKit(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	e := k.Engine.(*jetstream.Engine)
 	for most, want := range map[int]int64{1: offers, 8: offers / 8, 64: offers / 8} {
 		agent := k.agentWithQueue()
@@ -118,7 +118,7 @@ func TestFewRequestsForWhatComesSingly(t *testing.T) {
 				}
 			}
 		}()
-		asked := k.requests(e, n, agent)
+		asked := k.countRequests(e, n, agent)
 		for range offers {
 			k.offer(agent, protocol.Normal)
 			k.must(receive(k, "the offer", pulled).Remove())

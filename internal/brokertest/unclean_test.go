@@ -22,7 +22,7 @@ import (
 // acknowledges from before then hits nothing.
 func TestUncleanStart(t *testing.T) {
 	dir := t.TempDir()
-	k, n, js := single(t, embedded.Config{Dir: dir, Port: freePort(t)})
+	k, n, js := newSingleNodeKit(t, embedded.Config{Dir: dir, Port: freePort(t)})
 	if n.Unclean() {
 		t.Error("the first start counts as unclean")
 	}
@@ -175,7 +175,7 @@ func TestPurelyEmbedded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if err := nc.FlushTimeout(patience); err != nil {
+	if err := nc.FlushTimeout(waitTimeout); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: "sometimes"}); err == nil {

@@ -21,9 +21,9 @@ import (
 // Of a million open handoffs whose work and timer streams are deleted, the issue
 // asks that all have an offer and a wake-up again in
 const (
-	refillTimeMax    = 120 * time.Second
-	refillMemoryMost = 300 << 20 // of the supervisor's process, at its peak
-	refillTimeout    = 15 * time.Minute
+	refillTimeMax        = 120 * time.Second
+	refillMemoryBytesMax = 300 << 20 // of the supervisor's process, at its peak
+	refillTimeout        = 15 * time.Minute
 )
 
 // TestRefillMillion deletes the outbox streams under a supervisor in a process
@@ -59,8 +59,8 @@ func TestRefillMillion(t *testing.T) {
 	t.Logf("all %d have an offer and a wake-up again after %v (wanted: in %v); %.1f µs each of the supervisor's processor time, %.1f µs of the engine's", n,
 		took.Round(100*time.Millisecond), refillTimeMax, float64((keeper.cpu()-keeperHad).Microseconds())/float64(n), float64((engine.cpu()-engineHad).Microseconds())/float64(n))
 	engine.reportMemory("after the refill")
-	if peak := keeper.reportMemory("after the refill"); peak > refillMemoryMost {
-		t.Errorf("the supervisor had %d MB at its peak, wanted up to %d MB", peak>>20, refillMemoryMost>>20)
+	if peak := keeper.reportMemory("after the refill"); peak > refillMemoryBytesMax {
+		t.Errorf("the supervisor had %d MB at its peak, wanted up to %d MB", peak>>20, refillMemoryBytesMax>>20)
 	}
 	if took > refillTimeMax {
 		t.Errorf("it took %v, wanted up to %v", took, refillTimeMax)

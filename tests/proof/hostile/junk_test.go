@@ -19,8 +19,8 @@ type message struct {
 	body    []byte
 }
 
-// engineMost is a little less than the engine takes in one message, headers included.
-const engineMost = 1<<20 - 16<<10
+// engineBytesMax is a little less than the engine takes in one message, headers included.
+const engineBytesMax = 1<<20 - 16<<10
 
 // foreignBodies are bodies that have nothing to do with what belongs where they are sent.
 var foreignBodies = func() [][]byte {
@@ -28,8 +28,8 @@ var foreignBodies = func() [][]byte {
 	for i := range binary {
 		binary[i] = byte(i * 7)
 	}
-	large := bytes.Repeat([]byte("x"), engineMost)
-	long := append(append([]byte(`{"id":"`), large[:engineMost-16]...), `"}`...)
+	large := bytes.Repeat([]byte("x"), engineBytesMax)
+	long := append(append([]byte(`{"id":"`), large[:engineBytesMax-16]...), `"}`...)
 	texts := []string{
 		"", " ", "null", "true", "0", "-1", "1e999", `"text"`, "[]", "{}", "[{}]", `{"":null}`, "{", `{"id":`, `"\ud800"`, "\xff\xfe", "\x00",
 		`{"id":1e999,"events":{},"state":"\ud800"}`, `{"state":{},"seq":18446744073709551616}`,

@@ -258,7 +258,7 @@ func (w *world) commands() {
 func (w *world) send(posts []message) int {
 	w.t.Helper()
 	for i, p := range posts {
-		p.body = p.body[:min(len(p.body), engineMost)]
+		p.body = p.body[:min(len(p.body), engineBytesMax)]
 		msg := &nats.Msg{Subject: p.subject, Header: p.header, Data: p.body, Reply: "_INBOX.nobody.1"}
 		if err := w.nc.PublishMsg(msg); err != nil {
 			w.t.Fatalf("publish to %q: %v", p.subject, err)

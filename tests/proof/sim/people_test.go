@@ -88,7 +88,7 @@ func (h *handler) handOff(ctx context.Context, of worker.Handoff, what uint64, d
 	var awaited []string
 	for i := range 1 + what>>12%3 {
 		d := what>>16 + i*7
-		child := h.l.pkg(depth, other(h.agent, d))
+		child := h.l.newPackage(depth, other(h.agent, d))
 		switch d % 4 {
 		case 0:
 			child.Type, child.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000, Wait: "block"}
@@ -129,16 +129,16 @@ func other(than string, n uint64) string {
 	return all[(n+1)%4]
 }
 
-func (l *simulation) pkg(depth int, to string) protocol.Package {
+func (l *simulation) newPackage(depth int, to string) protocol.Package {
 	p := protocol.Package{Reason: "sim", Task: protocol.Task{Description: ">>>>>>>"[:depth+1]}}
 	p.Target.Agent = to
 	return p
 }
 
-// plan is what a source submits.
-func (l *simulation) plan(source string, i int) protocol.Package {
+// planPackage is what a source submits.
+func (l *simulation) planPackage(source string, i int) protocol.Package {
 	d := dice(l.seed, "plan", source, i)
-	p := l.pkg(0, other(source, d))
+	p := l.newPackage(0, other(source, d))
 	switch d >> 8 % 12 {
 	case 0:
 		p.Type, p.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000}
@@ -171,7 +171,7 @@ func (l *simulation) submitAll(n int) {
 	var mine []string
 	for i := 0; i < handoffsMin/2 && l.ctx.Err() == nil; i++ {
 		l.sleep(time.Duration(dice(l.seed, "pace", source, i)%28_000_000) * time.Microsecond)
-		pkg := l.plan(source, i)
+		pkg := l.planPackage(source, i)
 		for l.ctx.Err() == nil {
 			p, e, b, ctx := l.process(source)
 			head, err := submit(ctx, b, pkg)

@@ -104,7 +104,7 @@ func TestSoak(t *testing.T) {
 	if open > 0 {
 		t.Errorf("%d handoffs are open", open)
 	}
-	s.judge(acked)
+	s.checkGrowth(acked)
 }
 
 func (s *soak) must(err error) {
@@ -313,8 +313,8 @@ const (
 	perEntryBytes = 1500
 )
 
-// judge compares the second fifth of the samples with the last one, and prints both.
-func (s *soak) judge(acked int) {
+// checkGrowth compares the second fifth of the samples with the last one, and prints both.
+func (s *soak) checkGrowth(acked int) {
 	early := func(all []resources, of func(resources) float64) float64 { return median(all, 0.2, 0.4, of) }
 	late := func(all []resources, of func(resources) float64) float64 { return median(all, 0.8, 1, of) }
 	one := func(x float64) float64 { return x }

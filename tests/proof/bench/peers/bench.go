@@ -58,7 +58,7 @@ func newBench(cfg config) *bench {
 		cfg:     cfg,
 		start:   time.Now(),
 		filler:  string(filler),
-		records: make([]record, handoffsMost),
+		records: make([]record, handoffsMax),
 		open:    make(chan struct{}, cfg.open),
 	}
 }
@@ -167,8 +167,8 @@ func (b *bench) submitOne(ctx context.Context, to system, due <-chan int64) bool
 		return false
 	}
 	last := b.next.Add(uint64(b.cfg.batch))
-	if last > handoffsMost {
-		b.fail(fmt.Errorf("more than %d handoffs: measure for a shorter time", handoffsMost))
+	if last > handoffsMax {
+		b.fail(fmt.Errorf("more than %d handoffs: measure for a shorter time", handoffsMax))
 		return false
 	}
 	batch := make([]handoff, b.cfg.batch)

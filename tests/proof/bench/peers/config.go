@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// handoffsMost bounds a run: beyond it the submitters stop. Each handoff has a
+// handoffsMax bounds a run: beyond it the submitters stop. Each handoff has a
 // record of 48 bytes.
-const handoffsMost = 8 << 20
+const handoffsMax = 8 << 20
 
 // The bounds that `handoff bench` has too: more than submitters and slots have in
 // hand, and few enough that waiting in a queue is not what is measured; at a rate

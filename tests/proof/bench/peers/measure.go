@@ -132,7 +132,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 func (b *bench) awaitOpen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.drain)
 	defer cancel()
-	for b.done.Load() < min(b.next.Load(), handoffsMost) && wait(ctx, 5*time.Millisecond) {
+	for b.done.Load() < min(b.next.Load(), handoffsMax) && wait(ctx, 5*time.Millisecond) {
 	}
 }
 
@@ -142,7 +142,7 @@ func (b *bench) awaitOpen(ctx context.Context) {
 func (b *bench) report(from, to int64) *result {
 	r := &result{Seconds: time.Duration(to - from).Seconds(), Latency: map[string]span{}}
 	took := map[string][]int64{}
-	for seq := range min(b.next.Load(), handoffsMost) {
+	for seq := range min(b.next.Load(), handoffsMax) {
 		h := &b.records[seq]
 		acknowledged := h.acknowledged.Load()
 		if acknowledged >= from && acknowledged < to {

@@ -19,7 +19,7 @@ import (
 // that an acknowledgement does: the offer does not come again, and counts no more.
 func TestRemovalAmongMany(t *testing.T) {
 	const agents, offers = 26, 20
-	k, n, js := single(t, embedded.Config{Fsync: embedded.FsyncInterval})
+	k, n, js := newSingleNodeKit(t, embedded.Config{Fsync: embedded.FsyncInterval})
 	nc, err := n.Conn()
 	k.must(err)
 	k.Cleanup(nc.Close)
