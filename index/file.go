@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 )
 
 const (
@@ -79,17 +78,6 @@ func removeFiles(path string) error {
 	return nil
 }
 
-// identity identifies a file, whatever its path.
-type identity struct{ device, inode uint64 }
-
-func identify(path string) (identity, int64, error) {
-	var stat syscall.Stat_t
-	if err := syscall.Stat(path, &stat); err != nil {
-		return identity{}, 0, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return identity{uint64(stat.Dev), uint64(stat.Ino)}, stat.Size, nil
-}
-
 // damageError is an error that makes the file unusable.
 type damageError struct{ err error }
 
@@ -104,16 +92,16 @@ func (st *store) filesUnchanged() error {
 	st.files.Lock()
 	defer st.files.Unlock()
 	for i, suffix := range fileSuffixes {
-		id, size, err := identify(st.path + suffix)
+		id, err := os.Stat(st.path + suffix)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return damagef("%s%s was deleted", st.path, suffix)
 		case err != nil:
 			return damagef("%w", err)
-		case id != st.ids[i]:
+		case !os.SameFile(id, st.ids[i]):
 			return damagef("%s%s was replaced", st.path, suffix)
-		case size < st.sizes[i]:
-			return damagef("%s%s was cut from %d bytes to %d", st.path, suffix, st.sizes[i], size)
+		case id.Size() < st.sizes[i]:
+			return damagef("%s%s was cut from %d bytes to %d", st.path, suffix, st.sizes[i], id.Size())
 		}
 	}
 	return nil
@@ -124,17 +112,17 @@ func (st *store) recordSizes() (wal int64, err error) {
 	st.files.Lock()
 	defer st.files.Unlock()
 	for i, suffix := range fileSuffixes {
-		id, size, err := identify(st.path + suffix)
+		id, err := os.Stat(st.path + suffix)
 		if err != nil {
 			return 0, damagef("%w", err)
 		}
-		if st.ids[i] == (identity{}) {
+		if st.ids[i] == nil {
 			st.ids[i] = id
 		}
-		if id != st.ids[i] || size < st.sizes[i] {
+		if !os.SameFile(id, st.ids[i]) || id.Size() < st.sizes[i] {
 			return 0, damagef("%s%s was changed by another program", st.path, suffix)
 		}
-		st.sizes[i] = size
+		st.sizes[i] = id.Size()
 	}
 	return st.sizes[1], nil
 }

@@ -2,4 +2,4 @@
 
 package embedded
 
-func inMemory(string) bool { return false }
+func isTmpfs(string) bool { return false }

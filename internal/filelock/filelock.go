@@ -3,13 +3,11 @@
 package filelock
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // HeldError says that another process has the lock.
@@ -26,10 +24,6 @@ type Lock struct{ file *os.File }
 // started has a copy of the open file until its program runs, and the lock would last as long.
 func (l *Lock) Close() error { return unlock(l.file) }
 
-func unlock(f *os.File) error {
-	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
-}
-
 // Take locks the file at path, which it makes if need be, and writes this process's id into
 // it. A *HeldError says that another process has it.
 func Take(path string) (*Lock, error) {
@@ -37,10 +31,10 @@ func Take(path string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if locked, err := lock(f, false); !locked {
 		pid, _ := io.ReadAll(io.LimitReader(f, 32))
 		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if err == nil {
 			return nil, &HeldError{PID: strings.TrimSpace(string(pid))}
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -63,5 +57,6 @@ func IsHeld(path string) bool {
 		return false
 	}
 	defer func() { _ = unlock(f) }()
-	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+	locked, err := lock(f, true)
+	return !locked && err == nil
 }
