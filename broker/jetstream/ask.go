@@ -243,7 +243,9 @@ func ackedSeq(ack []byte) (seq uint64, ok bool) {
 // stream again when it is gone.
 func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
 	if !j.isClosed() && j.nc.IsConnected() { // nearly always once is enough, and needs no context of its own
-		if _, err := j.publish(ctx, msg); err == nil || hasCode(err, codeConflict) {
+		began := time.Now()
+		_, err := j.publish(ctx, msg)
+		if err = j.denied.explain(j.nc, began, err); err == nil || hasCode(err, codeConflict) || errors.Is(err, broker.ErrNotAllowed) {
 			return err
 		}
 	}
