@@ -57,6 +57,7 @@ type Broker struct {
 	// has not decided would not be refused by the ledger.
 	ledger    Ledger
 	queue     Queue
+	timers    Timers
 	directory Directory
 	blobs     Blobs
 	bus       Bus
@@ -75,7 +76,7 @@ type Broker struct {
 func New(engine Engine, cfg Config) (*Broker, error) {
 	b := &Broker{redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
 	if engine != nil {
-		b.ledger, b.queue, b.directory, b.blobs, b.bus = engine, engine, engine, engine, engine
+		b.ledger, b.queue, b.timers, b.directory, b.blobs, b.bus = engine, engine, engine, engine, engine, engine
 	}
 	b.log = cmp.Or(b.log, slog.New(slog.DiscardHandler))
 	switch {

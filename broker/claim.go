@@ -255,7 +255,9 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	if err != nil {
 		return err
 	}
-	c.submitChildren(ctx, handOffs)
+	if head := c.lastHead(); c.submitChildren(ctx, handOffs) && onlyChildren(&head.State, handOffs) {
+		c.b.timers.Settled(head.Ticket, head.Seq)
+	}
 	c.followSource(ctx)
 	return c.finish(ctx)
 }

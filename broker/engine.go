@@ -44,9 +44,6 @@ type Entry struct {
 	Seq    uint64
 	At     time.Time // the engine's time stamp, UTC
 	Body   []byte    // a protocol.Record
-	// Attention is what its writer says that it calls for. Follow alone tells;
-	// an engine may not, and writers need not say.
-	Attention lifecycle.Attention
 }
 
 // LedgerInfo says which ledger it is and how far it goes.
@@ -94,17 +91,24 @@ type Delivery interface {
 	Extend() error
 }
 
-// WakeUp is one that has fired.
+// WakeUp is one that has fired, or the announcement of an append.
 type WakeUp struct {
 	Ticket string
-	Seq    uint64    // it was armed under
-	At     time.Time // it was to fire; zero for one that a version before this armed
+	Seq    uint64    // it was armed under; of an announcement the append's
+	At     time.Time // it was to fire; zero of an announcement
+	// Attention is what the announced append calls for; empty is a wake-up that was armed.
+	Attention lifecycle.Attention
 }
 
-// OutboxEntry is an offer as PutOffer takes it, or a wake-up as Arm does.
+// StandingTicket is the ticket of the wake-up by which supervisors see to the offers that stand.
+// No handoff has it.
+const StandingTicket = "standing-offers"
+
+// OutboxEntry is an offer as PutOffer takes it, a wake-up as Arm does, or an announcement,
+// which is a WakeUp with an Attention and is due at once.
 type OutboxEntry struct {
 	Offer OfferKey
-	Body  []byte                // nil: a wake-up
+	Body  []byte                // nil: a wake-up or an announcement
 	Trace protocol.TraceContext // that the offer's message names; zero is none
 
 	WakeUp WakeUp
@@ -183,8 +187,8 @@ type LedgerReader interface {
 type Ledger interface {
 	LedgerReader
 	// Append stores body as the successor of sequence after on the ticket's
-	// subject; 0 means the ticket's first. id is the record's; attention is kept beside
-	// it for those who follow, and proves nothing. The engine does not keep body.
+	// subject; 0 means the ticket's first. id is the record's. The engine announces the append
+	// to the supervisors by its attention, as Announcer says. It does not keep body.
 	// Append returns the sequence, or ErrConflict if another append came first. A time-out or a
 	// lost connection is tried again until ctx ends; if our own append turns
 	// out to have been stored, its sequence is returned. When ctx ends first
@@ -215,6 +219,9 @@ type Queue interface {
 	// Offers calls fn with every offer that stands in any queue, delivered or not. It
 	// is for few: with a million of them the engine works for seconds.
 	Offers(ctx context.Context, fn func(OfferKey) error) error
+	// OffersBetween calls fn with every offer that still stands of those that were put at from
+	// or later and before until, by the engine's clock, in that order, delivered or not.
+	OffersBetween(ctx context.Context, from, until time.Time, fn func(key OfferKey, at time.Time) error) error
 	// Pull takes up to most offers, and waits up to wait for the first. It
 	// returns an empty slice when there was none. On replicas an offer may show
 	// a moment after PutOffer, and its lane with it.
@@ -240,18 +247,22 @@ type Queue interface {
 	// may be of different moments. Offers to an agent that is not registered are
 	// counted once a worker has pulled for it.
 	Queues(ctx context.Context) ([]QueueStatus, error)
-	// PublishOutbox is PutOffer and Arm for many: it does not wait for the answer to one
-	// before it sends the next. It returns an error for each, nil where it stands.
+	// PublishOutbox is PutOffer and Arm for many, and announces appends: it does not wait for
+	// the answer to one before it sends the next. It returns an error for each, nil where it stands.
 	PublishOutbox(ctx context.Context, entries []OutboxEntry) []error
 }
 
-// Timers wake a handoff when an instant has come.
+// Timers wake a handoff when an instant has come, or an append of it is announced.
 type Timers interface {
 	// Arm sets the ticket's wake-up under sequence seq; one already set under the
 	// same sequence is replaced. It fires at or up to 250 ms after at, as a due.
 	Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error
-	// Due gives this process its share of the wake-ups that have fired, like Follow.
+	// Due gives this process its share of the wake-ups that have fired and of the
+	// announcements, like Follow.
 	Due(ctx context.Context, fn func(w WakeUp, done func())) error
+	// Settled says that what an append of this process calls for later is done: it is not
+	// announced any more. It does not block.
+	Settled(ticket string, seq uint64)
 }
 
 // Directory knows the agents, the holders that are present, and the slots of agents that

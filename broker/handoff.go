@@ -288,14 +288,22 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 
 // submitChildren submits what an append has just recorded. Should that fail, a
 // supervisor does it.
-func (c *Claim) submitChildren(ctx context.Context, all []handedOff) {
+func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool) {
+	whole = true
 	for _, child := range all {
 		_, err := c.b.submitChild(ctx, pendingChild{ticket: child.event.Ticket, summary: child.summary,
 			body: child.event.Package, blob: child.event.Blob, directory: child.directory})
 		if err != nil {
+			whole = false
 			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.event.Ticket, "err", err)
 		}
 	}
+	return whole
+}
+
+// onlyChildren tells whether a closed handoff has no other open children than these.
+func onlyChildren(s *protocol.State, these []handedOff) bool {
+	return s.Closed && s.Children != nil && len(s.Children.Made.Without(s.Children.Closed).Numbers()) == len(these)
 }
 
 // followSource begins what awaited this handoff, which has completed. Should that

@@ -30,7 +30,17 @@ func (b *Broker) EnsureOffer(ctx context.Context, head Head) error {
 	if err != nil {
 		return err
 	}
-	return b.queue.PutOffer(withHandoffTrace(ctx, &head.State), offerKey(&head.State), body)
+	return b.storeOffer(ctx, &head, body)
+}
+
+// storeOffer puts the head's offer into its queue. A supervisor sees an offer that stands for long, so
+// that the append needs no announcement.
+func (b *Broker) storeOffer(ctx context.Context, head *Head, body []byte) error {
+	err := b.queue.PutOffer(withHandoffTrace(ctx, &head.State), offerKey(&head.State), body)
+	if err == nil {
+		b.timers.Settled(head.Ticket, head.Seq)
+	}
+	return err
 }
 
 // Outbox is what the last append of a handoff calls for outside of the ledger.
@@ -88,7 +98,7 @@ func (b *Broker) putOffer(ctx context.Context, head *Head, pkg json.RawMessage, 
 		return err
 	}
 	buf.bytes = body
-	return b.queue.PutOffer(withHandoffTrace(ctx, &head.State), offerKey(&head.State), body)
+	return b.storeOffer(ctx, head, body)
 }
 
 // offerBody appends the head's offer to buf.

@@ -41,6 +41,8 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 		return b.settleReturn(ctx, head, true, "")
 	case ret.State.Closed:
 		return b.settleReturn(ctx, head, false, string(ret.State.Outcome))
+	case lifecycle.DutiesOf(ret.State).Offer: // the process that submitted it may have died before it offered it
+		return b.EnsureOffer(ctx, ret)
 	}
 	return nil
 }

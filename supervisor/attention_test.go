@@ -28,12 +28,12 @@ func (w *world) saying(says lifecycle.Attention) {
 	w.b = b
 }
 
-// What a writer says of its appends is a hint. One that says nothing, or what
-// nobody knows, is served at once; one that says too little waits: for the end of
+// What a writer says of its appends is a hint. One that says nothing, or an unknown
+// word, is served at once; one that says too little waits: for the end of
 // the hold, or for the next sweep, here the one half a minute after the start.
 func TestWriterThatSaysOtherwise(t *testing.T) {
 	for says, late := range map[lifecycle.Attention]string{
-		lifecycle.AttentionUnsaid: "0s", "of a later version": "0s", lifecycle.AttentionNow: "0s",
+		"": "0s", "of a later version": "0s", lifecycle.AttentionNow: "0s",
 		lifecycle.AttentionLater: "1s", lifecycle.AttentionNone: "31s",
 	} {
 		t.Run(string(says), func(t *testing.T) {

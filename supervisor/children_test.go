@@ -117,7 +117,7 @@ func TestLooksAtALargeGroup(t *testing.T) {
 		first := requests(counted)
 		t.Log("once it was submitted: ", first)
 		// A read of each member and of the group, and one of each member by the group.
-		if want := fmt.Sprintf("last %d,", 2*size+1); !strings.Contains(first, want) {
+		if want := fmt.Sprintf("last %d", 2*size+1); !strings.Contains(first, want) {
 			t.Errorf("a supervisor asked for %s, want %s", first, want)
 		}
 		for n := range size / 2 { // one after another

@@ -4,39 +4,22 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// removeEndedOffer has the offer removed from its queue that an entry names as ended. The
-// entry is done when both that and what else it calls for are. The name is a hint: an
-// offer that the entry's own state still calls for stays.
-func (f *follower) removeEndedOffer(ctx context.Context, e broker.Entry, ended lifecycle.EndedOffer, done func()) func() {
-	state, err := broker.StateOf(e)
-	if err != nil || lifecycle.OfferStands(state) && state.Offer == ended.Offer || ended.Offer > e.Seq {
-		return done
-	}
-	var left atomic.Int32
-	left.Store(2)
-	both := func() {
-		if left.Add(-1) == 0 {
-			done()
-		}
-	}
-	key := broker.OfferKey{Agent: ended.Agent, Lane: ended.Lane, Ticket: e.Ticket, Sequence: ended.Offer}
-	f.s.enqueue(ctx, request{ticket: e.Ticket, endedOffer: &key, done: both})
-	return both
-}
-
-// removeOffer takes an offer that has ended out of its queue. Where the engine does not
-// answer, the entry that said so is delivered again; a removal that is refused is left
-// to the next sweep, and no reason to call the handoff stuck.
+// removeOffer takes an offer out of its queue that an append has ended, as its writer says.
+// That is a hint: an offer that the handoff still calls for stays. Where the engine does not
+// answer, the announcement is delivered again; a removal that is refused is left to the next
+// sweep, and no reason to call the handoff stuck.
 func (s *Supervisor) removeOffer(ctx context.Context, r request) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	err := s.engine.RemoveOffer(ctx, *r.endedOffer)
+	gone, err := s.hasEnded(ctx, *r.endedOffer)
+	if err == nil && gone {
+		err = s.engine.RemoveOffer(ctx, *r.endedOffer)
+	}
 	switch {
 	case err == nil:
 		r.finish()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -18,13 +19,15 @@ import (
 // request asks for the reconcile of one handoff.
 type request struct {
 	ticket string
-	// onlyAt, if not 0, drops the request when the head is another by now: then
-	// another event follows, and is a reason of its own.
+	// onlyAt, if not 0, drops the request when the head is another by now: its writer
+	// announces it where that is needed.
 	onlyAt uint64
 	// head, if its Seq is not 0, is where the handoff was just seen.
 	head broker.Head
 	// childrenSwept says that a sweep matches the children by itself.
 	childrenSwept bool
+	// standing, if not 0, is an offer of the handoff that stands in its queue.
+	standing uint64
 	// endedOffer, if not nil, is an offer to be taken out of its queue, and nothing else is
 	// to be done.
 	endedOffer *broker.OfferKey
@@ -36,6 +39,8 @@ type request struct {
 	// wasStuck says that the handoff was stuck when the last try read it: one try is
 	// enough then.
 	wasStuck bool
+	// tellRelatives has the notifier tell those of the handoff that its state concerns.
+	tellRelatives bool
 	// done is called when the request needs no repetition. It may be nil.
 	done func()
 }
@@ -44,6 +49,49 @@ func (r request) finish() {
 	if r.done != nil {
 		r.done()
 	}
+}
+
+// handleDue reconciles a handoff whose wake-up has fired, or that its writer announces.
+func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()) {
+	if w.Ticket == broker.StandingTicket {
+		select {
+		case s.standing <- standingRequest{w.At, done}:
+		case <-ctx.Done():
+		}
+		return
+	}
+	r := request{ticket: w.Ticket, tellRelatives: true, done: done}
+	word, ended, named := w.Attention.Ended()
+	switch word {
+	case "":
+		s.cfg.Watch.Due(w.At)
+	case lifecycle.AttentionLater:
+		r.onlyAt = w.Seq
+	}
+	if named {
+		key := broker.OfferKey{Agent: ended.Agent, Lane: ended.Lane, Ticket: w.Ticket, Sequence: ended.Offer}
+		remove := request{ticket: w.Ticket, endedOffer: &key, done: done}
+		if word != lifecycle.AttentionNone {
+			remove.done = afterBoth(&r.done)
+		}
+		s.enqueue(ctx, remove)
+	}
+	if !named || word != lifecycle.AttentionNone {
+		s.enqueue(ctx, r)
+	}
+}
+
+// afterBoth makes of one done two, of which the second to be called calls it.
+func afterBoth(done *func()) (other func()) {
+	var left atomic.Int32
+	left.Store(2)
+	finish := *done
+	*done = func() {
+		if left.Add(-1) == 0 {
+			finish()
+		}
+	}
+	return *done
 }
 
 // enqueue hands a request to the loops; it blocks while all of them are busy.
@@ -139,16 +187,23 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 	if head.Seq == 0 {
 		var err error
 		head, err = s.b.Head(ctx, l.ticket, 0)
-		if errors.Is(err, broker.ErrNotFound) { // aged out, or a foreign ticket
+		var unread *broker.UnreadableError
+		switch {
+		case errors.Is(err, broker.ErrNotFound): // aged out, or a foreign ticket
 			return nil
-		}
-		if err != nil {
+		case errors.As(err, &unread): // no entry can follow it
+			s.noteUnreadable(unread.Ticket, unread.Seq, unread)
+			return nil
+		case err != nil:
 			return err
 		}
 	}
 	s.noteReadable(head.Ticket, head.Seq)
 	if l.onlyAt != 0 && head.Seq != l.onlyAt {
 		return nil
+	}
+	if l.tellRelatives {
+		l.tellRelatives, l.done = false, s.notifier.notifyRelatives(head.State, l.done)
 	}
 	l.wasStuck = head.State.StuckReason != ""
 	if len(l.closedChildren) > 0 {
@@ -163,22 +218,34 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 	if head.State.Closed {
 		return s.reconcileClosedOnce(ctx, head, l.childrenSwept)
 	}
-	at, judge := time.Time{}, time.Time{}
-	before := head
-	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		at, judge = now, lifecycle.AbsenceKnownAt(h.State, d)
-		return decide(h.State, d, now)
-	})
-	if err != nil {
-		return err
-	}
-	if appended {
+	return s.reconcileOpen(ctx, head, l)
+}
+
+// reconcileOpen appends what is to be appended to an open handoff, and does what its state
+// calls for then.
+func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *request) error {
+	for {
+		at, judge := time.Time{}, time.Time{}
+		before := head
+		next, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+			at, judge = now, lifecycle.AbsenceKnownAt(h.State, d)
+			return decide(h.State, d, now)
+		})
+		switch head = next; {
+		case err != nil:
+			return err
+		case !appended:
+			err := s.performDuties(ctx, head, at, nextReconcile(head.State, at, judge), r)
+			if err == nil {
+				s.engine.Settled(head.Ticket, head.Seq)
+			}
+			return err
+		}
 		s.logDecision(before.State, head)
-		// What was appended is followed like any other event: its duties are
-		// seen to then, if it is still the head.
-		return nil
+		if head.State.Closed {
+			return s.reconcileClosedOnce(ctx, head, r.childrenSwept)
+		}
 	}
-	return s.performDuties(ctx, head, at, nextReconcile(head.State, at, judge), l.childrenSwept)
 }
 
 // nextReconcile is when a handoff is reconciled again that calls for no event now. judge is when the
@@ -209,9 +276,10 @@ const wakeUpDelayMin = 200 * time.Millisecond
 
 // performDuties makes sure that what the state calls for stands outside. The wake-up
 // does not depend on the rest: what cannot be offered has a deadline all the same.
-func (s *Supervisor) performDuties(ctx context.Context, head broker.Head, now, next time.Time, matched bool) error {
+func (s *Supervisor) performDuties(ctx context.Context, head broker.Head, now, next time.Time, r *request) error {
 	duties := lifecycle.DutiesOf(head.State)
-	duties.Children = duties.Children && !matched
+	duties.Children = duties.Children && !r.childrenSwept
+	duties.Offer = duties.Offer && head.State.Offer != r.standing
 	var source error
 	if duties.Source {
 		source = s.b.EnsureSource(ctx, head)
@@ -254,7 +322,11 @@ func (s *Supervisor) reconcileClosedOnce(ctx context.Context, head broker.Head, 
 	if duties.Return {
 		returned = s.b.EnsureReturn(ctx, head)
 	}
-	return errors.Join(returned, s.reconcileFamily(ctx, head, duties))
+	err = errors.Join(returned, s.reconcileFamily(ctx, head, duties))
+	if err == nil {
+		s.engine.Settled(head.Ticket, head.Seq)
+	}
+	return err
 }
 
 func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {

@@ -1,7 +1,7 @@
 // Package supervisor reconciles handoffs: it retries, reroutes, escalates and fires timeouts.
 // To reconcile a handoff is to read its head, ask the lifecycle for the next events, append them,
-// and put the offer and the wake-up of the state in place. A ledger event, a timer, a departed
-// worker and a sweep over all heads are nothing but reasons to reconcile.
+// and put the offer and the wake-up of the state in place. An append that its writer announced, a
+// timer, a departed worker and a sweep over all heads are nothing but reasons to reconcile.
 //
 // A Supervisor has no state that matters: any number of them share the work, any of them may die
 // at any time, and the next sweep finds what one forgot.
@@ -42,7 +42,9 @@ type Engine interface {
 	broker.Timers
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
 	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	// Follow is only called where the Config has a Watch.
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
+	OffersBetween(ctx context.Context, from, until time.Time, fn func(key broker.OfferKey, at time.Time) error) error
 	RemoveOffer(ctx context.Context, key broker.OfferKey) error
 	Offers(ctx context.Context, fn func(broker.OfferKey) error) error
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
@@ -54,19 +56,16 @@ type Config struct {
 	// Log receives what was decided (info) and what went wrong (warn, error);
 	// nil discards.
 	Log *slog.Logger
-	// Hold is how long the follower keeps an event that calls for nothing
-	// before it reconciles: a handoff that closes meanwhile costs no timer and no
-	// second offer. Default 1 s.
-	Hold time.Duration
 	// SweepInterval is the time between two incremental sweeps. At the latest every 13th sweep is
 	// full: over the heads of all handoffs. Default 5 min.
 	SweepInterval time.Duration
 	// Concurrency is how many handoffs are reconciled side by side. Default 32.
 	Concurrency int
-	// Watch receives the supervisor's figures; nil is none.
+	// Watch receives the supervisor's figures; nil is none. With a Watch the supervisor also
+	// follows the ledger, which costs the delivery and the decoding of every entry.
 	Watch Watch
 	// Swept, if not nil, receives the duration of each sweep that came to its end. It must not
-	// block. A Watch has that figure too, and costs the decoding of every entry of the ledger.
+	// block. A Watch has that figure too.
 	Swept func(took time.Duration)
 
 	unfinishedMax int // of a sweepState; 0 is the constant
@@ -74,7 +73,6 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	c.Hold = cmp.Or(c.Hold, time.Second)
 	c.SweepInterval = cmp.Or(c.SweepInterval, 5*time.Minute)
 	c.Concurrency = cmp.Or(c.Concurrency, 32)
 	if c.Watch == nil {
@@ -84,8 +82,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Swept == nil {
 		c.Swept = func(time.Duration) {}
 	}
-	if c.Hold < 0 || c.SweepInterval < time.Second || c.Concurrency < 1 {
-		return c, fmt.Errorf("supervisor config: hold %v, sweep every %v, concurrency %d: must be positive, and a sweep at most each second", c.Hold, c.SweepInterval, c.Concurrency)
+	if c.SweepInterval < time.Second || c.Concurrency < 1 {
+		return c, fmt.Errorf("supervisor config: sweep every %v, concurrency %d: must be positive, and a sweep at most each second", c.SweepInterval, c.Concurrency)
 	}
 	return c, nil
 }
@@ -97,8 +95,11 @@ type Supervisor struct {
 	cfg        Config
 	log        *slog.Logger
 	requests   chan request
+	standing   chan standingRequest
 	childCache *childCache
+	notifier   *notifier
 	lastSweep  *sweepState // of the sweep before; nil makes the next one full
+	sweptTo    uint64      // the sequence up to which a sweep has reconciled
 
 	unreadable unreadable
 	// attempts is since when each loop has been at its present try.
@@ -111,7 +112,9 @@ func New(b Broker, engine Engine, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}, nil
+	s := &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), standing: make(chan standingRequest, 1), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}
+	s.notifier = newNotifier(s)
+	return s, nil
 }
 
 // Run reconciles handoffs until ctx ends, and then returns nil. Unfinished work is delivered to
@@ -128,17 +131,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	for i := range s.attempts {
 		group.Go(func() error { return s.reconcileLoop(ctx, &s.attempts[i]) })
 	}
-	follower := newFollower(s)
+	if s.cfg.Watch != (noWatch{}) {
+		group.Go(func() error { return s.engine.Follow(ctx, s.watchEntry) })
+	}
+	group.Go(func() error { return s.notifier.run(ctx) })
+	group.Go(func() error { return s.standingLoop(ctx) })
 	group.Go(func() error {
-		return s.engine.Follow(ctx, func(e broker.Entry, done func()) { follower.handle(ctx, e, done) })
-	})
-	group.Go(func() error { return follower.reconcileHeld(ctx) })
-	group.Go(func() error { return follower.notify(ctx) })
-	group.Go(func() error {
-		return s.engine.Due(ctx, func(w broker.WakeUp, done func()) {
-			s.cfg.Watch.Due(w.At)
-			s.enqueue(ctx, request{ticket: w.Ticket, done: done})
-		})
+		return s.engine.Due(ctx, func(w broker.WakeUp, done func()) { s.handleDue(ctx, w, done) })
 	})
 	group.Go(func() error { return s.sweepLoop(ctx, departures) })
 	return ignoreEnd(ctx, group.Wait())

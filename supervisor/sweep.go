@@ -72,21 +72,28 @@ func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Hol
 	}
 }
 
-// sweep visits the heads that the reason calls for. complete says that it came to its end.
+// sweep visits the heads that the reason calls for, and reconciles those that no sweep has seen. complete says that it came to its end.
 func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.Context, *batchPublisher, broker.Head)) (whole bool) {
 	begun := time.Now()
+	if why == sweepAtStart || why == sweepReconnected || why == sweepAtInterval {
+		s.armStanding(ctx)
+	}
 	families := newFamilyMatcher()
 	publisher := newBatchPublisher(func(run []broker.Outbox) { s.publish(ctx, run) })
 	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger another
 	read := func(see func(broker.Head)) error { return s.sweepHeads(ctx, all, see) }
 	var called []uint64 // offers that stand, or should
-	end := uint64(0)
+	end, sweptTo := uint64(0), s.sweptTo
 	heads, open, err := s.visitHeads(ctx, publisher, read, func(h broker.Head) {
 		families.add(h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
-		if !h.State.Closed || s.hasPendingDuties(ctx, h.State) {
+		switch {
+		case h.State.Closed && !s.hasPendingDuties(ctx, h.State):
+		case h.Seq > sweptTo: // its writer may have died before it announced the append
+			s.reconcileSwept(ctx, publisher, h)
+		default:
 			visit(ctx, publisher, h)
 		}
 	})
@@ -249,7 +256,8 @@ const departureSeq = 0
 // reconcileDeparted reconciles the handoffs of a departed holder, and arms a wake-up for the offers of an
 // agent whose absence counts.
 func (s *Supervisor) reconcileDeparted(ctx context.Context, c *batchPublisher, h broker.Head, gone map[string]protocol.Holder) {
-	if _, held := gone[h.State.Holder]; held {
+	_, held := gone[h.State.Holder]
+	if held {
 		s.reconcileSwept(ctx, c, h)
 		return
 	}

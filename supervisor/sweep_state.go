@@ -37,6 +37,9 @@ func (s *Supervisor) sweepFull(ctx context.Context, see func(broker.Head)) error
 		next.addUnfinished(ctx, s, h)
 		next.end = max(next.end, h.Seq)
 	})
+	if err == nil {
+		s.sweptTo = next.end
+	}
 	if s.lastSweep = nil; err == nil && len(next.open) <= s.cfg.unfinishedMax {
 		s.lastSweep = next
 	}
@@ -90,6 +93,9 @@ func (s *Supervisor) sweepIncremental(ctx context.Context, last *sweepState, see
 		}
 		see(head)
 		next.addUnfinished(ctx, s, head)
+	}
+	if ctx.Err() == nil {
+		s.sweptTo = end
 	}
 	if len(next.open) <= s.cfg.unfinishedMax && ctx.Err() == nil {
 		s.lastSweep = next

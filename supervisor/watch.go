@@ -47,6 +47,21 @@ func (noWatch) Reconciled(error)                             {}
 func (noWatch) Unreadable(int)                               {}
 func (noWatch) Swept(string, int, int, time.Duration, error) {}
 
+// watchEntry gives an entry of the ledger to the Watch.
+func (s *Supervisor) watchEntry(e broker.Entry, done func()) {
+	defer done()
+	_ = s.recoverPanic(e.Ticket, func() error {
+		record, err := broker.RecordOf(e)
+		if err != nil {
+			s.noteUnreadable(e.Ticket, e.Seq, err)
+			return nil
+		}
+		s.noteReadable(e.Ticket, e.Seq)
+		s.cfg.Watch.Followed(e, record)
+		return nil
+	})
+}
+
 // startedAt is when something began, in Unix nanoseconds; 0 is that nothing is under way.
 type startedAt struct{ nanos atomic.Int64 }
 

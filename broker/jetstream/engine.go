@@ -47,8 +47,11 @@ type Engine struct {
 	acks    *acks
 	commits *committer // of the ledger
 	clock   engineClock
-	denied  denials
-	bodies  knownBodies
+
+	announcer *broker.Announcer
+
+	denied denials
+	bodies knownBodies
 
 	closing         context.Context // ends with Close
 	end             context.CancelFunc
@@ -101,6 +104,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{},
 	}
 	j.commits = newCommitter(j)
+	j.announcer = broker.NewAnnouncer(j, cfg.Log)
 	j.denied.follow(nc) // as long as the connection lives
 	j.closing, j.end = context.WithCancel(context.Background())
 	if err := j.checkStreams(ctx, began); err != nil {
@@ -144,6 +148,12 @@ func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
 // Close ends the engine and waits for all that it runs. Whatever waits in one
 // of its methods returns with ErrUnreachable.
 func (j *Engine) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), tryTimeout)
+	if !j.nc.IsConnected() {
+		cancel()
+	}
+	j.announcer.Close(ctx)
+	cancel()
 	j.mu.Lock()
 	j.closed = true
 	j.mu.Unlock()

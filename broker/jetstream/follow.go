@@ -45,7 +45,7 @@ func followConfig(cfg jetstream.ConsumerConfig, ackWait time.Duration) jetstream
 	return cfg
 }
 
-// attentionHeader is what an append calls for, by the word of its writer.
+// attentionHeader is what an announced append calls for. A wake-up has none.
 const attentionHeader = "Handoff-Attention"
 
 // Follow implements broker.Engine. It tries again until ctx ends or the engine is closed.
@@ -57,11 +57,7 @@ func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) erro
 			done() // no entry of ours, and it never will be
 			return
 		}
-		e := broker.Entry{Ticket: ticket, Seq: seq, At: at, Body: m.Data}
-		if values := m.Header[attentionHeader]; len(values) > 0 {
-			e.Attention = lifecycle.Attention(values[0])
-		}
-		fn(e, done)
+		fn(broker.Entry{Ticket: ticket, Seq: seq, At: at, Body: m.Data}, done)
 	})
 	return fmt.Errorf("follow the ledger: %w", err)
 }
@@ -74,8 +70,8 @@ func (j *Engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error 
 			done()
 			return
 		}
-		at, _ := time.Parse(time.RFC3339Nano, string(m.Data)) // zero from who wrote none
-		fn(broker.WakeUp{Ticket: ticket, Seq: seq, At: at}, done)
+		at, _ := time.Parse(time.RFC3339Nano, string(m.Data)) // an announcement has none
+		fn(broker.WakeUp{Ticket: ticket, Seq: seq, At: at, Attention: lifecycle.Attention(m.Header.Get(attentionHeader))}, done)
 	})
 	return fmt.Errorf("wait for due wake-ups: %w", err)
 }
@@ -100,6 +96,13 @@ func wakeUpMessage(ticket string, seq uint64, at time.Time) *message {
 	msg := newMessage(timerSubject(ticket, seq), []byte(when))
 	msg.set(jetstream.ScheduleHeader, "@at "+when)
 	msg.set(jetstream.ScheduleTargetHeader, dueSubject(ticket, seq))
+	return msg
+}
+
+// announcement is the message that announces an append: a wake-up that is due already.
+func announcement(w *broker.WakeUp) *message {
+	msg := newMessage(dueSubject(w.Ticket, w.Seq), nil)
+	msg.set(attentionHeader, string(w.Attention))
 	return msg
 }
 

@@ -30,9 +30,6 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	msg.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
 	msg.set(jetstream.ExpectedStreamHeader, LedgerStream)
 	msg.set(recordHeader, id)
-	if attention != lifecycle.AttentionUnsaid {
-		msg.set(attentionHeader, string(attention))
-	}
 	msg.setTrace(broker.TraceFrom(ctx))
 	admitted, err := j.commits.awaitAdmission(ctx, &msg.Msg)
 	seq := admitted.seq
@@ -44,8 +41,12 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if err != nil {
 		return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 	}
+	j.announcer.Appended(ctx, ticket, seq, attention)
 	return seq, nil
 }
+
+// Settled implements broker.Engine.
+func (j *Engine) Settled(ticket string, seq uint64) { j.announcer.Settled(ticket, seq) }
 
 // appendSingly appends one message by itself, again while that fails in passing.
 func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error)) (seq uint64, err error) {

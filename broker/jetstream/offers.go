@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 )
@@ -60,4 +61,26 @@ func (j *Engine) Offers(ctx context.Context, fn func(broker.OfferKey) error) err
 		return fmt.Errorf("offers: %w", err)
 	}
 	return nil
+}
+
+// OffersBetween implements broker.Engine.
+func (j *Engine) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
+	from = from.UTC()
+	for request := (getRequest{StartTime: &from, NextFor: workPrefix + "*.*.*.*"}); ; {
+		msg, err := j.getMessage(ctx, WorkStream, request)
+		switch {
+		case errors.Is(err, broker.ErrNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("offers from %v: %w", from, err)
+		case !msg.Time.Before(until):
+			return nil
+		}
+		if key, ok := parseWorkSubject(msg.Subject); ok {
+			if err := fn(key, msg.Time); err != nil {
+				return err
+			}
+		}
+		request.StartTime, request.Seq = nil, msg.Seq+1
+	}
 }

@@ -51,7 +51,12 @@ func (j *Engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry
 
 // publishEntry publishes one entry.
 func (j *Engine) publishEntry(ctx context.Context, h *broker.OutboxEntry) error {
-	if h.Body == nil {
+	switch {
+	case h.WakeUp.Attention != "":
+		msg := announcement(&h.WakeUp)
+		defer msg.release()
+		return j.storeEntry(ctx, &msg.Msg)
+	case h.Body == nil:
 		return j.Arm(ctx, h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 	}
 	return j.PutOffer(broker.WithTrace(ctx, h.Trace), h.Offer, h.Body)
@@ -65,7 +70,10 @@ func checkEntry(h *broker.OutboxEntry) error {
 }
 
 func entryMessage(h *broker.OutboxEntry) *message {
-	if h.Body == nil {
+	switch {
+	case h.WakeUp.Attention != "":
+		return announcement(&h.WakeUp)
+	case h.Body == nil:
 		return wakeUpMessage(h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 	}
 	return offerMessage(h.Offer, h.Body, h.Trace)

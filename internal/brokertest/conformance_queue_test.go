@@ -31,6 +31,7 @@ var queueCases = []conformanceCase{
 	{"what is removed never comes again", remove},
 	{"an offer is removed by its name, delivered or not", removeOffer},
 	{"all offers that stand are listed", offersListed},
+	{"the offers that stand are read by when they were put", offersBetween},
 	{"depth counts what stands, delivered or not", depth},
 	{"queues tell of every lane that has any", queuesLanes},
 	{"the status of queues includes agents without a pull", queuesUnpulled},
@@ -358,6 +359,38 @@ func offersListed(k *kit) {
 	}
 	enough := errors.New("enough")
 	k.wantErr(k.Offers(k.ctx, func(broker.OfferKey) error { return enough }), enough)
+}
+
+func offersBetween(k *kit) {
+	agent := k.agentWithQueue()
+	before := k.Now().Add(-time.Minute) // the engine's clock is known to within a part of that
+	want := []broker.OfferKey{k.offer(agent, protocol.Low), k.offer(agent, protocol.High), k.offer(agent, protocol.Normal)}
+	removed := k.offer(agent, protocol.Low)
+	k.must(k.RemoveOffer(k.ctx, removed))
+	k.pull(agent, 1)
+	read := func(from, until time.Time) (keys []broker.OfferKey, at []time.Time) {
+		k.must(k.OffersBetween(k.ctx, from, until, func(key broker.OfferKey, put time.Time) error {
+			if key.Agent == agent {
+				keys, at = append(keys, key), append(at, put)
+			}
+			return nil
+		}))
+		return keys, at
+	}
+	keys, at := read(before, before.Add(time.Hour))
+	if !slices.Equal(keys, want) || !slices.IsSortedFunc(at, time.Time.Compare) {
+		k.Fatalf("offers %v, put at %v, want %v in their order", keys, at, want)
+	}
+	if at[0].Before(at[2]) { // the first instant is in, the last is out
+		if keys, _ := read(at[0], at[2]); len(keys) == 3 || len(keys) == 0 || keys[0] != want[0] {
+			k.Errorf("offers %v of those put before the last", keys)
+		}
+	}
+	if keys, _ := read(at[2].Add(time.Nanosecond), before.Add(time.Hour)); len(keys) > 0 {
+		k.Errorf("offers %v were put later than the last", keys)
+	}
+	enough := errors.New("enough")
+	k.wantErr(k.OffersBetween(k.ctx, before, before.Add(time.Hour), func(broker.OfferKey, time.Time) error { return enough }), enough)
 }
 
 func pullContext(k *kit) {

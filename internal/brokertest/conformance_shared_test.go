@@ -8,7 +8,6 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 var sharedCases = []conformanceCase{
@@ -18,7 +17,8 @@ var sharedCases = []conformanceCase{
 	{"a follower ends with its context", followEnds},
 	{"a wake-up fires when its time has come", armFires},
 	{"a wake-up in the past fires at once", armPast},
-	{"a follower is told what a writer says", followSaid},
+	{"an append is announced as its attention says", announced},
+	{"an append that is superseded or settled is not announced", notAnnounced},
 	{"arming again under the same sequence replaces", armReplaces},
 	{"wake-ups of several sequences each fire", armSeveral},
 	{"outbox entries that are published together stand each", outboxTogether},
@@ -31,13 +31,12 @@ type followedEntries struct {
 	mu   sync.Mutex
 	seen map[uint64]int
 	body map[uint64]string
-	says map[uint64]lifecycle.Attention
 }
 
 // follow follows until the returned function is called, which waits for the
 // end. accept tells whether an entry counts as done.
 func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int) bool) (*followedEntries, func() error) {
-	f := &followedEntries{seen: map[uint64]int{}, body: map[uint64]string{}, says: map[uint64]lifecycle.Attention{}}
+	f := &followedEntries{seen: map[uint64]int{}, body: map[uint64]string{}}
 	ctx, cancel := context.WithCancel(k.ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -48,7 +47,7 @@ func (k *kit) follow(ticket func(string) bool, accept func(seq uint64, times int
 			}
 			f.mu.Lock()
 			f.seen[e.Seq]++
-			f.body[e.Seq], f.says[e.Seq] = string(e.Body), e.Attention
+			f.body[e.Seq] = string(e.Body)
 			n := f.seen[e.Seq]
 			f.mu.Unlock()
 			if accept(e.Seq, n) {
@@ -357,26 +356,4 @@ func dueWaits(k *kit) {
 	ticket := protocol.NewTicket()
 	k.must(k.Arm(k.ctx, ticket, 9, time.Now().Add(-time.Second)))
 	receive(k, "the wake-up", k.dueWakeUps(ticket)).done()
-}
-
-// followSaid checks that a follower gets the attention of an append as its writer gave it.
-func followSaid(k *kit) {
-	set, mu, is := ticketSet()
-	f, stop := k.follow(is, func(uint64, int) bool { return true })
-	k.awaitFollowing(set, mu, f)
-	for _, says := range []lifecycle.Attention{"", lifecycle.AttentionNone, lifecycle.AttentionLater, lifecycle.AttentionNow, "of a later version"} {
-		ticket := protocol.NewTicket()
-		mu.Lock()
-		set[ticket] = true
-		mu.Unlock()
-		seq, err := k.Append(k.ctx, ticket, 0, ticket, says, []byte("x"))
-		k.must(err)
-		k.until("the entry", func() bool { return f.times(seq) > 0 })
-		f.mu.Lock()
-		if got := f.says[seq]; got != says {
-			k.Errorf("%q came as %q", says, got)
-		}
-		f.mu.Unlock()
-	}
-	k.wantErr(stop(), context.Canceled)
 }

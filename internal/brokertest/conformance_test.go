@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // AckWait is the ack wait that the engines under test are opened with, so that
@@ -87,7 +88,7 @@ func (k *kit) wantErr(err, want error) {
 // append appends with an id of its own.
 func (k *kit) append(ticket string, after uint64, body string) uint64 {
 	k.Helper()
-	seq, err := k.Append(k.ctx, ticket, after, protocol.NewTicket(), "", []byte(body))
+	seq, err := k.Append(k.ctx, ticket, after, protocol.NewTicket(), lifecycle.AttentionNone, []byte(body))
 	k.must(err)
 	if seq <= after {
 		k.Fatalf("sequence %d after %d", seq, after)

@@ -72,13 +72,18 @@ func (c *CountingEngine) PutOffer(ctx context.Context, key broker.OfferKey, body
 
 // Arm implements broker.Engine.
 func (c *CountingEngine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
-	c.count("arm")
+	if ticket != broker.StandingTicket {
+		c.count("arm")
+	}
 	return c.Engine.Arm(ctx, ticket, seq, at)
 }
 
 // PublishOutbox implements broker.Engine. Each entry counts.
 func (c *CountingEngine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
-	return publishOneByOne(ctx, c, entries)
+	announce := func(ctx context.Context, w broker.WakeUp) error {
+		return c.Engine.PublishOutbox(ctx, []broker.OutboxEntry{{WakeUp: w}})[0]
+	}
+	return PublishOneByOne(ctx, c, announce, entries)
 }
 
 // Profile implements broker.Engine.

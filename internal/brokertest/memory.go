@@ -36,6 +36,8 @@ type Memory struct {
 	snapshot         snapshot
 
 	pulled map[string]int64 // offers pulled, by agent; the store's lock guards it
+
+	announcer *broker.Announcer
 }
 
 var _ broker.Engine = (*Memory)(nil)
@@ -111,11 +113,15 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 
 func connect(s *store) *Memory {
 	m := &Memory{s: s, since: time.Now(), reconnect: map[int]chan struct{}{}, pulled: map[string]int64{}}
+	m.announcer = broker.NewAnnouncer(m, nil)
 	s.mu.Lock()
 	s.conns = append(s.conns, m)
 	s.mu.Unlock()
 	return m
 }
+
+// Settled implements broker.Engine.
+func (m *Memory) Settled(ticket string, seq uint64) { m.announcer.Settled(ticket, seq) }
 
 // Now implements broker.Engine: the clock of the process, which a test may fake.
 func (m *Memory) Now() time.Time { return time.Now().UTC() }
@@ -250,6 +256,7 @@ func (m *Memory) notifyAllReconnected() {
 
 // Close ends this connection; the stores stay for the others.
 func (m *Memory) Close() error {
+	m.announcer.Close(context.Background())
 	m.mu.Lock()
 	m.closed = true
 	m.since = time.Time{}
@@ -290,7 +297,16 @@ func (m *Memory) reachable() error {
 }
 
 // Append implements broker.Engine.
-func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id string, attention lifecycle.Attention, body []byte) (uint64, error) {
+	seq, err := m.AppendSilently(ctx, ticket, after, id, body)
+	if err == nil {
+		m.announcer.Appended(ctx, ticket, seq, attention)
+	}
+	return seq, err
+}
+
+// AppendSilently is Append without an announcement.
+func (m *Memory) AppendSilently(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
@@ -302,7 +318,7 @@ func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id str
 			return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 		}
 		if err == nil {
-			return m.s.append(ticket, after, id, says, body)
+			return m.s.append(ticket, after, id, body)
 		}
 		select {
 		case <-ctx.Done():
@@ -312,7 +328,7 @@ func (m *Memory) Append(ctx context.Context, ticket string, after uint64, id str
 	}
 }
 
-func (s *store) append(ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+func (s *store) append(ticket string, after uint64, id string, body []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if head := s.head(ticket); head != after {
@@ -327,7 +343,7 @@ func (s *store) append(ticket string, after uint64, id string, says lifecycle.At
 		return 0, fmt.Errorf("append %s after %d, the head is %d: %w", ticket, after, head, broker.ErrConflict)
 	}
 	seq := uint64(len(s.ledger)) + 1
-	e := broker.Entry{Ticket: ticket, Seq: seq, At: time.Now().UTC(), Body: slices.Clone(body), Attention: says}
+	e := broker.Entry{Ticket: ticket, Seq: seq, At: time.Now().UTC(), Body: slices.Clone(body)}
 	s.tickets[ticket] = append(s.tickets[ticket], len(s.ledger))
 	s.ledger = append(s.ledger, record{e, id})
 	s.follow.add(seq)

@@ -108,6 +108,37 @@ func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) err
 	return nil
 }
 
+// OffersBetween implements broker.Engine.
+func (m *Memory) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
+	if err := m.checkUsable(ctx); err != nil {
+		return fmt.Errorf("offers from %v: %w", from, err)
+	}
+	for _, o := range m.offersBetween(from, until) {
+		if err := fn(o.key, o.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Memory) offersBetween(from, until time.Time) (found []offer) {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	for _, q := range m.s.queues {
+		for _, lane := range q.lanes {
+			for _, o := range lane {
+				if !o.at.Before(from) && o.at.Before(until) {
+					found = append(found, *o)
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b offer) int { // a simulation repeats it
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key.Sequence, b.key.Sequence), cmp.Compare(a.key.Ticket, b.key.Ticket))
+	})
+	return found
+}
+
 // Pull implements broker.Engine.
 func (m *Memory) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
 	end := time.Now().Add(wait)

@@ -154,20 +154,36 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 
 // PublishOutbox implements broker.Engine.
 func (m *Memory) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
-	return publishOneByOne(ctx, m, entries)
+	return PublishOneByOne(ctx, m, m.announce, entries)
 }
 
-// publishOneByOne publishes entries through PutOffer and Arm.
-func publishOneByOne(ctx context.Context, e broker.Engine, entries []broker.OutboxEntry) []error {
+// PublishOneByOne publishes offers and wake-ups through PutOffer and Arm, and announcements
+// through announce.
+func PublishOneByOne(ctx context.Context, e broker.Engine, announce func(context.Context, broker.WakeUp) error, entries []broker.OutboxEntry) []error {
 	errs := make([]error, len(entries))
 	for i, h := range entries {
-		if h.Body == nil {
+		switch {
+		case h.WakeUp.Attention != "":
+			errs[i] = announce(ctx, h.WakeUp)
+		case h.Body == nil:
 			errs[i] = e.Arm(ctx, h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
-		} else {
+		default:
 			errs[i] = e.PutOffer(broker.WithTrace(ctx, h.Trace), h.Offer, h.Body)
 		}
 	}
 	return errs
+}
+
+// announce publishes the announcement of an append.
+func (m *Memory) announce(ctx context.Context, w broker.WakeUp) error {
+	if err := m.checkUsable(ctx); err != nil {
+		return fmt.Errorf("announce %s at %d: %w", w.Ticket, w.Seq, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.s.due.exists = true // the engine's work queue keeps it for the next supervisor
+	m.s.due.add(w)
+	return nil
 }
 
 func (s *store) fire(k wakeUpKey, live uint64, at time.Time) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The engine in memory has to run under a fake clock: hours pass in no time
@@ -23,7 +24,7 @@ func TestMemoryRunsOnAFakeClock(t *testing.T) {
 		synctest.Wait()
 
 		begin := time.Now()
-		if _, err := m.Append(ctx, "t", 0, "a", "", []byte("x")); err != nil {
+		if _, err := m.Append(ctx, "t", 0, "a", lifecycle.AttentionNone, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Arm(ctx, "t", 1, begin.Add(time.Hour)); err != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // Attention is what an append asks of the supervisors. The writer knows the state after
-// its append, and puts the attention beside the record. A supervisor then need not read
-// the records that call for nothing, which are nearly all.
+// its append, and announces the append where a supervisor has something to do. A supervisor
+// then need not read the appends that call for nothing, which are nearly all.
 //
 // It is a hint. A wrong one costs time, until the next reconcile of the handoff or the
 // next sweep, and never a handoff.
@@ -16,43 +16,40 @@ type Attention string
 
 // What an append may call for.
 const (
-	// AttentionUnsaid: the writer did not say. The state tells.
-	AttentionUnsaid Attention = ""
-	// AttentionNone: it is closed, and has no pending duties.
+	// AttentionNone: it is closed, and has no pending duties. It is not announced.
 	AttentionNone Attention = "none"
 	// AttentionLater: nothing becomes due within AttentionSpan, whatever the
 	// directory says, unless the holder vanishes. If this append is still the head
-	// a while later, a supervisor publishes its outbox entries.
+	// a while later, its writer announces it, and a supervisor publishes its outbox entries.
 	AttentionLater Attention = "later"
 	// AttentionNow: reconcile it at once.
 	AttentionNow Attention = "now"
 )
 
 // AttentionSpan is for how long after an append AttentionLater is true of it: the
-// hold of a supervisor, and as long again for the way.
+// hold of its writer, and as long again for the way.
 const AttentionSpan = 2 * time.Second
 
 // AttentionOf returns the attention for the append that made s. In case of doubt that is
 // AttentionNow: frequent cases are told apart, rare ones are reconciled.
 func AttentionOf(s p.State) Attention {
 	switch {
-	case s.Phase == fresh, s.N > 0, NotifiesOrigin(s): // others are told of it
+	case s.Phase == fresh, NotifiesParent(s), NotifiesOrigin(s), HasPendingDuties(s):
 		return AttentionNow
+	case s.Closed && s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "":
+		return AttentionLater // as a rule its writer submits the children at once
 	case s.Closed:
-		if HasPendingDuties(s) || s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "" {
-			return AttentionNow
-		}
 		return AttentionNone
-	case s.CancelRequested, s.Aggregate != nil, s.Offer == 0, s.StuckReason != "":
+	case s.CancelRequested:
 		return AttentionNow
-	}
-	switch s.Phase {
-	case p.Pending:
+	case s.Aggregate != nil: // its members bring it on
+	case s.Offer == 0:
+		return AttentionNow
+	case s.Phase == p.Pending:
 		if !s.Held() && s.Attempt >= s.Policy.MaxAttempts {
 			return AttentionNow
 		}
-	case p.PhaseAccepted, p.Working, p.Retrying:
-	default:
+	case s.Phase != p.PhaseAccepted && s.Phase != p.Working && s.Phase != p.Retrying:
 		return AttentionNow
 	}
 	// All clocks, also those that have run out and changed nothing: with another

@@ -17,12 +17,13 @@ func (w *world) checkAttention(h *thread) {
 	}
 	*w.hits.trusted(says)++
 	duties := DutiesOf(s)
-	if NotifiesParent(s) || NotifiesOrigin(s) || s.N > 0 || HasPendingDuties(s) || duties.Return || duties.CancelChildren ||
-		duties.Mark && s.Phase == p.Conditional || (says == AttentionNone) != s.Closed {
+	if NotifiesParent(s) || NotifiesOrigin(s) || HasPendingDuties(s) || duties.Return || duties.CancelChildren ||
+		duties.Mark && s.Phase == p.Conditional {
 		w.fail(h, "says %s, with duties %+v", says, duties)
 	}
-	if s.Closed && duties.Children && s.Children.Made.Without(s.Children.Closed) != "" {
-		w.fail(h, "says %s, and has children that may not have been submitted", says)
+	missing := duties.Children && s.Children.Made.Without(s.Children.Closed) != ""
+	if (says == AttentionNone) != (s.Closed && !missing) {
+		w.fail(h, "says %s, closed %t, children that may not have been submitted: %t", says, s.Closed, missing)
 	}
 	end := s.UpdatedAt.Add(AttentionSpan)
 	for _, now := range []time.Time{s.UpdatedAt, end.Add(-AttentionSpan / 2), end.Add(-1)} {
@@ -78,7 +79,7 @@ func TestAttentionOfShortHandoff(t *testing.T) {
 	expected := submit(t, fleet(agent("a"), agent("src")), func(s *p.Summary) { s.ReturnExpected = true }).accept("w", sec)
 	wants(expected.add(&p.Completed{Meta: at(2 * sec), Fence: expected.state.Fence, Status: "success"}), AttentionNow, "an end that is to be returned")
 	child := submit(t, fleet(agent("a")), func(s *p.Summary) { s.Parent, s.N = ticket, 1 })
-	wants(child, AttentionNow, "a child")
+	wants(child, AttentionLater, "a child")
 	clock := submit(t, fleet(agent("a")), func(s *p.Summary) { s.Overrides.AckTimeoutMS = ptr(int64(1_000)) })
 	wants(clock, AttentionNow, "an offer whose time is short")
 }

@@ -10,7 +10,7 @@ import (
 // may stand there is no offer.
 func TestAttentionNamesAnEndedOffer(t *testing.T) {
 	ended := EndedOffer{"a", p.High, 17}
-	for _, word := range []Attention{AttentionUnsaid, AttentionNone, AttentionLater, AttentionNow} {
+	for _, word := range []Attention{"", AttentionNone, AttentionLater, AttentionNow} {
 		got, back, ok := word.WithEnded(ended).Ended()
 		if got != word || back != ended || !ok {
 			t.Errorf("%q came back as %q with %+v, %v", word, got, back, ok)

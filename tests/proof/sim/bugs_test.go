@@ -34,10 +34,12 @@ const (
 	slotsUnread    bug = "slots that count nothing"
 	assignLost     bug = "a member given to an agent, and its group not told"
 	refusalLost    bug = "a child promised without the agents that refused its parent"
+	announceLost   bug = "an append that calls for a supervisor, and is not announced"
+	standingLost   bug = "offers that stand, and no supervisor that sees to them"
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, deadlineEnds, earlySource}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, deadlineEnds, earlySource, announceLost, standingLost}
 
 // findWithin is how many seeds a planted bug may survive. The hardest of them,
 // ackFirst, is found by one seed in 94; which ones that are depends on the machine too.

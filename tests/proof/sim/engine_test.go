@@ -21,7 +21,12 @@ type engine struct {
 	*brokertest.Memory
 	p *process
 	l *simulation
+
+	announcer *broker.Announcer
 }
+
+// Settled is of the process's own memory.
+func (e *engine) Settled(ticket string, seq uint64) { e.announcer.Settled(ticket, seq) }
 
 var _ broker.Engine = (*engine)(nil)
 
@@ -32,7 +37,7 @@ var exclusions = regexp.MustCompile(`,"excluded":\[[^\]]*\]`)
 func (e *engine) await(ctx context.Context, what string) error { return e.p.s.await(ctx, e.p, what) }
 
 // Append may kill its process, before or after the append is stored.
-func (e *engine) Append(ctx context.Context, ticket string, after uint64, id string, says lifecycle.Attention, body []byte) (uint64, error) {
+func (e *engine) Append(ctx context.Context, ticket string, after uint64, id string, attention lifecycle.Attention, body []byte) (uint64, error) {
 	if err := e.await(ctx, "append "+ticket); err != nil {
 		return 0, err
 	}
@@ -51,10 +56,10 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 			body, dies = slices.Delete(bytes.Clone(body), found[0][0], found[0][1]), true
 		}
 	}
-	seq, err := e.Memory.Append(ctx, ticket, after, id, says, body)
+	seq, err := e.Memory.AppendSilently(ctx, ticket, after, id, body)
 	if err != nil && e.l.bug == noFence {
 		if last, there := e.Last(ctx, ticket, 0); there == nil {
-			seq, err = e.Memory.Append(ctx, ticket, last.Seq, id, says, body)
+			seq, err = e.Memory.AppendSilently(ctx, ticket, last.Seq, id, body)
 		}
 	}
 	if err != nil {
@@ -68,6 +73,9 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	}
 	if e.l.dies(e.p, ticket, after, "behind") {
 		return 0, e.p.gone()
+	}
+	if e.l.bug != announceLost {
+		e.announcer.Appended(ctx, ticket, seq, attention)
 	}
 	return seq, nil
 }
@@ -139,6 +147,18 @@ func (e *engine) once(done func()) func() {
 			done()
 		}
 	}
+}
+
+func (e *engine) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
+	if err := e.await(ctx, "offers that stand"); err != nil || e.l.bug == standingLost {
+		return err
+	}
+	return e.Memory.OffersBetween(ctx, from, until, func(key broker.OfferKey, at time.Time) error {
+		if e.p.isDead() {
+			return e.p.gone()
+		}
+		return fn(key, at)
+	})
 }
 
 func (e *engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {

@@ -284,7 +284,7 @@ func (j *judge) checkSource(ticket string, before, after protocol.State) {
 	source := j.heads[after.Parent].state
 	follows := source.Children != nil && source.Children.After.Has(after.N-1)
 	switch {
-	case !after.Closed && !(follows && source.Phase == protocol.Complete):
+	case !after.Closed && !(follows && source.Closed && source.Outcome == protocol.OutcomeSuccess):
 		j.faultLocked("%s begins, and its source %s is %s", ticket, after.Parent, source.Phase)
 	case after.Reason == lifecycle.ReasonSourceEnded && follows:
 		j.faultLocked("%s is dropped, and the attempt of its source %s goes on", ticket, after.Parent)

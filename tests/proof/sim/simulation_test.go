@@ -172,6 +172,7 @@ func (l *simulation) process(name string) (p *process, e *engine, b *broker.Brok
 	l.mu.Unlock()
 	ctx, p.end = context.WithCancel(l.ctx)
 	e = &engine{Memory: l.m.Connect(), p: p, l: l}
+	e.announcer = broker.NewAnnouncer(e, nil)
 	l.mu.Lock()
 	l.conns[p] = e.Memory
 	l.mu.Unlock()
@@ -188,6 +189,7 @@ func (l *simulation) closeProcess(p *process, e *engine) {
 	l.mu.Lock()
 	delete(l.conns, p)
 	l.mu.Unlock()
+	e.announcer.Close(l.ctx) // what it has not announced is lost
 	_ = e.Memory.Close()
 }
 

@@ -1,0 +1,188 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+const (
+	// AnnounceHold is how long an append that calls for a supervisor later is held: most
+	// handoffs have moved on, or closed, by then, and nothing is announced.
+	AnnounceHold = time.Second
+	// announceSlack is what becomes due so soon is announced along with what is due.
+	announceSlack = AnnounceHold / 50
+	// announceTimeout bounds one try to announce.
+	announceTimeout = 5 * time.Second
+)
+
+// Publisher publishes outbox entries, as Queue.PublishOutbox says.
+type Publisher interface {
+	PublishOutbox(ctx context.Context, entries []OutboxEntry) []error
+}
+
+// Announcer announces the appends of one process to the supervisors, as their attention says:
+// none is not announced; now is announced at once; later is announced after AnnounceHold,
+// unless this process has appended to the handoff since, or called Settled. An engine has one
+// Announcer for each connection.
+//
+// An announcement that cannot be published is tried again every AnnounceHold until Close. A
+// process that is killed takes what it holds with it: a sweep finds it.
+//
+// It is safe for concurrent use. The zero value is not ready; use NewAnnouncer.
+type Announcer struct {
+	publisher Publisher
+	log       *slog.Logger
+	closing   context.Context // ends with Close
+	end       context.CancelFunc
+	ticks     sync.WaitGroup // one while announceDue is to be called, or runs
+
+	mu     sync.Mutex
+	held   map[string]uint64 // the append of each ticket that is to be announced later
+	order  []heldAppend      // in the order of until
+	failed []OutboxEntry     // to be tried again
+	timer  *time.Timer       // calls announceDue; nil is none
+	closed bool
+}
+
+// heldAppend is an append that is held until an instant.
+type heldAppend struct {
+	ticket string
+	seq    uint64
+	until  time.Time
+}
+
+// NewAnnouncer returns an Announcer over a publisher; a nil log discards.
+func NewAnnouncer(publisher Publisher, log *slog.Logger) *Announcer {
+	a := &Announcer{publisher: publisher, log: cmp.Or(log, slog.New(slog.DiscardHandler)), held: map[string]uint64{}}
+	a.closing, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+// Appended announces an append, or holds it. It blocks only where the append is to be
+// announced now: until that is published, or has failed for the first time.
+func (a *Announcer) Appended(ctx context.Context, ticket string, seq uint64, attention lifecycle.Attention) {
+	attention = cmp.Or(attention, lifecycle.AttentionNow)
+	word, _, ended := attention.Ended()
+	a.mu.Lock()
+	if word == lifecycle.AttentionLater {
+		a.hold(ticket, seq)
+		attention = lifecycle.AttentionNone + attention[len(word):] // for the offer that has ended, if any
+	} else {
+		delete(a.held, ticket)
+	}
+	a.mu.Unlock()
+	if ended || word != lifecycle.AttentionNone && word != lifecycle.AttentionLater {
+		a.announce(ctx, []OutboxEntry{{WakeUp: WakeUp{Ticket: ticket, Seq: seq, Attention: attention}}})
+	}
+}
+
+// Settled drops an append that is held.
+func (a *Announcer) Settled(ticket string, seq uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held[ticket] == seq {
+		delete(a.held, ticket)
+	}
+}
+
+// hold wants a.mu held.
+func (a *Announcer) hold(ticket string, seq uint64) {
+	a.held[ticket] = seq
+	a.order = append(a.order, heldAppend{ticket: ticket, seq: seq, until: time.Now().Add(AnnounceHold)})
+	a.startTimer(AnnounceHold)
+}
+
+// startTimer wants a.mu held.
+func (a *Announcer) startTimer(wait time.Duration) {
+	if a.timer == nil && !a.closed {
+		a.ticks.Add(1)
+		a.timer = time.AfterFunc(wait, a.announceDue)
+	}
+}
+
+// announceDue announces what was held long enough and what has failed, and comes again for
+// the rest.
+func (a *Announcer) announceDue() {
+	defer a.ticks.Done()
+	now := time.Now()
+	a.mu.Lock()
+	due := a.failed
+	a.failed = nil
+	rest := 0
+	for ; rest < len(a.order) && a.order[rest].until.Sub(now) <= announceSlack; rest++ {
+		due = a.appendHeld(due, a.order[rest])
+	}
+	a.order = a.order[:copy(a.order, a.order[rest:])] // the array is used again
+	a.mu.Unlock()
+	if len(due) > 0 {
+		ctx, cancel := context.WithTimeout(a.closing, announceTimeout)
+		a.announce(ctx, due)
+		cancel()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer = nil
+	switch {
+	case len(a.order) > 0:
+		a.startTimer(max(time.Until(a.order[0].until), time.Millisecond))
+	case len(a.failed) > 0:
+		a.startTimer(AnnounceHold)
+	default:
+		a.order = nil // let the array go after a burst
+	}
+}
+
+// appendHeld adds the announcement of an append that is still held. It wants a.mu held.
+func (a *Announcer) appendHeld(to []OutboxEntry, h heldAppend) []OutboxEntry {
+	if a.held[h.ticket] != h.seq {
+		return to
+	}
+	delete(a.held, h.ticket)
+	return append(to, OutboxEntry{WakeUp: WakeUp{Ticket: h.ticket, Seq: h.seq, Attention: lifecycle.AttentionLater}})
+}
+
+// announce publishes announcements, and keeps those that fail.
+func (a *Announcer) announce(ctx context.Context, all []OutboxEntry) {
+	var failed []OutboxEntry
+	var cause error
+	for i, err := range a.publisher.PublishOutbox(ctx, all) {
+		if err != nil {
+			failed, cause = append(failed, all[i]), err
+		}
+	}
+	if failed == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.log.Warn("appends not announced", "appends", len(failed), "err", cause)
+	a.failed = append(a.failed, failed...)
+	a.startTimer(AnnounceHold)
+}
+
+// Close announces all that is held, in one try that ctx bounds. Nothing is announced after it.
+func (a *Announcer) Close(ctx context.Context) {
+	a.mu.Lock()
+	a.closed = true
+	if a.timer != nil && a.timer.Stop() {
+		a.ticks.Done()
+	}
+	a.mu.Unlock()
+	a.end()
+	a.ticks.Wait()
+	a.mu.Lock()
+	due := a.failed
+	for _, h := range a.order {
+		due = a.appendHeld(due, h)
+	}
+	a.order, a.failed = nil, nil
+	a.mu.Unlock()
+	if len(due) > 0 {
+		a.announce(ctx, due)
+	}
+}

@@ -1,0 +1,111 @@
+package supervisor
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// notifier tells handoffs of others: a parent that its child has closed, a handoff that its
+// return has ended. It gathers what it has to tell each of them, and reconciles them.
+type notifier struct {
+	s *Supervisor
+
+	mu      sync.Mutex
+	waiting map[string]*notification // by the ticket of the receiver
+	now     chan struct{}            // waiting is not empty any more
+}
+
+// notification is the news for a handoff: of its children, or of its return.
+type notification struct {
+	closedChildren []protocol.ChildClosed
+	returnEnded    bool
+	done           []func()
+}
+
+func newNotifier(s *Supervisor) *notifier {
+	return &notifier{s: s, waiting: map[string]*notification{}, now: make(chan struct{}, 1)}
+}
+
+// notifyRelatives notes what a state means to another handoff: a closed child to its parent, the end
+// of a return to the handoff that it belongs to. It returns what is to be called instead of
+// done: done is called when all of them are reconciled.
+func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
+	parent, origin := lifecycle.NotifiesParent(state), lifecycle.NotifiesOrigin(state)
+	if !parent && !origin {
+		return done
+	}
+	var left atomic.Int32
+	finish := func() {
+		if left.Add(-1) == 0 {
+			done()
+		}
+	}
+	left.Store(1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if parent {
+		left.Add(1)
+		news := n.notificationFor(state.Parent)
+		news.closedChildren = append(news.closedChildren, protocol.ChildClosed{N: state.N - 1, Outcome: state.Outcome})
+		news.done = append(news.done, finish)
+	}
+	if origin {
+		left.Add(1)
+		news := n.notificationFor(state.ReturnOf)
+		news.returnEnded = true
+		news.done = append(news.done, finish)
+	}
+	select {
+	case n.now <- struct{}{}:
+	default:
+	}
+	return finish
+}
+
+func (n *notifier) notificationFor(ticket string) *notification {
+	news := n.waiting[ticket]
+	if news == nil {
+		news = &notification{}
+		n.waiting[ticket] = news
+	}
+	return news
+}
+
+// notifyInterval is how long notifications are gathered: a group of a thousand members that close
+// together takes a few appends and not a thousand.
+const notifyInterval = 30 * time.Millisecond
+
+// run reconciles the handoffs that have notifications, until ctx ends.
+func (n *notifier) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.now:
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(notifyInterval):
+		}
+		n.mu.Lock()
+		all := n.waiting
+		n.waiting = map[string]*notification{}
+		n.mu.Unlock()
+		for _, ticket := range slices.Sorted(maps.Keys(all)) { // a simulation repeats it
+			news := all[ticket]
+			n.s.enqueue(ctx, request{ticket: ticket, closedChildren: news.closedChildren, returnEnded: news.returnEnded, done: func() {
+				for _, done := range news.done {
+					done()
+				}
+			}})
+		}
+	}
+}
