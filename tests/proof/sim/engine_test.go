@@ -26,7 +26,10 @@ type engine struct {
 }
 
 // Settled is of the process's own memory.
-func (e *engine) Settled(ticket string, seq uint64) { e.announcer.Settled(ticket, seq) }
+func (e *engine) Settled(ticket string, seq uint64) {
+	e.announcer.Settled(ticket, seq)
+	e.l.judge.answered(ticket, seq)
+}
 
 var _ broker.Engine = (*engine)(nil)
 
@@ -66,6 +69,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		return seq, err
 	}
 	e.l.appended(e.p, ticket, seq, body)
+	e.l.judge.called(e.p, ticket, seq, attention)
 	e.l.killSupervisorAfter(ticket, seq)
 	if dies { // another process submits the promised child
 		e.p.kill()
@@ -157,6 +161,7 @@ func (e *engine) OffersBetween(ctx context.Context, from, until time.Time, fn fu
 		if e.p.isDead() {
 			return e.p.gone()
 		}
+		e.l.judge.readOffer(key)
 		return fn(key, at)
 	})
 }
@@ -207,7 +212,13 @@ func (e *engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry
 	if err := e.await(ctx, "hints"); err != nil {
 		return slices.Repeat([]error{err}, len(entries))
 	}
-	return e.Memory.PublishOutbox(ctx, entries)
+	errs := e.Memory.PublishOutbox(ctx, entries)
+	for i, entry := range entries {
+		if entry.WakeUp.Attention != "" && errs[i] == nil {
+			e.l.judge.answered(entry.WakeUp.Ticket, entry.WakeUp.Seq)
+		}
+	}
+	return errs
 }
 
 func (e *engine) PutProfile(ctx context.Context, p protocol.Profile) error {

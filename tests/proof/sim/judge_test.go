@@ -25,6 +25,7 @@ import (
 // judge knows what must be true. It sees each append as it is stored, reads the
 // records as any reader would, and trusts no process.
 type judge struct {
+	prompt prompt
 	l  *simulation
 	mu sync.Mutex
 
@@ -335,6 +336,7 @@ func (j *judge) done() bool {
 		return true
 	}
 	j.checkDuties()
+	j.checkPrompt()
 	if len(j.acked) < handoffsMin || j.open > 0 {
 		return false
 	}

@@ -1,0 +1,77 @@
+//go:build proof
+
+package sim
+
+import (
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// promptly is how long in calm times an append may call for a supervisor, or an offer stand, before
+// one sees to it: the hold, a turn of the supervisors, and as long again.
+const promptly = 5 * time.Second
+
+// prompt is what the judge knows of how soon supervisors are told. Sweeps find all that is
+// forgotten, sooner or later: in calm times nothing is to wait for them.
+type prompt struct {
+	calls map[string]call          // appends that call for a supervisor, by ticket: the newest
+	seen  map[broker.OfferKey]bool // offers that a supervisor has read
+}
+
+// call is an append whose writer has not announced it yet, nor settled what it calls for.
+type call struct {
+	seq uint64
+	at  time.Time
+	by  *process
+}
+
+// called notes an append and what it calls for.
+func (j *judge) called(by *process, ticket string, seq uint64, attention lifecycle.Attention) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.prompt.calls == nil {
+		j.prompt.calls, j.prompt.seen = map[string]call{}, map[broker.OfferKey]bool{}
+	}
+	if word, _, ended := attention.Ended(); word == lifecycle.AttentionNone && !ended {
+		delete(j.prompt.calls, ticket)
+		return
+	}
+	j.prompt.calls[ticket] = call{seq: seq, at: time.Now(), by: by}
+}
+
+// answered notes that an append was announced, or settled.
+func (j *judge) answered(ticket string, seq uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.prompt.calls[ticket].seq == seq {
+		delete(j.prompt.calls, ticket)
+	}
+}
+
+// readOffer notes that a supervisor has read an offer that stands.
+func (j *judge) readOffer(key broker.OfferKey) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.prompt.seen != nil {
+		j.prompt.seen[key] = true
+	}
+}
+
+// checkPrompt: in calm times appends are announced, and offers that stand are seen to. It
+// wants j.mu held.
+func (j *judge) checkPrompt() {
+	calm := epoch.Add(faultsFor + settledAfter)
+	for ticket, c := range j.prompt.calls {
+		if c.at.After(calm) && time.Since(c.at) > promptly && !c.by.isDead() {
+			j.faultLocked("append %d of %s calls for a supervisor, and is not announced after %v", c.seq, ticket, time.Since(c.at))
+		}
+	}
+	_ = j.l.m.OffersBetween(j.l.ctx, calm, time.Now().Add(-promptly), func(key broker.OfferKey, at time.Time) error {
+		if !j.prompt.seen[key] {
+			j.faultLocked("offer %d of %s stands for %v, and no supervisor has seen to it", key.Sequence, key.Ticket, time.Since(at))
+		}
+		return nil
+	})
+}
