@@ -64,6 +64,9 @@ func (c *Claim) setHead(head *Head) {
 // State is the handoff as this holder last saw it. It does not block.
 func (c *Claim) State() protocol.State { return c.lastHead().State }
 
+// LastState is State without a copy. It is not to be changed.
+func (c *Claim) LastState() *protocol.State { return &c.lastHead().State }
+
 // Fence is the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }
 

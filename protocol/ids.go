@@ -52,7 +52,11 @@ func ParseTicket(s string) (string, error) {
 	if err != nil {
 		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is the UUID that a submission returns", wirejson.Clip(s))
 	}
-	return id.String(), nil
+	text, _ := id.MarshalText() // it does not fail, and stays on the stack
+	if string(text) == s {
+		return s, nil
+	}
+	return string(text), nil
 }
 
 // CheckID tells whether s may stand for an agent or another subject token:

@@ -102,7 +102,7 @@ const rerunsMax = 3
 // they have by now, so that the handler is run again at once.
 func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
 	fail := func(err error) { r.fail(c, h, claim, &Failure{Code: "await", Err: err}) }
-	children, err := awaitedChildren(claim.State(), await.tickets, h.calls)
+	children, err := awaitedChildren(*claim.LastState(), await.tickets, h.calls)
 	if err != nil {
 		fail(err)
 		return false

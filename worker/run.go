@@ -59,12 +59,12 @@ func (r *run) lastState() *protocol.State {
 	return r.offer.State()
 }
 
-// refreshState keeps a copy of the claim's state, so that reading it never waits for
+// refreshState keeps the claim's state, so that reading it never waits for
 // an append under way. What it returns is not to be changed.
 func (r *run) refreshState(c Claim) *protocol.State {
-	s := c.State()
-	r.seenState.Store(&s)
-	return &s
+	s := c.LastState()
+	r.seenState.Store(s)
+	return s
 }
 
 // currentClaim is nil until the offer is accepted.

@@ -73,7 +73,7 @@ type Offer interface {
 
 // Claim is a handoff in a worker's hands: see broker.Claim.
 type Claim interface {
-	State() protocol.State
+	LastState() *protocol.State // not to be changed
 	Beat(ctx context.Context) (broker.Signal, error)
 	Acknowledge(ctx context.Context, ack protocol.Ack, start bool) error
 	Progress(ctx context.Context, progress protocol.Progress) error

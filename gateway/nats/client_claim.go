@@ -24,10 +24,13 @@ type claim struct {
 	state   *protocol.State // never changed
 }
 
-func (c *claim) State() protocol.State {
+func (c *claim) State() protocol.State { return *c.LastState() }
+
+// LastState implements worker.Claim.
+func (c *claim) LastState() *protocol.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return *c.state
+	return c.state
 }
 
 func (c *claim) currentGateway() string {

@@ -51,11 +51,11 @@ func TestEveryRequestMayBeMadeAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if claim.State().Ticket != ticket { // what was released before
+				if claim.LastState().Ticket != ticket { // what was released before
 					claim = nil
 				}
 			}
-			state := claim.State()
+			state := *claim.LastState()
 			body := fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, lease(state), state.Fence, rest)
 			if _, code := w.ask(nc, natsgateway.SubjectAt("coder", first.ID(), verb), body); code != "" {
 				t.Fatalf("refused: %s", code)
@@ -146,7 +146,7 @@ func TestALateResultIsKept(t *testing.T) {
 			first.kill()
 		}
 		// Who knows the lease, and is somebody else, says nothing under it even now.
-		forged := claim.State()
+		forged := *claim.LastState()
 		forged.Agent = "spy"
 		w.unchanged("a late result of a spy", func() {
 			body := fmt.Sprintf(`{"lease":%q,"fence":%d,"result":{"body":"forged"}}`, lease(forged), forged.Fence)
@@ -201,7 +201,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	if same, err := claim.HandOff(w.ctx, child); err != nil || same != one {
 		t.Errorf("handed off again: %s, %v; want %s", same, err, one)
 	}
-	state := claim.State()
+	state := *claim.LastState()
 	for _, answer := range twice("coder", "suspend", fmt.Sprintf(`{"lease":%q,"fence":%d,"children":[0]}`, lease(state), state.Fence)) {
 		if string(answer["suspended"]) != "true" {
 			t.Errorf("suspended: %s", answer)
@@ -216,7 +216,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	if err := claim.Escalate(w.ctx, "too much", ""); err != nil {
 		t.Fatal(err)
 	}
-	boss := w.accept(w.client("boss"), "boss").State()
+	boss := *w.accept(w.client("boss"), "boss").LastState()
 	if boss.Ticket != ticket {
 		t.Fatalf("the boss has %s", boss.Ticket)
 	}

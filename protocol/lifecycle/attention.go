@@ -43,6 +43,9 @@ func AttentionOf(s p.State) Attention {
 	case s.CancelRequested:
 		return AttentionNow
 	case s.Aggregate != nil: // its members bring it on
+		if s.Children == nil { // a state that cannot be
+			return AttentionNow
+		}
 	case s.Offer == 0:
 		return AttentionNow
 	case s.Phase == p.Pending:
