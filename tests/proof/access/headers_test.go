@@ -43,7 +43,8 @@ func places(a *attacker) []string {
 		"$JS.API.CONSUMER.DELETE.HANDOFF_WORK.tester-normal", "$JS.API.STREAM.LEADER.STEPDOWN.HANDOFF_LEDGER",
 		a.w.ack, a.w.ackV2,
 	}, func(place string) bool {
-		return strings.Contains(a.role, "trusted-submitter") && (strings.HasPrefix(place, "handoff.ledger.") || strings.HasPrefix(place, "handoff.work.tester."))
+		return strings.Contains(a.role, "trusted-submitter") &&
+			(strings.HasPrefix(place, "handoff.ledger.") || strings.HasPrefix(place, "handoff.work.tester.") || strings.HasPrefix(place, "handoff.due."))
 	})
 }
 
