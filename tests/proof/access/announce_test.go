@@ -42,6 +42,17 @@ func TestAnnouncementsArrive(t *testing.T) {
 	}
 }
 
+// announcements are what is tried on the subjects on which writers announce their appends.
+func announcements() []attack {
+	send := func(key, value string) func(a *attacker) {
+		return func(a *attacker) { a.ask("handoff.due."+a.w.waiting+".1", ``, key, value) }
+	}
+	return []attack{
+		{"announce an append", send("Handoff-Attention", "now")},
+		{"roll the timers up by an announcement", send("Nats-Rollup", "all")},
+	}
+}
+
 // requireAnnounced checks that an append of the ticket has been announced.
 func (h *server) requireAnnounced(role, ticket string) {
 	h.t.Helper()

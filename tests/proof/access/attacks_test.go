@@ -85,10 +85,6 @@ func attacks(me string) []attack {
 	add("a timer that forges a wake-up", func(a *attacker) {
 		a.ask("handoff.timer.evil.1", `x`, "Nats-Schedule", "@at 2100-01-01T00:00:00Z", "Nats-Schedule-Target", "handoff.due."+a.w.waiting+".1")
 	})
-	add("announce an append", func(a *attacker) { a.ask("handoff.due."+a.w.waiting+".1", ``, "Handoff-Attention", "now") })
-	add("roll the timers up by an announcement", func(a *attacker) {
-		a.ask("handoff.due."+a.w.waiting+".1", ``, "Nats-Rollup", "all")
-	})
 	add("an offer that forges an offer, later", func(a *attacker) {
 		a.ask("handoff.work."+orElse(me, "evil")+".normal."+uuid.NewString()+".7", `x`, "Nats-Schedule", "@at 2100-01-01T00:00:00Z", "Nats-Schedule-Target", "handoff.work.tester.normal."+a.w.waiting+".9")
 	})
