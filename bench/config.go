@@ -2,8 +2,8 @@
 // process or an existing one. For comparison it runs the bare engine, which stores the same
 // messages without the protocol (package broker/bare).
 //
-// A run has all parts of production: a supervisor that follows the ledger, arms timers and
-// renews the offers that they wake; workers with leases and beats; packages that are checked,
+// A run has all parts of production: a supervisor that gets what writers announce, arms
+// timers and renews the offers that they wake; workers with leases and beats; packages that are checked,
 // redacted and digested. After a run the ledger must prove that each handoff closed exactly
 // once, with success. Otherwise the run is an error.
 //

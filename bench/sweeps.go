@@ -7,8 +7,8 @@ import (
 
 // sweepTimes receives the duration of each sweep of a supervisor over all heads. The sweeps at
 // a supervisor's start are no part of a measurement: with a million handoffs they read for
-// seconds. A supervisor.Watch would report them as well, but with a watch the follower decodes
-// more, which would change the measurement.
+// seconds. A supervisor.Watch would report them as well, but with a Watch a supervisor
+// follows the ledger, which would change the measurement.
 type sweepTimes chan time.Duration
 
 func newSweepTimes() sweepTimes { return make(sweepTimes, 8) }

@@ -104,8 +104,8 @@ type WakeUp struct {
 // No handoff has it.
 const StandingTicket = "standing-offers"
 
-// OutboxEntry is an offer as PutOffer takes it, a wake-up as Arm does, or an announcement,
-// which is a WakeUp with an Attention and is due at once.
+// OutboxEntry is an offer, a wake-up or an announcement. PutOffer takes such an offer, and Arm
+// such a wake-up; an announcement is a WakeUp with an Attention, and is due at once.
 type OutboxEntry struct {
 	Offer OfferKey
 	Body  []byte                // nil: a wake-up or an announcement
@@ -118,8 +118,8 @@ type OutboxEntry struct {
 // extended nor ended from all others.
 const AckWait = 30 * time.Second
 
-// FollowWait is how long a ledger entry or a wake-up that was given to a follower
-// is kept from the others: what a dead supervisor had in its hands is delayed by no
+// FollowWait is how long a wake-up, an announcement or a ledger entry that was given to a
+// supervisor is kept from the others: what a dead supervisor had in its hands is delayed by no
 // more. One that is slow has it taken from it too, which is harmless.
 const FollowWait = 5 * time.Second
 
@@ -201,7 +201,8 @@ type Ledger interface {
 	// shared with every other follower, each entry at least once, out of order
 	// at times. An entry that done was not called for comes again, to any
 	// follower. fn is called from one goroutine and must not block for long;
-	// done may be called later and from elsewhere.
+	// done may be called later and from elsewhere. Supervisors follow only to count:
+	// what needs them is announced, and comes with Due.
 	Follow(ctx context.Context, fn func(e Entry, done func())) error
 }
 

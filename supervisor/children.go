@@ -69,7 +69,7 @@ func (s *Supervisor) markChildren(ctx context.Context, head broker.Head, ends []
 }
 
 // childCache holds the handoffs whose children were checked, so that one reconcile of a group of a
-// thousand does not read a thousand heads each time. Children do not go away, and the follower
+// thousand does not read a thousand heads each time. Children do not go away, and the notifier
 // reports each that closes; only those that closed before the wait began must be read. To lose the
 // cache costs reads and nothing else.
 type childCache struct {

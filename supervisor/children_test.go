@@ -410,7 +410,7 @@ func TestPassFindsUnmarkedEnds(t *testing.T) {
 		for _, h := range holders {
 			w.complete(w.work(h))
 		}
-		pass(time.Hour) // nobody follows
+		pass(time.Hour) // no supervisor runs
 		w.supervise(supervisor.Config{})
 		if s := w.closed(ticket); s.Outcome != protocol.OutcomeSuccess {
 			t.Errorf("closed as %s", s.Outcome)

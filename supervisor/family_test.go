@@ -277,7 +277,7 @@ func (e *withholding) Append(ctx context.Context, ticket string, after uint64, i
 }
 
 // A child that was recorded by a worker that died before it could submit it is
-// submitted by the first that finds it: the follower, or a sweep.
+// submitted by the first supervisor that finds it: by the announcement, or in a sweep.
 func TestPromisedChildren(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("supervisor comes later: ", late), func(t *testing.T) {

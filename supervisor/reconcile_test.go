@@ -31,7 +31,7 @@ func TestRetriesBackOff(t *testing.T) {
 	})
 }
 
-// A delay shorter than the follower's hold is kept too.
+// A delay shorter than the hold of a writer is kept too.
 func TestRetrySoonerThanTheHold(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.supervise(supervisor.Config{})

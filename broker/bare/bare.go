@@ -69,7 +69,7 @@ type Config struct {
 	FirstBytes, LaterBytes, OfferBytes float64
 
 	// Follow has a consumer get every entry of the ledger, and acknowledge it: what a
-	// supervisor costs the engine.
+	// supervisor that counts (--metrics) costs the engine.
 	Follow bool
 
 	// Begin and End, if not nil, are called when the measurement begins and ends.

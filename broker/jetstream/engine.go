@@ -22,7 +22,7 @@ import (
 // default.
 type Config struct {
 	// AckWait is how long an offer stays with whom it was delivered to; 0 is
-	// AckWait (30 s). Ledger entries and wake-ups stay no longer than FollowWait.
+	// AckWait (30 s). Wake-ups, announcements and ledger entries stay no longer than FollowWait.
 	// Queues that exist keep theirs. Only tests set it.
 	AckWait time.Duration
 	// Timeout is how long whatever is asked of the engine is tried: to open it, to

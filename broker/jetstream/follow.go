@@ -26,8 +26,7 @@ const (
 	gatherRate  = 1_000
 	gatherPause = 10 * time.Millisecond
 	// followAckPendingMax is how many may be in the hands of all followers.
-	// They hold entries for about a second, and what no supervisor can deal with must
-	// never stall the rest.
+	// A supervisor keeps few; what no supervisor can deal with must never stall the rest.
 	followAckPendingMax = 50_000
 )
 

@@ -17,8 +17,8 @@ func (j *Engine) Streams(ctx context.Context) ([]StreamStatus, error) {
 // redeliveries included.
 type Deliveries struct {
 	Offers  uint64 // of the agents whose names begin with a prefix
-	Entries uint64 // of the ledger, to supervisors
-	WakeUps uint64
+	Entries uint64 // of the ledger, to supervisors that count
+	WakeUps uint64 // and announcements
 }
 
 // Deliveries reads them. It asks for every consumer of the work stream.

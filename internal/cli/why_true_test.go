@@ -185,7 +185,7 @@ func newStage(t *testing.T) (s *stage, end func()) {
 }
 
 // slack is how much later than foreseen something may happen: timers are good to
-// 250 ms, and the follower holds a reconcile for a second.
+// 250 ms, and a writer holds an announcement for a second.
 const slack = 1500 * time.Millisecond
 
 // comesTrue asks why, waits until what is said to come is due, and finds it there.
