@@ -83,7 +83,7 @@ type Figures struct {
 type EngineFigures struct {
 	Appends float64 `json:"ledger_appends_per_handoff"`
 	Offers  float64 `json:"offers_per_handoff"`
-	Timers  float64 `json:"timer_messages_per_handoff"` // armed and fired
+	Timers  float64 `json:"timer_messages_per_handoff"` // armed, fired and announced
 	Other   float64 `json:"other_messages_per_handoff"` // beats, bodies
 	// Messages is the sum of them.
 	Messages    float64 `json:"stored_messages_per_handoff"`

@@ -21,7 +21,7 @@ func newBench(a *app) *cobra.Command {
 		Short: "Measure how many handoffs a second, and how fast each",
 		Long: `Bench hands off as fast as it can (or at --rate), from submit to complete, and says
 how many a second and how long each took. Everything of production is there: a
-supervisor that follows the ledger, timers that are armed and fire, offers it makes
+supervisor that gets what needs it, timers that are armed and fire, offers it makes
 again, workers with leases. Afterwards the ledger is read and proves that every
 handoff closed exactly once, with success; else it fails.
 
