@@ -40,7 +40,7 @@ func AttentionOf(s p.State) Attention {
 		return AttentionLater // as a rule its writer submits the children at once
 	case s.Closed:
 		return AttentionNone
-	case s.CancelRequested:
+	case s.CancelRequested, s.Aggregate != nil && s.Children == nil: // the state of a forged offer
 		return AttentionNow
 	case s.Aggregate != nil: // its members bring it on
 		if s.Children == nil { // a state that cannot be
