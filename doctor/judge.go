@@ -359,7 +359,7 @@ func judgeSupervisors(x Examination) Finding {
 	}
 	pulls, waiting := 0, uint64(0)
 	for _, c := range x.engine.Consumers {
-		if c.Name != jetstream.SupervisorConsumer {
+		if c.Name != jetstream.SupervisorConsumer || c.Stream != jetstream.TimerStream {
 			continue
 		}
 		switch {
@@ -370,21 +370,45 @@ func judgeSupervisors(x Examination) Finding {
 		case c.Waiting == 0 && !c.Moved:
 			return none("none is there")
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
-			return Fail("see the log of the supervisors, and start more", "they have %d entries in hand and can take no more", c.AckPending)
+			return Fail("see the log of the supervisors, and start more", "they have %d announcements and wake-ups in hand and can take no more", c.AckPending)
 		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
-			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again and reconciles every handoff", "stuck: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
+			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again and reconciles every handoff", "stuck: %d messages of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
 		case len(c.Odd) > 0:
 			return Warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
 		}
 		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
 	}
 	if waiting > entriesMany {
-		return Warn("start more", "behind: %d entries wait for them", waiting).withAction(explain.OpSupervise)
+		return Warn("start more", "behind: %d announcements and wake-ups wait for them", waiting).withAction(explain.OpSupervise)
+	}
+	for _, c := range x.engine.Consumers {
+		if c.Name == jetstream.SupervisorConsumer && c.Stream == jetstream.LedgerStream && c.Waiting > 0 {
+			if f := judgeWatched(c); f.Status != StatusOK {
+				return f
+			}
+		}
 	}
 	if pulls == 0 {
 		return OK("at work")
 	}
 	return OK("%s listening", explain.Is(fmt.Sprint(pulls), pulls))
+}
+
+// judgeWatched judges the consumer that supervisors with metrics share on the ledger. No handoff
+// depends on it. One that no supervisor asks is no problem: the ledger keeps nothing for it.
+func judgeWatched(c jetstream.ConsumerFacts) Finding {
+	again := "nats consumer rm " + c.Stream + " " + c.Name + ": a supervisor creates it again"
+	switch {
+	case c.Paused:
+		return Warn("nats consumer resume "+c.Stream+" "+c.Name, "the metrics stand still: the consumer on %s is paused", c.Stream)
+	case c.Pending > 0 && !c.Moved:
+		return Warn(again, "the metrics stand still: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
+	case c.Pending > entriesMany:
+		return Warn("start more", "the metrics are behind: %d entries wait", c.Pending).withAction(explain.OpSupervise)
+	case len(c.Odd) > 0:
+		return Warn(again, "the consumer for the metrics on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
+	}
+	return OK("")
 }
 
 func judgeQueues(x Examination) Finding {

@@ -89,18 +89,18 @@ func until(t testscript.T, most time.Duration, wrong func(context.Context) strin
 	}
 }
 
-// followed waits for the supervisor to be done with every entry of the ledger.
+// followed waits for the supervisor to be done with every announcement and wake-up that is due.
 func followed(ctx context.Context, engine *handoffjs.Engine) string {
 	js, err := jetstream.New(engine.Conn())
 	if err != nil {
 		return err.Error()
 	}
-	consumer, err := js.Consumer(ctx, handoffjs.LedgerStream, handoffjs.SupervisorConsumer)
+	consumer, err := js.Consumer(ctx, handoffjs.TimerStream, handoffjs.SupervisorConsumer)
 	if err != nil {
 		return err.Error()
 	}
 	if info := consumer.CachedInfo(); info.NumPending > 0 || info.NumAckPending > 0 {
-		return fmt.Sprintf("the supervisor has %d entries to follow, and %d in hands", info.NumPending, info.NumAckPending)
+		return fmt.Sprintf("the supervisor has %d announcements and wake-ups to take, and %d in hands", info.NumPending, info.NumAckPending)
 	}
 	return ""
 }

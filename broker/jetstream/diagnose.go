@@ -67,7 +67,7 @@ type ConsumerFacts struct {
 	Stream, Name  string
 	Agent         string            // of a lane
 	Lane          protocol.Priority // likewise
-	Missing       bool              // one that supervisors share, and that is not there
+	Missing       bool              // one that all supervisors share, and that is not there
 	Pending       uint64            // never delivered
 	AckPending    int               // delivered, and not ended
 	AckPendingMax int

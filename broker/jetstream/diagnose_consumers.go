@@ -27,11 +27,9 @@ func (x *examination) consumers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, stream := range []string{LedgerStream, TimerStream} {
-		key := consumerKey{stream, SupervisorConsumer}
-		if _, there := second[key]; !there {
-			x.d.Consumers = append(x.d.Consumers, ConsumerFacts{Stream: stream, Name: SupervisorConsumer, Missing: true})
-		}
+	// The one on the ledger is there only where a supervisor has had a Watch.
+	if _, there := second[consumerKey{TimerStream, SupervisorConsumer}]; !there {
+		x.d.Consumers = append(x.d.Consumers, ConsumerFacts{Stream: TimerStream, Name: SupervisorConsumer, Missing: true})
 	}
 	for key, now := range second {
 		x.d.Consumers = append(x.d.Consumers, consumerFacts(key, first[key], now))

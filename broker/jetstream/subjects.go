@@ -21,8 +21,8 @@ const (
 	HolderBucket = "HANDOFF_HOLDERS"
 	BlobBucket   = "HANDOFF_BLOBS"
 
-	// SupervisorConsumer is the durable consumer that all supervisors share: on the due
-	// wake-ups and announcements, and, those that count, on the ledger.
+	// SupervisorConsumer is the durable consumer that all supervisors share on the due wake-ups
+	// and announcements. Those with a Watch share one of the same name on the ledger.
 	SupervisorConsumer = "supervisor"
 
 	// QueryService is the NATS service that answers questions, and the queue
