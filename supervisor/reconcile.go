@@ -54,10 +54,7 @@ func (r request) finish() {
 // handleDue reconciles a handoff whose wake-up has fired, or that its writer announces.
 func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()) {
 	if w.Ticket == broker.StandingTicket {
-		select {
-		case s.standing <- standingRequest{w.At, done}:
-		case <-ctx.Done():
-		}
+		s.enqueueStanding(w, done)
 		return
 	}
 	r := request{ticket: w.Ticket, tellRelatives: true, done: done}

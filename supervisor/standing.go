@@ -34,6 +34,19 @@ func (s *Supervisor) armStanding(ctx context.Context) {
 	}
 }
 
+// enqueueStanding hands a wake-up for standing offers to the loop. It drops one that no supervisor armed:
+// that has no time, or one before there were any.
+func (s *Supervisor) enqueueStanding(w broker.WakeUp, done func()) {
+	if w.Attention != "" || w.At.Before(time.Unix(0, 0)) {
+		done()
+		return
+	}
+	select {
+	case s.standing <- standingRequest{w.At, done}:
+	default: // the one in hand takes long: this one comes again, and holds up no other wake-up
+	}
+}
+
 // standingLoop reconciles the handoffs whose offers stand for long, until ctx ends.
 func (s *Supervisor) standingLoop(ctx context.Context) error {
 	for {
@@ -56,7 +69,11 @@ var errStandingMax = errors.New("enough offers")
 func (s *Supervisor) reconcileStanding(ctx context.Context, r standingRequest) error {
 	reading, cancel := context.WithTimeout(ctx, standingTimeout)
 	defer cancel()
-	until := s.b.Now().Add(-standingHold)
+	now := s.b.Now()
+	until := now.Add(-standingHold)
+	if r.at.After(now) { // by another clock: the wake-up that this one's successor replaces may be for earlier offers
+		r.at = now
+	}
 	var offers []broker.OfferKey
 	var last time.Time
 	err := s.engine.OffersBetween(reading, standingFrom(r.at), until, func(key broker.OfferKey, at time.Time) error {

@@ -1,0 +1,206 @@
+package supervisor_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/supervisor"
+)
+
+// standingWatch is the engine of a supervisor. It notes which handoffs were given a wake-up.
+type standingWatch struct {
+	supervisor.Engine
+	hang chan *standingWatch // the next reading of standing offers hangs, and is told here; nil: none does
+
+	mu    sync.Mutex
+	armed map[string]bool
+}
+
+func (e *standingWatch) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	e.mu.Lock()
+	e.armed[ticket] = true
+	e.mu.Unlock()
+	return e.Engine.Arm(ctx, ticket, seq, at)
+}
+
+func (e *standingWatch) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
+	select {
+	case e.hang <- e:
+		<-ctx.Done()
+		return ctx.Err()
+	default:
+		return e.Engine.OffersBetween(ctx, from, until, fn)
+	}
+}
+
+// takeArmed returns how many handoffs were given a wake-up since it was last called.
+func (e *standingWatch) takeArmed() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.armed, broker.StandingTicket)
+	defer clear(e.armed)
+	return len(e.armed)
+}
+
+// superviseStanding starts a supervisor, and passes the sweeps of its beginning.
+func (w *world) superviseStanding(hang chan *standingWatch) (e *standingWatch) {
+	w.Helper()
+	own := w.m.Connect()
+	e = &standingWatch{Engine: own, hang: hang, armed: map[string]bool{}}
+	w.superviseOver(own, brokertest.Over(w.T, own), e, supervisor.Config{SweepInterval: staying})
+	pass(time.Minute)
+	e.takeArmed()
+	return e
+}
+
+// wantWakeUps fails unless each of the handoffs has a wake-up.
+func (w *world) wantWakeUps(tickets ...string) {
+	w.Helper()
+	all, missing := w.m.WakeUps(), 0
+	for _, ticket := range tickets {
+		if !all[ticket] {
+			missing++
+		}
+	}
+	if missing > 0 {
+		w.Errorf("%d of %d handoffs have no wake-up", missing, len(tickets))
+	}
+}
+
+func (w *world) submitMany(n int) (tickets []string) {
+	w.Helper()
+	for range n {
+		tickets = append(tickets, w.submit(nil))
+	}
+	return tickets
+}
+
+// More offers than one reading takes all get their wake-ups, and are not seen to again.
+func TestStandingOffers(t *testing.T) {
+	for name, apart := range map[string]time.Duration{"of one instant": 0, "of many instants": time.Microsecond} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.agent("coder", nil)
+				e := w.superviseStanding(nil)
+				var tickets []string
+				for range 1_200 {
+					tickets = append(tickets, w.submit(nil))
+					time.Sleep(apart)
+				}
+				pass(5 * time.Second)
+				w.wantWakeUps(tickets...)
+				if n := e.takeArmed(); n != len(tickets) {
+					t.Errorf("%d of %d handoffs were given a wake-up", n, len(tickets))
+				}
+				pass(5 * time.Second)
+				if n := e.takeArmed(); n > 0 {
+					t.Errorf("%d of them were reconciled again", n)
+				}
+			})
+		})
+	}
+}
+
+// Where a supervisor dies over the offers that stand, another goes on.
+func TestStandingOffersOfADeadSupervisor(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		hang := make(chan *standingWatch)
+		w.superviseStanding(hang)
+		w.superviseStanding(hang)
+		dead := <-hang
+		tickets := w.submitMany(3)
+		dead.Engine.(*brokertest.Memory).Disconnect()
+		pass(2 * broker.FollowWait)
+		w.wantWakeUps(tickets...)
+	})
+}
+
+// Offers that were put while no supervisor was there are seen to by the first one. Wake-ups that
+// are lost with their stream are armed again.
+func TestStandingOffersAfterALoss(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		tickets := w.submitMany(3)
+		pass(time.Hour)
+		w.superviseStanding(nil)
+		w.wantWakeUps(append(tickets, broker.StandingTicket)...)
+		w.m.DeleteTimers()
+		pass(2 * time.Second)
+		w.wantWakeUps(append(tickets, broker.StandingTicket)...)
+		tickets = w.submitMany(3)
+		pass(5 * time.Second)
+		w.wantWakeUps(tickets...)
+	})
+}
+
+// A wake-up for standing offers that no supervisor armed changes nothing.
+func TestForeignStandingWakeUps(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.agent("coder", nil)
+		w.superviseStanding(nil)
+		for _, wakeUp := range []broker.WakeUp{
+			{Attention: lifecycle.AttentionNow}, {Attention: lifecycle.AttentionLater, Seq: 7}, {Attention: "x", At: time.Now()},
+			{Attention: "now; ended=coder.normal.1"}, {At: time.Time{}, Seq: 1}, {At: time.Time{}.AddDate(-1, 0, 0), Seq: 2},
+			{At: time.Unix(0, 0), Seq: 3}, {At: time.Now().AddDate(5_000, 0, 0), Seq: 0},
+		} {
+			wakeUp.Ticket = broker.StandingTicket
+			if err := w.m.DeliverDue(w.ctx, wakeUp); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tickets := w.submitMany(3)
+		pass(5 * time.Second)
+		w.wantWakeUps(tickets...)
+		if n := w.m.DueCount(); n > 0 {
+			t.Errorf("%d wake-ups stand", n)
+		}
+	})
+}
+
+// Where a process dies before it has announced an append, a sweep finds the append.
+func TestAppendWithoutAnAnnouncement(t *testing.T) {
+	for name, sweep := range map[string]func(w *world){
+		"at a departure": func(w *world) {
+			if err := w.b.RemoveHolder(w.ctx, w.holder("other", staying).ID); err != nil {
+				w.Fatal(err)
+			}
+			pass(time.Second)
+		},
+		"at an interval": func(*world) { pass(5 * time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.supervise(supervisor.Config{SweepInterval: 5 * time.Minute})
+				w.agent("coder", nil)
+				coder := w.holder("coder", staying)
+				ticket := w.submit(nil)
+				pass(time.Minute)
+				dying := w.m.Connect()
+				claim := brokertest.Accept(w, brokertest.Over(t, &silent{dying}), coder)
+				w.fail(claim)
+				pass(30 * time.Second)
+				if plot := w.plot(ticket); plot != "submitted offered, accepted started, failed" {
+					t.Errorf("before the sweep: %s", plot)
+				}
+				sweep(w)
+				if plot := w.plot(ticket); plot != "submitted offered, accepted started, failed, retry_scheduled offered" {
+					t.Errorf("after the sweep: %s", plot)
+				}
+				_ = dying.Close()
+			})
+		})
+	}
+}
+
+// silent is an engine whose process dies before it announces.
+type silent struct{ *brokertest.Memory }
+
+func (e *silent) Append(ctx context.Context, ticket string, after uint64, id string, _ lifecycle.Attention, body []byte) (uint64, error) {
+	return e.AppendSilently(ctx, ticket, after, id, body)
+}
