@@ -289,7 +289,7 @@ func TestFrozenSupervisorIsMadeUpFor(t *testing.T) {
 		pass(time.Minute) // no sweep helps from here on
 		frozen := w.m.Connect()
 		w.running.Go(func() {
-			_ = frozen.Follow(w.ctx, func(broker.Entry, func()) {})
+			_ = frozen.Due(w.ctx, func(broker.WakeUp, func()) {})
 			_ = frozen.Close()
 		})
 		var tickets []string
