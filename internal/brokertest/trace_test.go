@@ -9,6 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // TestTraceHeaders: the engine's messages carry the trace in their headers, and
@@ -37,7 +38,7 @@ func TestTraceHeaders(t *testing.T) {
 		if !want.IsZero() {
 			ctx = broker.WithTrace(ctx, want)
 		}
-		if _, err := e.Append(ctx, protocol.NewTicket(), 0, "id", "", body); err != nil {
+		if _, err := e.Append(ctx, protocol.NewTicket(), 0, "id", lifecycle.AttentionNone, body); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.PutOffer(ctx, offer, body); err != nil {
