@@ -103,7 +103,7 @@ var headers = []nats.Header{
 	{"Nats-Expected-Last-Subject-Sequence": {"x"}},
 	{"Nats-TTL": {"never"}}, {"Nats-TTL": {"1s"}},
 	{"KV-Operation": {"DEL"}}, {"KV-Operation": {"x"}}, {"Nats-Marker-Reason": {"MaxAge"}},
-	{"Handoff-Attention": {"now; ended=honest.normal.1"}}, {"Handoff-Record": {strings.Repeat("r", 10_000)}},
+	{"Handoff-Record": {strings.Repeat("r", 10_000)}},
 	{"Nats-Msg-Id": {"1"}}, {"traceparent": {"00-x"}}, {"X": {"\x00\x01"}},
 	{"Nats-Service-Error-Code": {"500"}}, {"Status": {"503"}},
 }

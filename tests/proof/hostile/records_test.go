@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -173,7 +174,10 @@ func (f *recordFleet) readRecords(ctx context.Context, t *testing.T) (bodies [][
 	return bodies
 }
 
-// write puts mutated records into the ledger.
+// announced is what appends are announced with.
+var announced = []string{"none", "later", "now", "now; ended=idle.normal.7", "later; ended=a..x", "none; ended=idle.low.1", "x"}
+
+// write puts mutated records into the ledger, and announces them.
 func (f *recordFleet) write(ctx context.Context, t *testing.T, real [][]byte, open []string) {
 	t.Helper()
 	nc, err := nats.Connect(f.url)
@@ -185,14 +189,18 @@ func (f *recordFleet) write(ctx context.Context, t *testing.T, real [][]byte, op
 	put := func(subject string, body []byte) {
 		m := nats.NewMsg(subject)
 		m.Data = body
-		switch rng.IntN(6) {
-		case 0:
-			m.Header.Set("Handoff-Attention", []string{"none", "later", "now", "now; ended=idle.normal.7", "later; ended=a..x", "x"}[rng.IntN(6)])
-		case 1:
+		if rng.IntN(6) == 0 {
 			m.Header.Set("Handoff-Record", junk(rng, 8))
 		}
 		if err := nc.PublishMsg(m); err != nil {
 			t.Fatal(err)
+		}
+		if ticket, ok := strings.CutPrefix(subject, "handoff.ledger."); ok { // as their writers do
+			m := nats.NewMsg("handoff.due." + ticket + "." + strconv.Itoa(rng.IntN(records)))
+			m.Header.Set("Handoff-Attention", announced[rng.IntN(len(announced))])
+			if err := nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	for n := range records {
