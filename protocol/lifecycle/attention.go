@@ -43,9 +43,6 @@ func AttentionOf(s p.State) Attention {
 	case s.CancelRequested, s.Aggregate != nil && s.Children == nil: // the state of a forged offer
 		return AttentionNow
 	case s.Aggregate != nil: // its members bring it on
-		if s.Children == nil { // a state that cannot be
-			return AttentionNow
-		}
 	case s.Offer == 0:
 		return AttentionNow
 	case s.Phase == p.Pending:
