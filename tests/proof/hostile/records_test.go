@@ -175,7 +175,7 @@ func (f *recordFleet) readRecords(ctx context.Context, t *testing.T) (bodies [][
 }
 
 // announced is what appends are announced with.
-var announced = []string{"none", "later", "now", "now; ended=idle.normal.7", "later; ended=a..x", "none; ended=idle.low.1", "x"}
+var announced = []string{"none; ended=idle.low.1", "later", "none", "now; ended=idle.normal.7", "later; ended=a..x", "x"}
 
 // write puts mutated records into the ledger, and announces them.
 func (f *recordFleet) write(ctx context.Context, t *testing.T, real [][]byte, open []string) {
@@ -189,15 +189,19 @@ func (f *recordFleet) write(ctx context.Context, t *testing.T, real [][]byte, op
 	put := func(subject string, body []byte) {
 		m := nats.NewMsg(subject)
 		m.Data = body
-		if rng.IntN(6) == 0 {
+		attention := "now"
+		switch rng.IntN(6) {
+		case 0:
+			attention = announced[rng.IntN(len(announced))]
+		case 1:
 			m.Header.Set("Handoff-Record", junk(rng, 8))
 		}
 		if err := nc.PublishMsg(m); err != nil {
 			t.Fatal(err)
 		}
 		if ticket, ok := strings.CutPrefix(subject, "handoff.ledger."); ok { // as their writers do
-			m := nats.NewMsg("handoff.due." + ticket + "." + strconv.Itoa(rng.IntN(records)))
-			m.Header.Set("Handoff-Attention", announced[rng.IntN(len(announced))])
+			m := nats.NewMsg("handoff.due." + ticket + "." + strconv.Itoa(len(body)))
+			m.Header.Set("Handoff-Attention", attention)
 			if err := nc.PublishMsg(m); err != nil {
 				t.Fatal(err)
 			}
