@@ -18,7 +18,11 @@ func Room(limit int, slots p.Slots) int { return max(limit-len(slots), 0) }
 // TakeSlot gives a holder a slot for a handoff, where the agent has room for one
 // more. What stands there for the same handoff must have been found vacant.
 func TakeSlot(slots p.Slots, limit int, ticket string, slot p.Slot) (p.Slots, bool) {
-	if _, has := slots[ticket]; !has && Room(limit, slots) == 0 {
+	others := len(slots)
+	if _, has := slots[ticket]; has { // a holder that was thought gone may have made it one too many
+		others--
+	}
+	if others >= limit {
 		return slots, false
 	}
 	return KeepSlot(slots, ticket, slot), true

@@ -23,6 +23,9 @@ func TestSlots(t *testing.T) {
 	if len(over) != 2 || Room(1, over) != 0 || len(slots) != 1 {
 		t.Errorf("kept: %v of %v", over, slots)
 	}
+	if _, ok := TakeSlot(over, 1, "t2", mine); ok {
+		t.Error("a slot that is one too many moves to a new holder")
+	}
 	if _, had := FreeSlot(slots, "t1", p.Slot{Holder: "w1", Offer: 9}); had {
 		t.Error("freed by another offer of the same holder")
 	}
