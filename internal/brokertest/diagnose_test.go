@@ -86,8 +86,7 @@ func TestDiagnose(t *testing.T) {
 	must(err)
 
 	d = diagnose(t, e.Conn())
-	followed := slices.ContainsFunc(d.Consumers, func(c handoffjs.ConsumerFacts) bool { return c.Stream == handoffjs.LedgerStream })
-	if followed || !consumerOf(t, d, handoffjs.TimerStream, handoffjs.SupervisorConsumer).Missing {
+	if d.Consumers[0].Stream == handoffjs.LedgerStream || !consumerOf(t, d, handoffjs.TimerStream, handoffjs.SupervisorConsumer).Missing {
 		t.Errorf("consumers: %+v", d.Consumers)
 	}
 	low := consumerOf(t, d, handoffjs.WorkStream, "clerk-low")
