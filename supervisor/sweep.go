@@ -72,7 +72,8 @@ func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Hol
 	}
 }
 
-// sweep visits the heads that the reason calls for, and reconciles those that no sweep has seen. complete says that it came to its end.
+// sweep visits the heads that the reason calls for, and reconciles those that no sweep has
+// seen. whole says that it came to its end.
 func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.Context, *batchPublisher, broker.Head)) (whole bool) {
 	begun := time.Now()
 	if why == sweepAtStart || why == sweepReconnected || why == sweepAtInterval {

@@ -70,6 +70,22 @@ func TestLastDepartureEmptiesTheQueue(t *testing.T) {
 	})
 }
 
+// A departure counts for a handoff, too, that no sweep has seen.
+func TestDepartureRightAfterASubmission(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{})
+		w.agent("coder", nil)
+		coder := w.holder("coder", staying)
+		pass(10 * time.Minute)
+		ticket := w.submit(nil)
+		if err := w.b.RemoveHolder(w.ctx, coder.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.until(ticket, func(s protocol.State) bool { return s.Agent == protocol.Human })
+		w.want(ticket, "10m0s submitted offered", "10m30s timed_out escalated offered")
+	})
+}
+
 // An agent whose worker died with the handoff in its hands is given twice the
 // time to come back, after each departure.
 func TestDepartureAfterALostLease(t *testing.T) {

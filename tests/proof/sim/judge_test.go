@@ -26,8 +26,8 @@ import (
 // records as any reader would, and trusts no process.
 type judge struct {
 	prompt prompt
-	l  *simulation
-	mu sync.Mutex
+	l      *simulation
+	mu     sync.Mutex
 
 	heads    map[string]knownHead
 	acked    map[string]uint64 // submissions that were acknowledged, at which sequence
