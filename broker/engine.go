@@ -100,10 +100,6 @@ type WakeUp struct {
 	Attention lifecycle.Attention
 }
 
-// StandingTicket is the ticket of the wake-up by which supervisors see to the offers that stand.
-// No handoff has it.
-const StandingTicket = "standing-offers"
-
 // OutboxEntry is an offer, a wake-up or an announcement. PutOffer takes such an offer, and Arm
 // such a wake-up; an announcement is a WakeUp with an Attention, and is due at once.
 type OutboxEntry struct {

@@ -34,9 +34,6 @@ type arming struct {
 }
 
 func (a *arming) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
-	if ticket == broker.StandingTicket {
-		return a.Engine.Arm(ctx, ticket, seq, at)
-	}
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	a.w.arms++

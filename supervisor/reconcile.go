@@ -53,10 +53,6 @@ func (r request) finish() {
 
 // handleDue reconciles a handoff whose wake-up has fired, or that its writer announces.
 func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()) {
-	if w.Ticket == broker.StandingTicket {
-		s.enqueueStanding(w, done)
-		return
-	}
 	r := request{ticket: w.Ticket, tellRelatives: true, done: done}
 	word, ended, named := w.Attention.Ended()
 	switch word {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
@@ -15,7 +14,6 @@ import (
 // standingWatch is the engine of a supervisor. It notes which handoffs were given a wake-up.
 type standingWatch struct {
 	supervisor.Engine
-	hang chan *standingWatch // the next reading of standing offers hangs, and is told here; nil: none does
 
 	mu    sync.Mutex
 	armed map[string]bool
@@ -28,30 +26,19 @@ func (e *standingWatch) Arm(ctx context.Context, ticket string, seq uint64, at t
 	return e.Engine.Arm(ctx, ticket, seq, at)
 }
 
-func (e *standingWatch) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
-	select {
-	case e.hang <- e:
-		<-ctx.Done()
-		return ctx.Err()
-	default:
-		return e.Engine.OffersBetween(ctx, from, until, fn)
-	}
-}
-
 // takeArmed returns how many handoffs were given a wake-up since it was last called.
 func (e *standingWatch) takeArmed() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.armed, broker.StandingTicket)
 	defer clear(e.armed)
 	return len(e.armed)
 }
 
 // superviseStanding starts a supervisor, and passes the sweeps of its beginning.
-func (w *world) superviseStanding(hang chan *standingWatch) (e *standingWatch) {
+func (w *world) superviseStanding() (e *standingWatch) {
 	w.Helper()
 	own := w.m.Connect()
-	e = &standingWatch{Engine: own, hang: hang, armed: map[string]bool{}}
+	e = &standingWatch{Engine: own, armed: map[string]bool{}}
 	w.superviseOver(own, brokertest.Over(w.T, own), e, supervisor.Config{SweepInterval: staying})
 	pass(time.Minute)
 	e.takeArmed()
@@ -86,7 +73,7 @@ func TestStandingOffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.agent("coder", nil)
-				e := w.superviseStanding(nil)
+				e := w.superviseStanding()
 				var tickets []string
 				for range 1_200 {
 					tickets = append(tickets, w.submit(nil))
@@ -106,60 +93,21 @@ func TestStandingOffers(t *testing.T) {
 	}
 }
 
-// Where a supervisor dies over the offers that stand, another goes on.
-func TestStandingOffersOfADeadSupervisor(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.agent("coder", nil)
-		hang := make(chan *standingWatch)
-		w.superviseStanding(hang)
-		w.superviseStanding(hang)
-		dead := <-hang
-		tickets := w.submitMany(3)
-		dead.Engine.(*brokertest.Memory).Disconnect()
-		pass(2 * broker.FollowWait)
-		w.wantWakeUps(tickets...)
-	})
-}
-
-// Offers that were put while no supervisor was there are seen to by the first one. Wake-ups that
-// are lost with their stream are armed again.
+// Offers that were put while no supervisor was there are seen to by the first one, and what is
+// put after the timers were lost as before.
 func TestStandingOffersAfterALoss(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
 		tickets := w.submitMany(3)
 		pass(time.Hour)
-		w.superviseStanding(nil)
-		w.wantWakeUps(append(tickets, broker.StandingTicket)...)
+		w.superviseStanding()
+		w.wantWakeUps(tickets...)
 		w.m.DeleteTimers()
 		pass(2 * time.Second)
-		w.wantWakeUps(append(tickets, broker.StandingTicket)...)
+		w.wantWakeUps(tickets...)
 		tickets = w.submitMany(3)
 		pass(5 * time.Second)
 		w.wantWakeUps(tickets...)
-	})
-}
-
-// A wake-up for standing offers that no supervisor armed changes nothing.
-func TestForeignStandingWakeUps(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.agent("coder", nil)
-		w.superviseStanding(nil)
-		for _, wakeUp := range []broker.WakeUp{
-			{Attention: lifecycle.AttentionNow}, {Attention: lifecycle.AttentionLater, Seq: 7}, {Attention: "x", At: time.Now()},
-			{Attention: "now; ended=coder.normal.1"}, {At: time.Time{}, Seq: 1}, {At: time.Time{}.AddDate(-1, 0, 0), Seq: 2},
-			{At: time.Unix(0, 0), Seq: 3}, {At: time.Now().AddDate(5_000, 0, 0), Seq: 0},
-		} {
-			wakeUp.Ticket = broker.StandingTicket
-			if err := w.m.DeliverDue(w.ctx, wakeUp); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tickets := w.submitMany(3)
-		pass(5 * time.Second)
-		w.wantWakeUps(tickets...)
-		if n := w.m.DueCount(); n > 0 {
-			t.Errorf("%d wake-ups stand", n)
-		}
 	})
 }
 

@@ -95,7 +95,6 @@ type Supervisor struct {
 	cfg        Config
 	log        *slog.Logger
 	requests   chan request
-	standing   chan standingRequest
 	childCache *childCache
 	notifier   *notifier
 	lastSweep  *sweepState // of the sweep before; nil makes the next one full
@@ -112,7 +111,7 @@ func New(b Broker, engine Engine, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), standing: make(chan standingRequest, 1), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}
+	s := &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}
 	s.notifier = newNotifier(s)
 	return s, nil
 }

@@ -76,9 +76,6 @@ func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Hol
 // seen. whole says that it came to its end.
 func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.Context, *batchPublisher, broker.Head)) (whole bool) {
 	begun := time.Now()
-	if why == sweepAtStart || why == sweepReconnected || why == sweepAtInterval {
-		s.armStanding(ctx)
-	}
 	families := newFamilyMatcher()
 	publisher := newBatchPublisher(func(run []broker.Outbox) { s.publish(ctx, run) })
 	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger another

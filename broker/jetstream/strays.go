@@ -97,7 +97,7 @@ func isWakeUpSubject(subject string) bool {
 	}
 	ticket, _, ok := parseDueSubject(subject)
 	_, err := protocol.ParseTicket(ticket)
-	return ok && (err == nil || ticket == broker.StandingTicket)
+	return ok && err == nil
 }
 
 func isSlotsSubject(subject string) bool {

@@ -154,7 +154,7 @@ func (m *Memory) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 
 // PublishOutbox implements broker.Engine.
 func (m *Memory) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
-	return PublishOneByOne(ctx, m, m.DeliverDue, entries)
+	return PublishOneByOne(ctx, m, m.announce, entries)
 }
 
 // PublishOneByOne publishes offers and wake-ups through PutOffer and Arm, and announcements
@@ -174,8 +174,8 @@ func PublishOneByOne(ctx context.Context, e broker.Engine, announce func(context
 	return errs
 }
 
-// DeliverDue delivers the announcement of an append, or a wake-up as if it had fired.
-func (m *Memory) DeliverDue(ctx context.Context, w broker.WakeUp) error {
+// announce publishes the announcement of an append.
+func (m *Memory) announce(ctx context.Context, w broker.WakeUp) error {
 	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("announce %s at %d: %w", w.Ticket, w.Seq, err)
 	}
@@ -184,13 +184,6 @@ func (m *Memory) DeliverDue(ctx context.Context, w broker.WakeUp) error {
 	m.s.due.exists = true // the engine's work queue keeps it for the next supervisor
 	m.s.due.add(w)
 	return nil
-}
-
-// DueCount is how many announcements and fired wake-ups no supervisor is done with.
-func (m *Memory) DueCount() int {
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	return len(m.s.due.undelivered) + len(m.s.due.pending)
 }
 
 func (s *store) fire(k wakeUpKey, live uint64, at time.Time) {

@@ -185,7 +185,7 @@ func bad(rng *rand.Rand) *nats.Msg {
 		"handoff.ledger." + ticket, "handoff.ledger." + junk(rng, 12),
 		"handoff.work." + honest + "." + lane + "." + ticket + "." + number, "handoff.work." + honest + ".normal." + junk(rng, 8) + "." + junk(rng, 3), "handoff.work.nobody." + number,
 		"handoff.timer." + ticket + "." + number, "handoff.due." + ticket + "." + number, "handoff.due." + junk(rng, 6) + "." + junk(rng, 6),
-		"handoff.due." + broker.StandingTicket + "." + number,
+		"handoff.due.no-ticket." + number,
 		"handoff.feed." + ticket,
 		"$KV.HANDOFF_AGENTS." + junk(rng, 10), "$KV.HANDOFF_AGENTS.a" + number, "$KV.HANDOFF_HOLDERS.holder." + ticket, "$KV.HANDOFF_HOLDERS." + junk(rng, 5),
 		"handoff.query.list", "handoff.query.count", "handoff.query.family", "handoff.query.figures", "handoff.query." + junk(rng, 4),
@@ -201,7 +201,7 @@ func bad(rng *rand.Rand) *nats.Msg {
 	case 1:
 		m.Header.Set("Nats-Expected-Last-Subject-Sequence", junk(rng, 5))
 	case 2:
-		m.Subject = "handoff.due." + []string{ticket, broker.StandingTicket, junk(rng, 6)}[rng.IntN(3)] + "." + number
+		m.Subject = "handoff.due." + []string{ticket, "no-ticket", junk(rng, 6)}[rng.IntN(3)] + "." + number
 		m.Header.Set("Handoff-Attention", []string{junk(rng, 5), "now", "later", "none; ended=" + honest + ".normal." + number}[rng.IntN(4)])
 	case 3:
 		m.Reply = "_INBOX.nobody." + number

@@ -64,10 +64,10 @@ func (w *world) toTimers() (all []message) {
 	return append(all, w.toSupervisors()...)
 }
 
-// toSupervisors announces appends that are none, and wakes supervisors for offers that do not stand.
+// toSupervisors announces appends that are none, and wakes supervisors at times that are none.
 func (w *world) toSupervisors() (all []message) {
 	unknown := uuid.NewSHA1(uuid.Nil, []byte("announced")).String()
-	for _, ticket := range []string{w.victim, w.honest[0], unknown, "x", broker.StandingTicket} {
+	for _, ticket := range []string{w.victim, w.honest[0], unknown, "x", "no-ticket"} {
 		for _, word := range []string{
 			"now", "later", "none", "NOW", "x", " ", ";", "; ended=", "now; ended=honest.normal.1", "none; ended=honest.normal.0", "later; ended=honest..1",
 			"none; ended=*.normal.1", "none; ended=>.high.1", "now; ended=a.b.c.d", "none; ended=honest.normal.99999999999999999999", strings.Repeat("now", 3_000),
@@ -81,8 +81,7 @@ func (w *world) toSupervisors() (all []message) {
 		"", "x", "never", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "2000-01-01T00:00:00Z",
 		"9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59", "10000-01-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339Nano), time.Now().Add(time.Hour).Format(time.RFC3339Nano),
 	}, strings.Repeat("9", 10_000)) {
-		all = append(all, message{fmt.Sprintf("handoff.due.%s.%d", broker.StandingTicket, i), nil, []byte(body)},
-			message{"handoff.due." + broker.StandingTicket + ".0", nil, []byte(body)})
+		all = append(all, message{fmt.Sprintf("handoff.due.%s.%d", unknown, i), nil, []byte(body)})
 	}
 	return all
 }
