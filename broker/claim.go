@@ -258,6 +258,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	if err != nil {
 		return err
 	}
+	// With its children submitted the closed handoff needs no supervisor: most chains cost none.
 	if head := c.lastHead(); c.submitChildren(ctx, handOffs) && onlyChildren(&head.State, handOffs) {
 		c.b.timers.Settled(head.Ticket, head.Seq)
 	}

@@ -286,8 +286,8 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 	return nil
 }
 
-// submitChildren submits what an append has just recorded. Should that fail, a
-// supervisor does it.
+// submitChildren submits what an append has just recorded, and tells whether all of it was. A
+// supervisor does what fails.
 func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool) {
 	whole = true
 	for _, child := range all {

@@ -10,7 +10,7 @@ import (
 )
 
 // removeOffer takes an offer out of its queue that an append has ended, as its writer says.
-// That is a hint: an offer that the handoff still calls for stays. Where the engine does not
+// The writer's word is a hint: an offer that the handoff still calls for stays. Where the engine does not
 // answer, the announcement is delivered again; a removal that is refused is left to the next
 // sweep, and no reason to call the handoff stuck.
 func (s *Supervisor) removeOffer(ctx context.Context, r request) {

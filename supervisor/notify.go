@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -41,23 +40,19 @@ func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 	if !parent && !origin {
 		return done
 	}
-	var left atomic.Int32
-	finish := func() {
-		if left.Add(-1) == 0 {
-			done()
-		}
+	calls := int32(2) // of the handoff itself, and of a relative
+	if parent && origin {
+		calls++
 	}
-	left.Store(1)
+	finish := afterCalls(calls, done)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if parent {
-		left.Add(1)
 		news := n.notificationFor(state.Parent)
 		news.closedChildren = append(news.closedChildren, protocol.ChildClosed{N: state.N - 1, Outcome: state.Outcome})
 		news.done = append(news.done, finish)
 	}
 	if origin {
-		left.Add(1)
 		news := n.notificationFor(state.ReturnOf)
 		news.returnEnded = true
 		news.done = append(news.done, finish)

@@ -63,28 +63,26 @@ func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()
 	}
 	if named {
 		key := broker.OfferKey{Agent: ended.Agent, Lane: ended.Lane, Ticket: w.Ticket, Sequence: ended.Offer}
-		remove := request{ticket: w.Ticket, endedOffer: &key, done: done}
 		if word != lifecycle.AttentionNone {
-			remove.done = afterBoth(&r.done)
+			r.done = afterCalls(2, done)
 		}
-		s.enqueue(ctx, remove)
+		s.enqueue(ctx, request{ticket: w.Ticket, endedOffer: &key, done: r.done})
 	}
 	if !named || word != lifecycle.AttentionNone {
 		s.enqueue(ctx, r)
 	}
 }
 
-// afterBoth makes of one done two, of which the second to be called calls it.
-func afterBoth(done *func()) (other func()) {
+// afterCalls returns a function whose n-th call calls done: what was delivered once, and is a reason
+// for n requests, is done with the last of them.
+func afterCalls(n int32, done func()) func() {
 	var left atomic.Int32
-	left.Store(2)
-	finish := *done
-	*done = func() {
+	left.Store(n)
+	return func() {
 		if left.Add(-1) == 0 {
-			finish()
+			done()
 		}
 	}
-	return *done
 }
 
 // enqueue hands a request to the loops; it blocks while all of them are busy.

@@ -21,8 +21,8 @@ const (
 	changed = "CHANGED" // the engine is not what it was
 )
 
-// answerTimeout is how long nobody answers who was asked: where nobody listens the server says
-// so at once, so that this is rare.
+// answerTimeout bounds the wait for an answer. Where no process listens the server says so at
+// once, so that it rarely passes.
 const answerTimeout = 10 * time.Second
 
 // attacker is a client with the credentials of a role.
