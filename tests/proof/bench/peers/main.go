@@ -1,10 +1,13 @@
 // Command peers measures what others make of the work that `handoff bench`
-// measures Handoff with: Asynq on Redis and River on PostgreSQL. It is a module
-// of its own, so that what they need is never what Handoff needs.
+// measures Handoff with: Asynq on Redis, River on PostgreSQL, and Temporal. It is
+// a module of its own, so that what they need is never what Handoff needs.
 //
-// It expects a server that is running, empty and its own; the script run beside
-// it starts both, and says what is measured and with which settings. It prints
-// one JSON object in the form that `handoff bench -o json` has.
+// For Asynq and River it expects a server that is running, empty and its own;
+// Temporal's server runs in this process. The script run beside it starts them, and
+// says what is measured and with which settings. It prints one JSON object in the
+// form that `handoff bench -o json` has.
+//
+// Temporal takes minutes to compile, so it is only in a build with the tag temporal.
 package main
 
 import (
@@ -12,8 +15,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,13 +33,32 @@ func main() {
 	}
 }
 
-const usage = `usage: peers asynq|river [flags]
+const usage = `usage: peers asynq|river|temporal [flags]
        peers table DIR
 
-Measures one system, whose server must be running, empty and its own, and prints
-one JSON object. peers asynq -h and peers river -h name the flags. peers table
+Measures one system and prints one JSON object. The server of asynq and river must
+be running, empty and its own; temporal brings its own, and is there only if the
+program was built with -tags temporal. peers SYSTEM -h names the flags. peers table
 prints the measurements that the script run has left in a directory.
 `
+
+// An opener starts a system with its workers.
+type opener func(context.Context, *bench) (system, error)
+
+// systems are what can be measured: each registers its flags, and is opened when they
+// are read. Temporal is among them in a build with the tag temporal.
+var systems = map[string]func(*flag.FlagSet) opener{
+	"asynq": func(flags *flag.FlagSet) opener {
+		var cfg asynqConfig
+		cfg.register(flags)
+		return func(ctx context.Context, b *bench) (system, error) { return openAsynq(ctx, b, cfg) }
+	},
+	"river": func(flags *flag.FlagSet) opener {
+		var cfg riverConfig
+		cfg.register(flags)
+		return func(ctx context.Context, b *bench) (system, error) { return openRiver(ctx, b, cfg) }
+	},
+}
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
@@ -48,19 +72,11 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("peers "+args[0], flag.ExitOnError)
 	cfg.register(flags)
 
-	var open func(context.Context, *bench) (system, error)
-	switch args[0] {
-	case "asynq":
-		var of asynqConfig
-		of.register(flags)
-		open = func(ctx context.Context, b *bench) (system, error) { return openAsynq(ctx, b, of) }
-	case "river":
-		var of riverConfig
-		of.register(flags)
-		open = func(ctx context.Context, b *bench) (system, error) { return openRiver(ctx, b, of) }
-	default:
-		return fmt.Errorf("no system is called %q: asynq and river are", args[0])
+	register, known := systems[args[0]]
+	if !known {
+		return fmt.Errorf("no system is called %q: there are %s", args[0], strings.Join(slices.Sorted(maps.Keys(systems)), ", "))
 	}
+	open := register(flags)
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

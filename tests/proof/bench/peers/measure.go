@@ -45,7 +45,7 @@ type span struct {
 
 // measure runs one system: warm-up, window, and a bounded wait for what is open
 // after it.
-func measure(ctx context.Context, name string, cfg config, open func(context.Context, *bench) (system, error)) (*result, error) {
+func measure(ctx context.Context, name string, cfg config, open opener) (*result, error) {
 	b := newBench(cfg)
 	sys, err := open(ctx, b)
 	if err != nil {

@@ -156,7 +156,8 @@ func versions() map[string]string {
 	for _, dep := range info.Deps {
 		switch dep.Path {
 		case "github.com/hibiken/asynq", "github.com/redis/go-redis/v9",
-			"github.com/riverqueue/river", "github.com/jackc/pgx/v5":
+			"github.com/riverqueue/river", "github.com/jackc/pgx/v5",
+			"go.temporal.io/server", "go.temporal.io/sdk", "modernc.org/sqlite":
 			of[dep.Path] = dep.Version
 		}
 	}
