@@ -24,12 +24,12 @@ const (
 	guardLedgerBytes = 5_950 // of the three appends as stored
 	guardFirstBytes  = 2_700 // of the first of them, which has the package
 	guardOfferBytes  = 2_080
-	guardAllocs      = 365 // of sources, workers, supervisor and the engine itself
-	guardAllocBytes  = 81_000
+	guardAllocs      = 285 // of sources, workers, supervisor and the engine itself
+	guardAllocBytes  = 70_000
 
 	// Of all clients together. Pulls and acknowledgements are shared the more, the busier the
-	// workers are.
-	guardInMessages  = 6.3
+	// workers are. Two of the messages in are hints, of a few bytes and without an answer.
+	guardInMessages  = 8
 	guardOutMessages = 5.8
 	guardInBytes     = 7_650
 	guardOutBytes    = 2_200

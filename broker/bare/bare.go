@@ -35,9 +35,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/agenthandoff/handoff/broker"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 // Node is where connections come from. *embedded.Node is one.
@@ -48,8 +45,12 @@ type Node interface {
 // Config says what to do. All fields are needed but those that say otherwise.
 type Config struct {
 	// Nodes are connected to in turn: first by the sources, then by the workers, then
-	// by the follower.
-	Nodes []Node
+	// by the follower. With Spread, sources and workers connect to every one.
+	Nodes  []Node
+	Spread bool
+	// Streams are what handoffs are spread over, by a hash of their ticket; none are those
+	// of Handoff.
+	Streams []Streams
 
 	Submitters, Slots, Agents int
 	// Open is how many may be under way at most.
@@ -89,19 +90,20 @@ type Figures struct {
 
 // runner is a run under way.
 type runner struct {
-	cfg                      Config
-	sources, workers, keeper *nats.Conn
-	ledgerPrefix, workPrefix string
-	first, later, offer      []byte
-	open                     chan struct{}
-	left                     atomic.Int64
-	next, served             atomic.Int64
-	begun, ended, inWindow   atomic.Int64
-	measuring                atomic.Bool
-	mu                       sync.Mutex
-	hist                     *hdrhistogram.Histogram
-	clock                    time.Time
-	cancel                   context.CancelCauseFunc
+	cfg                    Config
+	sources, workers       []*nats.Conn
+	keeper                 *nats.Conn
+	partitions             []partition
+	first, later, offer    []byte
+	open                   chan struct{}
+	left                   atomic.Int64
+	next, served           atomic.Int64
+	begun, ended, inWindow atomic.Int64
+	measuring              atomic.Bool
+	mu                     sync.Mutex
+	hist                   *hdrhistogram.Histogram
+	clock                  time.Time
+	cancel                 context.CancelCauseFunc
 }
 
 // requestTimeout is how long the engine may take to acknowledge.
@@ -113,13 +115,9 @@ func Run(ctx context.Context, cfg Config) (Figures, error) {
 	defer cancel(nil)
 	r := &runner{cfg: cfg, open: make(chan struct{}, cfg.Open), clock: time.Now(), cancel: cancel,
 		hist: hdrhistogram.New(100, int64(time.Hour), 3)}
-	for i, conn := range []**nats.Conn{&r.sources, &r.workers, &r.keeper} {
-		nc, err := cfg.Nodes[i%len(cfg.Nodes)].Conn()
-		if err != nil {
-			return Figures{}, err
-		}
-		defer nc.Close()
-		*conn = nc
+	defer r.close()
+	if err := r.connect(); err != nil {
+		return Figures{}, err
 	}
 	js, err := jetstream.New(r.keeper)
 	if err != nil {
@@ -128,7 +126,7 @@ func Run(ctx context.Context, cfg Config) (Figures, error) {
 	if err := r.prepare(ctx, js); err != nil {
 		return Figures{}, err
 	}
-	before, err := standing(ctx, js)
+	before, err := r.standing(ctx, js)
 	if err != nil {
 		return Figures{}, err
 	}
@@ -139,70 +137,15 @@ func Run(ctx context.Context, cfg Config) (Figures, error) {
 	if err != nil {
 		return figures, err
 	}
-	after, err := standing(ctx, js)
+	after, err := r.standing(ctx, js)
 	if err != nil {
 		return figures, err
 	}
-	each := func(of func(place) uint64) float64 { return float64(of(after)-of(before)) / float64(r.ended.Load()) }
-	figures.Appends = each(func(p place) uint64 { return p.ledger.LastSeq })
-	figures.LedgerBytes = each(func(p place) uint64 { return p.ledger.Bytes })
-	figures.Offers = each(func(p place) uint64 { return p.work.LastSeq })
+	each := func(before, after uint64) float64 { return float64(after-before) / float64(r.ended.Load()) }
+	figures.Appends = each(before.appends, after.appends)
+	figures.LedgerBytes = each(before.ledgerBytes, after.ledgerBytes)
+	figures.Offers = each(before.offers, after.offers)
 	return figures, nil
-}
-
-// place is where the streams stand.
-type place struct{ ledger, work jetstream.StreamState }
-
-func standing(ctx context.Context, js jetstream.JetStream) (p place, err error) {
-	for name, state := range map[string]*jetstream.StreamState{handoffjs.LedgerStream: &p.ledger, handoffjs.WorkStream: &p.work} {
-		stream, err := js.Stream(ctx, name)
-		if err != nil {
-			return p, fmt.Errorf("stream %s: %w", name, err)
-		}
-		*state = stream.CachedInfo().State
-	}
-	return p, nil
-}
-
-// prepare reads the subjects of the streams, and finds out by one message of each kind how
-// large a body has to be for what is stored to have the size that is asked for.
-func (r *runner) prepare(ctx context.Context, js jetstream.JetStream) error {
-	for name, prefix := range map[string]*string{handoffjs.LedgerStream: &r.ledgerPrefix, handoffjs.WorkStream: &r.workPrefix} {
-		stream, err := js.Stream(ctx, name)
-		if err != nil {
-			return fmt.Errorf("stream %s: %w", name, err)
-		}
-		*prefix = strings.TrimSuffix(stream.CachedInfo().Config.Subjects[0], ">")
-	}
-	before, err := standing(ctx, js)
-	if err != nil {
-		return err
-	}
-	ticket := uuid.NewString()
-	seq, err := publish(r.sources, r.ledgerPrefix+ticket, 0, instant(0))
-	if err != nil {
-		return err
-	}
-	// An agent without a worker: the message stays, and no worker finds it.
-	if _, err := publish(r.sources, r.workSubject(-1, ticket, seq), 0, instant(0)); err != nil {
-		return err
-	}
-	after, err := standing(ctx, js)
-	if err != nil {
-		return err
-	}
-	body := func(wanted float64, before, after uint64) []byte {
-		overhead := float64(after-before) - float64(len(instant(0)))
-		return []byte(strings.Repeat("x", max(len(instant(0)), int(math.Round(wanted-overhead)))))
-	}
-	r.first = body(r.cfg.FirstBytes, before.ledger.Bytes, after.ledger.Bytes)
-	r.later = body(r.cfg.LaterBytes, before.ledger.Bytes, after.ledger.Bytes)
-	r.offer = body(r.cfg.OfferBytes, before.work.Bytes, after.work.Bytes)
-	return nil
-}
-
-func (r *runner) workSubject(agent int, ticket string, seq uint64) string {
-	return r.workPrefix + "bare-" + strconv.Itoa(agent) + ".normal." + ticket + "." + strconv.FormatUint(seq, 10)
 }
 
 // instant is how an offer carries since when it counts: its first bytes.
@@ -266,8 +209,8 @@ func (r *runner) run(ctx context.Context, js jetstream.JetStream) (Figures, erro
 		r.left.Store(int64(r.cfg.N))
 	}
 	start := func() {
-		for range r.cfg.Submitters {
-			wg.Go(func() { r.source(ctx, stop) })
+		for i := range r.cfg.Submitters {
+			wg.Go(func() { r.source(ctx, r.sources[i%len(r.sources)], stop) })
 		}
 	}
 	if r.cfg.Warmup > 0 {
@@ -333,7 +276,7 @@ func (r *runner) until(ctx context.Context, most time.Duration, holds func() boo
 }
 
 // source begins one after another.
-func (r *runner) source(ctx context.Context, stop <-chan struct{}) {
+func (r *runner) source(ctx context.Context, nc *nats.Conn, stop <-chan struct{}) {
 	offer := make([]byte, len(r.offer))
 	copy(offer, r.offer)
 	for {
@@ -352,23 +295,24 @@ func (r *runner) source(ctx context.Context, stop <-chan struct{}) {
 		if r.left.Add(-1) < 0 {
 			return
 		}
-		if err := r.begin(r.next.Add(1)-1, offer); err != nil {
+		if err := r.begin(nc, r.next.Add(1)-1, offer); err != nil {
 			r.cancel(err)
 			return
 		}
 	}
 }
 
-func (r *runner) begin(n int64, offer []byte) error {
+func (r *runner) begin(nc *nats.Conn, n int64, offer []byte) error {
 	at := r.now()
 	ticket := uuid.NewString()
-	seq, err := publish(r.sources, r.ledgerPrefix+ticket, 0, r.first)
+	p := r.partitionOf(ticket)
+	seq, err := publish(nc, p.ledgerPrefix+ticket, 0, r.first)
 	if err != nil {
 		return err
 	}
 	r.begun.Add(1)
 	copy(offer, instant(at))
-	_, err = publish(r.sources, r.workSubject(int(n)%r.cfg.Agents, ticket, seq), 0, offer)
+	_, err = publish(nc, p.workSubject(int(n)%r.cfg.Agents, ticket, seq), 0, offer)
 	return err
 }
 
@@ -382,10 +326,6 @@ const (
 
 // work serves the agents. end stops it.
 func (r *runner) work(ctx context.Context) (end func(), err error) {
-	js, err := jetstream.New(r.workers)
-	if err != nil {
-		return nil, err
-	}
 	slots := max(1, r.cfg.Slots/r.cfg.Agents)
 	var ends []func()
 	end = func() {
@@ -394,42 +334,41 @@ func (r *runner) work(ctx context.Context) (end func(), err error) {
 		}
 	}
 	for agent := range r.cfg.Agents {
-		consumer, err := js.CreateConsumer(ctx, handoffjs.WorkStream, jetstream.ConsumerConfig{
-			Durable: "bare-" + strconv.Itoa(agent), FilterSubject: r.workPrefix + "bare-" + strconv.Itoa(agent) + ".normal.>",
-			AckPolicy: jetstream.AckExplicitPolicy, AckWait: broker.AckWait, MaxDeliver: -1,
-			MaxAckPending: ackPendingMax, MaxWaiting: waitingMax, MemoryStorage: true})
-		if err != nil {
-			end()
-			return nil, err
-		}
+		nc := r.workers[agent%len(r.workers)]
 		offers := make(chan jetstream.Msg, 2*slots)
-		consuming, err := consumer.Consume(func(m jetstream.Msg) { offers <- m }, jetstream.PullMaxMessages(2*slots))
-		if err != nil {
-			end()
-			return nil, err
-		}
+		var consuming []jetstream.ConsumeContext
 		var wg sync.WaitGroup
+		ends = append(ends, func() {
+			for _, c := range consuming {
+				c.Stop()
+				<-c.Closed()
+			}
+			close(offers)
+			wg.Wait()
+		})
+		for _, p := range r.partitions {
+			c, err := p.consume(ctx, nc, agent, 2*slots, offers)
+			if err != nil {
+				end()
+				return nil, err
+			}
+			consuming = append(consuming, c)
+		}
 		for range slots {
 			wg.Go(func() {
 				for m := range offers {
-					if err := r.serve(m); err != nil {
+					if err := r.serve(nc, m); err != nil {
 						r.cancel(err)
 					}
 				}
 			})
 		}
-		ends = append(ends, func() {
-			consuming.Stop()
-			<-consuming.Closed()
-			close(offers)
-			wg.Wait()
-		})
 	}
 	return end, nil
 }
 
 // serve makes the further appends of a handoff.
-func (r *runner) serve(m jetstream.Msg) error {
+func (r *runner) serve(nc *nats.Conn, m jetstream.Msg) error {
 	tokens := strings.Split(m.Subject(), ".")
 	if len(tokens) < 2 {
 		return errors.New("the bare engine: an offer of another kind: " + m.Subject())
@@ -443,8 +382,9 @@ func (r *runner) serve(m jetstream.Msg) error {
 	if err != nil {
 		return err
 	}
+	p := r.partitionOf(ticket)
 	for range share(r.cfg.Appends-1, r.served.Add(1)-1) {
-		if seq, err = publish(r.workers, r.ledgerPrefix+ticket, seq, r.later); err != nil {
+		if seq, err = publish(nc, p.ledgerPrefix+ticket, seq, r.later); err != nil {
 			return err
 		}
 	}
@@ -462,20 +402,22 @@ func (r *runner) serve(m jetstream.Msg) error {
 	return nil
 }
 
-// follow gets every entry of the ledger and acknowledges it. stop ends it.
+// follow gets every entry of the ledgers and acknowledges it. stop ends it.
 func (r *runner) follow(ctx context.Context, js jetstream.JetStream) (stop func(), err error) {
-	consumer, err := js.CreateConsumer(ctx, handoffjs.LedgerStream, jetstream.ConsumerConfig{
-		Durable: handoffjs.SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: r.ledgerPrefix + ">",
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: broker.AckWait, MaxDeliver: -1, MaxAckPending: followPending})
-	if err != nil {
-		return nil, err
+	var following []jetstream.ConsumeContext
+	stop = func() {
+		for _, c := range following {
+			c.Stop()
+			<-c.Closed()
+		}
 	}
-	consuming, err := consumer.Consume(func(m jetstream.Msg) { _ = m.Ack() }, jetstream.PullMaxMessages(followBatch))
-	if err != nil {
-		return nil, err
+	for _, p := range r.partitions {
+		c, err := p.follow(ctx, js)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		following = append(following, c)
 	}
-	return func() {
-		consuming.Stop()
-		<-consuming.Closed()
-	}, nil
+	return stop, nil
 }

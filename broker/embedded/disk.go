@@ -31,10 +31,14 @@ const (
 	probeFile = "handoff.room"
 )
 
-// Health is nil while the disk accepts writes. Otherwise it is the reason, with the directory.
+// Health is nil while the disk accepts writes and the server runs. Otherwise it is the reason, with
+// the directory.
 func (n *Node) Health() error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
+	if n.hung != nil {
+		return n.hung
+	}
 	return n.diskErr
 }
 
@@ -66,7 +70,7 @@ func (n *Node) serveHealth() error {
 }
 
 // watchDisk restarts the server each time its disk has refused a write and accepts writes again.
-// It returns when ctx ends.
+// It returns when ctx ends, or when the server hangs.
 func (n *Node) watchDisk(ctx context.Context) {
 	for {
 		select {
@@ -103,7 +107,7 @@ func (n *Node) setDiskErr(err error) {
 }
 
 // restartWhenWritable waits until the disk accepts writes and the server is restarted. It is false
-// if ctx ends first.
+// if ctx ends first, or the server hangs.
 func (n *Node) restartWhenWritable(ctx context.Context) bool {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -115,7 +119,9 @@ func (n *Node) restartWhenWritable(ctx context.Context) bool {
 		}
 		if err := n.probeDisk(); err != nil {
 			n.setDiskErr(err)
-		} else if err := n.restart(ctx); err != nil {
+		} else if err := n.restart(ctx); errors.Is(err, ErrHangs) {
+			return false
+		} else if err != nil {
 			n.setDiskErr(err)
 			n.cfg.Log.Warn("server restart failed", "err", err)
 		} else {
@@ -149,7 +155,9 @@ func (n *Node) probeDisk() (err error) {
 // restart replaces the server as after a crash: the streams that may have lost their end are
 // emptied and filled again before clients are served.
 func (n *Node) restart(ctx context.Context) error {
-	n.stopServer()
+	if err := n.stopServer(nil); err != nil {
+		return err
+	}
 	n.removeStaging()
 	n.log.reset()
 	return n.start(ctx)

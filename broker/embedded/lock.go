@@ -20,7 +20,7 @@ func lockDir(dir string) (*filelock.Lock, error) {
 	var held *filelock.HeldError
 	switch {
 	case errors.As(err, &held):
-		return nil, fmt.Errorf("%w: process %s has %s", ErrInUse, held.PID, dir)
+		return nil, fmt.Errorf("%w: %s is %w", ErrInUse, dir, err)
 	case err != nil:
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}

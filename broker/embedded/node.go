@@ -81,10 +81,16 @@ type Node struct {
 	unclean bool
 	staging string // see stageInMemory
 
+	halt        func(*server.Server) // stops a server and waits until it has stopped
+	haltTimeout time.Duration
+
 	mu      sync.RWMutex
 	current *server.Server
 	port    int   // of the listener
 	diskErr error // why the disk refuses writes
+	hung    error // the server does not stop
+
+	failed chan struct{} // closed when hung is set
 
 	watchDone  chan struct{} // closed when watchDisk returns
 	stopWatch  context.CancelFunc
@@ -108,6 +114,8 @@ const (
 	// readyPollTimeout is how long one check for readiness may take.
 	readyPollTimeout = 100 * time.Millisecond
 	memoryBytesMax   = 1 << 30 // only consumers are in memory
+	// stopTimeout is how long a server may take to stop.
+	stopTimeout = 30 * time.Second
 )
 
 // Start starts a node and returns when it serves clients. ctx bounds only the start.
@@ -119,13 +127,15 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, lock: lock, log: newLogger(cfg.Log), port: cfg.Port}
+	n := &Node{cfg: cfg, lock: lock, log: newLogger(cfg.Log), port: cfg.Port, halt: haltServer, haltTimeout: stopTimeout, failed: make(chan struct{})}
 	err = n.start(ctx)
 	if err == nil {
 		err = n.serveHealth()
 	}
 	if err != nil {
-		n.stopServer()
+		if stopErr := n.stopServer(nil); stopErr != nil {
+			return nil, fmt.Errorf("start a node in %s: %w", cfg.Dir, errors.Join(err, stopErr))
+		}
 		n.removeStaging()
 		if !n.unclean { // it served no client, so the stop is clean
 			_ = os.Remove(filepath.Join(cfg.Dir, markerFile))
@@ -324,36 +334,6 @@ type inProcess struct{ n *Node }
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (p inProcess) InProcessConn() (net.Conn, error) { return p.n.server().InProcessConn() }
-
-// Stop stops the node cleanly and waits until everything is durable.
-func (n *Node) Stop() error {
-	n.shutdown()
-	n.removeStaging()
-	err := os.Remove(filepath.Join(n.cfg.Dir, markerFile))
-	return errors.Join(err, n.lock.Close())
-}
-
-// shutdown stops the server for good. The marker file stays.
-func (n *Node) shutdown() {
-	n.stopWatch()
-	<-n.watchDone
-	n.healthConn.Close()
-	n.stopServer()
-}
-
-// stopServer stops the current server, if there is one.
-func (n *Node) stopServer() {
-	if srv := n.server(); srv != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-	}
-}
-
-// Kill stops the node and leaves the directory as a crash would, for tests.
-func (n *Node) Kill() error {
-	n.shutdown()
-	return n.lock.Close()
-}
 
 // writeSynced writes a small file durably.
 func writeSynced(path, text string) error {

@@ -160,9 +160,6 @@ func (g *group) stored(o *one) string {
 func TestBatchSequences(t *testing.T) {
 	g := newGroup(t, embedded.Config{})
 	all := some(40)
-	hints, stop, err := g.Feed(g.ctx, all[7].ticket)
-	g.must(err)
-	defer stop()
 	g.together(all, nil)
 	id := g.stored(all[0])
 	first := all[0].seq
@@ -176,14 +173,6 @@ func TestBatchSequences(t *testing.T) {
 		if o.seq >= first+uint64(len(all)) {
 			t.Errorf("a gap: sequence %d of %d from %d on", o.seq, len(all), first)
 		}
-	}
-	select {
-	case seq := <-hints:
-		if seq != all[7].seq {
-			t.Errorf("the feed hints at %d, want %d", seq, all[7].seq)
-		}
-	case <-g.ctx.Done():
-		t.Error("the feed has nothing of a batch")
 	}
 }
 

@@ -49,6 +49,7 @@ type Engine struct {
 	clock   engineClock
 
 	announcer *broker.Announcer
+	hints     *hints
 
 	denied denials
 	bodies knownBodies
@@ -105,6 +106,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	}
 	j.commits = newCommitter(j)
 	j.announcer = broker.NewAnnouncer(j, cfg.Log)
+	j.hints = newHints(nc)
 	j.denied.follow(nc) // as long as the connection lives
 	j.closing, j.end = context.WithCancel(context.Background())
 	if err := j.checkStreams(ctx, began); err != nil {
@@ -160,6 +162,7 @@ func (j *Engine) Close() error {
 	j.end()
 	j.closePullers()
 	j.wg.Wait()
+	j.hints.close()
 	if j.owned {
 		j.nc.Close()
 		j.acks.disconnected()

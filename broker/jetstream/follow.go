@@ -19,12 +19,6 @@ const (
 	// followBatch is how many messages a follower asks for at once: enough to
 	// hide the way to the engine, few enough for a share each.
 	followBatch = 128
-	// gatherRate is from how many messages a second on a follower lets them gather
-	// at the engine, and gatherPause for how long. Passing on what comes as it comes
-	// wakes seven goroutines for each message, between the engine's and ours; a
-	// hundred that come together wake them once. Slower than this nothing waits.
-	gatherRate  = 1_000
-	gatherPause = 10 * time.Millisecond
 	// followAckPendingMax is how many may be in the hands of all followers.
 	// A supervisor keeps few; what no supervisor can deal with must never stall the rest.
 	followAckPendingMax = 50_000
@@ -118,9 +112,7 @@ type follower struct {
 	expires time.Time
 	epoch   uint64
 
-	came    int       // messages since the last request but this one was over
-	over    time.Time // when that was
-	gathers bool      // what comes is let gather
+	came int // messages for the last request
 
 	delivered uint64 // by the consumer, to anybody, as far as is known here
 	overdue   uint64 // what it had not delivered when the last request ended with nothing
@@ -149,9 +141,6 @@ func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.Consum
 			return broker.ErrClosed
 		}
 		link := j.connectionChange()
-		if f.shouldGather(time.Now()) {
-			f.pause(ctx, link, gatherPause)
-		}
 		err := f.request(ctx, &ensured)
 		if err == nil {
 			err = f.receive(ctx, link, fn)
@@ -220,27 +209,12 @@ func (f *follower) ensure(ctx context.Context) error {
 	return err
 }
 
-// shouldGather tells, once a request is over, whether to wait before more is asked for,
-// by how much has come since the one before was over. A request that was used up
-// has more behind it: that does not wait.
-func (f *follower) shouldGather(now time.Time) bool {
-	if f.left > 0 && f.expires.After(now) {
-		return false
-	}
-	came, took := f.came, now.Sub(f.over)
-	f.came, f.over = 0, now
-	f.gathers = came > 0 && float64(came) >= gatherRate*took.Seconds()
-	return f.gathers && came < followBatch
-}
-
-// send asks for messages. Those that gather are all handed off at once, and the
-// request ends with the last; it stays only while there are none. Any other
-// request stands until it is used up.
+// send asks for messages. The request stands until it is used up.
 func (f *follower) send() error {
 	f.id++
-	f.left, f.epoch = followBatch, f.j.connectionCount.Load()
+	f.left, f.came, f.epoch = followBatch, 0, f.j.connectionCount.Load()
 	f.expires = time.Now().Add(standing + standingGrace)
-	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"no_wait":%t}`, followBatch, standing.Nanoseconds(), f.gathers)
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, followBatch, standing.Nanoseconds())
 	subject := apiPrefix + "CONSUMER.MSG.NEXT." + f.stream + "." + f.cfg.Durable
 	if err := f.j.nc.PublishRequest(subject, f.inbox+strconv.FormatUint(f.id, 10), body); err != nil {
 		f.left = 0

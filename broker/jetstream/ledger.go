@@ -41,6 +41,9 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if err != nil {
 		return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 	}
+	if after > 0 { // a ticket that is new is not waited for
+		j.hints.add(ticket, seq)
+	}
 	j.announcer.Appended(ctx, ticket, seq, attention)
 	return seq, nil
 }
@@ -121,35 +124,6 @@ func (j *Engine) Next(ctx context.Context, ticket string, after uint64) (broker.
 
 func entryOf(ticket string, msg stored) broker.Entry {
 	return broker.Entry{Ticket: ticket, Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}
-}
-
-// Feed implements broker.Engine.
-func (j *Engine) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	if j.isClosed() {
-		return nil, nil, broker.ErrClosed
-	}
-	hints := make(chan uint64, 1)
-	// The library calls the handler of a subscription from one goroutine,
-	// which makes it the only sender.
-	sub, err := j.nc.Subscribe(feedSubject(ticket), func(m *nats.Msg) {
-		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-		if err != nil {
-			return
-		}
-		select {
-		case <-hints: // the latest replaces one not yet read
-		default:
-		}
-		hints <- seq
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("feed of %s: %w: %w", ticket, broker.ErrUnreachable, err)
-	}
-	cancel := context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() })
-	return hints, func() { cancel(); _ = sub.Unsubscribe() }, nil
 }
 
 // Heads implements broker.Engine. It tries again, after the last entry that fn received,

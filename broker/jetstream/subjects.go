@@ -83,7 +83,7 @@ func parseLedgerSubject(subject string) (ticket string, ok bool) {
 	return lastToken(subject, ledgerPrefix)
 }
 
-// feedSubject is where the engine repeats what is appended to a handoff.
+// feedSubject is where the process that appends to a handoff hints at that.
 func feedSubject(ticket string) string { return feedPrefix + ticket }
 
 // workSubject is where an offer stands. It is unique to the offer, so that

@@ -126,7 +126,6 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			Retention: jetstream.LimitsPolicy, MaxAge: broker.LedgerAge, MaxMsgsPerSubject: neverReached,
 			DenyDelete: true, DenyPurge: true, AllowDirect: true, Duplicates: duplicateWindow,
 			AllowAtomicPublish: true, // see committer
-			RePublish:          &jetstream.RePublish{Source: ledgerPrefix + ">", Destination: feedPrefix + ">", HeadersOnly: true},
 			Metadata:           metadata,
 		},
 		{
@@ -280,9 +279,6 @@ func strongerConfig(have, want jetstream.StreamConfig) (jetstream.StreamConfig, 
 	out.AllowMsgSchedules = have.AllowMsgSchedules || want.AllowMsgSchedules
 	out.SubjectDeleteMarkerTTL = max(have.SubjectDeleteMarkerTTL, want.SubjectDeleteMarkerTTL)
 	out.Subjects = want.Subjects
-	if want.RePublish != nil {
-		out.RePublish = want.RePublish
-	}
 	if want.Metadata != nil {
 		out.Metadata = map[string]string{}
 		for k, v := range have.Metadata {

@@ -87,12 +87,6 @@ const standsPatience = 3 * time.Second
 
 // strongerWords says in words what strengthen has changed.
 func strongerWords(have, merged jetstream.StreamConfig) (words []string) {
-	republished := func(c jetstream.StreamConfig) string {
-		if c.RePublish == nil {
-			return "nowhere"
-		}
-		return c.RePublish.Destination
-	}
 	for _, d := range []struct {
 		what     string
 		from, to any
@@ -106,7 +100,6 @@ func strongerWords(have, merged jetstream.StreamConfig) (words []string) {
 		{"messages that expire", have.AllowMsgTTL, merged.AllowMsgTTL},
 		{"delayed messages", have.AllowMsgSchedules, merged.AllowMsgSchedules},
 		{"markers of what expired kept for", have.SubjectDeleteMarkerTTL, merged.SubjectDeleteMarkerTTL},
-		{"republished to", republished(have), republished(merged)},
 		{"synced", cmp.Or(have.Metadata[metaFsync], "unknown"), cmp.Or(merged.Metadata[metaFsync], "unknown")},
 	} {
 		if d.from != d.to {

@@ -2,7 +2,6 @@ package brokertest
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -169,24 +168,6 @@ func TestTrapMemoryConsumersAreForgotten(t *testing.T) {
 		}
 		return len(got) == 1 && got[0].Key() == key
 	})
-}
-
-// What the ledger repeats on the feed carries its sequence, and no body.
-func TestTrapFeedCarriesSequence(t *testing.T) {
-	k, n, _ := newSingleNodeKit(t, embedded.Config{})
-	nc, err := n.Conn()
-	k.must(err)
-	defer nc.Close()
-	sub, err := nc.SubscribeSync("handoff.feed.>")
-	k.must(err)
-	k.must(nc.Flush())
-	ticket := protocol.NewTicket()
-	seq := k.append(ticket, 0, "body")
-	m, err := sub.NextMsgWithContext(k.ctx)
-	k.must(err)
-	if m.Subject != "handoff.feed."+ticket || m.Header.Get("Nats-Sequence") != fmt.Sprint(seq) || len(m.Data) != 0 {
-		k.Errorf("feed has %s, sequence %s, %d bytes", m.Subject, m.Header.Get("Nats-Sequence"), len(m.Data))
-	}
 }
 
 // The ledger refuses every deletion.

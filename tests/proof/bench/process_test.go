@@ -39,6 +39,9 @@ var roles = map[string]func(ctx context.Context, of []string) error{
 	"engine":     func(ctx context.Context, of []string) error { return keepEngine(ctx, of[0]) },
 	"supervisor": func(ctx context.Context, of []string) error { return supervise(ctx, of[0]) },
 	"flow":       func(ctx context.Context, of []string) error { return flow(ctx, of[0], of[1]) },
+	"member": func(ctx context.Context, of []string) error {
+		return keepMember(ctx, of[0], of[1], of[2], of[3], of[4], of[5], of[6:])
+	},
 }
 
 func TestMain(m *testing.M) {
@@ -53,12 +56,12 @@ func TestMain(m *testing.M) {
 }
 
 // runRole is a process in a role, until it is told to end. A profile is written
-// where HANDOFF_BENCH_PROFILE says, with the role after it.
+// where HANDOFF_BENCH_PROFILE says, with the role and the process's id after it.
 func runRole(role string, of []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if profile := os.Getenv("HANDOFF_BENCH_PROFILE"); profile != "" {
-		f, err := os.Create(profile + "." + role)
+		f, err := os.Create(fmt.Sprintf("%s.%s.%d", profile, role, os.Getpid()))
 		if err != nil {
 			return err
 		}
@@ -138,8 +141,10 @@ func (p *process) forgetPeak() {
 }
 
 // cpu is the processor time that a process has had; 0 where that is not told.
-func (p *process) cpu() time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func (p *process) cpu() time.Duration { return cpuOf(p.cmd.Process.Pid) }
+
+func cpuOf(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]))
 	if err != nil || len(fields) < 14 {
 		return 0
@@ -147,6 +152,23 @@ func (p *process) cpu() time.Duration {
 	user, _ := strconv.Atoi(fields[12])
 	system, _ := strconv.Atoi(fields[13])
 	return time.Duration(user+system) * time.Second / 100 // in ticks of a hundredth, on every Linux
+}
+
+// cpuOfAll is the processor time that all processes have had; 0 where that is not told.
+func cpuOfAll() time.Duration {
+	stat, err := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(stat), "\n")
+	fields := strings.Fields(line)
+	if err != nil || len(fields) < 9 {
+		return 0
+	}
+	ticks := 0
+	for i, field := range fields[1:9] {
+		if n, err := strconv.Atoi(field); err == nil && i != 3 && i != 4 { // idle, and idle while a disk works
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / 100
 }
 
 // reportMemory says what a process has resident.

@@ -15,7 +15,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Two followers so busy that they let messages gather share them: each has every
+// Two busy followers share what comes: each has every
 // message that the other has not, and none is left at the end, when it grows quiet.
 func TestBusyFollowersShare(t *testing.T) {
 	const n = 20_000
