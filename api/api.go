@@ -59,6 +59,10 @@ type Reader interface {
 	Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error)
 	// Position returns the place in the ledger up to which lists and counts are right.
 	Position(ctx context.Context, q ask.Question) (ask.Position, error)
+	// Find returns the one ticket that begins with a prefix of PrefixMin characters or more.
+	// It is refused where several do (CodeAmbiguous), and to a caller that sees some handoffs
+	// alone, which knows its tickets.
+	Find(ctx context.Context, prefix string) (string, error)
 	// Family returns the handoffs that belong together with one, as far as the caller may
 	// see them.
 	Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error)

@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // The operations of this file ask the index, or an index among others.
@@ -50,6 +52,35 @@ func (c *Session) Position(ctx context.Context, q ask.Question) (ask.Position, e
 	}
 	answer, err := c.s.cfg.Index.Position(ctx, ask.PositionQuery{Question: q})
 	return answer.Position, err
+}
+
+// Find implements Reader.
+func (c *Session) Find(ctx context.Context, prefix string) (string, error) {
+	if err := c.may("Find"); err != nil {
+		return "", err
+	}
+	if !c.caller.seesAll() {
+		return "", forbidden("ticket", "a caller that sees its own handoffs alone gives whole tickets")
+	}
+	if _, err := ask.ParsePrefix(prefix); err != nil {
+		return "", err
+	}
+	found, err := c.s.cfg.Index.Tickets(ctx, ask.TicketsQuery{Prefix: prefix})
+	switch {
+	case err != nil:
+		return "", err
+	case len(found.Tickets) == 1:
+		return found.Tickets[0], nil
+	case len(found.Tickets) == 0 && !found.Complete:
+		return "", protocol.Errorf(protocol.CodeBehind, "ticket", "the index has no ticket that begins with %s, and has not read all of the ledger; give the whole ticket", prefix)
+	case len(found.Tickets) == 0:
+		return "", protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff has a ticket that begins with %s", prefix)
+	}
+	others := ""
+	if found.More {
+		others = " and others"
+	}
+	return "", protocol.Errorf(protocol.CodeAmbiguous, "ticket", "%s is the beginning of several tickets: %s%s", prefix, strings.Join(found.Tickets, ", "), others)
 }
 
 // mayFilter refuses a filter that selects handoffs that the caller may not see.

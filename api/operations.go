@@ -79,6 +79,7 @@ var Operations = []Operation{
 	{"Figures", "Reader", RoleReader, Reads, actBytesMax, 0, "sum up handoffs: rates, durations, refusals"},
 	{"Series", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs over time"},
 	{"Position", "Reader", RoleReader, Reads, actBytesMax, 0, "read up to where lists and counts are right"},
+	{"Find", "Reader", RoleReader, Reads, actBytesMax, 0, "find the ticket that begins with a prefix"},
 	{"Family", "Reader", RoleReader, Reads, actBytesMax, 0, "list the handoffs that belong together with one"},
 	{"Why", "Reader", RoleReader, Reads, actBytesMax, 0, "explain what a handoff waits for, and what happens next"},
 

@@ -99,7 +99,7 @@ func boundReturns(returns []protocol.Return, most int) []protocol.Return {
 			most -= len(body)
 			continue
 		}
-		left := fmt.Sprintf("the result is %d bytes and was left out; read the result of %s", len(body), r.HandoffID)
+		left := fmt.Sprintf("the result is %s and was left out; read the result of %s", protocol.Size(int64(len(body))), r.HandoffID)
 		if r.Audit.Notes != "" {
 			left = r.Audit.Notes + "\n" + left
 		}

@@ -113,6 +113,29 @@ func (b *Broker) DirectoryOf(ctx context.Context, s protocol.State) (*lifecycle.
 	return lifecycle.Reserve(directory, group.State, named, s.N-1), nil
 }
 
+// directoryAbove is a directory in which an undelivered member finds an authority that has no
+// other member, assigned to it.
+func (b *Broker) directoryAbove(ctx context.Context, group Head, named []string, n int, child pendingChild) (*lifecycle.Directory, error) {
+	all, err := b.Directory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		reserved := lifecycle.Reserve(all, group.State, named, n)
+		step, err := lifecycle.SubmitUndelivered(child.ticket, child.summary, protocol.Submitted{}, reserved, child.undelivered, b.now(group))
+		if err != nil {
+			return nil, err
+		}
+		err = b.assignMember(ctx, group, n, lifecycle.NewMembers(protocol.State{Summary: child.summary}, step.Events))
+		if !errors.Is(err, ErrConflict) {
+			return reserved, err
+		}
+		if group, err = b.Head(ctx, group.Ticket, 0); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // directoryOfMember is a directory in which a member that names a capability finds an
 // agent of its own, assigned to it.
 func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []string, m protocol.MemberHandoff, s protocol.Summary, d *lifecycle.Directory) (*lifecycle.Directory, error) {

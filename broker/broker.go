@@ -64,19 +64,19 @@ type Broker struct {
 	blobs     Blobs
 	bus       Bus
 
-	redactor *redact.Redactor // nil: redact.Default
-	log      *slog.Logger
-	clock    func() time.Time
-	observer Observer // nil: none
-	profiles profiles
-	slots    slotWatch
-	watching atomic.Bool // this process watches the directory
+	redaction func() (*redact.Redactor, error)
+	log       *slog.Logger
+	clock     func() time.Time
+	observer  Observer // nil: none
+	profiles  profiles
+	slots     slotWatch
+	watching  atomic.Bool // this process watches the directory
 }
 
 // New returns a Broker over an engine, which the caller closes. Without an engine it
 // prepares packages, and nothing else.
 func New(engine Engine, cfg Config) (*Broker, error) {
-	b := &Broker{redactor: cfg.Redactor, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
+	b := &Broker{redaction: redactionOf(cfg.Redactor), log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
 	if engine != nil {
 		b.ledger, b.queue, b.timers, b.directory, b.blobs, b.bus = engine, engine, engine, engine, engine, engine
 	}
@@ -91,16 +91,18 @@ func New(engine Engine, cfg Config) (*Broker, error) {
 	return b, nil
 }
 
-// redaction is the redactor of this broker.
-func (b *Broker) redaction() (*redact.Redactor, error) {
-	if b.redactor != nil {
-		return b.redactor, nil
+// redactionOf returns a function that returns redactor, or the default where it is nil.
+func redactionOf(redactor *redact.Redactor) func() (*redact.Redactor, error) {
+	return func() (*redact.Redactor, error) {
+		if redactor != nil {
+			return redactor, nil
+		}
+		standard, err := redact.Default()
+		if err != nil {
+			return nil, fmt.Errorf("default redactions: %w", err)
+		}
+		return standard, nil
 	}
-	redactor, err := redact.Default()
-	if err != nil {
-		return nil, fmt.Errorf("default redactions: %w", err)
-	}
-	return redactor, nil
 }
 
 // redact takes secrets out of a package, and tells how many.

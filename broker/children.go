@@ -23,6 +23,10 @@ type pendingChild struct {
 	body      json.RawMessage // the package; nil where blob has it
 	blob      *protocol.BlobRef
 	directory *lifecycle.Directory // a snapshot that may be old; nil is none
+	// undelivered says why no agent could be given it when it was handed off; where none
+	// can be even now, it goes to an authority of above, or of the whole directory.
+	undelivered string
+	above       *lifecycle.Directory
 }
 
 const (
@@ -44,7 +48,9 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 				return Head{}, err
 			}
 		}
-		step, err = lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, b.decisionTime(empty))
+		if step, err = b.submitAnyway(ctx, p, body, directory); err != nil {
+			return Head{}, err
+		}
 	}
 	draft := draftOf(empty, &step)
 	if err == nil {
@@ -74,6 +80,26 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 		}
 	}
 	return head, nil
+}
+
+// submitAnyway decides the first append of a handoff that was announced, whether there is an
+// agent for it or not.
+func (b *Broker) submitAnyway(ctx context.Context, p pendingChild, body protocol.Submitted, directory *lifecycle.Directory) (lifecycle.Step, error) {
+	now := b.decisionTime(&Head{Ticket: p.ticket})
+	if p.undelivered == "" {
+		return lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, now)
+	}
+	if step, err := lifecycle.Submit(p.ticket, p.summary, body, directory, now); err == nil {
+		return step, nil
+	}
+	above := p.above
+	if above == nil {
+		var err error
+		if above, err = b.Directory(ctx); err != nil {
+			return lifecycle.Step{}, err
+		}
+	}
+	return lifecycle.SubmitUndelivered(p.ticket, p.summary, body, above, p.undelivered, now)
 }
 
 // checkAnnounced refuses a submission that could not be read again: what promised it was
@@ -125,7 +151,7 @@ func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (stored
 		return storedBody{}, err
 	}
 	if len(body) > protocol.PackageBytesMax {
-		return storedBody{}, protocol.Errorf(protocol.CodeTooLarge, "package", "is %d bytes, at most %d are allowed", len(body), protocol.PackageBytesMax)
+		return storedBody{}, protocol.Errorf(protocol.CodeTooLarge, "package", "%s", protocol.OverSize(len(body), protocol.PackageBytesMax))
 	}
 	return b.storeBody(ctx, body, pkg.GroupSize())
 }
@@ -144,7 +170,7 @@ func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protoco
 	missing, closed, err := b.readChildren(ctx, head, c.Made.Without(c.Closed).Numbers())
 	for _, child := range closed {
 		s := child.head.State
-		ended = append(ended, protocol.ChildClosed{N: child.n, Outcome: s.Outcome})
+		ended = append(ended, lifecycle.ChildEnd(s))
 		if head.State.Closed && s.ReturnTicket == "" && lifecycle.DutiesOf(s).Return {
 			err = errors.Join(err, b.settleReturn(ctx, child.head, true, ""))
 		}
@@ -207,7 +233,14 @@ func (b *Broker) EnsureSource(ctx context.Context, head Head) error {
 
 func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.State) (Head, error) {
 	read := func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-		return b.directoryFor(ctx, s.Summary)
+		d, err := b.directoryFor(ctx, s.Summary)
+		if err != nil {
+			return nil, err
+		}
+		if _, err = lifecycle.Target(s.Summary, d); err == nil {
+			return d, nil
+		}
+		return b.Directory(ctx) // who is above its source
 	}
 	head, appended, err := b.update(ctx, child, read, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.FollowSource(h.State, parent, d, now)
@@ -287,7 +320,7 @@ func (b *Broker) submitRecordedChild(ctx context.Context, parent protocol.State,
 	summary.AwaitsSource = child.After
 	summary.Trace = childTrace(parent, child.Fence, child.Trace)
 	summary.Excluded = child.Excluded
-	_, err = b.submitChild(ctx, pendingChild{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob})
+	_, err = b.submitChild(ctx, pendingChild{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob, undelivered: child.Undelivered})
 	return err
 }
 
@@ -362,8 +395,37 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 			return err
 		}
 	}
-	_, err = b.submitChild(ctx, pendingChild{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory})
+	child := pendingChild{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}
+	if head.State.N > 0 { // handed off, as a whole, whether its agents are there or not
+		if child.undelivered, err = b.undeliverable(ctx, summary, directory); err == nil && child.undelivered != "" {
+			child.above, err = b.directoryAbove(ctx, head, pkg.Recipients(), n, child)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = b.submitChild(ctx, child)
 	return err
+}
+
+// undeliverable says why no agent can be given a member that names one; empty is that one can.
+// directory may lag behind an agent that was just registered: the leader is asked, too.
+func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, directory *lifecycle.Directory) (string, error) {
+	if summary.Target.Agent == "" || slices.Contains(summary.Excluded, summary.Target.Agent) {
+		return "", nil
+	}
+	_, why := lifecycle.Target(summary, directory)
+	if why == nil {
+		return "", nil
+	}
+	directory, err := b.directoryFor(ctx, summary)
+	if err == nil {
+		_, why = lifecycle.Target(summary, directory)
+	}
+	if err != nil || why == nil {
+		return "", err
+	}
+	return protocol.CutText(why.Error(), protocol.FailureBytesMax), nil
 }
 
 // excludedMember are the agents that a member is not offered to: those that refused

@@ -223,10 +223,16 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 // fails the attempt instead, and the error is a *protocol.Error that says so. So does
 // an output schema that submission would have refused, for all attempts.
 //
+// A result with Malformed set fails the attempt, too (result_malformed), as does a command
+// that cannot be read. What was handed in is kept then, and is read as the handoff's result.
+//
 // A holder that has lost its lease gets ErrLeaseLost, and its result is kept in
 // the history (LateResults), as far as LateResultsMax allows. One that has handed in
 // its result already changes nothing, and that is no error.
 func (c *Claim) Complete(ctx context.Context, result protocol.Result, children ...Child) error {
+	if result.Malformed != "" {
+		return c.completeMalformed(ctx, result)
+	}
 	completed, handOffs, err := c.completion(ctx, result, children)
 	if err == nil {
 		err = c.appendReportWith(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
@@ -247,6 +253,13 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	var refusal *protocol.Error
 	if errors.As(err, &refusal) && refusal.Code != protocol.CodeIllegal { // what cannot be handed in never will be
+		if isMalformed(err, refusal) {
+			err := c.completeMalformed(ctx, malformedResult(result, refusal))
+			if errors.Is(err, &protocol.Error{Code: protocol.CodeBadResult}) {
+				return refusal
+			}
+			return err
+		}
 		failure, _ := lifecycle.UnusableResult(refusal)
 		// While the ledger has not taken the failure the refusal is no answer:
 		// the worker that got it would stop trying, with the handoff still in hand.
@@ -303,9 +316,9 @@ func (c *Claim) completion(ctx context.Context, result protocol.Result, children
 	}
 	handOffs, err := c.childrenWithResult(ctx, result, children)
 	if err != nil {
-		return completed, nil, err
+		return completed, nil, unfollowable(err)
 	}
-	completed = protocol.Completed{Status: result.Status, Tokens: result.Tokens}
+	completed = protocol.Completed{Status: result.Status, Tokens: result.Tokens, SetAside: protocol.CutText(result.SetAside, protocol.FailureBytesMax), Vote: result.Vote()}
 	completed.Result, completed.Blob, err = c.b.storeResult(ctx, c.Ticket, body)
 	return completed, handOffs, err
 }
@@ -358,7 +371,7 @@ func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol
 		return nil, refused(err, protocol.CodeMalformed)
 	}
 	if len(body) > protocol.ResultBytesMax {
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d are allowed; hand large output over as an artifact", len(body), protocol.ResultBytesMax)
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "result", "%s; hand large output over as an artifact", protocol.OverSize(len(body), protocol.ResultBytesMax))
 	}
 	return body, nil
 }

@@ -20,7 +20,11 @@ var (
 	// ErrLeaseLost: another holder has the claim by now, or none has it.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrDeadlinePassed is an ErrLeaseLost: the deadline took the claim from its holder.
-	ErrDeadlinePassed = fmt.Errorf("the deadline passed: %w", ErrLeaseLost)
+	ErrDeadlinePassed error = &clockError{"the deadline passed"}
+	// ErrWorkTimeout is an ErrLeaseLost: the work took longer than it may.
+	ErrWorkTimeout error = &clockError{"the work timeout passed"}
+	// ErrProgressTimeout is an ErrLeaseLost: no progress was reported in time.
+	ErrProgressTimeout error = &clockError{"no progress was reported in time"}
 	// ErrUnreachable: the engine does not answer.
 	ErrUnreachable = errors.New("engine not reachable")
 	// ErrClosed: this end has closed its engine, and won't reach it again. It wraps
@@ -190,8 +194,9 @@ type Ledger interface {
 	// out to have been stored, its sequence is returned. When ctx ends first
 	// the append may or may not have happened, and the error wraps ctx.Err().
 	Append(ctx context.Context, ticket string, after uint64, id string, attention lifecycle.Attention, body []byte) (seq uint64, err error)
-	// Feed hints, best effort, that the ticket has a new head: its sequence.
-	// Hints may be missing, late, or coalesced into the latest. stop ends it.
+	// Feed hints, best effort, that the ticket has a new head: its sequence. Hints come from
+	// the engine that appends, for every append but a ticket's first. They may be missing,
+	// late, or coalesced into the latest. stop ends it.
 	Feed(ctx context.Context, ticket string) (hints <-chan uint64, stop func(), err error)
 	// Follow gives this process its share of all new entries until ctx ends:
 	// shared with every other follower, each entry at least once, out of order

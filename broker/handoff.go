@@ -103,17 +103,21 @@ func (c *Claim) resolveOrdinal(ctx context.Context, n int) (at int, there bool, 
 // CheckChild says what HandOff and Complete would say of a child's package.
 // Nothing is written.
 func (c *Claim) CheckChild(ctx context.Context, child Child) error {
-	_, _, err := c.checkChild(ctx, child)
+	in, err := c.preparedChild(ctx, child)
+	if err == nil {
+		_, _, err = c.b.decideFirstAppend(ctx, in)
+	}
 	return err
 }
 
-func (c *Claim) checkChild(ctx context.Context, child Child) (Prepared, *lifecycle.Directory, error) {
+// preparedChild makes a child's package ready to be submitted.
+func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error) {
 	if child.N < 0 || child.N >= protocol.ChildrenMax {
-		return Prepared{}, nil, protocol.Errorf(protocol.CodeTooLarge, "children", "a handoff hands off at most %d others, with the ordinals 0 to %d; this is %d", protocol.ChildrenMax, protocol.ChildrenMax-1, child.N)
+		return Prepared{}, protocol.Errorf(protocol.CodeTooLarge, "children", "a handoff hands off at most %d others, with the ordinals 0 to %d; this is %d", protocol.ChildrenMax, protocol.ChildrenMax-1, child.N)
 	}
 	own, err := c.ownPackage()
 	if err != nil {
-		return Prepared{}, nil, err
+		return Prepared{}, err
 	}
 	pkg := child.Package
 	pkg.Source, pkg.Parent, pkg.Key = c.Agent, c.Ticket, ""
@@ -121,14 +125,11 @@ func (c *Claim) checkChild(ctx context.Context, child Child) (Prepared, *lifecyc
 	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.decisionTime(head))
 	in, err := c.b.Prepare(ctx, pkg)
 	if err != nil {
-		return Prepared{}, nil, err
+		return Prepared{}, err
 	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
-	if in.summary.Excluded, err = c.excludedAgents(in); err != nil {
-		return Prepared{}, nil, err
-	}
-	_, directory, err := c.b.decideFirstAppend(ctx, in)
-	return in, directory, err
+	in.summary.Excluded, err = c.excludedAgents(in)
+	return in, err
 }
 
 // excludedAgents are the agents that a child is not offered to, because they refused this
@@ -163,10 +164,21 @@ type handedOff struct {
 }
 
 // prepareChild checks a child's package and makes the event that records it. This
-// handoff goes on after it, or closes with it.
+// handoff goes on after it, or closes with it: then one that no agent can be given is
+// recorded, too, as undelivered, since the work is done.
 func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (handedOff, error) {
-	in, directory, err := c.checkChild(ctx, child)
+	in, err := c.preparedChild(ctx, child)
 	if err != nil {
+		return handedOff{}, err
+	}
+	_, directory, err := c.b.decideFirstAppend(ctx, in)
+	undelivered := ""
+	var refused *protocol.Error
+	switch {
+	case err == nil:
+	case !goesOn && errors.As(err, &refused):
+		undelivered, directory = protocol.CutText(withoutParties(*refused), protocol.FailureBytesMax), nil
+	default:
 		return handedOff{}, err
 	}
 	packed, err := c.b.storeBody(ctx, in.Body, in.Package.GroupSize())
@@ -181,9 +193,15 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	summary.Excluded = in.summary.Excluded
 	return handedOff{
 		event: protocol.HandedOff{N: child.N, After: after, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
-			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob, Excluded: summary.Excluded},
+			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob, Excluded: summary.Excluded, Undelivered: undelivered},
 		summary: summary, directory: directory,
 	}, nil
+}
+
+// withoutParties is an error without the agents that it is between.
+func withoutParties(e protocol.Error) string {
+	e.Source, e.Target = "", ""
+	return e.Error()
 }
 
 // childrenWithResult are the children that go with a result: those given, and those that
@@ -292,7 +310,7 @@ func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool
 	whole = true
 	for _, child := range all {
 		_, err := c.b.submitChild(ctx, pendingChild{ticket: child.event.Ticket, summary: child.summary,
-			body: child.event.Package, blob: child.event.Blob, directory: child.directory})
+			body: child.event.Package, blob: child.event.Blob, directory: child.directory, undelivered: child.event.Undelivered})
 		if err != nil {
 			whole = false
 			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.event.Ticket, "err", err)
@@ -387,7 +405,7 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 			return err
 		}
 		if len(encoded) > protocol.ResultBytesMax {
-			return protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d are allowed", len(encoded), protocol.ResultBytesMax)
+			return protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(encoded), protocol.ResultBytesMax))
 		}
 		if body.Result, body.Blob, err = c.b.storeResult(ctx, c.Ticket, encoded); err != nil {
 			return err

@@ -47,7 +47,7 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 		return false, err
 	}
 	result.Normalize()
-	if err := result.Validate(); err != nil {
+	if err := result.Validate(); err != nil || result.Malformed != "" {
 		return false, err
 	}
 	body, err := protocol.EncodeResult(result)
@@ -55,7 +55,7 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 		return false, err
 	}
 	if len(body) > protocol.ResultBytesMax {
-		return false, protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d are allowed", len(body), protocol.ResultBytesMax)
+		return false, protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(body), protocol.ResultBytesMax))
 	}
 	fence, attempt, err := b.lostFence(ctx, token)
 	if err != nil || fence == 0 {

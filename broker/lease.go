@@ -103,11 +103,26 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	return nil, leaseLostError(&head.State, token.Ticket, token.Holder)
 }
 
+// clockError is an ErrLeaseLost with its own words: the lease held, and a clock ran out.
+type clockError struct{ words string }
+
+func (e *clockError) Error() string { return e.words }
+func (e *clockError) Unwrap() error { return ErrLeaseLost }
+
+// timeoutReason is the reason of a state that a clock has moved.
+func timeoutReason(c protocol.Clock) string { return string(c) + "_timeout" }
+
 // leaseLostError is the error of a holder whose claim has ended.
 func leaseLostError(s *protocol.State, ticket, holder string) error {
 	why := ErrLeaseLost
-	if lifecycle.DeadlinePassed(*s) {
+	switch {
+	case lifecycle.DeadlinePassed(*s):
 		why = ErrDeadlinePassed
+	case s.Held(): // by another
+	case s.Reason == timeoutReason(protocol.ClockWork):
+		why = ErrWorkTimeout
+	case s.Reason == timeoutReason(protocol.ClockProgress):
+		why = ErrProgressTimeout
 	}
 	return fmt.Errorf("handoff %s, holder %s: %w", ticket, holder, why)
 }

@@ -132,7 +132,7 @@ func (b *Broker) Inherit(ctx context.Context, pkg protocol.Package) (protocol.Pa
 }
 
 // Result reads the result of a handoff: what completed it, a late result that
-// was used, or what there was of one at a rollback. The second value is the state
+// was used, what there was of one at a rollback, or a malformed one. The second value is the state
 // it was read from; without a result the error is ErrNotFound.
 func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
 	head, err := b.Head(ctx, ticket, 0)

@@ -227,7 +227,7 @@ func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol
 			return nil, err
 		}
 		if len(body) > room {
-			withoutResults(&ret, fmt.Sprintf("with those before it it is over %d bytes", protocol.PackageBytesMax))
+			withoutResults(&ret, fmt.Sprintf("with those before it it is over %s", protocol.Size(protocol.PackageBytesMax)))
 		} else {
 			room -= len(body)
 		}
@@ -255,7 +255,7 @@ func (b *Broker) readResult(ctx context.Context, c protocol.Change) (*protocol.R
 }
 
 // locateResult finds a result in a change, or where it lies: one that completed a
-// handoff, one that came late, or what there was of one at a rollback.
+// handoff, one that came late, one that is malformed, or what there was of one at a rollback.
 func locateResult(c protocol.Change) (inline json.RawMessage, blob *protocol.BlobRef, ok bool) {
 	for _, e := range c.Record.Events {
 		switch e := e.(type) {
@@ -263,6 +263,8 @@ func locateResult(c protocol.Change) (inline json.RawMessage, blob *protocol.Blo
 			return e.Result, e.Blob, true
 		case *protocol.ResultParked:
 			return e.Result, e.Blob, true
+		case *protocol.Failed:
+			return e.Result, e.Blob, len(e.Result) > 0 || e.Blob != nil
 		case *protocol.RolledBack:
 			return e.Result, e.Blob, true
 		}

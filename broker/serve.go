@@ -74,7 +74,7 @@ func CheckQuestion(verb string, question []byte) error {
 		return err
 	}
 	if len(question) > QuestionBytesMax {
-		return protocol.Errorf(protocol.CodeTooLarge, "question", "is %d bytes, at most %d are allowed", len(question), QuestionBytesMax)
+		return protocol.Errorf(protocol.CodeTooLarge, "question", "%s", protocol.OverSize(len(question), QuestionBytesMax))
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 		return Prepared{}, err
 	}
 	if len(body) > protocol.PackageBytesMax {
-		return Prepared{}, protocol.Errorf(protocol.CodeTooLarge, "package", "is %d bytes, at most %d are allowed; hand large files over as artifacts", len(body), protocol.PackageBytesMax)
+		return Prepared{}, protocol.Errorf(protocol.CodeTooLarge, "package", "%s; hand large files over as artifacts", protocol.OverSize(len(body), protocol.PackageBytesMax))
 	}
 	ticket, digested := protocol.NewTicket(), body
 	if pkg.Key != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Status is the result of a check.
@@ -204,9 +205,9 @@ func judgeStore(x Examination) Finding {
 	}
 	limit := "no limit is set: see that the server's disk has room"
 	if a.StorageMax > 0 {
-		limit = "of " + byteSize(a.StorageMax)
+		limit = "of " + protocol.Size(a.StorageMax)
 	}
-	return OK("%s on the disk, %s", byteSize(a.Storage), limit)
+	return OK("%s on the disk, %s", protocol.Size(a.Storage), limit)
 }
 
 // fullness judges usage against a limit. It is false far from the limit, or without one.
@@ -217,21 +218,9 @@ func fullness(what string, used, most int64) (bool, Finding) {
 	case most < 1 || share < spaceWarn:
 		return false, Finding{}
 	case share < spaceFail:
-		return true, Warn(do, "%s uses %s of %s (%.0f%%)", what, byteSize(used), byteSize(most), 100*share)
+		return true, Warn(do, "%s uses %s of %s (%.0f%%)", what, protocol.Size(used), protocol.Size(most), 100*share)
 	}
-	return true, Fail(do, "%s uses %s of %s (%.0f%%)", what, byteSize(used), byteSize(most), 100*share)
-}
-
-func byteSize(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	value, i := float64(n), 0
-	for value >= 1024 && i < len(units)-1 {
-		value, i = value/1024, i+1
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", value, units[i])
+	return true, Fail(do, "%s uses %s of %s (%.0f%%)", what, protocol.Size(used), protocol.Size(most), 100*share)
 }
 
 func judgeStreams(x Examination) Finding {

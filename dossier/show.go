@@ -176,6 +176,10 @@ func withoutBody(event protocol.Event) protocol.Event {
 		own := *e
 		own.Result = nil
 		return &own
+	case *protocol.Failed:
+		own := *e
+		own.Result = nil
+		return &own
 	case *protocol.ResultParked:
 		own := *e
 		own.Result = nil

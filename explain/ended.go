@@ -16,6 +16,17 @@ func (x *explainer) closed() {
 	if s.CancelReason != "" && s.CancelReason != s.Message {
 		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, unknownCaller))), quoted(s.CancelReason))
 	}
+	if s.SetAside != "" {
+		x.say("Not all of its output is its result: %s.", s.SetAside)
+	}
+	if tickets := Undelivered(s); len(tickets) > 0 {
+		x.say("%s.", capital(undeliveredWords(s)))
+		x.suggest("see where that is", OpWhy, "ticket", tickets[0])
+	}
+	if Malformed(s) {
+		x.say("What it was given as a result is malformed, and is kept.")
+		x.suggest("read what was given", OpResult, "ticket", s.Ticket)
+	}
 	switch {
 	case s.ReturnOf != "":
 	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():

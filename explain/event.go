@@ -48,7 +48,7 @@ func Event(e protocol.Event) (by, detail string) {
 		if e.Blob != nil {
 			size = int(e.Blob.Size)
 		}
-		return e.By, Join(string(e.Status), fmt.Sprintf("%d bytes", size))
+		return e.By, Join(string(e.Status), protocol.Size(int64(size)))
 	case *protocol.Failed:
 		detail = e.Code + ": " + e.Message
 		if !e.Retryable {
@@ -137,7 +137,7 @@ func describeFamily(e protocol.Event) (by, detail string) {
 		if e.After {
 			after = "begins when this completes"
 		}
-		return e.By, Join(string(e.Type)+" to "+e.Target, e.Ticket, after)
+		return e.By, Join(string(e.Type)+" to "+e.Target, e.Ticket, after, After("undelivered: ", e.Undelivered))
 	case *protocol.Suspended:
 		return e.By, fmt.Sprintf("lets go until what it handed off has ended: %s, not charged", Count(len(e.Children), "handoff"))
 	case *protocol.ChildrenClosed:
@@ -183,7 +183,11 @@ func inboxWords(inbox string) string {
 func childrenText(children []protocol.ChildClosed) string {
 	var parts []string
 	for _, c := range children {
-		parts = append(parts, fmt.Sprintf("#%d %s", c.N+1, c.Outcome))
+		vote := ""
+		if c.Vote != "" {
+			vote = " (" + string(c.Vote) + ")"
+		}
+		parts = append(parts, fmt.Sprintf("#%d %s%s", c.N+1, c.Outcome, vote))
 	}
 	return Some(parts)
 }

@@ -6,6 +6,8 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -35,7 +37,7 @@ type Action struct {
 // The operations of actions, and their arguments.
 const (
 	OpAgents      = "agents"       // see the agents
-	OpAnswer      = "answer"       // ticket; permit and text or deny, as the question has them
+	OpAnswer      = "answer"       // ticket; permit, set (names) and text, or deny, as the question has them
 	OpClaim       = "claim"        // agent
 	OpConnect     = "connect"      // say where the engine is
 	OpDead        = "dead"         // ticket
@@ -52,6 +54,7 @@ const (
 	OpRepair      = "repair"       // have every handoff looked at
 	OpReroute     = "reroute"      // ticket, to
 	OpResume      = "resume"       // agent
+	OpResult      = "result"       // ticket: read its result
 	OpReturn      = "return"       // ticket: read its return
 	OpRollback    = "rollback"     // ticket, reason
 	OpSubmitUnder = "submit_under" // hand off from a lease
@@ -334,16 +337,34 @@ func (x *explainer) conditional() {
 			return
 		}
 		x.say("%s was asked %s ago and has not answered yet.", sentence(Person(asked)), x.span(s.ConditionedAt))
-		answer := []string{"ticket", s.Ticket}
-		if len(s.Conditions.NeedsPermission) > 0 {
-			answer = append(answer, "permit", "true")
-		}
-		if len(s.Conditions.NeedsContext) > 0 {
-			answer = append(answer, "text", "")
-		}
-		x.suggest("answer", OpAnswer, answer...)
+		x.suggest("answer", OpAnswer, answerArgs(s)...)
 		x.suggest("deny it, so that another agent gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
 	}
+}
+
+// variableName matches what a variable may be called; other needs are questions in words.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+
+// answerArgs are the arguments of an answer to what a handoff asks: a value for each need that
+// is a name, words for the others, and the permission.
+func answerArgs(s protocol.State) []string {
+	args := []string{"ticket", s.Ticket}
+	if len(s.Conditions.NeedsPermission) > 0 {
+		args = append(args, "permit", "true")
+	}
+	var names []string
+	for _, need := range s.Conditions.NeedsContext {
+		if variableName.MatchString(need) {
+			names = append(names, need)
+		}
+	}
+	if len(names) > 0 {
+		args = append(args, "set", strings.Join(names, " "))
+	}
+	if len(names) < len(s.Conditions.NeedsContext) {
+		args = append(args, "text", "")
+	}
+	return args
 }
 
 // estimate: how long the agent said that it needs, once it takes it.

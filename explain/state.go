@@ -118,7 +118,7 @@ func waitingForCondition(s protocol.State) Phrase {
 	case s.Conditions == nil:
 		return phrase(fmt.Sprintf("%s, who takes it at %s", s.Agent, Instant(s.RetryAt)))
 	}
-	return phrase(fmt.Sprintf("an answer to %s, who needs %s", s.Agent, Needs(*s.Conditions)), onTicket(s, "answer", OpAnswer))
+	return phrase(fmt.Sprintf("an answer to %s, who needs %s", s.Agent, Needs(*s.Conditions)), NewAction("answer", OpAnswer, answerArgs(s)...))
 }
 
 // awaitedTickets are the children that a suspended handoff waits for.
@@ -308,6 +308,47 @@ func Return(s protocol.State) Phrase {
 		return phrase("", read)
 	}
 	return Phrase{}
+}
+
+// Warning says what of an output did not go into the result.
+// Of a malformed result that is kept it says so.
+func Warning(s protocol.State) Phrase {
+	switch {
+	case Malformed(s):
+		return phrase("the last output was a malformed result, and is kept", onTicket(s, "read it", OpResult))
+	case s.SetAside != "":
+		return phrase(s.SetAside + After("; ", undeliveredWords(s)))
+	case len(Undelivered(s)) > 0:
+		return phrase(undeliveredWords(s), Action{To: "see where it is", Op: OpWhy, Args: map[string]string{"ticket": Undelivered(s)[0]}})
+	}
+	return Phrase{}
+}
+
+// Undelivered returns the tickets of the children that no agent could be given when they were
+// handed on.
+func Undelivered(s protocol.State) []string {
+	if s.Children == nil {
+		return nil
+	}
+	return ChildTickets(s.Ticket, s.Children.Undelivered)
+}
+
+// undeliveredWords says that children could not be delivered. An authority may have sent them on.
+func undeliveredWords(s protocol.State) string {
+	switch tickets := Undelivered(s); len(tickets) {
+	case 0:
+		return ""
+	case 1:
+		return tickets[0] + " was not delivered when it was handed on, and went to an authority"
+	default:
+		return Some(tickets) + " were not delivered when they were handed on, and went to an authority"
+	}
+}
+
+// Malformed tells whether what is kept as the result of a handoff is a malformed one.
+func Malformed(s protocol.State) bool {
+	well := s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial || s.Outcome == protocol.OutcomeRolledBack
+	return s.ResultSeq != 0 && !well
 }
 
 // LateResults says how many results came late, and how to read them.

@@ -201,6 +201,7 @@ var passedUpWords = map[string]string{
 	lifecycle.ReasonAttemptsExhausted:   "all attempts there failed",
 	lifecycle.ReasonCrashLoop:           "each attempt took its worker with it",
 	lifecycle.ReasonDeadline:            "its deadline passed",
+	lifecycle.ReasonUndelivered:         "no agent could be given it",
 }
 
 // passedUp says from whom a handoff came up the chain, and why.

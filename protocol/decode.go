@@ -157,7 +157,7 @@ func dropEmpty[E any](list *[]E) {
 }
 
 func tooLarge(field string, size, most int) *Error {
-	return Errorf(CodeTooLarge, field, "is %d bytes, at most %d are allowed", size, most)
+	return Errorf(CodeTooLarge, field, "%s", OverSize(size, most))
 }
 
 // decodeStrict reads anything but a package: no newer versions, every field known.

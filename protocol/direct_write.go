@@ -95,10 +95,12 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.OptBool(`,"cancel_children":`, x.CancelChildren)
 	w.OtherField(shapeState.FieldAt(80), &x.Progress)
 	w.OptCount(`,"result_seq":`, x.ResultSeq)
+	w.OptText(`,"vote":`, string(x.Vote))
+	w.OptText(`,"set_aside":`, string(x.SetAside))
 	w.OptInt(`,"tokens":`, int64(x.Tokens))
 	w.OptText(`,"stuck":`, string(x.StuckReason))
 	w.OptInt(`,"return_timeouts":`, int64(x.ReturnTimeouts))
-	w.OtherField(shapeState.FieldAt(85), &x.LateFences)
+	w.OtherField(shapeState.FieldAt(87), &x.LateFences)
 	w.OptCount(`,"late_seq":`, x.LateSeq)
 	w.OptText(`,"late_status":`, string(x.LateStatus))
 	w.OptInt(`,"late_tokens":`, int64(x.LateTokens))
@@ -137,6 +139,7 @@ func (x *Policy) WriteFields(w *wirejson.Writer) {
 	w.TextUnless(`,"on_deadline":`, string(x.OnDeadline), string(defaultPolicy.OnDeadline))
 	w.IntUnless(`,"intervention_timeout_ms":`, int64(x.InterventionTimeoutMS), int64(defaultPolicy.InterventionTimeoutMS))
 	w.TextUnless(`,"on_exhausted":`, string(x.OnExhausted), string(defaultPolicy.OnExhausted))
+	w.TextUnless(`,"on_malformed":`, string(x.OnMalformed), string(defaultPolicy.OnMalformed))
 }
 
 func (x *PolicyOverrides) WriteFields(w *wirejson.Writer) {
@@ -162,6 +165,7 @@ func (x *PolicyOverrides) WriteFields(w *wirejson.Writer) {
 	wirejson.TextAt(w, `,"on_deadline":`, x.OnDeadline)
 	wirejson.IntAt(w, `,"intervention_timeout_ms":`, x.InterventionTimeoutMS)
 	wirejson.TextAt(w, `,"on_exhausted":`, x.OnExhausted)
+	wirejson.TextAt(w, `,"on_malformed":`, x.OnMalformed)
 	if x.StrictCapabilities != nil {
 		w.BoolField(`,"strict_capabilities":`, *x.StrictCapabilities)
 	}
@@ -229,6 +233,8 @@ func (x *Completed) WriteFields(w *wirejson.Writer) {
 	// result is a body, which goes to the end.
 	w.OtherField(shapeCompleted.FieldAt(5), &x.Blob)
 	w.OptInt(`,"tokens":`, int64(x.Tokens))
+	w.OptText(`,"set_aside":`, string(x.SetAside))
+	w.OptText(`,"vote":`, string(x.Vote))
 }
 
 var shapeCompleted = shapes.Of(reflect.TypeFor[Completed]())
@@ -350,7 +356,9 @@ func (x *Result) WriteFields(w *wirejson.Writer) {
 	w.OptInt(`,"tokens":`, int64(x.Tokens))
 	w.OptInt(`,"iterations":`, int64(x.Iterations))
 	w.OptText(`,"notes":`, string(x.Notes))
-	w.OtherField(shapeResult.FieldAt(9), &x.Command)
+	w.OptText(`,"set_aside":`, string(x.SetAside))
+	w.OptText(`,"malformed":`, string(x.Malformed))
+	w.OtherField(shapeResult.FieldAt(11), &x.Command)
 }
 
 var shapeResult = shapes.Of(reflect.TypeFor[Result]())

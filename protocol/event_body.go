@@ -29,6 +29,8 @@ func BodyOf(e Event) (inline *json.RawMessage, blob *BlobRef) {
 		return &e.Package, e.Blob
 	case *Completed:
 		return &e.Result, e.Blob
+	case *Failed:
+		return &e.Result, e.Blob
 	case *ResultParked:
 		return &e.Result, e.Blob
 	case *RolledBack:

@@ -42,6 +42,9 @@ type HandedOff struct {
 	Trace   *TraceContext   `json:"trace,omitempty" redact:"-"` // what its package said; nil is that it follows from the work
 	Package json.RawMessage `json:"package,omitempty" redact:"-"`
 	Blob    *BlobRef        `json:"package_blob,omitempty" redact:"-"`
+	// Undelivered says why no agent could be given it when it was handed off. Then it goes up to
+	// the authority of its source.
+	Undelivered string `json:"undelivered,omitempty" redact:"text"`
 	// Excluded is that of the child's summary.
 	Excluded []string `json:"excluded,omitempty" redact:"-"`
 }
@@ -71,6 +74,7 @@ func (*ChildrenClosed) EventType() EventType { return EventChildrenClosed }
 type ChildClosed struct {
 	N       int     `json:"n"`
 	Outcome Outcome `json:"outcome"`
+	Vote    Vote    `json:"vote,omitempty"`
 }
 
 // Taken gives the handoff to a person, or to an agent that claims it out of turn. No

@@ -102,6 +102,10 @@ type Completed struct {
 	Result json.RawMessage `json:"result,omitempty" redact:"result"`
 	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`
 	Tokens int64           `json:"tokens,omitempty"`
+	// SetAside is that of the result.
+	SetAside string `json:"set_aside,omitempty" redact:"text"`
+	// Vote is that of the result; only a group that asks for a majority heeds it.
+	Vote Vote `json:"vote,omitempty" redact:"-"`
 }
 
 func (*Completed) EventType() EventType { return EventCompleted }
@@ -111,10 +115,13 @@ type Failed struct {
 	Meta
 	Fence        uint64 `json:"fence"`
 	Attempt      int    `json:"attempt"`
-	Code         string `json:"code" redact:"-"` // handler, panic, exit, output_schema, result_too_large, …
+	Code         string `json:"code" redact:"-"` // handler, panic, exit, output_schema, result_malformed, …
 	Message      string `json:"message" redact:"text"`
 	Retryable    bool   `json:"retryable"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
+	// Result keeps the output of an attempt whose result is malformed, or says where it lies.
+	Result json.RawMessage `json:"result,omitempty" redact:"result"`
+	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`
 }
 
 func (*Failed) EventType() EventType { return EventFailed }

@@ -15,11 +15,9 @@ import (
 //  1. Nothing but white space: a result without a body.
 //  2. One JSON object, not empty, that DecodeResult and Validate pass: that result.
 //  3. One JSON value: the body, as it came, of content type json. If it is an
-//     object whose fields are all those of a result, notes say why it was not
+//     object whose fields are all those of a result, SetAside says why it was not
 //     taken for one.
-//  4. Else the body is the output as text, without the line breaks at its end,
-//     of content type text. Bytes that are no UTF-8 and NULs become U+FFFD, and
-//     notes count them.
+//  4. Else the body is the output as text (ResultFromText).
 //
 // A JSON string counts under 3 and is of content type text, since that is what
 // it holds.
@@ -42,16 +40,31 @@ func ResultFromOutput(stdout []byte) Result {
 				return r
 			}
 			return completed(Result{Body: bytes.Clone(trimmed), ContentType: ContentJSON,
-				Notes: fmt.Sprintf("the output looks like a result but is none (%v); it was taken as the body", err)})
+				SetAside: fmt.Sprintf("the output looks like a result but is none (%v); it was taken as the body", err)})
 		}
 		return completed(Result{Body: bytes.Clone(trimmed)})
 	}
-	text, notes := cleanText(strings.TrimRight(string(stdout), "\r\n"))
+	return ResultFromText(stdout)
+}
+
+// ResultFromText makes a result whose body is what a program wrote, as text, without the line
+// breaks at its end. Bytes that are no UTF-8 and NULs become U+FFFD, and SetAside counts them.
+func ResultFromText(stdout []byte) Result {
+	stdout = bytes.TrimPrefix(stdout, byteOrderMark)
+	text, replaced := cleanText(strings.TrimRight(string(stdout), "\r\n"))
 	body, err := Marshal(text)
 	if err != nil { // clean text always has a JSON form
 		panic(err)
 	}
-	return completed(Result{Body: body, ContentType: ContentText, Notes: notes})
+	return completed(Result{Body: body, ContentType: ContentText, SetAside: replaced})
+}
+
+// AddSetAside adds to what is said of the output that did not go into the result as it came.
+func (r *Result) AddSetAside(words string) {
+	if r.SetAside != "" {
+		words = r.SetAside + "; " + words
+	}
+	r.SetAside = words
 }
 
 func completed(r Result) Result {
@@ -60,7 +73,7 @@ func completed(r Result) Result {
 }
 
 // cleanText replaces what the wire refuses, and says how much it was.
-func cleanText(s string) (text, notes string) {
+func cleanText(s string) (text, replaced string) {
 	broken := 0
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])

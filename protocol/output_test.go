@@ -8,7 +8,7 @@ import (
 )
 
 func TestResultFromOutput(t *testing.T) {
-	for name, c := range map[string]struct{ out, contentType, body, notes string }{
+	for name, c := range map[string]struct{ out, contentType, body, aside string }{
 		"nothing":           {"", "", "", ""},
 		"white space":       {" \n\n", "", "", ""},
 		"text":              {"looks good\n", "text", `"looks good"`, ""},
@@ -32,7 +32,7 @@ func TestResultFromOutput(t *testing.T) {
 		"too deep for json": {strings.Repeat("[", 200) + strings.Repeat("]", 200), "text", `"` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `"`, ""},
 	} {
 		r := protocol.ResultFromOutput([]byte(c.out))
-		if r.ContentType != c.contentType || string(r.Body) != c.body || !strings.Contains(r.Notes, c.notes) || (r.Notes == "") != (c.notes == "") {
+		if r.ContentType != c.contentType || string(r.Body) != c.body || !strings.Contains(r.SetAside, c.aside) || (r.SetAside == "") != (c.aside == "") {
 			t.Errorf("%s: %+v (body %s), want %+v", name, r, r.Body, c)
 		}
 		if err := r.Validate(); err != nil {

@@ -47,6 +47,7 @@ type Policy struct {
 	OnDeadline            OnDeadline  `json:"on_deadline"`
 	InterventionTimeoutMS int64       `json:"intervention_timeout_ms"` // for an authority: from the deadline to the end, and of the return's clock
 	OnExhausted           OnExhausted `json:"on_exhausted"`
+	OnMalformed           OnMalformed `json:"on_malformed"`
 }
 
 // OnDeadline is what follows the deadline (document 1 §1.4).
@@ -63,6 +64,14 @@ type OnExhausted string
 const (
 	ExhaustedEscalate OnExhausted = "escalate" // attempts are counted anew at the authority
 	ExhaustedFail     OnExhausted = "fail"
+)
+
+// OnMalformed is what follows a result that is malformed.
+type OnMalformed string
+
+const (
+	MalformedFail  OnMalformed = "fail"  // the handoff fails, and its output is kept
+	MalformedRetry OnMalformed = "retry" // it is a failed attempt as any other
 )
 
 // LateResult is what becomes of a result whose holder had lost its lease.
@@ -100,6 +109,7 @@ type PolicyOverrides struct {
 	OnDeadline            *OnDeadline  `json:"on_deadline,omitempty"`
 	InterventionTimeoutMS *int64       `json:"intervention_timeout_ms,omitempty"`
 	OnExhausted           *OnExhausted `json:"on_exhausted,omitempty"`
+	OnMalformed           *OnMalformed `json:"on_malformed,omitempty"`
 
 	StrictCapabilities *bool `json:"strict_capabilities,omitempty"`
 }

@@ -53,6 +53,7 @@ var PolicyFields = []PolicyField{
 	choice("on_deadline", DeadlineEscalate, OnDeadlines, "What follows the deadline: an authority may intervene, or it closes."),
 	number("intervention_timeout_ms", day, 1, InterventionTimeoutMaxMS, "From the deadline to the end, for an authority."),
 	choice("on_exhausted", ExhaustedEscalate, OnExhausteds, "What follows the last attempt at an agent."),
+	choice("on_malformed", MalformedFail, OnMalformeds, "What follows a result that is malformed. Its output is kept either way."),
 	choice("late_result", LateIgnore, LateResults, "What becomes of a result whose holder had lost its lease."),
 	{Name: "strict_capabilities", Default: false, Doc: "A partial match of the required capabilities is none."},
 }

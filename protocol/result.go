@@ -21,7 +21,12 @@ type Result struct {
 	Tokens      int64                      `json:"tokens,omitempty"`
 	Iterations  int                        `json:"iterations,omitempty"`
 	Notes       string                     `json:"notes,omitempty"`
-	Command     *Command                   `json:"command,omitempty"`
+	// SetAside says what of a program's output did not go into the result, or not as it came.
+	SetAside string `json:"set_aside,omitempty"`
+	// Malformed says that this is no result: the body is the output of a program that tried to
+	// give one, and this is what is wrong with it, and where. The attempt has failed with it.
+	Malformed string   `json:"malformed,omitempty"`
+	Command   *Command `json:"command,omitempty"`
 }
 
 // Command asks for a further handoff (document 0). Goto is a name, a list of

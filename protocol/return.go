@@ -43,7 +43,7 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 	updates := ContextUpdates{VariablesChanged: result.Variables, ArtifactsProduced: result.Artifacts}
 	if size := sizeOf(*result); size > ReturnBytesMax {
 		body.Body, updates = nil, ContextUpdates{}
-		left := fmt.Sprintf("the result is %d bytes and was left out; read the result of %s", size, state.Ticket)
+		left := fmt.Sprintf("the result is %s and was left out; read the result of %s", Size(int64(size)), state.Ticket)
 		if r.Audit.Notes != "" {
 			left = r.Audit.Notes + "\n" + left
 		}

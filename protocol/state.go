@@ -107,7 +107,9 @@ type State struct {
 	CancelReason    string    `json:"cancel_reason,omitempty"`   // why, in the words of the first request; cut as Message is
 	CancelChildren  bool      `json:"cancel_children,omitempty"` // and what it handed off is cancelled too
 	Progress        *Progress `json:"progress,omitempty"`
-	ResultSeq       uint64    `json:"result_seq,omitempty"` // append that holds the result
+	ResultSeq       uint64    `json:"result_seq,omitempty"` // append that holds the result, or the last malformed one
+	Vote            Vote      `json:"vote,omitempty"`       // of the result
+	SetAside        string    `json:"set_aside,omitempty"`  // what of the output did not go into the result; cut as Message is
 	Tokens          int64     `json:"tokens,omitempty"`
 	StuckReason     string    `json:"stuck,omitempty"`
 	ReturnTimeouts  int       `json:"return_timeouts,omitempty"`
@@ -147,7 +149,7 @@ type Children struct {
 	// Made are those that exist, or shall; of a group all of them.
 	Made Bits `json:"made,omitempty"`
 	// Closed is what a group, or a handoff that waits, knows of them; of those,
-	// Succeeded and Cancelled.
+	// Succeeded and Cancelled. A member that votes no to a majority is not in Succeeded.
 	Closed    Bits `json:"closed,omitempty"`
 	Succeeded Bits `json:"succeeded,omitempty"`
 	Cancelled Bits `json:"cancelled,omitempty"`
@@ -156,6 +158,8 @@ type Children struct {
 	// After are those that begin when it completes. An attempt that ends in another
 	// way drops them.
 	After Bits `json:"after,omitempty"`
+	// Undelivered are those that no agent could be given when they were handed off.
+	Undelivered Bits `json:"undelivered,omitempty"`
 	// Assigned are the agents that members of a group went to and that the group
 	// does not name for them.
 	Assigned []Assignment `json:"assigned,omitempty"`

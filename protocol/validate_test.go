@@ -122,7 +122,7 @@ func TestPolicyLimits(t *testing.T) {
 	}
 	words := map[string][]string{"on_timeout": {"retry", "escalate", "fail"}, "on_no_taker": {"escalate", "queue", "return", "close"},
 		"on_return_timeout": {"retry", "escalate", "fail"}, "late_result": {"ignore", "use"},
-		"on_deadline": {"escalate", "close"}, "on_exhausted": {"escalate", "fail"}}
+		"on_deadline": {"escalate", "close"}, "on_exhausted": {"escalate", "fail"}, "on_malformed": {"fail", "retry"}}
 	decode := func(field string, value any) (o protocol.PolicyOverrides) {
 		raw, _ := json.Marshal(map[string]any{field: value})
 		if err := json.Unmarshal(raw, &o); err != nil {

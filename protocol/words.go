@@ -12,6 +12,7 @@ var (
 	LateResults      = []LateResult{LateIgnore, LateUse}
 	OnDeadlines      = []OnDeadline{DeadlineEscalate, DeadlineClose}
 	OnExhausteds     = []OnExhausted{ExhaustedEscalate, ExhaustedFail}
+	OnMalformeds     = []OnMalformed{MalformedFail, MalformedRetry}
 	Aggregations     = []Aggregation{AggregateAll, AggregateAny, AggregateMajority}
 	Outcomes         = []Outcome{OutcomeSuccess, OutcomePartial, OutcomeFailed, OutcomeTimeout, OutcomeRejected, OutcomeCancelled, OutcomeRolledBack}
 	Clocks           = []Clock{ClockAcknowledge, ClockQueue, ClockWork, ClockProgress, ClockCondition, ClockReturn, ClockDeadline} // that can run out

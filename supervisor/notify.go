@@ -49,7 +49,7 @@ func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 	defer n.mu.Unlock()
 	if parent {
 		news := n.notificationFor(state.Parent)
-		news.closedChildren = append(news.closedChildren, protocol.ChildClosed{N: state.N - 1, Outcome: state.Outcome})
+		news.closedChildren = append(news.closedChildren, lifecycle.ChildEnd(state))
 		news.done = append(news.done, finish)
 	}
 	if origin {

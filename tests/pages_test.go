@@ -132,3 +132,33 @@ func helpOf(words []string) (name, help string) {
 	}
 	return name, ""
 }
+
+// documentNumber is how a page cites one of the five source documents by its number.
+var documentNumber = regexp.MustCompile(`[Dd]ocument [0-9]|§ ?[0-9]`)
+
+// TestNoDocumentNumbers: what users read stands for itself. The page of fields alone maps the
+// source documents to ours.
+func TestNoDocumentNumbers(t *testing.T) {
+	pages := []string{"../README.md", "../CHANGELOG.md"}
+	for _, glob := range []string{"../docs/*.md", "../docs/[cro]*/*.md", "../docs/how-to/*.md", "golden/help/*.txt", "golden/schema-*.txt"} {
+		found, err := filepath.Glob(glob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		if filepath.Base(page) == "fields.md" {
+			continue
+		}
+		body, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(body), "\n") {
+			if documentNumber.MatchString(line) {
+				t.Errorf("%s:%d cites a document by its number: %s", page, i+1, line)
+			}
+		}
+	}
+}

@@ -18,6 +18,8 @@ import (
 var untyped = map[string]string{
 	"reference/fields.md":          "names fields, and no command",
 	"operations/containers.md":     "needs Docker: tests/proof/compose types it",
+	"operations/scale.md":          "its commands take minutes",
+	"reference/outputs.md":         "is a table of what programs print",
 	"internals/map.md":             "is for a developer",
 	"internals/adding-an-event.md": "is for a developer",
 	"internals/reliability.md":     "is for a developer: its commands are proofs",

@@ -102,6 +102,7 @@ func (w *Worker) beatLoop(ctx context.Context) {
 	backOff := newBackOff()
 	timer := time.NewTimer(w.cfg.Beat)
 	defer timer.Stop()
+	var away time.Time // since when no beat is confirmed
 	for {
 		w.heartbeat.tick()
 		select {
@@ -113,7 +114,14 @@ func (w *Worker) beatLoop(ctx context.Context) {
 		next := w.cfg.Beat
 		if err := w.beatPresence(ctx); err == nil {
 			backOff.Reset()
+			if !away.IsZero() {
+				w.log.Info("engine is back", "after", time.Since(away).Round(time.Millisecond))
+				away = time.Time{}
+			}
 		} else if ctx.Err() == nil {
+			if away.IsZero() {
+				away = time.Now()
+			}
 			next = min(next, backOff.NextBackOff())
 			w.log.Warn("beat not confirmed", "again_in", next, "err", err)
 		}

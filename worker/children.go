@@ -144,18 +144,26 @@ type earlierChild struct {
 }
 
 func newChildCalls(parent string) *childCalls {
-	return &childCalls{parent: parent, used: map[int]bool{}}
+	return &childCalls{parent: parent}
 }
 
 // addEarlier takes in what was handed off before. Only what this agent did counts as
 // the same: another one that had the handoff meant other work.
 func (o *childCalls) addEarlier(children []broker.HandedOff, agent string) {
 	for _, child := range children {
-		o.used[child.N] = true
+		o.use(child.N)
 		if child.By == agent {
 			o.earlier = append(o.earlier, &earlierChild{n: child.N, kind: child.Type, target: child.Target})
 		}
 	}
+}
+
+// use marks an ordinal as used. The first makes the map: most handlers hand off nothing.
+func (o *childCalls) use(n int) {
+	if o.used == nil {
+		o.used = map[int]bool{}
+	}
+	o.used[n] = true
 }
 
 // reserve finds the ordinal of a call: that of the same call made before, else
@@ -179,7 +187,7 @@ func (o *childCalls) reserve(kind protocol.Type, target string) (n int, undo fun
 	for o.used[n] {
 		n++
 	}
-	o.used[n] = true
+	o.use(n)
 	return n, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()

@@ -81,6 +81,9 @@ func checkFirstLine(name, path string) error {
 		return nil
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
+	if bytes.HasSuffix(line, []byte("\r")) { // to the kernel it is a part of the interpreter's name
+		return protocol.Errorf(protocol.CodeInvalid, "command", "the first line of %q ends in a carriage return (CR), as lines of Windows do: end its lines in LF alone", name)
+	}
 	words := strings.Fields(string(line))
 	if len(words) == 0 {
 		return nil // the kernel takes it for sh's

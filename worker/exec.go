@@ -20,6 +20,7 @@ import (
 	"github.com/agenthandoff/handoff/brief"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/redact"
+	"github.com/agenthandoff/handoff/worker/output"
 )
 
 // Exit codes by which a program says what came of its handoff. The numbers are
@@ -54,6 +55,8 @@ type ExecConfig struct {
 	// Default and maximum protocol.ResultBytesMax (64 MiB), which a slot may then
 	// hold in memory. A program that writes more is ended, and has failed.
 	OutputBytesMax int64
+	// Output says how its standard output is read. Default output.Auto.
+	Output output.Mode
 	// KillGrace is the time between TERM and KILL. Default 5 s.
 	KillGrace time.Duration
 	// RetryLater is the least delay after exit code 75. Default 30 s.
@@ -82,9 +85,11 @@ type ExecConfig struct {
 //
 // It need not read any of it.
 //
-// What it writes to standard output is the result (protocol.ResultFromOutput:
-// JSON if it parses, else text); {"command": {"goto": …, "update": …}} in it hands
-// on (protocol.Continue). Standard error goes to the worker's log line
+// What it writes to standard output is the result, as output.Read reads it: an object with
+// fields of a result, which may be the last block of more, else other JSON or text as the body.
+// {"command": {"goto": …, "update": …}} in it hands on (protocol.Continue). What tries to be a
+// result and is none is a failed attempt, with the code result_malformed, and the output is
+// kept. What stands around a result goes to the worker's log. Standard error goes to the worker's log line
 // by line; its last lines are the message of a failure.
 //
 // In its environment, beside what the worker's own holds and ExecConfig.Env:
@@ -144,6 +149,8 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	switch {
 	case cfg.OutputBytesMax < 0 || cfg.OutputBytesMax > protocol.ResultBytesMax:
 		return nil, protocol.Errorf(protocol.CodeInvalid, "output_bytes_max", "is %d, must be at most %d", cfg.OutputBytesMax, protocol.ResultBytesMax)
+	case cfg.Output != "" && !slices.Contains(output.Modes, cfg.Output):
+		return nil, protocol.Errorf(protocol.CodeInvalid, "output", "must be one of %v, not %q", output.Modes, cfg.Output)
 	case cfg.KillGrace < 0 || cfg.RetryLater < 0:
 		return nil, protocol.Errorf(protocol.CodeInvalid, "kill_grace", "%v, and the delay of a retry %v, must not be negative", cfg.KillGrace, cfg.RetryLater)
 	}
@@ -167,6 +174,7 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 			return nil, err
 		}
 	}
+	cfg.Output = cmp.Or(cfg.Output, output.Auto)
 	cfg.OutputBytesMax = cmp.Or(cfg.OutputBytesMax, protocol.ResultBytesMax)
 	cfg.KillGrace = cmp.Or(cfg.KillGrace, KillGraceDefault)
 	cfg.RetryLater = cmp.Or(cfg.RetryLater, RetryLaterDefault)
@@ -350,7 +358,7 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent
 	case <-ctx.Done():
 		cut = context.Cause(ctx)
 	case <-p.stdout.over:
-		cut = &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %d bytes to its standard output; large output is better handed off as an artifact", p.cfg.OutputBytesMax)}
+		cut = &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %s to its standard output; large output is better handed off as an artifact", protocol.Size(int64(p.cfg.OutputBytesMax)))}
 	}
 	if cut != nil {
 		p.log.Info("ending the program", "why", cut)

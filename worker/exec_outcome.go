@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker/output"
 )
 
 // outcome reads what a program that has ended says.
@@ -31,12 +32,12 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 		return protocol.Result{}, Refuse(ack)
 	}
 	if p.stdout.isOver() { // it wrote too much and ended before we could end it
-		return protocol.Result{}, &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %d bytes to its standard output", e.cfg.OutputBytesMax)}
+		return protocol.Result{}, &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %s to its standard output", protocol.Size(int64(e.cfg.OutputBytesMax)))}
 	}
 	last := cmp.Or(p.stderr.last(), state.String())
 	switch code := state.ExitCode(); code {
 	case ExitComplete:
-		return protocol.ResultFromOutput(p.stdout.buf.Bytes()), nil
+		return e.result(p), nil
 	case ExitRejected:
 		return protocol.Result{}, Reject(last, ack.SuggestedAlternative)
 	case ExitConditional:
@@ -46,6 +47,24 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 	default:
 		return protocol.Result{}, e.failure(p, state, code, ack)
 	}
+}
+
+// result reads what a program has printed. One that is malformed is handed in as it came.
+func (e *Exec) result(p *program) protocol.Result {
+	printed := p.stdout.buf.Bytes()
+	read, err := output.Read(printed, e.cfg.Output)
+	if err != nil {
+		kept := protocol.ResultFromText(printed)
+		kept.Malformed = err.Error()
+		return kept
+	}
+	for line := range bytes.Lines(read.SetAside) {
+		p.logLine("stdout", line)
+	}
+	if words := read.Result.SetAside; words != "" {
+		p.log.Warn("output set aside", "why", protocol.Printable(words))
+	}
+	return read.Result
 }
 
 // failure is what a code that stands for a failed attempt says.
@@ -80,7 +99,10 @@ func (p *program) rollBack(back *rollBackError) error {
 	if p.stdout.isOver() || len(bytes.TrimSpace(out)) == 0 {
 		return back
 	}
-	partial := protocol.ResultFromOutput(out)
+	partial := protocol.ResultFromText(out) // also of what tries to be a result
+	if read, err := output.Read(out, p.cfg.Output); err == nil {
+		partial = read.Result
+	}
 	partial.Status = protocol.Partial // whatever it is, it is not what was asked for
 	return &rollBackError{reason: back.reason, partial: &partial}
 }

@@ -64,14 +64,29 @@ func (l *lines) readFrom(r io.Reader) {
 	reader := bufio.NewReaderSize(r, lineBytesMax)
 	for {
 		line, err := reader.ReadSlice('\n')
-		if text := strings.TrimRight(string(line), "\r\n"); strings.TrimSpace(text) != "" {
-			text = protocol.Printable(strings.ToValidUTF8(text, "\uFFFD"))
+		if text := printableLine(line); text != "" {
 			l.log.Info("stderr", "line", text)
 			l.keep(text)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
+	}
+}
+
+// printableLine is a line as the log has it; empty where it holds nothing.
+func printableLine(line []byte) string {
+	text := strings.TrimRight(string(line), "\r\n")
+	if strings.TrimSpace(text) == "" {
+		return ""
+	}
+	return protocol.Printable(strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+// logLine logs a line of what a program has printed, up to lineBytesMax of it.
+func (p *program) logLine(what string, line []byte) {
+	if text := printableLine(line[:min(len(line), lineBytesMax)]); text != "" {
+		p.log.Info(what, "line", text)
 	}
 }
 

@@ -233,7 +233,7 @@ func TestInputWithTrailAndReturns(t *testing.T) {
 	if len(a.Result.Body) < 10<<20 || string(d.Result.Body) != "4" || a.Audit.Notes != "" {
 		t.Error("more was left out than had to be")
 	}
-	if b.Result.Body != nil || b.ContextUpdates != nil || b.Result.Summary != "second" || !strings.HasPrefix(b.Audit.Notes, "slow\nthe result is 104") || !strings.Contains(b.Audit.Notes, "result of b") {
+	if b.Result.Body != nil || b.ContextUpdates != nil || b.Result.Summary != "second" || !strings.HasPrefix(b.Audit.Notes, "slow\nthe result is 10 MiB") || !strings.Contains(b.Audit.Notes, "result of b") {
 		t.Errorf("left out as %+v", b)
 	}
 	if c.Members[0].Result != nil || c.Members[0].Agent != "anna" || !strings.Contains(c.Audit.Notes, "result of c") || h.Returns[2].Members[0].Result == nil {

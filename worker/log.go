@@ -5,10 +5,18 @@ import (
 	"log/slog"
 )
 
-// lazyWith is log.With(key, value), made when there is a line to write: most
-// handoffs write one, or none.
-func lazyWith(log *slog.Logger, key string, value any) *slog.Logger {
-	return slog.New(&lazyAttr{log.Handler(), key, value})
+// lazyLogger is the place of a logger that adds an attribute to each line. The logger is made
+// when there is a line to write: most handoffs write one, or none.
+type lazyLogger struct {
+	logger slog.Logger
+	attr   lazyAttr
+}
+
+// with is log.With(key, value), in place.
+func (l *lazyLogger) with(log *slog.Logger, key string, value any) *slog.Logger {
+	l.attr = lazyAttr{log.Handler(), key, value}
+	l.logger = *slog.New(&l.attr)
+	return &l.logger
 }
 
 // lazyAttr is a slog.Handler that adds an attribute to each line.

@@ -155,5 +155,8 @@ func (r *run) recordOutcome(outcome string, cause error) {
 	if cause != nil {
 		attrs = append(attrs, "why", protocol.Printable(protocol.CutText(cause.Error(), 512)))
 	}
+	if errors.Is(cause, broker.ErrWorkTimeout) || errors.Is(cause, broker.ErrProgressTimeout) || errors.Is(cause, broker.ErrDeadlinePassed) {
+		outcome = "timed out" // it is counted as lost
+	}
 	r.log.Info("handoff "+outcome, attrs...)
 }

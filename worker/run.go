@@ -29,6 +29,8 @@ type run struct {
 	seenState atomic.Pointer[protocol.State] // as the claim last had it
 	reminder  reminder
 
+	logs, attemptLogs lazyLogger
+
 	progressed atomic.Pointer[protocol.Progress] // the last report of this worker
 	cleaning   sync.WaitGroup                    // of the user's Cleanup, which may outlast the report
 
@@ -44,7 +46,8 @@ type run struct {
 }
 
 func newRun(ctx context.Context, w *Worker, offer Offer) *run {
-	r := &run{w: w, offer: offer, pulledAt: time.Now(), log: lazyWith(w.log, "ticket", offer.Ticket())}
+	r := &run{w: w, offer: offer, pulledAt: time.Now()}
+	r.log = r.logs.with(w.log, "ticket", offer.Ticket())
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	return r
 }
@@ -99,7 +102,7 @@ func (r *run) serve(c contexts) {
 	s := r.lastState()
 	h.Attempt, h.Fence = s.Attempt, s.Fence
 	h.Trace = r.w.cfg.Trace(*s)
-	h.Log = lazyWith(r.log, "attempt", h.Attempt)
+	h.Log = r.attemptLogs.with(r.log, "attempt", h.Attempt)
 	for r.attempt(c, h, claim, failed) {
 	}
 }
@@ -171,9 +174,8 @@ func (r *run) callAcknowledger(accepting context.Context, h Handoff) (ack protoc
 	ctx, cancel := context.WithTimeoutCause(r.ctx, limit, errNotAcknowledged)
 	defer cancel()
 	r.limitExtension(time.Now().Add(limit))
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	defer context.AfterFunc(accepting, func() { end(ErrShutdown) })()
+	// A drain ends the run: its offer is released, whatever the answer is.
+	defer context.AfterFunc(accepting, func() { r.cancel(ErrShutdown) })()
 	ack, err = recoverPanic(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
 	if context.Cause(ctx) == errNotAcknowledged {
 		return ack, true, nil

@@ -129,6 +129,10 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 			_, err := s.Position(ctx, ask.Question{})
 			return err
 		},
+		"Find": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Find(ctx, ticket[:ask.PrefixMin])
+			return err
+		},
 		"Why": func(ctx context.Context, s All, ticket string) error {
 			_, err := s.Why(ctx, ticket, time.UTC)
 			return err
@@ -246,6 +250,12 @@ func testLists(t *testing.T, w *world, everything All, ticket string) {
 	if w.must(err); at.Seq < page.Seq || !at.Complete {
 		t.Errorf("position: %+v, and the list was of %d", at, page.Seq)
 	}
+	found, err := everything.Find(w.ctx, ticket[:ask.PrefixMin])
+	if w.must(err); found != ticket {
+		t.Errorf("%s begins %s", ticket[:ask.PrefixMin], found)
+	}
+	_, err = everything.Find(w.ctx, ticket[:ask.PrefixMin-1])
+	w.wantCode("a prefix that is too short", err, protocol.CodeInvalid)
 	figures, err := everything.Figures(w.ctx, ask.FiguresQuery{})
 	if w.must(err); figures.All.Succeeded != 1 {
 		t.Errorf("figures: %+v", figures.All)

@@ -32,7 +32,7 @@ func (g *Gateway) receive(r micro.Request) {
 		return
 	}
 	if size := len(c.body); size > ChunkBytesMax {
-		g.refuse(c, protocol.Errorf(protocol.CodeTooLarge, "request", "is %d bytes, at most %d are allowed in one message; send it in parts", size, ChunkBytesMax))
+		g.refuse(c, protocol.Errorf(protocol.CodeTooLarge, "request", "%s in one message; send it in parts", protocol.OverSize(size, ChunkBytesMax)))
 		return
 	}
 	g.mu.Lock()

@@ -137,7 +137,7 @@ func (g *Gateway) beat(ctx context.Context, agent string, r *presenceRequest) (a
 	case r.Busy < 0 || r.Busy > protocol.ConcurrencyMax:
 		return nil, invalid("busy", "is %d, must be 0 to %d", r.Busy, protocol.ConcurrencyMax)
 	case len(r.Host) > protocol.NameBytesMax:
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "host", "is %d bytes, at most %d are allowed", len(r.Host), protocol.NameBytesMax)
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "host", "%s", protocol.OverSize(len(r.Host), protocol.NameBytesMax))
 	}
 	profile, err := g.registeredProfile(ctx, agent)
 	if err != nil {

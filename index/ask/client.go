@@ -29,6 +29,7 @@ const (
 	VerbDead     = "dead"
 	VerbSeries   = "series"
 	VerbPosition = "position"
+	VerbTickets  = "tickets"
 )
 
 // Answers are the questions that an index answers: one in this process, or a remote one
@@ -43,6 +44,7 @@ type Answers interface {
 	Dead(context.Context, DeadQuery) (DeadAnswer, error)
 	Series(context.Context, SeriesQuery) (SeriesAnswer, error)
 	Position(context.Context, PositionQuery) (PositionAnswer, error)
+	Tickets(context.Context, TicketsQuery) (TicketsAnswer, error)
 }
 
 // Verbs has the answers in the form that the engine's Serve takes.
@@ -57,6 +59,7 @@ func Verbs(answers Answers) map[string]broker.Answerer {
 		VerbDead:     answerer(answers.Dead),
 		VerbSeries:   answerer(answers.Series),
 		VerbPosition: answerer(answers.Position),
+		VerbTickets:  answerer(answers.Tickets),
 	}
 }
 
@@ -186,6 +189,11 @@ func (c Client) Series(ctx context.Context, q SeriesQuery) (SeriesAnswer, error)
 // Position returns how far the index has read the ledger.
 func (c Client) Position(ctx context.Context, q PositionQuery) (PositionAnswer, error) {
 	return send[PositionAnswer](ctx, c, VerbPosition, q)
+}
+
+// Tickets returns the tickets that begin with a prefix.
+func (c Client) Tickets(ctx context.Context, q TicketsQuery) (TicketsAnswer, error) {
+	return send[TicketsAnswer](ctx, c, VerbTickets, q)
 }
 
 func send[A any](ctx context.Context, c Client, verb string, question any) (answer A, err error) {

@@ -330,7 +330,7 @@ func feedEnds(k *kit) {
 	other, stopOther, err := k.Feed(k.ctx, ticket)
 	k.must(err)
 	defer stopOther()
-	head := k.append(ticket, 0, "x")
+	head := k.append(ticket, k.append(ticket, 0, "x"), "y")
 	if seq := receive(k, "a hint", other); seq != head {
 		k.Errorf("hint at %d, want %d", seq, head)
 	}

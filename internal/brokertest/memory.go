@@ -348,7 +348,9 @@ func (s *store) append(ticket string, after uint64, id string, body []byte) (uin
 	s.ledger = append(s.ledger, record{e, id})
 	s.follow.add(seq)
 	s.ledgerGrown.notify()
-	s.publishFeed(ticket, seq)
+	if after > 0 {
+		s.publishFeed(ticket, seq)
+	}
 	return seq, nil
 }
 

@@ -13,6 +13,9 @@ func commandLine(action explain.Action) string {
 	switch ticket := arg["ticket"]; action.Op {
 	case explain.OpAnswer:
 		line := "handoff answer " + ticket
+		for _, name := range strings.Fields(arg["set"]) {
+			line += " --set " + name + "=…"
+		}
 		for _, flag := range []string{"permit", "text", "deny", "reason"} {
 			if value, given := arg[flag]; given {
 				line += " --" + flag
@@ -65,7 +68,7 @@ func commandLine(action explain.Action) string {
 			line += " --capability " + capability
 		}
 		return line + " -- CMD"
-	case explain.OpDismiss, explain.OpHistory, explain.OpTake, explain.OpTree, explain.OpWhy:
+	case explain.OpDismiss, explain.OpHistory, explain.OpResult, explain.OpTake, explain.OpTree, explain.OpWhy:
 		return "handoff " + action.Op + " " + ticket
 	}
 	return "handoff " + action.Op

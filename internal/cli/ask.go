@@ -15,13 +15,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// onReader reads about many handoffs over one connection.
-func (a *app) onReader(ctx context.Context, do func(context.Context, dossier.Reader) error) error {
+// onReader reads about many handoffs over one connection. agents are those by which they
+// are selected.
+func (a *app) onReader(ctx context.Context, agents []string, do func(context.Context, dossier.Reader) error) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
+	a.noteUnknown(ctx, b, agents)
 	return do(ctx, a.reader(b))
 }
 

@@ -39,14 +39,21 @@ Exit codes: 0 it is whole; 3 no such ticket; 6 no index answers; 10 the index is
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.auditExport(cmd.Context(), &filter, to) },
 	}
-	cmd.PreRunE = filter.preRun
+	cmd.PreRunE = filter.preRun(a)
 	filter.declare(a, cmd)
 	cmd.Flags().StringVar(&to, "to", "", "write to this `FILE`, which must not be there; it appears when it is whole (default: stdout)")
 	return cmd
 }
 
-// preRun is filter.check as cobra calls it.
-func (f *auditFilter) preRun(*cobra.Command, []string) error { return f.check(time.Now()) }
+// preRun is filter.check as cobra calls it, with whole tickets.
+func (f *auditFilter) preRun(a *app) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(time.Now()); err != nil {
+			return err
+		}
+		return a.tickets(cmd.Context(), f.tickets)
+	}
+}
 
 func (a *app) auditExport(ctx context.Context, filter *auditFilter, to string) error {
 	if to == "" && a.terminal {

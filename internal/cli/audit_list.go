@@ -52,7 +52,7 @@ Exit codes: 0 here they are, if any; 3 no such ticket; 6 no index answers;
 			})
 		},
 	}
-	cmd.PreRunE = filter.preRun
+	cmd.PreRunE = filter.preRun(a)
 	filter.declare(a, cmd)
 	cmd.Flags().IntVar(&limit, "limit", auditHandoffsDefault, "of at most `N` handoffs, those submitted last")
 	return cmd
@@ -92,7 +92,7 @@ func (a *app) auditList(ctx context.Context, b *broker.Broker, filter *auditFilt
 	for _, r := range records {
 		rows = append(rows, []string{explain.Instant(r.Timestamp), r.HandoffID, auditWords(r), r.FromAgent, r.ToAgent, r.Reason})
 	}
-	return a.tableFit(rows)
+	return a.tableFit(rows, nil)
 }
 
 // auditWords is a record's type, with how it ended where that says more.

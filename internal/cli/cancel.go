@@ -39,7 +39,7 @@ Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed alread
 		if !children {
 			return alone(cmd, args)
 		}
-		ticket, err := protocol.ParseTicket(args[0])
+		ticket, err := a.ticket(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func newConversation(a *app) *cobra.Command {
 				return err
 			}
 			filter.To = o.to
-			return a.onReader(cmd.Context(), func(ctx context.Context, r dossier.Reader) error {
+			return a.onReader(cmd.Context(), nil, func(ctx context.Context, r dossier.Reader) error {
 				if o.count {
 					return a.count(ctx, r, ask.CountQuery{Question: o.fresh.ask(), Filter: filter, By: []ask.By{ask.BySource, ask.ByTarget}, Had: true}, o.fresh)
 				}

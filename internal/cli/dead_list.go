@@ -63,7 +63,7 @@ func (a *app) deadLetters(states []protocol.State) error {
 		rows = append(rows, []string{s.Ticket, string(s.Outcome), explain.Ago(s.ClosedAt, now) + " ago", s.Source, cmp.Or(s.Agent, s.TargetWords()),
 			fmt.Sprint(s.AttemptsTotal), explain.Join(deadWords(s), explain.Kept(s, explain.KeptAsDeadLetter))})
 	}
-	return a.tableFit(rows)
+	return a.tableFit(rows, nil)
 }
 
 // deadWords is why a handoff closed without success, without the outcome.

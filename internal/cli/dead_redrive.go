@@ -51,7 +51,7 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 			return o.check(time.Now())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tickets, err := parseTickets(args)
+			tickets, err := a.parseTickets(cmd.Context(), args)
 			if err != nil {
 				return err
 			}

@@ -50,7 +50,7 @@ kept with the data. A claim from the command line has a default of its own.
 
 ` + metricsHelp + `
 
-Exit codes: 0 drained; 1 it could not start: the error says why, and what to do.`,
+Exit codes: 0 drained; 1 it could not start, or its server hangs: the error says why.`,
 		Example: `  handoff dev
   handoff dev --port 0 --data ./data --fsync interval
   handoff dev --lease 5s --verbose
@@ -108,12 +108,14 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		},
 	})
 	if err != nil {
-		return notStarted(err)
+		return notStarted(err, cfg)
 	}
 	defer func() {
 		err = errors.Join(err, node.Stop())
 		log.Info("stopped", "data", cfg.dir)
 	}()
+	ctx, stop := a.untilFailed(ctx, node.Failed())
+	defer stop()
 	nc, err := node.Conn()
 	if err != nil {
 		return err
@@ -143,5 +145,6 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	if err := a.ready(node.ClientURL(), shown.url()); err != nil {
 		return err
 	}
+	a.nextToType(node.ClientURL())
 	return s.Run(ctx)
 }

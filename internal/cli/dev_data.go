@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/pflag"
+
+	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
 func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
@@ -40,4 +42,17 @@ func (a *app) ready(engine, metrics string) error {
 		}
 	}
 	return a.line(where, "ready %s\n", engine)
+}
+
+// nextToType says to people what to type next, and how other commands find an engine that is
+// not where they look.
+func (a *app) nextToType(engine string) {
+	if !a.text() {
+		return
+	}
+	export := ""
+	if engine != jetstream.DefaultURL {
+		export = "export NATS_URL=" + engine + "; "
+	}
+	a.notef("handoff: next, in another terminal: %shandoff work --agent NAME -- CMD (handoff example prints a program for CMD)\n", export)
 }

@@ -13,27 +13,56 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/filelock"
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// notStarted adds what to do to the reason for which dev could not start.
-func notStarted(err error) error {
+// notStarted says in one sentence why dev could not start, and what to do.
+func notStarted(err error, cfg devConfig) error {
+	var held *filelock.HeldError
+	var errno syscall.Errno
 	todo := "what is there was left as it is; see the log above, and handoff doctor"
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, embedded.ErrInUse):
-		todo = "is another handoff dev running? Stop it, or choose another directory with --data"
 	case errors.Is(err, embedded.ErrPort):
-		todo = "choose another port with --port; 0 picks a free one"
+		return portTaken(cfg.port)
+	case errors.Is(err, embedded.ErrInUse):
+		process := "another process"
+		if errors.As(err, &held) {
+			process = "process " + held.PID
+		}
+		return fmt.Errorf("%s has %s in use, as another handoff dev does: stop it, or choose another directory with --data", process, cfg.dir)
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
 		todo = "let this user write there, or choose another directory with --data"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		todo = "make room on that disk, or choose another directory with --data"
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.EISDIR):
 		todo = "no directory can be made there; choose another one with --data"
+	default:
+		return fmt.Errorf("%w; %s", err, todo)
 	}
-	return fmt.Errorf("%w; %s", err, todo)
+	if errors.As(err, &errno) { // the calls that failed say nothing more
+		err = errno
+	}
+	return fmt.Errorf("%s: %w; %s", cfg.dir, err, todo)
+}
+
+// untilFailed returns a context that ends with ctx, or when the node has given up on its
+// server. The process then ends, so that what started it (systemd, Docker) starts it anew.
+func (a *app) untilFailed(ctx context.Context, failed <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { // ends with the context
+		select {
+		case <-ctx.Done():
+		case <-failed:
+			if a.broken != nil {
+				close(a.broken)
+			}
+			cancel()
+		}
+	}()
+	return ctx, cancel
 }
 
 // prepare makes the streams of a node of our own, and fills the queue and the

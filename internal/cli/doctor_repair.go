@@ -58,7 +58,7 @@ func (a *app) mend(ctx context.Context, tickets []string) error {
 	}
 	defer done()
 	for _, ticket := range tickets {
-		if ticket, err = protocol.ParseTicket(ticket); err != nil {
+		if ticket, err = a.ticket(ctx, ticket); err != nil {
 			return err
 		}
 		head, err := b.RepairHead(ctx, ticket)

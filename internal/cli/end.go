@@ -21,6 +21,8 @@ const (
 	// workEnd comes after --drain: 5 s until a program is killed, 10 s for reports to an
 	// engine that elects, 5 s to leave, and a little more.
 	workEnd = 25 * time.Second
+	// brokenEnd is for dev whose server hangs: what it serves waits for that server.
+	brokenEnd = 10 * time.Second
 )
 
 // sameSignal is how long after a signal another one is the same: timeout(1), and what
@@ -42,15 +44,18 @@ func endFor(command string) time.Duration {
 func (a *app) endWithin(d time.Duration) { a.ends.Store(int64(d)) }
 
 // endOn ends the command at a signal: in order at the first one, at once at a second
-// one, or when it has not ended in its time. It returns when ended is closed.
+// one, or when it has not ended in its time. It does so too when the command is broken.
+// It returns when ended is closed.
 func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel context.CancelFunc, exit func(code int)) {
+	within, code, after := brokenEnd, exitError, "its server failed"
 	select {
 	case <-ended:
 		return
+	case <-a.broken: // the command ends itself, unless it waits for that server
 	case <-signals:
+		within, code, after = max(time.Duration(a.ends.Load()), commandEnd), exitInterrupted, "the signal"
+		cancel()
 	}
-	within := max(time.Duration(a.ends.Load()), commandEnd)
-	cancel()
 	late := time.NewTimer(within)
 	defer late.Stop()
 	for first := time.Now(); ; {
@@ -63,9 +68,9 @@ func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel cont
 			}
 			a.notef("handoff: ended at once, by a second signal\n")
 		case <-late.C:
-			a.notef("handoff: had not ended %s after the signal; cut off\n", explain.Duration(within))
+			a.notef("handoff: had not ended %s after %s; cut off\n", explain.Duration(within), after)
 		}
-		exit(exitInterrupted)
+		exit(code)
 		return
 	}
 }

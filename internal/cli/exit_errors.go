@@ -10,6 +10,11 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
+// waitInterrupted is errInterrupted for a wait, which has changed nothing.
+func waitInterrupted(ticket string) error {
+	return fmt.Errorf("%w; the handoff goes on: handoff wait %s waits again, handoff cancel %s ends it", errInterrupted, ticket, ticket)
+}
+
 // usageError is a command line that makes no sense, before anything was done.
 type usageError struct{ message string }
 
@@ -24,7 +29,7 @@ func (e *openError) Error() string {
 	if e.state.Closed { // a wait for its return goes on
 		return fmt.Sprintf("%s is closed, and %s has not taken its return in yet", e.state.Ticket, e.state.Source)
 	}
-	return fmt.Sprintf("%s is still open: %s", e.state.Ticket, phrase(explain.WaitingFor(e.state)))
+	return fmt.Sprintf("%s is still open: waits for %s", e.state.Ticket, phrase(explain.WaitingFor(e.state)))
 }
 
 // noResultError: there is nothing of what was asked for, so far.

@@ -72,7 +72,7 @@ func (a *app) read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(body) > protocol.PackageBytesMax {
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "package", "%s is over %d bytes, which is the most that is read; hand large files over as artifacts", name, protocol.PackageBytesMax)
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "package", "%s is over %s, which is the most that is read; hand large files over as artifacts", name, protocol.Size(protocol.PackageBytesMax))
 	}
 	return body, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"time"
 	"unicode/utf8"
 
@@ -52,6 +53,11 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	a.words(cmd, "outcome", asWords(protocol.Outcomes)...)
 	a.words(cmd, "priority", asWords(protocol.Priorities)...)
 	a.words(cmd, "type", asWords(protocol.Types)...)
+}
+
+// resolve makes whole tickets of beginnings.
+func (f *filterFlags) resolve(ctx context.Context, a *app) error {
+	return a.tickets(ctx, f.parent, f.group, f.ticket)
 }
 
 // filter is what the flags say.

@@ -90,7 +90,7 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		tickets, err := parseTickets(args[1:])
+		tickets, err := a.parseTickets(cmd.Context(), args[1:])
 		if err != nil {
 			return err
 		}

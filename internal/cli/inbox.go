@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,7 +90,7 @@ func (a *app) inbox(agent string, views []dossier.InboxEntry) error {
 	for _, v := range views {
 		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox))})
 	}
-	return a.tableFit(rows)
+	return a.tableFit(rows, columnPaint(rows, 0, inboxColour))
 }
 
 func newDismiss(a *app) *cobra.Command {
@@ -113,7 +112,7 @@ Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 		},
 		PreRunE: func(*cobra.Command, []string) error { return checkWords("note", note) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			tickets, err := parseTickets(args)
+			tickets, err := a.parseTickets(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -134,16 +133,4 @@ Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
 	fromFlag(cmd, &from, "who dismisses it")
 	return cmd
-}
-
-// parseTickets reads tickets that may have come from a list, white space and all.
-func parseTickets(args []string) ([]string, error) {
-	tickets := make([]string, len(args))
-	for i, arg := range args {
-		var err error
-		if tickets[i], err = protocol.ParseTicket(strings.TrimSpace(arg)); err != nil {
-			return nil, err
-		}
-	}
-	return tickets, nil
 }

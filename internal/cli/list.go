@@ -85,6 +85,9 @@ cursor is refused; 10 the index is behind.`,
 
 // runList lists, counts or watches, as the flags say.
 func (a *app) runList(ctx context.Context, flags listFlags) error {
+	if err := flags.filter.resolve(ctx, a); err != nil {
+		return err
+	}
 	filter, err := flags.filter.filter(time.Now())
 	if err != nil {
 		return err
@@ -93,7 +96,7 @@ func (a *app) runList(ctx context.Context, flags listFlags) error {
 	if flags.cursor != "" && len(relative) > 0 {
 		return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
 	}
-	return a.onReader(ctx, func(ctx context.Context, r dossier.Reader) error {
+	return a.onReader(ctx, filter.Agent, func(ctx context.Context, r dossier.Reader) error {
 		q := ask.ListQuery{Question: flags.fresh.ask(), Filter: filter, Sort: ask.Sort(flags.sort), Cursor: flags.cursor}
 		switch {
 		case flags.count:

@@ -79,7 +79,7 @@ func (a *app) rows(t table, handoffs []ask.Row) error {
 	for _, r := range handoffs {
 		rows = append(rows, t.cells(r, now))
 	}
-	return a.tableFit(rows)
+	return a.tableFit(rows, rowsPaint(handoffs, slices.Index(t.heading, "PHASE")))
 }
 
 // rowPhase is the phase and, where it says more, the outcome or the level.

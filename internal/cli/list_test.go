@@ -61,6 +61,10 @@ func (c *canned) Count(_ context.Context, q ask.CountQuery) (ask.CountAnswer, er
 		Groups: []ask.CountGroup{{Values: []string{"lead", "coder\x1b[2J"}, Count: 2}}}, nil
 }
 
+func (c *canned) Tickets(context.Context, ask.TicketsQuery) (ask.TicketsAnswer, error) {
+	return ask.TicketsAnswer{Position: c.stand}, nil
+}
+
 func (c *canned) Position(context.Context, ask.PositionQuery) (ask.PositionAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +199,7 @@ func TestListAsksForWhatTheFlagsSay(t *testing.T) {
 	c := &canned{stand: ask.Position{Complete: true}}
 	url := serveCanned(t, c)
 	args := []string{"list", "--agent", "a,b", "--agent", "c", "--source", "s", "--target", "capability x", "--phase", "pending,working", "--outcome", "failed",
-		"--priority", "high", "--type", "delegation", "--workflow", "w, 1", "--conversation", "c,2", "--task", "t", "--parent", "p", "--group", "g", "--ticket", "i",
+		"--priority", "high", "--type", "delegation", "--workflow", "w, 1", "--conversation", "c,2", "--task", "t", "--parent", "11111111-1111-4111-8111-111111111111", "--group", "11111111-1111-4111-8111-111111111112", "--ticket", "11111111-1111-4111-8111-111111111113",
 		"--since", "2026-01-31T17:00:00Z", "--until", "2026-02-01T00:00:00+01:00", "--changed-since", "1h", "--text", "login form*", "--closed", "--sort", "updated", "-s", url}
 	if code := command(t.Context(), io.Discard, io.Discard, args...); code != exitDone {
 		t.Fatalf("it ended with %d", code)
@@ -210,8 +214,9 @@ func TestListAsksForWhatTheFlagsSay(t *testing.T) {
 		Agent: []string{"a", "b", "c"}, Source: []string{"s"}, Target: []string{"capability x"},
 		Phase: []protocol.Phase{protocol.Pending, protocol.Working}, Outcome: []protocol.Outcome{protocol.OutcomeFailed},
 		Open: &closed, Priority: []protocol.Priority{protocol.High}, Type: []protocol.Type{protocol.Delegation},
-		WorkflowID: []string{"w, 1"}, ConversationID: []string{"c,2"}, TaskID: []string{"t"}, Parent: []string{"p"}, Group: []string{"g"}, Ticket: []string{"i"},
-		Since: time.Date(2026, 1, 31, 17, 0, 0, 0, time.UTC), Until: time.Date(2026, 1, 31, 23, 0, 0, 0, time.UTC), Text: "login form*",
+		WorkflowID: []string{"w, 1"}, ConversationID: []string{"c,2"}, TaskID: []string{"t"}, Parent: []string{"11111111-1111-4111-8111-111111111111"}, Group: []string{"11111111-1111-4111-8111-111111111112"},
+		Ticket: []string{"11111111-1111-4111-8111-111111111113"},
+		Since:  time.Date(2026, 1, 31, 17, 0, 0, 0, time.UTC), Until: time.Date(2026, 1, 31, 23, 0, 0, 0, time.UTC), Text: "login form*",
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("it asked\n%+v, want\n%+v", got, want)

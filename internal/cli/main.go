@@ -22,7 +22,7 @@ func Main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
-		terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		terminal: term.IsTerminal(int(os.Stdout.Fd())), broken: make(chan struct{}),
 	}
 	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
 		a.width = columns

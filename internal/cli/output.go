@@ -80,29 +80,5 @@ func (a *app) fields(pairs ...string) error {
 
 // phase is the phase of a handoff, in its colour.
 func (a *app) phase(s protocol.State) styled {
-	colour := ""
-	switch {
-	case s.Closed && failed(s) == nil:
-		colour = green
-	case s.Closed:
-		colour = red
-	case s.Phase == protocol.Conditional, s.Phase == protocol.Retrying, s.EscalationLevel > 0:
-		colour = yellow
-	}
-	return a.coloured(colour, explain.Phase(s))
-}
-
-const red, green, yellow = "\x1b[31m", "\x1b[32m", "\x1b[33m"
-
-// colours tells whether stdout is a terminal whose owner wants colours.
-func (a *app) colours() bool {
-	return a.terminal && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"
-}
-
-// coloured is a word of our own in a colour, if it has one.
-func (a *app) coloured(colour, word string) styled {
-	if colour == "" || !a.colours() {
-		return styled(word)
-	}
-	return styled(colour + word + "\x1b[0m")
+	return a.coloured(phaseColour(s.Phase, s.Outcome, s.Closed, s.EscalationLevel), explain.Phase(s))
 }

@@ -144,7 +144,7 @@ func TestTableFits(t *testing.T) {
 	for name, c := range map[string]struct{ width, lines int }{"wide": {60, 2}, "narrow": {30, 3}, "a pipe": {0, 2}} {
 		var out bytes.Buffer
 		a := &app{out: &out, width: c.width, terminal: c.width > 0}
-		if err := a.tableFit(rows()); err != nil {
+		if err := a.tableFit(rows(), nil); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -51,17 +52,14 @@ func (f *packageFlags) complete(pkg protocol.Package, a *app, now time.Time) (pr
 	return pkg, applyPolicies(&pkg.Policy, f.policies)
 }
 
-// ends sets source, target, parent and trace. A package from a file says itself who
-// hands off; only inside a worker is that known without saying.
+// ends sets source, target, parent and trace.
 func (f *packageFlags) ends(pkg *protocol.Package, env func(string) string) {
 	changed := f.fs.Changed
 	switch {
 	case changed("from"):
 		pkg.Source = f.from
-	case pkg.Source == "" && env("HANDOFF_AGENT") != "":
-		pkg.Source = env("HANDOFF_AGENT")
-	case f.file == "":
-		pkg.Source = protocol.Human
+	case pkg.Source == "":
+		pkg.Source = cmp.Or(env("HANDOFF_AGENT"), protocol.Human)
 	}
 	if changed("to") || changed("capability") || changed("group") {
 		pkg.Target = protocol.Target{Capability: f.capability}

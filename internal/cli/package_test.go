@@ -99,7 +99,7 @@ func TestPackageEnds(t *testing.T) {
 		"several":               {args: []string{"--to", "a", "--to", "b"}, source: "human", target: protocol.Target{Agents: []string{"a", "b"}}, kind: protocol.Broadcast},
 		"a file":                {env: inside, stdin: file, args: []string{"-f", "-"}, source: "filed", parent: ticket, target: protocol.Target{Agent: "x"}},
 		"flags over a file":     {stdin: file, args: []string{"-f", "-", "--from", "z", "--capability", "go"}, source: "z", target: protocol.Target{Capability: "go"}},
-		"a file without source": {stdin: `{"target":{"agent":"x"}}`, args: []string{"-f", "-"}, target: protocol.Target{Agent: "x"}},
+		"a file without source": {stdin: `{"target":{"agent":"x"}}`, args: []string{"-f", "-"}, source: "human", target: protocol.Target{Agent: "x"}},
 	} {
 		pkg, err := built(t, c.env, c.stdin, c.args...)
 		if err != nil {

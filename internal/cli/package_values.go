@@ -43,22 +43,6 @@ func (f *packageFlags) setDeadline(pkg *protocol.Package, now time.Time) error {
 	return nil
 }
 
-// addArtifacts adds name=path pairs in the form that is already there.
-func addArtifacts(to *protocol.Artifacts, pairs []string) error {
-	for _, pair := range pairs {
-		name, path, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return usagef("--artifact %q: write name=path", pair)
-		}
-		if to.ByName != nil {
-			to.ByName[name] = &path
-			continue
-		}
-		to.List = append(to.List, protocol.Artifact{Name: name, Path: path})
-	}
-	return nil
-}
-
 // policyWords are the words of a policy that is a choice, as the help of its flag lists them.
 func policyWords(name string) string {
 	i := slices.IndexFunc(protocol.PolicyFields, func(f protocol.PolicyField) bool { return f.Name == name })
@@ -73,6 +57,15 @@ func policyWords(name string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
+// policyNames are the names of all policies on the wire.
+func policyNames() []string {
+	names := make([]string, len(protocol.PolicyFields))
+	for i, f := range protocol.PolicyFields {
+		names[i] = f.Name
+	}
+	return names
+}
+
 // applyPolicies sets name=value pairs by their names on the wire.
 func applyPolicies(to *protocol.PolicyOverrides, pairs []string) error {
 	values, err := parseVariables("--policy", pairs)
@@ -80,6 +73,9 @@ func applyPolicies(to *protocol.PolicyOverrides, pairs []string) error {
 		return err
 	}
 	for name, value := range values {
+		if known := policyNames(); !slices.Contains(known, name) {
+			return protocol.Errorf(protocol.CodeInvalid, "policy."+name, "is no policy%s; handoff schema package has them all", didYouMean(name, known))
+		}
 		one, err := json.Marshal(map[string]json.RawMessage{name: value})
 		if err != nil {
 			return err

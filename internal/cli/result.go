@@ -21,6 +21,10 @@ func newResult(a *app) *cobra.Command {
 		Long: `Result prints the body of the result: text as it is, JSON indented. With -o json it
 prints the whole result: status, body, summary, artifacts, variables.
 
+Of a handoff whose last output was a malformed result it prints that output, as it came,
+and the exit code is 5; -o json has in "malformed" what is wrong with it. A warning says
+what of an output did not go into the result.
+
 Of a group it prints the members' results, in the order of the recipients, each
 under a heading; with -o json a list of agent, ticket, closed, status and result.
 
@@ -81,7 +85,12 @@ func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
 	case errors.Is(err, broker.ErrNotFound) && state.Ticket != "":
 		return failed(state)
 	}
-	return printed(a, result, err, a.result)
+	if err = printed(a, result, err, a.result); err == nil && result.Malformed != "" {
+		err = failed(state)
+	} else if err == nil && a.text() {
+		a.warn(state)
+	}
+	return err
 }
 
 // result prints what a person wants of a result: its body, or else its summary.

@@ -24,10 +24,11 @@ type app struct {
 	terminal bool   // stdout is one: colour is welcome, and raw control characters are not
 	width    int    // its columns; 0 where it is none
 
-	completing  bool         // the shell asks for completions
-	interactive bool         // a terminal is where it reads or writes
-	waiting     bool         // for an engine, and that is said already
-	ends        atomic.Int64 // see endWithin
+	completing  bool          // the shell asks for completions
+	interactive bool          // a terminal is where it reads or writes
+	waiting     bool          // for an engine, and that is said already
+	ends        atomic.Int64  // see endWithin
+	broken      chan struct{} // closed when the command can't go on; nil where the process is not ours
 
 	format  string
 	conn    connection
@@ -50,13 +51,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil || errors.Is(err, errToldToEnd) {
 		return exitDone
 	}
-	if ctx.Err() != nil { // whatever the error says, it is the consequence of Ctrl-C
+	if ctx.Err() != nil && !errors.Is(err, errInterrupted) { // whatever the error says, it is the consequence of Ctrl-C
 		err = errInterrupted
 	}
 	if is[*usageError](err) {
 		a.format = formatOf(args, a.format)
 	}
-	return a.report(err)
+	return a.report(a.suggestAgent(ctx, err))
 }
 
 // formatOf finds -o in a command line that did not parse: the error about it
@@ -89,7 +90,10 @@ func newRoot(a *app) *cobra.Command {
 
 An agent submits a package to another and gets a ticket. A worker of the target
 claims it, acknowledges it and completes it. A supervisor retries, reroutes,
-escalates and fires timeouts. Anybody polls by ticket.`,
+escalates and fires timeouts. Anybody polls by ticket.
+
+A TICKET is the UUID that a submission prints, its first 6 characters or more, or -
+for the last one that you submitted.`,
 		Example: `  handoff dev                                  # an engine and a supervisor, here
   handoff example > agent.sh && chmod +x agent.sh
   handoff work --agent reviewer -- ./agent.sh  # in another terminal
@@ -107,13 +111,13 @@ escalates and fires timeouts. Anybody polls by ticket.`,
 			return a.conn.checkTimeout(a.env, cmd.InheritedFlags().Changed("timeout"))
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%v; see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", formatText, "how to print: text, json (one document) or jsonl (one line each)")
 	a.conn.flags(root.PersistentFlags())
 	a.secrets.declare(root.PersistentFlags())
 	a.words(root, "output", formats...)
+	root.Flags().SortFlags, root.PersistentFlags().SortFlags = false, false
+	groupFlags(root)
 	commands(a, root)
 	return root
 }

@@ -42,6 +42,8 @@ func (s *sheet) results(v dossier.Handoff) {
 		s.line("made", explain.Join(countOf(len(r.Artifacts.All()), "artifact"), countOf(len(r.Variables), "changed variable")))
 		s.line("iterations", countOf(r.Iterations, "iteration"))
 		s.line("notes", r.Notes)
+		s.line("malformed", r.Malformed)
+		s.line("warning", r.SetAside)
 	}
 	for _, late := range v.LateResults {
 		s.line("late", fmt.Sprintf("%s of attempt %d, at %s: handoff result %s --late", cmp.Or(late.Result.Status, protocol.Success), late.Attempt, explain.Instant(late.At), v.Ticket))

@@ -14,7 +14,6 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/dossier"
 	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
-	"github.com/agenthandoff/handoff/protocol"
 )
 
 // gatewayEnv says the same as --gateway.
@@ -95,7 +94,7 @@ func (a *app) reader(b *broker.Broker) dossier.Reader {
 
 // onSource does something short with a ticket.
 func (a *app) onSource(ctx context.Context, gateway bool, text string, do func(context.Context, *source, string) error) error {
-	ticket, err := protocol.ParseTicket(text)
+	ticket, err := a.throughTicket(ctx, gateway, text)
 	if err != nil {
 		return err
 	}

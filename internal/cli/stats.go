@@ -55,6 +55,9 @@ func newStats(a *app) *cobra.Command {
 			if top < 1 {
 				return usagef("--top %d: show one row at least", top)
 			}
+			if err := flags.resolve(cmd.Context(), a); err != nil {
+				return err
+			}
 			filter, err := flags.filter(time.Now())
 			if err != nil {
 				return err
@@ -64,11 +67,11 @@ func newStats(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.onReader(cmd.Context(), func(ctx context.Context, r dossier.Reader) error {
+				return a.onReader(cmd.Context(), filter.Agent, func(ctx context.Context, r dossier.Reader) error {
 					return a.series(ctx, r, q, fresh)
 				})
 			}
-			return a.onReader(cmd.Context(), func(ctx context.Context, r dossier.Reader) error {
+			return a.onReader(cmd.Context(), filter.Agent, func(ctx context.Context, r dossier.Reader) error {
 				answer, err := r.Figures(ctx, ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top})
 				if err == nil {
 					err = fresh.check(answer.Position)

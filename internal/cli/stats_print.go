@@ -51,7 +51,7 @@ func (a *app) causes(f ask.FiguresAnswer) error {
 			rows = append(rows, []string{fmt.Sprint(r.Count), r.Agent, r.Reason})
 		}
 		a.printf("\n")
-		if err := a.tableFit(rows); err != nil {
+		if err := a.tableFit(rows, nil); err != nil {
 			return err
 		}
 	}
@@ -61,7 +61,7 @@ func (a *app) causes(f ask.FiguresAnswer) error {
 			rows = append(rows, []string{fmt.Sprint(w.Count), strings.Join(w.Values, ", ")})
 		}
 		a.printf("\n")
-		return a.tableFit(rows)
+		return a.tableFit(rows, nil)
 	}
 	return nil
 }

@@ -44,9 +44,9 @@ func (a *app) series(ctx context.Context, r api.Reader, q ask.SeriesQuery, fresh
 	if !a.text() {
 		return a.value(answer)
 	}
-	rows := [][]string{{"SINCE", "SUBMITTED", "SUCCEEDED", "FAILED", "WHOLE P50/P95"}}
+	rows := [][]string{{"SINCE (UTC)", "SUBMITTED", "SUCCEEDED", "FAILED", "WHOLE P50/P95"}}
 	for _, b := range answer.Buckets {
-		rows = append(rows, []string{b.Since.Local().Format(time.DateTime), fmt.Sprint(b.Submitted), fmt.Sprint(b.Succeeded), fmt.Sprint(b.Failed), twoOf(b.Whole)})
+		rows = append(rows, []string{b.Since.UTC().Format(time.DateTime), fmt.Sprint(b.Submitted), fmt.Sprint(b.Succeeded), fmt.Sprint(b.Failed), twoOf(b.Whole)})
 	}
 	if err := a.table(rows); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/dossier"
-	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -68,7 +67,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 // onTicket is the RunE of a command that does something short with a TICKET and an engine.
 func (a *app) onTicket(do func(context.Context, *broker.Broker, string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ticket, err := protocol.ParseTicket(args[0])
+		ticket, err := a.ticket(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ func (a *app) stateText(s protocol.State) error {
 		"escalated", explain.Escalation(s),
 		"handed off", explain.HandedOff(s),
 		"return", phrase(explain.Return(s)),
+		"warning", phrase(explain.Warning(s)),
 		"late results", phrase(explain.LateResults(s)),
 		"inbox", phrase(explain.Inbox(s)),
 		"priority", string(s.Priority),
@@ -54,6 +55,13 @@ func (a *app) stateText(s protocol.State) error {
 		"kept in", explain.Kept(s, ""),
 		"stuck", s.StuckReason,
 	)
+}
+
+// warn says what of an output is not in the result.
+func (a *app) warn(s protocol.State) {
+	if words := phrase(explain.Warning(s)); words != "" {
+		a.notef("handoff: warning: %s: %s\n", s.Ticket, words)
+	}
 }
 
 // whyWaiting says for people what the ledger does not know: why no worker takes a

@@ -86,6 +86,10 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 // runSubmit submits one package, or those of a file of lines, in the way that the flags say.
 func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	through, err := a.throughGateway(cmd, o.gateway, "under", "await", "lines", "keep-going", "dry-run")
+	if err == nil && o.changed("parent") && o.parent != "" {
+		o.parent, err = a.throughTicket(cmd.Context(), through, o.parent)
+		err = inField(err, "parent", "")
+	}
 	switch {
 	case err != nil:
 		return err
@@ -98,6 +102,7 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	if err != nil {
 		return err
 	}
+	a.warnArtifacts(o.artifacts)
 	switch {
 	case through:
 		err = a.submitThroughGateway(cmd.Context(), pkg, o)

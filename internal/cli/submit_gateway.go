@@ -47,5 +47,6 @@ func (a *app) submitThroughGateway(ctx context.Context, pkg protocol.Package, o 
 	if a.text() {
 		a.printf("%s\n", state.Ticket)
 	}
+	a.remember(state.Ticket)
 	return a.submitted(ctx, s, state, o.limit)
 }

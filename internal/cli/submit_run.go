@@ -63,6 +63,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 	if o.dryRun {
 		return nil
 	}
+	a.remember(prepared.Ticket)
 	return a.submitted(ctx, a.direct(b), head.State, o.limit)
 }
 
@@ -81,6 +82,9 @@ func (a *app) submitted(ctx context.Context, s *source, state protocol.State, li
 	}
 	if limit != nil && err == nil {
 		a.notef("%s: %s\n", state.Ticket, explain.Ending(state))
+	}
+	if limit != nil {
+		a.warn(state)
 	}
 	return err
 }

@@ -71,3 +71,40 @@ func TestEndOn(t *testing.T) {
 		})
 	}
 }
+
+// A command whose server fails is told to end, and is cut off with exit code 1 when it waits for
+// that server; a second signal ends it at once.
+func TestEndOnFailure(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(signals chan<- os.Signal, ended chan<- struct{})
+		code int // 0: it was not cut off
+		took time.Duration
+	}{
+		"in order": {func(_ chan<- os.Signal, ended chan<- struct{}) { close(ended) }, 0, 0},
+		"late":     {func(chan<- os.Signal, chan<- struct{}) {}, exitError, brokenEnd},
+		"signal": {func(signals chan<- os.Signal, _ chan<- struct{}) {
+			time.Sleep(time.Second)
+			signals <- syscall.SIGTERM
+		}, exitError, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &app{err: io.Discard, broken: make(chan struct{})}
+				failed := make(chan struct{})
+				ctx, stop := a.untilFailed(t.Context(), failed)
+				defer stop()
+				signals, ended := make(chan os.Signal, 2), make(chan struct{})
+				began, code := time.Now(), 0
+				close(failed)
+				go func() {
+					<-ctx.Done()
+					c.end(signals, ended)
+				}()
+				a.endOn(signals, ended, func() { t.Error("the command was interrupted") }, func(c int) { code = c })
+				if code != c.code || time.Since(began) != c.took {
+					t.Errorf("ended with %d after %v", code, time.Since(began))
+				}
+			})
+		})
+	}
+}

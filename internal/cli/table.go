@@ -2,10 +2,8 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"unicode/utf8"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -17,18 +15,36 @@ func (a *app) table(rows [][]string) error { return writeTable(a.out, rows) }
 // columnGap is the space between two columns.
 const columnGap = 2
 
-func writeTable(to io.Writer, rows [][]string) error {
-	w := tabwriter.NewWriter(to, 0, 0, columnGap, ' ', 0)
+// paint is the colour of a cell, or empty. Row 0 is the heading.
+type paint func(row, column int) string
+
+func writeTable(to io.Writer, rows [][]string) error { return paintTable(to, rows, nil) }
+
+// paintTable writes a table whose cells have colours.
+func paintTable(to io.Writer, rows [][]string, colour paint) error {
+	widths := map[int]int{}
 	for _, row := range rows {
 		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(w, "\t")
-			}
-			fmt.Fprint(w, protocol.Printable(cell))
+			widths[i] = max(widths[i], utf8.RuneCountInString(protocol.Printable(cell)))
 		}
-		fmt.Fprint(w, "\n")
 	}
-	return w.Flush()
+	var line strings.Builder
+	for r, row := range rows {
+		for i, cell := range row {
+			cell = protocol.Printable(cell)
+			code := ""
+			if colour != nil {
+				code = colour(r, i)
+			}
+			line.WriteString(inColour(code, cell))
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+columnGap))
+			}
+		}
+		line.WriteByte('\n')
+	}
+	_, err := io.WriteString(to, line.String())
+	return err
 }
 
 // wordsMin is how narrow the last column of a table may get before its words go
@@ -37,9 +53,12 @@ const wordsMin = 24
 
 // tableFit is table for rows that end in words: on a terminal these are cut so
 // that a line stays a line, or put below their row where too little room is left.
-func (a *app) tableFit(rows [][]string) error {
+func (a *app) tableFit(rows [][]string, colour paint) error {
+	if colour != nil && !a.colours() {
+		colour = nil
+	}
 	if a.width == 0 || len(rows) == 0 {
-		return a.table(rows)
+		return paintTable(a.out, rows, colour)
 	}
 	last := len(rows[0]) - 1
 	before := 0
@@ -55,14 +74,14 @@ func (a *app) tableFit(rows [][]string) error {
 		for _, row := range rows {
 			row[last] = cutColumns(row[last], room)
 		}
-		return a.table(rows)
+		return paintTable(a.out, rows, colour)
 	}
 	var head bytes.Buffer // every row without its words, in columns
 	short := make([][]string, len(rows))
 	for i, row := range rows {
 		short[i] = row[:last]
 	}
-	if err := writeTable(&head, short); err != nil {
+	if err := paintTable(&head, short, colour); err != nil {
 		return err
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(head.String(), "\n"), "\n") {

@@ -51,6 +51,9 @@ Exit codes: 130 ended by Ctrl-C; 0 ended by --limit; 6 no engine to begin with.`
 			if err != nil {
 				return err
 			}
+			if err := a.tickets(cmd.Context(), filter.tickets); err != nil {
+				return err
+			}
 			return a.tail(cmd.Context(), filter, begin, limit)
 		},
 	}
@@ -74,6 +77,7 @@ func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limi
 		return err
 	}
 	defer done()
+	a.noteUnknown(ctx, b, filter.agents)
 	ledger, err := b.LedgerInfo(ctx)
 	if err != nil {
 		return err
@@ -82,7 +86,7 @@ func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limi
 	if err != nil {
 		return err
 	}
-	lines := &tailLines{a: a, day: time.Now().UTC().Format(time.DateOnly)}
+	lines := &tailLines{a: a}
 	printed := 0
 	err = followLedger(ctx, b, ledger, from, func(word string) { a.notef("handoff: %s\n", word) }, func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)

@@ -38,9 +38,7 @@ func (f *tailFilter) check() error {
 			return err
 		}
 	}
-	var err error
-	f.tickets, err = parseTickets(f.tickets)
-	return err
+	return nil
 }
 
 func (f *tailFilter) matches(c protocol.Change) bool {

@@ -49,7 +49,7 @@ func (l *tailLines) print(c protocol.Change) error {
 		at := e.When().UTC()
 		if day := at.Format(time.DateOnly); day != l.day {
 			l.day = day
-			l.a.printf("-- %s\n", day)
+			l.a.printf("-- %s (UTC)\n", day)
 		}
 		l.a.printf("%s\n", l.line(at, s, e))
 	}

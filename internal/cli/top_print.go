@@ -14,7 +14,7 @@ func (a *app) topOnce(v topView) error {
 		return a.value(v)
 	}
 	for _, line := range topLines(v, a.width, 0) {
-		a.printf("%s\n", line)
+		a.printf("%s\n", a.topLine(line))
 	}
 	return nil
 }

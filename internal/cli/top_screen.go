@@ -25,6 +25,8 @@ type screen struct {
 	in   *os.File // with raw keys, if it is a terminal too
 	was  *term.State
 	ends chan struct{} // closed when a key ends it
+
+	paint func(line string) styled
 }
 
 // openScreen takes the terminal, if text goes to one; else it is nil.
@@ -33,7 +35,7 @@ func (a *app) openScreen() *screen {
 	if !ok || !a.terminal || !a.text() || a.env("TERM") == "dumb" {
 		return nil
 	}
-	s := &screen{out: out, ends: make(chan struct{})}
+	s := &screen{out: out, ends: make(chan struct{}), paint: a.topLine}
 	if in, ok := a.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		if was, err := term.MakeRaw(int(in.Fd())); err == nil {
 			s.in, s.was = in, was
@@ -60,7 +62,11 @@ func (s *screen) draw(v topView) error {
 	if err != nil || width < 1 || height < 1 {
 		width, height = 80, 24
 	}
-	_, err = io.WriteString(s.out, frame(topLines(v, width, height)))
+	lines := topLines(v, width, height)
+	for i, line := range lines {
+		lines[i] = string(s.paint(line))
+	}
+	_, err = io.WriteString(s.out, frame(lines))
 	return err
 }
 

@@ -18,7 +18,7 @@ func (a *app) tree(v dossier.Tree, long bool) error {
 	d := &drawing{asked: v.Ticket, short: !long && unlikeAt(v.Root, shortTicket, map[string]bool{})}
 	d.rows = [][]string{{"HANDOFF", "HOW", "FROM -> TO", "PHASE", "TOOK", "TASK"}}
 	d.draw(v.Root, "", "", 0)
-	if err := a.tableFit(d.rows); err != nil {
+	if err := a.tableFit(d.rows, d.paint); err != nil {
 		return err
 	}
 	if v.Handoffs > 1 {
@@ -37,6 +37,16 @@ type drawing struct {
 	asked string
 	short bool
 	rows  [][]string
+	nodes []*dossier.Node // of the rows below the heading
+}
+
+// paint colours the phase.
+func (d *drawing) paint(row, column int) string {
+	if row == 0 || d.rows[0][column] != "PHASE" {
+		return ""
+	}
+	n := d.nodes[row-1]
+	return phaseColour(n.Phase, n.Outcome, n.Closed, 0)
 }
 
 // draw adds the line of a handoff, and below it those that stand under it.
@@ -59,6 +69,7 @@ func (d *drawing) draw(n *dossier.Node, branch, trunk string, depth int) {
 	default:
 		took = explain.Millis(n.TookMS)
 	}
+	d.nodes = append(d.nodes, n)
 	d.rows = append(d.rows, []string{branch + ticket, howWords(n), who, stands, took, n.Description})
 	for i, child := range n.Children {
 		fork, under := "├─ ", "│  "

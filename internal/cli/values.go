@@ -113,7 +113,7 @@ func checkWords(field, text string) error {
 	case strings.ContainsRune(text, 0):
 		return protocol.Errorf(protocol.CodeText, field, "holds a NUL byte")
 	case len(text) > protocol.ReasonBytesMax:
-		return protocol.Errorf(protocol.CodeTooLarge, field, "is %d bytes, at most %d are allowed", len(text), protocol.ReasonBytesMax)
+		return protocol.Errorf(protocol.CodeTooLarge, field, "%s", protocol.OverSize(len(text), protocol.ReasonBytesMax))
 	}
 	return nil
 }

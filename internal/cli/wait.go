@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ passed; 5 closed without success; 3 no such ticket.`,
 			if through && until == untilReturned {
 				return usagef("--until %s does not go through a gateway: closed, accepted and asked do", until)
 			}
-			ticket, err := protocol.ParseTicket(args[0])
+			ticket, err := a.throughTicket(cmd.Context(), through, args[0])
 			if err != nil {
 				return err
 			}
@@ -100,11 +101,23 @@ func (a *app) wait(ctx context.Context, gateway bool, ticket string, limit time.
 	}
 	a.printf("%s  %s\n", state.Ticket, a.phase(state))
 	if until == untilReturned {
-		if words := a.endOfReturn(ctx, s.b, state); words != "" {
+		if words := cmp.Or(a.endOfReturn(ctx, s.b, state), noReturn(state)); words != "" {
 			a.printf("return  %s\n", words)
 		}
 	}
+	a.warn(state)
 	return err
+}
+
+// noReturn says why a closed handoff has no return to wait for.
+func noReturn(s protocol.State) string {
+	switch {
+	case !s.Closed || s.ReturnExpected:
+		return ""
+	case s.ReturnOf != "":
+		return "none: it is itself the return of " + s.ReturnOf
+	}
+	return fmt.Sprintf("none: %s expects none of a %s handoff (submit --return asks for one)", s.Source, s.Type)
 }
 
 // endOfReturn says what became of the return of a closed handoff.

@@ -31,8 +31,11 @@ func waitFor(ctx context.Context, s *source, ticket string, limit time.Duration,
 		defer cancel()
 	}
 	state, err := wait(ctx)
-	if err != nil && context.Cause(ctx) == errWaited && state.Ticket != "" {
+	switch {
+	case err != nil && context.Cause(ctx) == errWaited && state.Ticket != "":
 		err = &openError{state}
+	case err != nil && errors.Is(ctx.Err(), context.Canceled) && !state.Closed:
+		err = waitInterrupted(ticket)
 	}
 	return finish(state, err)
 }

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,9 +45,13 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 	}
 }
 
+// hasClock matches what has a time of day.
+var hasClock = regexp.MustCompile(`\b[0-9]{2}:[0-9]{2}\b`)
+
 // whyView is an explanation with its actions as command lines.
 type whyView struct {
 	explain.Explanation
+	Zone     string        `json:"zone"` // of the clocks in the sentences
 	Commands []commandView `json:"commands,omitempty"`
 }
 
@@ -57,7 +63,7 @@ type commandView struct {
 
 // explanation prints an explanation.
 func (a *app) explanation(e explain.Explanation) error {
-	v := whyView{Explanation: e}
+	v := whyView{Explanation: e, Zone: time.Now().Format("MST")}
 	for _, action := range e.Actions {
 		v.Commands = append(v.Commands, commandView{To: action.To, Run: commandLine(action)})
 	}
@@ -72,6 +78,9 @@ func (a *app) explanation(e explain.Explanation) error {
 		for _, line := range lines {
 			a.printf("%s\n", line)
 		}
+	}
+	if slices.ContainsFunc(e.Sentences, hasClock.MatchString) {
+		a.printf("Times are in %s.\n", v.Zone)
 	}
 	if len(v.Commands) == 0 {
 		return nil

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,6 +12,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
+	"github.com/agenthandoff/handoff/worker/output"
 )
 
 // workFlags are the flags of work.
@@ -20,7 +23,7 @@ type workFlags struct {
 	lease, drain       time.Duration
 	beat, beatTimeout  time.Duration
 	misses             int
-	cleanup            string
+	cleanup, result    string
 	cleanupTimeout     time.Duration
 	update, gateway    bool
 	serviceFlags
@@ -56,17 +59,22 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
 	durationVar(fs, &flags.beatTimeout, "beat-timeout", 0, "how long one beat may take (default: until the next one)")
 	fs.IntVar(&flags.misses, "misses", 0, "`N` missed beats end the lease (default 3)")
+	fs.StringVar(&flags.result, "result", string(output.Auto), "how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)")
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	gatewayFlag(cmd, &flags.gateway)
 	flags.serviceFlags.declare(cmd)
 	a.agentFlags(cmd, "agent")
+	a.words(cmd, "result", asWords(output.Modes)...)
 }
 
 func (flags *workFlags) args(_ *cobra.Command, args []string) error {
 	if flags.agent == "" {
 		return usagef("work needs --agent AGENT")
+	}
+	if !slices.Contains(output.Modes, output.Mode(flags.result)) {
+		return usagef("--result %s: an output is read as %s", flags.result, strings.Join(asWords(output.Modes), ", "))
 	}
 	if len(args) == 0 {
 		return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
@@ -77,7 +85,7 @@ func (flags *workFlags) args(_ *cobra.Command, args []string) error {
 // program is what the worker runs. One that cannot run is refused before the worker is there.
 func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error) {
 	redactor, err := a.redactor()
-	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor}
+	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: output.Mode(flags.result)}
 	if err == nil {
 		err = worker.CheckCommand(a.dir, args)
 	}

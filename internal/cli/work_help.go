@@ -1,9 +1,15 @@
 package cli
 
 const workHelp = `Work serves an agent. For each handoff it runs CMD: the package comes on standard
-input as JSON, what CMD writes to standard output is the result (JSON if it
-parses, else text), standard error goes to the log here. Start more of it, on any
-machine, to work on more at once.
+input as JSON, what CMD writes to standard output is the result, standard error goes to
+the log here. Start more of it, on any machine, to work on more at once.
+
+How the output is read says --result. With auto, a JSON object that is all of it, or its
+last block (in a fenced block, say), is the result if it has fields of one (handoff schema
+result); what stands around it goes to the log, with a warning. Any other JSON is the body, and
+anything else its text. What tries to be a result and is none (it does not parse, "comand", a
+goto that is no name) is a failed attempt, result_malformed: it is not repeated, unless the
+policy has on_malformed=retry, and "handoff result" prints what was written.
 
 The exit code of CMD says what came of it:
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"runtime"
 	"slices"
@@ -65,7 +66,8 @@ func newValidate(a *app) *cobra.Command {
 		Use:   "validate -f FILE|-",
 		Short: "Check a package without an engine",
 		Long: `Validate checks a package as submit would, without an engine: everything but whether
-the target exists (submit --dry-run checks that too).
+the target exists (submit --dry-run checks that too). A package without a source has
+$HANDOFF_AGENT for one, else human, as for submit.
 
 Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 		Example: `  handoff validate -f package.json
@@ -83,12 +85,13 @@ Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
 			if err != nil {
 				return err
 			}
+			pkg.Source = cmp.Or(pkg.Source, a.me())
 			prepared, err := a.prepare(cmd.Context(), pkg)
 			if err != nil {
 				return err
 			}
 			v := validView{true, pkg.Source, pkg.Target.String(), len(prepared.Body), prepared.Redacted}
-			return a.line(v, "valid: %s -> %s, %d bytes, %d secrets to take out\n", v.Source, v.Target, v.Bytes, v.Redacted)
+			return a.line(v, "valid: %s -> %s, %s, %d secrets to take out\n", v.Source, v.Target, protocol.Size(int64(v.Bytes)), v.Redacted)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the package, or stdin with -")

@@ -186,7 +186,7 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 	if e.Status == p.Partial {
 		outcome = p.OutcomePartial
 	}
-	s.ResultSeq, s.Message = p.Self, ""
+	s.ResultSeq, s.Message, s.SetAside, s.Vote = p.Self, "", cut(e.SetAside), e.Vote
 	s.Tokens += e.Tokens
 	clearHolder(s)
 	closeAs(s, outcome, "", e.At)
@@ -196,6 +196,9 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 func applyFailed(s *p.State, e *p.Failed) error {
 	s.Reason, s.Message = cutCode(e.Code), cut(e.Message)
 	s.Retryable, s.RetryAfterMS = e.Retryable, e.RetryAfterMS
+	if len(e.Result) > 0 || e.Blob != nil {
+		s.ResultSeq = p.Self
+	}
 	endAttempt(s)
 	return nil
 }

@@ -35,6 +35,9 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 	if e.After {
 		c.After = c.After.With(e.N)
 	}
+	if e.Undelivered != "" {
+		c.Undelivered = c.Undelivered.With(e.N)
+	}
 	return nil
 }
 
@@ -79,7 +82,9 @@ func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) error {
 		c.Closed = c.Closed.With(child.N)
 		switch child.Outcome {
 		case p.OutcomeSuccess, p.OutcomePartial:
-			c.Succeeded = c.Succeeded.With(child.N)
+			if !votesAgainst(s, child) {
+				c.Succeeded = c.Succeeded.With(child.N)
+			}
 		case p.OutcomeCancelled:
 			c.Cancelled = c.Cancelled.With(child.N)
 		}
@@ -143,7 +148,7 @@ func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 	if s.LateStatus == p.Partial {
 		outcome = p.OutcomePartial
 	}
-	s.ResultSeq, s.Message = s.LateSeq, ""
+	s.ResultSeq, s.Message, s.SetAside = s.LateSeq, "", ""
 	s.Tokens += s.LateTokens
 	dropPending(s)
 	closeAs(s, outcome, "late_result", e.At)

@@ -71,6 +71,9 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 	takeAuthorityTime(s, e.At)
 	endAttempt(s)
 	s.Refused = withoutAgent(s.Refused, e.To)
+	if s.Reason == ReasonUndelivered {
+		s.Reason, s.Message = "", ""
+	}
 	moveTo(s, e.To)
 	s.Offer = 0
 	if !e.Deadline.IsZero() {
@@ -90,6 +93,9 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 		s.Phase, s.Reason, s.Message = p.Pending, "escalated", cut(e.Reason)
 	} else if e.ReasonCode != "" && (e.Facts == nil || len(e.Facts.Causes) == 0) { // else the cause stays
 		s.Reason = cutCode(e.ReasonCode)
+	}
+	if e.ReasonCode == ReasonUndelivered { // nothing before it says why
+		s.Message = cut(e.Reason)
 	}
 	endAttempt(s)
 	giveAuthorityTime(s, e.At)

@@ -44,6 +44,17 @@ func groupOutcome(s p.State) (outcome p.Outcome, facts p.Facts) {
 		Cancelled: counted.And(s.Children.Cancelled).Len(), Mode: s.Aggregate.Mode}
 }
 
+// ChildEnd is the end of a child as its parent records it.
+func ChildEnd(child p.State) p.ChildClosed {
+	return p.ChildClosed{N: child.N - 1, Outcome: child.Outcome, Vote: child.Vote}
+}
+
+// votesAgainst tells whether a member that has done its work says no to what a majority is
+// asked for. It counts as one that did not succeed.
+func votesAgainst(s *p.State, child p.ChildClosed) bool {
+	return s.Aggregate != nil && s.Aggregate.Mode == p.AggregateMajority && child.Vote == p.VoteNo
+}
+
 // isSuspended tells whether a handoff was suspended for children.
 func isSuspended(s p.State) bool {
 	return s.Phase == p.Conditional && s.Children != nil && s.Children.Awaited != ""
@@ -77,8 +88,12 @@ func FollowSource(s, parent p.State, d *Directory, now time.Time) (Step, error) 
 	}
 	begun := &p.SourceCompleted{Meta: meta}
 	routing, err := routeTarget(s.Summary, d)
-	if err != nil { // the next reconciliation decides, as of what was promised
-		return StepOf(s, begun)
+	if err != nil {
+		t, illegal := StepOf(s, begun)
+		if illegal == nil {
+			illegal = t.add(undelivered(t.State, d, meta, err.Error())...)
+		}
+		return t, illegal
 	}
 	return StepOf(s, begun, offer(s, d, meta, routing.Choice, OfferSubmitted, &routing))
 }

@@ -147,7 +147,7 @@ func checkGroup(s *p.State) error {
 		if c.Count < 0 || c.Count > p.ChildrenMax {
 			return fmt.Errorf("state.children.count: %d is not from 0 to %d", c.Count, p.ChildrenMax)
 		}
-		for _, set := range [...]p.Bits{c.Made, c.Closed, c.Succeeded, c.Cancelled, c.Awaited, c.After} {
+		for _, set := range [...]p.Bits{c.Made, c.Closed, c.Succeeded, c.Cancelled, c.Awaited, c.After, c.Undelivered} {
 			if !set.Below(c.Count) {
 				return fmt.Errorf("state.children: names ordinals that are not below %d", c.Count)
 			}

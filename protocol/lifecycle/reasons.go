@@ -30,6 +30,7 @@ const (
 	ReasonAggregation         = "aggregation"          // too many did not
 	ReasonCancelled           = "cancelled"            // on request; the cause is what ended the wait for its worker
 	ReasonReturned            = "returned"             // the same, and it goes back to its source
+	ReasonUndelivered         = "undelivered"          // Agent could not be given what was handed on to it
 	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
 )
 
@@ -38,7 +39,7 @@ const (
 var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
-	ReasonCancelled, ReasonReturned, ReasonSourceEnded}
+	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded}
 
 // What ends the wait for the worker of a handoff whose end was requested.
 const (
@@ -148,6 +149,8 @@ func ReasonWords(code string, f p.Facts) string {
 		return causeOf(f) + "no authority is left"
 	case ReasonAggregated, ReasonAggregation:
 		return groupWords(f)
+	case ReasonUndelivered:
+		return "it could not be delivered to " + orItsAgent(f.Agent)
 	case ReasonSourceEnded:
 		return "the attempt that handed it off ended without a result"
 	case ReasonCancelled:

@@ -28,6 +28,16 @@ func UnusableResult(err error) (Failure, *p.Error) {
 	return Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: !schemaUnusable}, refusal
 }
 
+// MalformedResult ends the attempt of a holder whose result is malformed. body keeps what it
+// handed in, or says where that lies. Another attempt follows where the policy says so: the
+// work was done, and to repeat it costs as much again.
+func MalformedResult(s p.State, holder, why string, body p.Failed, now time.Time) (Step, error) {
+	body.Meta, body.Fence, body.Attempt = p.Meta{At: now, By: holder}, s.Fence, s.Attempt
+	body.Code, body.Message = string(p.CodeBadResult), p.CutText(why, p.FailureBytesMax)
+	body.Retryable = s.Policy.OnMalformed == p.MalformedRetry
+	return StepOf(s, &body)
+}
+
 // UnreadablePackage returns the answer to an offer whose package cannot be read.
 func UnreadablePackage(err error) p.Ack {
 	return p.Ack{Status: p.AckRejected, ReasonCode: p.ReasonUnreadable, Reason: p.CutText(err.Error(), p.FailureBytesMax)}

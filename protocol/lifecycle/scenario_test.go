@@ -39,6 +39,7 @@ import (
 // The source, or whoever submits for it
 //
 //	submit [key=value]…     anyway [key=value]…   (what was promised already)
+//	undelivered [key=value]…   (what was handed on, and no agent can be given)
 //	cancel [children]   answer   permit   deny
 //
 // Anybody
@@ -50,7 +51,7 @@ import (
 //	claim HOLDER [ack_within=DURATION]   accept HOLDER   start   progress   complete   partial   release
 //	reject [ALTERNATIVE]   ask WHAT [estimate=DURATION]   permission WHAT   defer DURATION
 //	extend DURATION
-//	fail [permanent] [retry_after=DURATION]   hand_back   escalate
+//	fail [permanent] [retry_after=DURATION]   malformed   hand_back   escalate
 //	handoff N   handoff_after N (it begins with the result)   suspend N…   complete_with N…   (N is a child's ordinal)
 //	accepts_late HOLDER     acknowledges a claim that it has lost: told so, nothing changes
 //	late HOLDER [partial]   finishes, and had lost it: told so, its result is kept
@@ -206,7 +207,7 @@ func (g *stage) step(word string, args []string) string {
 		delete(g.d.Agents, args[0])
 	case "reconcile":
 		return g.told(g.line.decide(g.d, g.now))
-	case "submit", "anyway":
+	case "submit", "anyway", "undelivered":
 		return g.submit(word, args)
 	case "state":
 		g.check(args)
@@ -281,6 +282,17 @@ func (g *stage) submit(word string, args []string) string {
 		}
 	}
 	g.override(&s.Overrides, policy)
+	if word == "undelivered" {
+		_, why := Target(s, g.d)
+		if why == nil {
+			g.t.Fatal("it can be delivered")
+		}
+		step, err := SubmitUndelivered(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, why.Error(), g.now)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		return g.told(g.take(step)[1:])
+	}
 	if word == "anyway" {
 		step, err := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
 		if err != nil {

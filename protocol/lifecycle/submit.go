@@ -55,6 +55,43 @@ func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directo
 	return StepOf(p.State{}, submittedEvent(ticket, summary, body, now))
 }
 
+// SubmitUndelivered is Submit for what was handed on with a result and no agent can be given:
+// why says the reason. The work that it follows from is done and stays done, so that it begins
+// all the same, with the authority of its source, which sends it on (RerouteTo), answers it when
+// the agent is there, or does it. The policy may have it wait for its agent, go back to its
+// source or end instead. d has the source and those above it.
+func SubmitUndelivered(ticket string, summary p.Summary, body p.Submitted, d *Directory, why string, now time.Time) (Step, error) {
+	t, err := StepOf(p.State{}, submittedEvent(ticket, summary, body, now))
+	if err != nil || summary.Aggregate != nil {
+		return t, err
+	}
+	err = t.add(undelivered(t.State, d, p.Meta{At: now, By: By}, why)...)
+	return t, err
+}
+
+// undelivered says what follows for a handoff that is with no agent, and that none can be given.
+func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
+	why := reason{ReasonUndelivered, p.Facts{Agent: s.Target.String()}}
+	switch s.Policy.OnNoTaker {
+	case p.NoTakerQueue:
+		return nil
+	case p.NoTakerReturn, p.NoTakerClose:
+		return noTaker(s, d, meta, p.OutcomeRejected, why)
+	}
+	from := s
+	from.Agent = s.Source // its authority is the one above the agent that handed it on
+	level, to, ok := nextAuthority(from, d)
+	if !ok {
+		end := closed(meta, p.OutcomeRejected, why.causing(ReasonNoAuthority), p.Human)
+		end.Message += ": " + words
+		return []p.Event{end}
+	}
+	return []p.Event{
+		&p.Escalated{Meta: meta, Level: level, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words() + ": " + words},
+		offer(s, d, meta, to, OfferEscalation, nil),
+	}
+}
+
 // submittedEvent makes the event of a submission, which an offer follows as a rule.
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, now time.Time) *p.Submitted {
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary

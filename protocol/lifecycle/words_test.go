@@ -65,12 +65,10 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args})
 	case "defer":
 		return acknowledge(p.Ack{Status: p.AckConditional, RetryAfterMS: g.duration(first).Milliseconds()})
+	case "malformed":
+		return MalformedResult(s, s.Holder, "it is no JSON", p.Failed{Result: []byte(`{"body":"{"}`)}, g.now)
 	case "fail":
-		e := &p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: "exit status 1", Retryable: first != "permanent"}
-		if after, ok := strings.CutPrefix(first, "retry_after="); ok {
-			e.RetryAfterMS = g.duration(after).Milliseconds()
-		}
-		return StepOf(s, e)
+		return g.fail(meta, first)
 	case "escalate":
 		return Escalate(s, g.d, holder, first, "as far as I see", g.now)
 	case "hand_back":
@@ -86,6 +84,15 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	}
 	g.t.Fatalf("no word %q", word)
 	return Step{}, nil
+}
+
+// fail ends the attempt.
+func (g *stage) fail(meta p.Meta, how string) (Step, error) {
+	e := &p.Failed{Meta: meta, Fence: g.state.Fence, Attempt: g.state.Attempt, Code: "exit", Message: "exit status 1", Retryable: how != "permanent"}
+	if after, ok := strings.CutPrefix(how, "retry_after="); ok {
+		e.RetryAfterMS = g.duration(after).Milliseconds()
+	}
+	return StepOf(g.state, e)
 }
 
 // intervene is what the source, a person, a supervisor or a former holder does.
@@ -137,11 +144,12 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	return step, true, err
 }
 
-// ends reads N:OUTCOME….
+// ends reads N:OUTCOME[:VOTE]….
 func (g *stage) ends(args []string) (ends []p.ChildClosed) {
 	for _, arg := range args {
 		n, outcome, _ := strings.Cut(arg, ":")
-		ends = append(ends, p.ChildClosed{N: g.numbers([]string{n})[0], Outcome: p.Outcome(outcome)})
+		outcome, vote, _ := strings.Cut(outcome, ":")
+		ends = append(ends, p.ChildClosed{N: g.numbers([]string{n})[0], Outcome: p.Outcome(outcome), Vote: p.Vote(vote)})
 	}
 	return ends
 }
@@ -231,6 +239,9 @@ func brief(events []p.Event) string {
 		case *p.ChildrenClosed:
 			for _, c := range e.Children {
 				word += fmt.Sprintf(" %d:%s", c.N, c.Outcome)
+				if c.Vote != "" {
+					word += ":" + string(c.Vote)
+				}
 			}
 		case *p.Taken:
 			word += " " + e.Agent

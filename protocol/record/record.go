@@ -93,7 +93,7 @@ func encode(w *wirejson.Writer, id string, events []protocol.Event, s *protocol.
 }
 
 func tooLarge(field string, size int) error {
-	return protocol.Errorf(protocol.CodeTooLarge, field, "is %d bytes, at most %d are allowed", size, protocol.StateBytesMax)
+	return protocol.Errorf(protocol.CodeTooLarge, field, "%s", protocol.OverSize(size, protocol.StateBytesMax))
 }
 
 // writeState writes a state with the fields of newer versions that it preserves.

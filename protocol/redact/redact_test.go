@@ -215,7 +215,7 @@ func TestStructureIsKept(t *testing.T) {
 		"context.artifacts.id", "context.artifacts.type", "context.artifacts.status", "context.artifacts.created_by",
 		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk",
 		"return.on_timeout", "return.wait", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker",
-		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",
+		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",
 		"members.target.agent", "members.target.capability", "members.target.agents", "members.priority", "members.task.id", "members.task.type",
 		"members.artifacts.id", "members.artifacts.type", "members.artifacts.status", "members.artifacts.created_by",
 		"returned.handoff_id", "returned.from_agent", "returned.to_agent", "returned.status", "returned.outcome", "returned.package_digest", "returned.rollback_by", "returned.result.content_type",

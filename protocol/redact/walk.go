@@ -75,6 +75,8 @@ var redactedFields = map[string]mode{
 	"returned.members.result.artifacts.description":           modeText,
 	"returned.members.result.variables":                       modeFree,
 	"returned.members.result.notes":                           modeText,
+	"returned.members.result.set_aside":                       modeText,
+	"returned.members.result.malformed":                       modeText,
 	"returned.members.result.command.goto":                    modeFree,
 	"returned.members.result.command.update":                  modeFree,
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // usable is an output schema, ready to check with. It is safe for use by many
@@ -33,7 +35,7 @@ var compiling sync.Mutex
 // of finds a schema or compiles it.
 func (k *kept) of(raw json.RawMessage) (*usable, error) {
 	if len(raw) > OutputSchemaBytesMax {
-		return nil, tooLarge("is %d bytes, at most %d are allowed", len(raw), OutputSchemaBytesMax)
+		return nil, tooLarge("%s", protocol.OverSize(len(raw), OutputSchemaBytesMax))
 	}
 	key := sha256.Sum256(raw)
 	if known := k.get(key); known != nil {

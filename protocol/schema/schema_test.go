@@ -72,6 +72,7 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.LateResult]():   texts(protocol.LateResults),
 	reflect.TypeFor[protocol.OnDeadline]():   texts(protocol.OnDeadlines),
 	reflect.TypeFor[protocol.OnExhausted]():  texts(protocol.OnExhausteds),
+	reflect.TypeFor[protocol.OnMalformed]():  texts(protocol.OnMalformeds),
 	reflect.TypeFor[protocol.Outcome]():      texts(protocol.Outcomes),
 	reflect.TypeFor[protocol.ReturnStatus](): texts(protocol.ReturnStatuses),
 	reflect.TypeFor[protocol.EventType]():    texts(protocol.TrailEvents),

@@ -33,6 +33,9 @@ func (e *engine) Settled(ticket string, seq uint64) {
 
 var _ broker.Engine = (*engine)(nil)
 
+// reasons finds what a promise says of why it cannot be delivered.
+var reasons = regexp.MustCompile(`,"undelivered":"[^"]*no agent[^"]*"`)
+
 // exclusions finds what a promise says of the agents that refused.
 var exclusions = regexp.MustCompile(`,"excluded":\[[^\]]*\]`)
 
@@ -54,6 +57,11 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		return 1 << 40, nil
 	}
 	dies := false
+	if e.l.bug == nobodyTold && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
+		if found := reasons.FindIndex(body); found != nil {
+			body, dies = slices.Delete(bytes.Clone(body), found[0], found[1]), true
+		}
+	}
 	if e.l.bug == refusalLost && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
 		if found := exclusions.FindAllIndex(body, -1); len(found) == 1 {
 			body, dies = slices.Delete(bytes.Clone(body), found[0][0], found[0][1]), true

@@ -34,8 +34,9 @@ type judge struct {
 	read     map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence map[string]*presence
 	lines    map[string]refusals
-	memberOf map[groupAgent]int   // which member of a group an agent has
-	slots    map[string]time.Time // when a holder took its slot for a handoff
+	memberOf map[groupAgent]int      // which member of a group an agent has
+	votes    map[string]map[int]bool // by group: which members are in favour, as their results say
+	slots    map[string]time.Time    // when a holder took its slot for a handoff
 	appends  int
 	open     int
 
@@ -58,7 +59,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, slots: map[string]time.Time{}, lines: map[string]refusals{}}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]map[int]bool{}, slots: map[string]time.Time{}, lines: map[string]refusals{}}
 }
 
 const foundMax = 10
@@ -138,8 +139,10 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	}
 	j.checkLostLeases(ticket, before.state, made.Events)
 	j.checkMembers(after)
+	j.checkVotes(ticket, before.state, after, made.Events)
 	j.checkLineage(after, made.Events)
 	j.checkSource(ticket, before.state, after)
+	j.checkUndelivered(before.state, after, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}
@@ -273,6 +276,19 @@ func (j *judge) checkConcurrency(agent string) {
 	}
 	if len(held) > limitedTo {
 		j.faultLocked("%s has %d in hand, and may have %d: %v", agent, len(held), limitedTo, held)
+	}
+}
+
+// checkUndelivered: work that is done stays done, wherever it is handed on to, and what cannot be
+// delivered is with an authority from its first append on.
+func (j *judge) checkUndelivered(before, after protocol.State, events []protocol.Event) {
+	for _, e := range events {
+		if failed, ok := e.(*protocol.Failed); ok && failed.Code == string(protocol.CodeUnknownAgent) {
+			j.faultLocked("%s: finished work is failed, since it is handed on to no agent: %s", after.Ticket, failed.Message)
+		}
+	}
+	if before.Ticket == "" && after.Target.Agent == nowhere && after.Agent == "" && !after.Closed {
+		j.faultLocked("%s is handed on to no agent, and no authority has it", after.Ticket)
 	}
 }
 
@@ -415,6 +431,9 @@ func (j *judge) checkChildren(s protocol.State) {
 	for _, n := range s.Children.Made.Numbers() {
 		child := j.heads[protocol.ChildTicketN(s.Ticket, n)].state
 		well := child.Outcome == protocol.OutcomeSuccess || child.Outcome == protocol.OutcomePartial
+		if s.Aggregate != nil && s.Aggregate.Mode == protocol.AggregateMajority {
+			well = j.votes[s.Ticket][n]
+		}
 		switch {
 		case child.Parent != s.Ticket || child.N != n+1:
 			j.faultLocked("child %d of %s has parent %q and number %d", n, s.Ticket, child.Parent, child.N)

@@ -62,6 +62,9 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		time.Sleep(work)
 	}
 	done := protocol.Result{Body: []byte(`"done"`)}
+	if of.State().Group != "" && what>>16%2 == 0 {
+		done.Body = []byte(`{"vote":"no"}`)
+	}
 	depth := len(of.Package.Task.Description)
 	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > 2 {
 		return done, nil
@@ -79,6 +82,15 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		to, err := json.Marshal([]string{other(h.agent, what), "END"})
 		done.Command = &protocol.Command{Goto: to}
 		return done, err
+	case 8:
+		if h.l.bug == workRepeated {
+			return protocol.Result{}, &worker.Failure{Code: string(protocol.CodeUnknownAgent), Err: errors.New("no agent is called " + nowhere)}
+		}
+		done.Command = &protocol.Command{Goto: []byte(`"` + nowhere + `"`)}
+		if what>>12%2 == 0 {
+			done.Command.Goto = []byte(`["` + other(h.agent, what) + `","` + nowhere + `"]`)
+		}
+		return done, nil
 	}
 	return done, nil
 }

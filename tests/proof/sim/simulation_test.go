@@ -39,8 +39,9 @@ const (
 var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, pollingAgent: 0}
 
 const (
-	late   = "late"
-	absent = "absent"
+	late    = "late"
+	absent  = "absent"
+	nowhere = "nowhere" // no agent has this name
 )
 
 // specialization makes these agents equivalent: what one does not take another gets.

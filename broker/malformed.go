@@ -1,0 +1,78 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// isMalformed tells whether a result is refused for what it would hand on. The work is done
+// then, and another attempt would do it again.
+func isMalformed(err error, refusal *protocol.Error) bool {
+	var handOff *handOffError
+	return errors.As(err, &handOff) || refusal.Field == "command" || strings.HasPrefix(refusal.Field, "command.")
+}
+
+// handOffError is a refusal of what a result would hand on.
+type handOffError struct{ refusal *protocol.Error }
+
+func (e *handOffError) Error() string { return e.refusal.Error() }
+
+func (e *handOffError) Unwrap() error { return e.refusal }
+
+// unfollowable marks a refusal of what a result would hand on. Other errors stay as they are.
+func unfollowable(err error) error {
+	var refusal *protocol.Error
+	if errors.As(err, &refusal) {
+		return &handOffError{refusal}
+	}
+	return err
+}
+
+// malformedResult keeps a result whose command cannot be followed: as the text of one that says
+// so. As JSON it might be deeper than a record may be.
+func malformedResult(result protocol.Result, refusal *protocol.Error) protocol.Result {
+	body, err := protocol.EncodeResult(result)
+	if err != nil { // what cannot be written cannot be kept whole
+		body = result.Body
+	}
+	kept := protocol.ResultFromText(body)
+	kept.Malformed, kept.Tokens = refusal.Error(), result.Tokens
+	return kept
+}
+
+// completeMalformed fails the attempt with a malformed result, and keeps it. What follows is
+// the core's decision. The error is a *protocol.Error with CodeBadResult.
+func (c *Claim) completeMalformed(ctx context.Context, result protocol.Result) error {
+	refusal := protocol.Errorf(protocol.CodeBadResult, "", "%s", result.Malformed)
+	body, err := protocol.EncodeResult(result)
+	if err == nil && len(body) > protocol.ResultBytesMax { // quoted as text, it may be twice as long
+		result.Body, err = nil, nil
+		result.SetAside = "the output is too large to be kept"
+		body, err = protocol.EncodeResult(result)
+	}
+	if err != nil {
+		return err
+	}
+	var kept protocol.Failed
+	if kept.Result, kept.Blob, err = c.b.storeResult(ctx, c.Ticket, body); err != nil {
+		return err
+	}
+	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
+			return lifecycle.Step{}, err
+		}
+		return lifecycle.MalformedResult(s, c.Holder.ID, refusal.Message, kept, now)
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.finish(ctx); err != nil {
+		return err
+	}
+	return refusal
+}

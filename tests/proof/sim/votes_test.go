@@ -1,0 +1,72 @@
+//go:build proof
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// checkVotes counts the votes of each group by the results of its members, and compares
+// the end of a majority with the count.
+func (j *judge) checkVotes(ticket string, before, after protocol.State, events []protocol.Event) {
+	if after.Group != "" && after.Closed && !before.Closed {
+		favour := after.Outcome == protocol.OutcomeSuccess || after.Outcome == protocol.OutcomePartial
+		for _, e := range events {
+			if done, ok := e.(*protocol.Completed); ok && bytes.Contains(done.Result, []byte(`{"vote":"no"}`)) {
+				favour = false
+			}
+		}
+		if j.votes[after.Group] == nil {
+			j.votes[after.Group] = map[int]bool{}
+		}
+		j.votes[after.Group][after.N-1] = favour
+	}
+	if after.Aggregate == nil || after.Aggregate.Mode != protocol.AggregateMajority || !after.Closed || before.Closed {
+		return
+	}
+	counted := after.Aggregate.Counted
+	if counted == "" {
+		counted = after.Children.Made
+	}
+	yes, no := 0, 0
+	for _, n := range counted.Numbers() {
+		switch favour, ended := j.votes[ticket][n]; {
+		case favour:
+			yes++
+		case ended:
+			no++
+		}
+	}
+	needed := counted.Len()/2 + 1
+	switch {
+	case after.Reason == lifecycle.ReasonAggregated && yes < needed:
+		j.faultLocked("%s closed with a majority, and %d of %d members are in favour", ticket, yes, counted.Len())
+	case after.Reason == lifecycle.ReasonAggregation && counted.Len()-no >= needed:
+		j.faultLocked("%s closed without a majority, and %d of %d members are against", ticket, no, counted.Len())
+	}
+}
+
+// withoutVotes decides on the ends of children without the votes in them.
+func (f *faultyBroker) withoutVotes(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		step, err := decide(h, d, now)
+		if err != nil || len(step.Events) == 0 {
+			return step, err
+		}
+		ended, ok := step.Events[0].(*protocol.ChildrenClosed)
+		if !ok {
+			return step, nil
+		}
+		ends := make([]protocol.ChildClosed, len(ended.Children))
+		for i, end := range ended.Children {
+			ends[i] = protocol.ChildClosed{N: end.N, Outcome: end.Outcome}
+		}
+		return lifecycle.MarkChildren(h.State, d, ends, now)
+	})
+}
