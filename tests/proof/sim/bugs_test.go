@@ -44,8 +44,8 @@ const (
 
 var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost}
 
-// findWithin is how many seeds a planted bug may survive. The hardest of them,
-// ackFirst, is found by one seed in 94; which ones that are depends on the machine too.
+// findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
+// machine too.
 const findWithin = 1_500
 
 // TestPlantedBugs plants one bug after another, and checks that the simulation finds each.

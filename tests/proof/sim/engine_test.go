@@ -147,7 +147,10 @@ func (e *engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error 
 	return e.Memory.Due(ctx, func(w broker.WakeUp, done func()) {
 		if !e.p.isDead() {
 			e.p.s.trace("%s is woken for %s, armed under %d", e.p.name, w.Ticket, w.Seq)
-			fn(w, e.once(done))
+			fn(w, func() {
+				e.once(done)()
+				e.l.judge.doneWith(e.p, w)
+			})
 		}
 	})
 }

@@ -50,6 +50,19 @@ func (j *judge) answered(ticket string, seq uint64) {
 	}
 }
 
+// doneWith notes that a supervisor has acknowledged a wake-up that has fired: by then the handoff
+// has closed, or another wake-up stands. Else a sweep makes up for it, minutes later.
+func (j *judge) doneWith(by *process, w broker.WakeUp) {
+	if w.Attention != "" || by.isDead() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if h, known := j.heads[w.Ticket]; known && !h.state.Closed && !j.l.m.WakeUps()[w.Ticket] {
+		j.faultLocked("%s is done with a wake-up of %s, which is %s, and nothing will wake that again", by.name, w.Ticket, h.state.Phase)
+	}
+}
+
 // readOffer notes that a supervisor has read an offer that stands.
 func (j *judge) readOffer(key broker.OfferKey) {
 	j.mu.Lock()
