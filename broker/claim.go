@@ -248,7 +248,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 			return lifecycle.Complete(s, d, event, events, now)
 		})
 		if errors.Is(err, ErrLeaseLost) {
-			err = c.resultAfterLoss(ctx, completed, err)
+			err = c.resultAfterLoss(ctx, parked(result, completed.Result, completed.Blob), err)
 		}
 	}
 	var refusal *protocol.Error
@@ -281,15 +281,18 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 
 // resultAfterLoss says what a lost lease means for a result: that it was handed in already,
 // by an append whose answer did not get here perhaps, or that it comes too late.
-func (c *Claim) resultAfterLoss(ctx context.Context, completed protocol.Completed, lost error) error {
+func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked, lost error) error {
 	c.mu.Lock()
 	fence := c.fence
 	c.mu.Unlock()
 	handedIn := false
 	err := c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
 		for _, e := range change.Record.Events {
-			if done, ok := e.(*protocol.Completed); ok && fence != 0 && done.Fence == fence {
-				handedIn = true
+			switch e := e.(type) {
+			case *protocol.Completed:
+				handedIn = handedIn || fence != 0 && e.Fence == fence
+			case *protocol.Failed:
+				handedIn = handedIn || fence != 0 && e.Fence == fence && late.Malformed != ""
 			}
 		}
 		return nil
@@ -299,7 +302,7 @@ func (c *Claim) resultAfterLoss(ctx context.Context, completed protocol.Complete
 		return fmt.Errorf("%w; whether it was by its own result was not read: %w", lost, err)
 	case handedIn:
 		return nil
-	case c.parkResult(ctx, completed):
+	case c.parkResult(ctx, late):
 		return fmt.Errorf("%w; the result came too late and is kept in its history", lost)
 	}
 	return lost

@@ -2,31 +2,38 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
+// parked is what is kept of a late result whose body lies inline or in a blob.
+func parked(result protocol.Result, inline json.RawMessage, blob *protocol.BlobRef) protocol.ResultParked {
+	result.Normalize()
+	return protocol.ResultParked{Status: result.Status, Result: inline, Blob: blob, Tokens: result.Tokens,
+		SetAside: protocol.CutText(result.SetAside, protocol.FailureBytesMax), Vote: result.Vote(),
+		Malformed: protocol.CutText(result.Malformed, protocol.FailureBytesMax)}
+}
+
 // parkResult keeps the result of a holder that has lost its lease, and tells whether it did.
-func (c *Claim) parkResult(ctx context.Context, completed protocol.Completed) bool {
+func (c *Claim) parkResult(ctx context.Context, late protocol.ResultParked) bool {
 	c.mu.Lock()
-	fence, attempt := c.fence, c.head.State.Attempt
+	late.Holder, late.Fence, late.Attempt = c.Holder.ID, c.fence, c.head.State.Attempt
 	c.mu.Unlock()
-	kept, err := c.b.parkResult(ctx, c.Ticket, c.Holder.ID, fence, attempt, completed)
+	kept, err := c.b.parkResult(ctx, c.Ticket, late)
 	if err != nil {
 		c.b.log.Warn("late result not kept", "ticket", c.Ticket, "err", err)
 	}
 	return kept
 }
 
-func (b *Broker) parkResult(ctx context.Context, ticket, holder string, fence uint64, attempt int, completed protocol.Completed) (kept bool, err error) {
-	if fence == 0 {
+func (b *Broker) parkResult(ctx context.Context, ticket string, late protocol.ResultParked) (kept bool, err error) {
+	if late.Fence == 0 {
 		return false, nil
 	}
-	late := protocol.ResultParked{Holder: holder, Fence: fence, Attempt: attempt, Status: completed.Status,
-		Result: completed.Result, Blob: completed.Blob, Tokens: completed.Tokens}
-	late.By = holder
+	late.By = late.Holder
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return false, err
@@ -47,10 +54,14 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 		return false, err
 	}
 	result.Normalize()
-	if err := result.Validate(); err != nil || result.Malformed != "" {
+	if err := result.Validate(); err != nil {
 		return false, err
 	}
-	body, err := protocol.EncodeResult(result)
+	encode := func(r *protocol.Result) (json.RawMessage, error) { return protocol.EncodeResult(*r) }
+	if result.Malformed != "" {
+		encode = encodeMalformed
+	}
+	body, err := encode(&result)
 	if err != nil {
 		return false, err
 	}
@@ -61,11 +72,13 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 	if err != nil || fence == 0 {
 		return false, err
 	}
-	completed := protocol.Completed{Status: result.Status, Tokens: result.Tokens}
-	if completed.Result, completed.Blob, err = b.storeResult(ctx, token.Ticket, body); err != nil {
+	inline, blob, err := b.storeResult(ctx, token.Ticket, body)
+	if err != nil {
 		return false, err
 	}
-	return b.parkResult(ctx, token.Ticket, token.Holder, fence, attempt, completed)
+	late := parked(result, inline, blob)
+	late.Holder, late.Fence, late.Attempt = token.Holder, fence, attempt
+	return b.parkResult(ctx, token.Ticket, late)
 }
 
 // lostFence is the last fence that the holder of a lease had and that was taken

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -45,16 +46,23 @@ func malformedResult(result protocol.Result, refusal *protocol.Error) protocol.R
 	return kept
 }
 
+// encodeMalformed writes a malformed result. Quoted as text, an output may be twice as long
+// as it was: one that is too large then leaves its reason alone.
+func encodeMalformed(result *protocol.Result) (json.RawMessage, error) {
+	body, err := protocol.EncodeResult(*result)
+	if err == nil && len(body) > protocol.ResultBytesMax {
+		result.Body, result.SetAside = nil, "the output is too large to be kept"
+		body, err = protocol.EncodeResult(*result)
+	}
+	return body, err
+}
+
 // completeMalformed fails the attempt with a malformed result, and keeps it. What follows is
-// the core's decision. The error is a *protocol.Error with CodeBadResult.
+// the core's decision. The error is a *protocol.Error with CodeBadResult; a holder that has
+// lost its lease gets ErrLeaseLost, and the result is kept as other late ones are.
 func (c *Claim) completeMalformed(ctx context.Context, result protocol.Result) error {
 	refusal := protocol.Errorf(protocol.CodeBadResult, "", "%s", result.Malformed)
-	body, err := protocol.EncodeResult(result)
-	if err == nil && len(body) > protocol.ResultBytesMax { // quoted as text, it may be twice as long
-		result.Body, err = nil, nil
-		result.SetAside = "the output is too large to be kept"
-		body, err = protocol.EncodeResult(result)
-	}
+	body, err := encodeMalformed(&result)
 	if err != nil {
 		return err
 	}
@@ -68,6 +76,9 @@ func (c *Claim) completeMalformed(ctx context.Context, result protocol.Result) e
 		}
 		return lifecycle.MalformedResult(s, c.Holder.ID, refusal.Message, kept, now)
 	})
+	if errors.Is(err, ErrLeaseLost) {
+		err = c.resultAfterLoss(ctx, parked(result, kept.Result, kept.Blob), err)
+	}
 	if err != nil {
 		return err
 	}

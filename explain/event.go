@@ -153,7 +153,11 @@ func describeFamily(e protocol.Event) (by, detail string) {
 	case *protocol.LateResultUsed:
 		return e.By, fmt.Sprintf("the late result in entry %d completes it", e.Seq)
 	case *protocol.ResultParked:
-		return e.By, Join(fmt.Sprintf("the result of attempt %d came late and changes nothing", e.Attempt), string(e.Status))
+		said := string(e.Status)
+		if e.Malformed != "" {
+			said = e.Malformed
+		}
+		return e.By, Join(fmt.Sprintf("the result of attempt %d came late and changes nothing", e.Attempt), said)
 	case *protocol.ReturnSent:
 		return e.By, fmt.Sprintf("the return goes to %s, as %s", e.To, e.Ticket)
 	case *protocol.Returned:

@@ -317,11 +317,17 @@ func Warning(s protocol.State) Phrase {
 	case Malformed(s):
 		return phrase("the last output was a malformed result, and is kept", onTicket(s, "read it", OpResult))
 	case s.SetAside != "":
-		return phrase(s.SetAside + After("; ", undeliveredWords(s)))
-	case len(Undelivered(s)) > 0:
-		return phrase(undeliveredWords(s), Action{To: "see where it is", Op: OpWhy, Args: map[string]string{"ticket": Undelivered(s)[0]}})
+		return phrase(s.SetAside+After("; ", undeliveredWords(s)), undeliveredAction(s)...)
 	}
-	return Phrase{}
+	return phrase(undeliveredWords(s), undeliveredAction(s)...)
+}
+
+// undeliveredAction shows where a child is that could not be delivered.
+func undeliveredAction(s protocol.State) []Action {
+	for _, ticket := range Undelivered(s) {
+		return []Action{{To: "see where it is", Op: OpWhy, Args: map[string]string{"ticket": ticket}}}
+	}
+	return nil
 }
 
 // Undelivered returns the tickets of the children that no agent could be given when they were
@@ -333,15 +339,15 @@ func Undelivered(s protocol.State) []string {
 	return ChildTickets(s.Ticket, s.Children.Undelivered)
 }
 
-// undeliveredWords says that children could not be delivered. An authority may have sent them on.
+// undeliveredWords says that children could not be delivered at once. They may have been since.
 func undeliveredWords(s protocol.State) string {
 	switch tickets := Undelivered(s); len(tickets) {
 	case 0:
 		return ""
 	case 1:
-		return tickets[0] + " was not delivered when it was handed on, and went to an authority"
+		return tickets[0] + " was not delivered when it was handed on"
 	default:
-		return Some(tickets) + " were not delivered when they were handed on, and went to an authority"
+		return Some(tickets) + " were not delivered when they were handed on"
 	}
 }
 

@@ -104,6 +104,8 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.OptCount(`,"late_seq":`, x.LateSeq)
 	w.OptText(`,"late_status":`, string(x.LateStatus))
 	w.OptInt(`,"late_tokens":`, int64(x.LateTokens))
+	w.OptText(`,"late_vote":`, string(x.LateVote))
+	w.OptText(`,"late_set_aside":`, string(x.LateSetAside))
 	w.OptText(`,"inbox":`, string(x.Inbox))
 	w.OptText(`,"return_ticket":`, string(x.ReturnTicket))
 	w.OptTime(`,"returned_at":`, &x.ReturnedAt)

@@ -113,6 +113,10 @@ type ResultParked struct {
 	Result  json.RawMessage `json:"result,omitempty" redact:"result"`
 	Blob    *BlobRef        `json:"result_blob,omitempty" redact:"-"`
 	Tokens  int64           `json:"tokens,omitempty"`
+	// SetAside, Vote and Malformed are those of the result. A malformed one is never used.
+	SetAside  string `json:"set_aside,omitempty" redact:"text"`
+	Vote      Vote   `json:"vote,omitempty" redact:"-"`
+	Malformed string `json:"malformed,omitempty" redact:"text"`
 }
 
 func (*ResultParked) EventType() EventType { return EventResultParked }

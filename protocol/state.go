@@ -114,11 +114,13 @@ type State struct {
 	StuckReason     string    `json:"stuck,omitempty"`
 	ReturnTimeouts  int       `json:"return_timeouts,omitempty"`
 
-	// Late results: the lost fences of those that were parked, and the last one.
-	LateFences []uint64     `json:"late_fences,omitempty"`
-	LateSeq    uint64       `json:"late_seq,omitempty"` // append that holds it
-	LateStatus ResultStatus `json:"late_status,omitempty"`
-	LateTokens int64        `json:"late_tokens,omitempty"`
+	// Late results: the lost fences of those that were parked, and the last that is not malformed.
+	LateFences   []uint64     `json:"late_fences,omitempty"`
+	LateSeq      uint64       `json:"late_seq,omitempty"` // append that holds it
+	LateStatus   ResultStatus `json:"late_status,omitempty"`
+	LateTokens   int64        `json:"late_tokens,omitempty"`
+	LateVote     Vote         `json:"late_vote,omitempty"`
+	LateSetAside string       `json:"late_set_aside,omitempty"` // cut as Message is
 
 	// After the end.
 	Inbox        string `json:"inbox,omitempty"`         // in whose inbox it is listed until dismissed

@@ -34,6 +34,11 @@ var familyCases = []conformanceCase{
 	{"a dismissal removes it from the inbox", testDismissOnce},
 	{"a key is found later", testKeyFoundLater},
 	{"the targets of a hand-off are checked", testHandOffTargets},
+	{"what cannot be delivered is kept, once, with an authority", testUndeliveredKept},
+	{"what cannot be delivered is submitted by any process", testUndeliveredPromised},
+	{"a policy says what becomes of what cannot be delivered", testUndeliveredPolicies},
+	{"a member that cannot be delivered holds up no other", testUndeliveredMember},
+	{"a malformed result is kept, and so is a late one", testMalformedKept},
 	{"children are in the trace of their parent", testTraces},
 }
 

@@ -136,7 +136,10 @@ func applyResultParked(s *p.State, e *p.ResultParked) error {
 		return fmt.Errorf("%w: a result parked under fence %d, which is not a lost one", ErrIllegal, e.Fence)
 	}
 	s.LateFences = append(slices.Clone(s.LateFences), e.Fence)
-	s.LateSeq, s.LateStatus, s.LateTokens = p.Self, e.Status, e.Tokens
+	if e.Malformed == "" {
+		s.LateSeq, s.LateStatus, s.LateTokens = p.Self, e.Status, e.Tokens
+		s.LateVote, s.LateSetAside = e.Vote, cut(e.SetAside)
+	}
 	return nil
 }
 
@@ -148,7 +151,7 @@ func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 	if s.LateStatus == p.Partial {
 		outcome = p.OutcomePartial
 	}
-	s.ResultSeq, s.Message, s.SetAside = s.LateSeq, "", ""
+	s.ResultSeq, s.Message, s.SetAside, s.Vote = s.LateSeq, "", s.LateSetAside, s.LateVote
 	s.Tokens += s.LateTokens
 	dropPending(s)
 	closeAs(s, outcome, "late_result", e.At)

@@ -93,7 +93,7 @@ func checkAfterEnd(before, after p.State) error {
 	for _, s := range []*p.State{&before, &after} {
 		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
 		s.ReturnTicket, s.ReturnedAt, s.PrevHash = "", p.Time{}, ""
-		s.LateFences, s.LateSeq, s.LateStatus, s.LateTokens = nil, 0, "", 0
+		s.LateFences, s.LateSeq, s.LateStatus, s.LateTokens, s.LateVote, s.LateSetAside = nil, 0, "", 0, "", ""
 	}
 	if reflect.DeepEqual(before, after) {
 		return nil

@@ -128,12 +128,19 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	case "accepts_late":
 		wantStale(g.t, "a late acknowledgement", s, &p.Accepted{Meta: meta, Offer: g.claims[args[0]], Agent: s.Agent, Holder: args[0]})
 	case "late":
-		fence, status := g.fences[args[0]], p.Success
-		if len(args) > 1 {
-			status = p.Partial
+		late := p.ResultParked{Holder: args[0], Fence: g.fences[args[0]], Status: p.Success, Tokens: 5}
+		for _, arg := range args[1:] {
+			switch arg {
+			case "partial":
+				late.Status = p.Partial
+			case "malformed":
+				late.Malformed = "it is no JSON"
+			default:
+				late.Vote = p.Vote(arg)
+			}
 		}
-		wantStale(g.t, "a late result", s, &p.Completed{Meta: meta, Fence: fence, Status: status})
-		step = Park(s, p.ResultParked{Holder: args[0], Fence: fence, Status: status, Tokens: 5}, g.now)
+		wantStale(g.t, "a late result", s, &p.Completed{Meta: meta, Fence: late.Fence, Status: late.Status})
+		step = Park(s, late, g.now)
 	default:
 		kind := p.EventType(word)
 		if p.NewEvent(kind) == nil {
