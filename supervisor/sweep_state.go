@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -21,9 +22,9 @@ const (
 // the next sweep need only read the unfinished ones, and the entries since. To read the heads of all
 // handoffs instead has a server fetch nearly all of its ledger from the disk.
 type sweepState struct {
-	open   map[string]struct{} // tickets that were not done with
-	end    uint64              // the last sequence that was read
-	fullAt time.Time           // when all heads were read
+	open   map[string]uint64 // those that were not done with: the last sequence of each, by ticket
+	end    uint64            // the last sequence that was read
+	fullAt time.Time         // when all heads were read
 }
 
 // errTooManyOpen: there are more unfinished handoffs than a sweep may remember.
@@ -31,7 +32,7 @@ var errTooManyOpen = errors.New("too many open handoffs to keep in mind")
 
 // sweepFull reads the heads of all handoffs.
 func (s *Supervisor) sweepFull(ctx context.Context, see func(broker.Head)) error {
-	next := &sweepState{open: map[string]struct{}{}, fullAt: time.Now()}
+	next := &sweepState{open: map[string]uint64{}, fullAt: time.Now()}
 	err := s.readHeads(ctx, func(h broker.Head) {
 		see(h)
 		next.addUnfinished(ctx, s, h)
@@ -49,9 +50,14 @@ func (s *Supervisor) sweepFull(ctx context.Context, see func(broker.Head)) error
 // addUnfinished keeps a handoff in mind that is not done with, up to one more than may be.
 func (r *sweepState) addUnfinished(ctx context.Context, s *Supervisor, h broker.Head) {
 	if len(r.open) <= s.cfg.unfinishedMax && (!h.State.Closed || s.hasPendingDuties(ctx, h.State)) {
-		r.open[h.Ticket] = struct{}{}
+		r.open[h.Ticket] = h.Seq
 	}
 }
+
+// closedWord is in each entry that closes a handoff. An entry without it is not worth decoding: the
+// handoff's next one mostly closes it, and else its head is read. What is written otherwise, with a
+// space in it, is read that way too.
+var closedWord = []byte(`"closed":true`)
 
 // sweepIncremental reads the unfinished handoffs of the sweep before, and the entries since. Of closed
 // handoffs it visits those that were closed since.
@@ -59,18 +65,20 @@ func (s *Supervisor) sweepIncremental(ctx context.Context, last *sweepState, see
 	s.lastSweep = nil
 	open, end := last.open, last.end
 	err := s.engine.Entries(ctx, end+1, func(e broker.Entry) error {
-		end = e.Seq
-		head, ok := s.headOf(e)
-		switch {
-		case !ok:
-			delete(open, e.Ticket)
-		case head.State.Closed && !s.hasPendingDuties(ctx, head.State):
-			delete(open, e.Ticket)
-			see(head)
-		default:
-			if open[e.Ticket] = struct{}{}; len(open) > s.cfg.unfinishedMax {
-				return errTooManyOpen
+		if end = e.Seq; bytes.Contains(e.Body, closedWord) {
+			head, ok := s.headOf(e)
+			if !ok {
+				delete(open, e.Ticket)
+				return ctx.Err()
 			}
+			if head.State.Closed && !s.hasPendingDuties(ctx, head.State) {
+				delete(open, e.Ticket)
+				see(head)
+				return ctx.Err()
+			}
+		}
+		if open[e.Ticket] = e.Seq; len(open) > s.cfg.unfinishedMax {
+			return errTooManyOpen
 		}
 		return ctx.Err()
 	})
@@ -82,15 +90,20 @@ func (s *Supervisor) sweepIncremental(ctx context.Context, last *sweepState, see
 		heads = append(heads, ticket)
 	}
 	slices.Sort(heads)
-	next := &sweepState{open: map[string]struct{}{}, end: end, fullAt: last.fullAt}
+	next := &sweepState{open: map[string]uint64{}, end: end, fullAt: last.fullAt}
 	for _, ticket := range heads {
 		head, err := s.b.Head(ctx, ticket, 0)
-		if errors.Is(err, broker.ErrNotFound) || broker.Unreadable(err) { // since the entries were read
+		if errors.Is(err, broker.ErrNotFound) { // since the entries were read
+			continue
+		}
+		if broker.Unreadable(err) {
+			s.noteUnreadable(ticket, open[ticket], err)
 			continue
 		}
 		if err != nil {
 			return err
 		}
+		s.noteReadable(ticket, head.Seq)
 		see(head)
 		next.addUnfinished(ctx, s, head)
 	}
