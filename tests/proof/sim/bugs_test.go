@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -39,10 +40,11 @@ const (
 	workRepeated   bug = "finished work done again, for what it hands on cannot be delivered"
 	nobodyTold     bug = "a hand-off that cannot be delivered, and no authority that has it"
 	votesLost      bug = "the votes of members not told to their group"
+	openUnswept    bug = "a sweep that passes over the entries of handoffs that are open"
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.
@@ -71,7 +73,7 @@ func TestPlantedBugs(t *testing.T) {
 // of supervisors.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
-	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, votesLost:
+	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, votesLost, openUnswept:
 		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 	}
 	return b, e
@@ -106,6 +108,15 @@ func (f *faultyEngine) Due(ctx context.Context, fn func(broker.WakeUp, func())) 
 	return f.engine.Due(ctx, func(w broker.WakeUp, done func()) {
 		done()
 		fn(w, func() {})
+	})
+}
+
+func (f *faultyEngine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+	return f.engine.Entries(ctx, from, func(e broker.Entry) error {
+		if f.bug == openUnswept && !bytes.Contains(e.Body, []byte(`"closed":true`)) {
+			return nil
+		}
+		return fn(e)
 	})
 }
 
