@@ -68,6 +68,9 @@ func (x *explainer) ended() string {
 		protocol.OutcomeTimeout: "It ran out of time", protocol.OutcomeRejected: "No agent took it",
 		protocol.OutcomeCancelled: "It was cancelled", protocol.OutcomeRolledBack: "It went back to " + Person(s.Source) + " undone",
 	}[s.Outcome]
+	if s.Reason == lifecycle.ReasonDenied {
+		how = "It was denied"
+	}
 	text := fmt.Sprintf("%s %s, %s after it was submitted", how, x.at(s.ClosedAt), Spoken(Took(s.SubmittedAt, s.ClosedAt)))
 	switch message := plain(s.Message); {
 	case s.Reason == "late_result":

@@ -204,6 +204,9 @@ func Answer(answer protocol.Answer) string {
 	}
 	if answer.Deny {
 		parts = append(parts, "denied", answer.DenyReason)
+		if answer.LetOthers {
+			parts = append(parts, "others may decide")
+		}
 	}
 	parts = append(parts, slices.Sorted(maps.Keys(answer.Variables))...)
 	return Join(append(parts, answer.Text)...)

@@ -37,7 +37,7 @@ type Action struct {
 // The operations of actions, and their arguments.
 const (
 	OpAgents      = "agents"       // see the agents
-	OpAnswer      = "answer"       // ticket; permit, set (names) and text, or deny, as the question has them
+	OpAnswer      = "answer"       // ticket; permit, set (names) and text, or deny and let-others, as the question has them
 	OpClaim       = "claim"        // agent
 	OpConnect     = "connect"      // say where the engine is
 	OpDead        = "dead"         // ticket
@@ -338,7 +338,8 @@ func (x *explainer) conditional() {
 		}
 		x.say("%s was asked %s ago and has not answered yet.", sentence(Person(asked)), x.span(s.ConditionedAt))
 		x.suggest("answer", OpAnswer, answerArgs(s)...)
-		x.suggest("deny it, so that another agent gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
+		x.suggest("deny it, for good", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
+		x.suggest("deny it, so that another agent gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "let-others", "true", "reason", "")
 	}
 }
 

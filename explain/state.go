@@ -104,6 +104,9 @@ const (
 // personActions are what a person may do about a handoff that waits for one.
 func personActions(s protocol.State) []Action {
 	actions := []Action{onTicket(s, toTake, OpTake), onTicket(s, toAnother, OpReroute, "to"), onTicket(s, "roll it back", OpRollback, "reason")}
+	if s.Denied != "" {
+		return append([]Action{onTicket(s, "permit it, and send it back down", OpAnswer, "permit"), onTicket(s, "deny it, too", OpAnswer, "deny", "reason")}, actions...)
+	}
 	if len(s.Chain) > 0 {
 		answer := onTicket(s, "answer it, and send it back down", OpAnswer, "text")
 		actions = append([]Action{answer}, actions...)

@@ -202,6 +202,7 @@ var passedUpWords = map[string]string{
 	lifecycle.ReasonCrashLoop:           "each attempt took its worker with it",
 	lifecycle.ReasonDeadline:            "its deadline passed",
 	lifecycle.ReasonUndelivered:         "no agent could be given it",
+	lifecycle.ReasonDenied:              "it was denied, and the package names it to decide after that",
 }
 
 // passedUp says from whom a handoff came up the chain, and why.

@@ -40,6 +40,7 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	if x.Summary.Trace != nil {
 		w.ObjectField(`,"trace":`, x.Summary.Trace)
 	}
+	w.OptTexts(`,"deciders":`, x.Summary.Deciders)
 	if x.Summary.Overrides != (PolicyOverrides{}) {
 		w.ObjectField(`,"overrides":`, &x.Summary.Overrides)
 	}
@@ -60,12 +61,13 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.IntField(`,"reroutes":`, int64(x.Reroutes))
 	w.IntField(`,"escalation_level":`, int64(x.EscalationLevel))
 	w.OptTexts(`,"chain":`, x.Chain)
-	w.OtherField(shapeState.FieldAt(47), &x.Conditions)
+	w.OptText(`,"denied":`, string(x.Denied))
+	w.OtherField(shapeState.FieldAt(49), &x.Conditions)
 	w.OptInt(`,"condition_rounds":`, int64(x.ConditionRounds))
 	w.OptInt(`,"supplements":`, int64(x.Supplements))
 	w.OptInt(`,"estimated_completion_ms":`, int64(x.EstimatedCompletionMS))
 	w.OptInt(`,"escalations":`, int64(x.Escalations))
-	w.OtherField(shapeState.FieldAt(52), &x.Children)
+	w.OtherField(shapeState.FieldAt(54), &x.Children)
 	w.OptBool(`,"retryable":`, x.Retryable)
 	w.OptInt(`,"retry_after_ms":`, int64(x.RetryAfterMS))
 	w.OptText(`,"timed_out":`, string(x.TimedOut))
@@ -93,14 +95,14 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.OptText(`,"cancel_by":`, string(x.CancelBy))
 	w.OptText(`,"cancel_reason":`, string(x.CancelReason))
 	w.OptBool(`,"cancel_children":`, x.CancelChildren)
-	w.OtherField(shapeState.FieldAt(80), &x.Progress)
+	w.OtherField(shapeState.FieldAt(82), &x.Progress)
 	w.OptCount(`,"result_seq":`, x.ResultSeq)
 	w.OptText(`,"vote":`, string(x.Vote))
 	w.OptText(`,"set_aside":`, string(x.SetAside))
 	w.OptInt(`,"tokens":`, int64(x.Tokens))
 	w.OptText(`,"stuck":`, string(x.StuckReason))
 	w.OptInt(`,"return_timeouts":`, int64(x.ReturnTimeouts))
-	w.OtherField(shapeState.FieldAt(87), &x.LateFences)
+	w.OtherField(shapeState.FieldAt(89), &x.LateFences)
 	w.OptCount(`,"late_seq":`, x.LateSeq)
 	w.OptText(`,"late_status":`, string(x.LateStatus))
 	w.OptInt(`,"late_tokens":`, int64(x.LateTokens))
@@ -391,6 +393,7 @@ func (x *Summary) WriteFields(w *wirejson.Writer) {
 	if x.Trace != nil {
 		w.ObjectField(`,"trace":`, x.Trace)
 	}
+	w.OptTexts(`,"deciders":`, x.Deciders)
 	if x.Overrides != (PolicyOverrides{}) {
 		w.ObjectField(`,"overrides":`, &x.Overrides)
 	}

@@ -44,6 +44,8 @@ const (
 	// BudgetMax bounds a budget, in whatever unit the fleet counts.
 	BudgetMax = 1e15
 
+	// DecidersMax is how many agents a package names to decide after a denial.
+	DecidersMax = 16
 	// ReasonBytesMax is the longest reason of an acknowledgement or a denial.
 	ReasonBytesMax = 16 << 10
 	// FailureBytesMax is how much of a failure's message an event keeps.

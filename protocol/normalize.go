@@ -75,6 +75,9 @@ func (p Package) Summarize(digest string) Summary {
 		Requires: p.RequiredCapabilities, Risk: p.Audit.RiskLevel,
 		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy,
 	}
+	if p.AutonomyBudget != nil {
+		s.Deciders = p.AutonomyBudget.Deciders
+	}
 	if s.Aggregate != nil {
 		s.Target = Target{}
 	}

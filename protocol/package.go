@@ -250,6 +250,9 @@ type RequiredCapability struct {
 type AutonomyBudget struct {
 	MaxRisk Risk     `json:"max_risk,omitempty"`
 	Amount  *float64 `json:"amount,omitempty"`
+	// Deciders are the agents, or a person, who may still decide after a denial, in this
+	// order: at most DecidersMax. Without them a denial is final.
+	Deciders []string `json:"deciders,omitempty"`
 }
 
 // ReturnProtocol says whether and how the result goes back to the source

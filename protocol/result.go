@@ -73,6 +73,9 @@ type Answer struct {
 	Permit     bool                       `json:"permit,omitempty"`
 	Deny       bool                       `json:"deny,omitempty"`
 	DenyReason string                     `json:"deny_reason,omitempty" redact:"text"`
+	// LetOthers makes of a denial a refusal by the agent that is denied: another agent, or
+	// the next authority, gets the handoff. Else a denial is final.
+	LetOthers bool `json:"let_others,omitempty"`
 }
 
 // Progress is a report from within the work.

@@ -65,6 +65,10 @@ type State struct {
 	EscalationLevel int      `json:"escalation_level"`
 	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order; of an authority that never took it, the one below
 
+	// Denied is who said no last, while that stands: the deciders of the package alone may
+	// decide otherwise.
+	Denied string `json:"denied,omitempty"`
+
 	Conditions      *Conditions `json:"conditions,omitempty"` // while conditional
 	ConditionRounds int         `json:"condition_rounds,omitempty"`
 	Supplements     int         `json:"supplements,omitempty"` // answers given so far

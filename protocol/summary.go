@@ -35,6 +35,8 @@ type Summary struct {
 	// Trace is the span that this handoff follows from; nil where its trace
 	// begins with it.
 	Trace *TraceContext `json:"trace,omitempty"`
+	// Deciders may still decide after a denial, in this order.
+	Deciders []string `json:"deciders,omitempty"`
 	// Overrides are kept so that the policy can be resolved anew when the
 	// handoff goes to another agent.
 	Overrides PolicyOverrides `json:"overrides,omitzero"`

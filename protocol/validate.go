@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -301,7 +302,28 @@ func checkNumbers(p *Package) *Error {
 		if err := checkAmount("autonomy_budget.amount", budget.Amount); err != nil {
 			return err
 		}
+		if err := checkDeciders(budget.Deciders); err != nil {
+			return err
+		}
 		return oneOf("autonomy_budget.max_risk", budget.MaxRisk, Risks)
+	}
+	return nil
+}
+
+// checkDeciders checks who may decide after a denial, each once.
+func checkDeciders(names []string) *Error {
+	const field = "autonomy_budget.deciders"
+	if len(names) > DecidersMax {
+		return Errorf(CodeTooLarge, field, "names %d agents, at most %d are allowed", len(names), DecidersMax)
+	}
+	for i, name := range names {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if err := checkID(at, name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:i], name) {
+			return Errorf(CodeConflict, at, "names %s a second time", name)
+		}
 	}
 	return nil
 }

@@ -110,6 +110,8 @@ func (a *Answer) validate() *Error {
 		return Errorf(CodeMissing, "text", "is missing: an answer gives at least one of text, variables, permit and deny")
 	case a.DenyReason != "" && !a.Deny:
 		return Errorf(CodeConflict, "deny_reason", "is given without deny")
+	case a.LetOthers && !a.Deny:
+		return Errorf(CodeConflict, "let_others", "is given without deny")
 	case size > AnswerBytesMax:
 		return tooLarge("answer", size, AnswerBytesMax)
 	}

@@ -80,6 +80,9 @@ func TestPackageLimits(t *testing.T) {
 		{"autonomy_budget.amount", 0, protocol.BudgetMax, func(p *protocol.Package, n int64) {
 			p.AutonomyBudget = &protocol.AutonomyBudget{Amount: of(float64(n))}
 		}},
+		{"autonomy_budget.deciders", 0, protocol.DecidersMax, func(p *protocol.Package, n int64) {
+			p.AutonomyBudget = &protocol.AutonomyBudget{Deciders: ids(int(n))}
+		}},
 	} {
 		try := func(n int64) error {
 			pkg := whole()

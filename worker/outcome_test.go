@@ -44,22 +44,24 @@ func TestEscalateAndAnswer(t *testing.T) {
 	})
 }
 
-// A denial is a refusal by the authority.
+// A denial by an authority ends it, unless that lets others decide.
 func TestDenyAnEscalation(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.register(protocol.Profile{ID: "coder", EscalatesTo: "boss"})
-		w.serve(worker.Config{Agent: "boss"}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
-			return protocol.Result{}, worker.AnswerEscalation(protocol.Answer{Deny: true, DenyReason: "no budget"})
-		}))
-		w.serve(worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
-			return protocol.Result{}, worker.Escalate("may I?", "")
-		}))
-		ticket := w.submit(nil)
-		pass(time.Second)
-		if state := w.status(ticket); state.Agent != protocol.Human || state.EscalationLevel != 2 {
-			t.Errorf("state %+v", state)
-		}
-	})
+	for _, letOthers := range []bool{false, true} {
+		inBubble(t, func(w *world) {
+			w.register(protocol.Profile{ID: "coder", EscalatesTo: "boss"})
+			w.serve(worker.Config{Agent: "boss"}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+				return protocol.Result{}, worker.AnswerEscalation(protocol.Answer{Deny: true, DenyReason: "no budget", LetOthers: letOthers})
+			}))
+			w.serve(worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+				return protocol.Result{}, worker.Escalate("may I?", "")
+			}))
+			ticket := w.submit(nil)
+			pass(time.Second)
+			if state := w.status(ticket); state.Closed == letOthers || letOthers && (state.Agent != protocol.Human || state.EscalationLevel != 2) {
+				t.Errorf("state %+v", state)
+			}
+		})
+	}
 }
 
 // What the core refuses ends the attempt, and not the worker.

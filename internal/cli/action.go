@@ -16,7 +16,7 @@ func commandLine(action explain.Action) string {
 		for _, name := range strings.Fields(arg["set"]) {
 			line += " --set " + name + "=…"
 		}
-		for _, flag := range []string{"permit", "text", "deny", "reason"} {
+		for _, flag := range []string{"permit", "text", "deny", "let-others", "reason"} {
 			if value, given := arg[flag]; given {
 				line += " --" + flag
 				if value == "" {

@@ -41,7 +41,9 @@ func (w *world) act(h *thread) {
 
 func (w *world) answer(h *thread) {
 	answer := p.Answer{By: "src", Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
+	answer.LetOthers = answer.Deny && w.n(2) == 0
 	if step, err := Answer(h.state, w.d, answer, w.now); err == nil {
+		w.checkReasons(h, h.state, step.Events)
 		w.take(h, step)
 	}
 }

@@ -18,10 +18,8 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		endAttempt(s)
 	}
 	switch {
-	case e.Answer.Deny: // the agent asked and was denied, so it cannot do the work: routing counts a refusal
-		s.Phase = p.PhaseRejected
-		s.Refused = appendAgent(s.Refused, s.Agent)
-		s.Reason, s.Message = "denied", cut(e.Answer.DenyReason)
+	case e.Answer.Deny:
+		deny(s, e.Answer)
 		return nil
 	case asked:
 		s.RetryAt = e.At // should no Offered follow in the append, Decide makes it
@@ -42,7 +40,7 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		}
 	}
 	s.Supplements++
-	s.Reason = "answer"
+	s.Reason, s.Denied = "answer", ""
 	return nil
 }
 
@@ -70,7 +68,7 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 	endQueueClock(s)
 	takeAuthorityTime(s, e.At)
 	endAttempt(s)
-	s.Refused = withoutAgent(s.Refused, e.To)
+	s.Refused, s.Denied = withoutAgent(s.Refused, e.To), ""
 	if s.Reason == ReasonUndelivered {
 		s.Reason, s.Message = "", ""
 	}
@@ -106,6 +104,9 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 		from = s.Chain[last] // an authority that never took it has nothing to pass down: an answer goes past it
 	}
 	s.Chain = append(slices.Clone(s.Chain), from)
+	if s.Denied != "" { // a decider has its turn once
+		s.Refused = appendAgent(s.Refused, e.From)
+	}
 	moveTo(s, e.To)
 	s.Offer, s.TimedOut = 0, "" // what followed the clock is decided
 	return nil

@@ -26,7 +26,7 @@ func CheckEnd(before, s p.State) error {
 	}
 	intervened := hasPassed(s.ClosedAt, Deadline(s)) // the end of that, or of what any handoff has
 	began := !s.AwaitsSource || s.Agent != ""
-	goesUp := s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
+	goesUp := s.Denied == "" && s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
 		s.Escalations < p.EscalationsTotalMax && !contains(s.Refused, p.Human)
 	switch {
 	case s.Inbox == "":

@@ -257,9 +257,10 @@ func TestAnswer(t *testing.T) {
 	_, err = Answer(asking, d, p.Answer{Text: "so"}, t0)
 	wantError(t, err, p.CodeMissing)
 	for answer, want := range map[*p.Answer]string{
-		{Text: "so", Permit: true}: "answered; offered a (answer)",
-		{Deny: true}:               "answered; escalated 1 a>human; offered human (escalation)",
-		{Deny: true, Permit: true}: "answered; escalated 1 a>human; offered human (escalation)",
+		{Text: "so", Permit: true}:    "answered; offered a (answer)",
+		{Deny: true}:                  "answered; closed rejected (permission_denied)",
+		{Deny: true, Permit: true}:    "answered; closed rejected (permission_denied)",
+		{Deny: true, LetOthers: true}: "answered; escalated 1 a>human; offered human (escalation)",
 	} {
 		step, err := Answer(asking, d, *answer, t0.Add(time.Minute))
 		if err != nil || brief(step.Events) != want {

@@ -265,7 +265,7 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.TimedOut == p.ClockQueue {
 		why = because(ReasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
 	}
-	if escalatesAtOnce(s, d) {
+	if escalatesAtOnce(s, d) || s.Denied != "" {
 		return escalate(s, d, meta, why)
 	}
 	if events := reroute(s, d, meta, why); events != nil {
@@ -328,6 +328,9 @@ func lateResult(s p.State, meta p.Meta) p.Event {
 
 // stepRejected finds another taker (document 1 §6.1, document 4).
 func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
+	if s.Denied != "" {
+		return escalate(s, d, meta, reason{ReasonDenied, p.Facts{Agent: s.Denied}})
+	}
 	why := because(ReasonRefused, s)
 	if events := reroute(s, d, meta, why); events != nil {
 		return events
@@ -375,6 +378,9 @@ func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason
 // person has refused it already, it ends.
 func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 	level, to, ok := nextAuthority(s, d)
+	if !ok && s.Denied != "" {
+		return []p.Event{closeDenied(s, meta)}
+	}
 	if !ok {
 		outcome := p.OutcomeTimeout
 		if s.Phase == p.PhaseRejected {
@@ -395,6 +401,10 @@ func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 // nextAuthority is the next level, and its authority; not ok is that there is none.
 func nextAuthority(s p.State, d *Directory) (level int, to string, ok bool) {
 	level = s.EscalationLevel + 1
+	if s.Denied != "" {
+		to = nextDecider(s, d)
+		return level, to, to != ""
+	}
 	to = authorityAt(s, d, level)
 	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
 	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !d.Reserved(to)
@@ -450,7 +460,7 @@ func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
 		why.code = ReasonCrashLoop
 	}
-	if _, _, ok := nextAuthority(s, d); ok && s.Policy.OnExhausted != p.ExhaustedFail {
+	if _, _, ok := nextAuthority(s, d); s.Denied != "" || ok && s.Policy.OnExhausted != p.ExhaustedFail {
 		return escalate(s, d, meta, why)
 	}
 	end := closed(meta, p.OutcomeFailed, why, p.Human)

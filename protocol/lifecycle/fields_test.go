@@ -41,9 +41,9 @@ conditioned working:      attempt=0 attempts_total=0 condition_rounds=1 conditio
 answered asking:          conditions=- reason=answer retry_at supplements=1
 answered above:           agent=a chain=- escalation_level=0 offer=0 reason=answer refused=- supplements=1
 answered judged:          agent=a attempt=0 attempts_total=0 chain=- escalation_level=0 fence=- holder=- lease_ms=- offer=0 phase=pending reason=answer refused=- supplements=1
-denied asking:            conditions=- message=secret phase=rejected reason=denied refused=[a]
-denied above:             message=secret phase=rejected reason=denied refused=[a_chief]
-denied judged:            attempt=0 attempts_total=0 fence=- holder=- lease_ms=- message=secret phase=rejected reason=denied refused=[a_chief]
+denied asking:            conditions=- denied=src message=secret phase=rejected reason=denied refused=[a]
+denied above:             denied=src message=secret phase=rejected reason=denied refused=[a_chief]
+denied judged:            attempt=0 attempts_total=0 denied=src fence=- holder=- lease_ms=- message=secret phase=rejected reason=denied refused=[a_chief]
 retry_scheduled failed:   phase=retrying retry_at
 retry_scheduled timeout:  phase=retrying retry_at timed_out=-
 rerouted rejected:        agent=b offer=0 reroutes=1 tried=[a_b]

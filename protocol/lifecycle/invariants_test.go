@@ -38,16 +38,22 @@ func (w *world) check(h *thread, before p.State) {
 // checkBounds: what Decide and the fences keep within the policy.
 func (w *world) checkBounds(h *thread) {
 	s := h.state
+	levels, escalations := levelsMax, p.EscalationsTotalMax
+	if len(s.Deciders) > 0 {
+		levels, escalations = levels+p.DecidersMax, escalations+p.DecidersMax
+	}
 	switch {
 	case s.Attempt > attemptsMax:
 		w.fail(h, "attempt %d of %d", s.Attempt, s.Policy.MaxAttempts)
-	case s.Reroutes > reroutesMax, s.EscalationLevel > levelsMax, s.Escalations > p.EscalationsTotalMax:
+	case s.Reroutes > reroutesMax, s.EscalationLevel > levels, s.Escalations > escalations:
 		w.fail(h, "%d reroutes, %d levels, %d escalations", s.Reroutes, s.EscalationLevel, s.Escalations)
 	case s.Phase == p.Pending && slices.Contains(s.Refused, s.Agent):
 		w.fail(h, "offered to %s, which refused", s.Agent)
+	case s.Denied != "" && !s.Closed && s.Phase == p.Pending && !slices.Contains(s.Deciders, s.Agent):
+		w.fail(h, "denied by %s, and %s has it", s.Denied, s.Agent)
 	case s.ConditionRounds > conditionsMax+1: // the one over it escalates
 		w.fail(h, "%d rounds of conditions", s.ConditionRounds)
-	case s.ReturnTimeouts > attemptsMax+levelsMax+1:
+	case s.ReturnTimeouts > attemptsMax+levels+1:
 		w.fail(h, "%d return timeouts", s.ReturnTimeouts)
 	}
 }

@@ -31,6 +31,7 @@ const (
 	ReasonCancelled           = "cancelled"            // on request; the cause is what ended the wait for its worker
 	ReasonReturned            = "returned"             // the same, and it goes back to its source
 	ReasonUndelivered         = "undelivered"          // Agent could not be given what was handed on to it
+	ReasonDenied              = "permission_denied"    // Agent said no to what was asked, or escalated
 	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
 )
 
@@ -39,7 +40,10 @@ const (
 var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
-	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded}
+	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied}
+
+// reasonDenied is the reason of a handoff between a denial and what follows from it.
+const reasonDenied = "denied"
 
 // What ends the wait for the worker of a handoff whose end was requested.
 const (
@@ -151,6 +155,8 @@ func ReasonWords(code string, f p.Facts) string {
 		return groupWords(f)
 	case ReasonUndelivered:
 		return "it could not be delivered to " + orItsAgent(f.Agent)
+	case ReasonDenied:
+		return "denied by " + orItsAgent(f.Agent)
 	case ReasonSourceEnded:
 		return "the attempt that handed it off ended without a result"
 	case ReasonCancelled:

@@ -40,7 +40,7 @@ import (
 //
 //	submit [key=value]…     anyway [key=value]…   (what was promised already)
 //	undelivered [key=value]…   (what was handed on, and no agent can be given)
-//	cancel [children]   answer   permit   deny
+//	cancel [children]   answer   permit   deny [others]
 //
 // Anybody
 //
@@ -331,6 +331,8 @@ func (g *stage) relation(s *p.Summary, key, value string) bool {
 		s.Wait, s.Parent, s.N = value, "parent", 1
 	case "member":
 		s.Group, s.Parent, s.N, s.Type = "group", "group", g.numbers([]string{value})[0]+1, p.Broadcast
+	case "deciders":
+		s.Deciders = strings.Split(value, ",")
 	case "excluded": // they refused what it follows from
 		s.Excluded = strings.Split(value, ",")
 	case "origin":

@@ -101,7 +101,7 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	meta, s := p.Meta{At: g.now, By: By}, g.state
 	switch word {
 	case "answer", "permit", "deny":
-		step, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny"}, g.now)
+		step, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny", LetOthers: len(args) > 0 && args[0] == "others"}, g.now)
 	case "cancel":
 		step, err = Cancel(s, g.d, "src", "enough", strings.Join(args, "") == "children", g.now)
 	case "return":

@@ -320,6 +320,9 @@ func (w *world) begin(ticket string, parent *thread, step Step) *thread {
 func (w *world) summary(source string) p.Summary {
 	s := p.Summary{Type: p.Sequential, Source: source, Priority: one(w, p.Priorities...), Digest: "sha256:00",
 		Deadline: w.now.Add(one(w, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour)), Overrides: w.policy()}
+	if w.n(4) == 0 {
+		s.Deciders = []string{one(w, agents...), p.Human}
+	}
 	if s.Target.Agent = one(w, "b", "c", "chief", p.Human, ""); s.Target.Agent == "" {
 		s.Target.Capability = one(w, "x", "y")
 	}

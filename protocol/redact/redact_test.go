@@ -213,7 +213,7 @@ func TestStructureIsKept(t *testing.T) {
 		"context.correlation_id", "context.trace_id", "context.phase", "context.next_phase", "context.history_transfer.mode",
 		"context.decisions.id", "context.decisions.made_by", "context.files_in_progress.owner", "context.files_in_progress.lock_type",
 		"context.artifacts.id", "context.artifacts.type", "context.artifacts.status", "context.artifacts.created_by",
-		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk",
+		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk", "autonomy_budget.deciders",
 		"return.on_timeout", "return.wait", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker",
 		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",
 		"members.target.agent", "members.target.capability", "members.target.agents", "members.priority", "members.task.id", "members.task.type",

@@ -41,10 +41,11 @@ const (
 	nobodyTold     bug = "a hand-off that cannot be delivered, and no authority that has it"
 	votesLost      bug = "the votes of members not told to their group"
 	openUnswept    bug = "a sweep that passes over the entries of handoffs that are open"
+	denialWeak     bug = "a denial that others may undo"
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept, denialWeak}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.

@@ -34,6 +34,7 @@ type judge struct {
 	read     map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence map[string]*presence
 	lines    map[string]refusals
+	denied   map[string]bool         // handoffs of which the last answer was a denial
 	memberOf map[groupAgent]int      // which member of a group an agent has
 	votes    map[string]map[int]bool // by group: which members are in favour, as their results say
 	slots    map[string]time.Time    // when a holder took its slot for a handoff
@@ -59,7 +60,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]map[int]bool{}, slots: map[string]time.Time{}, lines: map[string]refusals{}}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]map[int]bool{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, denied: map[string]bool{}}
 }
 
 const foundMax = 10
@@ -143,6 +144,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkLineage(after, made.Events)
 	j.checkSource(ticket, before.state, after)
 	j.checkUndelivered(before.state, after, made.Events)
+	j.checkDenied(ticket, after, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}

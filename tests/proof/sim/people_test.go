@@ -40,13 +40,22 @@ func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ac
 		if of.State().Parent != "" { // its source does not poll, and would not answer
 			break
 		}
-		return protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which"}}, nil
+		ask := protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which"}}
+		if h.dice(of, "permission")%2 == 0 {
+			ask.NeedsContext, ask.NeedsPermission = nil, []string{"deploy"}
+		}
+		return ask, nil
 	}
 	return protocol.Ack{Status: protocol.AckAccepted}, nil
 }
 
 // Handle works for a while, hands off, fails, or forgets that it was told to stop.
 func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Result, error) {
+	if of.State().Denied != "" {
+		if answer := h.decide(of); answer != nil {
+			return protocol.Result{}, answer
+		}
+	}
 	what := h.dice(of, "handle")
 	work := time.Duration(what%8_000_000) * time.Microsecond
 	stubborn := false
@@ -169,6 +178,9 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	if p.Target.Agent != "" && p.Target.Agent != late && d>>48%6 == 0 {
 		p.Target.Agent = pollingAgent
 	}
+	if d>>52%2 == 0 {
+		p.AutonomyBudget = &protocol.AutonomyBudget{Deciders: []string{"lead", protocol.Human}[d>>53%2:]}
+	}
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }
@@ -235,7 +247,11 @@ func (l *simulation) poll(ctx context.Context, b *broker.Broker, source string, 
 		s := head.State
 		switch {
 		case s.Phase == protocol.Conditional && s.Conditions != nil:
-			_, err = b.Answer(ctx, ticket, protocol.Answer{By: source, Text: "this"})
+			answer := protocol.Answer{By: source, Text: "this", Permit: true}
+			if dice(l.seed, "permit", ticket, s.ConditionRounds)%3 == 0 {
+				answer = l.denies(source)
+			}
+			_, err = b.Answer(ctx, ticket, answer)
 		case !s.Closed && l.faultsOn() && dice(l.seed, "cancel", source, i)%15 == 0:
 			_, err = b.CancelTree(ctx, ticket, source, "enough")
 		}
