@@ -40,7 +40,11 @@ func Refusal(err error) (refusal *protocol.Error, internal bool) {
 	case errors.As(err, &refused):
 		return refused, false
 	case errors.Is(err, broker.ErrLeaseLost):
-		return protocol.Errorf(protocol.CodeLeaseLost, "lease", "is lost: the handoff is closed, or another holder's by now; nothing was changed"), false
+		refused = protocol.Errorf(protocol.CodeLeaseLost, "lease", "is lost: the handoff is closed, or another holder's by now; nothing was changed")
+		if refused.Clock = broker.ClockOf(err); refused.Clock != "" {
+			refused.Message = "is lost: " + broker.LostTo(refused.Clock).Error() + "; nothing was changed"
+		}
+		return refused, false
 	case errors.Is(err, broker.ErrOfferGone):
 		return protocol.Errorf(protocol.CodeGone, "offer", "is over, or another holder's by now; pull the next one"), false
 	case errors.Is(err, lifecycle.ErrStale), errors.Is(err, lifecycle.ErrIllegal):

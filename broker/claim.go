@@ -217,7 +217,7 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 }
 
 // Complete hands in the result and closes the handoff. What the result's command
-// asks for (document 0), and the children given, are handed off with it: they are
+// asks for, and the children given, are handed off with it: they are
 // recorded in the same append, and submitted from there. A result that breaks the
 // package's output schema, or is too large, or a command that cannot be followed,
 // fails the attempt instead, and the error is a *protocol.Error that says so. So does

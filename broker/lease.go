@@ -114,17 +114,41 @@ func timeoutReason(c protocol.Clock) string { return string(c) + "_timeout" }
 
 // leaseLostError is the error of a holder whose claim has ended.
 func leaseLostError(s *protocol.State, ticket, holder string) error {
-	why := ErrLeaseLost
+	clock := protocol.Clock("")
 	switch {
 	case lifecycle.DeadlinePassed(*s):
-		why = ErrDeadlinePassed
+		clock = protocol.ClockDeadline
 	case s.Held(): // by another
 	case s.Reason == timeoutReason(protocol.ClockWork):
-		why = ErrWorkTimeout
+		clock = protocol.ClockWork
 	case s.Reason == timeoutReason(protocol.ClockProgress):
-		why = ErrProgressTimeout
+		clock = protocol.ClockProgress
 	}
-	return fmt.Errorf("handoff %s, holder %s: %w", ticket, holder, why)
+	return fmt.Errorf("handoff %s, holder %s: %w", ticket, holder, LostTo(clock))
+}
+
+// clockErrors are the errors of holders whose claim a clock has ended.
+var clockErrors = map[protocol.Clock]error{protocol.ClockWork: ErrWorkTimeout,
+	protocol.ClockProgress: ErrProgressTimeout, protocol.ClockDeadline: ErrDeadlinePassed}
+
+// LostTo is the ErrLeaseLost of a holder from which a clock took its claim.
+// Without a clock, or for one that takes none, it is ErrLeaseLost itself.
+func LostTo(clock protocol.Clock) error {
+	if err := clockErrors[clock]; err != nil {
+		return err
+	}
+	return ErrLeaseLost
+}
+
+// ClockOf is the clock that took a claim from its holder, as the error says.
+// It is empty where it was none.
+func ClockOf(err error) protocol.Clock {
+	for clock, its := range clockErrors {
+		if errors.Is(err, its) {
+			return clock
+		}
+	}
+	return ""
 }
 
 // errRead ends the reading of a history early.

@@ -6,7 +6,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What document 1 §7.3 asks for at least. The ledger keeps every append for
+// What the handoff protocol specification asks for at least. The ledger keeps every append for
 // LedgerAge, and a handoff is closed ninety days after its submission at the
 // latest (lifecycle.Deadline). So the first append of a handoff that closed
 // then has still to be kept for completedAge: that, and not the escalations, is

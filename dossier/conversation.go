@@ -13,8 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Turn is a handoff of a conversation, with the conversation fields of its package
-// (document 3, getHandoffHistory).
+// Turn is a handoff of a conversation, with the conversation fields of its package.
 type Turn struct {
 	ask.Row
 	// TraceID is the id of the handoff's trace, in hex. It and the fields after it are empty

@@ -392,12 +392,16 @@ func (x *explainer) group() {
 	s := x.State
 	ended, succeeded := s.Children.Closed.Len(), s.Children.Succeeded.Len()
 	open := s.Aggregate.Size - ended
+	well, not := "with success", "without"
+	if s.Aggregate.Mode == protocol.AggregateMajority {
+		well, not = "in favour", "not"
+	}
 	ends := "of which none has ended yet"
 	switch {
 	case ended == 1:
-		ends = fmt.Sprintf("of which 1 has ended (%d with success, %d without)", succeeded, ended-succeeded)
+		ends = fmt.Sprintf("of which 1 has ended (%d %s, %d %s)", succeeded, well, ended-succeeded, not)
 	case ended > 1:
-		ends = fmt.Sprintf("of which %d have ended (%d with success, %d without)", ended, succeeded, ended-succeeded)
+		ends = fmt.Sprintf("of which %d have ended (%d %s, %d %s)", ended, succeeded, well, ended-succeeded, not)
 	}
 	x.say("It is a group of %d, %s.", s.Aggregate.Size, ends)
 	x.say("It still waits for %s: %s.", ofThem(open, s.Aggregate.Size), x.relatives(open, "member"))

@@ -249,7 +249,8 @@ func Escalation(s protocol.State) string {
 	return text
 }
 
-// Group says how far a group is: group of 5: 3 closed (2 succeeded, 1 failed).
+// Group says how far a group is: group of 5: 3 closed (2 succeeded, 1 failed). Members of a
+// majority are in favour or against.
 func Group(s protocol.State) string {
 	if s.Aggregate == nil {
 		return ""
@@ -259,12 +260,16 @@ func Group(s protocol.State) string {
 		closed, succeeded, cancelled = s.Children.Closed.Len(), s.Children.Succeeded.Len(), s.Children.Cancelled.Len()
 	}
 	text := fmt.Sprintf("group of %d: %d closed", s.Aggregate.Size, closed)
+	well, not := "succeeded", "failed"
+	if s.Aggregate.Mode == protocol.AggregateMajority { // votes count, too
+		well, not = "in favour", "against"
+	}
 	var ends []string
 	if succeeded > 0 {
-		ends = append(ends, fmt.Sprintf("%d succeeded", succeeded))
+		ends = append(ends, fmt.Sprintf("%d %s", succeeded, well))
 	}
 	if failed := closed - succeeded - cancelled; failed > 0 {
-		ends = append(ends, fmt.Sprintf("%d failed", failed))
+		ends = append(ends, fmt.Sprintf("%d %s", failed, not))
 	}
 	if cancelled > 0 {
 		ends = append(ends, fmt.Sprintf("%d cancelled", cancelled))

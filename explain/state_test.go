@@ -15,10 +15,10 @@ func TestGroupText(t *testing.T) {
 		return s
 	}
 	for want, s := range map[string]protocol.State{
-		"group of 5: 0 closed":                         group(nil, nil),
-		"group of 5: 2 closed (2 succeeded)":           group([]int{0, 4}, []int{0, 4}),
-		"group of 5: 1 closed (1 failed)":              group([]int{3}, nil),
-		"group of 5: 3 closed (2 succeeded, 1 failed)": group([]int{0, 1, 2}, []int{0, 2}),
+		"group of 5: 0 closed":                          group(nil, nil),
+		"group of 5: 2 closed (2 in favour)":            group([]int{0, 4}, []int{0, 4}),
+		"group of 5: 1 closed (1 against)":              group([]int{3}, nil),
+		"group of 5: 3 closed (2 in favour, 1 against)": group([]int{0, 1, 2}, []int{0, 2}),
 		"": {},
 	} {
 		if got := Group(s); got != want {
@@ -28,7 +28,7 @@ func TestGroupText(t *testing.T) {
 	if got := WaitingFor(group([]int{0, 1}, nil)).Words; got != "3 of its 5 members to end" {
 		t.Errorf("it waits for %q", got)
 	}
-	if got := Aggregation(group(nil, nil)); got != "when more than half have succeeded" {
+	if got := Aggregation(group(nil, nil)); got != "when more than half are in favour" {
 		t.Errorf("it succeeds %q", got)
 	}
 }

@@ -130,7 +130,7 @@ func Aggregation(s protocol.State) string {
 	}
 	text := map[protocol.Aggregation]string{
 		protocol.AggregateAll: "when all have succeeded", protocol.AggregateAny: "when one has succeeded",
-		protocol.AggregateMajority: "when more than half have succeeded",
+		protocol.AggregateMajority: "when more than half are in favour",
 	}[s.Aggregate.Mode]
 	if n := s.Aggregate.Counted.Len(); n > 0 {
 		text += fmt.Sprintf(", of the %d that count", n)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// AuditType is what an audit record says has happened: the words of document 1
-// §7.1 and the issue's cancelled, and two of ours for what those have no word for.
+// AuditType is what an audit record says has happened. Deferred and noted are ours, for what
+// the handoff protocol specification has no word for.
 type AuditType string
 
 const (
@@ -22,7 +22,7 @@ const (
 	AuditTimeout   AuditType = "timeout"
 	AuditEscalated AuditType = "escalated"
 	AuditCancelled AuditType = "cancelled"
-	// AuditDeferred is the third answer of document 1 §5.3: not now, or only if.
+	// AuditDeferred is the third answer to an offer: not now, or only if.
 	AuditDeferred AuditType = "deferred"
 	// AuditNoted is an append that holds none of the above: a retry, a beat of
 	// progress, a reminder. It has a record all the same, so that what is
@@ -34,9 +34,8 @@ const (
 var AuditTypes = []AuditType{AuditInitiated, AuditAccepted, AuditRejected, AuditCompleted, AuditFailed, AuditTimeout,
 	AuditEscalated, AuditCancelled, AuditDeferred, AuditNoted}
 
-// AuditRecord is one line of the audit trail: document 1 §7.1 field by field, and
-// where in the ledger it comes from. It is made of an append, never stored: the
-// ledger is the trail.
+// AuditRecord is one line of the audit trail, and where in the ledger it comes from. It is made
+// of an append, never stored: the ledger is the trail.
 type AuditRecord struct {
 	HandoffID       string          `json:"handoff_id"`
 	Timestamp       Time            `json:"timestamp"` // of the event
@@ -152,7 +151,7 @@ func canonical(raw json.RawMessage) any {
 }
 
 // AuditOf is what an append leaves in the audit trail: a record for each event
-// that document 1 has a word for, in their order, or one AuditNoted where there is
+// that an AuditType stands for, in their order, or one AuditNoted where there is
 // none. The mapping is auditEvent, and a table in docs/operations/audit.md.
 func AuditOf(c Change, of Snapshot) []AuditRecord {
 	s := c.Record.State
@@ -194,8 +193,8 @@ func AuditOf(c Change, of Snapshot) []AuditRecord {
 	return records
 }
 
-// acknowledgement is the record that a handoff must have beside initiated (document
-// 1 §7.2) where no agent gives it: a group is accepted as it is submitted, for the
+// acknowledgement is the record that a handoff must have beside initiated
+// where no agent gives it: a group is accepted as it is submitted, for the
 // work is its members'; one that closes before any agent has acknowledged it is
 // rejected by then.
 func acknowledgement(r AuditRecord, s State) (ack AuditRecord, missing bool) {
@@ -276,7 +275,7 @@ func auditClosing(o Outcome) AuditType {
 	return AuditFailed
 }
 
-// auditOutcome is an outcome in the three words of document 1.
+// auditOutcome is an outcome in the three words of an audit record.
 func auditOutcome(o Outcome) ResultStatus {
 	switch o {
 	case OutcomeSuccess:
@@ -318,7 +317,7 @@ func CausedBy(e Event) string {
 
 func (m Meta) causer() string { return m.By }
 
-// taskStatus is the state in the words of document 1 §3.1.
+// taskStatus is the state in the words of a task of the handoff protocol specification.
 func taskStatus(s State) string {
 	switch {
 	case s.Closed && (s.Outcome == OutcomeSuccess || s.Outcome == OutcomePartial):

@@ -51,6 +51,7 @@ type Error struct {
 	Message string `json:"message"`
 	Source  string `json:"source,omitempty"` // of the package, where known
 	Target  string `json:"target,omitempty"`
+	Clock   Clock  `json:"clock,omitempty"` // that took the claim, of CodeLeaseLost
 }
 
 // Error reads "field: message (source -> target)".

@@ -59,7 +59,7 @@ type Escalated struct {
 	ReasonCode string `json:"reason_code,omitempty" redact:"-"`
 	Facts      *Facts `json:"facts,omitempty" redact:"-"`
 	// Fence is set where the holder itself escalates, and then Assessment is
-	// what it has found out so far (document 1 §2.4).
+	// what it has found out so far.
 	Fence      uint64 `json:"fence,omitempty"`
 	Assessment string `json:"assessment,omitempty" redact:"text"`
 }

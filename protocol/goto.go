@@ -7,13 +7,12 @@ import (
 	"slices"
 )
 
-// Ends are the names that end a chain instead of handing off (document 0: goto=END).
+// Ends are the names that end a chain instead of handing off.
 // No agent of such a name can be reached by a command.
 var Ends = []string{"END", "__end__"}
 
-// Continue makes the package that a result's command asks for (document 0;
-// LangGraph's Command): none where it has no command, no goto, or one that ends
-// the chain; else exactly one. pkg is what the work was done for, with the
+// Continue makes the package that a result's command asks for: none where it has
+// no command, no goto, or one that ends the chain; else exactly one. pkg is what the work was done for, with the
 // variables that answers have added; from is the agent that did it, ticket its
 // handoff, and result what it handed in, validated. The package is neither
 // normalized nor validated, and what is in pkg and result is shared, not copied.
@@ -35,7 +34,7 @@ var Ends = []string{"END", "__end__"}
 // result's, then the update's; artifacts likewise, merged as Artifacts.With does.
 // The summary is the result's, else pkg's. How much of the conversation goes on,
 // history_transfer says; where it has no mode that is full for an escalation,
-// else relevant_only (document 1 §3.2). The key, the return protocol, required
+// else relevant_only. The key, the return protocol, required
 // capabilities and all expectations stay behind: they were about this result. So
 // do type and requirements of the task, where the update describes another.
 //

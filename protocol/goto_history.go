@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// What of a conversation goes on to the next agent (document 1 §3.2).
+// What of a conversation goes on to the next agent.
 
 // transferHistory cuts the conversation of a context that is handed off by its
 // transfer mode:

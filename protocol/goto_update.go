@@ -161,7 +161,7 @@ func (r *updateReader) oneTask(field string, raw json.RawMessage) {
 	r.task = &task
 }
 
-// context reads what document 0 puts into update.context.
+// context reads what agents of the swarm pattern put into update.context.
 func (r *updateReader) context(field string, raw json.RawMessage) {
 	context := r.object(field, raw)
 	take(context, "previous_agent")

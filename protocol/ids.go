@@ -15,7 +15,7 @@ const IDBytesMax = 64
 // ticketSpace is the namespace of tickets that are derived from a key.
 var ticketSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/agenthandoff/handoff/ticket"))
 
-// NewTicket makes a random ticket (UUIDv4, document 1 §9). What is promised or repeated
+// NewTicket makes a random ticket (UUIDv4). What is promised or repeated
 // has a derived one (UUIDv5), so that a crash in between is harmless.
 func NewTicket() string { return uuid.NewString() }
 

@@ -10,7 +10,7 @@ type Parent struct {
 
 // Inherit fills in what a package takes over from the handoff that it follows from. What
 // the package says itself stays. It takes over: conversation, workflow, user, the user's
-// intent, correlation, trace, and priority (document 1 §2.4, document 2). It is called
+// intent, correlation, trace, and priority. It is called
 // before Normalize, which fills in defaults.
 //
 // Of an open parent it also takes over the deadline, and has none that is later:

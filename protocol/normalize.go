@@ -44,7 +44,7 @@ func (p *Package) Normalize(now time.Time) {
 	tidyPackage(p)
 }
 
-// expectReturn makes explicit what the type implies (document 1 §2.2, §2.4). A
+// expectReturn makes explicit what the type implies. A
 // delegation without a return protocol is left as it is: it has not said how
 // long it waits.
 func (p *Package) expectReturn() {
@@ -131,7 +131,7 @@ func (r *Result) Normalize() {
 	}
 }
 
-// Content types of a result (document 1 §4.1).
+// Content types of a result.
 const (
 	ContentText     = "text"
 	ContentJSON     = "json"

@@ -9,7 +9,7 @@ import (
 // of another major version is refused, a newer minor one is accepted.
 const Version = "1.0"
 
-// Type is how responsibility moves (document 1 §2).
+// Type is how responsibility moves.
 type Type string
 
 const (
@@ -19,7 +19,7 @@ const (
 	Escalation Type = "escalation" // up the chain of authority
 )
 
-// Trigger is why a handoff was begun (document 1 §1).
+// Trigger is why a handoff was begun.
 type Trigger string
 
 const (
@@ -43,7 +43,7 @@ const (
 // Priorities are all priorities, the most urgent first.
 var Priorities = []Priority{Critical, High, Normal, Low}
 
-// Risk is a level of risk (document 1, audit).
+// Risk is a level of risk.
 type Risk string
 
 const (
@@ -109,7 +109,7 @@ type Target struct {
 	Agents     []string `json:"agents,omitempty"` // broadcast
 }
 
-// Task is the work item (document 4).
+// Task is the work item.
 type Task struct {
 	ID           string   `json:"id,omitempty"`
 	Type         string   `json:"type,omitempty"`
@@ -120,14 +120,13 @@ type Task struct {
 // Context is what the target needs to know to go on without finding it out again.
 type Context struct {
 	OriginalRequest string `json:"original_request,omitempty"`
-	// UserIntent and ConversationID may be absent, but not present and empty
-	// (document 3, Validation): hence the pointers.
+	// UserIntent and ConversationID may be absent, but not present and empty: hence the pointers.
 	UserIntent     *string `json:"user_intent,omitempty"`
 	ConversationID *string `json:"conversation_id,omitempty"` // documents 3: session_id
 	WorkflowID     string  `json:"workflow_id,omitempty"`
 	UserID         string  `json:"user_id,omitempty"`
 	CorrelationID  string  `json:"correlation_id,omitempty"`
-	TraceID        string  `json:"trace_id,omitempty"` // document 3: harness_trace_id
+	TraceID        string  `json:"trace_id,omitempty"` // harness_trace_id in some systems
 
 	Phase          string            `json:"phase,omitempty"` // workflow phase, not the handoff's
 	NextPhase      string            `json:"next_phase,omitempty"`
@@ -155,8 +154,7 @@ type Context struct {
 	Metadata            map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
-// HistoryTransfer says how much of the conversation was handed off
-// (document 1 §3.2).
+// HistoryTransfer says how much of the conversation was handed off.
 type HistoryTransfer struct {
 	Mode        TransferMode `json:"mode,omitempty"`
 	MaxMessages int          `json:"max_messages,omitempty"` // 0 is no limit
@@ -197,7 +195,7 @@ type FileReference struct {
 	Sections []string `json:"sections,omitempty"`
 }
 
-// FileLock is a file that an agent works on (document 1 §3.1). Handoff carries
+// FileLock is a file that an agent works on. Handoff carries
 // it; it does not enforce it.
 type FileLock struct {
 	Path     string `json:"path"`
@@ -205,7 +203,7 @@ type FileLock struct {
 	LockType string `json:"lock_type,omitempty"` // exclusive or shared
 }
 
-// Artifact refers to something produced on the way (document 1 §3.3).
+// Artifact refers to something produced on the way.
 type Artifact struct {
 	ID          string `json:"id,omitempty"`
 	Name        string `json:"name,omitempty"`
@@ -217,21 +215,21 @@ type Artifact struct {
 	Description string `json:"description,omitempty"`
 }
 
-// Artifacts are given as a list, or as a map from name to path (document 0). In a map null
+// Artifacts are given as a list, or as a map from name to path. In a map null
 // is something not made yet. Either form is kept.
 type Artifacts struct {
 	List   []Artifact
 	ByName map[string]*string
 }
 
-// Constraints limit the work (document 1).
+// Constraints limit the work.
 type Constraints struct {
 	Budget     *float64 `json:"budget,omitempty"` // in the fleet's own unit, tokens as a rule
 	Deadline   Time     `json:"deadline,omitzero"`
-	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex (document 0)
+	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex
 }
 
-// Expectations say what a good result is (document 4).
+// Expectations say what a good result is.
 type Expectations struct {
 	OutputSchema    json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of Result.Body
 	SuccessCriteria []string        `json:"success_criteria,omitempty"`
@@ -239,14 +237,14 @@ type Expectations struct {
 	MaxIterations   int             `json:"max_iterations,omitempty"`
 }
 
-// RequiredCapability is one the target must have (document 1 §5.1). A bare
+// RequiredCapability is one the target must have. A bare
 // string is read as an id.
 type RequiredCapability struct {
 	ID             string  `json:"id"`
 	MinProficiency float64 `json:"min_proficiency,omitempty"` // 0 to 1
 }
 
-// AutonomyBudget is how far the target may go on its own (document 1).
+// AutonomyBudget is how far the target may go on its own.
 type AutonomyBudget struct {
 	MaxRisk Risk     `json:"max_risk,omitempty"`
 	Amount  *float64 `json:"amount,omitempty"`
@@ -255,8 +253,7 @@ type AutonomyBudget struct {
 	Deciders []string `json:"deciders,omitempty"`
 }
 
-// ReturnProtocol says whether and how the result goes back to the source
-// (document 1 §4).
+// ReturnProtocol says whether and how the result goes back to the source.
 type ReturnProtocol struct {
 	Expected  bool      `json:"expected"`
 	TimeoutMS int64     `json:"timeout_ms,omitempty"` // submission to result; the work has its own
@@ -271,7 +268,7 @@ type ReturnProtocol struct {
 	CancelRest  bool        `json:"cancel_rest,omitempty"`
 }
 
-// Aggregation is how the ends of a group's members become its own (document 1 §2.3).
+// Aggregation is how the ends of a group's members become its own.
 type Aggregation string
 
 const (
@@ -291,7 +288,7 @@ type Member struct {
 	Artifacts Artifacts                  `json:"artifacts,omitzero"`  // added to context.artifacts
 }
 
-// OnTimeout is what follows a work timeout (document 1 §4.2).
+// OnTimeout is what follows a work timeout.
 type OnTimeout string
 
 const (

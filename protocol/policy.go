@@ -6,7 +6,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// OnNoTaker is what happens to a handoff that no agent takes (document 4).
+// OnNoTaker is what happens to a handoff that no agent takes.
 type OnNoTaker string
 
 const (
@@ -50,7 +50,7 @@ type Policy struct {
 	OnMalformed           OnMalformed `json:"on_malformed"`
 }
 
-// OnDeadline is what follows the deadline (document 1 §1.4).
+// OnDeadline is what follows the deadline.
 type OnDeadline string
 
 const (
@@ -58,7 +58,7 @@ const (
 	DeadlineClose    OnDeadline = "close"
 )
 
-// OnExhausted is what follows the last attempt at an agent (document 1 §4.2).
+// OnExhausted is what follows the last attempt at an agent.
 type OnExhausted string
 
 const (
@@ -151,7 +151,7 @@ const (
 	BackoffCapMaxMS       = day
 	BackoffSpreadMaxPct   = 50
 	ReroutesMax           = 20
-	EscalationsMax        = 3 // document 1 §2.4
+	EscalationsMax        = 3
 	ConditionTimeoutMaxMS = 30 * day
 	ConditionsMax         = 20
 	CancelGraceMaxMS      = hour

@@ -27,10 +27,8 @@ func choice[W ~string](name string, standard W, words []W, doc string) PolicyFie
 	return f
 }
 
-// PolicyFields are the rows, in the order of the JSON Schemas. The defaults are from
-// document 1 §6.2 (acknowledge), §6.3 (reminder), §4.2 (retries), §6.1 (reroutes), §2.4
-// (escalations) and document 4 (no takers). They are those of version 1 of the protocol
-// for good: records leave them out.
+// PolicyFields are the rows, in the order of the JSON Schemas. The defaults are
+// those of version 1 of the protocol for good: records leave them out.
 var PolicyFields = []PolicyField{
 	number("ack_timeout_ms", 30*second, 1, AckTimeoutMaxMS, "Claim to acknowledgement; and an agent without a live holder is absent after this."),
 	number("queue_timeout_ms", 0, 0, QueueTimeoutMaxMS, "Offer to acknowledgement; 0 is none."),

@@ -10,7 +10,7 @@ const (
 	Partial ResultStatus = "partial"
 )
 
-// Result is what a worker answers with (document 1 §4.1, document 2).
+// Result is what a worker answers with.
 type Result struct {
 	Status      ResultStatus               `json:"status,omitempty"`       // default success
 	ContentType string                     `json:"content_type,omitempty"` // text, json or artifact_ref; default by body
@@ -29,7 +29,7 @@ type Result struct {
 	Command   *Command `json:"command,omitempty"`
 }
 
-// Command asks for a further handoff (document 0). Goto is a name, a list of
+// Command asks for a further handoff. Goto is a name, a list of
 // names, or a list of objects with agent and update.
 type Command struct {
 	Goto   json.RawMessage `json:"goto,omitempty"`
@@ -49,9 +49,9 @@ const (
 // read.
 const ReasonUnreadable = "unreadable"
 
-// Ack is a target's acknowledgement of an offer (document 4). A rejection
+// Ack is a target's acknowledgement of an offer. A rejection
 // needs a reason; a conditional needs at least one of its conditions. With
-// RetryAfterMS alone it is document 1's "deferred", which needs a reason too and
+// RetryAfterMS alone it defers the offer, which needs a reason too and
 // no answer. EstimatedCompletionMS is counted from the acceptance.
 type Ack struct {
 	Status                AckStatus `json:"status"`

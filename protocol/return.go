@@ -15,7 +15,7 @@ const System = "handoff"
 // artifacts. Of a larger one these are left out, and the notes say how to read it.
 const ReturnBytesMax = PackageBytesMax / 2
 
-// ReturnOf makes the return of a closed handoff (document 1 §4.1). It is made of its state
+// ReturnOf makes the return of a closed handoff. It is made of its state
 // after the end, its result if it has one, its trail, and the last report of its work.
 // progress may be nil: then it is the state's own. It is kept only where the work was not
 // finished. The members of a group are for the caller to fill in.

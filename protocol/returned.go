@@ -2,7 +2,7 @@ package protocol
 
 import "encoding/json"
 
-// ReturnStatus is how a return says the work went (document 1 §4.1).
+// ReturnStatus is how a return says the work went.
 type ReturnStatus string
 
 const (
@@ -25,7 +25,7 @@ func ReturnStatusOf(o Outcome) ReturnStatus {
 	return ReturnFailed
 }
 
-// Return is the end of a handoff as its source gets it (document 1 §4.1).
+// Return is the end of a handoff as its source gets it.
 type Return struct {
 	HandoffID      string          `json:"handoff_id"`
 	FromAgent      string          `json:"from_agent"`

@@ -1,7 +1,7 @@
 package protocol
 
 // ReasonAtCapacity is why an agent takes no more: it has max_concurrency handoffs in
-// hand (document 1 §5.2).
+// hand.
 const ReasonAtCapacity = "at_capacity"
 
 // Slots are the handoffs that the holders of an agent with max_concurrency have in

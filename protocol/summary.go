@@ -30,7 +30,7 @@ type Summary struct {
 	// redrives. Again says that a redriven group does not exclude them.
 	Excluded []string `json:"excluded,omitempty"`
 	Again    bool     `json:"again,omitempty"`
-	// AwaitsSource says that it begins when its parent completes (document 1 §2.1).
+	// AwaitsSource says that it begins when its parent completes.
 	AwaitsSource bool `json:"awaits_source,omitempty"`
 	// Trace is the span that this handoff follows from; nil where its trace
 	// begins with it.

@@ -240,7 +240,7 @@ func checkHead(p *Package) *Error {
 	return oneOf("audit.risk_level", p.Audit.RiskLevel, Risks)
 }
 
-// checkType checks what each type of handoff asks for (document 1 §2).
+// checkType checks what each type of handoff asks for.
 func checkType(p *Package) *Error {
 	switch {
 	case p.Type == Broadcast:

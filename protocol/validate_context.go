@@ -6,7 +6,7 @@ import (
 )
 
 // checkContext checks what the target is to know. A conversation id or a user
-// intent may be absent, but not present and empty (document 3, Validation).
+// intent may be absent, but not present and empty.
 func checkContext(c *Context) *Error {
 	for _, f := range []struct {
 		field string

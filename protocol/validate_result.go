@@ -56,7 +56,7 @@ type Goto struct {
 }
 
 // Targets reads Goto: a name, a list of names, or a list of objects with agent
-// and update (document 0, parallel handoff). The error is a *protocol.Error.
+// and update. The error is a *protocol.Error.
 func (c Command) Targets() ([]Goto, error) {
 	var list []json.RawMessage
 	switch first(c.Goto) {

@@ -21,10 +21,10 @@ var (
 	ResultStatuses   = []ResultStatus{Success, Partial}
 	ContentTypes     = []string{ContentText, ContentJSON, ContentArtifact}
 	AckStatuses      = []AckStatus{AckAccepted, AckRejected, AckConditional}
-	Waits            = []string{WaitBlock, WaitContinue}        // of a return (document 1 §2.2)
-	Complexities     = []string{"simple", "medium", "complex"}  // document 0, economic controls
-	LockTypes        = []string{"exclusive", "shared"}          // document 1 §3.1
-	ArtifactStatuses = []string{"draft", "final", "superseded"} // document 1 §3.3
+	Waits            = []string{WaitBlock, WaitContinue} // of a return
+	Complexities     = []string{"simple", "medium", "complex"}
+	LockTypes        = []string{"exclusive", "shared"}
+	ArtifactStatuses = []string{"draft", "final", "superseded"}
 )
 
 // What a source does while it waits for a return.

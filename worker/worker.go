@@ -40,7 +40,7 @@ type Config struct {
 	// 1 s to a day. Shorter ones find a dead worker sooner and forgive less.
 	// Default 30 s; where Beat is given, Misses beats and one BeatTimeout more, so
 	// that the last may still be on its way. The interval of 60 s, the timeout of
-	// 10 s and the 3 misses of document 1 make a lease of 190 s.
+	// 10 s and the 3 misses of the handoff protocol specification make a lease of 190 s.
 	Lease time.Duration
 	// Beat is the time between two beats, at least 100 ms. Default: the Lease
 	// divided by Misses, at most 10 s. A slow beat is no reason to hear of a cancel

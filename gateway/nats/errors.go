@@ -18,7 +18,7 @@ import (
 func fromWire(e *protocol.Error) error {
 	switch e.Code {
 	case protocol.CodeLeaseLost, protocol.CodeLeaseInvalid:
-		return fmt.Errorf("%w (%s)", broker.ErrLeaseLost, e.Message)
+		return fmt.Errorf("%w (%s)", broker.LostTo(e.Clock), e.Message)
 	case protocol.CodeGone:
 		return fmt.Errorf("%w (%s)", broker.ErrOfferGone, e.Message)
 	case protocol.CodeUnreachable:

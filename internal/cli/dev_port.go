@@ -15,20 +15,31 @@ import (
 
 // portTaken says why dev cannot listen on a port of this machine, in one sentence.
 func portTaken(port int) error {
+	const free = "--port 0"
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	l, err := net.Listen("tcp", address)
 	if err == nil {
 		l.Close()
-		return fmt.Errorf("port %d was in use a moment ago; try again, or let --port 0 pick a free one", port)
+		return fmt.Errorf("port %d was in use a moment ago; try again, or let %s pick a free one", port, free)
 	}
+	return cannotListen(address, err, free)
+}
+
+// cannotListen says in one sentence why a process cannot listen on an address. free is a flag
+// that lets it pick a free port.
+func cannotListen(address string, err error, free string) error {
+	host, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.Atoi(text) // 0, where it is none: then its holder is not known
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("port %d is in use by %s: stop that, or let --port 0 pick a free one", port, portHolder(port, address))
+		return fmt.Errorf("port %d is in use by %s: stop that, or let %s pick a free one", port, portHolder(port, address), free)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s is no address of this machine; let %s pick a free port", host, free)
 	case errors.As(err, &errno):
-		return fmt.Errorf("port %d: %w; let --port 0 pick a free one", port, errno)
+		err = errno
 	}
-	return fmt.Errorf("port %d: %w; let --port 0 pick a free one", port, err)
+	return fmt.Errorf("port %d: %w; let %s pick a free one", port, err, free)
 }
 
 // portHolder names the program that listens on a port: its process where this user may see

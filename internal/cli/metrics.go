@@ -37,20 +37,21 @@ type showing struct {
 // show begins to answer at an address, or at none. It comes before anything else
 // that a process starts: that the port is taken is said at once.
 func (a *app) show(ctx context.Context, addr string, log *slog.Logger) (*showing, error) {
-	said := "--metrics"
+	said, free := "--metrics", "--metrics 127.0.0.1:0"
 	if addr == "" {
-		said, addr = "$"+metricsEnv, a.env(metricsEnv)
+		said, free, addr = "$"+metricsEnv, metricsEnv+"=127.0.0.1:0", a.env(metricsEnv)
 	}
 	if addr == "" {
 		return nil, nil
 	}
-	if _, err := telemetry.ListenAddress(addr); err != nil {
+	address, err := telemetry.ListenAddress(addr)
+	if err != nil {
 		return nil, usagef("%s: %v", said, err)
 	}
 	metrics := telemetry.NewMetrics()
 	server, err := telemetry.Listen(ctx, addr, metrics, log)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; choose another port", said, err)
+		return nil, fmt.Errorf("%s: %w", said, cannotListen(address, err, free))
 	}
 	log.Info("showing figures", "url", server.URL()+"/metrics")
 	return &showing{metrics, server, log}, nil

@@ -79,6 +79,8 @@ func leaseRefusal(lease string, err error) error {
 		return lost("is lost: the handoff is closed, or another holder's by now, and stays as it is; the result was kept: handoff result %s --late", ticket)
 	case errors.Is(err, broker.ErrDeadlinePassed):
 		return lost("is worth nothing any more: the deadline passed, and the handoff is closed, or an authority's; nothing was changed")
+	case broker.ClockOf(err) != "":
+		return lost("is worth nothing any more: %v; nothing was changed", broker.LostTo(broker.ClockOf(err)))
 	case errors.Is(err, broker.ErrLeaseLost):
 		return lost("is worth nothing any more: the handoff is closed, or another holder's by now; nothing was changed")
 	}

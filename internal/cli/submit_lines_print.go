@@ -19,12 +19,14 @@ type lineView struct {
 type lineWriter struct {
 	*app
 	begun bool
+	last  string // the last ticket that was submitted
 }
 
 // done writes what became of one line. Of a refused one people read "-" in its place, unless
 // nothing is submitted yet, and why on stderr.
 func (w *lineWriter) done(line bulk.Line) error {
 	if line.Err == nil {
+		w.last = line.Ticket
 		return w.write(lineView{Line: line.N, Ticket: line.Ticket})
 	}
 	if w.text() {
@@ -58,6 +60,9 @@ func (w *lineWriter) write(v lineView) error {
 }
 
 func (w *lineWriter) end() error {
+	if w.last != "" {
+		w.remember(w.last)
+	}
 	if w.format != formatJSON {
 		return nil
 	}

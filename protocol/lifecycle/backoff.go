@@ -13,7 +13,7 @@ import (
 // Backoff is the delay before the attempt that follows s.Attempt: exponential
 // from the base, doubled each time, capped, spread by a hash of ticket and
 // attempt so that a replay gives the same instant, and never below what the
-// worker asked for (document 1 §4.2). The cap holds for the spread delay too: what
+// worker asked for. The cap holds for the spread delay too: what
 // would go beyond it is turned back, so capped attempts do not come all at once.
 func Backoff(s p.State) time.Duration {
 	policy := s.Policy

@@ -6,7 +6,7 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// stepGroup closes a group as soon as its outcome is certain (document 1 §2.3).
+// stepGroup closes a group as soon as its outcome is certain.
 func stepGroup(s p.State, meta p.Meta) []p.Event {
 	outcome, facts := groupOutcome(s)
 	switch outcome {

@@ -162,9 +162,9 @@ func absenceGrace(s p.State) time.Duration {
 	return min(AckTimeout(s), millis(p.LeaseDefaultMS))
 }
 
-// AckTimeout is how long an offer stands while its agent is neither served nor polling
-// (document 1 §6.2). An agent that has begun this handoff already gets twice the time: its
-// worker crashed, and is more likely than not being started again.
+// AckTimeout is how long an offer stands while its agent is neither served nor polling.
+// An agent that has begun this handoff already gets twice the time: its worker crashed, and is more
+// likely than not being started again.
 func AckTimeout(s p.State) time.Duration {
 	timeout := millis(s.Policy.AckTimeoutMS)
 	if s.Attempt > 0 {

@@ -48,7 +48,7 @@ func mayBeDeadline(s p.State, deadline, now time.Time) error {
 	return nil
 }
 
-// stepDeadline follows the deadline (document 1 §1.4). It is escalated, and stands
+// stepDeadline follows the deadline. It is escalated, and stands
 // at the authority as overdue; once the time to intervene is over too, or where the
 // policy says so, it closes.
 func stepDeadline(s p.State, d *Directory, meta p.Meta) []p.Event {

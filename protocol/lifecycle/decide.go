@@ -169,7 +169,7 @@ func keepsOffer(s p.State, d *Directory) bool {
 }
 
 // escalatesAtOnce tells whether a handoff without a taker is escalated at once, whatever else
-// the policy says: a critical one is (document 1 §6.2), while there is an authority above.
+// the policy says: a critical one is, while there is an authority above.
 func escalatesAtOnce(s p.State, d *Directory) bool {
 	_, _, ok := nextAuthority(s, d)
 	return ok && s.Priority == p.Critical
@@ -245,7 +245,7 @@ func stepFailed(s p.State, d *Directory, meta p.Meta) []p.Event {
 	return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: s.UpdatedAt.Add(Backoff(s))}}
 }
 
-// stepTimeout follows the clock that ran out (document 1 §4.2, §6.2).
+// stepTimeout follows the clock that ran out.
 func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	switch s.TimedOut {
 	case p.ClockWork:
@@ -299,7 +299,7 @@ func canReoffer(s p.State) bool {
 }
 
 // stepOverdue follows a clock that ran out over the work of an agent, as the package
-// says (document 1 §4.2). What fails so is listed for a person too.
+// says. What fails so is listed for a person too.
 func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
 	switch {
 	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s):
@@ -326,7 +326,7 @@ func lateResult(s p.State, meta p.Meta) p.Event {
 	return &p.LateResultUsed{Meta: meta, Seq: s.LateSeq}
 }
 
-// stepRejected finds another taker (document 1 §6.1, document 4).
+// stepRejected finds another taker.
 func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.Denied != "" {
 		return escalate(s, d, meta, reason{ReasonDenied, p.Facts{Agent: s.Denied}})
@@ -450,7 +450,7 @@ func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *
 }
 
 // exhausted passes a handoff up whose attempts at this agent are used up, or ends
-// it, as its policy says (document 1 §4.2). Attempts that all ended by a lost lease
+// it, as its policy says. Attempts that all ended by a lost lease
 // are a crash loop: the work kills its workers.
 func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if late := lateResult(s, meta); late != nil {

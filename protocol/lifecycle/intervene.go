@@ -56,7 +56,7 @@ func Cancel(s p.State, d *Directory, by, reason string, children bool, now time.
 	return decideAfter(s, d, &p.CancelRequested{Meta: p.Meta{At: now, By: by}, Reason: reason, Children: children})
 }
 
-// RollBack returns a handoff to its source (document 4, rollback): at once
+// RollBack returns a handoff to its source: at once
 // where it has no holder; else its holder is asked to stop, to clean up and to say
 // how far it came, as with Cancel.
 func RollBack(s p.State, d *Directory, by, reason string, now time.Time) (Step, error) {
@@ -152,7 +152,7 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 }
 
 // Escalate passes a handoff up from its holder along the chain
-// of authority (document 1 §2.4): rationale says why, and is required; the
+// of authority: rationale says why, and is required; the
 // assessment is what it has found out.
 func Escalate(s p.State, d *Directory, by, rationale, assessment string, now time.Time) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {

@@ -193,11 +193,15 @@ func forcedWords(f p.Facts) string {
 }
 
 func groupWords(f p.Facts) string {
-	without := fmt.Sprintf("%d did not", f.Failed)
+	well, not := "succeeded", "did not"
+	if f.Mode == p.AggregateMajority { // votes count, too
+		well, not = "in favour", "not"
+	}
+	without := fmt.Sprintf("%d %s", f.Failed, not)
 	if f.Cancelled > 0 {
 		without += fmt.Sprintf(" (%d cancelled)", f.Cancelled)
 	}
-	return fmt.Sprintf("%d of %d succeeded, %s; %s was asked for", f.Count, f.Limit, without, f.Mode)
+	return fmt.Sprintf("%d of %d %s, %s; %s was asked for", f.Count, f.Limit, well, without, f.Mode)
 }
 
 func orItsAgent(agent string) string {

@@ -36,7 +36,7 @@ func TestReasonWords(t *testing.T) {
 		{ReasonNoAuthority, p.Facts{Agent: "a", LimitMS: 30_000, Causes: []string{ReasonAcknowledgeTimeout, ReasonNoFitAgent}},
 			"a had no live worker within 30s, no other agent is fit, and no authority is left"},
 		{ReasonNoAuthority, p.Facts{Agent: p.Human, Causes: []string{ReasonRefused}}, "refused by human, and no authority is left"},
-		{ReasonAggregated, p.Facts{Count: 2, Limit: 3, Failed: 1, Mode: p.AggregateMajority}, "2 of 3 succeeded, 1 did not; majority was asked for"},
+		{ReasonAggregated, p.Facts{Count: 2, Limit: 3, Failed: 1, Mode: p.AggregateMajority}, "2 of 3 in favour, 1 not; majority was asked for"},
 		{ReasonAggregation, p.Facts{Count: 0, Limit: 3, Failed: 2, Cancelled: 1, Mode: p.AggregateAll},
 			"0 of 3 succeeded, 2 did not (1 cancelled); all was asked for"},
 		{ReasonCancelled, p.Facts{}, "cancelled on request"},

@@ -172,7 +172,7 @@ type match struct {
 	warnings []string // what it lacks, or has too little of
 }
 
-// fitness matches a profile against what is wanted (document 1 §5.1). A partial
+// fitness matches a profile against what is wanted. A partial
 // match is fit, with a warning for each capability that is missing or too weak,
 // unless the policy is strict. An agent that takes no handoffs, or may not take
 // the risk, is not fit.

@@ -39,7 +39,7 @@ func (sh *Shape) suggest(name string) string {
 	return ""
 }
 
-// near tells whether one insertion, deletion or exchange makes b of a.
+// near tells whether one insertion, deletion or change, or two letters that swap, makes b of a.
 func near(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -54,7 +54,10 @@ func near(a, b string) bool {
 	if len(a) < len(b) {
 		return a[i:] == b[i+1:]
 	}
-	return i == len(a) || a[i+1:] == b[i+1:]
+	if i == len(a) || a[i+1:] == b[i+1:] {
+		return true
+	}
+	return i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
 // snake turns conversationId and ConversationID into conversation_id.

@@ -132,7 +132,7 @@ func (ts *Types) field(f reflect.StructField, order int) *Field {
 	return made
 }
 
-// ownerName turns ReturnProtocol into "return protocol".
+// ownerName turns ReturnProtocol into "return protocol", and PolicyOverrides into "policy".
 func ownerName(t reflect.Type) string {
-	return strings.ReplaceAll(snake(t.Name()), "_", " ")
+	return strings.TrimSuffix(strings.ReplaceAll(snake(t.Name()), "_", " "), " overrides")
 }

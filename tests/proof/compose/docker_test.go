@@ -24,6 +24,8 @@ import (
 const (
 	composeModule  = "github.com/docker/compose/v2"
 	composeVersion = "v2.40.3"
+	// composeTimeout is how long that may take, on processors that others load.
+	composeTimeout = 20 * time.Minute
 )
 
 // needsDocker skips where there is no engine, and says so.
@@ -94,7 +96,7 @@ func alone(t *testing.T) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(began) > 10*time.Minute {
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(began) > composeTimeout {
 			t.Fatalf("another run of these tests does not end: %s: %v", lock.Name(), err)
 		}
 		select {
@@ -107,7 +109,7 @@ func alone(t *testing.T) {
 
 // composeCommand is "docker compose", or what is built in its place: once, and kept.
 var composeCommand = sync.OnceValues(func() ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), composeTimeout)
 	defer cancel()
 	if version, err := output(ctx, nil, "docker", "compose", "version", "--short"); err == nil && !strings.HasPrefix(version, "1.") {
 		return []string{"docker", "compose"}, nil
