@@ -26,6 +26,11 @@ type Directory interface {
 	Profile(ctx context.Context, agent string) (protocol.Profile, error)
 	// Holders returns the workers of an agent, by their ids.
 	Holders(ctx context.Context, agent string) ([]protocol.Holder, error)
+	// FindAgents returns the agents whose profiles have the words of a task (lifecycle.Match), the
+	// best first, most of them at most. A task is at most FindBytesMax, and most from 1 to FindMax.
+	// Where none of them is certain, it returns them with a *protocol.Error of CodeNoMatch, which
+	// names the nearest.
+	FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error)
 	// Queues returns the lanes that have offers, those of names without an agent included.
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
 	// PutAgent registers an agent or replaces its profile, and makes its queue.

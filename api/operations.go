@@ -87,6 +87,7 @@ var Operations = []Operation{
 	{"Agent", "Directory", RoleReader, Reads, actBytesMax, 0, "read one agent with its workers and its queue"},
 	{"Profile", "Directory", RoleReader, Reads, actBytesMax, 0, "read what is registered of an agent"},
 	{"Holders", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the workers of an agent"},
+	{"FindAgents", "Directory", RoleReader, Reads, actBytesMax, 0, "find the agents for a task by its words"},
 	{"Queues", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the lanes that have offers"},
 	{"PutAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "register an agent or replace its profile"},
 	{"PauseAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "keep an agent from taking handoffs"},

@@ -38,6 +38,7 @@ const (
 	CodeUnreadable     Code = "unreadable" // an entry of the ledger is none of this handoff
 	CodeBehind         Code = "behind"     // the index has not read all of the ledger
 	CodeAmbiguous      Code = "ambiguous"  // the beginning of several tickets
+	CodeNoMatch        Code = "no_match"   // no agent is found for a task
 	CodeForbidden      Code = "forbidden"  // not this agent's to say or to see
 	CodeGone           Code = "gone"       // the gateway does not have that (any more)
 	CodeBusy           Code = "busy"       // the gateway has as much to do as it may; again later

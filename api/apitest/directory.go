@@ -14,7 +14,11 @@ func directoryCalls() map[string]func(context.Context, All, string) error {
 		"Agents":  func(ctx context.Context, s All, _ string) error { _, err := s.Agents(ctx); return err },
 		"Agent":   func(ctx context.Context, s All, _ string) error { _, err := s.Agent(ctx, "coder"); return err },
 		"Holders": func(ctx context.Context, s All, _ string) error { _, err := s.Holders(ctx, "coder"); return err },
-		"Queues":  func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
+		"FindAgents": func(ctx context.Context, s All, _ string) error {
+			_, err := s.FindAgents(ctx, "write code", 3)
+			return err
+		},
+		"Queues": func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
 		"PutAgent": func(ctx context.Context, s All, _ string) error {
 			_, err := s.PutAgent(ctx, protocol.Profile{ID: "newcomer"})
 			return err
