@@ -20,7 +20,7 @@ func (x *explainer) closed() {
 		x.say("Not all of its output is its result: %s.", s.SetAside)
 	}
 	if tickets := Undelivered(s); len(tickets) > 0 {
-		x.say("%s.", capital(undeliveredWords(s)))
+		x.say("Of what it handed on, %s.", undeliveredWords(s))
 		x.suggest("see where that is", OpWhy, "ticket", tickets[0])
 	}
 	if Malformed(s) {

@@ -135,7 +135,7 @@ func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
 	all, err := s.b.LateResults(ctx, ticket)
 	err = printedList(a, all, err, func(all []broker.LateResult) error {
 		for _, late := range all {
-			a.heading(fmt.Sprintf("attempt %d", late.Attempt), explain.By(late.Holder), explain.Instant(late.At))
+			a.heading(fmt.Sprintf("attempt %d", late.Attempt), explain.By(late.Holder), explain.Instant(late.At), late.Result.Malformed)
 			if err := a.result(late.Result); err != nil {
 				return err
 			}
