@@ -3,6 +3,7 @@ package dossier
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,14 +24,14 @@ type InboxEntry struct {
 }
 
 // InboxEntries returns the entries of an inbox, the most urgent first: by priority, open before
-// closed, the longest wait first.
+// closed, the longest wait first. What the absence of an agent has brought there follows, by agent.
 func InboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
 	views := make([]InboxEntry, len(waiting))
 	for i, w := range waiting {
 		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
 	}
 	slices.SortStableFunc(views, func(x, y InboxEntry) int {
-		return cmp.Or(cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
+		return cmp.Or(cmp.Compare(x.Absent, y.Absent), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
 	// Other entries have the task's description.
 	group, ctx := errgroup.WithContext(ctx)
@@ -82,6 +83,8 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 		return s.Agent + " needs " + explain.Needs(*s.Conditions)
 	case why == lifecycle.InboxReview:
 		return explain.Ending(s)
+	case why == lifecycle.InboxEscalation && s.Absent != "":
+		return fmt.Sprintf("no worker of %s since %s; it goes back when there is one", s.Absent, explain.Instant(s.OfferedAt.Add(-lifecycle.AckTimeout(s))))
 	case why == lifecycle.InboxEscalation && s.Message != "":
 		return s.Message
 	}

@@ -190,6 +190,9 @@ func (x *explainer) claimed() {
 func (x *explainer) forPerson() {
 	s := x.State
 	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
+	if s.Absent != "" && s.OverdueSince.IsZero() {
+		x.say("It goes back to %s when a worker of %s is there, unless a person takes it before.", s.Absent, s.Absent)
+	}
 	x.e.Actions = append(x.e.Actions, personActions(s)...)
 }
 

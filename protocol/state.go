@@ -65,6 +65,10 @@ type State struct {
 	EscalationLevel int      `json:"escalation_level"`
 	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order; of an authority that never took it, the one below
 
+	// Absent is the agent whose absence alone has brought it to a person: it goes back when the
+	// agent is there again, unless the person has taken it.
+	Absent string `json:"absent,omitempty"`
+
 	// Denied is who said no last, while that stands: the deciders of the package alone may
 	// decide otherwise.
 	Denied string `json:"denied,omitempty"`

@@ -135,6 +135,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return s.notifier.run(ctx) })
 	group.Go(func() error { return s.standingLoop(ctx) })
+	group.Go(func() error { return s.arrivalLoop(ctx) })
 	group.Go(func() error {
 		return s.engine.Due(ctx, func(w broker.WakeUp, done func()) { s.handleDue(ctx, w, done) })
 	})

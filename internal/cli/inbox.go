@@ -47,6 +47,9 @@ func newInbox(a *app) *cobra.Command {
 A person (human) is asked what no agent can be: the questions of agents whose
 source is no registered agent, and what is escalated to the end.
 
+What only the absence of an agent has brought there stands last, by agent: it goes back by
+itself when a worker of that agent is there, unless a person has taken or answered it.
+
 It asks an index (handoff index; handoff dev has one), and reads the head of every handoff
 where none answers. With -o json or jsonl each entry is the handoff's state with why,
 since and words added.

@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +24,7 @@ type workFlags struct {
 	cleanup, result    string
 	cleanupTimeout     time.Duration
 	update, gateway    bool
+	person             bool
 	serviceFlags
 }
 
@@ -54,6 +53,7 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, `NAME[:0.8]` (repeatable)")
 	fs.StringVar(&flags.description, "description", "", "`WHAT` a new agent does")
 	fs.BoolVar(&flags.update, "update", false, "add --capability and --description to the profile that is there")
+	fs.BoolVar(&flags.person, "yes-i-am-a-person", false, "serve human: CMD puts each handoff before a person, who decides")
 	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time, this worker's share of the agent's max_concurrency (default: all of it, else 1)")
 	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
 	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
@@ -67,19 +67,6 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	flags.serviceFlags.declare(cmd)
 	a.agentFlags(cmd, "agent")
 	a.words(cmd, "result", asWords(output.Modes)...)
-}
-
-func (flags *workFlags) args(_ *cobra.Command, args []string) error {
-	if flags.agent == "" {
-		return usagef("work needs --agent AGENT")
-	}
-	if !slices.Contains(output.Modes, output.Mode(flags.result)) {
-		return usagef("--result %s: an output is read as %s", flags.result, strings.Join(asWords(output.Modes), ", "))
-	}
-	if len(args) == 0 {
-		return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
-	}
-	return nil
 }
 
 // program is what the worker runs. One that cannot run is refused before the worker is there.

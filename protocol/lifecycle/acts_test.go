@@ -18,6 +18,9 @@ func (w *world) act(h *thread) {
 		w.intervene(h)
 	case s.Aggregate != nil, s.Offer == 0:
 		w.reconcile(h)
+	case s.Absent != "" && w.n(2) == 0: // its agent comes back
+		w.d = w.d.With(p.Holder{ID: one(w, holders...), Agent: s.Absent, Slots: 1, LeaseMS: lease})
+		w.reconcile(h)
 	case escalated(s) && w.n(4) == 0:
 		w.answer(h)
 	case s.Phase == p.Pending || s.Held() && w.n(4) == 0:

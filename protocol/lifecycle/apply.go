@@ -133,7 +133,7 @@ func moveTo(s *p.State, agent string) {
 		return
 	}
 	dropPending(s)
-	s.Agent, s.Offer, s.EstimatedCompletionMS = agent, 0, 0
+	s.Agent, s.Offer, s.EstimatedCompletionMS, s.Absent = agent, 0, 0, ""
 	s.Attempt, s.LeasesLost, s.ConditionRounds = 0, 0, 0
 	s.Tried = appendAgent(s.Tried, agent)
 	endQueueClock(s)
@@ -161,7 +161,7 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.Progress = e.EstimatedCompletion, 0, nil
 	s.StartedAt, s.ProgressAt = p.Time{}, p.Time{} // of the attempt before, on the same offer
 	clearReminder(s)
-	s.Reason, s.StuckReason = "", ""
+	s.Reason, s.StuckReason, s.Absent = "", "", ""
 	endQueueClock(s)
 	return nil
 }

@@ -40,7 +40,7 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		}
 	}
 	s.Supplements++
-	s.Reason, s.Denied = "answer", ""
+	s.Reason, s.Denied, s.Absent = "answer", "", ""
 	return nil
 }
 
@@ -52,6 +52,9 @@ func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
 func applyRerouted(s *p.State, e *p.Rerouted) error {
 	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout
 	switch {
+	case e.ReasonCode == ReasonAgentBack && e.To == s.Absent && s.Phase == p.Pending && !s.Held() && len(s.Chain) > 0:
+		applyGoneBack(s, e)
+		return nil
 	case s.Aggregate != nil || e.To == "":
 		return fmt.Errorf("%w: rerouted to %q", ErrIllegal, e.To)
 	case !e.Manual && !undecided:
@@ -69,6 +72,7 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 	takeAuthorityTime(s, e.At)
 	endAttempt(s)
 	s.Refused, s.Denied = withoutAgent(s.Refused, e.To), ""
+	s.Absent = ""
 	if s.Reason == ReasonUndelivered {
 		s.Reason, s.Message = "", ""
 	}
@@ -104,10 +108,14 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 		from = s.Chain[last] // an authority that never took it has nothing to pass down: an answer goes past it
 	}
 	s.Chain = append(slices.Clone(s.Chain), from)
+	absent := escalatedForAbsence(s, e)
 	if s.Denied != "" { // a decider has its turn once
 		s.Refused = appendAgent(s.Refused, e.From)
 	}
 	moveTo(s, e.To)
+	if absent {
+		s.Absent = e.From
+	}
 	s.Offer, s.TimedOut = 0, "" // what followed the clock is decided
 	return nil
 }

@@ -115,6 +115,9 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Held() && !late {
 		return stepClaimed(s, d, now)
 	}
+	if events := goBack(s, d, meta); events != nil {
+		return events
+	}
 	if s.Attempt >= s.Policy.MaxAttempts && !s.Held() { // a claim is taken from its holder first
 		return exhausted(s, d, meta)
 	}

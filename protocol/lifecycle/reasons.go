@@ -32,6 +32,7 @@ const (
 	ReasonReturned            = "returned"             // the same, and it goes back to its source
 	ReasonUndelivered         = "undelivered"          // Agent could not be given what was handed on to it
 	ReasonDenied              = "permission_denied"    // Agent said no to what was asked, or escalated
+	ReasonAgentBack           = "agent_back"           // Agent is there again, whose absence alone had escalated it
 	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
 )
 
@@ -40,7 +41,7 @@ const (
 var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
-	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied}
+	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack}
 
 // reasonDenied is the reason of a handoff between a denial and what follows from it.
 const reasonDenied = "denied"
@@ -157,6 +158,8 @@ func ReasonWords(code string, f p.Facts) string {
 		return "it could not be delivered to " + orItsAgent(f.Agent)
 	case ReasonDenied:
 		return "denied by " + orItsAgent(f.Agent)
+	case ReasonAgentBack:
+		return orItsAgent(f.Agent) + " is there again"
 	case ReasonSourceEnded:
 		return "the attempt that handed it off ended without a result"
 	case ReasonCancelled:

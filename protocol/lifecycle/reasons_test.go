@@ -43,6 +43,7 @@ func TestReasonWords(t *testing.T) {
 		{ReasonCancelled, p.Facts{Causes: []string{causeWorkerGone}}, "cancelled on request; its worker was gone"},
 		{ReasonReturned, p.Facts{Causes: []string{causeGraceOver}}, "returned on request; its worker did not stop in time"},
 		{ReasonSourceEnded, p.Facts{}, "the attempt that handed it off ended without a result"},
+		{ReasonAgentBack, p.Facts{Agent: "a"}, "a is there again"},
 		{ReasonDenied, p.Facts{Agent: "src"}, "denied by src"},
 		{ReasonUndelivered, p.Facts{Agent: "a"}, "it could not be delivered to a"},
 		{"exit", p.Facts{}, "exit"},

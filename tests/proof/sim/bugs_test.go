@@ -41,11 +41,12 @@ const (
 	nobodyTold     bug = "a hand-off that cannot be delivered, and no authority that has it"
 	votesLost      bug = "the votes of members not told to their group"
 	openUnswept    bug = "a sweep that passes over the entries of handoffs that are open"
+	absenceStays   bug = "what an absence brought to a person, left there"
 	denialWeak     bug = "a denial that others may undo"
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept, denialWeak}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept, denialWeak, absenceStays}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.
@@ -74,7 +75,7 @@ func TestPlantedBugs(t *testing.T) {
 // of supervisors.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
-	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, votesLost, openUnswept:
+	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept:
 		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 	}
 	return b, e
@@ -149,6 +150,9 @@ func (f *faultyBroker) PublishOutbox(ctx context.Context, all []broker.Outbox) [
 func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
 	if f.bug == votesLost {
 		return f.withoutVotes(ctx, head, decide)
+	}
+	if f.bug == absenceStays {
+		return f.withoutComingBack(ctx, head, decide)
 	}
 	if f.bug != claimKept && f.bug != deadlineEnds {
 		return f.Broker.UpdateFrom(ctx, head, decide)

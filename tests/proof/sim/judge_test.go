@@ -29,17 +29,18 @@ type judge struct {
 	l      *simulation
 	mu     sync.Mutex
 
-	heads    map[string]knownHead
-	acked    map[string]uint64 // submissions that were acknowledged, at which sequence
-	read     map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
-	presence map[string]*presence
-	lines    map[string]refusals
-	denied   map[string]bool         // handoffs of which the last answer was a denial
-	memberOf map[groupAgent]int      // which member of a group an agent has
-	votes    map[string]map[int]bool // by group: which members are in favour, as their results say
-	slots    map[string]time.Time    // when a holder took its slot for a handoff
-	appends  int
-	open     int
+	heads     map[string]knownHead
+	acked     map[string]uint64 // submissions that were acknowledged, at which sequence
+	read      map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
+	presence  map[string]*presence
+	lines     map[string]refusals
+	denied    map[string]bool         // handoffs of which the last answer was a denial
+	memberOf  map[groupAgent]int      // which member of a group an agent has
+	votes     map[string]map[int]bool // by group: which members are in favour, as their results say
+	slots     map[string]time.Time    // when a holder took its slot for a handoff
+	lateSince time.Time               // since when there is a worker of late
+	appends   int
+	open      int
 
 	found       []string // what is wrong
 	closedAfter time.Duration
@@ -93,6 +94,9 @@ func (l *simulation) holderBeat(h protocol.Holder) {
 		p.lapsed = now
 	}
 	p.until = now.Add(broker.PresenceTTL(h))
+	if h.Agent == late && j.lateSince.IsZero() {
+		j.lateSince = now
+	}
 }
 
 func (l *simulation) holderLeft(id string) {
@@ -354,6 +358,7 @@ func (j *judge) done() bool {
 		return true
 	}
 	j.checkDuties()
+	j.checkAbsence()
 	j.checkPrompt()
 	if len(j.acked) < handoffsMin || j.open > 0 {
 		return false

@@ -169,6 +169,9 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 		p.Target.Agent = late
 		wait, queue := int64(10*60_000), protocol.NoTakerQueue
 		p.Policy = protocol.PolicyOverrides{AckTimeoutMS: &wait, OnNoTaker: &queue}
+		if d>>56%2 == 0 { // it goes to a person, and comes back
+			p.Policy = protocol.PolicyOverrides{}
+		}
 	case 4:
 		p.Constraints.Deadline = time.Now().Add(time.Duration(d>>16%600+1) * time.Second)
 	}

@@ -271,6 +271,9 @@ func (l *simulation) runAll() {
 		})
 	}
 	for _, agent := range []string{"lead", "a", "b", "c", protocol.Human} {
+		if agent == protocol.Human && l.personComesLate() {
+			continue
+		}
 		for i := range agents[agent] {
 			l.keepWorker(agent, i)
 		}
@@ -289,6 +292,11 @@ func (l *simulation) runAll() {
 	l.endFaults()
 	l.sleep(settledAfter + 30*time.Second)
 	l.keepWorker(late, 0)
+	if l.personComesLate() {
+		l.sleep(2 * backWithin)
+		l.judge.done()
+		l.keepWorker(protocol.Human, 0)
+	}
 	for !l.judge.done() && l.since() < faultsFor+patience {
 		l.sleep(time.Second)
 	}
