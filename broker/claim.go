@@ -226,12 +226,18 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 // A result with Malformed set fails the attempt, too (result_malformed), as does a command
 // that cannot be read. What was handed in is kept then, and is read as the handoff's result.
 //
+// A result that waits (command.await) closes nothing: what it waits for is handed off, and this
+// handoff is suspended until that has ended (Suspend). What else it says is not kept.
+//
 // A holder that has lost its lease gets ErrLeaseLost, and its result is kept in
 // the history (LateResults), as far as LateResultsMax allows. One that has handed in
 // its result already changes nothing, and that is no error.
 func (c *Claim) Complete(ctx context.Context, result protocol.Result, children ...Child) error {
 	if result.Malformed != "" {
 		return c.completeMalformed(ctx, result)
+	}
+	if result.Awaits() {
+		return c.completeAwaiting(ctx, result, children)
 	}
 	completed, handOffs, err := c.completion(ctx, result, children)
 	if err == nil {
@@ -241,35 +247,14 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 			}
 			event := completed
 			event.Meta = meta(c, now)
-			events := make([]protocol.HandedOff, len(handOffs))
-			for i, made := range handOffs {
-				events[i] = made.event
-			}
-			return lifecycle.Complete(s, d, event, events, now)
+			return lifecycle.Complete(s, d, event, eventsOf(handOffs), now)
 		})
 		if errors.Is(err, ErrLeaseLost) {
 			err = c.resultAfterLoss(ctx, parked(result, completed.Result, completed.Blob), err)
 		}
 	}
-	var refusal *protocol.Error
-	if errors.As(err, &refusal) && refusal.Code != protocol.CodeIllegal { // what cannot be handed in never will be
-		if isMalformed(err, refusal) {
-			err := c.completeMalformed(ctx, malformedResult(result, refusal))
-			if errors.Is(err, &protocol.Error{Code: protocol.CodeBadResult}) {
-				return refusal
-			}
-			return err
-		}
-		failure, _ := lifecycle.UnusableResult(refusal)
-		// While the ledger has not taken the failure the refusal is no answer:
-		// the worker that got it would stop trying, with the handoff still in hand.
-		if err := c.Fail(ctx, failure); err != nil {
-			return fmt.Errorf("fail %s for its result (%v): %w", c.Ticket, refusal, err)
-		}
-		return refusal
-	}
 	if err != nil {
-		return err
+		return c.failRefused(ctx, result, err)
 	}
 	// With its children submitted the closed handoff needs no supervisor: most chains cost none.
 	if head := c.lastHead(); c.submitChildren(ctx, handOffs) && onlyChildren(&head.State, handOffs) {
@@ -277,6 +262,29 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	c.followSource(ctx)
 	return c.finish(ctx)
+}
+
+// failRefused fails the attempt whose result is refused, and returns the refusal. What is no
+// refusal of the result stays as it is.
+func (c *Claim) failRefused(ctx context.Context, result protocol.Result, err error) error {
+	var refusal *protocol.Error
+	if !errors.As(err, &refusal) || refusal.Code == protocol.CodeIllegal {
+		return err
+	}
+	if isMalformed(err, refusal) { // what cannot be handed in never will be
+		err := c.completeMalformed(ctx, malformedResult(result, refusal))
+		if errors.Is(err, &protocol.Error{Code: protocol.CodeBadResult}) {
+			return refusal
+		}
+		return err
+	}
+	failure, _ := lifecycle.UnusableResult(refusal)
+	// While the ledger has not taken the failure the refusal is no answer:
+	// the worker that got it would stop trying, with the handoff still in hand.
+	if err := c.Fail(ctx, failure); err != nil {
+		return fmt.Errorf("fail %s for its result (%v): %w", c.Ticket, refusal, err)
+	}
+	return refusal
 }
 
 // resultAfterLoss says what a lost lease means for a result: that it was handed in already,

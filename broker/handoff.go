@@ -46,7 +46,7 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 		}
 	}
 	ticket = protocol.ChildTicketN(c.Ticket, child.N)
-	made, err := c.prepareChild(ctx, child, true)
+	made, err := c.prepareChild(ctx, child, atOnce)
 	if err != nil {
 		return "", err
 	}
@@ -163,10 +163,20 @@ type handedOff struct {
 	directory *lifecycle.Directory // in which it was checked
 }
 
-// prepareChild checks a child's package and makes the event that records it. This
-// handoff goes on after it, or closes with it: then one that no agent can be given is
-// recorded, too, as undelivered, since the work is done.
-func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (handedOff, error) {
+// handingOff is when a child is handed off.
+type handingOff int
+
+const (
+	atOnce     handingOff = iota // from within the work
+	awaited                      // by a result that waits for it
+	withResult                   // by the result that closes this handoff
+)
+
+// prepareChild checks a child's package and makes the event that records it. One that a result
+// hands off and that no agent can be given is recorded, too, as undelivered, since the work for
+// it is done.
+func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) (handedOff, error) {
+	goesOn := when != withResult
 	in, err := c.preparedChild(ctx, child)
 	if err != nil {
 		return handedOff{}, err
@@ -176,7 +186,7 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, goesOn bool) (han
 	var refused *protocol.Error
 	switch {
 	case err == nil:
-	case !goesOn && errors.As(err, &refused):
+	case when != atOnce && errors.As(err, &refused):
 		undelivered, directory = protocol.CutText(withoutParties(*refused), protocol.FailureBytesMax), nil
 	default:
 		return handedOff{}, err
@@ -230,7 +240,7 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 		if taken.Has(child.N) {
 			return nil, protocol.Errorf(protocol.CodeConflict, "children", "two have the ordinal %d", child.N)
 		}
-		made, err := c.prepareChild(ctx, child, false)
+		made, err := c.prepareChild(ctx, child, withResult)
 		if err != nil {
 			return nil, err
 		}

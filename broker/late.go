@@ -46,15 +46,15 @@ func (b *Broker) parkResult(ctx context.Context, ticket string, late protocol.Re
 
 // ParkLate keeps a result that is handed in under a lease which is lost. It
 // reports false, and keeps nothing, where the lease never had the handoff, still
-// has it, or let go of it itself (a result handed in twice is no late one), and
-// where its result was kept before.
+// has it, or let go of it itself (a result handed in twice is no late one), where its result
+// was kept before, and where it waits, and is no end.
 func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Result) (kept bool, err error) {
 	token, err := ParseLease(lease)
 	if err != nil {
 		return false, err
 	}
 	result.Normalize()
-	if err := result.Validate(); err != nil {
+	if err := result.Validate(); err != nil || result.Awaits() {
 		return false, err
 	}
 	encode := func(r *protocol.Result) (json.RawMessage, error) { return protocol.EncodeResult(*r) }

@@ -70,7 +70,7 @@ var ownFields = map[string]bool{
 	"profile.capabilities.id": true,
 
 	"origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
-	"result.set_aside": true, "result.malformed": true,
+	"result.set_aside": true, "result.malformed": true, "result.command.await": true, "result.command.for": true,
 	"members.reason": true, "members.priority": true, "members.variables": true,
 	"returned.result.summary": true, "returned.reason": true, "returned.progress.percent": true, "returned.progress.message": true,
 	"returned.trail.at": true, "returned.trail.event": true, "returned.trail.agent": true, "returned.trail.to": true, "returned.trail.code": true,

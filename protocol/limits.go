@@ -69,6 +69,10 @@ const (
 	PollPatienceMaxMS     = LeaseMaxMS
 	// GotoMax is how many agents a command may name.
 	GotoMax = AgentsMax
+	// AwaitMax is how many handoffs one result may wait for.
+	AwaitMax = 64
+	// AwaitTimeoutMS is how long a result waits for a delegation that says nothing of it.
+	AwaitTimeoutMS = 3_600_000
 
 	// ReturnTimeoutMaxMS bounds how long a delegation waits for its return.
 	ReturnTimeoutMaxMS = WorkTimeoutMaxMS

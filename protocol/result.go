@@ -30,10 +30,13 @@ type Result struct {
 }
 
 // Command asks for a further handoff. Goto is a name, a list of
-// names, or a list of objects with agent and update.
+// names, or a list of objects with agent and update: see Continue. Await is a list of objects
+// with agent and task, which the work waits for: all of them, any, or a majority (Await).
 type Command struct {
 	Goto   json.RawMessage `json:"goto,omitempty"`
 	Update json.RawMessage `json:"update,omitempty"`
+	Await  json.RawMessage `json:"await,omitempty"`
+	For    Aggregation     `json:"for,omitempty"` // default all
 }
 
 // AckStatus is the target's answer to an offer.

@@ -46,7 +46,7 @@ func (r *Result) validate() *Error {
 	if c := first(r.Command.Update); c != 0 && c != '{' && c != 'n' {
 		return Errorf(CodeInvalid, "command.update", "must be an object")
 	}
-	return nil
+	return r.Command.validateAwait()
 }
 
 // Goto is one agent that a command names, with what to tell it alone.

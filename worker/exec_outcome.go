@@ -61,7 +61,11 @@ func (e *Exec) result(p *program) protocol.Result {
 	for line := range bytes.Lines(read.SetAside) {
 		p.logLine("stdout", line)
 	}
-	if words := read.Result.SetAside; words != "" {
+	words := read.Result.SetAside
+	if words == "" && read.Result.Awaits() && read.Result.SaysMore() {
+		words = "a result that waits is no end: what it says beside its command is not kept"
+	}
+	if words != "" {
 		p.log.Warn("output set aside", "why", protocol.Printable(words))
 	}
 	return read.Result

@@ -58,6 +58,8 @@ func (r *run) complete(c contexts, h Handoff, claim Claim, result protocol.Resul
 	err := r.send(c, "complete", func(ctx context.Context) error { return claim.Complete(ctx, result, h.calls.resultChildren()...) })
 	var refused *protocol.Error
 	switch {
+	case err == nil && result.Awaits():
+		r.recordOutcome("suspended", nil)
 	case err == nil:
 		r.recordOutcome("completed", nil)
 	case errors.Is(err, broker.ErrLeaseLost):

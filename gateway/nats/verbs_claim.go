@@ -109,7 +109,11 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 		children, err = childrenOf(r.Children)
 	}
 	unreadable := err
-	answer, err := g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Completed], func(claim *broker.Claim) error {
+	wrote := isEvent[*protocol.Completed]
+	if result.Awaits() {
+		wrote = isEvent[*protocol.Suspended]
+	}
+	answer, err := g.endClaim(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error {
 		if unreadable == nil {
 			return claim.Complete(ctx, result, children...)
 		}

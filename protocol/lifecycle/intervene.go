@@ -258,6 +258,27 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 	return StepOf(s, &p.Suspended{Meta: p.Meta{At: now, By: by}, Fence: s.Fence, Children: awaited.Numbers()})
 }
 
+// Await hands off what a result waits for, and suspends: in one append, so that a holder that
+// dies before it has begun nothing, and one that dies after it begins nothing twice. One whose
+// end was requested is released to it, and hands off nothing.
+func Await(s p.State, d *Directory, by string, handOffs []p.HandedOff, now time.Time) (Step, error) {
+	if s.CancelRequested {
+		return Release(s, d, by, "", now)
+	}
+	meta := p.Meta{At: now, By: by}
+	suspended := &p.Suspended{Meta: meta, Fence: s.Fence}
+	var events []p.Event
+	for _, child := range handOffs {
+		if s.Children != nil && s.Children.Made.Has(child.N) {
+			return Step{}, p.Errorf(p.CodeConflict, "children", "%s has handed off its child %d already", s.Ticket, child.N+1)
+		}
+		child.Meta, child.Fence = meta, s.Fence
+		events = append(events, &child)
+		suspended.Children = append(suspended.Children, child.N)
+	}
+	return StepOf(s, append(events, suspended)...)
+}
+
 // MarkChildren records the ends of children, and what follows from them. The step is
 // empty where the handoff does not wait for them.
 func MarkChildren(s p.State, d *Directory, ends []p.ChildClosed, now time.Time) (Step, error) {

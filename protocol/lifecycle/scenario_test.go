@@ -52,7 +52,7 @@ import (
 //	reject [ALTERNATIVE]   ask WHAT [estimate=DURATION]   permission WHAT   defer DURATION
 //	extend DURATION
 //	fail [permanent] [retry_after=DURATION]   malformed   hand_back   escalate
-//	handoff N   handoff_after N (it begins with the result)   suspend N…   complete_with N…   (N is a child's ordinal)
+//	handoff N   handoff_after N (it begins with the result)   suspend N…   complete_with N…   await N…   (N is a child's ordinal)
 //	accepts_late HOLDER     acknowledges a claim that it has lost: told so, nothing changes
 //	late HOLDER [partial] [malformed] [yes|no]   finishes, and had lost it: told so, its result is kept
 //

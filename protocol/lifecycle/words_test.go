@@ -45,10 +45,13 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		return Complete(s, g.d, p.Completed{Status: p.Success, Tokens: 3}, nil, g.now)
 	case "partial":
 		return Complete(s, g.d, p.Completed{Status: p.Partial}, nil, g.now)
-	case "complete_with":
+	case "complete_with", "await":
 		var children []p.HandedOff
 		for _, n := range g.numbers(args) {
 			children = append(children, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)})
+		}
+		if word == "await" {
+			return Await(s, g.d, s.Holder, children, g.now)
 		}
 		return Complete(s, g.d, p.Completed{Status: p.Success}, children, g.now)
 	case "release":

@@ -222,7 +222,7 @@ func TestStructureIsKept(t *testing.T) {
 		"returned.context_updates.artifacts_produced.id", "returned.context_updates.artifacts_produced.type",
 		"returned.context_updates.artifacts_produced.status", "returned.context_updates.artifacts_produced.created_by",
 		"returned.trail.event", "returned.trail.agent", "returned.trail.to", "returned.trail.code",
-		"returned.members.agent", "returned.members.ticket", "returned.members.status", "returned.members.outcome", "returned.members.result.status",
+		"returned.members.agent", "returned.members.ticket", "returned.members.status", "returned.members.outcome", "returned.members.result.status", "returned.members.result.command.for",
 		"returned.members.result.content_type", "returned.members.result.artifacts.id", "returned.members.result.artifacts.type",
 		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by"}
 	var kept, changed []string

@@ -79,6 +79,7 @@ var redactedFields = map[string]mode{
 	"returned.members.result.malformed":                       modeText,
 	"returned.members.result.command.goto":                    modeFree,
 	"returned.members.result.command.update":                  modeFree,
+	"returned.members.result.command.await":                   modeFree,
 }
 
 // artifactPaths are the fields of artifacts: maps from name to path, or lists.

@@ -76,8 +76,10 @@ func quote(name string) string { return fmt.Sprintf("%q", protocol.CutText(name,
 // goes tells whether a command is one that hands off.
 func goes(command json.RawMessage) bool {
 	for name, value := range fields(command) {
-		if (name == "goto" || nearly(name, "goto")) && string(value) != "null" {
-			return true
+		for _, known := range []string{"goto", "await"} {
+			if (name == known || nearly(name, known)) && string(value) != "null" {
+				return true
+			}
 		}
 	}
 	return false
@@ -94,7 +96,7 @@ func names(raw json.RawMessage) bool {
 
 // triesBelow says that a command stands below the top of a JSON value, where it is not read.
 func triesBelow(value []byte) string {
-	if !bytes.Contains(value, []byte(`goto`)) { // as a rule
+	if !bytes.Contains(value, []byte(`goto`)) && !bytes.Contains(value, []byte(`await`)) { // as a rule
 		return ""
 	}
 	var of any
@@ -122,7 +124,7 @@ func commandIn(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, field := range v {
-			if command, is := field.(map[string]any); name == "command" && is && command["goto"] != nil {
+			if command, is := field.(map[string]any); name == "command" && is && (command["goto"] != nil || command["await"] != nil) {
 				return true
 			}
 			if commandIn(field) {
@@ -176,7 +178,7 @@ var (
 	// key is command or goto in the place of a key, as JSON, JavaScript and YAML write them.
 	key = regexp.MustCompile(`["']?\b(?:comm?ands?|goto)\b["']?\s*:`)
 	// handsOff is what a hand-off has in an object that does not parse.
-	handsOff = regexp.MustCompile(`["']?\bgoto\b["']?\s*:|["']?\bcomm?and\b["']?\s*:\s*\{`)
+	handsOff = regexp.MustCompile(`["']?\bgoto\b["']?\s*:|["']await["']\s*:\s*\[|["']?\bcomm?and\b["']?\s*:\s*\{`)
 	// yaml is a command as YAML has it.
 	yaml = regexp.MustCompile(`(?m)^[ \t]*comm?and:[ \t]*\r?\n[ \t]+goto:[ \t]*\S`)
 	// inline is a command within a line, quoted as JSON has it.

@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// completeAwaiting hands off what a result waits for, and lets go of this handoff until that
+// has ended: one append records both, so that a holder that dies leaves either nothing or all of
+// it. The rest of the result is not kept.
+func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, children []Child) error {
+	handOffs, err := c.awaitedByResult(ctx, result, children)
+	if err == nil {
+		err = c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+			if err := c.checkAccepted(s); err != nil {
+				return lifecycle.Step{}, err
+			}
+			return lifecycle.Await(s, d, c.Holder.ID, eventsOf(handOffs), now)
+		})
+		if errors.Is(err, ErrLeaseLost) {
+			return c.suspendedBefore(ctx, err)
+		}
+	}
+	if err != nil {
+		return c.failRefused(ctx, result, err)
+	}
+	if !c.lastHead().State.Closed { // else its end had been asked for
+		c.submitChildren(ctx, handOffs)
+	}
+	return c.finish(ctx)
+}
+
+// awaitedByResult makes the children that a result waits for, with ordinals that follow on
+// those that there are.
+func (c *Claim) awaitedByResult(ctx context.Context, result protocol.Result, children []Child) ([]handedOff, error) {
+	result.Normalize()
+	if err := result.Validate(); err != nil {
+		return nil, err
+	}
+	if len(children) > 0 {
+		return nil, protocol.Errorf(protocol.CodeConflict, "command.await", "does not go with what begins with the result: a result that waits is no end")
+	}
+	own, err := c.ownPackage()
+	if err != nil {
+		return nil, err
+	}
+	packages, err := protocol.Await(own, c.Agent, result)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	if made := c.lastHead().State.Children; made != nil {
+		n = made.Count
+	}
+	all := make([]handedOff, 0, len(packages))
+	for _, pkg := range packages {
+		made, err := c.prepareChild(ctx, Child{N: n, Package: pkg}, awaited)
+		if err != nil {
+			return nil, unfollowable(err)
+		}
+		all = append(all, made)
+		n++
+	}
+	return all, boundHandOffs(ctx, c.b, all)
+}
+
+// eventsOf are the events that record children.
+func eventsOf(all []handedOff) []protocol.HandedOff {
+	events := make([]protocol.HandedOff, len(all))
+	for i, made := range all {
+		events[i] = made.event
+	}
+	return events
+}
+
+// suspendedBefore says what a lost lease means for a result that waits: nothing, where the
+// append is there whose answer did not get here.
+func (c *Claim) suspendedBefore(ctx context.Context, lost error) error {
+	c.mu.Lock()
+	fence := c.fence
+	c.mu.Unlock()
+	there := false
+	err := c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
+		for _, e := range change.Record.Events {
+			if gone, ok := e.(*protocol.Suspended); ok && fence != 0 && gone.Fence == fence {
+				there = true
+			}
+		}
+		return nil
+	})
+	if err != nil || !there {
+		return errors.Join(lost, err)
+	}
+	return nil
+}
