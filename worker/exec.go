@@ -101,6 +101,10 @@ type ExecConfig struct {
 //	HANDOFF_PROGRESS_FILE      each line written there is a report of progress: "40 parsing",
 //	                           or a protocol.Progress as JSON. {"extend_ms": 600000, "reason": "…"}
 //	                           asks for more time (Extend). Its last 65 KiB are read once a second
+//	HANDOFF_AWAIT_DIR          what its result waits for, beside command.await: packages as JSON in
+//	                           files named 1, 2, …, as "handoff submit --await block" leaves them.
+//	                           They count where it ends with 0, without an acknowledgement file
+//	HANDOFF_CHILDREN           how many the handoff has handed off so far
 //	HANDOFF_LIMIT              RFC 3339, when the first clock takes the handoff away
 //	HANDOFF_LIMIT_CLOCK        which one it is: work, return or deadline
 //	HANDOFF_PROGRESS_DEADLINE  RFC 3339, when the progress timeout does; may be empty
@@ -195,7 +199,12 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	defer os.RemoveAll(dir)
 	ackFile := filepath.Join(dir, "ack")
 	progressFile := filepath.Join(dir, "progress")
-	env := append(environment(e.cfg, h, ackFile), "HANDOFF_PROGRESS_FILE="+progressFile)
+	awaitDir := filepath.Join(dir, "await")
+	await, err := awaitEnvironment(h, awaitDir)
+	if err != nil {
+		return protocol.Result{}, Stop(fmt.Errorf("no place for what it waits for: %w", err))
+	}
+	env := append(append(environment(e.cfg, h, ackFile), await...), "HANDOFF_PROGRESS_FILE="+progressFile)
 	p := &program{cfg: e.cfg, command: e.cfg.Command, log: h.logger(), input: input, env: env}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -211,7 +220,7 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	if err != nil {
 		return protocol.Result{}, err
 	}
-	return e.outcome(p, state, ackFile)
+	return e.outcome(p, state, ackFile, awaitDir)
 }
 
 // Cleanup runs the program that puts away. It implements Cleaner.

@@ -16,7 +16,7 @@ import (
 )
 
 // outcome reads what a program that has ended says.
-func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (protocol.Result, error) {
+func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile, awaitDir string) (protocol.Result, error) {
 	said, err := readAck(ackFile)
 	ack := said.ack
 	switch {
@@ -37,7 +37,7 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 	last := cmp.Or(p.stderr.last(), state.String())
 	switch code := state.ExitCode(); code {
 	case ExitComplete:
-		return e.result(p), nil
+		return e.result(p, awaitDir), nil
 	case ExitRejected:
 		return protocol.Result{}, Reject(last, ack.SuggestedAlternative)
 	case ExitConditional:
@@ -49,21 +49,25 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile string) (prot
 	}
 }
 
-// result reads what a program has printed. One that is malformed is handed in as it came.
-func (e *Exec) result(p *program) protocol.Result {
+// result reads what a program has printed, and what it has left to be waited for. A result that
+// is malformed is handed in as it came.
+func (e *Exec) result(p *program, awaitDir string) protocol.Result {
 	printed := p.stdout.buf.Bytes()
 	read, err := output.Read(printed, e.cfg.Output)
+	if err == nil {
+		err = addAwaited(&read.Result, awaitDir)
+	}
 	if err != nil {
 		kept := protocol.ResultFromText(printed)
 		kept.Malformed = err.Error()
 		return kept
 	}
-	for line := range bytes.Lines(read.SetAside) {
-		p.logLine("stdout", line)
-	}
-	words := read.Result.SetAside
+	aside, words := read.SetAside, read.Result.SetAside
 	if words == "" && read.Result.Awaits() && read.Result.SaysMore() {
-		words = "a result that waits is no end: what it says beside its command is not kept"
+		aside, words = printed, "a result that waits is no end: what it says beside its command is not kept"
+	}
+	for line := range bytes.Lines(aside) {
+		p.logLine("stdout", line)
 	}
 	if words != "" {
 		p.log.Warn("output set aside", "why", protocol.Printable(words))

@@ -28,12 +28,15 @@ func (f *childFlags) declare(fs *pflag.FlagSet) {
 // its source, its parent and its ticket follow from that.
 var notChild = []string{"from", "parent", "key", "wait", "dry-run"}
 
-func (f *childFlags) check(changed func(string) bool, await string) error {
+func (f *childFlags) check(changed func(string) bool, await string, inProgram bool) error {
+	with := "--under"
 	switch {
 	case f.lease == "" && changed("child"):
 		return usagef("--child goes with --under")
+	case inProgram:
+		with = "--await block"
 	case f.lease == "" && await == protocol.WaitBlock: // no worker would be woken
-		return usagef("--await block is for what is handed off from a LEASE (--under); to wait here, write --wait")
+		return usagef("--await block is for a program that handoff work runs, and for what is handed off from a LEASE (--under); to wait here, write --wait")
 	case f.lease == "":
 		return nil
 	case changed("child") && (f.n < 1 || f.n > protocol.ChildrenMax):
@@ -41,7 +44,7 @@ func (f *childFlags) check(changed func(string) bool, await string) error {
 	}
 	for _, name := range notChild {
 		if changed(name) {
-			return usagef("--%s does not go with --under; see handoff submit --help", name)
+			return usagef("--%s does not go with %s; see handoff submit --help", name, with)
 		}
 	}
 	return nil

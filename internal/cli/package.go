@@ -85,7 +85,7 @@ func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
 	expects := fs.Bool("return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
 	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg) *int64 { return &expected(p).TimeoutMS })
 	f.text("on-return-timeout", "`WHAT` follows the return timeout: "+policyWords("on_return_timeout"), func(p *pkg) *string { return (*string)(&expected(p).OnTimeout) })
-	fs.StringVar(&f.await, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended")
+	fs.StringVar(&f.await, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended. In a program of \"handoff work\": the program is run again then")
 	f.onGiven("await", func(p *pkg) { expected(p).Wait = f.await })
 	fs.StringVar(&f.groupFile, "group", "", "hand to a group: a JSON list of members, each with its target and what is different for it, from a `FILE`, or stdin with -")
 	f.text("aggregate", "a group has succeeded when `WHO` of it has: all (default), any or majority", func(p *pkg) *string { return (*string)(&own(p).Aggregation) })

@@ -22,10 +22,11 @@ type submitOptions struct {
 
 	limit   *time.Duration // of the wait: nil is not to wait, negative is to wait without end
 	changed func(flag string) bool
+	env     func(string) string
 }
 
 func newSubmit(a *app) *cobra.Command {
-	var o submitOptions
+	o := submitOptions{env: a.env}
 	cmd := &cobra.Command{
 		Use:     "submit [-f FILE|-] --to AGENT --reason WHY --task WHAT",
 		Short:   "Hand a package to an agent, or to several; prints the ticket",
@@ -77,7 +78,7 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 	if o.limit, err = waitLimit(o.wait); err != nil {
 		return err
 	}
-	if err := o.child.check(o.changed, o.await); err != nil {
+	if err := o.child.check(o.changed, o.await, o.awaits(o.env)); err != nil {
 		return err
 	}
 	return o.lines.check(o.changed, o.packageFlags)
@@ -85,6 +86,9 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 
 // runSubmit submits one package, or those of a file of lines, in the way that the flags say.
 func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
+	if o.awaits(a.env) {
+		return a.runSubmitAwaited(cmd.Context(), o)
+	}
 	through, err := a.throughGateway(cmd, o.gateway, "under", "await", "lines", "keep-going", "dry-run")
 	if err == nil && o.changed("parent") && o.parent != "" {
 		o.parent, err = a.throughTicket(cmd.Context(), through, o.parent)

@@ -35,6 +35,12 @@ holds, so that a crash neither loses nor doubles it, and "handoff await" lets go
 its end is there. A sequential one begins when the handoff of the LEASE completes: until
 then it is awaiting_source, and it is dropped where that attempt ends without a result.
 
+With --await block in a program that "handoff work" runs, the result of the program waits:
+the package is handed off as the program ends with exit code 0, and the program is run
+again when all that it has left so have ended, with returns on its input. The ticket is
+printed at once. A delegation is the default then, and waits for an hour. Of a program
+that fails, refuses or asks nothing is handed off. See "handoff work --help".
+
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.
 

@@ -41,6 +41,12 @@ A result with a command hands off, in the manner of LangGraph's: {"command": {"g
 with the result, so that a crash neither loses nor doubles it. "handoff submit" inside
 CMD submits a handoff of its own at once; source and parent are filled in.
 
+A result may wait: {"command": {"await": [{"agent": "coder", "task": "its index"}, …],
+"for": "all"}} delegates, lets go of the slot, and has CMD run again when all of them
+(any, a majority) have ended, with returns on its input. "handoff submit --await block"
+inside CMD adds to what the result waits for; it needs no output. What is printed beside
+the command goes to the log then.
+
 A handoff that is cancelled, is to go back to its source, or whose lease is lost has
 CMD's whole process group terminated. Then --cleanup is run, with the same input and
 environment and HANDOFF_CLEANUP_REASON: cancelled, returned or lease_lost.

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// awaits tells whether a submission is one that the result of a program of "handoff work" waits
+// for: it is handed off as the program ends.
+func (o *submitOptions) awaits(env func(string) string) bool {
+	return o.await == protocol.WaitBlock && o.child.lease == "" && env(worker.EnvAwaitDir) != ""
+}
+
+func (a *app) runSubmitAwaited(ctx context.Context, o *submitOptions) error {
+	if o.lines.of(o.file) {
+		return usagef("--await block takes one package, and not a file of lines")
+	}
+	pkg, err := o.build(a, time.Now())
+	if err != nil {
+		return err
+	}
+	a.warnArtifacts(o.artifacts)
+	return o.hint(a.submitAwaited(ctx, pkg))
+}
+
+// submitAwaited leaves a package for the worker that runs this program, and prints the ticket
+// that it will have.
+func (a *app) submitAwaited(ctx context.Context, pkg protocol.Package) error {
+	agent, parent := a.env("HANDOFF_AGENT"), a.env("HANDOFF_TICKET")
+	before, err := strconv.Atoi(a.env(worker.EnvChildren))
+	if err != nil {
+		return usagef("%s is %q, and not a number: --await block is for a program of \"handoff work\"", worker.EnvChildren, a.env(worker.EnvChildren))
+	}
+	pkg.Source, pkg.Parent = "", ""
+	entry, err := protocol.EncodePackage(pkg)
+	if err != nil {
+		return err
+	}
+	list, err := json.Marshal([]json.RawMessage{entry})
+	if err != nil {
+		return err
+	}
+	made, err := protocol.Await(protocol.Package{}, agent, protocol.Result{Command: &protocol.Command{Await: list}})
+	if err != nil {
+		return ofEntry(err)
+	}
+	made[0].Source, made[0].Parent = agent, parent
+	if _, err := a.prepare(ctx, made[0]); err != nil { // the worker would refuse it
+		return err
+	}
+	n, err := leaveEntry(a.env(worker.EnvAwaitDir), entry)
+	if err != nil {
+		return err
+	}
+	ticket := protocol.ChildTicketN(parent, before+n)
+	if !a.text() {
+		return a.value(struct {
+			Ticket  string          `json:"ticket"`
+			Package json.RawMessage `json:"package"`
+		}{ticket, entry})
+	}
+	a.printf("%s\n", ticket)
+	return nil
+}
+
+// ofEntry names a field as the package has it, and not the list that it is in.
+func ofEntry(err error) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	own := *e
+	own.Field = strings.TrimPrefix(strings.TrimPrefix(own.Field, "command.await[0]"), ".")
+	return &own
+}
+
+// leaveEntry writes a file under the first name that is free, whole, and returns how many there
+// were before it.
+func leaveEntry(dir string, entry []byte) (before int, err error) {
+	file, err := os.CreateTemp(dir, ".entry-*")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(entry)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return 0, err
+	}
+	for n := range protocol.AwaitMax {
+		err := os.Link(file.Name(), filepath.Join(dir, strconv.Itoa(n+1)))
+		if !errors.Is(err, os.ErrExist) {
+			return n, err
+		}
+	}
+	return 0, protocol.Errorf(protocol.CodeTooLarge, "await", "a result waits for at most %d handoffs", protocol.AwaitMax)
+}
