@@ -264,29 +264,6 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	return c.finish(ctx)
 }
 
-// failRefused fails the attempt whose result is refused, and returns the refusal. What is no
-// refusal of the result stays as it is.
-func (c *Claim) failRefused(ctx context.Context, result protocol.Result, err error) error {
-	var refusal *protocol.Error
-	if !errors.As(err, &refusal) || refusal.Code == protocol.CodeIllegal {
-		return err
-	}
-	if isMalformed(err, refusal) { // what cannot be handed in never will be
-		err := c.completeMalformed(ctx, malformedResult(result, refusal))
-		if errors.Is(err, &protocol.Error{Code: protocol.CodeBadResult}) {
-			return refusal
-		}
-		return err
-	}
-	failure, _ := lifecycle.UnusableResult(refusal)
-	// While the ledger has not taken the failure the refusal is no answer:
-	// the worker that got it would stop trying, with the handoff still in hand.
-	if err := c.Fail(ctx, failure); err != nil {
-		return fmt.Errorf("fail %s for its result (%v): %w", c.Ticket, refusal, err)
-	}
-	return refusal
-}
-
 // resultAfterLoss says what a lost lease means for a result: that it was handed in already,
 // by an append whose answer did not get here perhaps, or that it comes too late.
 func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked, lost error) error {

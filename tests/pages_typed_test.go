@@ -66,16 +66,26 @@ type reader struct {
 	env   map[string]string // beside ours
 	typed int               // commands
 	ports map[string]string // by those of the page
+
+	engine  bool                 // handoff dev runs
+	workers []*testworld.Process // beside it
 }
 
 func newReader(t *testing.T) *reader {
-	r := &reader{t: t, dir: t.TempDir(), env: map[string]string{}, ports: map[string]string{}}
+	r := readerIn(t, t.TempDir())
 	docs, err := filepath.Abs("../docs")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.link(docs, "docs")
 	r.link(testworld.Handoff(t), "bin/handoff")
+	return r
+}
+
+// readerIn is a reader in a directory, with nothing but its folder bin before the programs of
+// this machine.
+func readerIn(t *testing.T, dir string) *reader {
+	r := &reader{t: t, dir: dir, env: map[string]string{}, ports: map[string]string{}}
 	r.env["PATH"] = filepath.Join(r.dir, "bin") + string(os.PathListSeparator) + os.Getenv("PATH")
 	r.env["XDG_CONFIG_HOME"], r.env["XDG_DATA_HOME"] = r.dir, r.dir
 	r.env["NO_COLOR"] = "1"
@@ -157,6 +167,9 @@ func (r *reader) console(text string) {
 			command, want = command+"\n"+more, rest
 		}
 		r.typed++
+		if file, is := strings.CutPrefix(command, "go run "); is && !strings.HasSuffix(file, " &") {
+			command = r.built(file)
+		}
 		if command, beside := strings.CutSuffix(command, " &"); beside || strings.HasPrefix(command, "handoff dev") {
 			r.start(command, want)
 		} else if assigned := regexp.MustCompile(`(?s)^(?:export )?([A-Z_]+)=(?:\$\((.*)\)|(\S+))$`).FindStringSubmatch(command); assigned != nil {
@@ -203,7 +216,11 @@ var serves = regexp.MustCompile(`^handoff work .*--agent (\S+)|^go run (\S+)$`)
 func (r *reader) start(command, want string) {
 	said := filepath.Join(r.dir, fmt.Sprintf("said-%d", r.typed))
 	dev := strings.HasPrefix(command, "handoff dev")
+	if dev && r.engine {
+		return
+	}
 	if dev { // on a port of its own
+		r.engine = true
 		command += " --port 0"
 		if !strings.Contains(command, "--data") {
 			command += " --data " + filepath.Join(r.dir, "data")
@@ -213,8 +230,11 @@ func (r *reader) start(command, want string) {
 	if serving != nil && serving[2] != "" {
 		command = r.built(serving[2])
 	}
-	testworld.Start(r.t, command, r.environ(), "sh", "-c", fmt.Sprintf("cd '%s' && exec env %s >'%s'", r.dir, r.here(command), said))
+	beside := testworld.Start(r.t, command, r.environ(), "sh", "-c", fmt.Sprintf("cd '%s' && exec env %s >'%s'", r.dir, r.here(command), said))
 	r.run("cat '"+said+"'", pattern(want)+".*", false)
+	if !dev {
+		r.workers = append(r.workers, beside)
+	}
 	switch {
 	case dev:
 		text, _ := os.ReadFile(said) // it was there just now
@@ -226,8 +246,12 @@ func (r *reader) start(command, want string) {
 
 // built compiles a program in Go and returns its path.
 func (r *reader) built(file string) string {
-	path := filepath.Join(r.dir, "program")
-	if out, err := exec.Command("go", "build", "-o", path, filepath.Join(r.dir, file)).CombinedOutput(); err != nil {
+	path := filepath.Join(r.dir, "program-"+file)
+	cmd := exec.Command("go", "build", "-o", path, filepath.Join(r.dir, file))
+	if _, err := os.Stat(filepath.Join(r.dir, "go.mod")); err == nil {
+		cmd.Dir = r.dir
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Fatalf("%s: %v\n%s", file, err, out)
 	}
 	return path

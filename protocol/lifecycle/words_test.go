@@ -45,15 +45,10 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		return Complete(s, g.d, p.Completed{Status: p.Success, Tokens: 3}, nil, g.now)
 	case "partial":
 		return Complete(s, g.d, p.Completed{Status: p.Partial}, nil, g.now)
-	case "complete_with", "await":
-		var children []p.HandedOff
-		for _, n := range g.numbers(args) {
-			children = append(children, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)})
-		}
-		if word == "await" {
-			return Await(s, g.d, s.Holder, children, g.now)
-		}
-		return Complete(s, g.d, p.Completed{Status: p.Success}, children, g.now)
+	case "complete_with":
+		return Complete(s, g.d, p.Completed{Status: p.Success}, g.children(args), g.now)
+	case "await":
+		return Await(s, g.d, s.Holder, g.children(args), g.now)
 	case "release":
 		return Release(s, g.d, holder, "drain", g.now)
 	case "reject":
@@ -96,6 +91,14 @@ func (g *stage) fail(meta p.Meta, how string) (Step, error) {
 		e.RetryAfterMS = g.duration(after).Milliseconds()
 	}
 	return StepOf(g.state, e)
+}
+
+// children are what is handed off with these ordinals.
+func (g *stage) children(args []string) (all []p.HandedOff) {
+	for _, n := range g.numbers(args) {
+		all = append(all, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)})
+	}
+	return all
 }
 
 // intervene is what the source, a person, a supervisor or a former holder does.
