@@ -17,13 +17,14 @@ const (
 	EventDismissed       EventType = "dismissed"
 	EventAssigned        EventType = "assigned"
 	EventSourceCompleted EventType = "source_completed"
+	EventChainEnded      EventType = "chain_ended"
 )
 
 var familyEvents = []func() Event{
 	empty[HandedOff], empty[Suspended], empty[ChildrenClosed], empty[Taken],
 	empty[RolledBack], empty[LateResultUsed], empty[ResultParked], empty[ReturnSent],
 	empty[Returned], empty[Redriven], empty[Dismissed], empty[Assigned],
-	empty[SourceCompleted],
+	empty[SourceCompleted], empty[ChainEnded],
 }
 
 // HandedOff records a handoff that follows from this one, before it is
@@ -35,6 +36,7 @@ type HandedOff struct {
 	N       int             `json:"n"`                 // its ordinal among the children, from 0
 	Number  int             `json:"number,omitempty"`  // what its holder called it, where that is not N + 1
 	After   bool            `json:"after,omitempty"`   // it begins when this handoff completes
+	Goto    bool            `json:"goto,omitempty"`    // the chain goes on with it
 	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and N
 	Type    Type            `json:"child_type" redact:"-"`
 	Target  string          `json:"target" redact:"-"`          // in words, for people
@@ -183,3 +185,12 @@ type SourceCompleted struct {
 }
 
 func (*SourceCompleted) EventType() EventType { return EventSourceCompleted }
+
+// ChainEnded says how the chain has ended that a closed handoff began. Its source or its parent
+// waits for that.
+type ChainEnded struct {
+	Meta
+	End ChainEnd `json:"end" redact:"-"`
+}
+
+func (*ChainEnded) EventType() EventType { return EventChainEnded }

@@ -69,14 +69,15 @@ var ownFields = map[string]bool{
 	"profile.paused": true, "profile.poll_patience_ms": true, "profile.updated_at": true, "profile.registered_by_worker": true,
 	"profile.capabilities.id": true,
 
-	"origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
+	"return.of": true, "origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
 	"result.set_aside": true, "result.malformed": true, "result.command.await": true, "result.command.for": true,
 	"members.reason": true, "members.priority": true, "members.variables": true,
 	"returned.result.summary": true, "returned.reason": true, "returned.progress.percent": true, "returned.progress.message": true,
 	"returned.trail.at": true, "returned.trail.event": true, "returned.trail.agent": true, "returned.trail.to": true, "returned.trail.code": true,
 	"returned.trail.words": true, "returned.trail.assessment": true, "returned.trail.level": true,
 	"returned.package_digest": true,
-	"returned.members.agent":  true, "returned.members.ticket": true, "returned.members.closed": true, "returned.members.status": true, "returned.members.outcome": true,
+	"returned.last_id":        true, "returned.members.last_id": true,
+	"returned.members.agent": true, "returned.members.ticket": true, "returned.members.closed": true, "returned.members.status": true, "returned.members.outcome": true,
 }
 
 type fieldRow struct{ field, wire, reader string }

@@ -40,6 +40,7 @@ type MemberHandoff struct {
 	Shared  bool
 
 	group string
+	endOf ReturnScope
 }
 
 // MemberAt is the member of a group with this ordinal, from 0. group is the
@@ -57,6 +58,9 @@ func (p Package) MemberAt(group string, n int) (MemberHandoff, error) {
 		return MemberHandoff{}, Errorf(CodeInvalid, "members", "there is no member %d; the group %s has %d", n, wirejson.Clip(group), p.GroupSize())
 	}
 	m := MemberHandoff{Ticket: ChildTicketN(group, n), N: n, group: group}
+	if p.Return != nil && p.Return.Of == ReturnOfHandoff {
+		m.endOf = p.Return.Of
+	}
 	if len(p.Members) == 0 {
 		m.Target, m.Package, m.Shared = Target{Agent: p.Target.Agents[n]}, p, true
 		return m, nil
@@ -81,7 +85,7 @@ func (p Package) MemberAt(group string, n int) (MemberHandoff, error) {
 func (m MemberHandoff) Summarize(digest string) Summary {
 	s := m.Package.Summarize(digest)
 	s.Type, s.Target, s.Parent, s.Group, s.N = Broadcast, m.Target, m.group, m.group, m.N+1
-	s.Aggregate, s.ReturnExpected, s.Wait, s.ReturnOf, s.Origin = nil, false, "", "", ""
+	s.Aggregate, s.ReturnExpected, s.Wait, s.ReturnOf, s.Origin, s.EndOf = nil, false, "", "", "", m.endOf
 	s.Overrides.ReturnTimeoutMS, s.Overrides.OnReturnTimeout = nil, nil
 	return s
 }

@@ -93,6 +93,9 @@ func (p Package) Summarize(digest string) Summary {
 		*o.WorkTimeoutMS = timeout
 	}
 	if r := p.Return; r != nil {
+		if r.Of == ReturnOfHandoff {
+			s.EndOf = r.Of
+		}
 		if s.ReturnExpected = r.Expected; r.Expected {
 			s.Wait = cmp.Or(r.Wait, WaitContinue)
 		}

@@ -259,6 +259,9 @@ type ReturnProtocol struct {
 	TimeoutMS int64     `json:"timeout_ms,omitempty"` // submission to result; the work has its own
 	OnTimeout OnTimeout `json:"on_timeout,omitempty"`
 	Wait      string    `json:"wait,omitempty"` // block or continue, which is the default
+	// Of is whose end the return has: that of the chain, which is the default, or of this
+	// handoff alone. Of a group it says the same of the members.
+	Of ReturnScope `json:"of,omitempty"`
 
 	// Of a group: how the ends of its members become its own (default all),
 	// which of them count (default all), and whether the others are cancelled
@@ -267,6 +270,14 @@ type ReturnProtocol struct {
 	From        []string    `json:"from,omitempty"`
 	CancelRest  bool        `json:"cancel_rest,omitempty"`
 }
+
+// ReturnScope is whose end a return has. A chain is the handoffs that follow from one by goto.
+type ReturnScope string
+
+const (
+	ReturnOfChain   ReturnScope = "chain"   // that of the last handoff of the chain
+	ReturnOfHandoff ReturnScope = "handoff" // its own, whatever follows
+)
 
 // Aggregation is how the ends of a group's members become its own.
 type Aggregation string

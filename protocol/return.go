@@ -58,6 +58,16 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 	return r
 }
 
+// OfChain makes the return of a chain of that of its last handoff. first is the handoff that
+// began the chain.
+func (r *Return) OfChain(first State) {
+	r.LastID = r.HandoffID
+	r.HandoffID, r.ToAgent, r.PackageDigest = first.Ticket, first.Source, first.Digest
+	if r.FromAgent == first.Source {
+		r.FromAgent = System
+	}
+}
+
 // sizeOf is about how many bytes the free parts of a result are.
 func sizeOf(r Result) int {
 	size := len(r.Body)
@@ -88,7 +98,7 @@ func ReturnPackage(state State, ret Return, now Time) Package {
 	queue, none := NoTakerQueue, 0
 	pkg := Package{
 		Type: Sequential, Trigger: TriggerTaskCompletion,
-		Source: returnSource(state), Target: Target{Agent: state.Source},
+		Source: ret.FromAgent, Target: Target{Agent: state.Source},
 		Reason:   fmt.Sprintf("return of %s: %s", state.Ticket, ret.Outcome),
 		Priority: state.Priority, Parent: state.Parent,
 		Task:     Task{ID: state.TaskID, Description: returnWords(state, ret)},
@@ -114,6 +124,9 @@ func returnWords(state State, ret Return) string {
 		who = state.Agent
 	}
 	words := fmt.Sprintf("Take in the return of handoff %s, which %s handed to %s. ", state.Ticket, state.Source, who)
+	if ret.LastID != "" {
+		words += fmt.Sprintf("It was handed on, and ended as %s. ", ret.LastID)
+	}
 	switch ret.Outcome {
 	case OutcomeSuccess:
 		words += "It succeeded."

@@ -30,6 +30,7 @@ type Return struct {
 	HandoffID      string          `json:"handoff_id"`
 	FromAgent      string          `json:"from_agent"`
 	ToAgent        string          `json:"to_agent"`
+	LastID         string          `json:"last_id,omitempty"` // the handoff that its chain ended with, where that is another
 	Status         ReturnStatus    `json:"status"`
 	Result         *ReturnResult   `json:"result,omitempty"`
 	ContextUpdates *ContextUpdates `json:"context_updates,omitempty"`
@@ -77,6 +78,7 @@ type ReturnAudit struct {
 type MemberReturn struct {
 	Agent  string       `json:"agent"`
 	Ticket string       `json:"ticket"`
+	LastID string       `json:"last_id,omitempty"` // as in Return
 	Closed bool         `json:"closed"`
 	Status ReturnStatus `json:"status,omitempty"`
 	// Outcome tells apart what Status calls failed: a member that was cancelled, say.

@@ -131,10 +131,11 @@ type State struct {
 	LateSetAside string       `json:"late_set_aside,omitempty"` // cut as Message is
 
 	// After the end.
-	Inbox        string `json:"inbox,omitempty"`         // in whose inbox it is listed until dismissed
-	ReturnTicket string `json:"return_ticket,omitempty"` // the handoff that delivers its return
-	ReturnedAt   Time   `json:"returned_at,omitzero"`    // the return is settled
-	RedrivenAs   string `json:"redriven_as,omitempty"`
+	ChainEnd     *ChainEnd `json:"chain_end,omitempty"`     // of the chain that it begins
+	Inbox        string    `json:"inbox,omitempty"`         // in whose inbox it is listed until dismissed
+	ReturnTicket string    `json:"return_ticket,omitempty"` // the handoff that delivers its return
+	ReturnedAt   Time      `json:"returned_at,omitzero"`    // the return is settled
+	RedrivenAs   string    `json:"redriven_as,omitempty"`
 
 	PrevHash string `json:"prev_hash,omitempty"` // sha256 of the append before, hex
 
@@ -168,11 +169,21 @@ type Children struct {
 	// After are those that begin when it completes. An attempt that ends in another
 	// way drops them.
 	After Bits `json:"after,omitempty"`
+	// Next is the one that its chain goes on with, counted from 1; 0 is that it hands on to none.
+	Next int `json:"next,omitempty"`
 	// Undelivered are those that no agent could be given when they were handed off.
 	Undelivered Bits `json:"undelivered,omitempty"`
 	// Assigned are the agents that members of a group went to and that the group
 	// does not name for them.
 	Assigned []Assignment `json:"assigned,omitempty"`
+}
+
+// ChainEnd is the end of a chain: of the handoff that handed on to no other.
+type ChainEnd struct {
+	Ticket  string  `json:"ticket"`
+	Agent   string  `json:"agent,omitempty"` // that had it last
+	Outcome Outcome `json:"outcome"`
+	Vote    Vote    `json:"vote,omitempty"`
 }
 
 // Assignment is an agent that a member of a group went to.

@@ -25,7 +25,14 @@ type Summary struct {
 	ReturnExpected bool   `json:"return_expected,omitempty"`
 	Wait           string `json:"wait,omitempty"`
 	ReturnOf       string `json:"return_of,omitempty"` // the handoff whose return this is
-	Origin         string `json:"origin,omitempty"`    // the handoff that this one redrives
+	// EndOf is handoff where its own end is what its source or parent gets, and not that of
+	// the chain which it begins.
+	EndOf ReturnScope `json:"end_of,omitempty"`
+	// ChainOf is the first handoff of the chain that this one goes on with, where its source or
+	// parent waits for the end of that. ReturnFrom is since when the return's clock runs.
+	ChainOf    string `json:"chain_of,omitempty"`
+	ReturnFrom Time   `json:"return_from,omitzero"`
+	Origin     string `json:"origin,omitempty"` // the handoff that this one redrives
 	// Excluded are the agents that refused the handoff which this one follows from, or
 	// redrives. Again says that a redriven group does not exclude them.
 	Excluded []string `json:"excluded,omitempty"`

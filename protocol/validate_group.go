@@ -74,6 +74,9 @@ func checkReturn(p *Package) *Error {
 	if err := oneOf("return.wait", r.Wait, Waits); err != nil {
 		return err
 	}
+	if err := oneOf("return.of", r.Of, ReturnScopes); err != nil {
+		return err
+	}
 	if err := oneOf("return.aggregation", r.Aggregation, Aggregations); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ var (
 	ResultStatuses   = []ResultStatus{Success, Partial}
 	ContentTypes     = []string{ContentText, ContentJSON, ContentArtifact}
 	AckStatuses      = []AckStatus{AckAccepted, AckRejected, AckConditional}
+	ReturnScopes     = []ReturnScope{ReturnOfChain, ReturnOfHandoff}
 	Waits            = []string{WaitBlock, WaitContinue} // of a return
 	Complexities     = []string{"simple", "medium", "complex"}
 	LockTypes        = []string{"exclusive", "shared"}

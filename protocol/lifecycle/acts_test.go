@@ -223,6 +223,31 @@ func (w *world) handedOff(h *thread) p.HandedOff {
 	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, After: h.kids[n].AwaitsSource, Ticket: p.ChildTicketN(h.ticket, n), Type: h.kids[n].Type}
 }
 
+// goesOn is the child that the chain of a handoff goes on with.
+func (w *world) goesOn(h *thread) p.HandedOff {
+	n := 3 + w.n(2)
+	for h.state.Children != nil && h.state.Children.Made.Has(n) {
+		n++
+	}
+	s := w.summary(h.state.Agent)
+	s.Type, s.ReturnExpected, s.Wait, s.Parent, s.N = p.Sequential, false, "", h.ticket, n+1
+	ContinueChain(&s, h.state)
+	if h.kids == nil {
+		h.kids = map[int]p.Summary{}
+	}
+	h.kids[n] = s
+	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, Goto: true, Ticket: p.ChildTicketN(h.ticket, n), Type: s.Type}
+}
+
+// lastOfChain follows a chain as far as it has come; nil is that a link is yet to be submitted.
+func (w *world) lastOfChain(h *thread) *thread {
+	for h != nil && GoesOn(h.state) {
+		next, _ := NextInChain(h.state)
+		h = w.by[next]
+	}
+	return h
+}
+
 // finish is a holder's last word: a result, and perhaps what follows from it, or
 // the handoff back to its source.
 func (w *world) finish(h *thread) {
@@ -235,6 +260,9 @@ func (w *world) finish(h *thread) {
 		var next []p.HandedOff
 		if w.n(3) == 0 {
 			next = append(next, w.handedOff(h))
+		}
+		if w.n(3) == 0 && (s.Children == nil || s.Children.Next == 0) {
+			next = append(next[:0], w.goesOn(h))
 		}
 		step, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Tokens: 5}, next, w.now)
 	}
@@ -290,6 +318,11 @@ func (w *world) seeTo(h *thread) {
 	if duties.Mark {
 		w.take(h, w.must(MarkChildren(h.state, w.d, w.ends(h), w.now)))
 	}
+	if duties.Chain {
+		if last := w.lastOfChain(h); last != nil {
+			w.take(h, w.must(EndChain(h.state, w.d, last.state, w.now)))
+		}
+	}
 	if duties.Return {
 		w.deliver(h)
 	}
@@ -320,8 +353,10 @@ func (w *world) beginChild(h *thread, n int) {
 // ends are those of the children that have closed, one of them twice at times.
 func (w *world) ends(h *thread) (ends []p.ChildClosed) {
 	for _, n := range h.state.Children.Made.Numbers() {
-		if child := w.child(h, n); child != nil && child.state.Closed {
-			ends = append(ends, p.ChildClosed{N: n, Outcome: child.state.Outcome})
+		if child := w.child(h, n); child != nil && HasEnded(child.state) {
+			end := ChildEnd(child.state)
+			end.N = n
+			ends = append(ends, end)
 			if n == 1 {
 				ends = append(ends, ends[0])
 			}

@@ -85,6 +85,8 @@ func applySubmitted(s *p.State, e *p.Submitted) error {
 	switch {
 	case s.AwaitsSource:
 		s.Phase = p.AwaitingSource
+	case s.ChainOf != "":
+		s.ReturnSince = s.ReturnFrom
 	case s.ReturnExpected:
 		s.ReturnSince = e.At
 	}

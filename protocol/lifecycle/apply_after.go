@@ -35,6 +35,12 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 	if e.After {
 		c.After = c.After.With(e.N)
 	}
+	if e.Goto {
+		if c.Next != 0 {
+			return fmt.Errorf("%w: the chain goes on with child %d, and with child %d", ErrIllegal, c.Next-1, e.N)
+		}
+		c.Next = e.N + 1
+	}
 	if e.Undelivered != "" {
 		c.Undelivered = c.Undelivered.With(e.N)
 	}
@@ -59,8 +65,9 @@ func applySuspended(s *p.State, e *p.Suspended) error {
 // dropPending gives up what was to begin with the result of an attempt that ended
 // without one.
 func dropPending(s *p.State) {
-	if s.Children != nil && s.Children.After != "" {
-		childrenOf(s).After = ""
+	if c := s.Children; c != nil && (c.After != "" || c.Next != 0) {
+		own := childrenOf(s)
+		own.After, own.Next = "", 0
 	}
 }
 

@@ -80,7 +80,7 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 	s.Offer = 0
 	if !e.Deadline.IsZero() {
 		s.Deadline, s.OverdueSince = e.Deadline, p.Time{}
-		if s.ReturnExpected { // its clock stood still
+		if !s.ReturnSince.IsZero() { // its clock stood still
 			s.ReturnSince = e.At
 		}
 	}

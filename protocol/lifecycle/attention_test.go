@@ -17,12 +17,12 @@ func (w *world) checkAttention(h *thread) {
 	}
 	*w.hits.trusted(says)++
 	duties := DutiesOf(s)
-	if NotifiesParent(s) || NotifiesOrigin(s) || HasPendingDuties(s) || duties.Return || duties.CancelChildren ||
+	if NotifiesParent(s) || NotifiesOrigin(s) || hasDutiesNow(s) || NotifiesChain(s) || duties.Return || duties.CancelChildren ||
 		duties.Mark && s.Phase == p.Conditional {
 		w.fail(h, "says %s, with duties %+v", says, duties)
 	}
 	missing := duties.Children && s.Children.Made.Without(s.Children.Closed) != ""
-	if (says == AttentionNone) != (s.Closed && !missing) {
+	if (says == AttentionNone) != (s.Closed && !missing && !duties.Chain) {
 		w.fail(h, "says %s, closed %t, children that may not have been submitted: %t", says, s.Closed, missing)
 	}
 	end := s.UpdatedAt.Add(AttentionSpan)

@@ -43,7 +43,7 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("closed as %s in %s", s.Outcome, s.Phase)
 	case !s.Closed && (s.Outcome != "" || s.Phase == p.Complete || s.Phase == p.Cancelled || s.Phase == p.PhaseReturned):
 		return fmt.Errorf("open in %s with outcome %q", s.Phase, s.Outcome)
-	case !s.Closed && (s.ReturnTicket != "" || !s.ReturnedAt.IsZero() || s.RedrivenAs != "" || s.Inbox != ""):
+	case !s.Closed && (s.ReturnTicket != "" || s.ChainEnd != nil || !s.ReturnedAt.IsZero() || s.RedrivenAs != "" || s.Inbox != ""):
 		return fmt.Errorf("open, and its end is spoken of")
 	case held != (s.Fence != 0), held && !s.Held(), s.Held() && !held && s.Phase != p.Pending:
 		return fmt.Errorf("held by %q with fence %d in %s", s.Holder, s.Fence, s.Phase)
@@ -63,6 +63,10 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("children %+v", *s.Children)
 	case s.Children != nil && s.Children.After != "" && s.Closed && s.Outcome != p.OutcomeSuccess && s.Outcome != p.OutcomePartial:
 		return fmt.Errorf("closed as %s, and children begin with its result", s.Outcome)
+	case GoesOn(s) && (s.Outcome != p.OutcomeSuccess && s.Outcome != p.OutcomePartial || !s.Children.Made.Has(s.Children.Next-1)):
+		return fmt.Errorf("closed as %s, and its chain goes on with child %d", s.Outcome, s.Children.Next-1)
+	case AwaitsChain(s) && (s.ReturnTicket != "" || !s.ReturnedAt.IsZero()):
+		return fmt.Errorf("its return is spoken of, and its chain has not ended")
 	case s.Phase == p.AwaitingSource && (!s.AwaitsSource || s.Held() || s.Offer != 0):
 		return fmt.Errorf("awaits its source, with holder %q and offer %d", s.Holder, s.Offer)
 	case s.Children != nil && s.Children.Awaited != "" && s.Phase != p.Conditional:
@@ -87,12 +91,15 @@ func checkAfterEnd(before, after p.State) error {
 		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
 	}
 	if b, a := before.Children, after.Children; b != nil && a != nil &&
-		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.After != b.After || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
+		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.After != b.After || a.Next != b.Next || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
 		return fmt.Errorf("children %+v became %+v after it closed", *b, *a)
+	}
+	if before.ChainEnd != nil && (after.ChainEnd == nil || *after.ChainEnd != *before.ChainEnd) {
+		return fmt.Errorf("its chain ended as %+v, and then as %+v", *before.ChainEnd, after.ChainEnd)
 	}
 	for _, s := range []*p.State{&before, &after} {
 		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
-		s.ReturnTicket, s.ReturnedAt, s.PrevHash = "", p.Time{}, ""
+		s.ReturnTicket, s.ReturnedAt, s.PrevHash, s.ChainEnd = "", p.Time{}, "", nil
 		s.LateFences, s.LateSeq, s.LateStatus, s.LateTokens, s.LateVote, s.LateSetAside = nil, 0, "", 0, "", ""
 	}
 	if reflect.DeepEqual(before, after) {
@@ -121,6 +128,8 @@ func checkClosed(s p.State, now time.Time) error {
 		return fmt.Errorf("closed, with duties %+v", duties)
 	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !HasPendingDuties(s):
 		return fmt.Errorf("closed, owes %t, with duties %+v", HasPendingDuties(s), duties)
+	case duties.Chain && !HasPendingDuties(s), duties.Chain && duties.Return:
+		return fmt.Errorf("waits for its chain, with duties %+v", duties)
 	case duties.CancelChildren && !duties.Mark:
 		return fmt.Errorf("children are cancelled, and their ends not recorded")
 	}

@@ -44,9 +44,10 @@ func groupOutcome(s p.State) (outcome p.Outcome, facts p.Facts) {
 		Cancelled: counted.And(s.Children.Cancelled).Len(), Mode: s.Aggregate.Mode}
 }
 
-// ChildEnd is the end of a child as its parent records it.
+// ChildEnd is the end of a child as its parent records it: that of its chain.
 func ChildEnd(child p.State) p.ChildClosed {
-	return p.ChildClosed{N: child.N - 1, Outcome: child.Outcome, Vote: child.Vote}
+	end := endOf(child)
+	return p.ChildClosed{N: child.N - 1, Outcome: end.Outcome, Vote: end.Vote}
 }
 
 // votesAgainst tells whether a member that has done its work says no to what a majority is

@@ -115,11 +115,12 @@ func ReminderAt(s p.State) time.Time {
 	return since.Add(limit.Sub(since) / 100 * time.Duration(s.Policy.ReminderPercent))
 }
 
-// returnClock tells whether the return's clock runs: not beyond the deadline, nor
+// returnClock tells whether the return's clock runs, of what expects one or goes on with a chain
+// that does: not beyond the deadline, nor
 // while something else that ran out or failed is yet to be decided.
 func returnClock(s p.State) bool {
 	undecided := s.Phase == p.PhaseTimeout || s.Phase == p.PhaseFailed
-	return s.ReturnExpected && s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero() && s.OverdueSince.IsZero() && !undecided
+	return s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero() && s.OverdueSince.IsZero() && !undecided
 }
 
 func returnDue(s p.State) time.Time {

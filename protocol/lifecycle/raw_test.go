@@ -121,7 +121,7 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 	case p.EventConditioned:
 		return &p.Conditioned{Meta: m, Offer: offer, Agent: s.Agent, Holder: holder, RetryAfterMS: int64(w.n(3)) * 1000}
 	case p.EventHandedOff:
-		return &p.HandedOff{Meta: m, Fence: fence, N: w.n(4) - w.n(2), Ticket: one(w, "child", "child", "")}
+		return &p.HandedOff{Meta: m, Fence: fence, N: w.n(4) - w.n(2), Goto: w.n(4) == 0, Ticket: one(w, "child", "child", "")}
 	case p.EventSuspended:
 		return &p.Suspended{Meta: m, Fence: fence, Children: []int{w.n(3)}}
 	case p.EventReleased:
@@ -189,6 +189,8 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 		return &p.Dismissed{Meta: m, Note: w.text()}
 	case p.EventSourceCompleted:
 		return &p.SourceCompleted{Meta: m}
+	case p.EventChainEnded:
+		return &p.ChainEnded{Meta: m, End: p.ChainEnd{Ticket: one(w, p.ChildTicketN(h.ticket, 3), ""), Outcome: one(w, p.OutcomeSuccess, p.OutcomeFailed)}}
 	}
 	return vectorEvent(of, m)
 }

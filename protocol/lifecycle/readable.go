@@ -55,7 +55,7 @@ func checkNames(s *p.State) error {
 		must         bool
 	}{
 		{"state.ticket", s.Ticket, true}, {"state.parent", s.Parent, s.N > 0}, {"state.group", s.Group, false}, {"state.return_of", s.ReturnOf, false},
-		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false},
+		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false}, {"state.chain_of", s.ChainOf, false}, {"state.chain_end.ticket", endTicket(s), false},
 	} {
 		if ticket.value == "" && !ticket.must {
 			continue
@@ -81,11 +81,19 @@ func checkNames(s *p.State) error {
 	return nil
 }
 
+// endTicket is the end of the chain that a handoff began; empty where that is not known.
+func endTicket(s *p.State) string {
+	if s.ChainEnd == nil {
+		return ""
+	}
+	return s.ChainEnd.Ticket
+}
+
 // checkWords: a field that is one of some words is one of them.
 func checkWords(s *p.State) error {
 	return errors.Join(
 		oneOf("state.phase", s.Phase, p.Phases), oneOf("state.type", s.Type, p.Types), oneOf("state.priority", s.Priority, p.Priorities),
-		orEmpty("state.outcome", s.Outcome, p.Outcomes), orEmpty("state.timed_out", s.TimedOut, p.Clocks),
+		orEmpty("state.outcome", s.Outcome, p.Outcomes), orEmpty("state.chain_end.outcome", endOf(*s).Outcome, p.Outcomes), orEmpty("state.timed_out", s.TimedOut, p.Clocks),
 	)
 }
 
@@ -146,6 +154,9 @@ func checkGroup(s *p.State) error {
 	if c := s.Children; c != nil {
 		if c.Count < 0 || c.Count > p.ChildrenMax {
 			return fmt.Errorf("state.children.count: %d is not from 0 to %d", c.Count, p.ChildrenMax)
+		}
+		if c.Next < 0 || c.Next > c.Count {
+			return fmt.Errorf("state.children.next: %d is not from 0 to %d", c.Next, c.Count)
 		}
 		for _, set := range [...]p.Bits{c.Made, c.Closed, c.Succeeded, c.Cancelled, c.Awaited, c.After, c.Undelivered} {
 			if !set.Below(c.Count) {

@@ -46,6 +46,8 @@ func afterEnd(e p.EventType) string {
 		return ""
 	case e == p.EventReturned:
 		return "· or returned"
+	case e == p.EventChainEnded:
+		return "· (complete)"
 	case e == p.EventAssigned:
 		return "· (a group)"
 	case len(table[e].after) < len(closedPhases):

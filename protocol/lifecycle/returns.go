@@ -14,7 +14,7 @@ func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
 // hasReturnDue tells whether the source of a closed handoff has yet to get its
 // return. A return expects none; a rollback is one.
 func hasReturnDue(s p.State) bool {
-	return s.Closed && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack)
+	return HasEnded(s) && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack)
 }
 
 // wakesParent tells whether the return is not delivered but wakes the parent
@@ -32,8 +32,8 @@ func servesQueue(source string, d *Directory) bool {
 // closed handoff, as d has its source: it has arrived, was given up, is not
 // expected, or waits to be read by its ticket because the source serves no queue.
 func ReturnSettled(s p.State, d *Directory) bool {
-	if !s.Closed || !hasReturnDue(s) {
-		return s.Closed
+	if !hasReturnDue(s) {
+		return HasEnded(s) || s.Closed && !s.ReturnExpected
 	}
 	return s.ReturnTicket == "" && !wakesParent(s) && !servesQueue(s.Source, d)
 }

@@ -53,6 +53,7 @@ import (
 //	extend DURATION
 //	fail [permanent] [retry_after=DURATION]   malformed   hand_back   escalate
 //	handoff N   handoff_after N (it begins with the result)   suspend N…   complete_with N…   await N…   (N is a child's ordinal)
+//	goto N   goto_early N (before it completes)
 //	accepts_late HOLDER     acknowledges a claim that it has lost: told so, nothing changes
 //	late HOLDER [partial] [malformed] [yes|no]   finishes, and had lost it: told so, its result is kept
 //
@@ -62,7 +63,7 @@ import (
 //
 // The supervisor
 //
-//	reconcile   children N:OUTCOME…   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
+//	reconcile   children N:OUTCOME…   chain N:OUTCOME|open|on   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
 //
 // What is there
 //
@@ -339,6 +340,12 @@ func (g *stage) relation(s *p.Summary, key, value string) bool {
 		s.Origin = value
 	case "awaits_source":
 		s.AwaitsSource, s.Parent, s.N = true, "parent", 1
+	case "of":
+		s.EndOf = p.ReturnScope(value)
+	case "chain_of":
+		s.ChainOf, s.Parent, s.N = value, "parent", 1
+	case "return_from":
+		s.ReturnFrom = g.now.Add(g.duration(value))
 	case "return_of":
 		s.ReturnOf = value
 	case "group":

@@ -40,6 +40,7 @@ var (
 		return slices.Contains(s.LateFences, e.Fence) || len(s.LateFences) >= p.LateResultsMax
 	})
 	staleSourceCompleted = when("it has begun already", func(s *p.State, _ *p.SourceCompleted) bool { return s.Phase != p.AwaitingSource })
+	staleChainEnded      = when("its chain is known to have ended", func(s *p.State, _ *p.ChainEnded) bool { return s.ChainEnd != nil })
 	staleReturnSent      = when("the return was sent already", func(s *p.State, _ *p.ReturnSent) bool { return s.ReturnTicket != "" })
 	staleReturned        = when("the return is settled already", func(s *p.State, _ *p.Returned) bool { return !s.ReturnedAt.IsZero() })
 	staleRedriven        = when("it was redriven already", func(s *p.State, _ *p.Redriven) bool { return s.RedrivenAs != "" })

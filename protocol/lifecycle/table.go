@@ -99,6 +99,7 @@ var table = map[p.EventType]rule{
 	p.EventReturned:        newRow(nil, stay, staleReturned, applyReturned, closedPhases, bySupervisor, "the return has arrived, or never will"),
 	p.EventRedriven:        newRow(nil, stay, staleRedriven, applyRedriven, unsuccessful, byClient, "the handoff was submitted again, as another one"),
 	p.EventDismissed:       newRow(nil, stay, staleDismissed, applyDismissed, unsuccessful, byClient, "a person has seen the end; the handoff leaves the inbox"),
+	p.EventChainEnded:      newRow(nil, stay, staleChainEnded, applyChainEnded, closedPhases[:1], bySupervisor, "the chain that it begins has ended, and its source or parent gets that end"),
 	p.EventSourceCompleted: newRow([]p.Phase{p.AwaitingSource}, p.Pending, staleSourceCompleted, applySourceCompleted, nil, bySupervisor, "what it follows from has completed"),
 }
 

@@ -141,6 +141,9 @@ type Duties struct {
 	Return bool
 	// CancelChildren says that children which are open are cancelled.
 	CancelChildren bool
+	// Chain says that the end of the chain which it began is recorded (ChainEnded), once that
+	// has ended.
+	Chain bool
 	// Source says that it begins, or is dropped, as its parent went (FollowSource).
 	Source bool
 }
@@ -154,14 +157,18 @@ func DutiesOf(s p.State) Duties {
 		Mark:           marksChildren(s),
 		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || wakesParent(s)),
 		CancelChildren: cancelsChildren(s),
+		Chain:          AwaitsChain(s),
 		Source:         !s.Closed && s.Phase == p.AwaitingSource,
 	}
 }
 
 // HasPendingDuties tells whether a closed handoff still has duties other than the
-// submission of its children: its return, or the end of its children. A person
-// serves no queue, and reads a return by its ticket.
-func HasPendingDuties(s p.State) bool {
+// submission of its children: its return, the end of its chain, or the end of its children. A
+// person serves no queue, and reads a return by its ticket.
+func HasPendingDuties(s p.State) bool { return AwaitsChain(s) || hasDutiesNow(s) }
+
+// hasDutiesNow tells whether a closed handoff has duties that wait for no other handoff.
+func hasDutiesNow(s p.State) bool {
 	reads := s.Source == p.Human && s.ReturnTicket == "" && !wakesParent(s)
 	return s.Closed && (hasReturnDue(s) && !reads || cancelsChildren(s))
 }
@@ -170,7 +177,7 @@ func HasPendingDuties(s p.State) bool {
 // of a member of a group, of a child that the parent may wait for (also one that
 // expects no return), and of one that is being cancelled.
 func NotifiesParent(s p.State) bool {
-	return s.Closed && s.Parent != "" && s.N > 0 &&
+	return HasEnded(s) && s.Parent != "" && s.N > 0 &&
 		(s.Group != "" || s.Aggregate != nil || s.ReturnExpected || s.Wait != "" || s.Outcome == p.OutcomeCancelled)
 }
 

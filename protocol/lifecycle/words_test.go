@@ -71,17 +71,22 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		return Escalate(s, g.d, holder, first, "as far as I see", g.now)
 	case "hand_back":
 		return RollBackHeld(s, g.d, p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)}, g.now)
-	case "handoff":
-		n := g.numbers(args)[0]
-		return HandOff(s, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)}, g.now)
-	case "handoff_after":
-		n := g.numbers(args)[0]
-		return HandOff(s, p.HandedOff{N: n, After: true, Ticket: p.ChildTicketN(ticket, n)}, g.now)
+	case "handoff", "handoff_after", "goto", "goto_early":
+		return g.handOn(word, g.numbers(args)[0])
 	case "suspend":
 		return Suspend(s, holder, g.numbers(args), g.now)
 	}
 	g.t.Fatalf("no word %q", word)
 	return Step{}, nil
+}
+
+// handOn hands off a child; goto is with the result, and goto_early a writer that does not wait for it.
+func (g *stage) handOn(word string, n int) (Step, error) {
+	next := p.HandedOff{N: n, After: word == "handoff_after", Goto: strings.HasPrefix(word, "goto"), Ticket: p.ChildTicketN(ticket, n)}
+	if word != "goto" {
+		return HandOff(g.state, next, g.now)
+	}
+	return Complete(g.state, g.d, p.Completed{Status: p.Success}, []p.HandedOff{next}, g.now)
 }
 
 // fail ends the attempt.
@@ -122,6 +127,13 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		step, err = Dismiss(s, "src", "seen", g.now)
 	case "children":
 		step, err = MarkChildren(s, g.d, g.ends(args), g.now)
+	case "chain": // the end of the child that it goes on with: an outcome, open or on
+		n, how, _ := strings.Cut(args[0], ":")
+		last := p.State{Ticket: p.ChildTicketN(ticket, g.numbers([]string{n})[0]), Closed: how != "open", Outcome: p.Outcome(how)}
+		if how == "on" {
+			last.Outcome, last.Children = p.OutcomeSuccess, &p.Children{Next: 1}
+		}
+		step, err = EndChain(s, g.d, last, g.now)
 	case "source": // how the attempt of its parent went
 		parent := p.State{Ticket: "parent", Children: &p.Children{}}
 		if args[0] != "ended" {
@@ -186,7 +198,7 @@ func dutiesInWords(s p.State) string {
 	for _, duty := range []struct {
 		is   bool
 		word string
-	}{{d.Offer, "offer"}, {d.WakeUp, "wake_up"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {HasPendingDuties(s), "owes"}} {
+	}{{d.Offer, "offer"}, {d.WakeUp, "wake_up"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {d.Chain, "chain"}, {HasPendingDuties(s), "owes"}} {
 		if duty.is {
 			words = append(words, duty.word)
 		}
@@ -256,6 +268,8 @@ func brief(events []p.Event) string {
 					word += ":" + string(c.Vote)
 				}
 			}
+		case *p.ChainEnded:
+			word += " " + string(e.End.Outcome)
 		case *p.Taken:
 			word += " " + e.Agent
 		case *p.ReturnSent:

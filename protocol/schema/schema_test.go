@@ -80,7 +80,7 @@ var words = map[reflect.Type][]string{
 
 // fieldWords are those of fields whose type is a plain string.
 var fieldWords = map[string][]string{
-	"content_type": protocol.ContentTypes, "return.wait": protocol.Waits,
+	"content_type": protocol.ContentTypes, "return.wait": protocol.Waits, "return.of": texts(protocol.ReturnScopes),
 	"constraints.complexity": protocol.Complexities, "context.files_in_progress.lock_type": protocol.LockTypes,
 	"context.artifacts.status": protocol.ArtifactStatuses, "artifacts.status": protocol.ArtifactStatuses,
 	"members.artifacts.status": protocol.ArtifactStatuses, "returned.context_updates.artifacts_produced.status": protocol.ArtifactStatuses,
