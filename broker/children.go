@@ -156,8 +156,8 @@ func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (stored
 	return b.storeBody(ctx, body, pkg.GroupSize())
 }
 
-// EnsureChildren submits the missing children of a handoff and returns those that have closed
-// without its knowledge. The members of a group are its children. A child that awaits its
+// EnsureChildren submits the missing children of a handoff and returns those that have ended,
+// with their chains, without its knowledge. The members of a group are its children. A child that awaits its
 // source begins, or is dropped, as that went. Where the handoff itself has closed,
 // EnsureChildren settles the returns that were to wake it: it no longer waits for them. It
 // takes one read for each child that the handoff does not know to be closed. Doing it twice is
@@ -210,7 +210,7 @@ func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) 
 		switch {
 		case unmade[i]:
 			missing = append(missing, n)
-		case there[i].State.Closed:
+		case lifecycle.HasEnded(there[i].State):
 			closed = append(closed, closedChild{n, there[i]})
 		}
 	}
@@ -320,6 +320,9 @@ func (b *Broker) submitRecordedChild(ctx context.Context, parent protocol.State,
 	summary.AwaitsSource = child.After
 	summary.Trace = childTrace(parent, child.Fence, child.Trace)
 	summary.Excluded = child.Excluded
+	if child.Goto {
+		lifecycle.ContinueChain(&summary, parent)
+	}
 	_, err = b.submitChild(ctx, pendingChild{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob, undelivered: child.Undelivered})
 	return err
 }

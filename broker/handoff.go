@@ -18,6 +18,8 @@ import (
 type Child struct {
 	N       int
 	Package protocol.Package
+
+	onChain bool // the chain goes on with it
 }
 
 // HandOff hands off work from within the work: the child is recorded under this
@@ -201,8 +203,11 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 	given := childSpan(ctx, c.State(), in.summary.Trace)
 	summary.Trace = childTrace(c.State(), c.Fence(), given)
 	summary.Excluded = in.summary.Excluded
+	if child.onChain {
+		lifecycle.ContinueChain(&summary, c.State())
+	}
 	return handedOff{
-		event: protocol.HandedOff{N: child.N, After: after, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
+		event: protocol.HandedOff{N: child.N, After: after, Goto: child.onChain, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
 			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob, Excluded: summary.Excluded, Undelivered: undelivered},
 		summary: summary, directory: directory,
 	}, nil
@@ -273,7 +278,7 @@ func (c *Claim) childrenOfCommand(result protocol.Result, taken protocol.Bits, b
 		for taken.Has(n) {
 			n++
 		}
-		all = append(all, Child{N: n, Package: pkg})
+		all = append(all, Child{N: n, Package: pkg, onChain: true})
 		n++
 	}
 	return all, nil

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,9 +12,16 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// EnsureReturn sees to the return of a closed handoff: it submits the handoff
-// that delivers it, and records what became of it. Doing it twice is harmless.
+// EnsureReturn sees to the end of a closed handoff as its source or its parent gets it. It
+// records the end of its chain, submits the handoff that delivers its return, and records what
+// became of that. Doing it twice is harmless.
 func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
+	if lifecycle.AwaitsChain(head.State) {
+		var err error
+		if head, err = b.ensureChain(ctx, head); err != nil || !lifecycle.DutiesOf(head.State).Return {
+			return err
+		}
+	}
 	s := head.State
 	if s.ReturnTicket == "" { // the parent waits, and is woken
 		parent, err := b.Head(ctx, s.Parent, 0)
@@ -90,25 +98,33 @@ func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return)
 // withoutResults leaves out of a return what was made, and says why and where it is.
 func withoutResults(ret *protocol.Return, why string) {
 	ret.Result, ret.ContextUpdates = nil, nil
-	ret.Audit.Notes = fmt.Sprintf("the result was left out (%s); read the result of %s", why, ret.HandoffID)
+	ret.Audit.Notes = fmt.Sprintf("the result was left out (%s); read the result of %s", why, cmp.Or(ret.LastID, ret.HandoffID))
 	for i := range ret.Members {
 		ret.Members[i].Result = nil
 	}
 }
 
-// Return is the end of a closed handoff as its source gets it.
+// Return is the end of a closed handoff as its source gets it: that of its chain, where it was
+// handed on and its source or its parent gets the end of that.
 func (b *Broker) Return(ctx context.Context, ticket string) (protocol.Return, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return protocol.Return{}, unknownTicketError(ticket, err)
 	}
-	if !head.State.Closed {
+	switch {
+	case !head.State.Closed:
 		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is still open (%s)", ticket, head.State.Phase)
+	case !lifecycle.HasEnded(head.State):
+		next, _ := lifecycle.NextInChain(head.State)
+		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s was handed on, as %s, and that chain has not ended", ticket, next)
 	}
 	return b.returnOf(ctx, head)
 }
 
 func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, error) {
+	if head.State.ChainEnd != nil {
+		return b.chainReturn(ctx, head)
+	}
 	all, err := b.redriveOrigins(ctx, head.State.Origin)
 	if err != nil {
 		return protocol.Return{}, err
@@ -167,7 +183,7 @@ func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int
 		if results[n] == 0 {
 			continue
 		}
-		change, err := b.readChange(ctx, members[n].Ticket, results[n])
+		change, err := b.readChange(ctx, cmp.Or(members[n].LastID, members[n].Ticket), results[n])
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +203,7 @@ func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int
 	return members, nil
 }
 
-// readMember reads how a member of a group ended, and where its result is.
+// readMember reads how a member of a group ended, with its chain, and where its result is.
 func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.MemberReturn, resultSeq uint64, err error) {
 	m.Ticket = ticket
 	head, err := b.Head(ctx, ticket, 0)
@@ -200,8 +216,14 @@ func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.Memb
 	if m.Agent = head.State.Agent; m.Agent == "" {
 		m.Agent = head.State.Target.String()
 	}
-	if m.Closed = head.State.Closed; !m.Closed {
+	if m.Closed = lifecycle.HasEnded(head.State); !m.Closed {
 		return m, 0, nil
+	}
+	if end := head.State.ChainEnd; end != nil {
+		m.LastID, m.Agent = end.Ticket, cmp.Or(end.Agent, m.Agent)
+		if head, err = b.Head(ctx, end.Ticket, 0); err != nil {
+			return m, 0, err
+		}
 	}
 	m.Status, m.Outcome = protocol.ReturnStatusOf(head.State.Outcome), head.State.Outcome
 	return m, head.State.ResultSeq, nil

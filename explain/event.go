@@ -134,8 +134,11 @@ func describeFamily(e protocol.Event) (by, detail string) {
 	switch e := e.(type) {
 	case *protocol.HandedOff:
 		after := ""
-		if e.After {
+		switch {
+		case e.After:
 			after = "begins when this completes"
+		case e.Goto:
+			after = "its chain goes on with that"
 		}
 		return e.By, Join(string(e.Type)+" to "+e.Target, e.Ticket, after, After("undelivered: ", e.Undelivered))
 	case *protocol.Suspended:
@@ -158,6 +161,8 @@ func describeFamily(e protocol.Event) (by, detail string) {
 			said = e.Malformed
 		}
 		return e.By, Join(fmt.Sprintf("the result of attempt %d came late and changes nothing", e.Attempt), said)
+	case *protocol.ChainEnded:
+		return e.By, Join(fmt.Sprintf("its chain ended with %s", e.End.Outcome), After("at ", e.End.Agent), e.End.Ticket)
 	case *protocol.ReturnSent:
 		return e.By, fmt.Sprintf("the return goes to %s, as %s", e.To, e.Ticket)
 	case *protocol.Returned:

@@ -126,7 +126,7 @@ func (c *childCache) forget(ticket string) {
 // unmatched ones take memory.
 type familyMatcher struct {
 	expected   map[uuid.UUID]expectedChild // children that have not come by
-	seen       map[uuid.UUID]bool          // children whose parent has not come by: whether they are closed
+	seen       map[uuid.UUID]bool          // children whose parent has not come by: whether they have ended
 	uninformed map[uuid.UUID]struct{}      // parents of which one does not know that it has closed
 }
 
@@ -152,9 +152,9 @@ func (k *familyMatcher) add(s protocol.State) {
 	if s.N > 0 {
 		if r, awaited := k.expected[id]; awaited {
 			delete(k.expected, id)
-			k.match(r, s.Closed)
+			k.match(r, lifecycle.HasEnded(s))
 		} else {
-			k.seen[id] = s.Closed
+			k.seen[id] = lifecycle.HasEnded(s)
 		}
 	}
 	if s.Children == nil {

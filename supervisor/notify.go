@@ -12,7 +12,7 @@ import (
 )
 
 // notifier tells handoffs of others: a parent that its child has closed, a handoff that its
-// return has ended. It gathers what it has to tell each of them, and reconciles them.
+// return or its chain has ended. It gathers what it has to tell each of them, and reconciles them.
 type notifier struct {
 	s *Supervisor
 
@@ -21,10 +21,11 @@ type notifier struct {
 	now     chan struct{}            // waiting is not empty any more
 }
 
-// notification is the news for a handoff: of its children, or of its return.
+// notification is the news for a handoff: of its children, or of its return or its chain, for
+// which it is reconciled.
 type notification struct {
 	closedChildren []protocol.ChildClosed
-	returnEnded    bool
+	reconcile      bool
 	done           []func()
 }
 
@@ -33,16 +34,23 @@ func newNotifier(s *Supervisor) *notifier {
 }
 
 // notifyRelatives notes what a state means to another handoff: a closed child to its parent, the end
-// of a return to the handoff that it belongs to. It returns what is to be called instead of
+// of a return to the handoff that it belongs to, the end of a chain to the first of it. It returns what is to be called instead of
 // done: done is called when all of them are reconciled.
 func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
-	parent, origin := lifecycle.NotifiesParent(state), lifecycle.NotifiesOrigin(state)
-	if !parent && !origin {
-		return done
+	parent := lifecycle.NotifiesParent(state)
+	var others []string
+	if lifecycle.NotifiesOrigin(state) {
+		others = append(others, state.ReturnOf)
 	}
-	calls := int32(2) // of the handoff itself, and of a relative
-	if parent && origin {
+	if lifecycle.NotifiesChain(state) {
+		others = append(others, state.ChainOf)
+	}
+	calls := int32(1 + len(others)) // of the handoff itself, and of each relative
+	if parent {
 		calls++
+	}
+	if calls == 1 {
+		return done
 	}
 	finish := afterCalls(calls, done)
 	n.mu.Lock()
@@ -52,9 +60,9 @@ func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 		news.closedChildren = append(news.closedChildren, lifecycle.ChildEnd(state))
 		news.done = append(news.done, finish)
 	}
-	if origin {
-		news := n.notificationFor(state.ReturnOf)
-		news.returnEnded = true
+	for _, ticket := range others {
+		news := n.notificationFor(ticket)
+		news.reconcile = true
 		news.done = append(news.done, finish)
 	}
 	select {
@@ -96,7 +104,7 @@ func (n *notifier) run(ctx context.Context) error {
 		n.mu.Unlock()
 		for _, ticket := range slices.Sorted(maps.Keys(all)) { // a simulation repeats it
 			news := all[ticket]
-			n.s.enqueue(ctx, request{ticket: ticket, closedChildren: news.closedChildren, returnEnded: news.returnEnded, done: func() {
+			n.s.enqueue(ctx, request{ticket: ticket, closedChildren: news.closedChildren, andItself: news.reconcile, done: func() {
 				for _, done := range news.done {
 					done()
 				}

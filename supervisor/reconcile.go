@@ -33,9 +33,9 @@ type request struct {
 	endedOffer *broker.OfferKey
 	// closedChildren are children of the handoff that have closed.
 	closedChildren []protocol.ChildClosed
-	// returnEnded says that the handoff's return was taken in, or never will be: the handoff
-	// settles it once its children are marked.
-	returnEnded bool
+	// andItself says that the handoff is reconciled once its children are marked: its return was
+	// taken in, or never will be, or its chain has ended.
+	andItself bool
 	// wasStuck says that the handoff was stuck when the last try read it: one try is
 	// enough then.
 	wasStuck bool
@@ -198,7 +198,7 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 	}
 	l.wasStuck = head.State.StuckReason != ""
 	if len(l.closedChildren) > 0 {
-		if err := s.markChildren(ctx, head, l.closedChildren); err != nil || !l.returnEnded {
+		if err := s.markChildren(ctx, head, l.closedChildren); err != nil || !l.andItself {
 			return err
 		}
 		var err error
@@ -310,7 +310,7 @@ func (s *Supervisor) reconcileClosedOnce(ctx context.Context, head broker.Head, 
 	duties := lifecycle.DutiesOf(head.State)
 	duties.Children = duties.Children && !matched
 	var returned error
-	if duties.Return {
+	if duties.Chain || duties.Return {
 		returned = s.b.EnsureReturn(ctx, head)
 	}
 	err = errors.Join(returned, s.reconcileFamily(ctx, head, duties))

@@ -124,7 +124,7 @@ func (s *Supervisor) hasPendingDuties(ctx context.Context, state protocol.State)
 	if !lifecycle.HasPendingDuties(state) {
 		return false
 	}
-	if duties := lifecycle.DutiesOf(state); duties.Return || duties.CancelChildren {
+	if duties := lifecycle.DutiesOf(state); duties.Return || duties.CancelChildren || duties.Chain {
 		return true
 	}
 	directory, err := s.b.Directory(ctx)

@@ -24,6 +24,8 @@ var familyCases = []conformanceCase{
 	{"a promised child is submitted past its deadline", testPromisedPastDeadline},
 	{"closes of children are recorded once, and close the group", testCloseMarkedOnce},
 	{"a return is delivered and recorded once", testReturnOnce},
+	{"a chain ends once, with its last result or its failure", testChainEndsOnce},
+	{"the members of a group end with their chains", testMembersEndWithTheirChains},
 	{"a stale holder hands off nothing", testStaleHolder},
 	{"obsolete offers are removed from the queue", testObsoleteOffersRemoved},
 	{"a tree is cancelled to its leaves", testCancelTree},
