@@ -43,10 +43,12 @@ const (
 	openUnswept    bug = "a sweep that passes over the entries of handoffs that are open"
 	absenceStays   bug = "what an absence brought to a person, left there"
 	denialWeak     bug = "a denial that others may undo"
+	endTwice       bug = "the end of a chain told twice"
+	endLost        bug = "the end of a chain never told"
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept, denialWeak, absenceStays}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept, denialWeak, absenceStays, endTwice, endLost}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.
@@ -75,7 +77,7 @@ func TestPlantedBugs(t *testing.T) {
 // of supervisors.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
-	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept:
+	case ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept, endLost:
 		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 	}
 	return b, e
@@ -190,8 +192,11 @@ func (f *faultyEngine) RemoveOffer(ctx context.Context, key broker.OfferKey) err
 }
 
 func (f *faultyBroker) EnsureReturn(ctx context.Context, head broker.Head) error {
-	if f.bug == returnLost {
+	switch f.bug {
+	case returnLost:
 		return nil
+	case endLost:
+		return f.withoutChains(ctx, head)
 	}
 	return f.Broker.EnsureReturn(ctx, head)
 }

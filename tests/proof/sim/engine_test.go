@@ -56,6 +56,9 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == assignLost && bytes.Contains(body, []byte(`"type":"assigned"`)) {
 		return 1 << 40, nil
 	}
+	if e.l.bug == endTwice {
+		body = tellsTwice(body)
+	}
 	dies := false
 	if e.l.bug == nobodyTold && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
 		if found := reasons.FindIndex(body); found != nil {

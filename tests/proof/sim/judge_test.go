@@ -34,11 +34,11 @@ type judge struct {
 	read      map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence  map[string]*presence
 	lines     map[string]refusals
-	denied    map[string]bool         // handoffs of which the last answer was a denial
-	memberOf  map[groupAgent]int      // which member of a group an agent has
-	votes     map[string]map[int]bool // by group: which members are in favour, as their results say
-	slots     map[string]time.Time    // when a holder took its slot for a handoff
-	lateSince time.Time               // since when there is a worker of late
+	denied    map[string]bool      // handoffs of which the last answer was a denial
+	memberOf  map[groupAgent]int   // which member of a group an agent has
+	votes     map[string]bool      // closed handoffs that are in favour, as their results say
+	slots     map[string]time.Time // when a holder took its slot for a handoff
+	lateSince time.Time            // since when there is a worker of late
 	appends   int
 	open      int
 
@@ -61,7 +61,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]map[int]bool{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, denied: map[string]bool{}}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, denied: map[string]bool{}}
 }
 
 const foundMax = 10
@@ -148,6 +148,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkLineage(after, made.Events)
 	j.checkSource(ticket, before.state, after)
 	j.checkUndelivered(before.state, after, made.Events)
+	j.checkChain(before.state, after, made.Events)
 	j.checkDenied(ticket, after, made.Events)
 	if before.seq == 0 {
 		j.open++
@@ -375,7 +376,7 @@ func (j *judge) done() bool {
 // unpaidDuty returns a duty of a closed handoff that is still due.
 func (j *judge) unpaidDuty(s protocol.State) string {
 	duties := lifecycle.DutiesOf(s)
-	if duties.Return || duties.CancelChildren || lifecycle.HasPendingDuties(s) && agents[s.Source] > 0 {
+	if duties.Return || duties.CancelChildren || duties.Chain || lifecycle.HasPendingDuties(s) && agents[s.Source] > 0 {
 		return "its return, or the end of its children"
 	}
 	if s.Children == nil {
@@ -437,15 +438,16 @@ func (j *judge) checkChildren(s protocol.State) {
 	}
 	for _, n := range s.Children.Made.Numbers() {
 		child := j.heads[protocol.ChildTicketN(s.Ticket, n)].state
-		well := child.Outcome == protocol.OutcomeSuccess || child.Outcome == protocol.OutcomePartial
+		last, _ := j.endOf(child)
+		well := last.Outcome == protocol.OutcomeSuccess || last.Outcome == protocol.OutcomePartial
 		if s.Aggregate != nil && s.Aggregate.Mode == protocol.AggregateMajority {
-			well = j.votes[s.Ticket][n]
+			well = j.votes[last.Ticket]
 		}
 		switch {
 		case child.Parent != s.Ticket || child.N != n+1:
 			j.faultLocked("child %d of %s has parent %q and number %d", n, s.Ticket, child.Parent, child.N)
 		case s.Children.Closed.Has(n) && s.Children.Succeeded.Has(n) != well:
-			j.faultLocked("child %d of %s ended with %s, and is known otherwise", n, s.Ticket, child.Outcome)
+			j.faultLocked("child %d of %s ended with %s, and is known otherwise", n, s.Ticket, last.Outcome)
 		}
 	}
 }
@@ -475,6 +477,7 @@ func (j *judge) checkAtEnd() {
 			j.faultLocked("%s is stuck: %s", ticket, h.state.StuckReason)
 		}
 		j.checkChildren(h.state)
+		j.checkChainEnd(h.state)
 	}
 	j.checkEndedOffers()
 	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at

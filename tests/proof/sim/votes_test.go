@@ -15,17 +15,14 @@ import (
 // checkVotes counts the votes of each group by the results of its members, and compares
 // the end of a majority with the count.
 func (j *judge) checkVotes(ticket string, before, after protocol.State, events []protocol.Event) {
-	if after.Group != "" && after.Closed && !before.Closed {
+	if after.Closed && !before.Closed {
 		favour := after.Outcome == protocol.OutcomeSuccess || after.Outcome == protocol.OutcomePartial
 		for _, e := range events {
 			if done, ok := e.(*protocol.Completed); ok && bytes.Contains(done.Result, []byte(`{"vote":"no"}`)) {
 				favour = false
 			}
 		}
-		if j.votes[after.Group] == nil {
-			j.votes[after.Group] = map[int]bool{}
-		}
-		j.votes[after.Group][after.N-1] = favour
+		j.votes[ticket] = favour
 	}
 	if after.Aggregate == nil || after.Aggregate.Mode != protocol.AggregateMajority || !after.Closed || before.Closed {
 		return
@@ -36,8 +33,9 @@ func (j *judge) checkVotes(ticket string, before, after protocol.State, events [
 	}
 	yes, no := 0, 0
 	for _, n := range counted.Numbers() {
-		switch favour, ended := j.votes[ticket][n]; {
-		case favour:
+		last, ended := j.endOf(j.heads[protocol.ChildTicketN(ticket, n)].state)
+		switch {
+		case ended && j.votes[last.Ticket]:
 			yes++
 		case ended:
 			no++
