@@ -84,6 +84,7 @@ func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
 	expected := func(p *pkg) *protocol.ReturnProtocol { own(p).Expected = true; return p.Return }
 	expects := fs.Bool("return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
 	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg) *int64 { return &expected(p).TimeoutMS })
+	f.text("return-of", "`WHOSE` end is the return: chain, with all that is handed on by goto (default), or handoff", func(p *pkg) *string { return (*string)(&own(p).Of) })
 	f.text("on-return-timeout", "`WHAT` follows the return timeout: "+policyWords("on_return_timeout"), func(p *pkg) *string { return (*string)(&expected(p).OnTimeout) })
 	fs.StringVar(&f.await, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended. In a program of \"handoff work\": the program is run again then")
 	f.onGiven("await", func(p *pkg) { expected(p).Wait = f.await })

@@ -14,52 +14,35 @@ import (
 
 func newResult(a *app) *cobra.Command {
 	var late, asReturn, withPackage bool
-	var gateway bool
+	var gateway, chain bool
 	cmd := &cobra.Command{
 		Use:   "result TICKET",
 		Short: "Print the result of a handoff",
-		Long: `Result prints the body of the result: text as it is, JSON indented. With -o json it
-prints the whole result: status, body, summary, artifacts, variables.
-
-Of a handoff whose last output was a malformed result it prints that output, as it came,
-and the exit code is 5; -o json has in "malformed" what is wrong with it. A warning says
-what of an output did not go into the result.
-
-Of a group it prints the members' results, in the order of the recipients, each
-under a heading; with -o json a list of agent, ticket, closed, status and result.
-
---late prints what came too late: results of workers that had lost their lease by
-then, oldest first, with -o json as a list. They change nothing, unless the
-handoff's policy says late_result=use and no attempt is left.
-
---return prints the return: the end of a closed handoff as its source gets it,
-with status, result, changed variables, artifacts, tokens, notes, why it was rolled
-back and by whom, the digest of the package, and the trail of who refused, asked and
-failed. It is always JSON. With --package what had been handed off goes with it.
-
-` + gatewayHelp + `
-
-Exit codes: 0 there is a result; 4 the handoff is still open, or nothing came late
-so far; 5 it closed without success and has none (a group: it has members' results,
-and yet no success); 3 no such ticket.`,
+		Long:  resultHelp,
 		Example: `  handoff result 5f0c… > report.md
   handoff result 5f0c… -o json | jq .artifacts
   handoff result 5f0c… --return | jq .context_updates
-  handoff result 5f0c… --late`,
+  handoff result 5f0c… --late
+  handoff result 5f0c… --chain`,
 		Args: takes("a TICKET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if late && asReturn {
 				return usagef("--late and --return are two things; choose one")
 			}
+			if chain && (late || asReturn) {
+				return usagef("--chain prints a result; --late and --return are of one handoff")
+			}
 			if withPackage && !asReturn {
 				return usagef("--package goes with --return; alone it is: handoff status %s --package", args[0])
 			}
-			through, err := a.throughGateway(cmd, gateway, "late", "package")
+			through, err := a.throughGateway(cmd, gateway, "late", "package", "chain")
 			if err != nil {
 				return err
 			}
 			print := a.resultOf
 			switch {
+			case chain:
+				print = a.chainResult
 			case late:
 				print = a.lateResults
 			case asReturn:
@@ -71,6 +54,7 @@ and yet no success); 3 no such ticket.`,
 		},
 	}
 	gatewayFlag(cmd, &gateway)
+	chainFlag(cmd, &chain, "print the result of the last handoff of the chain")
 	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
 	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed off, too")

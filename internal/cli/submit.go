@@ -56,6 +56,7 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	a.words(cmd, "trigger", asWords(protocol.Triggers)...)
 	a.words(cmd, "risk", asWords(protocol.Risks)...)
 	a.words(cmd, "on-timeout", asWords(protocol.OnTimeouts)...)
+	a.words(cmd, "return-of", asWords(protocol.ReturnScopes)...)
 	a.words(cmd, "on-return-timeout", asWords(protocol.OnTimeouts)...)
 	a.words(cmd, "await", protocol.Waits...)
 	a.words(cmd, "aggregate", asWords(protocol.Aggregations)...)

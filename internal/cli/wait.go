@@ -23,6 +23,7 @@ func newWait(a *app) *cobra.Command {
 		until   string
 		cancel  bool
 		gateway bool
+		chain   bool
 	)
 	cmd := &cobra.Command{
 		Use:   "wait TICKET",
@@ -38,11 +39,14 @@ its source has taken in the return, if one is expected). The last ends too when 
 return cannot arrive any more: its source serves no queue, or refused it. What became
 of the return is said then.
 
+` + chainHelp + `
+
 ` + gatewayHelp + ` It waits until closed, accepted or asked.
 
 Exit codes: 0 closed with success (or accepted, asked); 4 still open when the timeout
 passed; 5 closed without success; 3 no such ticket.`,
 		Example: `  handoff wait 5f0c…
+  handoff wait 5f0c… --chain
   handoff wait 5f0c… --timeout 30s --until accepted
   handoff wait 5f0c… --timeout 10m --cancel-on-timeout`,
 		Args: takes("a TICKET"),
@@ -54,7 +58,7 @@ passed; 5 closed without success; 3 no such ticket.`,
 			if cmd.Flags().Changed("timeout") {
 				limit = timeout
 			}
-			through, err := a.throughGateway(cmd, gateway, "cancel-on-timeout")
+			through, err := a.throughGateway(cmd, gateway, "cancel-on-timeout", "chain")
 			if err != nil {
 				return err
 			}
@@ -65,31 +69,39 @@ passed; 5 closed without success; 3 no such ticket.`,
 			if err != nil {
 				return err
 			}
-			return a.wait(cmd.Context(), through, ticket, limit, until, cancel)
+			wait := waitFor
+			if chain {
+				wait = waitForChain
+			}
+			return a.wait(cmd.Context(), through, ticket, limit, until, cancel, wait)
 		},
 	}
 	durationVar(cmd.Flags(), &timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
 	cmd.Flags().StringVar(&until, "until", "closed", strings.Join(untilWords, ", "))
 	cmd.Flags().BoolVar(&cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
+	chainFlag(cmd, &chain, "wait for the end of the chain")
 	gatewayFlag(cmd, &gateway)
 	a.words(cmd, "until", untilWords...)
 	return cmd
 }
+
+// waiter is waitFor, or waitForChain.
+type waiter func(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error)
 
 // untilReturned is to wait for the end and for what becomes of the return.
 const untilReturned = "returned"
 
 var untilWords = []string{"closed", "accepted", "asked", untilReturned}
 
-func (a *app) wait(ctx context.Context, gateway bool, ticket string, limit time.Duration, until string, cancel bool) error {
+func (a *app) wait(ctx context.Context, gateway bool, ticket string, limit time.Duration, until string, cancel bool, wait waiter) error {
 	s, done, err := a.source(ctx, gateway, a.env("HANDOFF_AGENT"))
 	if err != nil {
 		return err
 	}
 	defer done()
-	state, err := waitFor(ctx, s, ticket, limit, until)
+	state, err := wait(ctx, s, ticket, limit, until)
 	if cancel && is[*openError](err) {
-		if state, err = s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: "not done when the wait for it timed out"}); err == nil {
+		if state, err = s.Cancel(ctx, api.Cancel{Ticket: state.Ticket, Reason: "not done when the wait for it timed out"}); err == nil {
 			err = failed(state)
 		}
 	}
