@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,6 +99,11 @@ func testPromisedChildrenOnce(k *kit) {
 		"with the result": func(c *broker.Claim, children []broker.Child) error {
 			return c.Complete(r.ctx, protocol.Result{}, children...)
 		},
+		"by a result that waits": func(c *broker.Claim, children []broker.Child) error {
+			result := waiting(r, children)
+			r.must(c.Complete(r.ctx, result))
+			return c.Complete(r.ctx, result) // its answer was lost: that is no error, and asks for nothing more
+		},
 		"from within": func(c *broker.Claim, children []broker.Child) error {
 			for _, child := range children {
 				if _, err := c.HandOff(r.ctx, child); err != nil {
@@ -142,6 +148,19 @@ func testPromisedChildrenOnce(k *kit) {
 			r.noOffers(agent)
 		}
 	}
+}
+
+// waiting is a result that waits for children.
+func waiting(r *familyKit, children []broker.Child) protocol.Result {
+	var entries []json.RawMessage
+	for _, child := range children {
+		entry, err := protocol.EncodePackage(child.Package)
+		r.must(err)
+		entries = append(entries, entry)
+	}
+	list, err := json.Marshal(entries)
+	r.must(err)
+	return protocol.Result{Command: &protocol.Command{Await: list}}
 }
 
 func testGroupCompleted(k *kit) {

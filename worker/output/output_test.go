@@ -91,6 +91,8 @@ func become(out []byte) string {
 	if r.Command != nil {
 		say("goto", string(r.Command.Goto))
 		say("update", string(r.Command.Update))
+		say("await", string(r.Command.Await))
+		say("for", string(r.Command.For))
 	}
 	say("set aside:", r.SetAside)
 	if said == "" {

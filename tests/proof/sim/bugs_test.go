@@ -39,6 +39,7 @@ const (
 	standingLost   bug = "offers that stand, and no supervisor that sees to them"
 	workRepeated   bug = "finished work done again, for what it hands on cannot be delivered"
 	nobodyTold     bug = "a hand-off that cannot be delivered, and no authority that has it"
+	awaitSplit     bug = "what a program waits for handed off before it waits"
 	votesLost      bug = "the votes of members not told to their group"
 	openUnswept    bug = "a sweep that passes over the entries of handoffs that are open"
 	absenceStays   bug = "what an absence brought to a person, left there"
@@ -48,7 +49,7 @@ const (
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, openUnswept, denialWeak, absenceStays, endTwice, endLost}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.

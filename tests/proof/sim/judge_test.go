@@ -34,11 +34,12 @@ type judge struct {
 	read      map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence  map[string]*presence
 	lines     map[string]refusals
-	denied    map[string]bool      // handoffs of which the last answer was a denial
-	memberOf  map[groupAgent]int   // which member of a group an agent has
-	votes     map[string]bool      // closed handoffs that are in favour, as their results say
-	slots     map[string]time.Time // when a holder took its slot for a handoff
-	lateSince time.Time            // since when there is a worker of late
+	denied    map[string]bool          // handoffs of which the last answer was a denial
+	memberOf  map[groupAgent]int       // which member of a group an agent has
+	votes     map[string]bool          // closed handoffs that are in favour, as their results say
+	asked     map[string]protocol.Bits // by handoff: the children that its results wait for
+	slots     map[string]time.Time     // when a holder took its slot for a handoff
+	lateSince time.Time                // since when there is a worker of late
 	appends   int
 	open      int
 
@@ -61,7 +62,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, denied: map[string]bool{}}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, denied: map[string]bool{}}
 }
 
 const foundMax = 10
@@ -145,6 +146,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkLostLeases(ticket, before.state, made.Events)
 	j.checkMembers(after)
 	j.checkVotes(ticket, before.state, after, made.Events)
+	j.checkAwaits(ticket, after, made.Events)
 	j.checkLineage(after, made.Events)
 	j.checkSource(ticket, before.state, after)
 	j.checkUndelivered(before.state, after, made.Events)

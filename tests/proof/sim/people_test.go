@@ -85,6 +85,8 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		return protocol.Result{}, worker.Permanent(errors.New("never"))
 	case 3, 4, 5:
 		return h.handOff(ctx, of, what, depth+1)
+	case 9, 10:
+		return h.asks(ctx, of, what, depth+1)
 	case 6:
 		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial})
 	case 7:
