@@ -145,6 +145,7 @@ func (r *familyKit) acceptOver(b *broker.Broker, agent string) *broker.Claim {
 // again.
 func (r *familyKit) noOffers(agent string) {
 	r.Helper()
+	r.must(r.b.EnsureQueue(r.ctx, agent))
 	offers, err := r.b.Pull(r.ctx, agent, 100, 20*time.Millisecond)
 	r.must(err)
 	for _, offer := range offers {

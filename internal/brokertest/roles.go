@@ -63,13 +63,6 @@ func PutHolder(t testing.TB, b *broker.Broker, agent string, lease time.Duration
 func Offer(t testing.TB, b *broker.Broker, agent string) *broker.Offer {
 	t.Helper()
 	offers, err := b.Pull(t.Context(), agent, 1, 24*time.Hour)
-	for range 100 { // of three servers one may not know of a new queue yet; a worker pulls again, too
-		if !errors.Is(err, broker.ErrUnreachable) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-		offers, err = b.Pull(t.Context(), agent, 1, 24*time.Hour)
-	}
 	if err != nil || len(offers) != 1 {
 		t.Fatalf("pull for %s: %d offers, %v", agent, len(offers), err)
 	}
