@@ -93,7 +93,8 @@ func anchors(page string) map[string]bool {
 var codeOf = regexp.MustCompile("(?s)```.*?```|`[^`]+`")
 
 // commandLine matches a command line of handoff in code, up to what the shell makes of the rest.
-var commandLine = regexp.MustCompile("(?m)(?:^|`|[$;(] ?)handoff((?: [a-z][a-z-]*)*)([^`;|#)\n]*)")
+// A line that begins "handoff: " is an answer of the command, and has no flags of its own.
+var commandLine = regexp.MustCompile("(?m)(?:^|`|[$;(] ?)handoff((?: [a-z][a-z-]*)*)((?: [^`;|#)\n]*)?)")
 
 // TestPagesHaveCommands finds commands and flags on a page that the help does not have. What
 // the decisions and the changelog say was so when they were written.
