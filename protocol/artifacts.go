@@ -28,6 +28,14 @@ func (a Artifacts) All() []Artifact {
 	return list
 }
 
+// size is about how many bytes the artifacts are.
+func (a Artifacts) size() (size int) {
+	for _, a := range a.All() {
+		size += len(a.ID) + len(a.Name) + len(a.Type) + len(a.Path) + len(a.CreatedBy) + len(a.Description)
+	}
+	return size
+}
+
 // With returns these artifacts and those of later, which came after them.
 // Neither is changed.
 //

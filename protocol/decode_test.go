@@ -80,6 +80,7 @@ func TestDecodeLimits(t *testing.T) {
 		{"ack", protocol.AckBytesMax, func(b []byte) error { _, err := protocol.DecodeAck(b); return err }},
 		{"answer", protocol.AnswerBytesMax, func(b []byte) error { _, err := protocol.DecodeAnswer(b); return err }},
 		{"profile", protocol.ProfileBytesMax, func(b []byte) error { _, err := protocol.DecodeProfile(b); return err }},
+		{"fleet", protocol.FleetBytesMax, func(b []byte) error { _, err := protocol.DecodeFleet(b); return err }},
 		{"progress", protocol.ProgressBytesMax, func(b []byte) error { _, err := protocol.DecodeProgress(b); return err }},
 	} {
 		if c.what != "result" { // as large as a package; once is enough
@@ -214,6 +215,9 @@ func TestDecodeAsGoDoes(t *testing.T) {
 		case "profile":
 			got, err = protocol.DecodeProfile(raw)
 			want = new(protocol.Profile)
+		case "fleet":
+			got, err = protocol.DecodeFleet(raw)
+			want = new(protocol.Fleet)
 		case "progress":
 			got, err = protocol.DecodeProgress(raw)
 			want = new(protocol.Progress)

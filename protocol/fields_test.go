@@ -46,7 +46,7 @@ func TestEveryWireNameIsKnown(t *testing.T) {
 	for _, r := range fieldRows(t) {
 		text.WriteString(r.wire + r.reader)
 	}
-	for _, root := range []string{"", "result", "ack", "answer", "profile"} {
+	for _, root := range []string{"", "result", "ack", "answer", "profile", "fleet"} {
 		for path := range leaves(wireRoots[root], root) {
 			known := sameFields.Replace(path)
 			if asked := strings.Contains(text.String(), "`"+known+"`"); asked == ownFields[known] {
@@ -57,7 +57,7 @@ func TestEveryWireNameIsKnown(t *testing.T) {
 }
 
 // sameFields are types that are used twice.
-var sameFields = strings.NewReplacer("profile.policy.", "policy.",
+var sameFields = strings.NewReplacer("profile.policy.", "policy.", "fleet.policy.", "policy.", "context.previous.artifacts.", "context.artifacts.",
 	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "result.artifacts.", "context.artifacts.",
 	"returned.context_updates.artifacts_produced.", "context.artifacts.", "members.artifacts.", "context.artifacts.", "members.task.", "task.", "members.target.", "target.")
 
@@ -67,8 +67,10 @@ var ownFields = map[string]bool{
 	"policy.cancel_grace_ms": true, "context.artifacts.name": true,
 	"answer.by": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
 	"profile.paused": true, "profile.poll_patience_ms": true, "profile.updated_at": true, "profile.registered_by_worker": true,
-	"profile.capabilities.id": true,
+	"profile.capabilities.id": true, "fleet.updated_at": true,
 
+	"context.previous.ticket": true, "context.previous.body_digest": true, "context.previous.body_bytes": true,
+	"context.previous.summary": true, "context.previous.body": true,
 	"return.of": true, "origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
 	"result.set_aside": true, "result.malformed": true, "result.command.await": true, "result.command.for": true,
 	"members.reason": true, "members.priority": true, "members.variables": true,
@@ -148,7 +150,7 @@ func (r fieldRow) check() error {
 // wireRoots are what a wire name begins with; a package's begin with nothing.
 var wireRoots = map[string]reflect.Type{
 	"": reflect.TypeFor[Package](), "result": reflect.TypeFor[Result](), "ack": reflect.TypeFor[Ack](),
-	"answer": reflect.TypeFor[Answer](), "profile": reflect.TypeFor[Profile](), "holder": reflect.TypeFor[Holder](),
+	"answer": reflect.TypeFor[Answer](), "profile": reflect.TypeFor[Profile](), "fleet": reflect.TypeFor[Fleet](), "holder": reflect.TypeFor[Holder](),
 	"state": reflect.TypeFor[State](), "error": reflect.TypeFor[Error](),
 	"audit_record": reflect.TypeFor[AuditRecord](),
 }

@@ -15,6 +15,13 @@ const (
 	// InlineBytesMax is the largest package or result that travels inside an append or an
 	// offer. Beyond it the body lies in the object store.
 	InlineBytesMax = 256 << 10
+	// PreviousBodyBytesMax is the largest body of a result that the next agent of a chain gets
+	// with its package: half of what travels inside an append. A larger one is named by digest.
+	PreviousBodyBytesMax = InlineBytesMax / 2
+	// PreviousSummaryBytesMax is how much of the summary it gets, and
+	// PreviousArtifactsBytesMax the largest artifacts, beside those of the context.
+	PreviousSummaryBytesMax   = 16 << 10
+	PreviousArtifactsBytesMax = 64 << 10
 	// AnswerBytesMax is the largest answer, in bytes of JSON: it travels
 	// inside an append.
 	AnswerBytesMax = InlineBytesMax
@@ -24,6 +31,8 @@ const (
 	ProgressBytesMax = 64 << 10
 	// ProfileBytesMax is the largest profile of an agent, in bytes of JSON.
 	ProfileBytesMax = 64 << 10
+	// FleetBytesMax is the largest record of a fleet's settings, in bytes of JSON.
+	FleetBytesMax = 64 << 10
 	// DepthMax is how deep lists and objects may be nested.
 	DepthMax = wirejson.DepthMax
 

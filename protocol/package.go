@@ -142,6 +142,7 @@ type Context struct {
 	ConversationHistory []Message       `json:"conversation_history,omitempty"`
 	HistoryTransfer     HistoryTransfer `json:"history_transfer,omitzero"`
 
+	Previous            *Previous                  `json:"previous,omitempty"` // what follows by goto has the result before
 	Variables           map[string]json.RawMessage `json:"variables,omitempty"`
 	Decisions           []Decision                 `json:"decisions,omitempty"`
 	IntermediateResults map[string]json.RawMessage `json:"intermediate_results,omitempty"`
@@ -154,12 +155,31 @@ type Context struct {
 	Metadata            map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
-// HistoryTransfer says how much of the conversation was handed off.
+// HistoryTransfer says how much of the conversation is handed off, and was.
 type HistoryTransfer struct {
 	Mode        TransferMode `json:"mode,omitempty"`
 	MaxMessages int          `json:"max_messages,omitempty"` // 0 is no limit
-	Include     *Include     `json:"include,omitempty"`
+	// MaxTokens bounds the estimated tokens (Tokens) of the messages, and of a summary that is
+	// made of them; 0 is no limit.
+	MaxTokens int      `json:"max_tokens,omitempty"`
+	Include   *Include `json:"include,omitempty"`
+
+	// What was left out since the conversation was first handed off: Omitted messages, of
+	// OriginalTokens of which Tokens are left. By says who wrote the summary that stands for them.
+	Omitted        int       `json:"omitted,omitempty"`
+	OriginalTokens int       `json:"original_tokens,omitempty"`
+	Tokens         int       `json:"tokens,omitempty"`
+	By             SummaryBy `json:"by,omitempty"`
 }
+
+// SummaryBy is who wrote the summary that stands for a conversation.
+type SummaryBy string
+
+const (
+	SummaryBySource  SummaryBy = "source"  // the agent that hands off
+	SummaryByExtract SummaryBy = "extract" // Handoff, by extracts
+	SummaryByCommand SummaryBy = "command" // a summarizer that the source has configured
+)
 
 // TransferMode is a context transfer strategy (documents 1 and 4).
 type TransferMode string

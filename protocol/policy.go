@@ -82,8 +82,8 @@ const (
 	LateUse    LateResult = "use"    // it completes a handoff that has no attempts left
 )
 
-// PolicyOverrides are the fields of Policy that a package or a profile may
-// set; absent ones keep the default. A package's win over a profile's.
+// PolicyOverrides are the fields of Policy that a package, a profile or the fleet may set. Absent
+// ones keep the default. A package's win over a profile's, and those over the fleet's.
 type PolicyOverrides struct {
 	AckTimeoutMS       *int64     `json:"ack_timeout_ms,omitempty"`
 	QueueTimeoutMS     *int64     `json:"queue_timeout_ms,omitempty"`

@@ -75,7 +75,7 @@ func fieldsByName(of reflect.Type) map[string]int {
 	return byName
 }
 
-// DefaultPolicy is what holds where neither package nor profile says otherwise.
+// DefaultPolicy is what holds where no package, profile or fleet says otherwise.
 func DefaultPolicy() Policy { return defaultPolicy }
 
 var defaultPolicy = func() (p Policy) {

@@ -74,10 +74,7 @@ func sizeOf(r Result) int {
 	for name, value := range r.Variables {
 		size += len(name) + len(value)
 	}
-	for _, a := range r.Artifacts.All() {
-		size += len(a.ID) + len(a.Name) + len(a.Path) + len(a.Description)
-	}
-	return size
+	return size + r.Artifacts.size()
 }
 
 // returnSource is the agent that a return comes from: who had the handoff last,

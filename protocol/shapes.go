@@ -29,6 +29,7 @@ var (
 	ackShape      = shapes.Of(reflect.TypeFor[Ack]())
 	answerShape   = shapes.Of(reflect.TypeFor[Answer]())
 	profileShape  = shapes.Of(reflect.TypeFor[Profile]())
+	fleetShape    = shapes.Of(reflect.TypeFor[Fleet]())
 	progressShape = shapes.Of(reflect.TypeFor[Progress]())
 	gotoShape     = shapes.Of(reflect.TypeFor[Goto]())
 	textShape     = shapes.Of(reflect.TypeFor[string]())

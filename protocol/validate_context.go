@@ -30,16 +30,39 @@ func checkContext(c *Context) *Error {
 			return err
 		}
 	}
-	if err := oneOf("context.history_transfer.mode", c.HistoryTransfer.Mode, TransferModes); err != nil {
-		return err
-	}
-	if err := between("context.history_transfer.max_messages", int64(c.HistoryTransfer.MaxMessages), 0, HistoryMessagesMax); err != nil {
+	if err := c.HistoryTransfer.check(); err != nil {
 		return err
 	}
 	if err := checkFiles(c); err != nil {
 		return err
 	}
+	if err := checkPrevious(c.Previous); err != nil {
+		return err
+	}
 	return checkArtifacts("context.artifacts", c.Artifacts)
+}
+
+func (t *HistoryTransfer) check() *Error {
+	const field = "context.history_transfer."
+	if err := oneOf(field+"mode", t.Mode, TransferModes); err != nil {
+		return err
+	}
+	if err := between(field+"max_messages", int64(t.MaxMessages), 0, HistoryMessagesMax); err != nil {
+		return err
+	}
+	if err := between(field+"max_tokens", int64(t.MaxTokens), 0, TokensMax); err != nil {
+		return err
+	}
+	if err := between(field+"omitted", int64(t.Omitted), 0, HistoryMessagesMax); err != nil {
+		return err
+	}
+	if err := between(field+"original_tokens", int64(t.OriginalTokens), 0, TokensMax); err != nil {
+		return err
+	}
+	if err := between(field+"tokens", int64(t.Tokens), 0, TokensMax); err != nil {
+		return err
+	}
+	return oneOf(field+"by", t.By, SummaryBys)
 }
 
 func checkFiles(c *Context) *Error {

@@ -67,6 +67,10 @@ func TestPackageLimits(t *testing.T) {
 		{"context.phase", 0, protocol.NameBytesMax, func(p *protocol.Package, n int64) { p.Context.Phase = long(int(n)) }},
 		{"context.next_phase", 0, protocol.NameBytesMax, func(p *protocol.Package, n int64) { p.Context.NextPhase = long(int(n)) }},
 		{"context.history_transfer.max_messages", 0, protocol.HistoryMessagesMax, func(p *protocol.Package, n int64) { p.Context.HistoryTransfer.MaxMessages = int(n) }},
+		{"context.history_transfer.max_tokens", 0, protocol.TokensMax, func(p *protocol.Package, n int64) { p.Context.HistoryTransfer.MaxTokens = int(n) }},
+		{"context.history_transfer.omitted", 0, protocol.HistoryMessagesMax, func(p *protocol.Package, n int64) { p.Context.HistoryTransfer.Omitted = int(n) }},
+		{"context.history_transfer.original_tokens", 0, protocol.TokensMax, func(p *protocol.Package, n int64) { p.Context.HistoryTransfer.OriginalTokens = int(n) }},
+		{"context.history_transfer.tokens", 0, protocol.TokensMax, func(p *protocol.Package, n int64) { p.Context.HistoryTransfer.Tokens = int(n) }},
 		{"required_capabilities", 0, protocol.RequiredCapabilitiesMax, func(p *protocol.Package, n int64) {
 			for _, id := range ids(int(n)) {
 				p.RequiredCapabilities = append(p.RequiredCapabilities, protocol.RequiredCapability{ID: id})

@@ -96,6 +96,7 @@ var relays = map[string]func([]byte) ([]byte, error){
 	"ack":      relay(protocol.DecodeAck),
 	"answer":   relay(protocol.DecodeAnswer),
 	"profile":  relay(protocol.DecodeProfile),
+	"fleet":    relay(protocol.DecodeFleet),
 	"progress": relay(protocol.DecodeProgress),
 	"event": func(raw []byte) ([]byte, error) {
 		e, err := record.DecodeEvent(raw)

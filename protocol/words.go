@@ -7,6 +7,7 @@ var (
 	Triggers         = []Trigger{TriggerTaskCompletion, TriggerCapabilityMismatch, TriggerEscalation, TriggerTimeout, TriggerExplicitRequest}
 	Risks            = []Risk{RiskLow, RiskMedium, RiskHigh}
 	TransferModes    = []TransferMode{TransferFull, TransferSummary, TransferRelevantOnly, TransferReference}
+	SummaryBys       = []SummaryBy{SummaryBySource, SummaryByExtract, SummaryByCommand}
 	OnTimeouts       = []OnTimeout{OnTimeoutRetry, OnTimeoutEscalate, OnTimeoutFail}
 	OnNoTakers       = []OnNoTaker{NoTakerEscalate, NoTakerQueue, NoTakerReturn, NoTakerClose}
 	LateResults      = []LateResult{LateIgnore, LateUse}

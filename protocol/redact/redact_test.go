@@ -210,9 +210,11 @@ func TestStructureIsKept(t *testing.T) {
 	secret := fill("gh" + "p_" + hashes(36))
 	structure := []string{"version", "key", "type", "trigger", "source", "target.agent", "target.capability", "target.agents",
 		"priority", "parent", "task.id", "task.type", "context.conversation_id", "context.workflow_id", "context.user_id",
-		"context.correlation_id", "context.trace_id", "context.phase", "context.next_phase", "context.history_transfer.mode",
+		"context.correlation_id", "context.trace_id", "context.phase", "context.next_phase", "context.history_transfer.mode", "context.history_transfer.by",
 		"context.decisions.id", "context.decisions.made_by", "context.files_in_progress.owner", "context.files_in_progress.lock_type",
 		"context.artifacts.id", "context.artifacts.type", "context.artifacts.status", "context.artifacts.created_by",
+		"context.previous.agent", "context.previous.ticket", "context.previous.body_digest", "context.previous.artifacts.id",
+		"context.previous.artifacts.type", "context.previous.artifacts.status", "context.previous.artifacts.created_by",
 		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk", "autonomy_budget.deciders",
 		"return.on_timeout", "return.wait", "return.of", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker",
 		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",

@@ -63,7 +63,7 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.Trigger]():      texts(protocol.Triggers),
 	reflect.TypeFor[protocol.Priority]():     texts(protocol.Priorities),
 	reflect.TypeFor[protocol.Risk]():         texts(protocol.Risks),
-	reflect.TypeFor[protocol.TransferMode](): texts(protocol.TransferModes),
+	reflect.TypeFor[protocol.TransferMode](): texts(protocol.TransferModes), reflect.TypeFor[protocol.SummaryBy](): texts(protocol.SummaryBys),
 	reflect.TypeFor[protocol.OnTimeout]():    texts(protocol.OnTimeouts),
 	reflect.TypeFor[protocol.OnNoTaker]():    texts(protocol.OnNoTakers),
 	reflect.TypeFor[protocol.ResultStatus](): texts(protocol.ResultStatuses),
@@ -82,7 +82,7 @@ var words = map[reflect.Type][]string{
 var fieldWords = map[string][]string{
 	"content_type": protocol.ContentTypes, "return.wait": protocol.Waits, "return.of": texts(protocol.ReturnScopes),
 	"constraints.complexity": protocol.Complexities, "context.files_in_progress.lock_type": protocol.LockTypes,
-	"context.artifacts.status": protocol.ArtifactStatuses, "artifacts.status": protocol.ArtifactStatuses,
+	"context.artifacts.status": protocol.ArtifactStatuses, "context.previous.artifacts.status": protocol.ArtifactStatuses, "artifacts.status": protocol.ArtifactStatuses,
 	"members.artifacts.status": protocol.ArtifactStatuses, "returned.context_updates.artifacts_produced.status": protocol.ArtifactStatuses,
 	"returned.members.result.artifacts.status": protocol.ArtifactStatuses,
 	"returned.result.content_type":             protocol.ContentTypes, "returned.members.result.content_type": protocol.ContentTypes,
@@ -210,8 +210,10 @@ func (c *comparison) bounded(path string, s map[string]any) {
 // maxima are the limits of every number.
 var maxima = map[string]int64{
 	"autonomy_budget.amount": protocol.BudgetMax, "constraints.budget": protocol.BudgetMax,
-	"context.history_transfer.max_messages": protocol.HistoryMessagesMax,
-	"expectations.timeout_ms":               protocol.WorkTimeoutMaxMS, "expectations.max_iterations": protocol.IterationsMax,
+	"context.previous.body_bytes":           protocol.ResultBytesMax,
+	"context.history_transfer.max_messages": protocol.HistoryMessagesMax, "context.history_transfer.omitted": protocol.HistoryMessagesMax,
+	"context.history_transfer.max_tokens": protocol.TokensMax, "context.history_transfer.original_tokens": protocol.TokensMax, "context.history_transfer.tokens": protocol.TokensMax,
+	"expectations.timeout_ms": protocol.WorkTimeoutMaxMS, "expectations.max_iterations": protocol.IterationsMax,
 	"required_capabilities.min_proficiency": 1, "return.timeout_ms": protocol.ReturnTimeoutMaxMS,
 	"tokens": protocol.TokensMax, "iterations": protocol.IterationsMax,
 	"returned.audit.tokens_consumed": protocol.TokensMax, "returned.members.result.tokens": protocol.TokensMax,
