@@ -32,8 +32,9 @@ var Ends = []string{"END", "__end__"}
 // for Inherit), policy (apart from what that says of returns), audit, autonomy
 // budget, task id, and of the context all but the locks of from on files in progress. Variables are pkg's, then the
 // result's, then the update's; artifacts likewise, merged as Artifacts.With does.
-// The summary is the result's, else pkg's. How much of the conversation goes on,
-// history_transfer says; where it has no mode that is full for an escalation,
+// The summary is the result's, else pkg's, and the previous result is this one
+// alone (Previous). How much of the conversation goes on,
+// history_transfer says (CutConversation); where it has no mode that is full for an escalation,
 // else relevant_only. The key, the return protocol, required
 // capabilities and all expectations stay behind: they were about this result. So
 // do type and requirements of the task, where the update describes another.
@@ -81,6 +82,7 @@ func Continue(pkg Package, from, ticket string, result Result) ([]Package, error
 	if bad := next.address(*result.Command, targets); bad != nil {
 		return nil, bad
 	}
+	next.CutConversation() // by the task that the update describes
 	return []Package{next}, nil
 }
 
@@ -154,17 +156,17 @@ func carryOn(pkg Package, from, ticket string, result Result) Package {
 	next.Constraints.Deadline = Time{} // that of the state may be another: Inherit
 	next.Policy.ReturnTimeoutMS, next.Policy.OnReturnTimeout = nil, nil
 	c := &next.Context
+	c.Previous = previousOf(from, ticket, result)
 	c.Variables = overlay(pkg.Context.Variables, result.Variables)
 	c.Artifacts = pkg.Context.Artifacts.With(result.Artifacts)
 	c.Summary = cmp.Or(result.Summary, pkg.Context.Summary)
 	c.FilesInProgress = slices.DeleteFunc(slices.Clone(c.FilesInProgress), func(lock FileLock) bool { return lock.Owner == from })
-	if c.HistoryTransfer.Mode == "" && len(c.ConversationHistory) > 0 {
-		c.HistoryTransfer.Mode = TransferRelevantOnly
-		if pkg.Type == Escalation {
-			c.HistoryTransfer.Mode = TransferFull
-		}
+	if transfer := &c.HistoryTransfer; result.Summary != "" && transfer.By != "" {
+		transfer.By = SummaryBySource
 	}
-	transferHistory(c)
+	if c.HistoryTransfer.Mode == "" && len(c.ConversationHistory) > 0 && pkg.Type == Escalation {
+		c.HistoryTransfer.Mode = TransferFull
+	}
 	tidyPackage(&next)
 	return next
 }

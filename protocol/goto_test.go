@@ -127,6 +127,7 @@ func TestContinueCarriesOn(t *testing.T) {
 	pkg.Context = protocol.Context{OriginalRequest: "do it", UserIntent: of("to have it"), ConversationID: of("c"), WorkflowID: "w", UserID: "u", CorrelationID: "co", TraceID: "tr",
 		Phase: "research", NextPhase: "planning", CompletedSteps: []json.RawMessage{json.RawMessage(`"one"`)}, Summary: "before", KeyPoints: []string{"k"}, ContextURL: "context://1",
 		Variables: free("x", "1", "y", "1", "z", "1"), Decisions: []protocol.Decision{{Description: "d"}}, IntermediateResults: free("i", "1"),
+		Previous:      &protocol.Previous{Agent: "researcher", Ticket: protocol.NewTicket(), Body: json.RawMessage(`"older"`)},
 		RelevantFiles: []protocol.FileReference{{Path: "f"}}, FilesInProgress: []protocol.FileLock{{Path: "a", Owner: "reviewer"}, {Path: "b", Owner: "other"}, {Path: "c"}},
 		Artifacts: protocol.Artifacts{ByName: map[string]*string{"Plan": nil}}, Constraints: []string{"none"}, WhenStuck: []string{"ask"}, Metrics: free("m", "1", "n", "1"), Metadata: free("me", "1")}
 	pkg.Constraints = protocol.Constraints{Budget: &amount, Deadline: vectorNow.Add(time.Hour), Complexity: "simple"}
@@ -152,6 +153,7 @@ func TestContinueCarriesOn(t *testing.T) {
 	want.Policy.ReturnTimeoutMS, want.Policy.OnReturnTimeout = nil, nil
 	want.Context.Variables, want.Context.Metrics, want.Context.Summary = free("x", "1", "y", "2", "z", "3"), free("m", "1", "n", "2"), "after"
 	want.Context.Artifacts = protocol.Artifacts{ByName: map[string]*string{"Plan": &plan, "Report": &path, "Next": nil}}
+	want.Context.Previous = &protocol.Previous{Agent: "reviewer", Ticket: groupTicket, Summary: "after", Artifacts: result.Artifacts}
 	want.Context.FilesInProgress = want.Context.FilesInProgress[1:]
 	want.Context.Decisions = []protocol.Decision{{Description: "d"}, {Description: "this way", MadeBy: "reviewer"}, {Description: "that way", MadeBy: "x"}}
 	if !reflect.DeepEqual(got, want) {
@@ -242,6 +244,9 @@ func TestContinueHistory(t *testing.T) {
 	with := `{"content":"so","reasoning_content":"hm","role":"assistant"}`
 	odd := []string{`"just words"`, `{"role":7,"content":{"a":1}}`, `{"role":"assistant","content":[],"tool_calls":[]}`, `[1]`, `{"role":"critic","content":"no","reasoning":null}`}
 	all := append([]string{plain, system, answer, call, both, thought, onlyThought, with}, odd...)
+	// Neither calls nor results go on without the others.
+	withoutTools := slices.Concat([]string{plain, system, `{"content":"let me see","n":1.50,"role":"assistant"}`,
+		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"}],"role":"assistant"}`, onlyThought, with}, odd)
 	yes := protocol.Include{SystemMessages: true, ToolCalls: true, ToolResults: true, AgentReasoning: true}
 	without := func(drop func(i *protocol.Include)) *protocol.Include { i := yes; drop(&i); return &i }
 
@@ -255,21 +260,19 @@ func TestContinueHistory(t *testing.T) {
 		"not said":             {"", protocol.HistoryTransfer{}, all, "s", protocol.TransferRelevantOnly},
 		"not said, escalation": {protocol.Escalation, protocol.HistoryTransfer{}, all, "s", protocol.TransferFull},
 		"full":                 {"", protocol.HistoryTransfer{Mode: "full", Include: &protocol.Include{}}, all, "s", "full"},
-		"full, the newest":     {"", protocol.HistoryTransfer{Mode: "full", MaxMessages: 2}, all[len(all)-2:], "s", "full"},
+		"full, with a bound":   {"", protocol.HistoryTransfer{Mode: "full", MaxMessages: 2}, []string{plain, all[len(all)-1]}, "s", "full"},
 		"more than there are":  {"", protocol.HistoryTransfer{Mode: "full", MaxMessages: 100}, all, "s", "full"},
 		"summary":              {"", protocol.HistoryTransfer{Mode: "summary"}, nil, "s", "summary"},
 		"reference":            {"", protocol.HistoryTransfer{Mode: "reference"}, nil, "", "reference"},
 		"all kinds":            {"", protocol.HistoryTransfer{Include: &yes}, all, "s", "relevant_only"},
 		"no system messages":   {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.SystemMessages = false })}, slices.Concat(all[:1], all[2:]), "s", "relevant_only"},
-		"no tool results":      {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.ToolResults = false })}, slices.Concat(all[:2], all[3:]), "s", "relevant_only"},
-		"no tool calls": {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.ToolCalls = false })},
-			slices.Concat([]string{plain, system, answer, `{"content":"let me see","n":1.50,"role":"assistant"}`,
-				`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"}],"role":"assistant"}`, onlyThought, with}, odd), "s", "relevant_only"},
+		"no tool results":      {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.ToolResults = false })}, withoutTools, "s", "relevant_only"},
+		"no tool calls":        {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.ToolCalls = false })}, withoutTools, "s", "relevant_only"},
 		"no reasoning": {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.AgentReasoning = false })},
 			slices.Concat([]string{plain, system, answer, call, both, `{"content":[{"type":"text","text":"so"},{"type":"tool_use","id":"2"}],"role":"assistant"}`,
 				`{"content":"so","role":"assistant"}`}, odd), "s", "relevant_only"},
 		"none of these, the newest": {"", protocol.HistoryTransfer{Mode: "relevant_only", MaxMessages: 7, Include: &protocol.Include{}},
-			slices.Concat([]string{`{"content":[{"type":"text","text":"so"}],"role":"assistant"}`, `{"content":"so","role":"assistant"}`}, odd), "s", "relevant_only"},
+			slices.Concat([]string{plain, `{"content":"so","role":"assistant"}`}, odd), "s", "relevant_only"},
 	} {
 		pkg := whole()
 		pkg.Type = c.kind

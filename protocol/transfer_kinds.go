@@ -5,38 +5,22 @@ import (
 	"slices"
 )
 
-// What of a conversation goes on to the next agent.
+// Which kinds of message go on, as history_transfer.include says.
 
-// transferHistory cuts the conversation of a context that is handed off by its
-// transfer mode:
-//
-//   - full: all messages, of which the newest max_messages if there is such a number;
-//   - relevant_only: without the kinds that include does not name (see relevant),
-//     then the newest max_messages; without include all kinds are relevant;
-//   - summary: none, the summary stands for them;
-//   - reference: none, and no summary: the key points and the URL stand for them.
-func transferHistory(c *Context) {
-	transfer := c.HistoryTransfer
-	switch transfer.Mode {
-	case TransferSummary:
-		c.ConversationHistory = nil
-	case TransferReference:
-		c.ConversationHistory, c.Summary = nil, ""
-	case TransferRelevantOnly:
-		if transfer.Include == nil {
-			break
+// ofKinds returns what of a conversation is of the kinds that are asked for, and whether that is
+// less than all of it. Calls of tools and their results go on together or not at all: a model
+// refuses one without the other.
+func ofKinds(messages []Message, include Include) (kept []Message, isLess bool) {
+	tools := include.ToolCalls && include.ToolResults
+	include.ToolCalls, include.ToolResults = tools, tools
+	for _, message := range messages {
+		part, ok := relevant(message, include)
+		if ok {
+			kept = append(kept, part)
 		}
-		var kept []Message
-		for _, message := range c.ConversationHistory {
-			if message, ok := relevant(message, *transfer.Include); ok {
-				kept = append(kept, message)
-			}
-		}
-		c.ConversationHistory = kept
+		isLess = isLess || !ok || len(part) != len(message)
 	}
-	if n := len(c.ConversationHistory) - transfer.MaxMessages; transfer.MaxMessages > 0 && n > 0 {
-		c.ConversationHistory = c.ConversationHistory[n:]
-	}
+	return kept, isLess
 }
 
 // partOf says of which kind a message, a field of one, or a part of its content
