@@ -141,14 +141,14 @@ func (b *Broker) directoryAbove(ctx context.Context, group Head, named []string,
 func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []string, m protocol.MemberHandoff, s protocol.Summary, d *lifecycle.Directory) (*lifecycle.Directory, error) {
 	for {
 		reserved := lifecycle.Reserve(d, group.State, named, m.N)
-		agent, err := lifecycle.Target(s, reserved)
+		routing, err := lifecycle.Admit(s, reserved)
 		if err != nil { // it begins without an offer, and the next reconcile finds an agent
 			return reserved, nil
 		}
-		if agent == s.Target.Agent {
+		if routing.Choice == s.Target.Agent {
 			return reserved, nil
 		}
-		err = b.assignMember(ctx, group, m.N, []string{agent})
+		err = b.assignMember(ctx, group, m.N, []string{routing.Choice})
 		if !errors.Is(err, ErrConflict) {
 			return reserved, err
 		}

@@ -22,7 +22,16 @@ func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, ch
 			return lifecycle.Await(s, d, c.Holder.ID, eventsOf(handOffs), now)
 		})
 		if errors.Is(err, ErrLeaseLost) {
-			return c.suspendedBefore(ctx, err)
+			there, failure := c.reported(ctx, func(e protocol.Event) uint64 {
+				if e, ok := e.(*protocol.Suspended); ok {
+					return e.Fence
+				}
+				return 0
+			})
+			if !there {
+				return errors.Join(err, failure)
+			}
+			return nil
 		}
 	}
 	if err != nil {
@@ -75,25 +84,4 @@ func eventsOf(all []handedOff) []protocol.HandedOff {
 		events[i] = made.event
 	}
 	return events
-}
-
-// suspendedBefore says what a lost lease means for a result that waits: nothing, where the
-// append is there whose answer did not get here.
-func (c *Claim) suspendedBefore(ctx context.Context, lost error) error {
-	c.mu.Lock()
-	fence := c.fence
-	c.mu.Unlock()
-	there := false
-	err := c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
-		for _, e := range change.Record.Events {
-			if gone, ok := e.(*protocol.Suspended); ok && fence != 0 && gone.Fence == fence {
-				there = true
-			}
-		}
-		return nil
-	})
-	if err != nil || !there {
-		return errors.Join(lost, err)
-	}
-	return nil
 }

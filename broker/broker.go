@@ -14,6 +14,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,6 +62,7 @@ type Broker struct {
 	queue     Queue
 	timers    Timers
 	directory Directory
+	settings  Settings
 	blobs     Blobs
 	bus       Bus
 
@@ -69,6 +71,7 @@ type Broker struct {
 	clock     func() time.Time
 	observer  Observer // nil: none
 	profiles  profiles
+	fleet     fleetCache
 	slots     slotWatch
 	watching  atomic.Bool // this process watches the directory
 }
@@ -78,7 +81,7 @@ type Broker struct {
 func New(engine Engine, cfg Config) (*Broker, error) {
 	b := &Broker{redaction: redactionOf(cfg.Redactor), log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
 	if engine != nil {
-		b.ledger, b.queue, b.timers, b.directory, b.blobs, b.bus = engine, engine, engine, engine, engine, engine
+		b.ledger, b.queue, b.timers, b.directory, b.settings, b.blobs, b.bus = engine, engine, engine, engine, engine, engine, engine
 	}
 	b.log = cmp.Or(b.log, slog.New(slog.DiscardHandler))
 	switch {
@@ -112,6 +115,26 @@ func (b *Broker) redact(ctx context.Context, body []byte) ([]byte, int, error) {
 		return nil, 0, err
 	}
 	return redactor.Package(ctx, body)
+}
+
+// storedResultBody is the body of a result as it is stored.
+func (b *Broker) storedResultBody(ctx context.Context, result protocol.Result) (json.RawMessage, error) {
+	redactor, err := b.redaction()
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := protocol.EncodeResult(protocol.Result{Body: result.Body})
+	if err != nil {
+		return nil, err
+	}
+	if encoded, err = redactor.Result(ctx, encoded); err != nil {
+		return nil, err
+	}
+	var stored struct {
+		Body json.RawMessage `json:"body"`
+	}
+	err = json.Unmarshal(encoded, &stored)
+	return stored.Body, err
 }
 
 // Head is the last append of a handoff as a writer needs it: the state and

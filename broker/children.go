@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,9 +41,13 @@ const (
 func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) {
 	empty := &Head{Ticket: p.ticket}
 	body := protocol.Submitted{Package: p.body, Blob: p.blob}
-	step, err := lifecycle.Submit(p.ticket, p.summary, body, p.directory, b.decisionTime(empty))
+	settings, err := b.withFleet(ctx, noAgents)
+	if err != nil {
+		return Head{}, err
+	}
+	step, err := lifecycle.Submit(p.ticket, p.summary, body, cmp.Or(p.directory, settings), b.decisionTime(empty))
 	if err != nil { // the leader may know better
-		directory := &lifecycle.Directory{} // a member's agent is assigned to it at its group first
+		directory := settings // a member's agent is assigned to it at its group first
 		if p.summary.Group == "" || p.summary.Target.Agent != "" && len(p.summary.Excluded) == 0 {
 			if directory, err = b.directoryFor(ctx, p.summary); err != nil {
 				return Head{}, err
@@ -237,7 +242,7 @@ func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.S
 		if err != nil {
 			return nil, err
 		}
-		if _, err = lifecycle.Target(s.Summary, d); err == nil {
+		if _, err = lifecycle.Admit(s.Summary, d); err == nil {
 			return d, nil
 		}
 		return b.Directory(ctx) // who is above its source
@@ -316,27 +321,14 @@ func (b *Broker) submitRecordedChild(ctx context.Context, parent protocol.State,
 	if pkg, err = protocol.DecodePackage(body); err != nil {
 		return fmt.Errorf("package of child %d of %s: %w", child.N, parent.Ticket, err)
 	}
-	summary := childSummary(pkg, child.Digest, parent.Ticket, child.N, !parent.Closed && !child.After)
-	summary.AwaitsSource = child.After
-	summary.Trace = childTrace(parent, child.Fence, child.Trace)
-	summary.Excluded = child.Excluded
-	if child.Goto {
-		lifecycle.ContinueChain(&summary, parent)
-	}
-	_, err = b.submitChild(ctx, pendingChild{ticket: child.Ticket, summary: summary, body: child.Package, blob: child.Blob, undelivered: child.Undelivered})
+	_, err = b.submitChild(ctx, childOf(parent, &child, pkg, nil))
 	return err
 }
 
-// childSummary is the summary of a handoff that parent keeps track of. A parent
-// that goes on may wait for it later, and wants to hear of its end; one that it
-// was handed off by with the result never will.
-func childSummary(pkg protocol.Package, digest, parent string, n int, goesOn bool) protocol.Summary {
-	s := pkg.Summarize(digest)
-	s.Parent, s.N = parent, n+1
-	if goesOn && s.Wait == "" {
-		s.Wait = protocol.WaitContinue
-	}
-	return s
+// childOf is a child as the event of its parent records it. parent is as that append left it.
+func childOf(parent protocol.State, e *protocol.HandedOff, pkg protocol.Package, directory *lifecycle.Directory) pendingChild {
+	return pendingChild{ticket: e.Ticket, summary: lifecycle.ChildOf(parent, e, pkg), body: e.Package, blob: e.Blob,
+		directory: directory, undelivered: e.Undelivered}
 }
 
 // submitMissingMembers submits members of a group from the group's own package.
@@ -388,11 +380,11 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 			return fmt.Errorf("member %d of %s: %w", n, head.Ticket, err)
 		}
 	}
-	summary := member.Summarize(s.digest)
-	summary.Trace = nilIfZero(head.State.TraceAt(protocol.SpanHandoff, 0))
-	if summary.Excluded, err = b.excludedMember(ctx, pkg, head, member); err != nil {
+	excluded, err := b.excludedMember(ctx, pkg, head, member)
+	if err != nil {
 		return err
 	}
+	summary := lifecycle.MemberOf(head.State, member, s.digest, excluded)
 	if member.Target.Capability != "" || len(summary.Excluded) > 0 {
 		if directory, err = b.directoryOfMember(ctx, head, pkg.Recipients(), member, summary, directory); err != nil {
 			return err
@@ -417,13 +409,13 @@ func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, di
 	if summary.Target.Agent == "" || slices.Contains(summary.Excluded, summary.Target.Agent) {
 		return "", nil
 	}
-	_, why := lifecycle.Target(summary, directory)
+	_, why := lifecycle.Admit(summary, directory)
 	if why == nil {
 		return "", nil
 	}
 	directory, err := b.directoryFor(ctx, summary)
 	if err == nil {
-		_, why = lifecycle.Target(summary, directory)
+		_, why = lifecycle.Admit(summary, directory)
 	}
 	if err != nil || why == nil {
 		return "", err
@@ -447,6 +439,7 @@ func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group
 
 // checkMembers refuses a group of which one recipient cannot be offered anything.
 func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
+	group := protocol.State{Ticket: in.Ticket, Summary: in.summary}
 	directory, err := b.Directory(ctx)
 	if err != nil {
 		return err
@@ -456,7 +449,7 @@ func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
 		if err != nil {
 			return err
 		}
-		err = b.checkMember(ctx, member, directory)
+		err = b.checkMember(ctx, lifecycle.MemberOf(group, member, "", nil), directory)
 		var refused *protocol.Error
 		if errors.As(err, &refused) {
 			with := *refused
@@ -475,15 +468,14 @@ func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
 
 // checkMember judges by a snapshot that may lag behind an agent which has just
 // been registered: before one is refused the leader is asked for it.
-func (b *Broker) checkMember(ctx context.Context, member protocol.MemberHandoff, directory *lifecycle.Directory) error {
-	summary := member.Summarize("")
-	_, err := lifecycle.Target(summary, directory)
+func (b *Broker) checkMember(ctx context.Context, member protocol.Summary, directory *lifecycle.Directory) error {
+	_, err := lifecycle.Admit(member, directory)
 	if err == nil || member.Target.Agent == "" {
 		return err
 	}
-	if directory, err = b.directoryFor(ctx, summary); err != nil {
+	if directory, err = b.directoryFor(ctx, member); err != nil {
 		return err
 	}
-	_, err = lifecycle.Target(summary, directory)
+	_, err = lifecycle.Admit(member, directory)
 	return err
 }

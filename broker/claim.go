@@ -91,11 +91,15 @@ func (b *Broker) fullDirectory(ctx context.Context, _ protocol.State) (*lifecycl
 	return b.Directory(ctx)
 }
 
-// freshAgent reads one agent from the leader: a directory with nothing else, for what a
-// person asks for.
+// freshAgent reads one agent from the leader: a directory with that and the settings of the fleet,
+// for what a person asks for.
 func (b *Broker) freshAgent(agent string) directoryReader {
 	return func(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
-		return b.onlyAgent(ctx, agent)
+		d, err := b.onlyAgent(ctx, agent)
+		if err != nil {
+			return nil, err
+		}
+		return b.withFleet(ctx, d)
 	}
 }
 
@@ -267,20 +271,16 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 // resultAfterLoss says what a lost lease means for a result: that it was handed in already,
 // by an append whose answer did not get here perhaps, or that it comes too late.
 func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked, lost error) error {
-	c.mu.Lock()
-	fence := c.fence
-	c.mu.Unlock()
-	handedIn := false
-	err := c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
-		for _, e := range change.Record.Events {
-			switch e := e.(type) {
-			case *protocol.Completed:
-				handedIn = handedIn || fence != 0 && e.Fence == fence
-			case *protocol.Failed:
-				handedIn = handedIn || fence != 0 && e.Fence == fence && late.Malformed != ""
+	handedIn, err := c.reported(ctx, func(e protocol.Event) uint64 {
+		switch e := e.(type) {
+		case *protocol.Completed:
+			return e.Fence
+		case *protocol.Failed:
+			if late.Malformed != "" {
+				return e.Fence
 			}
 		}
-		return nil
+		return 0
 	})
 	switch {
 	case err != nil:
@@ -291,6 +291,21 @@ func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked,
 		return fmt.Errorf("%w; the result came too late and is kept in its history", lost)
 	}
 	return lost
+}
+
+// reported tells whether the history has a report of this claim already: an event of which fenceOf
+// returns the claim's fence, by an append whose answer did not get here.
+func (c *Claim) reported(ctx context.Context, fenceOf func(protocol.Event) uint64) (there bool, err error) {
+	c.mu.Lock()
+	fence := c.fence
+	c.mu.Unlock()
+	err = c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
+		for _, e := range change.Record.Events {
+			there = there || fence != 0 && fenceOf(e) == fence
+		}
+		return nil
+	})
+	return there && err == nil, err
 }
 
 // completion checks a result and stores what is too large for an append: the

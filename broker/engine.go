@@ -123,7 +123,7 @@ const AckWait = 30 * time.Second
 // more. One that is slow has it taken from it too, which is harmless.
 const FollowWait = 5 * time.Second
 
-// Engine is the machinery that New makes a Broker of: seven parts, none of which decides.
+// Engine is the machinery that New makes a Broker of: eight parts, none of which decides.
 // JetStream is the one that ships; package brokertest has one in memory for simulation, and
 // the conformance suite that both pass. A Broker keeps the parts to itself: a caller that
 // needs one takes it as an argument of its own, by the interface that it needs.
@@ -139,6 +139,7 @@ type Engine interface {
 	Queue
 	Timers
 	Directory
+	Settings
 	Blobs
 	Bus
 }
@@ -218,9 +219,9 @@ type Queue interface {
 	// RemoveOffer takes an offer out of its queue, delivered or not. It is no error if
 	// it does not stand there.
 	RemoveOffer(ctx context.Context, key OfferKey) error
-	// Offers calls fn with every offer that stands in any queue, delivered or not. It
-	// is for few: with a million of them the engine works for seconds.
-	Offers(ctx context.Context, fn func(OfferKey) error) error
+	// Offers calls fn with every offer that stands in an agent's queue, or in any where agent is
+	// empty, delivered or not. It is for few: with a million of them the engine works for seconds.
+	Offers(ctx context.Context, agent string, fn func(OfferKey) error) error
 	// OffersBetween calls fn with every offer that still stands of those that were put at from
 	// or later and before until, by the engine's clock, in that order, delivered or not.
 	OffersBetween(ctx context.Context, from, until time.Time, fn func(key OfferKey, at time.Time) error) error
@@ -294,6 +295,15 @@ type Directory interface {
 	// Departures tells of every holder that expired or left, after Directory
 	// has it no more. Best effort, as long as ctx lives.
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
+}
+
+// Settings keep what holds for all agents. A snapshot of the Directory has them, too.
+type Settings interface {
+	// Fleet reads the settings of the fleet from the leader, and their revision; with 0 none were
+	// ever put. Of settings that cannot be read the error is a *protocol.Error.
+	Fleet(ctx context.Context) (fleet protocol.Fleet, rev uint64, err error)
+	// PutFleet replaces them if rev is still their revision, and returns the next; ErrConflict.
+	PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (uint64, error)
 }
 
 // Blobs keep the bodies that are too large for an entry or an offer.

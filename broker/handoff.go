@@ -126,6 +126,10 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 	head := c.lastHead()
 	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.decisionTime(head))
 	in, err := c.b.Prepare(ctx, pkg)
+	if child.onChain && pkg.Context.Previous != nil && errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge, Field: "package"}) {
+		pkg.Context.Previous = nil // it must not be the reason that finished work is refused
+		in, err = c.b.Prepare(ctx, pkg)
+	}
 	if err != nil {
 		return Prepared{}, err
 	}
@@ -161,7 +165,8 @@ func sameTask(a, b protocol.Task) bool {
 // beside that.
 type handedOff struct {
 	event     protocol.HandedOff
-	summary   protocol.Summary
+	pkg       protocol.Package
+	when      handingOff
 	directory *lifecycle.Directory // in which it was checked
 }
 
@@ -178,7 +183,6 @@ const (
 // hands off and that no agent can be given is recorded, too, as undelivered, since the work for
 // it is done.
 func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) (handedOff, error) {
-	goesOn := when != withResult
 	in, err := c.preparedChild(ctx, child)
 	if err != nil {
 		return handedOff{}, err
@@ -197,19 +201,11 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 	if err != nil {
 		return handedOff{}, err
 	}
-	after := goesOn && in.Package.Type == protocol.Sequential
-	summary := childSummary(in.Package, packed.digest, c.Ticket, child.N, goesOn && !after)
-	summary.AwaitsSource = after
-	given := childSpan(ctx, c.State(), in.summary.Trace)
-	summary.Trace = childTrace(c.State(), c.Fence(), given)
-	summary.Excluded = in.summary.Excluded
-	if child.onChain {
-		lifecycle.ContinueChain(&summary, c.State())
-	}
 	return handedOff{
-		event: protocol.HandedOff{N: child.N, After: after, Goto: child.onChain, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
-			Digest: packed.digest, Trace: given, Package: packed.body, Blob: packed.blob, Excluded: summary.Excluded, Undelivered: undelivered},
-		summary: summary, directory: directory,
+		event: protocol.HandedOff{N: child.N, Fence: c.Fence(), After: when != withResult && in.Package.Type == protocol.Sequential, Goto: child.onChain,
+			Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(), Digest: packed.digest, Trace: childSpan(ctx, c.State(), in.summary.Trace),
+			Package: packed.body, Blob: packed.blob, Excluded: in.summary.Excluded, Undelivered: undelivered},
+		pkg: in.Package, when: when, directory: directory,
 	}, nil
 }
 
@@ -232,7 +228,7 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 			next = append(next, child)
 		}
 	}
-	followed, err := c.childrenOfCommand(result, taken, next)
+	followed, err := c.childrenOfCommand(ctx, result, taken, next)
 	if err != nil {
 		return nil, err
 	}
@@ -257,13 +253,18 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 
 // childrenOfCommand makes the children that a result's command asks for, with ordinals that
 // noDirectory has.
-func (c *Claim) childrenOfCommand(result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
+func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
 	if result.Command == nil || len(result.Command.Goto) == 0 {
 		return nil, nil
 	}
 	pkg, err := c.ownPackage()
 	if err != nil {
 		return nil, err
+	}
+	if len(result.Body) > protocol.PreviousBodyBytesMax { // the digest of it is that of what can be read
+		if result.Body, err = c.b.storedResultBody(ctx, result); err != nil {
+			return nil, err
+		}
 	}
 	packages, err := protocol.Continue(pkg, c.Agent, c.Ticket, result)
 	if err != nil {
@@ -324,8 +325,9 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool) {
 	whole = true
 	for _, child := range all {
-		_, err := c.b.submitChild(ctx, pendingChild{ticket: child.event.Ticket, summary: child.summary,
-			body: child.event.Package, blob: child.event.Blob, directory: child.directory, undelivered: child.event.Undelivered})
+		parent := c.State()
+		parent.Closed = child.when == withResult // as the append that recorded it left it
+		_, err := c.b.submitChild(ctx, childOf(parent, &child.event, child.pkg, child.directory))
 		if err != nil {
 			whole = false
 			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.event.Ticket, "err", err)

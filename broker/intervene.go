@@ -148,24 +148,17 @@ func (b *Broker) prepareRedrive(ctx context.Context, origin Head, to string, aga
 		}
 		pkg.Target = protocol.Target{Agent: to}
 	}
-	summary := pkg.Summarize("")
-	if !again && summary.Aggregate == nil {
-		summary.Excluded = slices.DeleteFunc(lifecycle.Refusers(origin.State), func(agent string) bool { return agent == to })
-	}
-	excluded := summary.Excluded
+	summary := lifecycle.RedriveOf(origin.State, pkg, "", to, again)
 	directory, err := b.directoryFor(ctx, summary)
 	if err != nil {
 		return pendingChild{}, err
 	}
-	ticket := protocol.RedriveTicket(origin.Ticket)
-	if _, err := lifecycle.Target(summary, directory); err != nil {
+	if _, err := lifecycle.Admit(summary, directory); err != nil {
 		return pendingChild{}, nameParties(err, pkg)
 	}
 	s, err := b.storeOwnBody(ctx, pkg)
-	summary = pkg.Summarize(s.digest)
-	summary.Excluded, summary.Again = excluded, again && summary.Aggregate != nil
-	summary.Trace = nilIfZero(origin.State.TraceAt(protocol.SpanHandoff, 0))
-	return pendingChild{ticket: ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}, err
+	summary.Digest = s.digest
+	return pendingChild{ticket: protocol.RedriveTicket(origin.Ticket), summary: summary, body: s.body, blob: s.blob, directory: directory}, err
 }
 
 // Waiting is a handoff that waits for a person or an agent, and why.

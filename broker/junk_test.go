@@ -95,7 +95,7 @@ func TestPullSkipsJunk(t *testing.T) {
 			t.Fatalf("junk %d: %d offers, %v", i, len(offers), err)
 		}
 		w.must(offers[0].Release())
-		w.must(w.mem.Offers(ctx, func(k broker.OfferKey) error {
+		w.must(w.mem.Offers(ctx, "", func(k broker.OfferKey) error {
 			if k != w.key {
 				t.Errorf("junk %d stands: %v", i, k)
 			}

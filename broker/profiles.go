@@ -114,13 +114,17 @@ func directoryOf(p protocol.Profile) *lifecycle.Directory {
 	return &lifecycle.Directory{Agents: map[string]protocol.Profile{p.ID: p}}
 }
 
-// directoryFor reads as little of the directory as the target needs: one agent
-// by name, at the leader; all of it, as this process knows it, for a capability.
+// directoryFor reads as little of the directory as the target needs: one agent by name, at the
+// leader, and the settings of the fleet; all of it, as this process knows it, for a capability.
 func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecycle.Directory, error) {
 	if s.Target.Agent == "" || len(s.Excluded) > 0 { // another agent may stand in
 		return b.Directory(ctx)
 	}
-	return b.onlyAgent(ctx, s.Target.Agent)
+	d, err := b.onlyAgent(ctx, s.Target.Agent)
+	if err != nil {
+		return nil, err
+	}
+	return b.withFleet(ctx, d)
 }
 
 // onlyAgent is the directory with no more than one agent, as the leader has it.
@@ -152,7 +156,12 @@ func (b *Broker) recentAgent(ctx context.Context, agent string) (d *lifecycle.Di
 // decideSubmission decides the first append of a handoff that has no members. Before it is
 // refused by a profile that is only remembered the leader is asked.
 func (b *Broker) decideSubmission(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
+	fleet, err := b.recentFleet(ctx)
+	if err != nil {
+		return lifecycle.Step{}, nil, err
+	}
 	decide := func(d *lifecycle.Directory) (lifecycle.Step, *lifecycle.Directory, error) {
+		d = d.WithFleet(fleet)
 		step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
 		return step, d, err
 	}
@@ -161,7 +170,7 @@ func (b *Broker) decideSubmission(ctx context.Context, ticket string, s protocol
 		if err != nil {
 			return lifecycle.Step{}, nil, err
 		}
-		if step, _, err := decide(directory); err == nil || !remembered {
+		if step, directory, err := decide(directory); err == nil || !remembered {
 			return step, directory, err
 		}
 	}

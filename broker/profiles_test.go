@@ -3,6 +3,7 @@ package broker_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,12 @@ func (r *remembering) submit(to string) error {
 // reads counts the profiles that are read by submissions to an agent.
 func (r *remembering) reads(to string, submissions int) int {
 	r.t.Helper()
+	return r.requests("profile", to, submissions)
+}
+
+// requests counts the requests of a kind by submissions to an agent.
+func (r *remembering) requests(kind, to string, submissions int) int {
+	r.t.Helper()
 	r.engine.TakeCounts()
 	for range submissions {
 		if err := r.submit(to); err != nil {
@@ -54,7 +61,9 @@ func (r *remembering) reads(to string, submissions int) int {
 		}
 	}
 	n := 0
-	_, _ = fmt.Sscanf(r.engine.TakeCounts(), fmt.Sprintf("append %d, offer %d, profile %%d", submissions, submissions), &n)
+	for counted := range strings.SplitSeq(r.engine.TakeCounts(), ", ") {
+		_, _ = fmt.Sscanf(counted, kind+" %d", &n)
+	}
 	return n
 }
 
@@ -127,4 +136,54 @@ func TestOwnProfilesAreNotForgotten(t *testing.T) {
 	if err := r.submit("ann"); code(err) != protocol.CodeUnknownAgent {
 		t.Errorf("after it was removed: %v", err)
 	}
+}
+
+// The settings of the fleet are read once in 10 seconds, whether there are any or not, and what this
+// process has put holds at once.
+func TestFleetIsReadNowAndThen(t *testing.T) {
+	r := newRemembering(t, "ann")
+	for step, want := range []int{1, 0, 1} {
+		if n := r.requests("fleet", "ann", 50); n != want {
+			t.Errorf("at step %d the settings were read %d times, want %d", step, n, want)
+		}
+		r.now = r.now.Add(6 * time.Second)
+	}
+	queue := protocol.NoTakerQueue
+	if _, err := r.others.PutFleet(t.Context(), protocol.Fleet{Policy: protocol.PolicyOverrides{OnNoTaker: &queue}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.noTaker("ann"); got != protocol.NoTakerEscalate {
+		t.Errorf("settings that were just read do no more: %s", got)
+	}
+	r.now = r.now.Add(10 * time.Second)
+	if got := r.noTaker("ann"); got != queue {
+		t.Errorf("what another process has put does not hold after 10 s: %s", got)
+	}
+	if _, err := r.PutFleet(t.Context(), protocol.Fleet{}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.noTaker("ann"); got != protocol.NoTakerEscalate {
+		t.Errorf("what this process has put does not hold at once: %s", got)
+	}
+	if _, err := r.PutFleet(t.Context(), protocol.Fleet{}, 1); !errors.Is(err, broker.ErrConflict) {
+		t.Errorf("a change to settings that have changed: %v", err)
+	}
+	attempts := protocol.AttemptsMax + 1
+	if _, err := r.PutFleet(t.Context(), protocol.Fleet{Policy: protocol.PolicyOverrides{MaxAttempts: &attempts}}, 2); code(err) != protocol.CodeInvalid {
+		t.Errorf("settings out of their limits: %v", err)
+	}
+}
+
+// noTaker submits to an agent, and returns what the policy says of no taker.
+func (r *remembering) noTaker(to string) protocol.OnNoTaker {
+	r.t.Helper()
+	in, err := r.Prepare(r.t.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Type: "t", Description: "d"}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	head, err := r.Submit(r.t.Context(), in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return head.State.Policy.OnNoTaker
 }

@@ -38,7 +38,7 @@ func TestRequests(t *testing.T) {
 	}
 	cost := func(what, want string) {
 		t.Helper()
-		now = now.Add(time.Second) // a profile that was just read would do for what comes next
+		now = now.Add(300 * time.Millisecond) // a profile that was just read would do for what comes next; the settings of the fleet do
 		if got := engine.TakeCounts(); got != want {
 			t.Errorf("%s asks for: %s; it was: %s", what, got, want)
 		}
@@ -68,7 +68,7 @@ func TestRequests(t *testing.T) {
 	keyed := to("coder")
 	keyed.Key = "k"
 	submit(keyed)
-	cost("submit", "append 1, offer 1, profile 1")
+	cost("submit", "append 1, fleet 1, offer 1, profile 1")
 	submit(keyed)
 	cost("submit again", "append 1, last 1, offer 1, profile 1")
 	c := accept("coder")

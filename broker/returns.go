@@ -83,9 +83,7 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	if err != nil {
 		return fmt.Errorf("return of %s: %w", head.Ticket, err)
 	}
-	summary := pkg.Summarize(s.digest)
-	summary.Trace = nilIfZero(head.State.TraceAt(protocol.SpanReturn, 0))
-	_, err = b.submitChild(ctx, pendingChild{ticket: head.State.ReturnTicket, summary: summary, body: s.body, blob: s.blob})
+	_, err = b.submitChild(ctx, pendingChild{ticket: head.State.ReturnTicket, summary: lifecycle.ReturnOf(head.State, pkg, s.digest), body: s.body, blob: s.blob})
 	return err
 }
 

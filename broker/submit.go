@@ -146,8 +146,12 @@ func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.
 	if err := b.checkMembers(ctx, in); err != nil {
 		return lifecycle.Step{}, nil, nameParties(err, in.Package)
 	}
-	step, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, nil, b.now(Head{}))
-	return step, nil, nameParties(err, in.Package)
+	settings, err := b.withFleet(ctx, noAgents)
+	if err != nil {
+		return lifecycle.Step{}, nil, err
+	}
+	step, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, settings, b.now(Head{}))
+	return step, settings, nameParties(err, in.Package)
 }
 
 // CheckTarget validates a package's target as Submit does, and returns the agent that would

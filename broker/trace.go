@@ -60,12 +60,3 @@ func childSpan(ctx context.Context, parent protocol.State, given *protocol.Trace
 	}
 	return nil
 }
-
-// childTrace is what a child follows from: what its package says, else the work
-// that has handed it off.
-func childTrace(parent protocol.State, fence uint64, given *protocol.TraceContext) *protocol.TraceContext {
-	if given == nil {
-		return nilIfZero(parent.TraceAt(protocol.SpanWork, fence))
-	}
-	return given
-}

@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -24,7 +26,7 @@ func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 	tick := time.NewTicker(arrivalInterval)
 	defer tick.Stop()
 	var rested time.Time
-	back := false
+	arrived := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,17 +36,20 @@ func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 		before := there
 		there = s.attended(ctx)
 		for agent := range there {
-			back = back || !before[agent]
+			if !before[agent] {
+				arrived[agent] = true
+			}
 		}
-		if !back || time.Now().Before(rested) {
+		if len(arrived) == 0 || time.Now().Before(rested) {
 			continue
 		}
 		begun := time.Now()
-		if err := s.reconcileOfPerson(ctx); err != nil {
+		if err := s.reconcileOfPerson(ctx, arrived); err != nil {
 			s.log.Debug("the offers of a person not read; trying again", "err", err)
 			continue
 		}
-		back, rested = false, time.Now().Add(min(arrivalPause*time.Since(begun), time.Minute))
+		clear(arrived)
+		rested = time.Now().Add(min(arrivalPause*time.Since(begun), time.Minute))
 	}
 }
 
@@ -63,12 +68,66 @@ func (s *Supervisor) attended(ctx context.Context) map[string]bool {
 	return there
 }
 
-// reconcileOfPerson reconciles each handoff whose offer stands in the queue of a person.
-func (s *Supervisor) reconcileOfPerson(ctx context.Context) error {
-	return s.engine.Offers(ctx, func(key broker.OfferKey) error {
-		if key.Agent == protocol.Human {
-			s.enqueue(ctx, request{ticket: key.Ticket})
+// reconcileOfPerson reconciles the handoffs whose offers stand in the queue of a person, but for
+// those that are known to be there for another reason than the absence of an arrived agent.
+func (s *Supervisor) reconcileOfPerson(ctx context.Context, arrived map[string]bool) error {
+	standing := map[broker.OfferKey]bool{}
+	err := s.engine.Offers(ctx, protocol.Human, func(key broker.OfferKey) error {
+		standing[key] = true
+		if agent, known := s.absences.of(key); !known || arrived[agent] {
+			s.enqueue(ctx, standingRequest(key))
 		}
 		return ctx.Err()
 	})
+	if err == nil {
+		s.absences.keepOnly(standing)
+	}
+	return err
+}
+
+// standingRequest asks for the reconcile of a handoff whose offer stands.
+func standingRequest(key broker.OfferKey) request {
+	r := request{ticket: key.Ticket, standing: key.Sequence}
+	if key.Agent == protocol.Human {
+		r.ofPerson = &key
+	}
+	return r
+}
+
+// absencesMax bounds the offers of a person whose reasons are remembered. Over it all are
+// forgotten, and the next arrival reads them.
+const absencesMax = 100_000
+
+// absences remember of each offer of a person whose head was read which agent's absence alone has
+// brought it there. An offer keeps its reason, so that it need not be read again for other agents.
+type absences struct {
+	mu     sync.Mutex
+	agents map[broker.OfferKey]string // empty: another reason
+}
+
+func (a *absences) of(key broker.OfferKey) (agent string, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	agent, known = a.agents[key]
+	return agent, known
+}
+
+// note remembers the reason of an offer, if it is still the one of its handoff.
+func (a *absences) note(key broker.OfferKey, s protocol.State) {
+	if s.Offer != key.Sequence {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.agents == nil || len(a.agents) >= absencesMax {
+		a.agents = map[broker.OfferKey]string{}
+	}
+	a.agents[key] = s.Absent
+}
+
+// keepOnly forgets the offers that stand no more.
+func (a *absences) keepOnly(standing map[broker.OfferKey]bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.agents, func(key broker.OfferKey, _ string) bool { return !standing[key] })
 }

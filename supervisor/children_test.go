@@ -28,9 +28,10 @@ func (w *world) superviseCounted(cfg supervisor.Config) *brokertest.CountingEngi
 	return counting
 }
 
-var snapshots = regexp.MustCompile(`(, )?directory \d+`)
+var snapshots = regexp.MustCompile(`(, )?(directory|fleet) \d+`)
 
-// requests are what a supervisor asked for; looking at its snapshot is none.
+// requests are what a supervisor asked for; looking at its snapshot is none, nor is reading the
+// settings of the fleet, which it remembers.
 func requests(c *brokertest.CountingEngine) string {
 	return strings.TrimPrefix(snapshots.ReplaceAllString(c.TakeCounts(), ""), ", ")
 }

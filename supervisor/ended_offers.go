@@ -41,7 +41,7 @@ const offersSweptMax = 100_000
 func (s *Supervisor) removeEnded(ctx context.Context, called []uint64, end uint64) (removed int) {
 	slices.Sort(called)
 	var ended []broker.OfferKey
-	err := s.engine.Offers(ctx, func(key broker.OfferKey) error {
+	err := s.engine.Offers(ctx, "", func(key broker.OfferKey) error {
 		if _, found := slices.BinarySearch(called, key.Sequence); !found && key.Sequence <= end {
 			ended = append(ended, key)
 		}

@@ -46,7 +46,7 @@ type Engine interface {
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
 	OffersBetween(ctx context.Context, from, until time.Time, fn func(key broker.OfferKey, at time.Time) error) error
 	RemoveOffer(ctx context.Context, key broker.OfferKey) error
-	Offers(ctx context.Context, fn func(broker.OfferKey) error) error
+	Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
 	Reconnected(ctx context.Context) <-chan struct{}
 }
@@ -97,6 +97,7 @@ type Supervisor struct {
 	requests   chan request
 	childCache *childCache
 	notifier   *notifier
+	absences   absences
 	lastSweep  *sweepState // of the sweep before; nil makes the next one full
 	sweptTo    uint64      // the sequence up to which a sweep has reconciled
 

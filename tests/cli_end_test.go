@@ -110,7 +110,7 @@ func endedOffers(ctx context.Context, engine *handoffjs.Engine) string {
 	_, standing, err := readHeads(ctx, engine)
 	var ended []string
 	if err == nil {
-		err = engine.Offers(ctx, func(key broker.OfferKey) error {
+		err = engine.Offers(ctx, "", func(key broker.OfferKey) error {
 			if standing[key.Ticket] != key.Sequence {
 				ended = append(ended, fmt.Sprintf("%d of %s at %s", key.Sequence, key.Ticket, key.Agent))
 			}

@@ -91,8 +91,8 @@ func (h Handoff) Return(ticket string) (protocol.Return, bool) {
 	return h.Returns[i], true
 }
 
-// Wait blocks until a handoff has closed and returns its end, as a return has it.
-// It is for handlers that cannot well begin again, and it has a price that Await
+// Wait blocks until a handoff has ended and returns its end, as a return has it: that of its
+// chain, where its agent handed it on. It is for handlers that cannot well begin again, and it has a price that Await
 // does not have: the slot stays taken, the work time runs on, and it survives
 // nothing. When the worker ends or loses its lease, the wait is over, with the
 // cause of the handler's context as its error; what was handed off goes on, and

@@ -83,7 +83,8 @@ type ExecConfig struct {
 //	returns      the ends of what it has handed off and waited for. Results that
 //	             are over 16 MiB together are left out, and the notes say so
 //
-// It need not read any of it.
+// It need not read any of it. context.previous is the result of the agent that has handed on to
+// this one with goto (protocol.Previous).
 //
 // What it writes to standard output is the result, as output.Read reads it: an object with
 // fields of a result, which may be the last block of more, else other JSON or text as the body.

@@ -132,6 +132,37 @@ func TestProgramHandsOn(t *testing.T) {
 	}
 }
 
+// A handler that waits for a delegation gets the end of its chain.
+func TestWaitForChain(t *testing.T) {
+	n := node(t)
+	b := dial(t, n)
+	supervise(t, n)
+	agents(t, b, protocol.Profile{ID: "coder"}, protocol.Profile{ID: "planner"}, protocol.Profile{ID: "tester"})
+	serveOn(t, n, worker.Config{Agent: "planner"}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+		return protocol.Result{Body: json.RawMessage(`"planned"`), Command: &protocol.Command{Goto: json.RawMessage(`"tester"`)}}, nil
+	}))
+	serveOn(t, n, worker.Config{Agent: "tester"}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+		return protocol.Result{Body: json.RawMessage(`"tested"`)}, nil
+	}))
+	serveOn(t, n, worker.Config{Agent: "coder"}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+		ticket, err := h.HandOff(ctx, delegate("planner", "x"))
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		ret, err := h.Wait(ctx, ticket)
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return protocol.Result{Body: ret.Result.Body}, nil
+	}))
+	ticket := submitTo(t, b, nil)
+	waitFor(t, b, ticket, broker.Closed)
+	result, state, err := b.Result(t.Context(), ticket)
+	if err != nil || string(result.Body) != `"tested"` {
+		t.Errorf("state %+v, result %s, %v", state, result.Body, err)
+	}
+}
+
 // A program escalates, a program of its authority answers, and the first goes
 // on with the answer.
 func TestProgramsEscalateAndAnswer(t *testing.T) {

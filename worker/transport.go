@@ -51,7 +51,7 @@ type Transport interface {
 	Leave(ctx context.Context, h protocol.Holder) error
 	// Reconnected receives, coalesced, after the connection came back.
 	Reconnected(ctx context.Context) <-chan struct{}
-	// End blocks until a handoff has closed and returns its end.
+	// End blocks until the end of a handoff is there that its parent gets, and returns it.
 	End(ctx context.Context, ticket string) (protocol.Return, error)
 }
 
@@ -143,7 +143,7 @@ func (d direct) Leave(ctx context.Context, h protocol.Holder) error {
 func (d direct) Reconnected(ctx context.Context) <-chan struct{} { return d.b.Reconnected(ctx) }
 
 func (d direct) End(ctx context.Context, ticket string) (protocol.Return, error) {
-	if _, err := d.b.Wait(ctx, ticket, broker.Closed); err != nil {
+	if _, err := d.b.Wait(ctx, ticket, lifecycle.HasEnded); err != nil {
 		return protocol.Return{}, err
 	}
 	return d.b.Return(ctx, ticket)

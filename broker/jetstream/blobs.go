@@ -99,7 +99,7 @@ func isError[E error](err error) bool {
 // Blob implements broker.Engine. It takes up to 60 s, tries included. A body that is not what
 // its digest says is read 5 times, and then a *DamagedBody.
 func (j *Engine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
-	if !strings.HasPrefix(ref.Digest, broker.DigestPrefix) {
+	if !strings.HasPrefix(ref.Digest, protocol.DigestPrefix) {
 		return nil, fmt.Errorf("body %q: not a digest that Handoff makes: %w", ref.Digest, broker.ErrNotFound)
 	}
 	var body []byte

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,8 @@ func (j *Engine) removeStored(ctx context.Context, sequence uint64) error {
 }
 
 // Offers implements broker.Engine: the stream's subjects.
-func (j *Engine) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
-	err := j.eachSubject(ctx, WorkStream, workPrefix+"*.*.*.*", func(subject string) error {
+func (j *Engine) Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error {
+	err := j.eachSubject(ctx, WorkStream, workPrefix+cmp.Or(agent, "*")+".*.*.*", func(subject string) error {
 		if key, ok := parseWorkSubject(subject); ok {
 			if err := fn(key); err != nil {
 				return &callerError{err}

@@ -246,7 +246,7 @@ func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]
 	}
 	names := map[string]bool{protocol.Human: true}
 	for subject := range agents.State.Subjects {
-		if name, ok := lastToken(subject, agentPrefix); ok {
+		if name, ok := lastToken(subject, agentPrefix); ok && name != protocol.FleetKey {
 			names[name] = true
 		}
 	}

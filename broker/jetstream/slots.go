@@ -6,10 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -43,19 +39,9 @@ func (j *Engine) PutSlots(ctx context.Context, agent string, slots protocol.Slot
 	if err != nil {
 		return 0, err
 	}
-	msg := nats.NewMsg(slotsSubject(agent))
-	msg.Data = body
-	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(rev, 10)}
-	var seq uint64
-	err = j.retryWithTimeout(ctx, func(ctx context.Context) (err error) {
-		seq, err = j.publish(ctx, msg)
-		return err
-	})
-	switch {
-	case err == nil:
-		return seq, nil
-	case hasCode(err, codeConflict):
-		return 0, fmt.Errorf("slots of %s after %d: %w", agent, rev, broker.ErrConflict)
+	seq, err := j.putAfter(ctx, slotsSubject(agent), body, rev)
+	if err != nil {
+		return 0, fmt.Errorf("put slots of %s after %d: %w", agent, rev, err)
 	}
-	return 0, fmt.Errorf("put slots of %s: %w", agent, err)
+	return seq, nil
 }

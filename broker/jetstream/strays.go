@@ -40,8 +40,12 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 	}{
 		{WorkStream, workPrefix + ">", isOfferSubject, nil},
 		{TimerStream, ">", isWakeUpSubject, nil},
-		{agentStream, agentPrefix + ">", func(s string) bool { return hasKey(d.Agents, strings.TrimPrefix(s, agentPrefix)) }, func(name string, body []byte) error {
-			_, err := profileIn(strings.TrimPrefix(name, agentPrefix), body)
+		{agentStream, agentPrefix + ">", func(s string) bool { return hasKey(d.Agents, strings.TrimPrefix(s, agentPrefix)) }, func(name string, body []byte) (err error) {
+			if name == fleetSubject {
+				_, err = fleetIn(body)
+			} else {
+				_, err = profileIn(strings.TrimPrefix(name, agentPrefix), body)
+			}
 			return err
 		}},
 		{holderStream, "$KV." + HolderBucket + ".>", func(s string) bool {

@@ -118,6 +118,7 @@ type session struct {
 	since   time.Time
 	agents  map[string]protocol.Profile
 	holders map[string]protocol.Holder
+	fleet   *protocol.Fleet
 	lag     int // watches that have not caught up yet
 }
 
@@ -240,6 +241,10 @@ func (s *session) apply(e jetstream.KeyValueEntry, apply func(jetstream.KeyValue
 }
 
 func (s *session) agent(e jetstream.KeyValueEntry) {
+	if e.Key() == protocol.FleetKey {
+		s.settings(e)
+		return
+	}
 	delete(s.agents, e.Key())
 	if e.Operation() != jetstream.KeyValuePut {
 		return
@@ -250,6 +255,20 @@ func (s *session) agent(e jetstream.KeyValueEntry) {
 		return
 	}
 	s.agents[e.Key()] = p
+}
+
+// settings takes in those of the fleet. Where they cannot be read, the last ones stay.
+func (s *session) settings(e jetstream.KeyValueEntry) {
+	if e.Operation() != jetstream.KeyValuePut {
+		s.fleet = nil
+		return
+	}
+	fleet, err := fleetIn(e.Value())
+	if err != nil {
+		s.w.j.cfg.Log.Warn("settings of the fleet not readable; the last ones hold", "seq", e.Revision(), "err", err)
+		return
+	}
+	s.fleet = &fleet
 }
 
 func (s *session) holder(e jetstream.KeyValueEntry) {
@@ -274,7 +293,7 @@ func (s *session) publishSnapshot() {
 		last = &lifecycle.Directory{}
 	}
 	next := &lifecycle.Directory{
-		Revision: last.Revision + 1, Agents: maps.Clone(s.agents), Holders: maps.Clone(s.holders),
+		Revision: last.Revision + 1, Agents: maps.Clone(s.agents), Holders: maps.Clone(s.holders), Fleet: s.fleet,
 		LastPresent: maps.Clone(last.LastPresent), ConnectedSince: s.since,
 	}
 	if next.LastPresent == nil {

@@ -2,7 +2,10 @@ package brokertest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -126,6 +129,84 @@ func testMembersEndWithTheirChains(k *kit) {
 		members, err := r.b.Members(r.ctx, r.state(group))
 		if r.must(err); members[0].Ticket != first || members[0].LastID != last.Ticket || members[0].Agent != to[2] || string(members[0].Result.Body) != `"reviewed"` {
 			r.Errorf("the first member is %+v", members[0])
+		}
+	}
+}
+
+func testPreviousResult(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(4)
+	large := []byte(`"` + strings.Repeat("x ", protocol.PreviousBodyBytesMax) + `password=swordfish7"`)
+	results := []protocol.Result{
+		{Body: []byte(`"first"`), Summary: "one", Artifacts: protocol.Artifacts{List: []protocol.Artifact{{Path: "a.md"}}}},
+		{Body: []byte(`{"n":2}`)},
+		{Body: large},
+	}
+	r.submit(pkg("lead", to[0]))
+	claim := r.accept(to[0])
+	for n, result := range results {
+		result.Command = goTo(to[n+1])
+		r.must(claim.Complete(r.ctx, result))
+		next := r.accept(to[n+1])
+		got, err := protocol.DecodePackage(next.Package)
+		r.must(err)
+		stored, _, err := r.b.Result(r.ctx, claim.Ticket)
+		r.must(err)
+		want := protocol.Previous{Agent: to[n], Ticket: claim.Ticket, Summary: result.Summary, Body: result.Body, Artifacts: result.Artifacts}
+		if n == 2 {
+			want.Body, want.BodyDigest, want.BodyBytes = nil, protocol.Digest(stored.Body), int64(len(stored.Body))
+		}
+		if p := got.Context.Previous; p == nil || !reflect.DeepEqual(*p, want) {
+			r.Errorf("after agent %d the previous result is %+v, want %+v", n, p, want)
+		}
+		claim = next
+	}
+}
+
+// testCancelGroupOfChains: the open end of a member's chain is cancelled with the group, or as one
+// that it needs no more.
+func testCancelGroupOfChains(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(3)
+	mark := func(group string) {
+		ended, err := r.ensureChildren(r.head(group))
+		r.must(err)
+		_, _, err = r.b.Update(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+			return lifecycle.MarkChildren(h.State, d, ended, now)
+		})
+		r.must(err)
+	}
+	for _, decided := range []bool{false, true} {
+		p := pkg("lead", to[0], to[1])
+		p.Return = &protocol.ReturnProtocol{Aggregation: protocol.AggregateAny, CancelRest: true}
+		group := r.submit(p).Ticket
+		r.handOn(to[0], to[2])
+		if decided {
+			r.must(r.accept(to[1]).Complete(r.ctx, protocol.Result{}))
+			mark(group)
+			head := r.head(group)
+			if !head.State.Closed || !lifecycle.DutiesOf(head.State).CancelChildren {
+				r.Fatalf("the group is %s, and does not cancel the rest", head.State.Phase)
+			}
+			r.must(r.b.CancelChildren(r.ctx, head, lifecycle.By, "the group needs it no more"))
+		} else {
+			_, err := r.b.CancelTree(r.ctx, group, "lead", "no longer needed")
+			r.must(err)
+		}
+		first := protocol.ChildTicketN(group, 0)
+		if s := r.state(first); s.Outcome != protocol.OutcomeSuccess {
+			r.Errorf("decided %t: the first of the chain is %s, and it was done", decided, s.Outcome)
+		}
+		if s := r.state(protocol.ChildTicketN(first, 0)); s.Outcome != protocol.OutcomeCancelled {
+			r.Errorf("decided %t: the open end of the chain is %s (%s)", decided, s.Phase, s.Outcome)
+		}
+		r.ensureEnd(first)
+		mark(group)
+		if s := r.state(first); s.ChainEnd == nil || s.ChainEnd.Outcome != protocol.OutcomeCancelled {
+			r.Errorf("decided %t: the chain ended as %+v", decided, s.ChainEnd)
+		}
+		if s := r.state(group); !s.Children.Cancelled.Has(0) || lifecycle.HasPendingDuties(s) {
+			r.Errorf("decided %t: the group knows %+v, and owes %t", decided, s.Children, lifecycle.HasPendingDuties(s))
 		}
 	}
 }

@@ -24,6 +24,7 @@ var directoryCases = []conformanceCase{
 	{"the directory knows since when it is connected", directoryConnected},
 	{"last present is when the last holder that attended went", lastPresent},
 	{"slots are changed by one of two who read them", slots},
+	{"settings of the fleet are changed by one of two who read them", fleet},
 	{"departures are told after the directory has changed", departures},
 }
 
@@ -72,6 +73,33 @@ func holders(k *kit) {
 	_, err = k.Holder(k.ctx, h.ID)
 	k.wantErr(err, broker.ErrNotFound)
 	k.must(k.RemoveHolder(k.ctx, h.ID))
+}
+
+// fleet: the settings of the fleet stand beside the agents. A case may find those of another one.
+func fleet(k *kit) {
+	before, rev, err := k.Fleet(k.ctx)
+	k.must(err)
+	queue := protocol.NoTakerQueue
+	wanted := protocol.Fleet{Policy: protocol.PolicyOverrides{OnNoTaker: &queue}}
+	next, err := k.PutFleet(k.ctx, wanted, rev)
+	k.must(err)
+	if next == rev {
+		k.Errorf("the revision stays %d", rev)
+	}
+	_, err = k.PutFleet(k.ctx, protocol.Fleet{}, rev)
+	k.wantErr(err, broker.ErrConflict)
+	read, rev, err := k.Fleet(k.ctx)
+	if k.must(err); rev != next || read.Policy.OnNoTaker == nil || *read.Policy.OnNoTaker != queue {
+		k.Errorf("read back %+v at %d, put at %d", read, rev, next)
+	}
+	k.until("the directory shows the settings, and no agent of their name", func() bool {
+		d, err := k.Directory(k.ctx)
+		k.must(err)
+		_, isAgent := d.Agents[protocol.FleetKey]
+		return d.Fleet != nil && d.Fleet.Policy.OnNoTaker != nil && !isAgent
+	})
+	_, err = k.PutFleet(k.ctx, before, rev)
+	k.must(err)
 }
 
 // holderExpired tells whether a holder has expired, by the leader.

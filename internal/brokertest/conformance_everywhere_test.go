@@ -32,7 +32,7 @@ func methods(ctx context.Context, e broker.Engine) map[string]error {
 	all["EnsureQueue"] = e.EnsureQueue(ctx, "nobody")
 	all["PutOffer"] = e.PutOffer(ctx, broker.OfferKey{Agent: "nobody", Lane: protocol.Low, Ticket: ticket, Sequence: 1}, nil)
 	all["RemoveOffer"] = e.RemoveOffer(ctx, broker.OfferKey{Agent: "nobody", Lane: protocol.Low, Ticket: ticket, Sequence: 1})
-	all["Offers"] = e.Offers(ctx, func(broker.OfferKey) error { return nil })
+	all["Offers"] = e.Offers(ctx, "", func(broker.OfferKey) error { return nil })
 	_, all["Pull"] = e.Pull(ctx, "nobody", 1, time.Second)
 	_, all["QueueDepth"] = e.QueueDepth(ctx, "nobody")
 	_, all["Queues"] = e.Queues(ctx)

@@ -26,6 +26,8 @@ var familyCases = []conformanceCase{
 	{"a return is delivered and recorded once", testReturnOnce},
 	{"a chain ends once, with its last result or its failure", testChainEndsOnce},
 	{"the members of a group end with their chains", testMembersEndWithTheirChains},
+	{"the next agent gets the previous result, and no other", testPreviousResult},
+	{"the chains of a group's members are cancelled with it", testCancelGroupOfChains},
 	{"a stale holder hands off nothing", testStaleHolder},
 	{"obsolete offers are removed from the queue", testObsoleteOffersRemoved},
 	{"a tree is cancelled to its leaves", testCancelTree},
@@ -42,6 +44,8 @@ var familyCases = []conformanceCase{
 	{"a member that cannot be delivered holds up no other", testUndeliveredMember},
 	{"a malformed result is kept, and so is a late one", testMalformedKept},
 	{"children are in the trace of their parent", testTraces},
+	{"what an absence brought to a person goes back once", testAbsenceReturns},
+	{"a denial is final", testDenialFinal},
 }
 
 // familyKit is a kit with a broker.
@@ -192,11 +196,14 @@ func (r *familyKit) noHandoff(ticket string) {
 // decide appends the events of the core, as a supervisor's reconcile does.
 func (r *familyKit) decide(ticket string) broker.Head {
 	r.Helper()
-	head, _, err := r.b.Update(r.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Decide(h.State, d, now), nil
-	})
+	head, _, err := r.b.Update(r.ctx, ticket, decideAlone)
 	r.must(err)
 	return head
+}
+
+// decideAlone is what the core decides without a report.
+func decideAlone(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	return lifecycle.Decide(h.State, d, now), nil
 }
 
 // ensureChildren is the part of a reconcile about children.

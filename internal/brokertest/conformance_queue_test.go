@@ -348,7 +348,7 @@ func offersListed(k *kit) {
 	want := map[broker.OfferKey]bool{k.offer(agent, protocol.Low): true, k.offer(agent, protocol.High): true, k.offer(other, protocol.Normal): true}
 	k.pull(agent, 1)
 	got := map[broker.OfferKey]bool{}
-	k.must(k.Offers(k.ctx, func(key broker.OfferKey) error {
+	k.must(k.Offers(k.ctx, "", func(key broker.OfferKey) error {
 		if key.Agent == agent || key.Agent == other {
 			got[key] = true
 		}
@@ -357,8 +357,14 @@ func offersListed(k *kit) {
 	if !maps.Equal(got, want) {
 		k.Errorf("listed %v, want %v", got, want)
 	}
+	clear(got)
+	k.must(k.Offers(k.ctx, agent, func(key broker.OfferKey) error { got[key] = true; return nil }))
+	maps.DeleteFunc(want, func(key broker.OfferKey, _ bool) bool { return key.Agent != agent })
+	if !maps.Equal(got, want) {
+		k.Errorf("listed %v of one agent, want %v", got, want)
+	}
 	enough := errors.New("enough")
-	k.wantErr(k.Offers(k.ctx, func(broker.OfferKey) error { return enough }), enough)
+	k.wantErr(k.Offers(k.ctx, "", func(broker.OfferKey) error { return enough }), enough)
 }
 
 func offersBetween(k *kit) {

@@ -108,6 +108,12 @@ func (c *CountingEngine) PutSlots(ctx context.Context, agent string, slots proto
 	return c.Engine.PutSlots(ctx, agent, slots, rev)
 }
 
+// Fleet implements broker.Engine.
+func (c *CountingEngine) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
+	c.count("fleet")
+	return c.Engine.Fleet(ctx)
+}
+
 // Directory implements broker.Engine. Only its first call in a process is a request: it starts a
 // watch.
 func (c *CountingEngine) Directory(ctx context.Context) (*lifecycle.Directory, error) {

@@ -38,6 +38,13 @@ func TestJunkInTheDirectory(t *testing.T) {
 			t.Errorf("profile %d: %v", i, err)
 		}
 	}
+	for i, body := range []string{"", "x", "null", "[]", `{"policy":{"max_attempts":1000}}`, `{"limits":{}}`, `{"policy":{"on_no_takers":"queue"}}`} {
+		put("$KV.HANDOFF_AGENTS.handoff", body)
+		var unreadable *protocol.Error
+		if fleet, rev, err := e.Fleet(ctx); !errors.As(err, &unreadable) || rev == 0 {
+			t.Errorf("settings of the fleet %d: %v at %d, %+v", i, err, rev, fleet)
+		}
+	}
 	id := uuid.NewString()
 	for i, body := range []string{"", "x", "null", "{}", `{"id":"x","agent":"good"}`, `{"id":"` + id + `"}`, `{"id":"` + id + `","agent":"a b"}`,
 		`{"id":"` + id + `","agent":"good","lease_ms":9223372036854775807}`, `{"id":"` + id + `","agent":"good","slots":1000000000}`, `{"id":"` + id + `","agent":"good","busy":-1}`} {
@@ -71,7 +78,7 @@ func TestJunkInTheDirectory(t *testing.T) {
 	want := []jetstream.Strays{
 		{Stream: jetstream.WorkStream, N: 3, Subjects: []string{"handoff.work.a.b.c.d.e", "handoff.work.good.normal.x.1", "handoff.work.x"}},
 		{Stream: jetstream.TimerStream, N: 2, Subjects: []string{"handoff.due.x", "handoff.timer.x.1"}},
-		{Stream: "KV_HANDOFF_AGENTS", N: 2, Subjects: []string{"$KV.HANDOFF_AGENTS.a.b", "$KV.HANDOFF_AGENTS.junk"}},
+		{Stream: "KV_HANDOFF_AGENTS", N: 3, Subjects: []string{"$KV.HANDOFF_AGENTS.a.b", "$KV.HANDOFF_AGENTS.handoff", "$KV.HANDOFF_AGENTS.junk"}},
 		{Stream: "KV_HANDOFF_HOLDERS", N: 2, Subjects: []string{"$KV.HANDOFF_HOLDERS.holder." + id, "$KV.HANDOFF_HOLDERS.other"}},
 	}
 	if !reflect.DeepEqual(strays, want) {

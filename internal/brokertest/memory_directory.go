@@ -23,6 +23,8 @@ type directory struct {
 	lastPresent map[string]time.Time
 	departures  map[int]chan protocol.Holder
 	slots       map[string]agentSlots
+	fleet       *protocol.Fleet // never changed once it is here
+	fleetRev    uint64
 }
 
 // agentSlots are an agent's slots and their revision.
@@ -212,6 +214,36 @@ func (m *Memory) PutSlots(ctx context.Context, agent string, slots protocol.Slot
 	return rev + 1, nil
 }
 
+// Fleet implements broker.Engine.
+func (m *Memory) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
+	if err := m.checkUsable(ctx); err != nil {
+		return protocol.Fleet{}, 0, fmt.Errorf("settings of the fleet: %w", err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	d := &m.s.directory
+	if d.fleet == nil {
+		return protocol.Fleet{}, 0, nil
+	}
+	return *d.fleet, d.fleetRev, nil
+}
+
+// PutFleet implements broker.Engine.
+func (m *Memory) PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (uint64, error) {
+	if err := m.checkUsable(ctx); err != nil {
+		return 0, fmt.Errorf("put settings of the fleet: %w", err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	d := &m.s.directory
+	if d.fleetRev != rev {
+		return 0, fmt.Errorf("put settings of the fleet after %d: %w", rev, broker.ErrConflict)
+	}
+	d.fleet, d.fleetRev = &fleet, rev+1
+	d.revision++
+	return d.fleetRev, nil
+}
+
 // Directory implements broker.Engine. A cut connection keeps its last view,
 // with ConnectedSince zero.
 func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
@@ -233,6 +265,7 @@ func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 		Revision:       d.revision,
 		Agents:         maps.Clone(d.agents),
 		Holders:        maps.Clone(d.holders),
+		Fleet:          d.fleet,
 		LastPresent:    map[string]time.Time{},
 		ConnectedSince: m.since,
 	}

@@ -93,7 +93,7 @@ func (m *Memory) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
 }
 
 // Offers implements broker.Engine.
-func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
+func (m *Memory) Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error {
 	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("offers: %w", err)
 	}
@@ -101,6 +101,9 @@ func (m *Memory) Offers(ctx context.Context, fn func(broker.OfferKey) error) err
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	for _, key := range all {
+		if agent != "" && key.Agent != agent {
+			continue
+		}
 		if err := fn(key); err != nil {
 			return err
 		}

@@ -231,7 +231,7 @@ func (w *world) goesOn(h *thread) p.HandedOff {
 	}
 	s := w.summary(h.state.Agent)
 	s.Type, s.ReturnExpected, s.Wait, s.Parent, s.N = p.Sequential, false, "", h.ticket, n+1
-	ContinueChain(&s, h.state)
+	continueChain(&s, h.state)
 	if h.kids == nil {
 		h.kids = map[int]p.Summary{}
 	}

@@ -49,9 +49,9 @@ func endOf(s p.State) p.ChainEnd {
 // that owes this end.
 func NotifiesChain(s p.State) bool { return s.Closed && s.ChainOf != "" && !GoesOn(s) }
 
-// ContinueChain has the summary of a child go on with the chain of parent: its end is that of the
+// continueChain has the summary of a child go on with the chain of parent: its end is that of the
 // chain, and the return's clock runs on.
-func ContinueChain(child *p.Summary, parent p.State) {
+func continueChain(child *p.Summary, parent p.State) {
 	switch {
 	case parent.ChainOf != "":
 		child.ChainOf = parent.ChainOf

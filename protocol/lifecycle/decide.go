@@ -448,7 +448,7 @@ func reroute(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 // that holds there.
 func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *p.Routing) p.Event {
 	profile, _ := d.Agent(agent)
-	policy := ResolvePolicy(s.Summary, profile)
+	policy := ResolvePolicy(s.Summary, profile, d)
 	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy}
 }
 

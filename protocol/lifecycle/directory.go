@@ -12,6 +12,7 @@ type Directory struct {
 	Revision uint64 // grows with every change the observer saw
 	Agents   map[string]protocol.Profile
 	Holders  map[string]protocol.Holder // those present, by holder id
+	Fleet    *protocol.Fleet            // the settings for all agents; nil is none
 
 	// LastPresent is when the observer saw the last holder go that an agent was
 	// present by (protocol.Holder.Attends). An agent that is present, or of which it
@@ -48,6 +49,24 @@ func (d *Directory) Agent(id string) (protocol.Profile, bool) {
 		return protocol.Profile{ID: protocol.Human, Name: "a person"}, true
 	}
 	return protocol.Profile{ID: id}, false
+}
+
+// WithFleet returns a snapshot with the settings of the fleet.
+func (d *Directory) WithFleet(f *protocol.Fleet) *Directory {
+	if d == nil || d.Fleet == f {
+		return d
+	}
+	next := *d
+	next.Fleet = f
+	return &next
+}
+
+// fleetPolicy are the policies that the fleet sets for all agents.
+func (d *Directory) fleetPolicy() protocol.PolicyOverrides {
+	if d == nil || d.Fleet == nil {
+		return protocol.PolicyOverrides{}
+	}
+	return d.Fleet.Policy
 }
 
 // Load counts the live holders that serve an agent, and their slots. Holders

@@ -229,7 +229,7 @@ func changed(t *testing.T, before, after p.State) []string {
 	return out
 }
 
-func fields(t *testing.T, s p.State) map[string]any {
+func fields(t *testing.T, s any) map[string]any {
 	t.Helper()
 	out := map[string]any{}
 	if err := json.Unmarshal([]byte(asJSON(t, s)), &out); err != nil {

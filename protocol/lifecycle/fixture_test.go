@@ -146,7 +146,7 @@ func types(events []p.Event) string {
 }
 
 // asJSON is the state as the wire has it: what replaying and comparing is about.
-func asJSON(t testing.TB, s p.State) string {
+func asJSON(t testing.TB, s any) string {
 	t.Helper()
 	b, err := json.Marshal(s)
 	if err != nil {

@@ -51,7 +51,7 @@ func substituteFor(name string, s p.Summary, d *Directory) (p.Routing, error) {
 	if d != nil {
 		routing.Revision = d.Revision
 	}
-	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: ResolvePolicy(s, p.Profile{})}, d, 1)
+	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: ResolvePolicy(s, p.Profile{}, d)}, d, 1)
 	routing.Warnings = []string{fmt.Sprintf("%s refused what this follows from, and no other agent is fit", name)}
 	return routing, nil
 }

@@ -65,7 +65,7 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
 			continue
 		}
-		m, ok := fitness(profile, s, wanted)
+		m, ok := fitness(profile, s, d, wanted)
 		if !ok || m.score == 0 {
 			continue
 		}
@@ -156,7 +156,7 @@ func suggested(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 	if !known {
 		return p.Routing{}, false
 	}
-	m, ok := fitness(profile, s.Summary, demand{wanted: requiredOf(s.Summary)})
+	m, ok := fitness(profile, s.Summary, d, demand{wanted: requiredOf(s.Summary)})
 	if !ok {
 		return p.Routing{}, false
 	}
@@ -176,7 +176,7 @@ type match struct {
 // match is fit, with a warning for each capability that is missing or too weak,
 // unless the policy is strict. An agent that takes no handoffs, or may not take
 // the risk, is not fit.
-func fitness(profile p.Profile, s p.Summary, wanted demand) (m match, ok bool) {
+func fitness(profile p.Profile, s p.Summary, d *Directory, wanted demand) (m match, ok bool) {
 	if _, unfit := unfitForGood(profile, s); unfit {
 		return match{}, false
 	}
@@ -200,14 +200,14 @@ func fitness(profile p.Profile, s p.Summary, wanted demand) (m match, ok bool) {
 		}
 	}
 	m.score = total / float64(len(wanted.wanted))
-	strict := wanted.all || strictCapabilities(s, profile)
+	strict := wanted.all || strictCapabilities(s, profile, d)
 	return m, len(m.warnings) == 0 || !strict && len(m.warnings) < len(wanted.wanted)
 }
 
 // strictCapabilities tells whether an agent must have all that the package
-// requires: the package says so, or the agent where the package says nothing.
-func strictCapabilities(s p.Summary, profile p.Profile) bool {
-	for _, own := range []*bool{s.Overrides.StrictCapabilities, profile.Policy.StrictCapabilities} {
+// requires: the package says so, else the agent, else the fleet.
+func strictCapabilities(s p.Summary, profile p.Profile, d *Directory) bool {
+	for _, own := range []*bool{s.Overrides.StrictCapabilities, profile.Policy.StrictCapabilities, d.fleetPolicy().StrictCapabilities} {
 		if own != nil {
 			return *own
 		}

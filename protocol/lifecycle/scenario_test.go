@@ -33,6 +33,7 @@ import (
 // poll is a claim that holds something, or its agent's last poll; forget is gone
 // without that it was seen, by an observer that came later.
 //
+//	fleet [key=value]…   its settings, anew: policies for all agents
 //	connected   disconnected
 //	reserved AGENT…   other members of the group have these
 //
@@ -70,6 +71,7 @@ import (
 //	state key=value…   fields of the state as on the wire, "_" for a space; "-" is
 //	                   absent. made, closed_children, succeeded, awaited and
 //	                   after are lists of ordinals; since t0 where it is an instant
+//	policy key=value…  as state, of the policy; "-" is the default
 //	duties             what must stand outside, and "owes" where a closed one does
 //	settled            whether nothing becomes of its return any more
 //	routing            the last routing decision
@@ -210,8 +212,18 @@ func (g *stage) step(word string, args []string) string {
 		return g.told(g.line.decide(g.d, g.now))
 	case "submit", "anyway", "undelivered":
 		return g.submit(word, args)
+	case "fleet":
+		policy := map[string]any{}
+		for _, arg := range args {
+			key, value, _ := strings.Cut(arg, "=")
+			policy[key] = g.value(value)
+		}
+		g.d.Fleet = &p.Fleet{}
+		g.override(&g.d.Fleet.Policy, policy)
+	case "policy":
+		g.check(fields(g.t, g.state.Policy), args)
 	case "state":
-		g.check(args)
+		g.check(g.stateFields(), args)
 	case "duties":
 		return dutiesInWords(g.state)
 	case "settled":
@@ -284,7 +296,7 @@ func (g *stage) submit(word string, args []string) string {
 	}
 	g.override(&s.Overrides, policy)
 	if word == "undelivered" {
-		_, why := Target(s, g.d)
+		_, why := Admit(s, g.d)
 		if why == nil {
 			g.t.Fatal("it can be delivered")
 		}
@@ -438,7 +450,8 @@ func (g *stage) measure(s string, otherwise float64) (string, float64) {
 }
 
 // check compares fields of the state. Instants are durations since t0.
-func (g *stage) check(args []string) {
+// stateFields are the fields of the state, with some of its children beside them.
+func (g *stage) stateFields() map[string]any {
 	g.t.Helper()
 	have := fields(g.t, g.state)
 	if c := g.state.Children; c != nil {
@@ -448,6 +461,11 @@ func (g *stage) check(args []string) {
 			}
 		}
 	}
+	return have
+}
+
+func (g *stage) check(have map[string]any, args []string) {
+	g.t.Helper()
 	for _, arg := range args {
 		key, want, _ := strings.Cut(arg, "=")
 		got := "-"
@@ -462,7 +480,7 @@ func (g *stage) check(args []string) {
 			}
 		}
 		if got != want {
-			g.t.Errorf("state %s is %s, want %s", key, got, want)
+			g.t.Errorf("%s is %s, want %s", key, got, want)
 		}
 	}
 }

@@ -1,0 +1,130 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// Every handoff is made by two steps that are here and nowhere else: its summary says what it
+// takes over from the handoff that it follows from, and Admit says whether it may begin, and with
+// which agent. What is submitted follows from none: its summary is its package's own.
+
+// Admit returns the agent that a handoff is offered to. None gets a group, whose members are
+// admitted one by one. A *protocol.Error says why the handoff is refused: its target is unknown,
+// takes no handoffs, or no agent has the capability.
+func Admit(s p.Summary, d *Directory) (p.Routing, error) {
+	if s.Aggregate != nil {
+		return p.Routing{}, nil
+	}
+	return routeTarget(s, d)
+}
+
+// ChildOf is the summary of the handoff that the event e records. parent is the handoff that
+// recorded it, as the append with e has left it. A parent that goes on may wait for the child later,
+// and gets its end; one that closed with that append never does.
+func ChildOf(parent p.State, e *p.HandedOff, pkg p.Package) p.Summary {
+	s := pkg.Summarize(e.Digest)
+	s.Parent, s.N = parent.Ticket, e.N+1
+	if !parent.Closed && !e.After && s.Wait == "" {
+		s.Wait = p.WaitContinue
+	}
+	s.AwaitsSource, s.Excluded, s.Trace = e.After, e.Excluded, e.Trace
+	if s.Trace == nil {
+		s.Trace = traceAt(parent, p.SpanWork, e.Fence)
+	}
+	if e.Goto {
+		continueChain(&s, parent)
+	}
+	return s
+}
+
+// MemberOf is the summary of a member of a group. excluded are the agents that it is not offered to.
+func MemberOf(group p.State, m p.MemberHandoff, digest string, excluded []string) p.Summary {
+	s := m.Summarize(digest)
+	s.Trace, s.Excluded = traceAt(group, p.SpanHandoff, 0), excluded
+	return s
+}
+
+// ReturnOf is the summary of the handoff that delivers the return of a closed one.
+func ReturnOf(of p.State, pkg p.Package, digest string) p.Summary {
+	s := pkg.Summarize(digest)
+	s.Trace = traceAt(of, p.SpanReturn, 0)
+	return s
+}
+
+// RedriveOf is the summary of the handoff that redrives another one. The agents that refused that
+// one are excluded, but for the one that it is sent to, unless again is set.
+func RedriveOf(origin p.State, pkg p.Package, digest, to string, again bool) p.Summary {
+	s := pkg.Summarize(digest)
+	s.Again = again && s.Aggregate != nil
+	if !again && s.Aggregate == nil {
+		s.Excluded = slices.DeleteFunc(Refusers(origin), func(agent string) bool { return agent == to })
+	}
+	s.Trace = traceAt(origin, p.SpanHandoff, 0)
+	return s
+}
+
+func traceAt(s p.State, kind p.Span, n uint64) *p.TraceContext {
+	t := s.TraceAt(kind, n)
+	return &t
+}
+
+// routeTarget finds the agent that a package is for.
+func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
+	if s.Type == p.Escalation && s.Target.Agent == "" && s.Target.Capability == "" { // up from its source
+		s.Target.Agent = authorityAt(p.State{Summary: s, Agent: s.Source, Policy: ResolvePolicy(s, p.Profile{}, d)}, d, 1)
+	}
+	switch {
+	case s.Target.Capability != "":
+		routing, ok := Route(s, d, s.Excluded)
+		if !ok && s.Group != "" { // there are fewer agents than members
+			routing, ok = Route(s, d.shared(), s.Excluded)
+			routing.Warnings = append(slices.Clone(routing.Warnings), fmt.Sprintf("%s has another member of the group", routing.Choice))
+		}
+		if !ok {
+			problem := "no agent has the capability %s"
+			if d.has(s.Target.Capability) {
+				problem = "no agent with the capability %s may take this (it is the source, refused it before, or its proficiency, max_risk or accepts_handoffs forbids it)"
+			}
+			return routing, p.Errorf(p.CodeNoAgent, "target.capability", problem+"; start a worker that has it", s.Target.Capability)
+		}
+		return routing, nil
+	}
+	name := s.Target.Agent
+	if contains(s.Excluded, name) {
+		return substituteFor(name, s, d)
+	}
+	profile, known := d.Agent(name)
+	if !known {
+		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start a worker for it", name)
+	}
+	switch why, _ := unfitForGood(profile, s); why {
+	case UnfitRefuses:
+		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "target.agent", "%s takes no handoffs (accepts_handoffs is false)", name)
+	case UnfitRisk:
+		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
+	}
+	routing := p.Routing{Choice: name}
+	if wanted := requiredOf(s); len(wanted) > 0 && name != p.Human {
+		if d != nil {
+			routing.Revision = d.Revision
+		}
+		m, ok := fitness(profile, s, d, demand{wanted: wanted})
+		if !ok {
+			return routing, unfitError(profile, m, len(wanted))
+		}
+		routing.Warnings = m.warnings
+	}
+	return routing, nil
+}
+
+// unfitError says why an agent that was named may not have a package.
+func unfitError(profile p.Profile, m match, wanted int) error {
+	if len(m.warnings) < wanted {
+		return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s, and strict_capabilities is set", strings.Join(m.warnings, "; "))
+	}
+	return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s has none of the required capabilities in the proficiency asked for", profile.ID)
+}
