@@ -9,6 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Source submits handoffs and follows them to their ends.
@@ -25,8 +26,17 @@ type Source interface {
 	// Result returns the result of a handoff, and the state it was read from. Without a
 	// result the error is broker.ErrNotFound, and the state says why there is none.
 	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
-	// Return returns the end of a closed handoff as its source gets it. Of an open one
-	// the error has CodeIllegal.
+	// LastOfChain returns the state of the handoff that a chain has come to. A chain is the
+	// handoffs that follow from one by goto. It is the handoff itself where that was not handed
+	// on, or what follows is about to be submitted.
+	LastOfChain(ctx context.Context, ticket string) (protocol.State, error)
+	// WaitChain is Wait for the chain of a handoff: it returns the state of the last one. A
+	// handoff that was handed on is never where until says.
+	WaitChain(ctx context.Context, ticket string, until Until) (protocol.State, error)
+	// ChainResult is Result of the handoff that a chain has come to.
+	ChainResult(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
+	// Return returns the end of a closed handoff as its source gets it: that of its chain, if
+	// it owes that. Of one that has not ended so the error has CodeIllegal.
 	Return(ctx context.Context, ticket string) (protocol.Return, error)
 	// Cancel asks for the end of a handoff: at once if no worker holds it, else through
 	// its holder's next heartbeat.
@@ -129,6 +139,9 @@ type Until string
 const (
 	// UntilClosed waits for the end. The empty Until does as well.
 	UntilClosed Until = "closed"
+	// UntilEnded waits for the end that the source or the parent of a handoff gets: that of
+	// its chain, if it owes that.
+	UntilEnded Until = "ended"
 	// UntilAccepted waits until an agent has accepted, or the end if that comes first.
 	UntilAccepted Until = "accepted"
 	// UntilAsked waits until an agent asks for something, or the end if that comes first.
@@ -140,6 +153,8 @@ func (u Until) Ready(s protocol.State) (ready, ok bool) {
 	switch u {
 	case "", UntilClosed:
 		return s.Closed, true
+	case UntilEnded:
+		return lifecycle.HasEnded(s), true
 	case UntilAccepted:
 		return broker.Acknowledged(s), true
 	case UntilAsked:
@@ -150,7 +165,7 @@ func (u Until) Ready(s protocol.State) (ready, ok bool) {
 
 func (u Until) check() error {
 	if _, ok := u.Ready(protocol.State{}); !ok {
-		return protocol.Errorf(protocol.CodeInvalid, "until", "is %q, must be %s, %s or %s", protocol.CutText(string(u), 64), UntilClosed, UntilAccepted, UntilAsked)
+		return protocol.Errorf(protocol.CodeInvalid, "until", "is %q, must be %s, %s, %s or %s", protocol.CutText(string(u), 64), UntilClosed, UntilEnded, UntilAccepted, UntilAsked)
 	}
 	return nil
 }

@@ -41,6 +41,12 @@ type Directory interface {
 	ResumeAgent(ctx context.Context, agent string) (protocol.Profile, error)
 	// RemoveAgent forgets an agent and returns its last profile. Its queue stays.
 	RemoveAgent(ctx context.Context, agent string) (protocol.Profile, error)
+	// Fleet returns the settings that hold for all agents. An agent's profile wins over them, and a
+	// package over both.
+	Fleet(ctx context.Context) (Fleet, error)
+	// PutFleet replaces those settings. Where their revision is another one by now, the error has
+	// CodeConflict, and nothing is changed.
+	PutFleet(ctx context.Context, fleet Fleet) (Fleet, error)
 }
 
 // Availability is what the presence of its workers says of an agent. It is computed for

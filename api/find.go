@@ -43,11 +43,11 @@ func (c *Session) FindAgents(ctx context.Context, task string, most int) (lifecy
 	if len(matches.Found) > 0 {
 		var names []string
 		for _, f := range matches.Found[:min(len(matches.Found), nearestNamed)] {
-			names = append(names, f.Agent)
+			names = append(names, fmt.Sprintf("%s (%.1f)", f.Agent, f.Score))
 		}
 		nearest = "nearest: " + strings.Join(names, ", ")
 	}
-	return matches, protocol.Errorf(protocol.CodeNoMatch, "task", "no agent is certain for %s; handle it yourself, or ask; %s", quoted(task), nearest)
+	return matches, protocol.Errorf(protocol.CodeNoMatch, "task", "no agent is certain for %s; handle it yourself, or name one; %s", quoted(task), nearest)
 }
 
 // quoted is the beginning of a text in quotation marks.

@@ -51,8 +51,11 @@ type Operation struct {
 var Operations = []Operation{
 	{"Submit", "Source", RoleSubmitter, ByKey, protocol.PackageBytesMax, 0, "hand a package to an agent, a capability or a group"},
 	{"Status", "Source", RoleReader, Reads, actBytesMax, 0, "read the state of a handoff"},
-	{"Wait", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait until a handoff is closed, accepted or asks"},
+	{"Wait", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait until a handoff is closed, ended, accepted or asks"},
 	{"Result", "Source", RoleReader, Reads, actBytesMax, 0, "read the result of a handoff"},
+	{"LastOfChain", "Source", RoleReader, Reads, actBytesMax, 0, "read the state of the handoff that a chain has come to"},
+	{"WaitChain", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait for the end of a chain, or until its last handoff is accepted or asks"},
+	{"ChainResult", "Source", RoleReader, Reads, actBytesMax, 0, "read the result of the handoff that a chain has come to"},
 	{"Return", "Source", RoleReader, Reads, actBytesMax, 0, "read the end of a closed handoff as its source gets it"},
 	{"Cancel", "Source", RoleSubmitter | RoleOperator, Harmless, actBytesMax, 0, "ask for the end of a handoff"},
 	{"Answer", "Source", RoleSubmitter | RoleOperator, Harmless, protocol.PackageBytesMax, 0, "give a handoff what it asks for, or deny it"},
@@ -93,6 +96,8 @@ var Operations = []Operation{
 	{"PauseAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "keep an agent from taking handoffs"},
 	{"ResumeAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "let a paused agent take handoffs again"},
 	{"RemoveAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "forget an agent"},
+	{"Fleet", "Directory", RoleReader, Reads, actBytesMax, 0, "read the settings that hold for all agents"},
+	{"PutFleet", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "replace the settings that hold for all agents"},
 
 	{"Reroute", "Operator", RoleOperator, Harmless, actBytesMax, 0, "offer an open handoff to another agent"},
 	{"RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "roll a handoff back to its source, undone"},

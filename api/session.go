@@ -59,6 +59,11 @@ func (c *Session) Wait(ctx context.Context, ticket string, until Until) (protoco
 	if err != nil {
 		return state, cmp.Or(ctx.Err(), err)
 	}
+	return c.awaitState(ctx, state, until)
+}
+
+// awaitState waits until a handoff is where until says, from the last state that was read.
+func (c *Session) awaitState(ctx context.Context, state protocol.State, until Until) (protocol.State, error) {
 	if ready, _ := until.Ready(state); ready {
 		return state, nil
 	}
@@ -76,7 +81,7 @@ func (c *Session) Wait(ctx context.Context, ticket string, until Until) (protoco
 			state, seq = head.State, head.Seq
 		case ctx.Err() != nil:
 			return state, ctx.Err()
-		case !errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrClosed) || seq == 0:
+		case !errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrClosed):
 			return state, err
 		}
 		if ready, _ := until.Ready(state); ready {

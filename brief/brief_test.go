@@ -43,6 +43,18 @@ func TestPerson(t *testing.T) {
 	if facts := Facts(pkg); facts[0] != (Fact{"reason", "the plan is ready"}) {
 		t.Errorf("facts: %v", facts)
 	}
+	for want, p := range map[string]protocol.Previous{
+		"coder: two files":           {Summary: "two files", Body: json.RawMessage(`"a patch"`)},
+		"coder: a patch":             {Body: json.RawMessage(`"a patch"`)},
+		`coder: {"files":2}`:         {Body: json.RawMessage(`{"files":2}`)},
+		"coder: a result of 1.5 MiB": {BodyDigest: "sha256:00", BodyBytes: 3 << 19},
+	} {
+		p.Agent = "coder"
+		facts := Facts(&protocol.Package{Context: protocol.Context{Previous: &p}})
+		if got := facts[len(facts)-1]; got != (Fact{"previous", want}) {
+			t.Errorf("previous: %v, want %s", got, want)
+		}
+	}
 	if parts := Parts(pkg.Context); len(parts) != 2 || parts[0] != (Part{1, "message"}) || parts[1] != (Part{2, "key point"}) {
 		t.Errorf("parts: %v", parts)
 	}

@@ -21,7 +21,26 @@ func Facts(p *protocol.Package) []Fact {
 		{"rationale", p.Audit.DecisionRationale},
 		{"risk", string(p.Audit.RiskLevel)},
 		{"summary", p.Context.Summary},
+		{"previous", previousWords(p.Context.Previous)},
 	}
+}
+
+// previousBytesMax is how much of a previous result a fact quotes.
+const previousBytesMax = 200
+
+// previousWords quote the result that a package follows from.
+func previousWords(p *protocol.Previous) string {
+	if p == nil {
+		return ""
+	}
+	var body string
+	if json.Unmarshal(p.Body, &body) != nil {
+		body = string(p.Body)
+	}
+	if p.BodyDigest != "" {
+		body = "a result of " + protocol.Size(p.BodyBytes)
+	}
+	return p.Agent + ": " + protocol.CutText(cmp.Or(p.Summary, body, "artifacts alone"), previousBytesMax)
 }
 
 // Part says of how many things of one kind a context is made.

@@ -21,6 +21,8 @@ type StateView struct {
 	protocol.State
 	Outcome protocol.Outcome `json:"outcome"`
 	Members []MemberState    `json:"members,omitempty"` // of a group, if they were requested
+	// HandedOn is what has become of it, if it was handed on and that was requested.
+	HandedOn *Chain `json:"handed_on,omitempty"`
 }
 
 // StateOf returns the view of a state.
@@ -85,13 +87,13 @@ const stuckPhase = "stuck"
 // Reader reads the states, results and queries that views need.
 type Reader interface {
 	api.Reader
-	Status(ctx context.Context, ticket string) (protocol.State, error)
+	ChainReader
 	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
 }
 
 // readState reads the state of a handoff that another one names. The phase is empty for a handoff
 // that is about to be submitted, or too old for the ledger.
-func readState(ctx context.Context, r Reader, ticket string) (protocol.State, error) {
+func readState(ctx context.Context, r ChainReader, ticket string) (protocol.State, error) {
 	s, err := r.Status(ctx, ticket)
 	switch {
 	case errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}):

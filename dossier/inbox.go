@@ -23,15 +23,71 @@ type InboxEntry struct {
 	StateView
 }
 
-// InboxEntries returns the entries of an inbox, the most urgent first: by priority, open before
-// closed, the longest wait first. What the absence of an agent has brought there follows, by agent.
-func InboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
+// absence is the agent whose absence alone has brought the handoff there; empty is none.
+func (e InboxEntry) absence() string {
+	if e.Why != lifecycle.InboxEscalation {
+		return ""
+	}
+	return e.Absent
+}
+
+// Inbox is what waits for an agent or a person. What only the absence of an agent has brought there
+// stands by that agent: it goes back by itself when a worker is there.
+type Inbox struct {
+	Entries  []InboxEntry
+	Absences []Absence
+}
+
+// Absence is an agent without a worker, and what waits for a person for no other reason.
+type Absence struct {
+	Why      string       `json:"why"`    // WhyAbsence
+	Absent   string       `json:"absent"` // the agent
+	Since    time.Time    `json:"since"`  // no worker of it was there
+	Words    string       `json:"words"`
+	Handoffs []InboxEntry `json:"handoffs"`
+}
+
+// WhyAbsence tells an Absence from an InboxEntry.
+const WhyAbsence = "absence"
+
+// InboxOf returns an inbox, the most urgent entries first: by priority, open before closed, the
+// longest wait first. So are the entries of each absence, and those are ordered by agent.
+func InboxOf(ctx context.Context, r Reader, waiting []broker.Waiting) (Inbox, error) {
+	entries, err := inboxEntries(ctx, r, waiting)
+	var inbox Inbox
+	for _, e := range entries {
+		if e.absence() == "" {
+			inbox.Entries = append(inbox.Entries, e)
+			continue
+		}
+		since := e.OfferedAt.Add(-lifecycle.AckTimeout(e.State))
+		last := len(inbox.Absences) - 1
+		if last < 0 || inbox.Absences[last].Absent != e.Absent {
+			inbox.Absences = append(inbox.Absences, Absence{Why: WhyAbsence, Absent: e.Absent, Since: since})
+			last++
+		}
+		of := &inbox.Absences[last]
+		if since.Before(of.Since) {
+			of.Since = since
+		}
+		of.Handoffs = append(of.Handoffs, e)
+	}
+	for i := range inbox.Absences {
+		of := &inbox.Absences[i]
+		of.Words = fmt.Sprintf("no worker of %s since %s", of.Absent, explain.Instant(of.Since))
+	}
+	return inbox, err
+}
+
+// inboxEntries are the entries of an inbox: first those for which an agent's absence is not the
+// only reason, then the others by agent; both the most urgent first.
+func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
 	views := make([]InboxEntry, len(waiting))
 	for i, w := range waiting {
 		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
 	}
 	slices.SortStableFunc(views, func(x, y InboxEntry) int {
-		return cmp.Or(cmp.Compare(x.Absent, y.Absent), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
+		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
 	// Other entries have the task's description.
 	group, ctx := errgroup.WithContext(ctx)
@@ -83,9 +139,7 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 		return s.Agent + " needs " + explain.Needs(*s.Conditions)
 	case why == lifecycle.InboxReview:
 		return explain.Ending(s)
-	case why == lifecycle.InboxEscalation && s.Absent != "":
-		return fmt.Sprintf("no worker of %s since %s; it goes back when there is one", s.Absent, explain.Instant(s.OfferedAt.Add(-lifecycle.AckTimeout(s))))
-	case why == lifecycle.InboxEscalation && s.Message != "":
+	case why == lifecycle.InboxEscalation && s.Absent == "" && s.Message != "": // an absence is said of all at once
 		return s.Message
 	}
 	return ""

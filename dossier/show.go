@@ -12,6 +12,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
@@ -54,6 +55,8 @@ type Reference struct {
 	Phase   protocol.Phase   `json:"phase"` // empty while it is about to be submitted
 	Closed  bool             `json:"closed"`
 	Outcome protocol.Outcome `json:"outcome"`
+	// Goto says that the chain goes on from one of the two to the other.
+	Goto bool `json:"goto,omitempty"`
 }
 
 // String returns the ticket, the agent and the phase.
@@ -70,7 +73,7 @@ func (k Reference) String() string {
 // readReference reads the handoff that another one names.
 func readReference(ctx context.Context, r Reader, ticket string) (Reference, error) {
 	s, err := readState(ctx, r, ticket)
-	return Reference{Ticket: ticket, Agent: agentOf(s), Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome}, err
+	return referenceTo(ticket, s), err
 }
 
 // Show reads a whole handoff.
@@ -120,7 +123,20 @@ func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 			return err
 		})
 	}
-	one(s.Parent, &v.Parent)
+	if s.Parent != "" {
+		group.Go(func() error {
+			parent, err := readState(ctx, r, s.Parent)
+			k := referenceTo(s.Parent, parent)
+			next, _ := lifecycle.NextInChain(parent)
+			k.Goto = next == s.Ticket
+			v.Parent = &k
+			return err
+		})
+	}
+	group.Go(func() (err error) {
+		v.State.HandedOn, err = ChainOf(ctx, r, s)
+		return err
+	})
 	one(s.Group, &v.Group)
 	one(s.ReturnOf, &v.ReturnOf)
 	one(s.Origin, &v.RedriveOf)
@@ -139,7 +155,7 @@ func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 	for i, child := range children {
 		group.Go(func() (err error) {
 			v.Children[i], err = readReference(ctx, r, child.Ticket)
-			v.Children[i].N = child.N
+			v.Children[i].N, v.Children[i].Goto = child.N, child.Relation == HandedOn
 			return err
 		})
 	}

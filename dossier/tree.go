@@ -14,6 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Tree is a family of handoffs.
@@ -32,8 +33,9 @@ type Relation string
 // The relations of a handoff to its parent in a tree.
 const (
 	Root      Relation = "root"
-	HandedOff Relation = "handed_on" // by its worker, as number N
-	Member    Relation = "member"    // number N of a group
+	HandedOff Relation = "handed_off" // by its worker, as number N
+	HandedOn  Relation = "handed_on"  // by goto: the chain of the parent goes on with it
+	Member    Relation = "member"     // number N of a group
 	Return    Relation = "return"
 	Redrive   Relation = "redrive"
 	Follows   Relation = "follows" // its package merely names the parent
@@ -53,6 +55,7 @@ type Node struct {
 	SubmittedAt time.Time        `json:"submitted_at,omitzero"`
 	TookMS      int64            `json:"took_ms"` // to its end, or to now
 	Description string           `json:"description,omitempty"`
+	ChainEnd    bool             `json:"chain_end,omitempty"` // a chain has come to it, and has ended if it is closed
 	Children    []*Node          `json:"children,omitempty"`
 
 	state protocol.State
@@ -144,9 +147,17 @@ func relationOf(parent, child protocol.State) (Relation, int) {
 	case child.Group == parent.Ticket:
 		return Member, child.N
 	case child.N > 0:
-		return HandedOff, child.N
+		return handedOffOrOn(parent, child.N), child.N
 	}
 	return Follows, 0
+}
+
+// handedOffOrOn returns the relation of the child with a number that is no member of a group.
+func handedOffOrOn(parent protocol.State, n int) Relation {
+	if lifecycle.GoesOn(parent) && parent.Children.Next == n {
+		return HandedOn
+	}
+	return HandedOff
 }
 
 // read reads a handoff. Its phase is empty if the ledger does not have it.
@@ -218,11 +229,11 @@ type relative struct {
 func relatives(s protocol.State) []relative {
 	var all []relative
 	if s.Children != nil {
-		is := HandedOff
-		if s.Aggregate != nil {
-			is = Member
-		}
 		for _, n := range s.Children.Made.Numbers() {
+			is := handedOffOrOn(s, n+1)
+			if s.Aggregate != nil {
+				is = Member
+			}
 			all = append(all, relative{protocol.ChildTicketN(s.Ticket, n), is, n + 1})
 		}
 	}
@@ -328,8 +339,9 @@ func (f *treeBuilder) describe(ctx context.Context) error {
 }
 
 // sort sorts the children of all nodes: those handed off by number, then the return, then the
-// redrive. It also computes how long each handoff took.
+// redrive. It also computes how long each handoff took, and marks where chains have come to.
 func (n *Node) sort(now time.Time) {
+	n.ChainEnd = n.Relation == HandedOn && n.Phase != "" && !lifecycle.GoesOn(n.state)
 	if n.Phase != "" {
 		end := now
 		if n.Closed {
@@ -337,7 +349,7 @@ func (n *Node) sort(now time.Time) {
 		}
 		n.TookMS = explain.Took(n.SubmittedAt, end).Milliseconds()
 	}
-	rank := []Relation{Member, HandedOff, Follows, Return, Redrive}
+	rank := []Relation{Member, HandedOff, HandedOn, Follows, Return, Redrive}
 	slices.SortStableFunc(n.Children, func(x, y *Node) int {
 		return cmp.Or(cmp.Compare(slices.Index(rank, x.Relation), slices.Index(rank, y.Relation)), cmp.Compare(x.N, y.N),
 			x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.Ticket, y.Ticket))

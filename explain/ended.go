@@ -16,6 +16,7 @@ func (x *explainer) closed() {
 	if s.CancelReason != "" && s.CancelReason != s.Message {
 		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, unknownCaller))), quoted(s.CancelReason))
 	}
+	x.handedOn()
 	if s.SetAside != "" {
 		x.say("Not all of its output is its result: %s.", s.SetAside)
 	}
@@ -29,6 +30,8 @@ func (x *explainer) closed() {
 	}
 	switch {
 	case s.ReturnOf != "":
+	case s.ReturnExpected && lifecycle.AwaitsChain(s):
+		x.say("%s gets the end of that chain.", sentence(Person(s.Source)))
 	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():
 		if s.ReturnExpected || s.Outcome == protocol.OutcomeRolledBack {
 			x.suggest("see what "+Person(s.Source)+" is to know of it", OpReturn, "ticket", s.Ticket)

@@ -21,6 +21,10 @@ type Situation struct {
 	InHand    int            // handoffs that its agent has in hand, where it has max_concurrency
 	Depth     int            // handoffs in the queue or in work at its agent; -1 is unknown
 	Open      []Relative     // the first of its open members, or of the handoffs it waits for
+
+	// Next is the handoff that it was handed on as by goto, and Last the one that its chain has
+	// come to.
+	Next, Last protocol.State
 }
 
 // Relative is a handoff that another one waits for.
@@ -58,6 +62,9 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 	if s.Open, err = openRelatives(ctx, b, head.State); err != nil {
 		return Situation{}, err
 	}
+	if s.Next, s.Last, err = chainOf(ctx, b, head.State); err != nil {
+		return Situation{}, err
+	}
 	if lifecycle.DutiesOf(head.State).Offer && head.State.Agent != protocol.Human {
 		if ahead, ok := aheadOf(ctx, ix, ticket); ok {
 			s.Ahead = ahead
@@ -69,6 +76,23 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 		}
 	}
 	return s, nil
+}
+
+// chainOf reads the ends of the chain of a handoff that was handed on.
+func chainOf(ctx context.Context, b *broker.Broker, s protocol.State) (next, last protocol.State, err error) {
+	ticket, goesOn := lifecycle.NextInChain(s)
+	if !goesOn {
+		return next, last, nil
+	}
+	head, err := b.Head(ctx, ticket, 0)
+	switch {
+	case errors.Is(err, broker.ErrNotFound) || broker.Unreadable(err):
+		return next, last, nil
+	case err != nil:
+		return next, last, err
+	}
+	end, err := b.LastOfChain(ctx, ticket)
+	return head.State, end.State, err
 }
 
 // observed returns the directory as a supervisor sees it that has run for long. A

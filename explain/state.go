@@ -288,12 +288,17 @@ func Member(s protocol.State) string {
 	return fmt.Sprintf("%s, as number %d", s.Group, s.N)
 }
 
-// HandedOff names the children of a handoff. Members of a group are listed elsewhere.
+// HandedOff names the children of a handoff. Members of a group are listed elsewhere, and so is
+// the handoff that its chain goes on with.
 func HandedOff(s protocol.State) string {
 	if s.Children == nil || s.Aggregate != nil {
 		return ""
 	}
-	return Some(ChildTickets(s.Ticket, s.Children.Made))
+	tickets := ChildTickets(s.Ticket, s.Children.Made)
+	if next, goesOn := lifecycle.NextInChain(s); goesOn {
+		tickets = slices.DeleteFunc(tickets, func(t string) bool { return t == next })
+	}
+	return Some(tickets)
 }
 
 // Return says where the return of a handoff is.
@@ -302,6 +307,8 @@ func Return(s protocol.State) Phrase {
 	switch {
 	case s.ReturnOf != "":
 		return Phrase{}
+	case s.ReturnExpected && lifecycle.AwaitsChain(s):
+		return phrase("still open: its chain has not ended")
 	case s.ReturnExpected && !s.Closed && s.Policy.ReturnTimeoutMS > 0:
 		return phrase(fmt.Sprintf("%s expects one by %s", s.Source, Instant(s.ReturnSince.Add(time.Duration(s.Policy.ReturnTimeoutMS)*time.Millisecond))))
 	case s.ReturnExpected && !s.Closed:

@@ -12,6 +12,7 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // All is every interface of package api.
@@ -43,11 +44,12 @@ const timeout = time.Minute
 // Run runs the suite. open is called for each test.
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	tests := map[string]func(*testing.T, *world){
-		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Cancel": testCancel, "Answer": testAnswer, "Hidden": testHidden,
+		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Chain": testChain, "Cancel": testCancel, "Answer": testAnswer, "Deny": testDeny, "Hidden": testHidden,
 	}
 	fixture := open(t)
 	if fixture.All != nil {
 		tests["Roles"], tests["Reader"], tests["Operator"], tests["Directory"] = testRoles, testReader, testOperator, testDirectory
+		tests["Fleet"] = testFleet
 	}
 	if fixture.Holder != nil {
 		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testReports, testLate, testHandOff
@@ -251,6 +253,36 @@ func testAnswer(t *testing.T, w *world) {
 	claim := w.accept("coder")
 	if len(claim.Answers) != 1 || claim.Answers[0].By != "lead" || claim.Answers[0].Text != "main" {
 		t.Errorf("answers: %+v", claim.Answers)
+	}
+}
+
+// testDeny denies a permission: that ends the handoff for good, and others may decide where the
+// denial says so.
+func testDeny(t *testing.T, w *world) {
+	lead := w.Source(t, "lead")
+	deny := protocol.Answer{Deny: true, DenyReason: "not on a Friday"}
+	ask := func() string {
+		ticket := w.submit()
+		w.answerOffer("coder", protocol.Ack{Status: protocol.AckConditional, NeedsPermission: []string{"to push"}})
+		return ticket
+	}
+	ticket := ask()
+	_, err := lead.Answer(w.ctx, ticket, protocol.Answer{Permit: true, LetOthers: true})
+	w.wantCode("let_others without deny", err, protocol.CodeConflict)
+	state, err := lead.Answer(w.ctx, ticket, deny)
+	if w.must(err); state.Outcome != protocol.OutcomeRejected || state.Reason != lifecycle.ReasonDenied || state.Denied != "lead" {
+		t.Errorf("denied: %s (%s) by %q", state.Outcome, state.Reason, state.Denied)
+	}
+	_, err = lead.Answer(w.ctx, ticket, protocol.Answer{Permit: true})
+	w.wantCode("a permission after the denial", err, protocol.CodeClosed)
+	ended, err := lead.Return(w.ctx, ticket)
+	if w.must(err); ended.Outcome != protocol.OutcomeRejected {
+		t.Errorf("its source hears of %s", ended.Outcome)
+	}
+	deny.LetOthers = true
+	state, err = lead.Answer(w.ctx, ask(), deny)
+	if w.must(err); state.Closed || state.Denied != "" {
+		t.Errorf("others may decide: closed %t, denied by %q", state.Closed, state.Denied)
 	}
 }
 

@@ -19,6 +19,11 @@ func directoryCalls() map[string]func(context.Context, All, string) error {
 			return err
 		},
 		"Queues": func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
+		"Fleet":  func(ctx context.Context, s All, _ string) error { _, err := s.Fleet(ctx); return err },
+		"PutFleet": func(ctx context.Context, s All, _ string) error {
+			_, err := s.PutFleet(ctx, api.Fleet{})
+			return err
+		},
 		"PutAgent": func(ctx context.Context, s All, _ string) error {
 			_, err := s.PutAgent(ctx, protocol.Profile{ID: "newcomer"})
 			return err

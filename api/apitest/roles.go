@@ -34,6 +34,18 @@ func sourceCalls() map[string]func(context.Context, api.Source, string) error {
 			_, _, err := s.Result(ctx, ticket)
 			return err
 		},
+		"LastOfChain": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.LastOfChain(ctx, ticket)
+			return err
+		},
+		"WaitChain": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.WaitChain(ctx, ticket, api.UntilClosed)
+			return err
+		},
+		"ChainResult": func(ctx context.Context, s api.Source, ticket string) error {
+			_, _, err := s.ChainResult(ctx, ticket)
+			return err
+		},
 		"Return": func(ctx context.Context, s api.Source, ticket string) error {
 			_, err := s.Return(ctx, ticket)
 			return err
@@ -195,7 +207,7 @@ func testRoles(t *testing.T, w *world) {
 			err := call(w.ctx, w.All(t, api.Caller{Name: "lead", Roles: role, Sources: []string{"lead"}, Agents: []string{"lead"}}), ticket)
 			w.wantCode(op.Name+" as "+role.String(), err, protocol.CodeForbidden)
 		}
-		if op.Name == "Wait" { // of an open handoff that lasts
+		if op.Name == "Wait" || op.Name == "WaitChain" { // of an open handoff that lasts
 			continue
 		}
 		err := call(w.ctx, w.All(t, api.Local("lead")), ticket)

@@ -60,12 +60,12 @@ func Connect(ctx context.Context, url, name string) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() error { return c.engine.Close() }
 
-// Do submits a package, waits for the end and returns the result. Without a result the
-// error is broker.ErrNotFound.
+// Do submits a package, waits for the end of its chain and returns the result of that. Without
+// a result the error is broker.ErrNotFound.
 func (c *Client) Do(ctx context.Context, pkg Package) (Result, error) {
 	state, err := c.Submit(ctx, pkg)
 	if err == nil {
-		state, err = c.Wait(ctx, state.Ticket, api.UntilClosed)
+		state, err = c.WaitChain(ctx, state.Ticket, api.UntilClosed)
 	}
 	if err != nil {
 		return Result{}, err

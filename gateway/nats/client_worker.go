@@ -215,7 +215,7 @@ func (c *Client) Reconnected(ctx context.Context) <-chan struct{} {
 
 // End implements worker.Transport.
 func (c *Client) End(ctx context.Context, ticket string) (protocol.Return, error) {
-	if _, err := c.Wait(ctx, ticket, api.UntilClosed); err != nil {
+	if _, err := c.Wait(ctx, ticket, api.UntilEnded); err != nil {
 		return protocol.Return{}, err
 	}
 	return c.Return(ctx, ticket)
@@ -240,24 +240,44 @@ func (c *Client) Submit(ctx context.Context, pkg protocol.Package) (protocol.Sta
 
 // Status implements api.Source.
 func (c *Client) Status(ctx context.Context, ticket string) (protocol.State, error) {
+	return c.status(ctx, ticketRequest{Ticket: ticket})
+}
+
+// LastOfChain implements api.Source.
+func (c *Client) LastOfChain(ctx context.Context, ticket string) (protocol.State, error) {
+	return c.status(ctx, ticketRequest{Ticket: ticket, Of: protocol.ReturnOfChain})
+}
+
+func (c *Client) status(ctx context.Context, request ticketRequest) (protocol.State, error) {
 	var answer ticketAnswer
-	_, err := c.call(ctx, "", verbStatus, false, 0, &ticketRequest{Ticket: ticket}, &answer)
+	_, err := c.call(ctx, "", verbStatus, false, 0, &request, &answer)
 	return answer.State, err
 }
 
 // Wait implements api.Source. Silence after the first answer is waited for, unless no
 // gateway is there at all.
 func (c *Client) Wait(ctx context.Context, ticket string, until api.Until) (protocol.State, error) {
-	last, err := c.Status(ctx, ticket) // which finds out at once whether there is a gateway
+	return c.wait(ctx, ticketRequest{Ticket: ticket}, until)
+}
+
+// WaitChain implements api.Source, as Wait does.
+func (c *Client) WaitChain(ctx context.Context, ticket string, until api.Until) (protocol.State, error) {
+	return c.wait(ctx, ticketRequest{Ticket: ticket, Of: protocol.ReturnOfChain}, until)
+}
+
+func (c *Client) wait(ctx context.Context, request ticketRequest, until api.Until) (protocol.State, error) {
+	last, err := c.status(ctx, request) // which finds out at once whether there is a gateway
 	if err != nil {
 		return last, err
 	}
 	for {
-		if ready, ok := until.Ready(last); ready && ok {
+		if isReady(last, until, request.Of == protocol.ReturnOfChain) {
 			return last, nil
 		}
 		var answer ticketAnswer
-		_, err := c.call(ctx, "", verbStatus, false, WaitMax, &ticketRequest{Ticket: ticket, Until: until, WaitMS: WaitMax.Milliseconds()}, &answer)
+		waiting := request
+		waiting.Until, waiting.WaitMS = until, WaitMax.Milliseconds()
+		_, err := c.call(ctx, "", verbStatus, false, WaitMax, &waiting, &answer)
 		switch {
 		case err == nil:
 			last = answer.State
@@ -271,12 +291,21 @@ func (c *Client) Wait(ctx context.Context, ticket string, until api.Until) (prot
 
 // Result implements api.Source.
 func (c *Client) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
+	return c.result(ctx, ticketRequest{Ticket: ticket})
+}
+
+// ChainResult implements api.Source.
+func (c *Client) ChainResult(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
+	return c.result(ctx, ticketRequest{Ticket: ticket, Of: protocol.ReturnOfChain})
+}
+
+func (c *Client) result(ctx context.Context, request ticketRequest) (protocol.Result, protocol.State, error) {
 	var answer ticketAnswer
-	if _, err := c.call(ctx, "", verbResult, false, 0, &ticketRequest{Ticket: ticket}, &answer); err != nil {
+	if _, err := c.call(ctx, "", verbResult, false, 0, &request, &answer); err != nil {
 		return protocol.Result{}, answer.State, err
 	}
 	if answer.Result == nil {
-		return protocol.Result{}, answer.State, fmt.Errorf("result of %s: %w", ticket, broker.ErrNotFound)
+		return protocol.Result{}, answer.State, fmt.Errorf("result of %s: %w", answer.Ticket, broker.ErrNotFound)
 	}
 	return *answer.Result, answer.State, nil
 }

@@ -3,11 +3,13 @@ package natsgateway
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // rereadInterval is how often a request that waits reads the head without a hint.
@@ -31,28 +33,54 @@ func (g *Gateway) status(ctx context.Context, agent string, r *ticketRequest) (a
 		return nil, err
 	}
 	if _, ok := r.Until.Ready(protocol.State{}); !ok {
-		return nil, invalid("until", "is %q, must be closed, accepted or asked", protocol.CutText(string(r.Until), 64))
+		return nil, invalid("until", "is %q, must be closed, ended, accepted or asked", protocol.CutText(string(r.Until), 64))
+	}
+	ofChain, err := r.ofChain()
+	if err != nil {
+		return nil, err
 	}
 	var state protocol.State
 	if wait > 0 {
-		if state, err = g.wait(ctx, agent, r, wait); err != nil {
+		if state, err = g.wait(ctx, agent, r, ofChain, wait); err != nil {
 			return nil, err
 		}
 	}
 	if state.Ticket == "" {
-		if state, err = g.sourceFor(agent).Status(ctx, r.Ticket); err != nil {
+		look := g.sourceFor(agent).Status
+		if ofChain {
+			look = g.sourceFor(agent).LastOfChain
+		}
+		if state, err = look(ctx, r.Ticket); err != nil {
 			return nil, err
 		}
 	}
-	ready, _ := r.Until.Ready(state)
+	ready := isReady(state, r.Until, ofChain)
 	return &ticketAnswer{Ticket: state.Ticket, State: state, Ready: ready}, nil
 }
 
+// ofChain tells whether a request is about the chain of its handoff.
+func (r *ticketRequest) ofChain() (bool, error) {
+	if r.Of != "" && !slices.Contains(protocol.ReturnScopes, r.Of) {
+		return false, invalid("of", "is %q, must be %s or %s", protocol.CutText(string(r.Of), 64), protocol.ReturnOfChain, protocol.ReturnOfHandoff)
+	}
+	return r.Of == protocol.ReturnOfChain, nil
+}
+
+// isReady tells whether what is waited for is so. A chain that goes on is nowhere yet.
+func isReady(s protocol.State, until api.Until, ofChain bool) bool {
+	ready, ok := until.Ready(s)
+	return ready && ok && !(ofChain && lifecycle.GoesOn(s))
+}
+
 // wait returns the last state that was read before the wait ended; none may have been.
-func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, wait time.Duration) (protocol.State, error) {
+func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, ofChain bool, wait time.Duration) (protocol.State, error) {
+	waitFor := g.sourceFor(agent).Wait
+	if ofChain {
+		waitFor = g.sourceFor(agent).WaitChain
+	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	state, err := g.sourceFor(agent).Wait(waiting, r.Ticket, r.Until)
+	state, err := waitFor(waiting, r.Ticket, r.Until)
 	if waiting.Err() != nil && ctx.Err() == nil || errors.Is(err, api.ErrWaitEnded) {
 		err = nil
 	}
@@ -60,7 +88,15 @@ func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, wait
 }
 
 func (g *Gateway) result(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	result, state, err := g.sourceFor(agent).Result(ctx, r.Ticket)
+	ofChain, err := r.ofChain()
+	if err != nil {
+		return nil, err
+	}
+	read := g.sourceFor(agent).Result
+	if ofChain {
+		read = g.sourceFor(agent).ChainResult
+	}
+	result, state, err := read(ctx, r.Ticket)
 	if errors.Is(err, broker.ErrNotFound) && state.Ticket != "" {
 		return stateAnswer(state, nil)
 	}

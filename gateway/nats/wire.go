@@ -322,7 +322,9 @@ type submitRequest struct {
 
 type ticketRequest struct {
 	Ticket string `json:"ticket"`
-	// Of status alone: answer when the handoff is closed, or accepted, or after so long.
+	// Of status and result: chain is of the handoff that the chain of this one has come to.
+	Of protocol.ReturnScope `json:"of,omitempty"`
+	// Of status alone: answer when the handoff is closed, ended or accepted, or after so long.
 	Until  api.Until `json:"until,omitempty"`
 	WaitMS int64     `json:"wait_ms,omitempty"`
 }

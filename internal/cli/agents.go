@@ -23,10 +23,10 @@ registers an agent that is not there yet; these commands say more about it.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: refuseUnknown,
 	}
-	cmd.AddCommand(newAgentsList(a), newAgentsShow(a), newAgentsFind(a), newAgentsPut(a), newAgentsRemove(a),
+	cmd.AddCommand(newAgentsList(a), newAgentsShow(a), newAgentsFind(a), newAgentsPut(a), newAgentsRemove(a), newAgentsDefaults(a),
 		newAgentsPause(a, "pause", true), newAgentsPause(a, "resume", false))
 	for _, sub := range cmd.Commands() {
-		if sub.Name() != "list" && sub.Name() != "find" {
+		if sub.Name() != "list" && sub.Name() != "find" && sub.Name() != "defaults" {
 			sub.ValidArgsFunction = a.agentWords
 		}
 	}

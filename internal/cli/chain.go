@@ -6,57 +6,45 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // chainHelp says what --chain means.
-const chainHelp = `--chain means the end of the chain: the handoffs that follow from this one by goto. It does not go
-through a gateway.`
+const chainHelp = `--chain means the end of the chain: of the handoffs that follow from this one by goto.`
 
 func chainFlag(cmd *cobra.Command, chain *bool, what string) {
 	cmd.Flags().BoolVar(chain, "chain", false, what)
 }
 
-// chainPollInterval is how often a handoff is looked for that a chain goes on with, and that its
-// writer or a supervisor is yet to submit.
-const chainPollInterval = 200 * time.Millisecond
-
-// waitForChain is waitFor for the end of the chain that a handoff began.
+// waitForChain is waitFor for the end of the chain that a handoff begins.
 func waitForChain(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error) {
-	by := time.Now().Add(limit)
-	for {
-		last, err := s.b.LastOfChain(ctx, ticket)
-		if err != nil {
-			return last.State, err
-		}
-		left := limit
-		if limit > 0 {
-			left = max(time.Until(by), 0)
-		}
-		if !lifecycle.GoesOn(last.State) {
-			state, err := waitFor(ctx, s, last.Ticket, left, until)
-			if err != nil || !lifecycle.GoesOn(state) {
-				return state, err
-			}
-			continue
-		}
-		if left == 0 {
-			return last.State, &openError{last.State}
-		}
-		select {
-		case <-ctx.Done():
-			return last.State, waitInterrupted(last.Ticket)
-		case <-time.After(chainPollInterval):
-		}
+	return waiting{
+		look: func(ctx context.Context) (protocol.State, error) { return s.LastOfChain(ctx, ticket) },
+		wait: func(ctx context.Context) (protocol.State, error) { return s.WaitChain(ctx, ticket, api.Until(until)) },
+		ready: func(state protocol.State) bool {
+			ready, _ := api.Until(until).Ready(state)
+			return ready && !lifecycle.GoesOn(state)
+		},
+		chain: true,
+		again: ticket + " --chain", cancel: ticket + " --children",
+	}.run(ctx, limit)
+}
+
+// noteChain says on stderr how to follow the chain of a handoff that was handed on.
+func (a *app) noteChain(s protocol.State, command string) {
+	if next, goesOn := lifecycle.NextInChain(s); goesOn && a.text() {
+		a.notef("handoff: %s was handed on, as %s: handoff %s %s --chain follows\n", s.Ticket, next, command, s.Ticket)
 	}
 }
 
-// chainResult prints the result of the last handoff of a chain.
-func (a *app) chainResult(ctx context.Context, s *source, ticket string) error {
-	last, err := s.b.LastOfChain(ctx, ticket)
+// openReturn is the error of a return that waits for the end of a chain. It names the handoff
+// that the chain has come to.
+func openReturn(ctx context.Context, s *source, state protocol.State) error {
+	last, err := s.LastOfChain(ctx, state.Ticket)
 	if err != nil {
 		return err
 	}
-	return a.resultOf(ctx, s, last.Ticket)
+	return &openError{state: last, returnOf: state.Ticket}
 }

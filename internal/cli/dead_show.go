@@ -50,7 +50,7 @@ func (a *app) deadLetter(ctx context.Context, b *broker.Broker, ticket string) e
 			Package json.RawMessage       `json:"package"`
 		}{dossier.StateOf(state), orEmpty(trail), body})
 	}
-	if err := a.stateText(state); err != nil {
+	if err := a.stateText(state, nil); err != nil {
 		return err
 	}
 	a.printf("\n")

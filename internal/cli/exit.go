@@ -47,7 +47,7 @@ var exits = []exitRow{
 		func(err error) bool { return errors.Is(err, errInterrupted) }},
 	{exitUsage, "usage", "the command line is wrong", is[*usageError]},
 	{exitStillOpen, "still_open", "still open when the wait ended, or no result yet; the wait changed nothing", func(err error) bool {
-		return is[*openError](err) || is[*noResultError](err)
+		return is[*openError](err) || is[*openTreeError](err) || is[*noResultError](err)
 	}},
 	{exitNoSuccess, "no_success", "closed without success: failed, timeout, rejected, cancelled, rolled back", is[*outcomeError]},
 	{exitNoTicket, protocol.CodeNotFound, "no such ticket", hasCode(protocol.CodeNotFound)},

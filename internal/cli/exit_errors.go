@@ -6,13 +6,14 @@ import (
 
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 var errInterrupted = errors.New("interrupted")
 
 // waitInterrupted is errInterrupted for a wait, which has changed nothing.
-func waitInterrupted(ticket string) error {
-	return fmt.Errorf("%w; the handoff goes on: handoff wait %s waits again, handoff cancel %s ends it", errInterrupted, ticket, ticket)
+func waitInterrupted(again, cancel string) error {
+	return fmt.Errorf("%w; the handoff goes on: handoff wait %s waits again, handoff cancel %s ends it", errInterrupted, again, cancel)
 }
 
 // usageError is a command line that makes no sense, before anything was done.
@@ -23,9 +24,19 @@ func (e *usageError) Error() string { return e.message }
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
 // openError says that the handoff is open, and what it waits for.
-type openError struct{ state protocol.State }
+type openError struct {
+	state protocol.State
+	// returnOf, if not empty, is the handoff whose return waits for the end of this one.
+	returnOf string
+}
 
 func (e *openError) Error() string {
+	if e.returnOf != "" {
+		return fmt.Sprintf("the return of %s is still open: it is the end of its chain, and %v", e.returnOf, &openError{state: e.state})
+	}
+	if next, goesOn := lifecycle.NextInChain(e.state); goesOn && e.state.ChainEnd == nil {
+		return fmt.Sprintf("%s was handed on, as %s, and its chain is still open", e.state.Ticket, next)
+	}
 	if e.state.Closed { // a wait for its return goes on
 		return fmt.Sprintf("%s is closed, and %s has not taken its return in yet", e.state.Ticket, e.state.Source)
 	}
@@ -54,7 +65,7 @@ func (e *outcomeError) Error() string {
 func failed(s protocol.State) error {
 	switch {
 	case !s.Closed:
-		return &openError{s}
+		return &openError{state: s}
 	case s.Outcome != protocol.OutcomeSuccess && s.Outcome != protocol.OutcomePartial:
 		return &outcomeError{s}
 	}

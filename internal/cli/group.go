@@ -4,21 +4,28 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// valueWithMembers prints a state for programs, with the members of a group.
-func (a *app) valueWithMembers(ctx context.Context, b *broker.Broker, s protocol.State) error {
+// valueWithMembers prints a state for programs, with the members of a group, or the chain.
+func (a *app) valueWithMembers(ctx context.Context, from *source, s protocol.State) error {
 	// Also where a wait has just run out, or Ctrl-C ended it.
 	ctx, cancel := a.asking(context.WithoutCancel(ctx))
 	defer cancel()
-	v, err := dossier.StateWithMembers(ctx, a.reader(b), s)
+	v, err := a.viewOf(ctx, from, s)
 	if err != nil {
 		return err
 	}
 	return a.value(v)
+}
+
+func (a *app) viewOf(ctx context.Context, from *source, s protocol.State) (dossier.StateView, error) {
+	v, err := dossier.StateWithMembers(ctx, a.reader(from.b), s)
+	if err == nil {
+		v.HandedOn, err = dossier.ChainOf(ctx, from, s)
+	}
+	return v, err
 }
 
 // membersShown is how many members people are shown; programs get all.

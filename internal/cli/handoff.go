@@ -70,7 +70,7 @@ func (a *app) handOff(ctx context.Context, pkg protocol.Package, child childFlag
 		if err != nil {
 			return err
 		}
-		return a.valueWithMembers(ctx, b, state)
+		return a.valueWithMembers(ctx, a.direct(b), state)
 	})
 }
 

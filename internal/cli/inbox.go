@@ -47,12 +47,14 @@ func newInbox(a *app) *cobra.Command {
 A person (human) is asked what no agent can be: the questions of agents whose
 source is no registered agent, and what is escalated to the end.
 
-What only the absence of an agent has brought there stands last, by agent: it goes back by
-itself when a worker of that agent is there, unless a person has taken or answered it.
+What only the absence of an agent has brought there stands last, below a line for each
+agent that says since when: it goes back by itself when a worker of that agent is there,
+unless a person has taken or answered it.
 
 It asks an index (handoff index; handoff dev has one), and reads the head of every handoff
 where none answers. With -o json or jsonl each entry is the handoff's state with why,
-since and words added.
+since and words added; an absence (why is "absence") has absent, since, words and its
+entries in handoffs.
 
 Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 		Example: `  handoff inbox
@@ -73,8 +75,8 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 				if err != nil {
 					return err
 				}
-				views, err := dossier.InboxEntries(ctx, a.reader(b), waiting)
-				return printedList(a, views, err, func(views []dossier.InboxEntry) error { return a.inbox(agent, views) })
+				inbox, err := dossier.InboxOf(ctx, a.reader(b), waiting)
+				return printedList(a, inboxValues(inbox), err, func([]any) error { return a.inbox(agent, inbox) })
 			})
 		},
 	}
@@ -83,57 +85,45 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 	return cmd
 }
 
-func (a *app) inbox(agent string, views []dossier.InboxEntry) error {
-	if len(views) == 0 {
+// inboxValues are the entries of an inbox for programs, and then its absences.
+func inboxValues(inbox dossier.Inbox) []any {
+	var values []any
+	for _, e := range inbox.Entries {
+		values = append(values, e)
+	}
+	for _, of := range inbox.Absences {
+		values = append(values, of)
+	}
+	return values
+}
+
+func (a *app) inbox(agent string, inbox dossier.Inbox) error {
+	if len(inbox.Entries)+len(inbox.Absences) == 0 {
 		a.notef("handoff: nothing waits for %s\n", agent)
 		return nil
 	}
+	if len(inbox.Entries) > 0 {
+		if err := a.inboxTable(inbox.Entries); err != nil {
+			return err
+		}
+	}
+	for i, of := range inbox.Absences {
+		if i > 0 || len(inbox.Entries) > 0 {
+			a.printf("\n")
+		}
+		a.printf("%s; this goes back when one is there:\n", of.Words)
+		if err := a.inboxTable(of.Handoffs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) inboxTable(entries []dossier.InboxEntry) error {
 	now := time.Now()
 	rows := [][]string{{"WHY", "TICKET", "PRIORITY", "AGE", "FROM", "WITH", "WORDS"}}
-	for _, v := range views {
+	for _, v := range entries {
 		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox))})
 	}
 	return a.tableFit(rows, columnPaint(rows, 0, inboxColour))
-}
-
-func newDismiss(a *app) *cobra.Command {
-	var note, from string
-	cmd := &cobra.Command{
-		Use:   "dismiss TICKET…",
-		Short: "Take closed handoffs out of the inbox",
-		Long: `Dismiss says of handoffs that closed without success that they have been seen:
-they leave the inbox, and stay in "handoff dead list". Dismissing twice is harmless.
-
-Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
-		Example: `  handoff dismiss 5f0c… --note "known outage"
-  handoff inbox -o jsonl | jq -r 'select(.why == "look") | .ticket' | xargs handoff dismiss`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
-			}
-			return nil
-		},
-		PreRunE: func(*cobra.Command, []string) error { return checkWords("note", note) },
-		RunE: func(cmd *cobra.Command, args []string) error {
-			tickets, err := a.parseTickets(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				for _, ticket := range tickets {
-					state, err := a.session(b, from).Dismiss(ctx, ticket, note)
-					if err != nil {
-						return err
-					}
-					if err := a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
-	}
-	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
-	fromFlag(cmd, &from, "who dismisses it")
-	return cmd
 }

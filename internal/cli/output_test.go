@@ -26,7 +26,7 @@ func TestTextIsEscaped(t *testing.T) {
 	}
 	rejected := protocol.Change{Record: protocol.Record{State: state, Events: []protocol.Event{&protocol.Rejected{Agent: "a", Reason: evil}}}}
 	for name, write := range map[string]func(*app) error{
-		"status":  func(a *app) error { return a.stateText(state) },
+		"status":  func(a *app) error { return a.stateText(state, nil) },
 		"history": func(a *app) error { return a.history([]protocol.Change{rejected}) },
 		"agents": func(a *app) error {
 			return a.agents([]api.AgentStatus{{Profile: protocol.Profile{ID: "a", Description: evil}}})

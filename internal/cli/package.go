@@ -10,9 +10,11 @@ import (
 type packageFlags struct {
 	fieldFlags[protocol.Package]
 
-	file, contextFile, historyFile, schemaFile, groupFile string
+	file, contextFile, schemaFile, groupFile string
+	transfer                                 transferFlags
 
 	from, capability, parent, deadline, await string
+	words                                     string // that a target is found by
 	to, variables, artifacts                  []string
 	requires, policies                        []string
 }
@@ -25,6 +27,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.from, "from", "", "the `AGENT` that hands off (default $HANDOFF_AGENT, else human)")
 	fs.StringArrayVar(&f.to, "to", nil, "the `AGENT` to hand to; repeat it to hand the same to several (a broadcast)")
 	fs.StringVar(&f.capability, "capability", "", "hand to the best agent with this `CAPABILITY`, instead of --to")
+	fs.StringVar(&f.words, "for", "", "hand to the agent whose profile has these `WORDS`, instead of --to, where one is certain (see handoff agents find); without --task they are the task, too")
 	f.text("reason", "`WHY` this handoff", func(p *pkg) *string { return &p.Reason })
 	f.text("task", "`WHAT` is to be done, in words", func(p *pkg) *string { return &p.Task.Description })
 	f.text("task-id", "`ID` of the task, your own", func(p *pkg) *string { return &p.Task.ID })
@@ -49,7 +52,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 		}
 	})
 	fs.StringVar(&f.contextFile, "context-file", "", "read the context from a JSON `FILE`, or stdin with -")
-	fs.StringVar(&f.historyFile, "history-file", "", "read the conversation history, a JSON list of messages, from a `FILE`, or stdin with -")
+	f.declareTransfer(fs)
 	fs.StringVar(&f.schemaFile, "output-schema", "", "`FILE` with the JSON Schema that the result's body must meet")
 	fs.StringArrayVar(&f.requires, "requires", nil, "capability the target must have, `NAME[:0.8]` (repeatable)")
 	strict := fs.Bool("strict-capabilities", false, "refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)")

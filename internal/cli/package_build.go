@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -9,7 +10,7 @@ import (
 
 // build makes the package. What it says is for the package's own validation to
 // judge; here only what cannot be read is refused.
-func (f *packageFlags) build(a *app, now time.Time) (protocol.Package, error) {
+func (f *packageFlags) build(ctx context.Context, a *app, now time.Time) (protocol.Package, error) {
 	var pkg protocol.Package
 	if f.file != "" {
 		body, err := a.read(f.file)
@@ -20,11 +21,11 @@ func (f *packageFlags) build(a *app, now time.Time) (protocol.Package, error) {
 			return pkg, err
 		}
 	}
-	return f.complete(pkg, a, now)
+	return f.complete(ctx, pkg, a, now)
 }
 
 // complete lays the flags over what a file says.
-func (f *packageFlags) complete(pkg protocol.Package, a *app, now time.Time) (protocol.Package, error) {
+func (f *packageFlags) complete(ctx context.Context, pkg protocol.Package, a *app, now time.Time) (protocol.Package, error) {
 	f.ends(&pkg, a.env)
 	if err := f.files(&pkg, a); err != nil {
 		return pkg, err
@@ -49,7 +50,10 @@ func (f *packageFlags) complete(pkg protocol.Package, a *app, now time.Time) (pr
 		}
 		pkg.RequiredCapabilities = append(pkg.RequiredCapabilities, protocol.RequiredCapability{ID: id, MinProficiency: level})
 	}
-	return pkg, applyPolicies(&pkg.Policy, f.policies)
+	if err := applyPolicies(&pkg.Policy, f.policies); err != nil {
+		return pkg, err
+	}
+	return pkg, f.cutConversation(ctx, &pkg, a)
 }
 
 // ends sets source, target, parent and trace.
@@ -90,7 +94,7 @@ func (f *packageFlags) files(pkg *protocol.Package, a *app) error {
 		set                 func(part protocol.Package)
 	}{
 		{f.contextFile, `{"context":`, `}`, func(part protocol.Package) { pkg.Context = part.Context }},
-		{f.historyFile, `{"context":{"conversation_history":`, `}}`, func(part protocol.Package) { pkg.Context.ConversationHistory = part.Context.ConversationHistory }},
+		{f.transfer.historyFile, `{"context":{"conversation_history":`, `}}`, func(part protocol.Package) { pkg.Context.ConversationHistory = part.Context.ConversationHistory }},
 		{f.groupFile, `{"members":`, `}`, func(part protocol.Package) { pkg.Members = part.Members }},
 		{f.schemaFile, `{"expectations":{"output_schema":`, `}}`, func(part protocol.Package) { pkg.Expectations.OutputSchema = part.Expectations.OutputSchema }},
 	} {

@@ -25,7 +25,7 @@ func built(t *testing.T, env map[string]string, stdin string, args ...string) (p
 		t.Fatal(err)
 	}
 	a := &app{in: strings.NewReader(stdin), env: func(name string) string { return env[name] }}
-	return f.build(a, noon)
+	return f.build(t.Context(), a, noon)
 }
 
 func TestPackageFromFlags(t *testing.T) {
@@ -38,7 +38,7 @@ func TestPackageFromFlags(t *testing.T) {
 		"--to", "reviewer", "--reason", "r", "--task", "look", "--task-id", "T-1", "--task-type", "review",
 		"--requirement", "fast", "--criterion", "finds the bug", "--type", "delegation", "--trigger", "timeout",
 		"--priority", "high", "--key", "k", "--conversation", "c1", "--workflow", "w1", "--intent", "ship", "--request", "please",
-		"--var", "n=3", "--var", "s=x", "--artifact", "log=/tmp/log", "--relevant-file", "main.go", "--history-file", "-",
+		"--var", "n=3", "--var", "s=x", "--artifact", "log=/tmp/log", "--relevant-file", "main.go", "--history-file", "-", "--transfer", "full",
 		"--output-schema", schema, "--requires", "go:0.8", "--requires", "sql", "--rationale", "best", "--risk", "low",
 		"--deadline", "2026-02-01T00:00:00Z", "--work-timeout", "90s", "--return-timeout", "10m", "--on-timeout", "fail",
 		"--policy", "max_attempts=1", "--policy", "on_no_taker=close", "--parent", "6ba7b810-9dad-11d1-80b4-00c04fd430c8")
@@ -53,7 +53,7 @@ func TestPackageFromFlags(t *testing.T) {
 		"parent":"6ba7b810-9dad-11d1-80b4-00c04fd430c8",
 		"task":{"id":"T-1","type":"review","description":"look","requirements":["fast"]},
 		"context":{"original_request":"please","user_intent":"ship","conversation_id":"c1","workflow_id":"w1",
-			"conversation_history":[{"role":"user","content":"hi","x":1}],"variables":{"n":3,"s":"x"},
+			"conversation_history":[{"role":"user","content":"hi","x":1}],"history_transfer":{"mode":"full"},"variables":{"n":3,"s":"x"},
 			"relevant_files":[{"path":"main.go"}],"artifacts":[{"name":"log","path":"/tmp/log"}]},
 		"constraints":{"deadline":"2026-02-01T00:00:00Z"},
 		"expectations":{"output_schema":{"type":"object"},"success_criteria":["finds the bug"],"timeout_ms":90000},

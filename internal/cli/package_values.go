@@ -66,7 +66,7 @@ func policyNames() []string {
 	return names
 }
 
-// applyPolicies sets name=value pairs by their names on the wire.
+// applyPolicies sets name=value pairs by their names on the wire; an empty value unsets one.
 func applyPolicies(to *protocol.PolicyOverrides, pairs []string) error {
 	values, err := parseVariables("--policy", pairs)
 	if err != nil {
@@ -75,6 +75,9 @@ func applyPolicies(to *protocol.PolicyOverrides, pairs []string) error {
 	for name, value := range values {
 		if known := policyNames(); !slices.Contains(known, name) {
 			return protocol.Errorf(protocol.CodeInvalid, "policy."+name, "is no policy%s; handoff schema package has them all", didYouMean(name, known))
+		}
+		if string(value) == `""` { // unset: what holds below it holds again
+			value = json.RawMessage("null")
 		}
 		one, err := json.Marshal(map[string]json.RawMessage{name: value})
 		if err != nil {

@@ -35,7 +35,7 @@ func newResult(a *app) *cobra.Command {
 			if withPackage && !asReturn {
 				return usagef("--package goes with --return; alone it is: handoff status %s --package", args[0])
 			}
-			through, err := a.throughGateway(cmd, gateway, "late", "package", "chain")
+			through, err := a.throughGateway(cmd, gateway, "late", "package")
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,20 @@ func newResult(a *app) *cobra.Command {
 }
 
 func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
-	result, state, err := s.Result(ctx, ticket)
+	return a.printResult(ctx, s, s.Result, ticket)
+}
+
+// chainResult prints the result of the last handoff of a chain.
+func (a *app) chainResult(ctx context.Context, s *source, ticket string) error {
+	return a.printResult(ctx, s, s.ChainResult, ticket)
+}
+
+// resultReader is api.Source.Result, or ChainResult.
+type resultReader func(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
+
+// printResult prints the result that read returns of a ticket.
+func (a *app) printResult(ctx context.Context, s *source, read resultReader, ticket string) error {
+	result, state, err := read(ctx, ticket)
 	switch {
 	case errors.Is(err, broker.ErrNotFound) && state.Aggregate != nil && s.b != nil:
 		return a.groupResults(ctx, s.b, state)
@@ -73,6 +86,7 @@ func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
 		err = failed(state)
 	} else if err == nil && a.text() {
 		a.warn(state)
+		a.noteChain(state, "result")
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // returnOf prints a return, with the package that had been handed off if asked to.
@@ -14,7 +15,9 @@ func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackag
 	case err != nil:
 		return err
 	case !state.Closed:
-		return &openError{state}
+		return &openError{state: state}
+	case lifecycle.AwaitsChain(state):
+		return openReturn(ctx, s, state)
 	}
 	ret, err := s.Return(ctx, ticket)
 	if err != nil || !withPackage {

@@ -22,7 +22,9 @@ long it spent where; and every event with who caused it.
 Of the package it prints the task and counts the context; --full prints its body
 too, and that of the result. With -o json it is all one document, both bodies included:
 state, package, entries, way, trail, routings, attempts, questions, stages_ms, result,
-late_results, parent, group, children, return, redriven_as, redrive_of.
+late_results, parent, group, children, return, redriven_as, redrive_of. "goto" is true of a
+parent or a child with which a chain goes on, and state.handed_on has its next and its last
+handoff.
 
 Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Example: `  handoff show 5f0c…

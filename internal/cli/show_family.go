@@ -17,7 +17,11 @@ func (s *sheet) kin(v dossier.Handoff) {
 			s.line(label, k.String())
 		}
 	}
-	one("parent", v.Parent)
+	if v.Parent != nil && v.Parent.Goto {
+		one("handed on by", v.Parent)
+	} else {
+		one("parent", v.Parent)
+	}
 	if v.Group != nil && (v.Parent == nil || v.Group.Ticket != v.Parent.Ticket) {
 		one("group", v.Group)
 	}
@@ -28,16 +32,47 @@ func (s *sheet) kin(v dossier.Handoff) {
 		label = "member"
 	}
 	for _, child := range v.Children[:min(len(v.Children), membersShown)] {
-		s.line(fmt.Sprintf("%s %d", label, child.N), child.String())
+		s.line(childLabel(label, child), child.String())
 	}
 	if more := len(v.Children) - membersShown; more > 0 {
 		s.line("", fmt.Sprintf("and %d more: handoff tree %s, or -o json", more, v.Ticket))
 	}
+	s.chain(v)
 	one("return", v.Return)
 	if v.Return == nil {
-		s.line("return", phrase(explain.Return(v.State.State)))
+		s.line("return", phrase(explain.OpenReturn(v.State.State, lastOf(v.State.HandedOn))))
 	}
 	one("redriven as", v.RedrivenAs)
+}
+
+func childLabel(label string, child dossier.Reference) string {
+	if child.Goto {
+		return "handed on"
+	}
+	return fmt.Sprintf("%s %d", label, child.N)
+}
+
+// chain says where the chain stands that the handoff began, or is part of.
+func (s *sheet) chain(v dossier.Handoff) {
+	if c := v.State.HandedOn; c != nil {
+		s.line("chain", explain.ChainStands(c.NextState, c.LastState))
+		return
+	}
+	switch {
+	case v.Parent == nil || !v.Parent.Goto:
+	case v.State.Closed:
+		s.line("chain", "ended here")
+	default:
+		s.line("chain", "still open here")
+	}
+}
+
+// lastOf is the handoff that a chain has come to; it is zero without one.
+func lastOf(c *dossier.Chain) protocol.State {
+	if c == nil {
+		return protocol.State{}
+	}
+	return c.LastState
 }
 
 // stages is how long it has been where.

@@ -20,7 +20,9 @@ func newStatus(a *app) *cobra.Command {
 		Short:   "Show where a handoff stands, and what it waits for",
 		Long: `Status shows where a handoff stands now: phase, agent, attempt, and what it is
 waiting for. It asks the ledger's leader: right after submit, from anywhere, it
-finds the ticket. Of a group it lists the members; with -o json all of them.
+finds the ticket. Of a group it lists the members; with -o json all of them. Of one that
+was handed on by goto it says to which agent, and where its chain stands; with -o json
+"handed_on" has "next", "last" and "ended".
 
 ` + gatewayHelp + ` It tells of handoffs that the agent in
 $HANDOFF_AGENT has to do with, and of none else.
@@ -45,13 +47,17 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 					return err
 				}
 				if !a.text() {
-					return a.valueWithMembers(ctx, s.b, state)
+					return a.valueWithMembers(ctx, s, state)
+				}
+				chain, err := dossier.ChainOf(ctx, s, state)
+				if err != nil {
+					return err
 				}
 				views, err := dossier.Members(ctx, a.reader(s.b), state)
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(a.stateText(state), a.memberTable(views)); err != nil {
+				if err := errors.Join(a.stateText(state, chain), a.memberTable(views)); err != nil {
 					return err
 				}
 				a.whyWaiting(ctx, s.b, state)

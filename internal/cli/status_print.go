@@ -13,10 +13,11 @@ import (
 
 // state prints a state in the format asked for, or returns the error of what it comes from.
 func (a *app) state(s protocol.State, err error) error {
-	return printed(a, dossier.StateOf(s), err, func(dossier.StateView) error { return a.stateText(s) })
+	return printed(a, dossier.StateOf(s), err, func(dossier.StateView) error { return a.stateText(s, nil) })
 }
 
-func (a *app) stateText(s protocol.State) error {
+// stateText prints a state, and what has become of its chain where that was read.
+func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 	a.printf("%s  %s\n", s.Ticket, a.phase(s))
 	waiting := phrase(explain.WaitingFor(s))
 	if s.Closed {
@@ -38,7 +39,8 @@ func (a *app) stateText(s protocol.State) error {
 		"asked to end", explain.EndRequest(s),
 		"escalated", explain.Escalation(s),
 		"handed off", explain.HandedOff(s),
-		"return", phrase(explain.Return(s)),
+		"handed on", handedOn(s, chain),
+		"return", phrase(explain.OpenReturn(s, lastOf(chain))),
 		"warning", phrase(explain.Warning(s)),
 		"late results", phrase(explain.LateResults(s)),
 		"inbox", phrase(explain.Inbox(s)),
@@ -55,6 +57,13 @@ func (a *app) stateText(s protocol.State) error {
 		"kept in", explain.Kept(s, ""),
 		"stuck", s.StuckReason,
 	)
+}
+
+func handedOn(s protocol.State, chain *dossier.Chain) string {
+	if chain == nil {
+		chain = &dossier.Chain{}
+	}
+	return explain.HandedOn(s, chain.NextState, chain.LastState)
 }
 
 // warn says what of an output is not in the result.

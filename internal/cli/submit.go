@@ -48,7 +48,7 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	fs.BoolVar(&o.lines.keepGoing, "keep-going", false, "with a package on each line: submit the good lines where others are not in order")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
 	gatewayFlag(cmd, &o.gateway)
-	fs.StringVar(&o.wait, "wait", "", "wait until the handoff is closed, at most `DURATION`; it is written with =, as in --wait=30s")
+	fs.StringVar(&o.wait, "wait", "", "wait for the end of the chain, at most `DURATION`, and print its result; it is written with =, as in --wait=30s")
 	fs.Lookup("wait").NoOptDefVal = waitForever
 	a.agentFlags(cmd, "to", "from", "count-from")
 	a.words(cmd, "type", asWords(protocol.Types)...)
@@ -56,6 +56,7 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	a.words(cmd, "trigger", asWords(protocol.Triggers)...)
 	a.words(cmd, "risk", asWords(protocol.Risks)...)
 	a.words(cmd, "on-timeout", asWords(protocol.OnTimeouts)...)
+	a.words(cmd, "transfer", asWords(protocol.TransferModes)...)
 	a.words(cmd, "return-of", asWords(protocol.ReturnScopes)...)
 	a.words(cmd, "on-return-timeout", asWords(protocol.OnTimeouts)...)
 	a.words(cmd, "await", protocol.Waits...)
@@ -82,6 +83,9 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 	if err := o.child.check(o.changed, o.await, o.awaits(o.env)); err != nil {
 		return err
 	}
+	if err := o.checkFor(); err != nil {
+		return err
+	}
 	return o.lines.check(o.changed, o.packageFlags)
 }
 
@@ -90,7 +94,7 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	if o.awaits(a.env) {
 		return a.runSubmitAwaited(cmd.Context(), o)
 	}
-	through, err := a.throughGateway(cmd, o.gateway, "under", "await", "lines", "keep-going", "dry-run")
+	through, err := a.throughGateway(cmd, o.gateway, "for", "under", "await", "lines", "keep-going", "dry-run")
 	if err == nil && o.changed("parent") && o.parent != "" {
 		o.parent, err = a.throughTicket(cmd.Context(), through, o.parent)
 		err = inField(err, "parent", "")
@@ -103,7 +107,7 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	case o.lines.of(o.file):
 		return a.submitLines(cmd.Context(), o)
 	}
-	pkg, err := o.build(a, time.Now())
+	pkg, err := o.buildFor(cmd.Context(), a)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -24,7 +23,7 @@ func (a *app) runSubmitAwaited(ctx context.Context, o *submitOptions) error {
 	if o.lines.of(o.file) {
 		return usagef("--await block takes one package, and not a file of lines")
 	}
-	pkg, err := o.build(a, time.Now())
+	pkg, err := o.buildFor(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -44,9 +44,5 @@ func (a *app) submitThroughGateway(ctx context.Context, pkg protocol.Package, o 
 	if err != nil {
 		return err
 	}
-	if a.text() {
-		a.printf("%s\n", state.Ticket)
-	}
-	a.remember(state.Ticket)
 	return a.submitted(ctx, s, state, o.limit)
 }

@@ -1,7 +1,7 @@
 package cli
 
 const submitHelp = `Submit hands a package to an agent, or to whichever agent has a capability, and
-prints the ticket, alone. By the ticket anybody follows the handoff: status,
+prints the ticket, alone (with --wait the result). By the ticket anybody follows the handoff: status,
 wait, result, history.
 
   sequential   (default) the work is the target's from then on
@@ -10,6 +10,9 @@ wait, result, history.
   broadcast    several --to get the same package, each as a handoff of its own
   escalation   up the chain of authority: without --to, to whom the source
                escalates to; --rationale says why
+
+With --for the target is found by words, as "handoff agents find" does, where one is
+certain; else submit exits with 9 (no_match), names the nearest, and writes nothing.
 
 A broadcast, or a --group of different packages, has one ticket, which is polled like
 any other. It succeeds when all members have (--aggregate: any, or more than half of
@@ -41,6 +44,18 @@ again when all that it has left so have ended, with returns on its input. The ti
 printed at once. A delegation is the default then, and waits for an hour. Of a program
 that fails, refuses or asks nothing is handed off. See "handoff work --help".
 
+--wait waits for the end: that of the chain, where a result hands the work on by goto. It
+prints the result, as "handoff result" does, and the ticket goes to stderr; with -o json
+it prints one document: the status of the handoff that ended (the last of the chain),
+"submitted" (the ticket of the first) and "result". With --return-of handoff it waits
+for the handoff itself.
+
+Of a conversation (--history-file) as much goes on as --transfer and the bounds say, or
+the type: all for an escalation, a summary for a delegation, else what is relevant. The
+first request and the last five messages stay, and calls of tools with their results. The
+package says what was left out, and who wrote the summary: its source, a summarizer, or
+extracts.
+
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.
 
@@ -62,11 +77,12 @@ What is wrong with a package is said by field, and nothing is written (exit code
 
 ` + gatewayHelp + ` The source is that agent; the parent must be one of its handoffs.
 
-Exit codes: 0 submitted (with --wait: and closed with success), 4 submitted and
-still open when --wait ended, 5 closed without success, 9 refused.`
+Exit codes: 0 submitted (with --wait: and ended with success), 4 submitted and
+still open when --wait ended, 5 ended without success, 9 refused.`
 
 const submitExamples = `  handoff submit --to reviewer --reason "code is ready" --task "review main.go"
   handoff submit --capability translate --reason r --task "to French" --var text="good day" --wait
+  handoff submit --for "run the unit tests" --reason "the code is ready"
   handoff submit -f package.json --priority high --wait=30s -o json
   handoff submit --type delegation --return-timeout 10m --to tester --reason r --task "run the tests"
   handoff submit --to alice --to bob --to carol --aggregate majority --reason r --task "approve the plan" --wait

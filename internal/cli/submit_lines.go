@@ -43,7 +43,7 @@ func (f *linesFlags) check(changed func(string) bool, flags packageFlags) error 
 			return usagef("--%s is about one handoff, and does not go with a file of lines; a line may say it itself", name)
 		}
 	}
-	for _, path := range []string{flags.contextFile, flags.historyFile, flags.schemaFile} {
+	for _, path := range []string{flags.contextFile, flags.transfer.historyFile, flags.schemaFile} {
 		if path == "-" {
 			return usagef("with a file of lines nothing else is read from stdin: it would be there for the first line alone")
 		}
@@ -60,7 +60,7 @@ func (a *app) submitLines(ctx context.Context, o *submitOptions) error {
 	out := &lineWriter{app: a}
 	job := bulk.Job{
 		Complete: func(pkg protocol.Package) (protocol.Package, error) {
-			return o.complete(pkg, a, time.Now())
+			return o.complete(ctx, pkg, a, time.Now())
 		},
 		Prepare: offline.Prepare,
 		Done:    out.done,

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -53,8 +50,8 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 	var head broker.Head
 	if o.dryRun {
 		err = a.dryRun(ctx, b, prepared)
-	} else if head, err = a.submitOnce(ctx, b, prepared); err == nil && a.text() {
-		a.printf("%s\n", prepared.Ticket)
+	} else {
+		head, err = a.submitOnce(ctx, b, prepared)
 	}
 	if err != nil {
 		return err
@@ -63,30 +60,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 	if o.dryRun {
 		return nil
 	}
-	a.remember(prepared.Ticket)
 	return a.submitted(ctx, a.direct(b), head.State, o.limit)
-}
-
-// submitted waits for the end of what was submitted, where there is a limit, and prints it.
-// People have the ticket already.
-func (a *app) submitted(ctx context.Context, s *source, state protocol.State, limit *time.Duration) error {
-	var err error
-	if limit != nil {
-		var last protocol.State
-		if last, err = waitFor(ctx, s, state.Ticket, *limit, string(api.UntilClosed)); last.Ticket != "" { // else interrupted before the first read
-			state = last
-		}
-	}
-	if !a.text() {
-		return errors.Join(a.valueWithMembers(ctx, s.b, state), err)
-	}
-	if limit != nil && err == nil {
-		a.notef("%s: %s\n", state.Ticket, explain.Ending(state))
-	}
-	if limit != nil {
-		a.warn(state)
-	}
-	return err
 }
 
 // inherited is prepare for a package with a parent, from which it takes over what

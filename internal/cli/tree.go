@@ -18,7 +18,8 @@ func newTree(a *app) *cobra.Command {
 		Long: `Tree draws all handoffs that belong together with one, from the first of them on:
 what was handed off, the members of groups, returns, redrives. The one you asked for
 is marked. Each line has its ticket, what it is to the one above it, from whom to
-whom it goes, where it stands, how long it took or has taken, and its task.
+whom it goes, where it stands, how long it took or has taken, and its task. "handed on"
+is a link of a chain, by goto, and "(end)" its last one: "(open end)" while that is open.
 
 It is read from the ledger. Handoffs that merely name one of these as their parent
 are found through the index (handoff index; handoff dev has one); where none

@@ -99,6 +99,18 @@ func howWords(n *dossier.Node) string {
 			return string(n.Type)
 		}
 		return "handed off"
+	case dossier.HandedOn:
+		words := "handed on"
+		if n.Type != "" && n.Type != protocol.Sequential {
+			words += ", " + string(n.Type)
+		}
+		switch {
+		case n.ChainEnd && n.Closed:
+			words += " (end)"
+		case n.ChainEnd:
+			words += " (open end)"
+		}
+		return words
 	}
 	return string(n.Relation)
 }

@@ -19,8 +19,9 @@ The exit code of CMD says what came of it:
   126, 127  CMD cannot run: the worker drains and ends, no attempt is charged
   anything else  failed, and worth another attempt
 
-The package has, where there are any: supplements (answers to what was asked, whose
-variables are in context.variables, too), trail (who refused, asked and failed before)
+The package has, where there are any: context.previous (the result of the agent that has
+handed on to this one), supplements (answers to what was asked, whose variables are in
+context.variables, too), trail (who refused, asked and failed before)
 and returns (the ends of what was handed off and waited for).
 
 In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,

@@ -1,0 +1,84 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// HandedOn says to which agent a closed handoff was handed on by goto, and what has become of the
+// chain. next is the handoff that follows, and last the one that the chain has come to; either is
+// zero where it was not read.
+func HandedOn(s, next, last protocol.State) string {
+	ticket, goesOn := lifecycle.NextInChain(s)
+	if !goesOn {
+		return ""
+	}
+	text := "as " + ticket
+	if next.Ticket != "" {
+		text = fmt.Sprintf("to %s, %s", atAgent(next), ticket)
+	}
+	return text + After("; ", ChainStands(next, last))
+}
+
+// ChainStands says where a chain is still open, or where and how it ended.
+func ChainStands(next, last protocol.State) string {
+	if last.Ticket == "" {
+		return ""
+	}
+	at := "there"
+	if last.Ticket != next.Ticket {
+		at = fmt.Sprintf("at %s, %s", atAgent(last), last.Ticket)
+	}
+	following, goesOn := lifecycle.NextInChain(last)
+	switch {
+	case goesOn:
+		return fmt.Sprintf("still open: %s is about to be submitted", following)
+	case last.Closed:
+		return fmt.Sprintf("ended %s: %s", at, Ending(last))
+	}
+	return fmt.Sprintf("still open %s: it waits for %s", at, WaitingFor(last).Words)
+}
+
+// OpenReturn is Return, and names the handoff that the chain has come to where the return waits
+// for its end.
+func OpenReturn(s, last protocol.State) Phrase {
+	if !s.ReturnExpected || !lifecycle.AwaitsChain(s) || last.Ticket == "" {
+		return Return(s)
+	}
+	return phrase(fmt.Sprintf("still open: %s gets the end of the chain, which is at %s, %s", s.Source, atAgent(last), last.Ticket))
+}
+
+// atAgent names the agent that has or had a handoff, or else its target.
+func atAgent(s protocol.State) string { return Person(cmp.Or(s.Agent, s.TargetWords())) }
+
+// handedOn says of a closed handoff what its chain has come to.
+func (x *explainer) handedOn() {
+	ticket, goesOn := lifecycle.NextInChain(x.State)
+	if !goesOn {
+		return
+	}
+	next, last := x.Next, x.Last
+	if next.Ticket == "" {
+		x.say("It is handed on as handoff %s, which is about to be submitted.", ticket)
+		return
+	}
+	x.say("It was handed on to %s, as handoff %s.", atAgent(next), ticket)
+	at := "there"
+	if last.Ticket != next.Ticket {
+		at = fmt.Sprintf("at %s, as handoff %s", atAgent(last), last.Ticket)
+	}
+	following, goesOn := lifecycle.NextInChain(last)
+	switch {
+	case goesOn:
+		x.say("The chain is still open: handoff %s is about to be submitted.", following)
+	case last.Closed:
+		x.say("The chain ended %s: %s.", at, Ending(last))
+		x.suggest("see that end", OpWhy, "ticket", last.Ticket)
+	default:
+		x.say("The chain is still open %s: it waits for %s.", at, WaitingFor(last).Words)
+		x.suggest("see what it waits for", OpWhy, "ticket", last.Ticket)
+	}
+}
