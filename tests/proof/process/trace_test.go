@@ -143,11 +143,7 @@ func TestTraceOfProcesses(t *testing.T) {
 	submit := startHandoff(t, "submit", append(env, "TRACEPARENT=00-"+root+"-"+above+"-01"), "submit", "--type", "delegation",
 		"--from", "lead", "--to", "coder", "--return-timeout", "1m", "--reason", "r", "--task", "t", "--wait=1m", "-o", "json")
 	<-submit.Ended()
-	var printed protocol.State
-	if err := json.Unmarshal([]byte(submit.Output()), &printed); err != nil || printed.Outcome != protocol.OutcomeSuccess {
-		t.Fatalf("submit printed (%v) %s", err, submit.Output())
-	}
-	ticket := printed.Ticket
+	ticket := submittedAs(t, submit.Output())
 
 	engine, err := jetstream.Dial(ctx, jetstream.DialConfig{URL: e.url})
 	if err != nil {
@@ -229,4 +225,18 @@ func TestTraceIsNotWaitedFor(t *testing.T) {
 	if code := submit.ExitCode(); code != 0 {
 		t.Errorf("it ended with %d: %s", code, submit.Output())
 	}
+}
+
+// submittedAs returns the ticket of what "submit --wait" submitted. The end that it printed, that of
+// the chain, must be a success.
+func submittedAs(t *testing.T, output string) string {
+	t.Helper()
+	var printed struct {
+		Submitted string           `json:"submitted"`
+		Outcome   protocol.Outcome `json:"outcome"`
+	}
+	if err := json.Unmarshal([]byte(output), &printed); err != nil || printed.Outcome != protocol.OutcomeSuccess {
+		t.Fatalf("submit printed (%v) %s", err, output)
+	}
+	return printed.Submitted
 }

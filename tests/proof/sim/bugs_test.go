@@ -46,10 +46,12 @@ const (
 	denialWeak     bug = "a denial that others may undo"
 	endTwice       bug = "the end of a chain told twice"
 	endLost        bug = "the end of a chain never told"
+	resultMixed    bug = "the result of one chain given to the next agent of another"
+	fleetUnread    bug = "the settings of the fleet not asked for"
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost}
+var bugs = []bug{noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost, resultMixed, fleetUnread}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.

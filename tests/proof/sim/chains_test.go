@@ -36,6 +36,7 @@ func (j *judge) endOf(s protocol.State) (last protocol.State, ended bool) {
 // checkChain: the end of a chain is told by its first handoff alone, and when it is there. A rollback
 // goes to the agent before as well.
 func (j *judge) checkChain(before, after protocol.State, events []protocol.Event) {
+	j.checkPrevious(before, events)
 	if before.Ticket == "" && after.ReturnOf != "" {
 		of := j.heads[after.ReturnOf].state
 		if _, ended := j.endOf(of); !ended {

@@ -59,6 +59,9 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == endTwice {
 		body = tellsTwice(body)
 	}
+	if e.l.bug == resultMixed {
+		body = e.l.mixUp(body)
+	}
 	dies := false
 	if e.l.bug == nobodyTold && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
 		if found := reasons.FindIndex(body); found != nil {
@@ -194,11 +197,11 @@ func (e *engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
 	return e.Memory.RemoveOffer(ctx, key)
 }
 
-func (e *engine) Offers(ctx context.Context, fn func(broker.OfferKey) error) error {
+func (e *engine) Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error {
 	if err := e.await(ctx, "offers"); err != nil {
 		return err
 	}
-	return e.Memory.Offers(ctx, fn)
+	return e.Memory.Offers(ctx, agent, fn)
 }
 
 func (e *engine) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
@@ -247,6 +250,16 @@ func (e *engine) Profile(ctx context.Context, agent string) (protocol.Profile, e
 		return protocol.Profile{}, err
 	}
 	return e.Memory.Profile(ctx, agent)
+}
+
+func (e *engine) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
+	if err := e.await(ctx, "settings of the fleet"); err != nil {
+		return protocol.Fleet{}, 0, err
+	}
+	if e.l.bug == fleetUnread {
+		return protocol.Fleet{}, 0, nil
+	}
+	return e.Memory.Fleet(ctx)
 }
 
 func (e *engine) Beat(ctx context.Context, h protocol.Holder) error {

@@ -34,12 +34,14 @@ type judge struct {
 	read      map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence  map[string]*presence
 	lines     map[string]refusals
-	denied    map[string]bool          // handoffs of which the last answer was a denial
-	memberOf  map[groupAgent]int       // which member of a group an agent has
-	votes     map[string]bool          // closed handoffs that are in favour, as their results say
-	asked     map[string]protocol.Bits // by handoff: the children that its results wait for
-	slots     map[string]time.Time     // when a holder took its slot for a handoff
-	lateSince time.Time                // since when there is a worker of late
+	denied    map[string]bool              // handoffs of which the last answer was a denial
+	memberOf  map[groupAgent]int           // which member of a group an agent has
+	votes     map[string]bool              // closed handoffs that are in favour, as their results say
+	asked     map[string]protocol.Bits     // by handoff: the children that its results wait for
+	previous  map[string]protocol.Previous // by handoff: the result that it follows from
+	slots     map[string]time.Time         // when a holder took its slot for a handoff
+	lateSince time.Time                    // since when there is a worker of late
+	fleets    []*protocol.Fleet            // all settings that there ever were
 	appends   int
 	open      int
 
@@ -152,6 +154,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkUndelivered(before.state, after, made.Events)
 	j.checkChain(before.state, after, made.Events)
 	j.checkDenied(ticket, after, made.Events)
+	j.checkPolicy(before.state, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}

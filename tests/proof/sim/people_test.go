@@ -4,7 +4,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -56,6 +55,7 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 			return protocol.Result{}, answer
 		}
 	}
+	h.l.judge.received(of)
 	what := h.dice(of, "handle")
 	work := time.Duration(what%8_000_000) * time.Microsecond
 	stubborn := false
@@ -70,7 +70,7 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		}
 		time.Sleep(work)
 	}
-	done := protocol.Result{Body: []byte(`"done"`)}
+	done := protocol.Result{Body: fmt.Appendf(nil, `"done by %s, attempt %d of %s"`, of.Agent, of.Attempt, of.Ticket[:8])}
 	if of.State().Group != "" && what>>16%2 == 0 {
 		done.Body = []byte(`{"vote":"no"}`)
 	}
@@ -90,9 +90,11 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	case 6:
 		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial})
 	case 7:
-		to, err := json.Marshal([]string{other(h.agent, what), "END"})
-		done.Command = &protocol.Command{Goto: to}
-		return done, err
+		done.Command = &protocol.Command{Goto: []byte(`"` + other(h.agent, what) + `"`)}
+		if what>>12%2 == 0 {
+			done.Command.Goto = []byte(`["` + other(h.agent, what) + `","END"]`)
+		}
+		return done, nil
 	case 8:
 		if h.l.bug == workRepeated {
 			return protocol.Result{}, &worker.Failure{Code: string(protocol.CodeUnknownAgent), Err: errors.New("no agent is called " + nowhere)}

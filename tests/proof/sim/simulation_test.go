@@ -67,6 +67,7 @@ type simulation struct {
 	workers      []*process
 	pollers      []*process
 	conns        map[*process]*brokertest.Memory
+	mixedUp      []byte // a previous result that was handed on
 	judge        judge
 }
 
@@ -256,10 +257,14 @@ func (l *simulation) runAll() {
 		if agent == limited {
 			profile.MaxConcurrency = limitedTo
 		}
+		if agent == ownAttempts {
+			profile.Policy.MaxAttempts = new(ownAttemptsMax)
+		}
 		if err := l.m.PutProfile(l.ctx, profile); err != nil {
 			l.judge.fault("register %s: %v", agent, err)
 		}
 	}
+	l.setFleet()
 	for i := range 2 {
 		l.keepRunning(fmt.Sprint("supervisor", i), &l.supervisors, i == mortalSupervisor, func(ctx context.Context, e *engine, b *broker.Broker) error {
 			own, parts := l.supervised(e, b)
