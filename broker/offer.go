@@ -237,14 +237,7 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 }
 
 func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
-	directory := &lifecycle.Directory{}
-	if o.State.Holder != "" { // only then does the judgement depend on it
-		var err error
-		if directory, err = o.b.decisionDirectory(ctx, o.State); err != nil {
-			return nil, err
-		}
-	}
-	verdict, draft, err := o.decideAnswer(holder, directory, answer)
+	verdict, draft, err := o.judge(ctx, holder, answer)
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +255,22 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 		o.slot = o.slot || taken
 	}
 	return o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence)
+}
+
+// judge decides what becomes of the answer. It reads the directory only where the decision depends
+// on it: where a holder may be gone, and where the offer has ended and the handoff goes elsewhere.
+func (o *Offer) judge(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (lifecycle.Verdict, draft, error) {
+	if o.State.Holder == "" {
+		verdict, made, err := o.decideAnswer(holder, &lifecycle.Directory{}, answer)
+		if err != nil || verdict != lifecycle.Drop || len(made.events) == 0 {
+			return verdict, made, err
+		}
+	}
+	directory, err := o.b.decisionDirectory(ctx, o.State)
+	if err != nil {
+		return 0, draft{}, err
+	}
+	return o.decideAnswer(holder, directory, answer)
 }
 
 // isOfferInvalid tells whether an offer's own state is what is wrong.
