@@ -53,6 +53,14 @@ func (j *judge) checkChain(before, after protocol.State, events []protocol.Event
 		}
 		for _, child := range marked.Children {
 			of := j.heads[protocol.ChildTicketN(after.Ticket, child.N)].state
+			if after.Closed && after.Children.Next == child.N+1 {
+				// Its chain goes on with it, and gets the end by chain_ended: it marks that
+				// link as closed, no more, when all that follows is to be cancelled.
+				if of.Outcome != child.Outcome {
+					j.faultLocked("link %d of %s has ended with %s, and is %s (%s)", child.N, after.Ticket, child.Outcome, of.Phase, of.Outcome)
+				}
+				continue
+			}
 			if last, ended := j.endOf(of); !ended || last.Outcome != child.Outcome {
 				j.faultLocked("child %d of %s has ended with %s for its parent, and %s is %s (%s)", child.N, after.Ticket, child.Outcome, last.Ticket, last.Phase, last.Outcome)
 			}
