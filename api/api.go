@@ -94,6 +94,8 @@ type Operator interface {
 	Take(ctx context.Context, request Take) (Held, error)
 	// Dismiss takes a closed handoff out of the inbox that lists it.
 	Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error)
+	// Raise adds to the limits of an open handoff.
+	Raise(ctx context.Context, ticket string, more protocol.Amounts) (protocol.State, error)
 	// Inbox returns the handoffs that wait for an agent or a person, oldest change first.
 	// Without an index it reads the heads of all handoffs.
 	Inbox(ctx context.Context, agent string) ([]broker.Waiting, error)

@@ -40,6 +40,7 @@ const (
 	NeedPerson   Need = "person"    // a person has it
 	NeedAnswer   Need = "question"  // an agent waits for an answer
 	NeedDecision Need = "undecided" // it failed, was refused or timed out
+	NeedLoop     Need = "deep"      // it follows from so many others that agents may hand off in a loop
 	NeedPatience Need = "oldest"    // it is open for longest
 )
 
@@ -49,7 +50,7 @@ const (
 	readsAtOnce   = 16
 )
 
-var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedAnswer, NeedDecision, NeedPatience}
+var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedAnswer, NeedDecision, NeedLoop, NeedPatience}
 
 // Attention implements Operator.
 func (c *Session) Attention(ctx context.Context, also []string) (Attention, error) {
@@ -131,6 +132,9 @@ func attend(states []protocol.State, d *lifecycle.Directory, now time.Time) []At
 		switch item := (Attended{needOf(s, d, now), s, explain.WaitingFor(s)}); item.Need {
 		case NeedPatience:
 			oldest = append(oldest, item)
+		case NeedLoop:
+			item.Words = explain.Phrase{Words: explain.Depth(s) + " in its lineage"}
+			all = append(all, item)
 		case NeedStuck:
 			item.Words = explain.Phrase{Words: s.StuckReason}
 			all = append(all, item)
@@ -160,6 +164,8 @@ func needOf(s protocol.State, d *lifecycle.Directory, now time.Time) Need {
 		return NeedAnswer
 	case s.Phase == protocol.PhaseFailed || s.Phase == protocol.PhaseRejected || s.Phase == protocol.PhaseTimeout:
 		return NeedDecision
+	case lifecycle.Deep(s.Summary):
+		return NeedLoop
 	}
 	return NeedPatience
 }

@@ -94,7 +94,7 @@ func (c *Caller) isNamed(name string) bool {
 }
 
 // concerns tells whether a handoff concerns the caller: one of its names is the source,
-// the target, or the agent that has or had it last.
+// the target, the agent that has or had it last, or the one that is asked for an approval.
 func (c *Caller) concerns(s protocol.State) bool {
-	return c.isNamed(s.Source) || c.isNamed(s.Agent) || c.isNamed(s.Target.Agent)
+	return c.isNamed(s.Source) || c.isNamed(s.Agent) || c.isNamed(s.Target.Agent) || s.Gate != nil && s.Gate.Approver != "" && c.isNamed(s.Gate.Approver)
 }

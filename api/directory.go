@@ -26,11 +26,6 @@ type Directory interface {
 	Profile(ctx context.Context, agent string) (protocol.Profile, error)
 	// Holders returns the workers of an agent, by their ids.
 	Holders(ctx context.Context, agent string) ([]protocol.Holder, error)
-	// FindAgents returns the agents whose profiles have the words of a task (lifecycle.Match), the
-	// best first, most of them at most. A task is at most FindBytesMax, and most from 1 to FindMax.
-	// Where none of them is certain, it returns them with a *protocol.Error of CodeNoMatch, which
-	// names the nearest.
-	FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error)
 	// Queues returns the lanes that have offers, those of names without an agent included.
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
 	// PutAgent registers an agent or replaces its profile, and makes its queue.
@@ -47,6 +42,19 @@ type Directory interface {
 	// PutFleet replaces those settings. Where their revision is another one by now, the error has
 	// CodeConflict, and nothing is changed.
 	PutFleet(ctx context.Context, fleet Fleet) (Fleet, error)
+}
+
+// Finder finds the agent to hand off to.
+type Finder interface {
+	// FindAgents returns the agents whose profiles have the words of a task (lifecycle.Match), the
+	// best first, most of them at most. A task is at most FindBytesMax, and most from 1 to FindMax.
+	// Where none of them is certain, it returns them with a *protocol.Error of CodeNoMatch, which
+	// names the nearest.
+	FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error)
+	// RecommendAgents ranks the agents that an agent may hand off to, for a task or, where that is
+	// empty, for any, by their words and by how its handoffs to them have ended in the last 30 days
+	// (lifecycle.Recommend). No handoff is routed by it.
+	RecommendAgents(ctx context.Context, from, task string, most int) (Recommendations, error)
 }
 
 // Availability is what the presence of its workers says of an agent. It is computed for
@@ -72,7 +80,9 @@ type AgentStatus struct {
 	Busy         int          `json:"busy"`
 	PolledAt     time.Time    `json:"polled_at,omitzero"` // where it polls: when it was last heard of
 	InHand       int          `json:"in_hand,omitempty"`  // where it has max_concurrency: what counts against it
-	Queued       int          `json:"queued"`             // offers in its queue, those being worked on included
+	// Breaker is its breaker, where that is not closed.
+	Breaker *BreakerStatus `json:"breaker_status,omitempty"`
+	Queued  int            `json:"queued"` // offers in its queue, those being worked on included
 }
 
 // AvailabilityOf judges an agent by the holders that a directory has of it.
@@ -162,6 +172,9 @@ func (s *Service) agentWithQueue(ctx context.Context, d *lifecycle.Directory, p 
 func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
 	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
+	if breaker, has := BreakerOf(p.ID, d, s.b.Now()); has && breaker.State != lifecycle.BreakerClosed {
+		v.Breaker = &breaker
+	}
 	switch v.Availability {
 	case Absent:
 		v.AbsentSince = d.LastPresent[p.ID]

@@ -51,6 +51,8 @@ func Refusal(err error) (refusal *protocol.Error, internal bool) {
 		return protocol.Errorf(protocol.CodeIllegal, "lease", "the handoff is in a phase that does not allow this"), false
 	case errors.Is(err, broker.ErrNotFound):
 		return protocol.Errorf(protocol.CodeNotFound, "", "is not there"), false
+	case errors.Is(err, broker.ErrNoAnswer):
+		return protocol.Errorf(protocol.CodeUnreachable, "", "no index answers, and without one that is not told; ask again when one runs"), false
 	case errors.Is(err, broker.ErrUnreachable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return protocol.Errorf(protocol.CodeUnreachable, "", "the gateway did not reach the engine in time; ask again"), true
 	}

@@ -10,6 +10,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
+// Decider is what a holder decides by itself.
+type Decider interface {
+	// Decide records a decision that the holder makes during the work. Over the risk that the agent
+	// and the package allow, the error has CodeAutonomy and nothing is recorded.
+	Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error)
+}
+
 // Holder claims handoffs for agents and reports on them.
 //
 // It serves workers that keep no more than a lease between two calls. Every call with a lease
@@ -25,6 +32,8 @@ type Holder interface {
 	Heartbeat(ctx context.Context, request Heartbeat) (Beat, error)
 	// Progress records how far the work is.
 	Progress(ctx context.Context, lease string, progress protocol.Progress) (protocol.State, error)
+	// Spend records what the attempt has used so far: what is more than it had said counts.
+	Spend(ctx context.Context, lease string, usage protocol.Usage) (protocol.State, error)
 	// Complete closes a handoff with a result. A result that breaks the rules fails the
 	// attempt; one that comes after its lease was lost is kept beside the handoff,
 	// and the error is a *LateResultError.
@@ -120,6 +129,9 @@ type HandOff struct {
 	// once.
 	N       int
 	Package protocol.Package
+	// AtOnce begins a sequential one at once, and not with the result of this handoff. Its
+	// number leaves room for what that result hands off.
+	AtOnce bool
 }
 
 // Child is a handoff that was handed off from the work on another.

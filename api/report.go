@@ -29,12 +29,14 @@ func (c *Session) report(ctx context.Context, operation, lease string, report fu
 	if err != nil {
 		return protocol.State{}, err
 	}
-	if err := c.s.b.Beat(ctx, claim.Holder); err != nil {
-		return protocol.State{}, err
+	if claim.Holder.Polling { // a worker beats by itself, and says more of itself
+		if err := c.s.b.Beat(ctx, claim.Holder); err != nil {
+			return protocol.State{}, err
+		}
 	}
 	err = report(claim)
 	state := claim.State()
-	if state.Holder != claim.Holder.ID {
+	if claim.Holder.Polling && state.Holder != claim.Holder.ID {
 		c.leave(ctx, claim.Holder)
 	}
 	return state, err
@@ -77,6 +79,16 @@ func expiry(h protocol.Holder) time.Time {
 // Progress implements Holder.
 func (c *Session) Progress(ctx context.Context, lease string, progress protocol.Progress) (protocol.State, error) {
 	return c.report(ctx, "Progress", lease, func(claim *broker.Claim) error { return claim.Progress(ctx, progress) })
+}
+
+// Decide implements Decider.
+func (c *Session) Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error) {
+	return c.report(ctx, "Decide", lease, func(claim *broker.Claim) error { return claim.Decide(ctx, decision) })
+}
+
+// Spend implements Holder.
+func (c *Session) Spend(ctx context.Context, lease string, usage protocol.Usage) (protocol.State, error) {
+	return c.report(ctx, "Spend", lease, func(claim *broker.Claim) error { return claim.Spend(ctx, usage) })
 }
 
 // Complete implements Holder.
@@ -127,13 +139,12 @@ func (c *Session) RollBackHeld(ctx context.Context, lease, reason string, partia
 // HandOff implements Holder.
 func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, err error) {
 	child.Parent, err = c.report(ctx, "HandOff", request.Lease, func(claim *broker.Claim) (err error) {
-		n := request.N - 1
-		if made := claim.State().Children; n < 0 {
-			if n = 0; made != nil {
-				n = made.Count
-			}
+		made := broker.Child{N: request.N - 1, Package: request.Package, AtOnce: request.AtOnce}
+		if request.N > 0 {
+			child.Ticket, err = claim.HandOff(ctx, made)
+		} else {
+			child.Ticket, err = claim.HandOffNext(ctx, made)
 		}
-		child.Ticket, err = claim.HandOff(ctx, broker.Child{N: n, Package: request.Package})
 		return err
 	})
 	return child, err

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Config configures a Service. The zero value is the default.
@@ -63,11 +65,15 @@ type Session struct {
 }
 
 var (
-	_ Source    = (*Session)(nil)
-	_ Holder    = (*Session)(nil)
-	_ Directory = (*Session)(nil)
-	_ Reader    = (*Session)(nil)
-	_ Operator  = (*Session)(nil)
+	_ Source     = (*Session)(nil)
+	_ Holder     = (*Session)(nil)
+	_ Directory  = (*Session)(nil)
+	_ Reader     = (*Session)(nil)
+	_ Operator   = (*Session)(nil)
+	_ Workspaces = (*Session)(nil)
+	_ Approver   = (*Session)(nil)
+	_ Sharer     = (*Session)(nil)
+	_ Decider    = (*Session)(nil)
 )
 
 // may refuses a caller that has none of an operation's roles.
@@ -102,6 +108,9 @@ func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, e
 	if err != nil || c.caller.concerns(state) {
 		return state, err
 	}
+	if asked, err := c.mayApprove(ctx, state); asked || err != nil {
+		return state, err
+	}
 	if state.Parent != "" && state.N > 0 && ticket == protocol.ChildTicketN(state.Parent, state.N-1) {
 		parent, err := c.s.b.Status(ctx, state.Parent)
 		if err == nil && c.caller.concerns(parent) {
@@ -112,6 +121,20 @@ func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, e
 		}
 	}
 	return protocol.State{}, hidden(ticket)
+}
+
+// mayApprove tells whether the core lets one of the caller's names answer the gate of a handoff: an
+// agent above the approver.
+func (c *Session) mayApprove(ctx context.Context, state protocol.State) (bool, error) {
+	if state.Gate.First() != protocol.GateApproval {
+		return false, nil
+	}
+	directory, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return false, err
+	}
+	may := func(name string) bool { return lifecycle.MayApprove(state, name, directory) }
+	return slices.ContainsFunc(c.caller.Agents, may) || slices.ContainsFunc(c.caller.Sources, may), nil
 }
 
 func hidden(ticket string) error {

@@ -199,6 +199,13 @@ func (c *Session) Redrive(ctx context.Context, r Redrive) (protocol.State, error
 	})
 }
 
+// Raise implements Operator.
+func (c *Session) Raise(ctx context.Context, ticket string, more protocol.Amounts) (protocol.State, error) {
+	return c.intervene("Raise", ticket, func(ticket string) (protocol.State, error) {
+		return c.s.b.Raise(ctx, ticket, c.caller.Name, more)
+	})
+}
+
 // Dismiss implements Operator.
 func (c *Session) Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error) {
 	return c.intervene("Dismiss", ticket, func(ticket string) (protocol.State, error) {

@@ -67,16 +67,17 @@ func NewAnnouncer(publisher Publisher, log *slog.Logger) *Announcer {
 // announced now: until that is published, or has failed for the first time.
 func (a *Announcer) Appended(ctx context.Context, ticket string, seq uint64, attention lifecycle.Attention) {
 	attention = cmp.Or(attention, lifecycle.AttentionNow)
-	word, _, ended := attention.Ended()
+	word := attention.Word()
+	more := len(attention) > len(word) // an offer or an attempt that has ended
 	a.mu.Lock()
 	if word == lifecycle.AttentionLater {
 		a.hold(ticket, seq)
-		attention = lifecycle.AttentionNone + attention[len(word):] // for the offer that has ended, if any
+		attention = lifecycle.AttentionNone + attention[len(word):] // for what has ended, if anything
 	} else {
 		delete(a.held, ticket)
 	}
 	a.mu.Unlock()
-	if ended || word != lifecycle.AttentionNone && word != lifecycle.AttentionLater {
+	if more || word != lifecycle.AttentionNone && word != lifecycle.AttentionLater {
 		a.announce(ctx, []OutboxEntry{{WakeUp: WakeUp{Ticket: ticket, Seq: seq, Attention: attention}}})
 	}
 }

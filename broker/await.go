@@ -14,12 +14,17 @@ import (
 // it. The rest of the result is not kept.
 func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, children []Child) error {
 	handOffs, err := c.awaitedByResult(ctx, result, children)
+	if usage := validUsage(result.Usage); err == nil && usage != nil {
+		err = c.spend(ctx, *usage, protocol.UsageResult)
+	}
 	if err == nil {
 		err = c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			if err := c.checkAccepted(s); err != nil {
 				return lifecycle.Step{}, err
 			}
-			return lifecycle.Await(s, d, c.Holder.ID, eventsOf(handOffs), now)
+			step, err := lifecycle.Await(s, d, c.Holder.ID, nextOf(handOffs), now)
+			asRecorded(handOffs, step)
+			return step, err
 		})
 		if errors.Is(err, ErrLeaseLost) {
 			there, failure := c.reported(ctx, func(e protocol.Event) uint64 {
@@ -61,10 +66,7 @@ func (c *Claim) awaitedByResult(ctx context.Context, result protocol.Result, chi
 	if err != nil {
 		return nil, err
 	}
-	n := 0
-	if made := c.lastHead().State.Children; made != nil {
-		n = made.Count
-	}
+	n := RoomForResult(c.lastHead().State.Children)
 	all := make([]handedOff, 0, len(packages))
 	for _, pkg := range packages {
 		made, err := c.prepareChild(ctx, Child{N: n, Package: pkg}, awaited)
@@ -77,11 +79,26 @@ func (c *Claim) awaitedByResult(ctx context.Context, result protocol.Result, chi
 	return all, boundHandOffs(ctx, c.b, all)
 }
 
-// eventsOf are the events that record children.
-func eventsOf(all []handedOff) []protocol.HandedOff {
-	events := make([]protocol.HandedOff, len(all))
-	for i, made := range all {
-		events[i] = made.event
+// asRecorded gives children the events that a step records them by, with what they get.
+func asRecorded(all []handedOff, step lifecycle.Step) {
+	for _, e := range step.Events {
+		e, ok := e.(*protocol.HandedOff)
+		if !ok {
+			continue
+		}
+		for i := range all {
+			if all[i].next.N == e.N {
+				all[i].next.HandedOff = *e
+			}
+		}
 	}
-	return events
+}
+
+// nextOf are the children as the core records them.
+func nextOf(all []handedOff) []lifecycle.Next {
+	next := make([]lifecycle.Next, len(all))
+	for i, made := range all {
+		next[i] = made.next
+	}
+	return next
 }

@@ -63,6 +63,8 @@ type Broker struct {
 	timers    Timers
 	directory Directory
 	settings  Settings
+	shared    Workspaces
+	health    Healths
 	blobs     Blobs
 	bus       Bus
 
@@ -72,7 +74,9 @@ type Broker struct {
 	observer  Observer // nil: none
 	profiles  profiles
 	fleet     fleetCache
+	workflows knownWorkspaces
 	slots     slotWatch
+	healths   healthCache
 	watching  atomic.Bool // this process watches the directory
 }
 
@@ -81,7 +85,7 @@ type Broker struct {
 func New(engine Engine, cfg Config) (*Broker, error) {
 	b := &Broker{redaction: redactionOf(cfg.Redactor), log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
 	if engine != nil {
-		b.ledger, b.queue, b.timers, b.directory, b.settings, b.blobs, b.bus = engine, engine, engine, engine, engine, engine, engine
+		b.ledger, b.queue, b.timers, b.directory, b.settings, b.health, b.shared, b.blobs, b.bus = engine, engine, engine, engine, engine, engine, engine, engine, engine
 	}
 	b.log = cmp.Or(b.log, slog.New(slog.DiscardHandler))
 	switch {
@@ -234,6 +238,11 @@ func (b *Broker) update(ctx context.Context, head Head, read directoryReader, de
 			return head, false, err
 		}
 		draft, err := b.decideWith(ctx, head, directory, decide)
+		if err == nil && closesGate(draft.events) { // who is asked depends on those above its source
+			if directory, err = b.decisionDirectory(ctx, head.State); err == nil {
+				draft, err = b.decideWith(ctx, head, directory, decide)
+			}
+		}
 		if err != nil || len(draft.events) == 0 {
 			return head, false, err
 		}
@@ -241,6 +250,8 @@ func (b *Broker) update(ctx context.Context, head Head, read directoryReader, de
 		switch {
 		case err == nil:
 			return *next, true, nil
+		case errors.Is(err, errProbeTaken): // what the leader has of it is remembered
+			continue
 		case !errors.Is(err, ErrConflict):
 			return Head{}, false, err
 		}
@@ -335,6 +346,9 @@ func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand
 	if err := b.redactDraft(ctx, head, draft); err != nil {
 		return nil, err
 	}
+	if err := b.takeProbe(ctx, draft); err != nil {
+		return nil, err
+	}
 	id, next := newRecordID(), draft.next
 	next.State.PrevHash = head.Hash
 	buf := newBuffer()
@@ -348,6 +362,9 @@ func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand
 	attention := lifecycle.AttentionOf(next.State)
 	if ended, ok := lifecycle.EndedBetween(head.State, next.State); ok && ended.Offer != inHand {
 		attention = attention.WithEnded(ended)
+	}
+	if attempt, ok := lifecycle.AttemptEnded(&head.State, &next.State, draft.events); ok {
+		attention = attention.WithAttempt(attempt)
 	}
 	if next.Seq, err = b.ledger.Append(withHandoffTrace(ctx, &next.State), head.Ticket, head.Seq, id, attention, body); err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
@@ -406,6 +423,8 @@ func (b *Broker) logAppend(ctx context.Context, head, after *Head, events []prot
 		slog.String("ticket", head.Ticket), slog.Int("attempt", after.State.Attempt), slog.Any("events", names),
 		slog.String("from", string(head.State.Phase)), slog.String("to", string(after.State.Phase)), slog.Uint64("seq", after.Seq))
 }
+
+func closesGate(events []protocol.Event) bool { return lifecycle.Step{Events: events}.Gates() }
 
 func makesOffer(events []protocol.Event) bool {
 	for _, e := range events {

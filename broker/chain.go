@@ -64,11 +64,19 @@ func (b *Broker) chainReturn(ctx context.Context, head Head) (protocol.Return, e
 	}
 	ret.OfChain(head.State)
 	for link := head; link.Ticket != last.Ticket; {
-		ret.Audit.TokensConsumed += link.State.Tokens
+		ret.Audit.TokensConsumed += link.State.Usage.Total().Tokens
 		next, _ := lifecycle.NextInChain(link.State)
 		if link, err = b.Head(ctx, next, 0); err != nil { // so old that it is gone: the figure is of the others
 			break
 		}
 	}
 	return ret, nil
+}
+
+// warnDeep tells of a lineage that is deep, and again with each as many hand-offs more.
+func (b *Broker) warnDeep(s *protocol.State) {
+	if lifecycle.Deep(s.Summary) && s.Lineage.Depth%protocol.LineageDepthWarning == 0 {
+		b.log.Warn("deep lineage: agents may hand off in a loop", "ticket", s.Ticket, "depth", s.Lineage.Depth, "most", protocol.LineageDepthMax,
+			"repeated", lifecycle.Repeated(s.Summary, s.Source, s.Agent))
+	}
 }

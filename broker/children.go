@@ -57,6 +57,16 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 			return Head{}, err
 		}
 	}
+	if step.Gates() && p.directory == nil { // who is asked depends on those above its source
+		directory, err := b.Directory(ctx)
+		if err != nil {
+			return Head{}, err
+		}
+		if step, err = b.submitAnyway(ctx, p, body, directory); err != nil {
+			return Head{}, err
+		}
+	}
+	meter(&step, p.body, p.blob)
 	draft := draftOf(empty, &step)
 	if err == nil {
 		err = checkAnnounced(draft)
@@ -72,9 +82,17 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 		return Head{}, fmt.Errorf("submit %s: %w", p.ticket, err)
 	}
 	head := *next
+	b.warnDeep(&head.State)
 	switch {
 	case head.State.Aggregate != nil:
 		return head, b.submitMissingMembers(ctx, head, head.State.Children.Made.Numbers())
+	case lifecycle.AwaitsWorkspace(head.State):
+		joined, err := b.EnsureWorkspace(ctx, head)
+		if err != nil {
+			b.log.Warn("no place in the workspace yet; a supervisor makes it", "ticket", head.Ticket, "err", err)
+			return head, nil
+		}
+		return joined, nil
 	case lifecycle.DutiesOf(head.State).Offer:
 		said, err := b.readAnnotations(ctx, &head)
 		if err == nil {
@@ -435,47 +453,4 @@ func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group
 		return nil, nil
 	}
 	return lifecycle.Refusers(origin.State), err
-}
-
-// checkMembers refuses a group of which one recipient cannot be offered anything.
-func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
-	group := protocol.State{Ticket: in.Ticket, Summary: in.summary}
-	directory, err := b.Directory(ctx)
-	if err != nil {
-		return err
-	}
-	for n := range in.summary.Aggregate.Size {
-		member, err := in.Package.MemberAt(in.Ticket, n)
-		if err != nil {
-			return err
-		}
-		err = b.checkMember(ctx, lifecycle.MemberOf(group, member, "", nil), directory)
-		var refused *protocol.Error
-		if errors.As(err, &refused) {
-			with := *refused
-			with.Field = fmt.Sprintf("members[%d].%s", n, refused.Field)
-			if member.Shared {
-				with.Field = fmt.Sprintf("target.agents[%d]", n)
-			}
-			return &with
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkMember judges by a snapshot that may lag behind an agent which has just
-// been registered: before one is refused the leader is asked for it.
-func (b *Broker) checkMember(ctx context.Context, member protocol.Summary, directory *lifecycle.Directory) error {
-	_, err := lifecycle.Admit(member, directory)
-	if err == nil || member.Target.Agent == "" {
-		return err
-	}
-	if directory, err = b.directoryFor(ctx, member); err != nil {
-		return err
-	}
-	_, err = lifecycle.Admit(member, directory)
-	return err
 }

@@ -94,12 +94,8 @@ func (b *Broker) fullDirectory(ctx context.Context, _ protocol.State) (*lifecycl
 // freshAgent reads one agent from the leader: a directory with that and the settings of the fleet,
 // for what a person asks for.
 func (b *Broker) freshAgent(agent string) directoryReader {
-	return func(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
-		d, err := b.onlyAgent(ctx, agent)
-		if err != nil {
-			return nil, err
-		}
-		return b.withFleet(ctx, d)
+	return func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+		return b.agentFor(ctx, agent, s.Summary, lifecycle.NeedsSource(s.Summary))
 	}
 }
 
@@ -200,6 +196,10 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	if err := progress.Validate(); err != nil {
 		return err
 	}
+	var err error
+	if progress.Usage, err = c.price(ctx, progress.Usage); err != nil {
+		return err
+	}
 	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
@@ -251,7 +251,9 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 			}
 			event := completed
 			event.Meta = meta(c, now)
-			return lifecycle.Complete(s, d, event, eventsOf(handOffs), now)
+			step, err := lifecycle.Complete(s, d, event, nextOf(handOffs), now)
+			asRecorded(handOffs, step)
+			return step, err
 		})
 		if errors.Is(err, ErrLeaseLost) {
 			err = c.resultAfterLoss(ctx, parked(result, completed.Result, completed.Blob), err)
@@ -321,7 +323,11 @@ func (c *Claim) completion(ctx context.Context, result protocol.Result, children
 	if err != nil {
 		return completed, nil, unfollowable(err)
 	}
-	completed = protocol.Completed{Status: result.Status, Tokens: result.Tokens, SetAside: protocol.CutText(result.SetAside, protocol.FailureBytesMax), Vote: result.Vote()}
+	usage, err := c.price(ctx, result.Usage)
+	if err != nil {
+		return completed, nil, err
+	}
+	completed = protocol.Completed{Status: result.Status, Usage: usage, SetAside: protocol.CutText(result.SetAside, protocol.FailureBytesMax), Vote: result.Vote()}
 	completed.Result, completed.Blob, err = c.b.storeResult(ctx, c.Ticket, body)
 	return completed, handOffs, err
 }
@@ -384,7 +390,14 @@ type Failure = lifecycle.Failure
 
 // Fail ends the attempt. Whether there is another is the core's decision.
 func (c *Claim) Fail(ctx context.Context, f Failure) error {
-	err := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+	err := f.Validate()
+	if err == nil {
+		f.Usage, err = c.price(ctx, f.Usage)
+	}
+	if err != nil {
+		return err
+	}
+	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
@@ -428,6 +441,9 @@ func (c *Claim) offerInHand() uint64 {
 
 // finish ends the claim, after the append that says so.
 func (c *Claim) finish(ctx context.Context) error {
+	if s := &c.lastHead().State; s.Joined && !s.Closed { // of a closed one a supervisor ends the place
+		c.b.releaseFences(ctx, s.Workspace, c.Ticket, s.Fence)
+	}
 	c.releaseSlot(ctx)
 	return c.removeOffer()
 }
@@ -446,53 +462,4 @@ func (c *Claim) removeOffer() error {
 		c.b.log.Warn("offer not removed from the queue; it will be dropped when it comes again", "ticket", c.Ticket, "err", err)
 	}
 	return nil
-}
-
-// Signal is what a beat tells a holder.
-type Signal struct {
-	CancelRequested bool `json:"cancel_requested"`
-	Return          bool `json:"return,omitempty"` // it shall go back to its source instead
-	Reminded        bool `json:"reminded"`         // most of the time to the limit is used up
-	// Limit is when the first clock runs out that takes the handoff from its holder,
-	// and LimitClock which one it is: work, return, deadline; until it is accepted
-	// also acknowledge or queue.
-	Limit      time.Time      `json:"limit,omitzero"`
-	LimitClock protocol.Clock `json:"limit_clock,omitempty"`
-	Deadline   time.Time      `json:"deadline,omitzero"`
-}
-
-// Beat keeps the offer from others and reads the head from the leader. It
-// returns ErrLeaseLost when the handoff is another's by now. The holder's
-// presence is a beat of its own (Engine.Beat), one for all its claims.
-func (c *Claim) Beat(ctx context.Context) (Signal, error) {
-	if err := c.lock(ctx); err != nil {
-		return Signal{}, err
-	}
-	defer c.unlock()
-	c.mu.Lock()
-	delivery := c.delivery
-	c.mu.Unlock()
-	if delivery != nil {
-		if err := delivery.Extend(); err != nil {
-			return Signal{}, err
-		}
-	}
-	head, err := c.b.Head(ctx, c.Ticket, c.lastHead().Seq)
-	if err != nil {
-		return Signal{}, err
-	}
-	if err := c.checkFence(&head.State); err != nil {
-		c.releaseSlot(ctx)
-		return Signal{}, err
-	}
-	c.setHead(&head)
-	if c.limited { // it may have been thought gone meanwhile, or the entry be lost
-		if err := c.ensureSlot(ctx); err != nil {
-			return Signal{}, err
-		}
-	}
-	s := &head.State
-	signal := Signal{CancelRequested: s.CancelRequested, Return: s.CancelReturn, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
-	signal.Limit, signal.LimitClock = lifecycle.Limit(*s)
-	return signal, nil
 }

@@ -77,11 +77,17 @@ func TestClaimKeepsItsFence(t *testing.T) {
 // claimed submits a handoff and lets a new holder accept it.
 func claimed(t *testing.T, engine broker.Engine) (*broker.Broker, *broker.Claim, protocol.Holder) {
 	t.Helper()
+	b, holder := offered(t, engine)
+	return b, claim(t, b, holder), holder
+}
+
+// offered submits a handoff to an agent with one holder.
+func offered(t *testing.T, engine broker.Engine) (*broker.Broker, protocol.Holder) {
+	t.Helper()
 	b := brokertest.Over(t, engine)
 	brokertest.Register(t, b, "coder")
 	brokertest.Submit(t, b, protocol.Package{})
-	holder := brokertest.PutHolder(t, b, "coder", 30*time.Second)
-	return b, claim(t, b, holder), holder
+	return b, brokertest.PutHolder(t, b, "coder", 30*time.Second)
 }
 
 func claim(t *testing.T, b *broker.Broker, holder protocol.Holder) *broker.Claim {
@@ -130,4 +136,70 @@ func TestResultHandedInTwice(t *testing.T) {
 	if changes, err := b.History(ctx, claim.Ticket); err != nil || len(changes) != 3 {
 		t.Errorf("%d entries, %v; want submitted, accepted, completed", len(changes), err)
 	}
+}
+
+// An acceptance whose append was stored without an answer is repeated by its worker, or the
+// offer is delivered again after the worker let it go: the worker gets the claim that stands.
+func TestAcceptanceWithoutAnAnswer(t *testing.T) {
+	for name, again := range map[string]func(t *testing.T, b *broker.Broker, offer *broker.Offer) *broker.Offer{
+		"repeated": func(_ *testing.T, _ *broker.Broker, offer *broker.Offer) *broker.Offer { return offer },
+		"delivered again": func(t *testing.T, b *broker.Broker, offer *broker.Offer) *broker.Offer {
+			if err := offer.Release(); err != nil {
+				t.Fatal(err)
+			}
+			return pullOne(t, b, offer.Agent)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			engine := &lossy{Engine: brokertest.NewMemory()}
+			b, holder := offered(t, engine)
+			offer := pullOne(t, b, holder.Agent)
+			engine.silent = true
+			if _, err := offer.Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("without an answer: %v", err)
+			}
+			engine.silent = false
+			claim, err := again(t, b, offer).Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
+			if err != nil {
+				t.Fatalf("again: %v", err)
+			}
+			if err := claim.Complete(ctx, done); err != nil {
+				t.Errorf("complete: %v", err)
+			}
+			if changes, err := b.History(ctx, claim.Ticket); err != nil || len(changes) != 3 {
+				t.Errorf("%d entries, %v; want submitted, accepted, completed", len(changes), err)
+			}
+		})
+	}
+}
+
+// A holder that polls has its work by its lease: an offer that is delivered to it again is
+// not given out twice.
+func TestPollingHolderKeepsItsOneClaim(t *testing.T) {
+	ctx := t.Context()
+	engine := &lossy{Engine: brokertest.NewMemory()}
+	b, holder := offered(t, engine)
+	holder.Polling = true
+	offer := pullOne(t, b, holder.Agent)
+	engine.silent = true
+	if _, err := offer.Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true); err == nil {
+		t.Fatal("an acceptance without an answer was confirmed")
+	}
+	engine.silent = false
+	if err := offer.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pullOne(t, b, holder.Agent).Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true); !errors.Is(err, broker.ErrOfferGone) {
+		t.Errorf("delivered again: %v, want %v", err, broker.ErrOfferGone)
+	}
+}
+
+func pullOne(t *testing.T, b *broker.Broker, agent string) *broker.Offer {
+	t.Helper()
+	offers, err := b.Pull(t.Context(), agent, 1, 5*time.Second)
+	if err != nil || len(offers) != 1 {
+		t.Fatalf("pull: %d offers, %v", len(offers), err)
+	}
+	return offers[0]
 }

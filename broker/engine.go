@@ -123,7 +123,7 @@ const AckWait = 30 * time.Second
 // more. One that is slow has it taken from it too, which is harmless.
 const FollowWait = 5 * time.Second
 
-// Engine is the machinery that New makes a Broker of: eight parts, none of which decides.
+// Engine is the machinery that New makes a Broker of: nine parts, none of which decides.
 // JetStream is the one that ships; package brokertest has one in memory for simulation, and
 // the conformance suite that both pass. A Broker keeps the parts to itself: a caller that
 // needs one takes it as an argument of its own, by the interface that it needs.
@@ -139,7 +139,9 @@ type Engine interface {
 	Queue
 	Timers
 	Directory
+	Healths
 	Settings
+	Workspaces
 	Blobs
 	Bus
 }
@@ -297,6 +299,16 @@ type Directory interface {
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
 }
 
+// Healths keep how the attempts of agents ended of late. A snapshot of the Directory has them, too.
+type Healths interface {
+	// Health reads from the leader how the attempts of an agent ended of late, and the revision of
+	// that; a zero Health where it has none.
+	Health(ctx context.Context, agent string) (h protocol.Health, rev uint64, err error)
+	// PutHealth replaces it if rev is still its revision, and returns the next; ErrConflict. It
+	// expires by itself (HealthTTL).
+	PutHealth(ctx context.Context, agent string, h protocol.Health, rev uint64) (uint64, error)
+}
+
 // Settings keep what holds for all agents. A snapshot of the Directory has them, too.
 type Settings interface {
 	// Fleet reads the settings of the fleet from the leader, and their revision; with 0 none were
@@ -305,6 +317,29 @@ type Settings interface {
 	// PutFleet replaces them if rev is still their revision, and returns the next; ErrConflict.
 	PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (uint64, error)
 }
+
+// Workspaces keep what the handoffs of a workflow share: a record each, whose last append is its
+// head. An engine that keeps none answers with CodeUnsupported (a *protocol.Error).
+type Workspaces interface {
+	// WorkspaceHead reads the head of a workspace by its id from the leader; ErrNotFound.
+	WorkspaceHead(ctx context.Context, id string) (WorkspaceEntry, error)
+	// AppendWorkspace stores body as the successor of sequence after; 0 means the first. record is
+	// the id of the append. It returns the sequence, or ErrConflict if another append came first.
+	// A time-out is tried again; where that was stored after all, its sequence is returned.
+	AppendWorkspace(ctx context.Context, id string, after uint64, record string, body []byte) (seq uint64, err error)
+	// EachWorkspace calls fn with the id of every workspace, in the order of the ids.
+	EachWorkspace(ctx context.Context, fn func(id string) error) error
+}
+
+// WorkspaceEntry is the last append of a workspace as stored.
+type WorkspaceEntry struct {
+	Seq  uint64
+	At   time.Time // the engine's time stamp, UTC
+	Body []byte    // a protocol.WorkspaceRecord
+}
+
+// ErrNoWorkspaces is the refusal of an engine that keeps no workspaces.
+var ErrNoWorkspaces = protocol.Errorf(protocol.CodeUnsupported, "workspace", "the engine keeps no workspaces: its operator has to make the stream for them")
 
 // Blobs keep the bodies that are too large for an entry or an offer.
 type Blobs interface {

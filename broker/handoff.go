@@ -18,6 +18,8 @@ import (
 type Child struct {
 	N       int
 	Package protocol.Package
+	// AtOnce says that a sequential one begins at once, and not when this handoff completes.
+	AtOnce bool
 
 	onChain bool // the chain goes on with it
 }
@@ -52,23 +54,25 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 	if err != nil {
 		return "", err
 	}
+	all := []handedOff{made}
 	if called != child.N {
-		made.event.Number = called + 1
+		made.next.Number = called + 1
 	}
 	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
-		event := made.event
-		event.By = c.Holder.ID
-		return lifecycle.HandOff(s, event, now)
+		made.next.By = c.Holder.ID
+		step, err := lifecycle.HandOff(s, made.next, now)
+		asRecorded(all, step)
+		return step, err
 	})
 	if err != nil {
-		return "", err
+		return "", c.recordBar(ctx, made.next, err)
 	}
 	// Only this one: to look after all of them at each would be quadratic. And
 	// recorded is handed off, whichever process submits it.
-	c.submitChildren(ctx, []handedOff{made})
+	c.submitChildren(ctx, all)
 	return ticket, nil
 }
 
@@ -106,8 +110,12 @@ func (c *Claim) resolveOrdinal(ctx context.Context, n int) (at int, there bool, 
 // Nothing is written.
 func (c *Claim) CheckChild(ctx context.Context, child Child) error {
 	in, err := c.preparedChild(ctx, child)
-	if err == nil {
-		_, _, err = c.b.decideFirstAppend(ctx, in)
+	if err != nil {
+		return err
+	}
+	_, directory, err := c.b.decideFirstAppend(ctx, in)
+	if head := c.lastHead(); err == nil && head.State.Fence != 0 {
+		_, err = lifecycle.HandOff(head.State, newNext(in, child, directory), c.b.decisionTime(head))
 	}
 	return err
 }
@@ -134,8 +142,25 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 		return Prepared{}, err
 	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
+	in.context = in.Package.ContextHash()
+	in.summary.Lineage = head.State.Lineage.Then(protocol.NewHop(c.Agent, in.summary.TargetWords(), in.context))
 	in.summary.Excluded, err = c.excludedAgents(in)
 	return in, err
+}
+
+// recordBar records that a hand-off was refused by a limit or a rule, and returns the refusal.
+func (c *Claim) recordBar(ctx context.Context, next lifecycle.Next, err error) error {
+	var refused *protocol.Error
+	if !errors.As(err, &refused) || !lifecycle.Bars(refused.Code) {
+		return err
+	}
+	recorded := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.RecordBar(s, c.Holder.ID, next, refused, now)
+	})
+	if recorded != nil {
+		c.b.log.Warn("refused hand-off not recorded", "ticket", c.Ticket, "code", refused.Code, "err", recorded)
+	}
+	return err
 }
 
 // excludedAgents are the agents that a child is not offered to, because they refused this
@@ -164,7 +189,7 @@ func sameTask(a, b protocol.Task) bool {
 // handedOff is the event that records a child, and what its submission needs
 // beside that.
 type handedOff struct {
-	event     protocol.HandedOff
+	next      lifecycle.Next
 	pkg       protocol.Package
 	when      handingOff
 	directory *lifecycle.Directory // in which it was checked
@@ -187,12 +212,17 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 	if err != nil {
 		return handedOff{}, err
 	}
+	if when != atOnce { // promised with the result: it waits for a breaker, and is not refused
+		in.summary.OnOpen = protocol.OnOpenWait
+	}
 	_, directory, err := c.b.decideFirstAppend(ctx, in)
 	undelivered := ""
-	var refused *protocol.Error
+	var refused, barred *protocol.Error
 	switch {
 	case err == nil:
-	case when != atOnce && errors.As(err, &refused):
+	case errors.As(err, &refused) && lifecycle.Bars(refused.Code):
+		barred = refused
+	case when != atOnce && refused != nil:
 		undelivered, directory = protocol.CutText(withoutParties(*refused), protocol.FailureBytesMax), nil
 	default:
 		return handedOff{}, err
@@ -201,12 +231,28 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 	if err != nil {
 		return handedOff{}, err
 	}
-	return handedOff{
-		event: protocol.HandedOff{N: child.N, Fence: c.Fence(), After: when != withResult && in.Package.Type == protocol.Sequential, Goto: child.onChain,
-			Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(), Digest: packed.digest, Trace: childSpan(ctx, c.State(), in.summary.Trace),
-			Package: packed.body, Blob: packed.blob, Excluded: in.summary.Excluded, Undelivered: undelivered},
-		pkg: in.Package, when: when, directory: directory,
-	}, nil
+	next := newNext(in, child, directory)
+	if when == withResult {
+		source, _, err := c.b.recentSource(ctx, in.summary) // it was just read
+		if err != nil {
+			return handedOff{}, err
+		}
+		next.FailBarred = source != nil && source.OnBarred == protocol.BarredFail
+	}
+	next.Refused, next.Fence, next.After, next.Undelivered = barred, c.Fence(), when != withResult && !child.AtOnce && in.Package.Type == protocol.Sequential, undelivered
+	next.Digest, next.Package, next.Blob, next.Trace = packed.digest, packed.body, packed.blob, childSpan(ctx, c.State(), in.summary.Trace)
+	return handedOff{next: next, pkg: in.Package, when: when, directory: directory}, nil
+}
+
+// newNext is a child as the core decides about it.
+func newNext(in Prepared, child Child, directory *lifecycle.Directory) lifecycle.Next {
+	asks := lifecycle.AskedLimits(in.summary, directory)
+	if child.onChain { // what it says of limits is what the package before it said
+		asks = nil
+	}
+	return lifecycle.Next{Asks: asks, Members: in.Package.GroupSize(), HandedOff: protocol.HandedOff{
+		N: child.N, Goto: child.onChain, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
+		Excluded: in.summary.Excluded, Hash: in.context}}
 }
 
 // withoutParties is an error without the agents that it is between.
@@ -251,10 +297,10 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 	return all, boundHandOffs(ctx, c.b, all)
 }
 
-// childrenOfCommand makes the children that a result's command asks for, with ordinals that
-// noDirectory has.
+// childrenOfCommand makes the children that a result's command asks for, or a rule of the
+// package, with ordinals that no other has.
 func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
-	if result.Command == nil || len(result.Command.Goto) == 0 {
+	if rules := result.Command == nil && protocol.MayHaveRules(c.Package); !rules && (result.Command == nil || len(result.Command.Goto) == 0) {
 		return nil, nil
 	}
 	pkg, err := c.ownPackage()
@@ -266,6 +312,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 			return nil, err
 		}
 	}
+	pkg.Context.AddDecisions(c.LastState().Decisions)
 	packages, err := protocol.Continue(pkg, c.Agent, c.Ticket, result)
 	if err != nil {
 		return nil, err
@@ -303,7 +350,7 @@ const HandedOffAtOnceMax = 64
 func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 	room := protocol.InlineBytesMax
 	for i := range all {
-		event := &all[i].event
+		event := &all[i].next
 		if event.Blob != nil {
 			continue
 		}
@@ -324,13 +371,17 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 // supervisor does what fails.
 func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool) {
 	whole = true
+	made := c.lastHead().State.Children
 	for _, child := range all {
+		if made == nil || !made.Made.Has(child.next.N) { // refused
+			continue
+		}
 		parent := c.State()
 		parent.Closed = child.when == withResult // as the append that recorded it left it
-		_, err := c.b.submitChild(ctx, childOf(parent, &child.event, child.pkg, child.directory))
+		_, err := c.b.submitChild(ctx, childOf(parent, &child.next.HandedOff, child.pkg, child.directory))
 		if err != nil {
 			whole = false
-			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.event.Ticket, "err", err)
+			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.next.Ticket, "err", err)
 		}
 	}
 	return whole
@@ -425,6 +476,9 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 			return protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(encoded), protocol.ResultBytesMax))
 		}
 		if body.Result, body.Blob, err = c.b.storeResult(ctx, c.Ticket, encoded); err != nil {
+			return err
+		}
+		if body.Usage, err = c.price(ctx, partial.Usage); err != nil {
 			return err
 		}
 	}

@@ -231,3 +231,41 @@ func (b *Broker) claimOf(ctx context.Context, head Head, holder protocol.Holder,
 	claim.Answers, claim.Trail = said.Answers, said.Trail
 	return claim, err
 }
+
+// ApprovalAnswer is what an approver says to the gate of a handoff.
+type ApprovalAnswer struct {
+	By string
+	// Agent is the one that the approver was asked about; empty is the one that the gate names now.
+	// Any approves every agent.
+	Agent  string
+	Any    bool
+	Reason string // of a denial; the comment of an approval else
+}
+
+// Approve says that the agent which a gate names may have the handoff. After the last gate it is
+// offered, in the same append.
+func (b *Broker) Approve(ctx context.Context, ticket string, answer ApprovalAnswer) (protocol.State, error) {
+	return b.answerGate(ctx, ticket, answer, lifecycle.Approve)
+}
+
+// Deny says that the agent which a gate names may not have the handoff, which ends.
+func (b *Broker) Deny(ctx context.Context, ticket string, answer ApprovalAnswer) (protocol.State, error) {
+	return b.answerGate(ctx, ticket, answer, lifecycle.Deny)
+}
+
+// answerGate appends an answer to the gate that was there when it was asked for: should another one
+// be there by then, which asks about another agent, it is no answer to that.
+func (b *Broker) answerGate(ctx context.Context, ticket string, answer ApprovalAnswer,
+	decide func(protocol.State, *lifecycle.Directory, lifecycle.ApprovalAnswer, time.Time) (lifecycle.Step, error)) (protocol.State, error) {
+	if err := cmp.Or(protocol.CheckBy("by", answer.By), protocol.CheckBy("agent", cmp.Or(answer.Agent, protocol.Human))); err != nil {
+		return protocol.State{}, err
+	}
+	said := lifecycle.ApprovalAnswer{By: answer.By, Agent: answer.Agent, Any: answer.Any, Reason: cutReason(answer.Reason)}
+	head, err := b.intervene(ctx, ticket, b.decisionDirectory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		if said.Agent == "" && h.State.Gate != nil {
+			said.Agent = h.State.Gate.Agent
+		}
+		return decide(h.State, d, said, now)
+	})
+	return head.State, err
+}

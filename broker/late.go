@@ -12,7 +12,7 @@ import (
 // parked is what is kept of a late result whose body lies inline or in a blob.
 func parked(result protocol.Result, inline json.RawMessage, blob *protocol.BlobRef) protocol.ResultParked {
 	result.Normalize()
-	return protocol.ResultParked{Status: result.Status, Result: inline, Blob: blob, Tokens: result.Tokens,
+	return protocol.ResultParked{Status: result.Status, Result: inline, Blob: blob, Usage: result.Usage,
 		SetAside: protocol.CutText(result.SetAside, protocol.FailureBytesMax), Vote: result.Vote(),
 		Malformed: protocol.CutText(result.Malformed, protocol.FailureBytesMax)}
 }
@@ -22,16 +22,19 @@ func (c *Claim) parkResult(ctx context.Context, late protocol.ResultParked) bool
 	c.mu.Lock()
 	late.Holder, late.Fence, late.Attempt = c.Holder.ID, c.fence, c.head.State.Attempt
 	c.mu.Unlock()
-	kept, err := c.b.parkResult(ctx, c.Ticket, late)
+	kept, err := c.b.parkResult(ctx, c.Ticket, c.Agent, late)
 	if err != nil {
 		c.b.log.Warn("late result not kept", "ticket", c.Ticket, "err", err)
 	}
 	return kept
 }
 
-func (b *Broker) parkResult(ctx context.Context, ticket string, late protocol.ResultParked) (kept bool, err error) {
+func (b *Broker) parkResult(ctx context.Context, ticket, agent string, late protocol.ResultParked) (kept bool, err error) {
 	if late.Fence == 0 {
 		return false, nil
+	}
+	if late.Usage, err = b.price(ctx, agent, protocol.Usage{}, late.Usage); err != nil {
+		return false, err
 	}
 	late.By = late.Holder
 	head, err := b.Head(ctx, ticket, 0)
@@ -78,7 +81,7 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 	}
 	late := parked(result, inline, blob)
 	late.Holder, late.Fence, late.Attempt = token.Holder, fence, attempt
-	return b.parkResult(ctx, token.Ticket, late)
+	return b.parkResult(ctx, token.Ticket, token.Agent, late)
 }
 
 // lostFence is the last fence that the holder of a lease had and that was taken

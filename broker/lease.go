@@ -24,11 +24,18 @@ type LeaseToken struct {
 	Offer  uint64 `json:"o"`
 	Holder string `json:"h"`
 	Slot   bool   `json:"s,omitempty"` // it counts against its agent's max_concurrency
+	Worker bool   `json:"w,omitempty"` // its holder is a worker, which is present by itself
 }
 
 // Lease writes the claim as a token from which Resume makes it again, in any process.
 func (c *Claim) Lease() string {
 	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited}.String()
+}
+
+// WorkerLease is the Lease that a worker gives to the program that it runs: what is reported by it
+// leaves the worker's presence alone.
+func (c *Claim) WorkerLease() string {
+	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Worker: true}.String()
 }
 
 // String is the lease as it is given out.
@@ -83,7 +90,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 		return nil, err
 	}
 	there := err == nil
-	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: head.State.LeaseMS, Slots: 1, Busy: 1, Polling: true}
+	holder := protocol.Holder{ID: token.Holder, Agent: token.Agent, LeaseMS: head.State.LeaseMS, Slots: 1, Busy: 1, Polling: !token.Worker}
 	if there && token.Agent == head.State.Agent {
 		claim, err := b.claimOf(ctx, head, holder, token.Offer)
 		if err == nil {
@@ -192,6 +199,8 @@ func (t LeaseToken) issuedFor(e protocol.Event) bool {
 type Ending struct {
 	Event protocol.Event // nil: it has the handoff still, never had it, or it was taken from it
 	Fence uint64         // under which it had it; 0 if it had only claimed it
+	// Barred are the hand-offs that were refused with its result, which stands without them.
+	Barred []*protocol.Barred
 }
 
 // EndingOf reads how the holder of a lease let go of its handoff. It is for a caller that
@@ -212,6 +221,10 @@ func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error)
 				}
 			case *protocol.LeaseLost:
 				holds = holds && e.Holder != lease.Holder
+			case *protocol.Barred:
+				if holds && e.FellBack {
+					ending.Barred = append(ending.Barred, e)
+				}
 			case *protocol.Answered: // by an authority, from its hands
 				if holds && e.By == lease.Agent && e.Offer == lease.Offer {
 					holds, ending.Event = false, e

@@ -43,7 +43,7 @@ func malformedResult(result protocol.Result, refusal *protocol.Error) protocol.R
 		body = result.Body
 	}
 	kept := protocol.ResultFromText(body)
-	kept.Malformed, kept.Tokens = refusal.Error(), result.Tokens
+	kept.Malformed, kept.Usage = refusal.Error(), result.Usage
 	return kept
 }
 
@@ -69,6 +69,9 @@ func (c *Claim) completeMalformed(ctx context.Context, result protocol.Result) e
 	}
 	var kept protocol.Failed
 	if kept.Result, kept.Blob, err = c.b.storeResult(ctx, c.Ticket, body); err != nil {
+		return err
+	}
+	if kept.Usage, err = c.price(ctx, validUsage(result.Usage)); err != nil {
 		return err
 	}
 	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
@@ -104,6 +107,7 @@ func (c *Claim) failRefused(ctx context.Context, result protocol.Result, err err
 		return err
 	}
 	failure, _ := lifecycle.UnusableResult(refusal)
+	failure.Usage = validUsage(result.Usage) // it was used all the same
 	// While the ledger has not taken the failure the refusal is no answer:
 	// the worker that got it would stop trying, with the handoff still in hand.
 	if err := c.Fail(ctx, failure); err != nil {

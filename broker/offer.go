@@ -30,6 +30,7 @@ type Offer struct {
 	read            bool // Head was read from the ledger
 	limit           int  // the agent's max_concurrency when it was pulled; 0 is none
 	slot            bool // one was taken for it
+	asked           bool // an append that gives it to a holder had no answer; it may be stored
 	delivery        Delivery
 	pkg             json.RawMessage
 	blob            *protocol.BlobRef
@@ -159,6 +160,10 @@ func (o *Offer) Extend() error { return o.delivery.Extend() }
 // unless the answer was accepted. ErrOfferGone (wrapped) means that there is
 // nothing to answer; what the queue needed for it was done. The queue is done with an
 // offer that a polling holder accepts: the end comes from another process.
+//
+// An acceptance may be stored although its answer was lost. Acknowledge then returns the claim
+// that the ledger has. A worker's holder gets it for an offer that is delivered again, too: so a
+// worker acknowledges an offer only while it does not work on it.
 func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack protocol.Ack, start bool) (*Claim, error) {
 	if err := ack.Validate(); err != nil {
 		return nil, err
@@ -230,10 +235,14 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
 		}
-		return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
-			Answers: o.annotations.Answers, Trail: o.annotations.Trail, b: o.b, locked: make(chan struct{}, 1), delivery: o.delivery, head: next,
-			fence: next.State.Fence, limited: o.limit > 0}, nil
+		return o.claimOf(holder, next), nil
 	}
+}
+
+func (o *Offer) claimOf(holder protocol.Holder, head *Head) *Claim {
+	return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
+		Answers: o.annotations.Answers, Trail: o.annotations.Trail, b: o.b, locked: make(chan struct{}, 1), delivery: o.delivery, head: head,
+		fence: head.State.Fence, limited: o.limit > 0}
 }
 
 func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
@@ -244,7 +253,12 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 	switch verdict {
 	case lifecycle.Drop:
 		return nil, o.removeEnded(ctx, draft)
-	case lifecycle.Mine, lifecycle.LetGo:
+	case lifecycle.Mine:
+		if o.asked || !holder.Polling {
+			return o.Head, nil
+		}
+		return nil, fmt.Errorf("offer %d of %s is held by this holder: %w", o.Sequence, o.Ticket, ErrOfferGone)
+	case lifecycle.LetGo:
 		return nil, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
 	if o.limit > 0 && assignsHolder(draft.events) {
@@ -254,7 +268,11 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 		}
 		o.slot = o.slot || taken
 	}
-	return o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence)
+	next, err := o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence)
+	if err != nil && !errors.Is(err, ErrConflict) && assignsHolder(draft.events) {
+		o.asked = true
+	}
+	return next, err
 }
 
 // judge decides what becomes of the answer. It reads the directory only where the decision depends

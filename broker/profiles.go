@@ -35,9 +35,10 @@ type recentProfile struct {
 	renewing  bool      // a caller has gone to ask again
 }
 
-// lookup returns what is remembered of an agent. nil is to be asked for, and
-// remembered under the count of writes that is returned.
-func (p *profiles) lookup(agent string, now time.Time) (known *lifecycle.Directory, writes uint64) {
+// lookup returns what is remembered of an agent, for as long as fresh says. nil is to be asked for,
+// and remembered under the count of writes that is returned. A directory without an agent says that
+// there was none.
+func (p *profiles) lookup(agent string, now time.Time, fresh time.Duration) (known *lifecycle.Directory, writes uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.recent[agent]
@@ -45,10 +46,10 @@ func (p *profiles) lookup(agent string, now time.Time) (known *lifecycle.Directo
 		return nil, p.writes
 	}
 	age := now.Sub(r.at)
-	if age < 0 || age >= profileFresh {
+	if age < 0 || age >= fresh {
 		return nil, p.writes
 	}
-	if age >= profileFresh/2 && !r.renewing { // one goes, so that not all do a little later
+	if age >= fresh/2 && !r.renewing { // one goes, so that not all do a little later
 		r.renewing = true
 		return nil, p.writes
 	}
@@ -102,7 +103,7 @@ func (b *Broker) RemoveProfile(ctx context.Context, agent string) error {
 // next; ErrNotFound.
 func (b *Broker) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
 	now := b.clock()
-	_, writes := b.profiles.lookup(agent, now)
+	_, writes := b.profiles.lookup(agent, now, profileFresh)
 	p, err := b.directory.Profile(ctx, agent)
 	if err == nil {
 		b.profiles.remember(agent, directoryOf(p), now, writes)
@@ -115,16 +116,48 @@ func directoryOf(p protocol.Profile) *lifecycle.Directory {
 }
 
 // directoryFor reads as little of the directory as the target needs: one agent by name, at the
-// leader, and the settings of the fleet; all of it, as this process knows it, for a capability.
+// leader, the source where its profile says what it hands off, and the settings of the fleet; all
+// of it, as this process knows it, for a capability.
 func (b *Broker) directoryFor(ctx context.Context, s protocol.Summary) (*lifecycle.Directory, error) {
 	if s.Target.Agent == "" || len(s.Excluded) > 0 { // another agent may stand in
 		return b.Directory(ctx)
 	}
-	d, err := b.onlyAgent(ctx, s.Target.Agent)
+	return b.agentFor(ctx, s.Target.Agent, s, lifecycle.ReadsSource(s) || lifecycle.NeedsSource(s))
+}
+
+// checkApprover refuses a handoff that waits for an approver which its package names and that is not
+// there.
+func (b *Broker) checkApprover(ctx context.Context, s protocol.Summary, d *lifecycle.Directory) error {
+	if s.Approval == nil || s.Approval.By == "" {
+		return nil
+	}
+	if _, known := d.Agent(s.Approval.By); known {
+		return nil
+	}
+	d, err := b.onlyAgent(ctx, s.Approval.By) // the snapshot may lag behind its registration
+	if err != nil || len(d.Agents) > 0 {
+		return err
+	}
+	return protocol.Errorf(protocol.CodeUnknownAgent, "approval.by", "no agent is called %s", s.Approval.By)
+}
+
+// agentFor reads one agent at the leader, with the settings of the fleet, and where readsSource says
+// so with the source of a handoff.
+func (b *Broker) agentFor(ctx context.Context, agent string, s protocol.Summary, readsSource bool) (*lifecycle.Directory, error) {
+	d, err := b.onlyAgent(ctx, agent)
+	if err == nil && readsSource {
+		var source *lifecycle.Directory
+		if source, err = b.onlyAgent(ctx, s.Source); err == nil {
+			d = d.WithAgent(restricted(source, s.Source))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	return b.withFleet(ctx, d)
+	if d, err = b.withFleet(ctx, d); err != nil {
+		return nil, err
+	}
+	return b.withHealth(ctx, d, s.Target.Agent, true)
 }
 
 // onlyAgent is the directory with no more than one agent, as the leader has it.
@@ -143,8 +176,8 @@ func (b *Broker) onlyAgent(ctx context.Context, agent string) (*lifecycle.Direct
 // was remembered. An agent that is not there is always asked for.
 func (b *Broker) recentAgent(ctx context.Context, agent string) (d *lifecycle.Directory, remembered bool, err error) {
 	now := b.clock()
-	known, writes := b.profiles.lookup(agent, now)
-	if known != nil {
+	known, writes := b.profiles.lookup(agent, now, profileFresh)
+	if known != nil && len(known.Agents) > 0 {
 		return known, true, nil
 	}
 	if d, err = b.onlyAgent(ctx, agent); err == nil && len(d.Agents) > 0 {
@@ -160,17 +193,31 @@ func (b *Broker) decideSubmission(ctx context.Context, ticket string, s protocol
 	if err != nil {
 		return lifecycle.Step{}, nil, err
 	}
+	source, sourceRemembered, err := b.recentSource(ctx, s)
+	if err != nil {
+		return lifecycle.Step{}, nil, err
+	}
 	decide := func(d *lifecycle.Directory) (lifecycle.Step, *lifecycle.Directory, error) {
-		d = d.WithFleet(fleet)
 		step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
+		if err == nil && step.Gates() { // who is above its source is to be known
+			if d, err = b.Directory(ctx); err == nil {
+				step, err = lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
+			}
+			if err == nil {
+				err = b.checkApprover(ctx, s, d)
+			}
+		}
 		return step, d, err
 	}
 	if s.Target.Agent != "" && len(s.Excluded) == 0 {
 		directory, remembered, err := b.recentAgent(ctx, s.Target.Agent)
+		if err == nil {
+			directory, err = b.withHealth(ctx, directory.WithAgent(source).WithFleet(fleet), s.Target.Agent, false)
+		}
 		if err != nil {
 			return lifecycle.Step{}, nil, err
 		}
-		if step, directory, err := decide(directory); err == nil || !remembered {
+		if step, directory, err := decide(directory); err == nil || !remembered && (source == nil || !sourceRemembered) {
 			return step, directory, err
 		}
 	}

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,6 +21,7 @@ type remembering struct {
 	engine *brokertest.CountingEngine
 	others broker.Engine
 	now    time.Time
+	source string // of what it submits; empty is human
 }
 
 func newRemembering(t *testing.T, agents ...string) *remembering {
@@ -38,7 +40,7 @@ func newRemembering(t *testing.T, agents ...string) *remembering {
 }
 
 func (r *remembering) submit(to string) error {
-	in, err := r.Prepare(r.t.Context(), protocol.Package{Source: "src", Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Type: "t", Description: "d"}})
+	in, err := r.Prepare(r.t.Context(), protocol.Package{Source: cmp.Or(r.source, protocol.Human), Target: protocol.Target{Agent: to}, Reason: "r", Task: protocol.Task{Type: "t", Description: "d"}})
 	if err == nil {
 		_, err = r.Submit(r.t.Context(), in)
 	}
@@ -95,6 +97,49 @@ func TestProfileIsReadNowAndThen(t *testing.T) {
 	r.now = r.now.Add(-time.Hour)
 	if n := r.reads("ann", 1); n != 1 {
 		t.Errorf("when the clock was put back it was read %d times, want once", n)
+	}
+}
+
+// The profile of a source is read by what it submits, once in ten seconds, and that it has none as
+// well. What a person submits reads none.
+func TestSourceIsReadNowAndThen(t *testing.T) {
+	ctx := t.Context()
+	r := newRemembering(t, "ann", "bob")
+	if n := r.reads("ann", 1); n != 1 {
+		t.Errorf("what a person submits read %d profiles, want that of the target", n)
+	}
+	for _, source := range []string{"bob", "unknown"} {
+		r.source = source
+		if n := r.reads("ann", 50); n != 1 {
+			t.Errorf("the profile of %s was read %d times, want once", source, n)
+		}
+	}
+	r.now = r.now.Add(4 * time.Second)
+	if n := r.reads("ann", 1); n != 1 {
+		t.Errorf("4 s later %d profiles were read, want that of the target", n)
+	}
+
+	// What another process forbids holds ten seconds later at the latest, what it allows at once.
+	r.source = "bob"
+	if err := r.others.PutProfile(ctx, protocol.Profile{ID: "bob", HandsTo: []string{"cid"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(10 * time.Second)
+	if err := r.submit("ann"); code(err) != protocol.CodeForbidden {
+		t.Errorf("to an agent that bob does not hand off to: %v", err)
+	}
+	if err := r.others.PutProfile(ctx, protocol.Profile{ID: "bob", HandsTo: []string{"ann"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.submit("ann"); err != nil {
+		t.Errorf("to one that bob hands off to since: %v", err)
+	}
+	if _, err := r.Directory(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.now = r.now.Add(time.Hour)
+	if n := r.reads("ann", 1); n != 1 {
+		t.Errorf("a process that watches the directory read %d profiles, want that of the target", n)
 	}
 }
 

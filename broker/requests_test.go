@@ -68,7 +68,7 @@ func TestRequests(t *testing.T) {
 	keyed := to("coder")
 	keyed.Key = "k"
 	submit(keyed)
-	cost("submit", "append 1, fleet 1, offer 1, profile 1")
+	cost("submit", "append 1, fleet 1, offer 1, profile 2") // its source has a profile
 	submit(keyed)
 	cost("submit again", "append 1, last 1, offer 1, profile 1")
 	c := accept("coder")
@@ -126,7 +126,7 @@ func TestRequests(t *testing.T) {
 	c = accept("coder")
 	engine.TakeCounts()
 	ok(c.RollBack(ctx, "no", nil))
-	cost("roll back", "append 1, profile 1")
+	cost("roll back", "append 1") // the submission has just read its source
 	submit(to("coder"))
 	c = accept("coder")
 	engine.TakeCounts()
@@ -139,7 +139,7 @@ func TestRequests(t *testing.T) {
 		group.Members = append(group.Members, protocol.Member{Target: protocol.Target{Agent: []string{"coder", "tester"}[n%2]}})
 	}
 	head = submit(group)
-	cost("submit a group of 100", "append 101, directory 2, next 1, offer 100")
+	cost("submit a group of 100", "append 101, directory 3, next 1, offer 100")
 	_, err = b.EnsureChildren(ctx, head)
 	ok(err)
 	cost("look after a group of 100", "last 100")

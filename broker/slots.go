@@ -93,13 +93,16 @@ func (b *Broker) limitOf(ctx context.Context, agent string) (int, error) {
 	return d.Agents[agent].MaxConcurrency, nil
 }
 
-// Directory returns the current snapshot: see Engine.
+// Directory returns the current snapshot, see Engine, with what this process knows better.
 func (b *Broker) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 	d, err := b.directory.Directory(ctx)
 	if err == nil && !b.watching.Load() {
 		b.watching.Store(true)
 	}
-	return d, err
+	if err != nil {
+		return nil, err
+	}
+	return b.healths.over(d), nil
 }
 
 // Capacity returns how many handoffs an agent has in hand, and its limit. A limit of 0 is

@@ -20,6 +20,7 @@ type Prepared struct {
 	// Redacted counts the secrets that were taken out.
 	Redacted int
 	summary  protocol.Summary
+	context  string // of a child: the hash of its context
 	// pastDeadline says that the deadline has passed: nothing is begun any more, but what
 	// was submitted under its key before is found.
 	pastDeadline error
@@ -104,6 +105,9 @@ func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error)
 const submitAgain = 200 * time.Millisecond
 
 func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
+	if err := b.resolveWorkspace(ctx, &in.summary); err != nil {
+		return b.resubmit(ctx, in, nameParties(err, in.Package))
+	}
 	step, _, err := b.decideFirstAppend(ctx, in)
 	if err != nil {
 		return b.resubmit(ctx, in, err)
@@ -112,6 +116,7 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
+	meter(&step, in.Body, nil)
 	submitted := step.Events[0].(*protocol.Submitted)
 	submitted.Package, submitted.Blob = packed.body, packed.blob
 	empty := &Head{Ticket: in.Ticket}
@@ -127,6 +132,9 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 		}
 		return *head, nil
 	}
+	if !lifecycle.DutiesOf(head.State).Offer { // a gate or a breaker stands before it
+		return b.joinSubmitted(ctx, *head)
+	}
 	if err := b.putOffer(ctx, head, packed.body, packed.blob, annotations{}); err != nil {
 		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
@@ -139,28 +147,83 @@ func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.
 	if in.pastDeadline != nil {
 		return lifecycle.Step{}, nil, in.pastDeadline
 	}
+	err := b.followParent(ctx, &in)
+	if err != nil {
+		return lifecycle.Step{}, nil, nameParties(err, in.Package)
+	}
 	if in.summary.Aggregate == nil {
 		step, directory, err := b.decideSubmission(ctx, in.Ticket, in.summary)
 		return step, directory, nameParties(err, in.Package)
 	}
-	if err := b.checkMembers(ctx, in); err != nil {
-		return lifecycle.Step{}, nil, nameParties(err, in.Package)
+	directory, err := b.Directory(ctx) // its source is in it, too
+	if err != nil {
+		return lifecycle.Step{}, nil, err
 	}
+	step, settings, err := b.decideGroup(ctx, in.Ticket, in.summary)
+	if err == nil {
+		err = b.checkMembers(ctx, in, directory)
+	}
+	return step, settings, nameParties(err, in.Package)
+}
+
+// decideGroup decides the first append of a group. What bars its source from handing it off is
+// found before its members are looked at, since a result may hand off to some that are not there.
+func (b *Broker) decideGroup(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
 	settings, err := b.withFleet(ctx, noAgents)
 	if err != nil {
 		return lifecycle.Step{}, nil, err
 	}
-	step, err := lifecycle.Submit(in.Ticket, in.summary, protocol.Submitted{}, settings, b.now(Head{}))
-	return step, settings, nameParties(err, in.Package)
+	source, remembered, err := b.recentSource(ctx, s)
+	if err != nil {
+		return lifecycle.Step{}, nil, err
+	}
+	step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, settings.WithAgent(source), b.now(Head{}))
+	if err != nil && source != nil && remembered {
+		d, unread := b.onlyAgent(ctx, s.Source)
+		if unread != nil {
+			return lifecycle.Step{}, nil, unread
+		}
+		source = restricted(d, s.Source)
+		step, err = lifecycle.Submit(ticket, s, protocol.Submitted{}, settings.WithAgent(source), b.now(Head{}))
+	}
+	return step, settings.WithAgent(source), err
+}
+
+// followParent takes the lineage of a submission from the handoff that it names as its parent, so
+// that agents which submit beside their leases are seen to go in a circle too. A parent that is open
+// and has limits refuses it.
+func (b *Broker) followParent(ctx context.Context, in *Prepared) error {
+	s := &in.summary
+	if s.Parent == "" || in.context != "" { // handed off under a lease it has its lineage
+		return nil
+	}
+	parent, err := b.Head(ctx, s.Parent, 0)
+	if isAbsent(err) { // a ticket of another system, say
+		return nil
+	}
+	if err == nil {
+		err = lifecycle.CheckParent(parent.State)
+	}
+	if err == nil {
+		s.Lineage = parent.State.Lineage.Then(protocol.NewHop(s.Source, s.TargetWords(), in.Package.ContextHash()))
+	}
+	return err
 }
 
 // CheckTarget validates a package's target as Submit does, and returns the agent that would
 // get the offer. A group has no such agent. Nothing is written.
 func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, err error) {
-	step, _, err := b.decideFirstAppend(ctx, in)
+	err = b.resolveWorkspace(ctx, &in.summary)
+	var step lifecycle.Step
+	if err == nil {
+		step, _, err = b.decideFirstAppend(ctx, in)
+	}
 	if err != nil {
 		head, err := b.submittedBefore(ctx, in, err)
 		return head.State.Agent, err
+	}
+	if gate := step.State.Gate; gate != nil {
+		return gate.Agent, nil
 	}
 	return step.State.Agent, nil
 }
@@ -170,8 +233,37 @@ func (b *Broker) resubmit(ctx context.Context, in Prepared, why error) (Head, er
 	head, err := b.submittedBefore(ctx, in, why)
 	if err == nil {
 		b.finishSubmission(ctx, head)
+		if lifecycle.AwaitsWorkspace(head.State) || wasTurnedAway(head.State) != nil {
+			return b.joinSubmitted(ctx, head)
+		}
 	}
 	return head, err
+}
+
+// joinSubmitted gives a handoff that was submitted behind the gate of its workspace its place. One
+// that has lost the race for the last place is refused, as it would have been a moment later.
+func (b *Broker) joinSubmitted(ctx context.Context, head Head) (Head, error) {
+	joined, err := b.EnsureWorkspace(ctx, head)
+	if err != nil {
+		b.log.Warn("no place in the workspace yet; a supervisor makes it", "ticket", head.Ticket, "err", err)
+		return head, nil
+	}
+	if refused := wasTurnedAway(joined.State); refused != nil {
+		return joined, refused
+	}
+	return joined, nil
+}
+
+// wasTurnedAway returns the refusal of a handoff that had no place in its workspace, or no locks.
+func wasTurnedAway(s protocol.State) error {
+	if !s.Closed || s.Workspace == "" || s.Joined || s.Outcome != protocol.OutcomeRejected {
+		return nil
+	}
+	switch code := protocol.Code(s.Reason); code {
+	case protocol.CodeLimitExceeded, protocol.CodeLockBusy, protocol.CodeClosed, protocol.CodeTooLarge:
+		return protocol.Errorf(code, "workspace", "%s: %s", s.Ticket, s.Message)
+	}
+	return nil
 }
 
 // submittedBefore tells a repeated submission from a key used for something else,

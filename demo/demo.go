@@ -1,6 +1,6 @@
 // Package demo is the show of "handoff demo": agents in their own processes review a directory.
-// On the way a worker is killed, one agent refuses, one asks a question, one stays silent, and an
-// attempt fails. At the end the ledger must have every ticket of the relay: nothing is lost,
+// On the way a worker is killed, one agent refuses, one asks a question, one stays silent, an
+// attempt fails, and one handoff waits for the approval of a person. At the end the ledger must have every ticket of the relay: nothing is lost,
 // nothing was done twice.
 //
 // The agents use the public API of package worker, or the exec runner of handoff work. The demo
@@ -247,7 +247,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// react kills a worker, answers a question, or plays the person, each after its event.
+// react kills a worker, answers a question, approves, or plays the person, each after its event.
 func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Change) error {
 	s := c.Record.State
 	for _, e := range c.Record.Events {
@@ -256,6 +256,10 @@ func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Chang
 			if s.TaskID == steps[0].id && r.killed.Load() == 0 {
 				return r.killWorker(ctx, s)
 			}
+		case *protocol.Gated:
+			r.cfg.Screen.note("         %s The demo plays the person: approves.", steps[stepIndex(s.TaskID)].asks)
+			_, err := r.engine.Broker.Approve(ctx, s.Ticket, broker.ApprovalAnswer{By: protocol.Human, Agent: e.Agent, Reason: "they are only words"})
+			return err
 		case *protocol.Conditioned:
 			_, err := r.engine.Broker.Answer(ctx, s.Ticket, protocol.Answer{By: requester, Text: "These are the house rules.",
 				Variables: map[string]json.RawMessage{varLongFile: json.RawMessage(fmt.Sprint(longFileLines))}})

@@ -27,6 +27,10 @@ func (r *run) show(c protocol.Change) {
 		return
 	}
 	s := c.Record.State
+	agent := s.Agent
+	if s.Gate != nil { // it has no offer yet
+		agent = s.Gate.Agent
+	}
 	colour, end := "", "\x1b[0m"
 	switch {
 	case !r.cfg.Screen.Colour:
@@ -38,7 +42,7 @@ func (r *run) show(c protocol.Change) {
 	case notable:
 		colour = "\x1b[33m" // yellow
 	}
-	r.cfg.Screen.note("%s%5.1f s  %s  %-22s  %-11s  %s%s", colour, c.At.Sub(r.began).Seconds(), s.Ticket[:8], s.Source+" → "+s.Agent, s.Phase, words, end)
+	r.cfg.Screen.note("%s%5.1f s  %s  %-22s  %-17s  %s%s", colour, c.At.Sub(r.began).Seconds(), s.Ticket[:8], s.Source+" → "+agent, s.Phase, words, end)
 }
 
 // shown are the events of the show; true marks those that need attention.
@@ -47,6 +51,7 @@ var shown = map[protocol.EventType]bool{
 	protocol.EventFailed: true, protocol.EventRejected: true, protocol.EventConditioned: true, protocol.EventAnswered: true,
 	protocol.EventRetryScheduled: true, protocol.EventRerouted: true, protocol.EventEscalated: true, protocol.EventLeaseLost: true,
 	protocol.EventTimedOut: true, protocol.EventReleased: true, protocol.EventClosed: true, protocol.EventStuck: true,
+	protocol.EventGated: true, protocol.EventApproved: true,
 }
 
 // describe returns the events of an append in words, and whether one of them is notable.

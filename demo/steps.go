@@ -32,6 +32,7 @@ type step struct {
 	id, to, taskType string // id is also the task id
 	task, reason     string
 	policy           protocol.PolicyOverrides
+	asks             string // the question that a person answers first; empty is none
 }
 
 // steps is the relay, in its order.
@@ -48,7 +49,8 @@ var steps = []step{
 		reason: "what matters most is for the owner of the code to say",
 		policy: protocol.PolicyOverrides{AckTimeoutMS: new(int64(showAckTimeoutMS))}},
 	{id: "report", to: reporter, taskType: "report", task: "Write a report in Markdown from all the results.",
-		reason: "everything is known and decided; it has to be written down"},
+		reason: "everything is known and decided; it has to be written down",
+		asks:   "May the findings be written down?"},
 	{id: "proofreading", to: reviewer, taskType: "prose", task: "Proofread the report.",
 		reason: "the report is written; another pair of eyes shall read it"},
 }
@@ -75,6 +77,10 @@ func address(pkg *protocol.Package, i int) {
 	pkg.Trigger, pkg.Target, pkg.Reason, pkg.Policy = protocol.TriggerTaskCompletion, protocol.Target{Agent: s.to}, s.reason, s.policy
 	pkg.Task = protocol.Task{ID: s.id, Type: s.taskType, Description: s.task}
 	pkg.Context.Phase = s.id
+	pkg.Approval = nil
+	if s.asks != "" {
+		pkg.Approval = &protocol.Approval{Required: true, Question: s.asks}
+	}
 }
 
 // addResult adds the result of a step to the context of the next package.

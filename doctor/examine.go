@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -57,6 +58,9 @@ func Examine(ctx context.Context, to Access, skip []string) Examination {
 	if x.headsErr == nil {
 		x.headsErr = examineOrphans(ctx, b, &x.heads)
 	}
+	if !slices.Contains(skip, "gates") {
+		x.locks, x.locksErr = examineLocks(ctx, b, x.now)
+	}
 	if !slices.Contains(skip, "index") {
 		x.index, x.indexErr = ask.Client{Asker: b}.Position(ctx, ask.PositionQuery{})
 	}
@@ -77,6 +81,9 @@ func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory
 			facts[id].why, _ = d.Unavailable(profile)
 			facts[id].workers, _, _ = d.Load(id)
 			facts[id].polled, facts[id].polls = d.Polled(id)
+			if policy := d.BreakerPolicy(id); policy.Threshold > 0 {
+				facts[id].breaker, _ = lifecycle.Breaker(d.Health[id].Health, policy, b.Now())
+			}
 		}
 		return facts[id]
 	}
@@ -110,6 +117,9 @@ func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory)
 		}
 		return ctx.Err()
 	})
+	for _, found := range f.waits.Deadlocks(d) {
+		f.deadlocks.add(found.Youngest.Ticket, strings.Join(found.Agents, ", "))
+	}
 	return f, err
 }
 

@@ -78,6 +78,8 @@ type Examination struct {
 	straysErr error
 	heads     headFacts
 	headsErr  error
+	locks     []strayLock
+	locksErr  error
 	index     ask.PositionAnswer
 	indexErr  error
 }
@@ -114,11 +116,15 @@ var checks = []check{
 	{"queues", needsStreams, "consumers", judgeQueues},
 	{"workers", needsStreams, "", judgeWorkers},
 	{"paused", needsStreams, "", judgePaused},
+	{"breakers", needsStreams, "", judgeBreakers},
+	{"gates", needsStreams, "", judgeGates},
 	{"takers", needsStreams, "", judgeUnknownAgents},
 	{"strays", needsStreams, "", judgeStrays},
 	{"stuck", needsStreams, "", judgeStuck},
+	{"deadlocks", needsStreams, "", judgeDeadlocks},
 	{"late", needsStreams, "", judgeLate},
 	{"age", needsStreams, "", judgeAge},
+	{"lineages", needsStreams, "", judgeLineages},
 	{"ledger", needsStreams, "", judgeLedger},
 	{"index", needsStreams, "", judgeIndex},
 }

@@ -92,10 +92,22 @@ var faultCases = []struct {
 	{"a queue is paused", func(x *Examination) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
 	{"an odd queue", func(x *Examination) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
 	{"no worker", func(x *Examination) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
+	{"a breaker is open", func(x *Examination) { x.agents[0].breaker = lifecycle.BreakerOpen }, "breakers", StatusWarn, "[breaker clerk]"},
 	{"paused with offers", func(x *Examination) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "[resume clerk]"},
 	{"an agent is gone", func(x *Examination) { x.heads.unknownAgent.add("t1", "ghost") }, "takers", StatusFail, "[register ghost] [reroute t1]"},
 	{"offers of an unknown agent", func(x *Examination) { x.agents[0].registered = false }, "takers", StatusWarn, "clerk, which is no agent"},
 	{"stuck", func(x *Examination) { x.heads.stuck.add("t1", "its package is gone") }, "stuck", StatusFail, "t1: its package is gone"},
+	{"a circle", func(x *Examination) { x.heads.deadlocks.add("t1", "a, b") }, "deadlocks", StatusWarn, "1 handoff was in a circle with what holds the slots of its agent, such as t1 (a, b)"},
+	{"an approver is away", func(x *Examination) { x.heads.unanswered.add("t1", "lead") }, "gates", StatusWarn, "1 handoff waits for an approver that is not there, such as t1 for lead"},
+	{"an approver to start", func(x *Examination) { x.heads.unanswered.add("t1", "lead") }, "gates", StatusWarn, "[approve t1] [work lead]"},
+	{"a gate whose time is over", func(x *Examination) { x.heads.lapsed.add("t1", "approval since noon") }, "gates", StatusFail, "t1 (approval since noon)"},
+	{"a lock left over", func(x *Examination) { x.locks = []strayLock{{"W", "a/b", "t1"}} }, "gates", StatusWarn, "1 lock is held by handoffs that are over, such as a/b of W by t1"},
+	{"two at the gates", func(x *Examination) {
+		x.heads.lapsed.add("t1", "approval since noon")
+		x.locks = []strayLock{{"W", "a/b", "t2"}}
+	}, "gates", StatusFail, "such as a/b of W by t2 have every"},
+	{"no locks", func(x *Examination) { x.locksErr = broker.ErrUnreachable }, "gates", StatusFail, "could not be read"},
+	{"a deep lineage", func(x *Examination) { x.heads.deep.add("t1", "30 hand-offs deep") }, "lineages", StatusWarn, "1 handoff was deep in a lineage, such as t1, 30 hand-offs deep"},
 	{"late", func(x *Examination) { x.heads.overdue.add("t1", "retrying since noon"); x.heads.overdue.add("t2", "") }, "late", StatusFail, "2 handoffs were"},
 	{"too old", func(x *Examination) { x.heads.expiring.add("t1", ""); x.heads.expiresIn = time.Hour }, "age", StatusFail, "in 1h"},
 	{"of another time", func(x *Examination) { x.heads.addUnreadable(&broker.UnreadableError{Ticket: "t1", Seq: 9, Why: "w"}) }, "stuck", StatusFail, "t1 (entry 9: w)"},
@@ -180,5 +192,32 @@ func TestJudgePolls(t *testing.T) {
 	x.agents[0].workers, x.agents[0].polls, x.agents[0].polled = 0, true, x.now.Add(-40*time.Second)
 	if f := judgeWorkers(x); f.Status != StatusOK || !strings.Contains(f.Message, "clerk polls, last 40 s ago") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestGateFacts checks which gates a head adds to the facts.
+func TestGateFacts(t *testing.T) {
+	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	there := protocol.Holder{ID: "h", Agent: "there", Slots: 1}
+	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"there": {ID: "there"}, "away": {ID: "away"}},
+		Holders: map[string]protocol.Holder{"h": there}}
+	for _, c := range []struct {
+		name, approver             string
+		until                      time.Time
+		unanswered, lapsed, gateds int
+	}{
+		{"a person", protocol.Human, time.Time{}, 0, 0, 1},
+		{"an agent with a worker", "there", noon.Add(time.Hour), 0, 0, 1},
+		{"an agent without", "away", noon.Add(time.Hour), 1, 0, 1},
+		{"no agent", "ghost", noon.Add(time.Hour), 1, 0, 1},
+		{"just over", "there", noon.Add(-time.Second), 0, 0, 1},
+		{"over", "away", noon.Add(-time.Hour), 0, 1, 1},
+	} {
+		var f headFacts
+		gate := protocol.Gate{GateTerms: protocol.GateTerms{Waits: []protocol.GateKind{protocol.GateApproval}, Approver: c.approver, Until: c.until}}
+		f.addGate(protocol.State{Ticket: "t1", Gate: &gate}, d, noon)
+		if f.unanswered.n != c.unanswered || f.lapsed.n != c.lapsed || f.gated != c.gateds {
+			t.Errorf("%s: %d unanswered, %d lapsed, %d in all", c.name, f.unanswered.n, f.lapsed.n, f.gated)
+		}
 	}
 }

@@ -11,11 +11,13 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // agentFacts are an agent with its workers and its queue.
 type agentFacts struct {
+	breaker    lifecycle.BreakerState // empty: it has none
 	id         string
 	registered bool
 	why        lifecycle.Unfitness // why it takes no offers; empty if it does
@@ -35,8 +37,14 @@ type headFacts struct {
 	stuck          tickets
 	overdue        tickets
 	unknownAgent   tickets // offered to an agent that does not exist
+	waits          lifecycle.WaitGraph
+	deadlocks      tickets // the youngest of each circle
 	orphans        []orphan
 	expiring       tickets
+	gated          int           // that wait before their next offer
+	unanswered     tickets       // their approver is not there
+	lapsed         tickets       // at a gate whose time is over
+	deep           tickets       // in their lineages
 	expiresIn      time.Duration // until the first of those is dropped
 }
 
@@ -76,6 +84,7 @@ func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
 func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now time.Time) {
 	f.handoffs++
 	s := h.State
+	f.waits.Add(&s, now)
 	if s.Closed {
 		return
 	}
@@ -96,6 +105,14 @@ func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now t
 	}
 	if s.Held() && directory != nil && !directory.Present(s.Holder) && len(f.orphans) < aboutMax {
 		f.orphans = append(f.orphans, orphan{s.Ticket, s.Holder, s.Agent})
+	}
+	f.addGate(s, directory, now)
+	if lifecycle.Deep(s.Summary) {
+		words := explain.Depth(s)
+		if repeated := lifecycle.Repeated(s.Summary, s.Source, s.Agent); len(repeated) > 0 {
+			words += ", with " + strings.Join(repeated, " and ") + " again and again"
+		}
+		f.deep.add(s.Ticket, words)
 	}
 	overdue, broken := lifecycle.OverdueSince(s, directory, now)
 	switch {
@@ -170,6 +187,29 @@ func judgePaused(x Examination) Finding {
 	return OK("no agent is")
 }
 
+// judgeBreakers names the breakers that are not closed.
+func judgeBreakers(x Examination) Finding {
+	var names, words []string
+	have := 0
+	for _, a := range x.agents {
+		switch a.breaker {
+		case "":
+			continue
+		case lifecycle.BreakerClosed:
+		default:
+			names, words = append(names, a.id), append(words, fmt.Sprintf("that of %s is %s", a.id, a.breaker))
+		}
+		have++
+	}
+	switch {
+	case len(names) > 0:
+		return Warn("see what fails there", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpBreaker, "agent", names[0])
+	case have == 0:
+		return OK("no agent has one")
+	}
+	return OK("%s closed", explain.Is(explain.Count(have, "breaker"), have))
+}
+
 func judgeUnknownAgents(x Examination) Finding {
 	if f, failed := x.headsFailed(); failed {
 		return f
@@ -227,6 +267,34 @@ func judgeStuck(x Examination) Finding {
 		f = f.aboutNames(slices.Concat(t.first, u.first)).withAction(explain.OpMend)
 	}
 	return f
+}
+
+func judgeDeadlocks(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	t := x.heads.deadlocks
+	if t.n == 0 {
+		return OK("no handoffs wait for one another")
+	}
+	return Warn("the next sweep of a supervisor takes them out, within minutes; give the agent more slots, or let its program wait by its result",
+		"%s in a circle with what holds the slots of its agent, such as %s (%s)", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
+		aboutNames(t.first).withAction(explain.OpHistory, "ticket", t.first[0])
+}
+
+// judgeLineages tells of handoffs that follow from so many others that their agents may hand off in
+// a loop.
+func judgeLineages(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	t := x.heads.deep
+	if t.n == 0 {
+		return OK("no open handoff is %d hand-offs deep", protocol.LineageDepthWarning)
+	}
+	return Warn("see what led to it; cancel it, or set a limit for such work (limits.max_handoffs, limits.max_depth)",
+		"%s deep in a lineage, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
+		aboutNames(t.first).withAction(explain.OpTree, "ticket", t.first[0])
 }
 
 func judgeLate(x Examination) Finding {

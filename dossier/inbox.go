@@ -87,7 +87,7 @@ func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]In
 		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
 	}
 	slices.SortStableFunc(views, func(x, y InboxEntry) int {
-		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
+		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmpBool(y.Why == lifecycle.InboxApproval, x.Why == lifecycle.InboxApproval), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
 	// Other entries have the task's description.
 	group, ctx := errgroup.WithContext(ctx)
@@ -98,6 +98,10 @@ func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]In
 			continue
 		}
 		group.Go(func() (err error) {
+			if v.Why == lifecycle.InboxApproval {
+				v.Words, err = approvalWords(ctx, r, v.State)
+				return err
+			}
 			v.Words, err = taskWords(ctx, r, v.Ticket)
 			return err
 		})
@@ -119,6 +123,8 @@ func cmpBool(x, y bool) int {
 
 func waitingSince(why lifecycle.InboxReason, s protocol.State) time.Time {
 	switch why {
+	case lifecycle.InboxApproval, lifecycle.InboxBudget:
+		return s.Gate.Since
 	case lifecycle.InboxQuestion:
 		return s.ConditionedAt
 	case lifecycle.InboxReview:
@@ -137,6 +143,8 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 	switch {
 	case why == lifecycle.InboxQuestion && s.Conditions != nil:
 		return s.Agent + " needs " + explain.Needs(*s.Conditions)
+	case why == lifecycle.InboxBudget:
+		return s.Gate.Why
 	case why == lifecycle.InboxReview:
 		return explain.Ending(s)
 	case why == lifecycle.InboxEscalation && s.Absent == "" && s.Message != "": // an absence is said of all at once
@@ -147,6 +155,39 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 
 // descriptionBytesMax bounds the description of a task in a list.
 const descriptionBytesMax = 512
+
+// approvalWords returns the question of a handoff to its approver, and what asks for it.
+func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, error) {
+	question := ApprovalQuestion(s, "", "")
+	body, err := r.Package(ctx, s.Ticket)
+	if err != nil {
+		return question, ctx.Err()
+	}
+	if pkg, err := protocol.DecodePackage(body); err == nil {
+		own := ""
+		if pkg.Approval != nil {
+			own = pkg.Approval.Question
+		}
+		question = ApprovalQuestion(s, own, protocol.CutText(pkg.Task.Description, descriptionBytesMax))
+	}
+	if rules := explain.GateRules(s); rules != "" {
+		question += " (" + rules + ")"
+	}
+	return question, nil
+}
+
+// ApprovalQuestion is the question to the approver of a handoff: its package's own, else whether its
+// agent may have the task.
+func ApprovalQuestion(s protocol.State, own, task string) string {
+	if own != "" {
+		return own
+	}
+	question := fmt.Sprintf("Approve handoff to %s?", s.Gate.Agent)
+	if task != "" {
+		question += " Context: " + task
+	}
+	return question
+}
 
 // taskWords returns the description of a handoff's task; empty if its package cannot be read.
 func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {

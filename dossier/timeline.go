@@ -58,6 +58,7 @@ type Question struct {
 
 // Stages has the time that a handoff spent in each stage, in milliseconds. They add up to Whole.
 type Stages struct {
+	Gate        int64 `json:"gate,omitempty"`        // until what its offer waited for was there: an approval, say
 	Queue       int64 `json:"queue,omitempty"`       // until an agent claimed or accepted it
 	Acknowledge int64 `json:"acknowledge,omitempty"` // claimed, until its acknowledgement
 	Work        int64 `json:"work,omitempty"`        // accepted, until the attempt ended
@@ -118,7 +119,7 @@ func eventsAt(c protocol.Change) time.Time {
 // of returns the field for the stage of an open handoff.
 func (v *Stages) of(s protocol.State) *int64 {
 	return map[lifecycle.Stage]*int64{
-		lifecycle.StageQueue: &v.Queue, lifecycle.StageAcknowledge: &v.Acknowledge, lifecycle.StageWork: &v.Work, lifecycle.StageAnswers: &v.Answers,
+		lifecycle.StageGate: &v.Gate, lifecycle.StageQueue: &v.Queue, lifecycle.StageAcknowledge: &v.Acknowledge, lifecycle.StageWork: &v.Work, lifecycle.StageAnswers: &v.Answers,
 		lifecycle.StageDeferred: &v.Deferred, lifecycle.StageChildren: &v.Children, lifecycle.StageBackoff: &v.Backoff, lifecycle.StageDeciding: &v.Deciding,
 	}[lifecycle.StageOf(s)]
 }

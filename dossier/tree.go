@@ -78,15 +78,8 @@ type treeBuilder struct {
 
 // TreeOf reads the family of a handoff, from its root down.
 func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
-	f := &treeBuilder{r: r, known: map[string]*Node{}, words: map[string]string{}}
-	root, err := f.ascend(ctx, ticket)
+	f, root, err := familyOf(ctx, r, ticket)
 	if err != nil {
-		return Tree{}, err
-	}
-	if err := f.descend(ctx, []*Node{root}); err != nil {
-		return Tree{}, err
-	}
-	if err := f.askIndex(ctx, ticket); err != nil {
 		return Tree{}, err
 	}
 	if err := f.describe(ctx); err != nil {
@@ -94,6 +87,19 @@ func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 	}
 	root.sort(time.Now())
 	return Tree{Ticket: ticket, Handoffs: len(f.known), Notes: f.notes, Root: root, Actions: f.actions}, nil
+}
+
+// familyOf reads the states of all handoffs that belong together with one, and returns the first of
+// them.
+func familyOf(ctx context.Context, r Reader, ticket string) (f *treeBuilder, root *Node, err error) {
+	f = &treeBuilder{r: r, known: map[string]*Node{}, words: map[string]string{}}
+	if root, err = f.ascend(ctx, ticket); err == nil {
+		err = f.descend(ctx, []*Node{root})
+	}
+	if err == nil {
+		err = f.askIndex(ctx, ticket)
+	}
+	return f, root, err
 }
 
 // ascend goes up to the root of the family, or to a handoff whose parent the ledger has dropped.

@@ -17,6 +17,7 @@ func (x *explainer) closed() {
 		x.say("%s had asked for its end: %s.", sentence(Person(cmp.Or(s.CancelBy, unknownCaller))), quoted(s.CancelReason))
 	}
 	x.handedOn()
+	x.limits()
 	if s.SetAside != "" {
 		x.say("Not all of its output is its result: %s.", s.SetAside)
 	}
@@ -53,7 +54,11 @@ func (x *explainer) closed() {
 		x.suggest("see what became of that", OpWhy, "ticket", s.RedrivenAs)
 	}
 	if s.Inbox != "" {
-		x.say("It stays in the inbox of %s until it is redriven or dismissed.", Person(s.Inbox))
+		until := "redriven or dismissed"
+		if lifecycle.CheckRedrive(s) != nil {
+			until = "dismissed"
+		}
+		x.say("It stays in the inbox of %s until it is %s.", Person(s.Inbox), until)
 		x.suggest("see that inbox", OpInbox, "agent", s.Inbox)
 		x.e.Actions = append(x.e.Actions, reviewActions(s)...)
 	}

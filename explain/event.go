@@ -42,13 +42,16 @@ func Event(e protocol.Event) (by, detail string) {
 	case *protocol.Started:
 		return e.By, ""
 	case *protocol.Progressed:
-		return e.By, strings.TrimSpace(Number(e.Progress.Percent) + "% " + e.Progress.Message)
+		words := strings.TrimSpace(Number(e.Progress.Percent) + "% " + e.Progress.Message)
+		return e.By, Join(words, used(e.Progress.Usage))
+	case *protocol.Spent:
+		return e.By, Join(Usage(e.Usage)+" so far", strings.TrimPrefix(string(e.Source), string(protocol.UsageReport)))
 	case *protocol.Completed:
 		size := len(e.Result)
 		if e.Blob != nil {
 			size = int(e.Blob.Size)
 		}
-		return e.By, Join(string(e.Status), protocol.Size(int64(size)))
+		return e.By, Join(string(e.Status), protocol.Size(int64(size)), used(e.Usage))
 	case *protocol.Failed:
 		detail = e.Code + ": " + e.Message
 		if !e.Retryable {
@@ -112,6 +115,8 @@ func describeTurn(e protocol.Event) (by, detail string) {
 		return e.By, Join("until "+Instant(e.Until), e.Reason)
 	case *protocol.TimedOut:
 		return e.By, Join(string(e.Clock)+" timeout", e.Agent)
+	case *protocol.Deadlocked:
+		return e.By, fmt.Sprintf("what holds the slots of %s waits for it: a circle of %s", e.Agent, Count(len(e.Cycle), "handoff"))
 	case *protocol.CancelRequested:
 		what := ""
 		if e.Return {
@@ -126,7 +131,7 @@ func describeTurn(e protocol.Event) (by, detail string) {
 	case *protocol.Stuck:
 		return e.By, e.Reason
 	}
-	return describeFamily(e)
+	return describeGate(e)
 }
 
 // describeFamily is Event for other handoffs, late results and what follows the end.
@@ -174,6 +179,10 @@ func describeFamily(e protocol.Event) (by, detail string) {
 		return e.By, "submitted again, as " + e.Ticket
 	case *protocol.Assigned:
 		return e.By, fmt.Sprintf("member %d goes to %s, and no other member does", e.N+1, e.Agent)
+	case *protocol.Barred:
+		return e.By, barredText(e)
+	case *protocol.Raised:
+		return e.By, "its limits are raised by " + amountsText(e.Limits)
 	case *protocol.Dismissed:
 		return e.By, Join("out of the inbox", e.Note)
 	}

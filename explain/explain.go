@@ -36,34 +36,39 @@ type Action struct {
 
 // The operations of actions, and their arguments.
 const (
-	OpAgents      = "agents"       // see the agents
-	OpAnswer      = "answer"       // ticket; permit, set (names) and text, or deny and let-others, as the question has them
-	OpClaim       = "claim"        // agent
-	OpConnect     = "connect"      // say where the engine is
-	OpDead        = "dead"         // ticket
-	OpDev         = "dev"          // fsync: run an engine for development
-	OpDismiss     = "dismiss"      // ticket
-	OpDoctor      = "doctor"       //
-	OpHistory     = "history"      // ticket
-	OpInbox       = "inbox"        // agent: see its inbox
-	OpIndex       = "index"        // run an index
-	OpLate        = "late"         // ticket: read its late results
-	OpMend        = "mend"         // ticket: back to its last entry that can be read
-	OpRedrive     = "redrive"      // ticket; again: to the agents that refused it, too
-	OpRegister    = "register"     // agent
-	OpRepair      = "repair"       // have every handoff looked at
-	OpReroute     = "reroute"      // ticket, to
-	OpResume      = "resume"       // agent
-	OpResult      = "result"       // ticket: read its result
-	OpReturn      = "return"       // ticket: read its return
-	OpRollback    = "rollback"     // ticket, reason
-	OpSubmitUnder = "submit_under" // hand off from a lease
-	OpSupervise   = "supervise"    //
-	OpTake        = "take"         // ticket
-	OpTopology    = "topology"     // make the streams, or mend them
-	OpTree        = "tree"         // ticket
-	OpWhy         = "why"          // ticket
-	OpWork        = "work"         // agent, or capability
+	OpAgents       = "agents"        // see the agents
+	OpApprove      = "approve"       // ticket
+	OpDeny         = "deny"          // ticket, reason
+	OpAnswer       = "answer"        // ticket; permit, set (names) and text, or deny and let-others, as the question has them
+	OpClaim        = "claim"         // agent
+	OpConnect      = "connect"       // say where the engine is
+	OpDead         = "dead"          // ticket
+	OpDev          = "dev"           // fsync: run an engine for development
+	OpDismiss      = "dismiss"       // ticket
+	OpDoctor       = "doctor"        //
+	OpHistory      = "history"       // ticket
+	OpInbox        = "inbox"         // agent: see its inbox
+	OpIndex        = "index"         // run an index
+	OpLate         = "late"          // ticket: read its late results
+	OpMend         = "mend"          // ticket: back to its last entry that can be read
+	OpRaise        = "budget_raise"  // ticket; limit: the one to raise; an empty value of it is any
+	OpRedrive      = "redrive"       // ticket; again: to the agents that refused it, too
+	OpRegister     = "register"      // agent
+	OpRepair       = "repair"        // have every handoff looked at
+	OpReroute      = "reroute"       // ticket, to
+	OpBreaker      = "breaker"       // agent
+	OpResetBreaker = "breaker_reset" // agent
+	OpResume       = "resume"        // agent
+	OpResult       = "result"        // ticket: read its result
+	OpReturn       = "return"        // ticket: read its return
+	OpRollback     = "rollback"      // ticket, reason
+	OpSubmitUnder  = "submit_under"  // hand off from a lease
+	OpSupervise    = "supervise"     //
+	OpTake         = "take"          // ticket
+	OpTopology     = "topology"      // make the streams, or mend them
+	OpTree         = "tree"          // ticket
+	OpWhy          = "why"           // ticket
+	OpWork         = "work"          // agent, or capability
 )
 
 // What Explain adds to the words of lifecycle.Wait, from the directory.
@@ -100,6 +105,7 @@ func Explain(in Situation) Explanation {
 		x.group()
 	default:
 		x.phase()
+		x.limits()
 	}
 	if !s.Closed {
 		x.tellNext(next)
@@ -129,7 +135,7 @@ func (x *explainer) phase() {
 	s := x.State
 	switch s.Phase {
 	case protocol.AwaitingApproval:
-		x.say("It waits for an approval.")
+		x.gate()
 	case protocol.AwaitingSource:
 		x.say("It begins when %s completes handoff %s, from which it follows.", Person(s.Source), s.Parent)
 		x.say("Should that attempt end without a result, it is dropped.")
@@ -160,6 +166,9 @@ func (x *explainer) pending() {
 	case len(s.Refused) > 0:
 		x.say("%s refused it before.", enumerate(s.Refused))
 	}
+	if s.Reason == lifecycle.ReasonDeadlock {
+		x.say("Handoffs waited for one another in a circle, and it was taken out of that.")
+	}
 	if s.AttemptsTotal > 0 && s.Attempt > 0 && !s.Held() {
 		x.say("Attempt %d of %d at %s ended without a result%s.", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.lastEnd())
 	}
@@ -168,6 +177,7 @@ func (x *explainer) pending() {
 		x.claimed()
 	case s.Agent == protocol.Human:
 		x.forPerson()
+	case x.keptBack():
 	case s.Agent == "":
 		x.say("It has waited %s for an agent that can do it (%s); there was none when it was submitted.", x.span(s.SubmittedAt), s.TargetWords())
 		x.suggest("see who can do what", OpAgents)
@@ -419,6 +429,8 @@ func (x *explainer) retrying() {
 	if s.RetryAt.After(x.Now) {
 		x.say("Attempt %d begins %s, in %s.", s.Attempt+1, x.at(s.RetryAt), Spoken(s.RetryAt.Sub(x.Now)))
 		x.nextSaid = true
+	} else {
+		x.keptBack()
 	}
 }
 

@@ -22,6 +22,8 @@ type Situation struct {
 	Depth     int            // handoffs in the queue or in work at its agent; -1 is unknown
 	Open      []Relative     // the first of its open members, or of the handoffs it waits for
 
+	Blockers []lifecycle.Blocker // handoffs that are in the way of its locks
+
 	// Next is the handoff that it was handed on as by goto, and Last the one that its chain has
 	// come to.
 	Next, Last protocol.State
@@ -64,6 +66,11 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 	}
 	if s.Next, s.Last, err = chainOf(ctx, b, head.State); err != nil {
 		return Situation{}, err
+	}
+	if lifecycle.AwaitsWorkspace(head.State) {
+		if w, err := b.Workspace(ctx, head.State.Workspace); err == nil {
+			s.Blockers = lifecycle.Blockers(w, ticket)
+		}
 	}
 	if lifecycle.DutiesOf(head.State).Offer && head.State.Agent != protocol.Human {
 		if ahead, ok := aheadOf(ctx, ix, ticket); ok {

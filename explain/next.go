@@ -34,11 +34,11 @@ func (x *explainer) foresee() (next *Next) {
 			next = nil
 		}
 	}()
-	f, ok := lifecycle.Foresee(s, x.Directory, x.Now)
+	f, ok := x.ahead(s, x.Now)
 	var reminder time.Time
 	for ok && onlyReminds(f.Events) {
 		reminder, s = f.At, f.State
-		f, ok = lifecycle.Foresee(s, x.Directory, f.At)
+		f, ok = x.ahead(s, f.At)
 	}
 	if !ok {
 		return nil
@@ -46,7 +46,7 @@ func (x *explainer) foresee() (next *Next) {
 	n := &Next{At: f.At.UTC(), reminder: reminder}
 	x.effect(n, s, f.Events)
 	x.cause(n, s, f.Events)
-	since, ok := lifecycle.Foresee(x.State, x.Directory, x.State.UpdatedAt)
+	since, ok := x.ahead(x.State, x.State.UpdatedAt)
 	switch late := ok && x.Now.Sub(since.At) > unexpected; {
 	case !late, n.loose:
 	case !reminder.IsZero():
@@ -55,6 +55,16 @@ func (x *explainer) foresee() (next *Next) {
 		n.Overdue, n.At = true, since.At.UTC()
 	}
 	return n
+}
+
+// ahead is the next decision from an instant on: of the core by its clocks, or by the workspace once
+// the wait for locks is over.
+func (x *explainer) ahead(s protocol.State, from time.Time) (lifecycle.Foreseen, bool) {
+	f, ok := lifecycle.Foresee(s, x.Directory, from)
+	if locks, waits := lifecycle.ForeseeLocks(s, from); waits && (!ok || locks.At.Before(f.At)) {
+		return locks, true
+	}
+	return f, ok
 }
 
 func onlyReminds(events []protocol.Event) bool {
@@ -93,6 +103,9 @@ func (x *explainer) effect(n *Next, s protocol.State, events []protocol.Event) {
 			if s.Held() {
 				n.Words = fmt.Sprintf("it is taken from %s and tried again (attempt %d of %d)", itsWorker(s), s.Attempt+1, s.Policy.MaxAttempts)
 			}
+			return
+		case *protocol.Lapsed:
+			n.Event, n.To, n.Words = e.EventType(), e.To, Person(e.To)+" is asked instead"
 			return
 		case *protocol.Escalated:
 			n.Event, n.To, n.Words = e.EventType(), e.To, "it goes up to "+Person(e.To)
@@ -160,8 +173,11 @@ func (x *explainer) cause(n *Next, s protocol.State, events []protocol.Event) {
 			if s.CancelRequested && s.Held() && x.Directory.Present(s.Holder) {
 				n.because = "its worker has not stopped by then"
 			}
-			if e.Reason == "deadline" {
+			switch e.Reason {
+			case lifecycle.ReasonDeadline:
 				n.because = x.clockRunsOut(protocol.ClockDeadline, s)
+			case string(protocol.CodeLockBusy):
+				n.because = "its locks have not been free for " + Spoken(s.Locks.Wait()) + " by then"
 			}
 		}
 	}

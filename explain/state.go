@@ -60,7 +60,13 @@ func WaitingFor(s protocol.State) Phrase {
 	}
 	switch s.Phase {
 	case protocol.AwaitingApproval:
-		return phrase("an approval")
+		if s.Gate.First() == protocol.GateApproval {
+			return phrase(GateWords(s), onTicket(s, "approve it", OpApprove), onTicket(s, "deny it", OpDeny, "reason"))
+		}
+		if s.Gate.First() == protocol.GateBudget {
+			return phrase(GateWords(s), raiseBudget(s))
+		}
+		return phrase(GateWords(s))
 	case protocol.AwaitingSource:
 		return phrase(fmt.Sprintf("%s to complete %s, from which it follows", s.Source, s.Parent))
 	case protocol.Pending:
@@ -390,5 +396,9 @@ func Inbox(s protocol.State) Phrase {
 
 // reviewActions are what a person may do about a closed handoff that an inbox lists.
 func reviewActions(s protocol.State) []Action {
-	return []Action{onTicket(s, "submit it again", OpRedrive), onTicket(s, "leave it at that", OpDismiss)}
+	leave := onTicket(s, "leave it at that", OpDismiss)
+	if lifecycle.CheckRedrive(s) != nil {
+		return []Action{leave}
+	}
+	return []Action{onTicket(s, "submit it again", OpRedrive), leave}
 }

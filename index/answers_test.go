@@ -258,11 +258,12 @@ func TestFigures(t *testing.T) {
 	}
 	flow := func(p *protocol.Package) {
 		p.Source, p.Target, p.Context.WorkflowID = "lead", protocol.Target{Agent: "ann"}, "flow"
+		p.Approval = nil
 	}
 	for i := range 4 { // accepted after 100 ms, done after 1, 2, 3, 4 s
 		k := w.submit(flow)
 		w.append(k, []protocol.Event{&protocol.Accepted{Meta: at(100), Offer: k.Offer, Agent: "ann", Holder: "h", LeaseMS: 30_000, Attempt: 1}, &protocol.Started{Meta: at(100)}})
-		w.append(k, []protocol.Event{&protocol.Completed{Meta: at(100 + 1000*(i+1)), Fence: k.Fence, Status: protocol.Success, Tokens: 10}})
+		w.append(k, []protocol.Event{&protocol.Completed{Meta: at(100 + 1000*(i+1)), Fence: k.Fence, Status: protocol.Success, Usage: &protocol.Usage{Tokens: 10}}})
 	}
 	refused := w.submit(flow)
 	w.append(refused, []protocol.Event{&protocol.Rejected{Meta: at(50), Offer: refused.Offer, Agent: "ann", ReasonCode: "busy", Reason: "later"}})

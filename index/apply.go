@@ -25,6 +25,7 @@ type pendingRow struct {
 	oldCell, newCell cell
 	pastAgents       []int32 // agents that had it, by these entries
 	inbox            int32   // the agent in whose inbox it is, closed
+	governance
 }
 
 // eventTotals sums up the events of a handoff, as far as its state does not.
@@ -53,10 +54,10 @@ type batch struct {
 }
 
 const (
-	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
-		attempts=?,reroutes=?,level=?,tokens=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=? WHERE id=?`
-	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks FROM handoff WHERE ticket=?`
+		attempts=?,reroutes=?,level=?,tokens=?,cost=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=?,gate=?,gated=?,marks=?,governed=? WHERE id=?`
+	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks,gate,gated,governed FROM handoff WHERE ticket=?`
 )
 
 // apply stores the next steps of the ledger in order. Readers see them when it returns. After an
@@ -135,9 +136,9 @@ func (b *batch) applySteps(ctx context.Context, steps []step) error {
 func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, error) {
 	l := &pendingRow{ticket: s.ticket, isNew: true}
 	if s.first == nil || b.st.checkDuplicates {
-		var acks sql.NullString
+		var acks, governed sql.NullString
 		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &l.oldCell.source, &l.oldCell.target, &l.oldCell.agent, &l.oldCell.phase,
-			&l.oldCell.outcome, &l.oldCell.priority, &l.oldCell.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks)
+			&l.oldCell.outcome, &l.oldCell.priority, &l.oldCell.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks, &l.gate, &l.gated, &governed)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case err != nil:
@@ -148,6 +149,9 @@ func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, 
 				if err := json.Unmarshal([]byte(acks.String), &l.acks); err != nil {
 					return nil, damagef("acknowledgements of %s: %w", l.ticket, err)
 				}
+			}
+			if l.governed, err = parseGoverned(governed); err != nil {
+				return nil, damagef("governance of %s: %w", l.ticket, err)
 			}
 		}
 	}
@@ -163,6 +167,9 @@ func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, 
 
 // observe adds an event to the totals.
 func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error {
+	if l.govern(o) {
+		return nil
+	}
 	switch o.kind {
 	case "offered":
 		l.offered = cmp.Or(l.offered, o.at)
@@ -231,6 +238,7 @@ func (b *batch) advance(ctx context.Context, l *pendingRow, s *step) error {
 	l.seq, l.after = s.seq, s.after
 	l.newCell.agent = agent
 	l.newCell.phase, l.newCell.outcome = uint8(s.after.phase), uint8(s.after.outcome)
+	l.settle(s)
 	if l.inbox, err = b.name(ctx, s.after.inbox); err != nil {
 		return err
 	}
@@ -393,9 +401,13 @@ func (l *pendingRow) stateColumns() ([]any, error) {
 		}
 		acks = string(text)
 	}
+	governed, err := l.governed.column()
+	if err != nil {
+		return nil, err
+	}
 	return []any{int64(l.seq), a.phase, a.outcome, l.newCell.agent, offer, a.updated, a.closed, a.reason, a.holder,
-		a.attempts, a.reroutes, a.level, a.tokens, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
-		a.waits, l.inbox, a.dead}, nil
+		a.attempts, a.reroutes, a.level, a.tokens, a.cost, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
+		a.waits, l.inbox, a.dead, l.gate, l.gated, l.governed.marks(), governed}, nil
 }
 
 func nullIfEmpty(text string) any {

@@ -37,14 +37,17 @@ type handoffState struct {
 	offer                            uint64 // in a queue; 0 is none
 	attempts, reroutes, level        int
 	updated, closed                  int64
-	tokens                           int64
+	tokens, cost                     int64
 	source, target                   string
 	priority, kind                   int
 	submitted                        int64
 	workflow, conversation, task     string
 	parent, family, returnOf, origin string
 	waits, dead                      int
-	inbox                            string // the agent in whose inbox it is, closed
+	gate                             int         // what it waits for before its next offer
+	lapsed                           bool        // it closed since an approver did not answer
+	account                          *accountRow // nil is no limit
+	inbox                            string      // the agent in whose inbox it is, closed, or that is asked for an approval
 }
 
 // firstEntry has the fields that only the first entry of a handoff has.
@@ -59,8 +62,8 @@ type observation struct {
 	kind   protocol.EventType
 	at     int64
 	agent  string
-	reason string // of a refusal
-	to     string // the agent of an offer that the same append has withdrawn
+	reason string // of a refusal; the kind of a gate
+	to     string // the agent of an offer that the same append has withdrawn; the target of a barred hand-off
 }
 
 // textBytes is about the memory that the text of a step takes.
@@ -74,8 +77,10 @@ func (s *step) textBytes() int {
 // projection has the fields of a record that the index needs.
 var projection = record.NewProjection([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
 	"workflow_id", "conversation_id", "task_id", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
-	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "tokens", "conditions", "inbox", "redriven_as"},
-	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected)
+	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "usage", "conditions", "gate", "inbox", "redriven_as", "limits", "account"},
+	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected,
+	protocol.EventGated, protocol.EventGateOpened, protocol.EventApproved, protocol.EventDenied, protocol.EventLapsed,
+	protocol.EventBarred, protocol.EventDeadlocked)
 
 // decode reads an entry, and keeps nothing of its body. The ledger may hold any bytes: a panic of
 // the decoder fails that entry, not the index.
@@ -127,6 +132,8 @@ func decodeEntry(e broker.Entry) step {
 				reason = protocol.Prefix(e.Reason, shownBytesMax)
 			}
 			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At), agent: e.Agent, reason: reason})
+		default:
+			s.observations = appendGovernance(s.observations, event)
 		}
 	}
 	return s
@@ -136,21 +143,24 @@ func afterOf(s protocol.State) handoffState {
 	a := handoffState{
 		phase: phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
 		attempts: s.AttemptsTotal, reroutes: s.Reroutes, level: s.EscalationLevel,
-		updated: toMicros(s.UpdatedAt), closed: toMicros(s.ClosedAt), tokens: s.Tokens,
+		updated: toMicros(s.UpdatedAt), closed: toMicros(s.ClosedAt), tokens: s.Usage.Total().Tokens, cost: s.Usage.Total().CostMicros,
 		source: s.Source, target: protocol.Prefix(s.TargetWords(), shownBytesMax),
 		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: toMicros(s.SubmittedAt),
 		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID,
 		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,
 	}
+	a.account = accountOf(s)
 	if s.Closed { // the index knows closed handoffs by their outcome
 		if a.outcome = outcomes.number(s.Outcome); a.outcome == 0 {
 			a.outcome = unknownWord
 		}
 	}
-	if s.Closed {
-		a.inbox = s.Inbox
-	} else {
-		a.waits = inboxReasons.number(inboxReasonOf(s))
+	switch {
+	case s.Closed:
+		a.inbox, a.lapsed = s.Inbox, s.Reason == lifecycle.ReasonApprovalTimeout
+	default:
+		a.waits, a.gate = inboxReasons.number(inboxReasonOf(s)), gates.number(gateOf(s))
+		a.inbox = lifecycle.AskedAtGate(s)
 	}
 	switch {
 	case lifecycle.DeadLetter(s) && s.RedrivenAs != "":

@@ -42,6 +42,7 @@ type figureTables struct {
 	types     map[int32]*sum
 	refusals  map[refusal]int64
 	workflows map[string]int64
+	governed  governanceSums
 }
 
 type refusal struct {
@@ -58,14 +59,15 @@ type sum struct {
 
 func newSums() *figureTables {
 	return &figureTables{all: &sum{}, agents: map[int32]*sum{}, pairs: map[[2]int32]*sum{}, types: map[int32]*sum{},
-		refusals: map[refusal]int64{}, workflows: map[string]int64{}}
+		refusals: map[refusal]int64{}, workflows: map[string]int64{}, governed: newGovernanceSums()}
 }
 
 // figuresRow has the columns of a handoff that figures need.
 type figuresRow struct {
 	at                 cell
 	queue, work, whole *int64
-	attempts, tokens   int64
+	attempts           int64
+	tokens, cost       int64
 	accepts            int64
 }
 
@@ -75,13 +77,14 @@ func (v view) sumRows(p plan, s *figureTables) error {
 	if err != nil {
 		return err
 	}
-	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens,
-		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow FROM %s WHERE %s`, from, t.where())
+	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens, h.cost,
+		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.gate, h.governed FROM %s WHERE %s`, from, t.where())
 	return v.each(func(rows *sql.Rows) error {
 		var m figuresRow
-		var acks, workflow sql.NullString
-		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens,
-			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow)
+		var acks, workflow, governed sql.NullString
+		var gate int
+		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens, &m.cost,
+			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow, &gate, &governed)
 		if err != nil {
 			return err
 		}
@@ -93,6 +96,9 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		}
 		if workflow.Valid {
 			s.workflows[workflow.String]++
+		}
+		if err := s.governed.add(m.at.agent, gate, governed); err != nil {
+			return err
 		}
 		s.add(m, own)
 		return nil
@@ -143,6 +149,10 @@ func (s *sum) add(m figuresRow) {
 	}
 	s.f.Attempts += m.attempts
 	s.f.Tokens += m.tokens
+	s.f.CostMicros += m.cost
+	if m.at.outcome != 0 && m.tokens+m.cost > 0 {
+		s.f.Reported++
+	}
 	s.queue.add(m.queue)
 	s.work.add(m.work)
 	s.whole.add(m.whole)
@@ -180,6 +190,7 @@ func (s *figureTables) answer(st *store, top int) ask.FiguresAnswer {
 	sortGroups(a.Workflows)
 	a.Refusals = a.Refusals[:min(len(a.Refusals), top)]
 	a.Workflows = a.Workflows[:min(len(a.Workflows), top)]
+	s.governed.answer(st, top, &a)
 	return a
 }
 
@@ -205,6 +216,7 @@ func rate(part, whole int64) *float64 {
 type histogram struct {
 	counts map[int64]int64 // by the lowest duration of a bar
 	total  int64
+	sum    int64
 }
 
 const exactBits = 8
@@ -217,6 +229,7 @@ func (h *histogram) add(ms *int64) {
 		h.counts = map[int64]int64{}
 	}
 	low := max(*ms, 0)
+	h.sum += low
 	if over := bits.Len64(uint64(low)) - exactBits; over > 0 {
 		low = low >> over << over
 	}
@@ -243,6 +256,7 @@ func (h *histogram) durations() ask.Durations {
 		}
 		return bars[len(bars)-1]
 	}
+	d.Mean = h.sum / h.total
 	d.P50, d.P95, d.P99 = at(50), at(95), at(99)
 	return d
 }

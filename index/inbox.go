@@ -16,10 +16,14 @@ import (
 
 // inboxReasons are the reasons in the order of their numbers in the file.
 var inboxReasons = words[lifecycle.InboxReason]{lifecycle.InboxOffer, lifecycle.InboxEscalation, lifecycle.InboxHeld,
-	lifecycle.InboxQuestion, lifecycle.InboxReview}
+	lifecycle.InboxQuestion, lifecycle.InboxReview, lifecycle.InboxApproval, lifecycle.InboxBudget}
 
-// questionNumber is the number of InboxQuestion; the schema repeats it.
-const questionNumber = 4
+// The numbers of InboxQuestion, which the schema repeats, InboxReview and InboxApproval.
+const (
+	questionNumber = 4
+	reviewNumber   = 5
+	approvalNumber = 6
+)
 
 // The values of the column dead; 0 is no dead letter.
 const (
@@ -28,8 +32,11 @@ const (
 )
 
 // inboxReasonOf is the reason for which an inbox lists an open handoff: that of its agent, or of
-// the source for a question. The query decides who answers for an unregistered source.
+// the source for a question, or of whom a gate asks. The query decides who answers for an unregistered source.
 func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
+	if asked := lifecycle.AskedAtGate(s); asked != "" {
+		return lifecycle.InboxReasonFor(s, asked, nil)
+	}
 	if s.Phase != protocol.Conditional || s.Closed {
 		return lifecycle.InboxReasonFor(s, s.Agent, nil)
 	}
@@ -69,7 +76,7 @@ func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string
 	}
 	asked := fmt.Sprintf("source = %d", agent)
 	if q.Agent == protocol.Human {
-		asked = "source NOT IN (" + v.registered(q.Registered) + ")"
+		asked = "source NOT IN (" + v.numbers(q.Registered) + ")"
 	}
 	var from int64
 	if after != nil {
@@ -77,15 +84,18 @@ func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string
 	}
 	selectRows := "SELECT " + rowColumns + ", "
 	parts := []string{
-		selectRows + fmt.Sprintf("%d AS waits FROM handoff WHERE inbox <> 0 AND inbox = %d AND id > ?1", len(inboxReasons), agent),
+		selectRows + fmt.Sprintf("CASE waits WHEN 0 THEN %d ELSE waits END AS waits FROM handoff WHERE inbox <> 0 AND inbox = %d AND id > ?1", reviewNumber, agent),
 		selectRows + fmt.Sprintf("waits FROM handoff WHERE waits = %d AND %s AND id > ?1", questionNumber, asked),
 		selectRows + fmt.Sprintf("waits FROM handoff WHERE agent = %d AND outcome = 0 AND waits BETWEEN 1 AND %d AND id > ?1", agent, questionNumber-1),
+	}
+	if below := v.numbers(q.Below); below != "" {
+		parts = append(parts, selectRows+fmt.Sprintf("waits FROM handoff WHERE inbox <> 0 AND waits = %d AND inbox IN (%s) AND source <> %d AND id > ?1", approvalNumber, below, agent))
 	}
 	return strings.Join(parts, " UNION ALL ") + fmt.Sprintf(" ORDER BY id LIMIT %d", limit), []any{from}
 }
 
-// registered lists the numbers of agents for SQL.
-func (v view) registered(agents []string) string {
+// numbers lists the numbers of agents for SQL.
+func (v view) numbers(agents []string) string {
 	numbers := make([]string, 0, len(agents))
 	for _, agent := range agents {
 		if id, known := v.st.names.find(agent); known {

@@ -25,6 +25,20 @@ func (w *world) attention(n int) {
 	}
 }
 
+// spendAll has a handoff wait for its budget.
+func (w *world) spendAll(k *subject) {
+	meta := protocol.Meta{At: w.now}
+	accepted := &protocol.Accepted{Meta: meta, Offer: k.Offer, Agent: k.Agent, Holder: "h", LeaseMS: 30_000, Attempt: 1}
+	if !w.append(k, []protocol.Event{accepted}) {
+		w.t.Fatal("not accepted")
+	}
+	failed := &protocol.Failed{Meta: meta, Fence: k.Fence, Code: "no_tokens", Retryable: true}
+	gated := &protocol.Gated{Meta: meta, GateTerms: protocol.GateTerms{Waits: []protocol.GateKind{protocol.GateBudget}, Agent: k.Agent, Approver: protocol.Human}}
+	if !w.append(k, []protocol.Event{failed, gated}) {
+		w.t.Fatal("not gated")
+	}
+}
+
 // TestWaiting compares inboxes with what the core says of each handoff.
 func TestWaiting(t *testing.T) {
 	w, ix := memoryWorld(t, 23)
@@ -32,8 +46,14 @@ func TestWaiting(t *testing.T) {
 	for range 3 {
 		w.live(80, 200)
 		w.attention(60)
-		registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{"ann": {}, "lead": {}}}
-		for _, agent := range []string{"ann", "lead", protocol.Human, "stranger"} {
+		w.spendAll(w.submit())
+		for _, approver := range []string{"ann", "lead", protocol.Human} {
+			w.submit(func(pkg *protocol.Package) {
+				pkg.Source, pkg.Approval = "stranger", &protocol.Approval{Required: true, By: approver}
+			})
+		}
+		registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{"ann": {EscalatesTo: "lead"}, "lead": {EscalatesTo: "boss"}, "boss": {}}}
+		for _, agent := range []string{"ann", "lead", "boss", protocol.Human, "stranger"} {
 			want := map[string]lifecycle.InboxReason{}
 			for _, k := range w.heads {
 				if reason := lifecycle.InboxReasonFor(k.State, agent, registered); reason != lifecycle.InboxNone {
@@ -41,7 +61,8 @@ func TestWaiting(t *testing.T) {
 					reasons[reason]++
 				}
 			}
-			q := ask.WaitingQuery{Agent: agent, Limit: 1 + w.rng.IntN(30), Registered: slices.Collect(maps.Keys(registered.Agents))}
+			q := ask.WaitingQuery{Agent: agent, Limit: 1 + w.rng.IntN(30), Registered: slices.Collect(maps.Keys(registered.Agents)),
+				Below: lifecycle.ApproversBelow(agent, registered)}
 			got := map[string]lifecycle.InboxReason{}
 			for {
 				a, err := ix.Waiting(t.Context(), q)

@@ -128,7 +128,7 @@ func (v view) shouldWalk(w accessPath, limit int) bool {
 
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,
 	coalesce(workflow, ''), coalesce(conversation, ''), coalesce(task, ''), parent, family, return_of, origin, description, why,
-	submitted, updated, closed, queue_ms, work_ms, whole_ms, tokens`
+	submitted, updated, closed, queue_ms, work_ms, whole_ms, tokens, cost, gate, gated, marks`
 
 // plainRow reads the columns of rowColumns.
 func (v view) plainRow(rows *sql.Rows) (ask.Row, cursor, error) { return v.row(rows) }
@@ -138,12 +138,12 @@ func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 	var r ask.Row
 	var at cursor
 	var ticket, parent, family, returnOf, origin []byte
-	var seq, submitted, closed int64
-	var phase, outcome, kind, priority int
+	var seq, submitted, closed, gated int64
+	var phase, outcome, kind, priority, gate, marks int
 	var source, target, agent int32
 	into := append([]any{&at.id, &ticket, &seq, &phase, &outcome, &r.Reason, &kind, &priority, &source, &target, &agent, &r.Holder,
 		&r.Attempts, &r.Reroutes, &r.Level, &r.WorkflowID, &r.ConversationID, &r.TaskID, &parent, &family, &returnOf, &origin,
-		&r.Description, &r.Why, &submitted, &at.updated, &closed, &r.QueueMS, &r.WorkMS, &r.WholeMS, &r.Tokens}, more...)
+		&r.Description, &r.Why, &submitted, &at.updated, &closed, &r.QueueMS, &r.WorkMS, &r.WholeMS, &r.Tokens, &r.CostMicros, &gate, &gated, &marks}, more...)
 	if err := rows.Scan(into...); err != nil {
 		return ask.Row{}, cursor{}, err
 	}
@@ -163,6 +163,8 @@ func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 	r.Seq = uint64(seq)
 	r.Phase, r.Outcome, r.Type, r.Priority = phases.word(phase), outcomes.word(outcome), types.word(kind), priorities.word(priority)
 	r.Closed = outcome != 0
+	r.Gate, r.GatedAt = gates.word(gate), fromMicros(gated)
+	r.Barred, r.Deadlocked = marks&markBarred != 0, marks&markDeadlocked != 0
 	r.Source, r.Target, r.Agent = v.st.names.textOf(source), v.st.names.textOf(target), v.st.names.textOf(agent)
 	r.SubmittedAt, r.UpdatedAt, r.ClosedAt = fromMicros(submitted), fromMicros(at.updated), fromMicros(closed)
 	return r, at, nil

@@ -15,7 +15,7 @@ import (
 type plan struct {
 	matchesNone bool       // it has a value that no handoff has
 	fields      []selected // of a cell
-	exact       []selected // texts and tickets, the most selective first
+	exact       []selected // texts, tickets, gates and marks, the most selective first
 	parties     []party
 	since       int64 // by submission, µs; 0 is no bound
 	until       int64
@@ -24,7 +24,7 @@ type plan struct {
 }
 
 // selected is a field and its allowed values: numbers for a field of a cell, texts or tickets for
-// the others.
+// the others, numbers for a gate or marks.
 type selected struct {
 	column  string
 	numbers []int64
@@ -52,9 +52,11 @@ func (st *store) planOf(f ask.Filter) (plan, error) {
 	p.tickets("ticket", f.Ticket)
 	p.tickets("parent", f.Parent)
 	p.tickets("family", f.Group)
+	p.gates(f.Gate)
 	p.texts("task", f.TaskID)
 	p.texts("conversation", f.ConversationID)
 	p.texts("workflow", f.WorkflowID)
+	p.marks(f)
 	p.named(st, "agent", f.Agent)
 	p.named(st, "source", f.Source)
 	p.named(st, "target", f.Target)
@@ -224,7 +226,11 @@ func (p plan) residual(t *terms, columns []string) {
 		}
 	}
 	for _, s := range p.exact {
-		if !slices.Contains(columns, s.column) {
+		switch {
+		case slices.Contains(columns, s.column):
+		case s.numbers != nil:
+			t.add("+h." + s.column + inList(s.numbers))
+		default:
 			t.add("+h."+s.column+" IN (?"+strings.Repeat(",?", len(s.values)-1)+")", s.values...)
 		}
 	}
@@ -334,6 +340,9 @@ func (st *store) rowsWith(column string, names []int64) int64 {
 func (p plan) exactPath() accessPath {
 	s := p.exact[0]
 	w := accessPath{kind: pathIndex, columns: []string{s.column}, rows: -1}
+	for _, number := range s.numbers { // the index has the rows that are not 0 alone
+		w.streams = append(w.streams, terms{text: []string{fmt.Sprintf("h.%s <> 0 AND h.%s = %d", s.column, s.column, number)}})
+	}
 	for _, value := range s.values {
 		w.streams = append(w.streams, terms{[]string{"h." + s.column + " = ?"}, []any{value}})
 	}

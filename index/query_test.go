@@ -41,6 +41,7 @@ func naive(f ask.Filter, k *subject) bool {
 		(f.Open == nil || *f.Open != k.Closed) && (f.Priority == nil || slices.Contains(f.Priority, k.Priority)) &&
 		(f.Type == nil || slices.Contains(f.Type, k.Type)) && has(f.WorkflowID, k.WorkflowID) &&
 		has(f.ConversationID, k.ConversationID) && has(f.TaskID, k.TaskID) && has(f.Parent, k.Parent) && has(f.Ticket, k.Ticket) &&
+		(f.Gate == nil || slices.Contains(f.Gate, k.Gate.First())) && (!f.Barred || k.barred) &&
 		(f.Since.IsZero() || !k.SubmittedAt.Before(f.Since)) && (f.Until.IsZero() || k.SubmittedAt.Before(f.Until)) &&
 		(f.UpdatedSince.IsZero() || !k.UpdatedAt.Before(f.UpdatedSince))
 }
@@ -68,6 +69,8 @@ func (w *world) randomFilter() (f ask.Filter) {
 	some(func() { f.TaskID = []string{pick(w.rng, w.heads).TaskID} })
 	some(func() { f.Parent = []string{pick(w.rng, w.heads).Ticket} })
 	some(func() { f.Ticket = []string{pick(w.rng, w.heads).Ticket, pick(w.rng, w.heads).Ticket} })
+	some(func() { f.Gate = []protocol.GateKind{pick(w.rng, protocol.GateKinds), protocol.GateApproval} })
+	some(func() { f.Barred = true })
 	some(func() { f.Since = at() })
 	some(func() { f.Until = at() })
 	some(func() { f.UpdatedSince = at() })
@@ -201,7 +204,7 @@ func (w *world) compareRow(r ask.Row) {
 		r.Priority != k.Priority || r.Type != k.Type || r.WorkflowID != k.WorkflowID || r.ConversationID != k.ConversationID ||
 		r.TaskID != k.TaskID || r.Parent != k.Parent || r.Holder != k.Holder || r.Level != k.EscalationLevel ||
 		r.Description != k.description || r.Why != k.why || !r.SubmittedAt.Equal(k.SubmittedAt) ||
-		!r.UpdatedAt.Equal(k.UpdatedAt) || !r.ClosedAt.Equal(k.ClosedAt) || r.Tokens != k.Tokens || (r.WholeMS != nil) != k.Closed {
+		!r.UpdatedAt.Equal(k.UpdatedAt) || !r.ClosedAt.Equal(k.ClosedAt) || r.Tokens != k.Usage.Total().Tokens || r.CostMicros != k.Usage.Total().CostMicros || (r.WholeMS != nil) != k.Closed || r.Gate != k.Gate.First() || r.GatedAt.IsZero() != (r.Gate == "") || r.Barred != k.barred {
 		w.t.Fatalf("the row is\n%s, the state\n%s", dump(r), dump(k.State))
 	}
 }

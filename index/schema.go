@@ -15,7 +15,10 @@ import (
 // place in the list of words; instants are µs, 0 is none; tickets are 16 bytes.
 //
 // waits is the number of the reason for which an open handoff is in an inbox, inbox the agent in
-// whose inbox a closed one is, dead whether it is a dead letter or was redriven.
+// whose inbox a closed one is, or that a gate asks, dead whether it is a dead letter or was redriven.
+//
+// gate is what the handoff waits for before its next offer, and gated since when. governed is what
+// gates, limits and deadlocks did to it, as JSON, and marks says what of that a filter asks for.
 //
 // past has the agents that had a handoff before the agent of its row. Most handoffs have none.
 const schema = `
@@ -33,10 +36,11 @@ CREATE TABLE handoff (
 	parent BLOB, family BLOB, return_of BLOB, origin BLOB, description TEXT NOT NULL, why TEXT NOT NULL,
 	seq INTEGER NOT NULL, phase INTEGER NOT NULL, outcome INTEGER NOT NULL, agent INTEGER NOT NULL, offer INTEGER,
 	updated INTEGER NOT NULL, closed INTEGER NOT NULL, reason TEXT NOT NULL, holder TEXT NOT NULL,
-	attempts INTEGER NOT NULL, reroutes INTEGER NOT NULL, level INTEGER NOT NULL, tokens INTEGER NOT NULL,
+	attempts INTEGER NOT NULL, reroutes INTEGER NOT NULL, level INTEGER NOT NULL, tokens INTEGER NOT NULL, cost INTEGER NOT NULL,
 	offered INTEGER NOT NULL, taken INTEGER NOT NULL, queue_ms INTEGER, work_ms INTEGER, whole_ms INTEGER,
 	accepts INTEGER NOT NULL, acks TEXT,
-	waits INTEGER NOT NULL, inbox INTEGER NOT NULL, dead INTEGER NOT NULL
+	waits INTEGER NOT NULL, inbox INTEGER NOT NULL, dead INTEGER NOT NULL,
+	gate INTEGER NOT NULL, gated INTEGER NOT NULL, marks INTEGER NOT NULL, governed TEXT
 );
 CREATE TABLE past (handoff INTEGER NOT NULL, agent INTEGER NOT NULL, PRIMARY KEY (handoff, agent)) WITHOUT ROWID;
 CREATE INDEX by_past ON past (agent, handoff);
@@ -44,6 +48,8 @@ CREATE UNIQUE INDEX by_ticket ON handoff (ticket);
 CREATE INDEX by_offer ON handoff (agent, priority, offer) WHERE offer IS NOT NULL;
 CREATE INDEX by_question ON handoff (source) WHERE waits = 4;
 CREATE INDEX by_inbox ON handoff (inbox) WHERE inbox <> 0;
+CREATE INDEX by_gate ON handoff (gate, gated) WHERE gate <> 0;
+CREATE INDEX by_marks ON handoff (marks) WHERE marks <> 0;
 CREATE INDEX by_dead ON handoff (closed, id) WHERE dead <> 0;
 CREATE INDEX by_parent ON handoff (parent) WHERE parent IS NOT NULL;
 CREATE INDEX by_family ON handoff (family) WHERE family IS NOT NULL;
@@ -80,6 +86,7 @@ var (
 	outcomes   = words[protocol.Outcome](protocol.Outcomes)
 	priorities = words[protocol.Priority](protocol.Priorities)
 	types      = words[protocol.Type](protocol.Types)
+	gates      = words[protocol.GateKind](protocol.GateKinds)
 )
 
 func (w words[T]) number(word T) int {
@@ -110,6 +117,7 @@ var allWords = func() string {
 	add(&all, priorities)
 	add(&all, types)
 	add(&all, inboxReasons)
+	add(&all, gates)
 	return strings.Join(all, " ")
 }()
 

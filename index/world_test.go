@@ -37,6 +37,7 @@ type subject struct {
 	begun            int // its place among the submissions
 	description, why string
 	had              map[string]bool // the agents that it stood with
+	barred           bool
 }
 
 var (
@@ -80,6 +81,9 @@ func (w *world) submit(change ...func(*protocol.Package)) *subject {
 	}
 	if len(w.heads) > 0 && w.rng.IntN(5) == 0 {
 		pkg.Parent = pick(w.rng, w.heads).Ticket
+	}
+	if w.rng.IntN(6) == 0 {
+		pkg.Approval = &protocol.Approval{Required: true, By: "lead"}
 	}
 	for _, c := range change {
 		c(&pkg)
@@ -125,8 +129,11 @@ func (w *world) append(k *subject, events []protocol.Event) bool {
 		k.had = map[string]bool{}
 	}
 	for _, e := range events {
-		if offered, ok := e.(*protocol.Offered); ok {
-			k.had[offered.Agent] = true
+		switch e := e.(type) {
+		case *protocol.Offered:
+			k.had[e.Agent] = true
+		case *protocol.Barred:
+			k.barred = true
 		}
 	}
 	if state.Agent != "" {
@@ -145,10 +152,12 @@ func (w *world) step(k *subject) {
 		{accepted, &protocol.Started{Meta: m}},
 		{accepted, &protocol.Started{Meta: m}},
 		{&protocol.Rejected{Meta: m, Offer: s.Offer, Agent: s.Agent, ReasonCode: pick(w.rng, []string{"", "busy", "capability"}), Reason: "I cannot"}},
-		{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Success, Tokens: int64(w.rng.IntN(100))}},
+		{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Success, Usage: &protocol.Usage{Tokens: int64(w.rng.IntN(100)), CostMicros: int64(w.rng.IntN(100))}}},
 		{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Partial}},
 		{&protocol.Failed{Meta: m, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Message: "exit 1", Retryable: w.rng.IntN(2) == 0}},
 		{&protocol.CancelRequested{Meta: m}},
+		{&protocol.Approved{Meta: m, Agent: protocol.AnyAgent}},
+		{&protocol.Barred{Meta: m, Fence: s.Fence, Code: protocol.CodeBudget, To: "ann"}},
 		{&protocol.LeaseLost{Meta: m, Holder: s.Holder, Fence: s.Fence, Attempt: s.Attempt}},
 	}
 	if !w.append(k, pick(w.rng, choices)) {

@@ -8,22 +8,35 @@ import (
 
 // Profile is an agent's entry in the directory (documents 1 and 2).
 type Profile struct {
-	ID               string          `json:"id"`
-	Name             string          `json:"name,omitempty"`
-	Description      string          `json:"description,omitempty"`
-	Specialization   string          `json:"specialization,omitempty"`
-	Capabilities     []Capability    `json:"capabilities,omitempty"`
-	Examples         []string        `json:"examples,omitempty"`
-	AcceptsHandoffs  *bool           `json:"accepts_handoffs,omitempty"` // absent is true
-	MaxConcurrency   int             `json:"max_concurrency,omitempty"`  // of all its workers and claims together; 0 is no limit
-	MaxExecutionMS   int64           `json:"max_execution_time_ms,omitempty"`
-	MaxRisk          Risk            `json:"max_risk,omitempty"`         // absent is high
-	EscalatesTo      string          `json:"escalates_to,omitempty"`     // absent is human
-	PollPatienceMS   int64           `json:"poll_patience_ms,omitempty"` // how long one poll keeps the agent present; absent is PollPatienceDefaultMS
-	Paused           bool            `json:"paused,omitempty"`           // offers wait, none are claimed
-	Policy           PolicyOverrides `json:"policy,omitzero"`            // defaults for what is offered to it
-	UpdatedAt        Time            `json:"updated_at,omitzero"`
-	RegisteredByWork bool            `json:"registered_by_worker,omitempty"`
+	ID              string       `json:"id"`
+	Name            string       `json:"name,omitempty"`
+	Description     string       `json:"description,omitempty"`
+	Specialization  string       `json:"specialization,omitempty"`
+	Capabilities    []Capability `json:"capabilities,omitempty"`
+	Examples        []string     `json:"examples,omitempty"`
+	AcceptsHandoffs *bool        `json:"accepts_handoffs,omitempty"` // absent is true
+	MaxConcurrency  int          `json:"max_concurrency,omitempty"`  // of all its workers and claims together; 0 is no limit
+	MaxExecutionMS  int64        `json:"max_execution_time_ms,omitempty"`
+	MaxRisk         Risk         `json:"max_risk,omitempty"`     // absent is high
+	EscalatesTo     string       `json:"escalates_to,omitempty"` // absent is human
+	// HandsTo and AcceptsFrom are the edges: the agents that it hands off to, and those whose
+	// handoffs it takes, each an id or a beginning of ids, prefix*. Absent is all of them.
+	HandsTo        []string         `json:"hands_to,omitempty"`
+	AcceptsFrom    []string         `json:"accepts_from,omitempty"`
+	Handoffs       HandoffMode      `json:"handoffs,omitempty"`         // absent is on
+	OnBarred       BarredMode       `json:"on_barred,omitempty"`        // absent is complete
+	PollPatienceMS int64            `json:"poll_patience_ms,omitempty"` // how long one poll keeps the agent present; absent is PollPatienceDefaultMS
+	AutonomyBudget *float64         `json:"autonomy_budget,omitempty"`  // the largest autonomy_budget.amount that it takes; absent is any
+	Approval       *ProfileApproval `json:"approval,omitempty"`         // which handoffs to it are approved first
+	Paused         bool             `json:"paused,omitempty"`           // offers wait, none are claimed
+	Policy         PolicyOverrides  `json:"policy,omitzero"`            // defaults for what is offered to it
+	Breaker        *Breaker         `json:"breaker,omitempty"`          // of this agent, over the fleet's
+	Price          *Price           `json:"price,omitempty"`            // of its model: what a usage without a cost costs
+	// Scopes are the variables of a workspace that it may set: names, or beginnings with a *
+	// behind them. Absent is all.
+	Scopes           []string `json:"scopes,omitempty"`
+	UpdatedAt        Time     `json:"updated_at,omitzero"`
+	RegisteredByWork bool     `json:"registered_by_worker,omitempty"`
 }
 
 // Capability is something an agent can do, and how well. A bare string is

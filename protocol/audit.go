@@ -127,11 +127,7 @@ func SnapshotOf(body []byte) (Snapshot, error) {
 // with no more escapes than JSON demands (and U+2028, U+2029), numbers as they
 // were written. Without variables it is that of {}.
 func VariablesHash(variables map[string]json.RawMessage) string {
-	sorted := make(map[string]any, len(variables))
-	for name, raw := range variables {
-		sorted[name] = canonical(raw)
-	}
-	body, err := Marshal(sorted)
+	body, err := Marshal(canonicalMap(variables))
 	if err != nil { // what was decoded from JSON has a JSON form
 		return ""
 	}
@@ -181,7 +177,7 @@ func AuditOf(c Change, of Snapshot) []AuditRecord {
 	}
 	for i := range records {
 		r := &records[i]
-		r.HandoffID, r.HandoffType, r.RiskLevel, r.TokensConsumed = s.Ticket, s.Type, cmp.Or(s.Risk, RiskLow), s.Tokens
+		r.HandoffID, r.HandoffType, r.RiskLevel, r.TokensConsumed = s.Ticket, s.Type, cmp.Or(s.Risk, RiskLow), s.Usage.Total().Tokens
 		r.ContextSnapshot = ContextSnapshot{TaskID: s.TaskID, TaskStatus: taskStatus(s), VariablesHash: of.VariablesHash, ArtifactCount: of.Artifacts}
 		if Completes(r.Event) {
 			r.ContextSnapshot.VariablesHash, r.ContextSnapshot.ArtifactCount = of.Result.VariablesHash, of.Result.Artifacts
@@ -224,6 +220,10 @@ func auditEvent(r *AuditRecord, e Event, s State, of Snapshot) bool {
 		r.EventType, r.ToAgent, r.Reason = AuditRejected, e.Agent, colons(e.ReasonCode, e.Reason)
 	case *Conditioned:
 		r.EventType, r.ToAgent, r.Reason = AuditDeferred, e.Agent, askedFor(e)
+	case *Gated:
+		r.EventType, r.ToAgent, r.Reason = AuditDeferred, e.Agent, colons("gated", gateReason(e))
+	case *Denied:
+		r.EventType, r.ToAgent, r.Reason, r.DecisionRationale = AuditRejected, e.Agent, colons("denied", e.Reason), e.Reason
 	case *Answered:
 		if !e.Answer.Deny {
 			return false
@@ -258,6 +258,15 @@ func auditEvent(r *AuditRecord, e Event, s State, of Snapshot) bool {
 		r.ClosedAs, r.Outcome = s.Outcome, auditOutcome(s.Outcome)
 	}
 	return true
+}
+
+// gateReason says what a gate waits for, and what asks for that.
+func gateReason(e *Gated) string {
+	words := make([]string, len(e.Waits))
+	for i, kind := range e.Waits {
+		words[i] = string(kind)
+	}
+	return colons(strings.Join(words, ", "), cmp.Or(e.Why, strings.Join(e.Rules, ", ")))
 }
 
 // auditClosing is the record of an end.

@@ -27,12 +27,15 @@ var auditEvents = map[EventType]struct {
 	reason string
 	closes bool
 }{
-	EventSubmitted:      {&Submitted{Meta: auditMeta()}, State{}, AuditInitiated, "a", "ready", false},
-	EventAccepted:       {&Accepted{Meta: auditMeta(), Agent: "a", Attempt: 2}, State{}, AuditAccepted, "a", "", false},
-	EventCompleted:      {&Completed{Meta: auditMeta()}, State{Closed: true, Outcome: OutcomePartial}, AuditCompleted, "a", "", true},
-	EventFailed:         {&Failed{Meta: auditMeta(), Attempt: 2, Code: "exit", Message: "code 3"}, State{}, AuditFailed, "a", "exit: code 3", false},
-	EventRejected:       {&Rejected{Meta: auditMeta(), Agent: "b", ReasonCode: "at_capacity", Reason: "full"}, State{}, AuditRejected, "b", "at_capacity: full", false},
-	EventConditioned:    {&Conditioned{Meta: auditMeta(), Agent: "b", NeedsContext: []string{"x"}, Reason: "y"}, State{}, AuditDeferred, "b", "needs context: x; y", false},
+	EventSubmitted:   {&Submitted{Meta: auditMeta()}, State{}, AuditInitiated, "a", "ready", false},
+	EventAccepted:    {&Accepted{Meta: auditMeta(), Agent: "a", Attempt: 2}, State{}, AuditAccepted, "a", "", false},
+	EventCompleted:   {&Completed{Meta: auditMeta()}, State{Closed: true, Outcome: OutcomePartial}, AuditCompleted, "a", "", true},
+	EventFailed:      {&Failed{Meta: auditMeta(), Attempt: 2, Code: "exit", Message: "code 3"}, State{}, AuditFailed, "a", "exit: code 3", false},
+	EventRejected:    {&Rejected{Meta: auditMeta(), Agent: "b", ReasonCode: "at_capacity", Reason: "full"}, State{}, AuditRejected, "b", "at_capacity: full", false},
+	EventConditioned: {&Conditioned{Meta: auditMeta(), Agent: "b", NeedsContext: []string{"x"}, Reason: "y"}, State{}, AuditDeferred, "b", "needs context: x; y", false},
+	EventGated: {&Gated{Meta: auditMeta(), GateTerms: GateTerms{Waits: []GateKind{GateApproval}, Agent: "b", Rules: []string{"prod"}}}, State{}, AuditDeferred, "b",
+		"gated: approval: prod", false},
+	EventDenied:         {&Denied{Meta: auditMeta(), Agent: "b", Reason: "because"}, State{}, AuditRejected, "b", "denied: because", false},
 	EventAnswered:       {&Answered{Meta: auditMeta(), Answer: Answer{Deny: true, DenyReason: "no"}}, State{}, AuditRejected, "a", "denied: no", false},
 	EventEscalated:      {&Escalated{Meta: auditMeta(), From: "b", To: "a", Reason: "too hard", Assessment: "half done"}, State{}, AuditEscalated, "a", "too hard", false},
 	EventLeaseLost:      {&LeaseLost{Meta: auditMeta(), Fence: 7, Attempt: 2}, State{}, AuditFailed, "a", "lease_lost: the worker that had it is gone", false},
@@ -52,7 +55,7 @@ func TestEveryEventInTheAuditTrail(t *testing.T) {
 			c.e = NewEvent(kind)
 		}
 		s := c.state
-		s.Ticket, s.Agent, s.SubmittedAt, s.Attempt, s.Tokens, s.PrevHash = "t", "a", auditNow, 1, 42, "before"
+		s.Ticket, s.Agent, s.SubmittedAt, s.Attempt, s.Usage, s.PrevHash = "t", "a", auditNow, 1, &Used{Usage: Usage{Tokens: 42}}, "before"
 		s.AttemptsTotal = 1
 		s.Summary = Summary{Source: "src", Type: Delegation, TaskID: "task-1", Risk: RiskHigh}
 		records := AuditOf(Change{Seq: 9, Hash: "hash", Record: Record{Events: []Event{c.e}, State: s}}, snapshot)

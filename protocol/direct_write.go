@@ -40,10 +40,19 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.OptTexts(`,"excluded":`, x.Summary.Excluded)
 	w.OptBool(`,"again":`, x.Summary.Again)
 	w.OptBool(`,"awaits_source":`, x.Summary.AwaitsSource)
+	w.OtherField(shapeState.FieldAt(31), &x.Summary.Lineage)
+	w.OtherField(shapeState.FieldAt(32), &x.Summary.Limits)
+	w.OptText(`,"class":`, string(x.Summary.Class))
+	w.OptInt(`,"meter":`, int64(x.Summary.Meter))
 	if x.Summary.Trace != nil {
 		w.ObjectField(`,"trace":`, x.Summary.Trace)
 	}
+	w.OptText(`,"on_open":`, string(x.Summary.OnOpen))
 	w.OptTexts(`,"deciders":`, x.Summary.Deciders)
+	w.OtherField(shapeState.FieldAt(38), &x.Summary.Autonomy)
+	w.OtherField(shapeState.FieldAt(39), &x.Summary.Approval)
+	w.OptText(`,"workspace":`, string(x.Summary.Workspace))
+	w.OtherField(shapeState.FieldAt(41), &x.Summary.Locks)
 	if x.Summary.Overrides != (PolicyOverrides{}) {
 		w.ObjectField(`,"overrides":`, &x.Summary.Overrides)
 	}
@@ -66,12 +75,20 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.OptTexts(`,"chain":`, x.Chain)
 	w.OptText(`,"absent":`, string(x.Absent))
 	w.OptText(`,"denied":`, string(x.Denied))
-	w.OtherField(shapeState.FieldAt(53), &x.Conditions)
+	w.OtherField(shapeState.FieldAt(62), &x.Gate)
+	w.OtherField(shapeState.FieldAt(63), &x.Approvals)
+	w.OptText(`,"breaker":`, string(x.Breaker))
+	w.OptBool(`,"joined":`, x.Joined)
+	w.OptCount(`,"lock_fence":`, x.LockFence)
+	w.OtherField(shapeState.FieldAt(67), &x.Decisions)
+	w.OtherField(shapeState.FieldAt(68), &x.Conditions)
 	w.OptInt(`,"condition_rounds":`, int64(x.ConditionRounds))
 	w.OptInt(`,"supplements":`, int64(x.Supplements))
 	w.OptInt(`,"estimated_completion_ms":`, int64(x.EstimatedCompletionMS))
 	w.OptInt(`,"escalations":`, int64(x.Escalations))
-	w.OtherField(shapeState.FieldAt(58), &x.Children)
+	w.OtherField(shapeState.FieldAt(73), &x.Account)
+	w.OtherField(shapeState.FieldAt(74), &x.Barred)
+	w.OtherField(shapeState.FieldAt(75), &x.Children)
 	w.OptBool(`,"retryable":`, x.Retryable)
 	w.OptInt(`,"retry_after_ms":`, int64(x.RetryAfterMS))
 	w.OptText(`,"timed_out":`, string(x.TimedOut))
@@ -99,20 +116,21 @@ func (x *State) WriteFields(w *wirejson.Writer) {
 	w.OptText(`,"cancel_by":`, string(x.CancelBy))
 	w.OptText(`,"cancel_reason":`, string(x.CancelReason))
 	w.OptBool(`,"cancel_children":`, x.CancelChildren)
-	w.OtherField(shapeState.FieldAt(86), &x.Progress)
+	w.OtherField(shapeState.FieldAt(103), &x.Progress)
 	w.OptCount(`,"result_seq":`, x.ResultSeq)
 	w.OptText(`,"vote":`, string(x.Vote))
 	w.OptText(`,"set_aside":`, string(x.SetAside))
-	w.OptInt(`,"tokens":`, int64(x.Tokens))
+	if x.Usage != nil {
+		w.ObjectField(`,"usage":`, x.Usage)
+	}
 	w.OptText(`,"stuck":`, string(x.StuckReason))
 	w.OptInt(`,"return_timeouts":`, int64(x.ReturnTimeouts))
-	w.OtherField(shapeState.FieldAt(93), &x.LateFences)
+	w.OtherField(shapeState.FieldAt(110), &x.LateFences)
 	w.OptCount(`,"late_seq":`, x.LateSeq)
 	w.OptText(`,"late_status":`, string(x.LateStatus))
-	w.OptInt(`,"late_tokens":`, int64(x.LateTokens))
 	w.OptText(`,"late_vote":`, string(x.LateVote))
 	w.OptText(`,"late_set_aside":`, string(x.LateSetAside))
-	w.OtherField(shapeState.FieldAt(99), &x.ChainEnd)
+	w.OtherField(shapeState.FieldAt(115), &x.ChainEnd)
 	w.OptText(`,"inbox":`, string(x.Inbox))
 	w.OptText(`,"return_ticket":`, string(x.ReturnTicket))
 	w.OptTime(`,"returned_at":`, &x.ReturnedAt)
@@ -213,6 +231,7 @@ func (x *Offered) WriteFields(w *wirejson.Writer) {
 	if x.Policy != nil {
 		w.ObjectField(`,"policy":`, x.Policy)
 	}
+	w.OptText(`,"breaker":`, string(x.Breaker))
 }
 
 var shapeOffered = shapes.Of(reflect.TypeFor[Offered]())
@@ -241,7 +260,9 @@ func (x *Completed) WriteFields(w *wirejson.Writer) {
 	w.TextField(`,"status":`, string(x.Status))
 	// result is a body, which goes to the end.
 	w.OtherField(shapeCompleted.FieldAt(5), &x.Blob)
-	w.OptInt(`,"tokens":`, int64(x.Tokens))
+	if x.Usage != nil {
+		w.ObjectField(`,"usage":`, x.Usage)
+	}
 	w.OptText(`,"set_aside":`, string(x.SetAside))
 	w.OptText(`,"vote":`, string(x.Vote))
 }
@@ -273,15 +294,21 @@ func (x *Package) WriteFields(w *wirejson.Writer) {
 	}
 	w.OtherField(shapePackage.FieldAt(14), &x.RequiredCapabilities)
 	w.OtherField(shapePackage.FieldAt(15), &x.AutonomyBudget)
-	w.OtherField(shapePackage.FieldAt(16), &x.Return)
+	w.OtherField(shapePackage.FieldAt(16), &x.Approval)
+	w.OtherField(shapePackage.FieldAt(17), &x.Return)
 	if x.Audit != (Audit{}) {
 		w.ObjectField(`,"audit":`, &x.Audit)
 	}
 	if x.Policy != (PolicyOverrides{}) {
 		w.ObjectField(`,"policy":`, &x.Policy)
 	}
-	w.OtherField(shapePackage.FieldAt(19), &x.Members)
-	w.OtherField(shapePackage.FieldAt(20), &x.Returned)
+	w.OtherField(shapePackage.FieldAt(20), &x.Limits)
+	w.OtherField(shapePackage.FieldAt(21), &x.Routing)
+	w.OtherField(shapePackage.FieldAt(22), &x.Next)
+	w.OptText(`,"workspace":`, string(x.Workspace))
+	w.OtherField(shapePackage.FieldAt(24), &x.Locks)
+	w.OtherField(shapePackage.FieldAt(25), &x.Members)
+	w.OtherField(shapePackage.FieldAt(26), &x.Returned)
 	w.OptText(`,"origin":`, string(x.Origin))
 	w.OptText(`,"traceparent":`, string(x.TraceParent))
 	w.OptText(`,"tracestate":`, string(x.TraceState))
@@ -363,7 +390,9 @@ func (x *Result) WriteFields(w *wirejson.Writer) {
 	w.OptText(`,"summary":`, string(x.Summary))
 	w.OtherField(shapeResult.FieldAt(4), &x.Artifacts)
 	w.OtherField(shapeResult.FieldAt(5), &x.Variables)
-	w.OptInt(`,"tokens":`, int64(x.Tokens))
+	if x.Usage != nil {
+		w.ObjectField(`,"usage":`, x.Usage)
+	}
 	w.OptInt(`,"iterations":`, int64(x.Iterations))
 	w.OptText(`,"notes":`, string(x.Notes))
 	w.OptText(`,"set_aside":`, string(x.SetAside))
@@ -372,6 +401,37 @@ func (x *Result) WriteFields(w *wirejson.Writer) {
 }
 
 var shapeResult = shapes.Of(reflect.TypeFor[Result]())
+
+func (x *Usage) WriteFields(w *wirejson.Writer) {
+	w.OptInt(`,"tokens_in":`, int64(x.TokensIn))
+	w.OptInt(`,"tokens_out":`, int64(x.TokensOut))
+	w.OptInt(`,"tokens":`, int64(x.Tokens))
+	w.OptInt(`,"cost_micros":`, int64(x.CostMicros))
+	w.OptInt(`,"calls":`, int64(x.Calls))
+	w.OptText(`,"model":`, string(x.Model))
+}
+
+func (x *Used) WriteFields(w *wirejson.Writer) {
+	w.OptInt(`,"tokens_in":`, int64(x.Usage.TokensIn))
+	w.OptInt(`,"tokens_out":`, int64(x.Usage.TokensOut))
+	w.OptInt(`,"tokens":`, int64(x.Usage.Tokens))
+	w.OptInt(`,"cost_micros":`, int64(x.Usage.CostMicros))
+	w.OptInt(`,"calls":`, int64(x.Usage.Calls))
+	w.OptText(`,"model":`, string(x.Usage.Model))
+	w.OtherField(shapeUsed.FieldAt(6), &x.Attempts)
+}
+
+var shapeUsed = shapes.Of(reflect.TypeFor[Used]())
+
+func (x *AttemptUsage) WriteFields(w *wirejson.Writer) {
+	w.CountField(`,"fence":`, x.Fence)
+	w.OptInt(`,"tokens_in":`, int64(x.Usage.TokensIn))
+	w.OptInt(`,"tokens_out":`, int64(x.Usage.TokensOut))
+	w.OptInt(`,"tokens":`, int64(x.Usage.Tokens))
+	w.OptInt(`,"cost_micros":`, int64(x.Usage.CostMicros))
+	w.OptInt(`,"calls":`, int64(x.Usage.Calls))
+	w.OptText(`,"model":`, string(x.Usage.Model))
+}
 
 func (x *Summary) WriteFields(w *wirejson.Writer) {
 	w.TextField(`,"type":`, string(x.Type))
@@ -399,10 +459,19 @@ func (x *Summary) WriteFields(w *wirejson.Writer) {
 	w.OptTexts(`,"excluded":`, x.Excluded)
 	w.OptBool(`,"again":`, x.Again)
 	w.OptBool(`,"awaits_source":`, x.AwaitsSource)
+	w.OtherField(shapeSummary.FieldAt(25), &x.Lineage)
+	w.OtherField(shapeSummary.FieldAt(26), &x.Limits)
+	w.OptText(`,"class":`, string(x.Class))
+	w.OptInt(`,"meter":`, int64(x.Meter))
 	if x.Trace != nil {
 		w.ObjectField(`,"trace":`, x.Trace)
 	}
+	w.OptText(`,"on_open":`, string(x.OnOpen))
 	w.OptTexts(`,"deciders":`, x.Deciders)
+	w.OtherField(shapeSummary.FieldAt(32), &x.Autonomy)
+	w.OtherField(shapeSummary.FieldAt(33), &x.Approval)
+	w.OptText(`,"workspace":`, string(x.Workspace))
+	w.OtherField(shapeSummary.FieldAt(35), &x.Locks)
 	if x.Overrides != (PolicyOverrides{}) {
 		w.ObjectField(`,"overrides":`, &x.Overrides)
 	}

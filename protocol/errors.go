@@ -35,13 +35,23 @@ const (
 	CodeOutputSchema   Code = "output_schema"    // a result that breaks the package's schema
 	CodeBadResult      Code = "result_malformed" // a result that is broken
 	CodeNothingToClaim Code = "nothing_to_claim"
-	CodeUnreadable     Code = "unreadable" // an entry of the ledger is none of this handoff
-	CodeBehind         Code = "behind"     // the index has not read all of the ledger
-	CodeAmbiguous      Code = "ambiguous"  // the beginning of several tickets
-	CodeNoMatch        Code = "no_match"   // no agent is found for a task
-	CodeForbidden      Code = "forbidden"  // not this agent's to say or to see
-	CodeGone           Code = "gone"       // the gateway does not have that (any more)
-	CodeBusy           Code = "busy"       // the gateway has as much to do as it may; again later
+	CodeUnreadable     Code = "unreadable"        // an entry of the ledger is none of this handoff
+	CodeBehind         Code = "behind"            // the index has not read all of the ledger
+	CodeAmbiguous      Code = "ambiguous"         // the beginning of several tickets
+	CodeAutonomy       Code = "autonomy_exceeded" // more autonomy, or risk, than the agent has
+	CodeNoMatch        Code = "no_match"          // no agent is found for a task
+	CodeBreakerOpen    Code = "breaker_open"      // the breaker of the agent is open
+	CodeForbidden      Code = "forbidden"         // not this agent's to say or to see
+	CodeHandoffsOff    Code = "handoffs_off"      // the source hands off nothing, or not this type
+	CodeGone           Code = "gone"              // the gateway does not have that (any more)
+	CodeBusy           Code = "busy"              // the gateway has as much to do as it may; again later
+	CodeLimitExceeded  Code = "limit_exceeded"    // a limit of handoffs, depth or agents is reached
+	CodeLockBusy       Code = "lock_busy"         // another handoff has the lock
+	CodeDeadlock       Code = "deadlock"          // a request that would wait for itself
+	CodeScope          Code = "scope"             // a name outside of what the agent may write
+	CodeUnsupported    Code = "unsupported"       // the engine has no part for this
+	CodeBudget         Code = "budget_exceeded"   // tokens or cost of a lineage
+	CodeCircular       Code = "circular_handoff"  // the same hand-off again, and nothing has changed
 )
 
 // Error is what a refusal of input looks like: which field, what was wrong,
@@ -53,6 +63,8 @@ type Error struct {
 	Source  string `json:"source,omitempty"` // of the package, where known
 	Target  string `json:"target,omitempty"`
 	Clock   Clock  `json:"clock,omitempty"` // that took the claim, of CodeLeaseLost
+	// RetryAfterMS is when to try again, of CodeBreakerOpen.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
 // Error reads "field: message (source -> target)".

@@ -8,7 +8,7 @@ type EventType string
 // Event is one fact of a handoff's life. A field that can hold text says in its tag
 // redact how secrets are taken out of it: text, free (any JSON), result, or "-" where
 // programs alone write it. The concrete types are in
-// event_work.go, event_course.go and event_family.go, one for each EventType.
+// event_work.go, event_course.go, event_gate.go and event_family.go, one for each EventType.
 type Event interface {
 	EventType() EventType
 	// When is the instant the event carries; the core knows no other clock.
@@ -17,7 +17,7 @@ type Event interface {
 
 // events makes an empty event of each type, in the order of the lifecycle's table:
 // the lists of the files that have the types. An event that is in none cannot be read.
-var events = slices.Concat(workEvents, courseEvents, familyEvents)
+var events = slices.Concat(workEvents, courseEvents, gateEvents, familyEvents)
 
 // empty makes an event of a type, to decode into.
 func empty[T any, E interface {

@@ -10,6 +10,7 @@ const (
 	EventReminded        EventType = "reminded"
 	EventExtended        EventType = "extended"
 	EventTimedOut        EventType = "timed_out"
+	EventDeadlocked      EventType = "deadlocked"
 	EventCancelRequested EventType = "cancel_requested"
 	EventClosed          EventType = "closed"
 	EventStuck           EventType = "stuck"
@@ -17,7 +18,7 @@ const (
 
 var courseEvents = []func() Event{
 	empty[RetryScheduled], empty[Rerouted], empty[Escalated], empty[LeaseLost],
-	empty[Released], empty[Reminded], empty[Extended], empty[TimedOut],
+	empty[Released], empty[Reminded], empty[Extended], empty[TimedOut], empty[Deadlocked],
 	empty[CancelRequested], empty[Closed], empty[Stuck],
 }
 
@@ -131,6 +132,16 @@ type TimedOut struct {
 }
 
 func (*TimedOut) EventType() EventType { return EventTimedOut }
+
+// Deadlocked says that the handoff waits in a circle. It waits for a slot of its agent, and what
+// holds the slots waits for it, by way of the others in the circle.
+type Deadlocked struct {
+	Meta
+	Agent string   `json:"agent" redact:"-"`
+	Cycle []string `json:"cycle" redact:"-"` // tickets, its own among them; the first DeadlockMax
+}
+
+func (*Deadlocked) EventType() EventType { return EventDeadlocked }
 
 // CancelRequested asks for an end. No holder loses its work at once.
 type CancelRequested struct {

@@ -18,13 +18,15 @@ const (
 	EventAssigned        EventType = "assigned"
 	EventSourceCompleted EventType = "source_completed"
 	EventChainEnded      EventType = "chain_ended"
+	EventBarred          EventType = "barred"
+	EventRaised          EventType = "raised"
 )
 
 var familyEvents = []func() Event{
 	empty[HandedOff], empty[Suspended], empty[ChildrenClosed], empty[Taken],
 	empty[RolledBack], empty[LateResultUsed], empty[ResultParked], empty[ReturnSent],
 	empty[Returned], empty[Redriven], empty[Dismissed], empty[Assigned],
-	empty[SourceCompleted], empty[ChainEnded],
+	empty[SourceCompleted], empty[ChainEnded], empty[Barred], empty[Raised],
 }
 
 // HandedOff records a handoff that follows from this one, before it is
@@ -49,6 +51,12 @@ type HandedOff struct {
 	Undelivered string `json:"undelivered,omitempty" redact:"text"`
 	// Excluded is that of the child's summary.
 	Excluded []string `json:"excluded,omitempty" redact:"-"`
+	// Hash is the ContextHash of the child's package, for the lineage. Grant are the limits that the
+	// child gets: its parent sets them aside until it has ended.
+	// Cost is what the hand-off itself takes.
+	Hash  string   `json:"hash,omitempty" redact:"-"`
+	Grant *Limits  `json:"grant,omitempty" redact:"-"`
+	Cost  *Amounts `json:"cost,omitempty" redact:"-"`
 }
 
 func (*HandedOff) EventType() EventType { return EventHandedOff }
@@ -77,6 +85,9 @@ type ChildClosed struct {
 	N       int     `json:"n"`
 	Outcome Outcome `json:"outcome"`
 	Vote    Vote    `json:"vote,omitempty"`
+	// Grant is what the parent had set aside for it, and Commit what it and all below it have used.
+	Grant  *Amounts `json:"grant,omitempty"`
+	Commit *Amounts `json:"commit,omitempty"`
 }
 
 // Taken gives the handoff to a person, or to an agent that claims it out of turn. No
@@ -100,6 +111,7 @@ type RolledBack struct {
 	Inbox  string          `json:"inbox,omitempty" redact:"-"` // as in Closed
 	Result json.RawMessage `json:"result,omitempty" redact:"result"`
 	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`
+	Usage  *Usage          `json:"usage,omitempty"`
 }
 
 func (*RolledBack) EventType() EventType { return EventRolledBack }
@@ -114,7 +126,7 @@ type ResultParked struct {
 	Status  ResultStatus    `json:"status" redact:"-"`
 	Result  json.RawMessage `json:"result,omitempty" redact:"result"`
 	Blob    *BlobRef        `json:"result_blob,omitempty" redact:"-"`
-	Tokens  int64           `json:"tokens,omitempty"`
+	Usage   *Usage          `json:"usage,omitempty"`
 	// SetAside, Vote and Malformed are those of the result. A malformed one is never used.
 	SetAside  string `json:"set_aside,omitempty" redact:"text"`
 	Vote      Vote   `json:"vote,omitempty" redact:"-"`
@@ -194,3 +206,26 @@ type ChainEnded struct {
 }
 
 func (*ChainEnded) EventType() EventType { return EventChainEnded }
+
+// Barred records a hand-off that a limit or a rule refuses. Nothing was handed off.
+type Barred struct {
+	Meta
+	Fence uint64 `json:"fence"`
+	Code  Code   `json:"code" redact:"-"`
+	Field string `json:"field,omitempty" redact:"-"` // of the limit or the rule
+	To    string `json:"to,omitempty" redact:"-"`    // its target, in words
+	Type  Type   `json:"child_type,omitempty" redact:"-"`
+	Words string `json:"words" redact:"text"` // the refusal
+	// FellBack says that the handoff closes with its own result in its place.
+	FellBack bool `json:"fell_back,omitempty"`
+}
+
+func (*Barred) EventType() EventType { return EventBarred }
+
+// Raised adds to the limits of an open handoff. By is who allowed it.
+type Raised struct {
+	Meta
+	Limits Amounts `json:"limits" redact:"-"` // what is added to each
+}
+
+func (*Raised) EventType() EventType { return EventRaised }

@@ -10,17 +10,19 @@ const (
 	EventAccepted    EventType = "accepted"
 	EventStarted     EventType = "started"
 	EventProgressed  EventType = "progressed"
+	EventSpent       EventType = "spent"
 	EventCompleted   EventType = "completed"
 	EventFailed      EventType = "failed"
 	EventRejected    EventType = "rejected"
 	EventConditioned EventType = "conditioned"
 	EventAnswered    EventType = "answered"
+	EventDecided     EventType = "decided"
 )
 
 var workEvents = []func() Event{
 	empty[Submitted], empty[Offered], empty[Claimed], empty[Accepted],
-	empty[Started], empty[Progressed], empty[Completed], empty[Failed],
-	empty[Rejected], empty[Conditioned], empty[Answered],
+	empty[Started], empty[Progressed], empty[Spent], empty[Completed], empty[Failed],
+	empty[Rejected], empty[Conditioned], empty[Answered], empty[Decided],
 }
 
 // Submitted begins a handoff. Body or Blob holds the package.
@@ -44,6 +46,8 @@ type Offered struct {
 	Reason  string   `json:"reason" redact:"-"`            // submitted, retry, reroute, escalation, answer, lease_lost, not_acknowledged, released, deferred
 	Routing *Routing `json:"routing,omitempty" redact:"-"` // where the agent was chosen
 	Policy  *Policy  `json:"policy,omitempty" redact:"-"`  // resolved anew for this agent
+	// Breaker says that the agent has a breaker, and whether this offer is a probe.
+	Breaker BreakerMark `json:"breaker,omitempty" redact:"-"`
 }
 
 func (*Offered) EventType() EventType { return EventOffered }
@@ -94,6 +98,28 @@ type Progressed struct {
 
 func (*Progressed) EventType() EventType { return EventProgressed }
 
+// Spent says what an attempt has used so far. What is more than its fence had said counts.
+type Spent struct {
+	Meta
+	Fence  uint64      `json:"fence"`
+	Usage  Usage       `json:"usage"`
+	Source UsageSource `json:"source" redact:"-"`
+}
+
+func (*Spent) EventType() EventType { return EventSpent }
+
+// Decided is a decision that the holder has made by itself during the work.
+type Decided struct {
+	Meta
+	Fence       uint64 `json:"fence"`
+	ID          string `json:"id" redact:"-"`
+	Description string `json:"description" redact:"text"`
+	Rationale   string `json:"rationale,omitempty" redact:"text"`
+	Risk        Risk   `json:"risk" redact:"-"`
+}
+
+func (*Decided) EventType() EventType { return EventDecided }
+
 // Completed carries the result, or where it lies.
 type Completed struct {
 	Meta
@@ -101,7 +127,7 @@ type Completed struct {
 	Status ResultStatus    `json:"status" redact:"-"`
 	Result json.RawMessage `json:"result,omitempty" redact:"result"`
 	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`
-	Tokens int64           `json:"tokens,omitempty"`
+	Usage  *Usage          `json:"usage,omitempty"`
 	// SetAside is that of the result.
 	SetAside string `json:"set_aside,omitempty" redact:"text"`
 	// Vote is that of the result; only a group that asks for a majority heeds it.
@@ -119,6 +145,7 @@ type Failed struct {
 	Message      string `json:"message" redact:"text"`
 	Retryable    bool   `json:"retryable"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // a floor of the delay
+	Usage        *Usage `json:"usage,omitempty"`
 	// Result keeps the output of an attempt whose result is malformed, or says where it lies.
 	Result json.RawMessage `json:"result,omitempty" redact:"result"`
 	Blob   *BlobRef        `json:"result_blob,omitempty" redact:"-"`

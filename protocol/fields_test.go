@@ -57,8 +57,8 @@ func TestEveryWireNameIsKnown(t *testing.T) {
 }
 
 // sameFields are types that are used twice.
-var sameFields = strings.NewReplacer("profile.policy.", "policy.", "fleet.policy.", "policy.", "context.previous.artifacts.", "context.artifacts.",
-	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "result.artifacts.", "context.artifacts.",
+var sameFields = strings.NewReplacer("profile.policy.", "policy.", "fleet.policy.", "policy.", "profile.breaker.", "fleet.breaker.", "fleet.limits.", "limits.", "fleet.classes.", "limits.", "context.previous.artifacts.", "context.artifacts.",
+	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "progress.usage.", "result.usage.", "returned.progress.usage.", "result.usage.", "result.artifacts.", "context.artifacts.",
 	"returned.context_updates.artifacts_produced.", "context.artifacts.", "members.artifacts.", "context.artifacts.", "members.task.", "task.", "members.target.", "target.")
 
 // ownFields are asked for by the design, not by one of the documents.
@@ -67,11 +67,25 @@ var ownFields = map[string]bool{
 	"policy.cancel_grace_ms": true, "context.artifacts.name": true,
 	"answer.by": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
 	"profile.paused": true, "profile.poll_patience_ms": true, "profile.updated_at": true, "profile.registered_by_worker": true,
-	"profile.capabilities.id": true, "fleet.updated_at": true,
+	"workspace": true, "locks.paths.path": true, "locks.paths.mode": true, "locks.wait_ms": true, "profile.scopes": true,
+	"profile.capabilities.id": true, "profile.hands_to": true, "profile.on_barred": true, "profile.accepts_from": true, "fleet.updated_at": true,
+	"limits.max_depth": true, "limits.max_cost_micros": true, "limits.max_time_ms": true, "limits.share_percent": true, "limits.on_exhausted": true,
+	"fleet.loops.edge_repeats": true,
+	"next.from":                true, "next.goto": true, "next.update": true, "next.times": true, "next.taken": true,
+	"next.if.variable": true, "next.if.status": true, "next.if.eq": true, "next.if.ne": true, "next.if.lt": true,
+	"next.if.le": true, "next.if.gt": true, "next.if.ge": true, "next.if.in": true, "next.if.exists": true,
+	"routing.on_open": true, "fleet.breaker.window_ms": true, "fleet.breaker.share_percent": true, "fleet.breaker.open_ms": true,
+	"fleet.breaker.open_max_ms": true, "fleet.breaker.probes": true,
 
 	"context.previous.ticket": true, "context.previous.body_digest": true, "context.previous.body_bytes": true,
 	"context.previous.summary": true, "context.previous.body": true,
+	"approval.by": true, "approval.question": true, "approval.timeout_ms": true, "approval.on_timeout": true,
+	"profile.approval.sources": true, "fleet.approvals.name": true, "fleet.approvals.by": true,
+	"fleet.approvals.timeout_ms": true, "fleet.approvals.on_timeout": true, "fleet.approvals.if.min_risk": true, "fleet.approvals.if.source": true,
+	"fleet.approvals.if.target": true, "fleet.approvals.if.capability": true, "fleet.approvals.if.type": true,
 	"return.of": true, "origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
+	"result.usage.tokens_in": true, "result.usage.tokens_out": true, "result.usage.cost_micros": true, "result.usage.calls": true, "result.usage.model": true,
+	"profile.price.in_micros_per_mtok": true, "profile.price.out_micros_per_mtok": true,
 	"result.set_aside": true, "result.malformed": true, "result.command.await": true, "result.command.for": true,
 	"members.reason": true, "members.priority": true, "members.variables": true,
 	"returned.result.summary": true, "returned.reason": true, "returned.progress.percent": true, "returned.progress.message": true,

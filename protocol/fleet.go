@@ -1,5 +1,11 @@
 package protocol
 
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
 // FleetKey is the key of the fleet's settings among the agents: a reserved name, which no agent
 // has.
 const FleetKey = System
@@ -7,14 +13,79 @@ const FleetKey = System
 // Fleet are the settings that hold for all agents of an engine, one field for each subject. An
 // agent's profile wins over them, and a package over both.
 type Fleet struct {
-	Policy    PolicyOverrides `json:"policy,omitzero"` // defaults for all that is offered
-	UpdatedAt Time            `json:"updated_at,omitzero"`
+	Policy    PolicyOverrides `json:"policy,omitzero"`     // defaults for all that is offered
+	Approvals []ApprovalRule  `json:"approvals,omitempty"` // what asks for an approval; the first that fits and has By names the approver
+	// Limits bound every handoff that follows from none; a package may ask for less.
+	Limits *Limits `json:"limits,omitempty"`
+	// Classes are the limits of the classes of complexity, in place of those of DefaultClasses.
+	Classes map[string]*Limits `json:"classes,omitempty"`
+	// Loops say which hand-offs count as a circle.
+	Loops *Loops `json:"loops,omitempty"`
+	// Breaker is of every agent; nil is none.
+	Breaker   *Breaker `json:"breaker,omitempty"`
+	UpdatedAt Time     `json:"updated_at,omitzero"`
 }
 
-// Validate checks the settings: their policies are within the limits.
+// Loops say which hand-offs of a lineage count as a circle (documents 0 and 2).
+type Loops struct {
+	// Window is how many hand-offs back the same one, with an unchanged context, is refused; absent
+	// is LoopWindowDefault, 0 is off.
+	Window *int64 `json:"window,omitempty"`
+	// EdgeRepeats is how often one agent may hand off to another within the last HopsMax hand-offs,
+	// with whatever context; absent and 0 are no bound.
+	EdgeRepeats int64 `json:"edge_repeats,omitempty"`
+}
+
+// LoopWindowDefault is how many hand-offs back count where the fleet says nothing.
+const LoopWindowDefault = 3
+
+// DefaultClasses are the limits of a class of complexity.
+func DefaultClasses(class string) *Limits {
+	limits := func(handoffs, tokens, agents int64) *Limits {
+		return &Limits{MaxHandoffs: &handoffs, MaxTokens: &tokens, MaxAgents: &agents}
+	}
+	switch class {
+	case "simple":
+		return limits(0, 10_000, 1)
+	case "medium":
+		return limits(2, 25_000, 3)
+	case "complex":
+		return limits(5, 150_000, 5)
+	}
+	return nil
+}
+
+// Validate checks the settings: all of them are within the limits.
 func (f Fleet) Validate() error {
 	if err := f.Policy.validate("policy"); err != nil {
 		return err
+	}
+	if err := f.Breaker.validate("breaker"); err != nil {
+		return err
+	}
+	if err := checkApprovalRules(f.Approvals); err != nil {
+		return err
+	}
+	if err := f.Limits.validate("limits"); err != nil {
+		return err
+	}
+	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {
+		if !slices.Contains(Complexities, class) {
+			return Errorf(CodeInvalid, "classes", "has the classes %s, not %q", strings.Join(Complexities, ", "), class)
+		}
+		if err := f.Classes[class].validate("classes." + class); err != nil {
+			return err
+		}
+	}
+	if f.Loops != nil {
+		if w := f.Loops.Window; w != nil {
+			if err := between("loops.window", *w, 0, HopsMax); err != nil {
+				return err
+			}
+		}
+		if err := between("loops.edge_repeats", f.Loops.EdgeRepeats, 0, HopsMax); err != nil {
+			return err
+		}
 	}
 	return nil
 }

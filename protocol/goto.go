@@ -12,7 +12,8 @@ import (
 var Ends = []string{"END", "__end__"}
 
 // Continue makes the package that a result's command asks for: none where it has
-// no command, no goto, or one that ends the chain; else exactly one. pkg is what the work was done for, with the
+// no command, no goto, or one that ends the chain; else exactly one. Where the result has no
+// command, the package's rules for what follows make it (NextRule). pkg is what the work was done for, with the
 // variables that answers have added; from is the agent that did it, ticket its
 // handoff, and result what it handed in, validated. The package is neither
 // normalized nor validated, and what is in pkg and result is shared, not copied.
@@ -28,8 +29,8 @@ var Ends = []string{"END", "__end__"}
 // An end in a list is passed over: it ends a branch, not the others.
 //
 // The package has from as its source, ticket as its parent, and the trigger
-// task_completion. It carries on priority, constraints (the deadline is
-// for Inherit), policy (apart from what that says of returns), audit, autonomy
+// task_completion. It carries on priority, the rules for what follows, constraints (the deadline
+// is for Inherit), policy (apart from what that says of returns), audit, autonomy
 // budget, task id, and of the context all but the locks of from on files in progress. Variables are pkg's, then the
 // result's, then the update's; artifacts likewise, merged as Artifacts.With does.
 // The summary is the result's, else pkg's, and the previous result is this one
@@ -63,6 +64,7 @@ var Ends = []string{"END", "__end__"}
 // worker's own agent and for a name given twice, CodeInvalid for a field of an
 // update that is of the wrong kind, and what Command.Targets refuses.
 func Continue(pkg Package, from, ticket string, result Result) ([]Package, error) {
+	pkg, result = followRules(pkg, from, result)
 	if result.Command == nil {
 		return nil, nil
 	}
@@ -151,7 +153,7 @@ func carryOn(pkg Package, from, ticket string, result Result) Package {
 	next := Package{
 		Trigger: TriggerTaskCompletion, Source: from, Reason: "handed on by " + from, Priority: pkg.Priority, Parent: ticket,
 		Task: pkg.Task, Context: pkg.Context, Constraints: pkg.Constraints,
-		AutonomyBudget: pkg.AutonomyBudget, Audit: pkg.Audit, Policy: pkg.Policy,
+		AutonomyBudget: pkg.AutonomyBudget, Audit: pkg.Audit, Policy: pkg.Policy, Next: pkg.Next,
 	}
 	next.Constraints.Deadline = Time{} // that of the state may be another: Inherit
 	next.Policy.ReturnTimeoutMS, next.Policy.OnReturnTimeout = nil, nil

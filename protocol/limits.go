@@ -53,6 +53,20 @@ const (
 	// BudgetMax bounds a budget, in whatever unit the fleet counts.
 	BudgetMax = 1e15
 
+	// ApprovalsMax is how many approvals a state keeps, and ApprovalRulesMax how many rules the
+	// fleet has.
+	ApprovalsMax     = 8
+	ApprovalRulesMax = 16
+	// QuestionBytesMax is the longest question to an approver.
+	QuestionBytesMax = 1 << 10
+	// ApprovalTimeoutDefaultMS is how long an approver has where nothing says otherwise.
+	ApprovalTimeoutDefaultMS = 24 * 3_600_000
+	ApprovalTimeoutMinMS     = 1_000
+	ApprovalTimeoutMaxMS     = 30 * 24 * 3_600_000
+	// DecisionsMax is how many decisions of the work a state keeps.
+	DecisionsMax = 8
+	// DecisionIDBytesMax is the longest id of a decision, which the state keeps whole.
+	DecisionIDBytesMax = 128
 	// DecidersMax is how many agents a package names to decide after a denial.
 	DecidersMax = 16
 	// ReasonBytesMax is the longest reason of an acknowledgement or a denial.
@@ -69,6 +83,10 @@ const (
 	// CapabilitiesMax and ExamplesMax bound the lists of a profile.
 	CapabilitiesMax = 256
 	ExamplesMax     = 64
+	// PatternsMax bounds each list of patterns of agents in a profile.
+	PatternsMax = 64
+	// DeadlockMax is how many handoffs of a circle its event names.
+	DeadlockMax = 16
 	// ConcurrencyMax is the most that one agent, or one worker, may do at once.
 	ConcurrencyMax = 10_000
 	// PollPatienceDefaultMS, PollPatienceMinMS and PollPatienceMaxMS bound how long

@@ -73,10 +73,28 @@ func (p Package) Summarize(digest string) Summary {
 		Deadline: p.Constraints.Deadline, Parent: p.Parent,
 		WorkflowID: p.Context.WorkflowID, TaskID: p.Task.ID,
 		Requires: p.RequiredCapabilities, Risk: p.Audit.RiskLevel,
-		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy,
+		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy, OnOpen: p.Routing.onOpen(), Class: p.Constraints.Complexity,
+	}
+	if s.Limits = p.Limits; p.Constraints.Budget != nil {
+		tokens := min(int64(*p.Constraints.Budget), TokensMax)
+		s.Limits = p.Limits.Over(&Limits{MaxTokens: &tokens})
+	}
+	s.Workspace, s.Locks = p.Workspace, p.lockSummary()
+	if s.Locks != nil && s.Workspace == "" {
+		s.Workspace = p.Context.WorkflowID
 	}
 	if p.AutonomyBudget != nil {
 		s.Deciders = p.AutonomyBudget.Deciders
+		if own := p.AutonomyBudget; own.MaxRisk != "" || own.Amount != nil {
+			s.Autonomy = &AutonomyBudget{MaxRisk: own.MaxRisk, Amount: own.Amount}
+		}
+	}
+	if a := p.Approval; a != nil { // the question stays in the package, which who is asked reads
+		own := *a
+		own.Question = ""
+		if own != (Approval{}) {
+			s.Approval = &own
+		}
 	}
 	if s.Aggregate != nil {
 		s.Target = Target{}
@@ -117,6 +135,9 @@ func (p Package) Summarize(digest string) Summary {
 func (r *Result) Normalize() {
 	if r.Status == "" {
 		r.Status = Success
+	}
+	if r.Usage != nil {
+		r.Usage.Normalize()
 	}
 	if string(r.Body) == "null" {
 		r.Body = nil

@@ -23,7 +23,7 @@ func TestResultFromOutput(t *testing.T) {
 		"result":            {`{"status":"partial","body":{"a":1}}`, "json", `{"a":1}`, ""},
 		"result text":       {`{"body":"hi"}`, "text", `"hi"`, ""},
 		"nearly a result":   {`{"status":"ok"}`, "json", `{"status":"ok"}`, "status: must be one of"},
-		"wrong type":        {`{"tokens":"many"}`, "json", `{"tokens":"many"}`, "tokens: must be a whole number"},
+		"wrong type":        {`{"usage":{"tokens":"many"}}`, "json", `{"usage":{"tokens":"many"}}`, "usage.tokens: must be a whole number"},
 		"two documents":     {"{\"a\":1}\n{\"a\":2}\n", "text", `"{\"a\":1}\n{\"a\":2}"`, ""},
 		"broken json":       {`{"a":`, "text", `"{\"a\":"`, ""},
 		"byte order mark":   {"\xEF\xBB\xBF[1]", "json", "[1]", ""},

@@ -76,9 +76,19 @@ type Package struct {
 	Expectations         Expectations         `json:"expectations,omitzero"`
 	RequiredCapabilities []RequiredCapability `json:"required_capabilities,omitempty"`
 	AutonomyBudget       *AutonomyBudget      `json:"autonomy_budget,omitempty"`
+	Approval             *Approval            `json:"approval,omitempty"`
 	Return               *ReturnProtocol      `json:"return,omitempty"`
 	Audit                Audit                `json:"audit,omitzero"`
 	Policy               PolicyOverrides      `json:"policy,omitzero"`
+	Limits               *Limits              `json:"limits,omitempty"` // of it and all that follows from it
+	Routing              *RoutingRules        `json:"routing,omitempty"`
+	Next                 []NextRule           `json:"next,omitempty"` // what follows on a result without a command
+
+	// Workspace is the workflow whose limits, locks and variables it has a part in; the default is
+	// context.workflow_id, where such a workspace was opened. Locks are those that it has from
+	// before its offer to its end.
+	Workspace string `json:"workspace,omitempty"`
+	Locks     *Locks `json:"locks,omitempty"`
 
 	// Members makes this a group of different packages: each is this one with
 	// its own target, and whatever else it says, laid over it. Type broadcast,
@@ -271,6 +281,16 @@ type AutonomyBudget struct {
 	// Deciders are the agents, or a person, who may still decide after a denial, in this
 	// order: at most DecidersMax. Without them a denial is final.
 	Deciders []string `json:"deciders,omitempty"`
+}
+
+// Approval says who is asked before an agent gets the handoff. Required asks in any case; the rest
+// holds also where a profile or a rule of the fleet asks.
+type Approval struct {
+	Required  bool            `json:"required,omitempty"`
+	By        string          `json:"by,omitempty"`         // the approver; absent is the source's escalates_to, else a person
+	Question  string          `json:"question,omitempty"`   // to the approver
+	TimeoutMS int64           `json:"timeout_ms,omitempty"` // of each approver; absent is ApprovalTimeoutDefaultMS
+	OnTimeout ApprovalTimeout `json:"on_timeout,omitempty"` // default escalate
 }
 
 // ReturnProtocol says whether and how the result goes back to the source.

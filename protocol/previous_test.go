@@ -22,7 +22,7 @@ func TestPrevious(t *testing.T) {
 		result protocol.Result
 		want   protocol.Previous
 	}{
-		"all": {protocol.Result{Body: text(9), Summary: "s", Artifacts: artifacts(1), Variables: free("v", "1"), Notes: "n", Tokens: 7},
+		"all": {protocol.Result{Body: text(9), Summary: "s", Artifacts: artifacts(1), Variables: free("v", "1"), Notes: "n", Usage: &protocol.Usage{Tokens: 7}},
 			protocol.Previous{Body: text(9), Summary: "s", Artifacts: artifacts(1)}},
 		"the largest body":      {protocol.Result{Body: text(protocol.PreviousBodyBytesMax)}, protocol.Previous{Body: text(protocol.PreviousBodyBytesMax)}},
 		"a larger one":          {protocol.Result{Body: large, Summary: "s"}, protocol.Previous{BodyDigest: protocol.Digest(large), BodyBytes: int64(len(large)), Summary: "s"}},

@@ -18,7 +18,7 @@ type Result struct {
 	Summary     string                     `json:"summary,omitempty"`
 	Artifacts   Artifacts                  `json:"artifacts,omitzero"`
 	Variables   map[string]json.RawMessage `json:"variables,omitempty"` // those that changed
-	Tokens      int64                      `json:"tokens,omitempty"`
+	Usage       *Usage                     `json:"usage,omitempty"`     // of the whole attempt
 	Iterations  int                        `json:"iterations,omitempty"`
 	Notes       string                     `json:"notes,omitempty"`
 	// SetAside says what of a program's output did not go into the result, or not as it came.
@@ -86,4 +86,5 @@ type Progress struct {
 	Percent float64         `json:"percent,omitempty"` // 0 to 100
 	Message string          `json:"message,omitempty" redact:"text"`
 	Details json.RawMessage `json:"details,omitempty" redact:"free"`
+	Usage   *Usage          `json:"usage,omitempty"` // of the attempt so far
 }

@@ -23,7 +23,7 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 	r := Return{
 		HandoffID: state.Ticket, FromAgent: returnSource(state), ToAgent: state.Source,
 		Status: ReturnStatusOf(state.Outcome), Outcome: state.Outcome, Reason: state.Reason, Message: state.Message,
-		Audit: ReturnAudit{CompletionTime: state.ClosedAt, TokensConsumed: state.Tokens},
+		Audit: ReturnAudit{CompletionTime: state.ClosedAt, TokensConsumed: state.Usage.Total().Tokens},
 		Trail: trail, PackageDigest: state.Digest,
 	}
 	if state.Outcome == OutcomeRolledBack {
@@ -38,7 +38,9 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 		return r
 	}
 	r.Audit.Notes = result.Notes
-	r.Audit.TokensConsumed = cmp.Or(state.Tokens, result.Tokens)
+	if r.Audit.TokensConsumed == 0 && result.Usage != nil {
+		r.Audit.TokensConsumed = result.Usage.Tokens
+	}
 	body := ReturnResult{ContentType: result.ContentType, Body: result.Body, Summary: result.Summary}
 	updates := ContextUpdates{VariablesChanged: result.Variables, ArtifactsProduced: result.Artifacts}
 	if size := sizeOf(*result); size > ReturnBytesMax {

@@ -12,7 +12,7 @@ import (
 
 // closedState is a delegation that reviewer has finished.
 func closedState(outcome protocol.Outcome) protocol.State {
-	return protocol.State{Ticket: groupTicket, Closed: true, Outcome: outcome, Reason: "code", Message: "words", Agent: "reviewer", Tokens: 7, ClosedAt: vectorNow,
+	return protocol.State{Ticket: groupTicket, Closed: true, Outcome: outcome, Reason: "code", Message: "words", Agent: "reviewer", Usage: &protocol.Used{Usage: protocol.Usage{Tokens: 7}}, ClosedAt: vectorNow,
 		Summary: protocol.Summary{Type: protocol.Delegation, Source: "lead", Target: protocol.Target{Agent: "reviewer"}, Priority: protocol.High,
 			Parent: protocol.ChildTicketN(groupTicket, 0), WorkflowID: "w", ConversationID: "c", TaskID: "t", Risk: protocol.RiskHigh},
 		Progress: &protocol.Progress{Percent: 50}}
@@ -20,7 +20,7 @@ func closedState(outcome protocol.Outcome) protocol.State {
 
 // TestReturnOf: every outcome has its status, and what there is of a result goes along.
 func TestReturnOf(t *testing.T) {
-	result := &protocol.Result{ContentType: protocol.ContentJSON, Body: json.RawMessage(`{"a":1}`), Summary: "s", Notes: "n", Tokens: 9,
+	result := &protocol.Result{ContentType: protocol.ContentJSON, Body: json.RawMessage(`{"a":1}`), Summary: "s", Notes: "n", Usage: &protocol.Usage{Tokens: 9},
 		Variables: free("x", "1"), Artifacts: protocol.Artifacts{List: []protocol.Artifact{{ID: "a"}}}}
 	trail := []protocol.TrailEntry{{Event: protocol.EventRejected}}
 	for outcome, status := range map[protocol.Outcome]protocol.ReturnStatus{
@@ -52,8 +52,8 @@ func TestReturnOf(t *testing.T) {
 		}
 	}
 	state := closedState(protocol.OutcomeSuccess)
-	state.Tokens = 0
-	if got := protocol.ReturnOf(state, &protocol.Result{Tokens: 9}, nil, nil); got.Audit.TokensConsumed != 9 || got.Result != nil {
+	state.Usage = nil
+	if got := protocol.ReturnOf(state, &protocol.Result{Usage: &protocol.Usage{Tokens: 9}}, nil, nil); got.Audit.TokensConsumed != 9 || got.Result != nil {
 		t.Errorf("%+v", got)
 	}
 	for name, change := range map[string]func(s *protocol.State){

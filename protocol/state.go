@@ -9,7 +9,7 @@ import (
 type Phase string
 
 const (
-	AwaitingApproval Phase = "awaiting_approval" // the next issue's; no event leads here yet
+	AwaitingApproval Phase = "awaiting_approval" // a gate stands before its next offer
 	AwaitingSource   Phase = "awaiting_source"   // it begins when the handoff that it was handed off from completes
 	Pending          Phase = "pending"           // an offer stands in an agent's queue
 	Conditional      Phase = "conditional"       // the agent takes it only if
@@ -73,6 +73,15 @@ type State struct {
 	// decide otherwise.
 	Denied string `json:"denied,omitempty"`
 
+	Gate      *Gate           `json:"gate,omitempty"`      // while awaiting approval
+	Approvals []ApprovalGiven `json:"approvals,omitempty"` // the last ApprovalsMax of them
+	// Breaker says that its agent has a breaker, and whether the offer is a probe.
+	Breaker BreakerMark `json:"breaker,omitempty"`
+
+	Joined    bool       `json:"joined,omitempty"`     // it has had a place in its workspace
+	LockFence uint64     `json:"lock_fence,omitempty"` // the number of the grant of the locks that its package declares
+	Decisions []Decision `json:"decisions,omitempty"`  // that its holders made, the last DecisionsMax; cut
+
 	Conditions      *Conditions `json:"conditions,omitempty"` // while conditional
 	ConditionRounds int         `json:"condition_rounds,omitempty"`
 	Supplements     int         `json:"supplements,omitempty"` // answers given so far
@@ -81,6 +90,8 @@ type State struct {
 	EstimatedCompletionMS int64 `json:"estimated_completion_ms,omitempty"`
 
 	Escalations int       `json:"escalations,omitempty"` // in all, also those answered
+	Account     *Account  `json:"account,omitempty"`     // what has become of its limits; nil where it has none
+	Barred      *Bar      `json:"barred,omitempty"`      // the last hand-off of it that was refused
 	Children    *Children `json:"children,omitempty"`    // what it has handed off, or the members of a group
 
 	Retryable    bool  `json:"retryable,omitempty"` // the last failure's own word
@@ -118,7 +129,7 @@ type State struct {
 	ResultSeq       uint64    `json:"result_seq,omitempty"` // append that holds the result, or the last malformed one
 	Vote            Vote      `json:"vote,omitempty"`       // of the result
 	SetAside        string    `json:"set_aside,omitempty"`  // what of the output did not go into the result; cut as Message is
-	Tokens          int64     `json:"tokens,omitempty"`
+	Usage           *Used     `json:"usage,omitempty"`      // of all attempts
 	StuckReason     string    `json:"stuck,omitempty"`
 	ReturnTimeouts  int       `json:"return_timeouts,omitempty"`
 
@@ -126,7 +137,6 @@ type State struct {
 	LateFences   []uint64     `json:"late_fences,omitempty"`
 	LateSeq      uint64       `json:"late_seq,omitempty"` // append that holds it
 	LateStatus   ResultStatus `json:"late_status,omitempty"`
-	LateTokens   int64        `json:"late_tokens,omitempty"`
 	LateVote     Vote         `json:"late_vote,omitempty"`
 	LateSetAside string       `json:"late_set_aside,omitempty"` // cut as Message is
 
@@ -185,6 +195,19 @@ type ChainEnd struct {
 	Outcome Outcome `json:"outcome"`
 	Vote    Vote    `json:"vote,omitempty"`
 }
+
+// Bar is a hand-off that was refused by a limit or a rule.
+type Bar struct {
+	Count int    `json:"count"` // of all that were refused, counted to BarsMax
+	Code  Code   `json:"code"`
+	Field string `json:"field,omitempty"` // of the limit or the rule
+	To    string `json:"to,omitempty"`
+	// FellBack says that it closed with its own result in place of the hand-off.
+	FellBack bool `json:"fell_back,omitempty"`
+}
+
+// BarsMax is how many refused hand-offs of one handoff are recorded.
+const BarsMax = 100
 
 // Assignment is an agent that a member of a group went to.
 type Assignment struct {

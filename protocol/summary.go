@@ -39,11 +39,27 @@ type Summary struct {
 	Again    bool     `json:"again,omitempty"`
 	// AwaitsSource says that it begins when its parent completes.
 	AwaitsSource bool `json:"awaits_source,omitempty"`
+	// Lineage is the way that led to it; nil where it follows from none. Limits bound it and all that
+	// follows from it; nil is no limit. Class chooses limits that its package does not say.
+	Lineage *Lineage `json:"lineage,omitempty"`
+	Limits  *Limits  `json:"limits,omitempty"`
+	Class   string   `json:"class,omitempty"`
+	// Meter estimates the tokens of the package, where a limit of tokens bounds the handoff.
+	Meter int64 `json:"meter,omitempty"`
 	// Trace is the span that this handoff follows from; nil where its trace
 	// begins with it.
 	Trace *TraceContext `json:"trace,omitempty"`
+	// OnOpen is what becomes of it where the breaker of its agent is open; empty is refuse.
+	OnOpen OnOpen `json:"on_open,omitempty"`
 	// Deciders may still decide after a denial, in this order.
 	Deciders []string `json:"deciders,omitempty"`
+	// Autonomy is that of the package, without its deciders.
+	Autonomy *AutonomyBudget `json:"autonomy,omitempty"`
+	// Approval is that of the package, without its question.
+	Approval *Approval `json:"approval,omitempty"`
+	// Workspace is the workflow that it has a place in, and Locks are what it declares.
+	Workspace string `json:"workspace,omitempty"`
+	Locks     *Locks `json:"locks,omitempty"`
 	// Overrides are kept so that the policy can be resolved anew when the
 	// handoff goes to another agent.
 	Overrides PolicyOverrides `json:"overrides,omitzero"`
@@ -84,6 +100,7 @@ type Facts struct {
 	Causes  []string `json:"causes,omitempty"`
 	Count   int      `json:"count,omitempty"`
 	Limit   int      `json:"limit,omitempty"`    // of the count
+	Budget  string   `json:"budget,omitempty"`   // that has run out: max_tokens or max_cost_micros
 	LimitMS int64    `json:"limit_ms,omitempty"` // of a clock
 	// Of a group: Count of its Limit members succeeded.
 	Failed    int         `json:"failed,omitempty"` // did not succeed

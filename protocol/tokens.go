@@ -50,6 +50,9 @@ func ConversationTokens(messages []Message) (n int) {
 	return n
 }
 
+// PackageTokens estimates the tokens of a package as JSON: of its texts and the names of its fields.
+func PackageTokens(body []byte) int64 { return int64(jsonTokens(body)) }
+
 func jsonTokens(raw []byte) int {
 	var m meter
 	isText := false

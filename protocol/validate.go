@@ -108,7 +108,11 @@ var packageChecks = []func(*Package) *Error{
 	func(p *Package) *Error { return checkContext(&p.Context) },
 	checkNumbers,
 	checkRequirements,
+	func(p *Package) *Error { return checkApproval(p.Approval) },
+	checkWorkspace,
 	func(p *Package) *Error { return p.Policy.validate("policy") },
+	func(p *Package) *Error { return p.Routing.validate() },
+	checkNext,
 	func(p *Package) *Error { return checkTrace(p.TraceParent, p.TraceState) },
 	checkWellFormed,
 }
@@ -293,6 +297,9 @@ func checkNumbers(p *Package) *Error {
 		return err
 	}
 	if err := checkAmount("constraints.budget", p.Constraints.Budget); err != nil {
+		return err
+	}
+	if err := checkLimits(p); err != nil {
 		return err
 	}
 	if err := oneOf("constraints.complexity", p.Constraints.Complexity, Complexities); err != nil {

@@ -140,6 +140,9 @@ func (p *Progress) validate() *Error {
 	if n := len(p.Details); n > ProgressBytesMax {
 		return tooLarge("details", n, ProgressBytesMax)
 	}
+	if err := p.Usage.validate("usage"); err != nil {
+		return err
+	}
 	return wellFormed(progressShape, p)
 }
 

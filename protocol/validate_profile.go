@@ -32,6 +32,9 @@ func (p *Profile) validate() *Error {
 	if err := between("max_execution_time_ms", p.MaxExecutionMS, 0, WorkTimeoutMaxMS); err != nil {
 		return err
 	}
+	if err := p.Price.validate("price"); err != nil {
+		return err
+	}
 	if err := oneOf("max_risk", p.MaxRisk, Risks); err != nil {
 		return err
 	}
@@ -41,18 +44,46 @@ func (p *Profile) validate() *Error {
 	if p.EscalatesTo == p.ID {
 		return Errorf(CodeConflict, "escalates_to", "is the agent itself")
 	}
+	if err := p.validateEdges(); err != nil {
+		return err
+	}
 	if p.PollPatienceMS != 0 {
 		if err := between("poll_patience_ms", p.PollPatienceMS, PollPatienceMinMS, PollPatienceMaxMS); err != nil {
 			return err
 		}
 	}
+	if err := checkAmount("autonomy_budget", p.AutonomyBudget); err != nil {
+		return err
+	}
+	if err := checkProfileApproval(p.Approval); err != nil {
+		return err
+	}
 	if err := p.Policy.validate("policy"); err != nil {
+		return err
+	}
+	if err := checkPatterns("scopes", p.Scopes); err != nil {
+		return err
+	}
+	if err := p.Breaker.validate("breaker"); err != nil {
 		return err
 	}
 	if err := wellFormed(profileShape, p); err != nil {
 		return err
 	}
 	return p.checkSize()
+}
+
+func (p *Profile) validateEdges() *Error {
+	if err := checkPatterns("hands_to", p.HandsTo); err != nil {
+		return err
+	}
+	if err := checkPatterns("accepts_from", p.AcceptsFrom); err != nil {
+		return err
+	}
+	if err := oneOf("handoffs", p.Handoffs, HandoffModes); err != nil {
+		return err
+	}
+	return oneOf("on_barred", p.OnBarred, BarredModes)
 }
 
 func (p *Profile) checkSize() *Error {

@@ -25,7 +25,7 @@ func (r *Result) validate() *Error {
 	if r.ContentType == ContentText && len(r.Body) > 0 && first(r.Body) != '"' {
 		return Errorf(CodeInvalid, "body", "must be text in quotes, since content_type is text")
 	}
-	if err := between("tokens", r.Tokens, 0, TokensMax); err != nil {
+	if err := r.Usage.validate("usage"); err != nil {
 		return err
 	}
 	if err := between("iterations", int64(r.Iterations), 0, IterationsMax); err != nil {

@@ -81,6 +81,8 @@ func TestPackageLimits(t *testing.T) {
 		{"return.timeout_ms", 0, protocol.ReturnTimeoutMaxMS, func(p *protocol.Package, n int64) { p.Return = &protocol.ReturnProtocol{TimeoutMS: n} }},
 		{"constraints.deadline", 1, protocol.DeadlineMaxMS, func(p *protocol.Package, n int64) { p.Constraints.Deadline = in(n) }},
 		{"constraints.budget", 0, protocol.BudgetMax, func(p *protocol.Package, n int64) { p.Constraints.Budget = of(float64(n)) }},
+		{"approval.timeout_ms", protocol.ApprovalTimeoutMinMS, protocol.ApprovalTimeoutMaxMS, func(p *protocol.Package, n int64) { p.Approval = &protocol.Approval{TimeoutMS: n} }},
+		{"approval.question", 0, protocol.QuestionBytesMax, func(p *protocol.Package, n int64) { p.Approval = &protocol.Approval{Question: long(int(n))} }},
 		{"autonomy_budget.amount", 0, protocol.BudgetMax, func(p *protocol.Package, n int64) {
 			p.AutonomyBudget = &protocol.AutonomyBudget{Amount: of(float64(n))}
 		}},
@@ -266,8 +268,8 @@ func TestAnswersAndReports(t *testing.T) {
 		"message":     {protocol.Progress{Message: long(protocol.ProgressMessageBytesMax)}, protocol.Progress{Message: long(protocol.ProgressMessageBytesMax + 1)}},
 		"details": {protocol.Progress{Details: json.RawMessage(`"` + long(protocol.ProgressBytesMax-2) + `"`)},
 			protocol.Progress{Details: json.RawMessage(`"` + long(protocol.ProgressBytesMax-1) + `"`)}},
-		"percent": {protocol.Progress{Percent: 100}, protocol.Progress{Percent: math.Nextafter(100, 101)}},
-		"tokens":  {protocol.Result{Tokens: protocol.TokensMax}, protocol.Result{Tokens: protocol.TokensMax + 1}},
+		"percent":      {protocol.Progress{Percent: 100}, protocol.Progress{Percent: math.Nextafter(100, 101)}},
+		"usage.tokens": {protocol.Result{Usage: &protocol.Usage{Tokens: protocol.TokensMax}}, protocol.Result{Usage: &protocol.Usage{Tokens: protocol.TokensMax + 1}}},
 		"iterations": {protocol.Result{Iterations: protocol.IterationsMax},
 			protocol.Result{Iterations: protocol.IterationsMax + 1}},
 		"body": {protocol.Result{Body: json.RawMessage(`{"a":1}`)}, protocol.Result{Body: json.RawMessage(`{"a":1`)}},

@@ -8,6 +8,7 @@ var (
 	Risks            = []Risk{RiskLow, RiskMedium, RiskHigh}
 	TransferModes    = []TransferMode{TransferFull, TransferSummary, TransferRelevantOnly, TransferReference}
 	SummaryBys       = []SummaryBy{SummaryBySource, SummaryByExtract, SummaryByCommand}
+	ApprovalTimeouts = []ApprovalTimeout{ApprovalEscalate, ApprovalClose}
 	OnTimeouts       = []OnTimeout{OnTimeoutRetry, OnTimeoutEscalate, OnTimeoutFail}
 	OnNoTakers       = []OnNoTaker{NoTakerEscalate, NoTakerQueue, NoTakerReturn, NoTakerClose}
 	LateResults      = []LateResult{LateIgnore, LateUse}
@@ -24,6 +25,7 @@ var (
 	AckStatuses      = []AckStatus{AckAccepted, AckRejected, AckConditional}
 	ReturnScopes     = []ReturnScope{ReturnOfChain, ReturnOfHandoff}
 	Waits            = []string{WaitBlock, WaitContinue} // of a return
+	BudgetActions    = []BudgetAction{BudgetReturn, BudgetAsk}
 	Complexities     = []string{"simple", "medium", "complex"}
 	LockTypes        = []string{"exclusive", "shared"}
 	ArtifactStatuses = []string{"draft", "final", "superseded"}

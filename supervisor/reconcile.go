@@ -33,6 +33,10 @@ type request struct {
 	// endedOffer, if not nil, is an offer to be taken out of its queue, and nothing else is
 	// to be done.
 	endedOffer *broker.OfferKey
+	// attempt, if not nil, is an attempt at the handoff that has ended, which the health of its agent
+	// takes in first. onlyAttempt says that nothing else is to be done.
+	attempt     *lifecycle.Attempt
+	onlyAttempt bool
 	// closedChildren are children of the handoff that have closed.
 	closedChildren []protocol.ChildClosed
 	// andItself says that the handoff is reconciled once its children are marked: its return was
@@ -43,6 +47,9 @@ type request struct {
 	wasStuck bool
 	// tellRelatives has the notifier tell those of the handoff that its state concerns.
 	tellRelatives bool
+	// deadlock, if not nil, is a circle in which the handoff waits, and nothing else is to be done
+	// than to take it out of that.
+	deadlock *lifecycle.Deadlock
 	// done is called when the request needs no repetition. It may be nil.
 	done func()
 }
@@ -57,6 +64,9 @@ func (r request) finish() {
 func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()) {
 	r := request{ticket: w.Ticket, tellRelatives: true, done: done}
 	word, ended, named := w.Attention.Ended()
+	if attempt, ok := w.Attention.Attempt(w.Ticket); ok {
+		r.attempt, r.onlyAttempt = &attempt, word == lifecycle.AttentionNone
+	}
 	switch word {
 	case "":
 		s.cfg.Watch.Due(w.At)
@@ -65,12 +75,12 @@ func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()
 	}
 	if named {
 		key := broker.OfferKey{Agent: ended.Agent, Lane: ended.Lane, Ticket: w.Ticket, Sequence: ended.Offer}
-		if word != lifecycle.AttentionNone {
+		if word != lifecycle.AttentionNone || r.onlyAttempt {
 			r.done = afterCalls(2, done)
 		}
 		s.enqueue(ctx, request{ticket: w.Ticket, endedOffer: &key, done: r.done})
 	}
-	if !named || word != lifecycle.AttentionNone {
+	if !named || word != lifecycle.AttentionNone || r.onlyAttempt {
 		s.enqueue(ctx, r)
 	}
 }
@@ -176,6 +186,15 @@ const reconcileTimeout = 15 * time.Second
 func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
+	if l.deadlock != nil {
+		return s.breakDeadlock(ctx, l)
+	}
+	if l.attempt != nil {
+		l.done = s.breakers.count(ctx, *l.attempt, l.done)
+		if l.attempt = nil; l.onlyAttempt {
+			return nil
+		}
+	}
 	head := l.head
 	if head.Seq == 0 {
 		var err error
@@ -225,6 +244,10 @@ func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *req
 		before := head
 		next, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			at, judge = now, lifecycle.AbsenceKnownAt(h.State, d)
+			if due := lifecycle.BreakerDue(h.State, d, now); !due.IsZero() {
+				s.breakers.keep(h.State)
+				judge = due
+			}
 			return decide(h.State, d, now)
 		})
 		switch head = next; {
@@ -280,7 +303,8 @@ func (s *Supervisor) performDuties(ctx context.Context, head broker.Head, now, n
 	if duties.Source {
 		source = s.b.EnsureSource(ctx, head)
 	}
-	return errors.Join(s.publishOutbox(ctx, head, duties, now, next), source, s.reconcileFamily(ctx, head, duties))
+	_, shared := s.b.EnsureWorkspace(ctx, head)
+	return errors.Join(s.publishOutbox(ctx, head, duties, now, next), source, shared, s.reconcileFamily(ctx, head, duties))
 }
 
 // publishOutbox puts the offer and the wake-up in place.
@@ -318,7 +342,8 @@ func (s *Supervisor) reconcileClosedOnce(ctx context.Context, head broker.Head, 
 	if duties.Chain || duties.Return {
 		returned = s.b.EnsureReturn(ctx, head)
 	}
-	err = errors.Join(returned, s.reconcileFamily(ctx, head, duties))
+	_, shared := s.b.EnsureWorkspace(ctx, head)
+	err = errors.Join(returned, shared, s.reconcileFamily(ctx, head, duties))
 	if err == nil {
 		s.engine.Settled(head.Ticket, head.Seq)
 	}

@@ -157,7 +157,7 @@ func TestWorkTimeout(t *testing.T) {
 		coder := w.holder("coder", staying)
 		ticket := w.submit(func(p *protocol.Package) { p.Expectations.TimeoutMS = 600_000 })
 		late := w.work(coder)
-		w.complete(w.work(coder)) // the second attempt
+		w.complete(w.work(w.holder("coder", staying))) // the second attempt
 		w.want(ticket, "0s submitted offered", "0s accepted started", "8m0s reminded",
 			"10m0s timed_out retry_scheduled", "10m2s offered", "10m2s accepted started", "10m2s completed")
 		if err := late.Complete(w.ctx, protocol.Result{Body: []byte(`"late"`)}); err == nil {

@@ -1,12 +1,16 @@
 package supervisor_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/supervisor"
 )
@@ -151,4 +155,40 @@ type silent struct{ *brokertest.Memory }
 
 func (e *silent) Append(ctx context.Context, ticket string, after uint64, id string, _ lifecycle.Attention, body []byte) (uint64, error) {
 	return e.AppendSilently(ctx, ticket, after, id, body)
+}
+
+// lastWord is an engine whose process dies right after it has completed a handoff.
+type lastWord struct{ silent }
+
+func (e *lastWord) Append(ctx context.Context, ticket string, after uint64, id string, at lifecycle.Attention, body []byte) (uint64, error) {
+	seq, err := e.silent.Append(ctx, ticket, after, id, at, body)
+	if bytes.Contains(body, []byte(`"type":"completed"`)) {
+		_ = e.Close()
+	}
+	return seq, err
+}
+
+// Where that is the completion of a source, a sweep begins what awaits it. Sweeps arm its wake-up
+// anew, so that it may never come.
+func TestSourceWithoutAnAnnouncement(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.supervise(supervisor.Config{SweepInterval: 10 * time.Second})
+		w.agent("coder", nil)
+		w.agent("tester", nil)
+		coder := w.holder("coder", staying)
+		ticket := w.submit(nil)
+		claim := brokertest.Accept(w, brokertest.Over(t, &lastWord{silent{w.m.Connect()}}), coder)
+		pkg := protocol.Package{Target: protocol.Target{Agent: "tester"}, Reason: "next", Task: protocol.Task{Description: "test"}}
+		child, err := claim.HandOff(w.ctx, broker.Child{Package: pkg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		_ = claim.Complete(w.ctx, protocol.Result{})
+		w.m.DeleteTimers() // that of the source, too
+		pass(3 * time.Minute)
+		if plot := w.plot(child); !strings.Contains(plot, "offered") {
+			t.Errorf("its source %s is complete, and it is %s", ticket, plot)
+		}
+	})
 }

@@ -30,7 +30,10 @@ type Broker interface {
 	EnsureOffer(ctx context.Context, head broker.Head) error
 	EnsureChildren(ctx context.Context, head broker.Head) (ended []protocol.ChildClosed, err error)
 	EnsureReturn(ctx context.Context, head broker.Head) error
+	CountAttempts(ctx context.Context, agent string, ended []lifecycle.Attempt) (opened bool, err error)
 	EnsureSource(ctx context.Context, head broker.Head) error
+	EnsureWorkspace(ctx context.Context, head broker.Head) (broker.Head, error)
+	SweepWorkspaces(ctx context.Context) error
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	PublishOutbox(ctx context.Context, all []broker.Outbox) []error
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
@@ -98,6 +101,7 @@ type Supervisor struct {
 	childCache *childCache
 	notifier   *notifier
 	absences   absences
+	breakers   *breakers
 	lastSweep  *sweepState // of the sweep before; nil makes the next one full
 	sweptTo    uint64      // the sequence up to which a sweep has reconciled
 
@@ -113,7 +117,7 @@ func New(b Broker, engine Engine, cfg Config) (*Supervisor, error) {
 		return nil, err
 	}
 	s := &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}
-	s.notifier = newNotifier(s)
+	s.notifier, s.breakers = newNotifier(s), newBreakers(s)
 	return s, nil
 }
 
@@ -135,6 +139,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		group.Go(func() error { return s.engine.Follow(ctx, s.watchEntry) })
 	}
 	group.Go(func() error { return s.notifier.run(ctx) })
+	group.Go(func() error { return s.breakers.run(ctx) })
 	group.Go(func() error { return s.standingLoop(ctx) })
 	group.Go(func() error { return s.arrivalLoop(ctx) })
 	group.Go(func() error {

@@ -23,6 +23,7 @@ func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.H
 	judge := time.NewTimer(expiryAfter)
 	defer judge.Stop()
 	filled := s.sweep(ctx, sweepAtStart, s.reconcileSwept)
+	every.Reset(s.untilSweep(filled))
 	gone := map[string]protocol.Holder{}
 	rested := time.NewTimer(0) // when departures may cost the next sweep
 	defer rested.Stop()
@@ -33,7 +34,7 @@ func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.H
 			return ctx.Err()
 		case <-every.C:
 			filled = s.sweepThrottled(ctx, reconnected, departures)
-			every.Reset(s.cfg.SweepInterval) // from its end: over many it takes longer than that
+			every.Reset(s.untilSweep(filled)) // from its end: over many it takes longer than that
 		case <-judge.C:
 			visit := s.reconcileSwept
 			if filled { // a lease ago: the outbox need not be published again
@@ -43,6 +44,7 @@ func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.H
 		case <-reconnected:
 			judge.Reset(expiryAfter)
 			filled = s.sweep(ctx, sweepReconnected, s.reconcileSwept)
+			every.Reset(s.untilSweep(filled))
 		case holder := <-departures:
 			gone[holder.ID], rest = holder, rested.C
 			collectDepartures(gone, departures)
@@ -53,6 +55,18 @@ func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.H
 			rested.Reset(min(departurePause*time.Since(begun), time.Minute))
 		}
 	}
+}
+
+// sweepRetry is how long after a sweep that broke off, at most, the next one begins: what the
+// faults of an engine left behind waits for a sweep.
+const sweepRetry = 10 * time.Second
+
+// untilSweep is the time to the next regular sweep. whole says that the last one did not break off.
+func (s *Supervisor) untilSweep(whole bool) time.Duration {
+	if whole {
+		return s.cfg.SweepInterval
+	}
+	return min(sweepRetry, s.cfg.SweepInterval)
 }
 
 // departurePause is how many times as long as a sweep for departures took the next one waits, at most a
@@ -75,8 +89,9 @@ func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Hol
 // sweep visits the heads that the reason calls for, and reconciles those that no sweep has
 // seen. whole says that it came to its end.
 func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.Context, *batchPublisher, broker.Head)) (whole bool) {
-	begun := time.Now()
+	begun, begunAt := time.Now(), s.b.Now()
 	families := newFamilyMatcher()
+	var waits lifecycle.WaitGraph
 	publisher := newBatchPublisher(func(run []broker.Outbox) { s.publish(ctx, run) })
 	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger another
 	read := func(see func(broker.Head)) error { return s.sweepHeads(ctx, all, see) }
@@ -84,6 +99,7 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 	end, sweptTo := uint64(0), s.sweptTo
 	heads, open, err := s.visitHeads(ctx, publisher, read, func(h broker.Head) {
 		families.add(h.State)
+		waits.Add(&h.State, begunAt)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
@@ -100,9 +116,13 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 			s.childCache.forget(parent)
 			s.enqueue(ctx, request{ticket: parent})
 		}
+		s.resolveDeadlocks(ctx, &waits)
 		if all || len(called) <= offersSweptMax {
 			s.removeEnded(ctx, called, end)
 		}
+	}
+	if err == nil {
+		err = s.b.SweepWorkspaces(ctx)
 	}
 	if ctx.Err() != nil {
 		return false
@@ -204,7 +224,7 @@ func (s *Supervisor) recheckExpired(ctx context.Context, _ *batchPublisher, h br
 // wake-up, and when that is.
 func (s *Supervisor) needsOutboxOnly(ctx context.Context, h broker.Head, now time.Time) (next time.Time, needsOutboxOnly bool) {
 	duties := lifecycle.DutiesOf(h.State)
-	if h.State.Closed || duties.Return || duties.CancelChildren {
+	if h.State.Closed || duties.Return || duties.CancelChildren || duties.Source || lifecycle.AwaitsWorkspace(h.State) {
 		return next, false
 	}
 	directory, err := s.b.Directory(ctx)

@@ -321,6 +321,7 @@ func (*sweepsTook) Due(time.Time)                          {}
 func (*sweepsTook) Unreadable(int)                         {}
 
 func (*sweepsTook) Reconciled(error) {}
+func (*sweepsTook) Tripped(string)   {}
 
 func (p *sweepsTook) Swept(why string, _, _ int, took time.Duration, _ error) {
 	p.mu.Lock()

@@ -24,6 +24,8 @@ type Watch interface {
 	// Swept: a sweep has ended, over so many heads, of which so many were open. why is
 	// one of SweepReasons.
 	Swept(why string, heads, open int, took time.Duration, err error)
+	// Tripped: this supervisor has opened the breaker of an agent.
+	Tripped(agent string)
 }
 
 // Reasons for a sweep; they are values of a metric's label.
@@ -46,6 +48,7 @@ func (noWatch) Due(time.Time)                                {}
 func (noWatch) Reconciled(error)                             {}
 func (noWatch) Unreadable(int)                               {}
 func (noWatch) Swept(string, int, int, time.Duration, error) {}
+func (noWatch) Tripped(string)                               {}
 
 // watchEntry gives an entry of the ledger to the Watch.
 func (s *Supervisor) watchEntry(e broker.Entry, done func()) {

@@ -25,6 +25,8 @@ type watching struct {
 	passes     []string
 }
 
+func (*watching) Tripped(string) {}
+
 func (w *watching) Followed(_ broker.Entry, r protocol.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,6 +25,7 @@ const (
 type Engine interface {
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
+	Workspaces(ctx context.Context) ([]protocol.Workspace, error)
 }
 
 // Engine adds the metrics that are the same in every process: queues, and the workers of the
@@ -33,7 +34,7 @@ type Engine interface {
 func (m *Metrics) Engine(engine Engine) {
 	e := &engineCollector{engine: engine, agents: m.agents, now: time.Now}
 	m.registry.MustRegister(&collector{[]*prometheus.Desc{upDesc, depthDesc, deliveredDesc, oldestDesc,
-		workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc}, e.collect})
+		workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc, breakerDesc, locksDesc}, e.collect})
 }
 
 type engineCollector struct {
@@ -45,6 +46,7 @@ type engineCollector struct {
 	at     time.Time
 	queues []broker.QueueStatus
 	err    error
+	locks  lockCounts
 }
 
 var (
@@ -61,6 +63,8 @@ var (
 	pollingDesc   = prometheus.NewDesc("handoff_polling_holders", "Claims of a polling agent, and one more while its last poll is recent.", agentLabelNames, nil)
 	drainingDesc  = prometheus.NewDesc("handoff_draining_workers", "Present workers that finish their handoffs and accept no new ones.", agentLabelNames, nil)
 	pausedDesc    = prometheus.NewDesc("handoff_agent_paused", "1 if the agent is paused, else 0.", agentLabelNames, nil)
+	breakerDesc   = prometheus.NewDesc("handoff_breaker_state", "Breaker of an agent that failed of late: 0 closed, 1 half-open, 2 open.", agentLabelNames, nil)
+	locksDesc     = prometheus.NewDesc("handoff_locks", "Locks on paths of workflows: those that handoffs have, and those that they wait for.", []string{"state"}, nil)
 )
 
 func (e *engineCollector) collect(to chan<- prometheus.Metric) {
@@ -75,6 +79,8 @@ func (e *engineCollector) collect(to chan<- prometheus.Metric) {
 	to <- gaugeMetric(upDesc, 1)
 	e.collectQueues(to, queues, directory)
 	e.collectAgents(to, directory)
+	e.collectBreakers(to, directory)
+	e.collectLocks(ctx, to)
 }
 
 func (e *engineCollector) label(agent string) string {
@@ -166,5 +172,22 @@ func (e *engineCollector) collectAgents(to chan<- prometheus.Metric, directory *
 		to <- gaugeMetric(pollingDesc, float64(p.polling), label)
 		to <- gaugeMetric(drainingDesc, float64(p.draining), label)
 		to <- gaugeMetric(pausedDesc, float64(p.paused), label)
+	}
+}
+
+// breakerValues are the values of handoff_breaker_state.
+var breakerValues = map[lifecycle.BreakerState]float64{lifecycle.BreakerClosed: 0, lifecycle.BreakerHalfOpen: 1, lifecycle.BreakerOpen: 2}
+
+// collectBreakers emits a sample for each agent that has a health. Of agents that share a label the
+// worst counts.
+func (e *engineCollector) collectBreakers(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
+	worst := map[string]float64{}
+	for id, h := range directory.Health {
+		state, _ := lifecycle.Breaker(h.Health, directory.BreakerPolicy(id), e.now())
+		label := e.label(id)
+		worst[label] = max(worst[label], breakerValues[state])
+	}
+	for label, value := range worst {
+		to <- gaugeMetric(breakerDesc, value, label)
 	}
 }

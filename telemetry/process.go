@@ -51,6 +51,14 @@ type IndexStats struct {
 	Handoffs    int64
 	FileBytes   int64
 	Rebuilds    int64
+	// Gates are the gates at which handoffs may wait, by their kinds.
+	Gates map[string]GateStats
+}
+
+// GateStats are the handoffs that wait at one kind of gate.
+type GateStats struct {
+	Waiting int64
+	Oldest  time.Duration // of the one that has waited for longest
 }
 
 // indexTimeout is how long a scrape waits for the index.
@@ -68,8 +76,10 @@ func (m *Metrics) Index(read func(context.Context) (IndexStats, error)) {
 		handoffs  = desc("handoff_index_handoffs", "Handoffs in the index.")
 		bytes     = desc("handoff_index_file_bytes", "Size of the index's file.")
 		rebuilds  = desc("handoff_index_rebuilds_total", "Rebuilds of the index.")
+		waiting   = prometheus.NewDesc("handoff_gate_waiting", "Open handoffs that wait at a gate before their next offer.", []string{"gate"}, nil)
+		oldest    = prometheus.NewDesc("handoff_gate_oldest_seconds", "How long the first handoff at a gate has waited; 0 where there is none.", []string{"gate"}, nil)
 	)
-	m.registry.MustRegister(&collector{[]*prometheus.Desc{up, seq, behind, behindFor, complete, handoffs, bytes, rebuilds}, func(to chan<- prometheus.Metric) {
+	m.registry.MustRegister(&collector{[]*prometheus.Desc{up, seq, behind, behindFor, complete, handoffs, bytes, rebuilds, waiting, oldest}, func(to chan<- prometheus.Metric) {
 		ctx, cancel := context.WithTimeout(context.Background(), indexTimeout)
 		defer cancel()
 		f, err := read(ctx)
@@ -84,6 +94,10 @@ func (m *Metrics) Index(read func(context.Context) (IndexStats, error)) {
 		to <- gaugeMetric(handoffs, float64(f.Handoffs))
 		to <- gaugeMetric(bytes, float64(f.FileBytes))
 		to <- counterMetric(rebuilds, f.Rebuilds)
+		for gate, g := range f.Gates {
+			to <- gaugeMetric(waiting, float64(g.Waiting), gate)
+			to <- gaugeMetric(oldest, g.Oldest.Seconds(), gate)
+		}
 	}})
 }
 

@@ -22,7 +22,9 @@ type Supervision struct {
 	offers, claims, refusals            *prometheus.CounterVec
 	failures, leasesLost                *prometheus.CounterVec
 	retries, reroutes, escalations      *prometheus.CounterVec
-	timeouts, closed                    *prometheus.CounterVec
+	timeouts, closed, trips             *prometheus.CounterVec
+	tokens, cost, barred, over          *prometheus.CounterVec
+	deadlocks, deep                     prometheus.Counter
 	queue, work, total                  *prometheus.HistogramVec
 	timersDue                           prometheus.Counter
 	timerLateness                       prometheus.Histogram
@@ -49,7 +51,14 @@ func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Super
 		reroutes:    m.counters("handoff_reroutes_total", "Handoffs rerouted from an agent to another.", "agent"),
 		escalations: m.counters("handoff_escalations_total", "Handoffs escalated from an agent.", "agent"),
 		timeouts:    m.counters("handoff_timeouts_total", "Timeouts, by clock.", "clock"),
+		deadlocks:   m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another."),
 		closed:      m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
+		tokens:      m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that had them last.", "agent"),
+		cost:        m.counters("handoff_cost_micros_total", "What closed handoffs have cost, in millionths, by the agent that had them last.", "agent"),
+		barred:      m.counters("handoff_barred_total", "Hand-offs that a limit or a rule refused to the holder of a handoff.", "code"),
+		over:        m.counters("handoff_over_total", "Handoffs that used more than their limit, by the limit.", "limit"),
+		trips:       m.counters("handoff_breaker_trips_total", "Breakers of an agent that opened.", "agent"),
+		deep:        m.counter("handoff_deep_lineages_total", "Handoffs submitted that follow from 25 others or more."),
 		queue:       m.histograms("handoff_queue_seconds", "From an offer to its acceptance.", stageBuckets, "agent"),
 		work:        m.histograms("handoff_work_seconds", "From the acceptance to the result, or to the failure of the attempt.", stageBuckets, "agent"),
 		total:       m.histograms("handoff_whole_seconds", "From the submission of a handoff to its end.", stageBuckets, "agent"),
@@ -77,6 +86,12 @@ func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Super
 func (s *Supervision) initSeries(sweepReasons []string) {
 	for _, event := range protocol.EventTypes {
 		s.events.WithLabelValues(string(event))
+	}
+	for _, code := range lifecycle.BarCodes {
+		s.barred.WithLabelValues(string(code))
+	}
+	for _, limit := range protocol.Dimensions {
+		s.over.WithLabelValues(limit)
 	}
 	for _, clock := range protocol.Clocks {
 		s.timeouts.WithLabelValues(string(clock))
@@ -115,6 +130,12 @@ func (s *Supervision) label(agent string) string { return s.agents.label(agent, 
 func (s *Supervision) countEvent(r protocol.Record, i int, event protocol.Event) {
 	after := &r.State
 	switch e := event.(type) {
+	case *protocol.Submitted:
+		if lifecycle.Deep(e.Summary) {
+			s.deep.Inc()
+		}
+	case *protocol.Barred:
+		s.barred.WithLabelValues(boundedLabel(e.Code, lifecycle.BarCodes)).Inc()
 	case *protocol.Offered:
 		s.offers.WithLabelValues(s.label(e.Agent), boundedLabel(e.Reason, lifecycle.OfferReasons)).Inc()
 	case *protocol.Accepted:
@@ -139,6 +160,8 @@ func (s *Supervision) countEvent(r protocol.Record, i int, event protocol.Event)
 		s.escalations.WithLabelValues(s.label(e.From)).Inc()
 	case *protocol.TimedOut:
 		s.timeouts.WithLabelValues(boundedLabel(e.Clock, protocol.Clocks)).Inc()
+	case *protocol.Deadlocked:
+		s.deadlocks.Inc()
 	case *protocol.Completed:
 		observeDuration(s.work, s.label(after.Agent), after.AcceptedAt, e.At)
 		s.countClosed(after)
@@ -163,6 +186,18 @@ func (s *Supervision) countClosed(after *protocol.State) {
 	agent := s.label(after.Agent)
 	s.closed.WithLabelValues(agent, boundedLabel(after.Outcome, protocol.Outcomes)).Inc()
 	observeDuration(s.total, agent, after.SubmittedAt, after.ClosedAt)
+	if used := after.Usage.Total(); !used.IsZero() {
+		s.tokens.WithLabelValues(agent).Add(float64(max(0, used.Tokens)))
+		s.cost.WithLabelValues(agent).Add(float64(max(0, used.CostMicros)))
+	}
+	if after.Account == nil {
+		return
+	}
+	for _, limit := range protocol.Dimensions {
+		if after.Account.Over.Of(limit) > 0 {
+			s.over.WithLabelValues(limit).Inc()
+		}
+	}
 }
 
 // agentAtEvent is the agent of the handoff at an event. A later event of the same append may have
@@ -203,6 +238,9 @@ func (s *Supervision) Reconciled(err error) {
 
 // Unreadable sets how many handoffs have a head that cannot be read.
 func (s *Supervision) Unreadable(n int) { s.unreadable.Set(float64(n)) }
+
+// Tripped counts a breaker that has opened.
+func (s *Supervision) Tripped(agent string) { s.trips.WithLabelValues(s.label(agent)).Inc() }
 
 // Swept counts a sweep.
 func (s *Supervision) Swept(why string, heads, open int, took time.Duration, err error) {

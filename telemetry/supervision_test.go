@@ -23,13 +23,14 @@ func TestLife(t *testing.T) {
 		first := s.holder("coder", time.Hour)
 		claim := s.accept(first)
 		after(4 * time.Second) // at work
-		s.must(claim.Fail(s.ctx, broker.Failure{Code: "exit", Message: "exit code 1", Retryable: true}))
+		s.must(claim.Fail(s.ctx, broker.Failure{Code: "exit", Message: "exit code 1", Retryable: true, Usage: &protocol.Usage{Tokens: 100, CostMicros: 20}}))
 		after(10 * time.Second)
 		short := s.holder("coder", 30*time.Second)
 		s.accept(short)
 		after(time.Minute) // its lease ends; the supervisor offers the handoff again
 		claim = s.accept(first)
 		after(6 * time.Second)
+		s.must(claim.Spend(s.ctx, protocol.Usage{Tokens: 7}))
 		s.must(claim.Complete(s.ctx, protocol.ResultFromOutput([]byte("done"))))
 		after(2 * time.Second)
 		s.wants(map[string]string{
@@ -41,6 +42,8 @@ func TestLife(t *testing.T) {
 			"handoff_retries_total{agent=coder}":                  "1",
 			"handoff_leases_lost_total{agent=coder}":              "1",
 			"handoff_closed_total{agent=coder,outcome=success}":   "1",
+			"handoff_tokens_total{agent=coder}":                   "107",
+			"handoff_cost_micros_total{agent=coder}":              "20",
 			"handoff_work_seconds{agent=coder}":                   "2: 10",
 			"handoff_whole_seconds{agent=coder}":                  "1: 90",
 			"handoff_events_total{event=completed}":               "1",
@@ -75,6 +78,37 @@ func TestLife(t *testing.T) {
 		if due := read(t, s.m.registry)["handoff_timers_due_total"]; due == "0" || !strings.HasPrefix(late, due+": ") {
 			t.Errorf("%s timers fired, the lateness of %q is known", due, late)
 		}
+	})
+}
+
+// TestBreaker checks the metrics of a breaker that opens, is half-open, and closes.
+func TestBreaker(t *testing.T) {
+	inScene(t, func(s *scene) {
+		two, open, one, exhausted := 2, int64(60_000), 1, protocol.ExhaustedFail
+		s.must(s.b.PutProfile(s.ctx, protocol.Profile{ID: "coder", Breaker: &protocol.Breaker{Threshold: &two, OpenMS: &open},
+			Policy: protocol.PolicyOverrides{MaxAttempts: &one, OnExhausted: &exhausted}}))
+		s.agents("reviewer")
+		breaker := func(state, trips string) {
+			s.Helper()
+			after(time.Second)
+			s.wants(map[string]string{"handoff_breaker_state{agent=coder}": state, "handoff_breaker_trips_total{agent=coder}": trips,
+				"handoff_breaker_state{agent=reviewer}": ""})
+		}
+		breaker("", "")
+		holder := s.holder("coder", time.Hour)
+		fail := func() {
+			s.submit("coder")
+			s.must(s.accept(holder).Fail(s.ctx, broker.Failure{Code: "exit", Message: "exit code 1", Retryable: true}))
+		}
+		fail()
+		breaker("0", "")
+		fail()
+		breaker("2", "1")
+		after(2 * time.Minute)
+		breaker("1", "1")
+		s.submit("coder") // the probe
+		s.must(s.accept(holder).Complete(s.ctx, protocol.ResultFromOutput([]byte("done"))))
+		breaker("", "1") // a success forgets the failures
 	})
 }
 

@@ -55,8 +55,8 @@ func outcomeAttributes(s protocol.State) []attribute.KeyValue {
 	if s.Reason != "" {
 		all = append(all, attribute.String("handoff.reason", s.Reason))
 	}
-	if s.Tokens > 0 {
-		all = append(all, attribute.Int64("handoff.tokens", s.Tokens))
+	if used := s.Usage.Total(); used.Tokens > 0 {
+		all = append(all, attribute.Int64("handoff.tokens", used.Tokens))
 	}
 	return all
 }

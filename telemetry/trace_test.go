@@ -120,7 +120,7 @@ func TestSpansOfARelay(t *testing.T) {
 	claim := w.accept("coder")
 	fence := claim.Fence()
 	w.must(claim.Progress(t.Context(), protocol.Progress{Percent: 40, Message: "a word of the agent's own"}))
-	w.must(claim.Complete(t.Context(), protocol.Result{Tokens: 7}, broker.Child{Package: protocol.Package{
+	w.must(claim.Complete(t.Context(), protocol.Result{Usage: &protocol.Usage{Tokens: 7}}, broker.Child{Package: protocol.Package{
 		Reason: "next", Target: protocol.Target{Agent: "tester"}, Task: protocol.Task{Description: "test it"}}}))
 	ended := w.head(head.Ticket)
 	w.must(w.b.EnsureReturn(t.Context(), ended))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,14 +53,8 @@ func cmdAlerts(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}()
 	eventually(ctx, ts, fmt.Sprintf("alerts %q", args), func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, ts.Getenv("FIGURES")+"/metrics", nil)
-		ts.Check(err)
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return false
-		}
-		defer func() { _ = res.Body.Close() }()
-		if figures, err = io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+		var err error
+		if figures, err = scrape(ctx, ts); err != nil {
 			return false
 		}
 		cmd := exec.CommandContext(ctx, bin, rules)
@@ -72,4 +67,42 @@ func cmdAlerts(ts *testscript.TestScript, neg bool, args []string) {
 		fired = strings.Join(strings.Fields(string(out)), " ")
 		return fired == strings.Join(args, " ")
 	})
+}
+
+// cmdFigures waits until what $FIGURES shows has all of these lines.
+func cmdFigures(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+	defer cancel()
+	var missing []string
+	defer func() {
+		if len(missing) > 0 {
+			ts.Logf("missing: %q", missing)
+		}
+	}()
+	eventually(ctx, ts, fmt.Sprintf("figures %q", args), func() bool {
+		figures, err := scrape(ctx, ts)
+		if err != nil {
+			return false
+		}
+		missing = slices.DeleteFunc(slices.Clone(args), func(line string) bool {
+			return bytes.Contains(figures, []byte("\n"+line+"\n"))
+		})
+		return len(missing) == 0
+	})
+}
+
+// scrape reads what $FIGURES shows now.
+func scrape(ctx context.Context, ts *testscript.TestScript) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ts.Getenv("FIGURES")+"/metrics", nil)
+	ts.Check(err)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	figures, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s", res.Status)
+	}
+	return figures, err
 }

@@ -91,7 +91,7 @@ func runScripts(t *testing.T, dir string, processes bool) {
 			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "gateway": cmdGateway, "ungateway": cmdUngateway, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
-			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts,
+			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts, "figures": cmdFigures,
 			"golden": cmdGolden, "input": cmdInput,
 		},
 		RequireExplicitExec: true,

@@ -104,7 +104,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`nats://[0-9.:]+`), "URL", false},
 	{regexp.MustCompile(`\n *"deciding": ?\d+,`), "", false}, // absent where it took less than a millisecond
 	{regexp.MustCompile(`("(?:seq|[a-z]+_seq|offer|fence|revision|bytes|[a-z]+_bytes|took_ms|lag_ms|oldest_ms|duration_ms|(?:queue|work|whole)_ms|` +
-		`p50|p95|p99|queue|acknowledge|work|answers|backoff|whole)\\?": ?)[0-9.e+]+`), "${1}N", false},
+		`p50|p95|p99|mean|queue|acknowledge|work|answers|backoff|whole)\\?": ?)[0-9.e+]+`), "${1}N", false},
 }
 
 // stable replaces what differs from run to run.

@@ -21,7 +21,7 @@ var operators = []string{"broker/audit", "broker/backup", "broker/jetstream"}
 // shellWords is a command of handoff, or a flag. Commands of the server's own tool are no
 // words of Handoff.
 var (
-	shellWords = regexp.MustCompile("(?i)handoff (ack|agents|answer|audit|await|backup|bench|cancel|claim|complete|conversation|dead|demo|dev|dismiss|doctor|escalate|fail|gateway|heartbeat|history|inbox|index|list|progress|release|reroute|restore|result|rollback|schema|show|stats|status|submit|supervise|tail|take|top|topology|tree|validate|wait|why|work)\\b|[ (`]--[a-z]")
+	shellWords = regexp.MustCompile("(?i)handoff (ack|agents|answer|audit|await|backup|bench|cancel|claim|complete|conversation|dead|demo|dev|dismiss|doctor|escalate|fail|gateway|heartbeat|history|inbox|index|list|lock|progress|release|reroute|restore|result|rollback|schema|show|stats|status|submit|supervise|tail|take|top|topology|tree|unlock|validate|vars|wait|why|work|workflow)\\b|[ (`]--[a-z]")
 	natsWords  = regexp.MustCompile(`nats (stream|consumer) [^;]*`)
 )
 

@@ -58,7 +58,9 @@ func (h Handoff) Continue(to string) protocol.Package {
 	result := protocol.Result{Command: &protocol.Command{Goto: name}}
 	// What cannot be followed, an agent that is this one for instance, HandOff
 	// refuses with a word on the field.
-	if next, err := protocol.Continue(h.Package, h.Agent, h.Ticket, result); err == nil && len(next) == 1 {
+	own := h.Package
+	own.Context.AddDecisions(h.State().Decisions)
+	if next, err := protocol.Continue(own, h.Agent, h.Ticket, result); err == nil && len(next) == 1 {
 		pkg = next[0]
 	}
 	pkg.Type, pkg.Source, pkg.Parent, pkg.Target = protocol.Sequential, h.Agent, h.Ticket, protocol.Target{Agent: to}

@@ -36,9 +36,10 @@ var errUnconfirmed = fmt.Errorf("no beat was confirmed for a whole lease: %w", b
 // Failure is an error that says more about a failed attempt.
 type Failure struct {
 	Err        error
-	Code       string        // a short word to count by; default "handler"
-	Permanent  bool          // no further attempt is worth its while
-	RetryAfter time.Duration // a floor of the delay before the next attempt
+	Code       string          // a short word to count by; default "handler"
+	Permanent  bool            // no further attempt is worth its while
+	RetryAfter time.Duration   // a floor of the delay before the next attempt
+	Usage      *protocol.Usage // of the attempt, where it is known
 }
 
 // Error is the error's own text.

@@ -57,6 +57,8 @@ type ExecConfig struct {
 	OutputBytesMax int64
 	// Output says how its standard output is read. Default output.Auto.
 	Output output.Mode
+	// Input is what its standard input has. Default InputPackage.
+	Input Input
 	// KillGrace is the time between TERM and KILL. Default 5 s.
 	KillGrace time.Duration
 	// RetryLater is the least delay after exit code 75. Default 30 s.
@@ -71,6 +73,17 @@ type ExecConfig struct {
 	// that is cut to its last lines; nil is redact.Default.
 	Redactor *redact.Redactor
 }
+
+// Input is what the standard input of a program has.
+type Input string
+
+const (
+	InputPackage Input = "package" // the package, as JSON
+	InputBrief   Input = "brief"   // instructions for a model (brief.Markdown); the package is in HANDOFF_PACKAGE_FILE
+)
+
+// Inputs are all inputs.
+var Inputs = []Input{InputPackage, InputBrief}
 
 // Exec is a Handler that runs a program for each handoff.
 //
@@ -102,10 +115,20 @@ type ExecConfig struct {
 //	HANDOFF_PROGRESS_FILE      each line written there is a report of progress: "40 parsing",
 //	                           or a protocol.Progress as JSON. {"extend_ms": 600000, "reason": "…"}
 //	                           asks for more time (Extend). Its last 65 KiB are read once a second
+//	HANDOFF_BRIEF_FILE         the handoff as instructions for a model, in Markdown (brief.Markdown)
+//	HANDOFF_PACKAGE_FILE       the package, where standard input has the brief (InputBrief)
+//	HANDOFF_MAX_ITERATIONS     how many iterations the work may take (brief.Iterations)
+//	HANDOFF_USAGE_FILE         what the attempt has used so far: the last line counts, a
+//	                           protocol.Usage as JSON, or the usage of a model's answer (output.Usage)
 //	HANDOFF_AWAIT_DIR          what its result waits for, beside command.await: packages as JSON in
 //	                           files named 1, 2, …, as "handoff submit --await block" leaves them.
 //	                           They count where it ends with 0, without an acknowledgement file
-//	HANDOFF_CHILDREN           how many the handoff has handed off so far
+//	HANDOFF_CHILDREN           the ordinal of the first of them
+//	HANDOFF_LEASE              what the handoff is held by: "handoff submit" hands off under it, so
+//	                           that what a program submits is on the account of its handoff. Not
+//	                           through a gateway
+//	HANDOFF_WORKSPACE          the workflow that it has a place in, if any
+//	HANDOFF_LOCK_FENCE         the number of the grant of the locks that its package declares
 //	HANDOFF_LIMIT              RFC 3339, when the first clock takes the handoff away
 //	HANDOFF_LIMIT_CLOCK        which one it is: work, return or deadline
 //	HANDOFF_PROGRESS_DEADLINE  RFC 3339, when the progress timeout does; may be empty
@@ -154,6 +177,8 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	switch {
 	case cfg.OutputBytesMax < 0 || cfg.OutputBytesMax > protocol.ResultBytesMax:
 		return nil, protocol.Errorf(protocol.CodeInvalid, "output_bytes_max", "is %d, must be at most %d", cfg.OutputBytesMax, protocol.ResultBytesMax)
+	case cfg.Input != "" && !slices.Contains(Inputs, cfg.Input):
+		return nil, protocol.Errorf(protocol.CodeInvalid, "input", "must be one of %v, not %q", Inputs, cfg.Input)
 	case cfg.Output != "" && !slices.Contains(output.Modes, cfg.Output):
 		return nil, protocol.Errorf(protocol.CodeInvalid, "output", "must be one of %v, not %q", output.Modes, cfg.Output)
 	case cfg.KillGrace < 0 || cfg.RetryLater < 0:
@@ -199,20 +224,31 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	ackFile := filepath.Join(dir, "ack")
-	progressFile := filepath.Join(dir, "progress")
+	progressFile, usageFile := filepath.Join(dir, "progress"), filepath.Join(dir, "usage")
 	awaitDir := filepath.Join(dir, "await")
 	await, err := awaitEnvironment(h, awaitDir)
 	if err != nil {
 		return protocol.Result{}, Stop(fmt.Errorf("no place for what it waits for: %w", err))
 	}
-	env := append(append(environment(e.cfg, h, ackFile), await...), "HANDOFF_PROGRESS_FILE="+progressFile)
+	env := append(append(environment(e.cfg, h, ackFile), await...), "HANDOFF_PROGRESS_FILE="+progressFile, "HANDOFF_USAGE_FILE="+usageFile)
+	input, env, err = e.brief(h, dir, input, env)
+	if err != nil {
+		return protocol.Result{}, Stop(fmt.Errorf("no place for the brief: %w", err))
+	}
 	p := &program{cfg: e.cfg, command: e.cfg.Command, log: h.logger(), input: input, env: env}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { h.followProgress(watch, progressFile) })
+	watching.Go(func() { h.followUsage(watch, usageFile) })
 	state, err := p.run(ctx)
 	stop()
 	watching.Wait()
+	result, err := e.ended(p, state, err, ackFile, awaitDir)
+	return p.withUsage(ctx, h, usageFile, result, err)
+}
+
+// ended reads what a program says that has ended, or that did not run to its end.
+func (e *Exec) ended(p *program, state *os.ProcessState, err error, ackFile, awaitDir string) (protocol.Result, error) {
 	if errors.Is(err, ErrReturned) { // it may have said how far it came
 		if said, unread := readAck(ackFile); unread == nil && said.back != nil {
 			return protocol.Result{}, p.rollBack(said.back)
@@ -233,7 +269,7 @@ func (e *Exec) Cleanup(ctx context.Context, h Handoff, why error) error {
 	if err != nil {
 		return err
 	}
-	env := append(environment(e.cfg, h, ""), "HANDOFF_CLEANUP_REASON="+cleanupReason(why))
+	env := append(environment(e.cfg, h, ""), "HANDOFF_CLEANUP_REASON="+cleanupReason(why), EnvLease+"=") // it is lost
 	p := &program{cfg: e.cfg, command: e.cfg.Cleanup, log: h.logger().With("cleanup", true), input: input, env: env}
 	state, err := p.run(ctx)
 	switch {
@@ -266,6 +302,12 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 	if !h.Trace.IsZero() {
 		trace = []string{"TRACEPARENT=" + h.Trace.Parent, "TRACESTATE=" + h.Trace.State}
 	}
+	if s := h.State(); s.Joined {
+		trace = append(trace, "HANDOFF_WORKSPACE="+s.Workspace)
+		if s.LockFence > 0 {
+			trace = append(trace, "HANDOFF_LOCK_FENCE="+strconv.FormatUint(s.LockFence, 10))
+		}
+	}
 	limit, clock := h.Limit()
 	return slices.Concat(os.Environ(), cfg.Env, trace, []string{
 		"HANDOFF_TICKET=" + h.Ticket,
@@ -273,6 +315,7 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 		"HANDOFF_ATTEMPT=" + strconv.Itoa(h.Attempt),
 		"HANDOFF_FENCE=" + strconv.FormatUint(h.Fence, 10),
 		"HANDOFF_ACK_FILE=" + ackFile,
+		EnvLease + "=" + h.lease(),
 		"HANDOFF_LIMIT=" + instant(limit),
 		"HANDOFF_LIMIT_CLOCK=" + string(clock),
 		"HANDOFF_PROGRESS_DEADLINE=" + instant(h.ProgressDeadline()),

@@ -9,26 +9,25 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Variables by which "handoff submit --await block" in a program leaves what its result waits
-// for: a directory of packages in files named 1, 2, …, and how many the handoff has handed off.
+// for: a directory of packages in files named 1, 2, …, and the ordinal of the first of them.
 const (
+	EnvLease    = "HANDOFF_LEASE"
 	EnvAwaitDir = "HANDOFF_AWAIT_DIR"
 	EnvChildren = "HANDOFF_CHILDREN"
 )
 
-// awaitEnvironment makes the directory, and says how many the handoff has handed off.
+// awaitEnvironment makes the directory, and says which ordinals its entries will have.
 func awaitEnvironment(h Handoff, dir string) ([]string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	count := 0
-	if c := h.State().Children; c != nil {
-		count = c.Count
-	}
-	return []string{EnvAwaitDir + "=" + dir, EnvChildren + "=" + strconv.Itoa(count)}, nil
+	first := broker.RoomForResult(h.State().Children)
+	return []string{EnvAwaitDir + "=" + dir, EnvChildren + "=" + strconv.Itoa(first)}, nil
 }
 
 // addAwaited adds what a program has left to what its result waits for, before that.

@@ -91,6 +91,17 @@ func (h Handoff) State() protocol.State {
 	return h.r.state()
 }
 
+// lease is what it is held by, for a program; empty where there is none.
+func (h Handoff) lease() string {
+	if h.r == nil {
+		return ""
+	}
+	if claim := h.r.currentClaim(); claim != nil {
+		return claim.WorkerLease()
+	}
+	return ""
+}
+
 // Progress reports from within the work. It blocks until the ledger has the
 // report, or ctx ends. broker.ErrLeaseLost says that the handoff is another's by
 // now; the handler's context is cancelled then too. Each report is an append
@@ -100,6 +111,26 @@ func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error
 		return nil
 	}
 	return h.r.progress(ctx, progress)
+}
+
+// Spent reports what this attempt has used so far: tokens, cost, calls of models. It is
+// cumulative: a report that is no more than the one before changes nothing. Like Progress it is an
+// append to the ledger, and blocks; what the result says of its usage needs none of its own.
+func (h Handoff) Spent(ctx context.Context, usage protocol.Usage) error {
+	if h.r == nil {
+		return nil
+	}
+	return h.r.spend(ctx, usage)
+}
+
+// Decide records a decision that the handler makes by itself: the history has it, and what the
+// handoff is handed on to gets it in context.decisions. Over the risk that the agent and the package
+// allow, the error is a *protocol.Error with the code autonomy_exceeded: then Escalate.
+func (h Handoff) Decide(ctx context.Context, decision protocol.WorkDecision) error {
+	if h.r == nil {
+		return nil
+	}
+	return h.r.decide(ctx, decision)
 }
 
 // Extend asks for more time for the work, with a reason: by this much, but never past

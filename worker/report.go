@@ -76,6 +76,7 @@ func (r *run) fail(c contexts, h Handoff, claim Claim, cause error) {
 	var f *Failure
 	if errors.As(cause, &f) {
 		failure.Code = cmp.Or(f.Code, failure.Code)
+		failure.Usage = f.Usage
 		failure.Retryable, failure.RetryAfter = !f.Permanent, min(max(f.RetryAfter, 0), retryAfterMax)
 	}
 	err := r.send(c, "fail", func(ctx context.Context) error { return claim.Fail(ctx, failure) })

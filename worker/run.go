@@ -335,6 +335,34 @@ func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
 	return err
 }
 
+// spend reports what the attempt has used.
+func (r *run) spend(ctx context.Context, usage protocol.Usage) error {
+	return r.say("usage", func(claim Claim) error { return claim.Spend(ctx, usage) })
+}
+
+// decide records a decision of the handler.
+func (r *run) decide(ctx context.Context, decision protocol.WorkDecision) error {
+	return r.say("decision", func(claim Claim) error { return claim.Decide(ctx, decision) })
+}
+
+// say reports something from within the work. Like a report of progress it tells of an end that was
+// asked for.
+func (r *run) say(field string, report func(Claim) error) error {
+	claim := r.currentClaim()
+	if claim == nil {
+		return protocol.Errorf(protocol.CodeIllegal, field, "the handoff is not accepted yet")
+	}
+	err := report(claim)
+	switch {
+	case errors.Is(err, broker.ErrLeaseLost):
+		r.cancel(err)
+	case err == nil:
+		s := r.refreshState(claim)
+		r.cancelIfRequested(s.CancelRequested, s.CancelReturn)
+	}
+	return err
+}
+
 // extendWork asks for more time, after which the holder is reminded anew.
 func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) error {
 	claim := r.currentClaim()

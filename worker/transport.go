@@ -77,6 +77,8 @@ type Claim interface {
 	Beat(ctx context.Context) (broker.Signal, error)
 	Acknowledge(ctx context.Context, ack protocol.Ack, start bool) error
 	Progress(ctx context.Context, progress protocol.Progress) error
+	Spend(ctx context.Context, usage protocol.Usage) error
+	Decide(ctx context.Context, decision protocol.WorkDecision) error
 	Extend(ctx context.Context, by time.Duration, reason string) error
 	Complete(ctx context.Context, result protocol.Result, children ...broker.Child) error
 	Fail(ctx context.Context, f broker.Failure) error
@@ -87,6 +89,12 @@ type Claim interface {
 	Escalate(ctx context.Context, rationale, assessment string) error
 	Answer(ctx context.Context, answer protocol.Answer) error
 	RollBack(ctx context.Context, reason string, partial *protocol.Result) error
+	// WorkerLease is the lease of the program that the worker runs; empty where it has none.
+	WorkerLease() string
+	Lock(ctx context.Context, wait time.Duration, paths ...protocol.LockPath) (seq uint64, err error)
+	Unlock(ctx context.Context, paths ...protocol.LockPath) error
+	SetVariables(ctx context.Context, set lifecycle.Setting) (protocol.Workspace, error)
+	Workspace(ctx context.Context) (protocol.Workspace, error)
 	// HandedOff are the handoffs that it has handed off, as that happened, and
 	// Returns the ends of those that it knows to be closed, by their ordinals.
 	HandedOff(ctx context.Context) ([]broker.HandedOff, error)

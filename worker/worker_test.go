@@ -22,11 +22,11 @@ func TestCompletes(t *testing.T) {
 		var got worker.Handoff
 		s := w.serve(worker.Config{}, worker.HandlerFunc(func(_ context.Context, h worker.Handoff) (protocol.Result, error) {
 			got = h
-			return protocol.Result{Body: []byte(`"done"`), Tokens: 7}, nil
+			return protocol.Result{Body: []byte(`"done"`), Usage: &protocol.Usage{Tokens: 7}}, nil
 		}))
 		ticket := w.submit(nil)
 		state := w.closed(ticket)
-		if state.Outcome != protocol.OutcomeSuccess || state.Tokens != 7 || state.Attempt != 1 {
+		if state.Outcome != protocol.OutcomeSuccess || state.Usage.Total().Tokens != 7 || state.Attempt != 1 {
 			t.Errorf("state %+v", state)
 		}
 		if events := w.events(ticket); events != "submitted+offered accepted+started completed" {

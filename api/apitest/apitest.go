@@ -21,7 +21,13 @@ type All interface {
 	api.Holder
 	api.Reader
 	api.Directory
+	api.Breakers
+	api.Finder
 	api.Operator
+	api.Workspaces
+	api.Approver
+	api.Sharer
+	api.Decider
 }
 
 // Fixture is an implementation under test, over an empty engine.
@@ -49,7 +55,8 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	fixture := open(t)
 	if fixture.All != nil {
 		tests["Roles"], tests["Reader"], tests["Operator"], tests["Directory"] = testRoles, testReader, testOperator, testDirectory
-		tests["Fleet"] = testFleet
+		tests["Approver"] = testApprover
+		tests["Fleet"], tests["Workspaces"] = testFleet, testWorkspaces
 	}
 	if fixture.Holder != nil {
 		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testReports, testLate, testHandOff

@@ -18,8 +18,17 @@ func directoryCalls() map[string]func(context.Context, All, string) error {
 			_, err := s.FindAgents(ctx, "write code", 3)
 			return err
 		},
-		"Queues": func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
-		"Fleet":  func(ctx context.Context, s All, _ string) error { _, err := s.Fleet(ctx); return err },
+		"RecommendAgents": func(ctx context.Context, s All, _ string) error {
+			_, err := s.RecommendAgents(ctx, "lead", "write code", 3)
+			return err
+		},
+		"Queues":   func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
+		"Fleet":    func(ctx context.Context, s All, _ string) error { _, err := s.Fleet(ctx); return err },
+		"Breakers": func(ctx context.Context, s All, _ string) error { _, err := s.Breakers(ctx); return err },
+		"ResetBreaker": func(ctx context.Context, s All, _ string) error {
+			_, err := s.ResetBreaker(ctx, "coder")
+			return err
+		},
 		"PutFleet": func(ctx context.Context, s All, _ string) error {
 			_, err := s.PutFleet(ctx, api.Fleet{})
 			return err

@@ -48,6 +48,15 @@ func testClaim(t *testing.T, w *world) {
 	if w.must(err); state.Progress == nil || state.Progress.Percent != 40 {
 		t.Errorf("progress: %+v", state.Progress)
 	}
+	for _, used := range []protocol.Usage{{Tokens: 100, CostMicros: 50}, {Tokens: 80}, {TokensIn: 90, TokensOut: 30, Calls: 2}} { // the second is old
+		state, err = coder.Spend(w.ctx, held.Lease, used)
+		w.must(err)
+	}
+	if used := state.Usage.Total(); used != (protocol.Usage{TokensIn: 90, TokensOut: 30, Tokens: 120, CostMicros: 50, Calls: 2}) {
+		t.Errorf("used: %+v", used)
+	}
+	_, err = coder.Spend(w.ctx, held.Lease, protocol.Usage{Tokens: -1})
+	w.wantCode("a usage under 0", err, protocol.CodeInvalid)
 	beat, err := coder.Heartbeat(w.ctx, api.Heartbeat{Lease: held.Lease})
 	if w.must(err); beat.CancelRequested || beat.State.Ticket != ticket || beat.Expires.Before(held.Expires) {
 		t.Errorf("heartbeat: %+v", beat)

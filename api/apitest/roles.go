@@ -88,6 +88,12 @@ func holderCalls() map[string]func(context.Context, All, string) error {
 		"Complete": func(ctx context.Context, s All, lease string) (protocol.State, error) {
 			return s.Complete(ctx, lease, done)
 		},
+		"Decide": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Decide(ctx, lease, protocol.WorkDecision{Description: "d", Risk: protocol.RiskLow})
+		},
+		"Spend": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.Spend(ctx, lease, protocol.Usage{Tokens: 1})
+		},
 		"Fail": func(ctx context.Context, s All, lease string) (protocol.State, error) {
 			return s.Fail(ctx, lease, broker.Failure{Code: "handler"})
 		},
@@ -169,6 +175,10 @@ func otherCalls() map[string]func(context.Context, All, string) error {
 			_, err := s.Take(ctx, api.Take{Ticket: ticket, Agent: "coder", Lease: lease})
 			return err
 		},
+		"Raise": func(ctx context.Context, s All, ticket string) error {
+			_, err := s.Raise(ctx, ticket, protocol.Amounts{Handoffs: 1})
+			return err
+		},
 		"Dismiss": func(ctx context.Context, s All, ticket string) error {
 			_, err := s.Dismiss(ctx, ticket, "seen")
 			return err
@@ -190,6 +200,8 @@ func testRoles(t *testing.T, w *world) {
 	ticket, calls := w.submit(), otherCalls()
 	maps.Copy(calls, holderCalls())
 	maps.Copy(calls, directoryCalls())
+	maps.Copy(calls, workspaceCalls())
+	maps.Copy(calls, approverCalls())
 	for name, call := range sourceCalls() {
 		calls[name] = func(ctx context.Context, s All, ticket string) error { return call(ctx, s, ticket) }
 	}

@@ -22,6 +22,7 @@ type (
 	Target  = protocol.Target
 	Task    = protocol.Task
 	Result  = protocol.Result
+	Usage   = protocol.Usage
 	State   = protocol.State
 	Handoff = worker.Handoff
 )

@@ -75,7 +75,7 @@ const resultJSON = `{"status":"success","variables":{"merged":true},"artifacts":
 func (w *fixture) complete(ticket string) {
 	w.Helper()
 	w.appendEvents(ticket, func(h broker.Head, meta protocol.Meta) []protocol.Event {
-		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Result: json.RawMessage(resultJSON), Tokens: 7}}
+		return []protocol.Event{&protocol.Completed{Meta: meta, Fence: h.State.Fence, Status: protocol.Success, Result: json.RawMessage(resultJSON), Usage: &protocol.Usage{Tokens: 7}}}
 	})
 }
 

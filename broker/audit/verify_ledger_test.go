@@ -59,8 +59,8 @@ func TestForgedAppend(t *testing.T) {
 		{"events that are not legal", func(r *protocol.Record) {}, "replay seq 16", "not legal"},
 		{"a state that does not follow", func(r *protocol.Record) {
 			r.Events = []protocol.Event{&protocol.Stuck{Meta: protocol.Meta{At: r.State.UpdatedAt}, Reason: "x"}}
-			r.State.StuckReason, r.State.Source, r.State.Tokens = "x", "mallory", 9
-		}, "replay seq 16", "source, tokens"},
+			r.State.StuckReason, r.State.Source, r.State.Usage = "x", "mallory", &protocol.Used{Usage: protocol.Usage{Tokens: 9}}
+		}, "replay seq 16", "source, usage"},
 		{"another append before it", func(r *protocol.Record) { r.State.PrevHash = strings.Repeat("0", 64) }, "chain seq 16", "prev_hash is 0000000000000000"},
 		{"none before it", func(r *protocol.Record) { r.State.PrevHash = "" }, "chain seq 16", "prev_hash is none"},
 		{"another's ticket", func(r *protocol.Record) {

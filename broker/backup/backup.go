@@ -84,6 +84,9 @@ func Write(ctx context.Context, nc *nats.Conn, dir string, progress Progress) (M
 	// The ledger goes first: a body is stored before the entry that refers to it.
 	for _, name := range jetstream.LastingStreams {
 		s, err := writeStream(ctx, engine, filepath.Join(dir, name), name, progress)
+		if name == jetstream.WorkspaceStream && errors.Is(err, broker.ErrNoTopology) {
+			continue // an engine may keep no workspaces
+		}
 		if err != nil {
 			return m, fmt.Errorf("back up stream %s: %w", name, err)
 		}
@@ -237,7 +240,10 @@ func Check(dir string) (Manifest, error) {
 		return m, protocol.Errorf(protocol.CodeVersion, "dir", "the backup has format %d, and this version reads %d; use the version that made it, or a newer one", m.Format, format)
 	}
 	for i, name := range jetstream.LastingStreams {
-		if len(m.Streams) != len(jetstream.LastingStreams) || m.Streams[i].Name != name {
+		if name == jetstream.WorkspaceStream && len(m.Streams) == i {
+			continue
+		}
+		if i >= len(m.Streams) || len(m.Streams) > len(jetstream.LastingStreams) || m.Streams[i].Name != name {
 			return m, protocol.Errorf(protocol.CodeMalformed, "dir", "the backup does not name the streams %v", jetstream.LastingStreams)
 		}
 		for _, f := range m.Streams[i].Files {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -62,8 +63,16 @@ func (j *Engine) PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64)
 // putAfter writes an entry if rev is still the sequence of the last one at its subject;
 // broker.ErrConflict.
 func (j *Engine) putAfter(ctx context.Context, subject string, body []byte, rev uint64) (seq uint64, err error) {
+	return j.putAfterFor(ctx, subject, body, rev, 0)
+}
+
+// putAfterFor is putAfter for an entry that expires; 0 is never.
+func (j *Engine) putAfterFor(ctx context.Context, subject string, body []byte, rev uint64, ttl time.Duration) (seq uint64, err error) {
 	msg := nats.NewMsg(subject)
 	msg.Data = body
+	if ttl > 0 {
+		msg.Header[jetstream.MsgTTLHeader] = []string{strconv.FormatInt(int64(ttl/time.Second), 10) + "s"}
+	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(rev, 10)}
 	err = j.retryWithTimeout(ctx, func(ctx context.Context) (err error) {
 		seq, err = j.publish(ctx, msg)

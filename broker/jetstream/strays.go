@@ -49,7 +49,7 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 			return err
 		}},
 		{holderStream, "$KV." + HolderBucket + ".>", func(s string) bool {
-			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isSlotsSubject(s)
+			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isSlotsSubject(s) || isHealthSubject(s)
 		}, func(name string, body []byte) error {
 			_, err := holderIn(strings.TrimPrefix(name, holderPrefix), body)
 			return err
@@ -106,6 +106,11 @@ func isWakeUpSubject(subject string) bool {
 
 func isSlotsSubject(subject string) bool {
 	agent, ok := strings.CutPrefix(subject, slotsPrefix)
+	return ok && protocol.CheckID("agent", agent) == nil
+}
+
+func isHealthSubject(subject string) bool {
+	agent, ok := strings.CutPrefix(subject, healthPrefix)
 	return ok && protocol.CheckID("agent", agent) == nil
 }
 

@@ -16,6 +16,9 @@ const (
 	LedgerStream = "HANDOFF_LEDGER"
 	WorkStream   = "HANDOFF_WORK"
 	TimerStream  = "HANDOFF_TIMERS"
+	// WorkspaceStream has what the handoffs of each workflow share. Without it workspaces are
+	// unsupported, and nothing else changes.
+	WorkspaceStream = "HANDOFF_WORKSPACES"
 
 	AgentBucket  = "HANDOFF_AGENTS"
 	HolderBucket = "HANDOFF_HOLDERS"
@@ -42,8 +45,8 @@ const (
 // that cannot be made again from others, in the order of a backup: what an entry of
 // the ledger refers to was stored before it.
 var (
-	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream}
-	LastingStreams = []string{LedgerStream, blobStream, agentStream}
+	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream, WorkspaceStream}
+	LastingStreams = []string{LedgerStream, blobStream, agentStream, WorkspaceStream}
 )
 
 const (
@@ -54,17 +57,21 @@ const (
 	duePrefix    = "handoff.due."
 	queryPrefix  = "handoff.query."
 
+	workspacePrefix = "handoff.workspace."
+
 	agentPrefix  = "$KV." + AgentBucket + "."
 	holderPrefix = "$KV." + HolderBucket + ".holder."
 	slotsPrefix  = "$KV." + HolderBucket + ".slots."
+	healthPrefix = "$KV." + HolderBucket + ".health."
 	blobPrefix   = "$O." + BlobBucket + "."
 
 	// probeSubject is written by a client that watches the directory, to learn
 	// whether presence can be written at all. No watch covers it.
 	probeSubject = "$KV." + HolderBucket + ".probe"
 
-	// holderKeys is what a watch of the holders' bucket covers.
+	// holderKeys and healthKeys are what a watch of the holders' bucket covers.
 	holderKeys = "holder.*"
+	healthKeys = "health.*"
 
 	// sentinelSubject is the first message of the work stream. It has one
 	// token less than any offer, so that no consumer covers it: while it
@@ -82,6 +89,9 @@ func ledgerSubject(ticket string) string { return ledgerPrefix + ticket }
 func parseLedgerSubject(subject string) (ticket string, ok bool) {
 	return lastToken(subject, ledgerPrefix)
 }
+
+// workspaceSubject is the one subject of a workspace: its compare-and-set.
+func workspaceSubject(id string) string { return workspacePrefix + id }
 
 // feedSubject is where the process that appends to a handoff hints at that.
 func feedSubject(ticket string) string { return feedPrefix + ticket }
@@ -161,6 +171,9 @@ func parseDueSubject(subject string) (ticket string, seq uint64, ok bool) {
 func agentSubject(agent string) string { return agentPrefix + agent }
 func holderSubject(id string) string   { return holderPrefix + id }
 func slotsSubject(agent string) string { return slotsPrefix + agent }
+
+// healthSubject is where the health of an agent stands.
+func healthSubject(agent string) string { return healthPrefix + agent }
 
 // querySubject is where questions of one kind are asked.
 func querySubject(verb string) string { return queryPrefix + verb }

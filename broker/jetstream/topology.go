@@ -54,6 +54,9 @@ const (
 	// neverReached is a MaxMsgsPerSubject that only halves the store's block
 	// size, and with it cold reads and cache.
 	neverReached = 1 << 40
+	// workspaceAppends is how many appends of a workspace are kept: a client that lost the answer
+	// to its own finds it among them.
+	workspaceAppends = 64
 	// workConsumersMax is room for 10,000 agents of four lanes. The engine's
 	// own default is 1,000 consumers a stream.
 	workConsumersMax = 40_000
@@ -146,6 +149,11 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			Discard: jetstream.DiscardNew, AllowRollup: true, MaxAge: blobAge, Duplicates: duplicateWindow,
 			// No direct gets: a body that was just put must be found, whichever
 			// replica would have answered.
+		},
+		{
+			Name: WorkspaceStream, Description: "what the handoffs of a workflow share: one subject a workflow, its last message is its head",
+			Subjects: []string{workspacePrefix + "*"}, Replicas: replicas, MaxMsgsPerSubject: workspaceAppends,
+			MaxAge: broker.LedgerAge, DenyDelete: true, DenyPurge: true, Duplicates: duplicateWindow,
 		},
 	}
 }

@@ -118,6 +118,7 @@ type session struct {
 	since   time.Time
 	agents  map[string]protocol.Profile
 	holders map[string]protocol.Holder
+	healths map[string]lifecycle.AgentHealth
 	fleet   *protocol.Fleet
 	lag     int // watches that have not caught up yet
 }
@@ -128,13 +129,13 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 	if err := w.probe(ctx); err != nil {
 		return err
 	}
-	s := &session{w: w, since: w.j.Now(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, lag: 2}
+	s := &session{w: w, since: w.j.Now(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, lag: 2}
 	agents, err := w.watch(ctx, AgentBucket, jetstream.AllKeys)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = agents.Stop() }()
-	holders, err := w.watch(ctx, HolderBucket, holderKeys)
+	holders, err := w.watch(ctx, HolderBucket, holderKeys, healthKeys)
 	if err != nil {
 		return err
 	}
@@ -200,13 +201,13 @@ func (w *directoryWatch) probe(ctx context.Context) error {
 	return w.j.denied.explain(w.j.nc, began, err)
 }
 
-func (w *directoryWatch) watch(ctx context.Context, bucket, keys string) (jetstream.KeyWatcher, error) {
+func (w *directoryWatch) watch(ctx context.Context, bucket string, keys ...string) (jetstream.KeyWatcher, error) {
 	began := time.Now()
 	kv, err := w.j.js.KeyValue(ctx, bucket)
 	if err != nil {
 		return nil, w.j.denied.explain(w.j.nc, began, err)
 	}
-	watcher, err := kv.Watch(ctx, keys)
+	watcher, err := kv.WatchFiltered(ctx, keys)
 	return watcher, w.j.denied.explain(w.j.nc, began, err)
 }
 
@@ -272,6 +273,10 @@ func (s *session) settings(e jetstream.KeyValueEntry) {
 }
 
 func (s *session) holder(e jetstream.KeyValueEntry) {
+	if agent, is := healthOf(e.Key()); is {
+		s.health(agent, e)
+		return
+	}
 	id := holderOf(e.Key())
 	delete(s.holders, id)
 	if e.Operation() != jetstream.KeyValuePut {
@@ -294,6 +299,7 @@ func (s *session) publishSnapshot() {
 	}
 	next := &lifecycle.Directory{
 		Revision: last.Revision + 1, Agents: maps.Clone(s.agents), Holders: maps.Clone(s.holders), Fleet: s.fleet,
+		Health:      healthSnapshot(s.healths),
 		LastPresent: maps.Clone(last.LastPresent), ConnectedSince: s.since,
 	}
 	if next.LastPresent == nil {

@@ -97,6 +97,21 @@ func (c *claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	return c.send(ctx, verbProgress, &progressRequest{Progress: said})
 }
 
+func (c *claim) Spend(ctx context.Context, usage protocol.Usage) error {
+	if err := usage.Validate(); err != nil {
+		return err
+	}
+	return c.send(ctx, verbSpend, &spendRequest{Usage: usage})
+}
+
+func (c *claim) Decide(ctx context.Context, decision protocol.WorkDecision) error {
+	decision.Normalize()
+	if err := decision.Validate(); err != nil {
+		return err
+	}
+	return c.send(ctx, verbDecide, &decideRequest{Decision: decision})
+}
+
 func (c *claim) Extend(ctx context.Context, by time.Duration, reason string) error {
 	return c.send(ctx, verbMoreTime, &moreTimeRequest{ExtendMS: by.Milliseconds(), Reason: reason})
 }
@@ -113,6 +128,7 @@ func (c *claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	refused := refusal.why
 	failure, _ := lifecycle.UnusableResult(refused)
+	failure.Usage = result.Usage
 	if err := c.Fail(ctx, failure); err != nil {
 		return fmt.Errorf("fail for its result (%v): %w", refused, err)
 	}
@@ -160,7 +176,7 @@ func encodeChild(child broker.Child) (wireChild, error) {
 
 func (c *claim) Fail(ctx context.Context, f broker.Failure) error {
 	return c.send(ctx, verbFail, &failRequest{Code: protocol.CutText(f.Code, protocol.NameBytesMax), Message: protocol.CutText(f.Message, protocol.FailureBytesMax),
-		Retryable: f.Retryable, RetryAfterMS: min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS)})
+		Retryable: f.Retryable, RetryAfterMS: min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS), Usage: f.Usage})
 }
 
 func cutReason(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
@@ -222,6 +238,9 @@ func (c *claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 	}
 	return c.send(ctx, verbRollBack, request)
 }
+
+// WorkerLease implements worker.Claim. The key of a worker's holder stays with it.
+func (c *claim) WorkerLease() string { return "" }
 
 func (c *claim) HandedOff(ctx context.Context) ([]broker.HandedOff, error) {
 	answer, err := c.ask(ctx, verbHandedOff, &claimRef{})

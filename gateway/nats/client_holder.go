@@ -261,6 +261,16 @@ func (c *Client) Complete(ctx context.Context, lease string, result protocol.Res
 	return state, err
 }
 
+// Decide implements api.Decider.
+func (c *Client) Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error) {
+	return c.report(ctx, lease, func(claim *claim) error { return claim.Decide(ctx, decision) })
+}
+
+// Spend implements api.Holder.
+func (c *Client) Spend(ctx context.Context, lease string, usage protocol.Usage) (protocol.State, error) {
+	return c.report(ctx, lease, func(claim *claim) error { return claim.Spend(ctx, usage) })
+}
+
 // Fail implements api.Holder.
 func (c *Client) Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error) {
 	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Fail(ctx, failure) })

@@ -20,6 +20,8 @@ var (
 	_ worker.Transport = (*Client)(nil)
 	_ api.Source       = (*Client)(nil)
 	_ api.Holder       = (*Client)(nil)
+	_ api.Approver     = (*Client)(nil)
+	_ api.Decider      = (*Client)(nil)
 )
 
 // NewHolder implements worker.Transport. The id is made of the agent and of a key that
@@ -327,6 +329,29 @@ func (c *Client) Cancel(ctx context.Context, r api.Cancel) (protocol.State, erro
 	var answer ticketAnswer
 	_, err := c.call(ctx, "", verbCancel, false, 0, &cancelRequest{Ticket: r.Ticket, Reason: r.Reason, Children: r.Children}, &answer)
 	return answer.State, err
+}
+
+// Approve implements api.Approver.
+func (c *Client) Approve(ctx context.Context, v api.Verdict) (protocol.State, error) {
+	return c.decide(ctx, verbApprove, v)
+}
+
+// Deny implements api.Approver.
+func (c *Client) Deny(ctx context.Context, v api.Verdict) (protocol.State, error) {
+	return c.decide(ctx, verbDeny, v)
+}
+
+func (c *Client) decide(ctx context.Context, verb string, v api.Verdict) (protocol.State, error) {
+	var answer ticketAnswer
+	_, err := c.call(ctx, "", verb, false, 0, &verdictRequest{Ticket: v.Ticket, Agent: v.Agent, Any: v.Any, Reason: v.Reason}, &answer)
+	return answer.State, err
+}
+
+// Approvals implements api.Approver.
+func (c *Client) Approvals(ctx context.Context) ([]protocol.State, error) {
+	var answer waitingAnswer
+	_, err := c.call(ctx, "", verbWaiting, false, 0, &empty{}, &answer)
+	return answer.Handoffs, err
 }
 
 // Answer implements api.Source.

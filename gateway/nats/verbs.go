@@ -25,6 +25,8 @@ var verbs = map[string]verb{
 
 	verbHold:      typed((*Gateway).hold),
 	verbProgress:  typed((*Gateway).progress),
+	verbSpend:     typed((*Gateway).spend),
+	verbDecide:    typed((*Gateway).decide),
 	verbMoreTime:  typed((*Gateway).moreTime),
 	verbComplete:  typed((*Gateway).complete),
 	verbFail:      typed((*Gateway).fail),
@@ -39,11 +41,19 @@ var verbs = map[string]verb{
 	verbHandedOff: typed((*Gateway).handedOff),
 	verbReturns:   typed((*Gateway).returns),
 
+	verbLock:   typed((*Gateway).lock),
+	verbUnlock: typed((*Gateway).unlock),
+	verbVars:   typed((*Gateway).vars),
+
 	verbSubmit: typed((*Gateway).submit),
 	verbStatus: typed((*Gateway).status),
 	verbResult: typed((*Gateway).result),
 	verbReturn: typed((*Gateway).returnOf),
 	verbCancel: typed((*Gateway).cancel),
+
+	verbApprove: typed((*Gateway).approve),
+	verbDeny:    typed((*Gateway).deny),
+	verbWaiting: typed((*Gateway).waiting),
 }
 
 // register makes the agent's queue, and its profile as far as the gateway allows it.

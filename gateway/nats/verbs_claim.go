@@ -48,28 +48,27 @@ func (g *Gateway) endClaim(ctx context.Context, agent string, ref *claimRef, wro
 	if !errors.Is(err, broker.ErrLeaseLost) {
 		return nil, err
 	}
-	before, endErr := g.endingEvent(ctx, agent, ref)
+	before, endErr := g.endingOf(ctx, agent, ref)
 	switch {
 	case endErr != nil:
 		return nil, endErr
-	case before != nil && wrote(before):
+	case before.Event != nil && wrote(before.Event):
 		return &claimAnswer{}, nil
 	}
 	return nil, err
 }
 
-// endingEvent is the event by which the agent let go of the handoff under this
-// fence; nil is none.
-func (g *Gateway) endingEvent(ctx context.Context, agent string, ref *claimRef) (protocol.Event, error) {
+// endingOf is how the agent let go of the handoff under this fence; zero is not by itself.
+func (g *Gateway) endingOf(ctx context.Context, agent string, ref *claimRef) (broker.Ending, error) {
 	lease, err := g.leaseOf(agent, ref)
 	if err != nil {
-		return nil, err
+		return broker.Ending{}, err
 	}
 	ending, err := g.b.EndingOf(ctx, lease)
 	if err != nil || ending.Fence != ref.Fence {
-		return nil, err
+		return broker.Ending{}, err
 	}
-	return ending.Event, nil
+	return ending, nil
 }
 
 // isEvent tells whether an event is of one type.
@@ -95,6 +94,10 @@ func (g *Gateway) progress(ctx context.Context, agent string, r *progressRequest
 	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Progress(ctx, progress) })
 }
 
+func (g *Gateway) spend(ctx context.Context, agent string, r *spendRequest) (any, error) {
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Spend(ctx, r.Usage) })
+}
+
 func (g *Gateway) moreTime(ctx context.Context, agent string, r *moreTimeRequest) (any, error) {
 	by := time.Duration(min(max(r.ExtendMS, 0), protocol.ExtensionMaxMS+1)) * time.Millisecond
 	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Extend(ctx, by, r.Reason) })
@@ -113,9 +116,13 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 	if result.Awaits() {
 		wrote = isEvent[*protocol.Suspended]
 	}
+	mayLack := true // hand-offs: not where the state says that it has all, and a repeated request has none
 	answer, err := g.endClaim(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error {
 		if unreadable == nil {
-			return claim.Complete(ctx, result, children...)
+			err := claim.Complete(ctx, result, children...)
+			bar := claim.State().Barred
+			mayLack = err != nil || bar != nil && bar.FellBack
+			return err
 		}
 		failure, refusal := lifecycle.UnusableResult(unreadable)
 		if err := claim.Fail(ctx, failure); err != nil {
@@ -123,19 +130,41 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 		}
 		return refusal
 	})
-	if !errors.Is(err, broker.ErrLeaseLost) {
+	switch {
+	case err == nil && mayLack:
+		return g.barredAnswer(ctx, agent, r)
+	case !errors.Is(err, broker.ErrLeaseLost):
 		return answer, err
 	}
 	return nil, g.lateResultError(ctx, agent, r, result, unreadable == nil, err)
 }
 
+// barredAnswer says which hand-offs were refused with a result, and what became of that.
+func (g *Gateway) barredAnswer(ctx context.Context, agent string, r *completeRequest) (any, error) {
+	ending, err := g.endingOf(ctx, agent, r.ref())
+	if err != nil {
+		return nil, err
+	}
+	answer := &claimAnswer{}
+	completed, ok := ending.Event.(*protocol.Completed)
+	if !ok || len(ending.Barred) == 0 {
+		return answer, nil
+	}
+	answer.Status = completed.Status
+	for _, e := range ending.Barred {
+		answer.Barred = append(answer.Barred, barredHandOff{To: e.To, Error: protocol.Error{Code: e.Code, Field: e.Field, Message: e.Words}})
+	}
+	return answer, nil
+}
+
 // lateResultError says why a result does not count: it was refused before, when the
 // attempt failed with it, or it comes too late, and is kept.
 func (g *Gateway) lateResultError(ctx context.Context, agent string, r *completeRequest, result protocol.Result, readable bool, lost error) error {
-	before, err := g.endingEvent(ctx, agent, r.ref())
+	ending, err := g.endingOf(ctx, agent, r.ref())
 	if err != nil {
 		return err
 	}
+	before := ending.Event
 	if failed, ok := before.(*protocol.Failed); ok {
 		return &protocol.Error{Code: protocol.Code(failed.Code), Field: "result", Message: failed.Message}
 	}
@@ -175,7 +204,7 @@ func (g *Gateway) fail(ctx context.Context, agent string, r *failRequest) (any, 
 	if r.RetryAfterMS < 0 || r.RetryAfterMS > protocol.RetryAfterMaxMS {
 		return nil, invalid("retry_after_ms", "is %d, must be 0 to %d", r.RetryAfterMS, protocol.RetryAfterMaxMS)
 	}
-	failure := broker.Failure{Code: r.Code, Message: r.Message, Retryable: r.Retryable, RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond}
+	failure := broker.Failure{Code: r.Code, Message: r.Message, Retryable: r.Retryable, RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond, Usage: r.Usage}
 	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Failed], func(claim *broker.Claim) error { return claim.Fail(ctx, failure) })
 }
 
@@ -197,6 +226,10 @@ func (g *Gateway) refuseClaim(ctx context.Context, agent string, r *refuseReques
 		wrote = isEvent[*protocol.Conditioned]
 	}
 	return g.endClaim(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error { return claim.Acknowledge(ctx, ack, false) })
+}
+
+func (g *Gateway) decide(ctx context.Context, agent string, r *decideRequest) (any, error) {
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Decide(ctx, r.Decision) })
 }
 
 // suspend may leave the agent its claim, where the children have closed already.

@@ -132,3 +132,24 @@ func stateAnswer(state protocol.State, err error) (any, error) {
 	}
 	return &ticketAnswer{Ticket: state.Ticket, State: state}, nil
 }
+
+func (r *verdictRequest) verdict() api.Verdict {
+	return api.Verdict{Ticket: r.Ticket, Agent: r.Agent, Any: r.Any, Reason: r.Reason}
+}
+
+func (g *Gateway) approve(ctx context.Context, agent string, r *verdictRequest) (any, error) {
+	return stateAnswer(g.api.As(api.Agent(agent)).Approve(ctx, r.verdict()))
+}
+
+func (g *Gateway) deny(ctx context.Context, agent string, r *verdictRequest) (any, error) {
+	return stateAnswer(g.api.As(api.Agent(agent)).Deny(ctx, r.verdict()))
+}
+
+// waiting lists what waits for the agent's approval.
+func (g *Gateway) waiting(ctx context.Context, agent string, _ *empty) (any, error) {
+	states, err := g.api.As(api.Agent(agent)).Approvals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &waitingAnswer{Handoffs: append([]protocol.State{}, states...)}, nil
+}

@@ -101,6 +101,8 @@ const (
 
 	verbHold      = "hold"
 	verbProgress  = "progress"
+	verbSpend     = "spend"
+	verbDecide    = "decide"
 	verbMoreTime  = "more-time"
 	verbComplete  = "complete"
 	verbFail      = "fail"
@@ -115,11 +117,19 @@ const (
 	verbHandedOff = "handed-off"
 	verbReturns   = "returns"
 
+	verbLock   = "lock"
+	verbUnlock = "unlock"
+	verbVars   = "vars"
+
 	verbSubmit = "submit"
 	verbStatus = "status"
 	verbResult = "result"
 	verbReturn = "return"
 	verbCancel = "cancel"
+
+	verbApprove = "approve"
+	verbDeny    = "deny"
+	verbWaiting = "waiting"
 
 	verbPut  = "put"  // a chunk of a request
 	verbRead = "read" // a chunk of an answer
@@ -244,11 +254,43 @@ type claimAnswer struct {
 	Ticket    string             `json:"ticket,omitempty"`
 	HandedOff []broker.HandedOff `json:"handed_off,omitempty"`
 	Returns   []protocol.Return  `json:"returns,omitempty"`
+
+	// Barred are the hand-offs that were refused with a result, and Status is what that counts as.
+	Barred []barredHandOff       `json:"barred,omitempty"`
+	Status protocol.ResultStatus `json:"status,omitempty"`
+
+	Seq       uint64              `json:"seq,omitempty"`
+	Waiting   bool                `json:"waiting,omitempty"`
+	Workspace *protocol.Workspace `json:"workspace,omitempty"`
+}
+
+// barredHandOff is a hand-off that a limit or a rule has refused.
+type barredHandOff struct {
+	To string `json:"to,omitempty"` // in words
+	protocol.Error
 }
 
 type progressRequest struct {
 	claimRef
 	Progress json.RawMessage `json:"progress"`
+}
+
+type spendRequest struct {
+	claimRef
+	Usage protocol.Usage `json:"usage"`
+}
+
+type lockRequest struct {
+	claimRef
+	Paths  []protocol.LockPath `json:"paths"`
+	WaitMS int64               `json:"wait_ms"`
+}
+
+// varsRequest sets variables, or none to read the workspace.
+type varsRequest struct {
+	claimRef
+	Values    map[string]json.RawMessage `json:"values,omitempty"`
+	IfVersion *int                       `json:"if_version,omitempty"`
 }
 
 type moreTimeRequest struct {
@@ -270,10 +312,11 @@ type wireChild struct {
 
 type failRequest struct {
 	claimRef
-	Code         string `json:"code"`
-	Message      string `json:"message,omitempty"`
-	Retryable    bool   `json:"retryable,omitempty"`
-	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+	Code         string          `json:"code"`
+	Message      string          `json:"message,omitempty"`
+	Retryable    bool            `json:"retryable,omitempty"`
+	RetryAfterMS int64           `json:"retry_after_ms,omitempty"`
+	Usage        *protocol.Usage `json:"usage,omitempty"`
 }
 
 type releaseRequest struct {
@@ -284,6 +327,11 @@ type releaseRequest struct {
 type refuseRequest struct {
 	claimRef
 	Ack json.RawMessage `json:"ack"`
+}
+
+type decideRequest struct {
+	claimRef
+	Decision protocol.WorkDecision `json:"decision"`
 }
 
 type suspendRequest struct {
@@ -333,6 +381,18 @@ type cancelRequest struct {
 	Ticket   string `json:"ticket"`
 	Reason   string `json:"reason,omitempty"`
 	Children bool   `json:"children,omitempty"`
+}
+
+// verdictRequest is what the agent says to a handoff that waits for its approval.
+type verdictRequest struct {
+	Ticket string `json:"ticket"`
+	Agent  string `json:"agent,omitempty"` // that it was asked about
+	Any    bool   `json:"any,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+type waitingAnswer struct {
+	Handoffs []protocol.State `json:"handoffs"`
 }
 
 type ticketAnswer struct {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// RegisteredMax bounds WaitingQuery.Registered.
+	// RegisteredMax bounds WaitingQuery.Registered, and Below.
 	RegisteredMax = 10_000
 	// BucketsMax bounds the buckets of a series.
 	BucketsMax = 1_000
@@ -21,8 +21,10 @@ type WaitingQuery struct {
 	// Registered are the agents of the directory. A question whose source is none of them is
 	// in the inbox of protocol.Human; for any other agent Registered is not needed.
 	Registered []string `json:"registered,omitempty"`
-	Limit      int      `json:"limit,omitempty"` // 0 is PageDefault
-	Cursor     string   `json:"cursor,omitempty"`
+	// Below are the agents that Agent is above: what they are asked to approve is in its inbox too.
+	Below  []string `json:"below,omitempty"`
+	Limit  int      `json:"limit,omitempty"` // 0 is PageDefault
+	Cursor string   `json:"cursor,omitempty"`
 }
 
 // WaitingAnswer is a page of an inbox.
@@ -99,8 +101,10 @@ func (q WaitingQuery) Validate() error {
 	if err := protocol.CheckID("agent", q.Agent); err != nil {
 		return err
 	}
-	if len(q.Registered) > RegisteredMax {
-		return protocol.Errorf(protocol.CodeTooLarge, "registered", "has %d agents, at most %d are allowed", len(q.Registered), RegisteredMax)
+	for field, agents := range map[string][]string{"registered": q.Registered, "below": q.Below} {
+		if len(agents) > RegisteredMax {
+			return protocol.Errorf(protocol.CodeTooLarge, field, "has %d agents, at most %d are allowed", len(agents), RegisteredMax)
+		}
 	}
 	return checkLimit(q.Limit)
 }

@@ -47,6 +47,9 @@ type Filter struct {
 	Parent         []string            `json:"parent,omitempty"` // tickets
 	Group          []string            `json:"group,omitempty"`  // tickets
 	Ticket         []string            `json:"ticket,omitempty"`
+	Gate           []protocol.GateKind `json:"gate,omitempty"`       // what it waits for before its next offer
+	Barred         bool                `json:"barred,omitempty"`     // true: a limit or a rule refused a hand-off of it
+	Deadlocked     bool                `json:"deadlocked,omitempty"` // true: it was taken out of a circle
 	// Since and Until bound the submission: Since <= submitted_at < Until.
 	Since protocol.Time `json:"since,omitzero"`
 	Until protocol.Time `json:"until,omitzero"`
@@ -141,7 +144,12 @@ type Row struct {
 	QueueMS        *int64            `json:"queue_ms,omitempty"` // first offered to first accepted
 	WorkMS         *int64            `json:"work_ms,omitempty"`  // last accepted to closed
 	WholeMS        *int64            `json:"whole_ms,omitempty"` // submitted to closed
+	Gate           protocol.GateKind `json:"gate,omitempty"`     // what it waits for before its next offer
+	GatedAt        protocol.Time     `json:"gated_at,omitzero"`
+	Barred         bool              `json:"barred,omitempty"`     // a limit or a rule refused a hand-off of it
+	Deadlocked     bool              `json:"deadlocked,omitempty"` // it was taken out of a circle
 	Tokens         int64             `json:"tokens,omitempty"`
+	CostMicros     int64             `json:"cost_micros,omitempty"`
 }
 
 // CountQuery asks how many handoffs a filter selects, in all and by up to CountByMax fields.
@@ -230,6 +238,43 @@ type FiguresAnswer struct {
 	ByType    []Figures      `json:"by_type"`
 	Refusals  []RefusalCount `json:"refusals"`  // the most frequent reasons
 	Workflows []CountGroup   `json:"workflows"` // handoffs per workflow
+	// Barred are the hand-offs that a limit or a rule refused, the most frequent; Gates are by kind,
+	// and Budgets by dimension, those of which there is something to tell.
+	Barred    []BarredCount   `json:"barred"`
+	Gates     []GateFigures   `json:"gates"`
+	Budgets   []BudgetFigures `json:"budgets"`
+	Deadlocks int64           `json:"deadlocks"` // handoffs taken out of a circle
+}
+
+// BarredCount is how often hand-offs of a source to a target were refused with a code.
+type BarredCount struct {
+	Code  string `json:"code"`
+	From  string `json:"from"`
+	To    string `json:"to,omitempty"` // in words
+	Count int64  `json:"count"`
+}
+
+// GateFigures sum up what handoffs waited for before an offer.
+type GateFigures struct {
+	Gate    protocol.GateKind `json:"gate"`
+	Waiting int64             `json:"waiting"` // now
+	Passed  int64             `json:"passed"`
+	Denied  int64             `json:"denied"`
+	Lapsed  int64             `json:"lapsed"`    // an approver did not answer in time
+	Ended   int64             `json:"ended"`     // the handoff closed, or moved on, for another reason
+	Waited  Durations         `json:"waited_ms"` // of those that are over
+}
+
+// BudgetFigures sum up one dimension of limits. The amounts are those of handoffs that follow from no
+// other: what follows from them is in their accounts.
+type BudgetFigures struct {
+	Limit        string `json:"limit"`    // one of protocol.Dimensions
+	Handoffs     int64  `json:"handoffs"` // that have such a limit
+	Granted      int64  `json:"granted"`
+	Used         int64  `json:"used"`
+	Reserved     int64  `json:"reserved"`      // for handoffs that are open
+	Over         int64  `json:"over"`          // used beyond the limit
+	OverHandoffs int64  `json:"over_handoffs"` // that used more than their limit
 }
 
 // Figures sum up a set of handoffs. Rates are from 0 to 1, and absent for an empty set.
@@ -245,14 +290,17 @@ type Figures struct {
 	Acceptance *float64  `json:"acceptance"` // accepted of accepted and refused
 	Attempts   int64     `json:"attempts"`
 	Tokens     int64     `json:"tokens"`
+	CostMicros int64     `json:"cost_micros"`
+	Reported   int64     `json:"reported"` // closed, and it is known what they used
 	Queue      Durations `json:"queue_ms"`
 	Work       Durations `json:"work_ms"`
 	Whole      Durations `json:"whole_ms"`
 }
 
-// Durations are percentiles in milliseconds, of Count handoffs.
+// Durations are the mean and percentiles in milliseconds, of Count handoffs.
 type Durations struct {
 	Count int64 `json:"count"`
+	Mean  int64 `json:"mean"`
 	P50   int64 `json:"p50"`
 	P95   int64 `json:"p95"`
 	P99   int64 `json:"p99"`

@@ -30,11 +30,16 @@ var errIndexUnusable = errors.New("the index is of no use")
 // Inbox returns the handoffs in an inbox, the oldest change first. It asks an index which
 // these are, and reads their heads; without a complete answer it scans all heads.
 func Inbox(ctx context.Context, b *broker.Broker, ix Answers, agent string) ([]broker.Waiting, error) {
+	return InboxWithin(ctx, b, ix, agent, true)
+}
+
+// InboxWithin is Inbox that scans all heads only if it may; else the error is broker.ErrNoAnswer.
+func InboxWithin(ctx context.Context, b *broker.Broker, ix Answers, agent string, mayScan bool) ([]broker.Waiting, error) {
 	directory, err := b.Directory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	q := WaitingQuery{Agent: agent, Limit: PageMax}
+	q := WaitingQuery{Agent: agent, Below: lifecycle.ApproversBelow(agent, directory), Limit: PageMax}
 	if agent == protocol.Human {
 		for id := range directory.Agents {
 			q.Registered = append(q.Registered, id)
@@ -49,8 +54,11 @@ func Inbox(ctx context.Context, b *broker.Broker, ix Answers, agent string) ([]b
 		}
 		return tickets, a.Position, a.Cursor, err
 	}, func(s protocol.State) bool { return reason(s) != lifecycle.InboxNone }, 0)
-	if errors.Is(err, errIndexUnusable) {
+	switch {
+	case errors.Is(err, errIndexUnusable) && mayScan:
 		return b.Inbox(ctx, agent)
+	case errors.Is(err, errIndexUnusable):
+		return nil, broker.ErrNoAnswer
 	}
 	waiting := make([]broker.Waiting, len(heads))
 	for i, h := range heads {

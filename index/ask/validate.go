@@ -71,6 +71,7 @@ func (f Filter) Validate() error {
 	for _, err := range []error{
 		oneOf("filter.phase", f.Phase, protocol.Phases), oneOf("filter.outcome", f.Outcome, protocol.Outcomes),
 		oneOf("filter.priority", f.Priority, protocol.Priorities), oneOf("filter.type", f.Type, protocol.Types),
+		oneOf("filter.gate", f.Gate, protocol.GateKinds),
 	} {
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 // handOn completes the handoff that an agent accepts next, and goes to another.
 func (r *familyKit) handOn(agent, to string) {
 	r.Helper()
-	r.must(r.accept(agent).Complete(r.ctx, protocol.Result{Body: []byte(`"by ` + agent + `"`), Tokens: 10, Command: goTo(to)}))
+	r.must(r.accept(agent).Complete(r.ctx, protocol.Result{Body: []byte(`"by ` + agent + `"`), Usage: &protocol.Usage{Tokens: 10}, Command: goTo(to)}))
 }
 
 func goTo(agent string) *protocol.Command {
@@ -61,7 +61,7 @@ func testChainEndsOnce(k *kit) {
 			r.must(claim.Fail(r.ctx, broker.Failure{Code: "no", Message: "cannot be done"}))
 			r.decide(claim.Ticket)
 		} else {
-			r.must(claim.Complete(r.ctx, protocol.Result{Body: []byte(`"the last word"`), Tokens: 10}))
+			r.must(claim.Complete(r.ctx, protocol.Result{Body: []byte(`"the last word"`), Usage: &protocol.Usage{Tokens: 10}}))
 		}
 		if s := r.state(claim.Ticket); s.Phase != phase || s.ReturnTicket != "" || lifecycle.HasPendingDuties(s) {
 			r.Errorf("the last of the chain is %s and owes %t", s.Phase, lifecycle.HasPendingDuties(s))

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"maps"
+	"reflect"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ var directoryCases = []conformanceCase{
 	{"the directory knows since when it is connected", directoryConnected},
 	{"last present is when the last holder that attended went", lastPresent},
 	{"slots are changed by one of two who read them", slots},
+	{"the health of an agent is changed by one of two who read it, and shows in the directory", health},
 	{"settings of the fleet are changed by one of two who read them", fleet},
 	{"departures are told after the directory has changed", departures},
 }
@@ -281,6 +283,42 @@ func slots(k *kit) {
 	k.must(err)
 	if len(taken) != 0 || again <= rev || again != next {
 		k.Errorf("%v at %d, said to be %d, after %d", taken, again, next, rev)
+	}
+}
+
+// health: one of two writers changes it, the directory shows it, and without a failure shows none.
+func health(k *kit) {
+	agent := k.agent()
+	h, rev, err := k.Health(k.ctx, agent)
+	k.must(err)
+	if !h.IsZero() || rev != 0 {
+		k.Errorf("of a new agent: %+v at %d", h, rev)
+	}
+	wanted := protocol.Health{Failed: 1, Failures: []protocol.FailedHandoff{{Ticket: protocol.NewTicket(), Fence: 7}}, OpenUntil: time.Now().UTC().Truncate(time.Millisecond).Add(time.Minute), Trips: 1}
+	next, err := k.PutHealth(k.ctx, agent, wanted, rev)
+	k.must(err)
+	_, err = k.PutHealth(k.ctx, agent, protocol.Health{}, rev)
+	k.wantErr(err, broker.ErrConflict)
+	h, rev, err = k.Health(k.ctx, agent)
+	k.must(err)
+	wanted.Agent = agent
+	if !reflect.DeepEqual(h, wanted) || rev != next {
+		k.Errorf("read %+v at %d, want %+v at %d", h, rev, wanted, next)
+	}
+	k.awaitDirectory("the health", func(d *lifecycle.Directory) bool {
+		seen := d.Health[agent]
+		return seen.Rev == rev && seen.Trips == 1 && seen.OpenUntil.Equal(wanted.OpenUntil)
+	})
+	_, err = k.PutHealth(k.ctx, agent, protocol.Health{}, rev)
+	k.must(err)
+	k.awaitDirectory("no health", func(d *lifecycle.Directory) bool {
+		_, there := d.Health[agent]
+		return !there
+	})
+	h, _, err = k.Health(k.ctx, agent)
+	k.must(err)
+	if !h.IsZero() {
+		k.Errorf("emptied: %+v", h)
 	}
 }
 

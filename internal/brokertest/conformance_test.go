@@ -42,7 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 		}
 	})
 	t.Run("own", func(t *testing.T) {
-		for _, cases := range [][]conformanceCase{ledgerCases, tailCases, queueCases, turnCases, directoryCases, blobCases, serveCases, everywhereCases} {
+		for _, cases := range [][]conformanceCase{ledgerCases, tailCases, queueCases, turnCases, directoryCases, blobCases, serveCases, everywhereCases, workspaceCases} {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()

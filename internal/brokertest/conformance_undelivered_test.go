@@ -119,6 +119,20 @@ func testUndeliveredMember(k *kit) {
 	}
 }
 
+// testBarredBeforeUndelivered: an agent whose handoffs are off hands off nothing, and no group either
+// of which a member is not there.
+func testBarredBeforeUndelivered(k *kit) {
+	r := k.familyKit()
+	to := r.registerAgents(2)
+	r.must(r.b.PutProfile(r.ctx, protocol.Profile{ID: to[0], Handoffs: protocol.HandoffsOff}))
+	parent := r.submit(pkg("lead", to[0]))
+	r.must(r.accept(to[0]).Complete(r.ctx, protocol.Result{}, broker.Child{Package: pkg("", to[1], nowhere())}))
+	s := r.state(parent.Ticket)
+	if s.Outcome != protocol.OutcomePartial || s.Barred == nil || s.Barred.Code != protocol.CodeHandoffsOff || s.Children != nil {
+		r.Errorf("outcome %s, barred %+v, children %+v", s.Outcome, s.Barred, s.Children)
+	}
+}
+
 // testMalformedKept: a malformed result is kept and not repeated; one that comes after its lease is
 // lost is kept as other late ones are.
 func testMalformedKept(k *kit) {

@@ -108,6 +108,18 @@ func (c *CountingEngine) PutSlots(ctx context.Context, agent string, slots proto
 	return c.Engine.PutSlots(ctx, agent, slots, rev)
 }
 
+// Health implements broker.Engine.
+func (c *CountingEngine) Health(ctx context.Context, agent string) (protocol.Health, uint64, error) {
+	c.count("health")
+	return c.Engine.Health(ctx, agent)
+}
+
+// PutHealth implements broker.Engine.
+func (c *CountingEngine) PutHealth(ctx context.Context, agent string, h protocol.Health, rev uint64) (uint64, error) {
+	c.count("put health")
+	return c.Engine.PutHealth(ctx, agent, h, rev)
+}
+
 // Fleet implements broker.Engine.
 func (c *CountingEngine) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
 	c.count("fleet")
@@ -131,4 +143,16 @@ func (c *CountingEngine) PutBlob(ctx context.Context, body []byte) (protocol.Blo
 func (c *CountingEngine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
 	c.count("blob")
 	return c.Engine.Blob(ctx, ref)
+}
+
+// WorkspaceHead implements broker.Engine.
+func (c *CountingEngine) WorkspaceHead(ctx context.Context, id string) (broker.WorkspaceEntry, error) {
+	c.count("workspace")
+	return c.Engine.WorkspaceHead(ctx, id)
+}
+
+// AppendWorkspace implements broker.Engine.
+func (c *CountingEngine) AppendWorkspace(ctx context.Context, id string, after uint64, record string, body []byte) (uint64, error) {
+	c.count("append workspace")
+	return c.Engine.AppendWorkspace(ctx, id, after, record, body)
 }

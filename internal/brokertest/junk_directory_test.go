@@ -38,7 +38,7 @@ func TestJunkInTheDirectory(t *testing.T) {
 			t.Errorf("profile %d: %v", i, err)
 		}
 	}
-	for i, body := range []string{"", "x", "null", "[]", `{"policy":{"max_attempts":1000}}`, `{"limits":{}}`, `{"policy":{"on_no_takers":"queue"}}`} {
+	for i, body := range []string{"", "x", "null", "[]", `{"policy":{"max_attempts":1000}}`, `{"quotas":{}}`, `{"policy":{"on_no_takers":"queue"}}`} {
 		put("$KV.HANDOFF_AGENTS.handoff", body)
 		var unreadable *protocol.Error
 		if fleet, rev, err := e.Fleet(ctx); !errors.As(err, &unreadable) || rev == 0 {

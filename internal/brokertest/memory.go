@@ -63,6 +63,9 @@ type store struct {
 	queues map[string]*queue
 
 	directory        directory
+	workspaces       map[string][]workspaceAppend
+	noWorkspaces     bool
+	workspaceSeq     uint64
 	blobs            map[string][]byte
 	feeds            map[string]map[int]chan uint64
 	lastSubscription int
@@ -105,7 +108,9 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 		armed:   map[wakeUpKey]uint64{},
 		queues:  map[string]*queue{},
 		blobs:   map[string][]byte{},
-		feeds:   map[string]map[int]chan uint64{},
+
+		workspaces: map[string][]workspaceAppend{},
+		feeds:      map[string]map[int]chan uint64{},
 	}
 	s.directory.init()
 	return connect(s)

@@ -23,6 +23,7 @@ type directory struct {
 	lastPresent map[string]time.Time
 	departures  map[int]chan protocol.Holder
 	slots       map[string]agentSlots
+	healths     map[string]agentHealth
 	fleet       *protocol.Fleet // never changed once it is here
 	fleetRev    uint64
 }
@@ -46,6 +47,7 @@ func (d *directory) init() {
 	d.lastPresent = map[string]time.Time{}
 	d.departures = map[int]chan protocol.Holder{}
 	d.slots = map[string]agentSlots{}
+	d.healths = map[string]agentHealth{}
 }
 
 func (d *directory) stop() {
@@ -266,6 +268,7 @@ func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 		Agents:         maps.Clone(d.agents),
 		Holders:        maps.Clone(d.holders),
 		Fleet:          d.fleet,
+		Health:         d.healthSnapshot(),
 		LastPresent:    map[string]time.Time{},
 		ConnectedSince: m.since,
 	}

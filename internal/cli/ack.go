@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -29,7 +28,7 @@ an attempt being charged.`,
   handoff ack "$LEASE" conditional --needs-context "which branch?" --needs-permission "to push"
   handoff ack "$LEASE" conditional --retry-after 10m --reason "the build is red" --estimate 20m`,
 		[]string{"a LEASE", "accepted, rejected or conditional"},
-		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
 			return s.Acknowledge(ctx, lease, ack)
 		})
 	// What makes no answer is refused before the engine is asked for anything.

@@ -25,6 +25,8 @@ func commandLine(action explain.Action) string {
 			}
 		}
 		return line
+	case explain.OpDeny:
+		return "handoff deny " + ticket + " --reason …"
 	case explain.OpClaim:
 		return "handoff claim --agent " + arg["agent"]
 	case explain.OpConnect:
@@ -41,6 +43,8 @@ func commandLine(action explain.Action) string {
 		return "handoff result " + ticket + " --late"
 	case explain.OpMend:
 		return "handoff doctor --mend " + cmp.Or(ticket, "TICKET")
+	case explain.OpRaise:
+		return raiseCommand(ticket, arg["limit"])
 	case explain.OpRedrive:
 		if _, again := arg["again"]; again {
 			ticket += " --again"
@@ -52,8 +56,8 @@ func commandLine(action explain.Action) string {
 		return "handoff doctor --repair"
 	case explain.OpReroute:
 		return "handoff reroute " + ticket + " --to AGENT"
-	case explain.OpResume:
-		return "handoff agents resume " + arg["agent"]
+	case explain.OpBreaker, explain.OpResetBreaker, explain.OpResume:
+		return "handoff agents " + strings.ReplaceAll(action.Op, "_", " ") + " " + arg["agent"]
 	case explain.OpReturn:
 		return "handoff result " + cmp.Or(ticket, "TICKET") + " --return"
 	case explain.OpRollback:
@@ -68,7 +72,7 @@ func commandLine(action explain.Action) string {
 			line += " --capability " + capability
 		}
 		return line + " -- CMD"
-	case explain.OpDismiss, explain.OpHistory, explain.OpResult, explain.OpTake, explain.OpTree, explain.OpWhy:
+	case explain.OpApprove, explain.OpDismiss, explain.OpHistory, explain.OpResult, explain.OpTake, explain.OpTree, explain.OpWhy:
 		return "handoff " + action.Op + " " + ticket
 	}
 	return "handoff " + action.Op

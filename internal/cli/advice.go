@@ -20,6 +20,14 @@ func advise(err error, code protocol.Code, field, op string, args ...string) err
 	return &advised
 }
 
+// adviseRaise adds how to raise a budget to a refusal to answer a handoff that waits for that.
+func adviseRaise(err error, ticket string) error {
+	for _, limit := range []string{"max_tokens", "max_cost_micros"} {
+		err = advise(err, protocol.CodeIllegal, "limits."+limit, explain.OpRaise, "ticket", ticket, "limit", limit)
+	}
+	return err
+}
+
 // adviseWorker adds how to start a worker to a refusal for want of one.
 func adviseWorker(err error) error {
 	var e *protocol.Error

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,10 +24,10 @@ registers an agent that is not there yet; these commands say more about it.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: refuseUnknown,
 	}
-	cmd.AddCommand(newAgentsList(a), newAgentsShow(a), newAgentsFind(a), newAgentsPut(a), newAgentsRemove(a), newAgentsDefaults(a),
+	cmd.AddCommand(newAgentsList(a), newAgentsShow(a), newAgentsFind(a), newAgentsRecommend(a), newAgentsPrompt(a), newAgentsPut(a), newAgentsRemove(a), newAgentsBreaker(a),
 		newAgentsPause(a, "pause", true), newAgentsPause(a, "resume", false))
 	for _, sub := range cmd.Commands() {
-		if sub.Name() != "list" && sub.Name() != "find" && sub.Name() != "defaults" {
+		if !slices.Contains([]string{"list", "find", "recommend", "prompt"}, sub.Name()) {
 			sub.ValidArgsFunction = a.agentWords
 		}
 	}
@@ -47,6 +48,8 @@ func standing(v api.AgentStatus) string {
 	switch {
 	case !v.Accepts():
 		return "accepts no handoffs"
+	case v.Breaker != nil:
+		return fmt.Sprintf("%s, breaker %s", v.Availability, v.Breaker.State)
 	case v.Availability == api.Absent && !v.AbsentSince.IsZero():
 		return fmt.Sprintf("absent since %s", explain.Instant(v.AbsentSince))
 	case v.Availability == api.Polling:
@@ -71,6 +74,8 @@ func newAgentsList(a *app) *cobra.Command {
              within its patience (poll_patience_ms in its profile, 5 min)
   absent     none of them: what is offered to it goes elsewhere after the
              acknowledge timeout (policy ack_timeout_ms), if critical to a person
+
+Where its breaker is open or half-open, that stands beside it (handoff agents breaker).
 
 That is computed from the presence of workers and claims at this moment, and stored nowhere.`,
 		Example: `  handoff agents ls

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
@@ -44,12 +45,14 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 			if err := a.line(profile, "%s  %s\n", profile.ID, saved(profile)); err != nil {
 				return err
 			}
-			return a.warnOfAuthority(ctx, s, profile)
+			return cmp.Or(a.warnOfAuthority(ctx, s, profile), a.warnOfEdges(ctx, s, profile))
 		}),
 	}
 	flags.declare(cmd.Flags())
-	a.agentFlags(cmd, "escalates-to")
+	a.agentFlags(cmd, "escalates-to", "hands-to", "accepts-from")
 	a.words(cmd, "max-risk", "low", "medium", "high")
+	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
+	a.words(cmd, "on-barred", asWords(protocol.BarredModes)...)
 	return cmd
 }
 
@@ -71,7 +74,26 @@ func (f *profileFlags) declare(fs *pflag.FlagSet) {
 	f.millis("poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)", func(p *profile) *int64 { return &p.PollPatienceMS })
 	f.text("max-risk", "low, medium or high (default)", func(p *profile) *string { return (*string)(&p.MaxRisk) })
 	f.text("escalates-to", "the agent above it (default human)", func(p *profile) *string { return &p.EscalatesTo })
+	f.declareEdges()
+	f.price("price-in", "what a million tokens that go into its model cost, as 3 or 0.25", func(p *protocol.Price) *int64 { return &p.InMicros })
+	f.price("price-out", "what a million tokens that its model writes cost", func(p *protocol.Price) *int64 { return &p.OutMicros })
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
+}
+
+// price declares a flag of one of the two prices. Without any of them a profile has no price.
+func (f *profileFlags) price(name, usage string, field func(*protocol.Price) *int64) {
+	amount := new(int64)
+	f.fs.Var((*costValue)(amount), name, usage)
+	f.onGiven(name, func(p *protocol.Profile) {
+		var price protocol.Price
+		if p.Price != nil {
+			price = *p.Price
+		}
+		*field(&price) = *amount
+		if p.Price = &price; price == (protocol.Price{}) {
+			p.Price = nil
+		}
+	})
 }
 
 // apply changes a profile as the flags say.

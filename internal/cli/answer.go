@@ -61,7 +61,8 @@ Exit codes: 0 answered; 9 the handoff asks nothing, or the answer is incomplete.
 			return addVariables(&answer.Variables, "--set", set)
 		},
 	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
-		return s.Answer(ctx, ticket, answer)
+		state, err := s.Answer(ctx, ticket, answer)
+		return state, adviseRaise(err, ticket)
 	})
 	fs := cmd.Flags()
 	fs.StringVarP(&file, "file", "f", "", "read the answer from a JSON file, or stdin with -")

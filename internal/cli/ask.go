@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/index/ask"
@@ -18,13 +19,18 @@ import (
 // onReader reads about many handoffs over one connection. agents are those by which they
 // are selected.
 func (a *app) onReader(ctx context.Context, agents []string, do func(context.Context, dossier.Reader) error) error {
+	return a.onSessionAbout(ctx, agents, func(ctx context.Context, s *api.Session) error { return do(ctx, s) })
+}
+
+// onSessionAbout is onReader with all operations.
+func (a *app) onSessionAbout(ctx context.Context, agents []string, do func(context.Context, *api.Session) error) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	a.noteUnknown(ctx, b, agents)
-	return do(ctx, a.reader(b))
+	return do(ctx, a.session(b, ""))
 }
 
 // answersOf asks over an engine, each question within --timeout and says meanwhile that

@@ -49,7 +49,7 @@ func inboxColour(why string) string {
 	switch why {
 	case string(lifecycle.InboxReview):
 		return red
-	case string(lifecycle.InboxQuestion), string(lifecycle.InboxEscalation):
+	case string(lifecycle.InboxQuestion), string(lifecycle.InboxEscalation), string(lifecycle.InboxBudget):
 		return yellow
 	}
 	return ""

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -30,7 +29,7 @@ beside the handoff all the same: "handoff result TICKET --late" shows it.`,
   handoff complete "$LEASE" --text "looks good" --artifact report=report.md
   my-tool | handoff complete "$LEASE" --text -`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
 			return s.Complete(ctx, lease, result)
 		})
 	flags.declare(cmd.Flags(), true)

@@ -37,7 +37,9 @@ where something is amiss. It changes nothing. The checks, and what they look for
   fsync        a power cut takes nothing                   is not Handoff's
   clock        ours and the engine's agree       stuck     no handoff is
   supervisors  there, and in time                late      no handoff is
-                                                 age       nothing open is near its end
+  breakers     each is closed                    gates     each can open, and no lock
+  deadlocks    none waits for another                      is left over
+  lineages     none is deep                      age       nothing open is near its end
                                                  ledger    every handoff can be read
                                                  index     one answers, and is in time
 

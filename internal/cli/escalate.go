@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -19,7 +18,7 @@ person. The one that gets it sees the rationale, and the assessments of all leve
 It comes back when it is answered ("handoff answer"), and counts its attempts anew.`,
 		`  handoff escalate "$LEASE" --rationale "the change touches billing" --assessment "the code itself is fine"`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
 			return s.Escalate(ctx, lease, rationale, assessment)
 		})
 	cmd.Flags().StringVar(&rationale, "rationale", "", "why an agent or a person above must decide; required")

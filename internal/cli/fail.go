@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -15,6 +14,7 @@ func newFail(a *app) *cobra.Command {
 	var (
 		failure   broker.Failure
 		permanent bool
+		flags     usageFlags
 	)
 	cmd := a.leaseCommand("fail LEASE --reason WHY",
 		"End the attempt without a result",
@@ -23,13 +23,14 @@ and no sooner than --retry-after; with --permanent the handoff closes as failed.
 		`  handoff fail "$LEASE" --reason "the API is down" --retry-after 5m
   handoff fail "$LEASE" --reason "there is no such repository" --permanent`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
-			failure.Retryable = !permanent
+		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
+			failure.Retryable, failure.Usage = !permanent, flags.given()
 			return s.Fail(ctx, lease, failure)
 		})
 	cmd.Flags().StringVar(&failure.Message, "reason", "", "why")
 	cmd.Flags().StringVar(&failure.Code, "code", "handler", "the reason as a word to count by")
 	cmd.Flags().BoolVar(&permanent, "permanent", false, "no other attempt would do better")
+	flags.declare(cmd.Flags())
 	fieldVar(cmd.Flags(), &failure.RetryAfter, "retry-after", "the next attempt comes no sooner")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if err := needWords("reason", failure.Message); err != nil {

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +18,8 @@ type filterFlags struct {
 	phase, outcome, priority, kind    []string
 	workflow, conversation, task      []string
 	parent, group, ticket             []string
-	open, closed                      bool
+	gate                              []string
+	open, closed, barred, deadlocked  bool
 	since, until, changedSince, words string
 }
 
@@ -44,6 +45,9 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	list(&f.parent, "parent", "handed off by this `TICKET`")
 	list(&f.group, "group", "members of the group with this `TICKET`")
 	list(&f.ticket, "ticket", "with this `TICKET`")
+	list(&f.gate, "gate", "waiting for this `GATE` before its next offer: "+strings.Join(asWords(protocol.GateKinds), ", "))
+	fs.BoolVar(&f.barred, "barred", false, "refused a hand-off by a limit or a rule")
+	fs.BoolVar(&f.deadlocked, "deadlocked", false, "taken out of a circle of handoffs that waited for one another")
 	fs.StringVar(&f.since, "since", "", "submitted since `WHEN`: an instant, or a duration ago (2h, 3d)")
 	fs.StringVar(&f.until, "until", "", "submitted before `WHEN`")
 	fs.StringVar(&f.changedSince, "changed-since", "", "changed since `WHEN`")
@@ -52,6 +56,7 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	a.words(cmd, "phase", asWords(protocol.Phases)...)
 	a.words(cmd, "outcome", asWords(protocol.Outcomes)...)
 	a.words(cmd, "priority", asWords(protocol.Priorities)...)
+	a.words(cmd, "gate", asWords(protocol.GateKinds)...)
 	a.words(cmd, "type", asWords(protocol.Types)...)
 }
 
@@ -68,9 +73,10 @@ func (f *filterFlags) filter(now time.Time) (ask.Filter, error) {
 		Priority: fromWords[protocol.Priority](f.priority), Type: fromWords[protocol.Type](f.kind),
 		WorkflowID: f.workflow, ConversationID: f.conversation, TaskID: f.task,
 		Parent: f.parent, Group: f.group, Ticket: f.ticket, Text: f.words,
+		Gate: fromWords[protocol.GateKind](f.gate), Barred: f.barred, Deadlocked: f.deadlocked,
 	}
 	for field, values := range map[string][]string{"agent": f.agent, "source": f.source, "target": f.target, "phase": f.phase,
-		"outcome": f.outcome, "priority": f.priority, "type": f.kind, "workflow": f.workflow, "conversation": f.conversation, "task": f.task,
+		"outcome": f.outcome, "gate": f.gate, "priority": f.priority, "type": f.kind, "workflow": f.workflow, "conversation": f.conversation, "task": f.task,
 		"parent": f.parent, "group": f.group, "ticket": f.ticket, "text": {f.words}} {
 		for _, value := range values {
 			check := checkText
@@ -113,15 +119,6 @@ func (f *filterFlags) relative(filter ask.Filter) (flags []string, instants stri
 		}
 	}
 	return flags, instants
-}
-
-// checkText refuses what is no text: JSON would put something else in its place,
-// and that would be looked for.
-func checkText(field, text string) error {
-	if !utf8.ValidString(text) {
-		return protocol.Errorf(protocol.CodeText, field, "holds bytes that are no UTF-8")
-	}
-	return nil
 }
 
 func asWords[T ~string](values []T) []string {

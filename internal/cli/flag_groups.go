@@ -16,7 +16,7 @@ type flagGroup struct{ title, first string }
 var flagGroups = map[string][]flagGroup{
 	"handoff": {{"Global flags: output", "output"}, {"Global flags: the engine", "nats"}, {"Global flags: redaction", "redact"}},
 	"handoff submit": {{"The work", "file"}, {"Its context", "conversation"}, {"What its result and its target must be", "output-schema"},
-		{"Time", "deadline"}, {"What comes back", "return"}, {"Groups", "group"}, {"Policy", "policy"},
+		{"Time", "deadline"}, {"What comes back", "return"}, {"Groups", "group"}, {"What it shares", "workspace"}, {"Policy", "policy"},
 		{"From work in hand", "under"}, {"How to submit", "lines"}},
 	"handoff work":       {{"The agent", "agent"}, {"Its lease", "lease"}, {"The program", "result"}, {"The process", "drain"}},
 	"handoff list":       {{"Which handoffs", "agent"}, {"How they are shown", "sort"}},

@@ -51,14 +51,18 @@ func (f *childFlags) check(changed func(string) bool, await string, inProgram bo
 }
 
 // handOff submits a package as the child of a handoff that a LEASE stands for.
-func (a *app) handOff(ctx context.Context, pkg protocol.Package, child childFlags, flags packageFlags) error {
+func (a *app) handOff(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
 	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
 		s := a.session(b, "")
 		// A retry of what may have been done needs the number as it needs a key.
-		made, err := s.HandOff(ctx, api.HandOff{Lease: child.lease, N: child.n, Package: pkg})
-		if err != nil {
-			return flags.hint(leaseRefusal(child.lease, err))
+		made, err := s.HandOff(ctx, api.HandOff{Lease: o.child.lease, N: o.child.n, Package: pkg})
+		if err != nil && !is[*protocol.Error](err) {
+			err = &unknownError{err}
 		}
+		if err != nil {
+			return o.hint(leaseRefusal(o.child.lease, err))
+		}
+		o.orRun.placed = true
 		if a.text() {
 			a.printf("%s\n", made.Ticket)
 			if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent.Ticket, all.After), made.Ticket) {
@@ -97,7 +101,7 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 		if err != nil {
 			return err
 		}
-		return a.onLease(func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		return a.onLease(func(ctx context.Context, s holder, lease string) (protocol.State, error) {
 			state, err := s.Await(ctx, lease, tickets)
 			err = advise(err, protocol.CodeIllegal, "children", explain.OpSubmitUnder)
 			return state, advise(err, protocol.CodeConflict, "ticket", explain.OpReturn)

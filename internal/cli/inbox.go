@@ -35,8 +35,13 @@ func newInbox(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inbox",
 		Short: "List what waits for a person, or an agent",
-		Long: `Inbox lists what waits for an agent or a person, the most urgent first, and says why:
+		Long: `Inbox lists what waits for an agent or a person, and says why: first what waits for their
+approval, then the most urgent.
 
+  approval    it waits for their word whether an agent may have it: handoff approve or
+              deny TICKET
+  budget      its budget has run out, and it goes on once that is raised: handoff budget
+              raise TICKET
   question    an agent asks for context or a permission: handoff answer TICKET
   escalation  it was passed up to them: handoff answer, take, reroute or rollback it
   offer       it stands in their queue: handoff take TICKET, or handoff claim

@@ -96,10 +96,18 @@ func (s *showing) index(ix *index.Index) {
 	}
 	s.metrics.Index(func(ctx context.Context) (telemetry.IndexStats, error) {
 		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
-		return telemetry.IndexStats{
+		stats := telemetry.IndexStats{
 			Seq: answer.Seq, Behind: answer.Behind, BehindFor: time.Duration(answer.BehindMS) * time.Millisecond, Complete: answer.Complete,
-			Handoffs: answer.Handoffs, FileBytes: answer.FileBytes, Rebuilds: answer.Rebuilds,
-		}, err
+			Handoffs: answer.Handoffs, FileBytes: answer.FileBytes, Rebuilds: answer.Rebuilds, Gates: map[string]telemetry.GateStats{},
+		}
+		waiting, gatesErr := ix.Gates(ctx, ask.Question{WaitMS: -1})
+		if gatesErr != nil { // an index that is made anew: it says what it has
+			return stats, err
+		}
+		for _, g := range waiting.Gates {
+			stats.Gates[string(g.Gate)] = telemetry.GateStats{Waiting: g.Waiting, Oldest: waited(g)}
+		}
+		return stats, err
 	})
 	s.server.AddReadinessCheck("index", func(ctx context.Context) error {
 		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: readyWithin.Milliseconds()}})
@@ -108,6 +116,14 @@ func (s *showing) index(ix *index.Index) {
 		}
 		return err
 	})
+}
+
+// waited is how long the first handoff at a gate has waited.
+func waited(g index.GateCount) time.Duration {
+	if g.Since.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(g.Since))
 }
 
 // readyWithin is how long an index may take to be complete where it is asked

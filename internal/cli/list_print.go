@@ -11,6 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // list prints a list, whole or up to a limit.
@@ -82,11 +83,13 @@ func (a *app) rows(t table, handoffs []ask.Row) error {
 	return a.tableFit(rows, rowsPaint(handoffs, slices.Index(t.heading, "PHASE")))
 }
 
-// rowPhase is the phase and, where it says more, the outcome or the level.
+// rowPhase is the phase and, where it says more, the outcome, the gate or the level.
 func rowPhase(r ask.Row) string {
 	switch {
 	case r.Closed && string(r.Outcome) != string(r.Phase):
 		return fmt.Sprintf("%s (%s)", r.Phase, r.Outcome)
+	case r.Gate != "" && r.Gate != protocol.GateApproval:
+		return fmt.Sprintf("%s (%s)", r.Phase, r.Gate)
 	case !r.Closed && r.Level > 0:
 		return fmt.Sprintf("%s, level %d", r.Phase, r.Level)
 	}

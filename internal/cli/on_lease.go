@@ -17,7 +17,7 @@ import (
 
 // leaseCommand is a command that reports on the handoff of a LEASE, and prints its state
 // after that.
-func (a *app) leaseCommand(use, short, long, example string, args []string, report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) *cobra.Command {
+func (a *app) leaseCommand(use, short, long, example string, args []string, report func(ctx context.Context, s holder, lease string) (protocol.State, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Example: example,
 		Long: long + `
@@ -30,7 +30,7 @@ by now, or the LEASE was never given out; nothing about it was changed.`,
 }
 
 // onLease is the RunE of a command that reports on the handoff of a LEASE.
-func (a *app) onLease(report func(ctx context.Context, s api.Holder, lease string) (protocol.State, error)) func(*cobra.Command, []string) error {
+func (a *app) onLease(report func(ctx context.Context, s holder, lease string) (protocol.State, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s holder) error {
 			state, err := report(ctx, s, args[0])
@@ -42,10 +42,12 @@ func (a *app) onLease(report func(ctx context.Context, s api.Holder, lease strin
 	}
 }
 
-// holder has the operations of a holder, and of a source.
+// holder has the operations of a holder, also those of its decisions, and of a source.
 type holder interface {
 	api.Holder
+	api.Decider
 	api.Source
+	api.Sharer
 }
 
 // onHolder does something short with a LEASE, through a gateway if one was claimed through.

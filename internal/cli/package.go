@@ -16,7 +16,7 @@ type packageFlags struct {
 	from, capability, parent, deadline, await string
 	words                                     string // that a target is found by
 	to, variables, artifacts                  []string
-	requires, policies                        []string
+	requires, policies, next                  []string
 }
 
 func (f *packageFlags) declare(fs *pflag.FlagSet) {
@@ -59,8 +59,15 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	f.onGiven("strict-capabilities", func(p *pkg) { p.Policy.StrictCapabilities = strict })
 	f.text("rationale", "`WHY` it was decided so; required for an escalation", func(p *pkg) *string { return &p.Audit.DecisionRationale })
 	f.text("risk", "`RISK`: low, medium or high", func(p *pkg) *string { return (*string)(&p.Audit.RiskLevel) })
+	f.declareApproval()
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
 	f.millis("work-timeout", "from acceptance to completion (default: the agent's, else 1h)", func(p *pkg) *int64 { return &p.Expectations.TimeoutMS })
+	f.text("on-open", "`WHAT` becomes of it where the breaker of its agent is open: refuse (default) or wait", func(p *pkg) *string {
+		if p.Routing == nil {
+			p.Routing = new(protocol.RoutingRules)
+		}
+		return (*string)(&p.Routing.OnOpen)
+	})
 	f.text("on-timeout", "`WHAT` follows the work timeout: "+policyWords("on_timeout"), func(p *pkg) *string {
 		p.Policy.OnTimeout = new(protocol.OnTimeout)
 		return (*string)(p.Policy.OnTimeout)
@@ -70,7 +77,10 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 		p.Policy.LateResult = new(protocol.LateResult)
 		return (*string)(p.Policy.LateResult)
 	})
+	fs.StringArrayVar(&f.next, "next", nil, "`RULE` for what follows where the result has no command, the first that holds: 'quality_score < 80 -> docs-researcher', then '-> code-implementer'; 'reviewer: ...' is for the results of that agent (repeatable)")
 	f.declareReturn(fs)
+	f.declareLimits(fs)
+	f.declareWorkspace(fs)
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema package)")
 }
 

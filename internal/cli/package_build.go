@@ -50,6 +50,16 @@ func (f *packageFlags) complete(ctx context.Context, pkg protocol.Package, a *ap
 		}
 		pkg.RequiredCapabilities = append(pkg.RequiredCapabilities, protocol.RequiredCapability{ID: id, MinProficiency: level})
 	}
+	for i, text := range f.next {
+		rule, err := parseRule(text)
+		if err != nil {
+			return pkg, err
+		}
+		if i == 0 {
+			pkg.Next = nil // those of a file
+		}
+		pkg.Next = append(pkg.Next, rule)
+	}
 	if err := applyPolicies(&pkg.Policy, f.policies); err != nil {
 		return pkg, err
 	}
@@ -59,11 +69,12 @@ func (f *packageFlags) complete(ctx context.Context, pkg protocol.Package, a *ap
 // ends sets source, target, parent and trace.
 func (f *packageFlags) ends(pkg *protocol.Package, env func(string) string) {
 	changed := f.fs.Changed
+	agent, ticket := workedOn(env)
 	switch {
 	case changed("from"):
 		pkg.Source = f.from
 	case pkg.Source == "":
-		pkg.Source = cmp.Or(env("HANDOFF_AGENT"), protocol.Human)
+		pkg.Source = cmp.Or(agent, protocol.Human)
 	}
 	if changed("to") || changed("capability") || changed("group") {
 		pkg.Target = protocol.Target{Capability: f.capability}
@@ -82,7 +93,7 @@ func (f *packageFlags) ends(pkg *protocol.Package, env func(string) string) {
 	case changed("parent"):
 		pkg.Parent = f.parent
 	case pkg.Parent == "":
-		pkg.Parent = env("HANDOFF_TICKET")
+		pkg.Parent = ticket
 	}
 	traceOf(pkg, env)
 }

@@ -21,6 +21,8 @@ func (f *packageFlags) notEmpty(pkg *protocol.Package) error {
 		return protocol.Errorf(protocol.CodeMissing, "key", "is there but empty; leave --key out or fill it in")
 	case changed("work-timeout") && pkg.Expectations.TimeoutMS == 0:
 		return protocol.Errorf(protocol.CodeInvalid, "expectations.timeout_ms", "is 0; leave --work-timeout out for the agent's own")
+	case changed("approval-timeout") && pkg.Approval.TimeoutMS == 0:
+		return protocol.Errorf(protocol.CodeInvalid, "approval.timeout_ms", "is 0; leave --approval-timeout out for the default")
 	case changed("return-timeout") && pkg.Return.TimeoutMS == 0:
 		return protocol.Errorf(protocol.CodeInvalid, "return.timeout_ms", "is 0; leave --return-timeout out for none")
 	}
@@ -101,14 +103,30 @@ var flagOf = map[string]string{
 	"context.conversation_id": "--conversation", "context.user_intent": "--intent", "priority": "--priority", "type": "--type",
 }
 
-// hint adds the flag to what is said of a field that is missing, where flags made the package.
+// flagOfValue says which flag gives a field that has another name.
+var flagOfValue = map[string]string{
+	"routing.on_open": "--on-open", "constraints.complexity": "--complexity",
+	"limits.max_handoffs": "--max-handoffs", "limits.max_depth": "--max-depth", "limits.max_agents": "--max-agents", "limits.max_tokens": "--max-tokens",
+	"limits.max_cost_micros": "--max-cost", "limits.max_time_ms": "--max-time", "limits.share_percent": "--share", "limits.on_exhausted": "--on-exhausted",
+}
+
+// hint names the flag in what is said of a field, where flags made the package.
 func (f *packageFlags) hint(err error) error {
 	var e *protocol.Error
-	if !errors.As(err, &e) || f.file != "" || e.Code != protocol.CodeMissing || flagOf[e.Field] == "" {
+	if !errors.As(err, &e) || f.file != "" {
 		return err
 	}
 	hinted := *e
-	hinted.Message += "; give it with " + flagOf[e.Field]
+	switch {
+	case e.Code == protocol.CodeMissing && flagOf[e.Field] != "":
+		hinted.Message += "; give it with " + flagOf[e.Field]
+	case e.Code == protocol.CodeInvalid && flagOfValue[e.Field] != "":
+		hinted.Message += " (" + flagOfValue[e.Field] + ")"
+	case e.Code == protocol.CodeBreakerOpen:
+		hinted.Message = strings.Replace(e.Message, "routing.on_open", "--on-open wait", 1)
+	default:
+		return err
+	}
 	return &hinted
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -14,13 +13,16 @@ func newProgress(a *app) *cobra.Command {
 	var (
 		progress protocol.Progress
 		details  string
+		flags    usageFlags
 	)
 	cmd := a.leaseCommand("progress LEASE",
 		"Report from within the work",
-		`Progress records how far the work has come, for all that ask for the status.`,
+		`Progress records how far the work has come, for all that ask for the status, and
+what this attempt has used so far.`,
 		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
+			progress.Usage = flags.given()
 			return s.Progress(ctx, lease, progress)
 		})
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -34,6 +36,7 @@ func newProgress(a *app) *cobra.Command {
 	}
 	cmd.Flags().Float64Var(&progress.Percent, "percent", 0, "how much is done, 0 to 100")
 	cmd.Flags().StringVar(&progress.Message, "message", "", "in words")
+	flags.declare(cmd.Flags())
 	cmd.Flags().StringVar(&details, "details", "", "whatever else; JSON if it parses, else text")
 	return cmd
 }

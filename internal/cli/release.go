@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -17,7 +16,7 @@ func newRelease(a *app) *cobra.Command {
 once. After a cancel it is the end of it.`,
 		`  handoff release "$LEASE" --reason "shutting down"`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
 			return s.Release(ctx, lease, reason)
 		})
 	cmd.Flags().StringVar(&reason, "reason", "", "why")

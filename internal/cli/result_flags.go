@@ -16,11 +16,11 @@ type resultFlags struct {
 	file, text, body, summary, notes string
 	artifacts, variables             []string
 	partial                          bool
-	tokens                           int64
+	usage                            usageFlags
 }
 
 // resultFlagNames are the flags that say something of the result.
-var resultFlagNames = []string{"file", "text", "body", "summary", "notes", "artifact", "var", "partial", "tokens"}
+var resultFlagNames = []string{"file", "text", "body", "summary", "notes", "artifact", "var", "partial", "tokens", "cost"}
 
 // declare declares the flags; partial is one where a result may be whole.
 func (f *resultFlags) declare(fs *pflag.FlagSet, partial bool) {
@@ -31,7 +31,7 @@ func (f *resultFlags) declare(fs *pflag.FlagSet, partial bool) {
 	fs.StringVar(&f.notes, "notes", "", "anything for the agent that goes on")
 	fs.StringArrayVar(&f.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
 	fs.StringArrayVar(&f.variables, "var", nil, "changed variable `NAME=VALUE` (repeatable)")
-	fs.Int64Var(&f.tokens, "tokens", 0, "tokens used")
+	f.usage.declare(fs)
 	if partial {
 		fs.BoolVar(&f.partial, "partial", false, "only part of it is done")
 	}
@@ -47,7 +47,7 @@ func (f *resultFlags) build(a *app) (protocol.Result, error) {
 	}
 	result.Summary = cmp.Or(f.summary, result.Summary)
 	result.Notes = cmp.Or(f.notes, result.Notes)
-	result.Tokens = cmp.Or(f.tokens, result.Tokens)
+	result.Usage = f.usage.over(result.Usage)
 	if f.partial {
 		result.Status = protocol.Partial
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -59,7 +58,7 @@ already, or no reason given.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if isLease(args[0]) {
-				return a.onLease(func(ctx context.Context, s api.Holder, lease string) (protocol.State, error) {
+				return a.onLease(func(ctx context.Context, s holder, lease string) (protocol.State, error) {
 					return s.RollBackHeld(ctx, lease, reason, partial)
 				})(cmd, args)
 			}

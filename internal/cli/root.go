@@ -51,6 +51,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil || errors.Is(err, errToldToEnd) {
 		return exitDone
 	}
+	var ran *ranError
+	if ctx.Err() == nil && errors.As(err, &ran) { // it has said itself what there is to say
+		return ran.code
+	}
 	if ctx.Err() != nil && !errors.Is(err, errInterrupted) { // whatever the error says, it is the consequence of Ctrl-C
 		err = errInterrupted
 	}

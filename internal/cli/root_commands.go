@@ -13,14 +13,15 @@ func commands(a *app, root *cobra.Command) {
 		commands []*cobra.Command
 	}{
 		{"Hand off work and follow it:", []*cobra.Command{newSubmit(a), newStatus(a), newWait(a), newResult(a), newHistory(a),
-			newWhy(a), newShow(a), newTree(a), newTail(a), newCancel(a)}},
-		{"Step in, as a person or an agent in charge:", []*cobra.Command{newInbox(a), newAnswer(a), newTake(a), newReroute(a),
+			newWhy(a), newShow(a), newBrief(a), newTree(a), newBudget(a), newTail(a), newCancel(a)}},
+		{"Step in, as a person or an agent in charge:", []*cobra.Command{newInbox(a), newApprove(a), newDeny(a), newAnswer(a), newTake(a), newReroute(a),
 			newRollback(a), newDismiss(a), newDead(a)}},
 		{"Ask about many of them:", []*cobra.Command{newList(a), newConversation(a), newStats(a), newAudit(a)}},
+		{"Share within a workflow:", []*cobra.Command{newWorkflow(a), newVars(a), newLock(a), newUnlock(a)}},
 		{"Be an agent:", []*cobra.Command{newWork(a), newExample(a), newAgents(a)}},
-		{"Be an agent that polls:", []*cobra.Command{newClaim(a), newAck(a), newHeartbeat(a), newProgress(a), newComplete(a),
+		{"Be an agent that polls:", []*cobra.Command{newClaim(a), newAck(a), newHeartbeat(a), newProgress(a), newSpend(a), newDecide(a), newComplete(a),
 			newFail(a), newRelease(a), newEscalate(a), newAwait(a)}},
-		{"Run the engine:", []*cobra.Command{newDev(a), newTopology(a), newBackup(a), newRestore(a), newSupervise(a),
+		{"Run the engine:", []*cobra.Command{newDev(a), newTopology(a), newFleet(a), newBackup(a), newRestore(a), newSupervise(a),
 			newIndex(a), newGateway(a), newTop(a), newDoctor(a), newBench(a)}},
 		{"Write packages and results:", []*cobra.Command{newSchema(a), newValidate(a)}},
 	} {

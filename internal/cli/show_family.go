@@ -86,7 +86,7 @@ func (s *sheet) stages(v dossier.Stages, closed bool) {
 		label string
 		ms    int64
 	}{
-		{"in a queue", v.Queue}, {"claimed", v.Acknowledge}, {"at work", v.Work}, {"for answers", v.Answers}, {"put off", v.Deferred},
+		{"at a gate", v.Gate}, {"in a queue", v.Queue}, {"claimed", v.Acknowledge}, {"at work", v.Work}, {"for answers", v.Answers}, {"put off", v.Deferred},
 		{"for others", v.Children}, {"backing off", v.Backoff}, {"deciding", v.Deciding},
 	} {
 		if stage.ms > 0 {

@@ -52,9 +52,7 @@ func (s *sheet) overview(v dossier.Handoff) {
 	s.line("progress", explain.Progress(state))
 	s.line("escalated", explain.Escalation(state))
 	s.line("inbox", phrase(explain.Inbox(state)))
-	if state.Tokens > 0 {
-		s.line("tokens", fmt.Sprint(state.Tokens))
-	}
+	s.line("used", explain.Usage(state.Usage.Total()))
 }
 
 // handedOver is the package, with its context counted.

@@ -30,7 +30,7 @@ func crooked(t *testing.T) *tale {
 	g.accept().pass(30 * time.Second).gone(whyHolder).look().pass(4 * time.Second)
 	g.ack(protocol.Ack{Status: protocol.AckRejected, Reason: "no"}, false).look().pass(time.Second)
 	g.act(lifecycle.TakeNow(g.state, g.d, lifecycle.Claimant{Agent: protocol.Human, Holder: "w3", LeaseMS: 30_000}, "", g.now)).pass(20 * time.Second)
-	return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success, Tokens: 7}, nil, g.now))
+	return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success, Usage: &protocol.Usage{Tokens: 7}}, nil, g.now))
 }
 
 // TestDossier: the events of a crooked way, put in order.
@@ -58,7 +58,7 @@ func TestDossier(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	s := d.Stages
-	if sum := s.Queue + s.Acknowledge + s.Work + s.Answers + s.Deferred + s.Children + s.Backoff + s.Deciding; sum != s.Whole {
+	if sum := s.Gate + s.Queue + s.Acknowledge + s.Work + s.Answers + s.Deferred + s.Children + s.Backoff + s.Deciding; sum != s.Whole {
 		t.Errorf("the stages are %d in all, the whole is %d: %+v", sum, s.Whole, s)
 	}
 	if s.Queue != 19_000 || s.Work != 110_000 || s.Answers != 300_000 || s.Backoff != 2_000 {

@@ -7,13 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/index/ask"
 )
 
 const statsHelp = `Stats sums up the handoffs that the filters leave (those of handoff list): in all, by
 agent, by source and target, by type, with the most frequent reasons for a refusal and
-the workflows with the most handoffs.
+the workflows with the most handoffs. What governance did follows: the hand-offs that a
+limit or a rule barred, what handoffs waited for at gates, budgets, and breakers.
 
   success      of those that closed, how many with success or in part
   accepted     of the acknowledgements, how many were not a refusal
@@ -21,8 +23,18 @@ the workflows with the most handoffs.
   work         from the last time that it was taken until it closed
   whole        from submission until it closed
 
+  barred       hand-offs that were refused to the holder of a handoff
+  ended        of handoffs at a gate, those that closed without its verdict
+  granted      to handoffs that follow from no other, for all that follows from them;
+               so are used, reserved and over
+  trips        how often a breaker has opened since it was closed last
+
 Durations are percentiles: half of the handoffs took no longer than p50, 95 of 100 no
 longer than p95. With -o json durations are milliseconds and rates 0 to 1.
+
+--summary shows five of these alone: how many handoffs each workflow had, what each agent
+has used, how long handoffs took on average, which breakers are not closed, and how many
+handoffs were taken out of deadlocks. Breakers are as they stand now, whatever the filter.
 
 --series WIDTH shows what happened over time instead: how many handoffs were submitted, and
 closed with and without success, in each bucket of this width since --since (the last 24
@@ -40,6 +52,7 @@ func newStats(a *app) *cobra.Command {
 		fresh freshness
 		top   int
 		width string
+		brief bool
 	)
 	cmd := &cobra.Command{
 		Use:     "stats",
@@ -71,7 +84,7 @@ func newStats(a *app) *cobra.Command {
 					return a.series(ctx, r, q, fresh)
 				})
 			}
-			return a.onReader(cmd.Context(), filter.Agent, func(ctx context.Context, r dossier.Reader) error {
+			return a.onSessionAbout(cmd.Context(), filter.Agent, func(ctx context.Context, r *api.Session) error {
 				answer, err := r.Figures(ctx, ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top})
 				if err == nil {
 					err = fresh.check(answer.Position)
@@ -79,20 +92,23 @@ func newStats(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if !a.text() {
-					return a.value(answer)
-				}
-				if err := a.figures(answer); err != nil {
+				breakers, err := r.Breakers(ctx)
+				if err != nil {
 					return err
 				}
-				return a.stand(fresh, answer.Position, "")
+				if brief {
+					return a.summary(answer, breakers, fresh)
+				}
+				return a.stats(statsAnswer{answer, orEmpty(breakers)}, fresh)
 			})
 		},
 	}
 	flags.declare(a, cmd)
 	cmd.Flags().IntVar(&top, "top", 10, fmt.Sprintf("`N` rows of each table, at most %d", ask.FiguresTopMax))
 	cmd.Flags().StringVar(&width, "series", "", "show buckets of this `WIDTH`: 10m, 1h, 1d")
+	cmd.Flags().BoolVar(&brief, "summary", false, "show five figures alone: handoffs of each workflow, tokens and cost of each agent, durations, breakers, deadlocks")
 	cmd.MarkFlagsMutuallyExclusive("series", "top")
+	cmd.MarkFlagsMutuallyExclusive("series", "summary")
 	fresh.flag(cmd)
 	return cmd
 }

@@ -1,12 +1,33 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/index/ask"
 )
+
+// statsAnswer are the figures of "stats".
+type statsAnswer struct {
+	ask.FiguresAnswer
+	Breakers []api.BreakerStatus `json:"breakers"`
+}
+
+func (a *app) stats(s statsAnswer, fresh freshness) error {
+	if !a.text() {
+		return a.value(s)
+	}
+	if err := a.figures(s.FiguresAnswer); err != nil {
+		return err
+	}
+	if err := a.governance(s); err != nil {
+		return err
+	}
+	return a.stand(fresh, s.Position, "")
+}
 
 // figures prints figures for people.
 func (a *app) figures(f ask.FiguresAnswer) error {
@@ -19,7 +40,9 @@ func (a *app) figures(f ask.FiguresAnswer) error {
 		"work", durations(all.Work),
 		"whole", durations(all.Whole),
 		"attempts", fmt.Sprint(all.Attempts),
-		"tokens", fmt.Sprint(all.Tokens),
+		"tokens", tokensOf(all),
+		"cost", costOf(all),
+		"deadlocks", countOrNone(f.Deadlocks),
 	); err != nil {
 		return err
 	}
@@ -30,10 +53,10 @@ func (a *app) figures(f ask.FiguresAnswer) error {
 		if len(t.rows) == 0 {
 			continue
 		}
-		rows := [][]string{{t.of, "HANDOFFS", "OPEN", "SUCCESS", "ACCEPTED", "QUEUE P50/P95", "WORK P50/P95", "WHOLE P50/P95", "TOKENS"}}
+		rows := [][]string{{t.of, "HANDOFFS", "OPEN", "SUCCESS", "ACCEPTED", "QUEUE P50/P95", "WORK P50/P95", "WHOLE P50/P95", "TOKENS", "COST"}}
 		for _, r := range t.rows {
 			rows = append(rows, []string{r.Key, fmt.Sprint(r.Handoffs), fmt.Sprint(r.Open), percent(r.Success), percent(r.Acceptance),
-				twoOf(r.Queue), twoOf(r.Work), twoOf(r.Whole), fmt.Sprint(r.Tokens)})
+				twoOf(r.Queue), twoOf(r.Work), twoOf(r.Whole), fmt.Sprint(r.Tokens), cmp.Or(costOf(r), "-")})
 		}
 		a.printf("\n")
 		if err := a.table(rows); err != nil {
@@ -64,6 +87,21 @@ func (a *app) causes(f ask.FiguresAnswer) error {
 		return a.tableFit(rows, nil)
 	}
 	return nil
+}
+
+// tokensOf are the tokens, and how many handoffs they are known of.
+func tokensOf(f ask.Figures) string {
+	if f.Reported == 0 {
+		return fmt.Sprint(f.Tokens)
+	}
+	return fmt.Sprintf("%d (known of %d of %d closed)", f.Tokens, f.Reported, f.Succeeded+f.Failed)
+}
+
+func costOf(f ask.Figures) string {
+	if f.CostMicros == 0 {
+		return ""
+	}
+	return explain.Cost(f.CostMicros)
 }
 
 func rateOf(rate *float64, n, of int64) string {

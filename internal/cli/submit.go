@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // waitForever is what --wait means without a value.
@@ -16,6 +18,7 @@ type submitOptions struct {
 	packageFlags
 	child   childFlags
 	lines   linesFlags
+	orRun   orRun
 	dryRun  bool
 	wait    string
 	gateway bool
@@ -34,7 +37,7 @@ func newSubmit(a *app) *cobra.Command {
 		Example: submitExamples,
 		Args:    o.noArgs,
 		PreRunE: o.check,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runSubmit(cmd, &o) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.runSubmit(cmd, &o, args) },
 	}
 	o.flags(a, cmd)
 	return cmd
@@ -47,15 +50,19 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	fs.BoolVar(&o.lines.lines, "lines", false, "the file has a package on each line, whatever its name (.jsonl and .ndjson always have)")
 	fs.BoolVar(&o.lines.keepGoing, "keep-going", false, "with a package on each line: submit the good lines where others are not in order")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
+	fs.Bool("no-lease", false, "inside a worker: submit beside the handoff being worked on, and not under its lease ($"+worker.EnvLease+")")
 	gatewayFlag(cmd, &o.gateway)
 	fs.StringVar(&o.wait, "wait", "", "wait for the end of the chain, at most `DURATION`, and print its result; it is written with =, as in --wait=30s")
 	fs.Lookup("wait").NoOptDefVal = waitForever
+	fs.BoolVar(&o.orRun.given, "or-run", false, "where the package is refused, or the engine not reached: run the command behind --, with the package on its standard input")
 	a.agentFlags(cmd, "to", "from", "count-from")
 	a.words(cmd, "type", asWords(protocol.Types)...)
 	a.words(cmd, "priority", asWords(protocol.Priorities)...)
 	a.words(cmd, "trigger", asWords(protocol.Triggers)...)
 	a.words(cmd, "risk", asWords(protocol.Risks)...)
 	a.words(cmd, "on-timeout", asWords(protocol.OnTimeouts)...)
+	a.words(cmd, "complexity", protocol.Complexities...)
+	a.words(cmd, "on-exhausted", asWords(protocol.BudgetActions)...)
 	a.words(cmd, "transfer", asWords(protocol.TransferModes)...)
 	a.words(cmd, "return-of", asWords(protocol.ReturnScopes)...)
 	a.words(cmd, "on-return-timeout", asWords(protocol.OnTimeouts)...)
@@ -64,8 +71,8 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	a.words(cmd, "late-result", asWords(protocol.LateResults)...)
 }
 
-func (o *submitOptions) noArgs(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
+func (o *submitOptions) noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || o.orRun.given && cmd.ArgsLenAtDash() == 0 {
 		return nil
 	}
 	if _, err := parseDuration(args[0]); err == nil && o.wait == waitForever {
@@ -90,7 +97,10 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 }
 
 // runSubmit submits one package, or those of a file of lines, in the way that the flags say.
-func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
+func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) error {
+	if err := o.orRun.check(cmd, args, a.dir); err != nil {
+		return err
+	}
 	if o.awaits(a.env) {
 		return a.runSubmitAwaited(cmd.Context(), o)
 	}
@@ -102,42 +112,39 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions) error {
 	switch {
 	case err != nil:
 		return err
-	case through && o.lines.of(o.file):
-		return usagef("a file of lines does not go through a gateway: submit its packages one by one")
+	case o.lines.of(o.file) && (through || o.orRun.given):
+		return usagef("a file of lines does not go through a gateway, nor with --or-run: submit its packages one by one")
 	case o.lines.of(o.file):
 		return a.submitLines(cmd.Context(), o)
 	}
-	pkg, err := o.buildFor(cmd.Context(), a)
+	err = a.submitPackage(cmd.Context(), o, through)
+	if o.orRun.takes(err) {
+		return o.orRun.instead(cmd.Context(), a, err)
+	}
+	return err
+}
+
+// submitPackage submits one package.
+func (a *app) submitPackage(ctx context.Context, o *submitOptions, through bool) error {
+	pkg, err := o.buildFor(ctx, a)
+	if err == nil {
+		err = o.orRun.keep(ctx, a, pkg)
+	}
 	if err != nil {
 		return err
 	}
 	a.warnArtifacts(o.artifacts)
 	switch {
 	case through:
-		err = a.submitThroughGateway(cmd.Context(), pkg, o)
+		err = a.submitThroughGateway(ctx, pkg, o)
 	case o.child.lease != "":
-		return a.handOff(cmd.Context(), pkg, o.child, o.packageFlags)
+		return a.handOff(ctx, pkg, o)
 	default:
-		err = a.submit(cmd.Context(), pkg, o)
+		if lease := o.leaseOf(pkg); lease != "" {
+			err = a.handOffAtOnce(ctx, lease, pkg, o)
+		} else {
+			err = a.submit(ctx, pkg, o)
+		}
 	}
 	return o.hint(err)
-}
-
-// waitLimit reads --wait: nil is not to wait, negative is to wait without end.
-func waitLimit(text string) (*time.Duration, error) {
-	limit := time.Duration(-1)
-	switch text {
-	case "":
-		return nil, nil
-	case waitForever:
-		return &limit, nil
-	}
-	limit, err := parseDuration(text)
-	if err != nil {
-		return nil, usagef("--wait: %v", err)
-	}
-	if limit < 0 {
-		return nil, usagef("--wait: %q is negative", text)
-	}
-	return &limit, nil
 }

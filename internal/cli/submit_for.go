@@ -40,6 +40,10 @@ func (o *submitOptions) buildFor(ctx context.Context, a *app) (protocol.Package,
 	if _, err := a.prepare(ctx, pkg); err != nil {
 		return pkg, err
 	}
+	pkg.Target = protocol.Target{}
+	if err := o.orRun.keep(ctx, a, pkg); err != nil {
+		return pkg, err
+	}
 	pkg.Target.Agent, err = a.findFor(ctx, o.words, pkg.Source)
 	return pkg, err
 }

@@ -3,9 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
+	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -41,8 +43,12 @@ func (a *app) submitThroughGateway(ctx context.Context, pkg protocol.Package, o 
 		state, err = s.Submit(ctx, sent)
 		return err
 	})
+	if err != nil && !is[*protocol.Error](err) && !errors.Is(err, natsgateway.ErrNobody) {
+		err = &unknownError{err}
+	}
 	if err != nil {
 		return err
 	}
+	o.orRun.placed = true
 	return a.submitted(ctx, s, state, o.limit)
 }

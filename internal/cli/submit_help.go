@@ -28,7 +28,10 @@ are given replace what the file says. "handoff schema package" describes the fil
 The source (--from) is $HANDOFF_AGENT where that is set, else human. Any other name
 will do, but stderr says so where no agent has it: what is asked of it, and what it gets
 back, waits for people then. Inside a worker started by "handoff work" the new handoff follows from the one being
-worked on: its parent is $HANDOFF_TICKET. What has a parent takes over from it what
+worked on: its parent is $HANDOFF_TICKET, and it is handed off under the lease of that
+($HANDOFF_LEASE), which a second attempt does again. The lease alone is enough: it
+names agent and ticket, too. It begins at once. With --no-lease,
+--from, --parent or --key it is submitted beside it. What has a parent takes over from it what
 it does not say itself: conversation, workflow, user, intent, correlation and trace
 ids, priority, and the deadline, than which its own is never later. The trace that it is in is that of
 $TRACEPARENT and $TRACESTATE, unless the package names one.
@@ -71,6 +74,11 @@ Before anything is written, what looks like a secret (a key, a token, a password
 taken out of the package; stderr says how many. $HANDOFF_REDACT names a file with
 more patterns, one regular expression a line; --redact adds one.
 
+With --or-run the command behind -- does the work where the package is refused, no agent
+is found for it, or no engine is reached: it gets the package on its standard input, and
+its exit code is that of submit. It does not run where the package itself is not in order,
+nor where it is not known whether it was submitted.
+
 What is wrong with a package is said by field, and nothing is written (exit code
 9). Should the connection break in the middle, the message names the ticket, and
 "handoff status TICKET" tells whether it was submitted.
@@ -88,4 +96,5 @@ const submitExamples = `  handoff submit --to reviewer --reason "code is ready" 
   handoff submit --to alice --to bob --to carol --aggregate majority --reason r --task "approve the plan" --wait
   handoff submit --type escalation --from worker --rationale "the budget is exceeded" --reason r --task "may we go on?"
   handoff submit -f packages.jsonl > tickets
+  handoff submit --to painter --reason r --task "the kitchen" --or-run -- ./paint.sh
   T=$(handoff submit --key nightly-2026-01-31 -f package.json) && handoff wait "$T"`

@@ -56,6 +56,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 	if err != nil {
 		return err
 	}
+	o.orRun.placed = true
 	a.warnSource(ctx, b, prepared.Package.Source)
 	if o.dryRun {
 		return nil
@@ -83,7 +84,7 @@ func (a *app) submitOnce(ctx context.Context, b *broker.Broker, prepared broker.
 		return err
 	})
 	if err != nil && !is[*protocol.Error](err) && !errors.Is(err, broker.ErrNotAllowed) {
-		err = fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)
+		err = &unknownError{fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)}
 	}
 	return head, err
 }

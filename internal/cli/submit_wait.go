@@ -90,3 +90,22 @@ func (a *app) endValue(ctx context.Context, s *source, read resultReader, submit
 	}
 	return a.value(v)
 }
+
+// waitLimit reads --wait: nil is not to wait, negative is to wait without end.
+func waitLimit(text string) (*time.Duration, error) {
+	limit := time.Duration(-1)
+	switch text {
+	case "":
+		return nil, nil
+	case waitForever:
+		return &limit, nil
+	}
+	limit, err := parseDuration(text)
+	if err != nil {
+		return nil, usagef("--wait: %v", err)
+	}
+	if limit < 0 {
+		return nil, usagef("--wait: %q is negative", text)
+	}
+	return &limit, nil
+}

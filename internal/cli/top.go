@@ -37,6 +37,7 @@ failures, too.
 Beneath are open handoffs that need attention:
 
   stuck      a supervisor could not go on: handoff history TICKET
+  deep       it follows from 25 hand-offs or more: handoff tree TICKET
   late       something was due a minute ago and was not done: handoff doctor
   person     it is with a person: handoff inbox
   question   an agent waits for an answer: handoff answer TICKET

@@ -2,12 +2,12 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 const (
@@ -16,8 +16,6 @@ const (
 	// ratesBack is how many entries top reads at most of what was before it
 	// began: a second of work or two.
 	ratesBack = 50_000
-	// stuckMax is how many handoffs are remembered that got stuck meanwhile.
-	stuckMax = 100
 )
 
 // rates are handoffs a minute.
@@ -29,12 +27,12 @@ type rates struct {
 
 // topRates counts what happens by second and agent, for as long as rateWindow.
 type topRates struct {
-	mu     sync.Mutex
-	since  time.Time                  // the ledger has been read from then on; zero: from the first entry on
-	ahead  uint64                     // entry up to which the past is being read
-	caught chan struct{}              // closed when that is done
-	bySec  map[int64]map[string]tally // Unix seconds
-	stuck  []string                   // tickets that got stuck meanwhile
+	mu      sync.Mutex
+	since   time.Time                  // the ledger has been read from then on; zero: from the first entry on
+	ahead   uint64                     // entry up to which the past is being read
+	caught  chan struct{}              // closed when that is done
+	bySec   map[int64]map[string]tally // Unix seconds
+	noticed []string                   // tickets that got stuck meanwhile, or are deep in their lineages
 }
 
 // newTopRates counts from an instant on, and has caught up with entry past; 0 is
@@ -80,11 +78,14 @@ func (r *topRates) take(e broker.Entry) error {
 		return nil // doctor tells of those
 	}
 	second := e.At.Unix()
+	if lifecycle.Deep(change.Record.State.Summary) {
+		r.notice(e.Ticket)
+	}
 	for _, event := range change.Record.Events {
 		agent, t := tallyOf(event, change.Record.State)
 		if t == (tally{}) {
-			if event.EventType() == protocol.EventStuck && len(r.stuck) < stuckMax && !slices.Contains(r.stuck, e.Ticket) {
-				r.stuck = append(r.stuck, e.Ticket)
+			if event.EventType() == protocol.EventStuck {
+				r.notice(e.Ticket)
 			}
 			continue
 		}
@@ -139,11 +140,4 @@ func (r *topRates) now(now time.Time) (all rates, by map[string]rates) {
 
 func (t tally) rates(minutes float64) rates {
 	return rates{float64(t.accepted) / minutes, float64(t.completed) / minutes, float64(t.failed) / minutes}
-}
-
-// stuckTickets are the handoffs that got stuck while top was watching.
-func (r *topRates) stuckTickets() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.stuck)
 }

@@ -150,8 +150,8 @@ func TestTopRates(t *testing.T) {
 	if all, by := r.now(topNoon.Add(2 * time.Minute)); all != (rates{}) || len(by) > 0 {
 		t.Errorf("two minutes later %+v, %+v", all, by)
 	}
-	if len(r.stuckTickets()) != 1 {
-		t.Errorf("stuck: %v", r.stuckTickets())
+	if len(r.noticedTickets()) != 1 {
+		t.Errorf("stuck: %v", r.noticedTickets())
 	}
 	r.since = topNoon.Add(-30 * time.Second) // less than a minute is known
 	if _, by := r.now(topNoon); by["clerk"] != (rates{2, 2, 2}) {

@@ -106,7 +106,7 @@ func (w *topWatch) view(ctx context.Context) (topView, error) {
 			v.Served++
 		}
 	}
-	needs, err := w.api.Attention(ctx, w.seen.stuckTickets())
+	needs, err := w.api.Attention(ctx, w.seen.noticedTickets())
 	switch {
 	case errors.Is(err, broker.ErrNoAnswer):
 		v.Note = "no index answers, so that handoffs which need attention are not shown; start one: handoff index"

@@ -24,13 +24,18 @@ func (a *app) tree(v dossier.Tree, long bool) error {
 	if v.Handoffs > 1 {
 		a.printf("%s, * is the one you asked for\n", explain.Count(v.Handoffs, "handoff"))
 	}
-	for _, note := range v.Notes {
+	a.remarks(v.Notes, v.Actions)
+	return nil
+}
+
+// remarks prints what a view may be missing, and the commands that would find it.
+func (a *app) remarks(notes []string, actions []explain.Action) {
+	for _, note := range notes {
 		a.notef("handoff: %s\n", note)
 	}
-	for _, action := range v.Actions {
+	for _, action := range actions {
 		a.notef("handoff: to %s: %s\n", action.To, commandLine(action))
 	}
-	return nil
 }
 
 type drawing struct {

@@ -36,6 +36,7 @@ type waiting struct {
 }
 
 func (w waiting) run(ctx context.Context, limit time.Duration) (protocol.State, error) {
+	whole := ctx
 	switch {
 	case limit == 0: // one look needs its time too: that of the engine
 		state, err := w.look(ctx)
@@ -50,7 +51,9 @@ func (w waiting) run(ctx context.Context, limit time.Duration) (protocol.State, 
 	}
 	state, err := w.wait(ctx)
 	switch {
-	case err != nil && context.Cause(ctx) == errWaited && state.Ticket != "":
+	case err != nil && context.Cause(ctx) == errWaited && state.Ticket == "": // too short for one look
+		return w.run(whole, 0)
+	case err != nil && context.Cause(ctx) == errWaited:
 		err = &openError{state: state}
 	case err != nil && errors.Is(ctx.Err(), context.Canceled) && (!state.Closed || w.chain && lifecycle.GoesOn(state)):
 		err = waitInterrupted(w.again, w.cancel)

@@ -98,9 +98,7 @@ var whyCases = []struct {
 		return g.act(lifecycle.Escalate(g.state, g.d, whyHolder, "this needs a decision", "two designs are possible", g.now)).pass(10 * time.Second)
 	}},
 	{"awaiting approval", lifecycle.WaitApproval, func(g *tale) *tale {
-		g.submit(nil).pass(time.Minute) // no event leads there yet
-		g.state.Phase, g.state.Agent, g.state.Offer = protocol.AwaitingApproval, "", 0
-		return g
+		return g.submit(func(s *protocol.Summary) { s.Approval = &protocol.Approval{Required: true} }).pass(time.Minute)
 	}},
 	{"awaiting its source", lifecycle.WaitSource, func(g *tale) *tale {
 		return g.submit(func(s *protocol.Summary) {

@@ -22,7 +22,10 @@ type workFlags struct {
 	beat, beatTimeout  time.Duration
 	misses             int
 	cleanup, result    string
+	input              string
 	cleanupTimeout     time.Duration
+	handoffs           string
+	enableHandoffs     bool
 	update, gateway    bool
 	person             bool
 	serviceFlags
@@ -52,13 +55,16 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs.StringVar(&flags.agent, "agent", "", "the `AGENT` to serve")
 	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, `NAME[:0.8]` (repeatable)")
 	fs.StringVar(&flags.description, "description", "", "`WHAT` a new agent does")
-	fs.BoolVar(&flags.update, "update", false, "add --capability and --description to the profile that is there")
+	fs.StringVar(&flags.handoffs, "handoffs", "", "what a new agent may hand off: on (default), off, or simple (to one agent: sequential and delegation)")
+	fs.BoolVar(&flags.enableHandoffs, "enable-handoffs", false, "the same as --handoffs on")
+	fs.BoolVar(&flags.update, "update", false, "add --capability, --description and --handoffs to the profile that is there")
 	fs.BoolVar(&flags.person, "yes-i-am-a-person", false, "serve human: CMD puts each handoff before a person, who decides")
 	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time, this worker's share of the agent's max_concurrency (default: all of it, else 1)")
 	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
 	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
 	durationVar(fs, &flags.beatTimeout, "beat-timeout", 0, "how long one beat may take (default: until the next one)")
 	fs.IntVar(&flags.misses, "misses", 0, "`N` missed beats end the lease (default 3)")
+	fs.StringVar(&flags.input, "input", string(worker.InputPackage), "what CMD reads: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)")
 	fs.StringVar(&flags.result, "result", string(output.Auto), "how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)")
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
@@ -66,13 +72,14 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	gatewayFlag(cmd, &flags.gateway)
 	flags.serviceFlags.declare(cmd)
 	a.agentFlags(cmd, "agent")
+	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
 	a.words(cmd, "result", asWords(output.Modes)...)
 }
 
 // program is what the worker runs. One that cannot run is refused before the worker is there.
 func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error) {
 	redactor, err := a.redactor()
-	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: output.Mode(flags.result)}
+	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: output.Mode(flags.result), Input: worker.Input(flags.input)}
 	if err == nil {
 		err = worker.CheckCommand(a.dir, args)
 	}
@@ -92,7 +99,7 @@ func (flags *workFlags) config(a *app) (worker.Config, error) {
 	cfg := worker.Config{
 		Agent: flags.agent, Concurrency: flags.concurrency, DrainTimeout: flags.drain,
 		Lease: flags.lease, Beat: flags.beat, BeatTimeout: flags.beatTimeout, Misses: flags.misses, CleanupTimeout: flags.cleanupTimeout,
-		Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities},
+		Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities, Handoffs: flags.handoffMode()},
 		Log:     a.log(flags.verbose),
 	}
 	if cfg.DrainTimeout == 0 {

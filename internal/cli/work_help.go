@@ -24,12 +24,15 @@ handed on to this one), supplements (answers to what was asked, whose variables 
 context.variables, too), trail (who refused, asked and failed before)
 and returns (the ends of what was handed off and waited for).
 
-In the environment of CMD are HANDOFF_TICKET, HANDOFF_AGENT, HANDOFF_ATTEMPT,
+In the environment of CMD are HANDOFF_TICKET, HANDOFF_LEASE, HANDOFF_AGENT, HANDOFF_ATTEMPT,
 HANDOFF_FENCE, HANDOFF_LIMIT (when the first clock takes it away), HANDOFF_LIMIT_CLOCK
 (work, return or deadline), HANDOFF_PROGRESS_DEADLINE, HANDOFF_DEADLINE, NATS_URL, TRACEPARENT and TRACESTATE (its span, as W3C Trace Context has it); in
 HANDOFF_PROGRESS_FILE the name of a file of which every line that is written there is
-a report of progress ("40 parsing"); and in HANDOFF_ACK_FILE that of a file in which it
-may say more than an exit code can, as a line or as JSON (handoff schema ack):
+a report of progress ("40 parsing"); in HANDOFF_USAGE_FILE that of one whose last line
+is what it has used so far, {"tokens": 1200, "cost_micros": 30000} or the usage of a
+model's answer; in HANDOFF_BRIEF_FILE that of the handoff as instructions for a model ("handoff
+brief"), which --input brief has on the input too; and in HANDOFF_ACK_FILE that of a file in which it may say more than an
+exit code can, as a line or as JSON (handoff schema ack):
 
   rejected: why           conditional: what is needed
   escalated why           passed up to whom the agent escalates to

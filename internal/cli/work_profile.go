@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -44,6 +45,13 @@ func (a *app) meet(profile, wanted protocol.Profile, update bool, put func(proto
 	if wanted.Description != "" && wanted.Description != profile.Description {
 		lacking = append(lacking, "the description")
 		profile.Description = wanted.Description
+	}
+	if is := cmp.Or(profile.Handoffs, protocol.HandoffsOn); wanted.Handoffs != "" && wanted.Handoffs != is {
+		if !update { // it would hand off what it is told not to
+			return protocol.Errorf(protocol.CodeConflict, "handoffs", "%s is registered with handoffs %s, not %s; --update changes that, for all of its workers", wanted.ID, is, wanted.Handoffs)
+		}
+		lacking = append(lacking, "handoffs "+string(wanted.Handoffs))
+		profile.Handoffs = wanted.Handoffs
 	}
 	if len(lacking) == 0 {
 		return nil

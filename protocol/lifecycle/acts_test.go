@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +18,8 @@ func (w *world) act(h *thread) {
 		w.afterwards(h)
 	case w.n(10) == 0, s.Phase == p.Retrying && w.n(3) == 0:
 		w.intervene(h)
+	case s.Gate != nil:
+		w.answerGate(h)
 	case s.Aggregate != nil, s.Offer == 0:
 		w.reconcile(h)
 	case s.Absent != "" && w.n(2) == 0: // its agent comes back
@@ -47,6 +51,26 @@ func (w *world) answer(h *thread) {
 	answer.LetOthers = answer.Deny && w.n(2) == 0
 	if step, err := Answer(h.state, w.d, answer, w.now); err == nil {
 		w.checkReasons(h, h.state, step.Events)
+		w.take(h, step)
+	}
+}
+
+// answerGate is what an approver, or something outside, says to a gate.
+func (w *world) answerGate(h *thread) {
+	var step Step
+	var err error
+	answer := ApprovalAnswer{By: one(w, append(slices.Clone(agents), "src", h.state.Gate.Approver)...), Any: w.n(6) == 0, Reason: w.text()}
+	switch w.n(4) {
+	case 0:
+		step, err = Deny(h.state, w.d, answer, w.now)
+	case 1:
+		step, err = OpenGate(h.state, w.d, Fact{Gate: one(w, p.GateKinds[1:]...)}, w.now)
+	case 2:
+		step, err = RefuseGate(h.state, one(w, p.GateKinds[1:]...), p.Errorf(p.CodeConflict, "", "none is left"), w.now)
+	default:
+		step, err = Approve(h.state, w.d, answer, w.now)
+	}
+	if err == nil {
 		w.take(h, step)
 	}
 }
@@ -91,6 +115,7 @@ func (w *world) afterwards(h *thread) {
 		w.take(h, step)
 		s := h.state.Summary
 		s.Origin, s.Parent, s.N, s.Group, s.Deadline = h.ticket, "", 0, "", w.now.Add(time.Hour)
+		s.Lineage, s.Limits = nil, nil
 		w.begin(h.state.RedrivenAs, nil, w.must(SubmitAnyway(h.state.RedrivenAs, s, p.Submitted{}, w.d, w.now)))
 	}
 }
@@ -118,7 +143,7 @@ func (w *world) claim(h *thread) {
 	case verdict == Take:
 		w.take(h, step.Then(w.must(Acknowledge(step.State, c, w.ack(), w.n(2) == 0, w.now))))
 		if h.state.Fence != 0 && (w.n(6) == 0 || w.wild && w.n(2) == 0) {
-			if step, err := HandOff(h.state, w.handedOff(h), w.now); err == nil {
+			if step, err := w.tryHandOff(h, w.handedOff(h)); err == nil {
 				w.take(h, step)
 			}
 		}
@@ -188,7 +213,7 @@ func (w *world) handOff(h *thread) {
 	case 0:
 		step, err = Escalate(s, w.d, s.Holder, "too much", w.text(), w.now)
 	case 1:
-		step, err = HandOff(s, w.handedOff(h), w.now)
+		step, err = w.tryHandOff(h, w.handedOff(h))
 	case 2:
 		if s.Children == nil {
 			return
@@ -196,10 +221,12 @@ func (w *world) handOff(h *thread) {
 		step, err = Suspend(s, s.Holder, []int{w.n(3), w.n(3)}, w.now)
 	default: // it hands off and waits
 		child := w.handedOff(h)
-		if step, err = HandOff(s, child, w.now); err != nil || len(step.Events) == 0 {
+		if step, err = w.tryHandOff(h, child); err != nil || len(step.Events) == 0 {
 			return
 		}
-		w.take(h, step)
+		if w.take(h, step); step.State.Children == nil || !step.State.Children.Made.Has(child.N) {
+			return
+		}
 		w.beginChild(h, child.N)
 		step, err = Suspend(h.state, s.Holder, []int{child.N}, w.now)
 	}
@@ -209,7 +236,7 @@ func (w *world) handOff(h *thread) {
 }
 
 // handedOff is one more child of a handoff, or one that it has already.
-func (w *world) handedOff(h *thread) p.HandedOff {
+func (w *world) handedOff(h *thread) Next {
 	n := w.n(3)
 	if _, known := h.kids[n]; !known {
 		s := w.summary(h.state.Agent)
@@ -220,11 +247,19 @@ func (w *world) handedOff(h *thread) p.HandedOff {
 		}
 		h.kids[n] = s
 	}
-	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, After: h.kids[n].AwaitsSource, Ticket: p.ChildTicketN(h.ticket, n), Type: h.kids[n].Type}
+	return w.next(h, p.HandedOff{N: n, After: h.kids[n].AwaitsSource})
+}
+
+// next is a child as its holder hands it off.
+func (w *world) next(h *thread, e p.HandedOff) Next {
+	s := h.kids[e.N]
+	e.By, e.Ticket, e.Type, e.Target = h.state.Holder, p.ChildTicketN(h.ticket, e.N), s.Type, s.TargetWords()
+	e.Hash = one(w, "0102030405ff", "0102030405fe")
+	return Next{HandedOff: e, Asks: s.Limits}
 }
 
 // goesOn is the child that the chain of a handoff goes on with.
-func (w *world) goesOn(h *thread) p.HandedOff {
+func (w *world) goesOn(h *thread) Next {
 	n := 3 + w.n(2)
 	for h.state.Children != nil && h.state.Children.Made.Has(n) {
 		n++
@@ -236,7 +271,7 @@ func (w *world) goesOn(h *thread) p.HandedOff {
 		h.kids = map[int]p.Summary{}
 	}
 	h.kids[n] = s
-	return p.HandedOff{Meta: p.Meta{By: h.state.Holder}, N: n, Goto: true, Ticket: p.ChildTicketN(h.ticket, n), Type: s.Type}
+	return w.next(h, p.HandedOff{N: n, Goto: true})
 }
 
 // lastOfChain follows a chain as far as it has come; nil is that a link is yet to be submitted.
@@ -254,17 +289,24 @@ func (w *world) finish(h *thread) {
 	s := h.state
 	var step Step
 	var err error
+	if w.n(3) == 0 {
+		if step, err = Spend(s, s.Holder, p.Usage{Tokens: int64(w.n(9)), CostMicros: int64(w.n(3))}, p.UsageReport, w.now); err != nil {
+			w.fail(h, "its holder cannot say what it has used: %v", err)
+		}
+		w.take(h, step)
+		s = h.state
+	}
 	if w.n(4) == 0 {
 		step, err = RollBackHeld(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
 	} else {
-		var next []p.HandedOff
+		var next []Next
 		if w.n(3) == 0 {
 			next = append(next, w.handedOff(h))
 		}
 		if w.n(3) == 0 && (s.Children == nil || s.Children.Next == 0) {
 			next = append(next[:0], w.goesOn(h))
 		}
-		step, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Tokens: 5}, next, w.now)
+		step, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Usage: &p.Usage{Tokens: 5}}, next, w.now)
 	}
 	if err != nil {
 		w.fail(h, "its holder cannot finish: %v", err)
@@ -284,7 +326,7 @@ func (w *world) comeLate(h *thread) {
 	}
 	w.mustBeStale(h, &p.Completed{Meta: p.Meta{At: w.now, By: was.holder}, Fence: was.fence, Status: p.Success})
 	w.take(h, Park(h.state, p.ResultParked{Holder: was.holder, Fence: was.fence, Attempt: was.attempt,
-		Status: one(w, p.Success, p.Partial), Tokens: 7}, w.now))
+		Status: one(w, p.Success, p.Partial), Usage: &p.Usage{Tokens: 7}}, w.now))
 }
 
 // seeTo does what a handoff's duties ask for, as a supervisor does: its
@@ -347,6 +389,12 @@ func (w *world) beginChild(h *thread, n int) {
 	}
 	s.Deadline = w.now.Add(24 * time.Hour)
 	ticket := p.ChildTicketN(h.ticket, n)
+	switch e := h.recorded(n); {
+	case h.state.Aggregate != nil:
+		s.Lineage, s.Limits = h.state.Lineage, memberLimits(h.state)
+	case e != nil:
+		s.Lineage, s.Limits = lineageOf(h.state, e.Target, e.Hash), e.Grant
+	}
 	w.begin(ticket, h, w.must(SubmitAnyway(ticket, s, p.Submitted{}, w.d, w.now)))
 }
 
@@ -404,4 +452,34 @@ func (w *world) newDeadline() time.Time {
 		return time.Time{}
 	}
 	return w.now.Add(one(w, -time.Hour, time.Minute, time.Hour, 24*time.Hour, 200*24*time.Hour))
+}
+
+// recorded is the event that records a child; nil is none.
+func (h *thread) recorded(n int) *p.HandedOff {
+	for _, entry := range h.log {
+		for _, e := range entry.events {
+			if e, ok := e.(*p.HandedOff); ok && e.N == n {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// raise adds to the limits of a handoff.
+func (w *world) raise(h *thread) {
+	more := p.Amounts{Handoffs: int64(w.n(3)), Tokens: int64(100 * w.n(3))}
+	if step, err := Raise(h.state, w.d, "human", h.state.Limits.Bounded(more), w.now); err == nil {
+		w.take(h, step)
+	}
+}
+
+// tryHandOff hands off a child, or records that it is refused.
+func (w *world) tryHandOff(h *thread, child Next) (Step, error) {
+	step, err := HandOff(h.state, child, w.now)
+	var refused *p.Error
+	if errors.As(err, &refused) && Bars(refused.Code) {
+		return RecordBar(h.state, h.state.Holder, child, refused, w.now)
+	}
+	return step, err
 }

@@ -13,9 +13,19 @@ import (
 // which agent. What is submitted follows from none: its summary is its package's own.
 
 // Admit returns the agent that a handoff is offered to. None gets a group, whose members are
-// admitted one by one. A *protocol.Error says why the handoff is refused: its target is unknown,
-// takes no handoffs, or no agent has the capability.
+// admitted one by one. A *protocol.Error says why the handoff is refused: its source may not hand
+// it off, or not to that agent, its target is unknown, takes no handoffs, or no agent has the
+// capability.
 func Admit(s p.Summary, d *Directory) (p.Routing, error) {
+	if err := checkEdges(s, d); err != nil {
+		return p.Routing{}, err
+	}
+	if err := admitLineage(s, d); err != nil {
+		return p.Routing{}, err
+	}
+	if err := admitMembers(s, d); err != nil {
+		return p.Routing{}, err
+	}
 	if s.Aggregate != nil {
 		return p.Routing{}, nil
 	}
@@ -32,12 +42,14 @@ func ChildOf(parent p.State, e *p.HandedOff, pkg p.Package) p.Summary {
 		s.Wait = p.WaitContinue
 	}
 	s.AwaitsSource, s.Excluded, s.Trace = e.After, e.Excluded, e.Trace
+	s.Lineage, s.Limits, s.Class = lineageOf(parent, e.Target, e.Hash), e.Grant, ""
 	if s.Trace == nil {
 		s.Trace = traceAt(parent, p.SpanWork, e.Fence)
 	}
 	if e.Goto {
 		continueChain(&s, parent)
 	}
+	shareWorkspace(&s, parent)
 	return s
 }
 
@@ -45,6 +57,8 @@ func ChildOf(parent p.State, e *p.HandedOff, pkg p.Package) p.Summary {
 func MemberOf(group p.State, m p.MemberHandoff, digest string, excluded []string) p.Summary {
 	s := m.Summarize(digest)
 	s.Trace, s.Excluded = traceAt(group, p.SpanHandoff, 0), excluded
+	s.Lineage, s.Limits, s.Class = group.Lineage, memberLimits(group), ""
+	shareWorkspace(&s, group)
 	return s
 }
 
@@ -52,6 +66,7 @@ func MemberOf(group p.State, m p.MemberHandoff, digest string, excluded []string
 func ReturnOf(of p.State, pkg p.Package, digest string) p.Summary {
 	s := pkg.Summarize(digest)
 	s.Trace = traceAt(of, p.SpanReturn, 0)
+	s.Lineage, s.Limits = lineageOf(of, of.Source, ""), restOf(of)
 	return s
 }
 
@@ -64,6 +79,7 @@ func RedriveOf(origin p.State, pkg p.Package, digest, to string, again bool) p.S
 		s.Excluded = slices.DeleteFunc(Refusers(origin), func(agent string) bool { return agent == to })
 	}
 	s.Trace = traceAt(origin, p.SpanHandoff, 0)
+	shareWorkspace(&s, origin)
 	return s
 }
 
@@ -84,10 +100,13 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 			routing, ok = Route(s, d.shared(), s.Excluded)
 			routing.Warnings = append(slices.Clone(routing.Warnings), fmt.Sprintf("%s has another member of the group", routing.Choice))
 		}
+		if err := barredRoute(s, d); !ok && err != nil {
+			return routing, err
+		}
 		if !ok {
 			problem := "no agent has the capability %s"
 			if d.has(s.Target.Capability) {
-				problem = "no agent with the capability %s may take this (it is the source, refused it before, or its proficiency, max_risk or accepts_handoffs forbids it)"
+				problem = "no agent with the capability %s may take this (it is the source, refused it before, or its proficiency, max_risk, accepts_handoffs or the edges forbid it)"
 			}
 			return routing, p.Errorf(p.CodeNoAgent, "target.capability", problem+"; start a worker that has it", s.Target.Capability)
 		}
@@ -105,7 +124,10 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 	case UnfitRefuses:
 		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "target.agent", "%s takes no handoffs (accepts_handoffs is false)", name)
 	case UnfitRisk:
-		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
+		return p.Routing{}, p.Errorf(p.CodeAutonomy, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
+	}
+	if overAutonomy(&profile, &s) {
+		return p.Routing{}, p.Errorf(p.CodeAutonomy, "autonomy_budget.amount", "%s has an autonomy budget of %g, this asks for %g", name, *profile.AutonomyBudget, *s.Autonomy.Amount)
 	}
 	routing := p.Routing{Choice: name}
 	if wanted := requiredOf(s); len(wanted) > 0 && name != p.Human {
@@ -118,7 +140,39 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 		}
 		routing.Warnings = m.warnings
 	}
+	if _, until, ok := d.lets(name, ""); !ok {
+		return routing, d.breakerOpen("target.agent", name, until)
+	}
 	return routing, nil
+}
+
+// barredRoute says that only breakers keep a package from the agents that have its capability; nil
+// where there are none. The first to let one through is named.
+func barredRoute(s p.Summary, d *Directory) error {
+	if d == nil || d.breakers == nil { // as a rule
+		return nil
+	}
+	first := firstBarred(s, d)
+	if first == "" {
+		return nil
+	}
+	return d.breakerOpen("target.capability", first, d.breakers[first].until)
+}
+
+// firstBarred is the agent whose breaker may be the first to let a package through; empty where no
+// agent is fit.
+func firstBarred(s p.Summary, d *Directory) string {
+	routing, ok := Route(s, d.withoutBreakers(), s.Excluded)
+	if !ok {
+		return ""
+	}
+	first := routing.Choice
+	for _, c := range routing.Candidates {
+		if view, barred := d.breakers[c.Agent]; barred && view.until.Before(d.breakers[first].until) {
+			first = c.Agent
+		}
+	}
+	return first
 }
 
 // unfitError says why an agent that was named may not have a package.

@@ -93,6 +93,7 @@ func applySubmitted(s *p.State, e *p.Submitted) error {
 	if s.Aggregate != nil { // the members of a group are its children
 		s.Children = &p.Children{Count: s.Aggregate.Size, Made: p.AllBits(s.Aggregate.Size)}
 	}
+	openAccount(s)
 	if s.Deadline.IsZero() { // nothing may stay open for ever
 		s.Deadline = e.At.Add(millis(p.DeadlineDefaultMS))
 	}
@@ -115,7 +116,14 @@ func applyOffered(s *p.State, e *p.Offered) error {
 	if e.Agent == "" || s.Aggregate != nil {
 		return fmt.Errorf("%w: offered to %q", ErrIllegal, e.Agent)
 	}
+	if err := checkBehindGate(s, e.Agent); err != nil {
+		return err
+	}
+	s.Gate = nil
 	moveTo(s, e.Agent)
+	if e.Breaker != "" {
+		s.Breaker = e.Breaker
+	}
 	if e.Policy != nil {
 		s.Policy = *e.Policy
 	}
@@ -136,7 +144,7 @@ func moveTo(s *p.State, agent string) {
 	}
 	dropPending(s)
 	s.Agent, s.Offer, s.EstimatedCompletionMS, s.Absent = agent, 0, 0, ""
-	s.Attempt, s.LeasesLost, s.ConditionRounds = 0, 0, 0
+	s.Attempt, s.LeasesLost, s.ConditionRounds, s.Breaker = 0, 0, 0, ""
 	s.Tried = appendAgent(s.Tried, agent)
 	endQueueClock(s)
 }
@@ -179,6 +187,8 @@ func applyProgressed(s *p.State, e *p.Progressed) error {
 	if len(progress.Details) > MessageBytesMax { // the event keeps them
 		progress.Details = nil
 	}
+	use(s, e.Fence, progress.Usage)
+	progress.Usage = nil
 	s.Progress, s.ProgressAt = &progress, e.When()
 	return nil
 }
@@ -189,15 +199,19 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 		outcome = p.OutcomePartial
 	}
 	s.ResultSeq, s.Message, s.SetAside, s.Vote = p.Self, "", cut(e.SetAside), e.Vote
-	s.Tokens += e.Tokens
+	useLast(s, e.Fence, e.Usage)
 	clearHolder(s)
 	closeAs(s, outcome, "", e.At)
+	if s.Barred != nil && s.Barred.FellBack {
+		s.Inbox = p.Human
+	}
 	return nil
 }
 
 func applyFailed(s *p.State, e *p.Failed) error {
 	s.Reason, s.Message = cutCode(e.Code), cut(e.Message)
 	s.Retryable, s.RetryAfterMS = e.Retryable, e.RetryAfterMS
+	useLast(s, e.Fence, e.Usage)
 	if len(e.Result) > 0 || e.Blob != nil {
 		s.ResultSeq = p.Self
 	}
@@ -211,6 +225,7 @@ func applyRejected(s *p.State, e *p.Rejected) error {
 	s.Alternative = cutTo(e.Alternative, p.IDBytesMax)
 	s.Reason, s.Message = cutCode(e.ReasonCode), cut(e.Reason)
 	endQueueClock(s)
+	endProbe(s)
 	endAttempt(s)
 	return nil
 }
@@ -229,6 +244,7 @@ func applyConditioned(s *p.State, e *p.Conditioned) error {
 		s.RetryAt = e.At.Add(millis(e.RetryAfterMS))
 	}
 	endQueueClock(s)
+	endProbe(s)
 	endAttempt(s)
 	return nil
 }
@@ -276,7 +292,7 @@ func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 	if o != p.OutcomeSuccess && o != p.OutcomePartial {
 		dropPending(s)
 	}
-	s.RetryAt, s.Conditions = p.Time{}, nil
+	s.RetryAt, s.Conditions, s.Gate = p.Time{}, nil, nil
 	endQueueClock(s)
 	endAwait(s)
 }
@@ -286,8 +302,16 @@ func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 func endAttempt(s *p.State) {
 	if s.Fence != 0 {
 		dropPending(s)
+		endProbe(s)
 	}
 	clearHolder(s)
+}
+
+// endProbe says that the handoff no longer tries whether its agent has recovered.
+func endProbe(s *p.State) {
+	if s.Breaker == p.BreakerProbe {
+		s.Breaker = p.BreakerCounts
+	}
 }
 
 // clearHolder frees the handoff from its holder.

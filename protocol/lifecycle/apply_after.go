@@ -44,6 +44,7 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 	if e.Undelivered != "" {
 		c.Undelivered = c.Undelivered.With(e.N)
 	}
+	setAside(s, e)
 	return nil
 }
 
@@ -58,6 +59,7 @@ func applySuspended(s *p.State, e *p.Suspended) error {
 	s.ConditionedAt, s.Reason, s.Message = e.At, "awaiting_returns", ""
 	s.Conditions, s.RetryAt = nil, p.Time{}
 	// The same attempt goes on: what begins with its result stays.
+	endProbe(s)
 	clearHolder(s)
 	return nil
 }
@@ -87,6 +89,7 @@ func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) error {
 			continue
 		}
 		c.Closed = c.Closed.With(child.N)
+		settleChild(s, child)
 		switch child.Outcome {
 		case p.OutcomeSuccess, p.OutcomePartial:
 			if !votesAgainst(s, child) {
@@ -127,6 +130,7 @@ func applyRolledBack(s *p.State, e *p.RolledBack) error {
 	if len(e.Result) > 0 || e.Blob != nil {
 		s.ResultSeq = p.Self
 	}
+	useLast(s, e.Fence, e.Usage)
 	s.Message, s.Inbox = cut(e.Reason), e.Inbox
 	if e.Fence == 0 {
 		recordEndRequest(s, e.By, e.Reason)
@@ -143,8 +147,9 @@ func applyResultParked(s *p.State, e *p.ResultParked) error {
 		return fmt.Errorf("%w: a result parked under fence %d, which is not a lost one", ErrIllegal, e.Fence)
 	}
 	s.LateFences = append(slices.Clone(s.LateFences), e.Fence)
+	use(s, e.Fence, e.Usage)
 	if e.Malformed == "" {
-		s.LateSeq, s.LateStatus, s.LateTokens = p.Self, e.Status, e.Tokens
+		s.LateSeq, s.LateStatus = p.Self, e.Status
 		s.LateVote, s.LateSetAside = e.Vote, cut(e.SetAside)
 	}
 	return nil
@@ -159,7 +164,6 @@ func applyLateResultUsed(s *p.State, e *p.LateResultUsed) error {
 		outcome = p.OutcomePartial
 	}
 	s.ResultSeq, s.Message, s.SetAside, s.Vote = s.LateSeq, "", s.LateSetAside, s.LateVote
-	s.Tokens += s.LateTokens
 	dropPending(s)
 	closeAs(s, outcome, "late_result", e.At)
 	return nil

@@ -50,7 +50,11 @@ func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
 }
 
 func applyRerouted(s *p.State, e *p.Rerouted) error {
-	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout
+	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout || s.Phase == p.AwaitingApproval ||
+		e.ReasonCode == ReasonBreakerOpen && !s.Held()
+	if err := checkBehindGate(s, e.To); err != nil {
+		return err
+	}
 	switch {
 	case e.ReasonCode == ReasonAgentBack && e.To == s.Absent && s.Phase == p.Pending && !s.Held() && len(s.Chain) > 0:
 		applyGoneBack(s, e)
@@ -147,6 +151,7 @@ func applyTimedOut(s *p.State, e *p.TimedOut) error {
 	decided := s.TimedOut == "" // no other clock ran out before, whose end it is
 	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
 	s.Conditions = nil
+	endProbe(s)
 	if e.Clock == p.ClockReturn { // what follows has as long again
 		s.ReturnTimeouts++
 		s.ReturnSince, s.ReturnMS = e.At, 0

@@ -25,6 +25,8 @@ func NewMembers(s p.State, events []p.Event) []string {
 		switch e := e.(type) {
 		case *p.Offered:
 			to = e.Agent
+		case *p.Gated:
+			to = e.Agent
 		case *p.Rerouted:
 			to = e.To
 		case *p.Escalated:
@@ -79,6 +81,22 @@ func (d *Directory) shared() *Directory {
 	}
 	next := *d
 	next.reserved, next.allReserved = nil, false
+	return &next
+}
+
+// reserving returns a snapshot in which no handoff goes to these agents.
+func (d *Directory) reserving(agents []string) *Directory {
+	if d == nil {
+		return nil
+	}
+	next := *d
+	next.reserved = make(map[string]bool, len(d.reserved)+len(agents))
+	for agent := range d.reserved {
+		next.reserved[agent] = true
+	}
+	for _, agent := range agents {
+		next.reserved[agent] = true
+	}
 	return &next
 }
 

@@ -19,7 +19,13 @@ func Check(before, after p.State, now time.Time) error {
 	if err := checkShape(before, after); err != nil {
 		return err
 	}
+	if err := checkGate(after); err != nil {
+		return err
+	}
 	if err := checkOffer(before, after); err != nil {
+		return err
+	}
+	if err := checkAccount(before, after); err != nil {
 		return err
 	}
 	if before.Closed {
@@ -49,6 +55,10 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("held by %q with fence %d in %s", s.Holder, s.Fence, s.Phase)
 	case isClaimed(s) && s.ClaimedAt.IsZero(), !isClaimed(s) && s.AckWithinMS != 0:
 		return fmt.Errorf("claimed by %q at %s, to be acknowledged within %d ms, in %s", s.Holder, s.ClaimedAt, s.AckWithinMS, s.Phase)
+	case !before.Usage.Total().Beyond(s.Usage.Total()).IsZero():
+		return fmt.Errorf("used %+v, and before that %+v", s.Usage, before.Usage)
+	case s.Usage != nil && len(s.Usage.Attempts) > p.AttemptsUsageMax:
+		return fmt.Errorf("remembers the usage of %d attempts", len(s.Usage.Attempts))
 	case s.UpdatedAt.Before(before.UpdatedAt):
 		return fmt.Errorf("went back in time")
 	case s.Attempt < 0 || s.AttemptsTotal < s.Attempt || held && s.Attempt < 1:
@@ -67,6 +77,8 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("closed as %s, and its chain goes on with child %d", s.Outcome, s.Children.Next-1)
 	case AwaitsChain(s) && (s.ReturnTicket != "" || !s.ReturnedAt.IsZero()):
 		return fmt.Errorf("its return is spoken of, and its chain has not ended")
+	case IsProbing(s) && s.Phase != p.Pending && !held:
+		return fmt.Errorf("a probe in %s", s.Phase)
 	case s.Phase == p.AwaitingSource && (!s.AwaitsSource || s.Held() || s.Offer != 0):
 		return fmt.Errorf("awaits its source, with holder %q and offer %d", s.Holder, s.Offer)
 	case s.Children != nil && s.Children.Awaited != "" && s.Phase != p.Conditional:
@@ -100,7 +112,7 @@ func checkAfterEnd(before, after p.State) error {
 	for _, s := range []*p.State{&before, &after} {
 		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
 		s.ReturnTicket, s.ReturnedAt, s.PrevHash, s.ChainEnd = "", p.Time{}, "", nil
-		s.LateFences, s.LateSeq, s.LateStatus, s.LateTokens, s.LateVote, s.LateSetAside = nil, 0, "", 0, "", ""
+		s.LateFences, s.LateSeq, s.LateStatus, s.LateVote, s.LateSetAside, s.Usage = nil, 0, "", "", "", nil
 	}
 	if reflect.DeepEqual(before, after) {
 		return nil

@@ -8,8 +8,12 @@ import (
 
 // CheckEnd tells whether the end that an append brought about is one that Decide, a worker
 // or a person makes: what failed for good is a dead letter or in an inbox, and no deadline
-// ends what an authority could still have.
+// ends what an authority could still have. Of an open one it tells whether it has set nothing aside
+// for children that have ended.
 func CheckEnd(before, s p.State) error {
+	if err := checkSettled(s); err != nil {
+		return err
+	}
 	if before.Closed || !s.Closed {
 		return nil
 	}
@@ -29,6 +33,7 @@ func CheckEnd(before, s p.State) error {
 	goesUp := s.Denied == "" && s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
 		s.Escalations < p.EscalationsTotalMax && !contains(s.Refused, p.Human)
 	switch {
+	case before.Gate != nil: // no authority gets by silence what was not approved
 	case s.Inbox == "":
 		return fmt.Errorf("closed at its deadline, and no inbox lists it")
 	case s.Policy.OnDeadline == p.DeadlineEscalate && goesUp && !intervened:

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -47,7 +48,9 @@ func groupOutcome(s p.State) (outcome p.Outcome, facts p.Facts) {
 // ChildEnd is the end of a child as its parent records it: that of its chain.
 func ChildEnd(child p.State) p.ChildClosed {
 	end := endOf(child)
-	return p.ChildClosed{N: child.N - 1, Outcome: end.Outcome, Vote: end.Vote}
+	closed := p.ChildClosed{N: child.N - 1, Outcome: end.Outcome, Vote: end.Vote}
+	closed.Grant, closed.Commit = accountOfChild(child)
+	return closed
 }
 
 // votesAgainst tells whether a member that has done its work says no to what a majority is
@@ -62,10 +65,11 @@ func isSuspended(s p.State) bool {
 }
 
 // marksChildren tells whether the ends of children are recorded: in an open
-// group, in a handoff that was suspended for them, and until all have ended
+// group, in a handoff that was suspended for them or has an account, and until all have ended
 // where they are cancelled.
 func marksChildren(s p.State) bool {
-	return !s.Closed && s.Aggregate != nil && s.Children != nil || isSuspended(s) || cancelsChildren(s)
+	return !s.Closed && s.Children != nil && (s.Aggregate != nil || s.Account != nil && s.Children.Made.Without(s.Children.Closed) != "") ||
+		isSuspended(s) || cancelsChildren(s)
 }
 
 // cancelsChildren tells whether children that are open shall be cancelled.
@@ -88,7 +92,11 @@ func FollowSource(s, parent p.State, d *Directory, now time.Time) (Step, error) 
 		return Step{}, nil
 	}
 	begun := &p.SourceCompleted{Meta: meta}
+	d = d.At(now)
 	routing, err := routeTarget(s.Summary, d)
+	if mark, _, _ := d.lets(routing.Choice, s.Ticket); errors.Is(err, errBreakerOpen) || mark == p.BreakerProbe {
+		return StepOf(s, begun) // a supervisor finds that the breaker lets it through
+	}
 	if err != nil {
 		t, illegal := StepOf(s, begun)
 		if illegal == nil {
@@ -96,5 +104,5 @@ func FollowSource(s, parent p.State, d *Directory, now time.Time) (Step, error) 
 		}
 		return t, illegal
 	}
-	return StepOf(s, begun, offer(s, d, meta, routing.Choice, OfferSubmitted, &routing))
+	return StepOf(s, append([]p.Event{begun}, offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})...)...)
 }

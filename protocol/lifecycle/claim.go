@@ -22,7 +22,8 @@ const (
 	Take Verdict = iota
 	// Drop: the handoff is closed, or another offer is current; remove this one from the queue.
 	Drop
-	// Mine: this holder has it already; ignore the redelivery.
+	// Mine: this holder has it already. The offer is delivered again, or the answer to the
+	// holder's acceptance was lost: a holder that does not work on it goes on with it.
 	Mine
 	// LetGo: another holder has it; leave the offer alone.
 	LetGo
@@ -51,21 +52,25 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 	return Take, Step{State: s}
 }
 
-// takeOver is the claim of a successor on an offer whose holder is gone.
+// takeOver is the claim of a successor on an offer whose holder is gone. The lost attempt is charged
+// as Decide charges it, and with nothing left the next one does not begin.
 func takeOver(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 	meta := p.Meta{At: now, By: c.Holder}
-	verdict, events := Take, []p.Event{claimLost(s, d, meta)}
-	switch {
+	t := Step{State: s}
+	t.mustAdd(append(estimate(&s, meta), claimLost(s, d, meta))...)
+	switch budget := exhaustedBudget(&t.State); {
 	case s.CancelRequested:
-		verdict, events = Drop, append(events, endEvent(s, d, meta, causeWorkerGone))
+		t.mustAdd(endEvent(s, d, meta, causeWorkerGone))
 	case s.Fence != 0 && s.Attempt >= s.Policy.MaxAttempts:
 		after := s
 		after.LeasesLost++
-		verdict, events = Drop, append(events, exhausted(after, d, meta)...)
+		t.mustAdd(exhausted(after, d, meta)...)
+	case budget != "":
+		t.mustAdd(noAttempt(t.State, []p.Event{again(s, d, meta, OfferLeaseLost)}, budget, meta))
+	default:
+		return Take, t
 	}
-	t := Step{State: s}
-	t.mustAdd(events...)
-	return verdict, t
+	return Drop, t
 }
 
 // Acknowledge answers an offer. start says that the work begins with the acceptance.

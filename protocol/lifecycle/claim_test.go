@@ -240,7 +240,7 @@ func TestCancel(t *testing.T) {
 
 func TestAnswer(t *testing.T) {
 	d := fleet(agent("a"))
-	for _, column := range []string{"approval", "pending", "claimed", "accepted", "working", "retrying", "deferred", "timeout", "rejected", "failed"} {
+	for _, column := range []string{"pending", "claimed", "accepted", "working", "retrying", "deferred", "timeout", "rejected", "failed"} {
 		step, err := Answer(stateIn(t, column), d, p.Answer{Text: "so"}, t0)
 		if wantError(t, err, p.CodeIllegal); step.Events != nil {
 			t.Errorf("%s: events beside the error", column)

@@ -76,9 +76,7 @@ func openStates(t *testing.T, change func(*p.Summary)) map[string]p.State {
 	late := states["in a queue"] // a clock ran out, and what follows is not decided
 	late.Phase, late.TimedOut = p.PhaseTimeout, p.ClockAcknowledge
 	states["timed out, undecided"] = late
-	waits := states["in a queue"]
-	waits.Phase, waits.Offer = p.AwaitingApproval, 0
-	states["waiting for an approval"] = waits
+	states["waiting for an approval"] = with(func(s *p.Summary) { s.Approval = &p.Approval{Required: true} }, nil)
 	states["waiting for its source"] = with(func(s *p.Summary) { s.AwaitsSource, s.Parent, s.N = true, "parent", 1 }, nil)
 	return states
 }

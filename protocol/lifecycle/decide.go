@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -18,7 +19,7 @@ const stepsMax = 8
 // must not be earlier than the last event.
 func Decide(s p.State, d *Directory, now time.Time) Step {
 	t := Step{State: s}
-	t.decide(d, now)
+	t.decide(d.At(now), now)
 	return t
 }
 
@@ -39,6 +40,9 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 			return events
 		}
 	}
+	if s.Phase == p.AwaitingApproval {
+		return stepGate(s, d, meta)
+	}
 	if s.Phase == p.PhaseTimeout && s.TimedOut == p.ClockDeadline {
 		return stepDeadline(s, d, meta)
 	}
@@ -52,7 +56,10 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
-		return []p.Event{offer(s, d, meta, s.Agent, OfferMoved, nil)}
+		if s.EscalationLevel > 0 {
+			return []p.Event{offer(s, d, meta, s.Agent, OfferMoved, nil)}
+		}
+		return offerOrGate(&s, d, meta, offerTo{agent: s.Agent, reason: OfferMoved})
 	}
 	switch s.Phase {
 	case p.Pending:
@@ -63,7 +70,9 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 		return stepConditional(s, d, now)
 	case p.Retrying:
 		if hasPassed(now, s.RetryAt) {
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferRetry}}
+			if _, _, ok := d.lets(s.Agent, s.Ticket); ok {
+				return []p.Event{again(s, d, meta, OfferRetry)}
+			}
 		}
 	case p.PhaseFailed:
 		return stepFailed(s, d, meta)
@@ -141,7 +150,7 @@ func stepClaimed(s p.State, d *Directory, now time.Time) []p.Event {
 	}
 	meta := p.Meta{At: now, By: By}
 	lost := claimLost(s, d, meta)
-	return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: cmp.Or(lost.Reason, OfferLeaseLost)}}
+	return []p.Event{lost, again(s, d, meta, cmp.Or(lost.Reason, OfferLeaseLost))}
 }
 
 // claimLost takes a handoff from its holder, and says whether that holder is there.
@@ -157,7 +166,10 @@ func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 	routing, err := routeTarget(s.Summary, d)
 	if err == nil {
-		return []p.Event{offer(s, d, meta, routing.Choice, OfferSubmitted, &routing)}
+		return offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})
+	}
+	if errors.Is(err, errBreakerOpen) { // it waits, for as long as it may be open
+		return nil
 	}
 	if hasPassed(meta.At, routableSince(s).Add(millis(s.Policy.AckTimeoutMS))) && !keepsOffer(s, d) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
@@ -195,30 +207,19 @@ func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
 	return nil
 }
 
-// reofferAfterLoss charges the lost attempt and offers again while attempts remain.
-func reofferAfterLoss(s p.State, d *Directory, meta p.Meta) []p.Event {
-	lost := leaseLost(s, meta)
-	if s.Attempt < s.Policy.MaxAttempts {
-		return []p.Event{lost, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferLeaseLost}}
-	}
-	after := s
-	after.LeasesLost++
-	return append([]p.Event{lost}, exhausted(after, d, meta)...)
-}
-
 func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
 	timedOut := []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
 	switch {
 	case isSuspended(s):
 		if s.Children.Awaited.Without(s.Children.Closed) == "" {
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReturn}}
+			return []p.Event{again(s, d, meta, OfferReturn)}
 		}
 		return nil
 	case s.ConditionRounds > s.Policy.MaxConditions:
 		return timedOut
 	case s.Conditions == nil && hasPassed(now, s.RetryAt): // deferred, or answered
-		return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: reofferReason(s)}}
+		return []p.Event{again(s, d, meta, reofferReason(s))}
 	case s.Conditions != nil && hasPassed(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
 		return timedOut
 	}
@@ -231,21 +232,6 @@ func reofferReason(s p.State) string {
 		return OfferAnswer
 	}
 	return OfferDeferred
-}
-
-// stepFailed schedules the next attempt, or ends it.
-func stepFailed(s p.State, d *Directory, meta p.Meta) []p.Event {
-	if !s.Retryable {
-		inbox := ""
-		if s.ReturnOf != "" { // it is no dead letter
-			inbox = p.Human
-		}
-		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeFailed, Reason: cmp.Or(s.Reason, "failed"), Inbox: inbox}} // in the worker's words
-	}
-	if s.Attempt >= s.Policy.MaxAttempts {
-		return exhausted(s, d, meta)
-	}
-	return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: s.UpdatedAt.Add(Backoff(s))}}
 }
 
 // stepTimeout follows the clock that ran out.
@@ -268,6 +254,9 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.TimedOut == p.ClockQueue {
 		why = because(ReasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
 	}
+	if s.Reason == ReasonDeadlock {
+		return stepDeadlock(s, d, meta)
+	}
 	if escalatesAtOnce(s, d) || s.Denied != "" {
 		return escalate(s, d, meta, why)
 	}
@@ -289,7 +278,7 @@ func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 		case s.ReturnTimeouts >= s.Policy.MaxAttempts:
 			on = p.OnTimeoutFail
 		case s.Attempt == 0 && canReoffer(s):
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReturnTimeout}}
+			return []p.Event{again(s, d, meta, OfferReturnTimeout)}
 		}
 	}
 	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS)))
@@ -299,21 +288,6 @@ func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 // that it is with: there is one, and it has neither refused nor asked too often.
 func canReoffer(s p.State) bool {
 	return s.Agent != "" && !contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
-}
-
-// stepOverdue follows a clock that ran out over the work of an agent, as the package
-// says. What fails so is listed for a person too.
-func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
-	switch {
-	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s):
-		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
-	case on == p.OnTimeoutEscalate:
-		return escalate(s, d, meta, why)
-	}
-	if late := lateResult(s, meta); late != nil {
-		return []p.Event{late}
-	}
-	return []p.Event{closed(meta, p.OutcomeTimeout, why, p.Human)}
 }
 
 // escalated tells whether an authority has the handoff, in its queue or in its hands.
@@ -361,7 +335,7 @@ func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason
 			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), p.Human)}
 		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
-			return []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferNoTaker}}
+			return []p.Event{again(s, d, meta, OfferNoTaker)}
 		}
 		return nil // refused by all: stays so until a fit agent turns up, or the deadline passes
 	case p.NoTakerReturn:
@@ -438,10 +412,7 @@ func reroute(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 	if !ok {
 		return nil
 	}
-	return []p.Event{
-		&p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()},
-		offer(s, d, meta, routing.Choice, OfferReroute, &routing),
-	}
+	return offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferReroute, routing: &routing, why: why})
 }
 
 // offer makes the event that puts the handoff before an agent, with the policy
@@ -449,7 +420,8 @@ func reroute(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *p.Routing) p.Event {
 	profile, _ := d.Agent(agent)
 	policy := ResolvePolicy(s.Summary, profile, d)
-	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy}
+	mark, _, _ := d.lets(agent, s.Ticket)
+	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy, Breaker: mark}
 }
 
 // exhausted passes a handoff up whose attempts at this agent are used up, or ends

@@ -11,6 +11,7 @@ import (
 // deny records a denial. The agent that asked, or the authority that said no, has refused.
 func deny(s *p.State, answer p.Answer) {
 	s.Phase = p.PhaseRejected
+	endProbe(s)
 	s.Refused = appendAgent(s.Refused, s.Agent)
 	s.Reason, s.Message = reasonDenied, cut(answer.DenyReason)
 	s.Denied = ""

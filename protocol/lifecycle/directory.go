@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"maps"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -13,6 +14,7 @@ type Directory struct {
 	Agents   map[string]protocol.Profile
 	Holders  map[string]protocol.Holder // those present, by holder id
 	Fleet    *protocol.Fleet            // the settings for all agents; nil is none
+	Health   map[string]AgentHealth     // of the agents that failed of late; nil as a rule
 
 	// LastPresent is when the observer saw the last holder go that an agent was
 	// present by (protocol.Holder.Attends). An agent that is present, or of which it
@@ -25,6 +27,9 @@ type Directory struct {
 	ConnectedSince time.Time
 
 	counted map[string]load // by Count
+
+	breakers map[string]breakerView // by At: those that are not closed
+	asOf     time.Time
 
 	reserved    map[string]bool // by Reserve
 	allReserved bool
@@ -58,6 +63,18 @@ func (d *Directory) WithFleet(f *protocol.Fleet) *Directory {
 	}
 	next := *d
 	next.Fleet = f
+	return &next
+}
+
+// WithAgent returns a snapshot with one agent more; nil is none.
+func (d *Directory) WithAgent(profile *protocol.Profile) *Directory {
+	if d == nil || profile == nil {
+		return d
+	}
+	next := *d
+	next.Agents = make(map[string]protocol.Profile, len(d.Agents)+1)
+	maps.Copy(next.Agents, d.Agents)
+	next.Agents[profile.ID] = *profile
 	return &next
 }
 

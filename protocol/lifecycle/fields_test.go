@@ -30,8 +30,8 @@ accepted claimed:         accepted_at attempt=1 attempts_total=1 fence=self phas
 started accepted:         phase=working started_at
 progressed accepted:      progress progress_at
 progressed working:       progress progress_at
-completed accepted:       closed=true closed_at fence=- holder=- lease_ms=- outcome=success phase=complete result_seq=self tokens=12
-completed working:        closed=true closed_at fence=- holder=- lease_ms=- outcome=success phase=complete result_seq=self tokens=12
+completed accepted:       closed=true closed_at fence=- holder=- lease_ms=- outcome=success phase=complete result_seq=self usage
+completed working:        closed=true closed_at fence=- holder=- lease_ms=- outcome=success phase=complete result_seq=self usage
 failed working:           fence=- holder=- lease_ms=- message=exit_status_1 phase=failed reason=exit retryable=true
 rejected pending:         alternative=b message=no phase=rejected reason=unable refused=[a]
 rejected claimed:         alternative=b holder=- lease_ms=- message=no phase=rejected reason=unable refused=[a]
@@ -94,9 +94,9 @@ taken rejected:           accepted_at agent=human alternative=- attempt=1 attemp
 rolled_back pending:      cancel_by=test cancel_reason=not_ours closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
 rolled_back waiting:      cancel_by=test cancel_reason=not_ours children closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
 rolled_back working:      closed=true closed_at fence=- holder=- inbox=human lease_ms=- message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
-late_result_used late/failed: closed=true closed_at message=- outcome=success phase=complete reason=late_result result_seq=8 tokens=5
-result_parked working:    late_fences=[77] late_seq=self late_status=success late_tokens=5
-result_parked closed/failed:   late_fences=[77] late_seq=self late_status=success late_tokens=5
+late_result_used late/failed: closed=true closed_at message=- outcome=success phase=complete reason=late_result result_seq=8
+result_parked working:    late_fences=[77] late_seq=self late_status=success usage
+result_parked closed/failed:   late_fences=[77] late_seq=self late_status=success usage
 children_closed owing/failed:  children
 return_sent owing/failed:      return_ticket
 return_sent closed/returned:   return_ticket

@@ -10,11 +10,12 @@ import (
 type Unfitness string
 
 const (
-	UnfitRefuses Unfitness = "not_accepting" // it takes no handoffs
-	UnfitRisk    Unfitness = "risk"          // the package has a higher risk than it may take
-	UnfitPaused  Unfitness = "paused"        // until an operator resumes it
-	UnfitAbsent  Unfitness = "absent"        // no worker serves it, and it does not poll
-	UnfitBusy    Unfitness = "busy"          // all slots of its workers are taken
+	UnfitRefuses  Unfitness = "not_accepting" // it takes no handoffs
+	UnfitAutonomy Unfitness = "autonomy"      // the package asks for more autonomy than it has
+	UnfitRisk     Unfitness = "risk"          // the package has a higher risk than it may take
+	UnfitPaused   Unfitness = "paused"        // until an operator resumes it
+	UnfitAbsent   Unfitness = "absent"        // no worker serves it, and it does not poll
+	UnfitBusy     Unfitness = "busy"          // all slots of its workers are taken
 )
 
 // Unavailable returns why an agent takes nothing now; false is that it may. A person is
@@ -41,6 +42,8 @@ func unfitForGood(profile p.Profile, s p.Summary) (Unfitness, bool) {
 		return UnfitRefuses, true
 	case riskLevel(s.Risk) > riskLevel(cmp.Or(profile.MaxRisk, p.RiskHigh)):
 		return UnfitRisk, true
+	case overAutonomy(&profile, &s):
+		return UnfitAutonomy, true
 	}
 	return "", false
 }

@@ -42,7 +42,7 @@ func Foresee(s p.State, d *Directory, now time.Time) (Foreseen, bool) {
 // something that it did not say before; zero if there is none.
 func nextInstant(s p.State, d *Directory, after time.Time) time.Time {
 	next := wakeAfter(s, after)
-	for _, at := range []time.Time{AbsenceKnownAt(s, d), progressMissedAt(s, d)} {
+	for _, at := range []time.Time{AbsenceKnownAt(s, d), progressMissedAt(s, d), BreakerDue(s, d, after)} {
 		if at.After(after) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

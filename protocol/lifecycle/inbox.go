@@ -7,6 +7,8 @@ type InboxReason string
 
 const (
 	InboxNone       InboxReason = ""           // the inbox does not list it
+	InboxApproval   InboxReason = "approval"   // the agent, or one below it, is asked whether another one may have it: approve or deny it
+	InboxBudget     InboxReason = "budget"     // its budget has run out: the person raises it, or ends the handoff
 	InboxOffer      InboxReason = "offer"      // it stands in the agent's queue
 	InboxEscalation InboxReason = "escalation" // the same, escalated to the agent: answer, take or reroute it
 	InboxHeld       InboxReason = "held"       // the agent holds it
@@ -23,13 +25,21 @@ func DeadLetter(s p.State) bool {
 
 // InboxReasonFor returns why the inbox of an agent, or of a person (protocol.Human),
 // lists a handoff. A question goes to a person where the source is no agent of the
-// directory.
+// directory. What an agent is asked to approve is for those above it as well; for a person once
+// a person is asked.
 func InboxReasonFor(s p.State, agent string, d *Directory) InboxReason {
 	switch {
 	case s.Closed && s.Inbox == agent:
 		return InboxReview
 	case s.Closed:
 		return InboxNone
+	case AskedAtGate(s) != "":
+		switch asked := AskedAtGate(s) == agent; {
+		case asked && s.Gate.First() == p.GateBudget:
+			return InboxBudget
+		case asked, agent != p.Human && MayApprove(s, agent, d):
+			return InboxApproval
+		}
 	case s.Phase == p.Conditional && s.Conditions != nil:
 		asked := s.Source
 		if _, known := d.Agent(asked); !known {

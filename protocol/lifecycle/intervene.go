@@ -80,17 +80,33 @@ func RollBackHeld(s p.State, d *Directory, body p.RolledBack, now time.Time) (St
 // Complete closes a handoff with the result of its holder, and sends the return on its
 // way. A child that was handed off before, by
 // an earlier attempt perhaps, is left out, as HandOff leaves it out.
-func Complete(s p.State, d *Directory, body p.Completed, handOffs []p.HandedOff, now time.Time) (Step, error) {
-	var events []p.Event
+func Complete(s p.State, d *Directory, body p.Completed, handOffs []Next, now time.Time) (Step, error) {
+	t := Step{State: s}
+	meta := p.Meta{At: now, By: body.By}
 	for _, child := range handOffs {
 		if s.Children != nil && s.Children.Made.Has(child.N) {
 			continue
 		}
-		child.At, child.By, child.Fence = now, body.By, s.Fence
-		events = append(events, &child)
+		var event p.Event
+		switch refused := child.grant(&t.State); {
+		case refused == nil:
+			child.Meta, child.Fence = meta, s.Fence
+			event = &child.HandedOff
+		case Bars(refused.Code) && !child.FailBarred: // its work is done, and stands
+			event, body.Status = child.bar(meta, s.Fence, refused, true), p.Partial
+		default:
+			return Step{}, refused
+		}
+		if err := t.add(event); err != nil {
+			return Step{}, err
+		}
 	}
 	body.At, body.Fence = now, s.Fence
-	return decideAfter(s, d, append(events, &body)...)
+	err := t.add(&body)
+	if err == nil {
+		t.decide(d, now)
+	}
+	return t, err
 }
 
 // decideAfter returns events and what the core decides at once after them.
@@ -116,6 +132,9 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 	}
 	if d.Reserved(c.Agent) {
 		return Step{}, memberConflict(s, "agent", c.Agent)
+	}
+	if err := mayTake(s, c.Agent, d, now); err != nil {
+		return Step{}, err
 	}
 	return StepOf(s, &p.Taken{Meta: p.Meta{At: now, By: c.Holder}, Agent: c.Agent, Holder: c.Holder, LeaseMS: c.LeaseMS, Reason: reason})
 }
@@ -147,8 +166,11 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is with %s already", s.Ticket, to)
 	}
 	meta := p.Meta{At: now, By: by}
-	return StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline},
-		offer(s, d, meta, to, OfferReroute, nil))
+	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline})
+	if err == nil {
+		err = t.add(offerOrGate(&t.State, d, meta, offerTo{agent: to, reason: OfferReroute})...)
+	}
+	return t, err
 }
 
 // Escalate passes a handoff up from its holder along the chain
@@ -183,7 +205,12 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 		return Step{}, err
 	}
 	asked := s.Phase == p.Conditional && s.Conditions != nil
+	if s.Gate.First() == p.GateApproval {
+		return answerGate(s, d, answer, now)
+	}
 	switch {
+	case s.Gate.First() == p.GateBudget:
+		return Step{}, wantsRaise(s)
 	case !asked && !escalated(s):
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks nothing; only a conditional or an escalated handoff can be answered", s.Ticket, s.Phase)
 	case asked && s.ConditionRounds > s.Policy.MaxConditions: // the next reconcile gives it to another agent
@@ -209,7 +236,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	if err != nil {
 		return Step{}, err
 	}
-	t.mustAdd(offer(t.State, d, meta, routing.Choice, OfferAnswer, &routing))
+	t.mustAdd(offerOrGate(&t.State, d, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing})...)
 	return t, nil
 }
 
@@ -227,15 +254,18 @@ func checkAnswer(s p.State, answer p.Answer) error {
 
 // HandOff records a child before it is submitted. The step is empty where it was
 // handed off before, by an earlier attempt perhaps.
-func HandOff(s p.State, child p.HandedOff, now time.Time) (Step, error) {
+func HandOff(s p.State, child Next, now time.Time) (Step, error) {
 	if child.N < 0 || child.N >= p.ChildrenMax {
 		return Step{}, p.Errorf(p.CodeTooLarge, "children", "a handoff hands off at most %d others", p.ChildrenMax)
 	}
 	if s.Children != nil && s.Children.Made.Has(child.N) {
 		return Step{}, nil
 	}
+	if refused := child.grant(&s); refused != nil {
+		return Step{}, refused
+	}
 	child.At, child.Fence = now, s.Fence
-	return StepOf(s, &child)
+	return StepOf(s, &child.HandedOff)
 }
 
 // Suspend lets a holder go until children have closed. The step is empty where they are
@@ -261,22 +291,28 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 // Await hands off what a result waits for, and suspends: in one append, so that a holder that
 // dies before it has begun nothing, and one that dies after it begins nothing twice. One whose
 // end was requested is released to it, and hands off nothing.
-func Await(s p.State, d *Directory, by string, handOffs []p.HandedOff, now time.Time) (Step, error) {
+func Await(s p.State, d *Directory, by string, handOffs []Next, now time.Time) (Step, error) {
 	if s.CancelRequested {
 		return Release(s, d, by, "", now)
 	}
 	meta := p.Meta{At: now, By: by}
 	suspended := &p.Suspended{Meta: meta, Fence: s.Fence}
-	var events []p.Event
+	t := Step{State: s}
 	for _, child := range handOffs {
 		if s.Children != nil && s.Children.Made.Has(child.N) {
 			return Step{}, p.Errorf(p.CodeConflict, "children", "%s has handed off its child %d already", s.Ticket, child.N+1)
 		}
+		if refused := child.grant(&t.State); refused != nil {
+			return Step{}, refused
+		}
 		child.Meta, child.Fence = meta, s.Fence
-		events = append(events, &child)
+		if err := t.add(&child.HandedOff); err != nil {
+			return Step{}, err
+		}
 		suspended.Children = append(suspended.Children, child.N)
 	}
-	return StepOf(s, append(events, suspended)...)
+	err := t.add(suspended)
+	return t, err
 }
 
 // MarkChildren records the ends of children, and what follows from them. The step is

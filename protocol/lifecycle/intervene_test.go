@@ -12,13 +12,13 @@ import (
 func TestHandOff(t *testing.T) {
 	working := stateIn(t, "working")
 	for _, n := range []int{-1, p.ChildrenMax} {
-		_, err := HandOff(working, p.HandedOff{N: n, Ticket: "child"}, t0)
+		_, err := HandOff(working, Next{HandedOff: p.HandedOff{N: n, Ticket: "child"}}, t0)
 		wantError(t, err, p.CodeTooLarge)
 	}
-	if step, err := HandOff(working, p.HandedOff{N: 0, Ticket: "child"}, t0); err != nil || len(step.Events) > 0 {
+	if step, err := HandOff(working, Next{HandedOff: p.HandedOff{N: 0, Ticket: "child"}}, t0); err != nil || len(step.Events) > 0 {
 		t.Errorf("a child that was handed off before: %s, %v", brief(step.Events), err)
 	}
-	step, err := HandOff(working, p.HandedOff{N: p.ChildrenMax - 1, Ticket: "child"}, t0)
+	step, err := HandOff(working, Next{HandedOff: p.HandedOff{N: p.ChildrenMax - 1, Ticket: "child"}}, t0)
 	if err != nil || brief(step.Events) != "handed_off 999" {
 		t.Fatalf("%s, %v", brief(step.Events), err)
 	}
@@ -45,7 +45,7 @@ func TestOvertaken(t *testing.T) {
 	for name, speak := range map[string]func() (Step, error){
 		"complete": func() (Step, error) { return Complete(l.state, d, p.Completed{}, nil, t0) },
 		"hand off": func() (Step, error) {
-			return Complete(l.state, d, p.Completed{}, []p.HandedOff{{N: 0, Ticket: "child"}}, t0)
+			return Complete(l.state, d, p.Completed{}, []Next{{HandedOff: p.HandedOff{N: 0, Ticket: "child"}}}, t0)
 		},
 	} {
 		if step, err := speak(); !errors.Is(err, ErrStale) {
@@ -106,7 +106,7 @@ func TestAwaitingApproval(t *testing.T) {
 		t.Errorf("%s, %v", brief(step.Events), err)
 	}
 	s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS, s.Policy.OnReturnTimeout = true, t0, 60_000, p.OnTimeoutRetry
-	if got := brief(Decide(s, d, t0.Add(time.Minute)).Events); got != "timed_out return; closed timeout (return_timeout)" {
+	if got := brief(Decide(s, d, t0.Add(time.Minute)).Events); got != "closed timeout (return_timeout)" {
 		t.Errorf("past its return timeout: %s", got)
 	}
 }
@@ -123,6 +123,8 @@ func TestWaitsFor(t *testing.T) {
 		d     *Directory
 		want  InboxReason
 	}{
+		{"asked whether another may have it", stateIn(t, "approval"), p.Human, d, InboxApproval},
+		{"a person is asked, and no agent", stateIn(t, "approval"), "chief", d, InboxNone},
 		{"in its queue", stateIn(t, "pending"), "a", d, InboxOffer},
 		{"in another's", stateIn(t, "pending"), "b", d, InboxNone},
 		{"passed up to it", stateIn(t, "above"), "chief", d, InboxEscalation},

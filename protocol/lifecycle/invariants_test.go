@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ func (w *world) check(h *thread, before p.State) {
 		w.fail(h, "%v", err)
 	}
 	if !w.wild {
-		if err := CheckEnd(before, h.state); err != nil {
+		if err := errors.Join(CheckEnd(before, h.state), CheckGate(h.state)); err != nil {
 			w.fail(h, "%v", err)
 		}
 		w.checkBounds(h)
@@ -90,7 +91,7 @@ func (w *world) checkReconciled(h *thread) {
 		undecided = "a claim that was not acknowledged in time"
 	case s.Phase == p.Conditional && s.Conditions != nil && past(s.ConditionedAt, s.Policy.ConditionTimeoutMS):
 		undecided = "a question"
-	case s.Phase == p.Retrying && hasPassed(w.now, s.RetryAt):
+	case s.Phase == p.Retrying && hasPassed(w.now, s.RetryAt) && BreakerDue(s, w.d, w.now).IsZero():
 		undecided = "a retry"
 	case isSuspended(s) && s.Children.Awaited.Without(s.Children.Closed) == "":
 		undecided = "the end of its children"

@@ -67,6 +67,11 @@ func (w *world) prepared(s p.State, of p.EventType) []p.Event {
 			w.now = at
 		}
 		return []p.Event{&p.TimedOut{Meta: p.Meta{At: w.now, By: "raw"}, Clock: p.ClockDeadline, Agent: s.Agent}}
+	case of == p.EventGated && s.Phase == p.Conditional:
+		return []p.Event{&p.Rerouted{Meta: m, From: s.Agent, To: "b", Manual: true},
+			&p.Gated{Meta: m, GateTerms: p.GateTerms{Waits: []p.GateKind{p.GateBreaker}, Agent: "b", Offer: OfferReroute, Reason: ReasonRefused}}}
+	case of == p.EventRerouted && s.Phase == p.AwaitingApproval && len(s.Gate.Waits) == 1 && s.Gate.First() != p.GateApproval:
+		return []p.Event{&p.GateOpened{Meta: m, Gate: s.Gate.First()}, &p.Rerouted{Meta: m, From: s.Agent, To: s.Gate.Agent}}
 	case of == p.EventSuspended && !made(s) && s.Fence != 0:
 		return []p.Event{&p.HandedOff{Meta: m, Fence: s.Fence, N: 3, Ticket: "child"}, &p.Suspended{Meta: m, Fence: s.Fence, Children: []int{3}}}
 	case of == p.EventLateResultUsed && s.LateSeq == 0:
@@ -120,6 +125,8 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 		return &p.Rejected{Meta: m, Offer: offer, Agent: s.Agent, Holder: holder, Reason: w.text()}
 	case p.EventConditioned:
 		return &p.Conditioned{Meta: m, Offer: offer, Agent: s.Agent, Holder: holder, RetryAfterMS: int64(w.n(3)) * 1000}
+	case p.EventSpent:
+		return &p.Spent{Meta: m, Fence: fence, Usage: p.Usage{Tokens: int64(w.n(20) - 3), TokensIn: int64(w.n(9))}, Source: p.UsageReport}
 	case p.EventHandedOff:
 		return &p.HandedOff{Meta: m, Fence: fence, N: w.n(4) - w.n(2), Goto: w.n(4) == 0, Ticket: one(w, "child", "child", "")}
 	case p.EventSuspended:
@@ -134,6 +141,14 @@ func (w *world) event(h *thread, of p.EventType) p.Event {
 		return &p.LeaseLost{Meta: m, Holder: holder, Fence: fence, Attempt: attempt}
 	}
 	return w.decision(h, of, m, attempt)
+}
+
+// gateAgent is the agent that a gate names, or another.
+func (w *world) gateAgent(s p.State) string {
+	if s.Gate != nil && w.n(4) > 0 {
+		return s.Gate.Agent
+	}
+	return one(w, p.AnyAgent, "a", "b")
 }
 
 // decision makes what no holder says.
@@ -178,7 +193,7 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 		if len(s.LateFences) > 0 && w.n(3) == 0 {
 			fence = one(w, s.LateFences...)
 		}
-		return &p.ResultParked{Meta: m, Holder: one(w, holders...), Fence: fence, Attempt: attempt, Status: one(w, p.Success, p.Partial), Tokens: 3}
+		return &p.ResultParked{Meta: m, Holder: one(w, holders...), Fence: fence, Attempt: attempt, Status: one(w, p.Success, p.Partial), Usage: &p.Usage{Tokens: 3}}
 	case p.EventReturnSent:
 		return &p.ReturnSent{Meta: m, Ticket: one(w, p.ReturnTicket(h.ticket), ""), To: s.Source}
 	case p.EventReturned:
@@ -191,6 +206,30 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 		return &p.SourceCompleted{Meta: m}
 	case p.EventChainEnded:
 		return &p.ChainEnded{Meta: m, End: p.ChainEnd{Ticket: one(w, p.ChildTicketN(h.ticket, 3), ""), Outcome: one(w, p.OutcomeSuccess, p.OutcomeFailed)}}
+	}
+	return w.atGate(h, of, m)
+}
+
+// atGate makes what is said to a gate, and what a holder decides by itself.
+func (w *world) atGate(h *thread, of p.EventType, m p.Meta) p.Event {
+	s := h.state
+	switch of {
+	case p.EventDecided:
+		return &p.Decided{Meta: m, Fence: near(w, s.Fence), ID: one(w, "d1", "d2", "d3"), Description: w.text(), Rationale: w.text(), Risk: p.RiskLow}
+	case p.EventGated:
+		waits := append([]p.GateKind{p.GateApproval}, p.GateBreaker, p.GateWorkspace)
+		return &p.Gated{Meta: m, GateTerms: p.GateTerms{Waits: waits[w.n(3):], Agent: one(w, s.Agent, one(w, agents...)), Approver: one(w, agents...),
+			Offer: OfferRetry, Reason: ReasonRefused, Until: w.now.Add(time.Minute)}}
+	case p.EventGateOpened:
+		return &p.GateOpened{Meta: m, Gate: one(w, s.Gate.First(), one(w, p.GateKinds...))}
+	case p.EventApproved:
+		return &p.Approved{Meta: m, Agent: w.gateAgent(s)}
+	case p.EventDenied:
+		return &p.Denied{Meta: m, Agent: w.gateAgent(s), Reason: w.text()}
+	case p.EventLapsed:
+		return &p.Lapsed{Meta: m, To: one(w, agents...), Level: 1 + w.n(3), Until: w.now.Add(time.Hour)}
+	case p.EventDeadlocked:
+		return &p.Deadlocked{Meta: m, Agent: s.Agent, Cycle: []string{h.ticket}}
 	}
 	return vectorEvent(of, m)
 }

@@ -64,11 +64,16 @@ func checkNames(s *p.State) error {
 			return fmt.Errorf("%s: %.64q is no ticket", ticket.field, ticket.value)
 		}
 	}
+	var gate p.Gate
+	if s.Gate != nil {
+		gate = *s.Gate
+	}
 	for _, id := range [...]struct {
 		field, value string
 		must         bool
 	}{
 		{"state.source", s.Source, true}, {"state.agent", s.Agent, s.Offer != 0 || s.Held()},
+		{"state.gate.agent", gate.Agent, false}, {"state.gate.approver", gate.Approver, false},
 		{"state.holder", s.Holder, false}, {"state.target.agent", s.Target.Agent, false},
 	} {
 		if id.value == "" && !id.must {
@@ -93,8 +98,25 @@ func endTicket(s *p.State) string {
 func checkWords(s *p.State) error {
 	return errors.Join(
 		oneOf("state.phase", s.Phase, p.Phases), oneOf("state.type", s.Type, p.Types), oneOf("state.priority", s.Priority, p.Priorities),
+		checkGateWords(s.Gate),
 		orEmpty("state.outcome", s.Outcome, p.Outcomes), orEmpty("state.chain_end.outcome", endOf(*s).Outcome, p.Outcomes), orEmpty("state.timed_out", s.TimedOut, p.Clocks),
 	)
+}
+
+// checkGateWords: a gate waits for what the core knows, in its order.
+func checkGateWords(gate *p.Gate) error {
+	if gate == nil {
+		return nil
+	}
+	for i, kind := range gate.Waits {
+		if err := oneOf("state.gate.waits", kind, p.GateKinds[min(i, len(p.GateKinds)):]); err != nil {
+			return err
+		}
+	}
+	if gate.Level < 0 || gate.Level > countMax || gate.TimeoutMS < 0 || gate.TimeoutMS > spanMaxMS {
+		return fmt.Errorf("state.gate: level %d, timeout_ms %d", gate.Level, gate.TimeoutMS)
+	}
+	return orEmpty("state.gate.on_timeout", gate.OnTimeout, []p.ApprovalTimeout{p.ApprovalEscalate, p.ApprovalClose})
 }
 
 func orEmpty[W ~string](field string, word W, words []W) error {

@@ -33,6 +33,11 @@ const (
 	ReasonUndelivered         = "undelivered"          // Agent could not be given what was handed on to it
 	ReasonDenied              = "permission_denied"    // Agent said no to what was asked, or escalated
 	ReasonAgentBack           = "agent_back"           // Agent is there again, whose absence alone had escalated it
+	ReasonApprovalDenied      = "approval_denied"      // Agent said no to the question of a gate
+	ReasonApprovalTimeout     = "approval_timeout"     // Agent did not answer it within LimitMS
+	ReasonDeadlock            = "deadlock"             // it waited for a slot of Agent, which waited for it
+	ReasonBreakerOpen         = "breaker_open"         // the breaker of Agent is open
+	ReasonBudgetExhausted     = "budget_exhausted"     // Count of Limit of Budget are used
 	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
 )
 
@@ -41,7 +46,8 @@ const (
 var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
-	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack}
+	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack, ReasonApprovalDenied,
+	ReasonApprovalTimeout, ReasonDeadlock, ReasonBreakerOpen, ReasonBudgetExhausted}
 
 // reasonDenied is the reason of a handoff between a denial and what follows from it.
 const reasonDenied = "denied"
@@ -158,6 +164,16 @@ func ReasonWords(code string, f p.Facts) string {
 		return "it could not be delivered to " + orItsAgent(f.Agent)
 	case ReasonDenied:
 		return "denied by " + orItsAgent(f.Agent)
+	case ReasonApprovalDenied:
+		return orItsAgent(f.Agent) + " did not approve it"
+	case ReasonApprovalTimeout:
+		return orItsAgent(f.Agent) + " did not say within " + limitWords(f) + " whether it is approved"
+	case ReasonDeadlock:
+		return "what holds the slots of " + orItsAgent(f.Agent) + " waits for it"
+	case ReasonBreakerOpen:
+		return "the breaker of " + orItsAgent(f.Agent) + " is open"
+	case ReasonBudgetExhausted:
+		return budgetWords(f)
 	case ReasonAgentBack:
 		return orItsAgent(f.Agent) + " is there again"
 	case ReasonSourceEnded:

@@ -44,7 +44,13 @@ func TestReasonWords(t *testing.T) {
 		{ReasonReturned, p.Facts{Causes: []string{causeGraceOver}}, "returned on request; its worker did not stop in time"},
 		{ReasonSourceEnded, p.Facts{}, "the attempt that handed it off ended without a result"},
 		{ReasonAgentBack, p.Facts{Agent: "a"}, "a is there again"},
+		{ReasonBreakerOpen, p.Facts{Agent: "a"}, "the breaker of a is open"},
 		{ReasonDenied, p.Facts{Agent: "src"}, "denied by src"},
+		{ReasonApprovalDenied, p.Facts{Agent: "lead"}, "lead did not approve it"},
+		{ReasonApprovalTimeout, p.Facts{Agent: "lead", LimitMS: 3_600_000}, "lead did not say within 1h whether it is approved"},
+		{ReasonDeadlock, p.Facts{Agent: "a"}, "what holds the slots of a waits for it"},
+		{ReasonBudgetExhausted, p.Facts{Count: 1200, Limit: 1000, Budget: "max_tokens"}, "its budget has run out: 1200 of 1000 tokens are used"},
+		{ReasonBudgetExhausted, p.Facts{Count: 5, Limit: 5, Budget: "max_cost_micros"}, "its budget has run out: 5 of 5 millionths of cost are used"},
 		{ReasonUndelivered, p.Facts{Agent: "a"}, "it could not be delivered to a"},
 		{"exit", p.Facts{}, "exit"},
 	}

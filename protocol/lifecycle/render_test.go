@@ -70,13 +70,12 @@ func TestDocNamesAll(t *testing.T) {
 	}
 }
 
-// TestDiagram: what it draws is legal, and every open phase has a way in, but
-// for the one that no event leads to yet.
+// TestDiagram: what it draws is legal, and every open phase has a way in.
 func TestDiagram(t *testing.T) {
 	text := Diagram()
 	for _, phase := range p.Phases {
-		if into := strings.Contains(text, "--> "+string(phase)+":"); into == (phase == p.AwaitingApproval) {
-			t.Errorf("a way into %s: %v\n%s", phase, into, text)
+		if !strings.Contains(text, "--> "+string(phase)+":") {
+			t.Errorf("no way into %s\n%s", phase, text)
 		}
 	}
 	if rows := strings.Count(Table(), "\n"); rows != len(p.EventTypes)+2 {

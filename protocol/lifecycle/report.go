@@ -15,6 +15,15 @@ type Failure struct {
 	Message    string
 	Retryable  bool
 	RetryAfter time.Duration // a floor of the delay before the next attempt
+	Usage      *p.Usage      // of the attempt, where it is known
+}
+
+// Validate checks what the failure says that it has used.
+func (f Failure) Validate() error {
+	if f.Usage == nil || f.Usage.IsZero() {
+		return nil
+	}
+	return f.Usage.Validate()
 }
 
 // UnusableResult returns the failure of an attempt whose result is refused, and the
@@ -25,7 +34,7 @@ func UnusableResult(err error) (Failure, *p.Error) {
 		refusal = p.Errorf(p.CodeMalformed, "result", "%v", err)
 	}
 	schemaUnusable := refusal.Code == p.CodeOutputSchema && refusal.Field == p.FieldOutputSchema
-	return Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: !schemaUnusable}, refusal
+	return Failure{Code: string(refusal.Code), Message: refusal.Error(), Retryable: !schemaUnusable && !Bars(refusal.Code)}, refusal
 }
 
 // MalformedResult ends the attempt of a holder whose result is malformed. body keeps what it
@@ -52,14 +61,14 @@ func ClaimOnly(s p.State, c Claimant, ackWithinMS int64, now time.Time) (Step, e
 
 // Progress records a report of progress.
 func Progress(s p.State, holder string, progress p.Progress, now time.Time) (Step, error) {
-	return StepOf(s, &p.Progressed{Meta: p.Meta{At: now, By: holder}, Fence: s.Fence, Progress: progress})
+	return reported(s, &p.Progressed{Meta: p.Meta{At: now, By: holder}, Fence: s.Fence, Progress: progress})
 }
 
 // Fail ends the attempt of a holder without a result.
 func Fail(s p.State, holder string, f Failure, now time.Time) (Step, error) {
 	return StepOf(s, &p.Failed{Meta: p.Meta{At: now, By: holder}, Fence: s.Fence, Attempt: s.Attempt,
 		Code: p.CutText(f.Code, p.NameBytesMax), Message: p.CutText(f.Message, p.FailureBytesMax),
-		Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds()})
+		Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds(), Usage: f.Usage})
 }
 
 // RecordStuck records that supervisors cannot deal with a handoff; the step is empty for

@@ -59,20 +59,30 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 	if len(wanted.wanted) == 0 {
 		return routing, false
 	}
-	loads := d.loads()
+	loads, from := d.loads(), edgesOf(s, d)
 	var fit []rankedCandidate
 	for _, profile := range d.Agents {
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
 			continue
 		}
 		m, ok := fitness(profile, s, d, wanted)
-		if !ok || m.score == 0 {
+		if !ok || m.score == 0 || !from.lead(&profile) {
 			continue
 		}
 		load := loads[profile.ID]
+		standing := availabilityRank(profile, load)
+		if d.breakers != nil {
+			mark, _, lets := d.lets(profile.ID, "")
+			if !lets {
+				continue
+			}
+			if mark == p.BreakerProbe { // behind all others
+				standing = -1
+			}
+		}
 		fit = append(fit, rankedCandidate{
 			Candidate: p.Candidate{Agent: profile.ID, Score: m.score, Live: load.live, Busy: load.busy},
-			standing:  availabilityRank(profile, load),
+			standing:  standing,
 			load:      load.share(),
 			warnings:  m.warnings,
 		})
@@ -91,7 +101,7 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 // rankedCandidate is a candidate and what it is compared by.
 type rankedCandidate struct {
 	p.Candidate
-	standing int // availabilityRank
+	standing int // availabilityRank; of a half-open breaker -1
 	load     float64
 	warnings []string
 }
@@ -157,7 +167,10 @@ func suggested(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 		return p.Routing{}, false
 	}
 	m, ok := fitness(profile, s.Summary, d, demand{wanted: requiredOf(s.Summary)})
-	if !ok {
+	if from := edgesOf(s.Summary, d); s.EscalationLevel == 0 && !from.lead(&profile) { // an authority sends it where it likes
+		ok = false
+	}
+	if _, _, lets := d.lets(alternative, s.Ticket); !ok || !lets {
 		return p.Routing{}, false
 	}
 	live, _, busy := d.Load(alternative)

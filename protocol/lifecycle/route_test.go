@@ -120,7 +120,7 @@ func TestSubmit(t *testing.T) {
 		{name: "an unknown agent", s: p.Summary{Target: p.Target{Agent: "nobody"}}, d: d, code: p.CodeUnknownAgent, field: "target.agent"},
 		{name: "an agent, and no directory", s: p.Summary{Target: p.Target{Agent: "a"}}, code: p.CodeUnknownAgent, field: "target.agent"},
 		{name: "an agent that takes none", s: p.Summary{Target: p.Target{Agent: "deaf"}}, d: d, code: p.CodeNotAccepting, field: "target.agent"},
-		{name: "too much of a risk", s: p.Summary{Target: p.Target{Agent: "timid"}, Risk: p.RiskHigh}, d: d, code: p.CodeNotAccepting, field: "audit.risk_level"},
+		{name: "too much of a risk", s: p.Summary{Target: p.Target{Agent: "timid"}, Risk: p.RiskHigh}, d: d, code: p.CodeAutonomy, field: "audit.risk_level"},
 		{name: "an agent without what is required", s: p.Summary{Target: p.Target{Agent: "a"}, Requires: []p.RequiredCapability{{ID: "sql"}}}, d: d, code: p.CodeNoAgent, field: "required_capabilities"},
 		{name: "a capability nobody has", s: p.Summary{Target: p.Target{Capability: "sql"}}, d: d, code: p.CodeNoAgent, field: "target.capability"},
 		{name: "a member of a group", s: p.Summary{Type: p.Broadcast, Target: p.Target{Agent: "a"}, Group: "g"}, d: d, want: "submitted; offered a (submitted)"},

@@ -1,11 +1,11 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +33,7 @@ import (
 // poll is a claim that holds something, or its agent's last poll; forget is gone
 // without that it was seen, by an observer that came later.
 //
-//	fleet [key=value]…   its settings, anew: policies for all agents
+//	fleet [key=value]…   its settings, anew: policies for all agents, and rules=NAME[:key=value]…,… for approvals; limits, window, edge_repeats
 //	connected   disconnected
 //	reserved AGENT…   other members of the group have these
 //
@@ -45,13 +45,15 @@ import (
 //
 // Anybody
 //
-//	take AGENT HOLDER   reroute AGENT [DEADLINE]   return   redrive   dismiss
+//	approve AGENT [any]   approve_of AGENT BY   disapprove AGENT   (the answer of an approver to a gate)
+//	gate KIND[,KIND]… AGENT   open KIND   refuse_gate KIND
+//	take AGENT HOLDER   reroute AGENT [DEADLINE]   return   redrive   dismiss   raise LIMITS
 //
 // A holder
 //
-//	claim HOLDER [ack_within=DURATION]   accept HOLDER   start   progress   complete   partial   release
+//	claim HOLDER [ack_within=DURATION]   accept HOLDER   take_over HOLDER (from one that is gone)   start   progress   complete   partial   release
 //	reject [ALTERNATIVE]   ask WHAT [estimate=DURATION]   permission WHAT   defer DURATION
-//	extend DURATION
+//	extend DURATION   decide RISK [ID] (by itself)
 //	fail [permanent] [retry_after=DURATION]   malformed   hand_back   escalate
 //	handoff N   handoff_after N (it begins with the result)   suspend N…   complete_with N…   await N…   (N is a child's ordinal)
 //	goto N   goto_early N (before it completes)
@@ -66,13 +68,21 @@ import (
 //
 //	reconcile   children N:OUTCOME…   chain N:OUTCOME|open|on   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
 //
+// Breakers (stage_words_test.go)
+//
+//	breaker [key=value]…   settings for all agents   others AGENT END N   other_probe AGENT   other_probe_ends AGENT END
+//	health AGENT           its breaker's state, the handoffs that failed, and when it changes
+//	due                    when a breaker may let the handoff through
+//
 // What is there
 //
 //	state key=value…   fields of the state as on the wire, "_" for a space; "-" is
 //	                   absent. made, closed_children, succeeded, awaited and
 //	                   after are lists of ordinals; since t0 where it is an instant
+//	account            what was used of the limits, set aside and spent, and what is left
 //	policy key=value…  as state, of the policy; "-" is the default
 //	duties             what must stand outside, and "owes" where a closed one does
+//	inbox AGENT        why the inbox of an agent, or of human, lists it
 //	settled            whether nothing becomes of its return any more
 //	routing            the last routing decision
 //	ended              the offer that the last append ended, as AGENT OFFER
@@ -121,20 +131,6 @@ func rowsOf(t *testing.T, table string) (rows string) {
 	return rows
 }
 
-// vectorEvent is the event of a type in the vectors of the wire.
-func vectorEvent(kind p.EventType, m p.Meta) p.Event {
-	body, err := os.ReadFile("../testdata/vectors/valid/event-" + strings.ReplaceAll(string(kind), "_", "-") + ".json")
-	if err != nil {
-		panic(err)
-	}
-	e := p.NewEvent(kind)
-	if err := json.Unmarshal(body, &struct{ Input p.Event }{e}); err != nil {
-		panic(err)
-	}
-	reflect.ValueOf(e).Elem().FieldByName("Meta").Set(reflect.ValueOf(m))
-	return e
-}
-
 // stage is one scenario under way.
 type stage struct {
 	*line
@@ -145,12 +141,15 @@ type stage struct {
 	claims map[string]uint64 // of each holder, the offer that it claimed last
 	routed *p.Routing
 	reason string // of the last reroute, escalation or end
+	grants map[int]*p.Limits
+
+	otherSeq uint64 // of the ends of other handoffs
 }
 
 func play(t *testing.T, steps string) {
-	g := &stage{line: &line{t: t}, t: t, d: fleet(), now: t0, fences: map[string]uint64{}, claims: map[string]uint64{}}
+	g := &stage{line: &line{t: t}, t: t, d: fleet(), now: t0, fences: map[string]uint64{}, claims: map[string]uint64{}, grants: map[int]*p.Limits{}}
 	for i, text := range strings.Split(steps, "\n") {
-		text, _, _ = strings.Cut(text, "#")
+		text, _, _ = strings.Cut(" "+text, " #") // a hop has a hash of its own: a>b#1
 		text, want, wants := strings.Cut(text, "->")
 		words := strings.Fields(text)
 		if len(words) > 0 && strings.HasPrefix(words[0], "+") {
@@ -213,17 +212,15 @@ func (g *stage) step(word string, args []string) string {
 	case "submit", "anyway", "undelivered":
 		return g.submit(word, args)
 	case "fleet":
-		policy := map[string]any{}
-		for _, arg := range args {
-			key, value, _ := strings.Cut(arg, "=")
-			policy[key] = g.value(value)
-		}
-		g.d.Fleet = &p.Fleet{}
-		g.override(&g.d.Fleet.Policy, policy)
+		g.fleet(args)
 	case "policy":
 		g.check(fields(g.t, g.state.Policy), args)
 	case "state":
 		g.check(g.stateFields(), args)
+	case "account":
+		return accountInWords(g.state)
+	case "inbox":
+		return cmp.Or(string(InboxReasonFor(g.state, args[0], g.d)), "nothing")
 	case "duties":
 		return dutiesInWords(g.state)
 	case "settled":
@@ -231,13 +228,13 @@ func (g *stage) step(word string, args []string) string {
 	case "routing":
 		return routingInWords(g.routed)
 	case "ended":
-		if e, ok := EndedBetween(g.before, g.state); ok {
-			return fmt.Sprint(e.Agent, " ", e.Offer)
-		}
-		return "nothing"
+		return g.ended()
 	case "reason":
 		return g.reason
 	default:
+		if said, ok := g.breaker(word, args); ok {
+			return said
+		}
 		step, err := g.act(word, args)
 		if err != nil {
 			return "error " + string(err.(*p.Error).Code)
@@ -247,9 +244,21 @@ func (g *stage) step(word string, args []string) string {
 	return ""
 }
 
+// ended is the offer that the last append ended.
+func (g *stage) ended() string {
+	if e, ok := EndedBetween(g.before, g.state); ok {
+		return fmt.Sprint(e.Agent, " ", e.Offer)
+	}
+	return "nothing"
+}
+
 // told is brief, and remembers the routing and the reason.
 func (g *stage) told(events []p.Event) string {
+	g.count(events)
 	for _, e := range events {
+		if made, ok := e.(*p.HandedOff); ok {
+			g.grants[made.N] = made.Grant
+		}
 		if offered, ok := e.(*p.Offered); ok && offered.Routing != nil {
 			g.routed = offered.Routing
 		}
@@ -261,147 +270,6 @@ func (g *stage) told(events []p.Event) string {
 		}
 	}
 	return brief(events)
-}
-
-func (g *stage) submit(word string, args []string) string {
-	g.t.Helper()
-	s := p.Summary{Type: p.Sequential, Source: "src", Target: p.Target{Agent: "a"}, Priority: p.Normal,
-		Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
-	policy := map[string]any{}
-	for _, arg := range args {
-		key, value, _ := strings.Cut(arg, "=")
-		switch key {
-		case "to":
-			s.Target = p.Target{Agent: value}
-		case "capability":
-			s.Target = p.Target{Capability: value}
-		case "from":
-			s.Source = value
-		case "needs":
-			for _, need := range strings.Split(value, ",") {
-				id, least := g.measure(need, 0)
-				s.Requires = append(s.Requires, p.RequiredCapability{ID: id, MinProficiency: least})
-			}
-		case "priority":
-			s.Priority = p.Priority(value)
-		case "risk":
-			s.Risk = p.Risk(value)
-		case "deadline":
-			s.Deadline = g.now.Add(g.duration(value))
-		default:
-			if !g.relation(&s, key, value) {
-				policy[key] = g.value(value)
-			}
-		}
-	}
-	g.override(&s.Overrides, policy)
-	if word == "undelivered" {
-		_, why := Admit(s, g.d)
-		if why == nil {
-			g.t.Fatal("it can be delivered")
-		}
-		step, err := SubmitUndelivered(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, why.Error(), g.now)
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		return g.told(g.take(step)[1:])
-	}
-	if word == "anyway" {
-		step, err := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		return g.told(g.take(step))
-	}
-	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
-	if err != nil {
-		return "error " + string(err.(*p.Error).Code)
-	}
-	return g.told(g.take(step)[1:])
-}
-
-// relation reads what makes a handoff one of a type, or ties it to others.
-func (g *stage) relation(s *p.Summary, key, value string) bool {
-	g.t.Helper()
-	group := func() *p.Aggregate {
-		if s.Aggregate == nil {
-			s.Type, s.Target, s.Aggregate = p.Broadcast, p.Target{}, &p.Aggregate{Size: 3, Mode: p.AggregateAll}
-		}
-		return s.Aggregate
-	}
-	switch key {
-	case "type":
-		s.Type = p.Type(value)
-		if s.Type == p.Escalation {
-			s.Target = p.Target{}
-		}
-	case "return": // within, and what happens if it does not come
-		s.Type, s.ReturnExpected = p.Delegation, true
-		if value != "" {
-			s.Overrides.ReturnTimeoutMS = ptr(g.duration(value).Milliseconds())
-		}
-	case "wait":
-		s.Wait, s.Parent, s.N = value, "parent", 1
-	case "member":
-		s.Group, s.Parent, s.N, s.Type = "group", "group", g.numbers([]string{value})[0]+1, p.Broadcast
-	case "deciders":
-		s.Deciders = strings.Split(value, ",")
-	case "excluded": // they refused what it follows from
-		s.Excluded = strings.Split(value, ",")
-	case "origin":
-		s.Origin = value
-	case "awaits_source":
-		s.AwaitsSource, s.Parent, s.N = true, "parent", 1
-	case "of":
-		s.EndOf = p.ReturnScope(value)
-	case "chain_of":
-		s.ChainOf, s.Parent, s.N = value, "parent", 1
-	case "return_from":
-		s.ReturnFrom = g.now.Add(g.duration(value))
-	case "return_of":
-		s.ReturnOf = value
-	case "group":
-		group().Mode = p.Aggregation(value)
-	case "size":
-		group().Size = g.numbers([]string{value})[0]
-	case "counted":
-		group().Counted = p.Bits("").With(g.numbers(strings.Split(value, ","))...)
-	case "cancel_rest":
-		group().CancelRest = value == "true"
-	default:
-		return false
-	}
-	return true
-}
-
-func (g *stage) profile(args []string) {
-	g.t.Helper()
-	profile, policy := p.Profile{ID: args[0]}, map[string]any{}
-	for _, arg := range args[1:] {
-		key, value, isKey := strings.Cut(arg, "=")
-		switch {
-		case !isKey:
-			id, proficiency := g.measure(arg, 1)
-			profile.Capabilities = append(profile.Capabilities, p.Capability{ID: id, Proficiency: proficiency})
-		case key == "escalates_to":
-			profile.EscalatesTo = value
-		case key == "specialization":
-			profile.Specialization = value
-		case key == "accepts":
-			profile.AcceptsHandoffs = ptr(value == "true")
-		case key == "max_risk":
-			profile.MaxRisk = p.Risk(value)
-		case key == "paused":
-			profile.Paused = value == "true"
-		case key == "max_execution":
-			profile.MaxExecutionMS = g.duration(value).Milliseconds()
-		default:
-			policy[key] = g.value(value)
-		}
-	}
-	g.override(&profile.Policy, policy)
-	g.d.Agents[profile.ID] = profile
-	g.d.Revision++
 }
 
 // override sets the fields of a policy by their names on the wire.
@@ -454,6 +322,12 @@ func (g *stage) measure(s string, otherwise float64) (string, float64) {
 func (g *stage) stateFields() map[string]any {
 	g.t.Helper()
 	have := fields(g.t, g.state)
+	if g.state.Usage != nil {
+		have["tokens"], have["cost"] = g.state.Usage.Tokens, g.state.Usage.CostMicros
+	}
+	if gate := g.state.Gate; gate != nil && !gate.Until.IsZero() {
+		have["gate_until"] = gate.Until.Format(time.RFC3339Nano)
+	}
 	if c := g.state.Children; c != nil {
 		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After} {
 			if numbers := set.Numbers(); len(numbers) > 0 {

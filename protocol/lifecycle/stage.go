@@ -8,6 +8,7 @@ type Stage string
 
 const (
 	StageNone        Stage = ""            // not submitted, or closed
+	StageGate        Stage = "gate"        // until what its next offer waits for is there
 	StageQueue       Stage = "queue"       // until a holder claims or accepts it
 	StageAcknowledge Stage = "acknowledge" // claimed, until the holder acknowledges it
 	StageWork        Stage = "work"        // accepted, until that attempt ends
@@ -31,6 +32,8 @@ func StageOf(s p.State) Stage {
 		return StageChildren
 	}
 	switch s.Phase {
+	case p.AwaitingApproval:
+		return StageGate
 	case p.Pending:
 		return StageQueue
 	case p.Conditional:
@@ -49,7 +52,8 @@ type Wait string
 
 const (
 	WaitNothing         Wait = "nothing"         // it is closed
-	WaitApproval        Wait = "approval"        // of a person
+	WaitApproval        Wait = "approval"        // of State.Gate.Approver
+	WaitGate            Wait = "gate"            // State.Gate.Waits, of which the first is no approval
 	WaitSource          Wait = "source"          // the completion of the handoff from which it follows
 	WaitMembers         Wait = "members"         // of a group
 	WaitStop            Wait = "stop"            // of its holder, which was asked to
@@ -81,7 +85,13 @@ func WaitingFor(s p.State) Wait {
 	}
 	switch s.Phase {
 	case p.AwaitingApproval:
-		return WaitApproval
+		switch s.Gate.First() {
+		case p.GateApproval:
+			return WaitApproval
+		case "":
+			return WaitDecision
+		}
+		return WaitGate
 	case p.AwaitingSource:
 		return WaitSource
 	case p.Pending:

@@ -14,7 +14,7 @@ func TestStages(t *testing.T) {
 		wait  Wait
 	}{
 		{"fresh", StageNone, WaitNothing},
-		{"approval", StageDeciding, WaitApproval},
+		{"approval", StageGate, WaitApproval},
 		{"source", StageDeciding, WaitSource},
 		{"pending", StageQueue, WaitTaker},
 		{"claimed", StageAcknowledge, WaitAcknowledgement},

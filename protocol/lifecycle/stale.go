@@ -44,6 +44,7 @@ var (
 	staleReturnSent      = when("the return was sent already", func(s *p.State, _ *p.ReturnSent) bool { return s.ReturnTicket != "" })
 	staleReturned        = when("the return is settled already", func(s *p.State, _ *p.Returned) bool { return !s.ReturnedAt.IsZero() })
 	staleRedriven        = when("it was redriven already", func(s *p.State, _ *p.Redriven) bool { return s.RedrivenAs != "" })
+	staleRaised          = when("it has no limits", func(s *p.State, _ *p.Raised) bool { return s.Account == nil })
 	staleDismissed       = when("no inbox lists it", func(s *p.State, _ *p.Dismissed) bool { return s.Closed && s.Inbox == "" })
 )
 
@@ -136,7 +137,8 @@ func staleAnswered(s *p.State, e *p.Answered) string {
 }
 
 func staleRetryScheduled(s *p.State, e *p.RetryScheduled) string {
-	if e.Attempt == 0 || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout {
+	lost := s.Phase == p.Pending && !s.Held() && !offerUntouched(s) // and its agent's breaker is open
+	if e.Attempt == 0 || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout && !lost {
 		return fmt.Sprintf("attempt %d has not just ended", e.Attempt)
 	}
 	return ""
@@ -221,7 +223,7 @@ func offerUntouched(s *p.State) bool {
 // had run out by then: the time-out of an earlier offer or attempt may look the
 // same in all else.
 func hasRunOut(s *p.State, e *p.TimedOut) bool {
-	if s.Phase == p.AwaitingSource { // what has not begun closes at its deadline
+	if s.Phase == p.AwaitingSource || s.Phase == p.AwaitingApproval { // what may not begin closes at its deadline
 		return false
 	}
 	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent

@@ -56,10 +56,18 @@ func (t *Step) mustAdd(events ...p.Event) {
 // decide adds what the core decides next.
 func (t *Step) decide(d *Directory, now time.Time) {
 	for range stepsMax {
-		more := step(t.State, d, now)
+		more := withinBudget(t.State, d, step(t.State, d, now), now)
 		if len(more) == 0 {
 			break
 		}
+		if t.State.Breaker == "" { // as a rule
+			t.mustAdd(more...)
+			continue
+		}
+		before := t.State
 		t.mustAdd(more...)
+		if a, ok := AttemptEnded(&before, &t.State, more); ok {
+			d = d.afterEnd(a, now)
+		}
 	}
 }

@@ -109,10 +109,10 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		"Progress":  func() (Step, error) { return Progress(s, holder, p.Progress{Percent: 1}, now) },
 		"Fail":      func() (Step, error) { return Fail(s, holder, Failure{Code: "exit"}, now) },
 		"Complete": func() (Step, error) {
-			return Complete(s, d, p.Completed{Status: p.Success}, []p.HandedOff{{N: 7, Ticket: "child"}}, now)
+			return Complete(s, d, p.Completed{Status: p.Success}, []Next{{HandedOff: p.HandedOff{N: 7, Ticket: "child"}}}, now)
 		},
 		"RollBackHeld": func() (Step, error) { return RollBackHeld(s, d, p.RolledBack{Reason: "no"}, now) },
-		"HandOff":      func() (Step, error) { return HandOff(s, p.HandedOff{N: 7, Ticket: "child"}, now) },
+		"HandOff":      func() (Step, error) { return HandOff(s, Next{HandedOff: p.HandedOff{N: 7, Ticket: "child"}}, now) },
 		"Suspend":      func() (Step, error) { return Suspend(s, holder, []int{0}, now) },
 		"Escalate":     func() (Step, error) { return Escalate(s, d, holder, "why", "", now) },
 		"Answer":       func() (Step, error) { return Answer(s, d, p.Answer{Text: "so", Permit: true}, now) },

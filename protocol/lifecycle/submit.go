@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -19,17 +20,26 @@ func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 // Submit decides the first append of a handoff: who gets the offer, under which
 // policy. body holds the package, or says where it lies. A *protocol.Error is that of Admit.
 func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
+	d = d.At(now)
 	routing, err := Admit(summary, d)
-	if err != nil {
+	waits := errors.Is(err, errBreakerOpen) && summary.OnOpen == p.OnOpenWait
+	if err != nil && !waits {
 		return Step{}, err
 	}
 	submitted := submittedEvent(ticket, summary, body, d, now)
-	if summary.Aggregate != nil || summary.AwaitsSource { // its members are offered; or it is, when its source has completed (FollowSource)
+	mark, _, _ := d.lets(routing.Choice, ticket)
+	if summary.Aggregate != nil || summary.AwaitsSource || waits || mark == p.BreakerProbe {
+		// Its members are offered; or it is, when its source has completed (FollowSource), or when a
+		// supervisor finds that the breaker of its agent lets it through.
 		return StepOf(p.State{}, submitted)
 	}
 	profile, _ := d.Agent(routing.Choice)
 	submitted.Policy = ResolvePolicy(summary, profile, d)
-	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: OfferSubmitted}
+	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, &profile, d, now), now); terms != nil {
+		terms.Agent, terms.Offer = routing.Choice, OfferSubmitted
+		return StepOf(p.State{}, submitted, &p.Gated{Meta: submitted.Meta, GateTerms: *terms, Routing: &routing})
+	}
+	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: OfferSubmitted, Breaker: mark}
 	if summary.Target.Agent != routing.Choice || len(routing.Warnings) > 0 {
 		chosen := routing
 		offered.Routing = &chosen
@@ -88,6 +98,12 @@ func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) *p.Submitted {
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = ResolvePolicy(summary, p.Profile{}, d)
+	body.Summary.Limits, body.Summary.Class = resolveLimits(summary, d), ""
+	if l := body.Summary.Limits; l != nil && l.MaxTimeMS != nil {
+		if end := now.Add(millis(*l.MaxTimeMS)); body.Summary.Deadline.IsZero() || end.Before(body.Summary.Deadline) {
+			body.Summary.Deadline = end
+		}
+	}
 	return &body
 }
 

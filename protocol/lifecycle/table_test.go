@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ lease_lost        illegal  stale     stale     stale        pending      stale  
 released          illegal  stale     stale     stale        pending      stale        stale     stale        stale        stale        pending      pending      pending      stale     stale     stale     stale
 reminded          illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
 extended          illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
-timed_out         illegal  timeout   stale     timeout      timeout      timeout      pending   timeout      timeout      timeout      timeout      timeout      timeout      timeout   timeout   timeout   timeout
+timed_out         illegal  stale     stale     timeout      timeout      timeout      pending   timeout      timeout      timeout      timeout      timeout      timeout      timeout   timeout   timeout   timeout
 cancel_requested  illegal  approval  source    pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
 closed            illegal  failed    failed    failed       failed       failed       failed    failed       failed       failed       failed       failed       failed       failed    failed    failed    failed
 stuck             illegal  approval  source    pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
@@ -49,7 +50,7 @@ assigned          illegal  illegal   illegal   illegal      illegal      illegal
 taken             illegal  illegal   illegal   accepted     accepted     accepted     illegal   accepted     accepted     accepted     accepted     accepted     accepted     accepted  accepted  accepted  accepted
 rolled_back       illegal  returned  returned  returned     stale        returned     returned  returned     returned     returned     returned     returned     returned     returned  returned  returned  returned
 late_result_used  illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        stale        stale        stale        stale     stale     stale     stale
-result_parked     illegal  illegal   illegal   pending      pending      pending      illegal   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
+result_parked     illegal  approval  illegal   pending      pending      pending      illegal   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
 return_sent       illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
 returned          illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
 redriven          illegal  illegal   illegal   illegal      illegal      illegal      illegal   illegal      illegal      illegal      illegal      illegal      illegal      illegal   illegal   illegal   illegal
@@ -67,7 +68,7 @@ reroute_by_hand   illegal  illegal   illegal  pending   pending  pending   illeg
 holder_escalates  illegal  stale     stale    stale     stale    stale     stale    stale        stale        stale        pending   pending  pending   stale     stale     stale     stale
 denied            illegal  stale     stale    stale     stale    rejected  stale    rejected     stale        stale        stale     stale    rejected  stale     stale     stale     stale
 taken_again       illegal  illegal   illegal  accepted  stale    accepted  illegal  accepted     accepted     accepted     stale     stale    stale     accepted  accepted  accepted  accepted
-late_result_used  illegal  stale     stale    complete  illegal  complete  stale    illegal      illegal      illegal      illegal   illegal  illegal   illegal   complete  illegal   complete
+late_result_used  illegal  illegal   stale    complete  illegal  complete  stale    illegal      illegal      illegal      illegal   illegal  illegal   illegal   complete  illegal   complete
 `
 
 // Once closed, nothing changes how a handoff ended. What may still be said of it:
@@ -135,8 +136,8 @@ queue        illegal  stale     stale    timeout  timeout  timeout  stale    sta
 work         illegal  stale     stale    stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
 progress     illegal  stale     stale    stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
 condition    illegal  stale     stale    stale    stale    stale    stale    timeout  stale     stale    stale     stale    stale    stale     stale    stale     stale
-return       illegal  timeout   stale    timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   stale    timeout   stale
-deadline     illegal  timeout   stale    timeout  timeout  timeout  pending  timeout  timeout   timeout  timeout   timeout  timeout  timeout   timeout  timeout   timeout
+return       illegal  stale     stale    timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   stale    timeout   stale
+deadline     illegal  stale     stale    timeout  timeout  timeout  pending  timeout  timeout   timeout  timeout   timeout  timeout  timeout   timeout  timeout   timeout
 `
 
 // stateIn makes the state of a column of wantOpen, in the way a handoff gets
@@ -168,13 +169,8 @@ func stateIn(t testing.TB, column string) p.State {
 		l.add(eventFor(p.EventEscalated), &p.Offered{Meta: at(sec), Agent: "chief", Reason: "escalation"})
 	}
 	switch column {
-	case "approval": // no event leads here yet
-		bare, err := Apply(p.State{}, eventFor(p.EventSubmitted))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bare.Phase = p.AwaitingApproval
-		return bare
+	case "approval":
+		return submit(t, fleet(agent("a")), func(s *p.Summary) { s.Approval = &p.Approval{Required: true} }).state
 	case "source":
 		return submit(t, fleet(agent("a")), func(s *p.Summary) { s.AwaitsSource, s.Parent, s.N = true, "parent", 1 }).state
 	case "pending", "group":
@@ -296,7 +292,7 @@ func eventFor(e p.EventType) p.Event {
 	case p.EventProgressed:
 		return &p.Progressed{Meta: m, Fence: 2, Progress: p.Progress{Percent: 50, Message: "half"}}
 	case p.EventCompleted:
-		return &p.Completed{Meta: m, Fence: 2, Status: p.Success, Result: json.RawMessage(`{}`), Tokens: 12}
+		return &p.Completed{Meta: m, Fence: 2, Status: p.Success, Result: json.RawMessage(`{}`), Usage: &p.Usage{Tokens: 12}}
 	case p.EventFailed:
 		return &p.Failed{Meta: m, Fence: 2, Attempt: 1, Code: "exit", Message: "exit status 1", Retryable: true}
 	case p.EventRejected:
@@ -349,7 +345,7 @@ func eventAfter(e p.EventType, m p.Meta) p.Event {
 	case p.EventLateResultUsed:
 		return &p.LateResultUsed{Meta: m, Seq: 8}
 	case p.EventResultParked:
-		return &p.ResultParked{Meta: m, Holder: "w0", Fence: 77, Attempt: 1, Status: p.Success, Tokens: 5}
+		return &p.ResultParked{Meta: m, Holder: "w0", Fence: 77, Attempt: 1, Status: p.Success, Usage: &p.Usage{Tokens: 5}}
 	case p.EventReturnSent:
 		return &p.ReturnSent{Meta: m, Ticket: p.ReturnTicket(ticket), To: "src"}
 	case p.EventReturned:
@@ -414,26 +410,13 @@ func about(s p.State, e p.Event) p.Event {
 		return e
 	}
 	switch e := e.(type) {
-	case *p.Started:
-		e.Fence = s.Fence
-	case *p.Progressed:
-		e.Fence = s.Fence
-	case *p.Completed:
-		e.Fence = s.Fence
+	case *p.Escalated, *p.ResultParked: // whose fence is no current one
+		return e
 	case *p.Failed:
-		e.Fence, e.Attempt = s.Fence, s.Attempt
-	case *p.Reminded:
-		e.Fence = s.Fence
-	case *p.Extended:
-		e.Fence = s.Fence
-	case *p.HandedOff:
-		e.Fence = s.Fence
-	case *p.Suspended:
-		e.Fence = s.Fence
-	case *p.LeaseLost:
-		e.Fence = s.Fence
-	case *p.Released:
-		e.Fence = s.Fence
+		e.Attempt = s.Attempt
+	}
+	if fence := reflect.ValueOf(e).Elem().FieldByName("Fence"); fence.IsValid() {
+		fence.SetUint(s.Fence)
 	}
 	return e
 }

@@ -36,8 +36,8 @@ type pair struct {
 // tally counts how often each pair happened. It is filled millions of times, so
 // it has its counts by number.
 type tally struct {
-	counts  [2][16][40]int
-	reasons [32]int // of Decide, as in Reasons
+	counts  [2][16][64]int
+	reasons [40]int // of Decide, as in Reasons
 	none    int     // appends that said that they call for nothing
 	later   int     // and for nothing yet; see checkAttention
 }
@@ -152,6 +152,9 @@ func (w *world) append(h *thread, events []p.Event) {
 		next.Bind(w.seq)
 	}
 	h.state = next
+	if a, ended := AttemptEnded(&before, &h.state, events); ended && w.n(8) > 0 { // it may be lost
+		w.count(a)
+	}
 	w.check(h, before)
 }
 

@@ -36,37 +36,49 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 	if returnClock(s) {
 		consider(returnDue(s))
 	}
-	if s.Aggregate != nil {
+	switch {
+	case s.Phase == p.AwaitingApproval:
+		consider(gateWake(&s))
+		return wake
+	case s.Aggregate != nil:
 		if outcome, _ := groupOutcome(s); outcome != "" || s.Phase == p.PhaseTimeout {
 			consider(s.UpdatedAt)
 		}
 		return wake
-	}
-	if s.Offer == 0 { // it is missing
+	case s.Offer == 0: // it is missing
 		consider(s.UpdatedAt)
 	}
+	considerPhase(&s, consider)
+	return wake
+}
+
+// considerPhase considers the clocks of the phase that an open handoff is in.
+func considerPhase(s *p.State, consider func(time.Time)) {
 	switch s.Phase {
 	case p.Pending:
 		if s.Offer == 0 {
-			consider(routableSince(s).Add(millis(s.Policy.AckTimeoutMS)))
+			consider(routableSince(*s).Add(millis(s.Policy.AckTimeoutMS)))
 			break
 		}
-		consider(queueDue(s)) // the zero instant is after none
+		consider(queueDue(*s)) // the zero instant is after none
 		switch {
 		case s.Held():
-			consider(ClaimDue(s))
+			consider(ClaimDue(*s))
 		case s.Agent != p.Human:
-			consider(s.OfferedAt.Add(AckTimeout(s)))
+			consider(s.OfferedAt.Add(AckTimeout(*s)))
 		}
 	case p.PhaseAccepted, p.Working:
 		if s.Policy.ProgressTimeoutMS > 0 {
-			consider(progressSince(s).Add(millis(s.Policy.ProgressTimeoutMS)))
+			consider(progressSince(*s).Add(millis(s.Policy.ProgressTimeoutMS)))
 		}
-		consider(workDue(s))
-		consider(ReminderAt(s))
+		consider(workDue(*s))
+		consider(ReminderAt(*s))
+		if stopAtBudget(s, s.UpdatedAt) != nil {
+			consider(s.UpdatedAt)
+		}
 	case p.Conditional:
 		switch {
-		case isSuspended(s):
+		case isSuspended(*s):
 			if s.Children.Awaited.Without(s.Children.Closed) == "" {
 				consider(s.UpdatedAt)
 			}
@@ -80,7 +92,6 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 	case p.PhaseFailed, p.PhaseRejected, p.PhaseTimeout:
 		consider(s.UpdatedAt)
 	}
-	return wake
 }
 
 // stepMin is the shortest time between two reconciles that nothing but time causes.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,9 @@ import (
 func (g *stage) act(word string, args []string) (Step, error) {
 	g.t.Helper()
 	if step, known, err := g.intervene(word, args); known {
+		return step, err
+	}
+	if step, known, err := g.use(word, strings.Join(args, " ")); known {
 		return step, err
 	}
 	meta, s := p.Meta{At: g.now, By: "test"}, g.state
@@ -35,14 +39,12 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		return StepOf(s, claimed)
 	case "accept":
 		return Acknowledge(s, g.claimant(first), p.Ack{Status: p.AckAccepted}, false, g.now)
+	case "take_over":
+		return g.takeOver(s, g.claimant(first))
 	case "start":
 		return StepOf(s, &p.Started{Meta: meta, Fence: s.Fence})
-	case "progress":
-		return StepOf(s, &p.Progressed{Meta: meta, Fence: s.Fence, Progress: p.Progress{Percent: 10}})
 	case "extend":
 		return Extend(s, holder, g.duration(first), "it takes longer", g.now)
-	case "complete":
-		return Complete(s, g.d, p.Completed{Status: p.Success, Tokens: 3}, nil, g.now)
 	case "partial":
 		return Complete(s, g.d, p.Completed{Status: p.Partial}, nil, g.now)
 	case "complete_with":
@@ -59,6 +61,8 @@ func (g *stage) act(word string, args []string) (Step, error) {
 			ack.NeedsContext, ack.EstimatedCompletionMS = args[:len(args)-1], g.duration(estimate).Milliseconds()
 		}
 		return acknowledge(ack)
+	case "deadlock":
+		return BreakDeadlock(s, g.d, Deadlock{Cycle: []string{s.Ticket, "other"}, Agents: strings.Split(first, ","), Youngest: s}, g.now)
 	case "permission":
 		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args})
 	case "defer":
@@ -72,7 +76,7 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "hand_back":
 		return RollBackHeld(s, g.d, p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)}, g.now)
 	case "handoff", "handoff_after", "goto", "goto_early":
-		return g.handOn(word, g.numbers(args)[0])
+		return g.handOn(word, g.numbers(args[:1])[0], args[1:])
 	case "suspend":
 		return Suspend(s, holder, g.numbers(args), g.now)
 	}
@@ -81,12 +85,12 @@ func (g *stage) act(word string, args []string) (Step, error) {
 }
 
 // handOn hands off a child; goto is with the result, and goto_early a writer that does not wait for it.
-func (g *stage) handOn(word string, n int) (Step, error) {
-	next := p.HandedOff{N: n, After: word == "handoff_after", Goto: strings.HasPrefix(word, "goto"), Ticket: p.ChildTicketN(ticket, n)}
+func (g *stage) handOn(word string, n int, options []string) (Step, error) {
+	next := g.next(p.HandedOff{N: n, After: word == "handoff_after", Goto: strings.HasPrefix(word, "goto")}, options...)
 	if word != "goto" {
 		return HandOff(g.state, next, g.now)
 	}
-	return Complete(g.state, g.d, p.Completed{Status: p.Success}, []p.HandedOff{next}, g.now)
+	return Complete(g.state, g.d, p.Completed{Status: p.Success}, []Next{next}, g.now)
 }
 
 // fail ends the attempt.
@@ -95,13 +99,50 @@ func (g *stage) fail(meta p.Meta, how string) (Step, error) {
 	if after, ok := strings.CutPrefix(how, "retry_after="); ok {
 		e.RetryAfterMS = g.duration(after).Milliseconds()
 	}
+	if used, ok := strings.CutPrefix(how, "used="); ok {
+		usage := g.usage(used)
+		e.Usage = &usage
+	}
 	return StepOf(g.state, e)
 }
 
+// use is what a holder says that may tell what it has used.
+func (g *stage) use(word, said string) (step Step, known bool, err error) {
+	s, usage := g.state, p.Usage{Tokens: 3}
+	if said != "" && slices.Contains([]string{"spend", "progress", "complete"}, word) {
+		usage = g.usage(said)
+	}
+	switch word {
+	case "spend":
+		step, err = Spend(s, s.Holder, usage, p.UsageReport, g.now)
+	case "progress":
+		progress := p.Progress{Percent: 10}
+		if said != "" {
+			progress.Usage = &usage
+		}
+		step, err = Progress(s, s.Holder, progress, g.now)
+	case "complete":
+		step, err = Complete(s, g.d, p.Completed{Status: p.Success, Usage: &usage}, nil, g.now)
+	default:
+		return step, false, nil
+	}
+	return step, true, err
+}
+
+// usage is so many tokens, and after a slash so many millionths of cost.
+func (g *stage) usage(text string) p.Usage {
+	tokens, cost, _ := strings.Cut(text, "/")
+	u := p.Usage{Tokens: int64(g.numbers([]string{tokens})[0])}
+	if cost != "" {
+		u.CostMicros = int64(g.numbers([]string{cost})[0])
+	}
+	return u
+}
+
 // children are what is handed off with these ordinals.
-func (g *stage) children(args []string) (all []p.HandedOff) {
+func (g *stage) children(args []string) (all []Next) {
 	for _, n := range g.numbers(args) {
-		all = append(all, p.HandedOff{N: n, Ticket: p.ChildTicketN(ticket, n)})
+		all = append(all, g.next(p.HandedOff{N: n}))
 	}
 	return all
 }
@@ -109,6 +150,9 @@ func (g *stage) children(args []string) (all []p.HandedOff) {
 // intervene is what the source, a person, a supervisor or a former holder does.
 func (g *stage) intervene(word string, args []string) (step Step, known bool, err error) {
 	g.t.Helper()
+	if step, known, err = g.atGate(word, args); known {
+		return step, true, err
+	}
 	meta, s := p.Meta{At: g.now, By: By}, g.state
 	switch word {
 	case "answer", "permit", "deny":
@@ -121,6 +165,8 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		step, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
 	case "reroute":
 		step, err = RerouteTo(s, g.d, args[0], "src", "better", g.newDeadline(args[1:]), g.now)
+	case "raise":
+		step, err = Raise(s, g.d, "human", g.limits(args[0]).Granted(), g.now)
 	case "redrive":
 		step, err = Redrive(s, "src", g.now)
 	case "dismiss":
@@ -146,7 +192,7 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	case "accepts_late":
 		wantStale(g.t, "a late acknowledgement", s, &p.Accepted{Meta: meta, Offer: g.claims[args[0]], Agent: s.Agent, Holder: args[0]})
 	case "late":
-		late := p.ResultParked{Holder: args[0], Fence: g.fences[args[0]], Status: p.Success, Tokens: 5}
+		late := p.ResultParked{Holder: args[0], Fence: g.fences[args[0]], Status: p.Success, Usage: &p.Usage{Tokens: 5}}
 		for _, arg := range args[1:] {
 			switch arg {
 			case "partial":
@@ -169,12 +215,18 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	return step, true, err
 }
 
-// ends reads N:OUTCOME[:VOTE]….
+// ends reads N:OUTCOME[:VOTE]… or N:OUTCOME:uses=TOKENS….
 func (g *stage) ends(args []string) (ends []p.ChildClosed) {
 	for _, arg := range args {
 		n, outcome, _ := strings.Cut(arg, ":")
 		outcome, vote, _ := strings.Cut(outcome, ":")
-		ends = append(ends, p.ChildClosed{N: g.numbers([]string{n})[0], Outcome: p.Outcome(outcome), Vote: p.Vote(vote)})
+		end := p.ChildClosed{N: g.numbers([]string{n})[0], Outcome: p.Outcome(outcome)}
+		if tokens, is := strings.CutPrefix(vote, "uses="); is {
+			g.uses(&end, tokens)
+		} else {
+			end.Vote = p.Vote(vote)
+		}
+		ends = append(ends, end)
 	}
 	return ends
 }
@@ -236,7 +288,7 @@ func brief(events []p.Event) string {
 		word := string(e.EventType())
 		switch e := e.(type) {
 		case *p.Offered:
-			word += fmt.Sprintf(" %s (%s)", e.Agent, e.Reason)
+			word += fmt.Sprintf(" %s (%s)", e.Agent, e.Reason) + map[p.BreakerMark]string{p.BreakerProbe: " probe"}[e.Breaker]
 			if e.Routing != nil && len(e.Routing.Warnings) > 0 {
 				word += " warning"
 			}
@@ -244,6 +296,8 @@ func brief(events []p.Event) string {
 			word += " " + e.From + ">" + e.To
 		case *p.Escalated:
 			word += fmt.Sprintf(" %d %s>%s", e.Level, e.From, e.To)
+		case *p.Deadlocked:
+			word += " " + e.Agent
 		case *p.TimedOut:
 			word += " " + string(e.Clock)
 		case *p.Closed:
@@ -259,6 +313,8 @@ func brief(events []p.Event) string {
 			word += fmt.Sprintf(" +%s", e.Due.Sub(e.At))
 		case *p.HandedOff:
 			word += fmt.Sprintf(" %d", e.N)
+		case *p.Barred:
+			word += fmt.Sprintf(" %s %s", e.Code, e.Field)
 		case *p.Suspended:
 			word += fmt.Sprintf(" %v", e.Children)
 		case *p.ChildrenClosed:
@@ -277,7 +333,7 @@ func brief(events []p.Event) string {
 		case *p.ResultParked:
 			word += " " + e.Holder
 		}
-		out = append(out, word)
+		out = append(out, word+briefOfGate(e))
 	}
 	return strings.Join(out, "; ")
 }
@@ -288,4 +344,14 @@ func (g *stage) newDeadline(args []string) (at time.Time) {
 		at = g.now.Add(g.duration(args[0]))
 	}
 	return at
+}
+
+// takeOver is a claimant's acceptance of an offer that another holder has, if that is gone.
+func (g *stage) takeOver(s p.State, c Claimant) (Step, error) {
+	verdict, lost := Claim(s, c, g.d, g.now)
+	if verdict != Take {
+		return lost, nil
+	}
+	t, err := Acknowledge(lost.State, c, p.Ack{Status: p.AckAccepted}, false, g.now)
+	return lost.Then(t), err
 }

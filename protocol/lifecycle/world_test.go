@@ -96,11 +96,21 @@ func newWorld(c chance, hits *tally) *world {
 	for range w.n(4) {
 		w.come()
 	}
+	if w.n(4) == 0 {
+		w.d.Fleet = &p.Fleet{Breaker: &p.Breaker{Threshold: ptr(1 + w.n(2)), OpenMS: ptr(one(w, int64(1_000), 30_000, 600_000))}}
+	}
 	w.wild = w.n(5) < 2
 	if w.n(8) == 0 {
 		w.d.ConnectedSince = time.Time{}
 	}
 	return w
+}
+
+// count takes the end of an attempt into the health of its agent, as a supervisor does.
+func (w *world) count(a Attempt) {
+	h := w.d.Health[a.Agent]
+	h.Health = Fold(h.Health, a, w.d.BreakerPolicy(a.Agent), w.now)
+	w.d = w.d.WithHealth(a.Agent, h)
 }
 
 func one[T any](w *world, of ...T) T { return of[w.n(len(of))] }
@@ -209,13 +219,16 @@ func (w *world) turn() {
 // seldom tells whether an open handoff is in a phase that it hardly stays in.
 func seldom(s p.State) bool {
 	switch s.Phase {
-	case p.PhaseFailed, p.PhaseTimeout, p.PhaseRejected, p.Retrying:
+	case p.PhaseFailed, p.PhaseTimeout, p.PhaseRejected, p.Retrying, p.AwaitingApproval:
 		return !s.Closed
 	}
 	return false
 }
 
 func (w *world) happen(h *thread) {
+	if h.state.Account != nil && w.n(6) == 0 {
+		w.raise(h)
+	}
 	switch w.n(24) {
 	case 0, 1, 2:
 		w.pass(h)
@@ -258,6 +271,11 @@ func (w *world) happen(h *thread) {
 
 // change is a change of the directory.
 func (w *world) change(h *thread) {
+	if w.d.Fleet != nil && w.n(2) == 0 { // another handoff has ended
+		w.count(Attempt{Agent: one(w, "a", "b", "c"), Ticket: fmt.Sprint("other-", w.seq), Fence: w.seq + 1,
+			End: one(w, p.EndFailed, p.EndLost, p.EndSucceeded)})
+		return
+	}
 	switch w.n(6) {
 	case 0:
 		w.profile(one(w, "a", "b", "c", "chief", "src"))
@@ -292,7 +310,7 @@ func (w *world) submit() {
 	ticket := fmt.Sprintf("00000000-0000-4000-8000-%012d", len(w.all))
 	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
 	if err != nil {
-		s.Type, s.Target, s.Requires = p.Sequential, p.Target{Agent: p.Human}, nil
+		s.Type, s.Target, s.Requires, s.Limits = p.Sequential, p.Target{Agent: p.Human}, nil, nil
 		if step, err = Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now); err != nil {
 			w.fail(&thread{}, "nobody can submit to a person: %v", err)
 		}
@@ -300,11 +318,7 @@ func (w *world) submit() {
 	if w.wild && w.n(10) == 0 {
 		step, _ = StepOf(p.State{}, step.Events[0]) // the offer is missing
 	}
-	h := w.begin(ticket, nil, step)
-	if w.wild && w.n(10) == 0 && h.state.Aggregate == nil { // no event leads there yet
-		h.state.Phase, h.state.Agent, h.state.Offer = p.AwaitingApproval, "", 0
-		h.start, h.log = h.state, nil
-	}
+	w.begin(ticket, nil, step)
 }
 
 // begin adds a handoff to the world.
@@ -320,6 +334,12 @@ func (w *world) begin(ticket string, parent *thread, step Step) *thread {
 func (w *world) summary(source string) p.Summary {
 	s := p.Summary{Type: p.Sequential, Source: source, Priority: one(w, p.Priorities...), Digest: "sha256:00",
 		Deadline: w.now.Add(one(w, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour)), Overrides: w.policy()}
+	if w.n(2) == 0 {
+		s.Limits = &p.Limits{MaxHandoffs: ptr(int64(w.n(4))), MaxTokens: ptr(int64(1000 * w.n(3)))}
+		if w.n(2) == 0 {
+			s.Limits.MaxDepth, s.Limits.MaxAgents = ptr(int64(w.n(3))), ptr(int64(1+w.n(4)))
+		}
+	}
 	if w.n(4) == 0 {
 		s.Deciders = []string{one(w, agents...), p.Human}
 	}
@@ -328,6 +348,10 @@ func (w *world) summary(source string) p.Summary {
 	}
 	if w.n(12) == 0 {
 		s.Type, s.Target = p.Escalation, p.Target{}
+	}
+	if w.n(8) == 0 {
+		s.Approval = &p.Approval{Required: w.n(4) > 0, By: one(w, "", "chief", p.Human, "nobody"), Question: "may it?",
+			TimeoutMS: one(w, int64(0), 1_000, 600_000), OnTimeout: one(w, "", p.ApprovalEscalate, p.ApprovalClose)}
 	}
 	if w.n(2) == 0 {
 		s.Requires = []p.RequiredCapability{{ID: "x", MinProficiency: float64(w.n(3)) / 4}, {ID: "y"}}[:1+w.n(2)]

@@ -34,7 +34,7 @@ func RoleOf(by string) Role {
 }
 
 // follows are the events that only a supervisor makes by themselves.
-var follows = []p.EventType{p.EventOffered, p.EventClosed, p.EventLateResultUsed}
+var follows = []p.EventType{p.EventOffered, p.EventGated, p.EventClosed, p.EventLateResultUsed}
 
 // CheckWriters says which event of an append is not among those that the role named by its
 // By makes. An event that names a holder which did not have the handoff is another. It
@@ -85,7 +85,7 @@ func writerOf(e p.Event, holder string) string {
 		return e.Holder // empty where it was not claimed
 	case *p.Conditioned:
 		return e.Holder
-	case *p.Started, *p.Progressed, *p.Completed, *p.Failed, *p.Released, *p.HandedOff, *p.Suspended:
+	case *p.Started, *p.Progressed, *p.Decided, *p.Completed, *p.Failed, *p.Released, *p.HandedOff, *p.Suspended:
 		return holder
 	case *p.Escalated:
 		if e.Fence != 0 {

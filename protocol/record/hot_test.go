@@ -57,9 +57,9 @@ func hotRecords(t testing.TB) map[string]protocol.Record {
 	all["accepted"] = protocol.Record{ID: ticket, State: s, Events: []protocol.Event{
 		&protocol.Accepted{Meta: meta(holder), Offer: 1_234_567, Agent: "coder", Holder: holder, LeaseMS: 30_000, Attempt: 1}, &protocol.Started{Meta: meta(holder)}}}
 	s.Phase, s.Closed, s.Outcome, s.Holder, s.LeaseMS, s.Fence = protocol.Complete, true, protocol.OutcomeSuccess, "", 0, 0
-	s.ResultSeq, s.ClosedAt, s.Tokens = protocol.Self, hotAt, 1200
+	s.ResultSeq, s.ClosedAt = protocol.Self, hotAt
 	all["completed"] = protocol.Record{ID: ticket, State: s, Events: []protocol.Event{
-		&protocol.Completed{Meta: meta(holder), Fence: 1_234_570, Status: protocol.Success, Result: json.RawMessage(`{"status":"success","content_type":"text","body":"` + strings.Repeat("done. ", 20) + `","tokens":1200}`), Tokens: 1200}}}
+		&protocol.Completed{Meta: meta(holder), Fence: 1_234_570, Status: protocol.Success, Result: json.RawMessage(`{"status":"success","content_type":"text","body":"` + strings.Repeat("done. ", 20) + `"}`)}}}
 	return all
 }
 

@@ -121,6 +121,13 @@ func (r *Redactor) Result(ctx Canceler, body []byte) ([]byte, error) {
 	return redacted, err
 }
 
+// Variables replaces the secrets in variables, an encoded object, by Marker. The error is that of
+// ctx.
+func (r *Redactor) Variables(ctx Canceler, body []byte) ([]byte, error) {
+	redacted, _, err := r.redact(ctx, body, freePlan)
+	return redacted, err
+}
+
 // Text replaces the secrets in a plain text by Marker. The error is that of ctx.
 func (r *Redactor) Text(ctx Canceler, text string) (string, error) {
 	if r.keywords == nil {

@@ -208,16 +208,17 @@ func TestByName(t *testing.T) {
 // TestStructureIsKept puts a secret into every text of a package.
 func TestStructureIsKept(t *testing.T) {
 	secret := fill("gh" + "p_" + hashes(36))
-	structure := []string{"version", "key", "type", "trigger", "source", "target.agent", "target.capability", "target.agents",
+	structure := []string{"version", "key", "limits.on_exhausted", "type", "trigger", "source", "target.agent", "target.capability", "target.agents",
 		"priority", "parent", "task.id", "task.type", "context.conversation_id", "context.workflow_id", "context.user_id",
 		"context.correlation_id", "context.trace_id", "context.phase", "context.next_phase", "context.history_transfer.mode", "context.history_transfer.by",
 		"context.decisions.id", "context.decisions.made_by", "context.files_in_progress.owner", "context.files_in_progress.lock_type",
 		"context.artifacts.id", "context.artifacts.type", "context.artifacts.status", "context.artifacts.created_by",
 		"context.previous.agent", "context.previous.ticket", "context.previous.body_digest", "context.previous.artifacts.id",
 		"context.previous.artifacts.type", "context.previous.artifacts.status", "context.previous.artifacts.created_by",
-		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk", "autonomy_budget.deciders",
+		"constraints.complexity", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk", "autonomy_budget.deciders", "approval.by", "approval.on_timeout",
 		"return.on_timeout", "return.wait", "return.of", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker",
-		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "return.aggregation", "return.from", "origin", "traceparent", "tracestate",
+		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "routing.on_open", "return.aggregation", "return.from", "origin", "traceparent", "tracestate", "workspace", "locks.paths.path", "locks.paths.mode",
+		"next.from", "next.goto", "next.if.variable", "next.if.status", "next.if.eq", "next.if.ne", "next.if.in",
 		"members.target.agent", "members.target.capability", "members.target.agents", "members.priority", "members.task.id", "members.task.type",
 		"members.artifacts.id", "members.artifacts.type", "members.artifacts.status", "members.artifacts.created_by",
 		"returned.handoff_id", "returned.last_id", "returned.members.last_id", "returned.from_agent", "returned.to_agent", "returned.status", "returned.outcome", "returned.package_digest", "returned.rollback_by", "returned.result.content_type",
@@ -226,7 +227,8 @@ func TestStructureIsKept(t *testing.T) {
 		"returned.trail.event", "returned.trail.agent", "returned.trail.to", "returned.trail.code",
 		"returned.members.agent", "returned.members.ticket", "returned.members.status", "returned.members.outcome", "returned.members.result.status", "returned.members.result.command.for",
 		"returned.members.result.content_type", "returned.members.result.artifacts.id", "returned.members.result.artifacts.type",
-		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by"}
+		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by",
+		"returned.members.result.usage.model", "returned.progress.usage.model"}
 	var kept, changed []string
 	r := testRedactor(t)
 	visitTexts(reflect.TypeFor[protocol.Package](), "", "?", func(path string, wrap func(string) string) {

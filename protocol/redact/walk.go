@@ -49,6 +49,8 @@ var redactedFields = map[string]mode{
 
 	"expectations.success_criteria": modeText,
 	"audit.decision_rationale":      modeText,
+	"approval.question":             modeText,
+	"next.update":                   modeFree,
 
 	"members.reason":                modeText,
 	"members.task.description":      modeText,

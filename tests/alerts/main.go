@@ -1,5 +1,5 @@
 // Command alerts says which alerts of a file of rules fire over figures that stay as
-// they are for two hours, one name a line. It is a module of its own: the evaluator is
+// they are for two hours, but for ages, which grow. It prints one name a line. It is a module of its own: the evaluator is
 // Prometheus's, which nothing else needs.
 //
 //	curl -s localhost:9090/metrics | go run . ../../docs/operations/alerts.yaml
@@ -125,11 +125,15 @@ func parseFigures(r io.Reader, began time.Time) (series, error) {
 func hold(metric labels.Labels, value float64, began time.Time) promql.Series {
 	held := promql.Series{Metric: metric}
 	instant := strings.HasSuffix(metric.Get(labels.MetricName), "_timestamp_seconds")
+	age := strings.HasSuffix(metric.Get(labels.MetricName), "_oldest_seconds") && value > 0
 	for i := -stepsBefore; i <= int(watched/step); i++ {
 		since := time.Duration(i) * step
 		now := value
-		if instant {
+		switch {
+		case instant:
 			now += since.Truncate(passEvery).Seconds()
+		case age: // what waits goes on waiting
+			now = max(0, now+since.Seconds())
 		}
 		held.Floats = append(held.Floats, promql.FPoint{T: began.Add(since).UnixMilli(), F: now})
 	}

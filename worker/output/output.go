@@ -57,6 +57,8 @@ func (m *Malformed) Error() string {
 //  4. Any other JSON value that is the whole output is the body.
 //  5. Else the output is the body, as text.
 //
+// What an object says of its usage in the words of a model (Usage) counts in all of them.
+//
 // What a model has thought, between <think> tags, is looked at by none of them.
 func Read(stdout []byte, mode Mode) (Output, error) {
 	switch mode {
@@ -141,20 +143,26 @@ func (d *document) readValue(at span) (Output, error) {
 	} else if why := triesBelow(value); why != "" {
 		return Output{}, d.malformed(at.from, why)
 	}
-	return Output{Result: protocol.ResultFromOutput(d.raw)}, nil
+	out := Output{Result: protocol.ResultFromOutput(d.raw)}
+	out.Result.Usage = Usage(value) // a model's own answer, say
+	return out, nil
 }
 
 // decode reads a JSON object as a result.
 func decode(object []byte) (protocol.Result, error) {
-	result, err := protocol.DecodeResult(object)
+	ours := maskUsage(object)
+	result, err := protocol.DecodeResult(ours)
 	if err != nil {
 		return result, err
 	}
-	keys := fields(object)
+	if len(ours) > 0 && &ours[0] != &object[0] {
+		result.Usage = Usage(object)
+	}
+	keys := fields(ours)
 	if len(keys) == 0 {
 		return result, errors.New("it has none of the fields of a result")
 	}
-	for _, name := range ours {
+	for _, name := range reserved {
 		if _, has := keys[name]; has {
 			return result, fmt.Errorf("%s: is written by the worker", name)
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// ours are the fields of a result that a worker writes, and no program.
-var ours = []string{"set_aside", "malformed"}
+// reserved are the fields of a result that a worker writes, and no program.
+var reserved = []string{"set_aside", "malformed"}
 
 // known are the fields of a result that a program may write.
 var known = func() (names []string) {
 	result := reflect.TypeFor[protocol.Result]()
 	for i := range result.NumField() {
 		name, _, _ := strings.Cut(result.Field(i).Tag.Get("json"), ",")
-		if !slices.Contains(ours, name) {
+		if !slices.Contains(reserved, name) {
 			names = append(names, name)
 		}
 	}

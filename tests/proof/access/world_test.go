@@ -34,7 +34,7 @@ type world struct {
 }
 
 // streams are all that there are.
-var streams = []string{"HANDOFF_LEDGER", "HANDOFF_WORK", "HANDOFF_TIMERS", "KV_HANDOFF_AGENTS", "KV_HANDOFF_HOLDERS", "OBJ_HANDOFF_BLOBS"}
+var streams = []string{"HANDOFF_LEDGER", "HANDOFF_WORK", "HANDOFF_TIMERS", "KV_HANDOFF_AGENTS", "KV_HANDOFF_HOLDERS", "OBJ_HANDOFF_BLOBS", "HANDOFF_WORKSPACES"}
 
 func newWorld(t *testing.T, servers int) *world {
 	t.Helper()

@@ -133,6 +133,7 @@ func (*reconcileCounter) Followed(broker.Entry, protocol.Record) {}
 func (*reconcileCounter) Due(time.Time)                          {}
 func (*reconcileCounter) Unreadable(int)                         {}
 func (c *reconcileCounter) Reconciled(error)                     { c.done.Add(1) }
+func (*reconcileCounter) Tripped(string)                         {}
 func (*reconcileCounter) Swept(string, int, int, time.Duration, error) {
 }
 

@@ -201,9 +201,9 @@ func (w *writer) finish(s protocol.State) []protocol.Event {
 		return []protocol.Event{&protocol.Failed{Meta: m, Fence: s.Fence, Attempt: 1, Code: "exit", Message: "exit status 1"},
 			&protocol.Closed{Meta: m, Outcome: protocol.OutcomeFailed, Reason: "not_retryable"}}
 	case chance < 8:
-		return []protocol.Event{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Partial, Tokens: 900}}
+		return []protocol.Event{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Partial, Usage: &protocol.Usage{Tokens: 900}}}
 	}
-	return []protocol.Event{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Success, Tokens: int64(w.rng.IntN(5_000)),
+	return []protocol.Event{&protocol.Completed{Meta: m, Fence: s.Fence, Status: protocol.Success, Usage: &protocol.Usage{Tokens: int64(w.rng.IntN(5_000))},
 		Result: []byte(`{"status":"success","body":"` + w.l.sentence(w.zipf, 30) + `"}`)}}
 }
 

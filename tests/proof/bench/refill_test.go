@@ -141,6 +141,8 @@ func (p *sweepCounter) Reconciled(err error) {
 	}
 }
 
+func (*sweepCounter) Tripped(string) {}
+
 func (p *sweepCounter) Swept(why string, _, _ int, _ time.Duration, _ error) {
 	if why == "reconnected" {
 		p.reconnected.Add(1)

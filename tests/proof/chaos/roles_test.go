@@ -27,7 +27,7 @@ import (
 // engine, and a name.
 const roleEnv = "HANDOFF_CHAOS_ROLE"
 
-var roles = map[string]func(ctx context.Context, b *broker.Broker, name string) error{"worker": runWorker, "source": runSource, stumblingAgent: runStumbler}
+var roles = map[string]func(ctx context.Context, b *broker.Broker, name string) error{"worker": runWorker, "source": runSource, stumblingAgent: runStumbler, delegatingAgent: runDelegator}
 
 func TestMain(m *testing.M) {
 	words := strings.Fields(os.Getenv(roleEnv))

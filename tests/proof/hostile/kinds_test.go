@@ -129,10 +129,31 @@ func (w *world) toHolders() (all []message) {
 	for _, agent := range []string{"limited", honest, "poller", "a.b"} {
 		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS.slots."+agent, append(mutated(body), foreignBodies...))...)
 	}
+	for _, agent := range []string{honest, "poller", "a.b"} {
+		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS.health."+agent, foreignBodies)...)
+	}
 	for _, key := range []string{"probe", "holder", "holder.a.b", "other", "slots"} {
 		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS."+key, foreignBodies)...)
 	}
 	return append(all, manySubjects("$KV.HANDOFF_HOLDERS.holder.%s_%d")...)
+}
+
+func (w *world) toWorkspaces() (all []message) {
+	now := time.Now().UTC()
+	opened := protocol.WorkspaceEvent{Type: protocol.WorkspaceOpened, At: now, By: protocol.Human, Name: "junk"}
+	record := protocol.WorkspaceRecord{ID: protocol.WorkspaceID("junk"), Events: []protocol.WorkspaceEvent{opened}, State: protocol.Workspace{Name: "junk", OpenedAt: now, UpdatedAt: now}}
+	valid, err := json.Marshal(record)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, body := range append(mutated(valid), foreignBodies...) {
+		id := protocol.WorkspaceID(fmt.Sprint("junk ", i))
+		all = append(all, message{"handoff.workspace." + id, header(i), []byte(strings.ReplaceAll(string(body), record.ID, id))})
+	}
+	for _, id := range []string{record.ID, "x", "_", w.victim, strings.Repeat("k", 300)} {
+		all = append(all, messagesFor("handoff.workspace."+id, foreignBodies)...)
+	}
+	return append(all, manySubjects("handoff.workspace.%s.%d")...)
 }
 
 // toBodies spoils bodies of handoffs that wait for the agent that polls.

@@ -50,6 +50,7 @@ var kinds = []kind{
 	{"timers", []string{"handoff.timer.", "handoff.due."}, (*world).toTimers},
 	{"agents", []string{"$KV.HANDOFF_AGENTS."}, (*world).toAgents},
 	{"holders", []string{"$KV.HANDOFF_HOLDERS."}, (*world).toHolders},
+	{"workspaces", []string{"handoff.workspace."}, (*world).toWorkspaces},
 	{"bodies", []string{"$O.HANDOFF_BLOBS."}, (*world).toBodies},
 	{"questions", []string{"handoff.query.", "handoff.node", "handoff.v1.", "$SRV."}, (*world).toServices},
 	{"hints", []string{"handoff.feed.", "$JS.ACK.", "_INBOX."}, (*world).toHints},

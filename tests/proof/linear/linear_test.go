@@ -26,7 +26,7 @@ import (
 
 var (
 	operationsWanted = flag.Int("operations", 10_000, "how many")
-	killsWanted      = flag.Int("kills", 2, "how often the ledger's leader is killed")
+	killsWanted      = flag.Int("kills", 2, "how often the leader of a stream is killed")
 )
 
 const (
@@ -143,7 +143,7 @@ func TestLinearizable(t *testing.T) {
 			}
 		})
 	}
-	running.Go(func() { c.killLeaders(cluster) })
+	running.Go(func() { c.killLeaders(cluster, jetstream.LedgerStream, int64(*operationsWanted)) })
 	running.Wait()
 	if t.Failed() {
 		return
@@ -170,20 +170,21 @@ func (c *race) client(url string, n int) *client {
 	return one
 }
 
-// killLeaders kills the ledger's leader now and then, and starts it again.
-func (c *race) killLeaders(cluster *testworld.Cluster) {
+// killLeaders kills a stream's leader now and then, while so many operations are done, and starts it
+// again.
+func (c *race) killLeaders(cluster *testworld.Cluster, stream string, operations int64) {
 	for kill := range *killsWanted {
-		at := int64(*operationsWanted) * int64(kill+1) / int64(*killsWanted+1)
+		at := operations * int64(kill+1) / int64(*killsWanted+1)
 		for c.done.Load() < at && c.ctx.Err() == nil && !c.Failed() {
 			c.pause(10 * time.Millisecond)
 		}
-		leader := cluster.Leader(c.ctx, jetstream.LedgerStream)
+		leader := cluster.Leader(c.ctx, stream)
 		if leader < 0 {
-			c.Log("the ledger has no leader to be killed")
+			c.Logf("%s has no leader to be killed", stream)
 			continue
 		}
 		cluster.Nodes[leader].Kill()
-		c.Logf("killed %s, which led the ledger, at operation %d", cluster.Nodes[leader].Name, c.done.Load())
+		c.Logf("killed %s, which led %s, at operation %d", cluster.Nodes[leader].Name, stream, c.done.Load())
 		c.pause(3 * time.Second)
 		cluster.Nodes[leader].Restart()
 		if err := cluster.Recover(c.ctx); err != nil {

@@ -86,7 +86,8 @@ func (l *ledger) allowsNoAppend(n int, op operation) bool {
 			return false
 		}
 		verdict, step := lifecycle.Claim(s, l.claimant(op), fullDirectory(), s.UpdatedAt)
-		return op.refused && verdict != lifecycle.Take && len(step.Events) == 0
+		// A holder that has the handoff already gets the claim that stands.
+		return op.refused == (verdict != lifecycle.Mine) && verdict != lifecycle.Take && len(step.Events) == 0
 	case complete, progress:
 		if op.refused {
 			return !l.holds(s, op)

@@ -48,7 +48,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("sums are %+v\n%s", sums, &stderr)
 	}
 	for _, want := range []string{"instead of 30s", "SIGKILL", "rejected: reviewer", "rerouted: reviewer -> inspector", "needs context (long_file_lines)",
-		"answered: long_file_lines", "acknowledge timeout", "maintainer -> human", "my glasses are not here yet"} {
+		"answered: long_file_lines", "acknowledge timeout", "maintainer -> human", "my glasses are not here yet", "May the findings be written down?", "approved: "} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("the show does not say %q", want)
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -123,16 +124,19 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 			}
 		}
 		// A worker hands off before it reports, so that the next ticket is there.
-		state, err := r.b.Wait(ctx, prepared.Ticket, broker.Closed)
+		state, err := r.b.Wait(ctx, prepared.Ticket, closedOrEscalated)
 		if err != nil {
 			return fmt.Errorf("wait for message %d (%s, with %s): %w", starts[i], state.Phase, state.Agent, err)
 		}
 		if state.Outcome != protocol.OutcomeSuccess {
-			return fmt.Errorf("message %d closed as %s: %s", starts[i], state.Outcome, state.Message)
+			return fmt.Errorf("message %d is %s, %s with %s: %s", starts[i], state.Outcome, state.Phase, state.Agent, state.Message)
 		}
 	}
 	return nil
 }
+
+// closedOrEscalated ends a wait when no speaker will answer any more.
+func closedOrEscalated(s protocol.State) bool { return s.Closed || s.Agent == protocol.Human }
 
 // prepare makes the handoff to the speaker of the message at start.
 func (r *relay) prepare(ctx context.Context, c conversation, start int, parent string) (broker.Prepared, error) {
@@ -145,7 +149,10 @@ func (r *relay) prepare(ctx context.Context, c conversation, start int, parent s
 		Key: fmt.Sprintf("%s/%d", c.id, start), Parent: parent,
 		Trigger: protocol.TriggerTaskCompletion, Reason: "it is the target's turn to speak",
 		Task: protocol.Task{Description: "Go on with the conversation."},
+		// The turn tells two hand-offs between the same speakers apart: a longer history alone
+		// is an unchanged context, which a lineage refuses.
 		Context: protocol.Context{ConversationID: &c.id, ConversationHistory: wrapAll(c.messages[:start]),
+			Variables:       map[string]json.RawMessage{"turn": json.RawMessage(strconv.Itoa(start))},
 			HistoryTransfer: protocol.HistoryTransfer{Mode: protocol.TransferFull}},
 	}
 	return r.b.Prepare(ctx, pkg)

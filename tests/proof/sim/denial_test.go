@@ -30,6 +30,7 @@ func (h *handler) decide(of worker.Handoff) error {
 // checkDenied: after a denial nothing works on a handoff, and no person has it in the inbox. Where
 // the package names deciders, they alone have it.
 func (j *judge) checkDenied(ticket string, s protocol.State, events []protocol.Event) {
+	j.checkApprovals(s, events)
 	for _, e := range events {
 		if answered, ok := e.(*protocol.Answered); ok {
 			j.denied[ticket] = answered.Answer.Deny

@@ -59,10 +59,20 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == endTwice {
 		body = tellsTwice(body)
 	}
+	body = e.l.spoilLimits(body)
+	if e.l.bug == countsTwice {
+		body = countTwice(body)
+	}
 	if e.l.bug == resultMixed {
 		body = e.l.mixUp(body)
 	}
+	if e.forgetsGrant(body) {
+		return 1 << 40, nil
+	}
 	dies := false
+	if e.l.bug == contextWhole {
+		body, dies = hashWhole(ticket, body)
+	}
 	if e.l.bug == nobodyTold && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
 		if found := reasons.FindIndex(body); found != nil {
 			body, dies = slices.Delete(bytes.Clone(body), found[0], found[1]), true
@@ -74,7 +84,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		}
 	}
 	seq, err := e.Memory.AppendSilently(ctx, ticket, after, id, body)
-	if err != nil && e.l.bug == noFence {
+	if err != nil && (e.l.bug == noFence || e.l.bug == grantStale && bytes.Contains(body, []byte(`"type":"handed_off"`))) {
 		if last, there := e.Last(ctx, ticket, 0); there == nil {
 			seq, err = e.Memory.AppendSilently(ctx, ticket, last.Seq, id, body)
 		}
@@ -103,6 +113,9 @@ func (e *engine) Last(ctx context.Context, ticket string, min uint64) (broker.En
 		return broker.Entry{}, err
 	}
 	entry, err := e.Memory.Last(ctx, ticket, min)
+	if fence, believes := ctx.Value(fenceKey{}).(uint64); believes && err == nil {
+		return e.asHeld(entry, fence), nil
+	}
 	if err == nil && e.l.bug == staleRead && dice(e.l.seed, "stale", e.p.name, ticket, entry.Seq)%4 == 0 {
 		return e.l.entryBefore(e.Memory, entry), nil
 	}
@@ -249,7 +262,8 @@ func (e *engine) Profile(ctx context.Context, agent string) (protocol.Profile, e
 	if err := e.await(ctx, "profile "+agent); err != nil {
 		return protocol.Profile{}, err
 	}
-	return e.Memory.Profile(ctx, agent)
+	p, err := e.Memory.Profile(ctx, agent)
+	return e.l.seenProfile(p), err
 }
 
 func (e *engine) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
@@ -321,7 +335,10 @@ func (e *engine) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 		blind.Count()
 		return &blind, nil
 	}
-	return d, err
+	if err != nil {
+		return d, err
+	}
+	return e.l.seenDirectory(d), nil
 }
 
 // delivery is an offer that a process has. The acknowledgements of a dead process are dropped.

@@ -49,6 +49,8 @@ func (j *judge) checkPolicy(before protocol.State, events []protocol.Event) {
 		switch e := e.(type) {
 		case *protocol.Submitted:
 			summary, policy = e.Summary, &e.Policy
+		case *protocol.Gated:
+			agent = e.Agent
 		case *protocol.Offered:
 			if agent = e.Agent; e.Policy != nil {
 				policy = e.Policy
@@ -70,5 +72,31 @@ func (j *judge) checkPolicy(before protocol.State, events []protocol.Event) {
 	})
 	if !right {
 		j.faultLocked("an offer to %s goes by %d attempts and %d reroutes, which neither its package, its profile nor the fleet says", agent, policy.MaxAttempts, policy.MaxReroutes)
+	}
+}
+
+// registerAll registers all agents.
+func (l *simulation) registerAll() {
+	for agent := range agents {
+		if agent == protocol.Human || (agent == tie || agent == bow) && !l.hasKnots() { // a person exists without one
+			continue
+		}
+		profile := protocol.Profile{ID: agent, EscalatesTo: protocol.Human, Specialization: specialization[agent]}
+		if agent == limited {
+			profile.MaxConcurrency = limitedTo
+		}
+		if agent == ownAttempts {
+			profile.Policy.MaxAttempts = new(ownAttemptsMax)
+		}
+		if agent == watched {
+			profile.Approval = &protocol.ProfileApproval{Sources: []string{watchedFrom}}
+		}
+		if agent == tie || agent == bow {
+			profile.Specialization = l.knotWork()
+		}
+		l.giveBreaker(&profile)
+		if err := l.m.PutProfile(l.ctx, profile); err != nil {
+			l.judge.fault("register %s: %v", agent, err)
+		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/audit"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -25,9 +24,17 @@ import (
 // judge knows what must be true. It sees each append as it is stored, reads the
 // records as any reader would, and trusts no process.
 type judge struct {
-	prompt prompt
-	l      *simulation
-	mu     sync.Mutex
+	sharing       sharing         // of workspaces
+	reserved      map[string]bool // the handoffs whose place as a probe of a breaker was kept
+	breakerClosed bool            // of the frail agent, again
+	prompt        prompt
+	usage         usageKnown
+	approvals     approvalsKnown
+	knots         knotsKnown
+	edges         []edgeSet            // all that there ever were
+	ledgers       map[string]*ledgerOf // of what has limits, or follows from it
+	l             *simulation
+	mu            sync.Mutex
 
 	heads     map[string]knownHead
 	acked     map[string]uint64 // submissions that were acknowledged, at which sequence
@@ -61,10 +68,11 @@ type knownHead struct {
 // presence is what the engine knows of a holder.
 type presence struct {
 	until, lapsed time.Time // lapsed: when it had last been gone
+	holder        protocol.Holder
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, denied: map[string]bool{}}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}}
 }
 
 const foundMax = 10
@@ -88,6 +96,7 @@ func (l *simulation) holderBeat(h protocol.Holder) {
 	j := &l.judge
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.seeKnots()
 	now := time.Now()
 	p := j.presence[h.ID]
 	if p == nil {
@@ -96,7 +105,7 @@ func (l *simulation) holderBeat(h protocol.Holder) {
 	} else if now.After(p.until) {
 		p.lapsed = now
 	}
-	p.until = now.Add(broker.PresenceTTL(h))
+	p.until, p.holder = now.Add(broker.PresenceTTL(h)), h
 	if h.Agent == late && j.lateSince.IsZero() {
 		j.lateSince = now
 	}
@@ -121,6 +130,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 		return
 	}
 	j.appends++
+	j.seeKnots()
 	made, err := record.Decode(bytes.Clone(body), seq) // the broker uses the body's memory again
 	if err != nil {
 		j.faultLocked("%s at %d does not decode: %v", ticket, seq, err)
@@ -155,6 +165,13 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkChain(before.state, after, made.Events)
 	j.checkDenied(ticket, after, made.Events)
 	j.checkPolicy(before.state, made.Events)
+	j.checkProbe(after, made.Events)
+	j.checkUsage(before.state, after, made.Events)
+	j.checkLimits(before.state, after, made.Events)
+	j.checkKnot(after, made.Events)
+	j.checkCircle(after, made.Events)
+	j.checkEdges(before.state, after, made.Events)
+	j.checkPlace(before.state, after, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}
@@ -230,9 +247,6 @@ func (j *judge) checkMembers(s protocol.State) {
 	}
 	j.memberOf[seat] = s.N
 }
-
-// groupAgent is an agent in a group.
-type groupAgent struct{ group, agent string }
 
 // checkLostLeases checks that no holder loses a lease while it is present.
 func (j *judge) checkLostLeases(ticket string, before protocol.State, events []protocol.Event) {
@@ -366,6 +380,7 @@ func (j *judge) done() bool {
 	j.checkDuties()
 	j.checkAbsence()
 	j.checkPrompt()
+	j.checkKnots()
 	if len(j.acked) < handoffsMin || j.open > 0 {
 		return false
 	}
@@ -424,77 +439,5 @@ func (j *judge) checkDuties() {
 		if duties.WakeUp && !waking[ticket] {
 			j.faultLocked("%s is %s, and nothing will wake it", ticket, h.state.Phase)
 		}
-	}
-}
-
-// checkEndedOffers: no offer stands in any queue that no open handoff has.
-func (j *judge) checkEndedOffers() {
-	for key := range j.l.m.QueuedOffers() {
-		if s := j.heads[key.Ticket].state; !lifecycle.OfferStands(s) || s.Offer != key.Sequence || s.Agent != key.Agent {
-			j.faultLocked("offer %d of %s stands at %s, and its handoff is %s with %q", key.Sequence, key.Ticket, key.Agent, s.Phase, s.Agent)
-		}
-	}
-}
-
-// checkChildren: what a handoff knows of those that it has handed off is how they ended.
-func (j *judge) checkChildren(s protocol.State) {
-	if s.Children == nil {
-		return
-	}
-	for _, n := range s.Children.Made.Numbers() {
-		child := j.heads[protocol.ChildTicketN(s.Ticket, n)].state
-		last, _ := j.endOf(child)
-		well := last.Outcome == protocol.OutcomeSuccess || last.Outcome == protocol.OutcomePartial
-		if s.Aggregate != nil && s.Aggregate.Mode == protocol.AggregateMajority {
-			well = j.votes[last.Ticket]
-		}
-		switch {
-		case child.Parent != s.Ticket || child.N != n+1:
-			j.faultLocked("child %d of %s has parent %q and number %d", n, s.Ticket, child.Parent, child.N)
-		case s.Children.Closed.Has(n) && s.Children.Succeeded.Has(n) != well:
-			j.faultLocked("child %d of %s ended with %s, and is known otherwise", n, s.Ticket, last.Outcome)
-		}
-	}
-}
-
-// checkAtEnd judges when it is over.
-func (j *judge) checkAtEnd() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.found) > 0 {
-		return
-	}
-	for ticket, seq := range j.acked {
-		if h, there := j.heads[ticket]; !there || h.seq < seq {
-			j.faultLocked("%s was acknowledged at %d, and is not there", ticket, seq)
-		}
-	}
-	if len(j.acked) < handoffsMin {
-		j.faultLocked("%d submissions were acknowledged, of at least %d", len(j.acked), handoffsMin)
-	}
-	for ticket, h := range j.heads {
-		if !h.state.Closed {
-			j.faultLocked("%s is %s with %s, %v after the last fault", ticket, h.state.Phase, h.state.Agent, j.l.since()-faultsFor)
-		} else if owed := j.unpaidDuty(h.state); owed != "" {
-			j.faultLocked("%s is closed, and owes %s", ticket, owed)
-		}
-		if h.state.StuckReason != "" {
-			j.faultLocked("%s is stuck: %s", ticket, h.state.StuckReason)
-		}
-		j.checkChildren(h.state)
-		j.checkChainEnd(h.state)
-	}
-	j.checkEndedOffers()
-	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at
-		return
-	}
-	b, err := broker.New(j.l.m, broker.Config{})
-	if err != nil {
-		j.faultLocked("%v", err)
-		return
-	}
-	report, err := audit.VerifyLedger(context.Background(), b, nil, audit.CheckWriters)
-	if err != nil || report.Found != 0 || report.Handoffs != len(j.heads) {
-		j.faultLocked("the ledger does not verify: %+v, %v", report, err)
 	}
 }

@@ -56,7 +56,11 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		}
 	}
 	h.l.judge.received(of)
+	if isKnot(of) {
+		return h.tangle(ctx, of)
+	}
 	what := h.dice(of, "handle")
+	h.lockSome(ctx, of, h.dice(of, "lock"))
 	work := time.Duration(what%8_000_000) * time.Microsecond
 	stubborn := false
 	if what>>20%12 == 0 {
@@ -65,22 +69,26 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	select {
 	case <-time.After(work): // the bubble's clock
 	case <-ctx.Done():
+		h.lockSome(context.WithoutCancel(ctx), of, h.dice(of, "lock again")) // a program that does not know
 		if !stubborn {
 			return protocol.Result{}, context.Cause(ctx)
 		}
 		time.Sleep(work)
 	}
-	done := protocol.Result{Body: fmt.Appendf(nil, `"done by %s, attempt %d of %s"`, of.Agent, of.Attempt, of.Ticket[:8])}
+	done := protocol.Result{Body: fmt.Appendf(nil, `"done by %s, attempt %d of %s"`, of.Agent, of.Attempt, of.Ticket[:8]), Usage: h.reportUsage(ctx, of)}
 	if of.State().Group != "" && what>>16%2 == 0 {
 		done.Body = []byte(`{"vote":"no"}`)
 	}
+	if h.l.isFrail(h.agent) && of.Package.Returned == nil {
+		return protocol.Result{}, &worker.Failure{Err: errors.New("out of order"), Usage: done.Usage}
+	}
 	depth := len(of.Package.Task.Description)
-	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > 2 {
+	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > depthMax(of.State()) {
 		return done, nil
 	}
 	switch what >> 8 % 20 {
 	case 0, 1:
-		return protocol.Result{}, errors.New("no luck")
+		return protocol.Result{}, &worker.Failure{Err: errors.New("no luck"), Usage: done.Usage}
 	case 2:
 		return protocol.Result{}, worker.Permanent(errors.New("never"))
 	case 3, 4, 5:
@@ -88,7 +96,7 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	case 9, 10:
 		return h.asks(ctx, of, what, depth+1)
 	case 6:
-		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial})
+		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial, Usage: done.Usage})
 	case 7:
 		done.Command = &protocol.Command{Goto: []byte(`"` + other(h.agent, what) + `"`)}
 		if what>>12%2 == 0 {
@@ -123,6 +131,9 @@ func (h *handler) handOff(ctx context.Context, of worker.Handoff, what uint64, d
 			child = group(child, []string{other(h.agent, 0), other(h.agent, 1), other(h.agent, 2)}, d)
 		}
 		ticket, err := of.HandOff(ctx, child)
+		if isBarred(err) {
+			break
+		}
 		if err != nil {
 			return protocol.Result{}, err
 		}
@@ -157,6 +168,9 @@ func other(than string, n uint64) string {
 func (l *simulation) newPackage(depth int, to string) protocol.Package {
 	p := protocol.Package{Reason: "sim", Task: protocol.Task{Description: ">>>>>>>"[:depth+1]}}
 	p.Target.Agent = to
+	if l.hasBreaker() {
+		p.Routing = &protocol.RoutingRules{OnOpen: protocol.OnOpenWait}
+	}
 	return p
 }
 
@@ -188,6 +202,10 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	if d>>52%2 == 0 {
 		p.AutonomyBudget = &protocol.AutonomyBudget{Deciders: []string{"lead", protocol.Human}[d>>53%2:]}
 	}
+	l.planLimits(&p, dice(l.seed, "limits", source, i))
+	l.askApproval(&p, source, i)
+	l.planWorkspace(&p, dice(l.seed, "workspace", source, i))
+	l.planKnot(&p, dice(l.seed, "knot", source, i))
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }
@@ -214,6 +232,15 @@ func (l *simulation) submitAll(n int) {
 			l.closeProcess(p, e)
 			if err == nil {
 				break
+			}
+			if isTurnedAway(err) { // it does without
+				pkg.Workspace, pkg.Locks, pkg.Context.WorkflowID, pkg.Key = "", nil, "", pkg.Key+" alone"
+				pkg.Constraints.Deadline = time.Time{}
+				continue
+			}
+			if errors.Is(err, &protocol.Error{Code: protocol.CodePast}) { // nothing was stored in time
+				pkg.Constraints.Deadline, pkg.Key = time.Time{}, pkg.Key+" late"
+				continue
 			}
 			if !errors.Is(err, broker.ErrUnreachable) && l.ctx.Err() == nil {
 				l.judge.fault("submission %d of %s: %v", i, source, err)

@@ -74,7 +74,7 @@ func (l *simulation) pollOnce(ctx context.Context, b *broker.Broker, holder prot
 		return err
 	}
 	if d>>24%3 == 0 { // the next step, which begins with the result
-		if _, err := claim.HandOff(ctx, broker.Child{Package: l.newPackage(1, other(holder.Agent, d>>28))}); err != nil {
+		if _, err := claim.HandOff(ctx, broker.Child{Package: l.newPackage(1, other(holder.Agent, d>>28))}); err != nil && !isBarred(err) {
 			return err
 		}
 		l.sleep(time.Duration(d>>32%8_000) * time.Millisecond)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +37,7 @@ const (
 
 // agents, and how many workers each has. That of late comes when the trouble is over;
 // absent never has one, so that what stands in its queue only supervisors remove. That of desk polls.
-var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, pollingAgent: 0}
+var agents = map[string]int{"lead": 1, "a": 2, "b": 2, "c": 1, protocol.Human: 1, late: 1, absent: 0, pollingAgent: 0, tie: 1, bow: 1}
 
 const (
 	late    = "late"
@@ -67,7 +68,8 @@ type simulation struct {
 	workers      []*process
 	pollers      []*process
 	conns        map[*process]*brokertest.Memory
-	mixedUp      []byte // a previous result that was handed on
+	mixedUp      []byte       // a previous result that was handed on
+	untied       atomic.Int64 // deadlocks that were broken
 	judge        judge
 }
 
@@ -249,34 +251,22 @@ const (
 
 // runAll runs the whole simulation.
 func (l *simulation) runAll() {
-	for agent := range agents {
-		if agent == protocol.Human { // who exists without one
-			continue
-		}
-		profile := protocol.Profile{ID: agent, EscalatesTo: protocol.Human, Specialization: specialization[agent]}
-		if agent == limited {
-			profile.MaxConcurrency = limitedTo
-		}
-		if agent == ownAttempts {
-			profile.Policy.MaxAttempts = new(ownAttemptsMax)
-		}
-		if err := l.m.PutProfile(l.ctx, profile); err != nil {
-			l.judge.fault("register %s: %v", agent, err)
-		}
-	}
+	l.registerAll()
 	l.setFleet()
+	l.setEdges()
+	l.openWorkspaces()
 	for i := range 2 {
 		l.keepRunning(fmt.Sprint("supervisor", i), &l.supervisors, i == mortalSupervisor, func(ctx context.Context, e *engine, b *broker.Broker) error {
 			own, parts := l.supervised(e, b)
-			s, err := supervisor.New(own, parts, supervisor.Config{Concurrency: 4, SweepInterval: 24 * time.Hour})
+			s, err := supervisor.New(own, parts, supervisor.Config{Concurrency: 4, SweepInterval: l.sweepInterval()})
 			if err != nil {
 				return err
 			}
 			return s.Run(ctx)
 		})
 	}
-	for _, agent := range []string{"lead", "a", "b", "c", protocol.Human} {
-		if agent == protocol.Human && l.personComesLate() {
+	for _, agent := range []string{"lead", "a", "b", "c", protocol.Human, tie, bow} {
+		if agent == protocol.Human && l.personComesLate() || (agent == tie || agent == bow) && !l.hasKnots() {
 			continue
 		}
 		for i := range agents[agent] {
@@ -289,6 +279,7 @@ func (l *simulation) runAll() {
 	for i := range 2 {
 		l.all.Go(func() { l.submitAll(i) })
 	}
+	l.all.Go(l.approveAll)
 	l.sleep(2 * time.Second)
 	for l.since() < faultsFor {
 		l.injectFault()
@@ -306,6 +297,7 @@ func (l *simulation) runAll() {
 		l.sleep(time.Second)
 	}
 	l.sweepOnce()
+	l.awaitWorkspaces()
 	l.judge.checkAtEnd()
 }
 
@@ -336,7 +328,11 @@ func (l *simulation) randomBelow(n int) int {
 
 func (l *simulation) keepWorker(agent string, i int) {
 	l.keepRunning(fmt.Sprint("worker of ", agent, " ", i), &l.workers, false, func(ctx context.Context, _ *engine, b *broker.Broker) error {
-		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 2, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
+		slots := 2
+		if agent == tie || agent == bow {
+			slots = 1
+		}
+		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
 		if err != nil {
 			return err
 		}
@@ -455,7 +451,7 @@ func (l *simulation) figures() figures {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := figures{handoffs: len(l.judge.heads), steps: l.sched.steps, appends: l.judge.appends, kinds: l.faults, outcomes: map[protocol.Outcome]int{}, took: l.judge.closedAfter}
-	l.faults["slow operation"] = l.sched.delays
+	l.faults["slow operation"], l.faults["deadlock"] = l.sched.delays, int(l.untied.Load())
 	for _, n := range l.faults {
 		f.faults += n
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
+// groupAgent is an agent in a group.
+type groupAgent struct{ group, agent string }
+
 // checkVotes counts the votes of each group by the results of its members, and compares
 // the end of a majority with the count.
 func (j *judge) checkVotes(ticket string, before, after protocol.State, events []protocol.Event) {

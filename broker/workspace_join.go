@@ -1,0 +1,289 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// A handoff that was submitted behind the gate of its workspace takes three appends to its offer:
+// its own, one of the workspace (its place and its locks), and the one that opens the gate. Each
+// is made by the submitter as a rule, and by any supervisor that finds it missing.
+
+// ancestorsMax bounds the handoffs that are read to find one above that has a place.
+const ancestorsMax = 250
+
+// knownWorkspaces remembers for a moment which workflows have a workspace, and that they have none.
+type knownWorkspaces struct {
+	mu    sync.Mutex
+	names map[string]knownWorkspace
+}
+
+type knownWorkspace struct {
+	open bool
+	at   time.Time
+}
+
+func (k *knownWorkspaces) lookup(name string, now time.Time) (open, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w, known := k.names[name]
+	age := now.Sub(w.at)
+	return w.open, known && age >= 0 && age < profileFresh
+}
+
+func (k *knownWorkspaces) remember(name string, open bool, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.names == nil || len(k.names) >= profilesMax {
+		k.names = map[string]knownWorkspace{}
+	}
+	k.names[name] = knownWorkspace{open, at}
+}
+
+// resolveWorkspace gives a submission the workspace of its workflow, where that was opened, and
+// refuses one that has no place. Nothing is written: another submission may take the place first.
+func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) error {
+	named := s.Workspace != ""
+	if !named {
+		if s.WorkflowID == "" || s.Type == protocol.Escalation {
+			return nil
+		}
+		open, err := b.workspaceOpen(ctx, s.WorkflowID)
+		if err != nil || !open {
+			return err
+		}
+		s.Workspace = s.WorkflowID
+	}
+	if s.Aggregate != nil || s.Type == protocol.Escalation { // its members have places, and the way up is free
+		return nil
+	}
+	head, err := b.workspaceHead(ctx, s.Workspace)
+	if err != nil {
+		return err
+	}
+	_, err = lifecycle.JoinWorkspace(head.State, s.Workspace, joining("", *s, "", s.Locks.Wait()), b.workspaceNow(head))
+	return err
+}
+
+// workspaceOpen tells whether a workflow has a workspace, as it was a moment ago.
+func (b *Broker) workspaceOpen(ctx context.Context, name string) (bool, error) {
+	now := b.clock()
+	if open, known := b.workflows.lookup(name, now); known {
+		return open, nil
+	}
+	head, err := b.workspaceHead(ctx, name)
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) {
+		head, err = WorkspaceHead{}, nil
+	}
+	if err == nil {
+		b.workflows.remember(name, head.Seq != 0, now)
+	}
+	return head.Seq != 0, err
+}
+
+func joining(ticket string, s protocol.Summary, above string, wait time.Duration) lifecycle.Joining {
+	j := lifecycle.Joining{Ticket: ticket, From: s.Source, To: s.TargetWords(), Above: above, Wait: wait}
+	if s.Locks != nil {
+		j.Locks = s.Locks.Paths
+	}
+	return j
+}
+
+// EnsureWorkspace makes what is missing between a handoff and its workspace: its place and its
+// locks, and the offer after them; the end of what an attempt asked for that was lost; and the end
+// of its place once it has closed. It returns the head after that. Doing it twice is harmless.
+func (b *Broker) EnsureWorkspace(ctx context.Context, head Head) (Head, error) {
+	next, err := b.ensureWorkspace(ctx, head)
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) { // the stream was removed: nothing is to be made up for
+		return head, nil
+	}
+	return next, err
+}
+
+func (b *Broker) ensureWorkspace(ctx context.Context, head Head) (Head, error) {
+	s := &head.State
+	switch {
+	case s.Workspace == "":
+		return head, nil
+	case lifecycle.LeavesWorkspace(*s):
+		return head, b.settle(ctx, s.Workspace, s.Ticket)
+	case lifecycle.AwaitsWorkspace(*s):
+		return b.join(ctx, head)
+	case !s.Closed && s.Joined && s.AttemptsTotal > 0:
+		b.releaseFences(ctx, s.Workspace, s.Ticket, s.Fence)
+	}
+	return head, nil
+}
+
+// settle ends the place of a handoff that has closed.
+func (b *Broker) settle(ctx context.Context, name, ticket string) error {
+	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		return lifecycle.SettleHandoffs(w, []string{ticket}, now)
+	})
+	b.followWorkspace(ctx, step, ticket)
+	return err
+}
+
+// releaseFences ends the locks that a handoff was given under other fences than the one it has.
+func (b *Broker) releaseFences(ctx context.Context, name, ticket string, fence uint64) {
+	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		return lifecycle.LapseFences(w, ticket, fence, now)
+	})
+	b.followWorkspace(ctx, step, ticket)
+	if err != nil {
+		b.log.Warn("locks of a lost attempt not given back; a supervisor will", "ticket", ticket, "err", err)
+	}
+}
+
+// join gives a handoff its place in its workspace, and opens its gate once it has its locks as
+// well. One that has lost the race for the last place closes. The head is read anew behind that of
+// the workspace: a handoff that is gated still has never had a place which ended, so that none is
+// counted twice.
+func (b *Broker) join(ctx context.Context, head Head) (Head, error) {
+	name, ticket, gated := head.State.Workspace, head.Ticket, true
+	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		var err error
+		if head, err = b.Head(ctx, ticket, head.Seq); err != nil {
+			return lifecycle.WorkspaceStep{}, err
+		}
+		if gated = lifecycle.AwaitsWorkspace(head.State); !gated {
+			return lifecycle.WorkspaceStep{State: w}, nil
+		}
+		if _, drawn := w.Draw(ticket); drawn {
+			return lifecycle.StepWorkspace(w, now)
+		}
+		above, err := b.placeAbove(ctx, w, head.State)
+		if err != nil {
+			return lifecycle.WorkspaceStep{}, err
+		}
+		return lifecycle.JoinWorkspace(w, name, joining(ticket, head.State.Summary, above, lifecycle.LockWaitLeft(head.State, now)), now)
+	})
+	b.followWorkspace(ctx, step, ticket)
+	var refused *protocol.Error
+	switch {
+	case errors.As(err, &refused) && refused.Code != protocol.CodeUnreadable && refused.Code != protocol.CodeUnsupported:
+		return b.turnAway(ctx, head, refused)
+	case err != nil || !gated:
+		return head, err
+	}
+	return b.admitJoined(ctx, head, step.State)
+}
+
+// admitJoined opens the gate of a handoff that has its place and its locks.
+func (b *Broker) admitJoined(ctx context.Context, head Head, w protocol.Workspace) (Head, error) {
+	locks := w.LocksOf(head.Ticket)
+	switch s := head.State; {
+	case w.WaitOf(head.Ticket) != nil:
+		return head, nil
+	case s.Locks != nil && len(locks) == 0:
+		return b.turnAway(ctx, head, lifecycle.LocksNotFree(s))
+	}
+	fact := lifecycle.Fact{Gate: protocol.GateWorkspace}
+	for _, l := range locks {
+		fact.Seq = max(fact.Seq, l.Seq)
+	}
+	next, _, err := b.update(ctx, head, b.freshAgent(head.State.Gate.Agent), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.OpenGate(h.State, d, fact, now)
+	})
+	return next, err
+}
+
+// turnAway closes a handoff that has no place in its workspace, or no locks.
+func (b *Broker) turnAway(ctx context.Context, head Head, why *protocol.Error) (Head, error) {
+	next, _, err := b.update(ctx, head, b.noDirectory, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.RefuseGate(h.State, protocol.GateWorkspace, why, now)
+	})
+	return next, err
+}
+
+// placeAbove finds the nearest handoff above that has a place in the workspace.
+func (b *Broker) placeAbove(ctx context.Context, w protocol.Workspace, s protocol.State) (string, error) {
+	for range ancestorsMax {
+		if s.Parent == "" {
+			return "", nil
+		}
+		if _, drawn := w.Draw(s.Parent); drawn {
+			return s.Parent, nil
+		}
+		head, err := b.Head(ctx, s.Parent, 0)
+		if errors.Is(err, ErrNotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		s = head.State
+	}
+	return "", nil
+}
+
+// followWorkspace opens the gates of the handoffs that an append has granted their locks to. But
+// is the one that the caller sees to.
+func (b *Broker) followWorkspace(ctx context.Context, step lifecycle.WorkspaceStep, but string) {
+	for _, e := range step.Events {
+		if e.Type != protocol.WorkspaceGranted && e.Type != protocol.WorkspaceExpired || e.Ticket == but {
+			continue
+		}
+		head, err := b.Head(ctx, e.Ticket, 0)
+		if err == nil && lifecycle.AwaitsWorkspace(head.State) {
+			_, err = b.EnsureWorkspace(ctx, head)
+		}
+		if err != nil {
+			b.log.Warn("gate of a workspace not opened; a supervisor will", "ticket", e.Ticket, "err", err)
+		}
+	}
+}
+
+// SweepWorkspaces compares every workspace with the handoffs that have a place in it, and makes
+// what is missing.
+func (b *Broker) SweepWorkspaces(ctx context.Context) error {
+	all, err := b.Workspaces(ctx)
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) {
+		return nil
+	}
+	for _, w := range all {
+		err = errors.Join(err, b.sweepWorkspace(ctx, w))
+	}
+	return err
+}
+
+func (b *Broker) sweepWorkspace(ctx context.Context, w protocol.Workspace) error {
+	var errs error
+	for _, d := range w.Draws {
+		head, err := b.Head(ctx, d.Ticket, 0)
+		switch {
+		case errors.Is(err, ErrNotFound): // aged out
+			err = b.settle(ctx, w.Name, d.Ticket)
+		case err == nil && workspaceCallsFor(w, head.State):
+			_, err = b.EnsureWorkspace(ctx, head)
+		}
+		errs = errors.Join(errs, err)
+	}
+	if len(w.Waiting) > 0 {
+		step, err := b.updateWorkspace(ctx, w.Name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+			return lifecycle.StepWorkspace(w, now)
+		})
+		b.followWorkspace(ctx, step, "")
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+// workspaceCallsFor tells whether anything is missing between a handoff and its workspace.
+func workspaceCallsFor(w protocol.Workspace, s protocol.State) bool {
+	if s.Closed || lifecycle.AwaitsWorkspace(s) {
+		return true
+	}
+	for _, l := range w.LocksOf(s.Ticket) {
+		if l.Fence != 0 && l.Fence != s.Fence {
+			return true
+		}
+	}
+	wait := w.WaitOf(s.Ticket)
+	return wait != nil && wait.Fence != 0 && wait.Fence != s.Fence
+}

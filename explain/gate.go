@@ -1,0 +1,140 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Gates: what stands between a handoff and its next offer, in words.
+
+// GateWords says what a gate waits for now.
+func GateWords(s protocol.State) string {
+	gate := s.Gate
+	switch gate.First() {
+	case protocol.GateApproval:
+		return fmt.Sprintf("%s to say whether %s may have it", Person(gate.Approver), Person(gate.Agent))
+	case protocol.GateBudget:
+		return "its limits to be raised"
+	case protocol.GateBids:
+		return "agents to offer to do it"
+	case protocol.GateBreaker:
+		return fmt.Sprintf("%s to work again", gate.Agent)
+	case protocol.GateWorkspace:
+		if s.Locks != nil {
+			return "its locks in the workflow " + s.Workspace
+		}
+		return "its place in the workflow " + s.Workspace
+	}
+	return "a supervisor to offer it"
+}
+
+// GateRules says what asks for an approval: risk high; rule "prod".
+func GateRules(s protocol.State) string {
+	var words []string
+	if s.Risk != "" {
+		words = append(words, "risk "+string(s.Risk))
+	}
+	for _, rule := range s.Gate.Rules {
+		switch rule {
+		case lifecycle.RulePackage:
+			words = append(words, "its package asks")
+		case lifecycle.RuleSource:
+			words = append(words, s.Source+" may not take that risk by itself")
+		case lifecycle.RuleTarget:
+			words = append(words, s.Gate.Agent+" has such handoffs approved")
+		default:
+			words = append(words, fmt.Sprintf("rule %q", rule))
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+// gate says what a handoff waits for before it is offered.
+func (x *explainer) gate() {
+	s := x.State
+	if len(s.Refused) > 0 {
+		x.say("%s refused it before.", enumerate(s.Refused))
+	}
+	gate := s.Gate
+	if gate.First() != protocol.GateApproval {
+		why := ""
+		if gate != nil && gate.Why != "" {
+			why = ": " + gate.Why
+		}
+		x.say("It waits for %s%s.", GateWords(s), why)
+		for _, b := range x.Blockers {
+			x.say("%s.", blockerWords(b))
+		}
+		if gate.First() == protocol.GateBudget {
+			x.e.Actions = append(x.e.Actions, raiseBudget(s))
+		}
+		return
+	}
+	words := fmt.Sprintf("It awaits the approval of %s, that %s may have it", Person(gate.Approver), Person(gate.Agent))
+	if rules := GateRules(s); rules != "" {
+		words += " (" + rules + ")"
+	}
+	x.say("%s; asked %s.", words, x.at(gate.Since))
+	x.suggest("approve it", OpApprove, "ticket", s.Ticket)
+	x.suggest("deny it", OpDeny, "ticket", s.Ticket, "reason", "")
+	if gate.Level > 0 {
+		x.say("The question has gone up %s, since it was not answered.", times(gate.Level))
+	}
+}
+
+// raiseBudget is what a person does for a handoff whose budget has run out.
+func raiseBudget(s protocol.State) Action {
+	return NewAction("raise its limit", OpRaise, "ticket", s.Ticket, "limit", lifecycle.ExhaustedBudget(s))
+}
+
+// blockerWords says which handoff is in the way of another's locks.
+func blockerWords(b lifecycle.Blocker) string {
+	if b.Waits {
+		return fmt.Sprintf("%s asked for %s before it", b.Ticket, b.Path)
+	}
+	return fmt.Sprintf("It waits for the lock on %s that %s holds", b.Path, b.Ticket)
+}
+
+func times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// describeGate is Event for the events of a gate.
+func describeGate(e protocol.Event) (by, detail string) {
+	switch e := e.(type) {
+	case *protocol.Gated:
+		kinds := make([]string, len(e.Waits))
+		for i, kind := range e.Waits {
+			kinds[i] = string(kind)
+		}
+		asked := ""
+		if e.Approver != "" {
+			asked = e.Approver + " is asked"
+		}
+		return e.By, Join("before "+e.Agent+": "+strings.Join(kinds, ", "), asked, strings.Join(e.Rules, ", "), e.Why)
+	case *protocol.GateOpened:
+		return e.By, string(e.Gate)
+	case *protocol.Decided:
+		return e.By, Join(e.Description, "risk "+string(e.Risk), e.Rationale)
+	case *protocol.Approved:
+		agent := e.Agent
+		if agent == protocol.AnyAgent {
+			agent = "any agent"
+		}
+		return e.By, Join("for "+agent, e.Comment)
+	case *protocol.Denied:
+		return e.By, Join("for "+e.Agent, e.Reason)
+	case *protocol.Lapsed:
+		return e.By, fmt.Sprintf("%s did not answer; %s is asked", e.From, e.To)
+	}
+	return describeFamily(e)
+}

@@ -1,0 +1,99 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Barred says which hand-off of a handoff was refused by a limit or a rule; empty is none.
+func Barred(s protocol.State) string {
+	b := s.Barred
+	if b == nil {
+		return ""
+	}
+	words := fmt.Sprintf("a hand-off to %s was refused (%s)", cmp.Or(b.To, "another agent"), cmp.Or(b.Field, string(b.Code)))
+	if b.FellBack {
+		words = fmt.Sprintf("the hand-off to %s was refused (%s), and it closed with its own result", cmp.Or(b.To, "another agent"), cmp.Or(b.Field, string(b.Code)))
+	}
+	if b.Count > 1 {
+		words += fmt.Sprintf("; %d were refused", b.Count)
+	}
+	return words
+}
+
+// barredText is the event of a hand-off that was refused.
+func barredText(e *protocol.Barred) string {
+	where := cmp.Or(e.Field, string(e.Code))
+	if e.FellBack {
+		return Join(fmt.Sprintf("its hand-off to %s was refused (%s), and its result stands", e.To, where), e.Words)
+	}
+	return Join(fmt.Sprintf("a hand-off to %s was refused (%s)", e.To, where), e.Words)
+}
+
+// Limits says what is left of the limits of a handoff, and of what; empty is that it has none.
+func Limits(s protocol.State) string {
+	if s.Limits == nil || s.Account == nil {
+		return ""
+	}
+	left, raised := lifecycle.Available(s), s.Account.Raised
+	var words []string
+	for _, dim := range []struct{ name, what string }{{"max_handoffs", "handoffs"}, {"max_agents", "agents"}, {"max_tokens", "tokens"}} {
+		if limit, bounded := s.Limits.Of(dim.name); bounded {
+			words = append(words, fmt.Sprintf("%d of %d %s", max(0, left.Of(dim.name)), limit+raised.Of(dim.name), dim.what))
+		}
+	}
+	if limit, bounded := s.Limits.Of("max_cost_micros"); bounded {
+		words = append(words, fmt.Sprintf("%s of %s cost", Cost(max(0, left.CostMicros)), Cost(limit+raised.CostMicros)))
+	}
+	if d := s.Limits.MaxDepth; d != nil {
+		words = append(words, fmt.Sprintf("%d levels", *d))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "left: " + strings.Join(words, ", ")
+}
+
+// Depth says how deep a handoff is in its lineage; empty is one that follows from none.
+func Depth(s protocol.State) string {
+	if d := s.Lineage.DepthOf(); d > 0 {
+		return Count(d, "hand-off") + " deep"
+	}
+	return ""
+}
+
+// limits says what limits say of a handoff: what was refused, and what is left.
+func (x *explainer) limits() {
+	s := x.State
+	if words := Barred(s); words != "" {
+		x.say("%s.", strings.ToUpper(words[:1])+words[1:])
+	}
+	if words := Limits(s); words != "" && !s.Closed {
+		x.say("Of its limits there is %s.", words)
+	}
+	if s.Lineage.DepthOf() >= protocol.LineageDepthWarning {
+		x.say("It is %d hand-offs deep in its lineage, and at most %d may be: that looks like a loop.", s.Lineage.Depth, protocol.LineageDepthMax)
+		x.suggest("see what led to it", OpTree, "ticket", s.Ticket)
+	}
+}
+
+// amountsText lists amounts: 2 handoffs, 500 tokens.
+func amountsText(a protocol.Amounts) string {
+	var words []string
+	for _, dim := range []struct {
+		n    int64
+		what string
+	}{{a.Handoffs, "handoffs"}, {a.Agents, "agents"}, {a.Tokens, "tokens"}} {
+		if dim.n != 0 {
+			words = append(words, fmt.Sprintf("%d %s", dim.n, dim.what))
+		}
+	}
+	if a.CostMicros != 0 {
+		words = append(words, "a cost of "+Cost(a.CostMicros))
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,273 @@
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// A handoff in hand may wait for another one that it has handed off, and keep its slot meanwhile.
+// Where what it waits for is to have that very slot, or one whose holder waits likewise, none of
+// them ever moves. A sweep finds that, and takes the youngest one that waits for a slot elsewhere.
+
+// WaitsFor is what a handoff waits for before it goes on. One that waits for nothing here goes on by
+// itself: it is worked on, or a clock or a person brings it on.
+type WaitsFor struct {
+	Ticket string
+	All    []string // all of these have to end
+	Any    []string // one of these has to end; empty is none
+}
+
+// Deadlocks returns the circles in which handoffs wait for one another: each set of tickets, sorted,
+// of which none can go on before another one does. A ticket that is not in waits goes on.
+func Deadlocks(waits []WaitsFor) [][]string {
+	stuck := make(map[string]WaitsFor, len(waits))
+	for _, w := range waits {
+		stuck[w.Ticket] = w
+	}
+	isStuck := func(ticket string) bool { _, is := stuck[ticket]; return is }
+	for moved := true; moved; {
+		moved = false
+		for ticket, w := range stuck {
+			if slices.ContainsFunc(w.All, isStuck) || len(w.Any) > 0 && !slices.ContainsFunc(w.Any, func(t string) bool { return !isStuck(t) }) {
+				continue
+			}
+			delete(stuck, ticket)
+			moved = true
+		}
+	}
+	reach := make(map[string]map[string]bool, len(stuck))
+	for ticket := range stuck {
+		reach[ticket] = reachable(stuck, ticket)
+	}
+	var circles [][]string
+	for _, ticket := range slices.Sorted(maps.Keys(stuck)) {
+		if !reach[ticket][ticket] { // it waits for a circle, and is not in it
+			continue
+		}
+		var circle []string
+		for other := range reach[ticket] {
+			if reach[other][ticket] {
+				circle = append(circle, other)
+			}
+		}
+		if slices.Sort(circle); circle[0] == ticket {
+			circles = append(circles, circle)
+		}
+	}
+	return circles
+}
+
+// reachable are the handoffs that one waits for, directly or by way of others.
+func reachable(stuck map[string]WaitsFor, from string) map[string]bool {
+	seen := map[string]bool{}
+	next := []string{from}
+	for len(next) > 0 {
+		w := stuck[next[0]]
+		next = next[1:]
+		for _, ticket := range slices.Concat(w.All, w.Any) {
+			if _, is := stuck[ticket]; is && !seen[ticket] {
+				seen[ticket] = true
+				next = append(next, ticket)
+			}
+		}
+	}
+	return seen
+}
+
+// WaitGraph collects what handoffs wait for. The zero value is empty. Of a handoff that waits for no
+// other, and is in no hands, it keeps nothing.
+type WaitGraph struct {
+	hands   map[string][]string // by holder: what it has in hand
+	holds   map[string]bool     // tickets in hand
+	awaited map[string][]string // by suspended ticket: the children that it waits for
+	blocks  map[string][]string // by parent: open children that it waits for in hand
+	members map[string][]string // by group: its open members
+	links   map[string][]string // by the first of a chain: the open ones that it goes on with
+	groups  map[string]bool     // open groups of which all members have to end
+	pending map[string]*p.State // handoffs that others wait for, and that wait for a slot
+	agents  map[string]string   // of tickets in hand
+}
+
+// Deadlock is a circle in which handoffs wait for one another.
+type Deadlock struct {
+	Cycle    []string // tickets
+	Agents   []string // that have them, or are to have them
+	Youngest p.State  // of those that wait for a slot
+}
+
+// Add adds a handoff. now is when the graph is judged: what has stood before its agent for less
+// than its acknowledge timeout counts as taken in a moment.
+func (g *WaitGraph) Add(s *p.State, now time.Time) {
+	if g.hands == nil {
+		*g = WaitGraph{map[string][]string{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string][]string{},
+			map[string][]string{}, map[string]bool{}, map[string]*p.State{}, map[string]string{}}
+	}
+	if HasEnded(*s) {
+		return
+	}
+	if s.Wait == p.WaitBlock && s.N > 0 && s.Group == "" {
+		g.blocks[s.Parent] = append(g.blocks[s.Parent], s.Ticket)
+	}
+	if s.Closed {
+		return
+	}
+	if s.Group != "" {
+		g.members[s.Group] = append(g.members[s.Group], s.Ticket)
+	}
+	if s.ChainOf != "" {
+		g.links[s.ChainOf] = append(g.links[s.ChainOf], s.Ticket)
+	}
+	switch {
+	case s.Aggregate != nil:
+		g.groups[s.Ticket] = s.Aggregate.Mode == p.AggregateAll
+	case s.Held():
+		g.hands[s.Holder] = append(g.hands[s.Holder], s.Ticket)
+		g.holds[s.Ticket], g.agents[s.Ticket] = true, s.Agent
+	case isSuspended(*s):
+		for _, n := range s.Children.Awaited.Without(s.Children.Closed).Numbers() {
+			g.awaited[s.Ticket] = append(g.awaited[s.Ticket], p.ChildTicketN(s.Ticket, n))
+		}
+	case waitsForSlot(s) && (s.N > 0 || s.ChainOf != "") && hasPassed(now, s.OfferedAt.Add(AckTimeout(*s))):
+		kept := *s
+		g.pending[s.Ticket] = &kept
+	}
+}
+
+// waitsForSlot tells whether an offer stands that no holder has taken.
+func waitsForSlot(s *p.State) bool {
+	return s.Phase == p.Pending && s.Offer != 0 && !s.Held() && s.Agent != p.Human && !s.CancelRequested
+}
+
+// Deadlocks returns the circles among the handoffs that were added, as d has their agents.
+func (g *WaitGraph) Deadlocks(d *Directory) []Deadlock {
+	if len(g.pending) == 0 || d == nil {
+		return nil
+	}
+	var all []Deadlock
+	for _, cycle := range Deadlocks(g.waits(d)) {
+		found := Deadlock{Cycle: cycle}
+		for _, ticket := range cycle {
+			if agent := g.agents[ticket]; agent != "" && !contains(found.Agents, agent) {
+				found.Agents = append(found.Agents, agent)
+			}
+			if s := g.pending[ticket]; s != nil {
+				if !contains(found.Agents, s.Agent) {
+					found.Agents = append(found.Agents, s.Agent)
+				}
+				if found.Youngest.Ticket == "" || cmp.Or(s.SubmittedAt.Compare(found.Youngest.SubmittedAt), cmp.Compare(s.Ticket, found.Youngest.Ticket)) > 0 {
+					found.Youngest = *s
+				}
+			}
+		}
+		if found.Youngest.Ticket != "" {
+			all = append(all, found)
+		}
+	}
+	return all
+}
+
+// waits are the edges of the graph.
+func (g *WaitGraph) waits(d *Directory) []WaitsFor {
+	var all []WaitsFor
+	add := func(ticket string, everyOne, anyOne []string) {
+		if len(everyOne)+len(anyOne) > 0 {
+			all = append(all, WaitsFor{ticket, everyOne, anyOne})
+		}
+	}
+	for ticket := range g.holds {
+		add(ticket, g.blocks[ticket], nil)
+	}
+	for ticket, children := range g.awaited {
+		add(ticket, children, nil)
+	}
+	for ticket, whole := range g.groups {
+		if whole {
+			add(ticket, g.members[ticket], nil)
+		} else {
+			add(ticket, nil, g.members[ticket])
+		}
+	}
+	for first, links := range g.links {
+		if _, open := g.pending[first]; !open && !g.holds[first] {
+			add(first, links, nil)
+		}
+	}
+	for ticket, s := range g.pending {
+		add(ticket, nil, g.slotsOf(s.Agent, d))
+	}
+	return all
+}
+
+// slotsOf is what has the slots of an agent, if all are taken; nil is that one may be free.
+func (g *WaitGraph) slotsOf(agent string, d *Directory) []string {
+	live, slots, _ := d.Load(agent)
+	limit := d.Agents[agent].MaxConcurrency
+	if _, polls := d.Polled(agent); live == 0 || polls && limit == 0 {
+		return nil
+	}
+	var served, held []string
+	for id, tickets := range g.hands {
+		for _, ticket := range tickets {
+			if g.agents[ticket] != agent {
+				continue
+			}
+			held = append(held, ticket)
+			if d.Holders[id].Serves() {
+				served = append(served, ticket)
+			}
+		}
+	}
+	switch {
+	case limit > 0 && len(held) >= limit:
+		return held
+	case len(served) >= slots:
+		return served
+	}
+	return nil
+}
+
+// BreakDeadlock takes a handoff out of a circle: to a fit agent outside of it, else up to an
+// authority. The step is empty where the handoff no longer waits for a slot.
+func BreakDeadlock(s p.State, d *Directory, found Deadlock, now time.Time) (Step, error) {
+	if s.Closed || !waitsForSlot(&s) || s.Offer != found.Youngest.Offer {
+		return Step{}, nil
+	}
+	cycle := found.Cycle
+	if len(cycle) > p.DeadlockMax {
+		cycle = cycle[:p.DeadlockMax]
+	}
+	return decideAfter(s, d.reserving(found.Agents), &p.Deadlocked{Meta: p.Meta{At: now, By: By}, Agent: s.Agent, Cycle: cycle})
+}
+
+// stepDeadlock moves a handoff that was taken out of a circle. It never goes back into the queue,
+// where it would wait on.
+func stepDeadlock(s p.State, d *Directory, meta p.Meta) []p.Event {
+	why := because(ReasonDeadlock, s)
+	if !escalatesAtOnce(s, d) && s.Denied == "" {
+		if events := reroute(s, d, meta, why); events != nil {
+			return events
+		}
+		why = notRerouted(s, why)
+	}
+	return escalate(s, d, meta, why)
+}
+
+func staleDeadlocked(s *p.State, e *p.Deadlocked) string {
+	if s.Agent != e.Agent || !waitsForSlot(s) {
+		return fmt.Sprintf("it no longer waits for a slot of %s", e.Agent)
+	}
+	return ""
+}
+
+func applyDeadlocked(s *p.State, _ *p.Deadlocked) error {
+	s.TimedOut, s.Reason, s.Message = p.ClockQueue, ReasonDeadlock, ""
+	endProbe(s)
+	endQueueClock(s)
+	endAttempt(s)
+	return nil
+}

@@ -1,0 +1,126 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// The words of the scenarios about gates.
+
+// atGate is what an approver says to a gate, or what the gate learns from outside.
+func (g *stage) atGate(word string, args []string) (step Step, known bool, err error) {
+	g.t.Helper()
+	s := g.state
+	switch word {
+	case "approve":
+		step, err = Approve(s, g.d, ApprovalAnswer{By: args[0], Any: len(args) > 1}, g.now)
+	case "approve_of":
+		step, err = Approve(s, g.d, ApprovalAnswer{By: args[1], Agent: args[0]}, g.now)
+	case "disapprove":
+		step, err = Deny(s, g.d, ApprovalAnswer{By: args[0], Reason: "not that"}, g.now)
+	case "gate":
+		terms := p.GateTerms{Agent: args[1], Offer: OfferRetry}
+		for _, kind := range strings.Split(args[0], ",") {
+			terms.Waits = append(terms.Waits, p.GateKind(kind))
+		}
+		step, err = StepOf(s, &p.Gated{Meta: p.Meta{At: g.now, By: By}, GateTerms: terms})
+	case "open":
+		step, err = OpenGate(s, g.d, Fact{Gate: p.GateKind(args[0])}, g.now)
+	case "refuse_gate":
+		step, err = RefuseGate(s, p.GateKind(args[0]), &p.Error{Code: "limit_exceeded", Message: "5 of 5 are used"}, g.now)
+	case "decide":
+		made := p.Decided{Description: "so", Risk: p.Risk(args[0])}
+		if len(args) > 1 {
+			made.ID = args[1]
+		}
+		step, err = DecideAlone(s, g.d, s.Holder, made, g.now)
+	default:
+		return step, false, nil
+	}
+	return step, true, err
+}
+
+// fleet sets the settings of the fleet; rules are NAME[:KEY=VALUE]….
+func (g *stage) fleet(args []string) {
+	g.t.Helper()
+	policy, settings := map[string]any{}, &p.Fleet{}
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "rules":
+		case "limits":
+			settings.Limits = g.limits(value)
+			continue
+		case "window":
+			settings.Loops = &p.Loops{Window: ptr(int64(g.numbers([]string{value})[0]))}
+			continue
+		case "edge_repeats":
+			settings.Loops = &p.Loops{EdgeRepeats: int64(g.numbers([]string{value})[0])}
+			continue
+		default:
+			policy[key] = g.value(value)
+			continue
+		}
+		for _, text := range strings.Split(value, ",") {
+			parts := strings.Split(text, ":")
+			rule := p.ApprovalRule{Name: parts[0]}
+			for _, part := range parts[1:] {
+				switch key, value, _ := strings.Cut(part, "="); key {
+				case "by":
+					rule.By = value
+				case "min_risk":
+					rule.If.MinRisk = p.Risk(value)
+				case "source":
+					rule.If.Source = value
+				case "target":
+					rule.If.Target = value
+				default:
+					g.t.Fatalf("rule %s: no key %s", text, key)
+				}
+			}
+			settings.Approvals = append(settings.Approvals, rule)
+		}
+	}
+	g.override(&settings.Policy, policy)
+	g.d.Fleet = settings
+}
+
+// approval reads what a package says of its approval.
+func (g *stage) approval(s *p.Summary, key, value string) {
+	if s.Approval == nil {
+		s.Approval = &p.Approval{}
+	}
+	switch key {
+	case "approval":
+		s.Approval.Required = value == "required"
+	case "approver":
+		s.Approval.By = value
+	case "approval_timeout":
+		s.Approval.TimeoutMS = g.duration(value).Milliseconds()
+	case "approval_on_timeout":
+		s.Approval.OnTimeout = p.ApprovalTimeout(value)
+	}
+}
+
+// briefOfGate says the events of a gate, and of decisions, in few words.
+func briefOfGate(e p.Event) string {
+	switch e := e.(type) {
+	case *p.Decided:
+		return " " + e.ID
+	case *p.Gated:
+		kinds := make([]string, len(e.Waits))
+		for i, kind := range e.Waits {
+			kinds[i] = string(kind)
+		}
+		return " " + strings.Join(kinds, ",") + " " + e.Agent
+	case *p.GateOpened:
+		return " " + string(e.Gate)
+	case *p.Approved:
+		return " " + e.Agent
+	case *p.Lapsed:
+		return fmt.Sprintf(" %d %s>%s", e.Level, e.From, e.To)
+	}
+	return ""
+}

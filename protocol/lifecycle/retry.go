@@ -1,0 +1,91 @@
+package lifecycle
+
+import (
+	"cmp"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// What follows an attempt that ended without a result.
+
+// reofferAfterLoss charges the lost attempt and offers again while attempts remain.
+func reofferAfterLoss(s p.State, d *Directory, meta p.Meta) []p.Event {
+	lost := append(estimate(&s, meta), leaseLost(s, meta))
+	if s.Attempt < s.Policy.MaxAttempts {
+		if s.Breaker != "" {
+			d = d.afterEnd(Attempt{Agent: s.Agent, Ticket: s.Ticket, Fence: s.Fence, End: p.EndLost}, meta.At)
+			if events := awaitBreaker(s, d, meta, Backoff(s)); events != nil {
+				return append(lost, events...)
+			}
+		}
+		return append(lost, again(s, d, meta, OfferLeaseLost))
+	}
+	after := s
+	after.LeasesLost++
+	return append(lost, exhausted(after, d, meta)...)
+}
+
+// stepFailed schedules the next attempt, or ends it.
+func stepFailed(s p.State, d *Directory, meta p.Meta) []p.Event {
+	if !s.Retryable {
+		inbox := ""
+		if s.ReturnOf != "" { // it is no dead letter
+			inbox = p.Human
+		}
+		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeFailed, Reason: cmp.Or(s.Reason, "failed"), Inbox: inbox}} // in the worker's words
+	}
+	if s.Attempt >= s.Policy.MaxAttempts {
+		return exhausted(s, d, meta)
+	}
+	if events := awaitBreaker(s, d, meta, Backoff(s)); events != nil {
+		return events
+	}
+	return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: s.UpdatedAt.Add(Backoff(s))}}
+}
+
+// stepOverdue follows a clock that ran out over the work of an agent, as the package
+// says. What fails so is listed for a person too.
+func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
+	switch {
+	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s):
+		if events := awaitBreaker(s, d, meta, Backoff(s)); events != nil {
+			return events
+		}
+		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
+	case on == p.OnTimeoutEscalate:
+		return escalate(s, d, meta, why)
+	}
+	if late := lateResult(s, meta); late != nil {
+		return []p.Event{late}
+	}
+	return []p.Event{closed(meta, p.OutcomeTimeout, why, p.Human)}
+}
+
+// again makes the event that offers a handoff to the agent that has it once more.
+func again(s p.State, d *Directory, meta p.Meta, why string) *p.Offered {
+	offered := &p.Offered{Meta: meta, Agent: s.Agent, Reason: why}
+	if mark, _, _ := d.lets(s.Agent, s.Ticket); mark != s.Breaker {
+		offered.Breaker = mark
+	}
+	return offered
+}
+
+// awaitBreaker is what follows an attempt at an agent whose breaker does not let the next one
+// through: another fit agent has it, else it waits for the breaker. Nil is that it does.
+func awaitBreaker(s p.State, d *Directory, meta p.Meta, delay time.Duration) []p.Event {
+	_, until, ok := d.lets(s.Agent, s.Ticket)
+	if ok {
+		return nil
+	}
+	if events := reroute(s, d, meta, because(ReasonBreakerOpen, s)); events != nil {
+		if _, gated := events[0].(*p.Gated); !gated || !s.Held() { // no gate stands where a holder was lost
+			return events
+		}
+	}
+	due := meta.At.Add(delay)
+	if until.After(due) {
+		due = until
+	}
+	return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: due}}
+}

@@ -1,0 +1,267 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
+
+// What can be asked of a workspace. Each function returns the append, or a *protocol.Error that
+// says what stands, and changes nothing.
+
+// OpenWorkspace makes a workspace, or gives one that is there other limits.
+func OpenWorkspace(w p.Workspace, name string, limits p.WorkspaceLimits, by string, now time.Time) (WorkspaceStep, error) {
+	event := p.WorkspaceEvent{Type: p.WorkspaceLimited, At: now, By: by, Limits: &limits}
+	switch {
+	case w.Name == "":
+		event.Type, event.Name = p.WorkspaceOpened, name
+	case !w.ClosedAt.IsZero():
+		return WorkspaceStep{State: w}, closedWorkspace(w)
+	case sameLimits(w.Limits, limits):
+		return WorkspaceStep{State: w}, nil
+	}
+	return askWorkspace(w, now, event)
+}
+
+func sameLimits(a, b p.WorkspaceLimits) bool {
+	if a.MaxHandoffs == nil || b.MaxHandoffs == nil {
+		return a.MaxHandoffs == b.MaxHandoffs
+	}
+	return *a.MaxHandoffs == *b.MaxHandoffs
+}
+
+// CloseWorkspace lets no handoff join a workspace any more.
+func CloseWorkspace(w p.Workspace, by string, now time.Time) (WorkspaceStep, error) {
+	if !w.ClosedAt.IsZero() {
+		return WorkspaceStep{State: w}, nil
+	}
+	return askWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceClosed, At: now, By: by})
+}
+
+func closedWorkspace(w p.Workspace) error {
+	return p.Errorf(p.CodeClosed, "workspace", "the workflow %s was closed, and no handoff joins it any more", w.Name)
+}
+
+// roomIn refuses one more handoff.
+func roomIn(w p.Workspace) error {
+	switch most := w.Limits.MaxHandoffs; {
+	case !w.ClosedAt.IsZero():
+		return closedWorkspace(w)
+	case most != nil && w.Drawn >= *most:
+		return p.Errorf(p.CodeLimitExceeded, "limits.max_handoffs", "at most %s in the workflow %s, and %d begun; open it with a higher limit", counted(int64(*most), "handoffs"), w.Name, w.Drawn)
+	case len(w.Draws) >= p.WorkspaceDrawsMax:
+		return p.Errorf(p.CodeLimitExceeded, "workspace", "the workflow %s has %d open handoffs, which is all that it may have at once", w.Name, len(w.Draws))
+	}
+	return nil
+}
+
+// Joining is a handoff that asks for its place in a workspace, and for the locks that its package
+// declares.
+type Joining struct {
+	Ticket, From, To string
+	Above            string // the nearest handoff above it that has a place
+	Locks            []p.LockPath
+	Wait             time.Duration // for the locks; 0 is not at all
+}
+
+// JoinWorkspace gives a handoff its place. One that has it already changes nothing.
+func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (WorkspaceStep, error) {
+	if _, drawn := w.Draw(j.Ticket); drawn {
+		return WorkspaceStep{State: w}, nil
+	}
+	if err := roomIn(w); err != nil {
+		return WorkspaceStep{State: w}, err
+	}
+	var events []p.WorkspaceEvent
+	if w.Name == "" {
+		events = append(events, p.WorkspaceEvent{Type: p.WorkspaceOpened, At: now, By: j.From, Name: name})
+	}
+	events = append(events, p.WorkspaceEvent{Type: p.WorkspaceDrawn, At: now, By: j.From, Ticket: j.Ticket, Above: j.Above, From: j.From, To: j.To})
+	if len(j.Locks) > 0 {
+		joined := w
+		joined.Draws = append(slices.Clip(w.Draws), p.Draw{Ticket: j.Ticket, Above: j.Above})
+		lock, err := lockEvent(joined, LockRequest{Ticket: j.Ticket, By: j.From, Locks: j.Locks, Wait: j.Wait}, now)
+		if err != nil {
+			return WorkspaceStep{State: w}, err
+		}
+		events = append(events, lock)
+	}
+	return askWorkspace(w, now, events...)
+}
+
+// SettleHandoffs ends the places of handoffs that have closed, with all that they had.
+func SettleHandoffs(w p.Workspace, tickets []string, now time.Time) (WorkspaceStep, error) {
+	var events []p.WorkspaceEvent
+	for i, ticket := range tickets {
+		if _, drawn := w.Draw(ticket); drawn && !slices.Contains(tickets[:i], ticket) {
+			events = append(events, p.WorkspaceEvent{Type: p.WorkspaceSettled, At: now, By: By, Ticket: ticket})
+		}
+	}
+	return StepWorkspace(w, now, events...)
+}
+
+// LockRequest asks for locks in the work, under the fence of an attempt.
+type LockRequest struct {
+	Ticket, By string
+	Fence      uint64
+	Locks      []p.LockPath  // as CleanLocks returns them
+	Wait       time.Duration // 0 is not at all
+}
+
+// LockPaths grants locks to a handoff, or has it wait for them. Locks that it has change nothing,
+// and so does a request that waits already.
+func LockPaths(w p.Workspace, r LockRequest, now time.Time) (WorkspaceStep, error) {
+	same := WorkspaceStep{State: w}
+	if _, err := p.CheckLockWait("wait_ms", max(0, r.Wait.Milliseconds())); err != nil { // below 0 is not at all
+		return same, err
+	}
+	if _, drawn := w.Draw(r.Ticket); !drawn {
+		return same, p.Errorf(p.CodeForbidden, "workspace", "%s has no place in the workflow %s", r.Ticket, w.Name)
+	}
+	had := w.LocksOf(r.Ticket)
+	r.Locks = without(r.Locks, func(l p.LockPath) bool {
+		return slices.ContainsFunc(had, func(h p.Lock) bool { return h.Includes(l) })
+	})
+	if len(r.Locks) == 0 {
+		return same, nil
+	}
+	if wait := w.WaitOf(r.Ticket); wait != nil {
+		if wait.Fence == r.Fence && slices.Equal(wait.Locks, r.Locks) {
+			return StepWorkspace(w, now)
+		}
+		return same, p.Errorf(p.CodeConflict, "locks", "%s waits for other locks already (%s)", r.Ticket, pathWords(wait.Locks))
+	}
+	event, err := lockEvent(w, r, now)
+	if err != nil {
+		return same, err
+	}
+	return askWorkspace(w, now, event)
+}
+
+// lockEvent decides a request for locks.
+func lockEvent(w p.Workspace, r LockRequest, now time.Time) (p.WorkspaceEvent, error) {
+	event := p.WorkspaceEvent{Type: p.WorkspaceLocked, At: now, By: r.By, Ticket: r.Ticket, Fence: r.Fence, Locks: r.Locks}
+	if len(w.Locks)+len(r.Locks) > p.WorkspaceLocksMax || len(w.Waiting) >= p.WorkspaceLocksMax {
+		return event, p.Errorf(p.CodeTooLarge, "locks", "the workflow %s has %d locks and %d requests, at most %d of each are allowed", w.Name, len(w.Locks), len(w.Waiting), p.WorkspaceLocksMax)
+	}
+	inWay := blockers(w, r.Ticket, r.Locks, w.Waiting)
+	if len(inWay) == 0 {
+		return event, nil
+	}
+	if cycle := closesCycle(w, r.Ticket, r.Locks); cycle != nil {
+		return event, p.Errorf(p.CodeDeadlock, "locks", "a deadlock: %s would wait for itself, by way of %s; release a lock and ask again", r.Ticket, strings.Join(cycle, ", "))
+	}
+	if r.Wait <= 0 {
+		has := "has it"
+		if inWay[0].Waits {
+			has = "has asked for it before"
+		}
+		return event, p.Errorf(p.CodeLockBusy, "locks", "%s is locked: %s %s", inWay[0].Path, inWay[0].Ticket, has)
+	}
+	event.Type, event.Until = p.WorkspaceQueued, now.Add(r.Wait)
+	return event, nil
+}
+
+// CancelWait ends a request for locks that an attempt has made in the work.
+func CancelWait(w p.Workspace, ticket string, fence uint64, now time.Time) (WorkspaceStep, error) {
+	if wait := w.WaitOf(ticket); wait == nil || wait.Fence != fence || fence == 0 {
+		return StepWorkspace(w, now)
+	}
+	return StepWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceExpired, At: now, By: By, Ticket: ticket})
+}
+
+// LapseFences takes away what a handoff has asked for in the work under another fence than this. It
+// is the one that the handoff has now; 0 is none.
+func LapseFences(w p.Workspace, ticket string, fence uint64, now time.Time) (WorkspaceStep, error) {
+	var events []p.WorkspaceEvent
+	lapse := func(of uint64) {
+		same := func(e p.WorkspaceEvent) bool { return e.Fence == of }
+		if of != 0 && of != fence && !slices.ContainsFunc(events, same) {
+			events = append(events, p.WorkspaceEvent{Type: p.WorkspaceUnlocked, At: now, By: By, Ticket: ticket, Fence: of})
+		}
+	}
+	for _, l := range w.LocksOf(ticket) {
+		lapse(l.Fence)
+	}
+	if wait := w.WaitOf(ticket); wait != nil {
+		lapse(wait.Fence)
+	}
+	return StepWorkspace(w, now, events...)
+}
+
+func pathWords(locks []p.LockPath) string {
+	words := make([]string, len(locks))
+	for i, l := range locks {
+		words[i] = l.Path
+	}
+	return strings.Join(words, ", ")
+}
+
+// UnlockPaths gives locks back that an attempt asked for in the work. No path is all of them, with
+// what it waits for. A lock that it does not have changes nothing.
+func UnlockPaths(w p.Workspace, ticket string, fence uint64, locks []p.LockPath, now time.Time) (WorkspaceStep, error) {
+	had := w.LocksOf(ticket)
+	for _, l := range locks {
+		if i := slices.IndexFunc(had, func(h p.Lock) bool { return h.Path == l.Path }); i >= 0 && had[i].Fence == 0 {
+			return WorkspaceStep{State: w}, p.Errorf(p.CodeIllegal, "locks", "%s is declared by the package of %s, which has it until its end", l.Path, ticket)
+		}
+	}
+	event := p.WorkspaceEvent{Type: p.WorkspaceUnlocked, At: now, By: By, Ticket: ticket, Fence: fence, Locks: locks}
+	if _, err := ApplyWorkspace(w, event); err != nil {
+		return StepWorkspace(w, now)
+	}
+	return StepWorkspace(w, now, event)
+}
+
+// Setting are variables that are set together.
+type Setting struct {
+	Ticket, By string // no ticket: it is settled from outside of the work
+	Values     map[string]json.RawMessage
+	// IfVersion is the version that each of them has; 0 is not there. nil is whatever it has.
+	IfVersion *int
+}
+
+// SetVariables sets variables of a workspace. Where one of them has another version the error has
+// CodeConflict and names the value that stands.
+func SetVariables(w p.Workspace, s Setting, now time.Time) (WorkspaceStep, error) {
+	same := WorkspaceStep{State: w}
+	event := p.WorkspaceEvent{Type: p.WorkspaceSet, At: now, By: s.By, Ticket: s.Ticket, Values: s.Values}
+	if s.Ticket == "" {
+		event.Type = p.WorkspaceResolved
+	} else if _, drawn := w.Draw(s.Ticket); !drawn {
+		return same, p.Errorf(p.CodeForbidden, "workspace", "%s has no place in the workflow %s", s.Ticket, w.Name)
+	}
+	added := 0
+	for name := range s.Values {
+		stands, there := w.Variables[name]
+		if !there {
+			added++
+		}
+		if s.IfVersion == nil || stands.Version == *s.IfVersion {
+			continue
+		}
+		if !there {
+			return same, p.Errorf(p.CodeConflict, "variables."+name, "is not set, and has no version %d", *s.IfVersion)
+		}
+		return same, p.Errorf(p.CodeConflict, "variables."+name, "has version %d, not %d: %s set it to %s", stands.Version, *s.IfVersion, stands.By, stands.Value)
+	}
+	if n := len(w.Variables) + added; n > p.VariablesMax {
+		return same, p.Errorf(p.CodeTooLarge, "variables", "%d are set, at most %d are allowed", n, p.VariablesMax)
+	}
+	return askWorkspace(w, now, event)
+}
+
+// askWorkspace is StepWorkspace, and refuses what would make the workspace too large.
+func askWorkspace(w p.Workspace, now time.Time, events ...p.WorkspaceEvent) (WorkspaceStep, error) {
+	step, err := StepWorkspace(w, now, events...)
+	if err != nil {
+		return WorkspaceStep{State: w}, err
+	}
+	if size := workspaceSize(step.State); size > p.WorkspaceBytesMax {
+		return WorkspaceStep{State: w}, p.Errorf(p.CodeTooLarge, "workspace", "%s", p.OverSize(size, p.WorkspaceBytesMax))
+	}
+	return step, nil
+}

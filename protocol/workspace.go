@@ -1,0 +1,373 @@
+package protocol
+
+import (
+	"cmp"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Limits of a workspace.
+const (
+	// WorkspaceBytesMax is the largest state of a workspace, in bytes of JSON.
+	WorkspaceBytesMax = 64 << 10
+	// WorkspaceDrawsMax is how many open handoffs one workspace has at once.
+	WorkspaceDrawsMax = 256
+	// WorkspaceLocksMax is how many locks stand in one workspace, and how many are waited for.
+	WorkspaceLocksMax = 256
+	// VariablesMax is how many variables one workspace has. VariableBytesMax is the largest value,
+	// in bytes of JSON; larger values are artifacts.
+	VariablesMax, VariableBytesMax = 512, 4 << 10
+	// WorkspaceLogMax is how many of the last handoffs a workspace remembers.
+	WorkspaceLogMax = 16
+	// HandoffsMax bounds the limit of handoffs of a workspace.
+	HandoffsMax = 1000
+	// LockPathsMax is how many locks one handoff declares or asks for at once.
+	LockPathsMax, LockPathBytesMax = 64, 512
+	// LockWaitDefaultMS is how long a handoff waits for the locks that it declares.
+	LockWaitDefaultMS, LockWaitMaxMS = 5 * 60_000, 30 * 24 * 3_600_000
+)
+
+// Workspace is what the handoffs of one workflow share. It is the folded state of its record: how
+// many handoffs there may be, locks on paths, and variables.
+type Workspace struct {
+	Name      string          `json:"name"`
+	Limits    WorkspaceLimits `json:"limits,omitzero"`
+	OpenedAt  Time            `json:"opened_at"`
+	UpdatedAt Time            `json:"updated_at"`
+	ClosedAt  Time            `json:"closed_at,omitzero"` // no handoff joins it any more
+	Drawn     int             `json:"drawn"`              // handoffs that have joined so far
+	Draws     []Draw          `json:"draws,omitempty"`    // those that are open, oldest first
+	Locks     []Lock          `json:"locks,omitempty"`
+	Waiting   []LockWait      `json:"waiting,omitempty"` // in the order of asking
+	Grants    uint64          `json:"grants,omitempty"`  // of locks so far; the seq of the last one
+	// Variables by name.
+	Variables map[string]Variable `json:"variables,omitempty"`
+	Log       []Joined            `json:"log,omitempty"` // the last handoffs that joined, newest last
+}
+
+// WorkspaceLimits bound the handoffs of a workflow. Absent is no limit, and 0 is none at all.
+type WorkspaceLimits struct {
+	MaxHandoffs *int `json:"max_handoffs,omitempty"`
+}
+
+// Draw is the place of an open handoff in its workspace.
+type Draw struct {
+	Ticket string `json:"ticket"`
+	// Above is the nearest handoff above it that has a place as well.
+	Above string `json:"above,omitempty"`
+}
+
+// Joined is a line of a workspace's log.
+type Joined struct {
+	Ticket string `json:"ticket"`
+	From   string `json:"from"`
+	To     string `json:"to,omitempty"`
+	At     Time   `json:"at"`
+}
+
+// LockMode says whether a lock keeps out readers as well.
+type LockMode string
+
+const (
+	// LockExclusive keeps out every other lock. The empty mode does as well.
+	LockExclusive LockMode = "exclusive"
+	// LockShared keeps out exclusive locks.
+	LockShared LockMode = "shared"
+)
+
+// LockModes are all modes of a lock.
+var LockModes = []LockMode{LockExclusive, LockShared}
+
+// LockPath is a path that is locked or asked for. One that ends with a slash covers what is below.
+type LockPath struct {
+	Path string   `json:"path"`
+	Mode LockMode `json:"mode,omitempty"`
+}
+
+// Locks are those that a package declares: all of them, or none.
+type Locks struct {
+	Paths  []LockPath `json:"paths"`
+	WaitMS *int64     `json:"wait_ms,omitempty"` // how long it waits for them; absent is LockWaitDefaultMS
+}
+
+// Wait is how long a handoff waits for its locks: not at all without any.
+func (l *Locks) Wait() time.Duration {
+	switch {
+	case l == nil:
+		return 0
+	case l.WaitMS == nil:
+		return LockWaitDefaultMS * time.Millisecond
+	}
+	return time.Duration(*l.WaitMS) * time.Millisecond
+}
+
+// Lock is a lock that a handoff has.
+type Lock struct {
+	LockPath
+	Ticket string `json:"ticket"`
+	// Fence is that of the attempt that asked for it in the work, and with which it goes; 0 is a
+	// lock that the package declares.
+	Fence uint64 `json:"fence,omitempty"`
+	By    string `json:"by"`
+	Seq   uint64 `json:"seq"` // counts the grants of the workspace
+	At    Time   `json:"at"`
+}
+
+// LockWait is a request for locks that are not free. All of them are granted together.
+type LockWait struct {
+	Ticket string     `json:"ticket"`
+	Locks  []LockPath `json:"locks"`
+	Fence  uint64     `json:"fence,omitempty"`
+	By     string     `json:"by"`
+	Since  Time       `json:"since"`
+	Until  Time       `json:"until,omitzero"`
+}
+
+// Variable is a value that the handoffs of a workflow share.
+type Variable struct {
+	Value   json.RawMessage `json:"value"`
+	Version int             `json:"version"` // 1 is the first
+	By      string          `json:"by"`
+	Ticket  string          `json:"ticket,omitempty"` // none: it was settled from outside of the work
+	At      Time            `json:"at"`
+}
+
+// WorkspaceEventType names a fact of a workspace, in the past tense.
+type WorkspaceEventType string
+
+// The facts of a workspace.
+const (
+	WorkspaceOpened   WorkspaceEventType = "opened"
+	WorkspaceLimited  WorkspaceEventType = "limited"
+	WorkspaceClosed   WorkspaceEventType = "closed"
+	WorkspaceDrawn    WorkspaceEventType = "drawn"
+	WorkspaceSettled  WorkspaceEventType = "settled"
+	WorkspaceLocked   WorkspaceEventType = "locked"
+	WorkspaceQueued   WorkspaceEventType = "queued"
+	WorkspaceGranted  WorkspaceEventType = "granted"
+	WorkspaceUnlocked WorkspaceEventType = "unlocked"
+	WorkspaceExpired  WorkspaceEventType = "expired"
+	WorkspaceSet      WorkspaceEventType = "set"
+	WorkspaceResolved WorkspaceEventType = "resolved"
+)
+
+// WorkspaceEvent is one fact of a workspace. Each type has some of the fields.
+type WorkspaceEvent struct {
+	Type   WorkspaceEventType `json:"type"`
+	At     Time               `json:"at"`
+	By     string             `json:"by,omitempty"`
+	Name   string             `json:"name,omitempty"`   // opened
+	Limits *WorkspaceLimits   `json:"limits,omitempty"` // opened, limited
+	Ticket string             `json:"ticket,omitempty"` // of the handoff
+	Above  string             `json:"above,omitempty"`  // drawn
+	From   string             `json:"from,omitempty"`   // drawn
+	To     string             `json:"to,omitempty"`     // drawn
+	Fence  uint64             `json:"fence,omitempty"`  // locked, queued, unlocked
+	Locks  []LockPath         `json:"locks,omitempty"`  // locked, queued; unlocked: which, absent is all
+	Until  Time               `json:"until,omitzero"`   // queued
+	// Values are the variables of set and resolved.
+	Values map[string]json.RawMessage `json:"values,omitempty"`
+}
+
+// WorkspaceRecord is one append of a workspace.
+type WorkspaceRecord struct {
+	ID     string           `json:"id"`
+	Events []WorkspaceEvent `json:"events"`
+	State  Workspace        `json:"state"`
+}
+
+// WorkspaceID is the id of a workspace on the engine: the UUIDv5 of its name.
+func WorkspaceID(name string) string {
+	return uuid.NewSHA1(ticketSpace, []byte(name+"\x00workspace\x00")).String()
+}
+
+// CheckWorkspaceName checks the name of a workspace, which is that of its workflow.
+func CheckWorkspaceName(field, name string) error {
+	if err := cmp.Or(required(field, name), checkName(field, name)); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Validate checks the limits.
+func (l WorkspaceLimits) Validate() error {
+	if l.MaxHandoffs != nil {
+		if err := between("limits.max_handoffs", int64(*l.MaxHandoffs), 0, HandoffsMax); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CleanLocks checks the paths of a request for locks, and returns them cleaned and sorted. A path that stands twice with one mode is one.
+func CleanLocks(field string, locks []LockPath) ([]LockPath, error) {
+	if len(locks) == 0 || len(locks) > LockPathsMax {
+		return nil, Errorf(CodeInvalid, field, "must have from 1 to %d paths, not %d", LockPathsMax, len(locks))
+	}
+	var clean []LockPath
+	for _, l := range locks {
+		name, err := cleanLockPath(field, l.Path)
+		if err != nil {
+			return nil, err
+		}
+		if err := oneOf(field, l.Mode, LockModes); err != nil {
+			return nil, err
+		}
+		l = LockPath{Path: name, Mode: cmp.Or(l.Mode, LockExclusive)}
+		i := slices.IndexFunc(clean, func(c LockPath) bool { return c.Path == name })
+		switch {
+		case i < 0:
+			clean = append(clean, l)
+		case clean[i].Mode != l.Mode:
+			return nil, Errorf(CodeConflict, field, "%s stands twice, shared and exclusive", name)
+		}
+	}
+	slices.SortFunc(clean, func(a, b LockPath) int { return cmp.Compare(a.Path, b.Path) })
+	return clean, nil
+}
+
+// cleanLockPath returns a path as it is compared: relative to the workspace, without dots. "./" is
+// all of the workspace.
+func cleanLockPath(field, given string) (string, error) {
+	switch {
+	case given == "":
+		return "", Errorf(CodeInvalid, field, "is an empty path")
+	case len(given) > LockPathBytesMax:
+		return "", Errorf(CodeInvalid, field, "is %d bytes long, at most %d are allowed", len(given), LockPathBytesMax)
+	case strings.HasPrefix(given, "/"):
+		return "", Errorf(CodeInvalid, field, "%q is absolute; paths are relative to the workspace", given)
+	}
+	if i := strings.IndexFunc(given, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }); i >= 0 {
+		return "", Errorf(CodeInvalid, field, "has a control character, or no UTF-8, at byte %d", i)
+	}
+	name := path.Clean(given)
+	switch {
+	case name == "..", strings.HasPrefix(name, "../"):
+		return "", Errorf(CodeInvalid, field, "%q leads out of the workspace", given)
+	case name == ".":
+		return "./", nil
+	case strings.HasSuffix(given, "/"), strings.HasSuffix(given, "/."):
+		return name + "/", nil
+	}
+	return name, nil
+}
+
+// Overlaps tells whether two paths, as CleanLocks returns them, have a file in common.
+func (l LockPath) Overlaps(o LockPath) bool { return covers(l.Path, o.Path) || covers(o.Path, l.Path) }
+
+// Excludes tells whether two locks cannot stand together.
+func (l LockPath) Excludes(o LockPath) bool {
+	return (l.Mode != LockShared || o.Mode != LockShared) && l.Overlaps(o)
+}
+
+// Includes tells whether a lock gives its holder all that another would.
+func (l LockPath) Includes(o LockPath) bool {
+	return covers(l.Path, o.Path) && (l.Mode != LockShared || o.Mode == LockShared)
+}
+
+func covers(dir, name string) bool {
+	return dir == name || dir == "./" || strings.HasSuffix(dir, "/") && (strings.HasPrefix(name, dir) || name == dir[:len(dir)-1])
+}
+
+// checkWorkspace checks the part that a package has in a workspace, and cleans the paths.
+func checkWorkspace(p *Package) *Error {
+	if p.Workspace != "" {
+		if err := checkName("workspace", p.Workspace); err != nil {
+			return err
+		}
+	}
+	if p.Locks == nil {
+		return nil
+	}
+	switch {
+	case p.Workspace == "" && p.Context.WorkflowID == "":
+		return Errorf(CodeMissing, "workspace", "is missing: locks are those of a workflow")
+	case p.Type == Broadcast && p.Returned == nil && p.GroupSize() > 0:
+		return Errorf(CodeConflict, "locks", "a group has none: its members would wait for each other")
+	}
+	if _, err := CleanLocks("locks.paths", p.Locks.Paths); err != nil {
+		return err.(*Error)
+	}
+	if ms := p.Locks.WaitMS; ms != nil {
+		return between("locks.wait_ms", *ms, 0, LockWaitMaxMS)
+	}
+	return nil
+}
+
+// CheckLockWait checks how long a request in the work waits for its locks, and returns that.
+func CheckLockWait(field string, ms int64) (time.Duration, error) {
+	if err := between(field, ms, 0, LockWaitMaxMS); err != nil {
+		return 0, err
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// lockSummary is what the core keeps of the locks that a package declares.
+func (p *Package) lockSummary() *Locks {
+	if p.Locks == nil {
+		return nil
+	}
+	clean, err := CleanLocks("locks.paths", p.Locks.Paths)
+	if err != nil { // no package that was checked has that
+		return nil
+	}
+	return &Locks{Paths: clean, WaitMS: p.Locks.WaitMS}
+}
+
+// CheckVariables checks values that are about to be set.
+func CheckVariables(values map[string]json.RawMessage) error {
+	if len(values) == 0 {
+		return Errorf(CodeMissing, "variables", "none is named")
+	}
+	for name, value := range values {
+		if err := CheckID("variables", name); err != nil {
+			return err
+		}
+		switch {
+		case len(value) > VariableBytesMax:
+			return Errorf(CodeTooLarge, "variables."+name, "%s; larger values are artifacts", OverSize(len(value), VariableBytesMax))
+		case !json.Valid(value):
+			return Errorf(CodeMalformed, "variables."+name, "is no JSON")
+		}
+	}
+	return nil
+}
+
+// InScope tells whether an agent with these patterns may write a variable. No pattern is all names; a pattern is a name, or the beginning of names with a * behind it.
+func InScope(scopes []string, name string) bool {
+	return len(scopes) == 0 || matchesAny(scopes, name)
+}
+
+// Draw returns the place of a handoff.
+func (w *Workspace) Draw(ticket string) (Draw, bool) {
+	i := slices.IndexFunc(w.Draws, func(d Draw) bool { return d.Ticket == ticket })
+	if i < 0 {
+		return Draw{}, false
+	}
+	return w.Draws[i], true
+}
+
+// LocksOf returns the locks that a handoff has.
+func (w *Workspace) LocksOf(ticket string) (locks []Lock) {
+	for _, l := range w.Locks {
+		if l.Ticket == ticket {
+			locks = append(locks, l)
+		}
+	}
+	return locks
+}
+
+// WaitOf returns what a handoff waits for; nil is nothing.
+func (w *Workspace) WaitOf(ticket string) *LockWait {
+	i := slices.IndexFunc(w.Waiting, func(l LockWait) bool { return l.Ticket == ticket })
+	if i < 0 {
+		return nil
+	}
+	return &w.Waiting[i]
+}

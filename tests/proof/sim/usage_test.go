@@ -1,0 +1,163 @@
+//go:build proof
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// countsTwice: a report that an attempt repeats counts again.
+const countsTwice bug = "a report of usage repeated and counted twice"
+
+// budgetIgnored: the supervisor lets a handoff be tried again that has nothing left.
+const budgetIgnored bug = "a further attempt without a budget"
+
+// withoutBudget schedules a retry in place of the end that follows from a budget that has run out.
+func (f *faultyBroker) withoutBudget(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		step, err := decide(h, d, now)
+		if err != nil || len(step.Events) != 1 || h.State.Phase != protocol.PhaseFailed {
+			return step, err
+		}
+		if end, ok := step.Events[0].(*protocol.Closed); ok && end.Reason == lifecycle.ReasonBudgetExhausted {
+			return lifecycle.StepOf(h.State, &protocol.RetryScheduled{Meta: end.Meta, Attempt: h.State.Attempt, Due: now})
+		}
+		return step, nil
+	})
+}
+
+// reportUsage says what an attempt has used, some of it from within the work and some of that
+// twice, and returns what goes with its result; nil is that this one says nothing.
+func (h *handler) reportUsage(ctx context.Context, of worker.Handoff) *protocol.Usage {
+	d := h.dice(of, "usage")
+	if d%3 != 0 || of.Package.Returned != nil {
+		return nil
+	}
+	half := protocol.Usage{TokensIn: int64(d >> 8 % 400), TokensOut: 1 + int64(d>>16%400), CostMicros: int64(d >> 24 % 50)}
+	for range d >> 32 % 3 {
+		_ = of.Spent(ctx, half) // lost or not, the next report makes up for it
+	}
+	return &protocol.Usage{Tokens: half.TokensIn + half.TokensOut + int64(d>>40%100), CostMicros: half.CostMicros * 2, Calls: 1}
+}
+
+// usageOf is what an event says that an attempt has used.
+func usageOf(event protocol.Event) (fence uint64, usage *protocol.Usage) {
+	switch e := event.(type) {
+	case *protocol.Spent:
+		return e.Fence, &e.Usage
+	case *protocol.Progressed:
+		return e.Fence, e.Progress.Usage
+	case *protocol.Completed:
+		return e.Fence, e.Usage
+	case *protocol.Failed:
+		return e.Fence, e.Usage
+	case *protocol.RolledBack:
+		return e.Fence, e.Usage
+	case *protocol.ResultParked:
+		return e.Fence, e.Usage
+	}
+	return 0, nil
+}
+
+// attemptKey is an attempt at a handoff.
+type attemptKey struct {
+	ticket string
+	fence  uint64
+}
+
+// usageKnown is what attempts have said.
+type usageKnown struct {
+	used map[string]protocol.Usage     // by handoff: of all of its attempts, added up
+	said map[attemptKey]protocol.Usage // the most that an attempt has said
+}
+
+// checkUsage: what a handoff has used is the most that each of its attempts has said, added up.
+func (j *judge) checkUsage(before, after protocol.State, events []protocol.Event) {
+	known := &j.usage
+	if known.used == nil {
+		*known = usageKnown{map[string]protocol.Usage{}, map[attemptKey]protocol.Usage{}}
+	}
+	total := known.used[after.Ticket]
+	for _, e := range events {
+		fence, usage := usageOf(e)
+		if usage == nil {
+			continue
+		}
+		key := attemptKey{after.Ticket, fence}
+		report := *usage
+		report.Normalize()
+		total = total.Plus(report.Beyond(known.said[key]))
+		known.said[key] = known.said[key].Max(report)
+	}
+	known.used[after.Ticket] = total
+	if is := after.Usage.Total(); is != total {
+		j.faultLocked("%s has used %+v, and its attempts have said %+v", after.Ticket, is, total)
+	}
+	if after.Account == nil || before.Closed {
+		return
+	}
+	counts := after.Limits.Bounded(protocol.Amounts{Tokens: total.Tokens, CostMicros: total.CostMicros})
+	if used := after.Account.Used; used.Tokens != counts.Tokens || used.CostMicros != counts.CostMicros {
+		j.faultLocked("%s has used %+v of its limits, and its attempts have said %+v", after.Ticket, used, total)
+	}
+	j.checkSpent(before, after, events)
+	j.checkCharged(before, events)
+}
+
+// checkSpent: no attempt begins, other than at an authority or by a person, where a budget had run
+// out before the append; and one that was lost is charged, whoever takes it from its holder.
+func (j *judge) checkSpent(before, after protocol.State, events []protocol.Event) {
+	limit, bounded := before.Limits.Of("max_tokens")
+	if before.Account == nil || !bounded || before.Account.Used.Tokens+before.Account.Spent.Tokens < limit+before.Account.Raised.Tokens {
+		return
+	}
+	for _, e := range events {
+		switch e := e.(type) {
+		case *protocol.RetryScheduled:
+			j.faultLocked("%s is tried again after attempt %d, and has nothing left: %+v of %d tokens", after.Ticket, e.Attempt, *before.Account, limit)
+		case *protocol.Accepted:
+			if before.Held() && before.Holder != e.Holder && before.EscalationLevel == 0 {
+				j.faultLocked("%s is taken over by %s, and has nothing left: %+v of %d tokens", after.Ticket, e.Holder, *before.Account, limit)
+			}
+		}
+	}
+}
+
+// checkCharged: an attempt that was lost has said what it used, or is charged what it has read.
+func (j *judge) checkCharged(before protocol.State, events []protocol.Event) {
+	if _, bounded := before.Limits.Of("max_tokens"); before.Account == nil || before.Meter == 0 || !bounded {
+		return
+	}
+	for _, e := range events {
+		lost, ok := e.(*protocol.LeaseLost)
+		if ok && lost.Fence != 0 && j.usage.said[attemptKey{before.Ticket, lost.Fence}].IsZero() {
+			j.faultLocked("attempt %d of %s was lost and is charged nothing", lost.Attempt, before.Ticket)
+		}
+	}
+}
+
+// spentTokens finds what a report says, and totalTokens what a state has in all.
+var (
+	spentTokens = regexp.MustCompile(`"type":"spent".*?"tokens":(\d+)`)
+	totalTokens = regexp.MustCompile(`"state":\{.*"usage":\{(?:"tokens_in":\d+,)?(?:"tokens_out":\d+,)?"tokens":(\d+)`)
+)
+
+// countTwice adds what a report says to the total once more.
+func countTwice(body []byte) []byte {
+	spent, total := spentTokens.FindSubmatch(body), totalTokens.FindSubmatchIndex(body)
+	if spent == nil || total == nil {
+		return body
+	}
+	more, _ := strconv.Atoi(string(spent[1]))
+	was, _ := strconv.Atoi(string(body[total[2]:total[3]]))
+	return bytes.Join([][]byte{body[:total[2]], strconv.AppendInt(nil, int64(was+more), 10), body[total[3]:]}, nil)
+}
