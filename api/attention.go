@@ -38,6 +38,8 @@ const (
 	NeedStuck    Need = "stuck"     // the supervisors have stopped trying
 	NeedLate     Need = "late"      // something was due and was not decided
 	NeedPerson   Need = "person"    // a person has it
+	NeedApproval Need = "approval"  // it waits until it is approved
+	NeedBudget   Need = "budget"    // it waits until its limits are raised
 	NeedAnswer   Need = "question"  // an agent waits for an answer
 	NeedDecision Need = "undecided" // it failed, was refused or timed out
 	NeedLoop     Need = "deep"      // it follows from so many others that agents may hand off in a loop
@@ -50,7 +52,7 @@ const (
 	readsAtOnce   = 16
 )
 
-var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedAnswer, NeedDecision, NeedLoop, NeedPatience}
+var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedApproval, NeedBudget, NeedAnswer, NeedDecision, NeedLoop, NeedPatience}
 
 // Attention implements Operator.
 func (c *Session) Attention(ctx context.Context, also []string) (Attention, error) {
@@ -85,6 +87,7 @@ func (s *Service) candidates(ctx context.Context) (Attention, []string, error) {
 	var tickets []string
 	for _, filter := range []ask.Filter{
 		{Open: &open, Agent: []string{protocol.Human}},
+		{Open: &open, Gate: []protocol.GateKind{protocol.GateApproval, protocol.GateBudget}},
 		{Open: &open, Phase: []protocol.Phase{protocol.Conditional}},
 		{Open: &open, Phase: []protocol.Phase{protocol.PhaseFailed, protocol.PhaseRejected, protocol.PhaseTimeout}},
 		{Open: &open},
@@ -160,6 +163,10 @@ func needOf(s protocol.State, d *lifecycle.Directory, now time.Time) Need {
 		return NeedLate
 	case s.Agent == protocol.Human:
 		return NeedPerson
+	case s.Gate.First() == protocol.GateApproval:
+		return NeedApproval
+	case s.Gate.First() == protocol.GateBudget:
+		return NeedBudget
 	case s.Phase == protocol.Conditional && s.Conditions != nil:
 		return NeedAnswer
 	case s.Phase == protocol.PhaseFailed || s.Phase == protocol.PhaseRejected || s.Phase == protocol.PhaseTimeout:

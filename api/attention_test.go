@@ -19,6 +19,16 @@ func TestAttend(t *testing.T) {
 		change(&s)
 		return s
 	}
+	gated := func(ticket string, kind protocol.GateKind) protocol.State {
+		return state(ticket, func(s *protocol.State) {
+			s.Phase, s.Holder = protocol.Pending, ""
+			s.Gate = &protocol.Gate{GateTerms: protocol.GateTerms{Waits: []protocol.GateKind{kind}, Agent: "clerk", Approver: protocol.Human, Until: attendNoon.Add(time.Hour)}}
+			if kind == protocol.GateApproval {
+				s.Phase = protocol.AwaitingApproval
+			}
+			s.SubmittedAt = s.SubmittedAt.Add(time.Minute)
+		})
+	}
 	none := func(*protocol.State) {}
 	states := []protocol.State{
 		state("old-1", none), state("old-2", none), state("old-3", none), state("old-4", none),
@@ -28,6 +38,7 @@ func TestAttend(t *testing.T) {
 			s.Phase, s.Conditions, s.ConditionedAt = protocol.Conditional, &protocol.Conditions{NeedsContext: []string{"which?"}}, attendNoon
 			s.Policy.ConditionTimeoutMS = 1000_000
 		}),
+		gated("budget", protocol.GateBudget), gated("approval", protocol.GateApproval), gated("old-5", protocol.GateBreaker),
 		state("stuck", func(s *protocol.State) { s.StuckReason = "no package" }),
 	}
 	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"clerk": {ID: "clerk"}}}
@@ -38,7 +49,7 @@ func TestAttend(t *testing.T) {
 			t.Errorf("no words for %s", item.State.Ticket)
 		}
 	}
-	if want := []string{"stuck stuck", "person person", "question question", "oldest old-1", "oldest old-2", "oldest old-3"}; !slices.Equal(got, want) {
+	if want := []string{"stuck stuck", "person person", "approval approval", "budget budget", "question question", "oldest old-1", "oldest old-2", "oldest old-3"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -49,7 +49,11 @@ func standing(v api.AgentStatus) string {
 	case !v.Accepts():
 		return "accepts no handoffs"
 	case v.Breaker != nil:
-		return fmt.Sprintf("%s, breaker %s", v.Availability, v.Breaker.State)
+		words := fmt.Sprintf("%s, breaker %s", v.Availability, v.Breaker.State)
+		if !v.Breaker.Until.IsZero() {
+			words += " until " + explain.Instant(v.Breaker.Until)
+		}
+		return words
 	case v.Availability == api.Absent && !v.AbsentSince.IsZero():
 		return fmt.Sprintf("absent since %s", explain.Instant(v.AbsentSince))
 	case v.Availability == api.Polling:

@@ -47,13 +47,28 @@ func (a *app) agent(v api.AgentStatus, holders []protocol.Holder) error {
 	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
 		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
 		"hands to", strings.Join(v.HandsTo, ", "), "accepts from", strings.Join(v.AcceptsFrom, ", "), "handoffs", string(v.Handoffs), "on barred", string(v.OnBarred),
-		"poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {
+		"breaker", breakerStanding(v.Breaker), "poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {
 		return err
 	}
 	for _, h := range holders {
 		a.printf("worker  %s  %d of %d busy  %s%s\n", h.ID, h.Busy, h.Slots, h.Host, holderNote(h))
 	}
 	return nil
+}
+
+// breakerStanding says since when a breaker keeps handoffs back, what changes that and what closes it.
+func breakerStanding(v *api.BreakerStatus) string {
+	if v == nil {
+		return ""
+	}
+	words := fmt.Sprintf("%s, %d of %d failed", v.State, v.Failed, v.Policy.Threshold)
+	if !v.OpenedAt.IsZero() {
+		words += ", opened " + explain.Instant(v.OpenedAt)
+	}
+	if !v.Until.IsZero() {
+		words += ", changes " + explain.Instant(v.Until)
+	}
+	return words + "; to close it: handoff agents breaker reset " + v.Agent
 }
 
 func holderNote(h protocol.Holder) string {

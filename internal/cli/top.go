@@ -40,6 +40,8 @@ Beneath are open handoffs that need attention:
   deep       it follows from 25 hand-offs or more: handoff tree TICKET
   late       something was due a minute ago and was not done: handoff doctor
   person     it is with a person: handoff inbox
+  approval   it waits until it is approved: handoff approve TICKET
+  budget     it waits until its limits are raised: handoff budget raise TICKET
   question   an agent waits for an answer: handoff answer TICKET
   undecided  it failed, was refused or timed out, and nothing has been decided yet
   oldest     open for longest
