@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/index/ask"
 )
@@ -93,7 +95,9 @@ func newStats(a *app) *cobra.Command {
 					return err
 				}
 				breakers, err := r.Breakers(ctx)
-				if err != nil {
+				if errors.Is(err, broker.ErrNotAllowed) { // readers see the ledger, and not the agents
+					a.notef("breakers are left out: this user may not read about agents\n")
+				} else if err != nil {
 					return err
 				}
 				if brief {

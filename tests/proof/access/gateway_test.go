@@ -71,6 +71,8 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 	for verb, rest := range map[string]string{
 		"hold": "", "progress": `,"progress":{"percent":1}`, "complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
 		"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "escalate": `,"rationale":"r"`, "hand-back": `,"reason":"r"`, "returns": "",
+		"spend": `,"usage":{"tokens":5}`, "decide": `,"decision":{"id":"d","description":"mine"}`, "vars": `,"values":{"a":1}`,
+		"lock": `,"paths":[{"path":"a.go"}]`, "unlock": `,"paths":[{"path":"a.go"}]`,
 	} {
 		body := fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, w.lease, fence, rest)
 		all = append(all,
@@ -81,7 +83,8 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 		"status": `{"ticket":"` + w.waiting + `"}`, "result": `{"ticket":"` + w.held + `"}`,
 		"register": `{"profile":{"id":"tester","paused":true},"replace":true}`,
 		"submit":   `{"package":{"source":"tester","key":"k","target":{"agent":"tester"},"reason":"r","task":{"description":"d"}}}`,
-		"purge":    `{}`, "$JS.API.STREAM.PURGE.HANDOFF_WORK": ``,
+		"approve":  `{"ticket":"` + w.gated + `"}`, "deny": `{"ticket":"` + w.gated + `","reason":"mine"}`, "waiting": `{"agent":"tester"}`,
+		"purge": `{}`, "$JS.API.STREAM.PURGE.HANDOFF_WORK": ``,
 	} {
 		all = append(all, attack{"ask for " + name, func(a *attacker) { a.ask("handoff.v1.reviewer."+name, body, "Handoff-Request", "1") }})
 	}

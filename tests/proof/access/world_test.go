@@ -26,6 +26,7 @@ type world struct {
 	js jetstream.JetStream
 
 	waiting, held string // tickets
+	gated         string // the ticket of one that waits until builder approves it
 	lease         string
 	ack           string // on which the delivery of held is acknowledged
 	ackV2         string // the same in the newer form
@@ -35,6 +36,9 @@ type world struct {
 
 // streams are all that there are.
 var streams = []string{"HANDOFF_LEDGER", "HANDOFF_WORK", "HANDOFF_TIMERS", "KV_HANDOFF_AGENTS", "KV_HANDOFF_HOLDERS", "OBJ_HANDOFF_BLOBS", "HANDOFF_WORKSPACES"}
+
+// nightly is a workflow of the victim's.
+const nightly = "nightly"
 
 func newWorld(t *testing.T, servers int) *world {
 	t.Helper()
@@ -47,10 +51,12 @@ func newWorld(t *testing.T, servers int) *world {
 	for _, agent := range []string{"tester", "builder", "reviewer"} {
 		w.must("operator", "agents", "put", agent)
 	}
+	w.must("operator", "workflow", "open", nightly, "--max-handoffs", "9")
 	w.held = w.must("operator", "submit", "--to", "tester", "--reason", "ready", "--task", "held")
 	w.lease = field[string](t, w.must("operator", "claim", "--agent", "tester", "--lease", "1h", "-o", "json"), "lease")
 	w.must("operator", "ack", w.lease, "accepted")
 	w.waiting = w.must("operator", "submit", "--to", "tester", "--reason", "ready", "--task", "waiting")
+	w.gated = w.must("operator", "submit", "--to", "tester", "--reason", "ready", "--task", "gated", "--approve-by", "builder")
 	w.take()
 	w.nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 	return w
@@ -185,7 +191,7 @@ func (w *world) settle(ctx context.Context) {
 		if err := w.nc.FlushWithContext(ctx); err != nil {
 			w.t.Fatal(err)
 		}
-		for _, subject := range []string{"handoff.ledger.barrier", "handoff.work.barrier", "handoff.timer.barrier", "$KV.HANDOFF_AGENTS.barrier", "$KV.HANDOFF_HOLDERS.barrier", "$O.HANDOFF_BLOBS.M.barrier"} {
+		for _, subject := range []string{"handoff.ledger.barrier", "handoff.work.barrier", "handoff.timer.barrier", "$KV.HANDOFF_AGENTS.barrier", "$KV.HANDOFF_HOLDERS.barrier", "handoff.workspace.barrier", "$O.HANDOFF_BLOBS.M.barrier"} {
 			msg := nats.NewMsg(subject)
 			msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "999999999")
 			_, _ = w.nc.RequestMsgWithContext(w.limited(ctx), msg) // refused, or the stream is gone
