@@ -39,7 +39,7 @@ func attackAs(t *testing.T, servers int, tried ...string) {
 			w := newWorld(t, servers)
 			a := &attacker{w: w, t: t, role: role, nc: w.dialAt(w.nodes[len(w.nodes)-1], role)}
 			before := w.look()
-			for _, attack := range slices.Concat(attacks(agents[role]), announcements(), injections(role)) {
+			for _, attack := range slices.Concat(attacks(agents[role]), governanceAttacks(), announcements(), injections(role)) {
 				before = a.tryAttack(attack, knownHoles[role][attack.name], before)
 				table[role][attack.name] = a.outcome
 				if !slices.Contains(order, attack.name) {

@@ -78,14 +78,6 @@ func attacks(me string) []attack {
 	// The directory, the bodies and the timers.
 	add("change its profile", func(a *attacker) { a.ask("$KV.HANDOFF_AGENTS.tester", `{"id":"tester","paused":true}`) })
 	add("forge a holder of its", func(a *attacker) { a.ask("$KV.HANDOFF_HOLDERS.holder.evil", `{"id":"evil","agent":"tester"}`) })
-	add("forge its health", func(a *attacker) {
-		a.ask("$KV.HANDOFF_HOLDERS.health.tester", `{"opened_at":"2100-01-01T00:00:00Z","open_until":"2100-01-02T00:00:00Z"}`)
-	})
-	add("write its workspace", func(a *attacker) { a.ask("handoff.workspace."+protocol.WorkspaceID(nightly), `{"junk":true}`) })
-	add("read its workspace", func(a *attacker) {
-		a.ask("$JS.API.STREAM.MSG.GET.HANDOFF_WORKSPACES", `{"last_by_subj":"handoff.workspace.`+protocol.WorkspaceID(nightly)+`"}`)
-	})
-	add("roll the workspaces up", func(a *attacker) { a.ask("handoff.workspace.evil", `{}`, "Nats-Rollup", "all") })
 	add("roll the agents up", func(a *attacker) {
 		a.ask("$KV.HANDOFF_AGENTS."+orElse(me, "tester"), `{}`, "Nats-Rollup", "all")
 	})
@@ -133,6 +125,21 @@ func attacks(me string) []attack {
 	}
 	add("answer as the gateway", func(a *attacker) { a.tell("_INBOX_tester.x", `{"granted":true}`) })
 	return all
+}
+
+// governanceAttacks are on the health of an agent and on what a workflow shares.
+func governanceAttacks() []attack {
+	id := protocol.WorkspaceID(nightly)
+	return []attack{
+		{"forge its health", func(a *attacker) {
+			a.ask("$KV.HANDOFF_HOLDERS.health.tester", `{"opened_at":"2100-01-01T00:00:00Z","open_until":"2100-01-02T00:00:00Z"}`)
+		}},
+		{"write its workspace", func(a *attacker) { a.ask("handoff.workspace."+id, `{"junk":true}`) }},
+		{"read its workspace", func(a *attacker) {
+			a.ask("$JS.API.STREAM.MSG.GET.HANDOFF_WORKSPACES", `{"last_by_subj":"handoff.workspace.`+id+`"}`)
+		}},
+		{"roll the workspaces up", func(a *attacker) { a.ask("handoff.workspace.evil", `{}`, "Nats-Rollup", "all") }},
+	}
 }
 
 // fill puts the victim into a request.
