@@ -189,6 +189,7 @@ const (
 	SummaryBySource  SummaryBy = "source"  // the agent that hands off
 	SummaryByExtract SummaryBy = "extract" // Handoff, by extracts
 	SummaryByCommand SummaryBy = "command" // a summarizer that the source has configured
+	SummaryByModel   SummaryBy = "model"   // a model behind an endpoint that the source has configured
 )
 
 // TransferMode is a context transfer strategy (documents 1 and 4).

@@ -87,7 +87,7 @@ func (c *Context) note(all []Message) {
 	}
 	t.Omitted += len(all) - len(c.ConversationHistory)
 	t.Tokens = ConversationTokens(c.ConversationHistory)
-	if t.By == SummaryByExtract || t.By == SummaryByCommand {
+	if t.By != "" && t.By != SummaryBySource {
 		t.Tokens += Tokens(c.Summary)
 	}
 }

@@ -7,7 +7,7 @@ var (
 	Triggers         = []Trigger{TriggerTaskCompletion, TriggerCapabilityMismatch, TriggerEscalation, TriggerTimeout, TriggerExplicitRequest}
 	Risks            = []Risk{RiskLow, RiskMedium, RiskHigh}
 	TransferModes    = []TransferMode{TransferFull, TransferSummary, TransferRelevantOnly, TransferReference}
-	SummaryBys       = []SummaryBy{SummaryBySource, SummaryByExtract, SummaryByCommand}
+	SummaryBys       = []SummaryBy{SummaryBySource, SummaryByExtract, SummaryByCommand, SummaryByModel}
 	ApprovalTimeouts = []ApprovalTimeout{ApprovalEscalate, ApprovalClose}
 	OnTimeouts       = []OnTimeout{OnTimeoutRetry, OnTimeoutEscalate, OnTimeoutFail}
 	OnNoTakers       = []OnNoTaker{NoTakerEscalate, NoTakerQueue, NoTakerReturn, NoTakerClose}

@@ -92,7 +92,7 @@ func runScripts(t *testing.T, dir string, processes bool) {
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
 			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts, "figures": cmdFigures,
-			"golden": cmdGolden, "input": cmdInput,
+			"golden": cmdGolden, "input": cmdInput, "model": cmdModel,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -40,7 +40,7 @@ const budgetFile = "house_budget.txt"
 // and internal have a room in each folder.
 var floors = [][]string{
 	{"protocol", "internal/filelock"},
-	{"broker", "brief"},
+	{"broker", "brief", "assist"},
 	{"internal/brokertest", "internal/testworld"},
 	{"worker", "supervisor", "index", "telemetry"},
 	{"explain"},

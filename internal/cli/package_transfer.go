@@ -17,6 +17,7 @@ type transferFlags struct {
 	mode                    string
 	maxMessages, maxTokens  int
 	summarizer, historyFile string
+	assist                  string // what answers where no summarizer is given, and words are not certain
 }
 
 func (f *packageFlags) declareTransfer(fs *pflag.FlagSet) {
@@ -25,7 +26,8 @@ func (f *packageFlags) declareTransfer(fs *pflag.FlagSet) {
 	fs.StringVar(&t.mode, "transfer", "", "`HOW` much of the conversation goes: full, relevant_only, summary or reference (default: summary for a delegation, full for an escalation, else relevant_only)")
 	fs.IntVar(&t.maxMessages, "max-messages", 0, "of the conversation, at most `N` messages: the first request, the newest, and those about the task")
 	fs.IntVar(&t.maxTokens, "max-context-tokens", 0, "of the conversation, at most `N` tokens, as estimated")
-	fs.StringVar(&t.summarizer, "summarizer", "", "shell `COMMAND` that reads the conversation as JSON and prints a summary (default $HANDOFF_SUMMARIZER; without one, and with --key, extracts are the summary)")
+	fs.StringVar(&t.summarizer, "summarizer", "", "shell `COMMAND` that reads the conversation as JSON and prints a summary (default $HANDOFF_SUMMARIZER; else what assists; without one, and with --key, extracts are the summary)")
+	assistFlag(fs, &t.assist)
 }
 
 // cutConversation cuts the conversation as the flags say. Without any of them it stays as it is.
@@ -60,7 +62,9 @@ func (f *packageFlags) cutConversation(ctx context.Context, pkg *protocol.Packag
 		return err
 	}
 	if h.Mode == protocol.TransferSummary && pkg.Context.Summary == "" && pkg.Key == "" {
-		a.summarize(ctx, cmp.Or(t.summarizer, a.env("HANDOFF_SUMMARIZER")), pkg)
+		if err := a.summarize(ctx, t, pkg); err != nil {
+			return err
+		}
 	}
 	pkg.CutConversation()
 	return nil

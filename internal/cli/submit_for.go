@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -44,24 +43,24 @@ func (o *submitOptions) buildFor(ctx context.Context, a *app) (protocol.Package,
 	if err := o.orRun.keep(ctx, a, pkg); err != nil {
 		return pkg, err
 	}
-	pkg.Target.Agent, err = a.findFor(ctx, o.words, pkg.Source)
+	pkg.Target.Agent, err = o.findFor(ctx, a, pkg.Source)
 	return pkg, err
 }
 
-// findFor finds the agent for a task, where one is certain and is not the one that asks.
-func (a *app) findFor(ctx context.Context, task, source string) (agent string, err error) {
-	err = a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-		matches, err := a.session(b, "").FindAgents(ctx, task, 3) // a refusal names as many
-		if err != nil {
-			return inField(err, "target", "")
-		}
-		best := matches.Found[0]
-		if best.Agent == source {
-			return protocol.Errorf(protocol.CodeNoMatch, "target", "the agent for it is %s itself; handle it yourself, or name another", source)
-		}
-		agent = best.Agent
-		a.notef("handoff: found %s, by %s\n", agent, strings.Join(best.Words, ", "))
-		return nil
-	})
-	return agent, err
+// findFor finds the agent for a task, where one is certain or chosen, and is not the one that asks.
+func (o *submitOptions) findFor(ctx context.Context, a *app, source string) (string, error) {
+	m, err := a.find(ctx, o.words, 3, o.transfer.assist) // a refusal names as many
+	if err != nil {
+		return "", inField(err, "target", "")
+	}
+	switch best := m.Found[0]; {
+	case best.Agent == source:
+		return "", protocol.Errorf(protocol.CodeNoMatch, "target", "the agent for it is %s itself; handle it yourself, or name another", source)
+	case m.ChosenBy != "":
+		a.notef("handoff: found %s, chosen by a %s\n", best.Agent, m.ChosenBy)
+		return best.Agent, nil
+	default:
+		a.notef("handoff: found %s, by %s\n", best.Agent, strings.Join(best.Words, ", "))
+		return best.Agent, nil
+	}
 }

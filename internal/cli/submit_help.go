@@ -12,7 +12,8 @@ wait, result, history.
                escalates to; --rationale says why
 
 With --for the target is found by words, as "handoff agents find" does, where one is
-certain; else submit exits with 9 (no_match), names the nearest, and writes nothing.
+certain, or chosen by --assist; else submit exits with 9 (no_match), names the nearest,
+and writes nothing.
 
 A broadcast, or a --group of different packages, has one ticket, which is polled like
 any other. It succeeds when all members have (--aggregate: any, or more than half of
@@ -56,8 +57,8 @@ for the handoff itself.
 Of a conversation (--history-file) as much goes on as --transfer and the bounds say, or
 the type: all for an escalation, a summary for a delegation, else what is relevant. The
 first request and the last five messages stay, and calls of tools with their results. The
-package says what was left out, and who wrote the summary: its source, a summarizer, or
-extracts.
+package says what was left out, and who wrote the summary: its source, a summarizer (or
+what assists: see "handoff agents find --help"), or extracts.
 
 With --key, submitting again is the same handoff: the ticket is made from source
 and key, and the same package with the same key changes nothing.

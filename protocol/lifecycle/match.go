@@ -22,6 +22,21 @@ type Matches struct {
 	// Certain says that the best is well ahead of the second, and has enough of the question:
 	// to hand to it unasked is reasonable. Without it a person or a model chooses.
 	Certain bool `json:"certain"`
+	// ChosenBy is what chose the first, a command or a model, where the words were not certain.
+	ChosenBy string `json:"chosen_by,omitempty"`
+}
+
+// Choose puts an agent first that something else than Match has chosen.
+func (m *Matches) Choose(agent, by string, most int) {
+	chosen := Found{Agent: agent, Words: []string{}}
+	rest := slices.DeleteFunc(slices.Clone(m.Found), func(f Found) bool {
+		if f.Agent == agent {
+			chosen = f
+		}
+		return f.Agent == agent
+	})
+	m.ChosenBy, m.Found = by, append([]Found{chosen}, rest...)
+	m.Found = m.Found[:min(len(m.Found), max(most, 1))]
 }
 
 const (
@@ -59,10 +74,15 @@ func Match(d *Directory, task string, most int) Matches {
 	return matches
 }
 
+// CanBeFound tells whether an agent takes what words or a model find it for.
+func CanBeFound(profile p.Profile) bool {
+	return profile.ID != p.Human && !profile.Paused && profile.Accepts()
+}
+
 // profileWords returns the words of all agents that take handoffs.
 func profileWords(d *Directory) (agents []string, docs []words.Doc) {
 	for id, profile := range d.Agents {
-		if id == p.Human || profile.Paused || !profile.Accepts() {
+		if id == p.Human || !CanBeFound(profile) {
 			continue
 		}
 		var doc words.Doc
