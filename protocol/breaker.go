@@ -5,37 +5,6 @@ import (
 	"time"
 )
 
-// OnOpen is what becomes of a submission whose agent's breaker is open.
-type OnOpen string
-
-const (
-	OnOpenRefuse OnOpen = "refuse" // it is refused (CodeBreakerOpen); the default
-	OnOpenWait   OnOpen = "wait"   // it is submitted, and offered when the breaker lets it through
-)
-
-// OnOpens are all values of OnOpen.
-var OnOpens = []OnOpen{OnOpenRefuse, OnOpenWait}
-
-// RoutingRules are what a package says of its way to an agent.
-type RoutingRules struct {
-	OnOpen OnOpen `json:"on_open,omitempty"`
-}
-
-func (r *RoutingRules) validate() *Error {
-	if r == nil {
-		return nil
-	}
-	return oneOf("routing.on_open", r.OnOpen, OnOpens)
-}
-
-// onOpen is what a package says of an open breaker, as its summary keeps it.
-func (r *RoutingRules) onOpen() OnOpen {
-	if r == nil || r.OnOpen == OnOpenRefuse {
-		return ""
-	}
-	return r.OnOpen
-}
-
 // Breaker are settings of the breakers of agents, in the fleet or in a profile, which wins field by
 // field. An agent has a breaker where either has any of them; a threshold of 0 is none.
 type Breaker struct {

@@ -22,8 +22,10 @@ type Fleet struct {
 	// Loops say which hand-offs count as a circle.
 	Loops *Loops `json:"loops,omitempty"`
 	// Breaker is of every agent; nil is none.
-	Breaker   *Breaker `json:"breaker,omitempty"`
-	UpdatedAt Time     `json:"updated_at,omitzero"`
+	Breaker *Breaker `json:"breaker,omitempty"`
+	// Routing is how agents are chosen.
+	Routing   *FleetRouting `json:"routing,omitempty"`
+	UpdatedAt Time          `json:"updated_at,omitzero"`
 }
 
 // Loops say which hand-offs of a lineage count as a circle (documents 0 and 2).
@@ -62,6 +64,11 @@ func (f Fleet) Validate() error {
 	}
 	if err := f.Breaker.validate("breaker"); err != nil {
 		return err
+	}
+	if f.Routing != nil {
+		if err := oneOf("routing.by", f.Routing.By, RouteBys); err != nil {
+			return err
+		}
 	}
 	if err := checkApprovalRules(f.Approvals); err != nil {
 		return err

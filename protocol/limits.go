@@ -53,6 +53,8 @@ const (
 	// BudgetMax bounds a budget, in whatever unit the fleet counts.
 	BudgetMax = 1e15
 
+	// RankedMax is how many agents a package may name besides its target.
+	RankedMax = 8
 	// ApprovalsMax is how many approvals a state keeps, and ApprovalRulesMax how many rules the
 	// fleet has.
 	ApprovalsMax     = 8

@@ -73,12 +73,13 @@ func (p Package) Summarize(digest string) Summary {
 		Deadline: p.Constraints.Deadline, Parent: p.Parent,
 		WorkflowID: p.Context.WorkflowID, TaskID: p.Task.ID,
 		Requires: p.RequiredCapabilities, Risk: p.Audit.RiskLevel,
-		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy, OnOpen: p.Routing.onOpen(), Class: p.Constraints.Complexity,
+		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy, Class: p.Constraints.Complexity,
 	}
 	if s.Limits = p.Limits; p.Constraints.Budget != nil {
 		tokens := min(int64(*p.Constraints.Budget), TokensMax)
 		s.Limits = p.Limits.Over(&Limits{MaxTokens: &tokens})
 	}
+	p.Routing.summarize(&s)
 	s.Workspace, s.Locks = p.Workspace, p.lockSummary()
 	if s.Locks != nil && s.Workspace == "" {
 		s.Workspace = p.Context.WorkflowID

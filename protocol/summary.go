@@ -51,6 +51,10 @@ type Summary struct {
 	Trace *TraceContext `json:"trace,omitempty"`
 	// OnOpen is what becomes of it where the breaker of its agent is open; empty is refuse.
 	OnOpen OnOpen `json:"on_open,omitempty"`
+	// RouteBy is how its agent is chosen, where its package says it. Ranked are the agents that may
+	// have it where its target does not, and no capability is named.
+	RouteBy RouteBy  `json:"route_by,omitempty"`
+	Ranked  []string `json:"ranked,omitempty"`
 	// Deciders may still decide after a denial, in this order.
 	Deciders []string `json:"deciders,omitempty"`
 	// Autonomy is that of the package, without its deciders.

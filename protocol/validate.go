@@ -111,7 +111,7 @@ var packageChecks = []func(*Package) *Error{
 	func(p *Package) *Error { return checkApproval(p.Approval) },
 	checkWorkspace,
 	func(p *Package) *Error { return p.Policy.validate("policy") },
-	func(p *Package) *Error { return p.Routing.validate() },
+	func(p *Package) *Error { return p.Routing.validate(p.Target) },
 	checkNext,
 	func(p *Package) *Error { return checkTrace(p.TraceParent, p.TraceState) },
 	checkWellFormed,

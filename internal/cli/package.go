@@ -62,12 +62,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	f.declareApproval()
 	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
 	f.millis("work-timeout", "from acceptance to completion (default: the agent's, else 1h)", func(p *pkg) *int64 { return &p.Expectations.TimeoutMS })
-	f.text("on-open", "`WHAT` becomes of it where the breaker of its agent is open: refuse (default) or wait", func(p *pkg) *string {
-		if p.Routing == nil {
-			p.Routing = new(protocol.RoutingRules)
-		}
-		return (*string)(&p.Routing.OnOpen)
-	})
+	f.declareRouting()
 	f.text("on-timeout", "`WHAT` follows the work timeout: "+policyWords("on_timeout"), func(p *pkg) *string {
 		p.Policy.OnTimeout = new(protocol.OnTimeout)
 		return (*string)(p.Policy.OnTimeout)

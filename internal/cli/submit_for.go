@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // checkFor refuses what does not go with --for.
@@ -43,24 +44,33 @@ func (o *submitOptions) buildFor(ctx context.Context, a *app) (protocol.Package,
 	if err := o.orRun.keep(ctx, a, pkg); err != nil {
 		return pkg, err
 	}
-	pkg.Target.Agent, err = o.findFor(ctx, a, pkg.Source)
-	return pkg, err
+	m, err := o.findFor(ctx, a, pkg.Source)
+	if err != nil {
+		return pkg, err
+	}
+	pkg.Target.Agent = m.Found[0].Agent
+	if others := m.Others(pkg.Source); len(others) > 0 && pkg.Key == "" && !o.changed("ranked") {
+		if pkg.Routing == nil {
+			pkg.Routing = new(protocol.RoutingRules)
+		}
+		pkg.Routing.Ranked = others
+	}
+	return pkg, nil
 }
 
 // findFor finds the agent for a task, where one is certain or chosen, and is not the one that asks.
-func (o *submitOptions) findFor(ctx context.Context, a *app, source string) (string, error) {
-	m, err := a.find(ctx, o.words, 3, o.transfer.assist) // a refusal names as many
+func (o *submitOptions) findFor(ctx context.Context, a *app, source string) (lifecycle.Matches, error) {
+	m, err := a.find(ctx, o.words, 1+protocol.RankedMax, o.transfer.assist)
 	if err != nil {
-		return "", inField(err, "target", "")
+		return m, inField(err, "target", "")
 	}
 	switch best := m.Found[0]; {
 	case best.Agent == source:
-		return "", protocol.Errorf(protocol.CodeNoMatch, "target", "the agent for it is %s itself; handle it yourself, or name another", source)
+		return m, protocol.Errorf(protocol.CodeNoMatch, "target", "the agent for it is %s itself; handle it yourself, or name another", source)
 	case m.ChosenBy != "":
 		a.notef("handoff: found %s, chosen by a %s\n", best.Agent, m.ChosenBy)
-		return best.Agent, nil
 	default:
 		a.notef("handoff: found %s, by %s\n", best.Agent, strings.Join(best.Words, ", "))
-		return best.Agent, nil
 	}
+	return m, nil
 }

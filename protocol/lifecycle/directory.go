@@ -31,6 +31,8 @@ type Directory struct {
 	breakers map[string]breakerView // by At: those that are not closed
 	asOf     time.Time
 
+	ticket string // by forTicket: whose agent is chosen, where that depends on it
+
 	reserved    map[string]bool // by Reserve
 	allReserved bool
 }

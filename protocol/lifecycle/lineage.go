@@ -38,6 +38,9 @@ func Refusers(s p.State) []string {
 // before: an equivalent one, else the authority above it. A redrive has the person
 // who asks for it choose instead, and a member of a group counts as not succeeded.
 func substituteFor(name string, s p.Summary, d *Directory) (p.Routing, error) {
+	if routing, ok := ranked(s, "", d, s.Excluded); ok {
+		return routing, nil
+	}
 	if routing, ok := Route(s, d, s.Excluded); ok {
 		return routing, nil
 	}

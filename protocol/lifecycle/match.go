@@ -26,6 +26,21 @@ type Matches struct {
 	ChosenBy string `json:"chosen_by,omitempty"`
 }
 
+// Others returns the agents besides the first that are worth asking where that one refuses, without
+// the source: those with half the best score, at most protocol.RankedMax.
+func (m Matches) Others(source string) (agents []string) {
+	best := 0.0
+	for _, f := range m.Found {
+		best = max(best, f.Score)
+	}
+	for _, f := range m.Found[min(1, len(m.Found)):] {
+		if f.Agent != source && f.Score >= matchOther*best && len(agents) < p.RankedMax {
+			agents = append(agents, f.Agent)
+		}
+	}
+	return agents
+}
+
 // Choose puts an agent first that something else than Match has chosen.
 func (m *Matches) Choose(agent, by string, most int) {
 	chosen := Found{Agent: agent, Words: []string{}}
@@ -42,6 +57,7 @@ func (m *Matches) Choose(agent, by string, most int) {
 const (
 	matchAhead  = 1.25 // how many times the score of the second the best must have
 	matchEnough = 0.25 // of the weight of all words of the question, what the best must have
+	matchOther  = 0.5  // of the best score, what an agent must have that is asked after it
 )
 
 // Match finds the agents whose profiles have the words of a task: BM25 over id, name,

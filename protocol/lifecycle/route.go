@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -59,7 +58,7 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 	if len(wanted.wanted) == 0 {
 		return routing, false
 	}
-	loads, from := d.loads(), edgesOf(s, d)
+	loads, from, by := d.loads(), edgesOf(s, d), routeBy(s, d)
 	var fit []rankedCandidate
 	for _, profile := range d.Agents {
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
@@ -80,12 +79,14 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 				standing = -1
 			}
 		}
-		fit = append(fit, rankedCandidate{
+		c := rankedCandidate{
 			Candidate: p.Candidate{Agent: profile.ID, Score: m.score, Live: load.live, Busy: load.busy},
 			standing:  standing,
 			load:      load.share(),
 			warnings:  m.warnings,
-		})
+		}
+		d.balance(&c, by)
+		fit = append(fit, c)
 	}
 	if len(fit) == 0 {
 		return routing, false
@@ -101,8 +102,10 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 // rankedCandidate is a candidate and what it is compared by.
 type rankedCandidate struct {
 	p.Candidate
-	standing int // availabilityRank; of a half-open breaker -1
+	standing int     // availabilityRank; of a half-open breaker -1
+	worth    float64 // what it is chosen for: its score, or that by its success
 	load     float64
+	turn     uint64
 	warnings []string
 }
 
@@ -120,16 +123,8 @@ func availabilityRank(profile p.Profile, l load) int {
 	return 0
 }
 
-// compareCandidates puts first the agents that workers serve, then those that poll;
-// among them one that lacks the least, then the fittest, then the one with the most
-// room, then by name: the same directory gives the same choice.
-func compareCandidates(a, b rankedCandidate) int {
-	return cmp.Or(cmp.Compare(b.standing, a.standing), cmp.Compare(len(a.warnings), len(b.warnings)), cmp.Compare(b.Score, a.Score),
-		cmp.Compare(a.load, b.load), cmp.Compare(a.Agent, b.Agent))
-}
-
 // Reroute chooses the agent that gets a handoff next: the alternative that the
-// last refusal suggested if it is fit, else the best other agent. Agents that had
+// last refusal suggested if it is fit, else one that the package ranks, else the best other agent. Agents that had
 // it and are not there are not asked again. What was escalated does not go back
 // down by itself: an authority may suggest an agent, else it goes further up.
 func Reroute(s p.State, d *Directory) (p.Routing, bool) {
@@ -145,7 +140,10 @@ func Reroute(s p.State, d *Directory) (p.Routing, bool) {
 			excluded = appendAgent(excluded, agent)
 		}
 	}
-	return Route(s.Summary, d, excluded)
+	if routing, ok := ranked(s.Summary, s.Ticket, d, excluded); ok {
+		return routing, true
+	}
+	return Route(s.Summary, d.forTicket(s.Ticket, s.Summary), excluded)
 }
 
 // suggested is the alternative that the last refusal named, if it is fit. A

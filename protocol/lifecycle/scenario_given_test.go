@@ -34,6 +34,10 @@ func (g *stage) submit(word string, args []string) string {
 			s.Risk = p.Risk(value)
 		case "on_open":
 			s.OnOpen = p.OnOpen(value)
+		case "ranked":
+			s.Ranked = strings.Split(value, ",")
+		case "by":
+			s.RouteBy = p.RouteBy(value)
 		case "deadline":
 			s.Deadline = g.now.Add(g.duration(value))
 		default:

@@ -30,6 +30,11 @@ func (g *stage) breaker(word string, args []string) (said string, ok bool) {
 		if err := json.Unmarshal(body, &g.d.Fleet.Breaker); err != nil {
 			g.t.Fatal(err)
 		}
+	case "route_by": // of all agents
+		if g.d.Fleet == nil {
+			g.d.Fleet = &p.Fleet{}
+		}
+		g.d.Fleet.Routing = &p.FleetRouting{By: p.RouteBy(args[0])}
 	case "others": // AGENT END N: so many other handoffs end so
 		for i := range g.numbers(args[2:])[0] {
 			g.otherSeq++

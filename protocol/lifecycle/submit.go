@@ -20,7 +20,7 @@ func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 // Submit decides the first append of a handoff: who gets the offer, under which
 // policy. body holds the package, or says where it lies. A *protocol.Error is that of Admit.
 func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
-	d = d.At(now)
+	d = d.At(now).forTicket(ticket, summary)
 	routing, err := Admit(summary, d)
 	waits := errors.Is(err, errBreakerOpen) && summary.OnOpen == p.OnOpenWait
 	if err != nil && !waits {

@@ -171,6 +171,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkKnot(after, made.Events)
 	j.checkCircle(after, made.Events)
 	j.checkEdges(before.state, after, made.Events)
+	j.checkRanked(before.state, made.Events)
 	j.checkPlace(before.state, after, made.Events)
 	if before.seq == 0 {
 		j.open++

@@ -202,6 +202,7 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	if d>>52%2 == 0 {
 		p.AutonomyBudget = &protocol.AutonomyBudget{Deciders: []string{"lead", protocol.Human}[d>>53%2:]}
 	}
+	l.planRanked(&p, dice(l.seed, "ranked", source, i))
 	l.planLimits(&p, dice(l.seed, "limits", source, i))
 	l.askApproval(&p, source, i)
 	l.planWorkspace(&p, dice(l.seed, "workspace", source, i))
