@@ -16,12 +16,29 @@ type Since struct {
 	Answers []protocol.Answer     // to its conditions and escalations, oldest first
 	Trail   []protocol.TrailEntry // refusals, questions, escalations, failures
 	Returns []protocol.Return     // the ends of what it has handed off and waited for
+	Shared  *Shared               // what the handoffs of its workflow share, if it is in one
+}
+
+// Shared are the variables of a workflow, as they stood when the work began.
+type Shared struct {
+	Workspace string                     `json:"workspace"`
+	Variables map[string]json.RawMessage `json:"variables"`
+	Versions  map[string]int             `json:"versions"`
+}
+
+// SharedOf reads a workspace.
+func SharedOf(w protocol.Workspace) *Shared {
+	s := &Shared{w.Name, map[string]json.RawMessage{}, map[string]int{}}
+	for name, v := range w.Variables {
+		s.Variables[name], s.Versions[name] = v.Value, v.Version
+	}
+	return s
 }
 
 // Document returns a package as a program or a model reads it: as it was submitted, or with
 // what has happened since. Variables of answers lie over those of the package.
 func Document(submitted json.RawMessage, since Since) (json.RawMessage, error) {
-	if len(since.Answers)+len(since.Trail)+len(since.Returns) == 0 {
+	if len(since.Answers)+len(since.Trail)+len(since.Returns) == 0 && since.Shared == nil {
 		return submitted, nil
 	}
 	var pkg map[string]json.RawMessage
@@ -40,6 +57,7 @@ func Document(submitted json.RawMessage, since Since) (json.RawMessage, error) {
 		"supplements": {len(since.Answers) > 0, since.Answers},
 		"trail":       {len(since.Trail) > 0, since.Trail},
 		"returns":     {len(since.Returns) > 0, boundReturns(since.Returns, returnsBytesMax)},
+		"shared":      {since.Shared != nil, since.Shared},
 	} {
 		if !more.any {
 			continue

@@ -31,7 +31,7 @@ func Markdown(p *protocol.Package, s protocol.State, since Since) string {
 	w.specific(p, since)
 	w.completed(p, since)
 	w.messages(p.Context.ConversationHistory)
-	w.key(&p.Context)
+	w.key(&p.Context, since)
 	w.constraints(p, s)
 	w.expected(p)
 	w.section("Success Criteria")
@@ -201,7 +201,7 @@ func (w *writer) messages(history []protocol.Message) {
 	}
 }
 
-func (w *writer) key(c *protocol.Context) {
+func (w *writer) key(c *protocol.Context, since Since) {
 	w.section("Key Information")
 	w.list(c.KeyPoints)
 	for _, d := range c.Decisions {
@@ -212,6 +212,9 @@ func (w *writer) key(c *protocol.Context) {
 		w.item("Decided", d.Description+because)
 	}
 	w.variables(c.Variables)
+	if since.Shared != nil {
+		w.variables(since.Shared.Variables)
+	}
 	for _, a := range c.Artifacts.All() {
 		w.item("Artifact", strings.Join(slices.DeleteFunc([]string{a.Name, a.Path, a.Status, a.Description}, func(s string) bool { return s == "" }), ", "))
 	}

@@ -245,6 +245,9 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	}
 	completed, handOffs, err := c.completion(ctx, result, children)
 	if err == nil {
+		err = c.shareResult(ctx, result.Variables)
+	}
+	if err == nil {
 		err = c.appendReportWith(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			if err := c.checkAccepted(s); err != nil {
 				return lifecycle.Step{}, err
@@ -255,9 +258,9 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 			asRecorded(handOffs, step)
 			return step, err
 		})
-		if errors.Is(err, ErrLeaseLost) {
-			err = c.resultAfterLoss(ctx, parked(result, completed.Result, completed.Blob), err)
-		}
+	}
+	if errors.Is(err, ErrLeaseLost) {
+		err = c.resultAfterLoss(ctx, parked(result, completed.Result, completed.Blob), err)
 	}
 	if err != nil {
 		return c.failRefused(ctx, result, err)

@@ -149,9 +149,13 @@ func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, erro
 	}
 	ret := protocol.ReturnOf(head.State, result, protocol.TrailOf(all), progress)
 	if head.State.Aggregate != nil {
-		ret.Members, err = b.readMembers(ctx, head.State, protocol.MemberResultsBytesMax)
+		members, err := b.readMembers(ctx, head.State, protocol.MemberResultsBytesMax)
+		if err != nil {
+			return ret, err
+		}
+		ret.WithMembers(members)
 	}
-	return ret, err
+	return ret, nil
 }
 
 // Members reads how the members of a group ended, in the order of its recipients, with their

@@ -2,8 +2,10 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -82,6 +84,25 @@ func (c *Claim) SetVariables(ctx context.Context, set lifecycle.Setting) (protoc
 		return lifecycle.SetVariables(w, set, now)
 	})
 	return step.State, err
+}
+
+// shareResult sets the variables of a result in the workspace of its handoff, where that is in one. It
+// goes before the result, and does nothing a second time. A value over VariableBytesMax goes on with
+// the handoff alone. The errors are those of SetVariables, and refuse the result.
+func (c *Claim) shareResult(ctx context.Context, variables map[string]json.RawMessage) error {
+	if c.lastHead().State.Workspace == "" {
+		return nil
+	}
+	values := maps.Clone(variables)
+	maps.DeleteFunc(values, func(_ string, value json.RawMessage) bool { return len(value) > protocol.VariableBytesMax })
+	if len(values) == 0 {
+		return nil
+	}
+	_, err := c.SetVariables(ctx, lifecycle.Setting{Values: values})
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeForbidden}) { // a return and an escalation have no place there
+		return nil
+	}
+	return err
 }
 
 // Lock asks for locks in the work, and waits for them as long as wait. They go with the attempt,

@@ -1,8 +1,12 @@
 package protocol
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -58,6 +62,39 @@ func ReturnOf(state State, result *Result, trail []TrailEntry, progress *Progres
 		r.ContextUpdates = &updates
 	}
 	return r
+}
+
+// WithMembers gives the return of a group the ends of its members. It names the variables of which
+// they returned different values.
+func (r *Return) WithMembers(members []MemberReturn) {
+	r.Members = members
+	values, said, differ := map[string][]byte{}, map[string][]string{}, map[string]bool{}
+	for _, m := range members {
+		if m.Result == nil {
+			continue
+		}
+		for name, value := range m.Result.Variables {
+			var compact bytes.Buffer
+			_ = json.Compact(&compact, value) // it was decoded from JSON
+			if first, is := values[name]; is && !bytes.Equal(first, compact.Bytes()) {
+				differ[name] = true
+			} else if !is {
+				values[name] = compact.Bytes()
+			}
+			said[name] = append(said[name], m.Ticket)
+		}
+	}
+	if len(differ) == 0 {
+		return
+	}
+	if r.ContextUpdates == nil {
+		r.ContextUpdates = &ContextUpdates{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(differ)) {
+		if len(r.ContextUpdates.Conflicts) < ConflictsMax {
+			r.ContextUpdates.Conflicts = append(r.ContextUpdates.Conflicts, VariableConflict{name, said[name]})
+		}
+	}
 }
 
 // OfChain makes the return of a chain of that of its last handoff. first is the handoff that

@@ -64,6 +64,18 @@ type ReturnResult struct {
 type ContextUpdates struct {
 	VariablesChanged  map[string]json.RawMessage `json:"variables_changed,omitempty"`
 	ArtifactsProduced Artifacts                  `json:"artifacts_produced,omitzero"`
+	// Conflicts are variables of which the members of a group returned different values: its source
+	// settles them. At most ConflictsMax are named, by their names.
+	Conflicts []VariableConflict `json:"conflicts,omitempty"`
+}
+
+// ConflictsMax is how many such variables the return of a group names.
+const ConflictsMax = 64
+
+// VariableConflict is a variable of which members of a group returned different values.
+type VariableConflict struct {
+	Name    string   `json:"name"`
+	Tickets []string `json:"tickets"` // of the members that returned one, in their order
 }
 
 // ReturnAudit is what the work took.

@@ -214,7 +214,11 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 
 // Handle runs the program once. It implements Handler.
 func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
-	input, err := brief.Document(h.Raw, brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns})
+	since, err := h.since(ctx)
+	if err != nil {
+		return protocol.Result{}, err
+	}
+	input, err := brief.Document(h.Raw, since)
 	if err != nil {
 		return protocol.Result{}, Permanent(err)
 	}
@@ -231,7 +235,7 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 		return protocol.Result{}, Stop(fmt.Errorf("no place for what it waits for: %w", err))
 	}
 	env := append(append(environment(e.cfg, h, ackFile), await...), "HANDOFF_PROGRESS_FILE="+progressFile, "HANDOFF_USAGE_FILE="+usageFile)
-	input, env, err = e.brief(h, dir, input, env)
+	input, env, err = e.brief(h, since, dir, input, env)
 	if err != nil {
 		return protocol.Result{}, Stop(fmt.Errorf("no place for the brief: %w", err))
 	}

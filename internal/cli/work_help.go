@@ -21,8 +21,8 @@ The exit code of CMD says what came of it:
 
 The package has, where there are any: context.previous (the result of the agent that has
 handed on to this one), supplements (answers to what was asked, whose variables are in
-context.variables, too), trail (who refused, asked and failed before)
-and returns (the ends of what was handed off and waited for).
+context.variables, too), trail (who refused, asked and failed before),
+returns (the ends of what was handed off and waited for) and shared (what its workflow shares).
 
 In the environment of CMD are HANDOFF_TICKET, HANDOFF_LEASE, HANDOFF_AGENT, HANDOFF_ATTEMPT,
 HANDOFF_FENCE, HANDOFF_LIMIT (when the first clock takes it away), HANDOFF_LIMIT_CLOCK

@@ -1,7 +1,9 @@
 package lifecycle
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -235,12 +237,16 @@ func SetVariables(w p.Workspace, s Setting, now time.Time) (WorkspaceStep, error
 		return same, p.Errorf(p.CodeForbidden, "workspace", "%s has no place in the workflow %s", s.Ticket, w.Name)
 	}
 	added := 0
-	for name := range s.Values {
+	event.Values = maps.Clone(s.Values)
+	for name, value := range s.Values {
 		stands, there := w.Variables[name]
 		if !there {
 			added++
 		}
 		if s.IfVersion == nil || stands.Version == *s.IfVersion {
+			if there && bytes.Equal(stands.Value, value) { // what stands already is no change
+				delete(event.Values, name)
+			}
 			continue
 		}
 		if !there {
@@ -250,6 +256,9 @@ func SetVariables(w p.Workspace, s Setting, now time.Time) (WorkspaceStep, error
 	}
 	if n := len(w.Variables) + added; n > p.VariablesMax {
 		return same, p.Errorf(p.CodeTooLarge, "variables", "%d are set, at most %d are allowed", n, p.VariablesMax)
+	}
+	if len(event.Values) == 0 {
+		return same, nil
 	}
 	return askWorkspace(w, now, event)
 }

@@ -222,6 +222,7 @@ func TestStructureIsKept(t *testing.T) {
 		"members.target.agent", "members.target.capability", "members.target.agents", "members.priority", "members.task.id", "members.task.type",
 		"members.artifacts.id", "members.artifacts.type", "members.artifacts.status", "members.artifacts.created_by",
 		"returned.handoff_id", "returned.last_id", "returned.members.last_id", "returned.from_agent", "returned.to_agent", "returned.status", "returned.outcome", "returned.package_digest", "returned.rollback_by", "returned.result.content_type",
+		"returned.context_updates.conflicts.name", "returned.context_updates.conflicts.tickets",
 		"returned.context_updates.artifacts_produced.id", "returned.context_updates.artifacts_produced.type",
 		"returned.context_updates.artifacts_produced.status", "returned.context_updates.artifacts_produced.created_by",
 		"returned.trail.event", "returned.trail.agent", "returned.trail.to", "returned.trail.code",
