@@ -173,7 +173,7 @@ func (c *workspaceRace) stepIn(one *client, workflow string, leases []string) {
 
 // chooseIn says what the client does next.
 func (c *workspaceRace) chooseIn(one *client, claim *broker.Claim, op *asked) func(context.Context) error {
-	value := map[string]json.RawMessage{variable: json.RawMessage(fmt.Sprint(one.n))}
+	value := map[string]json.RawMessage{variable: json.RawMessage(fmt.Sprint(one.chance.Int64()))} // what stands already would be no change
 	locks := protocol.LockPath{Path: op.path}
 	switch roll := one.chance.IntN(100); {
 	case roll < 25:
