@@ -60,6 +60,9 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		body = tellsTwice(body)
 	}
 	body = e.l.spoilLimits(body)
+	if e.l.bug == freeTakeOver {
+		body = withoutCharge(body)
+	}
 	if e.l.bug == countsTwice {
 		body = countTwice(body)
 	}

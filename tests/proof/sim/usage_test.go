@@ -21,6 +21,19 @@ const countsTwice bug = "a report of usage repeated and counted twice"
 // budgetIgnored: the supervisor lets a handoff be tried again that has nothing left.
 const budgetIgnored bug = "a further attempt without a budget"
 
+// freeTakeOver: who takes a handoff from a holder that is gone does not charge the lost attempt.
+const freeTakeOver bug = "a take-over that charges nothing"
+
+var spentFirst = regexp.MustCompile(`\{"type":"spent"[^{}]*\{[^{}]*\}[^{}]*\},`)
+
+// withoutCharge takes the charge out of an append by which a worker takes a handoff over.
+func withoutCharge(body []byte) []byte {
+	if !bytes.Contains(body, []byte(`"type":"lease_lost"`)) || !bytes.Contains(body, []byte(`"type":"accepted"`)) {
+		return body
+	}
+	return spentFirst.ReplaceAll(body, nil)
+}
+
 // withoutBudget schedules a retry in place of the end that follows from a budget that has run out.
 func (f *faultyBroker) withoutBudget(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
 	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {

@@ -24,6 +24,7 @@ const (
 	drawSkipped    bug = "a handoff offered whose place was never made"
 	grantForgotten bug = "a lock granted, and its handoff never looked at"
 	placeKept      bug = "a close that gives no place and no lock back"
+	waitRenewed    bug = "a request for locks that outlasts the gate of its handoff"
 	zombieLocks    bug = "a lock under a fence that was lost"
 )
 
@@ -128,8 +129,11 @@ func (e *engine) AppendWorkspace(ctx context.Context, id string, after uint64, r
 	if e.l.bug == drawSkipped && drawn && dice(e.l.seed, "skipped", after)%4 == 0 {
 		return 1 << 40, nil
 	}
-	if e.l.bug == drawnTwice && drawn {
+	switch {
+	case e.l.bug == drawnTwice && drawn:
 		body = withOneMore(body)
+	case e.l.bug == waitRenewed:
+		body = withLongerWait(body)
 	}
 	seq, err := e.Memory.AppendWorkspace(ctx, id, after, record, body)
 	if err != nil {
@@ -148,6 +152,22 @@ func withOneMore(body []byte) []byte {
 		return body
 	}
 	made.State.Drawn++
+	body, _ = json.Marshal(made)
+	return body
+}
+
+// withLongerWait has a request for declared locks end later than the gate of its handoff.
+func withLongerWait(body []byte) []byte {
+	var made protocol.WorkspaceRecord
+	if err := json.Unmarshal(body, &made); err != nil {
+		return body
+	}
+	for i, e := range made.Events {
+		if wait := made.State.WaitOf(e.Ticket); e.Type == protocol.WorkspaceQueued && e.Fence == 0 && wait != nil {
+			made.Events[i].Until = e.Until.Add(time.Minute)
+			wait.Until = made.Events[i].Until
+		}
+	}
 	body, _ = json.Marshal(made)
 	return body
 }
@@ -230,6 +250,10 @@ func (j *judge) workspaceAppended(id string, seq uint64, body []byte) {
 				j.faultLocked("%s has a second place in %s", e.Ticket, made.State.Name)
 			}
 			j.sharing.drawn[e.Ticket] = true
+		}
+		gate := j.heads[e.Ticket].state.Gate
+		if e.Type == protocol.WorkspaceQueued && e.Fence == 0 && gate.First() == protocol.GateWorkspace && e.Until.After(gate.Until) {
+			j.faultLocked("%s waits for its locks until %v, and its gate says %v", e.Ticket, e.Until, gate.Until)
 		}
 		if at, lost := j.sharing.lost[fenceOf{e.Ticket, e.Fence}]; (e.Type == protocol.WorkspaceLocked || e.Type == protocol.WorkspaceQueued) && e.Fence != 0 && lost && at < j.sharing.last[id] {
 			j.faultLocked("%s locks under the fence %d, which it had lost before", e.Ticket, e.Fence)
