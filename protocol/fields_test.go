@@ -92,7 +92,7 @@ var ownFields = map[string]bool{
 	"returned.trail.at": true, "returned.trail.event": true, "returned.trail.agent": true, "returned.trail.to": true, "returned.trail.code": true,
 	"returned.trail.words": true, "returned.trail.assessment": true, "returned.trail.level": true,
 	"returned.package_digest": true, "returned.context_updates.conflicts.name": true, "returned.context_updates.conflicts.tickets": true,
-	"returned.last_id":        true, "returned.members.last_id": true,
+	"returned.last_id": true, "returned.members.last_id": true,
 	"returned.members.agent": true, "returned.members.ticket": true, "returned.members.closed": true, "returned.members.status": true, "returned.members.outcome": true,
 }
 
