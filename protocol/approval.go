@@ -28,6 +28,9 @@ type ApprovalWhen struct {
 	Target     string `json:"target,omitempty"` // the same, of the agent that gets it
 	Capability string `json:"capability,omitempty"`
 	Type       Type   `json:"type,omitempty"`
+	Complexity string `json:"complexity,omitempty"` // the class of the package
+	// MinTokens fits what may use so many tokens: one whose limit is not below, or that has none.
+	MinTokens int64 `json:"min_tokens,omitempty"`
 }
 
 // Fits tells whether a rule is about what one agent hands off to another.
@@ -109,6 +112,12 @@ func (r *ApprovalRule) check() *Error {
 		return err
 	}
 	if err := oneOf("if.type", r.If.Type, Types); err != nil {
+		return err
+	}
+	if err := oneOf("if.complexity", r.If.Complexity, Complexities); err != nil {
+		return err
+	}
+	if err := between("if.min_tokens", r.If.MinTokens, 0, TokensMax); err != nil {
 		return err
 	}
 	if err := optionalID("by", r.By); err != nil {

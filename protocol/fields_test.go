@@ -82,6 +82,7 @@ var ownFields = map[string]bool{
 	"approval.by": true, "approval.question": true, "approval.timeout_ms": true, "approval.on_timeout": true,
 	"profile.approval.sources": true, "fleet.approvals.name": true, "fleet.approvals.by": true,
 	"fleet.approvals.timeout_ms": true, "fleet.approvals.on_timeout": true, "fleet.approvals.if.min_risk": true, "fleet.approvals.if.source": true,
+	"fleet.approvals.if.complexity": true, "fleet.approvals.if.min_tokens": true,
 	"fleet.approvals.if.target": true, "fleet.approvals.if.capability": true, "fleet.approvals.if.type": true,
 	"return.of": true, "origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
 	"result.usage.tokens_in": true, "result.usage.tokens_out": true, "result.usage.cost_micros": true, "result.usage.calls": true, "result.usage.model": true,

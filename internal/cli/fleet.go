@@ -59,7 +59,7 @@ of the settings, a value is JSON or a text. All of them are changed, or none.`,
 				return err
 			}
 			fleet, err := changeFleet(ctx, s, func(f api.Fleet) (api.Fleet, error) { return withSettings(f, values) })
-			return printed(a, fleet, err, a.settings)
+			return a.changedFleet(ctx, s, fleet, err)
 		}),
 	}
 }
@@ -77,7 +77,7 @@ func newFleetUnset(a *app) *cobra.Command {
 				unset[path] = nil
 			}
 			fleet, err := changeFleet(ctx, s, func(f api.Fleet) (api.Fleet, error) { return withSettings(f, unset) })
-			return printed(a, fleet, err, a.settings)
+			return a.changedFleet(ctx, s, fleet, err)
 		}),
 	}
 }
@@ -101,12 +101,12 @@ has the revision that handoff fleet -o json prints, it replaces that revision on
 			}
 			if wanted.Revision != 0 {
 				fleet, err := s.PutFleet(ctx, wanted)
-				return printed(a, fleet, err, a.settings)
+				return a.changedFleet(ctx, s, fleet, err)
 			}
 			fleet, err := changeFleet(ctx, s, func(f api.Fleet) (api.Fleet, error) {
 				return api.Fleet{Fleet: wanted.Fleet, Revision: f.Revision}, nil
 			})
-			return printed(a, fleet, err, a.settings)
+			return a.changedFleet(ctx, s, fleet, err)
 		}),
 	}
 }

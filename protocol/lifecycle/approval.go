@@ -76,10 +76,13 @@ func exceeds(risk, most p.Risk) bool { return riskLevel(risk) > riskLevel(cmp.Or
 
 // fitsRule tells whether a rule of the fleet is about a handoff to an agent.
 func fitsRule(when p.ApprovalWhen, s *p.Summary, agent string) bool {
+	most, bounded := s.Limits.Of("max_tokens")
 	switch {
 	case when.MinRisk != "" && riskLevel(s.Risk) < riskLevel(when.MinRisk):
 	case !when.Fits(s.Source, agent):
 	case when.Type != "" && when.Type != s.Type:
+	case when.Complexity != "" && when.Complexity != s.Class:
+	case bounded && most < when.MinTokens:
 	case when.Capability != "" && when.Capability != s.Target.Capability &&
 		!slices.ContainsFunc(s.Requires, func(r p.RequiredCapability) bool { return r.ID == when.Capability }):
 	default:

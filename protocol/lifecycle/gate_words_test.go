@@ -76,6 +76,10 @@ func (g *stage) fleet(args []string) {
 					rule.If.Source = value
 				case "target":
 					rule.If.Target = value
+				case "class":
+					rule.If.Complexity = value
+				case "min_tokens":
+					rule.If.MinTokens = int64(g.numbers([]string{value})[0])
 				default:
 					g.t.Fatalf("rule %s: no key %s", text, key)
 				}
