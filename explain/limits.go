@@ -55,7 +55,11 @@ func Limits(s protocol.State) string {
 	if len(words) == 0 {
 		return ""
 	}
-	return "left: " + strings.Join(words, ", ")
+	text := "left: " + strings.Join(words, ", ")
+	if next, goesOn := lifecycle.NextInChain(s); s.Closed && goesOn {
+		text += "; the rest went on with " + next
+	}
+	return text
 }
 
 // Depth says how deep a handoff is in its lineage; empty is one that follows from none.
