@@ -54,7 +54,7 @@ type batch struct {
 }
 
 const (
-	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
 		attempts=?,reroutes=?,level=?,tokens=?,cost=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=?,gate=?,gated=?,marks=?,governed=? WHERE id=?`
 	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks,gate,gated,governed FROM handoff WHERE ticket=?`
@@ -377,7 +377,7 @@ func (l *pendingRow) fixedColumns() []any {
 	}
 	a := &l.after
 	return []any{l.id, l.ticket[:], a.submitted, l.newCell.source, l.newCell.target, l.newCell.kind, l.newCell.priority,
-		nullIfEmpty(a.workflow), nullIfEmpty(a.conversation), nullIfEmpty(a.task),
+		nullIfEmpty(a.workflow), nullIfEmpty(a.conversation), nullIfEmpty(a.task), nullIfEmpty(a.variant),
 		ticketBytes(a.parent), ticketBytes(a.family), ticketBytes(a.returnOf), ticketBytes(a.origin), description, why}
 }
 

@@ -42,6 +42,7 @@ type handoffState struct {
 	priority, kind                   int
 	submitted                        int64
 	workflow, conversation, task     string
+	variant                          string
 	parent, family, returnOf, origin string
 	waits, dead                      int
 	gate                             int         // what it waits for before its next offer
@@ -76,7 +77,7 @@ func (s *step) textBytes() int {
 
 // projection has the fields of a record that the index needs.
 var projection = record.NewProjection([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
-	"workflow_id", "conversation_id", "task_id", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
+	"workflow_id", "conversation_id", "task_id", "variant", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
 	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "usage", "conditions", "gate", "inbox", "redriven_as", "limits", "account"},
 	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected,
 	protocol.EventGated, protocol.EventGateOpened, protocol.EventApproved, protocol.EventDenied, protocol.EventLapsed,
@@ -146,7 +147,7 @@ func afterOf(s protocol.State) handoffState {
 		updated: toMicros(s.UpdatedAt), closed: toMicros(s.ClosedAt), tokens: s.Usage.Total().Tokens, cost: s.Usage.Total().CostMicros,
 		source: s.Source, target: protocol.Prefix(s.TargetWords(), shownBytesMax),
 		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: toMicros(s.SubmittedAt),
-		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID,
+		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID, variant: s.Variant,
 		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,
 	}
 	a.account = accountOf(s)

@@ -42,6 +42,7 @@ type figureTables struct {
 	types     map[int32]*sum
 	refusals  map[refusal]int64
 	workflows map[string]int64
+	variants  map[string]*sum
 	governed  governanceSums
 }
 
@@ -59,7 +60,7 @@ type sum struct {
 
 func newSums() *figureTables {
 	return &figureTables{all: &sum{}, agents: map[int32]*sum{}, pairs: map[[2]int32]*sum{}, types: map[int32]*sum{},
-		refusals: map[refusal]int64{}, workflows: map[string]int64{}, governed: newGovernanceSums()}
+		refusals: map[refusal]int64{}, workflows: map[string]int64{}, variants: map[string]*sum{}, governed: newGovernanceSums()}
 }
 
 // figuresRow has the columns of a handoff that figures need.
@@ -78,13 +79,13 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		return err
 	}
 	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens, h.cost,
-		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.gate, h.governed FROM %s WHERE %s`, from, t.where())
+		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.variant, h.gate, h.governed FROM %s WHERE %s`, from, t.where())
 	return v.each(func(rows *sql.Rows) error {
 		var m figuresRow
-		var acks, workflow, governed sql.NullString
+		var acks, workflow, variant, governed sql.NullString
 		var gate int
 		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens, &m.cost,
-			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow, &gate, &governed)
+			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow, &variant, &gate, &governed)
 		if err != nil {
 			return err
 		}
@@ -100,23 +101,26 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		if err := s.governed.add(m.at.agent, gate, governed); err != nil {
 			return err
 		}
-		s.add(m, own)
+		s.add(m, own, variant.String)
 		return nil
 	}, query, t.args...)
 }
 
 // add adds a handoff. Acknowledgements count for their agent, all else for the agent that has the
 // handoff, or had it last.
-func (s *figureTables) add(m figuresRow, acks []ackRow) {
-	pair, kind := sumFor(s.pairs, [2]int32{m.at.source, m.at.target}), sumFor(s.types, int32(m.at.kind))
-	for _, of := range []*sum{s.all, pair, kind, sumFor(s.agents, m.at.agent)} {
+func (s *figureTables) add(m figuresRow, acks []ackRow, variant string) {
+	whole := []*sum{s.all, sumFor(s.pairs, [2]int32{m.at.source, m.at.target}), sumFor(s.types, int32(m.at.kind))}
+	if variant != "" {
+		whole = append(whole, sumFor(s.variants, variant))
+	}
+	for _, of := range append(whole, sumFor(s.agents, m.at.agent)) {
 		of.add(m)
 	}
 	for _, ack := range acks {
 		if ack.Accepted == 0 && ack.Refused == 0 {
 			continue
 		}
-		for _, of := range []*sum{s.all, pair, kind, sumFor(s.agents, ack.Agent)} {
+		for _, of := range append(whole, sumFor(s.agents, ack.Agent)) {
 			of.f.Accepted += ack.Accepted
 			of.f.Refused += ack.Refused
 		}
@@ -159,7 +163,7 @@ func (s *sum) add(m figuresRow) {
 }
 
 func (s *figureTables) answer(st *store, top int) ask.FiguresAnswer {
-	a := ask.FiguresAnswer{All: s.all.figures(""), ByAgent: []ask.Figures{}, ByPair: []ask.Figures{}, ByType: []ask.Figures{},
+	a := ask.FiguresAnswer{All: s.all.figures(""), ByAgent: []ask.Figures{}, ByPair: []ask.Figures{}, ByType: []ask.Figures{}, ByVariant: []ask.Figures{},
 		Refusals: []ask.RefusalCount{}, Workflows: []ask.CountGroup{}}
 	for agent, of := range s.agents {
 		if agent != 0 { // a group has none
@@ -172,13 +176,16 @@ func (s *figureTables) answer(st *store, top int) ask.FiguresAnswer {
 	for kind, of := range s.types {
 		a.ByType = append(a.ByType, of.figures(string(types.word(int(kind)))))
 	}
+	for variant, of := range s.variants {
+		a.ByVariant = append(a.ByVariant, of.figures(variant))
+	}
 	for r, n := range s.refusals {
 		a.Refusals = append(a.Refusals, ask.RefusalCount{Agent: st.names.textOf(r.agent), Reason: r.reason, Count: n})
 	}
 	for id, n := range s.workflows {
 		a.Workflows = append(a.Workflows, ask.CountGroup{Values: []string{id}, Count: n})
 	}
-	for _, table := range []*[]ask.Figures{&a.ByAgent, &a.ByPair, &a.ByType} {
+	for _, table := range []*[]ask.Figures{&a.ByAgent, &a.ByPair, &a.ByType, &a.ByVariant} {
 		slices.SortFunc(*table, func(x, y ask.Figures) int {
 			return cmp.Or(cmp.Compare(y.Handoffs, x.Handoffs), cmp.Compare(x.Key, y.Key))
 		})

@@ -32,7 +32,7 @@ CREATE TABLE name (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE handoff (
 	id INTEGER PRIMARY KEY,
 	ticket BLOB NOT NULL, submitted INTEGER NOT NULL, source INTEGER NOT NULL, target INTEGER NOT NULL,
-	type INTEGER NOT NULL, priority INTEGER NOT NULL, workflow TEXT, conversation TEXT, task TEXT,
+	type INTEGER NOT NULL, priority INTEGER NOT NULL, workflow TEXT, conversation TEXT, task TEXT, variant TEXT,
 	parent BLOB, family BLOB, return_of BLOB, origin BLOB, description TEXT NOT NULL, why TEXT NOT NULL,
 	seq INTEGER NOT NULL, phase INTEGER NOT NULL, outcome INTEGER NOT NULL, agent INTEGER NOT NULL, offer INTEGER,
 	updated INTEGER NOT NULL, closed INTEGER NOT NULL, reason TEXT NOT NULL, holder TEXT NOT NULL,

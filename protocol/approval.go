@@ -94,30 +94,35 @@ func checkApprovalRules(rules []ApprovalRule) *Error {
 	return nil
 }
 
-func (r *ApprovalRule) check() *Error {
-	if err := checkID("name", r.Name); err != nil {
+// check checks what a rule fits. at is the beginning of its fields.
+func (w *ApprovalWhen) check(at string) *Error {
+	if err := oneOf(at+"min_risk", w.MinRisk, Risks); err != nil {
 		return err
 	}
-	if err := oneOf("if.min_risk", r.If.MinRisk, Risks); err != nil {
-		return err
-	}
-	for _, pattern := range []struct{ field, value string }{{"if.source", r.If.Source}, {"if.target", r.If.Target}} {
+	for _, pattern := range []struct{ field, value string }{{at + "source", w.Source}, {at + "target", w.Target}} {
 		if pattern.value != "" {
 			if err := checkPattern(pattern.field, pattern.value); err != nil {
 				return err
 			}
 		}
 	}
-	if err := optionalID("if.capability", r.If.Capability); err != nil {
+	if err := optionalID(at+"capability", w.Capability); err != nil {
 		return err
 	}
-	if err := oneOf("if.type", r.If.Type, Types); err != nil {
+	if err := oneOf(at+"type", w.Type, Types); err != nil {
 		return err
 	}
-	if err := oneOf("if.complexity", r.If.Complexity, Complexities); err != nil {
+	if err := oneOf(at+"complexity", w.Complexity, Complexities); err != nil {
 		return err
 	}
-	if err := between("if.min_tokens", r.If.MinTokens, 0, TokensMax); err != nil {
+	return between(at+"min_tokens", w.MinTokens, 0, TokensMax)
+}
+
+func (r *ApprovalRule) check() *Error {
+	if err := checkID("name", r.Name); err != nil {
+		return err
+	}
+	if err := r.If.check("if."); err != nil {
 		return err
 	}
 	if err := optionalID("by", r.By); err != nil {

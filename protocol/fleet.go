@@ -24,8 +24,10 @@ type Fleet struct {
 	// Breaker is of every agent; nil is none.
 	Breaker *Breaker `json:"breaker,omitempty"`
 	// Routing is how agents are chosen.
-	Routing   *FleetRouting `json:"routing,omitempty"`
-	UpdatedAt Time          `json:"updated_at,omitzero"`
+	Routing *FleetRouting `json:"routing,omitempty"`
+	// Experiments give handoffs variants of their way; the first that fits a handoff counts.
+	Experiments []Experiment `json:"experiments,omitempty"`
+	UpdatedAt   Time         `json:"updated_at,omitzero"`
 }
 
 // Loops say which hand-offs of a lineage count as a circle (documents 0 and 2).
@@ -69,6 +71,9 @@ func (f Fleet) Validate() error {
 		if err := oneOf("routing.by", f.Routing.By, RouteBys); err != nil {
 			return err
 		}
+	}
+	if err := checkExperiments(f.Experiments); err != nil {
+		return err
 	}
 	if err := checkApprovalRules(f.Approvals); err != nil {
 		return err

@@ -53,6 +53,11 @@ const (
 	// BudgetMax bounds a budget, in whatever unit the fleet counts.
 	BudgetMax = 1e15
 
+	// ExperimentsMax is how many experiments a fleet has, VariantsMax how many variants each, and
+	// VariantWeightMax the largest weight of one.
+	ExperimentsMax   = 16
+	VariantsMax      = 8
+	VariantWeightMax = 1000
 	// RankedMax is how many agents a package may name besides its target.
 	RankedMax = 8
 	// ApprovalsMax is how many approvals a state keeps, and ApprovalRulesMax how many rules the

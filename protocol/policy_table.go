@@ -105,6 +105,20 @@ func (p Policy) overridden(o PolicyOverrides) Policy {
 	return p
 }
 
+// Over returns the overrides with those of a base where they say nothing themselves.
+func (o PolicyOverrides) Over(base PolicyOverrides) PolicyOverrides {
+	if base == (PolicyOverrides{}) { // as a rule
+		return o
+	}
+	own, below := reflect.ValueOf(&o).Elem(), reflect.ValueOf(&base).Elem()
+	for _, at := range policyPlaces {
+		if own.Field(at[1]).IsNil() {
+			own.Field(at[1]).Set(below.Field(at[1]))
+		}
+	}
+	return o
+}
+
 // Validate checks the overrides against the table. prefix is the path of the field
 // that holds them.
 func (o PolicyOverrides) Validate(prefix string) error {

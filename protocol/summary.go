@@ -55,6 +55,8 @@ type Summary struct {
 	// have it where its target does not, and no capability is named.
 	RouteBy RouteBy  `json:"route_by,omitempty"`
 	Ranked  []string `json:"ranked,omitempty"`
+	// Variant is the experiment that it is in, and the variant that fell to it: experiment/variant.
+	Variant string `json:"variant,omitempty"`
 	// Deciders may still decide after a denial, in this order.
 	Deciders []string `json:"deciders,omitempty"`
 	// Autonomy is that of the package, without its deciders.

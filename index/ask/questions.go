@@ -236,8 +236,9 @@ type FiguresAnswer struct {
 	ByAgent   []Figures      `json:"by_agent"` // Key is the agent
 	ByPair    []Figures      `json:"by_pair"`  // Key is "source -> target"
 	ByType    []Figures      `json:"by_type"`
-	Refusals  []RefusalCount `json:"refusals"`  // the most frequent reasons
-	Workflows []CountGroup   `json:"workflows"` // handoffs per workflow
+	ByVariant []Figures      `json:"by_variant"` // Key is "experiment/variant"; of handoffs in experiments
+	Refusals  []RefusalCount `json:"refusals"`   // the most frequent reasons
+	Workflows []CountGroup   `json:"workflows"`  // handoffs per workflow
 	// Barred are the hand-offs that a limit or a rule refused, the most frequent; Gates are by kind,
 	// and Budgets by dimension, those of which there is something to tell.
 	Barred    []BarredCount   `json:"barred"`

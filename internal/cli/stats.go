@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,9 @@ longer than p95. With -o json durations are milliseconds and rates 0 to 1.
 has used, how long handoffs took on average, which breakers are not closed, and how many
 handoffs were taken out of deadlocks. Breakers are as they stand now, whatever the filter.
 
+--by variant compares the variants of experiments alone (handoff fleet set experiments=…); so
+do the other words for their table.
+
 --series WIDTH shows what happened over time instead: how many handoffs were submitted, and
 closed with and without success, in each bucket of this width since --since (the last 24
 buckets), and how long the closed ones took.
@@ -55,6 +59,7 @@ func newStats(a *app) *cobra.Command {
 		top   int
 		width string
 		brief bool
+		by    string
 	)
 	cmd := &cobra.Command{
 		Use:     "stats",
@@ -63,12 +68,16 @@ func newStats(a *app) *cobra.Command {
 		Long:    statsHelp,
 		Example: `  handoff stats
   handoff stats --agent reviewer --since 7d
+  handoff stats --by variant --since 7d
   handoff stats --series 1h --agent reviewer
   handoff stats --since 1d -o json | jq '.by_agent[] | {key, success, p95: .whole_ms.p95}'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if top < 1 {
 				return usagef("--top %d: show one row at least", top)
+			}
+			if !slices.ContainsFunc(figureTables, func(t figureTable) bool { return t.by == by }) && cmd.Flags().Changed("by") {
+				return usagef("--by %s: one of agent, pair, type, variant", by)
 			}
 			if err := flags.resolve(cmd.Context(), a); err != nil {
 				return err
@@ -86,33 +95,43 @@ func newStats(a *app) *cobra.Command {
 					return a.series(ctx, r, q, fresh)
 				})
 			}
-			return a.onSessionAbout(cmd.Context(), filter.Agent, func(ctx context.Context, r *api.Session) error {
-				answer, err := r.Figures(ctx, ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top})
-				if err == nil {
-					err = fresh.check(answer.Position)
-				}
-				if err != nil {
-					return err
-				}
-				breakers, err := r.Breakers(ctx)
-				if errors.Is(err, broker.ErrNotAllowed) { // readers see the ledger, and not the agents
-					a.notef("breakers are left out: this user may not read about agents\n")
-				} else if err != nil {
-					return err
-				}
-				if brief {
-					return a.summary(answer, breakers, fresh)
-				}
-				return a.stats(statsAnswer{answer, orEmpty(breakers)}, fresh)
-			})
+			return a.askFigures(cmd.Context(), ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top}, by, brief, fresh)
 		},
 	}
 	flags.declare(a, cmd)
 	cmd.Flags().IntVar(&top, "top", 10, fmt.Sprintf("`N` rows of each table, at most %d", ask.FiguresTopMax))
 	cmd.Flags().StringVar(&width, "series", "", "show buckets of this `WIDTH`: 10m, 1h, 1d")
 	cmd.Flags().BoolVar(&brief, "summary", false, "show five figures alone: handoffs of each workflow, tokens and cost of each agent, durations, breakers, deadlocks")
+	cmd.Flags().StringVar(&by, "by", "", "show the table by this `WORD` alone: agent, pair, type or variant")
+	a.words(cmd, "by", "agent", "pair", "type", "variant")
+	cmd.MarkFlagsMutuallyExclusive("series", "by", "summary")
 	cmd.MarkFlagsMutuallyExclusive("series", "top")
-	cmd.MarkFlagsMutuallyExclusive("series", "summary")
 	fresh.flag(cmd)
 	return cmd
+}
+
+// askFigures asks for figures and prints them: all, one table, or the five of a summary.
+func (a *app) askFigures(ctx context.Context, q ask.FiguresQuery, by string, brief bool, fresh freshness) error {
+	return a.onSessionAbout(ctx, q.Filter.Agent, func(ctx context.Context, r *api.Session) error {
+		answer, err := r.Figures(ctx, q)
+		if err == nil {
+			err = fresh.check(answer.Position)
+		}
+		if err != nil {
+			return err
+		}
+		if by != "" {
+			return a.statsBy(by, answer, fresh)
+		}
+		breakers, err := r.Breakers(ctx)
+		if errors.Is(err, broker.ErrNotAllowed) { // readers see the ledger, and not the agents
+			a.notef("breakers are left out: this user may not read about agents\n")
+		} else if err != nil {
+			return err
+		}
+		if brief {
+			return a.summary(answer, breakers, fresh)
+		}
+		return a.stats(statsAnswer{answer, orEmpty(breakers)}, fresh)
+	})
 }

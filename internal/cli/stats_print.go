@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -46,20 +45,12 @@ func (a *app) figures(f ask.FiguresAnswer) error {
 	); err != nil {
 		return err
 	}
-	for _, t := range []struct {
-		of   string
-		rows []ask.Figures
-	}{{"AGENT", f.ByAgent}, {"FROM -> TO", f.ByPair}, {"TYPE", f.ByType}} {
-		if len(t.rows) == 0 {
+	for _, t := range figureTables {
+		if len(t.rows(&f)) == 0 {
 			continue
 		}
-		rows := [][]string{{t.of, "HANDOFFS", "OPEN", "SUCCESS", "ACCEPTED", "QUEUE P50/P95", "WORK P50/P95", "WHOLE P50/P95", "TOKENS", "COST"}}
-		for _, r := range t.rows {
-			rows = append(rows, []string{r.Key, fmt.Sprint(r.Handoffs), fmt.Sprint(r.Open), percent(r.Success), percent(r.Acceptance),
-				twoOf(r.Queue), twoOf(r.Work), twoOf(r.Whole), fmt.Sprint(r.Tokens), cmp.Or(costOf(r), "-")})
-		}
 		a.printf("\n")
-		if err := a.table(rows); err != nil {
+		if err := a.printFigures(t.head, t.rows(&f)); err != nil {
 			return err
 		}
 	}
