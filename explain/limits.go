@@ -15,9 +15,9 @@ func Barred(s protocol.State) string {
 	if b == nil {
 		return ""
 	}
-	words := fmt.Sprintf("a hand-off to %s was refused (%s)", cmp.Or(b.To, "another agent"), cmp.Or(b.Field, string(b.Code)))
+	words := fmt.Sprintf("a hand-off to %s was refused (%s)", cmp.Or(b.To, "another agent"), refusedBy(b.Code, b.Field))
 	if b.FellBack {
-		words = fmt.Sprintf("the hand-off to %s was refused (%s), and it closed with its own result", cmp.Or(b.To, "another agent"), cmp.Or(b.Field, string(b.Code)))
+		words = fmt.Sprintf("the hand-off to %s was refused (%s), and it closed with its own result", cmp.Or(b.To, "another agent"), refusedBy(b.Code, b.Field))
 	}
 	if b.Count > 1 {
 		words += fmt.Sprintf("; %d were refused", b.Count)
@@ -25,9 +25,17 @@ func Barred(s protocol.State) string {
 	return words
 }
 
+// refusedBy names the limit that refused a hand-off, or else the rule, by its code.
+func refusedBy(code protocol.Code, field string) string {
+	if strings.HasPrefix(field, "limits.") {
+		return field
+	}
+	return string(code)
+}
+
 // barredText is the event of a hand-off that was refused.
 func barredText(e *protocol.Barred) string {
-	where := cmp.Or(e.Field, string(e.Code))
+	where := refusedBy(e.Code, e.Field)
 	if e.FellBack {
 		return Join(fmt.Sprintf("its hand-off to %s was refused (%s), and its result stands", e.To, where), e.Words)
 	}

@@ -87,7 +87,11 @@ func (a *app) verdictCommand(cmd *cobra.Command, f *verdictFlags, done string,
 				if err != nil {
 					return adviseRaise(err, ticket)
 				}
-				if err := a.line(dossier.StateOf(state), "%s  %s; it waits for %s\n", state.Ticket, done, explain.WaitingFor(state).Words); err != nil {
+				now := "it waits for " + explain.WaitingFor(state).Words
+				if state.Closed {
+					now = "it is closed"
+				}
+				if err := a.line(dossier.StateOf(state), "%s  %s; %s\n", state.Ticket, done, now); err != nil {
 					return err
 				}
 			}
