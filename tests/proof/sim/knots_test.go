@@ -131,7 +131,13 @@ func (j *judge) seeKnots() {
 		j.knots.stood = map[string][]circle{}
 	}
 	stand := map[string]circle{}
-	for key, c := range j.circles() {
+	// A supervisor counts a holder that is gone until it knows: such circles may be broken, too.
+	for key, c := range j.circles(true) {
+		if !slices.ContainsFunc(j.knots.stood[key], func(s circle) bool { return s.youngest == c.youngest }) {
+			j.knots.stood[key] = append(j.knots.stood[key], c)
+		}
+	}
+	for key, c := range j.circles(false) {
 		if before, stood := j.knots.stand[key]; stood && before.youngest == c.youngest {
 			c.since = before.since
 		} else {
@@ -142,10 +148,11 @@ func (j *judge) seeKnots() {
 	j.knots.stand = stand
 }
 
-// circles are the circles among what waits for slots and for children, by their tickets.
-func (j *judge) circles() map[string]circle {
+// circles are the circles among what waits for slots and for children, by their tickets. gone counts
+// holders that are gone and have lost nothing yet.
+func (j *judge) circles(gone bool) map[string]circle {
 	all := map[string]circle{}
-	after := j.waits()
+	after := j.waits(gone)
 	for from := range after {
 		ahead := reach(after, from)
 		if !ahead[from] {
@@ -169,7 +176,7 @@ func (j *judge) circles() map[string]circle {
 }
 
 // waits is what each handoff that cannot go on waits for.
-func (j *judge) waits() map[string][]string {
+func (j *judge) waits(gone bool) map[string][]string {
 	after, slots, hands := map[string][]string{}, map[string]int{}, map[string][]string{}
 	for _, p := range j.presence {
 		if p.holder.Serves() && !time.Now().After(p.until) {
@@ -185,7 +192,7 @@ func (j *judge) waits() map[string][]string {
 		if parent := j.heads[s.Parent].state; s.N > 0 && s.Group == "" && s.Wait == protocol.WaitBlock && parent.Held() {
 			after[s.Parent] = append(after[s.Parent], ticket)
 		}
-		if p := j.presence[s.Holder]; s.Held() && p != nil && p.holder.Serves() && !time.Now().After(p.until) {
+		if p := j.presence[s.Holder]; s.Held() && (gone || p != nil && p.holder.Serves() && !time.Now().After(p.until)) {
 			hands[s.Agent] = append(hands[s.Agent], ticket)
 		}
 		if waiting(s) {

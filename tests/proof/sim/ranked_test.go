@@ -33,7 +33,8 @@ func (l *simulation) planRanked(p *protocol.Package, d uint64) {
 }
 
 // checkRanked: a refusal does not go up while an agent that the package ranks has neither had it nor
-// refused it. Edges, breakers, groups and risks have rules of their own.
+// refused it. Edges, breakers, groups and risks have rules of their own: the frail agent may be kept
+// back by its breaker.
 func (j *judge) checkRanked(before protocol.State, events []protocol.Event) {
 	s := before
 	if len(s.Ranked) == 0 || s.Group != "" || s.EscalationLevel > 0 || s.Breaker != "" || len(j.edges) > 0 || s.Risk != "" || s.Autonomy != nil || s.Reroutes >= s.Policy.MaxReroutes {
@@ -45,7 +46,7 @@ func (j *judge) checkRanked(before protocol.State, events []protocol.Event) {
 			continue
 		}
 		for _, agent := range s.Ranked {
-			if agent != s.Agent && agent != s.Source && !slices.Contains(s.Refused, agent) && !slices.Contains(s.Tried, agent) {
+			if agent != s.Agent && agent != s.Source && (agent != frail || !j.l.hasBreaker()) && !slices.Contains(slices.Concat(s.Refused, s.Tried, s.Excluded), agent) {
 				j.faultLocked("%s goes from %s up for want of a fit agent, and its package ranks %s", s.Ticket, s.Agent, agent)
 			}
 		}
