@@ -19,7 +19,10 @@ func GateWords(s protocol.State) string {
 	case protocol.GateBudget:
 		return "its limits to be raised"
 	case protocol.GateBids:
-		return "agents to offer to do it"
+		if s.Bidding == nil { // no entry that is read has that
+			return "bids"
+		}
+		return fmt.Sprintf("the bids of %s, until %s", enumerate(s.Bidding.Calls), Instant(s.Bidding.Until))
 	case protocol.GateBreaker:
 		return fmt.Sprintf("%s to work again", gate.Agent)
 	case protocol.GateWorkspace:
@@ -120,9 +123,22 @@ func describeGate(e protocol.Event) (by, detail string) {
 		if e.Approver != "" {
 			asked = e.Approver + " is asked"
 		}
+		if len(e.Calls) > 0 {
+			return e.By, fmt.Sprintf("before the first offer: %s asked for a bid, until %s", are(e.Calls), Instant(e.Until))
+		}
 		return e.By, Join("before "+e.Agent+": "+strings.Join(kinds, ", "), asked, strings.Join(e.Rules, ", "), e.Why)
 	case *protocol.GateOpened:
 		return e.By, string(e.Gate)
+	case *protocol.Awarded:
+		winner := "the best bid"
+		if len(e.Bids) > 0 {
+			winner = e.Bids[0].Agent
+		}
+		return e.By, Join(winner+" gets it", bids(e.AwardTerms))
+	case *protocol.Unawarded:
+		return e.By, Join("no agent gets it by a bid", bids(e.AwardTerms))
+	case *protocol.BidAnswered:
+		return e.By, BidAnswer(e.Answer, e.Agent)
 	case *protocol.Decided:
 		return e.By, Join(e.Description, "risk "+string(e.Risk), e.Rationale)
 	case *protocol.Approved:

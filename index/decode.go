@@ -77,11 +77,11 @@ func (s *step) textBytes() int {
 
 // projection has the fields of a record that the index needs.
 var projection = record.NewProjection([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
-	"workflow_id", "conversation_id", "task_id", "variant", "parent", "group", "aggregate", "return_of", "origin", "agent", "offer", "holder",
+	"workflow_id", "conversation_id", "task_id", "variant", "parent", "group", "aggregate", "return_of", "call_of", "origin", "agent", "offer", "holder",
 	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "usage", "conditions", "gate", "inbox", "redriven_as", "limits", "account"},
 	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected,
 	protocol.EventGated, protocol.EventGateOpened, protocol.EventApproved, protocol.EventDenied, protocol.EventLapsed,
-	protocol.EventBarred, protocol.EventDeadlocked)
+	protocol.EventAwarded, protocol.EventUnawarded, protocol.EventBarred, protocol.EventDeadlocked)
 
 // decode reads an entry, and keeps nothing of its body. The ledger may hold any bytes: a panic of
 // the decoder fails that entry, not the index.

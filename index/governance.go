@@ -100,6 +100,8 @@ func appendGovernance(to []observation, event protocol.Event) []observation {
 		o.reason = string(e.Gate)
 	case *protocol.Approved, *protocol.Denied, *protocol.Lapsed:
 		o.reason = string(protocol.GateApproval)
+	case *protocol.Awarded, *protocol.Unawarded:
+		o.reason = string(protocol.GateBids)
 	case *protocol.Barred:
 		o.reason, o.to = protocol.Prefix(string(e.Code), shownBytesMax), protocol.Prefix(e.To, shownBytesMax)
 	case *protocol.Deadlocked:
@@ -115,12 +117,12 @@ func (g *governance) govern(o observation) bool {
 	switch o.kind {
 	case protocol.EventGated:
 		g.gate, g.gated = kind, o.at
-	case protocol.EventGateOpened, protocol.EventApproved:
+	case protocol.EventGateOpened, protocol.EventApproved, protocol.EventAwarded:
 		if row := g.leave(kind, o.at); row != nil {
 			row.Passed++
 		}
 		g.gated = o.at // where another gate stands behind it
-	case protocol.EventDenied:
+	case protocol.EventDenied, protocol.EventUnawarded:
 		if row := g.leave(kind, o.at); row != nil {
 			row.Denied++
 		}

@@ -32,6 +32,7 @@ type Profile struct {
 	Policy         PolicyOverrides  `json:"policy,omitzero"`            // defaults for what is offered to it
 	Breaker        *Breaker         `json:"breaker,omitempty"`          // of this agent, over the fleet's
 	Price          *Price           `json:"price,omitempty"`            // of its model: what a usage without a cost costs
+	Bids           bool             `json:"bids,omitempty"`             // it is asked for bids, and makes them
 	// Scopes are the variables of a workspace that it may set: names, or beginnings with a *
 	// behind them. Absent is all.
 	Scopes           []string `json:"scopes,omitempty"`

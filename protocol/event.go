@@ -17,7 +17,7 @@ type Event interface {
 
 // events makes an empty event of each type, in the order of the lifecycle's table:
 // the lists of the files that have the types. An event that is in none cannot be read.
-var events = slices.Concat(workEvents, courseEvents, gateEvents, familyEvents)
+var events = slices.Concat(workEvents, courseEvents, gateEvents, bidEvents, familyEvents)
 
 // empty makes an event of a type, to decode into.
 func empty[T any, E interface {

@@ -18,6 +18,7 @@ type Gated struct {
 	Meta
 	GateTerms
 	Routing *Routing `json:"routing,omitempty" redact:"-"` // where the agent was chosen
+	Calls   []string `json:"calls,omitempty" redact:"-"`   // the agents that are asked for bids
 }
 
 func (*Gated) EventType() EventType { return EventGated }

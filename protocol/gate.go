@@ -4,16 +4,17 @@ package protocol
 type GateKind string
 
 const (
+	GateBids      GateKind = "bids"      // agents say what they would do it for
 	GateApproval  GateKind = "approval"  // of a person or an agent, that its agent may have it
 	GateBudget    GateKind = "budget"    // its limits are raised
-	GateBids      GateKind = "bids"      // agents offer to do it
 	GateBreaker   GateKind = "breaker"   // its agent works again
 	GateWorkspace GateKind = "workspace" // a place, or locks, in its workspace
 )
 
 // GateKinds are all kinds, in the order in which they open: what waits for a later one has what it
-// needs of the earlier ones, so that no lock, place or probe is held while a person thinks.
-var GateKinds = []GateKind{GateApproval, GateBudget, GateBids, GateBreaker, GateWorkspace}
+// needs of the earlier ones, so that no lock, place or probe is held while a person thinks. Bids
+// come first, and alone: what else an offer waits for depends on the agent that wins.
+var GateKinds = []GateKind{GateBids, GateApproval, GateBudget, GateBreaker, GateWorkspace}
 
 // GateTerms say what an offer waits for, and what is offered once that is there.
 type GateTerms struct {

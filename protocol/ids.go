@@ -32,6 +32,11 @@ func ChildTicketN(parent string, n int) string {
 	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00ordinal\x00"+strconv.Itoa(n))).String()
 }
 
+// CallTicket is the ticket of the call for bids to one of the agents that are asked, from 0.
+func CallTicket(ticket string, n int) string {
+	return uuid.NewSHA1(ticketSpace, []byte(ticket+"\x00call\x00"+strconv.Itoa(n))).String()
+}
+
 // ReturnTicket is the ticket of the handoff that delivers a handoff's return.
 func ReturnTicket(ticket string) string {
 	return uuid.NewSHA1(ticketSpace, []byte(ticket+"\x00return\x00")).String()

@@ -80,6 +80,7 @@ func (p Package) Summarize(digest string) Summary {
 		s.Limits = p.Limits.Over(&Limits{MaxTokens: &tokens})
 	}
 	p.Routing.summarize(&s)
+	s.Bids = p.Bids
 	s.Workspace, s.Locks = p.Workspace, p.lockSummary()
 	if s.Locks != nil && s.Workspace == "" {
 		s.Workspace = p.Context.WorkflowID

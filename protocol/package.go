@@ -82,6 +82,7 @@ type Package struct {
 	Policy               PolicyOverrides      `json:"policy,omitzero"`
 	Limits               *Limits              `json:"limits,omitempty"` // of it and all that follows from it
 	Routing              *RoutingRules        `json:"routing,omitempty"`
+	Bids                 *Bids                `json:"bids,omitempty"` // the agents with target.capability bid for it
 	Next                 []NextRule           `json:"next,omitempty"` // what follows on a result without a command
 
 	// Workspace is the workflow whose limits, locks and variables it has a part in; the default is

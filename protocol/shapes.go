@@ -31,6 +31,7 @@ var (
 	profileShape  = shapes.Of(reflect.TypeFor[Profile]())
 	fleetShape    = shapes.Of(reflect.TypeFor[Fleet]())
 	progressShape = shapes.Of(reflect.TypeFor[Progress]())
+	bidShape      = shapes.Of(reflect.TypeFor[Bid]())
 	gotoShape     = shapes.Of(reflect.TypeFor[Goto]())
 	textShape     = shapes.Of(reflect.TypeFor[string]())
 )

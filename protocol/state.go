@@ -75,6 +75,7 @@ type State struct {
 
 	Gate      *Gate           `json:"gate,omitempty"`      // while awaiting approval
 	Approvals []ApprovalGiven `json:"approvals,omitempty"` // the last ApprovalsMax of them
+	Bidding   *Bidding        `json:"bidding,omitempty"`   // the call for bids before its first offer
 	// Breaker says that its agent has a breaker, and whether the offer is a probe.
 	Breaker BreakerMark `json:"breaker,omitempty"`
 
@@ -145,6 +146,7 @@ type State struct {
 	Inbox        string    `json:"inbox,omitempty"`         // in whose inbox it is listed until dismissed
 	ReturnTicket string    `json:"return_ticket,omitempty"` // the handoff that delivers its return
 	ReturnedAt   Time      `json:"returned_at,omitzero"`    // the return is settled
+	BidAnswer    BidAnswer `json:"bid_answer,omitempty"`    // of a call: what has become of its bid
 	RedrivenAs   string    `json:"redriven_as,omitempty"`
 
 	PrevHash string `json:"prev_hash,omitempty"` // sha256 of the append before, hex

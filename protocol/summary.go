@@ -57,6 +57,9 @@ type Summary struct {
 	Ranked  []string `json:"ranked,omitempty"`
 	// Variant is the experiment that it is in, and the variant that fell to it: experiment/variant.
 	Variant string `json:"variant,omitempty"`
+	// Bids are those of the package. CallOf is the handoff that this one, a call, asks a bid for.
+	Bids   *Bids  `json:"bids,omitempty"`
+	CallOf string `json:"call_of,omitempty"`
 	// Deciders may still decide after a denial, in this order.
 	Deciders []string `json:"deciders,omitempty"`
 	// Autonomy is that of the package, without its deciders.

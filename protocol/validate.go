@@ -112,6 +112,7 @@ var packageChecks = []func(*Package) *Error{
 	checkWorkspace,
 	func(p *Package) *Error { return p.Policy.validate("policy") },
 	func(p *Package) *Error { return p.Routing.validate(p.Target) },
+	func(p *Package) *Error { return p.Bids.validate(p.Target, len(p.Members)) },
 	checkNext,
 	func(p *Package) *Error { return checkTrace(p.TraceParent, p.TraceState) },
 	checkWellFormed,

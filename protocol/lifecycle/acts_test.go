@@ -59,6 +59,12 @@ func (w *world) answer(h *thread) {
 func (w *world) answerGate(h *thread) {
 	var step Step
 	var err error
+	if AwaitsBids(h.state) && w.n(4) > 0 {
+		if step, err = Award(h.state, w.d, w.calls(h.state), w.now); err == nil {
+			w.take(h, step)
+		}
+		return
+	}
 	answer := ApprovalAnswer{By: one(w, append(slices.Clone(agents), "src", h.state.Gate.Approver)...), Any: w.n(6) == 0, Reason: w.text()}
 	switch w.n(4) {
 	case 0:
@@ -100,6 +106,12 @@ func (w *world) intervene(h *thread) {
 
 // afterwards is what somebody may do with a closed handoff.
 func (w *world) afterwards(h *thread) {
+	if AwaitsBidAnswer(h.state) {
+		if step, err := AnswerBid(h.state, one(w, w.all...).state, w.now); err == nil {
+			w.take(h, step)
+		}
+		return
+	}
 	switch w.n(4) {
 	case 0:
 		w.seeTo(h)
@@ -364,6 +376,12 @@ func (w *world) seeTo(h *thread) {
 		if last := w.lastOfChain(h); last != nil {
 			w.take(h, w.must(EndChain(h.state, w.d, last.state, w.now)))
 		}
+	}
+	if duties.Bids {
+		w.take(h, w.must(Award(h.state, w.d, w.calls(h.state), w.now)))
+	}
+	if duties.BidAnswer {
+		w.take(h, w.must(AnswerBid(h.state, p.State{}, w.now)))
 	}
 	if duties.Return {
 		w.deliver(h)

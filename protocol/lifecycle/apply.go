@@ -292,6 +292,9 @@ func closeAs(s *p.State, o p.Outcome, reason string, at p.Time) {
 	if o != p.OutcomeSuccess && o != p.OutcomePartial {
 		dropPending(s)
 	}
+	if s.CallOf != "" { // no person is asked about a call, since others bid
+		s.Inbox = ""
+	}
 	s.RetryAt, s.Conditions, s.Gate = p.Time{}, nil, nil
 	endQueueClock(s)
 	endAwait(s)

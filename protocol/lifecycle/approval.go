@@ -26,7 +26,7 @@ const (
 // does not have; nil else. What goes up asks for none: an escalation, the return to a source, what
 // a person gets.
 func approvalTerms(s *p.Summary, given []p.ApprovalGiven, profile *p.Profile, d *Directory, now time.Time) *p.GateTerms {
-	if s.ReturnOf != "" || s.Type == p.Escalation || profile.ID == p.Human {
+	if s.ReturnOf != "" || s.CallOf != "" || s.Type == p.Escalation || profile.ID == p.Human {
 		return nil
 	}
 	rules, by := approvalRules(s, profile, d)

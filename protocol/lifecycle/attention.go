@@ -34,7 +34,7 @@ const AttentionSpan = 2 * time.Second
 // AttentionNow: frequent cases are told apart, rare ones are reconciled.
 func AttentionOf(s p.State) Attention {
 	switch {
-	case s.Phase == fresh, NotifiesParent(s), NotifiesOrigin(s), NotifiesChain(s), hasDutiesNow(s), LeavesWorkspace(s):
+	case s.Phase == fresh, NotifiesParent(s), NotifiesOrigin(s), NotifiesChain(s), NotifiesCaller(s), hasDutiesNow(s), LeavesWorkspace(s), LeavesCalls(s):
 		return AttentionNow
 	case AwaitsChain(s), s.Closed && s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "":
 		return AttentionLater // as a rule its writer submits the children at once

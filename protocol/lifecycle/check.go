@@ -22,6 +22,9 @@ func Check(before, after p.State, now time.Time) error {
 	if err := checkGate(after); err != nil {
 		return err
 	}
+	if err := checkBids(before, after); err != nil {
+		return err
+	}
 	if err := checkOffer(before, after); err != nil {
 		return err
 	}
@@ -111,7 +114,7 @@ func checkAfterEnd(before, after p.State) error {
 	}
 	for _, s := range []*p.State{&before, &after} {
 		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
-		s.ReturnTicket, s.ReturnedAt, s.PrevHash, s.ChainEnd = "", p.Time{}, "", nil
+		s.ReturnTicket, s.ReturnedAt, s.PrevHash, s.ChainEnd, s.BidAnswer = "", p.Time{}, "", nil, ""
 		s.LateFences, s.LateSeq, s.LateStatus, s.LateVote, s.LateSetAside, s.Usage = nil, 0, "", "", "", nil
 	}
 	if reflect.DeepEqual(before, after) {
@@ -142,6 +145,8 @@ func checkClosed(s p.State, now time.Time) error {
 		return fmt.Errorf("closed, owes %t, with duties %+v", HasPendingDuties(s), duties)
 	case duties.Chain && !HasPendingDuties(s), duties.Chain && duties.Return:
 		return fmt.Errorf("waits for its chain, with duties %+v", duties)
+	case duties.Bids, duties.BidAnswer && !HasPendingDuties(s):
+		return fmt.Errorf("closed, and waits for bids or for the answer to one, with duties %+v", duties)
 	case duties.CancelChildren && !duties.Mark:
 		return fmt.Errorf("children are cancelled, and their ends not recorded")
 	}

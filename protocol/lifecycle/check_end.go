@@ -17,6 +17,12 @@ func CheckEnd(before, s p.State) error {
 	if before.Closed || !s.Closed {
 		return nil
 	}
+	if s.CallOf != "" { // no person is asked about a call, since others bid
+		if s.Inbox != "" {
+			return fmt.Errorf("a call, and the inbox of %s lists it", s.Inbox)
+		}
+		return nil
+	}
 	switch s.Outcome {
 	case p.OutcomeFailed, p.OutcomeTimeout, p.OutcomeRejected:
 	default:

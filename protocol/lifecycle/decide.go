@@ -164,7 +164,7 @@ func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 
 // firstOffer makes up for a submission whose append held no offer.
 func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
-	routing, err := routeTarget(s.Summary, d)
+	routing, err := firstTarget(s, d)
 	if err == nil {
 		return offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})
 	}
@@ -175,6 +175,16 @@ func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil // the directory may only just be filling
+}
+
+// firstTarget is the agent that gets the first offer.
+func firstTarget(s p.State, d *Directory) (p.Routing, error) {
+	if routing, ok, settled := byBids(s, d, nil); ok {
+		return routing, nil
+	} else if settled {
+		return p.Routing{}, p.Errorf(p.CodeNoAgent, "bids", "no agent that made a bid may have it now")
+	}
+	return routeTarget(s.Summary, d)
 }
 
 // keepsOffer tells whether the offer waits where it stands though its agent is
@@ -307,6 +317,12 @@ func lateResult(s p.State, meta p.Meta) p.Event {
 func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.Denied != "" {
 		return escalate(s, d, meta, reason{ReasonDenied, p.Facts{Agent: s.Denied}})
+	}
+	if why, ok := tooFewBids(s); ok {
+		if events := reroute(s, d, meta, why); events != nil {
+			return events
+		}
+		return noTaker(s, d, meta, p.OutcomeRejected, why)
 	}
 	why := because(ReasonRefused, s)
 	if events := reroute(s, d, meta, why); events != nil {

@@ -18,7 +18,7 @@ func ReadsSource(s p.Summary) bool {
 
 // hasEdges tells whether it is handed off by an agent, and of its own accord.
 func hasEdges(s p.Summary) bool {
-	return s.Source != p.Human && s.Type != p.Escalation && s.ReturnOf == "" && s.Origin == ""
+	return s.Source != p.Human && s.Type != p.Escalation && s.ReturnOf == "" && s.CallOf == "" && s.Origin == ""
 }
 
 // checkEdges says whether the source of a handoff may hand it off, to the agent that it names.

@@ -27,7 +27,11 @@ func Foresee(s p.State, d *Directory, now time.Time) (Foreseen, bool) {
 	if s.UpdatedAt.After(now) {
 		now = s.UpdatedAt
 	}
-	for range clocksMax {
+	breakers := 0
+	if d != nil {
+		breakers = len(d.Health)
+	}
+	for range clocksMax + breakers {
 		if t := Decide(s, d, now); len(t.Events) > 0 {
 			return Foreseen{At: now, Step: t}, true
 		}
@@ -42,9 +46,23 @@ func Foresee(s p.State, d *Directory, now time.Time) (Foreseen, bool) {
 // something that it did not say before; zero if there is none.
 func nextInstant(s p.State, d *Directory, after time.Time) time.Time {
 	next := wakeAfter(s, after)
-	for _, at := range []time.Time{AbsenceKnownAt(s, d), progressMissedAt(s, d), BreakerDue(s, d, after)} {
+	for _, at := range []time.Time{AbsenceKnownAt(s, d), progressMissedAt(s, d), nextBreaker(d, after)} {
 		if at.After(after) && (next.IsZero() || at.Before(next)) {
 			next = at
+		}
+	}
+	return next
+}
+
+// nextBreaker is when the next breaker lets a handoff through that it keeps back now: of any agent,
+// since the handoff may go to another one. Zero is that none does.
+func nextBreaker(d *Directory, after time.Time) (next time.Time) {
+	if d = d.At(after); d == nil {
+		return time.Time{}
+	}
+	for _, view := range d.breakers {
+		if view.until.After(after) && (next.IsZero() || view.until.Before(next)) {
+			next = view.until
 		}
 	}
 	return next

@@ -33,6 +33,11 @@ type offerTo struct {
 // offerOrGate returns the events that put a handoff before an agent: its offer, after a reroute
 // where it is with another one, or the gate that it has to pass first.
 func offerOrGate(s *p.State, d *Directory, meta p.Meta, to offerTo) []p.Event {
+	if to.reason == OfferSubmitted && asksForBids(s) {
+		if gated, err := callBids(s.Ticket, &s.Summary, d, meta); err == nil { // else it was promised, and goes to the fittest
+			return []p.Event{gated}
+		}
+	}
 	profile, _ := d.Agent(to.agent)
 	if terms := joinTerms(s, gateTerms(&s.Summary, s.Approvals, &profile, d, meta.At), meta.At); terms != nil {
 		terms.Agent, terms.Offer = to.agent, to.reason
@@ -204,6 +209,9 @@ func applyGated(s *p.State, e *p.Gated) error {
 		}
 		last = place
 	}
+	if err := beginBidding(s, e); err != nil {
+		return err
+	}
 	gate := &p.Gate{GateTerms: e.GateTerms, Since: e.At}
 	gate.Why, gate.Rules = cut(gate.Why), cutAll(gate.Rules)
 	s.Gate = gate
@@ -237,8 +245,8 @@ func openFirst(s *p.State, at p.Time) {
 }
 
 func applyGateOpened(s *p.State, e *p.GateOpened) error {
-	if e.Gate == p.GateApproval {
-		return fmt.Errorf("%w: the gate %s opened by no verdict", ErrIllegal, e.Gate)
+	if e.Gate == p.GateApproval || e.Gate == p.GateBids {
+		return fmt.Errorf("%w: the gate %s opened by no verdict, and no award", ErrIllegal, e.Gate)
 	}
 	openFirst(s, e.At)
 	if e.Agent != "" {

@@ -30,6 +30,10 @@ func (g *stage) atGate(word string, args []string) (step Step, known bool, err e
 		step, err = OpenGate(s, g.d, Fact{Gate: p.GateKind(args[0])}, g.now)
 	case "refuse_gate":
 		step, err = RefuseGate(s, p.GateKind(args[0]), &p.Error{Code: "limit_exceeded", Message: "5 of 5 are used"}, g.now)
+	case "award":
+		step, err = Award(s, g.d, g.calls(args), g.now)
+	case "bid_answer":
+		step, err = AnswerBid(s, g.caller(args[0]), g.now)
 	case "decide":
 		made := p.Decided{Description: "so", Risk: p.Risk(args[0])}
 		if len(args) > 1 {
@@ -118,9 +122,15 @@ func briefOfGate(e p.Event) string {
 		for i, kind := range e.Waits {
 			kinds[i] = string(kind)
 		}
-		return " " + strings.Join(kinds, ",") + " " + e.Agent
+		return strings.TrimSuffix(" "+strings.Join(kinds, ",")+" "+e.Agent, " ")
 	case *p.GateOpened:
 		return " " + string(e.Gate)
+	case *p.Awarded:
+		return briefOfAward(e.AwardTerms)
+	case *p.Unawarded:
+		return briefOfAward(e.AwardTerms)
+	case *p.BidAnswered:
+		return fmt.Sprintf(" %s (%s)", e.Answer, e.Agent)
 	case *p.Approved:
 		return " " + e.Agent
 	case *p.Lapsed:

@@ -17,10 +17,10 @@ const (
 )
 
 // DeadLetter tells whether a handoff closed without success. A return is no dead
-// letter: its content is read by the ticket of its handoff.
+// letter: its content is read by the ticket of its handoff. Nor is a call for a bid.
 func DeadLetter(s p.State) bool {
 	success := s.Outcome == p.OutcomeSuccess || s.Outcome == p.OutcomePartial
-	return s.Closed && !success && s.ReturnOf == ""
+	return s.Closed && !success && s.ReturnOf == "" && s.CallOf == ""
 }
 
 // InboxReasonFor returns why the inbox of an agent, or of a person (protocol.Human),

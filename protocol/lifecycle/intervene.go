@@ -358,6 +358,8 @@ func CheckRedrive(s p.State) error {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s closed with %s; only what closed without success is redriven", s.Ticket, s.Outcome)
 	case s.ReturnOf != "":
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is the return of %s; redrive that", s.Ticket, s.ReturnOf)
+	case s.CallOf != "":
+		return p.Errorf(p.CodeIllegal, "ticket", "%s asks for a bid for %s; redrive that", s.Ticket, s.CallOf)
 	case s.RedrivenAs != "":
 		return p.Errorf(p.CodeConflict, "ticket", "%s was redriven already, as %s", s.Ticket, s.RedrivenAs)
 	}

@@ -228,6 +228,10 @@ func (w *world) atGate(h *thread, of p.EventType, m p.Meta) p.Event {
 		return &p.Denied{Meta: m, Agent: w.gateAgent(s), Reason: w.text()}
 	case p.EventLapsed:
 		return &p.Lapsed{Meta: m, To: one(w, agents...), Level: 1 + w.n(3), Until: w.now.Add(time.Hour)}
+	case p.EventAwarded, p.EventUnawarded:
+		return w.award(s, m, of)
+	case p.EventBidAnswered:
+		return &p.BidAnswered{Meta: m, Answer: one(w, p.BidWon, p.BidLost), Agent: one(w, agents...)}
 	case p.EventDeadlocked:
 		return &p.Deadlocked{Meta: m, Agent: s.Agent, Cycle: []string{h.ticket}}
 	}

@@ -55,7 +55,7 @@ func checkNames(s *p.State) error {
 		must         bool
 	}{
 		{"state.ticket", s.Ticket, true}, {"state.parent", s.Parent, s.N > 0}, {"state.group", s.Group, false}, {"state.return_of", s.ReturnOf, false},
-		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false}, {"state.chain_of", s.ChainOf, false}, {"state.chain_end.ticket", endTicket(s), false},
+		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false}, {"state.chain_of", s.ChainOf, false}, {"state.call_of", s.CallOf, false}, {"state.chain_end.ticket", endTicket(s), false},
 	} {
 		if ticket.value == "" && !ticket.must {
 			continue
@@ -83,7 +83,7 @@ func checkNames(s *p.State) error {
 			return err
 		}
 	}
-	return nil
+	return checkBidders(s.Bidding)
 }
 
 // endTicket is the end of the chain that a handoff began; empty where that is not known.

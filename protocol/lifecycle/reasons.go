@@ -38,6 +38,7 @@ const (
 	ReasonDeadlock            = "deadlock"             // it waited for a slot of Agent, which waited for it
 	ReasonBreakerOpen         = "breaker_open"         // the breaker of Agent is open
 	ReasonBudgetExhausted     = "budget_exhausted"     // Count of Limit of Budget are used
+	ReasonTooFewBids          = "too_few_bids"         // Count were made, Limit are needed
 	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
 )
 
@@ -47,7 +48,7 @@ var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeo
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
 	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack, ReasonApprovalDenied,
-	ReasonApprovalTimeout, ReasonDeadlock, ReasonBreakerOpen, ReasonBudgetExhausted}
+	ReasonApprovalTimeout, ReasonDeadlock, ReasonBreakerOpen, ReasonBudgetExhausted, ReasonTooFewBids}
 
 // reasonDenied is the reason of a handoff between a denial and what follows from it.
 const reasonDenied = "denied"
@@ -144,6 +145,8 @@ func ReasonWords(code string, f p.Facts) string {
 		return "no return within the return timeout of " + limitWords(f)
 	case ReasonDeadline:
 		return "the deadline passed"
+	case ReasonTooFewBids:
+		return fmt.Sprintf("too few bids were made: %d of %d", f.Count, f.Limit)
 	case ReasonReroutesExhausted:
 		return causeOf(f) + fmt.Sprintf("it was rerouted %d times of at most %d", f.Count, f.Limit)
 	case ReasonNoFitAgent:

@@ -52,6 +52,7 @@ func TestReasonWords(t *testing.T) {
 		{ReasonBudgetExhausted, p.Facts{Count: 1200, Limit: 1000, Budget: "max_tokens"}, "its budget has run out: 1200 of 1000 tokens are used"},
 		{ReasonBudgetExhausted, p.Facts{Count: 5, Limit: 5, Budget: "max_cost_micros"}, "its budget has run out: 5 of 5 millionths of cost are used"},
 		{ReasonUndelivered, p.Facts{Agent: "a"}, "it could not be delivered to a"},
+		{ReasonTooFewBids, p.Facts{Count: 1, Limit: 2}, "too few bids were made: 1 of 2"},
 		{"exit", p.Facts{}, "exit"},
 	}
 	said := map[string]bool{}

@@ -54,12 +54,24 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 		return routing, false
 	}
 	routing.Revision = d.Revision
-	wanted := demandOf(s, d)
-	if len(wanted.wanted) == 0 {
+	fit := fitting(s, d, excluded)
+	if len(fit) == 0 {
 		return routing, false
 	}
+	routing.Choice, routing.Warnings = fit[0].Agent, fit[0].warnings
+	for _, c := range fit[:min(len(fit), candidatesKept)] {
+		routing.Candidates = append(routing.Candidates, c.Candidate)
+	}
+	return routing, true
+}
+
+// fitting are the agents that may have what a package needs, the best first.
+func fitting(s p.Summary, d *Directory, excluded []string) (fit []rankedCandidate) {
+	wanted := demandOf(s, d)
+	if d == nil || len(wanted.wanted) == 0 {
+		return nil
+	}
 	loads, from, by := d.loads(), edgesOf(s, d), routeBy(s, d)
-	var fit []rankedCandidate
 	for _, profile := range d.Agents {
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
 			continue
@@ -88,15 +100,8 @@ func Route(s p.Summary, d *Directory, excluded []string) (p.Routing, bool) {
 		d.balance(&c, by)
 		fit = append(fit, c)
 	}
-	if len(fit) == 0 {
-		return routing, false
-	}
 	slices.SortFunc(fit, compareCandidates)
-	routing.Choice, routing.Warnings = fit[0].Agent, fit[0].warnings
-	for _, c := range fit[:min(len(fit), candidatesKept)] {
-		routing.Candidates = append(routing.Candidates, c.Candidate)
-	}
-	return routing, true
+	return fit
 }
 
 // rankedCandidate is a candidate and what it is compared by.
@@ -139,6 +144,9 @@ func Reroute(s p.State, d *Directory) (p.Routing, bool) {
 		if !d.Attended(agent) {
 			excluded = appendAgent(excluded, agent)
 		}
+	}
+	if routing, ok, settled := byBids(s, d, excluded); settled {
+		return routing, ok
 	}
 	if routing, ok := ranked(s.Summary, s.Ticket, d, excluded); ok {
 		return routing, true

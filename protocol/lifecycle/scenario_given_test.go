@@ -36,6 +36,13 @@ func (g *stage) submit(word string, args []string) string {
 			s.OnOpen = p.OnOpen(value)
 		case "ranked":
 			s.Ranked = strings.Split(value, ",")
+		case "bids": // how many are asked, and how many there have to be
+			s.Bids = &p.Bids{WindowMS: 5_000}
+			if most, least, ok := strings.Cut(value, "/"); ok {
+				s.Bids.Most, s.Bids.Least = g.numbers([]string{most})[0], g.numbers([]string{least})[0]
+			}
+		case "call_of":
+			s.CallOf = value
 		case "by":
 			s.RouteBy = p.RouteBy(value)
 		case "deadline":
@@ -173,6 +180,8 @@ func (g *stage) profile(args []string) {
 			profile.Approval = &p.ProfileApproval{MinRisk: p.Risk(value)}
 		case key == "asks_sources":
 			profile.Approval = &p.ProfileApproval{Sources: strings.Split(value, ",")}
+		case key == "bids":
+			profile.Bids = value == "true"
 		case key == "paused":
 			profile.Paused = value == "true"
 		case key == "max_execution":

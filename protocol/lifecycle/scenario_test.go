@@ -47,6 +47,8 @@ import (
 //
 //	approve AGENT [any]   approve_of AGENT BY   disapprove AGENT   (the answer of an approver to a gate)
 //	gate KIND[,KIND]… AGENT   open KIND   refuse_gate KIND
+//	award [AGENT:COST[:VALID]|AGENT:none]…   the calls for bids as they stand; of the others nothing has come
+//	bid_answer open|gone|too_few|AGENT   (of a call: how its handoff stands; AGENT won)
 //	take AGENT HOLDER   reroute AGENT [DEADLINE]   return   redrive   dismiss   raise LIMITS
 //
 // A holder

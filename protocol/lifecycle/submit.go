@@ -33,6 +33,13 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 		// supervisor finds that the breaker of its agent lets it through.
 		return StepOf(p.State{}, submitted)
 	}
+	if summary.Bids != nil && summary.Target.Capability != "" { // redriven to an agent it has no others
+		gated, err := callBids(ticket, &submitted.Summary, d, submitted.Meta)
+		if err != nil {
+			return Step{}, err
+		}
+		return StepOf(p.State{}, submitted, gated)
+	}
 	profile, _ := d.Agent(routing.Choice)
 	submitted.Policy = ResolvePolicy(summary, profile, d)
 	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, &profile, d, now), now); terms != nil {

@@ -155,6 +155,10 @@ type Duties struct {
 	// Chain says that the end of the chain which it began is recorded (ChainEnded), once that
 	// has ended.
 	Chain bool
+	// Bids says that agents are asked for bids, and the bids compared in time (Award).
+	Bids bool
+	// BidAnswer says that its agent is told what has become of its bid, once that is known.
+	BidAnswer bool
 	// Source says that it begins, or is dropped, as its parent went (FollowSource).
 	Source bool
 }
@@ -169,14 +173,16 @@ func DutiesOf(s p.State) Duties {
 		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || wakesParent(s)),
 		CancelChildren: cancelsChildren(s),
 		Chain:          AwaitsChain(s),
+		Bids:           AwaitsBids(s),
+		BidAnswer:      AwaitsBidAnswer(s),
 		Source:         !s.Closed && s.Phase == p.AwaitingSource,
 	}
 }
 
 // HasPendingDuties tells whether a closed handoff still has duties other than the
-// submission of its children: its return, the end of its chain, or the end of its children. A
+// submission of its children: its return, the end of its chain or of its children, the answer to a bid. A
 // person serves no queue, and reads a return by its ticket.
-func HasPendingDuties(s p.State) bool { return AwaitsChain(s) || hasDutiesNow(s) }
+func HasPendingDuties(s p.State) bool { return AwaitsChain(s) || AwaitsBidAnswer(s) || hasDutiesNow(s) }
 
 // hasDutiesNow tells whether a closed handoff has duties that wait for no other handoff.
 func hasDutiesNow(s p.State) bool {

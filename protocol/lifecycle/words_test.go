@@ -250,7 +250,7 @@ func dutiesInWords(s p.State) string {
 	for _, duty := range []struct {
 		is   bool
 		word string
-	}{{d.Offer, "offer"}, {d.WakeUp, "wake_up"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {d.Chain, "chain"}, {HasPendingDuties(s), "owes"}} {
+	}{{d.Offer, "offer"}, {d.WakeUp, "wake_up"}, {d.Children, "children"}, {d.Mark, "mark"}, {d.Return, "return"}, {d.CancelChildren, "cancel_children"}, {d.Source, "source"}, {d.Chain, "chain"}, {d.Bids, "bids"}, {d.BidAnswer, "bid_answer"}, {HasPendingDuties(s), "owes"}} {
 		if duty.is {
 			words = append(words, duty.word)
 		}

@@ -123,6 +123,7 @@ func (w *world) profile(id string) {
 	}
 	for _, capability := range []string{"x", "y"} {
 		if w.n(4) > 0 {
+			profile.Bids = w.n(3) > 0
 			profile.Capabilities = append(profile.Capabilities, p.Capability{ID: capability, Proficiency: float64(w.n(5)) / 4})
 		}
 	}
@@ -307,6 +308,7 @@ func (w *world) submit() {
 			s.Aggregate.Counted = p.Bits("").With(w.n(size), w.n(size))
 		}
 	}
+	w.asksOneForABid(&s)
 	ticket := fmt.Sprintf("00000000-0000-4000-8000-%012d", len(w.all))
 	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
 	if err != nil {
@@ -346,6 +348,7 @@ func (w *world) summary(source string) p.Summary {
 	if s.Target.Agent = one(w, "b", "c", "chief", p.Human, ""); s.Target.Agent == "" {
 		s.Target.Capability = one(w, "x", "y")
 	}
+	w.asksForBids(&s)
 	if w.n(12) == 0 {
 		s.Type, s.Target = p.Escalation, p.Target{}
 	}

@@ -1,0 +1,95 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Bids, in words.
+
+// Bid says what an agent offers to do the work for.
+func Bid(b protocol.Bid) string {
+	var words []string
+	if b.CostMicros != nil {
+		words = append(words, fmt.Sprintf("cost %g", float64(*b.CostMicros)/1e6))
+	}
+	if b.ETAMS != nil {
+		words = append(words, "in "+(time.Duration(*b.ETAMS)*time.Millisecond).String())
+	}
+	if b.Confidence != nil {
+		words = append(words, fmt.Sprintf("%d %% sure", int(math.Round(*b.Confidence*100))))
+	}
+	for _, c := range b.Conditions {
+		words = append(words, "if "+c)
+	}
+	return strings.Join(words, ", ")
+}
+
+// bids says how bids were compared.
+func bids(said protocol.AwardTerms) string {
+	var words []string
+	for _, b := range said.Bids {
+		words = append(words, fmt.Sprintf("%s %.2f (%s)", b.Agent, b.Score, Bid(b.Bid)))
+	}
+	if len(said.Refused) > 0 {
+		words = append(words, "no bid of "+enumerate(said.Refused))
+	}
+	return strings.Join(words, "; ")
+}
+
+// Bidding says which agents are asked for bids, or how those that bid were ranked; empty where none
+// were asked.
+func Bidding(s protocol.State) string {
+	b := s.Bidding
+	switch {
+	case b == nil:
+		return ""
+	case b.AwardedAt.IsZero() && s.Closed:
+		return fmt.Sprintf("%s asked, and it closed before they were compared", are(b.Calls))
+	case b.AwardedAt.IsZero():
+		return fmt.Sprintf("%s asked, until %s", are(b.Calls), Instant(b.Until))
+	case b.Winner == "":
+		return fmt.Sprintf("too few: %d of %d", len(b.Bids), s.Bids.Fewest())
+	}
+	words := make([]string, len(b.Bids))
+	for i, bid := range b.Bids {
+		words[i] = fmt.Sprintf("%s %.2f", bid.Agent, bid.Score)
+	}
+	return fmt.Sprintf("%s of %s", strings.Join(words, ", "), Count(len(b.Calls), "agent"))
+}
+
+// Calls are the tickets of the calls for bids, while they run.
+func Calls(s protocol.State) []string {
+	if s.Bidding == nil {
+		return nil
+	}
+	tickets := make([]string, len(s.Bidding.Calls))
+	for n := range tickets {
+		tickets[n] = protocol.CallTicket(s.Ticket, n)
+	}
+	return tickets
+}
+
+// BidAnswer says what has become of the bid that a call was for.
+func BidAnswer(answer protocol.BidAnswer, agent string) string {
+	switch {
+	case answer == protocol.BidWon:
+		return "the bid won"
+	case answer == protocol.BidLost && agent != "":
+		return "the bid lost to that of " + agent
+	case answer == protocol.BidLost:
+		return "the bid lost: no agent gets it by one"
+	}
+	return ""
+}
+
+func are(agents []string) string {
+	if len(agents) == 1 {
+		return agents[0] + " is"
+	}
+	return enumerate(agents) + " are"
+}

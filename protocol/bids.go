@@ -1,0 +1,260 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// A call for bids: before a package for a capability is offered, some of the agents that have it
+// are asked what the work would cost them. Each is asked by a handoff of its own, the call, whose
+// result is the bid. The agent with the best bid gets the offer, and the others are told.
+
+// Bids have a package for a capability go to the agent that makes the best bid.
+type Bids struct {
+	WindowMS int64 `json:"window_ms,omitempty"` // time to bid; absent is BidWindowDefaultMS
+	Most     int   `json:"most,omitempty"`      // agents that are asked; absent is BiddersDefault
+	// Least is how many bids there have to be. With fewer, the policy on_no_taker decides. Absent is 1.
+	Least   int         `json:"least,omitempty"`
+	Weights *BidWeights `json:"weights,omitempty"` // absent is 1 for each
+}
+
+// BidWeights say what counts in a bid, each from 0 to BidWeightMax.
+type BidWeights struct {
+	Cost       float64 `json:"cost,omitempty"`
+	ETA        float64 `json:"eta,omitempty"`
+	Confidence float64 `json:"confidence,omitempty"`
+}
+
+// Bid is what an agent offers to do the work for: the body of a call's result. What it does not say
+// counts as the worst, where others say it.
+type Bid struct {
+	CostMicros *int64   `json:"cost_micros,omitempty"`           // millionths of a unit of cost
+	ETAMS      *int64   `json:"eta_ms,omitempty"`                // from the award to the result
+	Confidence *float64 `json:"confidence,omitempty"`            // 0 to 1
+	ValidMS    int64    `json:"valid_ms,omitempty"`              // how long it stands, from the award; absent is to the deadline
+	Conditions []string `json:"conditions,omitempty" redact:"-"` // on which it rests, in words, redacted with the result of the call
+}
+
+// Bounds of bids.
+const (
+	BidWindowDefaultMS = 5_000
+	BidWindowMinMS     = 100
+	BidWindowMaxMS     = 3_600_000
+	BiddersDefault     = 5
+	BiddersMax         = 32
+	BidWeightMax       = 100
+	// BidConditionsMax is how many conditions a bid has, and BidConditionBytesMax is the longest.
+	BidConditionsMax     = 8
+	BidConditionBytesMax = 512
+	// BidBytesMax is the largest bid, in bytes of JSON.
+	BidBytesMax = 8 << 10
+	// callDescriptionBytesMax is how much of the task a call says.
+	callDescriptionBytesMax = 4 << 10
+)
+
+// Window is the time to bid.
+func (b *Bids) Window() time.Duration {
+	if b.WindowMS > 0 {
+		return time.Duration(b.WindowMS) * time.Millisecond
+	}
+	return BidWindowDefaultMS * time.Millisecond
+}
+
+// Bidders is how many agents are asked at most, and Fewest how many bids there have to be.
+func (b *Bids) Bidders() int {
+	if b.Most > 0 {
+		return b.Most
+	}
+	return BiddersDefault
+}
+
+// Fewest is how many bids there have to be.
+func (b *Bids) Fewest() int { return max(1, b.Least) }
+
+// Weighs returns what counts in a bid.
+func (b *Bids) Weighs() BidWeights {
+	if b.Weights == nil {
+		return BidWeights{1, 1, 1}
+	}
+	return *b.Weights
+}
+
+func (b *Bids) validate(target Target, members int) *Error {
+	if b == nil {
+		return nil
+	}
+	switch {
+	case target.Agent != "":
+		return Errorf(CodeConflict, "bids", "do not go with target.agent: one agent that is named has no others to bid against; name a capability")
+	case len(target.Agents) > 0 || members > 0:
+		return Errorf(CodeConflict, "bids", "do not go with a group, all of whose members get the work; name a capability")
+	case target.Capability == "":
+		return Errorf(CodeConflict, "bids", "need target.capability: the agents that have it are asked for bids")
+	}
+	if b.WindowMS != 0 {
+		if err := between("bids.window_ms", b.WindowMS, BidWindowMinMS, BidWindowMaxMS); err != nil {
+			return err
+		}
+	}
+	if b.Most != 0 {
+		if err := between("bids.most", int64(b.Most), 1, BiddersMax); err != nil {
+			return err
+		}
+	}
+	if b.Least != 0 {
+		if err := between("bids.least", int64(b.Least), 1, int64(b.Bidders())); err != nil {
+			return err
+		}
+	}
+	return b.Weights.validate()
+}
+
+func (w *BidWeights) validate() *Error {
+	if w == nil {
+		return nil
+	}
+	for _, of := range []struct {
+		name  string
+		value float64
+	}{{"cost", w.Cost}, {"eta", w.ETA}, {"confidence", w.Confidence}} {
+		if !(of.value >= 0 && of.value <= BidWeightMax) {
+			return Errorf(CodeInvalid, "bids.weights."+of.name, "is %g; 0 to %d is allowed", of.value, BidWeightMax)
+		}
+	}
+	if *w == (BidWeights{}) {
+		return Errorf(CodeInvalid, "bids.weights", "are all 0, so that no bid is better than another; leave them out, or give one")
+	}
+	return nil
+}
+
+// Validate checks a bid. The error is a *Error that names the field.
+func (b *Bid) Validate() error {
+	if err := b.validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (b *Bid) validate() *Error {
+	if b.CostMicros != nil {
+		if err := between("cost_micros", *b.CostMicros, 0, MaxCostMicrosMax); err != nil {
+			return err
+		}
+	}
+	if b.ETAMS != nil {
+		if err := between("eta_ms", *b.ETAMS, 0, EstimateMaxMS); err != nil {
+			return err
+		}
+	}
+	if c := b.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
+		return Errorf(CodeInvalid, "confidence", "is %g; 0 to 1 is allowed", *c)
+	}
+	if b.ValidMS != 0 {
+		if err := between("valid_ms", b.ValidMS, 1, DeadlineMaxMS); err != nil {
+			return err
+		}
+	}
+	if n := len(b.Conditions); n > BidConditionsMax {
+		return Errorf(CodeTooLarge, "conditions", "lists %d conditions, at most %d are allowed", n, BidConditionsMax)
+	}
+	for i, c := range b.Conditions {
+		if len(c) > BidConditionBytesMax {
+			return tooLarge(fmt.Sprintf("conditions[%d]", i), len(c), BidConditionBytesMax)
+		}
+	}
+	if b.CostMicros == nil && b.ETAMS == nil && b.Confidence == nil {
+		return Errorf(CodeMissing, "cost_micros", "is missing: a bid has a cost_micros, an eta_ms or a confidence, or several of them")
+	}
+	return nil
+}
+
+// DecodeBid reads the body of a call's result. The error is a *Error that names the field.
+func DecodeBid(body []byte) (Bid, error) {
+	var bid Bid
+	if err := decodeStrict(body, "bid", BidBytesMax, 0, bidShape, &bid); err != nil {
+		return Bid{}, err
+	}
+	return bid, bid.Validate()
+}
+
+// bidSchema is what the result of a call has to be. DecodeBid says the rest.
+const bidSchema = `{"type":"object","additionalProperties":false,"minProperties":1,"properties":{` +
+	`"cost_micros":{"type":"integer","minimum":0},"eta_ms":{"type":"integer","minimum":0},` +
+	`"confidence":{"type":"number","minimum":0,"maximum":1},"valid_ms":{"type":"integer","minimum":1},` +
+	`"conditions":{"type":"array","maxItems":8,"items":{"type":"string","maxLength":512}}},` +
+	`"anyOf":[{"required":["cost_micros"]},{"required":["eta_ms"]},{"required":["confidence"]}]}`
+
+// Call is what a call for bids tells of the work: the variable CallVariable of its package.
+type Call struct {
+	Ticket          string               `json:"ticket"` // of the handoff that the winner gets
+	Capability      string               `json:"capability"`
+	Required        []RequiredCapability `json:"required_capabilities,omitempty"`
+	TaskType        string               `json:"task_type,omitempty"`
+	Description     string               `json:"description"` // of the task, cut to 4 KiB
+	Complexity      string               `json:"complexity,omitempty"`
+	EstimatedTokens int64                `json:"estimated_tokens"` // of the package
+	Priority        Priority             `json:"priority"`
+	Deadline        Time                 `json:"deadline,omitzero"` // of the work
+	BidUntil        Time                 `json:"bid_until"`
+}
+
+// CallVariable is the variable that holds the Call in the context of its package.
+const CallVariable = "call"
+
+// CallPackage is the package that asks an agent for a bid. work is the package of the handoff that
+// the winner gets, and tokens the estimate of its size. It passes ValidateOwn. It has one attempt,
+// and goes to no other agent and to no person.
+func CallPackage(state State, work Package, agent string, tokens int64, now Time) (Package, error) {
+	call := Call{Ticket: state.Ticket, Capability: state.Target.Capability, Required: state.Requires,
+		TaskType: work.Task.Type, Description: CutText(work.Task.Description, callDescriptionBytesMax), Complexity: work.Constraints.Complexity,
+		EstimatedTokens: tokens, Priority: state.Priority, Deadline: state.Deadline, BidUntil: state.Bidding.Until}
+	told, err := Marshal(call)
+	if err != nil {
+		return Package{}, err
+	}
+	none, once, close := 0, 1, NoTakerClose
+	end := DeadlineClose
+	pkg := Package{
+		Type: Sequential, Source: System, Target: Target{Agent: agent}, Priority: state.Priority,
+		Reason: fmt.Sprintf("call for bids for %s", state.Ticket),
+		Task: Task{Type: CallVariable, Description: fmt.Sprintf("Make a bid for handoff %s, for which %s is needed: say as JSON what the work would cost (cost_micros), how long it would take (eta_ms), and how sure you are (confidence), or refuse. Do not do the work.\n\nThe work: %s",
+			state.Ticket, state.Target.Capability, call.Description)},
+		Context:      Context{Variables: map[string]json.RawMessage{CallVariable: told}},
+		Constraints:  Constraints{Deadline: state.Bidding.Until},
+		Expectations: Expectations{OutputSchema: json.RawMessage(bidSchema)},
+		Policy: PolicyOverrides{MaxAttempts: &once, MaxReroutes: &none, MaxEscalations: &none, MaxConditions: &none,
+			OnNoTaker: &close, OnDeadline: &end},
+	}
+	pkg.Normalize(now)
+	return pkg, nil
+}
+
+// Bidding is a call for bids, and what has become of it.
+type Bidding struct {
+	Calls []string `json:"calls"` // the agents that are asked, by the number of their call
+	Until Time     `json:"until"`
+	// AwardedAt is when the bids were compared. Winner is the agent with the best one; empty is that
+	// there were too few.
+	AwardedAt Time   `json:"awarded_at,omitzero"`
+	Winner    string `json:"winner,omitempty"`
+	// Bids are those that were made, the best first. The next one follows where an agent does not
+	// take the handoff.
+	Bids []RankedBid `json:"bids,omitempty"`
+}
+
+// RankedBid is a bid as the award has it.
+type RankedBid struct {
+	Agent string  `json:"agent"`
+	Score float64 `json:"score"`          // 0 to 1
+	Until Time    `json:"until,omitzero"` // it stands until then; absent is to the deadline
+}
+
+// BidAnswer is what a bidder is told.
+type BidAnswer string
+
+// What a bidder is told.
+const (
+	BidWon  BidAnswer = "won"  // it gets the handoff
+	BidLost BidAnswer = "lost" // another agent does, or none; its bid stands while it is valid
+)
