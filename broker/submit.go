@@ -133,6 +133,7 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 		return *head, nil
 	}
 	if !lifecycle.DutiesOf(head.State).Offer { // a gate or a breaker stands before it
+		b.callForBids(ctx, *head)
 		return b.joinSubmitted(ctx, *head)
 	}
 	if err := b.putOffer(ctx, head, packed.body, packed.blob, annotations{}); err != nil {
@@ -238,11 +239,19 @@ func (b *Broker) resubmit(ctx context.Context, in Prepared, why error) (Head, er
 	head, err := b.submittedBefore(ctx, in, why)
 	if err == nil {
 		b.finishSubmission(ctx, head)
+		b.callForBids(ctx, head)
 		if lifecycle.AwaitsWorkspace(head.State) || wasTurnedAway(head.State) != nil {
 			return b.joinSubmitted(ctx, head)
 		}
 	}
 	return head, err
+}
+
+// callForBids submits the calls of a handoff that waits for bids.
+func (b *Broker) callForBids(ctx context.Context, head Head) {
+	if _, err := b.EnsureBids(ctx, head); err != nil {
+		b.log.Warn("agents not asked for bids; a supervisor does", "ticket", head.Ticket, "err", err)
+	}
 }
 
 // joinSubmitted gives a handoff that was submitted behind the gate of its workspace its place. One

@@ -45,6 +45,9 @@ func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 	if lifecycle.NotifiesChain(state) {
 		others = append(others, state.ChainOf)
 	}
+	if lifecycle.NotifiesCaller(state) {
+		others = append(others, state.CallOf)
+	}
 	calls := int32(1 + len(others)) // of the handoff itself, and of each relative
 	if parent {
 		calls++

@@ -304,7 +304,8 @@ func (s *Supervisor) performDuties(ctx context.Context, head broker.Head, now, n
 		source = s.b.EnsureSource(ctx, head)
 	}
 	_, shared := s.b.EnsureWorkspace(ctx, head)
-	return errors.Join(s.publishOutbox(ctx, head, duties, now, next), source, shared, s.reconcileFamily(ctx, head, duties))
+	_, called := s.b.EnsureBids(ctx, head)
+	return errors.Join(s.publishOutbox(ctx, head, duties, now, next), source, shared, called, s.reconcileFamily(ctx, head, duties))
 }
 
 // publishOutbox puts the offer and the wake-up in place.
@@ -343,7 +344,14 @@ func (s *Supervisor) reconcileClosedOnce(ctx context.Context, head broker.Head, 
 		returned = s.b.EnsureReturn(ctx, head)
 	}
 	_, shared := s.b.EnsureWorkspace(ctx, head)
-	err = errors.Join(returned, shared, s.reconcileFamily(ctx, head, duties))
+	var called error
+	switch {
+	case duties.BidAnswer:
+		called = s.b.EnsureBidAnswer(ctx, head)
+	case lifecycle.LeavesCalls(head.State):
+		called = s.b.EndCalls(ctx, head)
+	}
+	err = errors.Join(returned, shared, called, s.reconcileFamily(ctx, head, duties))
 	if err == nil {
 		s.engine.Settled(head.Ticket, head.Seq)
 	}

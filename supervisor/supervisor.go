@@ -33,6 +33,9 @@ type Broker interface {
 	CountAttempts(ctx context.Context, agent string, ended []lifecycle.Attempt) (opened bool, err error)
 	EnsureSource(ctx context.Context, head broker.Head) error
 	EnsureWorkspace(ctx context.Context, head broker.Head) (broker.Head, error)
+	EnsureBids(ctx context.Context, head broker.Head) (broker.Head, error)
+	EnsureBidAnswer(ctx context.Context, call broker.Head) error
+	EndCalls(ctx context.Context, head broker.Head) error
 	SweepWorkspaces(ctx context.Context) error
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	PublishOutbox(ctx context.Context, all []broker.Outbox) []error

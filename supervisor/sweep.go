@@ -144,7 +144,7 @@ func (s *Supervisor) hasPendingDuties(ctx context.Context, state protocol.State)
 	if !lifecycle.HasPendingDuties(state) {
 		return false
 	}
-	if duties := lifecycle.DutiesOf(state); duties.Return || duties.CancelChildren || duties.Chain {
+	if duties := lifecycle.DutiesOf(state); duties.Return || duties.CancelChildren || duties.Chain || duties.BidAnswer {
 		return true
 	}
 	directory, err := s.b.Directory(ctx)

@@ -48,6 +48,9 @@ var familyCases = []conformanceCase{
 	{"children are in the trace of their parent", testTraces},
 	{"what an absence brought to a person goes back once", testAbsenceReturns},
 	{"a denial is final", testDenialFinal},
+	{"bids are asked for, compared and answered once", testBids},
+	{"bids are compared when the time to bid is over", testBidsInTime},
+	{"calls for bids end with what they are for", testBidsCancelled},
 }
 
 // familyKit is a kit with a broker.

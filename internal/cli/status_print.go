@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -42,6 +43,10 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"handed on", handedOn(s, chain),
 		"return", phrase(explain.OpenReturn(s, lastOf(chain))),
 		"refused", explain.Barred(s),
+		"bids", explain.Bidding(s),
+		"calls", openBids(s),
+		"call of", s.CallOf,
+		"bid", explain.BidAnswer(s.BidAnswer, ""),
 		"limits", explain.Limits(s),
 		"lineage", explain.Depth(s),
 		"warning", phrase(explain.Warning(s)),
@@ -60,6 +65,14 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"kept in", explain.Kept(s, ""),
 		"stuck", s.StuckReason,
 	)
+}
+
+// openBids are the calls for bids of a handoff that waits for them.
+func openBids(s protocol.State) string {
+	if !lifecycle.AwaitsBids(s) {
+		return ""
+	}
+	return strings.Join(explain.Calls(s), ", ")
 }
 
 func handedOn(s protocol.State, chain *dossier.Chain) string {

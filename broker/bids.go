@@ -1,0 +1,198 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// A handoff that asks for bids takes two appends to its offer: its own, which names the agents that
+// are asked, and the award, with the offer in it. Between them each agent has its call, a handoff of
+// its own. Any process may submit a call that is missing, compare the bids, and tell the bidders.
+
+// EnsureBids sees to the calls of a handoff that waits for bids: it submits those that are missing,
+// and awards the handoff once all have ended or the window is over. It returns the head after that.
+// It takes one read for each call. Doing it twice is harmless.
+func (b *Broker) EnsureBids(ctx context.Context, head Head) (Head, error) {
+	if !lifecycle.AwaitsBids(head.State) || head.State.Bidding == nil {
+		return head, nil
+	}
+	calls, err := b.readCalls(ctx, head.State)
+	if err != nil {
+		return head, err
+	}
+	if err := b.submitCalls(ctx, head, calls); err != nil {
+		return head, err
+	}
+	ends := make([]lifecycle.CallEnd, len(calls))
+	err = forEachParallel(ctx, readsAtOnce, len(calls), func(ctx context.Context, n int) (err error) {
+		ends[n], err = b.callEnd(ctx, calls[n])
+		return err
+	})
+	if err != nil {
+		return head, err
+	}
+	next, awarded, err := b.update(ctx, head, b.decisionDirectory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.Award(h.State, d, ends, now)
+	})
+	if err != nil || !awarded {
+		return next, err
+	}
+	if lifecycle.DutiesOf(next.State).Offer {
+		err = b.EnsureOffer(ctx, next)
+	}
+	return next, errors.Join(err, b.endCalls(ctx, next, calls))
+}
+
+// EndCalls ends the calls of a handoff that waits for bids no more. Doing it twice is harmless.
+func (b *Broker) EndCalls(ctx context.Context, head Head) error {
+	if head.State.Bidding == nil || lifecycle.AwaitsBids(head.State) {
+		return nil
+	}
+	calls, err := b.readCalls(ctx, head.State)
+	if err != nil {
+		return err
+	}
+	return b.endCalls(ctx, head, calls)
+}
+
+// EnsureBidAnswer tells the agent that made a bid what has become of it, once that is known. Doing it
+// twice is harmless.
+func (b *Broker) EnsureBidAnswer(ctx context.Context, call Head) error {
+	if !lifecycle.AwaitsBidAnswer(call.State) {
+		return nil
+	}
+	of, err := b.Head(ctx, call.State.CallOf, 0)
+	switch {
+	case errors.Is(err, ErrNotFound): // it is gone, and the bid with it
+	case Unreadable(err): // it may wait for bids still
+		return nil
+	case err != nil:
+		return err
+	}
+	return b.answerBid(ctx, call, of.State)
+}
+
+func (b *Broker) answerBid(ctx context.Context, call Head, of protocol.State) error {
+	_, _, err := b.updateWithoutDirectory(ctx, call, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.AnswerBid(h.State, of, now)
+	})
+	return err
+}
+
+// readCalls reads the calls of a handoff. One that is not there has no ticket.
+func (b *Broker) readCalls(ctx context.Context, s protocol.State) ([]Head, error) {
+	calls := make([]Head, len(s.Bidding.Calls))
+	err := forEachParallel(ctx, readsAtOnce, len(calls), func(ctx context.Context, n int) error {
+		ticket := protocol.CallTicket(s.Ticket, n)
+		call, err := b.Head(ctx, ticket, 0)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil
+		case Unreadable(err): // it is there, and makes no bid
+			calls[n] = Head{Ticket: ticket}
+			return nil
+		}
+		calls[n] = call
+		return err
+	})
+	return calls, err
+}
+
+// submitCalls submits the calls that are not there, while there is time to bid.
+func (b *Broker) submitCalls(ctx context.Context, head Head, calls []Head) error {
+	var missing []int
+	for n, call := range calls {
+		if call.Ticket == "" {
+			missing = append(missing, n)
+		}
+	}
+	if len(missing) == 0 || !b.decisionTime(&head).Before(head.State.Bidding.Until) {
+		return nil
+	}
+	submitted, err := b.readSubmitted(ctx, &head)
+	if err != nil {
+		return err
+	}
+	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	if err != nil {
+		return fmt.Errorf("package of %s: %w", head.Ticket, err)
+	}
+	work, err := protocol.DecodePackage(body)
+	if err != nil {
+		return fmt.Errorf("package of %s: %w", head.Ticket, err)
+	}
+	tokens := int64(protocol.Tokens(string(body)))
+	return forEachParallel(ctx, submitsAtOnce, len(missing), func(ctx context.Context, i int) error {
+		n := missing[i]
+		pkg, err := protocol.CallPackage(head.State, work, head.State.Bidding.Calls[n], tokens, b.now(head))
+		if err != nil {
+			return err
+		}
+		s, err := b.storeOwnBody(ctx, pkg)
+		if err != nil {
+			return fmt.Errorf("call %d of %s: %w", n, head.Ticket, err)
+		}
+		calls[n], err = b.submitChild(ctx, pendingChild{ticket: protocol.CallTicket(head.Ticket, n),
+			summary: lifecycle.CallOf(head.State, pkg, s.digest), body: s.body, blob: s.blob})
+		return err
+	})
+}
+
+// callEnd is how a call stands. A bid that cannot be read is none.
+func (b *Broker) callEnd(ctx context.Context, call Head) (lifecycle.CallEnd, error) {
+	end := lifecycle.CallEnd{Ended: call.Seq == 0 && call.Ticket != "" || call.State.Closed}
+	if !lifecycle.AwaitsBidAnswer(call.State) {
+		return end, nil
+	}
+	change, err := b.readChange(ctx, call.Ticket, call.State.ResultSeq)
+	if isAbsent(err) {
+		return end, nil
+	}
+	if err != nil {
+		return end, err
+	}
+	inline, blob, ok := locateResult(change)
+	if !ok || blob != nil && blob.Size > protocol.ResultBytesMax {
+		return end, nil
+	}
+	body, err := b.packageBody(ctx, inline, blob)
+	if err != nil {
+		return end, err
+	}
+	result, err := protocol.DecodeResult(body)
+	if err == nil {
+		var bid protocol.Bid
+		if bid, err = protocol.DecodeBid(result.Body); err == nil {
+			end.Bid = &bid
+		}
+	}
+	if err != nil {
+		b.log.Warn("no bid: the result of the call is none", "ticket", call.Ticket, "of", call.State.CallOf, "err", err)
+	}
+	return end, nil
+}
+
+// endCalls cancels the calls that are open, and tells the agents that have made a bid.
+func (b *Broker) endCalls(ctx context.Context, head Head, calls []Head) error {
+	return forEachParallel(ctx, submitsAtOnce, len(calls), func(ctx context.Context, n int) error {
+		call := calls[n]
+		if call.Seq == 0 {
+			return nil
+		}
+		if !call.State.Closed {
+			next, err := b.cancelHandoff(ctx, call.Ticket, lifecycle.By, "no more bids are taken for "+head.Ticket)
+			if isAbsent(err) {
+				return nil
+			}
+			if call = next; err != nil { // one that has ended meanwhile has made its bid too late
+				return err
+			}
+		}
+		return b.answerBid(ctx, call, head.State)
+	})
+}
