@@ -199,6 +199,19 @@ type Call struct {
 	BidUntil        Time                 `json:"bid_until"`
 }
 
+// ReadCall returns what the package of a call tells of the work. The error is a *Error.
+func ReadCall(pkg Package) (Call, error) {
+	var call Call
+	told, is := pkg.Context.Variables[CallVariable]
+	if !is {
+		return call, Errorf(CodeMissing, "context.variables."+CallVariable, "is missing: the package is no call for bids")
+	}
+	if err := json.Unmarshal(told, &call); err != nil { // leniently: a newer version may say more
+		return call, Errorf(CodeInvalid, "context.variables."+CallVariable, "is no call for bids: %v", err)
+	}
+	return call, nil
+}
+
 // CallVariable is the variable that holds the Call in the context of its package.
 const CallVariable = "call"
 

@@ -69,6 +69,10 @@ type ExecConfig struct {
 	// HANDOFF_CLEANUP_REASON. What it prints to standard output goes nowhere, and an
 	// exit code other than 0 is a cleanup that failed.
 	Cleanup []string
+	// Bid is a program, and its arguments, that answers a call for bids (Bidder). It has the package
+	// of the call on its standard input, and prints a protocol.Bid as JSON, or nothing for the
+	// default one; exit code 69 makes no bid. Empty is the DefaultBid.
+	Bid []string
 	// Redactor takes secrets out of what a failure quotes of standard error, before
 	// that is cut to its last lines; nil is redact.Default.
 	Redactor *redact.Redactor
@@ -184,11 +188,14 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	case cfg.KillGrace < 0 || cfg.RetryLater < 0:
 		return nil, protocol.Errorf(protocol.CodeInvalid, "kill_grace", "%v, and the delay of a retry %v, must not be negative", cfg.KillGrace, cfg.RetryLater)
 	}
-	if len(cfg.Cleanup) > 0 {
-		if err := CheckCommand(cfg.Dir, cfg.Cleanup); err != nil {
+	for field, command := range map[string][]string{"cleanup": cfg.Cleanup, "bid": cfg.Bid} {
+		if len(command) == 0 {
+			continue
+		}
+		if err := CheckCommand(cfg.Dir, command); err != nil {
 			var e *protocol.Error
 			if errors.As(err, &e) && e.Field == "command" {
-				e.Field = "cleanup"
+				e.Field = field
 			}
 			return nil, err
 		}
@@ -208,7 +215,7 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	cfg.OutputBytesMax = cmp.Or(cfg.OutputBytesMax, protocol.ResultBytesMax)
 	cfg.KillGrace = cmp.Or(cfg.KillGrace, KillGraceDefault)
 	cfg.RetryLater = cmp.Or(cfg.RetryLater, RetryLaterDefault)
-	cfg.Command, cfg.Cleanup, cfg.Env = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Env)
+	cfg.Command, cfg.Cleanup, cfg.Bid, cfg.Env = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Bid), slices.Clone(cfg.Env)
 	return &Exec{cfg: cfg}, nil
 }
 

@@ -120,6 +120,9 @@ func (r *run) attempt(c contexts, h Handoff, claim Claim, failed error) (again b
 	err := errors.New("the handler ended its goroutine instead of returning")
 	defer func() { again = r.report(c, h, claim, result, err) }() // deferred, for runtime.Goexit
 	result, err = r.callHandler(h)
+	if err == nil && r.handlerCalled {
+		r.w.worked.add(time.Since(r.acceptedAt))
+	}
 	return false
 }
 
@@ -144,7 +147,7 @@ func (r *run) prepareAnswer(ctx context.Context) (h Handoff, ack protocol.Ack, f
 		// Another worker, of a newer version, may be able to.
 		return h, lifecycle.UnreadablePackage(err), nil, true
 	}
-	if r.w.acks != nil {
+	if r.w.acks != nil && h.State().CallOf == "" {
 		var timedOut bool
 		if ack, timedOut, failed = r.callAcknowledger(ctx, h); timedOut {
 			r.log.Warn("offer not acknowledged in time; released", "after", lifecycle.ClaimTimeout(h.State()))
@@ -221,6 +224,9 @@ func (r *run) acknowledge(c contexts, ack protocol.Ack) Claim {
 func (r *run) callHandler(h Handoff) (protocol.Result, error) {
 	if r.ctx.Err() != nil {
 		return protocol.Result{}, context.Cause(r.ctx)
+	}
+	if r.lastState().CallOf != "" {
+		return r.bid(h)
 	}
 	r.handlerCalled = true
 	ctx := broker.WithTrace(r.ctx, h.Trace)

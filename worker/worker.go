@@ -125,6 +125,8 @@ type Worker struct {
 	cleaner   Cleaner      // nil: there is nothing to put away
 	log       *slog.Logger
 	counts    counters
+	worked    workTime
+	profile   atomic.Pointer[protocol.Profile] // as it was when the worker began; nil before
 
 	started           atomic.Bool
 	holder            protocol.Holder // but Slots, Busy and Draining
@@ -240,6 +242,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.profile.Store(&profile)
 	w.slots = make(chan struct{}, concurrency(w.cfg.Concurrency, profile.MaxConcurrency))
 	w.slotCount.Store(int32(cap(w.slots)))
 	// A worker that pulls must be present first: its claim would be judged lost.

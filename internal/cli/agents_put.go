@@ -74,6 +74,8 @@ func (f *profileFlags) declare(fs *pflag.FlagSet) {
 	f.millis("poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)", func(p *profile) *int64 { return &p.PollPatienceMS })
 	f.text("max-risk", "low, medium or high (default)", func(p *profile) *string { return (*string)(&p.MaxRisk) })
 	f.text("escalates-to", "the agent above it (default human)", func(p *profile) *string { return &p.EscalatesTo })
+	bids := fs.Bool("bids", false, "whether it is asked for bids, and makes them")
+	f.onGiven("bids", func(p *profile) { p.Bids = *bids })
 	f.declareEdges()
 	f.price("price-in", "what a million tokens that go into its model cost, as 3 or 0.25", func(p *protocol.Price) *int64 { return &p.InMicros })
 	f.price("price-out", "what a million tokens that its model writes cost", func(p *protocol.Price) *int64 { return &p.OutMicros })

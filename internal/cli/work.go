@@ -22,6 +22,8 @@ type workFlags struct {
 	beat, beatTimeout  time.Duration
 	misses             int
 	cleanup, result    string
+	bid                string
+	bids               bool
 	input              string
 	cleanupTimeout     time.Duration
 	handoffs           string
@@ -67,6 +69,8 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs.StringVar(&flags.input, "input", string(worker.InputPackage), "what CMD reads: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)")
 	fs.StringVar(&flags.result, "result", string(output.Auto), "how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)")
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
+	fs.BoolVar(&flags.bids, "bids", false, "a new agent makes bids: what it would do a work for (see handoff submit --bids)")
+	fs.StringVar(&flags.bid, "bid", "", "`PROGRAM` that prints the bid for a call on its input; the same as --bids without it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
 	gatewayFlag(cmd, &flags.gateway)
@@ -87,6 +91,10 @@ func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error
 		program.Cleanup = []string{flags.cleanup}
 		err = inField(worker.CheckCommand(a.dir, program.Cleanup), "cleanup", "")
 	}
+	if err == nil && flags.bid != "" {
+		program.Bid = []string{flags.bid}
+		err = inField(worker.CheckCommand(a.dir, program.Bid), "bid", "")
+	}
 	return program, err
 }
 
@@ -99,7 +107,7 @@ func (flags *workFlags) config(a *app) (worker.Config, error) {
 	cfg := worker.Config{
 		Agent: flags.agent, Concurrency: flags.concurrency, DrainTimeout: flags.drain,
 		Lease: flags.lease, Beat: flags.beat, BeatTimeout: flags.beatTimeout, Misses: flags.misses, CleanupTimeout: flags.cleanupTimeout,
-		Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities, Handoffs: flags.handoffMode()},
+		Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities, Handoffs: flags.handoffMode(), Bids: flags.bids || flags.bid != ""},
 		Log:     a.log(flags.verbose),
 	}
 	if cfg.DrainTimeout == 0 {

@@ -53,6 +53,10 @@ func (a *app) meet(profile, wanted protocol.Profile, update bool, put func(proto
 		lacking = append(lacking, "handoffs "+string(wanted.Handoffs))
 		profile.Handoffs = wanted.Handoffs
 	}
+	if wanted.Bids && !profile.Bids {
+		lacking = append(lacking, "bids")
+		profile.Bids = true
+	}
 	if len(lacking) == 0 {
 		return nil
 	}
