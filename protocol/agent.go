@@ -35,9 +35,13 @@ type Profile struct {
 	Bids           bool             `json:"bids,omitempty"`             // it is asked for bids, and makes them
 	// Scopes are the variables of a workspace that it may set: names, or beginnings with a *
 	// behind them. Absent is all.
-	Scopes           []string `json:"scopes,omitempty"`
-	UpdatedAt        Time     `json:"updated_at,omitzero"`
-	RegisteredByWork bool     `json:"registered_by_worker,omitempty"`
+	Scopes []string `json:"scopes,omitempty"`
+	// Contract is what it expects of a package, and what its results are.
+	Contract *Contract `json:"contract,omitempty"`
+	// MaxContextTokens bounds the conversation of a package for it, as estimated; 0 is no bound.
+	MaxContextTokens int  `json:"max_context_tokens,omitempty"`
+	UpdatedAt        Time `json:"updated_at,omitzero"`
+	RegisteredByWork bool `json:"registered_by_worker,omitempty"`
 }
 
 // Capability is something an agent can do, and how well. A bare string is

@@ -52,6 +52,7 @@ const (
 	CodeUnsupported    Code = "unsupported"       // the engine has no part for this
 	CodeBudget         Code = "budget_exceeded"   // tokens or cost of a lineage
 	CodeCircular       Code = "circular_handoff"  // the same hand-off again, and nothing has changed
+	CodeContract       Code = "contract"          // the package is not what the agent expects
 )
 
 // Error is what a refusal of input looks like: which field, what was wrong,

@@ -89,6 +89,7 @@ var ownFields = map[string]bool{
 	"fleet.approvals.if.target": true, "fleet.approvals.if.capability": true, "fleet.approvals.if.type": true,
 	"return.of": true, "origin": true, "traceparent": true, "tracestate": true, "policy.progress_timeout_ms": true, "policy.late_result": true, "policy.intervention_timeout_ms": true, "policy.on_malformed": true,
 	"result.usage.tokens_in": true, "result.usage.tokens_out": true, "result.usage.cost_micros": true, "result.usage.calls": true, "result.usage.model": true,
+	"profile.contract.context_schema": true, "profile.contract.result_schema": true, "profile.contract.modes": true, "profile.max_context_tokens": true,
 	"profile.price.in_micros_per_mtok": true, "profile.price.out_micros_per_mtok": true,
 	"result.set_aside": true, "result.malformed": true, "result.command.await": true, "result.command.for": true,
 	"members.reason": true, "members.priority": true, "members.variables": true,

@@ -67,6 +67,12 @@ func (p *Profile) validate() *Error {
 	if err := p.Breaker.validate("breaker"); err != nil {
 		return err
 	}
+	if err := p.Contract.validate("contract"); err != nil {
+		return err
+	}
+	if err := between("max_context_tokens", int64(p.MaxContextTokens), 0, TokensMax); err != nil {
+		return err
+	}
 	if err := wellFormed(profileShape, p); err != nil {
 		return err
 	}

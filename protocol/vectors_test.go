@@ -246,7 +246,7 @@ func TestSchemasRefuse(t *testing.T) {
 		"answer-reason-without-deny", "answer-let-others-without-deny", "package-newer-minor-wrong-type", "package-returned", "package-origin",
 		"package-member-is-source", "package-from-stranger", "package-return-timeouts-differ",
 		"package-tracestate-twice", "package-limits-budget",
-		"package-lock-outside", "package-locks-group", "package-locks-homeless", "package-lock-twice", "package-next-twice", "package-routing-capability",
+		"package-lock-outside", "profile-contract-schema-too-large", "package-locks-group", "package-locks-homeless", "package-lock-twice", "package-next-twice", "package-routing-capability",
 		"result-await-unknown-field", "result-await-member", "package-bids-group", "package-bids-weights", "package-bids-agent", "package-bids-least"} // an entry is another schema's
 	used := map[string]bool{}
 	for name, v := range vectors(t, "invalid") {

@@ -367,7 +367,7 @@ func applyBarred(s *p.State, e *p.Barred) error {
 }
 
 // BarCodes are the refusals of a hand-off by a limit or a rule.
-var BarCodes = []p.Code{p.CodeLimitExceeded, p.CodeBudget, p.CodeCircular, p.CodeForbidden, p.CodeHandoffsOff}
+var BarCodes = []p.Code{p.CodeLimitExceeded, p.CodeBudget, p.CodeCircular, p.CodeForbidden, p.CodeHandoffsOff, p.CodeContract}
 
 // Bars tells whether a refusal is one by a limit or a rule: the hand-off would be refused again, so
 // a result stands without it.

@@ -103,6 +103,9 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 		if err := barredRoute(s, d); !ok && err != nil {
 			return routing, err
 		}
+		if err := brokenByAll(s, d); !ok && err != nil {
+			return routing, err
+		}
 		if !ok {
 			problem := "no agent has the capability %s"
 			if d.has(s.Target.Capability) {
@@ -128,6 +131,9 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 	}
 	if overAutonomy(&profile, &s) {
 		return p.Routing{}, p.Errorf(p.CodeAutonomy, "autonomy_budget.amount", "%s has an autonomy budget of %g, this asks for %g", name, *profile.AutonomyBudget, *s.Autonomy.Amount)
+	}
+	if err := d.breaks(&profile, &s); err != nil {
+		return p.Routing{}, err
 	}
 	routing := p.Routing{Choice: name}
 	if wanted := requiredOf(s); len(wanted) > 0 && name != p.Human {

@@ -26,7 +26,9 @@ type Directory struct {
 	// others absent: their presence may have lapsed with its own.
 	ConnectedSince time.Time
 
-	counted map[string]load // by Count
+	counted   map[string]load // by Count
+	contracts bool            // by Count: an agent expects something of a package
+	contract  Contract        // by WithContract
 
 	breakers map[string]breakerView // by At: those that are not closed
 	asOf     time.Time
@@ -42,6 +44,7 @@ type Directory struct {
 func (d *Directory) Count() {
 	d.counted = nil
 	d.counted = d.loads()
+	d.contracts = d.findContract()
 }
 
 // Agent returns the profile of an agent: its name alone where it is not known. Human

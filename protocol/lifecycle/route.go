@@ -193,10 +193,10 @@ type match struct {
 
 // fitness matches a profile against what is wanted. A partial
 // match is fit, with a warning for each capability that is missing or too weak,
-// unless the policy is strict. An agent that takes no handoffs, or may not take
-// the risk, is not fit.
+// unless the policy is strict. An agent that takes no handoffs, may not take
+// the risk, or expects what the package does not have, is not fit.
 func fitness(profile p.Profile, s p.Summary, d *Directory, wanted demand) (m match, ok bool) {
-	if _, unfit := unfitForGood(profile, s); unfit {
+	if _, unfit := unfitForGood(profile, s); unfit || d.breaks(&profile, &s) != nil {
 		return match{}, false
 	}
 	if len(wanted.wanted) == 0 {

@@ -102,6 +102,25 @@ func PackageOutputSchema(body []byte) (json.RawMessage, error) {
 	return found, nil
 }
 
+// PackageContext returns the context of an encoded package; nil without one. It shares memory with
+// body. The error is a *Error.
+func PackageContext(body []byte) (json.RawMessage, error) {
+	s := wirejson.NewLenientReader(body)
+	defer s.Free()
+	var found json.RawMessage
+	if readMember(s, "context", func() bool {
+		raw, _, ok := s.Raw()
+		found = raw
+		return ok
+	}) {
+		s.End()
+	}
+	if err := s.Broken("package"); err != nil {
+		return nil, protocol.WireError(err)
+	}
+	return found, nil
+}
+
 // readMember calls read at the value of a field, if the next value is an object that has it.
 func readMember(s *wirejson.Reader, name string, read func() bool) bool {
 	if s.Peek() != jsontext.KindBeginObject {

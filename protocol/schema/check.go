@@ -55,8 +55,25 @@ func CheckOutput(schema, body json.RawMessage) error {
 	if len(body) == 0 {
 		body = json.RawMessage("null")
 	}
+	return output.check(want, body)
+}
+
+// subject is what is checked, and what it is checked against, in the words of an error.
+type subject struct {
+	code   protocol.Code
+	field  string
+	schema string
+	// inside names the place in the field that is wrong, and not only the field.
+	inside bool
+}
+
+var output = subject{code: protocol.CodeOutputSchema, field: resultField, schema: "the package's output_schema"}
+
+// check tells whether a value is what a schema asks for.
+func (of subject) check(want *usable, body json.RawMessage) error {
+	wrong := of.wrong
 	if valuesIn(body, OutputValuesMax) > OutputValuesMax {
-		return wrong("has more than %d values, too many to be checked against the package's output_schema", OutputValuesMax)
+		return wrong("has more than %d values, too many to be checked against %s", OutputValuesMax, of.schema)
 	}
 	alone := len(body) > bodyBytesLight
 	if alone {
@@ -68,17 +85,17 @@ func CheckOutput(schema, body json.RawMessage) error {
 		return wrong("is not JSON: %v", err)
 	}
 	if number := unwieldy(value); number != "" {
-		return wrong("holds the number %s, which is too long to be checked against the package's output_schema", short(number))
+		return wrong("holds the number %s, which is too long to be checked against %s", short(number), of.schema)
 	}
 	steps, ok := want.price.within(OutputStepsMax, value)
 	if !ok {
-		return wrong("takes more than %d steps to be checked against the package's output_schema", OutputStepsMax)
+		return wrong("takes more than %d steps to be checked against %s", OutputStepsMax, of.schema)
 	}
 	if steps > stepsLight && !alone {
 		heavy.Lock()
 		defer heavy.Unlock()
 	}
-	return verdict(want.validate(value))
+	return of.verdict(want.validate(value))
 }
 
 // validate is the library's check. A panic in it is an error of the one result, and
@@ -92,8 +109,8 @@ func (u *usable) validate(value any) (err error) {
 	return u.check.Validate(value)
 }
 
-func wrong(format string, args ...any) error {
-	return protocol.Errorf(protocol.CodeOutputSchema, resultField, format, args...)
+func (of subject) wrong(format string, args ...any) error {
+	return protocol.Errorf(of.code, of.field, format, args...)
 }
 
 // unusable words why a schema that is no use fails the result. Submission refuses
@@ -107,15 +124,18 @@ func unusable(err error) error {
 }
 
 // verdict words what the library found.
-func verdict(err error) error {
+func (of subject) verdict(err error) error {
 	var found *jsonschema.ValidationError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &found):
-		return wrong("breaks the package's output_schema: %s", explain(found))
+		if of.inside {
+			of.field = inside(of.field, found)
+		}
+		return of.wrong("breaks %s: %s", of.schema, explain(found))
 	}
-	return wrong("cannot be checked against the package's output_schema: %s", short(err.Error()))
+	return of.wrong("cannot be checked against %s: %s", of.schema, short(err.Error()))
 }
 
 func nothing(raw json.RawMessage) bool {

@@ -75,6 +75,17 @@ func isAlternatives(err *jsonschema.ValidationError) bool {
 	return false
 }
 
+// inside is the place in a field that an error is about: of the first problem, and the first of the
+// members that are missing there.
+func inside(field string, err *jsonschema.ValidationError) string {
+	first := leavesOf(err).first[0]
+	path := first.InstanceLocation
+	if missing, ok := first.ErrorKind.(*kind.Required); ok && len(missing.Missing) > 0 {
+		path = append(slices.Clone(path), missing.Missing[0])
+	}
+	return place(append([]string{field}, path...))
+}
+
 // problem says where and what, without the causes.
 func problem(leaf *jsonschema.ValidationError) string {
 	alone := jsonschema.ValidationError{SchemaURL: leaf.SchemaURL, ErrorKind: trimmed(leaf.ErrorKind)}

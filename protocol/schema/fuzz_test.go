@@ -56,7 +56,7 @@ func FuzzOutput(f *testing.F) {
 			return
 		}
 		before := allocated()
-		found := verdict(ready.check.Validate(value))
+		found := output.verdict(ready.check.Validate(value))
 		if took := allocated() - before; took > stepBytes*steps+64<<10 {
 			t.Errorf("took %d bytes for %d steps", took, steps)
 		}

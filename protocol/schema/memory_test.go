@@ -147,7 +147,7 @@ func checkMemory(t *testing.T, schema, body string) (steps, bytesTaken int) {
 		t.Errorf("%d steps are enough for %d steps", steps-1, steps)
 	}
 	before := allocated()
-	_ = verdict(ready.check.Validate(value))
+	_ = output.verdict(ready.check.Validate(value))
 	return steps, allocated() - before
 }
 

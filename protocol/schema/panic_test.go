@@ -18,7 +18,7 @@ func TestPanicOfTheLibrary(t *testing.T) {
 	}
 	ready.check.MultipleOf = new(big.Rat) // which it divides by
 	var e *protocol.Error
-	err = verdict(ready.validate(json.Number("4")))
+	err = output.verdict(ready.validate(json.Number("4")))
 	if !errors.As(err, &e) || e.Code != protocol.CodeOutputSchema || e.Field != resultField || !strings.Contains(e.Message, "division by zero") {
 		t.Errorf("%v", err)
 	}

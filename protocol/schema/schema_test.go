@@ -240,7 +240,7 @@ var maxima = map[string]int64{
 	"returned.members.result.iterations": protocol.IterationsMax, "returned.progress.percent": 100, "returned.trail.level": protocol.EscalationsMax,
 	"retry_after_ms": protocol.RetryAfterMaxMS, "estimated_completion_ms": protocol.EstimateMaxMS,
 	"capabilities.proficiency": 1, "max_concurrency": protocol.ConcurrencyMax, "max_execution_time_ms": protocol.WorkTimeoutMaxMS,
-	"poll_patience_ms": protocol.PollPatienceMaxMS, "locks.wait_ms": protocol.LockWaitMaxMS,
+	"max_context_tokens": protocol.TokensMax, "poll_patience_ms": protocol.PollPatienceMaxMS, "locks.wait_ms": protocol.LockWaitMaxMS,
 	"breaker.threshold": protocol.BreakerThresholdMax, "breaker.window_ms": protocol.BreakerWindowMaxMS, "breaker.share_percent": protocol.BreakerSharePctMax,
 	"breaker.open_ms": protocol.BreakerOpenMaxMS, "breaker.open_max_ms": protocol.BreakerOpenLimitMS, "breaker.probes": protocol.BreakerProbesMax,
 }

@@ -1,0 +1,54 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// CheckContract tells whether the schemas of an agent's contract can be used, as CheckSchema does.
+// The error is a *protocol.Error for contract.context_schema or contract.result_schema.
+func CheckContract(c *protocol.Contract) error {
+	if c == nil {
+		return nil
+	}
+	for _, s := range []struct {
+		field string
+		raw   json.RawMessage
+	}{{"contract.context_schema", c.ContextSchema}, {"contract.result_schema", c.ResultSchema}} {
+		if err := CheckSchema(s.raw); err != nil {
+			return at(s.field, err)
+		}
+	}
+	return nil
+}
+
+// CheckContext tells whether the context of a package is what an agent expects, by the schema of its
+// contract. The error is a *protocol.Error with CodeContract, whose field is the first place that is
+// wrong, such as context.variables.branch. What bounds a check of an output bounds this one, too. A
+// schema that cannot be used asks for nothing: its agent could not have been registered with it.
+func CheckContext(agent string, schema, context json.RawMessage) error {
+	if nothing(schema) {
+		return nil
+	}
+	want, err := cache.of(schema)
+	if err != nil {
+		return nil
+	}
+	if nothing(context) {
+		context = json.RawMessage("{}")
+	}
+	return subject{protocol.CodeContract, "context", "the context_schema of " + agent, true}.check(want, context)
+}
+
+// at is an error about a schema that stands in another field.
+func at(field string, err error) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	there := *e
+	there.Field = field
+	return &there
+}
