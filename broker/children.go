@@ -403,6 +403,13 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 		return err
 	}
 	summary := lifecycle.MemberOf(head.State, member, s.digest, excluded)
+	if member.Target.Capability != "" && directory.HasContracts() { // it goes to one whose contract it keeps
+		body, _, err := b.encodePackage(ctx, member.Package)
+		if err != nil {
+			return err
+		}
+		directory = withContract(directory, body, &member.Package.Context)
+	}
 	if member.Target.Capability != "" || len(summary.Excluded) > 0 {
 		if directory, err = b.directoryOfMember(ctx, head, pkg.Recipients(), member, summary, directory); err != nil {
 			return err

@@ -22,12 +22,14 @@ type Claim struct {
 	Agent   string
 	Holder  protocol.Holder
 	Offer   uint64
-	Package json.RawMessage
+	Package json.RawMessage // as the agent gets it
 	Answers []protocol.Answer
 	Trail   []protocol.TrailEntry
 
 	b       *Broker
-	limited bool // its agent has max_concurrency: it counts
+	limited bool            // its agent has max_concurrency: it counts
+	suited  bool            // its agent's profile may change the package
+	given   json.RawMessage // the package as it is stored, where Package may be another
 	// locked holds a token while an append or a beat is under way. Waiting for it
 	// ends with the context, as it would not with a mutex: the engine may be away.
 	locked chan struct{}

@@ -133,6 +133,11 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 	pkg.Source, pkg.Parent, pkg.Key = c.Agent, c.Ticket, ""
 	head := c.lastHead()
 	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.decisionTime(head))
+	if child.onChain {
+		if err := c.adaptMode(ctx, &own, &pkg); err != nil {
+			return Prepared{}, err
+		}
+	}
 	in, err := c.b.Prepare(ctx, pkg)
 	if child.onChain && pkg.Context.Previous != nil && errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge, Field: "package"}) {
 		pkg.Context.Previous = nil // it must not be the reason that finished work is refused
@@ -334,7 +339,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 
 // ownPackage is the package of this handoff, with the variables of the answers.
 func (c *Claim) ownPackage() (protocol.Package, error) {
-	pkg, err := protocol.DecodePackage(c.Package)
+	pkg, err := protocol.DecodePackage(c.packageAsGiven())
 	if err != nil {
 		return pkg, protocol.Errorf(protocol.CodeMalformed, "package", "%v", err)
 	}

@@ -72,8 +72,9 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 	if err != nil {
 		return nil, err
 	}
-	limit, err := b.limitOf(ctx, holder.Agent)
-	if err != nil || limit == 0 {
+	profile, err := b.profileOf(ctx, holder.Agent)
+	claim.suitTo(&profile)
+	if err != nil || profile.MaxConcurrency == 0 {
 		return claim, nil // it is its own; the limit is no reason to lose it
 	}
 	claim.limited = true

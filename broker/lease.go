@@ -24,18 +24,19 @@ type LeaseToken struct {
 	Offer  uint64 `json:"o"`
 	Holder string `json:"h"`
 	Slot   bool   `json:"s,omitempty"` // it counts against its agent's max_concurrency
+	Suited bool   `json:"f,omitempty"` // its agent's profile may change its package
 	Worker bool   `json:"w,omitempty"` // its holder is a worker, which is present by itself
 }
 
 // Lease writes the claim as a token from which Resume makes it again, in any process.
 func (c *Claim) Lease() string {
-	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited}.String()
+	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Suited: c.suited}.String()
 }
 
 // WorkerLease is the Lease that a worker gives to the program that it runs: what is reported by it
 // leaves the worker's presence alone.
 func (c *Claim) WorkerLease() string {
-	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Worker: true}.String()
+	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Suited: c.suited, Worker: true}.String()
 }
 
 // String is the lease as it is given out.
@@ -95,6 +96,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 		claim, err := b.claimOf(ctx, head, holder, token.Offer)
 		if err == nil {
 			claim.limited = token.Slot
+			err = claim.suit(ctx, token.Suited)
 		}
 		if !errors.Is(err, ErrLeaseLost) {
 			return claim, err

@@ -20,16 +20,27 @@ func (b *Broker) checkMembers(ctx context.Context, in Prepared, directory *lifec
 		if err != nil {
 			return err
 		}
-		summary := lifecycle.MemberOf(group, member, "", nil)
-		if first != nil && !isBarred(summary, directory) {
+		summary, body := lifecycle.MemberOf(group, member, "", nil), in.Body
+		if !member.Shared && directory.HasContracts() {
+			if body, _, err = b.encodePackage(ctx, member.Package); err != nil {
+				return err
+			}
+		}
+		suiting := func(d *lifecycle.Directory) *lifecycle.Directory {
+			return withContract(d, body, &member.Package.Context)
+		}
+		if first != nil && !isBarred(summary, suiting(directory)) {
 			continue
 		}
-		err = b.checkMember(ctx, summary, directory)
+		err = b.checkMember(ctx, summary, directory, suiting)
 		var refused *protocol.Error
 		if errors.As(err, &refused) {
 			with := *refused
 			with.Field = fmt.Sprintf("members[%d].%s", n, refused.Field)
-			if member.Shared {
+			switch {
+			case member.Shared && refused.Code == protocol.CodeContract: // of the context that all of them get
+				with.Field = refused.Field
+			case member.Shared:
 				with.Field = fmt.Sprintf("target.agents[%d]", n)
 			}
 			if lifecycle.Bars(refused.Code) {
@@ -54,14 +65,14 @@ func isBarred(s protocol.Summary, directory *lifecycle.Directory) bool {
 
 // checkMember judges by a snapshot that may lag behind an agent which has just
 // been registered: before one is refused the leader is asked for it.
-func (b *Broker) checkMember(ctx context.Context, member protocol.Summary, directory *lifecycle.Directory) error {
-	_, err := lifecycle.Admit(member, directory)
+func (b *Broker) checkMember(ctx context.Context, member protocol.Summary, directory *lifecycle.Directory, suiting func(*lifecycle.Directory) *lifecycle.Directory) error {
+	_, err := lifecycle.Admit(member, suiting(directory))
 	if err == nil || member.Target.Agent == "" {
 		return err
 	}
 	if directory, err = b.directoryFor(ctx, member); err != nil {
 		return err
 	}
-	_, err = lifecycle.Admit(member, directory)
+	_, err = lifecycle.Admit(member, suiting(directory))
 	return err
 }

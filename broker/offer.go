@@ -27,12 +27,13 @@ type Offer struct {
 	Sequence uint64 // the offer's id
 
 	b               *Broker
-	read            bool // Head was read from the ledger
-	limit           int  // the agent's max_concurrency when it was pulled; 0 is none
-	slot            bool // one was taken for it
-	asked           bool // an append that gives it to a holder had no answer; it may be stored
+	read            bool              // Head was read from the ledger
+	profile         *protocol.Profile // the agent's when it was pulled
+	slot            bool              // one was taken for it
+	asked           bool              // an append that gives it to a holder had no answer; it may be stored
 	delivery        Delivery
 	pkg             json.RawMessage
+	given           json.RawMessage // the package as it is stored, where pkg is as the agent gets it
 	blob            *protocol.BlobRef
 	annotations     annotations
 	annotationsBlob *protocol.BlobRef // the annotations, where they are too large for the queue
@@ -44,11 +45,11 @@ type Offer struct {
 // an offer again. Of an agent with max_concurrency, Pull takes only as many as the agent has
 // capacity for beside the handoffs of all its holders, and waits for capacity first.
 func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
-	limit, err := b.limitOf(ctx, agent)
+	profile, err := b.profileOf(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
-	if limit > 0 {
+	if limit := profile.MaxConcurrency; limit > 0 {
 		if most, wait, err = b.awaitCapacity(ctx, agent, limit, most, wait); err != nil || most == 0 {
 			return nil, err
 		}
@@ -58,14 +59,14 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		if err != nil {
 			return nil, err
 		}
-		if offers := b.decodeOffers(deliveries, limit); len(offers) > 0 || len(deliveries) == 0 {
+		if offers := b.decodeOffers(deliveries, &profile); len(offers) > 0 || len(deliveries) == 0 {
 			return offers, nil
 		}
 	}
 }
 
 // decodeOffers are the deliveries that are offers. The others are removed.
-func (b *Broker) decodeOffers(deliveries []Delivery, limit int) []*Offer {
+func (b *Broker) decodeOffers(deliveries []Delivery, profile *protocol.Profile) []*Offer {
 	offers := make([]*Offer, 0, len(deliveries))
 	for _, d := range deliveries {
 		offer, err := b.decodeOffer(d)
@@ -74,7 +75,7 @@ func (b *Broker) decodeOffers(deliveries []Delivery, limit int) []*Offer {
 			_ = d.Remove() // else it comes again; the next reconciliation offers the handoff
 			continue
 		}
-		offer.limit = limit
+		offer.profile = profile
 		offers = append(offers, offer)
 	}
 	return offers
@@ -116,7 +117,8 @@ func checkOfferKey(key OfferKey, o *record.Offer) error {
 	return nil
 }
 
-// Package returns what is handed off, fetching it, and the answers, if they are large.
+// Package returns what is handed off, as the agent gets it. It is fetched where it is large, and so
+// are the answers.
 func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	if o.blob != nil && o.pkg == nil {
 		pkg, err := o.b.blobs.Blob(ctx, *o.blob)
@@ -134,6 +136,9 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 			return nil, fmt.Errorf("answers to %s: %w", o.Ticket, err)
 		}
 		o.annotationsBlob = nil
+	}
+	if o.given == nil && suits(o.profile) {
+		o.given, o.pkg = o.pkg, suited(o.pkg, o.profile)
 	}
 	return o.pkg, nil
 }
@@ -242,7 +247,7 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 func (o *Offer) claimOf(holder protocol.Holder, head *Head) *Claim {
 	return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
 		Answers: o.annotations.Answers, Trail: o.annotations.Trail, b: o.b, locked: make(chan struct{}, 1), delivery: o.delivery, head: head,
-		fence: head.State.Fence, limited: o.limit > 0}
+		fence: head.State.Fence, limited: o.profile.MaxConcurrency > 0, suited: suits(o.profile), given: o.given}
 }
 
 func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
@@ -261,8 +266,8 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 	case lifecycle.LetGo:
 		return nil, fmt.Errorf("offer %d of %s is held: %w", o.Sequence, o.Ticket, ErrOfferGone)
 	}
-	if o.limit > 0 && assignsHolder(draft.events) {
-		taken, err := o.b.takeSlot(ctx, o.Agent, o.limit, o.Ticket, o.b.slotOf(holder, o.Sequence))
+	if limit := o.profile.MaxConcurrency; limit > 0 && assignsHolder(draft.events) {
+		taken, err := o.b.takeSlot(ctx, o.Agent, limit, o.Ticket, o.b.slotOf(holder, o.Sequence))
 		if err != nil {
 			return nil, err
 		}

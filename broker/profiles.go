@@ -8,6 +8,7 @@ import (
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 const (
@@ -78,14 +79,17 @@ func (p *profiles) invalidate(agent string) {
 	delete(p.recent, agent)
 }
 
-// PutProfile registers or replaces an agent. What this process submits behind it
-// goes by the new profile.
+// PutProfile registers or replaces an agent, whose contract can be used. What this process
+// submits behind it goes by the new profile.
 func (b *Broker) PutProfile(ctx context.Context, p protocol.Profile) error {
 	if err := protocol.CheckBy("id", p.ID); err != nil {
 		return err
 	}
 	b.profiles.invalidate(p.ID)
 	defer b.profiles.invalidate(p.ID)
+	if err := schema.CheckContract(p.Contract); err != nil {
+		return err
+	}
 	return b.directory.PutProfile(ctx, p)
 }
 
@@ -188,7 +192,8 @@ func (b *Broker) recentAgent(ctx context.Context, agent string) (d *lifecycle.Di
 
 // decideSubmission decides the first append of a handoff that has no members. Before it is
 // refused by a profile that is only remembered the leader is asked.
-func (b *Broker) decideSubmission(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
+func (b *Broker) decideSubmission(ctx context.Context, in Prepared) (lifecycle.Step, *lifecycle.Directory, error) {
+	ticket, s := in.Ticket, in.summary
 	fleet, err := b.recentFleet(ctx)
 	if err != nil {
 		return lifecycle.Step{}, nil, err
@@ -198,9 +203,11 @@ func (b *Broker) decideSubmission(ctx context.Context, ticket string, s protocol
 		return lifecycle.Step{}, nil, err
 	}
 	decide := func(d *lifecycle.Directory) (lifecycle.Step, *lifecycle.Directory, error) {
+		d = withContract(d, in.Body, &in.Package.Context)
 		step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
 		if err == nil && step.Gates() { // who is above its source is to be known
 			if d, err = b.Directory(ctx); err == nil {
+				d = withContract(d, in.Body, &in.Package.Context)
 				step, err = lifecycle.Submit(ticket, s, protocol.Submitted{}, d, b.now(Head{}))
 			}
 			if err == nil {

@@ -75,22 +75,21 @@ func (w *slotWatch) checked(agent string, took time.Duration) {
 	w.next[agent] = time.Now().Add(max(time.Second, slotCheckRest*took))
 }
 
-// limitOf is an agent's max_concurrency; 0 is none. A process that watches the
-// directory is not asked to read anything.
-func (b *Broker) limitOf(ctx context.Context, agent string) (int, error) {
+// profileOf is the profile of an agent whose handoffs this process has in hand: its limit, and what
+// it expects. A process that watches the directory is not asked to read anything.
+func (b *Broker) profileOf(ctx context.Context, agent string) (protocol.Profile, error) {
+	var d *lifecycle.Directory
+	var err error
 	if b.watching.Load() {
-		d, err := b.directory.Directory(ctx)
-		if err != nil {
-			return 0, err
-		}
-		profile, _ := d.Agent(agent)
-		return profile.MaxConcurrency, nil
+		d, err = b.directory.Directory(ctx)
+	} else {
+		d, _, err = b.recentAgent(ctx, agent)
 	}
-	d, _, err := b.recentAgent(ctx, agent)
 	if err != nil {
-		return 0, err
+		return protocol.Profile{}, err
 	}
-	return d.Agents[agent].MaxConcurrency, nil
+	profile, _ := d.Agent(agent)
+	return profile, nil
 }
 
 // Directory returns the current snapshot, see Engine, with what this process knows better.
@@ -108,7 +107,8 @@ func (b *Broker) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 // Capacity returns how many handoffs an agent has in hand, and its limit. A limit of 0 is
 // none, and then nothing is counted.
 func (b *Broker) Capacity(ctx context.Context, agent string) (inHand, limit int, err error) {
-	if limit, err = b.limitOf(ctx, agent); err != nil || limit == 0 {
+	profile, err := b.profileOf(ctx, agent)
+	if limit = profile.MaxConcurrency; err != nil || limit == 0 {
 		return 0, limit, err
 	}
 	slots, _, err := b.directory.Slots(ctx, agent)

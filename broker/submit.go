@@ -158,7 +158,7 @@ func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.
 	}
 	in.summary = lifecycle.InExperiment(in.Ticket, in.summary, fleet)
 	if in.summary.Aggregate == nil {
-		step, directory, err := b.decideSubmission(ctx, in.Ticket, in.summary)
+		step, directory, err := b.decideSubmission(ctx, in)
 		return step, directory, nameParties(err, in.Package)
 	}
 	directory, err := b.Directory(ctx) // its source is in it, too

@@ -388,7 +388,7 @@ func (g *Gateway) acknowledgedBefore(ctx context.Context, agent string, r *ackno
 	if err != nil {
 		return nil, err
 	}
-	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID, Slot: limit > 0}
+	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID, Slot: limit > 0, Suited: true}
 	claim, err := g.b.Resume(ctx, lease.String())
 	if err != nil || claim.Fence() == 0 {
 		if errors.Is(err, broker.ErrUnreachable) {
