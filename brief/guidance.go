@@ -64,6 +64,9 @@ func Guidance(specialists []Specialist) string {
 		if len(s.Profile.Examples) > 0 {
 			what = append(what, "for example: "+oneLine(cut(s.Profile.Examples[0])))
 		}
+		if expects := s.Profile.Contract.Expects(); len(expects) > 0 {
+			what = append(what, "its context must have "+oneLine(cut(strings.Join(expects, ", "))))
+		}
 		if s.Ended > 0 {
 			what = append(what, fmt.Sprintf("%d of %d succeeded", s.Succeeded, s.Ended))
 		}

@@ -71,3 +71,35 @@ func (c *Contract) validate(at string) *Error {
 	}
 	return nil
 }
+
+// expectsMax bounds what Expects lists, and how deep it looks.
+const expectsMax = 16
+
+// Expects lists the members of a context that the schema of the contract requires by name, such as
+// variables.branch. It is for readers: what else the schema asks for is not in it.
+func (c *Contract) Expects() []string {
+	if !c.HasContextSchema() {
+		return nil
+	}
+	return requiredIn(c.ContextSchema, "", expectsMax)
+}
+
+func requiredIn(raw json.RawMessage, at string, depth int) (all []string) {
+	var s struct {
+		Required   []string
+		Properties map[string]json.RawMessage
+	}
+	if depth == 0 || json.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	for _, name := range s.Required {
+		below := requiredIn(s.Properties[name], at+name+".", depth-1)
+		if len(below) == 0 {
+			below = []string{at + name}
+		}
+		if all = append(all, below...); len(all) >= expectsMax {
+			return all[:expectsMax]
+		}
+	}
+	return all
+}

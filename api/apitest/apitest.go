@@ -51,6 +51,7 @@ const timeout = time.Minute
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	tests := map[string]func(*testing.T, *world){
 		"Submit": testSubmit, "Wait": testWait, "Result": testResult, "Chain": testChain, "Cancel": testCancel, "Answer": testAnswer, "Deny": testDeny, "Hidden": testHidden,
+		"Contract": testContract,
 	}
 	fixture := open(t)
 	if fixture.All != nil {
@@ -59,7 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		tests["Fleet"], tests["Workspaces"] = testFleet, testWorkspaces
 	}
 	if fixture.Holder != nil {
-		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"] = testClaim, testReports, testLate, testHandOff
+		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"], tests["Provides"] = testClaim, testReports, testLate, testHandOff, testProvides
 		if !fixture.AcceptsAtOnce {
 			tests["ClaimLater"] = testClaimLater
 		}

@@ -31,6 +31,20 @@ func (f *profileFlags) agents(name, usage string, field func(*protocol.Profile) 
 	})
 }
 
+// warnOfAuthority says where an agent escalates to one that is not there (yet):
+// until it is, escalations go to a person.
+func (a *app) warnOfAuthority(ctx context.Context, s api.Directory, p protocol.Profile) error {
+	if p.EscalatesTo == "" || p.EscalatesTo == protocol.Human {
+		return nil
+	}
+	_, err := s.Profile(ctx, p.EscalatesTo)
+	if hasCode(protocol.CodeUnknownAgent)(err) {
+		a.notef("handoff: %s escalates to %s, which is no agent so far; until it is, to human\n", p.ID, p.EscalatesTo)
+		return nil
+	}
+	return err
+}
+
 // warnOfEdges says where an agent hands off to one that is not there (yet), or takes handoffs from
 // such a one: that is allowed, since one of two has to be registered first, and may be a slip.
 func (a *app) warnOfEdges(ctx context.Context, s api.Directory, p protocol.Profile) error {

@@ -16,6 +16,7 @@ type profileFlags struct {
 	fieldFlags[protocol.Profile]
 	file                   string
 	capabilities, policies []string
+	contract               contractFlags
 }
 
 func newAgentsPut(a *app) *cobra.Command {
@@ -53,6 +54,7 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 	a.words(cmd, "max-risk", "low", "medium", "high")
 	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
 	a.words(cmd, "on-barred", asWords(protocol.BarredModes)...)
+	a.words(cmd, "takes-transfer", asWords(protocol.TransferModes)...)
 	return cmd
 }
 
@@ -77,6 +79,7 @@ func (f *profileFlags) declare(fs *pflag.FlagSet) {
 	bids := fs.Bool("bids", false, "whether it is asked for bids, and makes them")
 	f.onGiven("bids", func(p *profile) { p.Bids = *bids })
 	f.declareEdges()
+	f.declareContract()
 	f.price("price-in", "what a million tokens that go into its model cost, as 3 or 0.25", func(p *protocol.Price) *int64 { return &p.InMicros })
 	f.price("price-out", "what a million tokens that its model writes cost", func(p *protocol.Price) *int64 { return &p.OutMicros })
 	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
@@ -116,6 +119,9 @@ func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, erro
 		p = whole
 	}
 	f.setGiven(&p)
+	if err := f.readContract(&p, a); err != nil {
+		return p, err
+	}
 	if f.fs.Changed("capability") {
 		capabilities, err := parseCapabilities("--capability", f.capabilities)
 		if err != nil {
@@ -124,20 +130,6 @@ func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, erro
 		p.Capabilities = capabilities
 	}
 	return p, applyPolicies(&p.Policy, f.policies)
-}
-
-// warnOfAuthority says where an agent escalates to one that is not there (yet):
-// until it is, escalations go to a person.
-func (a *app) warnOfAuthority(ctx context.Context, s api.Directory, p protocol.Profile) error {
-	if p.EscalatesTo == "" || p.EscalatesTo == protocol.Human {
-		return nil
-	}
-	_, err := s.Profile(ctx, p.EscalatesTo)
-	if hasCode(protocol.CodeUnknownAgent)(err) {
-		a.notef("handoff: %s escalates to %s, which is no agent so far; until it is, to human\n", p.ID, p.EscalatesTo)
-		return nil
-	}
-	return err
 }
 
 // saved says of a profile that was stored what its author may not have meant.

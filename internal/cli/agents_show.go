@@ -43,10 +43,12 @@ func (a *app) agent(v api.AgentStatus, holders []protocol.Holder) error {
 	if v.MaxExecutionMS > 0 {
 		execution = explain.Millis(v.MaxExecutionMS)
 	}
+	expects, provides, conversation := contractWords(&v.Profile)
 	a.printf("%s  %s\n", v.ID, standing(v))
 	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
 		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
 		"hands to", strings.Join(v.HandsTo, ", "), "accepts from", strings.Join(v.AcceptsFrom, ", "), "handoffs", string(v.Handoffs), "on barred", string(v.OnBarred),
+		"expects", expects, "provides", provides, "conversation", conversation,
 		"breaker", breakerStanding(v.Breaker), "poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {
 		return err
 	}
