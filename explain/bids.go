@@ -82,7 +82,7 @@ func BidAnswer(answer protocol.BidAnswer, agent string) string {
 	case answer == protocol.BidLost && agent != "":
 		return "the bid lost to that of " + agent
 	case answer == protocol.BidLost:
-		return "the bid lost: no agent gets it by one"
+		return "the bid lost"
 	}
 	return ""
 }

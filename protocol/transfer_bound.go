@@ -1,7 +1,7 @@
 package protocol
 
-// CutFor cuts the conversation to the max_context_tokens of an agent, and tells whether it was over
-// them. It is pure, as CutConversation is. Where the package names no mode the conversation is cut in
+// CutFor cuts the conversation to an agent's max_context_tokens. It tells whether it was over them,
+// and is pure, as CutConversation is. Where the package names no mode the conversation is cut in
 // the one of its type, or in the first that the agent's contract has.
 func (p *Package) CutFor(agent *Profile) bool {
 	c := &p.Context
@@ -19,8 +19,8 @@ func (p *Package) CutFor(agent *Profile) bool {
 	return true
 }
 
-// AdaptMode changes the mode of a package that took that of its type to the first that a contract has,
-// where it does not have this one.
+// AdaptMode changes the mode of a package to the first of a contract that does not have it. It is for
+// packages that took the mode of their type.
 func (p *Package) AdaptMode(to *Contract) {
 	c := &p.Context
 	if len(c.ConversationHistory) > 0 && !to.Accepts(c.HistoryTransfer.Mode) {

@@ -57,6 +57,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.requires, "requires", nil, "capability the target must have, `NAME[:0.8]` (repeatable)")
 	strict := fs.Bool("strict-capabilities", false, "refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)")
 	f.onGiven("strict-capabilities", func(p *pkg) { p.Policy.StrictCapabilities = strict })
+	f.declareBids()
 	f.text("rationale", "`WHY` it was decided so; required for an escalation", func(p *pkg) *string { return &p.Audit.DecisionRationale })
 	f.text("risk", "`RISK`: low, medium or high", func(p *pkg) *string { return (*string)(&p.Audit.RiskLevel) })
 	f.declareApproval()

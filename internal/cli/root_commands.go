@@ -19,7 +19,7 @@ func commands(a *app, root *cobra.Command) {
 		{"Ask about many of them:", []*cobra.Command{newList(a), newConversation(a), newStats(a), newAudit(a)}},
 		{"Share within a workflow:", []*cobra.Command{newWorkflow(a), newVars(a), newLock(a), newUnlock(a)}},
 		{"Be an agent:", []*cobra.Command{newWork(a), newExample(a), newAgents(a)}},
-		{"Be an agent that polls:", []*cobra.Command{newClaim(a), newAck(a), newHeartbeat(a), newProgress(a), newSpend(a), newDecide(a), newComplete(a),
+		{"Be an agent that polls:", []*cobra.Command{newClaim(a), newAck(a), newBid(a), newHeartbeat(a), newProgress(a), newSpend(a), newDecide(a), newComplete(a),
 			newFail(a), newRelease(a), newEscalate(a), newAwait(a)}},
 		{"Run the engine:", []*cobra.Command{newDev(a), newTopology(a), newFleet(a), newBackup(a), newRestore(a), newSupervise(a),
 			newIndex(a), newGateway(a), newTop(a), newDoctor(a), newBench(a)}},

@@ -15,6 +15,10 @@ With --for the target is found by words, as "handoff agents find" does, where on
 certain, or chosen by --assist; else submit exits with 9 (no_match), names the nearest,
 and writes nothing.
 
+With --bids agents with the --capability are asked first what they would do it for
+(--bid-window). The best bid gets it, the next one where that agent refuses. Only agents
+whose profile says so make bids (agents put --bids, work --bids).
+
 A broadcast, or a --group of different packages, has one ticket, which is polled like
 any other. It succeeds when all members have (--aggregate: any, or more than half of
 them), and closes as soon as that is certain; --cancel-rest ends the others then. A

@@ -21,10 +21,9 @@ type workFlags struct {
 	lease, drain       time.Duration
 	beat, beatTimeout  time.Duration
 	misses             int
-	cleanup, result    string
-	bid                string
+	cleanup, bid       string
+	result, input      string
 	bids               bool
-	input              string
 	cleanupTimeout     time.Duration
 	handoffs           string
 	enableHandoffs     bool
@@ -69,7 +68,7 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs.StringVar(&flags.input, "input", string(worker.InputPackage), "what CMD reads: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)")
 	fs.StringVar(&flags.result, "result", string(output.Auto), "how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)")
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
-	fs.BoolVar(&flags.bids, "bids", false, "a new agent makes bids: what it would do a work for (see handoff submit --bids)")
+	fs.BoolVar(&flags.bids, "bids", false, "a new agent makes bids, where it is asked what it would do the work for (see handoff submit --bids)")
 	fs.StringVar(&flags.bid, "bid", "", "`PROGRAM` that prints the bid for a call on its input; the same as --bids without it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")

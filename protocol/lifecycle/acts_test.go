@@ -472,18 +472,6 @@ func (w *world) newDeadline() time.Time {
 	return w.now.Add(one(w, -time.Hour, time.Minute, time.Hour, 24*time.Hour, 200*24*time.Hour))
 }
 
-// recorded is the event that records a child; nil is none.
-func (h *thread) recorded(n int) *p.HandedOff {
-	for _, entry := range h.log {
-		for _, e := range entry.events {
-			if e, ok := e.(*p.HandedOff); ok && e.N == n {
-				return e
-			}
-		}
-	}
-	return nil
-}
-
 // raise adds to the limits of a handoff.
 func (w *world) raise(h *thread) {
 	more := p.Amounts{Handoffs: int64(w.n(3)), Tokens: int64(100 * w.n(3))}

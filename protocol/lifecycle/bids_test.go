@@ -165,3 +165,15 @@ func (w *world) calls(s p.State) []CallEnd {
 	}
 	return calls
 }
+
+// recorded is the event that records a child; nil is none.
+func (h *thread) recorded(n int) *p.HandedOff {
+	for _, entry := range h.log {
+		for _, e := range entry.events {
+			if e, ok := e.(*p.HandedOff); ok && e.N == n {
+				return e
+			}
+		}
+	}
+	return nil
+}
