@@ -51,7 +51,7 @@ const (
 	deadlineEnds   bug = "a deadline that ends what an authority could have"
 )
 
-var bugs = []bug{freeTakeOver, waitRenewed, rankedUnread, grantStale, commitLost, probeUncompared, contextWhole, handsToUnread, acceptsUnread, handoffsUnread, knotKept, knotFalse, probeUnreserved, probeForgiven, countsAttempts, drawnTwice, drawSkipped, grantForgotten, placeKept, zombieLocks, refundTwice, zeroAbsent, lineageLost, noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost, resultMixed, approvalReused, silenceOffers, gateForgotten, fleetUnread, countsTwice, budgetIgnored}
+var bugs = []bug{awardedTwice, loserUntold, bidMisjudged, freeTakeOver, waitRenewed, rankedUnread, grantStale, commitLost, probeUncompared, contextWhole, handsToUnread, acceptsUnread, handoffsUnread, knotKept, knotFalse, probeUnreserved, probeForgiven, countsAttempts, drawnTwice, drawSkipped, grantForgotten, placeKept, zombieLocks, refundTwice, zeroAbsent, lineageLost, noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost, resultMixed, approvalReused, silenceOffers, gateForgotten, fleetUnread, countsTwice, budgetIgnored}
 
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.
@@ -80,7 +80,7 @@ func TestPlantedBugs(t *testing.T) {
 // of supervisors.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
-	case rankedUnread, commitLost, knotKept, knotFalse, placeKept, approvalReused, silenceOffers, gateForgotten, ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept, endLost, budgetIgnored, refundTwice:
+	case loserUntold, rankedUnread, commitLost, knotKept, knotFalse, placeKept, approvalReused, silenceOffers, gateForgotten, ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept, endLost, budgetIgnored, refundTwice:
 		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 	}
 	return b, e

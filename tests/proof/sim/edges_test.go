@@ -85,7 +85,7 @@ func (s edgeSet) allows(from, to string) bool {
 // an edge that profiles never allowed. People, and the way up, are free.
 func (j *judge) checkEdges(before, after protocol.State, events []protocol.Event) {
 	s := after.Summary
-	if len(j.edges) == 0 || s.Source == protocol.Human || s.Type == protocol.Escalation || s.ReturnOf != "" || s.Origin != "" {
+	if len(j.edges) == 0 || s.Source == protocol.Human || s.Type == protocol.Escalation || s.ReturnOf != "" || s.CallOf != "" || s.Origin != "" {
 		return
 	}
 	allowed := func(by func(edgeSet) bool) bool { return slices.ContainsFunc(j.edges, by) }

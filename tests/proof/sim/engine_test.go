@@ -59,7 +59,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == endTwice {
 		body = tellsTwice(body)
 	}
-	body = e.l.spoilLimits(body)
+	body = e.l.misjudge(e.l.spoilLimits(body))
 	if e.l.bug == freeTakeOver {
 		body = withoutCharge(body)
 	}
@@ -97,6 +97,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	}
 	e.l.appended(e.p, ticket, seq, body)
 	e.l.judge.called(e.p, ticket, seq, attention)
+	e.awardAgain(ctx, ticket, seq, id, body)
 	e.l.killSupervisorAfter(ticket, seq)
 	if dies { // another process submits the promised child
 		e.p.kill()

@@ -91,6 +91,7 @@ func (l *simulation) registerAll() {
 		if agent == watched {
 			profile.Approval = &protocol.ProfileApproval{Sources: []string{watchedFrom}}
 		}
+		profile.Bids = slices.Contains(bidders, agent)
 		if agent == tie || agent == bow {
 			profile.Specialization = l.knotWork()
 		}

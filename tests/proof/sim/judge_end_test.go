@@ -69,6 +69,7 @@ func (j *judge) checkAtEnd() {
 		j.checkChainEnd(h.state)
 	}
 	j.checkEndedOffers()
+	j.checkBidders()
 	j.checkBudgets()
 	j.checkWorkspaces()
 	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at

@@ -30,6 +30,7 @@ type judge struct {
 	prompt        prompt
 	usage         usageKnown
 	approvals     approvalsKnown
+	bids          bidsKnown
 	knots         knotsKnown
 	edges         []edgeSet            // all that there ever were
 	ledgers       map[string]*ledgerOf // of what has limits, or follows from it
@@ -72,7 +73,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}, bids: newBidsKnown()}
 }
 
 const foundMax = 10
@@ -137,6 +138,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 		return
 	}
 	l.sched.trace("%v %s appended %d to %s: %s", l.since(), p.name, seq, ticket[:8], names(made.Events))
+	j.checkBids(before.state, made.State, made.Events)
 	if made.State.PrevHash != before.hash {
 		j.faultLocked("%s: %s at %d does not follow from the entry before it", ticket, names(made.Events), seq)
 	}
@@ -399,6 +401,9 @@ func (j *judge) unpaidDuty(s protocol.State) string {
 	duties := lifecycle.DutiesOf(s)
 	if duties.Return || duties.CancelChildren || duties.Chain || lifecycle.HasPendingDuties(s) && agents[s.Source] > 0 {
 		return "its return, or the end of its children"
+	}
+	if j.owesBid(s) {
+		return "the answer to its bid"
 	}
 	if s.Children == nil {
 		return ""

@@ -207,6 +207,7 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	l.askApproval(&p, source, i)
 	l.planWorkspace(&p, dice(l.seed, "workspace", source, i))
 	l.planKnot(&p, dice(l.seed, "knot", source, i))
+	l.planBids(&p, dice(l.seed, "bids", source, i))
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }
@@ -237,6 +238,10 @@ func (l *simulation) submitAll(n int) {
 			if isTurnedAway(err) { // it does without
 				pkg.Workspace, pkg.Locks, pkg.Context.WorkflowID, pkg.Key = "", nil, "", pkg.Key+" alone"
 				pkg.Constraints.Deadline = time.Time{}
+				continue
+			}
+			if pkg.Bids != nil && hasAnyCode(err, protocol.CodeNoAgent) { // too few that may have it
+				pkg.Bids, pkg.Key = nil, pkg.Key+" without bids"
 				continue
 			}
 			if errors.Is(err, &protocol.Error{Code: protocol.CodePast}) { // nothing was stored in time

@@ -124,8 +124,17 @@ func TestSim(t *testing.T) {
 	}
 	t.Logf("%d simulations in %v: %d handoffs, %d steps, %d appends, %d faults; all had closed %v after the last fault at the latest",
 		done, time.Since(began).Round(100*time.Millisecond), all.handoffs, all.steps, all.appends, all.faults, slowest.Round(time.Second))
-	t.Logf("faults: %v", kinds)
+	reportKinds(t, kinds)
 	t.Logf("outcomes: %v", outcomes)
+}
+
+// reportKinds logs the faults, and fails where too few calls for bids met them.
+func reportKinds(t *testing.T, kinds map[string]int) {
+	t.Helper()
+	t.Logf("faults: %v", kinds)
+	if n := kinds["call for bids"]; n < callsMin && *seeds >= 200 {
+		t.Errorf("%d calls for bids, of at least %d", n, callsMin)
+	}
 }
 
 // seedReport is the report of one simulation.

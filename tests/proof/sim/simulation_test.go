@@ -455,6 +455,7 @@ func (l *simulation) figures() figures {
 	for _, n := range l.faults {
 		f.faults += n
 	}
+	l.faults["call for bids"], l.faults["award"] = l.judge.bids.calls, l.judge.bids.awarded // no faults, but counted with them
 	for _, h := range l.judge.heads {
 		f.outcomes[h.state.Outcome]++
 	}
