@@ -32,7 +32,7 @@ const (
 )
 
 // inboxReasonOf is the reason for which an inbox lists an open handoff: that of its agent, or of
-// the source for a question, or of whom a gate asks. The query decides who answers for an unregistered source.
+// the source for a question, or the agent that a gate asks. The query decides who answers for an unregistered source.
 func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
 	if asked := lifecycle.AskedAtGate(s); asked != "" {
 		return lifecycle.InboxReasonFor(s, asked, nil)

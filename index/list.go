@@ -127,7 +127,7 @@ func (v view) shouldWalk(w accessPath, limit int) bool {
 }
 
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,
-	coalesce(workflow, ''), coalesce(conversation, ''), coalesce(task, ''), parent, family, return_of, origin, description, why,
+	coalesce(workflow, ''), coalesce(conversation, ''), coalesce(task, ''), coalesce(variant, ''), parent, family, return_of, origin, description, why,
 	submitted, updated, closed, queue_ms, work_ms, whole_ms, tokens, cost, gate, gated, marks`
 
 // plainRow reads the columns of rowColumns.
@@ -142,7 +142,7 @@ func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 	var phase, outcome, kind, priority, gate, marks int
 	var source, target, agent int32
 	into := append([]any{&at.id, &ticket, &seq, &phase, &outcome, &r.Reason, &kind, &priority, &source, &target, &agent, &r.Holder,
-		&r.Attempts, &r.Reroutes, &r.Level, &r.WorkflowID, &r.ConversationID, &r.TaskID, &parent, &family, &returnOf, &origin,
+		&r.Attempts, &r.Reroutes, &r.Level, &r.WorkflowID, &r.ConversationID, &r.TaskID, &r.Variant, &parent, &family, &returnOf, &origin,
 		&r.Description, &r.Why, &submitted, &at.updated, &closed, &r.QueueMS, &r.WorkMS, &r.WholeMS, &r.Tokens, &r.CostMicros, &gate, &gated, &marks}, more...)
 	if err := rows.Scan(into...); err != nil {
 		return ask.Row{}, cursor{}, err

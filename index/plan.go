@@ -54,6 +54,7 @@ func (st *store) planOf(f ask.Filter) (plan, error) {
 	p.tickets("family", f.Group)
 	p.gates(f.Gate)
 	p.texts("task", f.TaskID)
+	p.texts("variant", f.Variant)
 	p.texts("conversation", f.ConversationID)
 	p.texts("workflow", f.WorkflowID)
 	p.marks(f)

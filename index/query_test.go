@@ -40,7 +40,7 @@ func naive(f ask.Filter, k *subject) bool {
 		(f.Phase == nil || slices.Contains(f.Phase, k.Phase)) && (f.Outcome == nil || slices.Contains(f.Outcome, k.Outcome)) &&
 		(f.Open == nil || *f.Open != k.Closed) && (f.Priority == nil || slices.Contains(f.Priority, k.Priority)) &&
 		(f.Type == nil || slices.Contains(f.Type, k.Type)) && has(f.WorkflowID, k.WorkflowID) &&
-		has(f.ConversationID, k.ConversationID) && has(f.TaskID, k.TaskID) && has(f.Parent, k.Parent) && has(f.Ticket, k.Ticket) &&
+		has(f.ConversationID, k.ConversationID) && has(f.TaskID, k.TaskID) && has(f.Variant, k.Variant) && has(f.Parent, k.Parent) && has(f.Ticket, k.Ticket) &&
 		(f.Gate == nil || slices.Contains(f.Gate, k.Gate.First())) && (!f.Barred || k.barred) &&
 		(f.Since.IsZero() || !k.SubmittedAt.Before(f.Since)) && (f.Until.IsZero() || k.SubmittedAt.Before(f.Until)) &&
 		(f.UpdatedSince.IsZero() || !k.UpdatedAt.Before(f.UpdatedSince))
@@ -67,6 +67,11 @@ func (w *world) randomFilter() (f ask.Filter) {
 	some(func() { f.WorkflowID = []string{pick(w.rng, w.heads).WorkflowID, "flow-1"} })
 	some(func() { f.ConversationID = []string{"conversation 1", "conversation 2"} })
 	some(func() { f.TaskID = []string{pick(w.rng, w.heads).TaskID} })
+	some(func() {
+		if variant := pick(w.rng, w.heads).Variant; variant != "" {
+			f.Variant = []string{variant}
+		}
+	})
 	some(func() { f.Parent = []string{pick(w.rng, w.heads).Ticket} })
 	some(func() { f.Ticket = []string{pick(w.rng, w.heads).Ticket, pick(w.rng, w.heads).Ticket} })
 	some(func() { f.Gate = []protocol.GateKind{pick(w.rng, protocol.GateKinds), protocol.GateApproval} })
@@ -202,7 +207,7 @@ func (w *world) compareRow(r ask.Row) {
 	if r.Seq != k.seq || r.Phase != k.Phase || r.Closed != k.Closed || r.Outcome != k.Outcome || r.Agent != k.Agent ||
 		r.Source != k.Source || r.Attempts != k.AttemptsTotal || r.Reroutes != k.Reroutes || r.Reason != k.Reason ||
 		r.Priority != k.Priority || r.Type != k.Type || r.WorkflowID != k.WorkflowID || r.ConversationID != k.ConversationID ||
-		r.TaskID != k.TaskID || r.Parent != k.Parent || r.Holder != k.Holder || r.Level != k.EscalationLevel ||
+		r.TaskID != k.TaskID || r.Variant != k.Variant || r.Parent != k.Parent || r.Holder != k.Holder || r.Level != k.EscalationLevel ||
 		r.Description != k.description || r.Why != k.why || !r.SubmittedAt.Equal(k.SubmittedAt) ||
 		!r.UpdatedAt.Equal(k.UpdatedAt) || !r.ClosedAt.Equal(k.ClosedAt) || r.Tokens != k.Usage.Total().Tokens || r.CostMicros != k.Usage.Total().CostMicros || (r.WholeMS != nil) != k.Closed || r.Gate != k.Gate.First() || r.GatedAt.IsZero() != (r.Gate == "") || r.Barred != k.barred {
 		w.t.Fatalf("the row is\n%s, the state\n%s", dump(r), dump(k.State))

@@ -73,6 +73,7 @@ var secondary = []string{
 	`CREATE INDEX IF NOT EXISTS by_workflow ON handoff (workflow) WHERE workflow IS NOT NULL`,
 	`CREATE INDEX IF NOT EXISTS by_conversation ON handoff (conversation) WHERE conversation IS NOT NULL`,
 	`CREATE INDEX IF NOT EXISTS by_task ON handoff (task) WHERE task IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS by_variant ON handoff (variant) WHERE variant IS NOT NULL`,
 }
 
 // words are the words of a field. In the file a word is its place, from 1; 0 is

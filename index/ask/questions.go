@@ -44,6 +44,7 @@ type Filter struct {
 	WorkflowID     []string            `json:"workflow_id,omitempty"`
 	ConversationID []string            `json:"conversation_id,omitempty"`
 	TaskID         []string            `json:"task_id,omitempty"`
+	Variant        []string            `json:"variant,omitempty"` // experiment/variant
 	Parent         []string            `json:"parent,omitempty"` // tickets
 	Group          []string            `json:"group,omitempty"`  // tickets
 	Ticket         []string            `json:"ticket,omitempty"`
@@ -132,6 +133,7 @@ type Row struct {
 	WorkflowID     string            `json:"workflow_id,omitempty"`
 	ConversationID string            `json:"conversation_id,omitempty"`
 	TaskID         string            `json:"task_id,omitempty"`
+	Variant        string            `json:"variant,omitempty"` // experiment/variant
 	Parent         string            `json:"parent,omitempty"`
 	Group          string            `json:"group,omitempty"`
 	ReturnOf       string            `json:"return_of,omitempty"`

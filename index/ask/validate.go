@@ -61,7 +61,7 @@ func (f Filter) Validate() error {
 	}{
 		{"agent", f.Agent, false}, {"source", f.Source, false}, {"target", f.Target, false},
 		{"from", f.From, false}, {"to", f.To, false},
-		{"workflow_id", f.WorkflowID, false}, {"conversation_id", f.ConversationID, false}, {"task_id", f.TaskID, false},
+		{"workflow_id", f.WorkflowID, false}, {"conversation_id", f.ConversationID, false}, {"task_id", f.TaskID, false}, {"variant", f.Variant, false},
 		{"parent", f.Parent, true}, {"group", f.Group, true}, {"ticket", f.Ticket, true},
 	} {
 		if err := checkValues("filter."+field.name, field.values, field.ticket); err != nil {

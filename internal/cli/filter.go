@@ -18,7 +18,7 @@ type filterFlags struct {
 	phase, outcome, priority, kind    []string
 	workflow, conversation, task      []string
 	parent, group, ticket             []string
-	gate                              []string
+	gate, variant                     []string
 	open, closed, barred, deadlocked  bool
 	since, until, changedSince, words string
 }
@@ -42,6 +42,7 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	each(&f.workflow, "workflow", "of the workflow with this `ID`")
 	each(&f.conversation, "conversation", "of the conversation with this `ID`")
 	each(&f.task, "task", "of the task with this `ID`")
+	list(&f.variant, "variant", "in this `VARIANT` of an experiment, as models/new")
 	list(&f.parent, "parent", "handed off by this `TICKET`")
 	list(&f.group, "group", "members of the group with this `TICKET`")
 	list(&f.ticket, "ticket", "with this `TICKET`")
@@ -71,12 +72,12 @@ func (f *filterFlags) filter(now time.Time) (ask.Filter, error) {
 		Agent: f.agent, Source: f.source, Target: f.target,
 		Phase: fromWords[protocol.Phase](f.phase), Outcome: fromWords[protocol.Outcome](f.outcome),
 		Priority: fromWords[protocol.Priority](f.priority), Type: fromWords[protocol.Type](f.kind),
-		WorkflowID: f.workflow, ConversationID: f.conversation, TaskID: f.task,
+		WorkflowID: f.workflow, ConversationID: f.conversation, TaskID: f.task, Variant: f.variant,
 		Parent: f.parent, Group: f.group, Ticket: f.ticket, Text: f.words,
 		Gate: fromWords[protocol.GateKind](f.gate), Barred: f.barred, Deadlocked: f.deadlocked,
 	}
 	for field, values := range map[string][]string{"agent": f.agent, "source": f.source, "target": f.target, "phase": f.phase,
-		"outcome": f.outcome, "gate": f.gate, "priority": f.priority, "type": f.kind, "workflow": f.workflow, "conversation": f.conversation, "task": f.task,
+		"outcome": f.outcome, "gate": f.gate, "priority": f.priority, "type": f.kind, "workflow": f.workflow, "conversation": f.conversation, "task": f.task, "variant": f.variant,
 		"parent": f.parent, "group": f.group, "ticket": f.ticket, "text": {f.words}} {
 		for _, value := range values {
 			check := checkText

@@ -13,7 +13,7 @@ func InExperiment(ticket string, s p.Summary, f *p.Fleet) p.Summary {
 	if f == nil || len(f.Experiments) == 0 { // as a rule
 		return s
 	}
-	if s.Parent != "" || s.Group != "" || s.Aggregate != nil || s.ReturnOf != "" || s.Origin != "" || s.Type == p.Escalation {
+	if s.Parent != "" || s.Group != "" || s.Aggregate != nil || s.ReturnOf != "" || s.CallOf != "" || s.Origin != "" || s.Type == p.Escalation {
 		return s
 	}
 	for i := range f.Experiments {

@@ -62,6 +62,7 @@ func TestExperimentFits(t *testing.T) {
 		"a member":          {p.Summary{Source: "lead", Target: p.Target{Agent: "tester"}, Group: "x"}, ""},
 		"a group":           {p.Summary{Source: "lead", Aggregate: &p.Aggregate{Size: 2}}, ""},
 		"a return":          {p.Summary{Source: "lead", Target: p.Target{Agent: "tester"}, ReturnOf: "x"}, ""},
+		"a call for a bid":  {p.Summary{Source: p.System, Target: p.Target{Agent: "tester"}, CallOf: "x"}, ""},
 		"what redrives":     {p.Summary{Source: "lead", Target: p.Target{Agent: "tester"}, Origin: "x"}, ""},
 		"an escalation":     {p.Summary{Source: "lead", Type: p.Escalation}, ""},
 	} {
