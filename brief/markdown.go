@@ -172,7 +172,7 @@ func (w *writer) completed(p *protocol.Package, since Since) {
 	}
 	for _, r := range since.Returns {
 		w.apart = w.text.Len() > w.begun
-		w.printf("%s, whom you have asked (%s), ended with %s:\n", r.FromAgent, r.HandoffID, cmp.Or(string(r.Outcome), string(r.Status)))
+		w.printf("%s, which you have asked (%s), ended with %s:\n", r.FromAgent, r.HandoffID, cmp.Or(string(r.Outcome), string(r.Status)))
 		text := r.Message
 		if r.Result != nil {
 			text = cmp.Or(value(r.Result.Body), r.Result.Summary, text)

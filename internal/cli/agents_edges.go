@@ -8,7 +8,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// declareEdges declares the flags that say who hands off to whom.
+// declareEdges declares the flags that say which agents hand off to which.
 func (f *profileFlags) declareEdges() {
 	type profile = protocol.Profile
 	f.agents("hands-to", "an `AGENT` that it hands off to, or the beginning of their names, PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.HandsTo })

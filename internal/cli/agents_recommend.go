@@ -13,7 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// recommendFlags say for whom, and for what.
+// recommendFlags say for which agent, and for what.
 type recommendFlags struct {
 	from, task string
 	most       int

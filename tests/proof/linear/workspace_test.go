@@ -26,7 +26,7 @@ const (
 	holders       = 3   // handoffs of a workflow that are worked on
 	placesToRace  = 6   // places of a workflow that submissions race for
 	variable      = "shared"
-	bystander     = "bystander" // whom the submissions that race are for
+	bystander     = "bystander" // the target of the submissions that race
 	workspaceDone = workflows * operationsOf
 )
 

@@ -127,7 +127,7 @@ func (j *judge) checkUsage(before, after protocol.State, events []protocol.Event
 }
 
 // checkSpent: no attempt begins, other than at an authority or by a person, where a budget had run
-// out before the append; and one that was lost is charged, whoever takes it from its holder.
+// out before the append; and one that was lost is charged by the agent that takes it from its holder.
 func (j *judge) checkSpent(before, after protocol.State, events []protocol.Event) {
 	limit, bounded := before.Limits.Of("max_tokens")
 	if before.Account == nil || !bounded || before.Account.Used.Tokens+before.Account.Spent.Tokens < limit+before.Account.Raised.Tokens {
