@@ -45,8 +45,8 @@ type Filter struct {
 	ConversationID []string            `json:"conversation_id,omitempty"`
 	TaskID         []string            `json:"task_id,omitempty"`
 	Variant        []string            `json:"variant,omitempty"` // experiment/variant
-	Parent         []string            `json:"parent,omitempty"` // tickets
-	Group          []string            `json:"group,omitempty"`  // tickets
+	Parent         []string            `json:"parent,omitempty"`  // tickets
+	Group          []string            `json:"group,omitempty"`   // tickets
 	Ticket         []string            `json:"ticket,omitempty"`
 	Gate           []protocol.GateKind `json:"gate,omitempty"`       // what it waits for before its next offer
 	Barred         bool                `json:"barred,omitempty"`     // true: a limit or a rule refused a hand-off of it
