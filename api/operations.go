@@ -57,6 +57,7 @@ var Operations = []Operation{
 	{"WaitChain", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait for the end of a chain, or until its last handoff is accepted or asks"},
 	{"ChainResult", "Source", RoleReader, Reads, actBytesMax, 0, "read the result of the handoff that a chain has come to"},
 	{"Return", "Source", RoleReader, Reads, actBytesMax, 0, "read the end of a closed handoff as its source gets it"},
+	{"Context", "Source", RoleReader, Reads, actBytesMax, 0, "read the whole context of a handoff, also where it went by reference"},
 	{"Cancel", "Source", RoleSubmitter | RoleOperator, Harmless, actBytesMax, 0, "ask for the end of a handoff"},
 	{"Approve", "Approver", RoleSubmitter | RoleOperator, Harmless, actBytesMax, 0, "let the agent have a handoff that waits for an approval"},
 	{"Deny", "Approver", RoleSubmitter | RoleOperator, Harmless, actBytesMax, 0, "end a handoff that waits for an approval"},

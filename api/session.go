@@ -122,6 +122,11 @@ func (c *Session) Return(ctx context.Context, ticket string) (protocol.Return, e
 	return readOf(ctx, c, "Return", ticket, c.s.b.Return)
 }
 
+// Context implements Source.
+func (c *Session) Context(ctx context.Context, ticket string) (protocol.Context, error) {
+	return readOf(ctx, c, "Context", ticket, c.s.b.Context)
+}
+
 // Cancel implements Source.
 func (c *Session) Cancel(ctx context.Context, request Cancel) (protocol.State, error) {
 	ticket, err := c.own(ctx, "Cancel", request.Ticket)

@@ -221,7 +221,7 @@ func (w *writer) key(c *protocol.Context, since Since) {
 	for _, f := range c.RelevantFiles {
 		w.item("Read first", strings.Join(append([]string{f.Path}, f.Sections...), ", "))
 	}
-	w.item("The rest of the context", c.ContextURL)
+	w.item("The rest of the context", restOf(c.ContextURL))
 	w.otherwise("There is none beyond the task.")
 }
 
@@ -229,4 +229,12 @@ func (w *writer) variables(all map[string]json.RawMessage) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		w.item(oneLine(name), value(all[name]))
 	}
+}
+
+// restOf says where the rest of a context lies, and how to read it.
+func restOf(url string) string {
+	if _, ours := protocol.ParseContextURL(url); ours {
+		return url + " (handoff context with the ticket prints it)"
+	}
+	return url
 }

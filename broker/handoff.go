@@ -232,7 +232,7 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 	default:
 		return handedOff{}, err
 	}
-	packed, err := c.b.storeBody(ctx, in.Body, in.Package.GroupSize())
+	packed, err := c.b.storePackage(ctx, in)
 	if err != nil {
 		return handedOff{}, err
 	}

@@ -17,10 +17,15 @@ type Prepared struct {
 	Ticket  string
 	Package protocol.Package
 	Body    json.RawMessage // the package as it will be stored
+	// Whole is Body with the conversation that goes by reference: what is sent to a gateway,
+	// which stores it.
+	Whole json.RawMessage
 	// Redacted counts the secrets that were taken out.
 	Redacted int
 	summary  protocol.Summary
 	context  string // of a child: the hash of its context
+	// parts are the bodies that the package refers to.
+	parts [][]byte
 	// pastDeadline says that the deadline has passed: nothing is begun any more, but what
 	// was submitted under its key before is found.
 	pastDeadline error
@@ -44,6 +49,10 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 		}
 	}
 	trace := pkg.TakeTrace() // before the digest is made: from within another trace it is the same package
+	parts, whole, referred, err := b.referContext(ctx, &pkg)
+	if err != nil {
+		return Prepared{}, err
+	}
 	body, redacted, err := b.encodePackage(ctx, pkg)
 	if err != nil {
 		return Prepared{}, err
@@ -62,9 +71,12 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 			}
 		}
 	}
+	if whole == nil {
+		whole = body
+	}
 	summary := pkg.Summarize(RefOf(digested).Digest)
 	summary.Trace = nilIfZero(trace)
-	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted, pastDeadline: late, summary: summary}, nil
+	return Prepared{Ticket: ticket, Package: pkg, Body: body, Redacted: redacted + referred, pastDeadline: late, summary: summary, parts: parts, Whole: whole}, nil
 }
 
 func (b *Broker) encodePackage(ctx context.Context, pkg protocol.Package) (json.RawMessage, int, error) {
@@ -112,7 +124,7 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 	if err != nil {
 		return b.resubmit(ctx, in, err)
 	}
-	packed, err := b.storeBody(ctx, in.Body, in.Package.GroupSize())
+	packed, err := b.storePackage(ctx, in)
 	if err != nil {
 		return Head{}, err
 	}

@@ -203,3 +203,13 @@ func decode(raw json.RawMessage, answers []protocol.Answer) (protocol.Package, e
 	pkg.Supplement(answers)
 	return pkg, nil
 }
+
+// Context returns the whole context, also where the package went by reference
+// (protocol.TransferReference). It takes a read of the engine for each 64 messages. The error is
+// a *protocol.Error with CodeNotFound where what the package refers to is not there any more.
+func (h Handoff) Context(ctx context.Context) (protocol.Context, error) {
+	if _, ours := protocol.ParseContextURL(h.Package.Context.ContextURL); !ours || h.r == nil {
+		return h.Package.Context, nil
+	}
+	return h.r.w.transport.Context(ctx, h.Ticket)
+}

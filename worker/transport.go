@@ -27,6 +27,8 @@ type Broker interface {
 	// What a handoff has handed off.
 	Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error)
 	Return(ctx context.Context, ticket string) (protocol.Return, error)
+	// Context reads what a package refers to.
+	Context(ctx context.Context, ticket string) (protocol.Context, error)
 }
 
 // Transport is what a worker serves through: the broker itself (New), or something
@@ -51,6 +53,8 @@ type Transport interface {
 	Leave(ctx context.Context, h protocol.Holder) error
 	// Reconnected receives, coalesced, after the connection came back.
 	Reconnected(ctx context.Context) <-chan struct{}
+	// Context returns the whole context of a handoff, also where it went by reference.
+	Context(ctx context.Context, ticket string) (protocol.Context, error)
 	// End blocks until the end of a handoff is there that its parent gets, and returns it.
 	End(ctx context.Context, ticket string) (protocol.Return, error)
 }
@@ -149,6 +153,10 @@ func (d direct) Leave(ctx context.Context, h protocol.Holder) error {
 	return d.b.RemoveHolder(ctx, h.ID)
 }
 func (d direct) Reconnected(ctx context.Context) <-chan struct{} { return d.b.Reconnected(ctx) }
+
+func (d direct) Context(ctx context.Context, ticket string) (protocol.Context, error) {
+	return d.b.Context(ctx, ticket)
+}
 
 func (d direct) End(ctx context.Context, ticket string) (protocol.Return, error) {
 	if _, err := d.b.Wait(ctx, ticket, lifecycle.HasEnded); err != nil {

@@ -50,6 +50,10 @@ func sourceCalls() map[string]func(context.Context, api.Source, string) error {
 			_, err := s.Return(ctx, ticket)
 			return err
 		},
+		"Context": func(ctx context.Context, s api.Source, ticket string) error {
+			_, err := s.Context(ctx, ticket)
+			return err
+		},
 		"Cancel": func(ctx context.Context, s api.Source, ticket string) error {
 			_, err := s.Cancel(ctx, api.Cancel{Ticket: ticket})
 			return err

@@ -312,6 +312,18 @@ func (c *Client) result(ctx context.Context, request ticketRequest) (protocol.Re
 	return *answer.Result, answer.State, nil
 }
 
+// Context implements api.Source, and worker.Transport.
+func (c *Client) Context(ctx context.Context, ticket string) (protocol.Context, error) {
+	var answer ticketAnswer
+	if _, err := c.call(ctx, "", verbContext, false, 0, &ticketRequest{Ticket: ticket}, &answer); err != nil {
+		return protocol.Context{}, err
+	}
+	if answer.Context == nil {
+		return protocol.Context{}, fmt.Errorf("context of %s: %w", ticket, broker.ErrNotFound)
+	}
+	return *answer.Context, nil
+}
+
 // Return implements api.Source.
 func (c *Client) Return(ctx context.Context, ticket string) (protocol.Return, error) {
 	var answer ticketAnswer

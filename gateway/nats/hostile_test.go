@@ -70,6 +70,7 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 		{"another's ticket", protocol.CodeNotFound, "status", fmt.Sprintf(`{"ticket":%q}`, ticket)},
 		{"another's ticket, waited for", protocol.CodeNotFound, "status", fmt.Sprintf(`{"ticket":%q,"wait_ms":1000}`, secret)},
 		{"another's result", protocol.CodeNotFound, "result", fmt.Sprintf(`{"ticket":%q}`, ticket)},
+		{"another's context", protocol.CodeNotFound, "context", fmt.Sprintf(`{"ticket":%q}`, ticket)},
 		{"another's return", protocol.CodeNotFound, "return", fmt.Sprintf(`{"ticket":%q}`, ticket)},
 		{"no ticket", protocol.CodeInvalid, "status", `{"ticket":"x"}`},
 		{"another's source", protocol.CodeForbidden, "submit", `{"package":{"source":"coder","key":"k","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},

@@ -45,11 +45,12 @@ var verbs = map[string]verb{
 	verbUnlock: typed((*Gateway).unlock),
 	verbVars:   typed((*Gateway).vars),
 
-	verbSubmit: typed((*Gateway).submit),
-	verbStatus: typed((*Gateway).status),
-	verbResult: typed((*Gateway).result),
-	verbReturn: typed((*Gateway).returnOf),
-	verbCancel: typed((*Gateway).cancel),
+	verbSubmit:  typed((*Gateway).submit),
+	verbStatus:  typed((*Gateway).status),
+	verbResult:  typed((*Gateway).result),
+	verbReturn:  typed((*Gateway).returnOf),
+	verbContext: typed((*Gateway).contextOf),
+	verbCancel:  typed((*Gateway).cancel),
 
 	verbApprove: typed((*Gateway).approve),
 	verbDeny:    typed((*Gateway).deny),

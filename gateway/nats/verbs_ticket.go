@@ -114,6 +114,14 @@ func (g *Gateway) returnOf(ctx context.Context, agent string, r *ticketRequest) 
 	return &ticketAnswer{Ticket: ret.HandoffID, Return: &ret}, nil
 }
 
+func (g *Gateway) contextOf(ctx context.Context, agent string, r *ticketRequest) (any, error) {
+	whole, err := g.sourceFor(agent).Context(ctx, r.Ticket)
+	if err != nil {
+		return nil, err
+	}
+	return &ticketAnswer{Ticket: r.Ticket, Context: &whole}, nil
+}
+
 func (g *Gateway) cancel(ctx context.Context, agent string, r *cancelRequest) (any, error) {
 	return stateAnswer(g.sourceFor(agent).Cancel(ctx, api.Cancel{Ticket: r.Ticket, Reason: r.Reason, Children: r.Children}))
 }

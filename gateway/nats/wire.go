@@ -121,11 +121,12 @@ const (
 	verbUnlock = "unlock"
 	verbVars   = "vars"
 
-	verbSubmit = "submit"
-	verbStatus = "status"
-	verbResult = "result"
-	verbReturn = "return"
-	verbCancel = "cancel"
+	verbSubmit  = "submit"
+	verbStatus  = "status"
+	verbResult  = "result"
+	verbReturn  = "return"
+	verbContext = "context"
+	verbCancel  = "cancel"
 
 	verbApprove = "approve"
 	verbDeny    = "deny"
@@ -396,11 +397,12 @@ type waitingAnswer struct {
 }
 
 type ticketAnswer struct {
-	Ticket string           `json:"ticket"`
-	State  protocol.State   `json:"state,omitzero"`
-	Ready  bool             `json:"ready,omitempty"` // what was waited for
-	Result *protocol.Result `json:"result,omitempty"`
-	Return *protocol.Return `json:"return,omitempty"`
+	Ticket  string            `json:"ticket"`
+	State   protocol.State    `json:"state,omitzero"`
+	Ready   bool              `json:"ready,omitempty"` // what was waited for
+	Result  *protocol.Result  `json:"result,omitempty"`
+	Return  *protocol.Return  `json:"return,omitempty"`
+	Context *protocol.Context `json:"context,omitempty"`
 }
 
 type empty struct{}

@@ -46,6 +46,8 @@ var familyCases = []conformanceCase{
 	{"a group is barred before its members are looked for", testBarredBeforeUndelivered},
 	{"a malformed result is kept, and so is a late one", testMalformedKept},
 	{"what an agent expects is asked for at submission", testContractAtSubmission},
+	{"a context goes by reference", testContextByReference},
+	{"a reference leads to a context alone", testContextOfOthers},
 	{"a hand-off that breaks a contract leaves the result", testContractOfHandOff},
 	{"the schema of a contract stands in a package without one", testResultSchemaOfContract},
 	{"a conversation is cut for the agent that gets it", testMaxContextTokens},

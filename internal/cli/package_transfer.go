@@ -55,8 +55,8 @@ func (f *packageFlags) cutConversation(ctx context.Context, pkg *protocol.Packag
 		h.Mode = cmp.Or(h.Mode, protocol.TransferSummary) // it becomes a delegation
 	}
 	h.Mode = cmp.Or(h.Mode, pkg.Type.Transfer())
-	if h.Mode == protocol.TransferReference && pkg.Context.ContextURL == "" {
-		return protocol.Errorf(protocol.CodeMissing, "context.context_url", "is missing: a transfer by reference says where the conversation lies")
+	if pkg.GoesByReference() { // the whole is stored with the submission, and the key points are made there
+		return nil
 	}
 	if err := a.redactConversation(ctx, pkg); err != nil {
 		return err

@@ -25,7 +25,7 @@ func (a *app) submitThroughGateway(ctx context.Context, pkg protocol.Package, o 
 	if prepared.Redacted > 0 {
 		a.notef("handoff: secrets taken out of the package before it is sent: %d\n", prepared.Redacted)
 	}
-	sent, err := protocol.DecodePackage(prepared.Body)
+	sent, err := protocol.DecodePackage(prepared.Whole)
 	if err != nil {
 		return err
 	}
