@@ -9,7 +9,7 @@ import (
 
 // escalatedForAbsence tells whether an escalation follows from nothing but the absence of the agent.
 func escalatedForAbsence(s *p.State, e *p.Escalated) bool {
-	return e.To == p.Human && e.From != "" && e.From == s.Agent && s.Denied == "" && s.OverdueSince.IsZero() &&
+	return e.To == p.Human && e.From != "" && e.From != p.Human && e.From == s.Agent && s.Denied == "" && s.OverdueSince.IsZero() &&
 		s.Phase == p.PhaseTimeout && s.TimedOut == p.ClockAcknowledge
 }
 

@@ -232,7 +232,9 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 		t.mustAdd(offer(t.State, d, meta, t.State.Agent, OfferAnswer, nil))
 		return t, nil
 	}
-	routing, err := routeTarget(s.Summary, d) // it came up because there was no agent to offer it to
+	to := s.Summary // it came up because there was no agent to offer it to; those that refused it since are none
+	to.Excluded = slices.Concat(to.Excluded, s.Refused)
+	routing, err := routeTarget(to, d)
 	if err != nil {
 		return Step{}, err
 	}
