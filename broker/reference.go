@@ -11,31 +11,29 @@ import (
 // 15,626.
 const readsOfContext = 20_000
 
-// referContext has a package whose conversation goes by reference say where it lies, and returns the
-// bodies that Submit stores, and the package before that; of another one neither. Secrets are taken
-// out first, as of the package itself.
-func (b *Broker) referContext(ctx context.Context, pkg *protocol.Package) (bodies [][]byte, whole json.RawMessage, redacted int, err error) {
-	if !pkg.GoesByReference() {
-		return nil, nil, 0, nil
+// referContext has a package whose conversation goes by reference say where it lies. It returns that
+// package, the bodies that Submit stores, and the package before that. Secrets are taken out first.
+func (b *Broker) referContext(ctx context.Context, pkg protocol.Package) (small protocol.Package, bodies [][]byte, whole json.RawMessage, redacted int, err error) {
+	if whole, redacted, err = b.encodePackage(ctx, pkg); err != nil {
+		return pkg, nil, nil, 0, err
 	}
-	if whole, redacted, err = b.encodePackage(ctx, *pkg); err != nil {
-		return nil, nil, 0, err
+	if small, err = protocol.DecodePackage(whole); err != nil {
+		return pkg, nil, nil, 0, err
 	}
-	if *pkg, err = protocol.DecodePackage(whole); err != nil {
-		return nil, nil, 0, err
-	}
-	bodies, err = pkg.StoreContext()
-	return bodies, whole, redacted, err
+	bodies, err = small.StoreContext()
+	return small, bodies, whole, redacted, err
 }
 
 // storePackage stores a package that is large, after what it refers to.
 func (b *Broker) storePackage(ctx context.Context, in Prepared) (storedBody, error) {
-	err := forEachParallel(ctx, submitsAtOnce, len(in.parts), func(ctx context.Context, i int) error {
-		_, err := b.blobs.PutBlob(ctx, in.parts[i])
-		return err
-	})
-	if err != nil {
-		return storedBody{}, err
+	if parts := in.parts; len(parts) > 0 {
+		err := forEachParallel(ctx, submitsAtOnce, len(parts), func(ctx context.Context, i int) error {
+			_, err := b.blobs.PutBlob(ctx, parts[i])
+			return err
+		})
+		if err != nil {
+			return storedBody{}, err
+		}
 	}
 	return b.storeBody(ctx, in.Body, in.Package.GroupSize())
 }

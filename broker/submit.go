@@ -49,9 +49,14 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 		}
 	}
 	trace := pkg.TakeTrace() // before the digest is made: from within another trace it is the same package
-	parts, whole, referred, err := b.referContext(ctx, &pkg)
-	if err != nil {
-		return Prepared{}, err
+	var parts [][]byte
+	var whole json.RawMessage
+	referred := 0
+	if pkg.GoesByReference() {
+		var err error
+		if pkg, parts, whole, referred, err = b.referContext(ctx, pkg); err != nil {
+			return Prepared{}, err
+		}
 	}
 	body, redacted, err := b.encodePackage(ctx, pkg)
 	if err != nil {
