@@ -59,7 +59,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == endTwice {
 		body = tellsTwice(body)
 	}
-	body = e.l.misjudge(e.l.spoilLimits(body))
+	body = e.l.spoilVariant(ticket, after, e.l.misjudge(e.l.spoilLimits(body)))
 	if e.l.bug == freeTakeOver {
 		body = withoutCharge(body)
 	}
