@@ -21,8 +21,8 @@ const (
 	ContextPieceMessages = 64
 
 	// A stored context begins with these, so that no digest of a package or a result is the URL of one.
-	contextHeader  = "handoff context 1\n"
-	messagesHeader = "handoff messages 1\n"
+	contextHeader  = "context/1\n"
+	messagesHeader = "messages/1\n"
 )
 
 // storedContext is what stands under the URL of a context, behind contextHeader.

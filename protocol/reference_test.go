@@ -120,10 +120,10 @@ func TestReadContextOfOtherBodies(t *testing.T) {
 	}
 	for name, body := range map[string]string{
 		"a package": `{"context":{"summary":"secret"}}`, "a result": `{"body":"secret"}`, "nothing": ``, "a piece": string(made[0]),
-		"no JSON": "handoff context 1\n{", "another version": "handoff context 2\n{}", "no context": "handoff context 1\n{\"context\":[]}",
-		"a piece that is none": "handoff context 1\n" + `{"context":{},"pieces":[{"digest":"` + protocol.Digest([]byte(`{"body":"secret"}`)) + `","size":17}]}`,
-		"pieces without end":   "handoff context 1\n" + `{"context":{},"pieces":[{"digest":"x","size":70000000}]}`,
-		"a size below zero":    "handoff context 1\n" + `{"context":{},"pieces":[{"digest":"x","size":-1}]}`,
+		"no JSON": "context/1\n{", "another version": "context/2\n{}", "no context": "context/1\n{\"context\":[]}",
+		"a piece that is none": "context/1\n" + `{"context":{},"pieces":[{"digest":"` + protocol.Digest([]byte(`{"body":"secret"}`)) + `","size":17}]}`,
+		"pieces without end":   "context/1\n" + `{"context":{},"pieces":[{"digest":"x","size":70000000}]}`,
+		"a size below zero":    "context/1\n" + `{"context":{},"pieces":[{"digest":"x","size":-1}]}`,
 	} {
 		store := bodies{}
 		store.put([][]byte{[]byte(body), []byte(`{"body":"secret"}`)})
