@@ -224,7 +224,7 @@ func (s *Supervisor) recheckExpired(ctx context.Context, _ *batchPublisher, h br
 // wake-up, and when that is.
 func (s *Supervisor) needsOutboxOnly(ctx context.Context, h broker.Head, now time.Time) (next time.Time, needsOutboxOnly bool) {
 	duties := lifecycle.DutiesOf(h.State)
-	if h.State.Closed || duties.Return || duties.CancelChildren || duties.Source || lifecycle.AwaitsWorkspace(h.State) {
+	if h.State.Closed || duties.Return || duties.CancelChildren || duties.Source || duties.Bids || lifecycle.AwaitsWorkspace(h.State) {
 		return next, false
 	}
 	directory, err := s.b.Directory(ctx)
