@@ -314,26 +314,25 @@ func (c *Client) result(ctx context.Context, request ticketRequest) (protocol.Re
 
 // Context implements api.Source, and worker.Transport.
 func (c *Client) Context(ctx context.Context, ticket string) (protocol.Context, error) {
+	return readOfTicket(ctx, c, verbContext, ticket, func(answer *ticketAnswer) *protocol.Context { return answer.Context })
+}
+
+// readOfTicket asks for a part of a handoff. An answer without the part is broker.ErrNotFound.
+func readOfTicket[T any](ctx context.Context, c *Client, verb, ticket string, part func(*ticketAnswer) *T) (none T, err error) {
 	var answer ticketAnswer
-	if _, err := c.call(ctx, "", verbContext, false, 0, &ticketRequest{Ticket: ticket}, &answer); err != nil {
-		return protocol.Context{}, err
+	if _, err := c.call(ctx, "", verb, false, 0, &ticketRequest{Ticket: ticket}, &answer); err != nil {
+		return none, err
 	}
-	if answer.Context == nil {
-		return protocol.Context{}, fmt.Errorf("context of %s: %w", ticket, broker.ErrNotFound)
+	found := part(&answer)
+	if found == nil {
+		return none, fmt.Errorf("%s of %s: %w", verb, ticket, broker.ErrNotFound)
 	}
-	return *answer.Context, nil
+	return *found, nil
 }
 
 // Return implements api.Source.
 func (c *Client) Return(ctx context.Context, ticket string) (protocol.Return, error) {
-	var answer ticketAnswer
-	if _, err := c.call(ctx, "", verbReturn, false, 0, &ticketRequest{Ticket: ticket}, &answer); err != nil {
-		return protocol.Return{}, err
-	}
-	if answer.Return == nil {
-		return protocol.Return{}, fmt.Errorf("return of %s: %w", ticket, broker.ErrNotFound)
-	}
-	return *answer.Return, nil
+	return readOfTicket(ctx, c, verbReturn, ticket, func(answer *ticketAnswer) *protocol.Return { return answer.Return })
 }
 
 // Cancel implements api.Source.

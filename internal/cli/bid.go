@@ -40,17 +40,13 @@ With --refuse there is no bid, and the others decide.`,
   ./estimate.sh | handoff bid "$LEASE" -f -`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
-			if err := isCall(ctx, s, lease); err != nil {
+			if err := checkCall(ctx, s, lease); err != nil {
 				return protocol.State{}, err
 			}
 			if flags.refuse != "" {
 				return s.Acknowledge(ctx, lease, protocol.Ack{Status: protocol.AckRejected, Reason: flags.refuse})
 			}
-			body, err := protocol.Marshal(bid)
-			if err != nil {
-				return protocol.State{}, err
-			}
-			return bidUnder(ctx, s, lease, body)
+			return completeCall(ctx, s, lease, bid)
 		})
 	fs := cmd.Flags()
 	fs.SortFlags = false // what makes a bid comes first
@@ -103,8 +99,8 @@ func (f *bidFlags) build(a *app, cmd *cobra.Command) (bid protocol.Bid, err erro
 	return bid, bid.Validate()
 }
 
-// isCall refuses the lease of work, which a bid would complete.
-func isCall(ctx context.Context, s holder, lease string) error {
+// checkCall refuses a LEASE of work: the bid would be taken for its result.
+func checkCall(ctx context.Context, s holder, lease string) error {
 	beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: lease})
 	if err == nil && beat.State.CallOf == "" {
 		return protocol.Errorf(protocol.CodeConflict, "lease", "is of work, not of a call for bids: accept it, refuse it or complete it")
@@ -112,11 +108,15 @@ func isCall(ctx context.Context, s holder, lease string) error {
 	return err
 }
 
-// bidUnder completes a call with a bid.
-func bidUnder(ctx context.Context, s holder, lease string, bid []byte) (protocol.State, error) {
+// completeCall accepts a call, which may be claimed only, and completes it with a bid.
+func completeCall(ctx context.Context, s holder, lease string, bid protocol.Bid) (protocol.State, error) {
+	body, err := protocol.Marshal(bid)
+	if err != nil {
+		return protocol.State{}, err
+	}
 	state, err := s.Acknowledge(ctx, lease, protocol.Ack{Status: protocol.AckAccepted})
 	if err != nil {
 		return state, err
 	}
-	return s.Complete(ctx, lease, protocol.Result{Body: bid})
+	return s.Complete(ctx, lease, protocol.Result{Body: body})
 }

@@ -20,14 +20,14 @@ func newContext(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "context TICKET",
 		Short: "Print the whole context of a handoff, also where it went by reference",
-		Long: `Context prints the context of a handoff as JSON. Where the package went by reference
-(handoff submit --transfer reference) it is what the URL of the package leads to: the
-whole conversation and all else, as it was submitted, byte for byte. Only who may read
-the package may read it. The context of a package that has a URL of another system is
-the package's own; that system has the rest.
+		Long: `Context prints the context of a handoff as JSON. If the package was submitted by reference
+(handoff submit --transfer reference), handoff fetches the stored context: the whole
+conversation and every other field as submitted, byte for byte. An agent needs the right
+to read the package. If the URL of the package belongs to another system, handoff prints
+the context in the package and does not fetch the URL.
 
-Exit codes: 0 there is one; 3 no such ticket, no such section, or what it refers to is
-gone.`,
+Exit codes: 0 printed; 3 no such ticket, no such section, or the stored context has
+expired.`,
 		Example: `  handoff context 5f0c… | jq .variables
   handoff context 5f0c… --section conversation_history > talk.json
   handoff context "$HANDOFF_TICKET" --gateway`,

@@ -88,3 +88,11 @@ func (f *fieldFlags[T]) millis(name, usage string, field func(*T) *int64) {
 	fieldVar(f.fs, value, name, usage)
 	f.onGiven(name, func(to *T) { *field(to) = value.Milliseconds() })
 }
+
+// orNew returns what a field points to, and makes it first where there is none.
+func orNew[T any](field **T) *T {
+	if *field == nil {
+		*field = new(T)
+	}
+	return *field
+}

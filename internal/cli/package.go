@@ -84,12 +84,7 @@ func (f *packageFlags) declare(fs *pflag.FlagSet) {
 // it has succeeded.
 func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
 	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.ReturnProtocol {
-		if p.Return == nil {
-			p.Return = new(protocol.ReturnProtocol)
-		}
-		return p.Return
-	}
+	own := func(p *pkg) *protocol.ReturnProtocol { return orNew(&p.Return) }
 	expected := func(p *pkg) *protocol.ReturnProtocol { own(p).Expected = true; return p.Return }
 	expects := fs.Bool("return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
 	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg) *int64 { return &expected(p).TimeoutMS })

@@ -7,12 +7,7 @@ import (
 // declareApproval declares the flags of what is approved before an agent gets it.
 func (f *packageFlags) declareApproval() {
 	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.Approval {
-		if p.Approval == nil {
-			p.Approval = new(protocol.Approval)
-		}
-		return p.Approval
-	}
+	own := func(p *pkg) *protocol.Approval { return orNew(&p.Approval) }
 	f.text("approve-by", "the `AGENT`, or human, that approves it before its target gets it", func(p *pkg) *string { own(p).Required = true; return &p.Approval.By })
 	f.text("approval-question", "`WHAT` the approver is asked", func(p *pkg) *string { return &own(p).Question })
 	f.millis("approval-timeout", "an approver has so long to answer, then the authority above is asked (default 24h)", func(p *pkg) *int64 { return &own(p).TimeoutMS })

@@ -10,12 +10,7 @@ import (
 // declareBids declares the flags of a call for bids.
 func (f *packageFlags) declareBids() {
 	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.Bids {
-		if p.Bids == nil {
-			p.Bids = new(protocol.Bids)
-		}
-		return p.Bids
-	}
+	own := func(p *pkg) *protocol.Bids { return orNew(&p.Bids) }
 	asks := f.fs.Bool("bids", false, "ask agents with the --capability what they would do it for; it goes to the one with the best bid")
 	f.millis("bid-window", "how long they may take to bid, 100ms to 1h (default 5s)", func(p *pkg) *int64 { return &own(p).WindowMS })
 	most := f.fs.Int("bid-most", protocol.BiddersDefault, "ask at most `N` agents")

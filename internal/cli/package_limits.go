@@ -11,12 +11,7 @@ import (
 // declareLimits declares the flags of what bounds a handoff and all that follows from it.
 func (f *packageFlags) declareLimits(fs *pflag.FlagSet) {
 	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.Limits {
-		if p.Limits == nil {
-			p.Limits = new(protocol.Limits)
-		}
-		return p.Limits
-	}
+	own := func(p *pkg) *protocol.Limits { return orNew(&p.Limits) }
 	f.text("complexity", "`CLASS` that sets limits which are not given: simple, medium or complex", func(p *pkg) *string { return &p.Constraints.Complexity })
 	f.limit("max-handoffs", "at most `N` handoffs below this one", func(p *pkg) **int64 { return &own(p).MaxHandoffs })
 	f.limit("max-depth", "at most `N` levels of handoffs below this one", func(p *pkg) **int64 { return &own(p).MaxDepth })

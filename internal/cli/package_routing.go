@@ -5,12 +5,7 @@ import "github.com/agenthandoff/handoff/protocol"
 // declareRouting declares the flags of a package's way to its agent.
 func (f *packageFlags) declareRouting() {
 	type pkg = protocol.Package
-	rules := func(p *pkg) *protocol.RoutingRules {
-		if p.Routing == nil {
-			p.Routing = new(protocol.RoutingRules)
-		}
-		return p.Routing
-	}
+	rules := func(p *pkg) *protocol.RoutingRules { return orNew(&p.Routing) }
 	f.text("on-open", "`WHAT` becomes of it where the breaker of its agent is open: refuse (default) or wait", func(p *pkg) *string {
 		return (*string)(&rules(p).OnOpen)
 	})

@@ -10,12 +10,7 @@ import (
 func (f *packageFlags) declareWorkspace(fs *pflag.FlagSet) {
 	type pkg = protocol.Package
 	f.text("workspace", "`NAME` of the workflow that it has a place in (default: that of --workflow, where it was opened with handoff workflow open)", func(p *pkg) *string { return &p.Workspace })
-	own := func(p *pkg) *protocol.Locks {
-		if p.Locks == nil {
-			p.Locks = new(protocol.Locks)
-		}
-		return p.Locks
-	}
+	own := func(p *pkg) *protocol.Locks { return orNew(&p.Locks) }
 	lock := func(name string, mode protocol.LockMode, words string) {
 		paths := fs.StringArray(name, nil, words)
 		f.onGiven(name, func(p *pkg) {
