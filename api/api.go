@@ -38,8 +38,8 @@ type Source interface {
 	// Return returns the end of a closed handoff as its source gets it: that of its chain, if
 	// it owes that. Of one that has not ended so the error has CodeIllegal.
 	Return(ctx context.Context, ticket string) (protocol.Return, error)
-	// Context returns the whole context of a handoff: where the package goes by reference, the one
-	// that its URL leads to. It takes the right to read the package.
+	// Context returns the whole context of a handoff. For a package by reference it reads the
+	// stored context. The caller needs the right to read the package.
 	Context(ctx context.Context, ticket string) (protocol.Context, error)
 	// Cancel asks for the end of a handoff: at once if no worker holds it, else through
 	// its holder's next heartbeat.

@@ -82,8 +82,8 @@ func (p *Package) StoreContext() (bodies [][]byte, err error) {
 	return append(bodies, body), nil
 }
 
-// ReadContext puts a stored context together. read returns a body by its reference. An error that
-// is not read's is a *Error, and says that no context lies there.
+// ReadContext reads a stored context and its pieces. read returns a body by its reference, and
+// ReadContext passes its errors on. A body that is no context is a *Error with CodeUnreadable.
 func ReadContext(of BlobRef, read func(BlobRef) ([]byte, error)) (Context, error) {
 	none := func(why error) (Context, error) {
 		return Context{}, Errorf(CodeUnreadable, "context.context_url", "leads to no context: %v", why)
@@ -97,7 +97,6 @@ func ReadContext(of BlobRef, read func(BlobRef) ([]byte, error)) (Context, error
 		return none(fmt.Errorf("%s is another body", of.Digest))
 	}
 	var stored storedContext
-	var c Context
 	if err := json.Unmarshal(rest, &stored); err != nil {
 		return none(err)
 	}
@@ -105,7 +104,7 @@ func ReadContext(of BlobRef, read func(BlobRef) ([]byte, error)) (Context, error
 	if err != nil {
 		return none(err)
 	}
-	c = pkg.Context
+	c := pkg.Context
 	left := int64(PackageBytesMax)
 	for _, ref := range stored.Pieces {
 		if left -= ref.Size; ref.Size < 0 || left < 0 {
