@@ -7,7 +7,7 @@
 // lose their connection, are late, and get duplicate or no hints; the engine restarts and loses its
 // queues and wake-ups. A judge checks each append, and that every handoff closes, once.
 //
-//	go test -tags proof ./tests/proof/sim -seeds 5000          # as many simulations, in two minutes
+//	go test -tags proof ./tests/proof/sim -seeds 5000          # as many simulations, in five minutes
 //	go test -tags proof ./tests/proof/sim -seed 4711 -v        # one of them again, with its story
 package sim
 
