@@ -27,13 +27,14 @@ type assignment struct {
 	Deferred float64  `json:"deferred"`
 }
 
-// control begins and ends the measurement.
+// control begins and ends the measurement. A worker process answers each with a measurement: the
+// first is empty, and says that every completion after the reported ones is counted.
 type control struct {
 	Measure bool `json:"measure"`
 }
 
-// workerReport is one report of a worker process: how many handoffs have completed so far, and at
-// the end of the measurement its figures.
+// workerReport is one report of a worker process: how many handoffs have completed so far, and
+// the answer to a control.
 type workerReport struct {
 	Completed int64        `json:"completed"`
 	Measured  *measurement `json:"measured,omitempty"`
@@ -85,6 +86,7 @@ func ServeProcess(ctx context.Context, engine broker.Engine, in io.Reader, out i
 			rec.measuring.Store(c.Measure)
 			if c.Measure {
 				atStart = readUsage()
+				reports.write(workerReport{Completed: rec.completed.Load(), Measured: &measurement{}})
 				continue
 			}
 			m, err := rec.measurement(atStart)
@@ -247,11 +249,25 @@ func (c *processGroup) run(ctx context.Context, reports chan<- *measurement) err
 	return errors.Join(errs...)
 }
 
-// setMeasuring begins or ends the measurement in all processes.
-func (c *processGroup) setMeasuring(measure bool) error {
-	var errs []error
-	for _, m := range c.processes {
-		errs = append(errs, m.control.Encode(control{measure}))
+// setMeasuring begins or ends the measurement in all worker processes, and waits for the answer
+// of each.
+func (r *round) setMeasuring(ctx context.Context, measure bool) ([]*measurement, error) {
+	if r.processes == nil {
+		return nil, nil
 	}
-	return errors.Join(errs...)
+	for _, m := range r.processes.processes {
+		if err := m.control.Encode(control{measure}); err != nil {
+			return nil, err
+		}
+	}
+	var answers []*measurement
+	for range r.processes.processes {
+		select {
+		case m := <-r.measurements:
+			answers = append(answers, m)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return answers, nil
 }

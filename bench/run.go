@@ -280,7 +280,7 @@ func (r *round) measureWindow(ctx context.Context) (Figures, error) {
 		stopSubmitting()
 		return Figures{}, err
 	}
-	r.awaitWindowEnd(ctx)
+	r.awaitWindowEnd(ctx, w)
 	figures, err := w.end(ctx)
 	stopSubmitting()
 	err = errors.Join(<-submitting, err)
@@ -303,7 +303,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // awaitWindowEnd waits until the window is over.
-func (r *round) awaitWindowEnd(ctx context.Context) {
+func (r *round) awaitWindowEnd(ctx context.Context, w *window) {
 	if r.cfg.N == 0 {
 		wait(ctx, r.cfg.Duration)
 		return
@@ -314,8 +314,7 @@ func (r *round) awaitWindowEnd(ctx context.Context) {
 	defer limit.Stop()
 	inWindow := r.rec.inWindow.Load
 	if r.processes != nil { // worker processes report inWindow only after the measurement
-		before := r.rec.completed.Load()
-		inWindow = func() int64 { return r.rec.completed.Load() - before }
+		inWindow = func() int64 { return r.rec.completed.Load() - w.completed }
 	}
 	for inWindow() < int64(r.cfg.N) {
 		select {

@@ -20,6 +20,7 @@ type window struct {
 	memory    runtime.MemStats
 	counters  engineCounters
 	submitted int64
+	completed int64 // before the window: each completion beyond these is in it
 }
 
 func (r *round) beginWindow(ctx context.Context) (w *window, err error) {
@@ -45,11 +46,10 @@ func (r *round) beginWindow(ctx context.Context) (w *window, err error) {
 	w.submitted = r.rec.submitted.Load()
 	w.at = time.Now()
 	r.rec.measuring.Store(true)
-	if r.processes != nil {
-		if err := r.processes.setMeasuring(true); err != nil {
-			return nil, err
-		}
+	if _, err := r.setMeasuring(ctx, true); err != nil {
+		return nil, err
 	}
+	w.completed = r.rec.completed.Load()
 	if r.cfg.N > 0 && r.cfg.Warmup > 0 {
 		r.subs.remaining.Store(int64(r.cfg.N))
 	}
@@ -89,25 +89,13 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 
 // collectMeasurements ends the measurement of the worker processes, and adds up their figures.
 func (r *round) collectMeasurements(ctx context.Context) (cpu time.Duration, peak int64, err error) {
-	if r.processes == nil {
-		return 0, 0, nil
+	all, err := r.setMeasuring(ctx, false)
+	for _, m := range all {
+		cpu += m.CPU
+		peak += m.PeakBytes
+		err = errors.Join(err, r.rec.merge(m))
 	}
-	if err := r.processes.setMeasuring(false); err != nil {
-		return 0, 0, err
-	}
-	for range r.cfg.Processes {
-		select {
-		case m := <-r.measurements:
-			cpu += m.CPU
-			peak += m.PeakBytes
-			if err := r.rec.merge(m); err != nil {
-				return 0, 0, err
-			}
-		case <-ctx.Done():
-			return 0, 0, ctx.Err()
-		}
-	}
-	return cpu, peak, nil
+	return cpu, peak, err
 }
 
 // writeProfiles writes the profiles of the configuration.
