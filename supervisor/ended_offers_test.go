@@ -80,6 +80,7 @@ func TestEndedOfferLeavesItsQueue(t *testing.T) {
 			ticket := w.submit(func(p *protocol.Package) {
 				patient(p)
 				p.Constraints.Deadline = time.Now().UTC().Add(time.Minute)
+				p.Policy.InterventionTimeoutMS = new(time.Minute.Milliseconds())
 			})
 			w.closed(ticket)
 			w.offersAt(ticket)

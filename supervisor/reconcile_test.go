@@ -171,7 +171,10 @@ func TestWorkTimeout(t *testing.T) {
 func TestDeadlineWhileDown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
-		ticket := w.submit(func(p *protocol.Package) { p.Constraints.Deadline = time.Now().UTC().Add(time.Minute) })
+		ticket := w.submit(func(p *protocol.Package) {
+			p.Constraints.Deadline = time.Now().UTC().Add(time.Minute)
+			p.Policy.InterventionTimeoutMS = new(time.Hour.Milliseconds())
+		})
 		pass(time.Hour)
 		w.want(ticket, "0s submitted offered")
 		w.supervise(supervisor.Config{})
@@ -180,7 +183,7 @@ func TestDeadlineWhileDown(t *testing.T) {
 			t.Errorf("closed as %s, %s", state.Outcome, state.Reason)
 		}
 		pass(time.Hour)
-		w.want(ticket, "0s submitted offered", "1h0m0s timed_out escalated offered", "25h0m0s timed_out closed")
+		w.want(ticket, "0s submitted offered", "1h0m0s timed_out escalated offered", "2h0m0s timed_out closed")
 	})
 }
 

@@ -2,4 +2,4 @@
 
 package lifecycle
 
-const tracesDefault = 20_000
+const tracesDefault = 10_000

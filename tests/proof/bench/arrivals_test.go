@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,11 +17,13 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// TestArrivals has 10,000 handoffs wait for a person for the absence of an agent, 100 of them for
-// that of night. It counts the handoffs that a supervisor reconciles when an agent arrives, and
+var arrivalsWaiting = flag.Int("waiting", 2_000, "TestArrivals: how many handoffs wait for agents that are absent")
+
+// TestArrivals has handoffs wait for a person for the absence of an agent, one in a hundred of them
+// for that of night. It counts the handoffs that a supervisor reconciles when an agent arrives, and
 // logs how long the arrival takes.
 func TestArrivals(t *testing.T) {
-	const waiting, ofNight = 10_000, 100
+	waiting, ofNight := *arrivalsWaiting, *arrivalsWaiting/100
 	node, err := openEngine(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -79,12 +82,12 @@ func TestArrivals(t *testing.T) {
 	stop()
 	watch, stop = run() // one that has not seen the offers come
 	watch.settle(t)
-	first := arrive("two", func(n int64) bool { return n >= waiting })
+	first := arrive("two", func(n int64) bool { return n >= int64(waiting) })
 	rest := time.NewTimer(min(10*first, time.Minute) + 2*time.Second)
 	<-rest.C // the offers of a person rest after a pass
 	before := watch.done.Load()
 	arrive("night", func(int64) bool { return depth("night") == ofNight })
-	if got := watch.done.Load() - before; got > 10*ofNight { // what it moves is announced, and reconciled as all that moves
+	if got := watch.done.Load() - before; got > int64(10*ofNight) { // what it moves is announced, and reconciled as all that moves
 		t.Errorf("the arrival of an agent with %d reconciled %d handoffs", ofNight, got)
 	}
 	arrive("day", func(int64) bool { return depth("day") == waiting-ofNight })

@@ -139,6 +139,7 @@ func TestComposeIsThere(t *testing.T) {
 
 // buildCompose builds docker compose in the module that it is the main one of: "go
 // install" refuses it for its exclude directives. What it needs never enters our go.mod.
+// Without optimizations it takes a fifth less of a processor.
 func buildCompose(ctx context.Context, path string) error {
 	building, err := os.MkdirTemp(filepath.Dir(path), "building-")
 	if err != nil {
@@ -164,7 +165,7 @@ func buildCompose(ctx context.Context, path string) error {
 		return err
 	}
 	built := filepath.Join(building, "docker-compose")
-	if _, err := run(module.Dir, "build", "-ldflags", "-s -w -X "+composeModule+"/internal.Version="+composeVersion, "-o", built, "./cmd"); err != nil {
+	if _, err := run(module.Dir, "build", "-gcflags", "all=-N -l", "-ldflags", "-s -w -X "+composeModule+"/internal.Version="+composeVersion, "-o", built, "./cmd"); err != nil {
 		return fmt.Errorf("build docker compose: %w", err)
 	}
 	return os.Rename(built, path)

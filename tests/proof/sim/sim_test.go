@@ -7,7 +7,7 @@
 // lose their connection, are late, and get duplicate or no hints; the engine restarts and loses its
 // queues and wake-ups. A judge checks each append, and that every handoff closes, once.
 //
-//	go test -tags proof ./tests/proof/sim -seeds 5000          # as many simulations, in five minutes
+//	go test -tags proof ./tests/proof/sim -seeds 5000          # as many simulations, in ten minutes
 //	go test -tags proof ./tests/proof/sim -seed 4711 -v        # one of them again, with its story
 package sim
 
@@ -59,7 +59,7 @@ func TestSim(t *testing.T) {
 		return
 	}
 	if testworld.Race { // the race detector needs few seeds
-		*seeds = min(*seeds, 50)
+		*seeds = min(*seeds, 25)
 	}
 	began := time.Now()
 	many := runtime.NumCPU()
