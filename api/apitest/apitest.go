@@ -60,7 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		tests["Fleet"], tests["Workspaces"] = testFleet, testWorkspaces
 	}
 	if fixture.Holder != nil {
-		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"], tests["Provides"] = testClaim, testReports, testLate, testHandOff, testProvides
+		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"], tests["Provides"], tests["Bids"] = testClaim, testReports, testLate, testHandOff, testProvides, testBids
 		if !fixture.AcceptsAtOnce {
 			tests["ClaimLater"] = testClaimLater
 		}
