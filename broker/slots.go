@@ -22,8 +22,11 @@ const (
 	// slotPoll is how soon a pull sees that another process has freed a slot.
 	slotPoll = 250 * time.Millisecond
 	// slotCheckRest is how many times as long as a check of the slots took the next
-	// one waits, at least a second.
-	slotCheckRest = 20
+	// one waits, at least slotCheckRestMin. At most slotCheckRestMax: a check may have
+	// taken long because the engine was away.
+	slotCheckRest    = 20
+	slotCheckRestMin = time.Second
+	slotCheckRestMax = 30 * time.Second
 )
 
 // slotWatch is what a process remembers about slots.
@@ -65,14 +68,14 @@ func (w *slotWatch) mayCheck(agent string) bool {
 	if w.next == nil {
 		w.next = map[string]time.Time{}
 	}
-	w.next[agent] = now.Add(time.Second)
+	w.next[agent] = now.Add(slotCheckRestMin)
 	return true
 }
 
 func (w *slotWatch) checked(agent string, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.next[agent] = time.Now().Add(max(time.Second, slotCheckRest*took))
+	w.next[agent] = time.Now().Add(min(max(slotCheckRestMin, slotCheckRest*took), slotCheckRestMax))
 }
 
 // profileOf is the profile of an agent whose handoffs this process has in hand: its limit, and what

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -185,6 +186,36 @@ func TestSlotsAfterACrash(t *testing.T) {
 		l.must(one.Beat(l.Context(), crashed))
 		beat()
 		l.inHand(other, 4)
+	})
+}
+
+// slowHolders is an engine that is slow to say who is present, once.
+type slowHolders struct {
+	*brokertest.Memory
+	slow time.Duration
+}
+
+func (e *slowHolders) Holder(ctx context.Context, id string) (protocol.Holder, error) {
+	h, err := e.Memory.Holder(ctx, id)
+	time.Sleep(e.slow)
+	e.slow = 0
+	return h, err
+}
+
+// TestSlotsAreCheckedAgain: a check that takes long, since the engine is away, does not put off the
+// next one for long.
+func TestSlotsAreCheckedAgain(t *testing.T) {
+	inLimited(t, func(l *limited) {
+		one, other := l.broker(), brokertest.Over(l, &slowHolders{l.m, 40 * time.Second})
+		l.submit(one, 4)
+		crashed := l.holder(one)
+		for _, o := range l.pull(one, 2) {
+			l.accept(o, crashed)
+		}
+		time.Sleep(28 * time.Second) // the bubble's clock
+		l.pull(other, 0)             // the holder was still there when the check began
+		time.Sleep(31 * time.Second)
+		l.pull(other, 2)
 	})
 }
 
