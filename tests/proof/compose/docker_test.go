@@ -25,7 +25,7 @@ const (
 	composeModule  = "github.com/docker/compose/v2"
 	composeVersion = "v2.40.3"
 	// composeTimeout is how long that may take, on processors that others load.
-	composeTimeout = 20 * time.Minute
+	composeTimeout = 40 * time.Minute
 )
 
 // needsDocker skips where there is no engine, and says so.

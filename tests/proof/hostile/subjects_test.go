@@ -236,6 +236,7 @@ func (w *world) run(code int, args ...string) string {
 	ctx, cancel := context.WithTimeout(w.ctx, 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.handoff, append(args, "--nats", w.url)...)
+	cmd.Env = append(os.Environ(), "HANDOFF_TIMEOUT=90s") // on a busy machine
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()
 	_ = cmd.Run()
