@@ -15,7 +15,7 @@ import (
 
 const (
 	composeFile = "../../../docker-compose.yml"
-	natsImage   = "nats:2.15.3-alpine"
+	natsImage   = "nats:2.15.2-alpine"
 	// standInLabel is on an image of ours that stands in for one that could not be pulled.
 	standInLabel = "handoff.test.standin"
 )
