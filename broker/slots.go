@@ -21,9 +21,9 @@ import (
 const (
 	// slotPoll is how soon a pull sees that another process has freed a slot.
 	slotPoll = 250 * time.Millisecond
-	// slotCheckRest is how many times as long as a check of the slots took the next
-	// one waits, at least slotCheckRestMin. At most slotCheckRestMax: a check may have
-	// taken long because the engine was away.
+	// The next check of an agent's slots waits slotCheckRest times as long as the last one
+	// took, within these bounds: it may have taken long because the engine was away, and dead
+	// holders keep their slots until then.
 	slotCheckRest    = 20
 	slotCheckRestMin = time.Second
 	slotCheckRestMax = 30 * time.Second

@@ -139,7 +139,7 @@ func TestComposeIsThere(t *testing.T) {
 
 // buildCompose builds docker compose in the module that it is the main one of: "go
 // install" refuses it for its exclude directives. What it needs never enters our go.mod.
-// Without optimizations it takes a fifth less of a processor.
+// A build without optimizations takes a fifth less processor time.
 func buildCompose(ctx context.Context, path string) error {
 	building, err := os.MkdirTemp(filepath.Dir(path), "building-")
 	if err != nil {
