@@ -216,7 +216,8 @@ func (b *Broker) decideSubmission(ctx context.Context, in Prepared) (lifecycle.S
 		}
 		return step, d, err
 	}
-	if s.Target.Agent != "" && len(s.Excluded) == 0 {
+	moved, moves := lifecycle.MovesTarget(ticket, s, fleet)
+	if s.Target.Agent != "" && len(s.Excluded) == 0 && !moves {
 		directory, remembered, err := b.recentAgent(ctx, s.Target.Agent)
 		if err == nil {
 			directory, err = b.withHealth(ctx, directory.WithAgent(source).WithFleet(fleet), s.Target.Agent, false)
@@ -229,8 +230,26 @@ func (b *Broker) decideSubmission(ctx context.Context, in Prepared) (lifecycle.S
 		}
 	}
 	directory, err := b.directoryFor(ctx, s)
+	if err == nil && moves { // either of them may get it
+		directory, err = b.alsoFor(ctx, directory, s, moved)
+	}
 	if err != nil {
 		return lifecycle.Step{}, nil, err
 	}
 	return decide(directory)
+}
+
+// alsoFor adds the target of a variant to the directory for a submission.
+func (b *Broker) alsoFor(ctx context.Context, d *lifecycle.Directory, s protocol.Summary, to protocol.Target) (*lifecycle.Directory, error) {
+	if to.Agent == "" || s.Target.Agent == "" {
+		return b.Directory(ctx)
+	}
+	other, err := b.onlyAgent(ctx, to.Agent)
+	if err != nil {
+		return nil, err
+	}
+	if profile, known := other.Agents[to.Agent]; known {
+		d = d.WithAgent(&profile)
+	}
+	return b.withHealth(ctx, d, to.Agent, true)
 }

@@ -169,11 +169,6 @@ func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.
 	if err != nil {
 		return lifecycle.Step{}, nil, nameParties(err, in.Package)
 	}
-	fleet, err := b.recentFleet(ctx) // as what is decided below has it
-	if err != nil {
-		return lifecycle.Step{}, nil, err
-	}
-	in.summary = lifecycle.InExperiment(in.Ticket, in.summary, fleet)
 	if in.summary.Aggregate == nil {
 		step, directory, err := b.decideSubmission(ctx, in)
 		return step, directory, nameParties(err, in.Package)

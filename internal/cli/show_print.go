@@ -65,6 +65,7 @@ func (s *sheet) handedOver(v dossier.Handoff) {
 	s.line("deadline", explain.Instant(state.Deadline))
 	s.line("workflow", state.WorkflowID)
 	s.line("conversation", state.ConversationID)
+	s.line("variant", state.Variant)
 	if v.Decoded == nil {
 		s.line("package", "the ledger has it no more")
 		return

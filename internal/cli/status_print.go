@@ -59,6 +59,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"redriven as", s.RedrivenAs,
 		"workflow", s.WorkflowID,
 		"conversation", s.ConversationID,
+		"variant", s.Variant,
 		"submitted", explain.Instant(s.SubmittedAt),
 		"deadline", openOnly(s, explain.Instant(s.Deadline)),
 		"overdue", explain.Overdue(s),

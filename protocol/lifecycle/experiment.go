@@ -6,6 +6,24 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
+// FellBack follows the name of a variant in the state of a handoff that its experiment would have
+// sent to another agent, which could not have it.
+const FellBack = "/fallback"
+
+// MovesTarget returns the target to which an experiment sends a submission in place of that of its
+// package.
+func MovesTarget(ticket string, s p.Summary, f *p.Fleet) (to p.Target, moves bool) {
+	if f == nil || len(f.Experiments) == 0 { // as a rule
+		return s.Target, false
+	}
+	varied := InExperiment(ticket, s, f)
+	return varied.Target, movesTarget(&varied, &s)
+}
+
+func movesTarget(varied, own *p.Summary) bool {
+	return varied.Target.Agent != own.Target.Agent || varied.Target.Capability != own.Target.Capability
+}
+
 // InExperiment returns the summary of a submission as the variant has it that falls to it: of the
 // first experiment of the fleet that it fits, the same for all of a unit. Without one it is s itself.
 // What follows from another handoff, goes to several, or goes up is in no experiment.
@@ -66,6 +84,9 @@ func vary(s p.Summary, e *p.Experiment, v *p.Variant) p.Summary {
 		s.RouteBy = v.Routing.By
 	}
 	if v.Target.Agent != "" || v.Target.Capability != "" {
+		if own := s.Target.Agent; own != "" && own != v.Target.Agent { // it stands in where the variant's refuses, too
+			s.Ranked = append([]string{own}, s.Ranked...)
+		}
 		s.Target = v.Target
 	}
 	return s

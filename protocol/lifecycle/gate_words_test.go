@@ -54,6 +54,14 @@ func (g *stage) fleet(args []string) {
 		key, value, _ := strings.Cut(arg, "=")
 		switch key {
 		case "rules":
+		case "experiment": // TARGET>AGENT, or TARGET>+CAPABILITY: all that is for one goes to the other
+			from, to, _ := strings.Cut(value, ">")
+			variant := p.Variant{Name: "new", Weight: 1, Target: p.Target{Agent: to}}
+			if capability, is := strings.CutPrefix(to, "+"); is {
+				variant.Target = p.Target{Capability: capability}
+			}
+			settings.Experiments = append(settings.Experiments, p.Experiment{Name: "ab", When: p.ApprovalWhen{Target: from}, Variants: []p.Variant{variant}})
+			continue
 		case "limits":
 			settings.Limits = g.limits(value)
 			continue

@@ -2,6 +2,9 @@ package lifecycle
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -17,14 +20,56 @@ func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 	return policy.With(profile.Policy).With(s.Overrides)
 }
 
-// Submit decides the first append of a handoff: who gets the offer, under which
-// policy. body holds the package, or says where it lies. A *protocol.Error is that of Admit.
+// Submit decides the first append of a handoff: which agent gets the offer, under which policy. body
+// holds the package, or says where it lies. A *protocol.Error is that of Admit.
+//
+// An experiment refuses nothing: where the agent of its variant may not have the handoff now, the
+// package's own target gets it, and the state names the variant with FellBack behind it.
 func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
-	d = d.At(now).forTicket(ticket, summary)
+	d = d.At(now)
+	waits := summary.OnOpen == p.OnOpenWait
+	if d == nil || d.Fleet == nil || len(d.Fleet.Experiments) == 0 { // as a rule
+		return submitTo(ticket, summary, body, d, now, waits, "")
+	}
+	varied := InExperiment(ticket, summary, d.Fleet)
+	if !movesTarget(&varied, &summary) {
+		return submitTo(ticket, varied, body, d, now, waits, "")
+	}
+	step, err := submitTo(ticket, varied, body, d, now, false, "")
+	var refused, own *p.Error
+	if !errors.As(err, &refused) {
+		return step, err
+	}
+	cause, _, _ := strings.Cut(refused.Message, ";") // and not what to do about it
+	why := fmt.Sprintf("the variant %s of an experiment cannot take it: %s", varied.Variant, cause)
+	fallen := summary
+	fallen.Variant = varied.Variant + FellBack
+	step, err = submitTo(ticket, fallen, body, d, now, waits, p.CutText(why, p.ReasonBytesMax))
+	if !errors.As(err, &own) {
+		return step, err
+	}
+	if waits && errors.Is(refused, errBreakerOpen) {
+		return submitTo(ticket, varied, body, d, now, true, "")
+	}
+	if own.Message == refused.Message { // of the source, say
+		return Step{}, err
+	}
+	both := *own
+	both.Message += "; " + why
+	return Step{}, &both
+}
+
+// submitTo is Submit in no experiment, or with what one has made of the summary. waits is that a
+// breaker which is open keeps it waiting, and does not refuse it; note is a warning about its way.
+func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time, waits bool, note string) (Step, error) {
+	d = d.forTicket(ticket, summary)
 	routing, err := Admit(summary, d)
-	waits := errors.Is(err, errBreakerOpen) && summary.OnOpen == p.OnOpenWait
+	waits = waits && errors.Is(err, errBreakerOpen)
 	if err != nil && !waits {
 		return Step{}, err
+	}
+	if note != "" {
+		routing.Warnings = append(slices.Clone(routing.Warnings), note)
 	}
 	submitted := submittedEvent(ticket, summary, body, d, now)
 	mark, _, _ := d.lets(routing.Choice, ticket)

@@ -59,6 +59,9 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.l.bug == endTwice {
 		body = tellsTwice(body)
 	}
+	if err := e.l.refusesVariant(after, body); err != nil {
+		return 0, err
+	}
 	body = e.l.spoilVariant(ticket, after, e.l.misjudge(e.l.spoilLimits(body)))
 	if e.l.bug == freeTakeOver {
 		body = withoutCharge(body)

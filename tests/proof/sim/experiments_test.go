@@ -8,12 +8,14 @@ import (
 	"hash/fnv"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The planted bugs of experiments.
 const (
 	variantDrawn   bug = "a variant drawn anew by each process"
 	variantIgnored bug = "a variant that changes nothing"
+	variantRefuses bug = "an experiment that refuses what its variant cannot take"
 )
 
 // The experiment gives one handoff of four fewer attempts, and chooses its agent by load.
@@ -30,11 +32,16 @@ func (l *simulation) experiments() []protocol.Experiment {
 	if l.seed%6 != 1 {
 		return nil
 	}
-	return []protocol.Experiment{{Name: experimentName, Variants: []protocol.Variant{
-		{Name: "old", Weight: oldWeight},
-		{Name: "new", Weight: newWeight, Routing: &protocol.FleetRouting{By: protocol.RouteByLoad}, Policy: protocol.PolicyOverrides{MaxAttempts: new(variantAttempts)}},
-	}}}
+	varied := protocol.Variant{Name: "new", Weight: newWeight, Routing: &protocol.FleetRouting{By: protocol.RouteByLoad}, Policy: protocol.PolicyOverrides{MaxAttempts: new(variantAttempts)}}
+	if l.hasBadVariant() {
+		varied.Target = protocol.Target{Agent: nowhere}
+	}
+	return []protocol.Experiment{{Name: experimentName, Variants: []protocol.Variant{{Name: "old", Weight: oldWeight}, varied}}}
 }
+
+// hasBadVariant reports whether the variant sends handoffs to an agent that is not registered: each
+// stays with the target of its package.
+func (l *simulation) hasBadVariant() bool { return l.seed%12 == 7 }
 
 // checkVariant: a submission has the variant that its ticket says, what follows from another handoff
 // has none, and a variant is never another one later.
@@ -49,7 +56,9 @@ func (j *judge) checkVariant(before, after protocol.State, events []protocol.Eve
 	follows := s.Parent != "" || s.Group != "" || s.Aggregate != nil || s.ReturnOf != "" || s.CallOf != "" || s.Origin != "" || s.Type == protocol.Escalation
 	if len(j.l.experiments()) > 0 && !follows {
 		if want = oldName; shareOf(after.Ticket) >= oldWeight {
-			want = newName
+			if want = newName; j.l.hasBadVariant() {
+				want += lifecycle.FellBack
+			}
 		}
 	}
 	if s.Variant != want {
@@ -58,6 +67,14 @@ func (j *judge) checkVariant(before, after protocol.State, events []protocol.Eve
 	if want == newName && (s.Overrides.MaxAttempts == nil || *s.Overrides.MaxAttempts != variantAttempts || s.RouteBy == "") {
 		j.faultLocked("%s is of the variant %s, and goes on by %+v and %q", after.Ticket, want, s.Overrides, s.RouteBy)
 	}
+}
+
+// refusesVariant refuses the first append of a handoff that its experiment gives back.
+func (l *simulation) refusesVariant(after uint64, body []byte) error {
+	if l.bug != variantRefuses || after != 0 || !bytes.Contains(body, fmt.Appendf(nil, `"variant":%q`, newName+lifecycle.FellBack)) {
+		return nil
+	}
+	return protocol.Errorf(protocol.CodeUnknownAgent, "target.agent", "no agent is called %s", nowhere)
 }
 
 // shareOf is where a ticket stands among the weights, computed as docs/reference/protocol.md has it.
