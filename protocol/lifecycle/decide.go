@@ -283,13 +283,8 @@ func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if s.Aggregate != nil { // it has no work of its own
 		on = p.OnTimeoutFail
 	}
-	if on == p.OnTimeoutRetry {
-		switch {
-		case s.ReturnTimeouts >= s.Policy.MaxAttempts:
-			on = p.OnTimeoutFail
-		case s.Attempt == 0 && canReoffer(s):
-			return []p.Event{again(s, d, meta, OfferReturnTimeout)}
-		}
+	if on == p.OnTimeoutRetry && s.Attempt == 0 && canReoffer(s) && !returnsUsedUp(s) {
+		return []p.Event{again(s, d, meta, OfferReturnTimeout)}
 	}
 	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS)))
 }
@@ -438,27 +433,6 @@ func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *
 	policy := ResolvePolicy(s.Summary, profile, d)
 	mark, _, _ := d.lets(agent, s.Ticket)
 	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy, Breaker: mark}
-}
-
-// exhausted passes a handoff up whose attempts at this agent are used up, or ends
-// it, as its policy says. Attempts that all ended by a lost lease
-// are a crash loop: the work kills its workers.
-func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
-	if late := lateResult(s, meta); late != nil {
-		return []p.Event{late}
-	}
-	why := because(ReasonAttemptsExhausted, s).withCount(s.Attempt, s.Policy.MaxAttempts)
-	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
-		why.code = ReasonCrashLoop
-	}
-	if _, _, ok := nextAuthority(s, d); s.Denied != "" || ok && s.Policy.OnExhausted != p.ExhaustedFail {
-		return escalate(s, d, meta, why)
-	}
-	end := closed(meta, p.OutcomeFailed, why, p.Human)
-	if s.Message != "" && why.code != ReasonCrashLoop {
-		end.Message += ": " + s.Message
-	}
-	return []p.Event{end}
 }
 
 // closed is an end for a reason, listed in an inbox if that is not empty.

@@ -45,21 +45,56 @@ func stepFailed(s p.State, d *Directory, meta p.Meta) []p.Event {
 }
 
 // stepOverdue follows a clock that ran out over the work of an agent, as the package
-// says. What fails so is listed for a person too.
+// says. Attempts that a clock used up go up as those that failed do. What fails so is listed
+// for a person too.
 func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reason) []p.Event {
 	switch {
-	case on == p.OnTimeoutRetry && s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s):
+	case on == p.OnTimeoutEscalate:
+		return escalate(s, d, meta, why)
+	case on != p.OnTimeoutRetry:
+	case s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s) && !returnsUsedUp(s):
 		if events := awaitBreaker(s, d, meta, Backoff(s)); events != nil {
 			return events
 		}
 		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
-	case on == p.OnTimeoutEscalate:
-		return escalate(s, d, meta, why)
+	default:
+		return usedUp(s, d, meta, closed(meta, p.OutcomeTimeout, why, p.Human), why)
 	}
 	if late := lateResult(s, meta); late != nil {
 		return []p.Event{late}
 	}
 	return []p.Event{closed(meta, p.OutcomeTimeout, why, p.Human)}
+}
+
+// exhausted follows attempts that failed until none is left. Attempts that all ended by a lost
+// lease are a crash loop: the work kills its workers.
+func exhausted(s p.State, d *Directory, meta p.Meta) []p.Event {
+	why := because(ReasonAttemptsExhausted, s).withCount(s.Attempt, s.Policy.MaxAttempts)
+	if s.LeasesLost >= s.Attempt && s.Attempt > 0 {
+		why.code = ReasonCrashLoop
+	}
+	end := closed(meta, p.OutcomeFailed, why, p.Human)
+	if s.Message != "" && why.code != ReasonCrashLoop {
+		end.Message += ": " + s.Message
+	}
+	return usedUp(s, d, meta, end, why)
+}
+
+// usedUp passes a handoff up for which no attempt is left at its agent, whatever ended the last
+// one; or ends it, as its policy says. A late result goes before both.
+func usedUp(s p.State, d *Directory, meta p.Meta, end p.Event, why reason) []p.Event {
+	if late := lateResult(s, meta); late != nil {
+		return []p.Event{late}
+	}
+	if _, _, ok := nextAuthority(s, d); s.Denied != "" || ok && s.Policy.OnExhausted != p.ExhaustedFail {
+		return escalate(s, d, meta, why)
+	}
+	return []p.Event{end}
+}
+
+// returnsUsedUp reports whether the return's clock ran out as often as there may be attempts.
+func returnsUsedUp(s p.State) bool {
+	return s.TimedOut == p.ClockReturn && s.ReturnTimeouts >= s.Policy.MaxAttempts
 }
 
 // again makes the event that offers a handoff to the agent that has it once more.

@@ -80,7 +80,7 @@ func TestPlantedBugs(t *testing.T) {
 // of supervisors.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
 	switch l.bug {
-	case loserUntold, rankedUnread, commitLost, knotKept, knotFalse, placeKept, approvalReused, silenceOffers, gateForgotten, ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept, endLost, budgetIgnored, refundTwice:
+	case clockEnds, loserUntold, rankedUnread, commitLost, knotKept, knotFalse, placeKept, approvalReused, silenceOffers, gateForgotten, ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept, endLost, budgetIgnored, refundTwice:
 		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 	}
 	return b, e
@@ -170,6 +170,9 @@ func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide 
 	}
 	if f.bug == budgetIgnored {
 		return f.withoutBudget(ctx, head, decide)
+	}
+	if f.bug == clockEnds {
+		return f.withoutAuthority(ctx, head, decide)
 	}
 	if f.bug == absenceStays {
 		return f.withoutComingBack(ctx, head, decide)

@@ -176,6 +176,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkEdges(before.state, after, made.Events)
 	j.checkRanked(before.state, made.Events)
 	j.checkPlace(before.state, after, made.Events)
+	j.checkUsedUp(before.state, after)
 	if before.seq == 0 {
 		j.open++
 	}

@@ -206,6 +206,7 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	l.planLimits(&p, dice(l.seed, "limits", source, i))
 	l.askApproval(&p, source, i)
 	l.planWorkspace(&p, dice(l.seed, "workspace", source, i))
+	l.planUsedUp(&p, dice(l.seed, "used up", source, i))
 	l.planKnot(&p, dice(l.seed, "knot", source, i))
 	l.planBids(&p, dice(l.seed, "bids", source, i))
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
