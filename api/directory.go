@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -80,6 +81,7 @@ type AgentStatus struct {
 	Busy         int          `json:"busy"`
 	PolledAt     time.Time    `json:"polled_at,omitzero"` // where it polls: when it was last heard of
 	InHand       int          `json:"in_hand,omitempty"`  // where it has max_concurrency: what counts against it
+	Gates        []string     `json:"gates,omitempty"`    // which handoffs to it are approved first, in words
 	// Breaker is its breaker, where that is not closed.
 	Breaker *BreakerStatus `json:"breaker_status,omitempty"`
 	Queued  int            `json:"queued"` // offers in its queue, those being worked on included
@@ -170,7 +172,7 @@ func (s *Service) agentWithQueue(ctx context.Context, d *lifecycle.Directory, p 
 
 // agentStatus returns what is known of an agent beside its queue.
 func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
-	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d)}
+	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d), Gates: explain.AgentGates(p, d.Fleet)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
 	if breaker, has := BreakerOf(p.ID, d, s.b.Now()); has && breaker.State != lifecycle.BreakerClosed {
 		v.Breaker = &breaker

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -37,8 +38,11 @@ func GateWords(s protocol.State) string {
 // GateRules says what asks for an approval: risk high; rule "prod".
 func GateRules(s protocol.State) string {
 	var words []string
-	if s.Risk != "" {
+	switch {
+	case s.Risk != "":
 		words = append(words, "risk "+string(s.Risk))
+	case slices.Contains(s.Gate.Rules, lifecycle.RuleTarget):
+		words = append(words, "no risk given")
 	}
 	for _, rule := range s.Gate.Rules {
 		switch rule {
@@ -53,6 +57,52 @@ func GateRules(s protocol.State) string {
 		}
 	}
 	return strings.Join(words, "; ")
+}
+
+// AgentGates returns which handoffs to an agent are approved first: by its profile, and by rules of
+// the fleet, whose source, type and the like may narrow them.
+func AgentGates(agent protocol.Profile, fleet *protocol.Fleet) (gates []string) {
+	switch agent.Approve {
+	case "", protocol.ApproveNever:
+	case protocol.ApproveAlways:
+		gates = append(gates, "approved first: every handoff to it (approve)")
+	default:
+		gates = append(gates, "approved first: "+fromRisk(protocol.Risk(agent.Approve))+" (approve)")
+	}
+	if fleet == nil {
+		return gates
+	}
+	for _, rule := range fleet.Approvals {
+		if !rule.If.Fits(rule.If.Source, agent.ID) {
+			continue
+		}
+		words := []string{}
+		for _, part := range []struct{ of, value string }{{"from ", rule.If.Source}, {"with the capability ", rule.If.Capability},
+			{"of the type ", string(rule.If.Type)}, {"of the class ", rule.If.Complexity}} {
+			if part.value != "" {
+				words = append(words, part.of+part.value)
+			}
+		}
+		if rule.If.MinRisk != "" {
+			words = append(words, fromRisk(rule.If.MinRisk))
+		}
+		if rule.If.MinTokens > 0 {
+			words = append(words, fmt.Sprintf("that may use %d tokens", rule.If.MinTokens))
+		}
+		if len(words) == 0 {
+			words = append(words, "every handoff to it")
+		}
+		gates = append(gates, fmt.Sprintf("approved first: %s (rule %q of the fleet)", strings.Join(words, ", "), rule.Name))
+	}
+	return gates
+}
+
+// fromRisk names the handoffs of a risk or a higher one, to which those without a risk belong.
+func fromRisk(least protocol.Risk) string {
+	if least == protocol.RiskHigh {
+		return "a high risk, or none given"
+	}
+	return "a " + string(least) + " risk and above, or none given"
 }
 
 // gate says what a handoff waits for before it is offered.

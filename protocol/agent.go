@@ -21,18 +21,18 @@ type Profile struct {
 	EscalatesTo     string       `json:"escalates_to,omitempty"` // absent is human
 	// HandsTo and AcceptsFrom are the edges: the agents that it hands off to, and those whose
 	// handoffs it takes, each an id or a beginning of ids, prefix*. Absent is all of them.
-	HandsTo        []string         `json:"hands_to,omitempty"`
-	AcceptsFrom    []string         `json:"accepts_from,omitempty"`
-	Handoffs       HandoffMode      `json:"handoffs,omitempty"`         // absent is on
-	OnBarred       BarredMode       `json:"on_barred,omitempty"`        // absent is complete
-	PollPatienceMS int64            `json:"poll_patience_ms,omitempty"` // how long one poll keeps the agent present; absent is PollPatienceDefaultMS
-	AutonomyBudget *float64         `json:"autonomy_budget,omitempty"`  // the largest autonomy_budget.amount that it takes; absent is any
-	Approval       *ProfileApproval `json:"approval,omitempty"`         // which handoffs to it are approved first
-	Paused         bool             `json:"paused,omitempty"`           // offers wait, none are claimed
-	Policy         PolicyOverrides  `json:"policy,omitzero"`            // defaults for what is offered to it
-	Breaker        *Breaker         `json:"breaker,omitempty"`          // of this agent, over the fleet's
-	Price          *Price           `json:"price,omitempty"`            // of its model: what a usage without a cost costs
-	Bids           bool             `json:"bids,omitempty"`             // it is asked for bids, and makes them
+	HandsTo        []string        `json:"hands_to,omitempty"`
+	AcceptsFrom    []string        `json:"accepts_from,omitempty"`
+	Handoffs       HandoffMode     `json:"handoffs,omitempty"`         // absent is on
+	OnBarred       BarredMode      `json:"on_barred,omitempty"`        // absent is complete
+	PollPatienceMS int64           `json:"poll_patience_ms,omitempty"` // how long one poll keeps the agent present; absent is PollPatienceDefaultMS
+	AutonomyBudget *float64        `json:"autonomy_budget,omitempty"`  // the largest autonomy_budget.amount that it takes; absent is any
+	Approve        Approve         `json:"approve,omitempty"`          // which handoffs to it are approved first; absent is never
+	Paused         bool            `json:"paused,omitempty"`           // offers wait, none are claimed
+	Policy         PolicyOverrides `json:"policy,omitzero"`            // defaults for what is offered to it
+	Breaker        *Breaker        `json:"breaker,omitempty"`          // of this agent, over the fleet's
+	Price          *Price          `json:"price,omitempty"`            // of its model: what a usage without a cost costs
+	Bids           bool            `json:"bids,omitempty"`             // it is asked for bids, and makes them
 	// Scopes are the variables of a workspace that it may set: names, or beginnings with a *
 	// behind them. Absent is all.
 	Scopes []string `json:"scopes,omitempty"`

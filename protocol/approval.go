@@ -5,12 +5,20 @@ import (
 	"strings"
 )
 
-// ProfileApproval says which handoffs to an agent a person or an authority approves first: those of
-// a risk or above it, and those of some sources.
-type ProfileApproval struct {
-	MinRisk Risk     `json:"min_risk,omitempty"`
-	Sources []string `json:"sources,omitempty"` // ids of agents, or their beginnings: prefix*
-}
+// Approve is which handoffs to an agent a person or an authority approves first: all, none, or those
+// of a risk or above it. A handoff without a risk is among them.
+type Approve string
+
+const (
+	ApproveAlways Approve = "always"
+	ApproveLow    Approve = Approve(RiskLow)
+	ApproveMedium Approve = Approve(RiskMedium)
+	ApproveHigh   Approve = Approve(RiskHigh)
+	ApproveNever  Approve = "never" // the profile asks for none; absent is the same
+)
+
+// Approves are all of them.
+var Approves = []Approve{ApproveAlways, ApproveLow, ApproveMedium, ApproveHigh, ApproveNever}
 
 // ApprovalRule is a rule of the fleet: what it fits is approved before an agent gets it.
 type ApprovalRule struct {
@@ -38,9 +46,6 @@ func (w *ApprovalWhen) Fits(source, target string) bool {
 	return (w.Source == "" || matchesAny([]string{w.Source}, source)) && (w.Target == "" || matchesAny([]string{w.Target}, target))
 }
 
-// Asks tells whether the profile wants what an agent hands off to be approved, whatever its risk.
-func (a *ProfileApproval) Asks(source string) bool { return matchesAny(a.Sources, source) }
-
 // checkApproval checks what a package says of its approval.
 func checkApproval(a *Approval) *Error {
 	if a == nil {
@@ -65,16 +70,6 @@ func checkApprovalTime(field string, ms int64, on ApprovalTimeout) *Error {
 		}
 	}
 	return oneOf(field+"on_timeout", on, ApprovalTimeouts)
-}
-
-func checkProfileApproval(a *ProfileApproval) *Error {
-	if a == nil {
-		return nil
-	}
-	if err := oneOf("approval.min_risk", a.MinRisk, Risks); err != nil {
-		return err
-	}
-	return checkPatterns("approval.sources", a.Sources)
 }
 
 func checkApprovalRules(rules []ApprovalRule) *Error {

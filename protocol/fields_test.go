@@ -83,7 +83,7 @@ var ownFields = map[string]bool{
 	"context.previous.ticket": true, "context.previous.body_digest": true, "context.previous.body_bytes": true,
 	"context.previous.summary": true, "context.previous.body": true,
 	"approval.by": true, "approval.question": true, "approval.timeout_ms": true, "approval.on_timeout": true,
-	"profile.approval.sources": true, "fleet.approvals.name": true, "fleet.approvals.by": true,
+	"fleet.approvals.name": true, "fleet.approvals.by": true,
 	"fleet.approvals.timeout_ms": true, "fleet.approvals.on_timeout": true, "fleet.approvals.if.min_risk": true, "fleet.approvals.if.source": true,
 	"fleet.approvals.if.complexity": true, "fleet.approvals.if.min_tokens": true,
 	"fleet.approvals.if.target": true, "fleet.approvals.if.capability": true, "fleet.approvals.if.type": true,

@@ -10,7 +10,7 @@ type Parent struct {
 
 // Inherit fills in what a package takes over from the handoff that it follows from. What
 // the package says itself stays. It takes over: conversation, workflow, user, the user's
-// intent, correlation, trace, priority and the workspace, for all but an escalation. It is called
+// intent, correlation, trace, priority, risk and the workspace, for all but an escalation. It is called
 // before Normalize, which fills in defaults.
 //
 // Of an open parent it also takes over the deadline, and has none that is later:
@@ -32,6 +32,9 @@ func (p *Package) Inherit(parent Parent, now Time) {
 	}
 	if p.Priority == "" {
 		p.Priority = parent.Package.Priority
+	}
+	if p.Audit.RiskLevel == "" {
+		p.Audit.RiskLevel = parent.Package.Audit.RiskLevel
 	}
 	if p.Workspace == "" && p.Type != Escalation {
 		p.Workspace = parent.State.Workspace

@@ -55,7 +55,7 @@ func (p *Profile) validate() *Error {
 	if err := checkAmount("autonomy_budget", p.AutonomyBudget); err != nil {
 		return err
 	}
-	if err := checkProfileApproval(p.Approval); err != nil {
+	if err := oneOf("approve", p.Approve, Approves); err != nil {
 		return err
 	}
 	if err := p.Policy.validate("policy"); err != nil {

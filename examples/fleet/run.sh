@@ -49,7 +49,7 @@ agent historian --description "reads lists of changes and sorts them by kind" \
   --example "read a list of changes and sort it by kind"
 agent writer --description "writes release notes" --capability writing
 agent reviewer --description "checks notes and gives them a score" --capability review
-agent publisher --description "puts notes in place" --capability publish --approval-risk high
+agent publisher --description "puts notes in place" --capability publish --approve always
 agent announcer --description "says in one line what is new" --capability announce
 
 serve() {

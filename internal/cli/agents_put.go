@@ -52,6 +52,7 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 	flags.declare(cmd.Flags())
 	a.agentFlags(cmd, "escalates-to", "hands-to", "accepts-from")
 	a.words(cmd, "max-risk", "low", "medium", "high")
+	a.words(cmd, "approve", asWords(protocol.Approves)...)
 	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
 	a.words(cmd, "on-barred", asWords(protocol.BarredModes)...)
 	a.words(cmd, "takes-transfer", asWords(protocol.TransferModes)...)

@@ -45,6 +45,9 @@ func (a *app) agent(v api.AgentStatus, holders []protocol.Holder) error {
 	}
 	expects, provides, conversation := contractWords(&v.Profile)
 	a.printf("%s  %s\n", v.ID, standing(v))
+	for _, gate := range v.Gates {
+		a.printf("%s\n", gate)
+	}
 	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
 		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
 		"hands to", strings.Join(v.HandsTo, ", "), "accepts from", strings.Join(v.AcceptsFrom, ", "), "handoffs", string(v.Handoffs), "on barred", string(v.OnBarred),

@@ -16,18 +16,7 @@ func (f *packageFlags) declareApproval() {
 
 // declareApproval declares the flags of what is approved before the agent gets it.
 func (f *profileFlags) declareApproval() {
-	type profile = protocol.Profile
-	own := func(p *profile) *protocol.ProfileApproval {
-		next := protocol.ProfileApproval{}
-		if p.Approval != nil {
-			next = *p.Approval
-		}
-		p.Approval = &next
-		return p.Approval
-	}
-	f.text("approval-risk", "handoffs to it of this `RISK` or a higher one are approved first: low, medium or high", func(p *profile) *string { return (*string)(&own(p).MinRisk) })
-	sources := f.fs.StringArray("approval-from", nil, "handoffs to it from this `AGENT`, or from all whose names begin so (ci-*), are approved first (repeatable)")
-	f.onGiven("approval-from", func(p *profile) { own(p).Sources = *sources })
+	f.text("approve", "`WHICH` handoffs to it are approved first: always, never (default), or from a risk on: low, medium or high; one without a risk is among these", func(p *protocol.Profile) *string { return (*string)(&p.Approve) })
 }
 
 // declareAutonomy declares the flag of how much autonomy the agent has.

@@ -54,14 +54,24 @@ func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []stri
 	if source, known := d.Agent(s.Source); known && exceeds(s.Risk, source.MaxRisk) {
 		names = append(names, RuleSource)
 	}
-	if own := profile.Approval; own != nil && (own.MinRisk != "" && riskLevel(s.Risk) >= riskLevel(own.MinRisk) || own.Asks(s.Source)) {
+	switch own := profile.Approve; own {
+	case "", p.ApproveNever:
+	case p.ApproveAlways:
 		names = append(names, RuleTarget)
+	default:
+		if reaches(s.Risk, p.Risk(own)) {
+			names = append(names, RuleTarget)
+		}
 	}
 	if d == nil || d.Fleet == nil {
 		return names, by
 	}
 	for _, rule := range d.Fleet.Approvals {
-		if fitsRule(rule.If, s, profile.ID) {
+		when := rule.If
+		if when.MinRisk != "" && reaches(s.Risk, when.MinRisk) {
+			when.MinRisk = ""
+		}
+		if fitsRule(when, s, profile.ID) {
 			names = append(names, rule.Name)
 			if by.By == "" && rule.By != "" {
 				by = rule
@@ -70,6 +80,10 @@ func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []stri
 	}
 	return names, by
 }
+
+// reaches reports whether a gate that asks from some risk on asks about a handoff of a risk. It asks
+// about one that has none, so that silence passes no gate.
+func reaches(risk, least p.Risk) bool { return risk == "" || riskLevel(risk) >= riskLevel(least) }
 
 // exceeds tells whether a risk is over the highest that an agent may take.
 func exceeds(risk, most p.Risk) bool { return riskLevel(risk) > riskLevel(cmp.Or(most, p.RiskHigh)) }

@@ -176,10 +176,8 @@ func (g *stage) profile(args []string) {
 			profile.Handoffs = p.HandoffMode(value)
 		case key == "autonomy":
 			profile.AutonomyBudget = ptr(float64(g.numbers([]string{value})[0]))
-		case key == "asks_risk":
-			profile.Approval = &p.ProfileApproval{MinRisk: p.Risk(value)}
-		case key == "asks_sources":
-			profile.Approval = &p.ProfileApproval{Sources: strings.Split(value, ",")}
+		case key == "approve":
+			profile.Approve = p.Approve(value)
 		case key == "bids":
 			profile.Bids = value == "true"
 		case key == "paused":

@@ -64,6 +64,7 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.Priority]():     texts(protocol.Priorities),
 	reflect.TypeFor[protocol.Risk]():         texts(protocol.Risks),
 	reflect.TypeFor[protocol.BarredMode]():   texts(protocol.BarredModes),
+	reflect.TypeFor[protocol.Approve]():      texts(protocol.Approves),
 	reflect.TypeFor[protocol.HandoffMode]():  texts(protocol.HandoffModes),
 	reflect.TypeFor[protocol.LockMode]():     texts(protocol.LockModes),
 	reflect.TypeFor[protocol.OnOpen]():       texts(protocol.OnOpens),

@@ -17,13 +17,19 @@ const (
 	approvalReused bug = "an approval of one agent used for another"
 	silenceOffers  bug = "silence taken for an approval"
 	gateForgotten  bug = "an offer where a gate had to stand"
+	silencePasses  bug = "a handoff without a risk past the gate of a profile"
 )
 
-// watched is an agent whose profile asks for an approval of what watchedFrom hands off to it.
-const (
-	watched     = "c"
-	watchedFrom = "a"
-)
+func init() { bugs = append(bugs, silencePasses) }
+
+// watched is an agent whose profile has every handoff approved first that is not known to be low.
+const watched = "c"
+
+// planRisk gives most packages a low risk, some another one, and some none.
+func (l *simulation) planRisk(p *protocol.Package, about ...any) {
+	risks := []protocol.Risk{"", protocol.RiskMedium, protocol.RiskHigh, protocol.RiskLow}
+	p.Audit.RiskLevel = risks[min(3, dice(l.seed, append([]any{"risk"}, about...)...)%20)]
+}
 
 // askApproval has some packages approved first, by an authority or a person; some end where they
 // are not answered.
@@ -139,10 +145,10 @@ func (j *judge) checkApprovals(s protocol.State, events []protocol.Event) {
 
 // asksApproval is the judge's own reading of the rules.
 func asksApproval(s protocol.Summary, agent string) bool {
-	if agent == protocol.Human || s.ReturnOf != "" || s.Type == protocol.Escalation {
+	if agent == protocol.Human || s.ReturnOf != "" || s.CallOf != "" || s.Type == protocol.Escalation {
 		return false
 	}
-	return s.Approval != nil && s.Approval.Required || agent == watched && s.Source == watchedFrom
+	return s.Approval != nil && s.Approval.Required || agent == watched && s.Risk != protocol.RiskLow
 }
 
 // withoutAsking decides without the gates that the core sets, or with an approval that was not given.
@@ -154,7 +160,8 @@ func (f *faultyBroker) withoutAsking(ctx context.Context, head broker.Head, deci
 		}
 		switch e := step.Events[0].(type) {
 		case *protocol.Gated:
-			if f.bug == approvalReused && len(h.State.Approvals) > 0 || f.bug == gateForgotten {
+			silent := f.bug == silencePasses && h.State.Risk == "" && slices.Equal(e.Rules, []string{lifecycle.RuleTarget})
+			if f.bug == approvalReused && len(h.State.Approvals) > 0 || f.bug == gateForgotten || silent {
 				events := []protocol.Event{&protocol.Offered{Meta: e.Meta, Agent: e.Agent, Reason: e.Offer}}
 				if from := h.State.Agent; from != "" && from != e.Agent {
 					events = slices.Insert(events, 0, protocol.Event(&protocol.Rerouted{Meta: e.Meta, From: from, To: e.Agent, ReasonCode: e.Reason, Reason: "sim"}))

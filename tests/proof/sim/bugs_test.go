@@ -76,14 +76,12 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// supervised returns the broker and the engine of a supervisor, with the planted bug if it is one
-// of supervisors.
+// supervised returns the broker and the engine of a supervisor, with the planted bug.
 func (l *simulation) supervised(e *engine, b *broker.Broker) (supervisor.Broker, supervisor.Engine) {
-	switch l.bug {
-	case clockEnds, loserUntold, rankedUnread, commitLost, knotKept, knotFalse, placeKept, approvalReused, silenceOffers, gateForgotten, ackFirst, timerLost, offerLost, returnLost, childLost, offerKept, claimKept, deadlineEnds, earlySource, absenceStays, votesLost, openUnswept, endLost, budgetIgnored, refundTwice:
-		return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
+	if l.bug == none {
+		return b, e
 	}
-	return b, e
+	return &faultyBroker{b, l.bug}, &faultyEngine{e, l.bug}
 }
 
 // faultyBroker is a supervisor's broker that forgets something.
@@ -165,7 +163,7 @@ func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide 
 	if f.bug == votesLost {
 		return f.withoutVotes(ctx, head, decide)
 	}
-	if f.bug == approvalReused || f.bug == silenceOffers || f.bug == gateForgotten {
+	if f.bug == approvalReused || f.bug == silenceOffers || f.bug == gateForgotten || f.bug == silencePasses {
 		return f.withoutAsking(ctx, head, decide)
 	}
 	if f.bug == budgetIgnored {

@@ -89,7 +89,7 @@ func (l *simulation) registerAll() {
 			profile.Policy.MaxAttempts = new(ownAttemptsMax)
 		}
 		if agent == watched {
-			profile.Approval = &protocol.ProfileApproval{Sources: []string{watchedFrom}}
+			profile.Approve = protocol.ApproveMedium
 		}
 		profile.Bids = slices.Contains(bidders, agent)
 		if agent == tie || agent == bow {

@@ -168,6 +168,7 @@ func other(than string, n uint64) string {
 func (l *simulation) newPackage(depth int, to string) protocol.Package {
 	p := protocol.Package{Reason: "sim", Task: protocol.Task{Description: ">>>>>>>"[:depth+1]}}
 	p.Target.Agent = to
+	l.planRisk(&p, depth, to)
 	if l.hasBreaker() {
 		p.Routing = &protocol.RoutingRules{OnOpen: protocol.OnOpenWait}
 	}

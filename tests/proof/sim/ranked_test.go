@@ -33,11 +33,11 @@ func (l *simulation) planRanked(p *protocol.Package, d uint64) {
 }
 
 // checkRanked: a refusal does not go up while an agent that the package ranks has neither had it nor
-// refused it. Edges, breakers, groups and risks have rules of their own: the frail agent may be kept
-// back by its breaker.
+// refused it. Edges, breakers and groups have rules of their own: the frail agent may be kept back by its
+// breaker.
 func (j *judge) checkRanked(before protocol.State, events []protocol.Event) {
 	s := before
-	if len(s.Ranked) == 0 || s.Group != "" || s.EscalationLevel > 0 || s.Breaker != "" || len(j.edges) > 0 || s.Risk != "" || s.Autonomy != nil || s.Reroutes >= s.Policy.MaxReroutes {
+	if len(s.Ranked) == 0 || s.Group != "" || s.EscalationLevel > 0 || s.Breaker != "" || len(j.edges) > 0 ||  s.Autonomy != nil || s.Reroutes >= s.Policy.MaxReroutes {
 		return
 	}
 	for _, e := range events {
