@@ -37,7 +37,7 @@ func (l *simulation) planRanked(p *protocol.Package, d uint64) {
 // breaker.
 func (j *judge) checkRanked(before protocol.State, events []protocol.Event) {
 	s := before
-	if len(s.Ranked) == 0 || s.Group != "" || s.EscalationLevel > 0 || s.Breaker != "" || len(j.edges) > 0 ||  s.Autonomy != nil || s.Reroutes >= s.Policy.MaxReroutes {
+	if len(s.Ranked) == 0 || s.Group != "" || s.EscalationLevel > 0 || s.Breaker != "" || len(j.edges) > 0 || s.Autonomy != nil || s.Reroutes >= s.Policy.MaxReroutes {
 		return
 	}
 	for _, e := range events {
