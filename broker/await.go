@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -11,32 +12,22 @@ import (
 
 // completeAwaiting hands off what a result waits for, and lets go of this handoff until that
 // has ended: one append records both, so that a holder that dies leaves either nothing or all of
-// it. The rest of the result is not kept.
+// it. The rest of the result is kept only where a limit or a rule refuses what it waits for.
 func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, children []Child) error {
 	handOffs, err := c.awaitedByResult(ctx, result, children)
 	if usage := validUsage(result.Usage); err == nil && usage != nil {
 		err = c.spend(ctx, *usage, protocol.UsageResult)
 	}
 	if err == nil {
-		err = c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			if err := c.checkAccepted(s); err != nil {
-				return lifecycle.Step{}, err
+		err = c.await(ctx, c.b.sourceIfCancelled, handOffs, nil)
+	}
+	var refused *protocol.Error
+	if errors.As(err, &refused) && lifecycle.Bars(refused.Code) && !slices.ContainsFunc(handOffs, func(h handedOff) bool { return h.next.FailBarred }) {
+		result.Command, result.Usage = nil, nil // it is counted
+		if kept, _, unusable := c.completion(ctx, result, nil); unusable == nil {
+			if err = c.shareResult(ctx, result.Variables); err == nil {
+				err = c.await(ctx, c.b.sourceIfReturned, handOffs, &kept)
 			}
-			step, err := lifecycle.Await(s, d, c.Holder.ID, nextOf(handOffs), now)
-			asRecorded(handOffs, step)
-			return step, err
-		})
-		if errors.Is(err, ErrLeaseLost) {
-			there, failure := c.reported(ctx, func(e protocol.Event) uint64 {
-				if e, ok := e.(*protocol.Suspended); ok {
-					return e.Fence
-				}
-				return 0
-			})
-			if !there {
-				return errors.Join(err, failure)
-			}
-			return nil
 		}
 	}
 	if err != nil {
@@ -46,6 +37,35 @@ func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, ch
 		c.submitChildren(ctx, handOffs)
 	}
 	return c.finish(ctx)
+}
+
+// await appends what the core makes of a result that waits. One that an append has stored whose answer
+// did not get here is found.
+func (c *Claim) await(ctx context.Context, read directoryReader, handOffs []handedOff, kept *protocol.Completed) error {
+	err := c.appendReportWith(ctx, read, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
+			return lifecycle.Step{}, err
+		}
+		step, err := lifecycle.Await(s, d, c.Holder.ID, nextOf(handOffs), kept, now)
+		asRecorded(handOffs, step)
+		return step, err
+	})
+	if !errors.Is(err, ErrLeaseLost) {
+		return err
+	}
+	there, failure := c.reported(ctx, func(e protocol.Event) uint64 {
+		switch e := e.(type) {
+		case *protocol.Suspended:
+			return e.Fence
+		case *protocol.Completed:
+			return e.Fence
+		}
+		return 0
+	})
+	if !there {
+		return errors.Join(err, failure)
+	}
+	return nil
 }
 
 // awaitedByResult makes the children that a result waits for, with ordinals that follow on

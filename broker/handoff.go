@@ -237,7 +237,7 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 		return handedOff{}, err
 	}
 	next := newNext(in, child, directory)
-	if when == withResult {
+	if when != atOnce {
 		source, _, err := c.b.recentSource(ctx, in.summary) // it was just read
 		if err != nil {
 			return handedOff{}, err

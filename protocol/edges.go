@@ -39,10 +39,11 @@ func (p *Profile) AcceptsHandoffsFrom(agent string) bool {
 	return len(p.AcceptsFrom) == 0 || matchesAny(p.AcceptsFrom, agent)
 }
 
-// RestrictsHandoffs tells whether the profile says anything of what the agent hands off: to which
-// agents, of which types, up to which risk by itself, or what follows from a refusal.
+// RestrictsHandoffs reports whether the profile has a rule about what the agent hands off: to which
+// agents, of which types, up to which risk by itself, or what follows from a refusal. A mode of on is
+// one, too: the fleet's may be another.
 func (p *Profile) RestrictsHandoffs() bool {
-	return len(p.HandsTo) > 0 || p.OnBarred == BarredFail || p.MaxRisk != "" || p.Handoffs != "" && p.Handoffs != HandoffsOn
+	return len(p.HandsTo) > 0 || p.OnBarred == BarredFail || p.MaxRisk != "" || p.Handoffs != ""
 }
 
 // matchesAny tells whether an id is one of the patterns: an id, or prefix*.

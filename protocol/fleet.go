@@ -21,6 +21,8 @@ type Fleet struct {
 	Classes map[string]*Limits `json:"classes,omitempty"`
 	// Loops say which hand-offs count as a circle.
 	Loops *Loops `json:"loops,omitempty"`
+	// Handoffs is what each agent may hand off whose profile has no mode of its own; absent is on.
+	Handoffs HandoffMode `json:"handoffs,omitempty"`
 	// Breaker is of every agent; nil is none.
 	Breaker *Breaker `json:"breaker,omitempty"`
 	// Routing is how agents are chosen.
@@ -62,6 +64,9 @@ func DefaultClasses(class string) *Limits {
 // Validate checks the settings: all of them are within the limits.
 func (f Fleet) Validate() error {
 	if err := f.Policy.validate("policy"); err != nil {
+		return err
+	}
+	if err := oneOf("handoffs", f.Handoffs, HandoffModes); err != nil {
 		return err
 	}
 	if err := f.Breaker.validate("breaker"); err != nil {

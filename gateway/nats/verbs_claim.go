@@ -114,7 +114,7 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 	unreadable := err
 	wrote := isEvent[*protocol.Completed]
 	if result.Awaits() {
-		wrote = isEvent[*protocol.Suspended]
+		wrote = func(e protocol.Event) bool { return isEvent[*protocol.Suspended](e) || isEvent[*protocol.Completed](e) }
 	}
 	mayLack := true // hand-offs: not where the state says that it has all, and a repeated request has none
 	answer, err := g.endClaim(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error {

@@ -14,7 +14,7 @@ func (f *profileFlags) declareEdges() {
 	f.agents("hands-to", "an `AGENT` that it hands off to, or the beginning of their names, PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.HandsTo })
 	f.agents("accepts-from", "an `AGENT` whose handoffs it takes, or PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.AcceptsFrom })
 	f.agents("scope", "a `NAME` of a variable of its workflow that it may set, or PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.Scopes })
-	f.text("handoffs", "what it may hand off: on (default), off, or simple (to one agent: sequential and delegation)", func(p *profile) *string { return (*string)(&p.Handoffs) })
+	f.text("handoffs", "what it may hand off, over the fleet's: on, off, or simple (to one agent: sequential and delegation)", func(p *profile) *string { return (*string)(&p.Handoffs) })
 	f.text("on-barred", "what becomes of a result whose hand-off is refused by a limit or a rule: complete (default: it stands, as a partial one) or fail", func(p *profile) *string { return (*string)(&p.OnBarred) })
 	f.declareApproval()
 	f.declareAutonomy()

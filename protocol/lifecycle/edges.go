@@ -70,6 +70,9 @@ func edgesOf(s p.Summary, d *Directory) edges {
 		return edges{}
 	}
 	profile, _ := d.Agent(s.Source)
+	if profile.Handoffs == "" && d != nil && d.Fleet != nil {
+		profile.Handoffs = d.Fleet.Handoffs
+	}
 	return edges{s.Source, profile.HandsTo, profile.Handoffs}
 }
 

@@ -62,6 +62,9 @@ func (g *stage) fleet(args []string) {
 			}
 			settings.Experiments = append(settings.Experiments, p.Experiment{Name: "ab", When: p.ApprovalWhen{Target: from}, Variants: []p.Variant{variant}})
 			continue
+		case "handoffs":
+			settings.Handoffs = p.HandoffMode(value)
+			continue
 		case "limits":
 			settings.Limits = g.limits(value)
 			continue

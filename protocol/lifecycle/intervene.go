@@ -293,7 +293,11 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 // Await hands off what a result waits for, and suspends: in one append, so that a holder that
 // dies before it has begun nothing, and one that dies after it begins nothing twice. One whose
 // end was requested is released to it, and hands off nothing.
-func Await(s p.State, d *Directory, by string, handOffs []Next, now time.Time) (Step, error) {
+//
+// Where a limit or a rule refuses one of them, nothing is handed off, and the error is that refusal.
+// With kept, which has the rest of the result, the handoff closes as after a goto that is refused:
+// partial, and barred. d has the source then.
+func Await(s p.State, d *Directory, by string, handOffs []Next, kept *p.Completed, now time.Time) (Step, error) {
 	if s.CancelRequested {
 		return Release(s, d, by, "", now)
 	}
@@ -305,7 +309,11 @@ func Await(s p.State, d *Directory, by string, handOffs []Next, now time.Time) (
 			return Step{}, p.Errorf(p.CodeConflict, "children", "%s has handed off its child %d already", s.Ticket, child.N+1)
 		}
 		if refused := child.grant(&t.State); refused != nil {
-			return Step{}, refused
+			if kept == nil || child.FailBarred || !Bars(refused.Code) {
+				return Step{}, refused
+			}
+			kept.Meta, kept.Fence, kept.Status = meta, s.Fence, p.Partial
+			return decideAfter(s, d, child.bar(meta, s.Fence, refused, true), kept)
 		}
 		child.Meta, child.Fence = meta, s.Fence
 		if err := t.add(&child.HandedOff); err != nil {

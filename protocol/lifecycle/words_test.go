@@ -50,7 +50,7 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "complete_with":
 		return Complete(s, g.d, p.Completed{Status: p.Success}, g.children(args), g.now)
 	case "await":
-		return Await(s, g.d, s.Holder, g.children(args), g.now)
+		return Await(s, g.d, s.Holder, g.children(args), &p.Completed{Status: p.Success}, g.now)
 	case "release":
 		return Release(s, g.d, holder, "drain", g.now)
 	case "reject":

@@ -33,6 +33,9 @@ func (h *handler) asks(ctx context.Context, of worker.Handoff, what uint64, dept
 			delete(e, "return")
 		}
 	}
+	if err := h.l.losesAwait(); err != nil {
+		return protocol.Result{}, err
+	}
 	list, err := json.Marshal(entries)
 	result := protocol.Result{Command: &protocol.Command{Await: list, For: mode}}
 	if h.l.bug != awaitSplit || err != nil {

@@ -123,11 +123,15 @@ func (l *simulation) seenProfile(p protocol.Profile) protocol.Profile {
 // seenDirectory is the directory as processes read it.
 func (l *simulation) seenDirectory(d *lifecycle.Directory) *lifecycle.Directory {
 	switch l.bug {
-	case handsToUnread, acceptsUnread, handoffsUnread:
+	case handsToUnread, acceptsUnread, handoffsUnread, fleetModeUnread:
 	default:
 		return d
 	}
 	seen := *d
+	if d.Fleet != nil {
+		fleet := l.seenFleet(*d.Fleet)
+		seen.Fleet = &fleet
+	}
 	seen.Agents = make(map[string]protocol.Profile, len(d.Agents))
 	for id, profile := range d.Agents {
 		seen.Agents[id] = l.seenProfile(profile)

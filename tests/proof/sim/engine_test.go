@@ -280,7 +280,8 @@ func (e *engine) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
 	if e.l.bug == fleetUnread {
 		return protocol.Fleet{}, 0, nil
 	}
-	return e.Memory.Fleet(ctx)
+	fleet, rev, err := e.Memory.Fleet(ctx)
+	return e.l.seenFleet(fleet), rev, err
 }
 
 func (e *engine) Beat(ctx context.Context, h protocol.Holder) error {

@@ -21,7 +21,7 @@ func (l *simulation) setFleet() {
 		return
 	}
 	put := func(attempts, reroutes int) {
-		fleet := protocol.Fleet{Experiments: l.experiments(), Policy: protocol.PolicyOverrides{MaxAttempts: &attempts, MaxReroutes: &reroutes}}
+		fleet := protocol.Fleet{Experiments: l.experiments(), Handoffs: l.fleetHandoffs(), Policy: protocol.PolicyOverrides{MaxAttempts: &attempts, MaxReroutes: &reroutes}}
 		l.judge.mu.Lock()
 		l.judge.fleets = append(l.judge.fleets, &fleet)
 		l.judge.mu.Unlock()
@@ -96,6 +96,7 @@ func (l *simulation) registerAll() {
 			profile.Specialization = l.knotWork()
 		}
 		l.giveBreaker(&profile)
+		l.giveMode(&profile)
 		if err := l.m.PutProfile(l.ctx, profile); err != nil {
 			l.judge.fault("register %s: %v", agent, err)
 		}

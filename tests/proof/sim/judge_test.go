@@ -168,6 +168,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkDenied(ticket, after, made.Events)
 	j.checkPolicy(before.state, made.Events)
 	j.checkVariant(before.state, after, made.Events)
+	j.checkMode(after, made.Events)
 	j.checkProbe(after, made.Events)
 	j.checkUsage(before.state, after, made.Events)
 	j.checkLimits(before.state, after, made.Events)

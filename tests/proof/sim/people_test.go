@@ -219,7 +219,9 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 func (l *simulation) submitAll(n int) {
 	source := "lead"
 	if n > 0 {
-		source = fmt.Sprint("outsider", n)
+		if source = fmt.Sprint("outsider", n); l.handsOffNothing() {
+			source = protocol.Human
+		}
 	}
 	var mine []string
 	for i := 0; i < handoffsMin/2 && l.ctx.Err() == nil; i++ {

@@ -1,0 +1,73 @@
+//go:build proof
+
+package sim
+
+import (
+	"errors"
+
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// Planted bugs of what a fleet says of routing.
+const (
+	fleetModeUnread bug = "a fleet whose handoffs are off, and agents that hand off"
+	awaitBarredLost bug = "an attempt lost for a result that waits for what may not be handed off"
+)
+
+// handsOffNothing reports whether the fleet's handoffs are off: those of lead alone are on.
+func (l *simulation) handsOffNothing() bool { return l.seed%12 == 10 && !l.hasEdges() }
+
+// fleetHandoffs is the mode of the fleet.
+func (l *simulation) fleetHandoffs() protocol.HandoffMode {
+	if l.handsOffNothing() {
+		return protocol.HandoffsOff
+	}
+	return ""
+}
+
+// giveMode gives lead a mode of its own where the fleet hands off nothing.
+func (l *simulation) giveMode(p *protocol.Profile) {
+	if p.ID == "lead" && l.handsOffNothing() {
+		p.Handoffs = protocol.HandoffsOn
+	}
+}
+
+// checkMode: an agent of a fleet whose handoffs are off hands off nothing, and loses no attempt by
+// asking for it with a result.
+func (j *judge) checkMode(after protocol.State, events []protocol.Event) {
+	if !j.l.handsOffNothing() {
+		return
+	}
+	s := after.Summary
+	free := s.Source == protocol.Human || s.Source == "lead" || s.Type == protocol.Escalation || s.ReturnOf != "" || s.CallOf != "" || s.Origin != ""
+	for _, e := range events {
+		switch e := e.(type) {
+		case *protocol.Submitted:
+			if !free {
+				j.faultLocked("%s hands off %s, and the handoffs of the fleet are off", s.Source, after.Ticket)
+			}
+		case *protocol.Failed:
+			if lifecycle.Bars(protocol.Code(e.Code)) {
+				j.faultLocked("%s has lost an attempt for what may not be handed off: %s", after.Ticket, e.Code)
+			}
+		}
+	}
+}
+
+// losesAwait is the end of an attempt whose result waits, as a planted bug has it.
+func (l *simulation) losesAwait() error {
+	if l.bug != awaitBarredLost || !l.handsOffNothing() {
+		return nil
+	}
+	return &worker.Failure{Code: string(protocol.CodeHandoffsOff), Err: errors.New("it hands off nothing"), Permanent: true}
+}
+
+// seenFleet are the settings of the fleet as processes read them.
+func (l *simulation) seenFleet(f protocol.Fleet) protocol.Fleet {
+	if l.bug == fleetModeUnread {
+		f.Handoffs = ""
+	}
+	return f
+}
