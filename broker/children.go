@@ -181,21 +181,27 @@ func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (stored
 
 // EnsureChildren submits the missing children of a handoff and returns those that have ended,
 // with their chains, without its knowledge. The members of a group are its children. A child that awaits its
-// source begins, or is dropped, as that went. Where the handoff itself has closed,
-// EnsureChildren settles the returns that were to wake it: it no longer waits for them. It
-// takes one read for each child that the handoff does not know to be closed. Doing it twice is
+// source begins, or is dropped, as that went. The ends of children that come back to the handoff
+// are settled, if a worker of it got them, or once it has closed without that. It takes one read for
+// each of those, and for each child that the handoff does not know to be closed. Doing it twice is
 // harmless.
 func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protocol.ChildClosed, err error) {
 	c := head.State.Children
 	if c == nil {
 		return nil, nil
 	}
-	missing, closed, err := b.readChildren(ctx, head, c.Made.Without(c.Closed).Numbers())
+	unsettled := c.Received.And(c.Returning)
+	if head.State.Closed {
+		unsettled = c.Returning
+	}
+	missing, closed, err := b.readChildren(ctx, head, c.Made.Without(c.Closed.Without(unsettled)).Numbers())
 	for _, child := range closed {
 		s := child.head.State
-		ended = append(ended, lifecycle.ChildEnd(s))
-		if head.State.Closed && s.ReturnTicket == "" && lifecycle.DutiesOf(s).Return {
-			err = errors.Join(err, b.settleReturn(ctx, child.head, true, ""))
+		if !c.Closed.Has(child.n) {
+			ended = append(ended, lifecycle.ChildEnd(s))
+		}
+		if unsettled.Has(child.n) && s.ReturnTicket == "" && lifecycle.DutiesOf(s).Return {
+			err = errors.Join(err, b.settleChild(ctx, child.head, head.State))
 		}
 	}
 	switch {

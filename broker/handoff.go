@@ -256,7 +256,7 @@ func newNext(in Prepared, child Child, directory *lifecycle.Directory) lifecycle
 		asks = nil
 	}
 	return lifecycle.Next{Asks: asks, Members: in.Package.GroupSize(), HandedOff: protocol.HandedOff{
-		N: child.N, Goto: child.onChain, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
+		N: child.N, Goto: child.onChain, Returns: in.summary.Wait == protocol.WaitBlock, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
 		Excluded: in.summary.Excluded, Hash: in.context}}
 }
 

@@ -23,19 +23,15 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 		}
 	}
 	s := head.State
-	if s.ReturnTicket == "" { // the parent waits, and is woken
+	if s.ReturnTicket == "" {
 		parent, err := b.Head(ctx, s.Parent, 0)
 		switch {
-		case errors.Is(err, ErrNotFound):
-			return b.settleReturn(ctx, head, false, "its parent is gone")
 		case Unreadable(err): // the parent is stuck, and this handoff is not
 			return nil
-		case err != nil:
+		case err != nil && !errors.Is(err, ErrNotFound):
 			return err
-		case parent.State.Closed || parent.State.Children != nil && parent.State.Children.Closed.Has(s.N-1):
-			return b.settleReturn(ctx, head, true, "")
 		}
-		return nil
+		return b.settleChild(ctx, head, parent.State)
 	}
 	ret, err := b.Head(ctx, s.ReturnTicket, 0)
 	switch {
@@ -53,6 +49,18 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 		return b.EnsureOffer(ctx, ret)
 	}
 	return nil
+}
+
+// settleChild passes the end of a child on, as its parent stands. A parent that does not exist is the
+// zero State.
+func (b *Broker) settleChild(ctx context.Context, head Head, parent protocol.State) error {
+	head, appended, err := b.update(ctx, head, b.sourceAgent, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.SettleChild(h.State, parent, d, now)
+	})
+	if err != nil || !appended || head.State.ReturnTicket == "" {
+		return err
+	}
+	return b.sendReturn(ctx, head)
 }
 
 func (b *Broker) settleReturn(ctx context.Context, head Head, delivered bool, reason string) error {
@@ -231,8 +239,8 @@ func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.Memb
 	return m, head.State.ResultSeq, nil
 }
 
-// ChildReturns reads the ends of the children that a handoff knows to be
-// closed, in the order of their ordinals: what it waited for. Results that would be
+// ChildReturns reads the ends of children that the worker of a handoff got with its claim, in the
+// order of their ordinals. Results that would be
 // over PackageBytesMax together are left out, as far as they do not fit, and the
 // notes say so: those are read one by one, with Result.
 func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol.Return, error) {
@@ -241,7 +249,7 @@ func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol
 	}
 	var all []protocol.Return
 	room := protocol.PackageBytesMax
-	for _, n := range s.Children.Closed.Numbers() {
+	for _, n := range s.Children.Received.Numbers() {
 		ret, err := b.Return(ctx, protocol.ChildTicketN(s.Ticket, n))
 		if err != nil {
 			return nil, err

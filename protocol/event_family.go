@@ -39,6 +39,7 @@ type HandedOff struct {
 	Number  int             `json:"number,omitempty"`  // what its holder called it, where that is not N + 1
 	After   bool            `json:"after,omitempty"`   // it begins when this handoff completes
 	Goto    bool            `json:"goto,omitempty"`    // the chain goes on with it
+	Returns bool            `json:"returns,omitempty"` // its end comes back to this handoff
 	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and N
 	Type    Type            `json:"child_type" redact:"-"`
 	Target  string          `json:"target" redact:"-"`          // in words, for people
@@ -154,12 +155,13 @@ type ReturnSent struct {
 
 func (*ReturnSent) EventType() EventType { return EventReturnSent }
 
-// Returned says what became of the return: Delivered is that the source has
-// acknowledged it.
+// Returned says what became of the return: Delivered is that the source has acknowledged it, or
+// that a worker of the parent got it with its claim. Inbox lists one that neither gets.
 type Returned struct {
 	Meta
 	Delivered bool   `json:"delivered"`
 	Reason    string `json:"reason,omitempty" redact:"text"`
+	Inbox     string `json:"inbox,omitempty" redact:"-"`
 }
 
 func (*Returned) EventType() EventType { return EventReturned }

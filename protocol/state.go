@@ -178,6 +178,10 @@ type Children struct {
 	Cancelled Bits `json:"cancelled,omitempty"`
 	// Awaited are those that it waits for.
 	Awaited Bits `json:"awaited,omitempty"`
+	// Returning are those whose end comes back to this handoff, and Received the closed ones whose
+	// ends a worker got with its claim.
+	Returning Bits `json:"returning,omitempty"`
+	Received  Bits `json:"received,omitempty"`
 	// After are those that begin when it completes. An attempt that ends in another
 	// way drops them.
 	After Bits `json:"after,omitempty"`

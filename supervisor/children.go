@@ -36,8 +36,7 @@ func (s *Supervisor) reconcileFamily(ctx context.Context, head broker.Head, duti
 	return errors.Join(failed...)
 }
 
-// markChildren records the ends of children at their parent. A child whose return its
-// parent had waited for is reconciled then: its return is delivered.
+// markChildren records the ends of children at their parent.
 func (s *Supervisor) markChildren(ctx context.Context, head broker.Head, ends []protocol.ChildClosed) error {
 	before := head.State
 	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
@@ -48,22 +47,6 @@ func (s *Supervisor) markChildren(ctx context.Context, head broker.Head, ends []
 	}
 	if appended {
 		s.logDecision(before, head)
-	}
-	if head.State.Children == nil || head.State.Aggregate != nil {
-		return nil
-	}
-	// Also where another supervisor marked them: it may have died then.
-	for _, end := range ends {
-		if !head.State.Children.Closed.Has(end.N) {
-			continue
-		}
-		child, err := s.b.Head(ctx, protocol.ChildTicketN(head.Ticket, end.N), 0)
-		if err == nil && lifecycle.HasPendingDuties(child.State) {
-			err = s.reconcileClosed(ctx, child)
-		}
-		if err != nil && !errors.Is(err, broker.ErrNotFound) && !broker.Unreadable(err) {
-			return err
-		}
 	}
 	return nil
 }
@@ -81,9 +64,10 @@ type childCache struct {
 type childCheck struct {
 	made      protocol.Bits
 	after     protocol.Bits // begin with its result
+	received  protocol.Bits // whose ends a worker of the handoff got
 	suspended time.Time     // when the handoff began to wait for them
 	cancelled bool          // since their end was asked for
-	closed    bool          // since it closed itself, which settles the returns that it did not wait for
+	closed    bool          // since it closed itself: ends that no worker of it got go elsewhere
 }
 
 // childCacheMax bounds the memory: 100,000 handoffs with children take some 30 MB.
@@ -92,7 +76,7 @@ const childCacheMax = 100_000
 func newChildCache() *childCache { return &childCache{checks: map[string]childCheck{}} }
 
 func childCheckOf(s protocol.State) childCheck {
-	c := childCheck{made: s.Children.Made, after: s.Children.After, cancelled: s.CancelChildren, closed: s.Closed && s.Aggregate == nil}
+	c := childCheck{made: s.Children.Made, after: s.Children.After, received: s.Children.Received, cancelled: s.CancelChildren, closed: s.Closed && s.Aggregate == nil}
 	if s.Phase == protocol.Conditional && s.Children.Awaited != "" {
 		c.suspended = s.ConditionedAt
 	}

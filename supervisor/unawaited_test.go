@@ -9,9 +9,8 @@ import (
 	"github.com/agenthandoff/handoff/supervisor"
 )
 
-// A delegation whose return its parent was to wait for, and never did, since its
-// attempt failed, say: the return is settled when the parent closes, and no sweep
-// is needed for that.
+// A delegation whose end was to come back to its parent, which closed without it: the end comes to
+// the queue of its source as soon as the parent closes, and no sweep is needed for that.
 func TestReturnToWhoDidNotWait(t *testing.T) {
 	ends := map[string]func(w *world, c *broker.Claim){
 		"completes": func(w *world, c *broker.Claim) { w.complete(c) },
@@ -45,8 +44,13 @@ func TestReturnToWhoDidNotWait(t *testing.T) {
 					pass(later)
 					end(w, claim)
 					pass(5 * time.Second)
+					if s, err := w.b.Status(w.ctx, child); err != nil || s.Phase != protocol.Complete || s.ReturnTicket != protocol.ReturnTicket(child) {
+						t.Fatalf("5 s after its parent closed the delegation is %s, and returns as %q: %v", s.Phase, s.ReturnTicket, err)
+					}
+					w.complete(w.work(coder))
+					pass(5 * time.Second)
 					if s, err := w.b.Status(w.ctx, child); err != nil || s.Phase != protocol.PhaseReturned {
-						t.Errorf("5 s after its parent closed the delegation is %s, settled at %v: %v", s.Phase, s.ReturnedAt, err)
+						t.Errorf("5 s after its source took in the return the delegation is %s, settled at %v: %v", s.Phase, s.ReturnedAt, err)
 					}
 				})
 			})

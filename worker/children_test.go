@@ -163,6 +163,9 @@ func TestHandOffOnceOverAttempts(t *testing.T) {
 		crew(w, "tester", "writer")
 		var tickets [3][]string
 		w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+			if h.Package.Returned != nil { // it closes without their ends
+				return protocol.Result{}, nil
+			}
 			calls := []string{"tester", "tester", "writer"}
 			if h.Attempt == 2 {
 				slices.Reverse(calls)
@@ -206,6 +209,9 @@ func TestHandOffAfterAReroute(t *testing.T) {
 		crew(w, "tester")
 		var tickets []string
 		handle := func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+			if h.Package.Returned != nil { // it closes without their ends
+				return protocol.Result{}, nil
+			}
 			ticket, err := h.HandOff(ctx, delegate("tester", "x"))
 			tickets = append(tickets, ticket)
 			if err == nil && h.Agent == "coder" {

@@ -95,9 +95,8 @@ func withCleanupError(reason string, failed error) string {
 	return reason + "; cleanup failed: " + protocol.CutText(failed.Error(), stackBytesMax)
 }
 
-func (rolledBack *rollBackError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
+func (rolledBack *rollBackError) report(r *run, c contexts, h Handoff, claim Claim) {
 	r.rollBack(c, h, claim, rolledBack)
-	return false
 }
 
 // rollBack returns the handoff to its source.

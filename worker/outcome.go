@@ -13,11 +13,10 @@ import (
 // What a handler may return in place of a result, beside a failure and a Refuse.
 
 // decision is an error of a handler that decides on the handoff, and is no failure: it counts
-// though the worker shuts down. report appends it; again says that the handler is to be run
-// again.
+// though the worker shuts down. report appends it.
 type decision interface {
 	error
-	report(r *run, c contexts, h Handoff, claim Claim) (again bool)
+	report(r *run, c contexts, h Handoff, claim Claim)
 }
 
 // awaitError is a handler's wish to be run again when children have closed.
@@ -94,18 +93,13 @@ func RollBack(reason string, partial *protocol.Result) error {
 	return &rollBackError{reason: reason, partial: partial}
 }
 
-// rerunsMax is how often in one attempt a handler is run again at once because
-// the ledger knew more of its children than it did.
-const rerunsMax = 3
-
-// report lets go of the handoff until children have closed. again says that
-// they have by now, so that the handler is run again at once.
-func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
+// report lets go of the handoff until children have closed.
+func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) {
 	fail := func(err error) { r.fail(c, h, claim, &Failure{Code: "await", Err: err}) }
 	children, err := awaitedChildren(*claim.LastState(), await.tickets, h.calls)
 	if err != nil {
 		fail(err)
-		return false
+		return
 	}
 	suspended := false
 	err = r.send(c, "suspend", func(ctx context.Context) (err error) {
@@ -117,13 +111,9 @@ func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) (aga
 		fail(err)
 	case err != nil || suspended:
 		r.finishReport(c, h, "suspended", "suspend", await, err)
-	case r.refreshState(claim).Children.Closed.Len() > len(h.Returns) && r.reruns < rerunsMax:
-		r.reruns++
-		return true
 	default:
 		fail(fmt.Errorf("%w, and has their returns", await))
 	}
-	return false
 }
 
 // awaitedChildren are the ordinals of the children that a handler waits for.
@@ -160,10 +150,10 @@ func awaitedChildren(s protocol.State, tickets []string, calls *childCalls) (chi
 }
 
 // report passes the handoff up.
-func (escalated *escalateError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
+func (escalated *escalateError) report(r *run, c contexts, h Handoff, claim Claim) {
 	if strings.TrimSpace(escalated.rationale) == "" {
 		r.fail(c, h, claim, &Failure{Code: "invalid_escalation", Err: errors.New("an escalation says why: its rationale is empty")})
-		return false
+		return
 	}
 	err := r.send(c, "escalate", func(ctx context.Context) error { return claim.Escalate(ctx, escalated.rationale, escalated.assessment) })
 	switch {
@@ -174,11 +164,10 @@ func (escalated *escalateError) report(r *run, c contexts, h Handoff, claim Clai
 	default:
 		r.finishReport(c, h, "escalated", "escalate", escalated, err)
 	}
-	return false
 }
 
 // report sends the handoff back to the agent that escalated it.
-func (answered *answerError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
+func (answered *answerError) report(r *run, c contexts, h Handoff, claim Claim) {
 	err := r.send(c, "answer", func(ctx context.Context) error { return claim.Answer(ctx, answered.answer) })
 	switch {
 	case isRefused(err) && r.endRequested(c, claim):
@@ -188,7 +177,6 @@ func (answered *answerError) report(r *run, c contexts, h Handoff, claim Claim) 
 	default:
 		r.finishReport(c, h, "answered", "answer", answered, err)
 	}
-	return false
 }
 
 // isRefused tells whether a report is one that the core or the broker will not

@@ -22,8 +22,8 @@ func (c contexts) forReport() (context.Context, context.CancelFunc) {
 }
 
 // report appends what came of the attempt. It appends facts: what follows from
-// them is the core's decision. again says that the handler is to be run again.
-func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result, err error) (again bool) {
+// them is the core's decision.
+func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result, err error) {
 	cause := context.Cause(r.ctx)
 	shutdown := errors.Is(cause, ErrShutdown)
 	var stop *stopError
@@ -40,11 +40,10 @@ func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result,
 		r.w.stop(stop) // first: it must not pull what it releases
 		r.release(c, h, claim, "its worker is unfit: "+err.Error())
 	case decides:
-		return decided.report(r, c, h, claim)
+		decided.report(r, c, h, claim)
 	default:
 		r.fail(c, h, claim, err)
 	}
-	return false
 }
 
 // send repeats a report until the ledger has answered.
@@ -86,18 +85,17 @@ func (r *run) fail(c contexts, h Handoff, claim Claim, cause error) {
 const retryAfterMax = time.Duration(protocol.RetryAfterMaxMS) * time.Millisecond
 
 // report takes the acceptance back.
-func (refused *refuseError) report(r *run, c contexts, h Handoff, claim Claim) (again bool) {
+func (refused *refuseError) report(r *run, c contexts, h Handoff, claim Claim) {
 	invalid := refused.ack.Validate()
 	if refused.ack.Status == protocol.AckAccepted {
 		invalid = errors.New("an acceptance cannot take an acceptance back")
 	}
 	if invalid != nil {
 		r.fail(c, h, claim, &Failure{Code: "invalid_ack", Err: invalid})
-		return false
+		return
 	}
 	err := r.send(c, "refuse", func(ctx context.Context) error { return claim.Acknowledge(ctx, refused.ack, false) })
 	r.finishReport(c, h, "refused", "refuse", refused, err)
-	return false
 }
 
 // release releases the handoff without charge. One that is to be cancelled

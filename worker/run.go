@@ -38,7 +38,6 @@ type run struct {
 	acceptedAt    time.Time // by our clock
 	handlerCalled bool      // Handle was called
 	cleanupCalled bool      // Cleanup was
-	reruns        int
 
 	mu          sync.Mutex
 	released    bool      // the offer was released
@@ -103,27 +102,26 @@ func (r *run) serve(c contexts) {
 	h.Attempt, h.Fence = s.Attempt, s.Fence
 	h.Trace = r.w.cfg.Trace(*s)
 	h.Log = r.attemptLogs.with(r.log, "attempt", h.Attempt)
-	for r.attempt(c, h, claim, failed) {
-	}
+	r.attempt(c, h, claim, failed)
 }
 
 // attempt runs the user's code on a handoff, unless that has failed already, and
-// reports. again says that it is to be run again, with more returns.
-func (r *run) attempt(c contexts, h Handoff, claim Claim, failed error) (again bool) {
+// reports.
+func (r *run) attempt(c contexts, h Handoff, claim Claim, failed error) {
 	if failed == nil {
 		failed = r.readChildren(&h, claim)
 	}
 	if failed != nil {
-		return r.report(c, h, claim, protocol.Result{}, failed)
+		r.report(c, h, claim, protocol.Result{}, failed)
+		return
 	}
 	var result protocol.Result
 	err := errors.New("the handler ended its goroutine instead of returning")
-	defer func() { again = r.report(c, h, claim, result, err) }() // deferred, for runtime.Goexit
+	defer func() { r.report(c, h, claim, result, err) }() // deferred, for runtime.Goexit
 	result, err = r.callHandler(h)
 	if err == nil && r.handlerCalled {
 		r.w.worked.add(time.Since(r.acceptedAt))
 	}
-	return false
 }
 
 // prepareAnswer finds out how to answer the offer. failed is an error of the user's

@@ -259,7 +259,7 @@ func (w *world) handedOff(h *thread) Next {
 		}
 		h.kids[n] = s
 	}
-	return w.next(h, p.HandedOff{N: n, After: h.kids[n].AwaitsSource})
+	return w.next(h, p.HandedOff{N: n, After: h.kids[n].AwaitsSource, Returns: h.kids[n].Wait == p.WaitBlock})
 }
 
 // next is a child as its holder hands it off.
@@ -439,14 +439,11 @@ func (w *world) deliver(h *thread) {
 		w.append(h, []p.Event{&p.Returned{Meta: p.Meta{At: w.now, By: By}, Delivered: delivered}})
 	}
 	if s.ReturnTicket == "" {
-		switch {
-		case h.parent == nil:
-			settled(false)
-		case h.parent.state.Children.Closed.Has(s.N - 1):
-			settled(true)
-		case h.parent.state.Closed:
-			settled(false)
+		parent := p.State{}
+		if h.parent != nil {
+			parent = h.parent.state
 		}
+		w.take(h, w.must(SettleChild(s, parent, w.d, w.now)))
 		return
 	}
 	ret := w.by[s.ReturnTicket]

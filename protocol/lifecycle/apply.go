@@ -155,6 +155,7 @@ func applyClaimed(s *p.State, e *p.Claimed) error {
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.ClaimedAt = e.Holder, e.LeaseMS, 0, e.At
 	s.AckWithinMS = e.AckWithinMS
+	receiveEnds(s)
 	return nil
 }
 
@@ -166,6 +167,7 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 	s.AttemptsTotal++
 	if !s.Held() { // taken without a claim before it; an earlier holder's is not this one's
 		s.ClaimedAt = p.Time{}
+		receiveEnds(s)
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.AcceptedAt = e.Holder, e.LeaseMS, p.Self, e.At
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.Progress = e.EstimatedCompletion, 0, nil

@@ -19,6 +19,13 @@ func childrenOf(s *p.State) *p.Children {
 	return &own
 }
 
+// receiveEnds records that a worker gets the ends of all children that have closed, with its claim.
+func receiveEnds(s *p.State) {
+	if s.Children != nil && s.Children.Closed.Without(s.Children.Received) != "" {
+		childrenOf(s).Received = s.Children.Closed
+	}
+}
+
 // endAwait ends the wait for children.
 func endAwait(s *p.State) {
 	if s.Children != nil && s.Children.Awaited != "" {
@@ -34,6 +41,9 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 	c.Made, c.Count = c.Made.With(e.N), max(c.Count, e.N+1)
 	if e.After {
 		c.After = c.After.With(e.N)
+	}
+	if e.Returns {
+		c.Returning = c.Returning.With(e.N)
 	}
 	if e.Goto {
 		if c.Next != 0 {
@@ -51,8 +61,8 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 func applySuspended(s *p.State, e *p.Suspended) error {
 	c := childrenOf(s)
 	awaited := p.Bits("").With(e.Children...)
-	if awaited.Without(c.Closed) == "" || awaited.Without(c.Made) != "" || awaited.And(c.After) != "" {
-		return fmt.Errorf("%w: suspended for children %v, which are not all there, closed already or begin with the result", ErrIllegal, e.Children)
+	if awaited.Without(c.Received) == "" || awaited.Without(c.Made) != "" || awaited.And(c.After) != "" {
+		return fmt.Errorf("%w: suspended for children %v, which do not exist, whose ends it has, or that begin with the result", ErrIllegal, e.Children)
 	}
 	uncharge(s)
 	c.Awaited = awaited
@@ -123,6 +133,7 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	s.Reason, s.StuckReason, s.Denied, s.Absent = "", "", "", ""
 	endQueueClock(s)
 	endAwait(s)
+	receiveEnds(s)
 	return nil
 }
 
@@ -186,6 +197,9 @@ func applyReturned(s *p.State, e *p.Returned) error {
 	s.ReturnedAt = e.At
 	if e.Delivered {
 		s.Phase = p.PhaseReturned
+	}
+	if e.Inbox != "" {
+		s.Inbox = e.Inbox
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ func AttentionOf(s p.State) Attention {
 	switch {
 	case s.Phase == fresh, NotifiesParent(s), NotifiesOrigin(s), NotifiesChain(s), NotifiesCaller(s), hasDutiesNow(s), LeavesWorkspace(s), LeavesCalls(s):
 		return AttentionNow
+	case s.Closed && s.Children != nil && s.Children.Returning != "": // their ends go elsewhere now, or were received
+		return AttentionNow
 	case AwaitsChain(s), s.Closed && s.Children != nil && s.Children.Made.Without(s.Children.Closed) != "":
 		return AttentionLater // as a rule its writer submits the children at once
 	case s.Closed:

@@ -72,7 +72,7 @@ func checkShape(before, s p.State) error {
 		return fmt.Errorf("a group with agent %q, holder %q, offer %d", s.Agent, s.Holder, s.Offer)
 	case s.Children != nil && (s.Children.Closed.Without(s.Children.Made) != "" || s.Children.Succeeded.Without(s.Children.Closed) != "" ||
 		s.Children.Cancelled.Without(s.Children.Closed) != "" || s.Children.Cancelled.And(s.Children.Succeeded) != "" ||
-		s.Children.Awaited.Without(s.Children.Made) != "" || s.Children.After.Without(s.Children.Made) != "" || s.Children.After.And(s.Children.Awaited) != "" || s.Children.Undelivered.Without(s.Children.Made) != "" || s.Children.Made.Len() > s.Children.Count):
+		s.Children.Awaited.Without(s.Children.Made) != "" || s.Children.Returning.Without(s.Children.Made) != "" || s.Children.Received.Without(s.Children.Closed) != "" || s.Children.After.Without(s.Children.Made) != "" || s.Children.After.And(s.Children.Awaited) != "" || s.Children.Undelivered.Without(s.Children.Made) != "" || s.Children.Made.Len() > s.Children.Count):
 		return fmt.Errorf("children %+v", *s.Children)
 	case s.Children != nil && s.Children.After != "" && s.Closed && s.Outcome != p.OutcomeSuccess && s.Outcome != p.OutcomePartial:
 		return fmt.Errorf("closed as %s, and children begin with its result", s.Outcome)
@@ -106,7 +106,7 @@ func checkAfterEnd(before, after p.State) error {
 		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
 	}
 	if b, a := before.Children, after.Children; b != nil && a != nil &&
-		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.After != b.After || a.Next != b.Next || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
+		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.Returning != b.Returning || a.Received != b.Received || a.After != b.After || a.Next != b.Next || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
 		return fmt.Errorf("children %+v became %+v after it closed", *b, *a)
 	}
 	if before.ChainEnd != nil && (after.ChainEnd == nil || *after.ChainEnd != *before.ChainEnd) {

@@ -64,12 +64,15 @@ func isSuspended(s p.State) bool {
 	return s.Phase == p.Conditional && s.Children != nil && s.Children.Awaited != ""
 }
 
-// marksChildren tells whether the ends of children are recorded: in an open
-// group, in a handoff that was suspended for them or has an account, and until all have ended
-// where they are cancelled.
+// marksChildren reports whether the ends of children are recorded: in an open group, in an open
+// handoff to which they come back, that was suspended for them or has an account, and until all have
+// ended where they are cancelled.
 func marksChildren(s p.State) bool {
-	return !s.Closed && s.Children != nil && (s.Aggregate != nil || s.Account != nil && s.Children.Made.Without(s.Children.Closed) != "") ||
-		isSuspended(s) || cancelsChildren(s)
+	if s.Children == nil || s.Closed {
+		return cancelsChildren(s)
+	}
+	open := s.Children.Made.Without(s.Children.Closed)
+	return s.Aggregate != nil || isSuspended(s) || open != "" && (s.Account != nil || s.CancelChildren || open.And(s.Children.Returning) != "")
 }
 
 // cancelsChildren tells whether children that are open shall be cancelled.

@@ -270,12 +270,12 @@ func HandOff(s p.State, child Next, now time.Time) (Step, error) {
 	return StepOf(s, &child.HandedOff)
 }
 
-// Suspend lets a holder go until children have closed. The step is empty where they are
-// known to have closed already.
+// Suspend lets a holder go until children have closed, and their ends come with the next claim. The
+// step is empty where the holder got the ends of all of them with its own.
 func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) {
-	made, over := p.Bits(""), p.Bits("")
+	made, received := p.Bits(""), p.Bits("")
 	if s.Children != nil {
-		made, over = s.Children.Made, s.Children.Closed
+		made, received = s.Children.Made, s.Children.Received
 	}
 	awaited := p.Bits("").With(children...)
 	if awaited == "" || awaited.Without(made) != "" {
@@ -284,7 +284,7 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 	if s.Children.After.And(awaited) != "" {
 		return Step{}, p.Errorf(p.CodeIllegal, "children", "%s would wait for what begins when it completes itself", s.Ticket)
 	}
-	if awaited.Without(over) == "" {
+	if awaited.Without(received) == "" {
 		return Step{}, nil
 	}
 	return StepOf(s, &p.Suspended{Meta: p.Meta{At: now, By: by}, Fence: s.Fence, Children: awaited.Numbers()})

@@ -53,6 +53,8 @@ func (g *stage) next(e p.HandedOff, options ...string) Next {
 			n.Hash = fmt.Sprintf("%012s", value)
 		case "type":
 			n.Type = p.Type(value)
+		case "block":
+			n.Returns = true
 		case "members":
 			n.Members = g.numbers([]string{value})[0]
 		case "limits":

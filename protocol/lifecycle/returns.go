@@ -1,6 +1,10 @@
 package lifecycle
 
-import p "github.com/agenthandoff/handoff/protocol"
+import (
+	"time"
+
+	p "github.com/agenthandoff/handoff/protocol"
+)
 
 // stepClosed sends the return of a closed handoff on its way, if its source is
 // an agent of the directory; any other source reads it by ticket.
@@ -11,15 +15,40 @@ func stepClosed(s p.State, d *Directory, meta p.Meta) []p.Event {
 	return []p.Event{&p.ReturnSent{Meta: meta, Ticket: p.ReturnTicket(s.Ticket), To: s.Source}}
 }
 
-// hasReturnDue tells whether the source of a closed handoff has yet to get its
-// return. A return expects none; a rollback is one.
+// hasReturnDue reports whether the source of a closed handoff, or its parent, has yet to get its
+// end. A return expects none; a rollback is one.
 func hasReturnDue(s p.State) bool {
-	return HasEnded(s) && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack)
+	return HasEnded(s) && s.ReturnedAt.IsZero() && s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack || wakesParent(s))
 }
 
-// wakesParent tells whether the return is not delivered but wakes the parent
-// that waits for it.
-func wakesParent(s p.State) bool { return s.Wait == "block" && s.Parent != "" && s.N > 0 }
+// isChild reports whether another handoff has handed this one off.
+func isChild(s p.State) bool { return s.Parent != "" && s.N > 0 }
+
+// wakesParent reports whether the end of a child comes back to its parent, with the next claim of
+// that, as long as the parent is open.
+func wakesParent(s p.State) bool { return s.Wait == p.WaitBlock && isChild(s) }
+
+// endsUnsent reports whether the end of a child is due, and not on its way to its source.
+func endsUnsent(s p.State) bool { return hasReturnDue(s) && s.ReturnTicket == "" && isChild(s) }
+
+// SettleChild decides where the end of a child goes. It stays with its parent while that is open, or
+// once a worker of that got it. Otherwise it goes to the queue of its source, or to the inbox of a
+// person if the source serves none. A zero parent no longer exists. The step is empty if nothing is
+// to be recorded.
+func SettleChild(s, parent p.State, d *Directory, now time.Time) (Step, error) {
+	meta := p.Meta{At: now, By: By}
+	switch {
+	case !endsUnsent(s):
+		return Step{}, nil
+	case wakesParent(s) && parent.Children != nil && parent.Children.Received.Has(s.N-1):
+		return StepOf(s, &p.Returned{Meta: meta, Delivered: true})
+	case wakesParent(s) && parent.Ticket != "" && !parent.Closed:
+		return Step{}, nil
+	case servesQueue(s.Source, d):
+		return StepOf(s, &p.ReturnSent{Meta: meta, Ticket: p.ReturnTicket(s.Ticket), To: s.Source})
+	}
+	return StepOf(s, &p.Returned{Meta: meta, Reason: "its source serves no queue", Inbox: p.Human})
+}
 
 // servesQueue tells whether a return can be delivered to a source: it is an agent
 // of the directory that takes handoffs.
@@ -35,7 +64,7 @@ func ReturnSettled(s p.State, d *Directory) bool {
 	if !hasReturnDue(s) {
 		return HasEnded(s) || s.Closed && !s.ReturnExpected
 	}
-	return s.ReturnTicket == "" && !wakesParent(s) && !servesQueue(s.Source, d)
+	return s.ReturnTicket == "" && !isChild(s) && !servesQueue(s.Source, d)
 }
 
 // sourceInbox is the inbox in which what came back is listed: a person's, where

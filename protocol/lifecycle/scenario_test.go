@@ -332,7 +332,7 @@ func (g *stage) stateFields() map[string]any {
 		have["gate_until"] = gate.Until.Format(time.RFC3339Nano)
 	}
 	if c := g.state.Children; c != nil {
-		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After} {
+		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After, "received": c.Received} {
 			if numbers := set.Numbers(); len(numbers) > 0 {
 				have[key] = strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
 			}

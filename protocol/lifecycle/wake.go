@@ -147,8 +147,8 @@ type Duties struct {
 	// Mark says that children which have closed are recorded (ChildrenClosed).
 	Mark bool
 	// Return says that the return is delivered: the handoff s.ReturnTicket
-	// exists, and its end is recorded (Returned); where that is empty the
-	// parent, which waits, has been told.
+	// exists, and its end is recorded (Returned). The end of a child without one
+	// goes where SettleChild decides.
 	Return bool
 	// CancelChildren says that children which are open are cancelled.
 	CancelChildren bool
@@ -170,7 +170,7 @@ func DutiesOf(s p.State) Duties {
 		WakeUp:         !s.Closed && s.Phase != fresh,
 		Children:       s.Children != nil && s.Children.Made != "",
 		Mark:           marksChildren(s),
-		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || wakesParent(s)),
+		Return:         hasReturnDue(s) && (s.ReturnTicket != "" || isChild(s)),
 		CancelChildren: cancelsChildren(s),
 		Chain:          AwaitsChain(s),
 		Bids:           AwaitsBids(s),
@@ -186,7 +186,7 @@ func HasPendingDuties(s p.State) bool { return AwaitsChain(s) || AwaitsBidAnswer
 
 // hasDutiesNow tells whether a closed handoff has duties that wait for no other handoff.
 func hasDutiesNow(s p.State) bool {
-	reads := s.Source == p.Human && s.ReturnTicket == "" && !wakesParent(s)
+	reads := s.Source == p.Human && s.ReturnTicket == "" && !isChild(s)
 	return s.Closed && (hasReturnDue(s) && !reads || cancelsChildren(s))
 }
 

@@ -187,6 +187,15 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		}
 		parent.Closed = args[0] != "open"
 		step, err = FollowSource(s, parent, g.d, g.now)
+	case "parent": // how that of a child stands: open, received, closed or gone
+		parent := p.State{Ticket: "parent", Children: &p.Children{}, Closed: args[0] == "closed"}
+		switch args[0] {
+		case "received":
+			parent.Children.Received = p.Bits("").With(s.N - 1)
+		case "gone":
+			parent = p.State{}
+		}
+		step, err = SettleChild(s, parent, g.d, g.now)
 	case "arrived", "lost":
 		step, err = SettleReturn(s, word == "arrived", "", g.now)
 	case "accepts_late":

@@ -67,6 +67,7 @@ func (j *judge) checkAtEnd() {
 		}
 		j.checkChildren(h.state)
 		j.checkChainEnd(h.state)
+		j.checkEndKept(h.state)
 	}
 	j.checkEndedOffers()
 	j.checkBidders()
