@@ -165,8 +165,9 @@ func (c *Session) Await(ctx context.Context, lease string, tickets []string) (pr
 	})
 }
 
-// ErrAwaited says that what a holder would wait for has ended already. It has its lease still.
-var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended already; the lease is yours still: read the return")
+// ErrAwaited reports that a holder got the ends of all that it would wait for, with its claim. It has
+// its lease still.
+var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended, and your claim brought the ends; the lease is yours still")
 
 // Awaited returns the ordinals of children by their tickets, or of all without any.
 func Awaited(s protocol.State, tickets []string) ([]int, error) {

@@ -239,8 +239,8 @@ func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.Memb
 	return m, head.State.ResultSeq, nil
 }
 
-// ChildReturns reads the ends of children that the worker of a handoff got with its claim, in the
-// order of their ordinals. Results that would be
+// ChildReturns reads the ends of children that the worker of a handoff got with its claim. They are in
+// the order of their ordinals. Results that would be
 // over PackageBytesMax together are left out, as far as they do not fit, and the
 // notes say so: those are read one by one, with Result.
 func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol.Return, error) {

@@ -33,10 +33,14 @@ func (x *explainer) closed() {
 	case s.ReturnOf != "":
 	case s.ReturnExpected && lifecycle.AwaitsChain(s):
 		x.say("%s gets the end of that chain.", sentence(Person(s.Source)))
+	case lifecycle.ComesBack(s):
+		x.say("The next worker of %s, which handed it off, gets its end.", s.Parent)
 	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():
 		if s.ReturnExpected || s.Outcome == protocol.OutcomeRolledBack {
 			x.suggest("see what "+Person(s.Source)+" is to know of it", OpReturn, "ticket", s.Ticket)
 		}
+	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero() && s.ReturnTicket == "" && s.N > 0:
+		x.say("The worker of %s, which handed it off, got its end %s.", s.Parent, x.at(s.ReturnedAt))
 	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero():
 		x.say("%s has taken in how it ended, %s.", sentence(Person(s.Source)), x.at(s.ReturnedAt))
 	case !s.ReturnedAt.IsZero():

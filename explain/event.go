@@ -174,7 +174,7 @@ func describeFamily(e protocol.Event) (by, detail string) {
 		if !e.Delivered {
 			return e.By, Join("not delivered", e.Reason)
 		}
-		return e.By, "its source has taken in the return"
+		return e.By, "the return is received"
 	case *protocol.Redriven:
 		return e.By, "submitted again, as " + e.Ticket
 	case *protocol.Assigned:

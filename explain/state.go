@@ -319,6 +319,10 @@ func Return(s protocol.State) Phrase {
 		return phrase(fmt.Sprintf("%s expects one by %s", s.Source, Instant(s.ReturnSince.Add(time.Duration(s.Policy.ReturnTimeoutMS)*time.Millisecond))))
 	case s.ReturnExpected && !s.Closed:
 		return phrase(s.Source + " expects one")
+	case lifecycle.ComesBack(s):
+		return phrase(fmt.Sprintf("waits for the next worker of %s", s.Parent), read)
+	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero() && s.ReturnTicket == "" && s.N > 0:
+		return phrase(fmt.Sprintf("the worker of %s has it since %s", s.Parent, Instant(s.ReturnedAt)))
 	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero():
 		return phrase(fmt.Sprintf("%s has it since %s", s.Source, Instant(s.ReturnedAt)))
 	case !s.ReturnedAt.IsZero():

@@ -27,7 +27,8 @@ import (
 // members) and an escalation are recorded and submitted before HandOff returns.
 // Await, or Wait, is how their end gets here. A return that is expected comes
 // into this agent's queue beside that, as a handoff of its own whose package has
-// Returned set, unless return.wait is block.
+// Returned set. If return.wait is block, it does so only where this handoff closes without
+// having got the end among its Returns.
 //
 // A handler that runs again, in a further attempt or after an Await, hands off
 // nothing twice if it makes the same calls: a call for a package of the same type

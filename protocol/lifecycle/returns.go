@@ -28,6 +28,9 @@ func isChild(s p.State) bool { return s.Parent != "" && s.N > 0 }
 // that, as long as the parent is open.
 func wakesParent(s p.State) bool { return s.Wait == p.WaitBlock && isChild(s) }
 
+// ComesBack reports whether the end of a closed child waits for the next worker of its parent.
+func ComesBack(s p.State) bool { return wakesParent(s) && endsUnsent(s) }
+
 // endsUnsent reports whether the end of a child is due, and not on its way to its source.
 func endsUnsent(s p.State) bool { return hasReturnDue(s) && s.ReturnTicket == "" && isChild(s) }
 
