@@ -148,7 +148,7 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
 	in.context = in.Package.ContextHash()
-	in.summary.Lineage = head.State.Lineage.Then(protocol.NewHop(c.Agent, in.summary.TargetWords(), in.context))
+	in.summary.Lineage = lifecycle.LineageOf(head.State.Lineage, in.summary.Type, c.Agent, in.summary.TargetWords(), in.context)
 	in.summary.Excluded, err = c.excludedAgents(in)
 	return in, err
 }

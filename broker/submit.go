@@ -223,7 +223,7 @@ func (b *Broker) followParent(ctx context.Context, in *Prepared) error {
 		err = lifecycle.CheckParent(parent.State)
 	}
 	if err == nil {
-		s.Lineage = parent.State.Lineage.Then(protocol.NewHop(s.Source, s.TargetWords(), in.Package.ContextHash()))
+		s.Lineage = lifecycle.LineageOf(parent.State.Lineage, s.Type, s.Source, s.TargetWords(), in.Package.ContextHash())
 	}
 	return err
 }

@@ -19,7 +19,7 @@ type Fleet struct {
 	Limits *Limits `json:"limits,omitempty"`
 	// Classes are the limits of the classes of complexity, in place of those of DefaultClasses.
 	Classes map[string]*Limits `json:"classes,omitempty"`
-	// Loops say which hand-offs count as a circle.
+	// Loops bound the rounds in which work comes back changed by little.
 	Loops *Loops `json:"loops,omitempty"`
 	// Handoffs is what each agent may hand off whose profile has no mode of its own; absent is on.
 	Handoffs HandoffMode `json:"handoffs,omitempty"`
@@ -32,18 +32,15 @@ type Fleet struct {
 	UpdatedAt   Time         `json:"updated_at,omitzero"`
 }
 
-// Loops say which hand-offs of a lineage count as a circle (documents 0 and 2).
+// Loops bound the rounds of a lineage in which work comes back changed by little (documents 0 and 2).
 type Loops struct {
-	// Window is how many hand-offs back the same one, with an unchanged context, is refused; absent
-	// is LoopWindowDefault, 0 is off.
-	Window *int64 `json:"window,omitempty"`
-	// EdgeRepeats is how often one agent may hand off to another within the last HopsMax hand-offs,
-	// with whatever context; absent and 0 are no bound.
-	EdgeRepeats int64 `json:"edge_repeats,omitempty"`
+	// EdgeRepeats is how often one agent may hand off the same work to the same other one, with
+	// another reason or previous result each time; absent is EdgeRepeatsDefault, 0 is no bound.
+	EdgeRepeats *int64 `json:"edge_repeats,omitempty"`
 }
 
-// LoopWindowDefault is how many hand-offs back count where the fleet says nothing.
-const LoopWindowDefault = 3
+// EdgeRepeatsDefault is Loops.EdgeRepeats of a fleet without that setting.
+const EdgeRepeatsDefault = 5
 
 // DefaultClasses are the limits of a class of complexity.
 func DefaultClasses(class string) *Limits {
@@ -95,13 +92,10 @@ func (f Fleet) Validate() error {
 		}
 	}
 	if f.Loops != nil {
-		if w := f.Loops.Window; w != nil {
-			if err := between("loops.window", *w, 0, HopsMax); err != nil {
+		if n := f.Loops.EdgeRepeats; n != nil {
+			if err := between("loops.edge_repeats", *n, 0, LineageDepthMax); err != nil {
 				return err
 			}
-		}
-		if err := between("loops.edge_repeats", f.Loops.EdgeRepeats, 0, HopsMax); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -12,6 +12,9 @@ import (
 // subject token, may be.
 const IDBytesMax = 64
 
+// ticketBytes is the length of a ticket.
+const ticketBytes = 36
+
 // ticketSpace is the namespace of tickets that are derived from a key.
 var ticketSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/agenthandoff/handoff/ticket"))
 
@@ -50,7 +53,7 @@ func RedriveTicket(origin string) string {
 // ParseTicket reads a ticket: any RFC 9562 UUID in its hyphenated form.
 // It returns the canonical, lower-case form.
 func ParseTicket(s string) (string, error) {
-	if len(s) != 36 {
+	if len(s) != ticketBytes {
 		return "", Errorf(CodeInvalid, "ticket", "%q is not a ticket; a ticket is the UUID that a submission returns", wirejson.Clip(s))
 	}
 	id, err := uuid.Parse(s)

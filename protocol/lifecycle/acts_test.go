@@ -411,7 +411,7 @@ func (w *world) beginChild(h *thread, n int) {
 	case h.state.Aggregate != nil:
 		s.Lineage, s.Limits = h.state.Lineage, memberLimits(h.state)
 	case e != nil:
-		s.Lineage, s.Limits = lineageOf(h.state, e.Target, e.Hash), e.Grant
+		s.Lineage, s.Limits = LineageOf(h.state.Lineage, e.Type, h.state.Agent, e.Target, e.Hash), e.Grant
 	}
 	w.begin(ticket, h, w.must(SubmitAnyway(ticket, s, p.Submitted{}, w.d, w.now)))
 }

@@ -42,7 +42,7 @@ func ChildOf(parent p.State, e *p.HandedOff, pkg p.Package) p.Summary {
 		s.Wait = p.WaitContinue
 	}
 	s.AwaitsSource, s.Excluded, s.Trace = e.After, e.Excluded, e.Trace
-	s.Lineage, s.Limits, s.Class = lineageOf(parent, e.Target, e.Hash), e.Grant, ""
+	s.Lineage, s.Limits, s.Class = LineageOf(parent.Lineage, e.Type, parent.Agent, e.Target, e.Hash), e.Grant, ""
 	if s.Trace == nil {
 		s.Trace = traceAt(parent, p.SpanWork, e.Fence)
 	}
@@ -66,7 +66,7 @@ func MemberOf(group p.State, m p.MemberHandoff, digest string, excluded []string
 func ReturnOf(of p.State, pkg p.Package, digest string) p.Summary {
 	s := pkg.Summarize(digest)
 	s.Trace = traceAt(of, p.SpanReturn, 0)
-	s.Lineage, s.Limits = lineageOf(of, of.Source, ""), restOf(of)
+	s.Lineage, s.Limits = of.Lineage, restOf(of)
 	return s
 }
 

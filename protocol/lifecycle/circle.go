@@ -6,51 +6,43 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// lineageOf is the lineage of a child that a handoff hands off to target, in words.
-func lineageOf(parent p.State, target, hash string) *p.Lineage {
-	return parent.Lineage.Then(p.NewHop(parent.Agent, target, hash))
+// LineageOf is the lineage of what follows from a handoff, before its admission: source hands it off
+// to a target, in words, with a hash of its context. The way up is no step of it.
+func LineageOf(from *p.Lineage, kind p.Type, source, target, hash string) *p.Lineage {
+	if kind == p.Escalation {
+		return from
+	}
+	return from.Then(p.NewHop(source, target, hash))
 }
 
-// admitLineage refuses what is too deep, and a hand-off that was made a moment ago with the same
-// context: nothing new comes of it. The way up is free.
+// admitLineage refuses a hand-off that is too deep, one that was made before with the same context, and
+// one that comes back too often with another reason. The way up is free.
 func admitLineage(s p.Summary, d *Directory) error {
 	if s.Lineage == nil || s.Type == p.Escalation || s.ReturnOf != "" {
 		return nil
 	}
 	if s.Lineage.Depth > p.LineageDepthMax {
-		return p.Errorf(p.CodeLimitExceeded, "limits.max_depth", "a lineage is at most %d hand-offs deep; answer, escalate or begin anew", p.LineageDepthMax)
+		return p.Errorf(p.CodeLimitExceeded, "lineage.depth", "%s -> %s would be hand-off %d of its lineage, and %d follow from one another at most: agents hand off in a loop; answer, escalate or begin anew", s.Source, s.Target, s.Lineage.Depth, p.LineageDepthMax)
 	}
-	window, repeats := loopRules(d)
-	hops := s.Lineage.All()
-	if len(hops) == 0 {
+	if ago := s.Lineage.Again; ago > 0 {
+		return p.Errorf(p.CodeCircular, "task", "%s -> %s with an unchanged context, %d hops ago; change the task or the context, answer, or escalate", s.Source, s.Target, ago)
+	}
+	hops, most := s.Lineage.All(), edgeRepeats(d)
+	if len(hops) == 0 || most == 0 {
 		return nil
 	}
-	last, edges := hops[len(hops)-1], 0
-	for ago := 0; ago < len(hops); ago++ {
-		hop := hops[len(hops)-1-ago]
-		if ago > 0 && ago <= window && hop == last {
-			return p.Errorf(p.CodeCircular, "task", "%s -> %s with an unchanged context, %d hops ago; change the task or the context, answer, or escalate", s.Source, s.Target, ago)
-		}
-		if hop.From == last.From && hop.To == last.To {
-			edges++
-		}
-	}
-	if repeats > 0 && edges > repeats {
-		return p.Errorf(p.CodeCircular, "target", "%s -> %s for the %d. time in %d hand-offs, and at most %d are allowed; answer, or escalate", s.Source, s.Target, edges, len(hops), repeats)
+	if times := int64(hops[len(hops)-1].Times); times > most {
+		return p.Errorf(p.CodeCircular, "target", "%s -> %s for the %d. time with the same work, and at most %d are allowed (loops.edge_repeats); change the task or the context, answer, or escalate", s.Source, s.Target, times, most)
 	}
 	return nil
 }
 
-// loopRules are the settings of the fleet for circles.
-func loopRules(d *Directory) (window, repeats int) {
-	window = p.LoopWindowDefault
-	if d == nil || d.Fleet == nil || d.Fleet.Loops == nil {
-		return window, 0
+// edgeRepeats is how often an agent may hand off the same work to the same other one; 0 is no bound.
+func edgeRepeats(d *Directory) int64 {
+	if d == nil || d.Fleet == nil || d.Fleet.Loops == nil || d.Fleet.Loops.EdgeRepeats == nil {
+		return p.EdgeRepeatsDefault
 	}
-	if w := d.Fleet.Loops.Window; w != nil {
-		window = int(*w)
-	}
-	return window, int(d.Fleet.Loops.EdgeRepeats)
+	return *d.Fleet.Loops.EdgeRepeats
 }
 
 // admitMembers refuses a group with more members than its limits allow agents.
@@ -64,7 +56,7 @@ func admitMembers(s p.Summary, d *Directory) error {
 	return nil
 }
 
-// Deep tells whether a handoff is so deep in its lineage that its fleet may go in a loop.
+// Deep reports whether a handoff is so deep in its lineage that its fleet may go in a loop.
 func Deep(s p.Summary) bool { return s.Lineage.DepthOf() >= p.LineageDepthWarning }
 
 // Repeated are those of the agents that hand off, or get, one handoff after the other of a lineage.
@@ -73,7 +65,7 @@ func Repeated(s p.Summary, agents ...string) (all []string) {
 		times := 0
 		for _, hop := range s.Lineage.All() {
 			if hop.Names(agent) {
-				times++
+				times += int(hop.Times)
 			}
 		}
 		if times > 2 && agent != "" && !slices.Contains(all, agent) { // once it gets it, and once it hands it off

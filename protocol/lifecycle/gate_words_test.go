@@ -68,11 +68,8 @@ func (g *stage) fleet(args []string) {
 		case "limits":
 			settings.Limits = g.limits(value)
 			continue
-		case "window":
-			settings.Loops = &p.Loops{Window: ptr(int64(g.numbers([]string{value})[0]))}
-			continue
 		case "edge_repeats":
-			settings.Loops = &p.Loops{EdgeRepeats: int64(g.numbers([]string{value})[0])}
+			settings.Loops = &p.Loops{EdgeRepeats: ptr(int64(g.numbers([]string{value})[0]))}
 			continue
 		default:
 			policy[key] = g.value(value)

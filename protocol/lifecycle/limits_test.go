@@ -29,20 +29,26 @@ func (g *stage) limits(text string) *p.Limits {
 	return l
 }
 
-// lineage reads a>b#1,b>a#2: hops with the hashes of their contexts.
+// lineage reads a>b#1,b>a#2.1: hops with the hashes of their work, and of reason and previous result.
 func lineage(text string) (l *p.Lineage) {
 	for _, one := range strings.Split(text, ",") {
 		from, rest, _ := strings.Cut(one, ">")
 		to, context, _ := strings.Cut(rest, "#")
-		l = l.Then(p.NewHop(from, to, fmt.Sprintf("%012s", context)))
+		l = l.Then(p.NewHop(from, to, contextHash(context)))
 	}
 	return l
+}
+
+// contextHash is that of WORK or WORK.REASON.
+func contextHash(text string) string {
+	work, reason, _ := strings.Cut(text, ".")
+	return fmt.Sprintf("%06s%08s", work, reason)
 }
 
 // next is a child that the holder hands off: to=AGENT context=N type=TYPE members=N limits=….
 func (g *stage) next(e p.HandedOff, options ...string) Next {
 	g.t.Helper()
-	e.Ticket, e.Type, e.Target, e.Hash = p.ChildTicketN(ticket, e.N), cmpType(e), "b", "000000000000"
+	e.Ticket, e.Type, e.Target, e.Hash = p.ChildTicketN(ticket, e.N), cmpType(e), "b", contextHash("")
 	n := Next{HandedOff: e}
 	for _, option := range options {
 		key, value, _ := strings.Cut(option, "=")
@@ -50,7 +56,7 @@ func (g *stage) next(e p.HandedOff, options ...string) Next {
 		case "to":
 			n.Target = value
 		case "context":
-			n.Hash = fmt.Sprintf("%012s", value)
+			n.Hash = contextHash(value)
 		case "type":
 			n.Type = p.Type(value)
 		case "block":

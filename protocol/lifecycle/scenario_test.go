@@ -33,7 +33,7 @@ import (
 // poll is a claim that holds something, or its agent's last poll; forget is gone
 // without that it was seen, by an observer that came later.
 //
-//	fleet [key=value]…   its settings, anew: policies for all agents, and rules=NAME[:key=value]…,… for approvals; limits, window, edge_repeats,
+//	fleet [key=value]…   its settings, anew: policies for all agents, and rules=NAME[:key=value]…,… for approvals; limits, edge_repeats,
 //	                       experiment=TARGET>AGENT, handoffs
 //	connected   disconnected
 //	reserved AGENT…   other members of the group have these

@@ -76,9 +76,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		return 1 << 40, nil
 	}
 	dies := false
-	if e.l.bug == contextWhole {
-		body, dies = hashWhole(ticket, body)
-	}
+	body, dies = e.l.hideCircle(ticket, body)
 	if e.l.bug == nobodyTold && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
 		if found := reasons.FindIndex(body); found != nil {
 			body, dies = slices.Delete(bytes.Clone(body), found[0], found[1]), true

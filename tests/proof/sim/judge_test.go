@@ -42,6 +42,7 @@ type judge struct {
 	read      map[string]uint64 // by ticket: the newest sequence that was read; later reads may not be older
 	presence  map[string]*presence
 	lines     map[string]refusals
+	reasons   map[string]string            // of packages that go in circles, by ticket
 	denied    map[string]bool              // handoffs of which the last answer was a denial
 	memberOf  map[groupAgent]int           // which member of a group an agent has
 	votes     map[string]bool              // closed handoffs that are in favour, as their results say

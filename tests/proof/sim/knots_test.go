@@ -55,9 +55,15 @@ func (l *simulation) planKnot(p *protocol.Package, d uint64) {
 	if !l.hasKnots() || d%5 > 1 {
 		return
 	}
-	ways := []string{"b", "t", "bt", "tb", "bbt", "ring"}
+	ways := []string{"b", "t", "bt", "tb", "bbt"}
 	first := []string{tie, bow}[d>>8%2]
-	*p = l.knot(first, ways[d>>16%6], *p)
+	if i := d >> 16 % 8; i < uint64(len(ways)) {
+		*p = l.knot(first, ways[i], *p)
+	} else {
+		first, task := planRing(d >> 24)
+		*p = l.knot(first, "", *p)
+		p.Task.Description = task
+	}
 	p.Type, p.Return = "", nil
 }
 
@@ -72,13 +78,16 @@ func (l *simulation) knot(to, way string, from protocol.Package) protocol.Packag
 }
 
 func isKnot(of worker.Handoff) bool {
-	return strings.HasPrefix(of.Package.Task.Description, knotPrefix)
+	return strings.HasPrefix(of.Package.Task.Description, knotPrefix) || isBounced(of)
 }
 
 // tangle hands off what follows, and waits for it without giving the slot back.
 func (h *handler) tangle(ctx context.Context, of worker.Handoff) (protocol.Result, error) {
 	way := strings.TrimPrefix(of.Package.Task.Description, knotPrefix)
 	done := protocol.Result{Body: []byte(`"untied"`)}
+	if isBounced(of) && h.l.faultsOn() {
+		return h.bounce(ctx, of)
+	}
 	if way == "" || h.agent != tie && h.agent != bow || !h.l.faultsOn() || of.Package.Returned != nil {
 		select {
 		case <-time.After(time.Duration(h.dice(of, "knot")%4_000_000) * time.Microsecond):
@@ -87,8 +96,11 @@ func (h *handler) tangle(ctx context.Context, of worker.Handoff) (protocol.Resul
 			return protocol.Result{}, context.Cause(ctx)
 		}
 	}
-	if of.Package.Task.Description == ringTask {
-		return h.goRound(ctx, of)
+	if length, at, is := ringAt(of.Package.Task.Description); is {
+		return h.goRound(ctx, of, length, at)
+	}
+	if of.Package.Task.Description == bounceTask {
+		return h.bounce(ctx, of)
 	}
 	to := tie
 	if way[0] == 'b' {

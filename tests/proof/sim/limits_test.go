@@ -106,7 +106,7 @@ func (j *judge) beginLedger(s protocol.State) {
 	case !recorded:
 	case !reflect.DeepEqual(grant, s.Limits):
 		j.faultLocked("%s has the limits %+v, and its parent has set aside %+v", s.Ticket, s.Limits.Granted(), grant.Granted())
-	case own.depth != parent.depth+1:
+	case own.depth != parent.depth+1 && s.Type != protocol.Escalation:
 		j.faultLocked("%s is %d deep, and its parent %d", s.Ticket, own.depth, parent.depth)
 	}
 }
