@@ -21,7 +21,7 @@ import (
 const (
 	contextWhole   bug = "a hash of the context over the whole package"
 	savedKept      bug = "a saved hash that is never moved"
-	roundsForgot   bug = "rounds with another reason that nobody counts"
+	roundsForgot   bug = "rounds with another reason that are not counted"
 	returnUnhinged bug = "a return that hides the circle"
 )
 
@@ -45,10 +45,16 @@ func planRing(d uint64) (to, task string) {
 	if d>>4%4 == 0 {
 		return tie, bounceTask
 	}
-	return []string{tie, bow}[d>>8%2], ringPrefix + strconv.Itoa([]int{0, 2, 2, 12}[d>>12%4]) + " 0"
+	switch d >> 12 % 4 {
+	case 0:
+		return tie, ringPrefix + "0 0"
+	case 1:
+		return bow, ringPrefix + "2 0"
+	}
+	return "a", ringPrefix + "9 0"
 }
 
-// goRound hands off the work of a ring to the other of the two agents.
+// goRound hands off the work of a ring: a short one has two agents, a long one three with more slots.
 func (h *handler) goRound(ctx context.Context, of worker.Handoff, length, at int) (protocol.Result, error) {
 	done := protocol.Result{Body: []byte(`"handed on"`)}
 	depth := of.State().Lineage.DepthOf()
@@ -56,7 +62,10 @@ func (h *handler) goRound(ctx context.Context, of worker.Handoff, length, at int
 		return done, nil
 	}
 	to := tie
-	if h.agent == tie {
+	switch {
+	case length > protocol.HopsMax:
+		to = []string{"b", "c", "a"}[at%3]
+	case h.agent == tie:
 		to = bow
 	}
 	next := h.l.newPackage(0, to)

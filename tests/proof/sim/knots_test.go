@@ -88,6 +88,10 @@ func (h *handler) tangle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	if isBounced(of) && h.l.faultsOn() {
 		return h.bounce(ctx, of)
 	}
+	length, at, ring := ringAt(of.Package.Task.Description)
+	if ring && h.l.faultsOn() {
+		return h.goRound(ctx, of, length, at)
+	}
 	if way == "" || h.agent != tie && h.agent != bow || !h.l.faultsOn() || of.Package.Returned != nil {
 		select {
 		case <-time.After(time.Duration(h.dice(of, "knot")%4_000_000) * time.Microsecond):
@@ -95,9 +99,6 @@ func (h *handler) tangle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		case <-ctx.Done():
 			return protocol.Result{}, context.Cause(ctx)
 		}
-	}
-	if length, at, is := ringAt(of.Package.Task.Description); is {
-		return h.goRound(ctx, of, length, at)
 	}
 	if of.Package.Task.Description == bounceTask {
 		return h.bounce(ctx, of)
