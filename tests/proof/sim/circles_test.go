@@ -25,6 +25,8 @@ const (
 	returnUnhinged bug = "a return that hides the circle"
 )
 
+func init() { bugs = append(bugs, savedKept, roundsForgot, returnUnhinged) }
+
 // Rings are work that two agents hand off to each other, again and again. The task has the length of
 // the ring, and the place in it: a ring longer than what a lineage remembers is found by its saved
 // hashes alone. One of length 0 has another reason in each round. A bounce comes back by its return.
