@@ -116,8 +116,11 @@ func (x *explainer) effect(n *Next, s protocol.State, events []protocol.Event) {
 		case *protocol.Offered:
 			n.Event, n.To, n.Words = e.EventType(), e.Agent, offeredWords(e, s)
 		case *protocol.TimedOut:
-			if s.Aggregate != nil && e.Clock == protocol.ClockDeadline {
+			switch {
+			case s.Aggregate != nil && e.Clock == protocol.ClockDeadline:
 				n.Event, n.Words = e.EventType(), "it is overdue, and still waits for its members"
+			case s.Conditions != nil && e.Clock == protocol.ClockReturn:
+				n.Event, n.Words = e.EventType(), "its question stays open for as long again"
 			}
 		}
 	}
@@ -169,6 +172,10 @@ func (x *explainer) cause(n *Next, s protocol.State, events []protocol.Event) {
 				n.loose, n.At = true, x.Now.Add(lifecycle.AckTimeout(s)).UTC()
 			}
 			return
+		case *protocol.Escalated:
+			if e.ReasonCode == lifecycle.ReasonConditionsExhausted {
+				n.because = s.Agent + " has asked more often than it may"
+			}
 		case *protocol.Closed:
 			if s.CancelRequested && s.Held() && x.Directory.Present(s.Holder) {
 				n.because = "its worker has not stopped by then"
@@ -214,9 +221,6 @@ func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string 
 	case protocol.ClockProgress:
 		return fmt.Sprintf(itsWorker(s)+" has reported nothing for %s by then", millisSpoken(p.ProgressTimeoutMS))
 	case protocol.ClockCondition:
-		if s.ConditionRounds > p.MaxConditions {
-			return s.Agent + " has asked more often than it may"
-		}
 		return fmt.Sprintf("no answer has come for %s by then", millisSpoken(p.ConditionTimeoutMS))
 	case protocol.ClockReturn:
 		return fmt.Sprintf("%s waits %s at most for its end", Person(s.Source), millisSpoken(p.ReturnTimeoutMS))

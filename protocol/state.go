@@ -133,6 +133,7 @@ type State struct {
 	Usage           *Used     `json:"usage,omitempty"`      // of all attempts
 	StuckReason     string    `json:"stuck,omitempty"`
 	ReturnTimeouts  int       `json:"return_timeouts,omitempty"`
+	Retries         int       `json:"retries,omitempty"` // at the current agent, of whatever cause: the delay of the next one grows with them
 
 	// Late results: the lost fences of those that were parked, and the last that is not malformed.
 	LateFences   []uint64     `json:"late_fences,omitempty"`

@@ -144,7 +144,7 @@ func moveTo(s *p.State, agent string) {
 	}
 	dropPending(s)
 	s.Agent, s.Offer, s.EstimatedCompletionMS, s.Absent = agent, 0, 0, ""
-	s.Attempt, s.LeasesLost, s.ConditionRounds, s.Breaker = 0, 0, 0, ""
+	s.Attempt, s.LeasesLost, s.Retries, s.ConditionRounds, s.Breaker = 0, 0, 0, 0, ""
 	s.Tried = appendAgent(s.Tried, agent)
 	endQueueClock(s)
 }

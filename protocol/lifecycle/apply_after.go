@@ -121,7 +121,7 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	s.Refused = withoutAgent(s.Refused, e.Agent)
 	moveTo(s, e.Agent)
 	dropPending(s)
-	s.Attempt, s.LeasesLost = 1, 0
+	s.Attempt, s.LeasesLost, s.Retries = 1, 0, 0
 	s.AttemptsTotal++
 	s.Holder, s.LeaseMS, s.Fence, s.Offer = e.Holder, e.LeaseMS, p.Self, p.Self
 	s.OfferedAt, s.AcceptedAt = e.At, e.At

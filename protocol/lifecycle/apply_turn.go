@@ -45,7 +45,11 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 }
 
 func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
+	if s.TimedOut == p.ClockReturn { // the retry has as long again
+		s.ReturnSince = e.Due
+	}
 	s.RetryAt, s.TimedOut = e.Due, "" // what follows the time-out is decided
+	s.Retries++
 	return nil
 }
 
@@ -104,7 +108,7 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 		s.Message = cut(e.Reason)
 	}
 	endAttempt(s)
-	giveAuthorityTime(s, e.At)
+	giveAuthorityTime(s, e)
 	s.Escalations++
 	s.EscalationLevel = e.Level
 	from := e.From
@@ -130,6 +134,7 @@ func applyLeaseLost(s *p.State, e *p.LeaseLost) error {
 	}
 	if s.Fence != 0 {
 		s.LeasesLost++
+		s.Retries++
 		s.Reason, s.Message = "lease_lost", "the worker that had it is gone"
 	}
 	endClaim(s)
@@ -149,13 +154,17 @@ func applyReleased(s *p.State, e *p.Released) error {
 
 func applyTimedOut(s *p.State, e *p.TimedOut) error {
 	decided := s.TimedOut == "" // no other clock ran out before, whose end it is
-	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
-	s.Conditions = nil
-	endProbe(s)
 	if e.Clock == p.ClockReturn { // what follows has as long again
 		s.ReturnTimeouts++
 		s.ReturnSince, s.ReturnMS = e.At, 0
+		if s.Conditions != nil && s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts < s.Policy.MaxAttempts { // its agent waits for an answer, and there is nothing else to try
+			s.Phase = p.Conditional
+			return nil
+		}
 	}
+	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
+	s.Conditions = nil
+	endProbe(s)
 	if e.Clock == p.ClockDeadline {
 		if decided && groupGoesOn(*s, e.At) {
 			s.Phase, s.TimedOut = p.Pending, ""

@@ -10,11 +10,12 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Backoff is the delay before the attempt that follows s.Attempt: exponential
-// from the base, doubled each time, capped, spread by a hash of ticket and
-// attempt so that a replay gives the same instant, and never below what the
+// Backoff is the delay before the next try at the same agent: exponential
+// from the base, doubled with each retry that it had there, whatever the cause
+// (a failure, a clock, a lost lease), capped, spread by a hash of ticket and
+// try so that a replay gives the same instant, and never below what the
 // worker asked for. The cap holds for the spread delay too: what
-// would go beyond it is turned back, so capped attempts do not come all at once.
+// would go beyond it is turned back, so capped retries do not come all at once.
 func Backoff(s p.State) time.Duration {
 	policy := s.Policy
 	exponential := backoff.NewExponentialBackOff(
@@ -26,10 +27,10 @@ func Backoff(s p.State) time.Duration {
 		backoff.WithClockProvider(zeroClock{}),
 	)
 	var delay time.Duration
-	for range max(s.Attempt, 1) {
+	for n := 0; n <= s.Retries && delay < millis(policy.BackoffCapMS); n++ {
 		delay = exponential.NextBackOff()
 	}
-	delay += spread(s.Ticket, s.AttemptsTotal, delay*time.Duration(policy.BackoffSpreadPct)/100)
+	delay += spread(s.Ticket, max(s.AttemptsTotal, s.Retries+1), delay*time.Duration(policy.BackoffSpreadPct)/100)
 	if most := millis(policy.BackoffCapMS); delay > most {
 		delay = 2*most - delay
 	}
@@ -42,12 +43,12 @@ type zeroClock struct{}
 
 func (zeroClock) Now() time.Time { return time.Time{} }
 
-// spread is between -width and +width, the same for the same ticket and attempt.
-func spread(ticket string, attempt int, width time.Duration) time.Duration {
+// spread is between -width and +width, the same for the same ticket and try.
+func spread(ticket string, try int, width time.Duration) time.Duration {
 	if width <= 0 {
 		return 0
 	}
 	hash := fnv.New64a()
-	hash.Write([]byte(ticket + "/" + strconv.Itoa(attempt)))
+	hash.Write([]byte(ticket + "/" + strconv.Itoa(try)))
 	return time.Duration(hash.Sum64()%uint64(2*width+1)) - width
 }

@@ -219,7 +219,6 @@ func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
 
 func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 	meta := p.Meta{At: now, By: By}
-	timedOut := []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
 	switch {
 	case isSuspended(s):
 		if s.Children.Awaited.Without(s.Children.Closed) == "" {
@@ -227,11 +226,11 @@ func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
 		}
 		return nil
 	case s.ConditionRounds > s.Policy.MaxConditions:
-		return timedOut
+		return escalate(s, d, meta, because(ReasonConditionsExhausted, s).withCount(s.ConditionRounds, s.Policy.MaxConditions))
 	case s.Conditions == nil && hasPassed(now, s.RetryAt): // deferred, or answered
 		return []p.Event{again(s, d, meta, reofferReason(s))}
 	case s.Conditions != nil && hasPassed(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
-		return timedOut
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
 	}
 	return nil
 }
@@ -254,11 +253,7 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	case p.ClockReturn:
 		return stepNoReturn(s, d, meta)
 	case p.ClockCondition:
-		why := because(ReasonConditionTimeout, s).withLimit(millis(s.Policy.ConditionTimeoutMS))
-		if s.ConditionRounds > s.Policy.MaxConditions {
-			why = because(ReasonConditionsExhausted, s).withCount(s.ConditionRounds, s.Policy.MaxConditions)
-		}
-		return escalate(s, d, meta, why)
+		return escalate(s, d, meta, because(ReasonConditionTimeout, s).withLimit(millis(s.Policy.ConditionTimeoutMS)))
 	}
 	why := because(ReasonAcknowledgeTimeout, s).withLimit(AckTimeout(s))
 	if s.TimedOut == p.ClockQueue {
@@ -276,15 +271,12 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 	return noTaker(s, d, meta, p.OutcomeTimeout, notRerouted(s, why))
 }
 
-// stepNoReturn follows the return's clock, as the package says. A handoff that
-// no agent has begun waits as long again, as often as it would be tried.
+// stepNoReturn follows the return's clock, as the package says. A retry of what
+// no agent has begun is one of as many as there may be attempts.
 func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
 	on := s.Policy.OnReturnTimeout
 	if s.Aggregate != nil { // it has no work of its own
 		on = p.OnTimeoutFail
-	}
-	if on == p.OnTimeoutRetry && s.Attempt == 0 && canReoffer(s) && !returnsUsedUp(s) {
-		return []p.Event{again(s, d, meta, OfferReturnTimeout)}
 	}
 	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS)))
 }
@@ -371,7 +363,7 @@ func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 	}
 	if !ok {
 		outcome := p.OutcomeTimeout
-		if s.Phase == p.PhaseRejected {
+		if s.Phase == p.PhaseRejected || s.Phase == p.Conditional { // no clock ran out: it was not taken
 			outcome = p.OutcomeRejected
 		}
 		inbox := p.Human

@@ -44,8 +44,8 @@ answered judged:          agent=a attempt=0 attempts_total=0 chain=- escalation_
 denied asking:            conditions=- denied=src message=secret phase=rejected reason=denied refused=[a]
 denied above:             denied=src message=secret phase=rejected reason=denied refused=[a_chief]
 denied judged:            attempt=0 attempts_total=0 denied=src fence=- holder=- lease_ms=- message=secret phase=rejected reason=denied refused=[a_chief]
-retry_scheduled failed:   phase=retrying retry_at
-retry_scheduled timeout:  phase=retrying retry_at timed_out=-
+retry_scheduled failed:   phase=retrying retries=1 retry_at
+retry_scheduled timeout:  phase=retrying retries=1 retry_at timed_out=-
 rerouted rejected:        agent=b offer=0 reroutes=1 tried=[a_b]
 rerouted timeout:         agent=b attempt=0 offer=0 reroutes=1 tried=[a_b]
 reroute_by_hand pending:  agent=b offer=0 tried=[a_b]
@@ -57,8 +57,8 @@ escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 esc
 holder_escalates working: agent=chief attempt=0 chain=[a] escalation_level=1 escalations=1 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated tried=[a_chief]
 holder_escalates judged:  chain=[a_chief] escalation_level=2 escalations=2 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated
 lease_lost claimed:       holder=- lease_ms=- queued_since
-lease_lost accepted:      fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost
-lease_lost working:       fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost
+lease_lost accepted:      fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost retries=1
+lease_lost working:       fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost retries=1
 released claimed:         holder=- lease_ms=- queued_since
 released accepted:        attempt=0 attempts_total=0 fence=- holder=- lease_ms=- phase=pending
 released working:         attempt=0 attempts_total=0 fence=- holder=- lease_ms=- phase=pending
@@ -89,7 +89,7 @@ taken pending:            accepted_at agent=human attempt=1 attempts_total=1 fen
 taken waiting:            agent=human attempt=1 attempts_total=1 children fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- started_at=- tried=[a_human]
 taken working:            agent=human attempts_total=2 fence=self holder=somebody offer=self offered_at phase=accepted started_at=- tried=[a_human]
 taken asking:             accepted_at agent=human attempt=1 attempts_total=1 condition_rounds=- conditions=- fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- tried=[a_human]
-taken retrying:           agent=human attempts_total=2 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- retry_at=- retryable=- tried=[a_human]
+taken retrying:           agent=human attempts_total=2 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- retries=- retry_at=- retryable=- tried=[a_human]
 taken rejected:           accepted_at agent=human alternative=- attempt=1 attempts_total=1 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- tried=[a_human]
 rolled_back pending:      cancel_by=test cancel_reason=not_ours closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
 rolled_back waiting:      cancel_by=test cancel_reason=not_ours children closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self

@@ -61,26 +61,25 @@ const (
 
 // What an offer is made for (Offered.Reason).
 const (
-	OfferSubmitted     = "submitted"
-	OfferRetry         = "retry"
-	OfferReroute       = "reroute"
-	OfferEscalation    = "escalation"
-	OfferAnswer        = "answer"
-	OfferLeaseLost     = "lease_lost"
-	OfferUnanswered    = p.NotAcknowledged // it was claimed and not acknowledged in time
-	OfferReleased      = "released"
-	OfferDeferred      = "deferred"
-	OfferReturn        = "return"         // what it waited for has come back
-	OfferReturnTimeout = "return_timeout" // it waits as long again
-	OfferNoTaker       = "no_taker"       // back into the same queue
-	OfferMoved         = "moved"          // the append that moved it held no offer
-	OfferOverdue       = "overdue"        // its deadline ran out at the last authority
+	OfferSubmitted  = "submitted"
+	OfferRetry      = "retry"
+	OfferReroute    = "reroute"
+	OfferEscalation = "escalation"
+	OfferAnswer     = "answer"
+	OfferLeaseLost  = "lease_lost"
+	OfferUnanswered = p.NotAcknowledged // it was claimed and not acknowledged in time
+	OfferReleased   = "released"
+	OfferDeferred   = "deferred"
+	OfferReturn     = "return"   // what it waited for has come back
+	OfferNoTaker    = "no_taker" // back into the same queue
+	OfferMoved      = "moved"    // the append that moved it held no offer
+	OfferOverdue    = "overdue"  // its deadline ran out at the last authority
 )
 
 // OfferReasons lists what an offer may be made for.
 var OfferReasons = []string{OfferSubmitted, OfferRetry, OfferReroute, OfferEscalation, OfferAnswer, OfferLeaseLost, OfferUnanswered,
 	OfferReleased,
-	OfferDeferred, OfferReturn, OfferReturnTimeout, OfferNoTaker, OfferMoved, OfferOverdue}
+	OfferDeferred, OfferReturn, OfferNoTaker, OfferMoved, OfferOverdue}
 
 // reason is why something is decided: a code and its facts.
 type reason struct {

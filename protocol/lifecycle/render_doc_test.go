@@ -160,9 +160,9 @@ func leads(from p.Phase, e p.EventType) []p.Phase {
 		if slices.Contains(held, from) {
 			return []p.Phase{p.Pending}
 		}
-	case p.EventTimedOut: // a group whose deadline has run out may wait for its members
-		if from == p.Pending {
-			return []p.Phase{p.PhaseTimeout, p.Pending}
+	case p.EventTimedOut: // a group whose deadline has run out may wait for its members, and a question for its answer
+		if from == p.Pending || from == p.Conditional {
+			return []p.Phase{p.PhaseTimeout, from}
 		}
 	case p.EventClosed: // complete is for groups
 		return closedPhases

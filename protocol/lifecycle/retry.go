@@ -52,11 +52,15 @@ func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reaso
 	case on == p.OnTimeoutEscalate:
 		return escalate(s, d, meta, why)
 	case on != p.OnTimeoutRetry:
-	case s.Attempt > 0 && s.Attempt < s.Policy.MaxAttempts && canReoffer(s) && !returnsUsedUp(s):
+	case s.Attempt < s.Policy.MaxAttempts && canReoffer(s) && !returnsUsedUp(s):
 		if events := awaitBreaker(s, d, meta, Backoff(s)); events != nil {
 			return events
 		}
-		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: meta.At.Add(Backoff(s))}}
+		due := meta.At.Add(Backoff(s))
+		if s.RetryAt.After(due) { // its agent put it off until then
+			due = s.RetryAt
+		}
+		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: due}}
 	default:
 		return usedUp(s, d, meta, closed(meta, p.OutcomeTimeout, why, p.Human), why)
 	}

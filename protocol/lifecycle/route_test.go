@@ -209,7 +209,7 @@ func TestBackoff(t *testing.T) {
 	for i := range 1000 {
 		s := p.State{Ticket: fmt.Sprintf("ticket-%d", i), Policy: policy}
 		for attempt, middle := range []time.Duration{2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
-			s.Attempt, s.AttemptsTotal = attempt+1, attempt+1
+			s.Retries, s.AttemptsTotal = attempt, attempt+1
 			middle *= sec
 			delay := Backoff(s)
 			if delay < middle*8/10 || delay > middle*12/10 {

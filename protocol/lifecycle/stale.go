@@ -137,8 +137,8 @@ func staleAnswered(s *p.State, e *p.Answered) string {
 }
 
 func staleRetryScheduled(s *p.State, e *p.RetryScheduled) string {
-	lost := s.Phase == p.Pending && !s.Held() && !offerUntouched(s) // and its agent's breaker is open
-	if e.Attempt == 0 || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout && !lost {
+	lost := s.Phase == p.Pending && e.Attempt > 0 && !s.Held() && !offerUntouched(s) // and its agent's breaker is open
+	if s.Agent == "" || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout && !lost {
 		return fmt.Sprintf("attempt %d has not just ended", e.Attempt)
 	}
 	return ""
@@ -240,8 +240,7 @@ func hasRunOut(s *p.State, e *p.TimedOut) bool {
 	case p.ClockReturn:
 		return returnClock(*s) && !e.At.Before(returnDue(*s))
 	case p.ClockCondition:
-		asks := s.Conditions != nil && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
-		return s.Phase == p.Conditional && e.Agent == s.Agent && !isSuspended(*s) && (asks || s.ConditionRounds > s.Policy.MaxConditions)
+		return s.Conditions != nil && e.Agent == s.Agent && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
 	case p.ClockDeadline:
 		return s.TimedOut != p.ClockDeadline && !e.At.Before(Deadline(*s))
 	}
