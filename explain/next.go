@@ -119,8 +119,8 @@ func (x *explainer) effect(n *Next, s protocol.State, events []protocol.Event) {
 			switch {
 			case s.Aggregate != nil && e.Clock == protocol.ClockDeadline:
 				n.Event, n.Words = e.EventType(), "it is overdue, and still waits for its members"
-			case s.Conditions != nil && e.Clock == protocol.ClockReturn:
-				n.Event, n.Words = e.EventType(), "its question stays open for as long again"
+			case s.Phase == protocol.Conditional && e.Clock == protocol.ClockReturn:
+				n.Event, n.Words = e.EventType(), "it is waited for as long again"
 			}
 		}
 	}

@@ -153,16 +153,15 @@ func applyReleased(s *p.State, e *p.Released) error {
 }
 
 func applyTimedOut(s *p.State, e *p.TimedOut) error {
-	decided := s.TimedOut == "" // no other clock ran out before, whose end it is
+	decided := s.TimedOut == ""   // no other clock ran out before, whose end it is
 	if e.Clock == p.ClockReturn { // what follows has as long again
 		s.ReturnTimeouts++
 		s.ReturnSince, s.ReturnMS = e.At, 0
-		if s.Conditions != nil && s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts < s.Policy.MaxAttempts { // its agent waits for an answer, and there is nothing else to try
-			s.Phase = p.Conditional
+		if s.Phase == p.Conditional && s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts < s.Policy.MaxAttempts { // an answer, its children or its hour: there is nothing else to try
 			return nil
 		}
 	}
-	s.TimedOut, s.Reason = e.Clock, string(e.Clock)+"_timeout"
+	s.Phase, s.TimedOut, s.Reason = p.PhaseTimeout, e.Clock, string(e.Clock)+"_timeout"
 	s.Conditions = nil
 	endProbe(s)
 	if e.Clock == p.ClockDeadline {

@@ -160,10 +160,11 @@ func leads(from p.Phase, e p.EventType) []p.Phase {
 		if slices.Contains(held, from) {
 			return []p.Phase{p.Pending}
 		}
-	case p.EventTimedOut: // a group whose deadline has run out may wait for its members, and a question for its answer
+	case p.EventTimedOut: // a group whose deadline has run out may wait for its members, and what is conditional goes on waiting
 		if from == p.Pending || from == p.Conditional {
 			return []p.Phase{p.PhaseTimeout, from}
 		}
+		return []p.Phase{p.PhaseTimeout}
 	case p.EventClosed: // complete is for groups
 		return closedPhases
 	case p.EventReturned: // where it was delivered

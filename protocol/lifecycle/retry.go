@@ -57,7 +57,7 @@ func stepOverdue(s p.State, d *Directory, meta p.Meta, on p.OnTimeout, why reaso
 			return events
 		}
 		due := meta.At.Add(Backoff(s))
-		if s.RetryAt.After(due) { // its agent put it off until then
+		if s.RetryAt.After(due) { // an earlier retry is set for then
 			due = s.RetryAt
 		}
 		return []p.Event{&p.RetryScheduled{Meta: meta, Attempt: s.Attempt, Due: due}}

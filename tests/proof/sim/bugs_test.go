@@ -53,6 +53,10 @@ const (
 
 var bugs = []bug{variantDrawn, variantIgnored, variantRefuses, fleetModeUnread, awaitBarredLost, awardedTwice, loserUntold, bidMisjudged, freeTakeOver, waitRenewed, rankedUnread, grantStale, commitLost, probeUncompared, contextWhole, handsToUnread, acceptsUnread, handoffsUnread, knotKept, knotFalse, probeUnreserved, probeForgiven, countsAttempts, drawnTwice, drawSkipped, grantForgotten, placeKept, zombieLocks, refundTwice, zeroAbsent, lineageLost, noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost, resultMixed, approvalReused, silenceOffers, gateForgotten, fleetUnread, countsTwice, budgetIgnored}
 
+// deciding are the bugs of supervisors that decide wrongly, each with its UpdateFrom. The file of a
+// subject adds its own, here and to bugs.
+var deciding = map[bug]func(*faultyBroker, context.Context, broker.Head, broker.Decider) (broker.Head, bool, error){}
+
 // findWithin is how many seeds a planted bug may survive. Which seeds find one depends on the
 // machine too.
 const findWithin = 1_500
@@ -156,6 +160,9 @@ func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide 
 	}
 	if f.bug == knotKept || f.bug == knotFalse {
 		return f.tieKnots(ctx, head, decide)
+	}
+	if wrong := deciding[f.bug]; wrong != nil {
+		return wrong(f, ctx, head, decide)
 	}
 	if f.bug == rankedUnread {
 		return f.withoutRanked(ctx, head, decide)

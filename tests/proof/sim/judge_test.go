@@ -32,6 +32,7 @@ type judge struct {
 	approvals     approvalsKnown
 	bids          bidsKnown
 	knots         knotsKnown
+	clocks        clocksKnown
 	edges         []edgeSet            // all that there ever were
 	ledgers       map[string]*ledgerOf // of what has limits, or follows from it
 	l             *simulation
@@ -181,6 +182,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkRanked(before.state, made.Events)
 	j.checkPlace(before.state, after, made.Events)
 	j.checkUsedUp(before.state, after)
+	j.checkClocks(before.state, after, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}

@@ -211,6 +211,7 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	l.planUsedUp(&p, dice(l.seed, "used up", source, i))
 	l.planKnot(&p, dice(l.seed, "knot", source, i))
 	l.planBids(&p, dice(l.seed, "bids", source, i))
+	l.planClocks(&p, dice(l.seed, "clocks", source, i))
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }

@@ -1,0 +1,168 @@
+//go:build proof
+
+package sim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// Planted bugs of clocks.
+const (
+	retriesEven     bug = "a retry that waits no longer than the one before it"
+	questionDropped bug = "an open question forgotten by the retry of a clock"
+	timeoutInvented bug = "a question over the bound recorded as a time-out"
+)
+
+func init() {
+	for _, b := range []bug{retriesEven, questionDropped, timeoutInvented} {
+		bugs, deciding[b] = append(bugs, b), (*faultyBroker).withClocksWrong
+	}
+}
+
+// clocksKnown is what the judge knows of clocks.
+type clocksKnown struct {
+	tries map[string]triesAt
+}
+
+// triesAt is how often a handoff was tried again at the agent that has it.
+type triesAt struct {
+	agent   string
+	retries int
+}
+
+// planClocks gives some packages a return's clock that is retried, and few questions.
+func (l *simulation) planClocks(p *protocol.Package, d uint64) {
+	if p.Target.Agent == "" || p.Type != "" || d%5 != 0 {
+		return
+	}
+	p.Type, p.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: int64(5_000 + d>>8%40_000), OnTimeout: protocol.OnTimeoutRetry}
+	few := int(d >> 40 % 2)
+	p.Policy.MaxConditions = &few
+}
+
+// checkClocks: what is tried again waits longer each time, a question ends by an answer or a move,
+// and a time-out is one.
+func (j *judge) checkClocks(before, after protocol.State, events []protocol.Event) {
+	tries, ended := j.clocks.tries[after.Ticket], before.UpdatedAt
+	moved := func(agent string) {
+		if agent != tries.agent {
+			tries = triesAt{agent: agent}
+		}
+	}
+	asks, out := before.Conditions != nil, false
+	for i, e := range events {
+		switch e := e.(type) {
+		case *protocol.Offered:
+			moved(e.Agent)
+		case *protocol.Rerouted:
+			moved(e.To)
+			asks = false
+		case *protocol.Escalated:
+			if e.ReasonCode == lifecycle.ReasonConditionTimeout && !out {
+				j.faultLocked("%s goes up, since a question has timed out, and no clock has run out", after.Ticket)
+			}
+			moved(e.To)
+			asks = false
+		case *protocol.Taken:
+			tries, asks = triesAt{agent: e.Agent}, false
+		case *protocol.Answered, *protocol.Gated:
+			asks = false
+		case *protocol.LeaseLost:
+			if e.Fence != 0 {
+				tries.retries++
+			}
+		case *protocol.Failed, *protocol.ResultParked, *protocol.ChildrenClosed:
+			ended = e.When()
+		case *protocol.TimedOut:
+			ended, out = e.At, e.Clock == protocol.ClockCondition
+			if due := clockDue(&before, e.Clock); i == 0 && !due.IsZero() && time.Now().Before(due) {
+				j.faultLocked("%s: the clock %s ran out %v before its time", after.Ticket, e.Clock, time.Until(due))
+			}
+			if e.Clock == protocol.ClockCondition && !asks {
+				j.faultLocked("%s: a question timed out, and none is open", after.Ticket)
+			}
+		case *protocol.RetryScheduled:
+			if least := leastDelay(before.Policy, tries.retries); e.Due.Sub(ended) < least {
+				j.faultLocked("%s is tried again after %v, and after %d retries at %s it waits %v at least", after.Ticket, e.Due.Sub(ended), tries.retries, tries.agent, least)
+			}
+			tries.retries++
+		}
+	}
+	if j.clocks.tries == nil {
+		j.clocks.tries = map[string]triesAt{}
+	}
+	if j.clocks.tries[after.Ticket] = tries; asks && after.Conditions == nil && !after.Closed {
+		j.faultLocked("%s: its question is forgotten by %s", after.Ticket, names(events))
+	}
+}
+
+// leastDelay is the shortest delay that may follow so many retries.
+func leastDelay(p protocol.Policy, retries int) time.Duration {
+	least := p.BackoffBaseMS
+	for range retries {
+		least = min(2*least, p.BackoffCapMS)
+	}
+	return time.Duration(min(least, p.BackoffCapMS)*int64(100-p.BackoffSpreadPct)/100) * time.Millisecond
+}
+
+// clockDue is when a clock of a handoff runs out; zero for those that depend on who is there.
+func clockDue(s *protocol.State, clock protocol.Clock) time.Time {
+	after := func(since time.Time, ms int64) time.Time { return since.Add(time.Duration(ms) * time.Millisecond) }
+	switch clock {
+	case protocol.ClockCondition:
+		return after(s.ConditionedAt, s.Policy.ConditionTimeoutMS)
+	case protocol.ClockReturn:
+		if s.ReturnMS != 0 {
+			return after(s.ReturnSince, s.ReturnMS)
+		}
+		return after(s.ReturnSince, s.Policy.ReturnTimeoutMS)
+	case protocol.ClockDeadline:
+		return lifecycle.Deadline(*s)
+	case protocol.ClockWork:
+		if s.ExtendedUntil.IsZero() {
+			return after(s.AcceptedAt, s.Policy.WorkTimeoutMS)
+		}
+		return s.ExtendedUntil
+	}
+	return time.Time{}
+}
+
+// withClocksWrong decides as the core does, but for the planted bug of a clock.
+func (f *faultyBroker) withClocksWrong(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		step, err := decide(h, d, now)
+		if err != nil || len(step.Events) == 0 {
+			return step, err
+		}
+		events := slices.Clone(step.Events)
+		for i, e := range events {
+			switch e := e.(type) {
+			case *protocol.RetryScheduled:
+				if f.bug == retriesEven {
+					even := *e
+					even.Due = now.Add(time.Duration(h.State.Policy.BackoffBaseMS) * time.Millisecond)
+					events = append(events[:i:i], &even)
+					return lifecycle.StepOf(h.State, events...)
+				}
+			case *protocol.TimedOut:
+				if f.bug == questionDropped && e.Clock == protocol.ClockReturn && step.State.Conditions != nil {
+					return lifecycle.StepOf(h.State, e, &protocol.Offered{Meta: e.Meta, Agent: h.State.Agent, Reason: lifecycle.OfferRetry})
+				}
+			case *protocol.Escalated:
+				if f.bug == timeoutInvented && e.ReasonCode == lifecycle.ReasonConditionsExhausted {
+					out := *e
+					out.ReasonCode = lifecycle.ReasonConditionTimeout
+					events[i] = &out
+					return lifecycle.StepOf(h.State, events...)
+				}
+			}
+		}
+		return step, nil
+	})
+}
