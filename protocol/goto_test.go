@@ -247,8 +247,10 @@ func TestContinueHistory(t *testing.T) {
 	// Neither calls nor results go on without the others.
 	withoutTools := slices.Concat([]string{plain, system, `{"content":"let me see","n":1.50,"role":"assistant"}`,
 		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"}],"role":"assistant"}`, onlyThought, with}, odd)
-	yes := protocol.Include{SystemMessages: true, ToolCalls: true, ToolResults: true, AgentReasoning: true}
-	without := func(drop func(i *protocol.Include)) *protocol.Include { i := yes; drop(&i); return &i }
+	yes, no := true, false
+	allKinds := protocol.Include{SystemMessages: &yes, ToolCalls: &yes, ToolResults: &yes, AgentReasoning: &yes}
+	noKind := &protocol.Include{SystemMessages: &no, ToolCalls: &no, ToolResults: &no, AgentReasoning: &no}
+	withoutSystem := slices.Concat(all[:1], all[2:])
 
 	for name, c := range map[string]struct {
 		kind     protocol.Type
@@ -260,18 +262,19 @@ func TestContinueHistory(t *testing.T) {
 		"not said":             {"", protocol.HistoryTransfer{}, all, "s", protocol.TransferRelevantOnly},
 		"not said, escalation": {protocol.Escalation, protocol.HistoryTransfer{}, all, "s", protocol.TransferFull},
 		"full":                 {"", protocol.HistoryTransfer{Mode: "full", Include: &protocol.Include{}}, all, "s", "full"},
+		"full, of some kinds":  {"", protocol.HistoryTransfer{Mode: "full", Include: &protocol.Include{SystemMessages: &no}}, withoutSystem, "s", "full"},
 		"full, with a bound":   {"", protocol.HistoryTransfer{Mode: "full", MaxMessages: 2}, []string{plain, all[len(all)-1]}, "s", "full"},
 		"more than there are":  {"", protocol.HistoryTransfer{Mode: "full", MaxMessages: 100}, all, "s", "full"},
 		"summary":              {"", protocol.HistoryTransfer{Mode: "summary"}, nil, "s", "summary"},
 		"reference":            {"", protocol.HistoryTransfer{Mode: "reference"}, nil, "", "reference"},
-		"all kinds":            {"", protocol.HistoryTransfer{Include: &yes}, all, "s", "relevant_only"},
-		"no system messages":   {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.SystemMessages = false })}, slices.Concat(all[:1], all[2:]), "s", "relevant_only"},
-		"no tool results":      {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.ToolResults = false })}, withoutTools, "s", "relevant_only"},
-		"no tool calls":        {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.ToolCalls = false })}, withoutTools, "s", "relevant_only"},
-		"no reasoning": {"", protocol.HistoryTransfer{Include: without(func(i *protocol.Include) { i.AgentReasoning = false })},
+		"all kinds":            {"", protocol.HistoryTransfer{Include: &allKinds}, all, "s", "relevant_only"},
+		"no system messages":   {"", protocol.HistoryTransfer{Include: &protocol.Include{SystemMessages: &no}}, withoutSystem, "s", "relevant_only"},
+		"no tool results":      {"", protocol.HistoryTransfer{Include: &protocol.Include{ToolResults: &no}}, withoutTools, "s", "relevant_only"},
+		"no tool calls":        {"", protocol.HistoryTransfer{Include: &protocol.Include{ToolCalls: &no}}, withoutTools, "s", "relevant_only"},
+		"no reasoning": {"", protocol.HistoryTransfer{Include: &protocol.Include{AgentReasoning: &no}},
 			slices.Concat([]string{plain, system, answer, call, both, `{"content":[{"type":"text","text":"so"},{"type":"tool_use","id":"2"}],"role":"assistant"}`,
 				`{"content":"so","role":"assistant"}`}, odd), "s", "relevant_only"},
-		"none of these, the newest": {"", protocol.HistoryTransfer{Mode: "relevant_only", MaxMessages: 7, Include: &protocol.Include{}},
+		"none of these, the newest": {"", protocol.HistoryTransfer{Mode: "relevant_only", MaxMessages: 7, Include: noKind},
 			slices.Concat([]string{plain, `{"content":"so","role":"assistant"}`}, odd), "s", "relevant_only"},
 	} {
 		pkg := whole()
@@ -323,7 +326,7 @@ func FuzzContinue(f *testing.F) {
 		}
 		pkg := whole()
 		pkg.Context.ConversationHistory = []protocol.Message{raw}
-		pkg.Context.HistoryTransfer.Include = &protocol.Include{}
+		pkg.Context.HistoryTransfer.Include = &protocol.Include{SystemMessages: new(bool), ToolCalls: new(bool), ToolResults: new(bool), AgentReasoning: new(bool)}
 		all, err := protocol.Continue(pkg, "reviewer", groupTicket, result)
 		if err != nil {
 			if e := refusal(t, err); !strings.HasPrefix(e.Field, "command.") {

@@ -203,12 +203,13 @@ const (
 	TransferReference    TransferMode = "reference"
 )
 
-// Include says which kinds of message the history holds.
+// Include leaves kinds of message out: those whose flag is false. A kind that is absent goes on. Calls
+// of tools and their results go on together, or not at all: a model refuses one without the other.
 type Include struct {
-	SystemMessages bool `json:"system_messages"`
-	ToolCalls      bool `json:"tool_calls"`
-	ToolResults    bool `json:"tool_results"`
-	AgentReasoning bool `json:"agent_reasoning"`
+	SystemMessages *bool `json:"system_messages,omitempty"`
+	ToolCalls      *bool `json:"tool_calls,omitempty"`
+	ToolResults    *bool `json:"tool_results,omitempty"`
+	AgentReasoning *bool `json:"agent_reasoning,omitempty"`
 }
 
 // Decision is one made earlier in the workflow.

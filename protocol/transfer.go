@@ -21,8 +21,8 @@ const (
 // changes nothing. Where there is no mode it is relevant_only, for a delegation summary, and for an
 // escalation full.
 //
-//   - full: all messages.
-//   - relevant_only: those of the kinds that include names; without include all are.
+//   - full: all messages, but those of the kinds that include leaves out.
+//   - relevant_only: the same, and under a bound those with the words of the task.
 //   - summary: none. The summary stands for them; where there is none, extracts of at most
 //     SummaryTokensMax are one.
 //   - reference: none, and no summary. The key points and the URL stand for them; where there are no
@@ -41,6 +41,9 @@ func (p *Package) CutConversation() {
 	}
 	t.Mode = cmp.Or(t.Mode, p.Type.Transfer())
 	isLess := false
+	if t.Include != nil && (t.Mode == TransferFull || t.Mode == TransferRelevantOnly) {
+		c.ConversationHistory, isLess = ofKinds(all, *t.Include)
+	}
 	switch t.Mode {
 	case TransferSummary:
 		if c.Summary == "" {
@@ -54,14 +57,11 @@ func (p *Package) CutConversation() {
 		}
 		c.ConversationHistory, c.Summary, isLess = nil, "", true
 	case TransferRelevantOnly:
-		if t.Include != nil {
-			c.ConversationHistory, isLess = ofKinds(all, *t.Include)
-		}
 		kept := fit(c.ConversationHistory, t, func(units []unit) { rankByTask(units, c.ConversationHistory, p.Task) })
 		c.ConversationHistory, isLess = kept, isLess || len(kept) < len(c.ConversationHistory)
 	case TransferFull:
-		c.ConversationHistory = fit(all, t, nil)
-		isLess = len(c.ConversationHistory) < len(all)
+		kept := fit(c.ConversationHistory, t, nil)
+		c.ConversationHistory, isLess = kept, isLess || len(kept) < len(c.ConversationHistory)
 	}
 	if isLess {
 		c.note(all)

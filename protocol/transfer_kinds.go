@@ -11,8 +11,8 @@ import (
 // less than all of it. Calls of tools and their results go on together or not at all: a model
 // refuses one without the other.
 func ofKinds(messages []Message, include Include) (kept []Message, isLess bool) {
-	tools := include.ToolCalls && include.ToolResults
-	include.ToolCalls, include.ToolResults = tools, tools
+	tools := goesOn(include.ToolCalls) && goesOn(include.ToolResults)
+	include.ToolCalls, include.ToolResults = &tools, &tools
 	for _, message := range messages {
 		part, ok := relevant(message, include)
 		if ok {
@@ -36,10 +36,13 @@ var partOf = map[string]func(Include) bool{
 	"redacted_thinking": wantsReasoning, "reasoning_content": wantsReasoning, // a type, a field
 }
 
-func wantsSystem(i Include) bool    { return i.SystemMessages }
-func wantsCalls(i Include) bool     { return i.ToolCalls }
-func wantsResults(i Include) bool   { return i.ToolResults }
-func wantsReasoning(i Include) bool { return i.AgentReasoning }
+func wantsSystem(i Include) bool    { return goesOn(i.SystemMessages) }
+func wantsCalls(i Include) bool     { return goesOn(i.ToolCalls) }
+func wantsResults(i Include) bool   { return goesOn(i.ToolResults) }
+func wantsReasoning(i Include) bool { return goesOn(i.AgentReasoning) }
+
+// goesOn reports whether a flag of an Include lets its kind through.
+func goesOn(flag *bool) bool { return flag == nil || *flag }
 
 // partFields are the fields of a message that say something beside its content.
 var partFields = []string{"tool_calls", "function_call", "reasoning", "reasoning_content", "thinking"}

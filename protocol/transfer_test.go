@@ -109,10 +109,11 @@ func transfers() (all []protocol.HistoryTransfer) {
 			for _, tokens := range []int{0, 60, 1000} {
 				one := protocol.HistoryTransfer{Mode: mode, MaxMessages: messages, MaxTokens: tokens}
 				all = append(all, one)
-				if mode == protocol.TransferRelevantOnly && tokens == 0 {
-					one.Include = &protocol.Include{SystemMessages: true, ToolCalls: messages == 0}
+				if tokens == 0 {
+					no, calls := false, messages == 0
+					one.Include = &protocol.Include{ToolCalls: &calls, ToolResults: &no, AgentReasoning: &no}
 					all = append(all, one)
-					one.Include = &protocol.Include{ToolCalls: true, ToolResults: true}
+					one.Include = &protocol.Include{SystemMessages: &no}
 					all = append(all, one)
 				}
 			}
