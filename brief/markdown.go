@@ -180,7 +180,11 @@ func (w *writer) completed(p *protocol.Package, since Since) {
 		w.quote(cmp.Or(text, "nothing more"))
 	}
 	for _, e := range since.Trail {
-		w.item(oneLine(string(e.Event)+" "+e.Agent), cmp.Or(e.Words, e.Code))
+		words := cmp.Or(e.Words, e.Code)
+		if e.Progress != nil {
+			words = fmt.Sprintf("%s; its last report: %.0f%% %s", words, e.Progress.Percent, e.Progress.Message)
+		}
+		w.item(oneLine(string(e.Event)+" "+e.Agent), words)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestEveryWireNameIsKnown(t *testing.T) {
 var sameFields = strings.NewReplacer("fleet.experiments.variants.policy.", "policy.", "fleet.experiments.variants.target.", "target.",
 	"fleet.experiments.variants.routing.", "routing.", "fleet.experiments.variants.name", "fleet.approvals.name", "fleet.experiments.name", "fleet.approvals.name",
 	"fleet.experiments.when.", "fleet.approvals.if.", "profile.policy.", "policy.", "fleet.policy.", "policy.", "profile.breaker.", "fleet.breaker.", "fleet.limits.", "limits.", "fleet.classes.", "limits.", "context.previous.artifacts.", "context.artifacts.",
-	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "progress.usage.", "result.usage.", "returned.progress.usage.", "result.usage.", "result.artifacts.", "context.artifacts.",
+	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "progress.usage.", "result.usage.", "returned.trail.progress.usage.", "result.usage.", "returned.trail.progress.", "returned.progress.", "returned.progress.usage.", "result.usage.", "result.artifacts.", "context.artifacts.",
 	"returned.context_updates.artifacts_produced.", "context.artifacts.", "members.artifacts.", "context.artifacts.", "members.task.", "task.", "members.target.", "target.")
 
 // ownFields are asked for by the design, not by one of the documents.

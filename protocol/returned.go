@@ -116,6 +116,8 @@ type TrailEntry struct {
 	// Assessment is what an agent that escalated had found out.
 	Assessment string `json:"assessment,omitempty"`
 	Level      int    `json:"level,omitempty"`
+	// Progress is the last report of the attempt that ended with this entry.
+	Progress *Progress `json:"progress,omitempty"`
 }
 
 // TrailMax is how many entries a trail has at most: the newest are kept.

@@ -11,29 +11,36 @@ const TrailWordsBytesMax = 2 << 10
 // TrailOf is what the next agent needs to know of a handoff's history: who
 // refused it and whom they suggested, what was asked and answered, who escalated
 // and with which assessment, where it was sent instead, which clocks ran out,
-// which leases were lost, which attempts failed, and what it is a redrive of. It
-// has at most TrailMax entries, the newest, in the order of the history, with
+// which leases were lost, which attempts failed and how far they had come, and what it is a
+// redrive of. It has at most TrailMax entries, the newest, in the order of the history, with
 // words cut to TrailWordsBytesMax. Deferrals are left out: they ask nothing.
 //
 // changes are those of one handoff from its first on; the trail of a redrive is
 // that of its origin's changes with its own appended to them.
 func TrailOf(changes []Change) []TrailEntry {
 	var trail []TrailEntry
-	agent := "" // whose queue it is in, or who has it
+	agent := ""            // whose queue it is in, or who has it
+	var reported *Progress // the last report of the attempt
 	for _, change := range changes {
 		for _, e := range change.Record.Events {
 			if entry, ok := trailEntry(e, agent); ok {
 				entry.At = e.When()
 				entry.Words, entry.Assessment = CutText(entry.Words, TrailWordsBytesMax), CutText(entry.Assessment, TrailWordsBytesMax)
+				switch e.(type) {
+				case *Failed, *LeaseLost, *TimedOut:
+					entry.Progress, reported = reported, nil
+				}
 				trail = append(trail, entry)
 			}
 			switch e := e.(type) {
 			case *Offered:
 				agent = e.Agent
 			case *Accepted:
-				agent = e.Agent
+				agent, reported = e.Agent, nil
 			case *Taken:
-				agent = e.Agent
+				agent, reported = e.Agent, nil
+			case *Progressed:
+				reported = trailProgress(e.Progress)
 			}
 		}
 		if len(trail) > 2*TrailMax { // a long history keeps no more than it needs
@@ -95,6 +102,15 @@ func trailEntry(e Event, agent string) (TrailEntry, bool) {
 		return TrailEntry{}, false
 	}
 	return entry, true
+}
+
+// trailProgress is a report as a trail has it: bounded, and without usage, which is counted elsewhere.
+func trailProgress(p Progress) *Progress {
+	p.Message, p.Usage = CutText(p.Message, TrailWordsBytesMax), nil
+	if len(p.Details) > TrailWordsBytesMax {
+		p.Details = nil
+	}
+	return &p
 }
 
 // askedFor says in words what a conditional asks for.

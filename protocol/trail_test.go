@@ -34,7 +34,7 @@ func TestTrailOf(t *testing.T) {
 		events{&protocol.Answered{Meta: at(3), Answer: protocol.Answer{By: "lead", Permit: true, Text: "it is main"}}, &protocol.Offered{Meta: at(3), Agent: "b"}},
 		events{&protocol.Conditioned{Meta: at(4), Agent: "b", RetryAfterMS: 5, Reason: "later"}, &protocol.Offered{Meta: at(4), Agent: "b"}}, // a deferral
 		events{&protocol.Accepted{Meta: at(5), Agent: "b", Holder: "h"}, &protocol.Started{Meta: at(5)}},
-		events{&protocol.Progressed{Meta: at(6)}},
+		events{&protocol.Progressed{Meta: at(6), Progress: protocol.Progress{Percent: 40, Message: "half"}}},
 		events{&protocol.Failed{Meta: at(7), Code: "handler", Message: "no luck"}, &protocol.RetryScheduled{Meta: at(7)}},
 		events{&protocol.Offered{Meta: at(8), Agent: "b"}, &protocol.Accepted{Meta: at(8), Agent: "b"}},
 		events{&protocol.LeaseLost{Meta: at(9), Holder: "h", Fence: 8}, &protocol.Offered{Meta: at(9), Agent: "b"}},
@@ -55,7 +55,7 @@ func TestTrailOf(t *testing.T) {
 		on(1, protocol.TrailEntry{Event: "rerouted", Agent: "a", To: "b", Words: "refused by a"}),
 		on(2, protocol.TrailEntry{Event: "conditioned", Agent: "b", Words: "needs context: the file, the branch; needs permission: to deploy; only then"}),
 		on(3, protocol.TrailEntry{Event: "answered", Agent: "lead", To: "b", Code: "permit", Words: "it is main"}),
-		on(7, protocol.TrailEntry{Event: "failed", Agent: "b", Code: "handler", Words: "no luck"}),
+		on(7, protocol.TrailEntry{Event: "failed", Agent: "b", Code: "handler", Words: "no luck", Progress: &protocol.Progress{Percent: 40, Message: "half"}}),
 		on(9, protocol.TrailEntry{Event: "lease_lost", Agent: "b"}),
 		on(10, protocol.TrailEntry{Event: "timed_out", Agent: "b", Code: "work"}),
 		on(10, protocol.TrailEntry{Event: "escalated", Agent: "b", To: "c", Words: "no result", Assessment: "either would do", Level: 1}),

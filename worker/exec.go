@@ -118,7 +118,8 @@ var Inputs = []Input{InputPackage, InputBrief}
 //	HANDOFF_ACK_FILE           see below
 //	HANDOFF_PROGRESS_FILE      each line written there is a report of progress: "40 parsing",
 //	                           or a protocol.Progress as JSON. {"extend_ms": 600000, "reason": "…"}
-//	                           asks for more time (Extend). Its last 65 KiB are read once a second
+//	                           asks for more time (Extend). It is read once a second, and once more at
+//	                           the end: each request is made, and the last report of a second counts
 //	HANDOFF_BRIEF_FILE         the handoff as instructions for a model, in Markdown (brief.Markdown)
 //	HANDOFF_PACKAGE_FILE       the package, where standard input has the brief (InputBrief)
 //	HANDOFF_MAX_ITERATIONS     how many iterations the work may take (brief.Iterations)
@@ -249,9 +250,11 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	p := &program{cfg: e.cfg, command: e.cfg.Command, log: h.logger(), input: input, env: env}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { h.followProgress(watch, progressFile) })
+	ended := make(chan struct{})
+	watching.Go(func() { h.followProgress(ctx, progressFile, ended) })
 	watching.Go(func() { h.followUsage(watch, usageFile) })
 	state, err := p.run(ctx)
+	close(ended)
 	stop()
 	watching.Wait()
 	result, err := e.ended(p, state, err, ackFile, awaitDir)

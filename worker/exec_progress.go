@@ -15,43 +15,124 @@ import (
 )
 
 const (
-	// progressEvery is how often a program's progress file is looked at, and so
-	// the most reports that it makes: each is an append to the ledger.
+	// progressEvery is how often a program's progress file is read, and so the most
+	// reports that it makes: each is an append to the ledger.
 	progressEvery = time.Second
-	// progressTailBytes is how much of the end of the file is read.
+	// progressTailBytes is the longest line that is read, and how much of the end of a usage
+	// file is.
 	progressTailBytes = protocol.ProgressBytesMax + 1024
+	// progressPassBytes is how much of a progress file is read at a time.
+	progressPassBytes = 4 << 20
+	// lastReportTimeout bounds the reports of a program that has ended.
+	lastReportTimeout = 5 * time.Second
 )
 
-// followProgress reports the last line of a file, whenever it has another one,
-// until ctx ends. What is not read is logged once.
-func (h Handoff) followProgress(ctx context.Context, path string) {
+// followProgress reports the lines of a progress file until ended is closed, and once more
+// then. Every request for more time is made; of the reports read at a time the last is
+// appended, which is as much as a gauge needs. A file that cannot be read is logged once.
+func (h Handoff) followProgress(ctx context.Context, path string, ended <-chan struct{}) {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
-	for last, unread := "", ""; ; {
+	file, unread := growing{path: path}, ""
+	for last := false; !last; {
 		select {
-		case <-ctx.Done():
-			return
+		case <-ended:
+			last = true
 		case <-ticker.C:
 		}
-		line, err := lastLine(path)
+		lines, err := file.next(last)
 		if err != nil && err.Error() != unread {
 			unread = err.Error()
 			h.logger().Warn("progress file not read", "err", err)
 		}
-		if line == "" || line == last {
+		if len(lines) == 0 {
 			continue
 		}
-		last = line
-		if by, reason, ok := extensionFromLine(line); ok {
-			if err := h.Extend(ctx, by, reason); err != nil && ctx.Err() == nil {
-				h.logger().Warn("work not extended", "err", err)
-			}
-			continue
-		}
-		if err := h.Progress(ctx, progressFromLine(line)); err != nil && ctx.Err() == nil {
-			h.logger().Warn("progress not reported", "err", err)
+		if last {
+			h.reportLast(ctx, lines)
+		} else {
+			h.reportLines(ctx, lines)
 		}
 	}
+}
+
+// reportLast reports what a program wrote just before it ended.
+func (h Handoff) reportLast(ctx context.Context, lines []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastReportTimeout)
+	defer cancel()
+	h.reportLines(ctx, lines)
+}
+
+func (h Handoff) reportLines(ctx context.Context, lines []string) {
+	report := ""
+	for _, line := range lines {
+		by, reason, ok := extensionFromLine(line)
+		if !ok {
+			report = line
+			continue
+		}
+		if err := h.Extend(ctx, by, reason); err != nil && ctx.Err() == nil {
+			h.logger().Warn("work not extended", "err", err)
+		}
+	}
+	if report == "" {
+		return
+	}
+	if err := h.Progress(ctx, progressFromLine(report)); err != nil && ctx.Err() == nil {
+		h.logger().Warn("progress not reported", "err", err)
+	}
+}
+
+// growing reads a file that a program appends to, or writes anew.
+type growing struct {
+	path string
+	at   int64  // where the next read begins
+	seen []byte // the end of what was read: a file that differs there was written anew
+}
+
+// seenBytes is how much of a file is compared to find that it was written anew.
+const seenBytes = 64
+
+// next returns the lines that are new, at most progressPassBytes of them; with end also a last
+// one that has no newline.
+func (g *growing) next(end bool) ([]string, error) {
+	file, err := openRegular(g.path)
+	if errors.Is(err, os.ErrNotExist) {
+		g.at, g.seen = 0, nil
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	before := make([]byte, len(g.seen))
+	if _, err := file.ReadAt(before, g.at-int64(len(before))); err != nil || !bytes.Equal(before, g.seen) {
+		g.at, g.seen = 0, nil
+	}
+	info, err := file.Stat()
+	if err != nil || info.Size() <= g.at {
+		return nil, err
+	}
+	body := make([]byte, min(info.Size()-g.at, progressPassBytes))
+	n, err := file.ReadAt(body, g.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(body[:n], '\n') + 1
+	if end || whole == 0 && n == progressPassBytes {
+		whole = n
+	}
+	body = body[:whole]
+	g.at += int64(whole)
+	g.seen = append(g.seen, body...)
+	g.seen = bytes.Clone(g.seen[max(0, len(g.seen)-seenBytes):])
+	var lines []string
+	for line := range bytes.Lines(body) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && len(line) <= progressTailBytes {
+			lines = append(lines, string(line))
+		}
+	}
+	return lines, nil
 }
 
 // lastLine is the last line of a file that is complete; empty if there is none.

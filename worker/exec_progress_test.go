@@ -3,6 +3,7 @@ package worker
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,4 +65,48 @@ func TestLastLine(t *testing.T) {
 	if got, err := lastLine(path + "-missing"); got != "" || err != nil {
 		t.Errorf("a file that is not there has the line %q, %v", got, err)
 	}
+}
+
+// TestGrowing reads a file as it grows, is written anew, shrinks and ends without a newline.
+func TestGrowing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "progress")
+	file := growing{path: path}
+	write := func(flags int, text string) {
+		t.Helper()
+		f, err := os.OpenFile(path, flags|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+		if err != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(end bool, lines ...string) {
+		t.Helper()
+		if got, err := file.next(end); err != nil || !slices.Equal(got, lines) {
+			t.Errorf("read %q, %v, want %q", got, err, lines)
+		}
+	}
+	want(false)
+	write(os.O_APPEND, "1\n2\n\n3")
+	want(false, "1", "2")
+	want(false)
+	write(os.O_APPEND, "0\n4\n")
+	want(false, "30", "4")
+	write(os.O_TRUNC, "5\n")
+	want(false, "5")
+	write(os.O_TRUNC, "6\n") // of the same size
+	want(false, "6")
+	write(os.O_APPEND, strings.Repeat("x", progressTailBytes+1)+"\n7\n8")
+	want(false, "7")
+	want(true, "8")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	want(true)
+	write(os.O_APPEND, strings.Repeat("9\n", progressPassBytes/2)+"10\n")
+	if got, err := file.next(false); len(got) != progressPassBytes/2 || err != nil {
+		t.Errorf("%d lines, %v", len(got), err)
+	}
+	want(false, "10")
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/agenthandoff/handoff/worker/output"
 )
 
-// usageTimeout bounds the report of what an attempt has used that has neither a result nor failed.
-const usageTimeout = 5 * time.Second
-
 // followUsage reports the last line of a program's usage file, whenever it says more, until ctx
 // ends.
 func (h Handoff) followUsage(ctx context.Context, path string) {
@@ -63,7 +60,7 @@ func (p *program) withUsage(ctx context.Context, h Handoff, usageFile string, re
 	case errors.As(err, &back) && back.partial != nil:
 		back.partial.Usage = usage
 	default:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastReportTimeout)
 		defer cancel()
 		if err := h.Spent(ctx, *usage); err != nil {
 			h.logger().Warn("usage not reported", "err", err)

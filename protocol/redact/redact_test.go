@@ -229,7 +229,7 @@ func TestStructureIsKept(t *testing.T) {
 		"returned.members.agent", "returned.members.ticket", "returned.members.status", "returned.members.outcome", "returned.members.result.status", "returned.members.result.command.for",
 		"returned.members.result.content_type", "returned.members.result.artifacts.id", "returned.members.result.artifacts.type",
 		"returned.members.result.artifacts.status", "returned.members.result.artifacts.created_by",
-		"returned.members.result.usage.model", "returned.progress.usage.model"}
+		"returned.members.result.usage.model", "returned.progress.usage.model", "returned.trail.progress.usage.model"}
 	var kept, changed []string
 	r := testRedactor(t)
 	visitTexts(reflect.TypeFor[protocol.Package](), "", "?", func(path string, wrap func(string) string) {

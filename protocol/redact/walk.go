@@ -74,6 +74,8 @@ var redactedFields = map[string]mode{
 	"returned.progress.message":                               modeText,
 	"returned.progress.details":                               modeFree,
 	"returned.trail.words":                                    modeText,
+	"returned.trail.progress.message":                         modeText,
+	"returned.trail.progress.details":                         modeFree,
 	"returned.trail.assessment":                               modeText,
 	"returned.members.result.body":                            modeFree,
 	"returned.members.result.summary":                         modeText,

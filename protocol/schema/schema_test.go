@@ -216,7 +216,7 @@ func (c *comparison) bounded(path string, s map[string]any) {
 }
 
 func init() {
-	for _, of := range []string{"usage.", "returned.progress.usage.", "returned.members.result.usage."} {
+	for _, of := range []string{"usage.", "returned.progress.usage.", "returned.trail.progress.usage.", "returned.members.result.usage."} {
 		for _, name := range []string{"tokens_in", "tokens_out", "tokens", "cost_micros", "calls"} {
 			maxima[of+name] = protocol.UsageMax
 		}
@@ -238,7 +238,7 @@ var maxima = map[string]int64{
 	"required_capabilities.min_proficiency": 1, "return.timeout_ms": protocol.ReturnTimeoutMaxMS,
 	"iterations": protocol.IterationsMax, "price.in_micros_per_mtok": protocol.UsageMax, "price.out_micros_per_mtok": protocol.UsageMax,
 	"returned.audit.tokens_consumed":     protocol.TokensMax,
-	"returned.members.result.iterations": protocol.IterationsMax, "returned.progress.percent": 100, "returned.trail.level": protocol.EscalationsMax,
+	"returned.members.result.iterations": protocol.IterationsMax, "returned.progress.percent": 100, "returned.trail.progress.percent": 100, "returned.trail.level": protocol.EscalationsMax,
 	"retry_after_ms": protocol.RetryAfterMaxMS, "estimated_completion_ms": protocol.EstimateMaxMS,
 	"capabilities.proficiency": 1, "max_concurrency": protocol.ConcurrencyMax, "max_execution_time_ms": protocol.WorkTimeoutMaxMS,
 	"max_context_tokens": protocol.TokensMax, "poll_patience_ms": protocol.PollPatienceMaxMS, "locks.wait_ms": protocol.LockWaitMaxMS,
