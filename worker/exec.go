@@ -166,7 +166,8 @@ var Inputs = []Input{InputPackage, InputBrief}
 //
 // On unix the program runs in a process group of its own. The group gets TERM,
 // and KILL after KillGrace, when the handler's context ends; the same happens to
-// what the program leaves running when it exits. If the worker itself is killed
+// what the program leaves running when it exits, a second after that if it still holds the output
+// open: a filter of the output writes the rest of it. If the worker itself is killed
 // with KILL, the group is killed by its leader, a small sh that waits for that
 // alone; on Linux the kernel kills the program (PR_SET_PDEATHSIG) even where
 // there is no sh. Not reached are processes that left the group (setsid). On
@@ -348,8 +349,8 @@ type program struct {
 	stderr  lines
 }
 
-// drainPipes is how long the output of a program that has ended may still
-// be read: only a process that left its group can hold it open for longer.
+// drainPipes is how long what a program has left running may still write its output, in its
+// group, and once more out of it.
 const drainPipes = time.Second
 
 // run starts the program, feeds it, and returns how it ended. It returns an error
@@ -439,7 +440,7 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent
 			x = <-ended
 		}
 	}
-	group.endRest(p.cfg.KillGrace, silent)
+	group.endRest(p.cfg.KillGrace, silent, cut == nil)
 	if cut != nil {
 		return nil, cut
 	}

@@ -136,6 +136,23 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
+// What a filter of the output, or a background writer, still writes after the program has ended is
+// output, up to a second later.
+func TestOutputOfWhatIsLeft(t *testing.T) {
+	for name, body := range map[string]string{
+		"a filter":              "exec > >(sed -u s/x/x/)\necho result",
+		"a filter that is slow": "exec > >(sleep 0.3; cat)\necho result",
+		"a writer":              "(sleep 0.3; echo result) &",
+	} {
+		path := script(t, body)
+		e := execOf(t, worker.ExecConfig{Command: []string{"bash", path}})
+		result, err := e.Handle(t.Context(), handoff())
+		if err != nil || !strings.Contains(string(result.Body), "result") {
+			t.Errorf("%s: %s, %v", name, result.Body, err)
+		}
+	}
+}
+
 // A worker that is killed with KILL leaves no program behind either.
 func TestNoOrphansOfAKilledWorker(t *testing.T) {
 	for name, stubborn := range map[string]bool{"willing": false, "stubborn": true} {

@@ -18,9 +18,9 @@ func newGroup() *group { return &group{} }
 func (g *group) add(*exec.Cmd)             {}
 func (g *group) added(program *os.Process) { g.program = program }
 
-func (g *group) signalEnd()                             { _ = g.program.Kill() } // there is no TERM
-func (g *group) kill()                                  { _ = g.program.Kill() }
-func (g *group) endRest(time.Duration, <-chan struct{}) {}
-func (g *group) dismiss()                               {}
+func (g *group) signalEnd()                                   { _ = g.program.Kill() } // there is no TERM
+func (g *group) kill()                                        { _ = g.program.Kill() }
+func (g *group) endRest(time.Duration, <-chan struct{}, bool) {}
+func (g *group) dismiss()                                     {}
 
 func deathBy(*os.ProcessState) string { return "exit_unknown" }

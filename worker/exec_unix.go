@@ -78,8 +78,17 @@ const (
 )
 
 // endRest ends what is left of the group after the program has ended. silent is
-// closed when no process holds the program's output open.
-func (g *group) endRest(grace time.Duration, silent <-chan struct{}) {
+// closed when no process holds the program's output open. Where the program ended by itself, what
+// still holds it, a filter, say, has drainPipes to write the rest: that is output, too.
+func (g *group) endRest(grace time.Duration, silent <-chan struct{}, byItself bool) {
+	if byItself {
+		rest := time.NewTimer(drainPipes)
+		defer rest.Stop()
+		select {
+		case <-silent:
+		case <-rest.C:
+		}
+	}
 	g.dismiss()                                      // as long as it is there one cannot tell whether another process is
 	if syscall.Kill(-g.id, syscall.SIGTERM) != nil { // no process left
 		return
