@@ -145,6 +145,8 @@ type Worker struct {
 
 	draining atomic.Bool
 	stop     context.CancelCauseFunc // begins the drain
+	hurry    chan struct{}           // ends the handlers' time to drain
+	hurried  sync.Once
 }
 
 // contexts bound what one Run does. They end in this order.
@@ -178,6 +180,7 @@ func NewOver(transport Transport, cfg Config, h Handler) (*Worker, error) {
 		transport: transport, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
 		heartbeatInterval: min(cfg.Beat, heartbeatIntervalMax),
 		beatNow:           make(chan struct{}, 1),
+		hurry:             make(chan struct{}),
 		runQueue:          make(chan *run),
 		holder: protocol.Holder{ID: transport.NewHolder(cfg.Agent), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: host, PID: os.Getpid()},
@@ -283,7 +286,7 @@ func (w *Worker) drain(endReporting context.CancelFunc) error {
 		w.wg.Wait()
 		close(done)
 	}()
-	if !closedWithin(done, w.cfg.DrainTimeout) {
+	if !w.closedUnhurried(done, w.cfg.DrainTimeout) {
 		w.runs.each(func(r *run) { r.cancel(ErrShutdown) })
 	}
 	reporting := w.cfg.Lease
@@ -300,6 +303,22 @@ func (w *Worker) drain(endReporting context.CancelFunc) error {
 	<-done
 	w.runners.Wait()
 	return nil
+}
+
+// Hurry ends the time that handlers have to finish in a drain: what they give up is released at
+// once. It does not block, and begins no drain: end Run's context for that.
+func (w *Worker) Hurry() { w.hurried.Do(func() { close(w.hurry) }) }
+
+func (w *Worker) closedUnhurried(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-w.hurry:
+	case <-timer.C:
+	}
+	return false
 }
 
 func closedWithin(done <-chan struct{}, d time.Duration) bool {

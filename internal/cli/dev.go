@@ -95,6 +95,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	a.outliveLog()
 	log := a.log(cfg.verbose)
 	shown, err := a.show(ctx, cfg.metrics, log)
 	if err != nil {

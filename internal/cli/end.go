@@ -43,9 +43,13 @@ func endFor(command string) time.Duration {
 // endWithin sets how long this command may take to end.
 func (a *app) endWithin(d time.Duration) { a.ends.Store(int64(d)) }
 
-// endOn ends the command at a signal: in order at the first one, at once at a second
-// one, or when it has not ended in its time. It does so too when the command is broken.
-// It returns when ended is closed.
+// goodbye is how long a worker may take to give back what it holds, at a second signal: 5 s until
+// a program is killed, and a little more.
+const goodbye = 8 * time.Second
+
+// endOn ends the command at a signal: in order at the first one; at a second one, once what it
+// holds is given back; at once at a third one, or when it has not ended in its time. It does so too
+// when the command is broken. It returns when ended is closed.
 func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel context.CancelFunc, exit func(code int)) {
 	within, code, after := brokenEnd, exitError, "its server failed"
 	select {
@@ -58,15 +62,23 @@ func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel cont
 	}
 	late := time.NewTimer(within)
 	defer late.Stop()
-	for first := time.Now(); ; {
+	for last := time.Now(); ; {
 		select {
 		case <-ended:
 			return
 		case <-signals:
-			if time.Since(first) < sameSignal {
+			if time.Since(last) < sameSignal {
 				continue
 			}
-			a.notef("handoff: ended at once, by a second signal\n")
+			last = time.Now()
+			if hurry, ok := a.hurry.Load().(func()); ok && !a.hurried.Swap(true) {
+				a.notef("handoff: a second signal: gives back what it holds, and ends\n")
+				hurry()
+				within, after = goodbye, "a second signal"
+				late.Reset(within)
+				continue
+			}
+			a.notef("handoff: ended at once, by another signal\n")
 		case <-late.C:
 			a.notef("handoff: had not ended %s after %s; cut off\n", explain.Duration(within), after)
 		}

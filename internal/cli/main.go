@@ -14,11 +14,14 @@ import (
 )
 
 // Main runs this process's command line and ends the process with its exit
-// code. Commands end in order at the first SIGINT or SIGTERM and at once at the
-// second.
+// code. Commands end in order at the first SIGINT, SIGTERM or SIGHUP, and at the second as soon
+// as what they hold is given back. A SIGHUP that is ignored, as under nohup, stays so.
 func Main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
@@ -31,7 +34,20 @@ func Main() {
 		a.interactive = a.interactive || term.IsTerminal(int(file.Fd()))
 	}
 	go a.endOn(signals, nil, cancel, os.Exit)
-	os.Exit(a.run(ctx, os.Args[1:]))
+	code := a.run(ctx, os.Args[1:])
+	if a.hurried.Load() {
+		code = exitInterrupted
+	}
+	os.Exit(code)
+}
+
+// outliveLog keeps this process alive when the reader of its log is gone: Go ends a process whose
+// standard output or error is closed at the other end. It is notified rather than ignored, since
+// what is ignored is so for the programs that a worker starts, too.
+func (a *app) outliveLog() {
+	if a.broken != nil { // the process is ours
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
 }
 
 // Run executes one command line within this process and returns its exit code.

@@ -28,6 +28,8 @@ type app struct {
 	interactive bool          // a terminal is where it reads or writes
 	waiting     bool          // for an engine, and that is said already
 	ends        atomic.Int64  // see endWithin
+	hurry       atomic.Value  // func(): gives back what is held, at a second signal
+	hurried     atomic.Bool   // it was called
 	broken      chan struct{} // closed when the command can't go on; nil where the process is not ours
 
 	format  string

@@ -61,6 +61,7 @@ func (f *serviceFlags) declare(cmd *cobra.Command) {
 // serve connects, shows figures where a flag asks for them, and runs the rest of a command
 // that runs until it is told to end.
 func (a *app) serve(ctx context.Context, f *serviceFlags, run func(*broker.Broker, *slog.Logger, *showing) error) error {
+	a.outliveLog()
 	log := a.log(f.verbose)
 	shown, err := a.show(ctx, f.metrics, log)
 	if err != nil {

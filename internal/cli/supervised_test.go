@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,22 @@ func TestEndOn(t *testing.T) {
 			time.Sleep(time.Second)
 			signals <- syscall.SIGTERM
 		}, exitInterrupted, time.Second},
+		"second, of a worker": {func(signals chan<- os.Signal, ended chan<- struct{}, _ context.Context) {
+			time.Sleep(time.Second)
+			signals <- syscall.SIGTERM
+			time.Sleep(goodbye - 1)
+			close(ended)
+		}, 0, time.Second + goodbye - 1},
+		"second, of a worker that hangs": {func(signals chan<- os.Signal, _ chan<- struct{}, _ context.Context) {
+			time.Sleep(time.Second)
+			signals <- syscall.SIGTERM
+		}, exitInterrupted, time.Second + goodbye},
+		"third, of a worker": {func(signals chan<- os.Signal, _ chan<- struct{}, _ context.Context) {
+			time.Sleep(time.Second)
+			signals <- syscall.SIGTERM
+			time.Sleep(time.Second)
+			signals <- syscall.SIGTERM
+		}, exitInterrupted, 2 * time.Second},
 		"the same twice": {func(signals chan<- os.Signal, _ chan<- struct{}, _ context.Context) {
 			time.Sleep(sameSignal - 1)
 			signals <- syscall.SIGTERM
@@ -58,14 +75,18 @@ func TestEndOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &app{err: io.Discard}
 				a.endWithin(time.Minute)
+				hurried := false
+				if strings.Contains(name, "worker") {
+					a.hurry.Store(func() { hurried = true })
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				signals, ended := make(chan os.Signal, 2), make(chan struct{})
 				signals <- os.Interrupt
 				go c.end(signals, ended, ctx)
 				began, code := time.Now(), 0
 				a.endOn(signals, ended, cancel, func(c int) { code = c })
-				if code != c.code || time.Since(began) != c.took {
-					t.Errorf("ended with %d after %v", code, time.Since(began))
+				if code != c.code || time.Since(began) != c.took || hurried != strings.Contains(name, "worker") {
+					t.Errorf("ended with %d after %v, hurried %t", code, time.Since(began), hurried)
 				}
 			})
 		})

@@ -145,6 +145,6 @@ func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, pro
 			return err
 		}
 		program.Env = a.childEnv()
-		return runWorker(ctx, shown, b, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, handler) })
+		return a.runWorker(ctx, shown, b, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, handler) })
 	})
 }

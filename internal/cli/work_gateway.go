@@ -37,7 +37,7 @@ func (a *app) workThroughGateway(ctx context.Context, cfg worker.Config, flags *
 	}
 	program.Env = append(a.connEnv(strings.Join(client.Servers(), ",")), gatewayEnv+"=1")
 	cfg.Trace = traces.WorkContext
-	return runWorker(ctx, shown, nil, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.NewOver(client, cfg, handler) })
+	return a.runWorker(ctx, shown, nil, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.NewOver(client, cfg, handler) })
 }
 
 // meetGateway connects and registers the agent, and waits for a gateway if told to.

@@ -72,5 +72,6 @@ through the gateway as well. Where no gateway serves at the start, work ends wit
 
 Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
 released without charge. What has not ended 5 s later is killed with its process group.
-The command ends 25 s after --drain at the latest, and a second Ctrl-C ends it at once
-(both with 130).`
+The command ends 25 s after --drain at the latest, with 130. A second Ctrl-C ends CMD and
+releases what it has at once, with 130 too; a third waits for nothing. A closed terminal
+(SIGHUP) drains as Ctrl-C does.`

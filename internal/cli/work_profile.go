@@ -101,7 +101,7 @@ func (a *app) connEnv(servers string) []string {
 }
 
 // runWorker runs a program for each handoff until ctx ends. b is nil through a gateway.
-func runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker.Config, program worker.ExecConfig, open func(worker.Handler) (*worker.Worker, error)) error {
+func (a *app) runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker.Config, program worker.ExecConfig, open func(worker.Handler) (*worker.Worker, error)) error {
 	handler, err := worker.NewExec(program)
 	if err != nil {
 		return err
@@ -110,6 +110,7 @@ func runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker
 	if err != nil {
 		return err
 	}
+	a.hurry.Store(w.Hurry)
 	shown.worker(cfg.Agent, b, w)
 	shown.started()
 	return w.Run(ctx)

@@ -3,14 +3,18 @@
 package process
 
 import (
+	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
 // signalPatience is how long a process is given that should end by itself: longer than
@@ -97,6 +101,43 @@ func TestSignals(t *testing.T) {
 		}
 		w.wantEnd(130)
 		gone(t, started)
+	})
+	t.Run("a second signal gives back what is held", func(t *testing.T) {
+		pids := filepath.Join(t.TempDir(), "pids")
+		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--agent", "back", "--drain", "1h", "--", "sh", "-c", `echo $$ >"$PIDS"; sleep 1000`)
+		w.AwaitOutput(t.Context(), "worker ready")
+		command("submit", "--to", "back", "--reason", "r", "--task", "t", "--key", "back")
+		started := processIn(t, pids)
+		w.Signal(syscall.SIGHUP)
+		w.AwaitOutput(t.Context(), "worker drains")
+		time.Sleep(300 * time.Millisecond) // two in a quarter of a second are one
+		w.Signal(syscall.SIGHUP)
+		w.wantEnd(130)
+		gone(t, started)
+		command("claim", "--agent", "back", "--wait", "20s", "--accept") // at once, and not when a lease runs out
+	})
+	t.Run("the reader of the log goes away", func(t *testing.T) {
+		log, written, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(testworld.Handoff(t), "work", "--agent", "piped", "-v", "--", "sh", "-c", "yes | head -1")
+		cmd.Env, cmd.Stderr = append(os.Environ(), url...), written
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cmd.Process.Kill() }()
+		_ = written.Close()
+		for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), "worker ready"); {
+		}
+		_ = log.Close()
+		for range 2 {
+			command("submit", "--to", "piped", "--reason", "r", "--task", "t", "--wait")
+		}
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the worker ended with %v", err)
+		}
 	})
 	t.Run("input that does not come", func(t *testing.T) {
 		pipe := filepath.Join(t.TempDir(), "pipe")
