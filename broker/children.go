@@ -45,9 +45,13 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 	if err != nil {
 		return Head{}, err
 	}
-	step, err := lifecycle.Submit(p.ticket, p.summary, body, cmp.Or(p.directory, settings), b.decisionTime(empty))
+	directory, err := b.suiting(ctx, cmp.Or(p.directory, settings), p.body, p.blob)
+	if err != nil {
+		return Head{}, err
+	}
+	step, err := lifecycle.Submit(p.ticket, p.summary, body, directory, b.decisionTime(empty))
 	if err != nil { // the leader may know better
-		directory := settings // a member's agent is assigned to it at its group first
+		directory = settings // a member's agent is assigned to it at its group first
 		if p.summary.Group == "" || p.summary.Target.Agent != "" && len(p.summary.Excluded) == 0 {
 			if directory, err = b.directoryFor(ctx, p.summary); err != nil {
 				return Head{}, err
@@ -109,6 +113,10 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 // agent for it or not.
 func (b *Broker) submitAnyway(ctx context.Context, p pendingChild, body protocol.Submitted, directory *lifecycle.Directory) (lifecycle.Step, error) {
 	now := b.decisionTime(&Head{Ticket: p.ticket})
+	directory, err := b.suiting(ctx, directory, p.body, p.blob)
+	if err != nil {
+		return lifecycle.Step{}, err
+	}
 	if p.undelivered == "" {
 		return lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, now)
 	}
@@ -117,7 +125,6 @@ func (b *Broker) submitAnyway(ctx context.Context, p pendingChild, body protocol
 	}
 	above := p.above
 	if above == nil {
-		var err error
 		if above, err = b.Directory(ctx); err != nil {
 			return lifecycle.Step{}, err
 		}
@@ -266,7 +273,7 @@ func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.S
 		if err != nil {
 			return nil, err
 		}
-		if _, err = lifecycle.Admit(s.Summary, d); err == nil {
+		if _, err = lifecycle.Admit(s.Summary, d); err == nil && !d.WantsContract() {
 			return d, nil
 		}
 		return b.Directory(ctx) // who is above its source
@@ -409,12 +416,8 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 		return err
 	}
 	summary := lifecycle.MemberOf(head.State, member, s.digest, excluded)
-	if member.Target.Capability != "" && directory.HasContracts() { // it goes to one whose contract it keeps
-		body, _, err := b.encodePackage(ctx, member.Package)
-		if err != nil {
-			return err
-		}
-		directory = withContract(directory, body, &member.Package.Context)
+	if directory, err = b.suiting(ctx, directory, s.body, s.blob); err != nil {
+		return err
 	}
 	if member.Target.Capability != "" || len(summary.Excluded) > 0 {
 		if directory, err = b.directoryOfMember(ctx, head, pkg.Recipients(), member, summary, directory); err != nil {
@@ -423,7 +426,7 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 	}
 	child := pendingChild{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}
 	if head.State.N > 0 { // handed off, as a whole, whether its agents are there or not
-		if child.undelivered, err = b.undeliverable(ctx, summary, directory); err == nil && child.undelivered != "" {
+		if child.undelivered, err = b.undeliverable(ctx, summary, s, directory); err == nil && child.undelivered != "" {
 			child.above, err = b.directoryAbove(ctx, head, pkg.Recipients(), n, child)
 		}
 		if err != nil {
@@ -436,7 +439,7 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 
 // undeliverable says why no agent can be given a member that names one; empty is that one can.
 // directory may lag behind an agent that was just registered: the leader is asked, too.
-func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, directory *lifecycle.Directory) (string, error) {
+func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, s storedBody, directory *lifecycle.Directory) (string, error) {
 	if summary.Target.Agent == "" || slices.Contains(summary.Excluded, summary.Target.Agent) {
 		return "", nil
 	}
@@ -445,6 +448,9 @@ func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, di
 		return "", nil
 	}
 	directory, err := b.directoryFor(ctx, summary)
+	if err == nil {
+		directory, err = b.suiting(ctx, directory, s.body, s.blob)
+	}
 	if err == nil {
 		_, why = lifecycle.Admit(summary, directory)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -19,7 +20,7 @@ import (
 
 // withContract is a directory that knows which agents a package does not suit.
 func withContract(d *lifecycle.Directory, body json.RawMessage, c *protocol.Context) *lifecycle.Directory {
-	if !d.HasContracts() {
+	if !d.WantsContract() {
 		return d
 	}
 	return d.WithContract(func(agent *protocol.Profile) *protocol.Error {
@@ -45,6 +46,54 @@ func withContract(d *lifecycle.Directory, body json.RawMessage, c *protocol.Cont
 		}
 		return refused
 	})
+}
+
+// suiting is withContract for a package as the ledger has it. One that it has let go of breaks nothing.
+func (b *Broker) suiting(ctx context.Context, d *lifecycle.Directory, body json.RawMessage, blob *protocol.BlobRef) (*lifecycle.Directory, error) {
+	if !d.WantsContract() {
+		return d, nil
+	}
+	body, err := b.packageBody(ctx, body, blob)
+	if errors.Is(err, ErrNotFound) {
+		return d, nil
+	}
+	if err != nil {
+		return d, err
+	}
+	pkg, err := protocol.DecodePackage(body)
+	if err != nil {
+		return d, err
+	}
+	return withContract(d, body, &pkg.Context), nil
+}
+
+// knowingPackage has decide choose no agent whose contract the package of a handoff breaks. The package
+// is read only where decide would choose an agent that has a contract.
+func (b *Broker) knowingPackage(ctx context.Context, decide Decider) Decider {
+	return func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		if !d.WantsContract() {
+			return decide(h, d, now)
+		}
+		asked := false
+		step, err := decide(h, d.WithContract(func(*protocol.Profile) *protocol.Error {
+			asked = true
+			return nil
+		}), now)
+		if !asked {
+			return step, err
+		}
+		submitted, err := b.readSubmitted(ctx, &h)
+		if errors.Is(err, ErrNotFound) {
+			return decide(h, d, now)
+		}
+		if err == nil {
+			d, err = b.suiting(ctx, d, submitted.Package, submitted.Blob)
+		}
+		if err != nil {
+			return lifecycle.Step{}, err
+		}
+		return decide(h, d, now)
+	}
 }
 
 // suits tells whether a package may be changed for an agent.

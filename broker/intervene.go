@@ -154,6 +154,7 @@ func (b *Broker) prepareRedrive(ctx context.Context, origin Head, to string, aga
 	if err != nil {
 		return pendingChild{}, err
 	}
+	directory = withContract(directory, body, &pkg.Context)
 	if _, err := lifecycle.Admit(summary, directory); err != nil {
 		return pendingChild{}, nameParties(err, pkg)
 	}

@@ -92,6 +92,9 @@ func describeTurn(e protocol.Event) (by, detail string) {
 		if e.Manual {
 			manual = "by hand"
 		}
+		if len(e.Override) > 0 {
+			manual += ", overriding " + strings.Join(e.Override, " and ")
+		}
 		return e.By, Join(e.From+" -> "+e.To, manual, e.Reason)
 	case *protocol.Escalated:
 		assessment := ""

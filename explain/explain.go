@@ -105,6 +105,9 @@ func Explain(in Situation) Explanation {
 		x.group()
 	default:
 		x.phase()
+		if words := Override(s); words != "" {
+			x.say("%s.", words)
+		}
 		x.limits()
 	}
 	if !s.Closed {

@@ -87,6 +87,15 @@ func WaitingFor(s protocol.State) Phrase {
 	return phrase("a supervisor to decide", Action{To: "start a supervisor", Op: OpSupervise})
 }
 
+// Override returns a sentence about the rules that were set aside for the agent of a handoff; empty is
+// none.
+func Override(s protocol.State) string {
+	if !s.Overridden(s.Agent) {
+		return ""
+	}
+	return sentence(Person(s.Override.By)) + fmt.Sprintf(" overrode %s to give it to %s", strings.Join(s.Override.Rules, " and "), s.Agent)
+}
+
 func waitingForTaker(s protocol.State) Phrase {
 	switch {
 	case s.Held():

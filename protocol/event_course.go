@@ -45,6 +45,8 @@ type Rerouted struct {
 	// Manual says that a person or an agent asked for it: it is legal in every open phase,
 	// takes the handoff from its holder, and does not count as a reroute.
 	Manual bool `json:"manual,omitempty"`
+	// Override names the rules of fitness that a person has set aside for the agent (lifecycle.Unfitness).
+	Override []string `json:"override,omitempty" redact:"-"`
 }
 
 func (*Rerouted) EventType() EventType { return EventRerouted }

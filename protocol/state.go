@@ -5,6 +5,16 @@ import (
 	"encoding/json"
 )
 
+// Override is the word of a person that an agent may have a handoff for which it is not fit.
+type Override struct {
+	Agent string   `json:"agent"`
+	By    string   `json:"by"`
+	Rules []string `json:"rules"` // those that are set aside: autonomy, risk, contract, capabilities
+}
+
+// Overridden reports whether a person has set rules aside for an agent.
+func (s *State) Overridden(agent string) bool { return s.Override != nil && s.Override.Agent == agent }
+
 // Phase is where a handoff stands, as a person polling sees it.
 type Phase string
 
@@ -68,6 +78,9 @@ type State struct {
 	// Absent is the agent whose absence alone has brought it to a person: it goes back when the
 	// agent is there again, unless the person has taken it.
 	Absent string `json:"absent,omitempty"`
+
+	// Override is the last one by a person: an agent that is not fit may have the handoff.
+	Override *Override `json:"override,omitempty"`
 
 	// Denied is who said no last, while that stands: the deciders of the package alone may
 	// decide otherwise.

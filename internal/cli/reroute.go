@@ -23,9 +23,10 @@ is taken out of a queue, or from a worker, which finds its lease lost. Attempts 
 anew there. It does not count as one of the reroutes that the policy allows, and a
 refusal by that agent is forgotten. An overdue handoff stays so, and ends with the time
 to intervene, unless --deadline gives it a new deadline: at most 90 days after its
-submission.
+submission. An agent reroutes to none that lacks the autonomy, the capabilities or the
+context that the handoff needs; a person may, and history and why name the override.
 
-Exit codes: 0 it is offered there; 9 no such agent, or the handoff is closed.`,
+Exit codes: 0 it is offered there; 9 no such agent, it is not fit, or the handoff is closed.`,
 		Example: `  handoff reroute 5f0c… --to tester --reason "the reviewer is on leave"
   handoff reroute 5f0c… --to bob --deadline 2h`,
 		PreRunE: func(*cobra.Command, []string) error {

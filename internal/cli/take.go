@@ -25,9 +25,10 @@ prints what "handoff claim" prints: a LEASE, and the package. It is accepted wit
 with heartbeat, progress, complete, fail, release or rollback. A worker that had it
 finds its lease lost.
 
-"handoff claim" takes the next one from a queue instead, and only what is offered.
+"handoff claim" takes the next one from a queue instead, and only what is offered. An agent
+takes none for which it lacks the autonomy, the capabilities or the context; a person takes all.
 
-Exit codes: 0 it is yours; 9 it is closed, a group, or no such agent.`,
+Exit codes: 0 it is yours; 9 it is closed, a group, not for that agent, or no such agent.`,
 		Example: `  handoff take 5f0c… > taken
   LEASE=$(sed -n 's/^LEASE //p' taken)
   handoff complete "$LEASE" --text "done by hand"`,

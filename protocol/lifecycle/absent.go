@@ -20,7 +20,7 @@ func goBack(s p.State, d *Directory, meta p.Meta) []p.Event {
 		return nil
 	}
 	profile, known := d.Agent(s.Absent)
-	if !known || profile.Paused || !profile.Accepts() || !d.Attended(s.Absent) || d.Reserved(s.Absent) || contains(s.Refused, s.Absent) {
+	if !known || profile.Paused || !d.fitAbove(&profile, &s.Summary) && !s.Overridden(s.Absent) || !d.Attended(s.Absent) || d.Reserved(s.Absent) || contains(s.Refused, s.Absent) {
 		return nil
 	}
 	why := reason{ReasonAgentBack, p.Facts{Agent: s.Absent}}

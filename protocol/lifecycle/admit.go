@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	p "github.com/agenthandoff/handoff/protocol"
 )
@@ -123,28 +122,13 @@ func routeTarget(s p.Summary, d *Directory) (p.Routing, error) {
 	if !known {
 		return p.Routing{}, p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; start a worker for it", name)
 	}
-	switch why, _ := unfitForGood(profile, s); why {
-	case UnfitRefuses:
-		return p.Routing{}, p.Errorf(p.CodeNotAccepting, "target.agent", "%s takes no handoffs (accepts_handoffs is false)", name)
-	case UnfitRisk:
-		return p.Routing{}, p.Errorf(p.CodeAutonomy, "audit.risk_level", "%s may take a risk of at most %s, this is %s", name, profile.MaxRisk, s.Risk)
-	}
-	if overAutonomy(&profile, &s) {
-		return p.Routing{}, p.Errorf(p.CodeAutonomy, "autonomy_budget.amount", "%s has an autonomy budget of %g, this asks for %g", name, *profile.AutonomyBudget, *s.Autonomy.Amount)
-	}
-	if err := d.breaks(&profile, &s); err != nil {
+	m, err := d.fitNamed(&profile, &s)
+	if err != nil {
 		return p.Routing{}, err
 	}
-	routing := p.Routing{Choice: name}
-	if wanted := requiredOf(s); len(wanted) > 0 && name != p.Human {
-		if d != nil {
-			routing.Revision = d.Revision
-		}
-		m, ok := fitness(profile, s, d, demand{wanted: wanted})
-		if !ok {
-			return routing, unfitError(profile, m, len(wanted))
-		}
-		routing.Warnings = m.warnings
+	routing := p.Routing{Choice: name, Warnings: m.warnings}
+	if len(s.Requires) > 0 && name != p.Human && d != nil {
+		routing.Revision = d.Revision
 	}
 	if _, until, ok := d.lets(name, ""); !ok {
 		return routing, d.breakerOpen("target.agent", name, until)
@@ -179,12 +163,4 @@ func firstBarred(s p.Summary, d *Directory) string {
 		}
 	}
 	return first
-}
-
-// unfitError says why an agent that was named may not have a package.
-func unfitError(profile p.Profile, m match, wanted int) error {
-	if len(m.warnings) < wanted {
-		return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s, and strict_capabilities is set", strings.Join(m.warnings, "; "))
-	}
-	return p.Errorf(p.CodeNoAgent, "required_capabilities", "%s has none of the required capabilities in the proficiency asked for", profile.ID)
 }

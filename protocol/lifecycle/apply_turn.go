@@ -80,7 +80,10 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 	takeAuthorityTime(s, e.At)
 	endAttempt(s)
 	s.Refused, s.Denied = withoutAgent(s.Refused, e.To), ""
-	s.Absent = ""
+	s.Absent, s.Override = "", nil
+	if len(e.Override) > 0 {
+		s.Override = &p.Override{Agent: e.To, By: e.By, Rules: e.Override}
+	}
 	if s.Reason == ReasonUndelivered {
 		s.Reason, s.Message = "", ""
 	}

@@ -85,9 +85,6 @@ func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []stri
 // about one that has none, so that silence passes no gate.
 func reaches(risk, least p.Risk) bool { return risk == "" || riskLevel(risk) >= riskLevel(least) }
 
-// exceeds tells whether a risk is over the highest that an agent may take.
-func exceeds(risk, most p.Risk) bool { return riskLevel(risk) > riskLevel(cmp.Or(most, p.RiskHigh)) }
-
 // fitsRule tells whether a rule of the fleet is about a handoff to an agent.
 func fitsRule(when p.ApprovalWhen, s *p.Summary, agent string) bool {
 	most, bounded := s.Limits.Of("max_tokens")

@@ -87,8 +87,8 @@ func ranked(s p.Summary, ticket string, d *Directory, excluded []string) (p.Rout
 		if !known || agent == s.Source || contains(excluded, agent) || d.Reserved(agent) || !from.lead(&profile) {
 			continue
 		}
-		m, ok := fitness(profile, s, d, demand{wanted: requiredOf(s)})
-		if _, _, lets := d.lets(agent, ticket); !ok || !lets {
+		m, why := d.fit(&profile, &s, demand{wanted: requiredOf(s)})
+		if _, _, lets := d.lets(agent, ticket); why != "" || !lets {
 			continue
 		}
 		l := d.load(agent)

@@ -184,8 +184,8 @@ func nextBidder(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 		if !known || contains(excluded, b.Agent) || d.Reserved(b.Agent) || !from.lead(&profile) || hasPassed(now, b.Until) {
 			continue
 		}
-		m, ok := fitness(profile, s.Summary, d, wanted)
-		if _, _, lets := d.lets(b.Agent, s.Ticket); !ok || !lets {
+		m, why := d.fit(&profile, &s.Summary, wanted)
+		if _, _, lets := d.lets(b.Agent, s.Ticket); why != "" || !lets {
 			continue
 		}
 		l := d.load(b.Agent)

@@ -6,9 +6,8 @@ import p "github.com/agenthandoff/handoff/protocol"
 // and made where the package is: the core reads no package and checks no schema.
 type Contract func(agent *p.Profile) *p.Error
 
-// WithContract returns a snapshot that knows which agents a package does not suit. Admit refuses it
-// for the agent that it names, and chooses among the others where it names a capability. What was
-// admitted is not asked again: a reroute goes by capabilities.
+// WithContract returns a snapshot that knows which agents a package does not suit. fit asks it,
+// whatever the way in which an agent is chosen.
 func (d *Directory) WithContract(c Contract) *Directory {
 	if d == nil {
 		return d
@@ -18,7 +17,11 @@ func (d *Directory) WithContract(c Contract) *Directory {
 	return &next
 }
 
-// HasContracts tells whether an agent expects something of a package.
+// WantsContract reports whether a package has to be read before an agent is chosen: an agent expects
+// something of a package, and WithContract was not called.
+func (d *Directory) WantsContract() bool { return d.HasContracts() && d.contract == nil }
+
+// HasContracts reports whether an agent expects something of a package.
 func (d *Directory) HasContracts() bool {
 	switch {
 	case d == nil:
@@ -38,9 +41,10 @@ func (d *Directory) findContract() bool {
 	return false
 }
 
-// breaks says what of a package is not what an agent expects. An escalation goes up as it is.
+// breaks returns an error for the part of a package that is not what an agent expects. What goes up or
+// back as it is, an escalation, a return or a call for a bid, breaks no contract.
 func (d *Directory) breaks(agent *p.Profile, s *p.Summary) *p.Error {
-	if d == nil || d.contract == nil || agent.Contract == nil || s.Type == p.Escalation {
+	if d == nil || d.contract == nil || agent.Contract == nil || s.Type == p.Escalation || s.ReturnOf != "" || s.CallOf != "" {
 		return nil
 	}
 	return d.contract(agent)

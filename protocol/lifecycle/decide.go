@@ -391,18 +391,28 @@ func nextAuthority(s p.State, d *Directory) (level int, to string, ok bool) {
 }
 
 // authorityAt is who an agent escalates to: its own choice while that leads
-// somewhere new, a person at the last level.
+// somewhere new, a person at the last level. One that is not fit is passed over.
 func authorityAt(s p.State, d *Directory, level int) string {
-	agent, known := d.Agent(s.Agent)
-	next := agent.EscalatesTo
-	if !known || next == "" || level >= s.Policy.MaxEscalations {
+	if level >= s.Policy.MaxEscalations {
 		return p.Human
 	}
-	profile, known := d.Agent(next)
-	if !known || !profile.Accepts() || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || d.Reserved(next) || s.Type == p.Escalation && next == s.Source {
-		return p.Human
+	below := s.Agent
+	for range approvalsAbove {
+		profile, known := d.Agent(below)
+		next := profile.EscalatesTo
+		if !known || next == "" {
+			break
+		}
+		above, known := d.Agent(next)
+		if !known || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || d.Reserved(next) || s.Type == p.Escalation && next == s.Source {
+			break
+		}
+		if d.fitAbove(&above, &s.Summary) {
+			return next
+		}
+		below = next
 	}
-	return next
+	return p.Human
 }
 
 // reroute offers the handoff to another fit agent; nil if there is none or

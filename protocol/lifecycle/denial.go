@@ -35,7 +35,7 @@ func nextDecider(s p.State, d *Directory) string {
 	}
 	for _, name := range s.Deciders {
 		profile, known := d.Agent(name)
-		if known && profile.Accepts() && name != s.Agent && name != s.Source && !contains(s.Refused, name) && !d.Reserved(name) {
+		if known && d.fitAbove(&profile, &s.Summary) && name != s.Agent && name != s.Source && !contains(s.Refused, name) && !d.Reserved(name) {
 			return name
 		}
 	}

@@ -119,7 +119,7 @@ func decideAfter(s p.State, d *Directory, events ...p.Event) (Step, error) {
 }
 
 // TakeNow gives a handoff to a holder of an agent at once, also from another holder: it
-// need not be offered to that agent, and a refusal of it is forgotten.
+// need not be offered to that agent, and a refusal of it is forgotten. The agent has to be fit.
 func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
@@ -127,8 +127,12 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 	if err := mustBeAssignable(s, "take"); err != nil {
 		return Step{}, err
 	}
-	if _, known := d.Agent(c.Agent); !known {
+	profile, known := d.Agent(c.Agent)
+	if !known {
 		return Step{}, p.Errorf(p.CodeUnknownAgent, "agent", "no agent is called %s", c.Agent)
+	}
+	if _, err := d.fitNamed(&profile, &s.Summary); err != nil && !s.Overridden(c.Agent) {
+		return Step{}, p.Errorf(err.Code, "agent", "%s; a person may reroute it there", err.Message)
 	}
 	if d.Reserved(c.Agent) {
 		return Step{}, memberConflict(s, "agent", c.Agent)
@@ -140,7 +144,8 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 }
 
 // RerouteTo offers a handoff to the agent that the client names, also from a
-// holder. It does not count as a reroute, and a refusal by that agent is forgotten. A
+// holder. It does not count as a reroute, and a refusal by that agent is forgotten. An agent that is
+// not fit gets it from a person alone, and the event records the rules that this overrides. A
 // deadline that is not zero is its new one; without one an overdue handoff stays overdue.
 func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now time.Time) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
@@ -165,8 +170,11 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 	case to == s.Agent:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is with %s already", s.Ticket, to)
 	}
+	if _, err := d.fitNamed(&profile, &s.Summary); err != nil && by != p.Human {
+		return Step{}, p.Errorf(err.Code, "to", "%s; a person may reroute it there", err.Message)
+	}
 	meta := p.Meta{At: now, By: by}
-	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline})
+	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: d.broken(&profile, &s.Summary)})
 	if err == nil {
 		err = t.add(offerOrGate(&t.State, d, meta, offerTo{agent: to, reason: OfferReroute})...)
 	}

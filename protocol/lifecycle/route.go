@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"fmt"
 	"slices"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -76,8 +75,8 @@ func fitting(s p.Summary, d *Directory, excluded []string) (fit []rankedCandidat
 		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || d.Reserved(profile.ID) {
 			continue
 		}
-		m, ok := fitness(profile, s, d, wanted)
-		if !ok || m.score == 0 || !from.lead(&profile) {
+		m, why := d.fit(&profile, &s, wanted)
+		if why != "" || m.score == 0 || !from.lead(&profile) {
 			continue
 		}
 		load := loads[profile.ID]
@@ -172,7 +171,8 @@ func suggested(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 	if !known {
 		return p.Routing{}, false
 	}
-	m, ok := fitness(profile, s.Summary, d, demand{wanted: requiredOf(s.Summary)})
+	m, why := d.fit(&profile, &s.Summary, demand{wanted: requiredOf(s.Summary)})
+	ok := why == ""
 	if from := edgesOf(s.Summary, d); s.EscalationLevel == 0 && !from.lead(&profile) { // an authority sends it where it likes
 		ok = false
 	}
@@ -183,77 +183,4 @@ func suggested(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 	routing.Warnings = m.warnings
 	routing.Candidates = []p.Candidate{{Agent: alternative, Score: m.score, Live: live, Busy: busy}}
 	return routing, true
-}
-
-// match is how well an agent has what is wanted.
-type match struct {
-	score    float64  // 0 to 1
-	warnings []string // what it lacks, or has too little of
-}
-
-// fitness matches a profile against what is wanted. A partial
-// match is fit, with a warning for each capability that is missing or too weak,
-// unless the policy is strict. An agent that takes no handoffs, may not take
-// the risk, or expects what the package does not have, is not fit.
-func fitness(profile p.Profile, s p.Summary, d *Directory, wanted demand) (m match, ok bool) {
-	if _, unfit := unfitForGood(profile, s); unfit || d.breaks(&profile, &s) != nil {
-		return match{}, false
-	}
-	if len(wanted.wanted) == 0 {
-		return match{score: 1}, true
-	}
-	total := 0.0
-	for _, need := range wanted.wanted {
-		proficiency, has := proficiencyOf(profile, need.ID)
-		if has {
-			total += proficiency
-			if proficiency >= need.MinProficiency {
-				continue
-			}
-			m.warnings = append(m.warnings, fmt.Sprintf("%s has %s at %g, %g is required", profile.ID, need.ID, proficiency, need.MinProficiency))
-		} else {
-			m.warnings = append(m.warnings, fmt.Sprintf("%s lacks %s", profile.ID, need.ID))
-		}
-		if need.ID == s.Target.Capability { // the one asked for by name is not optional
-			return m, false
-		}
-	}
-	m.score = total / float64(len(wanted.wanted))
-	strict := wanted.all || strictCapabilities(s, profile, d)
-	return m, len(m.warnings) == 0 || !strict && len(m.warnings) < len(wanted.wanted)
-}
-
-// strictCapabilities tells whether an agent must have all that the package
-// requires: the package says so, else the agent, else the fleet.
-func strictCapabilities(s p.Summary, profile p.Profile, d *Directory) bool {
-	for _, own := range []*bool{s.Overrides.StrictCapabilities, profile.Policy.StrictCapabilities, d.fleetPolicy().StrictCapabilities} {
-		if own != nil {
-			return *own
-		}
-	}
-	return false
-}
-
-func proficiencyOf(profile p.Profile, capability string) (float64, bool) {
-	for _, c := range profile.Capabilities {
-		if c.ID == capability {
-			return c.Proficiency, true
-		}
-	}
-	if profile.Specialization == capability {
-		return 1, true
-	}
-	return 0, false
-}
-
-func riskLevel(r p.Risk) int {
-	switch r {
-	case p.RiskHigh:
-		return 3
-	case p.RiskMedium:
-		return 2
-	case p.RiskLow:
-		return 1
-	}
-	return 0
 }

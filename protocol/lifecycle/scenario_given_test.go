@@ -176,6 +176,11 @@ func (g *stage) profile(args []string) {
 			profile.Handoffs = p.HandoffMode(value)
 		case key == "autonomy":
 			profile.AutonomyBudget = ptr(float64(g.numbers([]string{value})[0]))
+		case key == "contract": // which the package breaks
+			profile.Contract = &p.Contract{}
+			g.d.contract = func(agent *p.Profile) *p.Error {
+				return p.Errorf(p.CodeContract, "context", "it breaks the contract of %s", agent.ID)
+			}
 		case key == "approve":
 			profile.Approve = p.Approve(value)
 		case key == "bids":

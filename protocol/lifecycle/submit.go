@@ -165,7 +165,7 @@ func (d *Directory) has(capability string) bool {
 		return false
 	}
 	for _, profile := range d.Agents {
-		if _, has := proficiencyOf(profile, capability); has {
+		if _, has := proficiencyOf(&profile, capability); has {
 			return true
 		}
 	}

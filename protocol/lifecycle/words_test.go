@@ -164,7 +164,11 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	case "take":
 		step, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
 	case "reroute":
-		step, err = RerouteTo(s, g.d, args[0], "src", "better", g.newDeadline(args[1:]), g.now)
+		by, rest := "src", args[1:]
+		if len(rest) > 0 && rest[0] == p.Human {
+			by, rest = rest[0], rest[1:]
+		}
+		step, err = RerouteTo(s, g.d, args[0], by, "better", g.newDeadline(rest), g.now)
 	case "raise":
 		step, err = Raise(s, g.d, "human", g.limits(args[0]).Granted(), g.now)
 	case "redrive":
@@ -303,6 +307,9 @@ func brief(events []p.Event) string {
 			}
 		case *p.Rerouted:
 			word += " " + e.From + ">" + e.To
+			if len(e.Override) > 0 {
+				word += " override " + strings.Join(e.Override, ",")
+			}
 		case *p.Escalated:
 			word += fmt.Sprintf(" %d %s>%s", e.Level, e.From, e.To)
 		case *p.Deadlocked:

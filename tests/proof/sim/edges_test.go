@@ -110,6 +110,8 @@ func (j *judge) checkEdges(before, after protocol.State, events []protocol.Event
 // seenProfile is a profile as processes read it: without what a planted bug does not ask for.
 func (l *simulation) seenProfile(p protocol.Profile) protocol.Profile {
 	switch l.bug {
+	case autonomyUnread:
+		p.AutonomyBudget = nil
 	case handsToUnread:
 		p.HandsTo = nil
 	case acceptsUnread:
@@ -123,7 +125,7 @@ func (l *simulation) seenProfile(p protocol.Profile) protocol.Profile {
 // seenDirectory is the directory as processes read it.
 func (l *simulation) seenDirectory(d *lifecycle.Directory) *lifecycle.Directory {
 	switch l.bug {
-	case handsToUnread, acceptsUnread, handoffsUnread, fleetModeUnread:
+	case handsToUnread, acceptsUnread, handoffsUnread, fleetModeUnread, autonomyUnread:
 	default:
 		return d
 	}

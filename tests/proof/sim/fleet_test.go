@@ -95,6 +95,7 @@ func (l *simulation) registerAll() {
 		if agent == tie || agent == bow {
 			profile.Specialization = l.knotWork()
 		}
+		l.giveAutonomy(&profile)
 		l.giveBreaker(&profile)
 		l.giveMode(&profile)
 		if err := l.m.PutProfile(l.ctx, profile); err != nil {

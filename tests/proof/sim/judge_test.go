@@ -33,6 +33,7 @@ type judge struct {
 	bids          bidsKnown
 	knots         knotsKnown
 	clocks        clocksKnown
+	overrides     map[seat]bool        // handoffs that a person has given to an agent that is not fit
 	edges         []edgeSet            // all that there ever were
 	ledgers       map[string]*ledgerOf // of what has limits, or follows from it
 	l             *simulation
@@ -179,6 +180,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkKnot(after, made.Events)
 	j.checkCircle(after, made.Events)
 	j.checkEdges(before.state, after, made.Events)
+	j.checkFit(after, made.Events)
 	j.checkRanked(before.state, made.Events)
 	j.checkPlace(before.state, after, made.Events)
 	j.checkUsedUp(before.state, after)

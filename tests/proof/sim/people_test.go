@@ -212,6 +212,7 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	l.planKnot(&p, dice(l.seed, "knot", source, i))
 	l.planBids(&p, dice(l.seed, "bids", source, i))
 	l.planClocks(&p, dice(l.seed, "clocks", source, i))
+	l.planAutonomy(&p, dice(l.seed, "autonomy", source, i))
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }
@@ -244,6 +245,10 @@ func (l *simulation) submitAll(n int) {
 			if isTurnedAway(err) { // it does without
 				pkg.Workspace, pkg.Locks, pkg.Context.WorkflowID, pkg.Key = "", nil, "", pkg.Key+" alone"
 				pkg.Constraints.Deadline = time.Time{}
+				continue
+			}
+			if isUnfit(err) {
+				pkg.AutonomyBudget, pkg.Key = nil, pkg.Key+" free"
 				continue
 			}
 			if pkg.Bids != nil && hasAnyCode(err, protocol.CodeNoAgent) { // too few that may have it

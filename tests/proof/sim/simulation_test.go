@@ -280,6 +280,7 @@ func (l *simulation) runAll() {
 		l.all.Go(func() { l.submitAll(i) })
 	}
 	l.all.Go(l.approveAll)
+	l.all.Go(l.rerouteSome)
 	l.sleep(2 * time.Second)
 	for l.since() < faultsFor {
 		l.injectFault()

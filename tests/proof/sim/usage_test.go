@@ -136,6 +136,9 @@ func (j *judge) checkSpent(before, after protocol.State, events []protocol.Event
 	for _, e := range events {
 		switch e := e.(type) {
 		case *protocol.RetryScheduled:
+			if before.EscalationLevel > 0 { // an authority tries as it likes
+				continue
+			}
 			j.faultLocked("%s is tried again after attempt %d, and has nothing left: %+v of %d tokens", after.Ticket, e.Attempt, *before.Account, limit)
 		case *protocol.Accepted:
 			if before.Held() && before.Holder != e.Holder && before.EscalationLevel == 0 {
