@@ -155,7 +155,7 @@ func (b *Broker) join(ctx context.Context, head Head) (Head, error) {
 			return lifecycle.WorkspaceStep{State: w}, nil
 		}
 		if _, drawn := w.Draw(ticket); drawn {
-			return lifecycle.StepWorkspace(w, now)
+			return lifecycle.RejoinWorkspace(w, head.State, now)
 		}
 		above, err := b.placeAbove(ctx, w, head.State)
 		if err != nil {

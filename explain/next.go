@@ -116,10 +116,7 @@ func (x *explainer) effect(n *Next, s protocol.State, events []protocol.Event) {
 		case *protocol.Offered:
 			n.Event, n.To, n.Words = e.EventType(), e.Agent, offeredWords(e, s)
 		case *protocol.TimedOut:
-			switch {
-			case s.Aggregate != nil && e.Clock == protocol.ClockDeadline:
-				n.Event, n.Words = e.EventType(), "it is overdue, and still waits for its members"
-			case s.Phase == protocol.Conditional && e.Clock == protocol.ClockReturn:
+			if e.Clock == protocol.ClockReturn {
 				n.Event, n.Words = e.EventType(), "it is waited for as long again"
 			}
 		}

@@ -115,6 +115,8 @@ type Facts struct {
 	Failed    int         `json:"failed,omitempty"` // did not succeed
 	Cancelled int         `json:"cancelled,omitempty"`
 	Mode      Aggregation `json:"mode,omitempty"`
+	// Unfinished are the ordinals of the members that had not ended when its time was over.
+	Unfinished []int `json:"unfinished,omitempty"`
 }
 
 // Outcome is how a closed handoff ended.

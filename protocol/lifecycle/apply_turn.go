@@ -156,24 +156,18 @@ func applyReleased(s *p.State, e *p.Released) error {
 }
 
 func applyTimedOut(s *p.State, e *p.TimedOut) error {
-	decided := s.TimedOut == ""   // no other clock ran out before, whose end it is
 	if e.Clock == p.ClockReturn { // what follows has as long again
 		s.ReturnTimeouts++
 		s.ReturnSince, s.ReturnMS = e.At, 0
-		if s.Phase == p.Conditional && s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts < s.Policy.MaxAttempts { // an answer, its children or its hour: there is nothing else to try
+		if (s.Phase == p.Conditional || s.Phase == p.AwaitingApproval) && s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts < s.Policy.MaxAttempts { // what it waits for is all that there is to try
 			return nil
 		}
 	}
 	s.Phase, s.TimedOut, s.Reason = p.PhaseTimeout, e.Clock, string(e.Clock)+"_timeout"
-	s.Conditions = nil
+	s.Conditions, s.Gate = nil, nil
 	endProbe(s)
-	if e.Clock == p.ClockDeadline {
-		if decided && groupGoesOn(*s, e.At) {
-			s.Phase, s.TimedOut = p.Pending, ""
-		}
-		if s.OverdueSince.IsZero() {
-			s.OverdueSince = e.At
-		}
+	if e.Clock == p.ClockDeadline && s.Aggregate == nil && s.OverdueSince.IsZero() {
+		s.OverdueSince = e.At
 	}
 	endAwait(s)
 	dropPending(s)

@@ -39,7 +39,7 @@ func CheckEnd(before, s p.State) error {
 	goesUp := s.Denied == "" && s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
 		s.Escalations < p.EscalationsTotalMax && !contains(s.Refused, p.Human)
 	switch {
-	case before.Gate != nil: // no authority gets by silence what was not approved
+	case asksAtGate(before.Gate): // no authority gets by silence what was not approved
 	case s.Inbox == "":
 		return fmt.Errorf("closed at its deadline, and no inbox lists it")
 	case s.Policy.OnDeadline == p.DeadlineEscalate && goesUp && !intervened:

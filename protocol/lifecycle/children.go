@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -10,13 +11,37 @@ import (
 // stepGroup closes a group as soon as its outcome is certain.
 func stepGroup(s p.State, meta p.Meta) []p.Event {
 	outcome, facts := groupOutcome(s)
-	switch outcome {
-	case "":
+	switch {
+	case outcome == "", outcome == p.OutcomeFailed && hasPassed(meta.At, Deadline(s)): // the deadline lists its members
 		return nil
-	case p.OutcomeSuccess:
+	case outcome == p.OutcomeSuccess:
 		return []p.Event{closed(meta, outcome, reason{ReasonAggregated, facts}, "")}
 	}
 	return []p.Event{closed(meta, outcome, reason{ReasonAggregation, facts}, "")}
+}
+
+// unfinishedNamed is how many unfinished members the message of a group names; its facts have all.
+const unfinishedNamed = 50
+
+// closeUnfinished closes a group whose time is over with the results that it has. A person's inbox
+// names the members that were not finished.
+func closeUnfinished(s p.State, meta p.Meta, why reason) p.Event {
+	_, facts := groupOutcome(s)
+	facts.LimitMS, facts.Unfinished = why.facts.LimitMS, s.Children.Made.Without(s.Children.Closed).Numbers()
+	end := closed(meta, p.OutcomeTimeout, reason{why.code, facts}, p.Human)
+	for i, n := range facts.Unfinished {
+		switch {
+		case i == 0:
+			end.Message += "; not finished: "
+		case i == unfinishedNamed:
+			end.Message += fmt.Sprintf(" and %d more", len(facts.Unfinished)-i)
+			return end
+		default:
+			end.Message += ", "
+		}
+		end.Message += fmt.Sprintf("member %d (%.8s)", n+1, p.ChildTicketN(s.Ticket, n))
+	}
+	return end
 }
 
 // groupOutcome is the outcome of a group once it is certain; nothing before.

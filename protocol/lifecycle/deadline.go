@@ -53,7 +53,10 @@ func mayBeDeadline(s p.State, deadline, now time.Time) error {
 // policy says so, it closes.
 func stepDeadline(s p.State, d *Directory, meta p.Meta) []p.Event {
 	why := because(ReasonDeadline, s)
-	if s.Policy.OnDeadline != p.DeadlineClose && !hasPassed(meta.At, Deadline(s)) && s.Aggregate == nil {
+	if s.Aggregate != nil {
+		return []p.Event{closeUnfinished(s, meta, why)}
+	}
+	if s.Policy.OnDeadline != p.DeadlineClose && !hasPassed(meta.At, Deadline(s)) {
 		if s.Agent == p.Human && !contains(s.Refused, p.Human) {
 			return []p.Event{offer(s, d, meta, p.Human, OfferOverdue, nil)}
 		}
@@ -62,10 +65,4 @@ func stepDeadline(s p.State, d *Directory, meta p.Meta) []p.Event {
 		}
 	}
 	return []p.Event{closed(meta, p.OutcomeTimeout, why, p.Human)}
-}
-
-// groupGoesOn tells whether a group waits for its members though its deadline has
-// run out: it has no work that an authority could have, and they are escalated.
-func groupGoesOn(s p.State, at time.Time) bool {
-	return s.Aggregate != nil && s.OverdueSince.IsZero() && s.Policy.OnDeadline != p.DeadlineClose && at.Before(latestDeadline(s))
 }

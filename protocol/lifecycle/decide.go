@@ -274,11 +274,11 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 // stepNoReturn follows the return's clock, as the package says. A retry of what
 // no agent has begun is one of as many as there may be attempts.
 func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
-	on := s.Policy.OnReturnTimeout
+	why := because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS))
 	if s.Aggregate != nil { // it has no work of its own
-		on = p.OnTimeoutFail
+		return []p.Event{closeUnfinished(s, meta, why)}
 	}
-	return stepOverdue(s, d, meta, on, because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS)))
+	return stepOverdue(s, d, meta, s.Policy.OnReturnTimeout, why)
 }
 
 // canReoffer tells whether the handoff may be offered once more to the agent

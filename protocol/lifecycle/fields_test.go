@@ -69,7 +69,7 @@ timed_out claimed:        holder=- lease_ms=- overdue_since phase=timeout reason
 timed_out asking:         conditions=- overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
 timed_out working:        fence=- holder=- lease_ms=- overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
 timed_out waiting:        children overdue_since phase=timeout reason=deadline_timeout timed_out=deadline
-timed_out group:          overdue_since reason=deadline_timeout
+timed_out group:          phase=timeout reason=deadline_timeout timed_out=deadline
 return clocked/pending:   phase=timeout reason=return_timeout return_since return_timeouts=1 timed_out=return
 return clocked/rejected:  phase=timeout reason=return_timeout return_since return_timeouts=1 timed_out=return
 progress clocked/working: fence=- holder=- lease_ms=- phase=timeout reason=progress_timeout timed_out=progress

@@ -12,8 +12,10 @@ import (
 // A gate stands between a handoff and its next offer (phase awaiting_approval). It waits for one
 // thing after the other, in the order of protocol.GateKinds. A decision opens it for the first of
 // them: an approval (Approve), or a fact from outside of the ledger (OpenGate). After the last one
-// the offer follows in the same append. No clock ends a gate by timed_out, after which an offer may
-// follow: what is not answered lapses to the authority above, or the handoff closes.
+// the offer follows in the same append. No clock ends a gate by timed_out that asks a person or an
+// agent, for an offer may follow that: what is not answered lapses to the authority above, or the
+// handoff closes. A gate that waits for a fact ends by the deadline and the return's clock like any
+// other wait.
 
 // gateTerms returns what stands between a handoff and its offer to an agent; nil is that nothing
 // does, which is the rule and costs no allocation. given are the approvals that it has. Each kind
@@ -67,15 +69,27 @@ func stepGate(s p.State, d *Directory, meta p.Meta) []p.Event {
 	case gate.Denied != "":
 		return []p.Event{closeUnapproved(s, meta, p.OutcomeRejected, reason{ReasonApprovalDenied, p.Facts{Agent: gate.Denied}})}
 	case hasPassed(meta.At, Deadline(s)):
-		return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonDeadline), p.Human)}
+		if asksAtGate(gate) {
+			return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonDeadline), p.Human)}
+		}
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
 	case returnClock(s) && hasPassed(meta.At, returnDue(s)):
-		return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonReturnTimeout).withLimit(millis(s.Policy.ReturnTimeoutMS)), p.Human)}
+		if asksAtGate(gate) {
+			return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonReturnTimeout).withLimit(millis(s.Policy.ReturnTimeoutMS)), p.Human)}
+		}
+		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	case len(gate.Waits) == 0:
 		return offerBehindGate(s, gate, d, meta)
 	case gate.First() == p.GateApproval && hasPassed(meta.At, gate.Until):
 		return stepLapse(s, d, meta)
 	}
 	return nil // what it waits for is told from outside
+}
+
+// asksAtGate reports whether a gate asks a person or an agent, now or later. No authority gets by
+// silence what they have not allowed, so that a clock closes the handoff.
+func asksAtGate(gate *p.Gate) bool {
+	return gate != nil && (slices.Contains(gate.Waits, p.GateApproval) || slices.Contains(gate.Waits, p.GateBudget))
 }
 
 // gateReason is the reason for the end of a handoff that no agent had.

@@ -141,9 +141,9 @@ func ReasonWords(code string, f p.Facts) string {
 	case ReasonProgressTimeout:
 		return "no progress within the progress timeout of " + limitWords(f)
 	case ReasonReturnTimeout:
-		return "no return within the return timeout of " + limitWords(f)
+		return "no return within the return timeout of " + limitWords(f) + membersDone(f)
 	case ReasonDeadline:
-		return "the deadline passed"
+		return "the deadline passed" + membersDone(f)
 	case ReasonTooFewBids:
 		return fmt.Sprintf("too few bids were made: %d of %d", f.Count, f.Limit)
 	case ReasonReroutesExhausted:
@@ -223,6 +223,14 @@ func groupWords(f p.Facts) string {
 		without += fmt.Sprintf(" (%d cancelled)", f.Cancelled)
 	}
 	return fmt.Sprintf("%d of %d %s, %s; %s was asked for", f.Count, f.Limit, well, without, f.Mode)
+}
+
+// membersDone says how many members of a group were done when its time was over.
+func membersDone(f p.Facts) string {
+	if f.Mode == "" {
+		return ""
+	}
+	return "; " + groupWords(f)
 }
 
 func orItsAgent(agent string) string {

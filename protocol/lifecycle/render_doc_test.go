@@ -160,8 +160,8 @@ func leads(from p.Phase, e p.EventType) []p.Phase {
 		if slices.Contains(held, from) {
 			return []p.Phase{p.Pending}
 		}
-	case p.EventTimedOut: // a group whose deadline has run out may wait for its members, and what is conditional goes on waiting
-		if from == p.Pending || from == p.Conditional {
+	case p.EventTimedOut: // what waits for something else than a worker may go on waiting
+		if from == p.AwaitingApproval || from == p.Conditional {
 			return []p.Phase{p.PhaseTimeout, from}
 		}
 		return []p.Phase{p.PhaseTimeout}

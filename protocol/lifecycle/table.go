@@ -92,7 +92,7 @@ var table = map[p.EventType]rule{
 	p.EventReleased:        newRow([]p.Phase{p.Pending, p.PhaseAccepted, p.Working}, p.Pending, staleReleased, applyReleased, nil, byHolder, "the holder releases the handoff, uncharged"),
 	p.EventReminded:        newRow(held, stay, staleReminded, applyReminded, nil, bySupervisor, "the holder is told that its time runs out"),
 	p.EventExtended:        newRow(held, stay, staleExtended, applyExtended, nil, byHolder, "the holder has more time for its work"),
-	p.EventTimedOut:        newRow(begun, stay, staleTimedOut, applyTimedOut, nil, bySupervisor, "a clock ran out"),
+	p.EventTimedOut:        newRow(gatedToo, stay, staleTimedOut, applyTimedOut, nil, bySupervisor, "a clock ran out"),
 	p.EventDeadlocked:      newRow([]p.Phase{p.Pending}, p.PhaseTimeout, staleDeadlocked, applyDeadlocked, nil, bySupervisor, "it waits in a circle with what holds the slots of its agent"),
 	p.EventCancelRequested: newRow(open, stay, staleCancelRequested, applyCancelRequested, nil, byRouters, "the end of the handoff is asked for"),
 	p.EventClosed:          newRow(open, stay, nil, applyClosed, nil, byWorkers, "the handoff closes without a result of its holder"),

@@ -39,7 +39,7 @@ lease_lost        illegal  stale     stale     stale        pending      stale  
 released          illegal  stale     stale     stale        pending      stale        stale     stale        stale        stale        pending      pending      pending      stale     stale     stale     stale
 reminded          illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
 extended          illegal  stale     stale     stale        stale        stale        stale     stale        stale        stale        accepted     working      working      stale     stale     stale     stale
-timed_out         illegal  stale     stale     timeout      timeout      timeout      pending   timeout      timeout      timeout      timeout      timeout      timeout      timeout   timeout   timeout   timeout
+timed_out         illegal  stale     stale     timeout      timeout      timeout      timeout   timeout      timeout      timeout      timeout      timeout      timeout      timeout   timeout   timeout   timeout
 cancel_requested  illegal  approval  source    pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
 closed            illegal  failed    failed    failed       failed       failed       failed    failed       failed       failed       failed       failed       failed       failed    failed    failed    failed
 stuck             illegal  approval  source    pending      pending      pending      pending   conditional  conditional  conditional  accepted     working      working      retrying  timeout   rejected  failed
@@ -137,7 +137,7 @@ work         illegal  stale     stale    stale    stale    stale    stale    sta
 progress     illegal  stale     stale    stale    stale    stale    stale    stale    stale     stale    timeout   timeout  timeout  stale     stale    stale     stale
 condition    illegal  stale     stale    stale    stale    stale    stale    timeout  stale     stale    stale     stale    stale    stale     stale    stale     stale
 return       illegal  stale     stale    timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   stale    timeout   stale
-deadline     illegal  stale     stale    timeout  timeout  timeout  pending  timeout  timeout   timeout  timeout   timeout  timeout  timeout   timeout  timeout   timeout
+deadline     illegal  stale     stale    timeout  timeout  timeout  timeout  timeout  timeout   timeout  timeout   timeout  timeout  timeout   timeout  timeout   timeout
 `
 
 // stateIn makes the state of a column of wantOpen, in the way a handoff gets

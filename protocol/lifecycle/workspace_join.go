@@ -52,6 +52,16 @@ func LocksNotFree(s p.State) *p.Error {
 	return p.Errorf(p.CodeLockBusy, "locks", "%s was not free within %v", s.Locks.Paths[0].Path, s.Locks.Wait())
 }
 
+// RejoinWorkspace steps a workspace in which a handoff behind its gate has its place. Locks that
+// it has stopped waiting for are asked for anew: it was with an authority meanwhile.
+func RejoinWorkspace(w p.Workspace, s p.State, now time.Time) (WorkspaceStep, error) {
+	left := LockWaitLeft(s, now)
+	if s.Locks == nil || left <= 0 || len(w.LocksOf(s.Ticket)) > 0 || w.WaitOf(s.Ticket) != nil {
+		return StepWorkspace(w, now)
+	}
+	return LockPaths(w, LockRequest{Ticket: s.Ticket, By: s.Source, Locks: s.Locks.Paths, Wait: left}, now)
+}
+
 // ForeseeLocks returns how a handoff ends whose declared locks are not free in time; false where it
 // waits for none. The workspace tells whether they are, so that Foresee does not know of it.
 func ForeseeLocks(s p.State, now time.Time) (Foreseen, bool) {

@@ -17,10 +17,12 @@ const (
 	retriesEven     bug = "a retry that waits no longer than the one before it"
 	questionDropped bug = "an open question forgotten by the retry of a clock"
 	timeoutInvented bug = "a question over the bound recorded as a time-out"
+	lockEnds        bug = "a deadline that closes what waits for a lock"
+	membersUnnamed  bug = "a group closed at its deadline, and its unfinished members not named"
 )
 
 func init() {
-	for _, b := range []bug{retriesEven, questionDropped, timeoutInvented} {
+	for _, b := range []bug{retriesEven, questionDropped, timeoutInvented, lockEnds, membersUnnamed} {
 		bugs, deciding[b] = append(bugs, b), (*faultyBroker).withClocksWrong
 	}
 }
@@ -36,8 +38,13 @@ type triesAt struct {
 	retries int
 }
 
-// planClocks gives some packages a return's clock that is retried, and few questions.
+// planClocks gives some packages a return's clock that is retried, and few questions, and some groups
+// and some that wait for locks a deadline.
 func (l *simulation) planClocks(p *protocol.Package, d uint64) {
+	if (p.Type == protocol.Broadcast || p.Locks != nil) && d%3 == 0 {
+		p.Constraints.Deadline = time.Now().Add(time.Duration(3_000+d>>8%40_000) * time.Millisecond)
+		return
+	}
 	if p.Target.Agent == "" || p.Type != "" || d%5 != 0 {
 		return
 	}
@@ -56,6 +63,7 @@ func (j *judge) checkClocks(before, after protocol.State, events []protocol.Even
 		}
 	}
 	asks, out := before.Conditions != nil, false
+	defer j.checkUnfinished(before, events)
 	for i, e := range events {
 		switch e := e.(type) {
 		case *protocol.Offered:
@@ -99,6 +107,30 @@ func (j *judge) checkClocks(before, after protocol.State, events []protocol.Even
 	}
 	if j.clocks.tries[after.Ticket] = tries; asks && after.Conditions == nil && !after.Closed {
 		j.faultLocked("%s: its question is forgotten by %s", after.Ticket, names(events))
+	}
+}
+
+// checkUnfinished: a group that closes when its time is over names each member that has not ended,
+// in the inbox of a person; and it does close as that.
+func (j *judge) checkUnfinished(before protocol.State, events []protocol.Event) {
+	if before.Aggregate == nil || before.Closed {
+		return
+	}
+	for _, e := range events {
+		end, ok := e.(*protocol.Closed)
+		if !ok || end.Outcome == protocol.OutcomeSuccess || end.Outcome == protocol.OutcomeCancelled || end.Outcome == protocol.OutcomeRolledBack {
+			continue
+		}
+		over := end.Reason == lifecycle.ReasonDeadline || end.Reason == lifecycle.ReasonReturnTimeout
+		if !over && !end.At.Before(lifecycle.Deadline(before)) {
+			j.faultLocked("group %s closes as %s at its deadline, and names no member", before.Ticket, end.Reason)
+		}
+		for _, n := range before.Children.Made.Numbers() {
+			_, ended := j.endOf(j.heads[protocol.ChildTicketN(before.Ticket, n)].state)
+			if over && !ended && (end.Inbox != protocol.Human || end.Facts == nil || !slices.Contains(end.Facts.Unfinished, n)) {
+				j.faultLocked("group %s closes at its deadline, and no inbox names its member %d, which has not ended", before.Ticket, n)
+			}
+		}
 	}
 }
 
@@ -154,7 +186,18 @@ func (f *faultyBroker) withClocksWrong(ctx context.Context, head broker.Head, de
 				if f.bug == questionDropped && e.Clock == protocol.ClockReturn && step.State.Conditions != nil {
 					return lifecycle.StepOf(h.State, e, &protocol.Offered{Meta: e.Meta, Agent: h.State.Agent, Reason: lifecycle.OfferRetry})
 				}
+			case *protocol.Closed:
+				if f.bug == membersUnnamed && h.State.Aggregate != nil && e.Reason == lifecycle.ReasonDeadline {
+					unnamed := *e
+					unnamed.Facts = nil
+					events[i] = &unnamed
+					return lifecycle.StepOf(h.State, events...)
+				}
 			case *protocol.Escalated:
+				if f.bug == lockEnds && h.State.Gate != nil && e.ReasonCode == lifecycle.ReasonDeadline {
+					end := &protocol.Closed{Meta: e.Meta, Outcome: protocol.OutcomeTimeout, Reason: lifecycle.ReasonDeadline, Inbox: protocol.Human}
+					return lifecycle.StepOf(h.State, append(events[:i:i], end)...)
+				}
 				if f.bug == timeoutInvented && e.ReasonCode == lifecycle.ReasonConditionsExhausted {
 					out := *e
 					out.ReasonCode = lifecycle.ReasonConditionTimeout
