@@ -73,7 +73,9 @@ func TestRelayCostsNoRequests(t *testing.T) {
 					if claim.Ticket != ticket {
 						t.Fatalf("hop %d is %s, want %s", hop, claim.Ticket, ticket)
 					}
-					w.completeWith(claim, broker.Child{N: 0, Package: handOff(fmt.Sprint("a", (hop+1)%5))})
+					next := handOff(fmt.Sprint("a", (hop+1)%5))
+					next.Task.Description = fmt.Sprint("step ", hop) // the same one again would be a circle
+					w.completeWith(claim, broker.Child{N: 0, Package: next})
 					ticket = protocol.ChildTicketN(ticket, 0)
 					pass(10 * time.Millisecond)
 				}

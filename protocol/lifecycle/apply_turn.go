@@ -157,9 +157,10 @@ func applyReleased(s *p.State, e *p.Released) error {
 
 func applyTimedOut(s *p.State, e *p.TimedOut) error {
 	if e.Clock == p.ClockReturn { // what follows has as long again
+		waits := waitsOn(s)
 		s.ReturnTimeouts++
 		s.ReturnSince, s.ReturnMS = e.At, 0
-		if (s.Phase == p.Conditional || s.Phase == p.AwaitingApproval) && s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts < s.Policy.MaxAttempts { // what it waits for is all that there is to try
+		if waits {
 			return nil
 		}
 	}

@@ -74,7 +74,7 @@ func stepGate(s p.State, d *Directory, meta p.Meta) []p.Event {
 		}
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
 	case returnClock(s) && hasPassed(meta.At, returnDue(s)):
-		if asksAtGate(gate) {
+		if asksAtGate(gate) && !waitsOn(&s) {
 			return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonReturnTimeout).withLimit(millis(s.Policy.ReturnTimeoutMS)), p.Human)}
 		}
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
@@ -86,10 +86,10 @@ func stepGate(s p.State, d *Directory, meta p.Meta) []p.Event {
 	return nil // what it waits for is told from outside
 }
 
-// asksAtGate reports whether a gate asks a person or an agent, now or later. No authority gets by
+// asksAtGate reports whether a gate asks a person or agents, now or later. No authority gets by
 // silence what they have not allowed, so that a clock closes the handoff.
 func asksAtGate(gate *p.Gate) bool {
-	return gate != nil && (slices.Contains(gate.Waits, p.GateApproval) || slices.Contains(gate.Waits, p.GateBudget))
+	return gate != nil && (slices.Contains(gate.Waits, p.GateBids) || slices.Contains(gate.Waits, p.GateApproval) || slices.Contains(gate.Waits, p.GateBudget))
 }
 
 // gateReason is the reason for the end of a handoff that no agent had.

@@ -105,7 +105,7 @@ func TestAwaitingApproval(t *testing.T) {
 	if step, err := RollBack(s, d, "src", "never mind", t0.Add(sec)); err != nil || brief(step.Events) != "rolled_back" {
 		t.Errorf("%s, %v", brief(step.Events), err)
 	}
-	s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS, s.Policy.OnReturnTimeout = true, t0, 60_000, p.OnTimeoutRetry
+	s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS, s.Policy.OnReturnTimeout = true, t0, 60_000, p.OnTimeoutFail
 	if got := brief(Decide(s, d, t0.Add(time.Minute)).Events); got != "closed timeout (return_timeout)" {
 		t.Errorf("past its return timeout: %s", got)
 	}

@@ -96,6 +96,14 @@ func usedUp(s p.State, d *Directory, meta p.Meta, end p.Event, why reason) []p.E
 	return []p.Event{end}
 }
 
+// waitsOn reports whether the return's clock, when it runs out now, leaves a handoff as it is: it is
+// retried, and what the handoff waits for (an answer, its children, its hour, a gate) is all that
+// there is to try.
+func waitsOn(s *p.State) bool {
+	return (s.Phase == p.Conditional || s.Phase == p.AwaitingApproval) &&
+		s.Policy.OnReturnTimeout == p.OnTimeoutRetry && s.ReturnTimeouts+1 < s.Policy.MaxAttempts
+}
+
 // returnsUsedUp reports whether the return's clock ran out as often as there may be attempts.
 func returnsUsedUp(s p.State) bool {
 	return s.TimedOut == p.ClockReturn && s.ReturnTimeouts >= s.Policy.MaxAttempts

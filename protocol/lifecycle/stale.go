@@ -223,7 +223,7 @@ func offerUntouched(s *p.State) bool {
 // had run out by then: the time-out of an earlier offer or attempt may look the
 // same in all else.
 func hasRunOut(s *p.State, e *p.TimedOut) bool {
-	if s.Phase == p.AwaitingSource || asksAtGate(s.Gate) { // what may not begin closes at its deadline
+	if s.Phase == p.AwaitingSource || asksAtGate(s.Gate) && (e.Clock != p.ClockReturn || !waitsOn(s)) { // what may not begin closes at its deadline
 		return false
 	}
 	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent

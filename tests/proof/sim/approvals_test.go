@@ -117,7 +117,6 @@ func (j *judge) approves(ticket, agent string, anyAgent bool) {
 // checkApprovals: no agent gets a handoff for which an approval is asked without one that an approver
 // gave, for that agent; and no end by time is said to be a denial.
 func (j *judge) checkApprovals(s protocol.State, events []protocol.Event) {
-	gated := slices.ContainsFunc(events, func(e protocol.Event) bool { return e.EventType() == protocol.EventGated }) // behind the clock
 	for _, e := range events {
 		switch e := e.(type) {
 		case *protocol.Approved:
@@ -131,10 +130,6 @@ func (j *judge) checkApprovals(s protocol.State, events []protocol.Event) {
 		case *protocol.Offered:
 			if s.EscalationLevel == 0 && asksApproval(s.Summary, e.Agent) && !j.approvals.given[seat{s.Ticket, e.Agent}] && !j.approvals.given[seat{s.Ticket, protocol.AnyAgent}] {
 				j.faultLocked("%s is offered to %s, which was not approved", s.Ticket, e.Agent)
-			}
-		case *protocol.TimedOut:
-			if s.Gate != nil && !gated {
-				j.faultLocked("a clock ends the gate of %s", s.Ticket)
 			}
 		}
 	}

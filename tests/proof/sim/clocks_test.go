@@ -41,7 +41,7 @@ type triesAt struct {
 // planClocks gives some packages a return's clock that is retried, and few questions, and some groups
 // and some that wait for locks a deadline.
 func (l *simulation) planClocks(p *protocol.Package, d uint64) {
-	if (p.Type == protocol.Broadcast || p.Locks != nil) && d%3 == 0 {
+	if (p.Type == protocol.Broadcast || p.Locks != nil && p.Target.Agent != late) && d%3 == 0 {
 		p.Constraints.Deadline = time.Now().Add(time.Duration(3_000+d>>8%40_000) * time.Millisecond)
 		return
 	}
@@ -91,6 +91,9 @@ func (j *judge) checkClocks(before, after protocol.State, events []protocol.Even
 			ended, out = e.At, e.Clock == protocol.ClockCondition
 			if due := clockDue(&before, e.Clock); i == 0 && !due.IsZero() && time.Now().Before(due) {
 				j.faultLocked("%s: the clock %s ran out %v before its time", after.Ticket, e.Clock, time.Until(due))
+			}
+			if g := before.Gate; i == 0 && (g.First() == protocol.GateApproval || g.First() == protocol.GateBudget || g.First() == protocol.GateBids) && after.Phase != protocol.AwaitingApproval {
+				j.faultLocked("a clock ends the gate of %s, which asks", after.Ticket)
 			}
 			if e.Clock == protocol.ClockCondition && !asks {
 				j.faultLocked("%s: a question timed out, and none is open", after.Ticket)
