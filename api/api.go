@@ -44,8 +44,9 @@ type Source interface {
 	// Cancel asks for the end of a handoff: at once if no worker holds it, else through
 	// its holder's next heartbeat.
 	Cancel(ctx context.Context, request Cancel) (protocol.State, error)
-	// Answer gives a handoff what it asks for, or denies it. The answer is the caller's,
-	// whatever it says itself.
+	// Answer gives a handoff what it asks for, or denies it. The answer names its question
+	// (lifecycle.QuestionOf); one for an earlier question is refused (CodeConflict). It is the
+	// caller's, whatever it says itself; lifecycle.MayAnswer decides whether the caller may.
 	Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error)
 }
 

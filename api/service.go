@@ -108,7 +108,7 @@ func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, e
 	if err != nil || c.caller.concerns(state) {
 		return state, err
 	}
-	if asked, err := c.mayApprove(ctx, state); asked || err != nil {
+	if asked, err := c.mayAnswer(ctx, state); asked || err != nil {
 		return state, err
 	}
 	if state.Parent != "" && state.N > 0 && ticket == protocol.ChildTicketN(state.Parent, state.N-1) {
@@ -123,17 +123,17 @@ func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, e
 	return protocol.State{}, hidden(ticket)
 }
 
-// mayApprove tells whether the core lets one of the caller's names answer the gate of a handoff: an
-// agent above the approver.
-func (c *Session) mayApprove(ctx context.Context, state protocol.State) (bool, error) {
-	if state.Gate.First() != protocol.GateApproval {
+// mayAnswer reports whether the core lets one of the caller's names answer what a handoff asks: as
+// an authority above those that it concerns.
+func (c *Session) mayAnswer(ctx context.Context, state protocol.State) (bool, error) {
+	if lifecycle.QuestionOf(state).Kind == lifecycle.AsksNothing {
 		return false, nil
 	}
 	directory, err := c.s.b.Directory(ctx)
 	if err != nil {
 		return false, err
 	}
-	may := func(name string) bool { return lifecycle.MayApprove(state, name, directory) }
+	may := func(name string) bool { return lifecycle.MayAnswer(state, name, directory) == nil }
 	return slices.ContainsFunc(c.caller.Agents, may) || slices.ContainsFunc(c.caller.Sources, may), nil
 }
 

@@ -141,7 +141,7 @@ func (c *Session) Cancel(ctx context.Context, request Cancel) (protocol.State, e
 
 // Answer implements Source.
 func (c *Session) Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error) {
-	ticket, err := c.own(ctx, "Answer", ticket)
+	ticket, err := c.locate(ctx, "Answer", ticket)
 	if err != nil {
 		return protocol.State{}, err
 	}

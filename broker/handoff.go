@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -451,11 +450,12 @@ func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) erro
 // Answer is what an authority says to a handoff that was escalated to it: the
 // handoff goes back to the agent that escalated it, with the answer.
 func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
-	answer.By = cmp.Or(answer.By, c.Agent)
+	answer.By = c.Agent
 	if err := answer.Validate(); err != nil {
 		return err
 	}
 	err := c.appendReportWith(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		answer.Question = s.EscalationQuestion // the fence is of this one
 		return lifecycle.Answer(s, d, answer, now)
 	})
 	if err != nil {

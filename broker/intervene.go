@@ -47,7 +47,7 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, dea
 		return protocol.State{}, err
 	}
 	reason = cutReason(reason)
-	head, err := b.intervene(ctx, ticket, b.freshAgent(to), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	head, err := b.intervene(ctx, ticket, b.agentToSettle(to, by), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.RerouteTo(h.State, d, to, by, reason, deadline, now)
 	})
 	return head.State, err
@@ -61,7 +61,7 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 		return nil, err
 	}
 	reason = cutReason(reason)
-	head, err := b.intervene(ctx, ticket, b.freshAgent(holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	head, err := b.intervene(ctx, ticket, b.agentToSettle(holder.Agent, holder.Agent), func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
 		return lifecycle.TakeNow(h.State, d, claimant, reason, now)
 	})
@@ -79,6 +79,22 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 	}
 	claim.limited = true
 	return claim, claim.ensureSlot(ctx)
+}
+
+// agentToSettle is freshAgent, and adds all agents where by may settle an open question only as an
+// authority.
+func (b *Broker) agentToSettle(agent, by string) directoryReader {
+	return func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
+		fresh, err := b.freshAgent(agent)(ctx, s)
+		if err != nil || by == protocol.Human || lifecycle.QuestionOf(s).Kind == lifecycle.AsksNothing {
+			return fresh, err
+		}
+		all, err := b.Directory(ctx)
+		if profile, known := fresh.Agent(agent); known && err == nil {
+			all = all.WithAgent(&profile)
+		}
+		return all, err
+	}
 }
 
 // Dismiss takes a closed handoff out of the inbox that lists it.

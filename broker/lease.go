@@ -228,9 +228,10 @@ func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error)
 					ending.Barred = append(ending.Barred, e)
 				}
 			case *protocol.Answered: // by an authority, from its hands
-				if holds && e.By == lease.Agent && e.Offer == lease.Offer {
-					holds, ending.Event = false, e
+				if holds && e.By == lease.Agent {
+					ending.Event = e
 				}
+				holds = false
 			default:
 				if holds && releasingHolder(e) == lease.Holder {
 					holds, ending.Event = false, e

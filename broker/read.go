@@ -228,13 +228,7 @@ func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answ
 	if err := answer.Validate(); err != nil {
 		return protocol.State{}, err
 	}
-	asked := uint64(0) // the offer whose agent asked, when we first looked
 	head, _, err := b.Update(ctx, ticket, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		if asked == 0 {
-			asked = h.State.Offer
-		} else if asked != h.State.Offer {
-			return lifecycle.Step{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s has moved on while it was answered; see what it asks now", ticket)
-		}
 		return lifecycle.Answer(h.State, d, answer, now)
 	})
 	return head.State, unknownTicketError(ticket, err)

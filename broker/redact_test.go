@@ -56,7 +56,7 @@ func TestNothingSaidKeepsSecrets(t *testing.T) {
 			if err := c.Acknowledge(ctx, protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{says}, NeedsPermission: []string{says}, Reason: says}, false); err != nil {
 				return err
 			}
-			_, err := b.Answer(ctx, c.Ticket, protocol.Answer{By: "human", Text: says, Variables: named, Permit: true})
+			_, err := b.Answer(ctx, c.Ticket, protocol.Answer{By: "human", Question: 1, Text: says, Variables: named, Permit: true})
 			return err
 		},
 		"progressed, cancelled": func(b *broker.Broker, c *broker.Claim) error {

@@ -14,19 +14,24 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // StateView is a state for programs. It always has an outcome, empty while it is open.
 type StateView struct {
 	protocol.State
 	Outcome protocol.Outcome `json:"outcome"`
-	Members []MemberState    `json:"members,omitempty"` // of a group, if they were requested
+	// Question is the number of what it asks now, which an answer names.
+	Question int           `json:"question,omitempty"`
+	Members  []MemberState `json:"members,omitempty"` // of a group, if they were requested
 	// HandedOn is what has become of it, if it was handed on and that was requested.
 	HandedOn *Chain `json:"handed_on,omitempty"`
 }
 
 // StateOf returns the view of a state.
-func StateOf(s protocol.State) StateView { return StateView{State: s, Outcome: s.Outcome} }
+func StateOf(s protocol.State) StateView {
+	return StateView{State: s, Outcome: s.Outcome, Question: lifecycle.QuestionOf(s).N}
+}
 
 // MemberState is a member of a group for programs.
 type MemberState struct {

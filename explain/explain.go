@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ const (
 	OpAgents       = "agents"        // see the agents
 	OpApprove      = "approve"       // ticket
 	OpDeny         = "deny"          // ticket, reason
-	OpAnswer       = "answer"        // ticket; permit, set (names) and text, or deny and let-others, as the question has them
+	OpAnswer       = "answer"        // ticket, question; permit, set (names) and text, or deny and let-others, as the question has them
 	OpClaim        = "claim"         // agent
 	OpConnect      = "connect"       // say where the engine is
 	OpDead         = "dead"          // ticket
@@ -354,18 +355,30 @@ func (x *explainer) conditional() {
 		}
 		x.say("%s was asked %s ago and has not answered yet.", sentence(Person(asked)), x.span(s.ConditionedAt))
 		x.suggest("answer", OpAnswer, answerArgs(s)...)
-		x.suggest("deny it, for good", OpAnswer, "ticket", s.Ticket, "deny", "true", "reason", "")
-		x.suggest("deny it, so that another agent gets it", OpAnswer, "ticket", s.Ticket, "deny", "true", "let-others", "true", "reason", "")
+		x.suggest("deny it, for good", OpAnswer, "ticket", s.Ticket, "question", questionNumber(s), "deny", "true", "reason", "")
+		x.suggest("deny it, so that another agent gets it", OpAnswer, "ticket", s.Ticket, "question", questionNumber(s), "deny", "true", "let-others", "true", "reason", "")
 	}
 }
 
 // variableName matches what a variable may be called; other needs are questions in words.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
+// questionNumber is the number of what a handoff asks.
+func questionNumber(s protocol.State) string { return strconv.Itoa(lifecycle.QuestionOf(s).N) }
+
+// Asks names what a handoff asks of others by its number; empty where it asks nothing.
+func Asks(s protocol.State) string {
+	asks := lifecycle.QuestionOf(s)
+	if asks.Kind == lifecycle.AsksNothing {
+		return ""
+	}
+	return fmt.Sprintf("question %d (%s)", asks.N, asks.Kind)
+}
+
 // answerArgs are the arguments of an answer to what a handoff asks: a value for each need that
 // is a name, words for the others, and the permission.
 func answerArgs(s protocol.State) []string {
-	args := []string{"ticket", s.Ticket}
+	args := []string{"ticket", s.Ticket, "question", questionNumber(s)}
 	if len(s.Conditions.NeedsPermission) > 0 {
 		args = append(args, "permit", "true")
 	}

@@ -27,6 +27,9 @@ func onTicket(s protocol.State, to, op string, open ...string) Action {
 	for _, name := range open {
 		args[name] = ""
 	}
+	if op == OpAnswer {
+		args["question"] = questionNumber(s)
+	}
 	return Action{To: to, Op: op, Args: args}
 }
 

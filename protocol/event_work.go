@@ -184,12 +184,10 @@ func (*Conditioned) EventType() EventType { return EventConditioned }
 
 // Answered supplies what a Conditioned asked for, or is what an authority says
 // to an escalation: then the handoff goes back to the agent that escalated it.
-// Offer is the one whose agent asked, or the one at the authority: a later
-// question is another. Denied, it counts as a refusal by the agent that asked,
+// The answer names its question: a later one is another. Denied, it counts as a refusal by the agent that asked,
 // or by the authority.
 type Answered struct {
 	Meta
-	Offer  uint64 `json:"offer"`
 	Answer Answer `json:"answer"`
 }
 

@@ -67,7 +67,7 @@ var sameFields = strings.NewReplacer("fleet.experiments.variants.policy.", "poli
 var ownFields = map[string]bool{
 	"parent": true, "policy.queue_timeout_ms": true, "policy.condition_timeout_ms": true, "policy.max_conditions": true,
 	"policy.cancel_grace_ms": true, "context.artifacts.name": true,
-	"answer.by": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
+	"answer.by": true, "answer.question": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
 	"profile.paused": true, "profile.poll_patience_ms": true, "profile.updated_at": true, "profile.registered_by_worker": true,
 	"workspace": true, "locks.paths.path": true, "locks.paths.mode": true, "locks.wait_ms": true, "profile.scopes": true,
 	"profile.capabilities.id": true, "profile.hands_to": true, "profile.on_barred": true, "profile.accepts_from": true, "fleet.updated_at": true,

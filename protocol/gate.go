@@ -37,6 +37,8 @@ type Gate struct {
 	GateTerms
 	Since Time `json:"since,omitzero"`
 	Level int  `json:"level,omitempty"` // how often an approver has let it lapse
+	// Question is the number of the question that an approver is asked.
+	Question int `json:"question,omitempty"`
 	// Denied is who said no, and DenyReason why: the handoff closes.
 	Denied     string `json:"denied,omitempty"`
 	DenyReason string `json:"deny_reason,omitempty"`

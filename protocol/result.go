@@ -67,10 +67,15 @@ type Ack struct {
 	EstimatedCompletionMS int64     `json:"estimated_completion_ms,omitempty"`
 }
 
+// QuestionMax bounds the number of a question.
+const QuestionMax = 1_000_000
+
 // Answer is what the source, or a person, says to a conditional: a supplement,
 // a permission or a denial.
 type Answer struct {
-	By         string                     `json:"by,omitempty" redact:"-"`
+	By string `json:"by,omitempty" redact:"-"`
+	// Question is the number of the question that it answers: State.OpenQuestion when it was read.
+	Question   int                        `json:"question,omitempty"`
 	Text       string                     `json:"text,omitempty" redact:"text"`
 	Variables  map[string]json.RawMessage `json:"variables,omitempty" redact:"free"`
 	Permit     bool                       `json:"permit,omitempty"`

@@ -98,7 +98,11 @@ type State struct {
 
 	Conditions      *Conditions `json:"conditions,omitempty"` // while conditional
 	ConditionRounds int         `json:"condition_rounds,omitempty"`
-	Supplements     int         `json:"supplements,omitempty"` // answers given so far
+	// Questions is how many were asked so far: by a conditional, an escalation or a gate. Their numbers
+	// are in Conditions and Gate, and that of an escalation is EscalationQuestion.
+	Questions          int `json:"questions,omitempty"`
+	EscalationQuestion int `json:"escalation_question,omitempty"`
+	Supplements        int `json:"supplements,omitempty"` // answers given so far
 	// EstimatedCompletionMS is how long the work takes once a conditional has what
 	// it asks for, or a deferral is over; gone when the agent accepts.
 	EstimatedCompletionMS int64 `json:"estimated_completion_ms,omitempty"`
@@ -175,6 +179,7 @@ const Self = uint64(1)<<52 - 1 // exact in every JSON reader
 
 // Conditions are what a conditional asks for.
 type Conditions struct {
+	Question        int      `json:"question,omitempty"` // its number
 	NeedsContext    []string `json:"needs_context,omitempty"`
 	NeedsPermission []string `json:"needs_permission,omitempty"`
 	Reason          string   `json:"reason,omitempty"`

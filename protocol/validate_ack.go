@@ -104,6 +104,8 @@ func (a *Answer) validate() *Error {
 		size += len(name) + len(value)
 	}
 	switch {
+	case a.Question < 0 || a.Question > QuestionMax:
+		return Errorf(CodeInvalid, "question", "must be from 1 to %d, not %d", QuestionMax, a.Question)
 	case a.Permit && a.Deny:
 		return Errorf(CodeConflict, "deny", "and permit exclude each other")
 	case !a.Permit && !a.Deny && a.Text == "" && len(a.Variables) == 0:

@@ -195,7 +195,7 @@ func TestSpansOfTrouble(t *testing.T) {
 	claim, err := offer.Claim(t.Context(), holder, 0)
 	w.must(err)
 	w.must(claim.Acknowledge(t.Context(), protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}}, false))
-	_, err = w.b.Answer(t.Context(), head.Ticket, protocol.Answer{By: "human", Text: "main"})
+	_, err = w.b.Answer(t.Context(), head.Ticket, protocol.Answer{By: "human", Question: 1, Text: "main"})
 	w.must(err)
 	offer, holder = w.offer("coder")
 	_, err = offer.Acknowledge(t.Context(), holder, protocol.Ack{Status: protocol.AckRejected, ReasonCode: "unable", Reason: "no"}, false)

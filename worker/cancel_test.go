@@ -143,7 +143,7 @@ func TestAnswersAreLaidOverTheVariables(t *testing.T) {
 		}))
 		ticket := w.submit(nil)
 		synctest.Wait()
-		answer := protocol.Answer{By: "lead", Text: "the old one", Variables: map[string]json.RawMessage{"branch": []byte(`"main"`)}}
+		answer := protocol.Answer{By: "lead", Question: 1, Text: "the old one", Variables: map[string]json.RawMessage{"branch": []byte(`"main"`)}}
 		if _, err := w.b.Answer(w.ctx, ticket, answer); err != nil {
 			t.Fatal(err)
 		}

@@ -251,15 +251,26 @@ func testAnswer(t *testing.T, w *world) {
 	if _, err := lead.Wait(w.ctx, ticket, api.UntilAsked); err != nil {
 		t.Fatal(err)
 	}
-	answer := protocol.Answer{Text: "main"}
+	answer := protocol.Answer{Question: 1, Text: "main"}
 	_, err := w.Source(t, "coder").Answer(w.ctx, ticket, answer)
-	w.wantCode("by the target", err, protocol.CodeForbidden)
+	w.wantCode("by the agent that asks", err, protocol.CodeForbidden)
+	_, err = w.Source(t, "tester").Answer(w.ctx, ticket, answer)
+	w.wantCode("by a stranger", err, protocol.CodeNotFound)
+	_, err = lead.Answer(w.ctx, ticket, protocol.Answer{Text: "main"})
+	w.wantCode("without its question", err, protocol.CodeMissing)
 	state, err := lead.Answer(w.ctx, ticket, answer)
 	if w.must(err); state.Phase == protocol.Conditional {
 		t.Error("answered: still conditional")
 	}
+	w.answerOffer("coder", protocol.Ack{Status: protocol.AckConditional, NeedsPermission: []string{"delete the backups"}})
+	_, err = lead.Answer(w.ctx, ticket, protocol.Answer{Question: 1, Text: "main", Permit: true})
+	w.wantCode("the second question by an answer to the first", err, protocol.CodeConflict)
+	state, err = lead.Answer(w.ctx, ticket, protocol.Answer{Question: 2, Permit: true})
+	if w.must(err); state.Supplements != 2 {
+		t.Errorf("%d answers", state.Supplements)
+	}
 	claim := w.accept("coder")
-	if len(claim.Answers) != 1 || claim.Answers[0].By != "lead" || claim.Answers[0].Text != "main" {
+	if len(claim.Answers) != 2 || claim.Answers[0].By != "lead" || claim.Answers[0].Text != "main" {
 		t.Errorf("answers: %+v", claim.Answers)
 	}
 }
@@ -268,20 +279,20 @@ func testAnswer(t *testing.T, w *world) {
 // denial says so.
 func testDeny(t *testing.T, w *world) {
 	lead := w.Source(t, "lead")
-	deny := protocol.Answer{Deny: true, DenyReason: "not on a Friday"}
+	deny := protocol.Answer{Question: 1, Deny: true, DenyReason: "not on a Friday"}
 	ask := func() string {
 		ticket := w.submit()
 		w.answerOffer("coder", protocol.Ack{Status: protocol.AckConditional, NeedsPermission: []string{"to push"}})
 		return ticket
 	}
 	ticket := ask()
-	_, err := lead.Answer(w.ctx, ticket, protocol.Answer{Permit: true, LetOthers: true})
+	_, err := lead.Answer(w.ctx, ticket, protocol.Answer{Question: 1, Permit: true, LetOthers: true})
 	w.wantCode("let_others without deny", err, protocol.CodeConflict)
 	state, err := lead.Answer(w.ctx, ticket, deny)
 	if w.must(err); state.Outcome != protocol.OutcomeRejected || state.Reason != lifecycle.ReasonDenied || state.Denied != "lead" {
 		t.Errorf("denied: %s (%s) by %q", state.Outcome, state.Reason, state.Denied)
 	}
-	_, err = lead.Answer(w.ctx, ticket, protocol.Answer{Permit: true})
+	_, err = lead.Answer(w.ctx, ticket, protocol.Answer{Question: 1, Permit: true})
 	w.wantCode("a permission after the denial", err, protocol.CodeClosed)
 	ended, err := lead.Return(w.ctx, ticket)
 	if w.must(err); ended.Outcome != protocol.OutcomeRejected {

@@ -61,7 +61,7 @@ func testChain(t *testing.T, w *world) {
 	}()
 	w.answerOffer("writer", protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which page?"}})
 	w.must(<-asked)
-	_, err = w.Broker.Answer(w.ctx, third, protocol.Answer{By: "tester", Text: "the first"})
+	_, err = w.Broker.Answer(w.ctx, third, protocol.Answer{By: "tester", Question: 1, Text: "the first"})
 	w.must(err)
 	w.complete("writer")
 	if s := <-ended; s.Ticket != third || s.Outcome != protocol.OutcomeSuccess {

@@ -99,7 +99,7 @@ func testDenialFinal(k *kit) {
 		r.answerOffer(coder, protocol.Ack{Status: protocol.AckConditional, NeedsPermission: []string{"to push"}})
 		return ticket
 	}
-	deny := protocol.Answer{By: "lead", Deny: true, DenyReason: "not on a Friday"}
+	deny := protocol.Answer{By: "lead", Question: 1, Deny: true, DenyReason: "not on a Friday"}
 	ticket := ask()
 	s, err := r.b.Answer(r.ctx, ticket, deny)
 	r.must(err)
@@ -107,7 +107,7 @@ func testDenialFinal(k *kit) {
 		r.Errorf("denied, it is %s (%s), denied by %q", s.Outcome, s.Reason, s.Denied)
 	}
 	entries := len(r.entries(ticket))
-	if _, err := r.b.Answer(r.ctx, ticket, protocol.Answer{By: "lead", Permit: true}); err == nil {
+	if _, err := r.b.Answer(r.ctx, ticket, protocol.Answer{By: "lead", Question: 1, Permit: true}); err == nil {
 		r.Error("a permission after the denial is taken")
 	}
 	if _, appended, err := r.b.Update(r.ctx, ticket, decideAlone); err != nil || appended {
@@ -124,7 +124,7 @@ func testDenialFinal(k *kit) {
 	forEachParallel(2, func(i int) {
 		answer := deny
 		if i == 1 {
-			answer = protocol.Answer{By: "lead", Permit: true}
+			answer = protocol.Answer{By: "lead", Question: 1, Permit: true}
 		}
 		if _, err := brokers[i].Answer(r.ctx, both, answer); err == nil {
 			counted.Add(1)

@@ -72,7 +72,7 @@ func testStaleHolder(k *kit) {
 		claim := r.accept(to[0])
 		_, err := claim.HandOff(r.ctx, broker.Child{N: 0, Package: delegated(pkg("", to[1]))})
 		r.must(err)
-		_, err = r.b.Reroute(r.ctx, head.Ticket, protocol.Human, "conformance", "taken away", time.Time{})
+		_, err = r.b.Reroute(r.ctx, head.Ticket, protocol.Human, protocol.Human, "taken away", time.Time{})
 		r.must(err)
 		before := r.head(head.Ticket)
 		if err := report(claim); !errors.Is(err, broker.ErrLeaseLost) {
@@ -108,7 +108,7 @@ func testStaleHolder(k *kit) {
 	for claim.Ticket != head.Ticket { // children of before
 		claim = r.accept(to[1])
 	}
-	_, err := r.b.Reroute(r.ctx, head.Ticket, protocol.Human, "conformance", "taken away", time.Time{})
+	_, err := r.b.Reroute(r.ctx, head.Ticket, protocol.Human, protocol.Human, "taken away", time.Time{})
 	r.must(err)
 	before := r.head(head.Ticket)
 	if err := claim.Answer(r.ctx, protocol.Answer{Text: "go on"}); !errors.Is(err, broker.ErrLeaseLost) {

@@ -12,7 +12,7 @@ func commandLine(action explain.Action) string {
 	arg := action.Args
 	switch ticket := arg["ticket"]; action.Op {
 	case explain.OpAnswer:
-		line := "handoff answer " + ticket
+		line := "handoff answer " + ticket + " --question " + arg["question"]
 		for _, name := range strings.Fields(arg["set"]) {
 			line += " --set " + name + "=…"
 		}

@@ -94,7 +94,7 @@ func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
 	if err != nil {
 		return err
 	}
-	request.Agent, request.Host = cmp.Or(request.Agent, a.env("HANDOFF_AGENT")), hostname()
+	request.Agent, request.Host = cmp.Or(request.Agent, a.programOf(), a.env("HANDOFF_AGENT")), hostname()
 	if err := protocol.CheckAgent("agent", request.Agent); err != nil {
 		return usagef("claim needs --agent AGENT: %v", err)
 	}

@@ -114,6 +114,9 @@ for the last one that you submitted.`,
 			if !slices.Contains(formats, a.format) {
 				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
 			}
+			if err := a.checkActorFlag(cmd); err != nil {
+				return err
+			}
 			return a.conn.checkTimeout(a.env, cmd.InheritedFlags().Changed("timeout"))
 		},
 	}

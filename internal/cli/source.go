@@ -73,7 +73,7 @@ func (a *app) direct(b *broker.Broker) *source {
 // session returns all operations on behalf of an agent; empty is whom this command line
 // acts for.
 func (a *app) session(b *broker.Broker, from string) *api.Session {
-	return api.New(b, api.Config{CountOn: a.engine.ResumeCount, Index: a.answersOf(b)}).As(api.Local(cmp.Or(from, a.me())))
+	return api.New(b, api.Config{CountOn: a.engine.ResumeCount, Index: a.answersOf(b)}).As(api.Local(cmp.Or(a.programOf(), from, a.me())))
 }
 
 // onSession is the RunE of a command that does something short with all operations, on behalf

@@ -26,6 +26,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 	}
 	return a.fields(
 		"waits for", waiting,
+		"asks", explain.Asks(s),
 		"ended", explain.Ended(s),
 		"from", s.Source,
 		"to", explain.To(s),

@@ -113,7 +113,7 @@ var whyCases = []struct {
 	{"pending: answered, and offered again", lifecycle.WaitTaker, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().fail("exit", "exit status 1", true).look().pass(10 * time.Second).look().accept()
 		g.ack(protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}, Reason: "it is not said"}, false).pass(time.Minute)
-		return g.act(lifecycle.Answer(g.state, g.d, protocol.Answer{By: "lead", Text: "main"}, g.now)).pass(time.Second)
+		return g.act(lifecycle.Answer(g.state, g.d, protocol.Answer{By: "lead", Question: lifecycle.QuestionOf(g.state).N, Text: "main"}, g.now)).pass(time.Second)
 	}},
 	{"pending: nobody fits", lifecycle.WaitAgent, func(g *tale) *tale {
 		s := protocol.Summary{Type: protocol.Sequential, Source: "lead", Target: protocol.Target{Capability: "welding"}, Priority: protocol.Normal,

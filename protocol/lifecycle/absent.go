@@ -37,6 +37,7 @@ func applyGoneBack(s *p.State, e *p.Rerouted) {
 		s.Chain = nil
 	}
 	s.EscalationLevel = authorityLevel(s)
+	askAuthority(s)
 	takeAuthorityTime(s, e.At)
 	moveTo(s, e.To)
 }

@@ -47,9 +47,13 @@ func (w *world) act(h *thread) {
 }
 
 func (w *world) answer(h *thread) {
-	answer := p.Answer{By: "src", Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
+	asks := QuestionOf(h.state)
+	answer := p.Answer{By: one(w, "src", p.Human, one(w, agents...)), Question: max(0, asks.N-w.n(5)/4), Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
 	answer.LetOthers = answer.Deny && w.n(2) == 0
 	if step, err := Answer(h.state, w.d, answer, w.now); err == nil {
+		if answer.Question != asks.N || answer.By == h.state.Agent && asks.Kind != AsksAuthority && answer.By != p.Human {
+			w.fail(h, "%s answered question %d, where %+v was asked", answer.By, answer.Question, asks)
+		}
 		w.checkReasons(h, h.state, step.Events)
 		w.take(h, step)
 	}
@@ -97,7 +101,7 @@ func (w *world) intervene(h *thread) {
 		}
 		step, err = TakeNow(h.state, w.d, c, w.text(), w.now)
 	default:
-		step, err = RerouteTo(h.state, w.d, one(w, agents...), "src", w.text(), w.newDeadline(), w.now)
+		step, err = RerouteTo(h.state, w.d, one(w, agents...), one(w, "src", p.Human), w.text(), w.newDeadline(), w.now)
 	}
 	if err == nil {
 		w.take(h, step)

@@ -239,7 +239,7 @@ func applyConditioned(s *p.State, e *p.Conditioned) error {
 	s.Reason, s.Message = "condition", cut(e.Reason)
 	s.EstimatedCompletionMS = e.EstimatedCompletionMS
 	if len(e.NeedsContext)+len(e.NeedsPermission) > 0 {
-		s.Conditions = &p.Conditions{NeedsContext: cutAll(e.NeedsContext), NeedsPermission: cutAll(e.NeedsPermission), Reason: cut(e.Reason)}
+		s.Conditions = &p.Conditions{Question: ask(s), NeedsContext: cutAll(e.NeedsContext), NeedsPermission: cutAll(e.NeedsPermission), Reason: cut(e.Reason)}
 	} else {
 		s.Reason = "deferred"
 		s.Conditions = nil

@@ -32,6 +32,7 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		takeAuthorityTime(s, e.At)
 		s.Chain = slices.Clone(s.Chain[:last])
 		s.EscalationLevel = authorityLevel(s)
+		askAuthority(s)
 		s.Refused = withoutAgent(s.Refused, back)
 		moveTo(s, back)
 		s.Phase, s.Offer = p.Pending, 0
@@ -119,6 +120,7 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 		from = s.Chain[last] // an authority that never took it has nothing to pass down: an answer goes past it
 	}
 	s.Chain = append(slices.Clone(s.Chain), from)
+	askAuthority(s)
 	absent := escalatedForAbsence(s, e)
 	if s.Denied != "" { // a decider has its turn once
 		s.Refused = appendAgent(s.Refused, e.From)

@@ -214,25 +214,8 @@ func mayDecide(s p.State, d *Directory, v ApprovalAnswer) error {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks for no approval", s.Ticket, s.Phase)
 	case v.Agent != "" && v.Agent != gate.Agent:
 		return p.Errorf(p.CodeConflict, "agent", "%s asks for an approval of %s by now, not of %s", s.Ticket, gate.Agent, v.Agent)
-	case !MayApprove(s, v.By, d):
-		return p.Errorf(p.CodeForbidden, "by", "%s may not decide about %s: %s may, who is above it, and a person; never its source or its target", v.By, s.Ticket, gate.Approver)
 	}
-	return nil
-}
-
-// MayApprove tells whether an agent may answer the question of a gate: its approver, one above that,
-// or a person. The source and the agent that would get the handoff may not, unless that is a person.
-func MayApprove(s p.State, by string, d *Directory) bool {
-	gate := s.Gate
-	switch {
-	case gate.First() != p.GateApproval || by == "":
-		return false
-	case by == p.Human:
-		return true
-	case by == s.Source || by == gate.Agent:
-		return false
-	}
-	return answersFor(by, gate.Approver, d)
+	return maySettle(s, v.By, d)
 }
 
 // answersFor tells whether an agent is an approver, or above it.

@@ -22,6 +22,9 @@ func Check(before, after p.State, now time.Time) error {
 	if err := checkGate(after); err != nil {
 		return err
 	}
+	if err := checkQuestions(after); err != nil {
+		return err
+	}
 	if err := checkBids(before, after); err != nil {
 		return err
 	}

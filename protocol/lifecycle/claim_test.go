@@ -241,12 +241,12 @@ func TestCancel(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	d := fleet(agent("a"))
 	for _, column := range []string{"pending", "claimed", "accepted", "working", "retrying", "deferred", "timeout", "rejected", "failed"} {
-		step, err := Answer(stateIn(t, column), d, p.Answer{Text: "so"}, t0)
+		step, err := Answer(stateIn(t, column), d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
 		if wantError(t, err, p.CodeIllegal); step.Events != nil {
 			t.Errorf("%s: events beside the error", column)
 		}
 	}
-	_, err := Answer(closedIn(t, "complete"), d, p.Answer{Text: "so"}, t0)
+	_, err := Answer(closedIn(t, "complete"), d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
 	wantError(t, err, p.CodeClosed)
 
 	asking := stateIn(t, "pending")
@@ -254,13 +254,13 @@ func TestAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Answer(asking, d, p.Answer{Text: "so"}, t0)
+	_, err = Answer(asking, d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
 	wantError(t, err, p.CodeMissing)
 	for answer, want := range map[*p.Answer]string{
-		{Text: "so", Permit: true}:    "answered; offered a (answer)",
-		{Deny: true}:                  "answered; closed rejected (permission_denied)",
-		{Deny: true, Permit: true}:    "answered; closed rejected (permission_denied)",
-		{Deny: true, LetOthers: true}: "answered; escalated 1 a>human; offered human (escalation)",
+		{By: "src", Question: 1, Text: "so", Permit: true}:    "answered; offered a (answer)",
+		{By: "src", Question: 1, Deny: true}:                  "answered; closed rejected (permission_denied)",
+		{By: "src", Question: 1, Deny: true, Permit: true}:    "answered; closed rejected (permission_denied)",
+		{By: "src", Question: 1, Deny: true, LetOthers: true}: "answered; escalated 1 a>human; offered human (escalation)",
 	} {
 		step, err := Answer(asking, d, *answer, t0.Add(time.Minute))
 		if err != nil || brief(step.Events) != want {
@@ -269,11 +269,11 @@ func TestAnswer(t *testing.T) {
 	}
 	often := stateIn(t, "asking")
 	often.ConditionRounds = often.Policy.MaxConditions + 1
-	_, err = Answer(often, d, p.Answer{Text: "so"}, t0)
+	_, err = Answer(often, d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
 	wantError(t, err, p.CodeIllegal)
 	// An answer whose append held no offer is followed up by the next reconcile.
 	l := &line{t: t, state: stateIn(t, "asking"), seq: 5}
-	l.add(&p.Answered{Meta: at(time.Minute), Offer: l.state.Offer, Answer: p.Answer{Text: "so"}})
+	l.add(&p.Answered{Meta: at(time.Minute), Answer: p.Answer{By: "src", Question: 1, Text: "so"}})
 	if got := brief(l.decide(d, t0.Add(time.Minute))); got != "offered a (answer)" {
 		t.Errorf("decided %s", got)
 	}

@@ -36,11 +36,11 @@ failed working:           fence=- holder=- lease_ms=- message=exit_status_1 phas
 rejected pending:         alternative=b message=no phase=rejected reason=unable refused=[a]
 rejected claimed:         alternative=b holder=- lease_ms=- message=no phase=rejected reason=unable refused=[a]
 rejected working:         alternative=b attempt=0 attempts_total=0 fence=- holder=- lease_ms=- message=no phase=rejected reason=unable refused=[a]
-conditioned pending:      condition_rounds=1 conditioned_at conditions message=which? phase=conditional reason=condition
-conditioned working:      attempt=0 attempts_total=0 condition_rounds=1 conditioned_at conditions fence=- holder=- lease_ms=- message=which? phase=conditional reason=condition
+conditioned pending:      condition_rounds=1 conditioned_at conditions message=which? phase=conditional questions=1 reason=condition
+conditioned working:      attempt=0 attempts_total=0 condition_rounds=1 conditioned_at conditions fence=- holder=- lease_ms=- message=which? phase=conditional questions=1 reason=condition
 answered asking:          conditions=- reason=answer retry_at supplements=1
-answered above:           agent=a chain=- escalation_level=0 offer=0 reason=answer refused=- supplements=1
-answered judged:          agent=a attempt=0 attempts_total=0 chain=- escalation_level=0 fence=- holder=- lease_ms=- offer=0 phase=pending reason=answer refused=- supplements=1
+answered above:           agent=a chain=- escalation_level=0 escalation_question=- offer=0 reason=answer refused=- supplements=1
+answered judged:          agent=a attempt=0 attempts_total=0 chain=- escalation_level=0 escalation_question=- fence=- holder=- lease_ms=- offer=0 phase=pending reason=answer refused=- supplements=1
 denied asking:            conditions=- denied=src message=secret phase=rejected reason=denied refused=[a]
 denied above:             denied=src message=secret phase=rejected reason=denied refused=[a_chief]
 denied judged:            attempt=0 attempts_total=0 denied=src fence=- holder=- lease_ms=- message=secret phase=rejected reason=denied refused=[a_chief]
@@ -52,10 +52,10 @@ reroute_by_hand pending:  agent=b offer=0 tried=[a_b]
 reroute_by_hand working:  agent=b attempt=0 attempts_total=0 fence=- holder=- lease_ms=- offer=0 phase=pending tried=[a_b]
 reroute_by_hand waiting:  agent=b offer=0 tried=[a_b]
 reroute_by_hand above:    agent=b offer=0 tried=[a_chief_b]
-escalated rejected:       agent=chief chain=[a] escalation_level=1 escalations=1 offer=0 tried=[a_chief]
-escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 escalations=1 offer=0 timed_out=- tried=[a_chief]
-holder_escalates working: agent=chief attempt=0 chain=[a] escalation_level=1 escalations=1 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated tried=[a_chief]
-holder_escalates judged:  chain=[a_chief] escalation_level=2 escalations=2 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated
+escalated rejected:       agent=chief chain=[a] escalation_level=1 escalation_question=1 questions=1 escalations=1 offer=0 tried=[a_chief]
+escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 escalation_question=1 questions=1 escalations=1 offer=0 timed_out=- tried=[a_chief]
+holder_escalates working: agent=chief attempt=0 chain=[a] escalation_level=1 escalation_question=1 questions=1 escalations=1 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated tried=[a_chief]
+holder_escalates judged:  chain=[a_chief] escalation_level=2 escalation_question=2 questions=2 escalations=2 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated
 lease_lost claimed:       holder=- lease_ms=- queued_since
 lease_lost accepted:      fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost retries=1
 lease_lost working:       fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost retries=1

@@ -228,6 +228,9 @@ func applyGated(s *p.State, e *p.Gated) error {
 	}
 	gate := &p.Gate{GateTerms: e.GateTerms, Since: e.At}
 	gate.Why, gate.Rules = cut(gate.Why), cutAll(gate.Rules)
+	if slices.Contains(gate.Waits, p.GateApproval) {
+		gate.Question = ask(s)
+	}
 	s.Gate = gate
 	s.RetryAt, s.TimedOut, s.Conditions = p.Time{}, "", nil // what follows is decided
 	endAwait(s)

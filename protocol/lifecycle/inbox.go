@@ -37,7 +37,7 @@ func InboxReasonFor(s p.State, agent string, d *Directory) InboxReason {
 		switch asked := AskedAtGate(s) == agent; {
 		case asked && s.Gate.First() == p.GateBudget:
 			return InboxBudget
-		case asked, agent != p.Human && MayApprove(s, agent, d):
+		case asked, agent != p.Human && MayAnswer(s, agent, d) == nil:
 			return InboxApproval
 		}
 	case s.Phase == p.Conditional && s.Conditions != nil:

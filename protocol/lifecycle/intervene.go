@@ -137,6 +137,9 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 	if d.Reserved(c.Agent) {
 		return Step{}, memberConflict(s, "agent", c.Agent)
 	}
+	if err := maySettle(s, c.Agent, d); err != nil {
+		return Step{}, err
+	}
 	if err := mayTake(s, c.Agent, d, now); err != nil {
 		return Step{}, err
 	}
@@ -155,6 +158,9 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 		return Step{}, err
 	}
 	if err := mayBeDeadline(s, deadline, now); err != nil {
+		return Step{}, err
+	}
+	if err := maySettle(s, by, d); err != nil {
 		return Step{}, err
 	}
 	profile, known := d.Agent(to)
@@ -212,15 +218,19 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
-	asked := s.Phase == p.Conditional && s.Conditions != nil
-	if s.Gate.First() == p.GateApproval {
-		return answerGate(s, d, answer, now)
-	}
-	switch {
-	case s.Gate.First() == p.GateBudget:
+	if s.Gate.First() == p.GateBudget {
 		return Step{}, wantsRaise(s)
-	case !asked && !escalated(s):
-		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks nothing; only a conditional or an escalated handoff can be answered", s.Ticket, s.Phase)
+	}
+	if err := MayAnswer(s, answer.By, d); err != nil {
+		return Step{}, err
+	}
+	if err := checkQuestion(s, answer.Question); err != nil {
+		return Step{}, err
+	}
+	asked := s.Conditions != nil
+	switch {
+	case s.Gate.First() == p.GateApproval:
+		return answerGate(s, d, answer, now)
 	case asked && s.ConditionRounds > s.Policy.MaxConditions: // the next reconcile gives it to another agent
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s has asked %d times, %d are allowed; it is escalated instead", s.Agent, s.ConditionRounds, s.Policy.MaxConditions)
 	case asked:
@@ -229,7 +239,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 		}
 	}
 	meta := p.Meta{At: now, By: answer.By}
-	t, err := StepOf(s, &p.Answered{Meta: meta, Offer: s.Offer, Answer: answer})
+	t, err := StepOf(s, &p.Answered{Meta: meta, Answer: answer})
 	switch {
 	case err != nil:
 		return Step{}, err

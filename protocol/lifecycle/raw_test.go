@@ -156,7 +156,7 @@ func (w *world) decision(h *thread, of p.EventType, m p.Meta, attempt int) p.Eve
 	s := h.state
 	switch of {
 	case p.EventAnswered:
-		return &p.Answered{Meta: m, Offer: near(w, s.Offer), Answer: p.Answer{Text: w.text(), Deny: w.n(3) == 0}}
+		return &p.Answered{Meta: m, Answer: p.Answer{Question: QuestionOf(s).N - w.n(3)/2, Text: w.text(), Deny: w.n(3) == 0}}
 	case p.EventRetryScheduled:
 		return &p.RetryScheduled{Meta: m, Attempt: attempt, Due: w.now.Add(time.Minute)}
 	case p.EventRerouted:

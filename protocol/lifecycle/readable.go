@@ -140,7 +140,7 @@ func checkCounts(s *p.State) error {
 		value int
 	}{
 		{"n", s.N}, {"attempt", s.Attempt}, {"attempts_total", s.AttemptsTotal}, {"leases_lost", s.LeasesLost}, {"reroutes", s.Reroutes}, {"escalation_level", s.EscalationLevel},
-		{"condition_rounds", s.ConditionRounds}, {"supplements", s.Supplements}, {"escalations", s.Escalations}, {"return_timeouts", s.ReturnTimeouts}, {"retries", s.Retries},
+		{"condition_rounds", s.ConditionRounds}, {"questions", s.Questions}, {"escalation_question", s.EscalationQuestion}, {"supplements", s.Supplements}, {"escalations", s.Escalations}, {"return_timeouts", s.ReturnTimeouts}, {"retries", s.Retries},
 	} {
 		if n.value < 0 || n.value > countMax {
 			return fmt.Errorf("state.%s: %d is not from 0 to %d", n.field, n.value, countMax)

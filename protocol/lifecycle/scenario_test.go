@@ -42,15 +42,16 @@ import (
 //
 //	submit [key=value]…     anyway [key=value]…   (what was promised already)
 //	undelivered [key=value]…   (what was handed on, and no agent can be given)
-//	cancel [children]   answer   permit   deny [others]
+//	cancel [children]
 //
 // Anybody
 //
+//	answer   permit   deny [others]   (by=NAME, else the source for a question and a person for an escalation; question=N, else the one it asks)
 //	approve AGENT [any]   approve_of AGENT BY   disapprove AGENT   (the answer of an approver to a gate)
 //	gate KIND[,KIND]… AGENT   open KIND   refuse_gate KIND
 //	award [AGENT:COST[:VALID]|AGENT:none]…   the calls for bids as they stand; of the others nothing has come
 //	bid_answer open|gone|too_few|AGENT   (of a call: how its handoff stands; AGENT won)
-//	take AGENT HOLDER   reroute AGENT [DEADLINE]   return   redrive   dismiss   raise LIMITS
+//	take AGENT HOLDER   reroute AGENT [DEADLINE] [by=NAME]   return   redrive   dismiss   raise LIMITS
 //
 // A holder
 //

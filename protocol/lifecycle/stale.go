@@ -126,16 +126,6 @@ func staleReleased(s *p.State, e *p.Released) string {
 	return staleHolder(s, e.Holder, e.Fence)
 }
 
-func staleAnswered(s *p.State, e *p.Answered) string {
-	if s.Conditions == nil && !escalated(*s) {
-		return "nothing is asked"
-	}
-	if e.Offer == 0 || e.Offer != s.Offer {
-		return fmt.Sprintf("it answers what was asked of offer %d, the current one is %d", e.Offer, s.Offer)
-	}
-	return ""
-}
-
 func staleRetryScheduled(s *p.State, e *p.RetryScheduled) string {
 	lost := s.Phase == p.Pending && e.Attempt > 0 && !s.Held() && !offerUntouched(s) // and its agent's breaker is open
 	if s.Agent == "" || e.Attempt != s.Attempt || s.Phase != p.PhaseFailed && s.Phase != p.PhaseTimeout && !lost {

@@ -76,9 +76,9 @@ func TestWrongReference(t *testing.T) {
 		{"no fence, while held", working, &p.RolledBack{Meta: m}},
 		{"a child made already", working, &p.HandedOff{Meta: m, Fence: 2, N: 0, Ticket: "child"}},
 		{"another agent", working, &p.Rerouted{Meta: m, From: "b", To: "c", Manual: true}},
-		{"another offer", stateIn(t, "asking"), &p.Answered{Meta: m, Offer: 9}},
-		{"no offer", stateIn(t, "asking"), &p.Answered{Meta: m}},
-		{"the offer before it went up", stateIn(t, "above"), &p.Answered{Meta: m, Offer: 1}},
+		{"another question", stateIn(t, "asking"), &p.Answered{Meta: m, Answer: p.Answer{Question: 9}}},
+		{"no question", stateIn(t, "asking"), &p.Answered{Meta: m}},
+		{"a question before it went up", stateIn(t, "above"), &p.Answered{Meta: m, Answer: p.Answer{Question: 9}}},
 		{"children it has not", stateIn(t, "waiting"), &p.ChildrenClosed{Meta: m, Children: []p.ChildClosed{{N: 7, Outcome: p.OutcomeSuccess}}}},
 		{"no children", stateIn(t, "group"), &p.ChildrenClosed{Meta: m}},
 		{"another late result", lateIn(t, "failed"), &p.LateResultUsed{Meta: m, Seq: 7}},
@@ -177,7 +177,7 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	decide(0)        // retry scheduled
 	decide(10 * sec) // offered
 	do(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckConditional, NeedsContext: []string{"branch"}}, false, tick().At))
-	do(Answer(l.state, d, p.Answer{Text: "main"}, tick().At))
+	do(Answer(l.state, d, p.Answer{By: "src", Question: 1, Text: "main"}, tick().At))
 	do(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckRejected, Reason: "no"}, false, tick().At))
 	decide(0) // rerouted to b
 	add(&p.Claimed{Meta: tick(), Offer: l.state.Offer, Agent: "b", Holder: "cli", LeaseMS: lease})
@@ -188,7 +188,7 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	add(&p.Reminded{Meta: tick(), Fence: l.state.Fence})
 	d.live("b", "w3", 1)
 	decide(2 * time.Hour)                                             // work timeout, escalated to a person
-	do(Answer(l.state, d, p.Answer{Text: "as you think"}, tick().At)) // back to b
+	do(Answer(l.state, d, p.Answer{By: p.Human, Question: l.state.EscalationQuestion, Text: "as you think"}, tick().At)) // back to b
 	accept("w4")
 	lost := l.state.Fence
 	do(HandOff(l.state, Next{HandedOff: p.HandedOff{N: 0, Ticket: p.ChildTicketN(ticket, 0)}}, tick().At))

@@ -300,7 +300,7 @@ func eventFor(e p.EventType) p.Event {
 	case p.EventConditioned:
 		return &p.Conditioned{Meta: m, Offer: 1, Agent: "a", NeedsContext: []string{"branch"}, Reason: "which?"}
 	case p.EventAnswered:
-		return &p.Answered{Meta: m, Offer: 1, Answer: p.Answer{Text: "main"}}
+		return &p.Answered{Meta: m, Answer: p.Answer{Question: 1, Text: "main"}}
 	case p.EventRetryScheduled:
 		return &p.RetryScheduled{Meta: m, Attempt: 1, Due: t0.Add(time.Minute)}
 	case p.EventRerouted:
@@ -368,7 +368,7 @@ func variantFor(row string) p.Event {
 	case "holder_escalates":
 		return &p.Escalated{Meta: at(sec), Level: 1, From: "a", To: "chief", Fence: 2, Reason: "over my head", Assessment: "two readings"}
 	case "denied":
-		return &p.Answered{Meta: at(sec), Offer: 1, Answer: p.Answer{Deny: true, DenyReason: "secret"}}
+		return &p.Answered{Meta: at(sec), Answer: p.Answer{Question: 1, Deny: true, DenyReason: "secret"}}
 	case "taken_again":
 		return &p.Taken{Meta: at(sec), Agent: "a", Holder: "w1", LeaseMS: lease}
 	}
@@ -393,7 +393,7 @@ func about(s p.State, e p.Event) p.Event {
 	case *p.Conditioned:
 		e.Offer, e.Agent, e.Holder = offerOf(s), s.Agent, s.Holder
 	case *p.Answered:
-		e.Offer = offerOf(s)
+		e.Answer.Question = max(1, QuestionOf(s).N)
 	case *p.Rerouted:
 		e.From = s.Agent
 	case *p.Escalated:

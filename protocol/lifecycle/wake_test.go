@@ -194,7 +194,7 @@ func TestLargestState(t *testing.T) {
 	l.add(&p.Stuck{Meta: p.Meta{At: now}, Reason: dear})
 	l.add(&p.Conditioned{Meta: p.Meta{At: now}, Offer: l.state.Offer, NeedsContext: needs, NeedsPermission: needs, Reason: dear})
 	asking := l.state
-	l.add(&p.Answered{Meta: p.Meta{At: now}, Offer: l.state.Offer}, &p.Offered{Meta: p.Meta{At: now}, Agent: l.state.Agent})
+	l.add(&p.Answered{Meta: p.Meta{At: now}, Answer: p.Answer{Question: l.state.Conditions.Question}}, &p.Offered{Meta: p.Meta{At: now}, Agent: l.state.Agent})
 	l.accept("w1", time.Minute)
 	details, _ := json.Marshal(strings.Repeat("x", MessageBytesMax-2))
 	l.add(&p.Stuck{Meta: p.Meta{At: now}, Reason: dear})

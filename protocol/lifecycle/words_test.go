@@ -156,7 +156,22 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 	meta, s := p.Meta{At: g.now, By: By}, g.state
 	switch word {
 	case "answer", "permit", "deny":
-		step, err = Answer(s, g.d, p.Answer{By: "src", Text: "so", Permit: word == "permit", Deny: word == "deny", LetOthers: len(args) > 0 && args[0] == "others"}, g.now)
+		answer := p.Answer{By: p.Human, Text: "so", Permit: word == "permit", Deny: word == "deny", Question: QuestionOf(s).N}
+		if s.Phase == p.Conditional {
+			answer.By = "src"
+		}
+		for _, arg := range args {
+			key, value, _ := strings.Cut(arg, "=")
+			switch key {
+			case "by":
+				answer.By = value
+			case "question":
+				answer.Question = g.numbers([]string{value})[0]
+			default:
+				answer.LetOthers = arg == "others"
+			}
+		}
+		step, err = Answer(s, g.d, answer, g.now)
 	case "cancel":
 		step, err = Cancel(s, g.d, "src", "enough", strings.Join(args, "") == "children", g.now)
 	case "return":
@@ -165,6 +180,12 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		step, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
 	case "reroute":
 		by, rest := "src", args[1:]
+		if asks := QuestionOf(s).Kind; asks == AsksAuthority {
+			by = p.Human
+		}
+		if last := len(rest) - 1; last >= 0 && strings.HasPrefix(rest[last], "by=") {
+			rest, by = rest[:last], rest[last][len("by="):]
+		}
 		if len(rest) > 0 && rest[0] == p.Human {
 			by, rest = rest[0], rest[1:]
 		}

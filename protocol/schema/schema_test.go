@@ -230,6 +230,7 @@ var maxima = map[string]int64{
 	"limits.max_cost_micros": protocol.MaxCostMicrosMax, "limits.max_time_ms": protocol.MaxTimeMaxMS, "limits.share_percent": 100,
 	"bids.window_ms": protocol.BidWindowMaxMS, "bids.most": protocol.BiddersMax, "bids.least": protocol.BiddersMax,
 	"bids.weights.cost": protocol.BidWeightMax, "bids.weights.eta": protocol.BidWeightMax, "bids.weights.confidence": protocol.BidWeightMax,
+	"question":   protocol.QuestionMax,
 	"next.times": protocol.NextTimesMax, "next.taken": protocol.NextTimesMax,
 	"context.previous.body_bytes":           protocol.ResultBytesMax,
 	"context.history_transfer.max_messages": protocol.HistoryMessagesMax, "context.history_transfer.omitted": protocol.HistoryMessagesMax,

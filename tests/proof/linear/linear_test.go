@@ -288,7 +288,7 @@ func (c *race) choose(one *client, op *operation, slot int, pkg protocol.Package
 	}
 	op.kind = answer
 	return func(ctx context.Context) error {
-		_, err := b.Answer(ctx, op.ticket, protocol.Answer{By: source, Text: "this"})
+		_, err := b.Answer(ctx, op.ticket, protocol.Answer{By: source, Question: 1, Text: "this"})
 		return err
 	}
 }

@@ -137,7 +137,7 @@ func (l *ledger) allowsAppend(n int, op operation) bool {
 	case cancel:
 		want, _ = lifecycle.Cancel(s, nil, source, "enough", false, s.UpdatedAt)
 	case answer:
-		want, _ = lifecycle.Answer(s, fullDirectory(), protocol.Answer{By: source, Text: "this"}, s.UpdatedAt)
+		want, _ = lifecycle.Answer(s, fullDirectory(), protocol.Answer{By: source, Question: 1, Text: "this"}, s.UpdatedAt)
 	}
 	return slices.Equal(types(want.Events), types(change.Record.Events))
 }

@@ -45,7 +45,8 @@ func TestLargestOffers(t *testing.T) {
 	})
 	const rounds = 5
 	answer := protocol.Answer{By: "lead", Text: strings.Repeat("<", 200_000)}
-	for range rounds {
+	for round := range rounds {
+		answer.Question = round + 1
 		ask := protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"more"}}
 		if _, err := pullOne(t, b, holder, ticket).Acknowledge(ctx, holder, ask, false); err != nil {
 			t.Fatal(err)

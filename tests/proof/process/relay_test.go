@@ -314,7 +314,7 @@ func (r *relayDriver) handleInboxEntry(ctx context.Context, w broker.Waiting) er
 	case w.Why == lifecycle.InboxQuestion:
 		return r.answer(ctx, protocol.Human, s)
 	case w.Why == lifecycle.InboxEscalation && mood.oneIn(3, "advise"):
-		_, err := r.b.Answer(ctx, s.Ticket, protocol.Answer{By: protocol.Human, Text: "you can do it"})
+		_, err := r.b.Answer(ctx, s.Ticket, protocol.Answer{By: protocol.Human, Question: s.EscalationQuestion, Text: "you can do it"})
 		return err
 	case mood.oneIn(3, "reroute"):
 		to := relayAgents[mood.more%uint64(len(relayAgents))]
@@ -334,7 +334,7 @@ func (r *relayDriver) personRoll(s protocol.State) roll {
 // answer gives what is asked for, or denies it. A return is for its agent alone,
 // and would wait for ever.
 func (r *relayDriver) answer(ctx context.Context, by string, s protocol.State) error {
-	answer := protocol.Answer{By: by}
+	answer := protocol.Answer{By: by, Question: s.Conditions.Question}
 	switch {
 	case s.ReturnOf == "" && r.personRoll(s).oneIn(6, "deny"):
 		answer.Deny, answer.DenyReason = true, "not today"

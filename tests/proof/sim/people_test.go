@@ -298,7 +298,7 @@ func (l *simulation) poll(ctx context.Context, b *broker.Broker, source string, 
 		s := head.State
 		switch {
 		case s.Phase == protocol.Conditional && s.Conditions != nil:
-			answer := protocol.Answer{By: source, Text: "this", Permit: true}
+			answer := protocol.Answer{By: source, Question: s.Conditions.Question, Text: "this", Permit: true}
 			if dice(l.seed, "permit", ticket, s.ConditionRounds)%3 == 0 {
 				answer = l.denies(source)
 			}
