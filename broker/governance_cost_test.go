@@ -121,7 +121,7 @@ func TestGovernanceCosts(t *testing.T) {
 		_, err := f.b.Approve(t.Context(), ticket, broker.ApprovalAnswer{By: protocol.Human})
 		f.must(err)
 	})
-	f.check("approval", is, plain, "append 4, directory 3, last 1, next 1, offer 1", 1_780, 250)
+	f.check("approval", is, plain, "append 4, directory 3, last 1, next 1, offer 1", 1_800, 250)
 
 	_, is = f.one(protocol.Package{Context: protocol.Context{WorkflowID: "name"}}, nil)
 	f.check("workflow that was not opened", is, plain, "append 3, directory 2, offer 1, workspace 1", 170, 75)

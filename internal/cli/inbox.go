@@ -128,7 +128,11 @@ func (a *app) inboxTable(entries []dossier.InboxEntry) error {
 	now := time.Now()
 	rows := [][]string{{"WHY", "TICKET", "PRIORITY", "AGE", "FROM", "WITH", "WORDS"}}
 	for _, v := range entries {
-		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox), explain.Asks(v.State))})
+		asks := ""
+		if v.Absent == "" { // else it goes back by itself
+			asks = explain.Asks(v.State)
+		}
+		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox), asks)})
 	}
 	return a.tableFit(rows, columnPaint(rows, 0, inboxColour))
 }
