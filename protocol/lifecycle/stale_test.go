@@ -187,7 +187,7 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	accept("w3")
 	add(&p.Reminded{Meta: tick(), Fence: l.state.Fence})
 	d.live("b", "w3", 1)
-	decide(2 * time.Hour)                                             // work timeout, escalated to a person
+	decide(2 * time.Hour)                                                                                                // work timeout, escalated to a person
 	do(Answer(l.state, d, p.Answer{By: p.Human, Question: l.state.EscalationQuestion, Text: "as you think"}, tick().At)) // back to b
 	accept("w4")
 	lost := l.state.Fence

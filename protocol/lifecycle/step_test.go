@@ -115,10 +115,14 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		"HandOff":      func() (Step, error) { return HandOff(s, Next{HandedOff: p.HandedOff{N: 7, Ticket: "child"}}, now) },
 		"Suspend":      func() (Step, error) { return Suspend(s, holder, []int{0}, now) },
 		"Escalate":     func() (Step, error) { return Escalate(s, d, holder, "why", "", now) },
-		"Answer":       func() (Step, error) { return Answer(s, d, p.Answer{By: p.Human, Question: QuestionOf(s).N, Text: "so", Permit: true}, now) },
-		"deny":         func() (Step, error) { return Answer(s, d, p.Answer{By: p.Human, Question: QuestionOf(s).N, Deny: true}, now) },
-		"Cancel":       func() (Step, error) { return Cancel(s, d, "src", "enough", true, now) },
-		"RollBack":     func() (Step, error) { return RollBack(s, d, "src", "enough", now) },
+		"Answer": func() (Step, error) {
+			return Answer(s, d, p.Answer{By: p.Human, Question: QuestionOf(s).N, Text: "so", Permit: true}, now)
+		},
+		"deny": func() (Step, error) {
+			return Answer(s, d, p.Answer{By: p.Human, Question: QuestionOf(s).N, Deny: true}, now)
+		},
+		"Cancel":   func() (Step, error) { return Cancel(s, d, "src", "enough", true, now) },
+		"RollBack": func() (Step, error) { return RollBack(s, d, "src", "enough", now) },
 		"TakeNow": func() (Step, error) {
 			return TakeNow(s, d, Claimant{Agent: "b", Holder: "h2", LeaseMS: lease}, "", now)
 		},

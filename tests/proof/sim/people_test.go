@@ -298,10 +298,11 @@ func (l *simulation) poll(ctx context.Context, b *broker.Broker, source string, 
 		s := head.State
 		switch {
 		case s.Phase == protocol.Conditional && s.Conditions != nil:
-			answer := protocol.Answer{By: source, Question: s.Conditions.Question, Text: "this", Permit: true}
+			answer := protocol.Answer{By: source, Text: "this", Permit: true}
 			if dice(l.seed, "permit", ticket, s.ConditionRounds)%3 == 0 {
 				answer = l.denies(source)
 			}
+			answer.Question = s.Conditions.Question
 			_, err = b.Answer(ctx, ticket, answer)
 		case !s.Closed && l.faultsOn() && dice(l.seed, "cancel", source, i)%15 == 0:
 			_, err = b.CancelTree(ctx, ticket, source, "enough")
