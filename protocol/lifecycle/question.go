@@ -7,7 +7,7 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// What an open handoff asks of others, and who may answer. Nobody permits itself: neither the agent
+// What an open handoff asks of others, and who may answer. No agent permits itself: neither the agent
 // that asked, nor a stranger. Answers, denials, approvals, and what settles a question in another
 // way (a take, a reroute) go by MayAnswer alone.
 
