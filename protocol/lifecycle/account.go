@@ -149,9 +149,8 @@ func (n *Next) grant(s *p.State) *p.Error {
 		case dim.limit == nil:
 			*dim.gets = dim.asks
 			continue
-		case !free && (dim.left < 0 || budget && dim.left == 0):
-			return p.Errorf(dim.code, "limits."+dim.name, "at most %s for %s and below, with %d left; %s", counted(*dim.limit, dim.what), s.Ticket,
-				max(0, Available(*s).Of(dim.name)), wayOut(s.Ticket, dim.name))
+		case !free && dim.left < 0:
+			return n.nothingLeft(s, dim.code, dim.name, dim.what, *dim.limit)
 		case !free && dim.asks != nil && *dim.asks > dim.left:
 			return p.Errorf(dim.code, "limits."+dim.name, "it asks for %s, with %d of %d left to %s; ask for less, or %s", counted(*dim.asks, dim.what),
 				dim.left, *dim.limit, s.Ticket, wayOut(s.Ticket, dim.name))
@@ -163,6 +162,9 @@ func (n *Next) grant(s *p.State) *p.Error {
 		case !n.Goto:
 			gets = gets * share(limits) / 100
 		}
+		if budget && !free && gets < max(1, int64(n.Members)) { // none begins with nothing to work with
+			return n.nothingLeft(s, dim.code, dim.name, dim.what, *dim.limit)
+		}
 		*dim.gets = &gets
 	}
 	n.Grant = &grant
@@ -170,6 +172,12 @@ func (n *Next) grant(s *p.State) *p.Error {
 		n.Cost = &cost
 	}
 	return nil
+}
+
+// nothingLeft refuses a handoff for which nothing of a limit of s is left.
+func (n *Next) nothingLeft(s *p.State, code p.Code, limit, things string, most int64) *p.Error {
+	return p.Errorf(code, "limits."+limit, "at most %s for %s and below, with %d left; %s", counted(most, things), s.Ticket,
+		max(0, Available(*s).Of(limit)), wayOut(s.Ticket, limit))
 }
 
 func (n *Next) grantDepth(s *p.State, grant *p.Limits, asked *int64, free bool) *p.Error {
@@ -364,6 +372,14 @@ func applyBarred(s *p.State, e *p.Barred) error {
 	}
 	s.Barred = &bar
 	return nil
+}
+
+// barredReason is the reason of a result that stands without the hand-off that was refused.
+func barredReason(code p.Code) string {
+	if code == p.CodeBudget {
+		return ReasonBudgetExhausted
+	}
+	return string(code)
 }
 
 // BarCodes are the refusals of a hand-off by a limit or a rule.

@@ -22,7 +22,7 @@ func Admit(s p.Summary, d *Directory) (p.Routing, error) {
 	if err := admitLineage(s, d); err != nil {
 		return p.Routing{}, err
 	}
-	if err := admitMembers(s, d); err != nil {
+	if err := admitLimits(s, d); err != nil {
 		return p.Routing{}, err
 	}
 	if s.Aggregate != nil {

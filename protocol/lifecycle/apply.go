@@ -203,10 +203,12 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 	s.ResultSeq, s.Message, s.SetAside, s.Vote = p.Self, "", cut(e.SetAside), e.Vote
 	useLast(s, e.Fence, e.Usage)
 	clearHolder(s)
-	closeAs(s, outcome, "", e.At)
-	if s.Barred != nil && s.Barred.FellBack {
-		s.Inbox = p.Human
+	if s.Barred == nil || !s.Barred.FellBack {
+		closeAs(s, outcome, "", e.At)
+		return nil
 	}
+	closeAs(s, outcome, barredReason(s.Barred.Code), e.At)
+	s.Inbox = p.Human
 	return nil
 }
 

@@ -45,13 +45,22 @@ func edgeRepeats(d *Directory) int64 {
 	return *d.Fleet.Loops.EdgeRepeats
 }
 
-// admitMembers refuses a group with more members than its limits allow agents.
-func admitMembers(s p.Summary, d *Directory) error {
-	if s.Aggregate == nil || s.N > 0 {
+// admitLimits refuses a submission whose limits leave it, or a member of it, nothing to begin with.
+func admitLimits(s p.Summary, d *Directory) error {
+	if !isSubmitted(&s) || s.Limits == nil && s.Class == "" && (d == nil || d.Fleet == nil) {
 		return nil
 	}
-	if limits := resolveLimits(s, d); limits != nil && limits.MaxAgents != nil && int64(s.Aggregate.Size) > *limits.MaxAgents {
-		return p.Errorf(p.CodeLimitExceeded, "limits.max_agents", "at most %s, and the group has %d members", counted(*limits.MaxAgents, "agents"), s.Aggregate.Size)
+	limits, size := resolveLimits(s, d), int64(1)
+	if s.Aggregate != nil {
+		size = int64(s.Aggregate.Size)
+	}
+	for _, budget := range budgets {
+		if most, bounded := limits.Of(budget); bounded && most < size {
+			return p.Errorf(p.CodeBudget, "limits."+budget, "is %d, and the work of %d has nothing to begin with; give more, or leave it out", most, size)
+		}
+	}
+	if most, bounded := limits.Of("max_agents"); bounded && size > most {
+		return p.Errorf(p.CodeLimitExceeded, "limits.max_agents", "at most %s, and the group has %d members", counted(most, "agents"), size)
 	}
 	return nil
 }

@@ -81,8 +81,11 @@ func RollBackHeld(s p.State, d *Directory, body p.RolledBack, now time.Time) (St
 // way. A child that was handed off before, by
 // an earlier attempt perhaps, is left out, as HandOff leaves it out.
 func Complete(s p.State, d *Directory, body p.Completed, handOffs []Next, now time.Time) (Step, error) {
-	t := Step{State: s}
 	meta := p.Meta{At: now, By: body.By}
+	t, err := chargeFirst(s, body.Usage, handOffs, meta)
+	if err != nil {
+		return Step{}, err
+	}
 	for _, child := range handOffs {
 		if s.Children != nil && s.Children.Made.Has(child.N) {
 			continue
@@ -102,8 +105,7 @@ func Complete(s p.State, d *Directory, body p.Completed, handOffs []Next, now ti
 		}
 	}
 	body.At, body.Fence = now, s.Fence
-	err := t.add(&body)
-	if err == nil {
+	if err = t.add(&body); err == nil {
 		t.decide(d, now)
 	}
 	return t, err

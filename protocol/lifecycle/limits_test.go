@@ -45,7 +45,7 @@ func contextHash(text string) string {
 	return fmt.Sprintf("%06s%08s", work, reason)
 }
 
-// next is a child that the holder hands off: to=AGENT context=N type=TYPE members=N limits=….
+// next is a child that the holder hands off: to=AGENT context=N type=TYPE members=N limits=… used=TOKENS.
 func (g *stage) next(e p.HandedOff, options ...string) Next {
 	g.t.Helper()
 	e.Ticket, e.Type, e.Target, e.Hash = p.ChildTicketN(ticket, e.N), cmpType(e), "b", contextHash("")
@@ -65,6 +65,7 @@ func (g *stage) next(e p.HandedOff, options ...string) Next {
 			n.Members = g.numbers([]string{value})[0]
 		case "limits":
 			n.Asks = g.limits(value)
+		case "used": // by the attempt that hands it off
 		default:
 			g.t.Fatalf("no option %q", option)
 		}

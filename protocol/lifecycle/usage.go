@@ -26,6 +26,19 @@ func reported(s p.State, report p.Event) (Step, error) {
 	return t, err
 }
 
+// chargeFirst begins the append of a result with what its attempt has used, so that what it hands
+// off is granted from what is left then. A handoff without limits, or that hands nothing off, is
+// charged with the result itself.
+func chargeFirst(s p.State, usage *p.Usage, handOffs []Next, meta p.Meta) (Step, error) {
+	if s.Account == nil || usage == nil || len(handOffs) == 0 {
+		return Step{State: s}, nil
+	}
+	if _, more := s.Usage.Add(s.Fence, *usage); more.IsZero() {
+		return Step{State: s}, nil
+	}
+	return StepOf(s, &p.Spent{Meta: meta, Fence: s.Fence, Usage: *usage, Source: p.UsageResult})
+}
+
 // use counts what an attempt says that it has used, beyond what it had said.
 func use(s *p.State, fence uint64, usage *p.Usage) {
 	if usage == nil || fence == 0 {

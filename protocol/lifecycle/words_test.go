@@ -90,7 +90,14 @@ func (g *stage) handOn(word string, n int, options []string) (Step, error) {
 	if word != "goto" {
 		return HandOff(g.state, next, g.now)
 	}
-	return Complete(g.state, g.d, p.Completed{Status: p.Success}, []Next{next}, g.now)
+	body := p.Completed{Status: p.Success}
+	for _, option := range options {
+		if used, ok := strings.CutPrefix(option, "used="); ok {
+			usage := g.usage(used)
+			body.Usage = &usage
+		}
+	}
+	return Complete(g.state, g.d, body, []Next{next}, g.now)
 }
 
 // fail ends the attempt.
