@@ -50,7 +50,7 @@ func (k *knownWorkspaces) remember(name string, open bool, at time.Time) {
 func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) error {
 	named := s.Workspace != ""
 	if !named {
-		if s.WorkflowID == "" || s.Type == protocol.Escalation {
+		if s.WorkflowID == "" {
 			return nil
 		}
 		open, err := b.workspaceOpen(ctx, s.WorkflowID)

@@ -51,6 +51,11 @@ func (a Amounts) Minus(b Amounts) Amounts {
 	return Amounts{a.Handoffs - b.Handoffs, a.Agents - b.Agents, a.Tokens - b.Tokens, a.CostMicros - b.CostMicros}
 }
 
+// Max is the larger of both in each dimension.
+func (a Amounts) Max(b Amounts) Amounts {
+	return Amounts{max(a.Handoffs, b.Handoffs), max(a.Agents, b.Agents), max(a.Tokens, b.Tokens), max(a.CostMicros, b.CostMicros)}
+}
+
 // Times is n times a.
 func (a Amounts) Times(n int64) Amounts {
 	return Amounts{a.Handoffs * n, a.Agents * n, a.Tokens * n, a.CostMicros * n}

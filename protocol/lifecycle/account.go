@@ -278,24 +278,42 @@ func countOver(s *p.State) {
 }
 
 // accountOfChild is what the parent of a handoff learns of its account at its end: what it had got,
-// and what it and all below it have used, or may still use.
+// and what it, its chain and all below have used, or may still use. What is left goes to the handoff
+// that returns it, where there is one, and then not to its parent as well.
 func accountOfChild(s p.State) (grant, commit *p.Amounts) {
 	if s.Account == nil {
 		return nil, nil
 	}
-	granted, total := s.Limits.Granted(), s.Account.Total()
-	if !total.IsZero() {
+	granted, rest := s.Limits.Granted(), leftBehind(s)
+	total := granted.Plus(s.Account.Raised).Minus(rest)
+	if keepsRest(&s) {
+		total = total.Max(granted)
+	}
+	if total = total.Max(p.Amounts{}); !total.IsZero() {
 		commit = &total
 	}
 	return &granted, commit
 }
 
-// restOf are the limits of the return of a handoff that follows from none: what that has left.
+// leftBehind is what is left of the limits of a closed handoff and its chain; below 0 is overrun.
+func leftBehind(s p.State) p.Amounts {
+	if s.ChainEnd != nil && s.ChainEnd.Left != nil {
+		return *s.ChainEnd.Left
+	}
+	return Available(s)
+}
+
+// keepsRest reports whether what is left to a closed handoff is for the handoff that returns it.
+func keepsRest(s *p.State) bool {
+	return s.ReturnOf == "" && (s.ReturnExpected || s.Outcome == p.OutcomeRolledBack) && !wakesParent(*s) && s.Source != p.Human
+}
+
+// restOf are the limits of the handoff that returns another one: what that, or its chain, has left.
 func restOf(s p.State) *p.Limits {
-	if s.Limits == nil || s.N > 0 || s.Account == nil {
+	if s.Limits == nil || s.Account == nil {
 		return nil
 	}
-	rest, left := *s.Limits, Available(s)
+	rest, left := *s.Limits, leftBehind(s)
 	for _, f := range []struct {
 		limit **int64
 		left  int64

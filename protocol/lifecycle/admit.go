@@ -61,11 +61,13 @@ func MemberOf(group p.State, m p.MemberHandoff, digest string, excluded []string
 	return s
 }
 
-// ReturnOf is the summary of the handoff that delivers the return of a closed one.
+// ReturnOf is the summary of the handoff that delivers the return of a closed one. It is in the
+// lineage and the workflow of that one, and on its account.
 func ReturnOf(of p.State, pkg p.Package, digest string) p.Summary {
 	s := pkg.Summarize(digest)
 	s.Trace = traceAt(of, p.SpanReturn, 0)
 	s.Lineage, s.Limits = of.Lineage, restOf(of)
+	shareWorkspace(&s, of)
 	return s
 }
 
@@ -78,6 +80,7 @@ func RedriveOf(origin p.State, pkg p.Package, digest, to string, again bool) p.S
 		s.Excluded = slices.DeleteFunc(Refusers(origin), func(agent string) bool { return agent == to })
 	}
 	s.Trace = traceAt(origin, p.SpanHandoff, 0)
+	s.Limits, s.Class = origin.Limits, ""
 	shareWorkspace(&s, origin)
 	return s
 }

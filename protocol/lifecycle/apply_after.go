@@ -118,6 +118,10 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	if e.Agent == "" || e.Holder == "" || s.Aggregate != nil {
 		return fmt.Errorf("%w: taken by holder %q of agent %q", ErrIllegal, e.Holder, e.Agent)
 	}
+	if s.Gate != nil && (s.Gate.First() != p.GateBudget || e.Agent != p.Human) {
+		return fmt.Errorf("%w: taken by %q from behind a gate that waits for %v", ErrIllegal, e.Agent, s.Gate.Waits)
+	}
+	s.Gate = nil
 	s.Refused = withoutAgent(s.Refused, e.Agent)
 	moveTo(s, e.Agent)
 	dropPending(s)

@@ -42,7 +42,15 @@ func endOf(s p.State) p.ChainEnd {
 	if s.ChainEnd != nil {
 		return *s.ChainEnd
 	}
-	return p.ChainEnd{Ticket: s.Ticket, Agent: s.Agent, Outcome: s.Outcome, Vote: s.Vote}
+	end := p.ChainEnd{Ticket: s.Ticket, Agent: s.Agent, Outcome: s.Outcome, Vote: s.Vote}
+	if s.Account != nil && s.ChainOf != "" {
+		left := Available(s)
+		if keepsRest(&s) {
+			left = left.Minus(left.Max(p.Amounts{})) // what was overrun
+		}
+		end.Left = &left
+	}
+	return end
 }
 
 // NotifiesChain tells whether a handoff is the end of a chain that another one began, and

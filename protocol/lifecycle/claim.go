@@ -109,5 +109,9 @@ func Release(s p.State, d *Directory, by, reason string, now time.Time) (Step, e
 	if s.CancelRequested {
 		return StepOf(s, released, endEvent(s, d, meta, ""))
 	}
-	return StepOf(s, released, &p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased})
+	t, err := StepOf(s, released)
+	if err == nil {
+		err = t.add(withinBudget(t.State, d, []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased}}, now)...)
+	}
+	return t, err
 }

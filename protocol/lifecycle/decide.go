@@ -393,7 +393,7 @@ func nextAuthority(s p.State, d *Directory) (level int, to string, ok bool) {
 // authorityAt is who an agent escalates to: its own choice while that leads
 // somewhere new, a person at the last level. One that is not fit is passed over.
 func authorityAt(s p.State, d *Directory, level int) string {
-	if level >= s.Policy.MaxEscalations {
+	if level >= s.Policy.MaxEscalations || exhaustedBudget(&s) != "" { // an agent above has nothing to work with
 		return p.Human
 	}
 	below := s.Agent

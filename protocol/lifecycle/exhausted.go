@@ -8,8 +8,9 @@ import (
 )
 
 // A budget that has run out: the holder is asked to hand back what it has, and no further attempt
-// begins. What children have spent counts, what is set aside for open ones does not: it may come
-// back. What goes up is free, and what an authority or a person does.
+// of an agent begins. What children have spent counts, what is set aside for open ones does not: it
+// may come back. What is delivered to an agent (a return, an answer) waits for more of the budget,
+// or for a person, who needs none; what would be tried again ends, or waits, as the limits say.
 
 // budgets are the limits that work uses up.
 var budgets = []string{"max_tokens", "max_cost_micros"}
@@ -25,7 +26,7 @@ func taken(s *p.State, budget string) (used, limit int64, bounded bool) {
 
 // exhaustedBudget is the budget that has run out; empty is none.
 func exhaustedBudget(s *p.State) string {
-	if s.Account == nil || s.EscalationLevel > 0 || s.Aggregate != nil {
+	if s.Account == nil || s.Aggregate != nil {
 		return ""
 	}
 	for _, budget := range budgets {
@@ -82,7 +83,7 @@ const BudgetNearPercent = 80
 // stopAtBudget asks a holder that has used up its budget to hand back what it has.
 func stopAtBudget(s *p.State, now p.Time) []p.Event {
 	budget := exhaustedBudget(s)
-	if budget == "" || s.Fence == 0 || s.CancelRequested || s.Limits.OnExhausted == p.BudgetAsk {
+	if budget == "" || s.Fence == 0 || s.EscalationLevel > 0 || s.Agent == p.Human || s.CancelRequested || s.Limits.OnExhausted == p.BudgetAsk {
 		return nil
 	}
 	return []p.Event{&p.CancelRequested{Meta: p.Meta{At: now, By: By}, Return: true,
@@ -99,7 +100,7 @@ func withinBudget(s p.State, d *Directory, events []p.Event, now p.Time) []p.Eve
 		return stopAtBudget(&s, now)
 	}
 	for i, e := range events {
-		if budget := exhaustedBudget(&s); budget != "" && beginsAttempt(e) {
+		if budget := exhaustedBudget(&s); budget != "" && beginsAttempt(&s, e) {
 			return append(slices.Clone(events[:i]), noAttempt(s, events[i:], budget, p.Meta{At: now, By: By}))
 		}
 		if applyAll(&s, []p.Event{e}) != nil {
@@ -109,28 +110,28 @@ func withinBudget(s p.State, d *Directory, events []p.Event, now p.Time) []p.Eve
 	return events
 }
 
-// beginsAttempt tells whether an agent would begin to work after an event.
-func beginsAttempt(e p.Event) bool {
+// beginsAttempt reports whether an agent would begin to work after an event.
+func beginsAttempt(s *p.State, e p.Event) bool {
 	switch e := e.(type) {
 	case *p.RetryScheduled:
-		return true
+		return s.Agent != p.Human
 	case *p.Rerouted:
-		return e.ReasonCode != ReasonAgentBack
+		return e.ReasonCode != ReasonAgentBack && e.To != p.Human
 	case *p.Offered:
-		return e.Reason != OfferEscalation && e.Reason != OfferAnswer
+		return e.Agent != p.Human
 	}
 	return false
 }
 
-// noAttempt ends a handoff that has nothing left to work with, or lets a person decide.
+// delivers reports whether an offer brings an agent what another one has said, and repeats no work.
+func delivers(s *p.State, offer string) bool {
+	return offer == OfferReturn || offer == OfferAnswer || s.Type == p.Escalation && s.AttemptsTotal == 0 || s.ReturnOf != "" && s.AttemptsTotal == 0
+}
+
+// noAttempt ends a handoff that has nothing left to work with, or lets a person decide. What would
+// have been delivered waits for the person, whatever the limits say.
 func noAttempt(s p.State, instead []p.Event, budget string, meta p.Meta) p.Event {
 	why := exhaustion(&s, budget)
-	if s.Limits.OnExhausted != p.BudgetAsk {
-		if late := lateResult(s, meta); late != nil && Legal(s.Phase, false, late.EventType()) {
-			return late
-		}
-		return closed(meta, p.OutcomeFailed, why, p.Human)
-	}
 	terms := p.GateTerms{Waits: []p.GateKind{p.GateBudget}, Agent: s.Agent, Offer: OfferRetry, Why: why.words(), Approver: p.Human}
 	for _, e := range instead {
 		switch e := e.(type) {
@@ -140,7 +141,13 @@ func noAttempt(s p.State, instead []p.Event, budget string, meta p.Meta) p.Event
 			terms.Agent, terms.Reason, terms.Facts = e.To, e.ReasonCode, e.Facts
 		}
 	}
-	return &p.Gated{Meta: meta, GateTerms: terms}
+	if gated := (&p.Gated{Meta: meta, GateTerms: terms}); Legal(s.Phase, false, p.EventGated) && (s.Limits.OnExhausted == p.BudgetAsk || delivers(&s, terms.Offer)) {
+		return gated
+	}
+	if late := lateResult(s, meta); late != nil && Legal(s.Phase, false, late.EventType()) {
+		return late
+	}
+	return closed(meta, p.OutcomeFailed, why, p.Human)
 }
 
 // estimate is what a lost attempt is charged that has reported nothing: it has read its package.

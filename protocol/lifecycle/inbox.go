@@ -6,14 +6,14 @@ import p "github.com/agenthandoff/handoff/protocol"
 type InboxReason string
 
 const (
-	InboxNone       InboxReason = ""           // the inbox does not list it
-	InboxApproval   InboxReason = "approval"   // the agent, or one below it, is asked whether another one may have it: approve or deny it
-	InboxBudget     InboxReason = "budget"     // its budget has run out: the person raises it, or ends the handoff
-	InboxOffer      InboxReason = "offer"      // it stands in the agent's queue
-	InboxEscalation InboxReason = "escalation" // the same, escalated to the agent: answer, take or reroute it
-	InboxHeld       InboxReason = "held"       // the agent holds it
-	InboxQuestion   InboxReason = "question"   // another agent asks for context or a permission
-	InboxReview     InboxReason = "look"       // it closed, and the agent should see how: redrive or dismiss it
+	InboxNone       InboxReason = ""                 // the inbox does not list it
+	InboxApproval   InboxReason = "approval"         // the agent, or one below it, is asked whether another one may have it: approve or deny it
+	InboxBudget     InboxReason = "budget_exhausted" // its budget has run out: the person raises it, takes the handoff, or ends it
+	InboxOffer      InboxReason = "offer"            // it stands in the agent's queue
+	InboxEscalation InboxReason = "escalation"       // the same, escalated to the agent: answer, take or reroute it
+	InboxHeld       InboxReason = "held"             // the agent holds it
+	InboxQuestion   InboxReason = "question"         // another agent asks for context or a permission
+	InboxReview     InboxReason = "look"             // it closed, and the agent should see how: redrive or dismiss it
 )
 
 // DeadLetter tells whether a handoff closed without success. A return is no dead

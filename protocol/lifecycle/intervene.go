@@ -126,8 +126,11 @@ func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) 
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
-	if err := mustBeAssignable(s, "take"); err != nil {
+	if err := mustBeAssignable(s, "take"); err != nil && (s.Gate.First() != p.GateBudget || c.Agent != p.Human) {
 		return Step{}, err
+	}
+	if budget := exhaustedBudget(&s); budget != "" && c.Agent != p.Human {
+		return Step{}, p.Errorf(p.CodeBudget, "limits."+budget, "%s has nothing left to work with; raise the limit, or take it as a person", s.Ticket)
 	}
 	profile, known := d.Agent(c.Agent)
 	if !known {
@@ -184,7 +187,7 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 	meta := p.Meta{At: now, By: by}
 	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: d.broken(&profile, &s.Summary)})
 	if err == nil {
-		err = t.add(offerOrGate(&t.State, d, meta, offerTo{agent: to, reason: OfferReroute})...)
+		err = t.add(withinBudget(t.State, d, offerOrGate(&t.State, d, meta, offerTo{agent: to, reason: OfferReroute}), now)...)
 	}
 	return t, err
 }
@@ -249,7 +252,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 		t.decide(d, now)
 		return t, nil
 	case t.State.Agent != "":
-		t.mustAdd(offer(t.State, d, meta, t.State.Agent, OfferAnswer, nil))
+		t.mustAdd(withinBudget(t.State, d, []p.Event{offer(t.State, d, meta, t.State.Agent, OfferAnswer, nil)}, now)...)
 		return t, nil
 	}
 	to := s.Summary // it came up because there was no agent to offer it to; those that refused it since are none
@@ -258,7 +261,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	if err != nil {
 		return Step{}, err
 	}
-	t.mustAdd(offerOrGate(&t.State, d, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing})...)
+	t.mustAdd(withinBudget(t.State, d, offerOrGate(&t.State, d, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing}), now)...)
 	return t, nil
 }
 

@@ -87,6 +87,13 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, 
 	}
 	profile, _ := d.Agent(routing.Choice)
 	submitted.Policy = ResolvePolicy(summary, profile, d)
+	if submitted.Summary.Limits != nil && !isSubmitted(&summary) { // it may have got nothing to begin with
+		t, err := StepOf(p.State{}, submitted)
+		if err == nil && exhaustedBudget(&t.State) != "" {
+			err = t.add(withinBudget(t.State, d, offerOrGate(&t.State, d, submitted.Meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing}), now)...)
+			return t, err
+		}
+	}
 	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, &profile, d, now), now); terms != nil {
 		terms.Agent, terms.Offer = routing.Choice, OfferSubmitted
 		return StepOf(p.State{}, submitted, &p.Gated{Meta: submitted.Meta, GateTerms: *terms, Routing: &routing})

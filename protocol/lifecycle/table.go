@@ -109,7 +109,7 @@ var table = map[p.EventType]rule{
 	p.EventSuspended:       newRow(held, p.Conditional, fenced(func(e *p.Suspended) uint64 { return e.Fence }), applySuspended, nil, byHolder, "the holder lets go until children have closed"),
 	p.EventChildrenClosed:  newRow(gatedToo, stay, staleChildrenClosed, applyChildrenClosed, closedPhases, bySupervisor, "children have closed"),
 	p.EventAssigned:        newRow([]p.Phase{p.Pending}, stay, staleAssigned, applyAssigned, groupEnds, bySupervisor, "a member of a group has an agent, and no other member gets that one"),
-	p.EventTaken:           newRow(begun, p.PhaseAccepted, staleTaken, applyTaken, nil, byHolder, "an agent takes the handoff out of turn"),
+	p.EventTaken:           newRow(gatedToo, p.PhaseAccepted, staleTaken, applyTaken, nil, byHolder, "an agent takes the handoff out of turn"),
 	p.EventRolledBack:      newRow(open, p.PhaseReturned, staleRolledBack, applyRolledBack, nil, byAny, "the handoff goes back to its source, undone"),
 	p.EventLateResultUsed:  newRow([]p.Phase{p.Pending, p.PhaseTimeout, p.PhaseFailed}, p.Complete, staleLateResultUsed, applyLateResultUsed, nil, byWorkers, "a parked result completes the handoff"),
 	p.EventResultParked:    newRow(gatedToo, stay, staleResultParked, applyResultParked, closedPhases, byHolder, "the result of a lost attempt is kept beside the history"),

@@ -76,12 +76,9 @@ func ForeseeLocks(s p.State, now time.Time) (Foreseen, bool) {
 	return Foreseen{At: at, Step: step}, err == nil
 }
 
-// shareWorkspace gives a handoff the workspace of the one that it follows from.
-func shareWorkspace(s *p.Summary, from p.State) {
-	if s.Type != p.Escalation && s.ReturnOf == "" {
-		s.Workspace = cmp.Or(s.Workspace, from.Workspace)
-	}
-}
+// shareWorkspace gives a handoff the workspace of the one that it follows from. An escalation and a
+// return have it for what their holder hands off.
+func shareWorkspace(s *p.Summary, from p.State) { s.Workspace = cmp.Or(s.Workspace, from.Workspace) }
 
 // AwaitsWorkspace tells whether a gate keeps a handoff from its offer until it has its place and
 // its locks.
