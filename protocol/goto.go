@@ -157,6 +157,9 @@ func carryOn(pkg Package, from, ticket string, result Result) Package {
 	}
 	next.Constraints.Deadline = Time{} // that of the state may be another: Inherit
 	next.Policy.ReturnTimeoutMS, next.Policy.OnReturnTimeout = nil, nil
+	if pkg.Returned != nil { // that a return waits for its agent alone is its own
+		next.Policy = PolicyOverrides{}
+	}
 	c := &next.Context
 	c.Previous = previousOf(from, ticket, result)
 	c.Variables = overlay(pkg.Context.Variables, result.Variables)

@@ -219,9 +219,9 @@ type ChainEnd struct {
 	Agent   string  `json:"agent,omitempty"` // that had it last
 	Outcome Outcome `json:"outcome"`
 	Vote    Vote    `json:"vote,omitempty"`
-	// Left is what the last handoff has left of what was granted from one to the next; below 0 is
-	// what was overrun. Absent is that the chain has no limits.
-	Left *Amounts `json:"left,omitempty"`
+	// Left is what the last handoff has left of the limits that were granted from one to the next;
+	// below 0 is what was overrun.
+	Left Amounts `json:"left,omitzero"`
 }
 
 // Bar is a hand-off that was refused by a limit or a rule.

@@ -297,8 +297,8 @@ func accountOfChild(s p.State) (grant, commit *p.Amounts) {
 
 // leftBehind is what is left of the limits of a closed handoff and its chain; below 0 is overrun.
 func leftBehind(s p.State) p.Amounts {
-	if s.ChainEnd != nil && s.ChainEnd.Left != nil {
-		return *s.ChainEnd.Left
+	if s.ChainEnd != nil {
+		return s.ChainEnd.Left
 	}
 	return Available(s)
 }

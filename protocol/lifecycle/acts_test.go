@@ -20,6 +20,8 @@ func (w *world) act(h *thread) {
 		w.intervene(h)
 	case s.Gate != nil:
 		w.answerGate(h)
+	case s.Fence != 0 && s.Account != nil && !s.CancelRequested && w.n(6) == 0: // with more than it had
+		w.append(h, []p.Event{&p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Retryable: true, Usage: &p.Usage{Tokens: 2000}}})
 	case s.Aggregate != nil, s.Offer == 0:
 		w.reconcile(h)
 	case s.Absent != "" && w.n(2) == 0: // its agent comes back
@@ -65,6 +67,12 @@ func (w *world) answerGate(h *thread) {
 	var err error
 	if AwaitsBids(h.state) && w.n(4) > 0 {
 		if step, err = Award(h.state, w.d, w.calls(h.state), w.now); err == nil {
+			w.take(h, step)
+		}
+		return
+	}
+	if h.state.Gate.First() == p.GateBudget && w.n(8) > 0 {
+		if step, err = TakeNow(h.state, w.d, Claimant{Agent: p.Human, Holder: one(w, holders...), LeaseMS: lease}, w.text(), w.now); err == nil {
 			w.take(h, step)
 		}
 		return

@@ -44,11 +44,10 @@ func endOf(s p.State) p.ChainEnd {
 	}
 	end := p.ChainEnd{Ticket: s.Ticket, Agent: s.Agent, Outcome: s.Outcome, Vote: s.Vote}
 	if s.Account != nil && s.ChainOf != "" {
-		left := Available(s)
-		if keepsRest(&s) {
-			left = left.Minus(left.Max(p.Amounts{})) // what was overrun
+		end.Left = Available(s)
+		if keepsRest(&s) { // but for what was overrun
+			end.Left = end.Left.Minus(end.Left.Max(p.Amounts{}))
 		}
-		end.Left = &left
 	}
 	return end
 }

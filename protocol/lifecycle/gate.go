@@ -204,7 +204,7 @@ func wasPromised(s p.State) bool {
 
 var (
 	staleGated = when("a gate is closed already, or an offer stands", func(s *p.State, _ *p.Gated) bool {
-		return s.Phase == p.AwaitingApproval || (s.Phase == p.Pending || s.Phase == p.Conditional) && (s.Held() || offerUntouched(s))
+		return s.Phase == p.AwaitingApproval || s.Phase == p.Pending && (s.Held() || offerUntouched(s))
 	})
 	staleGateOpened = when("the gate does not wait for that now", func(s *p.State, e *p.GateOpened) bool { return e.Gate == "" || s.Gate.First() != e.Gate })
 	staleLapsed     = when("that level was reached already", func(s *p.State, e *p.Lapsed) bool { return s.Gate == nil || e.Level <= s.Gate.Level })

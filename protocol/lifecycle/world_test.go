@@ -337,7 +337,7 @@ func (w *world) summary(source string) p.Summary {
 	s := p.Summary{Type: p.Sequential, Source: source, Priority: one(w, p.Priorities...), Digest: "sha256:00",
 		Deadline: w.now.Add(one(w, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour)), Overrides: w.policy()}
 	if w.n(2) == 0 {
-		s.Limits = &p.Limits{MaxHandoffs: ptr(int64(w.n(4))), MaxTokens: ptr(one(w, int64(20), 1000, 2000))}
+		s.Limits = &p.Limits{MaxHandoffs: ptr(int64(w.n(4))), MaxTokens: ptr(one(w, int64(9), 1000, 2000)), OnExhausted: one(w, p.BudgetReturn, p.BudgetAsk, p.BudgetAsk)}
 		if w.n(2) == 0 {
 			s.Limits.MaxDepth, s.Limits.MaxAgents = ptr(int64(w.n(3))), ptr(int64(1+w.n(4)))
 		}

@@ -50,7 +50,8 @@ func (l *simulation) approveAll() {
 	for round := 0; l.ctx.Err() == nil; round++ {
 		l.sleep(time.Duration(2_000_000+dice(l.seed, "approve", round)%8_000_000) * time.Microsecond)
 		p, e, b, ctx := l.process("approver")
-		for _, s := range l.judge.gated() {
+		l.raiseSome(ctx, b, round)
+		for _, s := range l.judge.gatedBy(protocol.GateApproval) {
 			by := s.Gate.Approver
 			what := dice(l.seed, "verdict", s.Ticket, s.Gate.Agent) % 6
 			switch {
@@ -76,12 +77,12 @@ func (l *simulation) approveAll() {
 	}
 }
 
-// gated are the handoffs that wait for an approval, in the order of their tickets.
-func (j *judge) gated() (all []protocol.State) {
+// gatedBy are the handoffs that wait at a gate of a kind, in the order of their tickets.
+func (j *judge) gatedBy(kind protocol.GateKind) (all []protocol.State) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, h := range j.heads {
-		if h.state.Gate.First() == protocol.GateApproval {
+		if h.state.Gate.First() == kind {
 			all = append(all, h.state)
 		}
 	}

@@ -76,8 +76,10 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if e.forgetsGrant(body) {
 		return 1 << 40, nil
 	}
-	dies := false
-	body, dies = e.l.hideCircle(ticket, body)
+	body, dies := e.l.spoilAccount(body)
+	if !dies {
+		body, dies = e.l.hideCircle(ticket, body)
+	}
 	if e.l.bug == nobodyTold && bytes.Contains(body, []byte(`"type":"handed_off"`)) {
 		if found := reasons.FindIndex(body); found != nil {
 			body, dies = slices.Delete(bytes.Clone(body), found[0], found[1]), true

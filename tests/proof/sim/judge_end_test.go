@@ -72,6 +72,7 @@ func (j *judge) checkAtEnd() {
 	j.checkEndedOffers()
 	j.checkBidders()
 	j.checkBudgets()
+	j.checkLineages()
 	j.checkWorkspaces()
 	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at
 		return

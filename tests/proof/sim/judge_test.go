@@ -36,6 +36,7 @@ type judge struct {
 	overrides     map[seat]bool        // handoffs that a person has given to an agent that is not fit
 	edges         []edgeSet            // all that there ever were
 	ledgers       map[string]*ledgerOf // of what has limits, or follows from it
+	accounts      map[string]*lineageAccount
 	l             *simulation
 	mu            sync.Mutex
 
@@ -177,6 +178,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkProbe(after, made.Events)
 	j.checkUsage(before.state, after, made.Events)
 	j.checkLimits(before.state, after, made.Events)
+	j.checkAccounts(before.state, after, made.Events)
 	j.checkKnot(after, made.Events)
 	j.checkCircle(after, made.Events)
 	j.checkEdges(before.state, after, made.Events)

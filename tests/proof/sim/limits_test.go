@@ -30,7 +30,7 @@ func (l *simulation) planLimits(p *protocol.Package, d uint64) {
 		return
 	}
 	limit := func(n uint64) *int64 { v := int64(n); return &v }
-	p.Limits = &protocol.Limits{MaxHandoffs: limit(d >> 4 % 9), MaxTokens: limit(d >> 8 % 4000)}
+	p.Limits = &protocol.Limits{MaxHandoffs: limit(d >> 4 % 9), MaxTokens: limit(3 + d>>8%4000)}
 	if d>>20%2 == 0 {
 		p.Limits.MaxDepth, p.Limits.MaxAgents = limit(d>>24%6), limit(3+d>>28%4)
 	}
@@ -154,7 +154,7 @@ func (j *judge) countClosed(before, after protocol.State, e *protocol.ChildrenCl
 }
 
 // checkBudgets: at the end no lineage has used more than the first handoff of it may, and what its
-// handoffs have overrun.
+// handoffs have overrun, or were raised by.
 func (j *judge) checkBudgets() {
 	used, over := map[string]int64{}, map[string]int64{}
 	for ticket, h := range j.heads {
@@ -164,7 +164,7 @@ func (j *judge) checkBudgets() {
 		}
 		if h.state.Account != nil {
 			used[root] += h.state.Account.Used.Tokens
-			over[root] += h.state.Account.Over.Tokens
+			over[root] += h.state.Account.Over.Tokens + h.state.Account.Raised.Tokens
 		}
 	}
 	for root, tokens := range used {
