@@ -309,11 +309,15 @@ func keepsRest(s *p.State) bool {
 }
 
 // restOf are the limits of the handoff that returns another one: what that, or its chain, has left.
+// What a child had left that its parent waited for may have gone back there, so nothing is.
 func restOf(s p.State) *p.Limits {
 	if s.Limits == nil || s.Account == nil {
 		return nil
 	}
 	rest, left := *s.Limits, leftBehind(s)
+	if wakesParent(s) {
+		left = p.Amounts{}
+	}
 	for _, f := range []struct {
 		limit **int64
 		left  int64
