@@ -25,10 +25,10 @@ type InboxEntry struct {
 
 // absence is the agent whose absence alone has brought the handoff there; empty is none.
 func (e InboxEntry) absence() string {
-	if e.Why != lifecycle.InboxEscalation {
+	if e.Why != lifecycle.InboxEscalation || len(e.Absent) == 0 || e.Reason != lifecycle.ReasonAcknowledgeTimeout {
 		return ""
 	}
-	return e.Absent
+	return cmp.Or(e.Absent[0].Agent, e.Target.String())
 }
 
 // Inbox is what waits for an agent or a person. What only the absence of an agent has brought there
@@ -62,8 +62,8 @@ func InboxOf(ctx context.Context, r Reader, waiting []broker.Waiting) (Inbox, er
 		}
 		since := e.OfferedAt.Add(-lifecycle.AckTimeout(e.State))
 		last := len(inbox.Absences) - 1
-		if last < 0 || inbox.Absences[last].Absent != e.Absent {
-			inbox.Absences = append(inbox.Absences, Absence{Why: WhyAbsence, Absent: e.Absent, Since: since})
+		if last < 0 || inbox.Absences[last].Absent != e.absence() {
+			inbox.Absences = append(inbox.Absences, Absence{Why: WhyAbsence, Absent: e.absence(), Since: since})
 			last++
 		}
 		of := &inbox.Absences[last]
@@ -147,7 +147,7 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 		return s.Gate.Why
 	case why == lifecycle.InboxReview:
 		return explain.Ending(s)
-	case why == lifecycle.InboxEscalation && s.Absent == "" && s.Message != "": // an absence is said of all at once
+	case why == lifecycle.InboxEscalation && s.Reason != lifecycle.ReasonAcknowledgeTimeout && s.Message != "": // an absence is said of all at once
 		return s.Message
 	}
 	return ""

@@ -187,6 +187,7 @@ func (x *explainer) pending() {
 		x.suggest("see who can do what", OpAgents)
 	default:
 		x.queued()
+		x.goesBack()
 	}
 }
 
@@ -204,10 +205,26 @@ func (x *explainer) claimed() {
 func (x *explainer) forPerson() {
 	s := x.State
 	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
-	if s.Absent != "" && s.OverdueSince.IsZero() {
-		x.say("It goes back to %s when a worker of %s is there, unless a person takes it before.", s.Absent, s.Absent)
-	}
+	x.goesBack()
 	x.e.Actions = append(x.e.Actions, personActions(s)...)
+}
+
+// goesBack adds to whom it goes back when that is there again.
+func (x *explainer) goesBack() {
+	s := x.State
+	if len(s.Absent) == 0 || !s.OverdueSince.IsZero() || s.Escalations >= protocol.EscalationsTotalMax {
+		return
+	}
+	verb, first := "goes back", s.Absent[0].Agent
+	if first == "" {
+		verb, first = "is delivered", s.TargetWords()
+	}
+	var others []string
+	for _, absence := range s.Absent[1:] {
+		others = append(others, absence.Agent)
+	}
+	x.say("It %s to %s when a worker of %s is there%s, unless %s takes it before.", verb, first, first,
+		After(", or else to ", strings.Join(others, " or ")), Person(s.Agent))
 }
 
 // queued: it waits for a worker of its agent.

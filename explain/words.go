@@ -198,6 +198,7 @@ func hostWords(h protocol.Holder) string {
 // passedUpWords are the core's reasons to pass a handoff up that are no clock's.
 var passedUpWords = map[string]string{
 	lifecycle.ReasonConditionsExhausted: "its agent asked more often than it may",
+	lifecycle.ReasonClaimsLapsed:        "its agent claimed it again and again and never acknowledged it",
 	lifecycle.ReasonAttemptsExhausted:   "all attempts there failed",
 	lifecycle.ReasonCrashLoop:           "each attempt took its worker with it",
 	lifecycle.ReasonDeadline:            "its deadline passed",

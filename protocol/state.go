@@ -75,9 +75,11 @@ type State struct {
 	EscalationLevel int      `json:"escalation_level"`
 	Chain           []string `json:"chain,omitempty"` // agents it was escalated from, in order; of an authority that never took it, the one below
 
-	// Absent is the agent whose absence alone has brought it to a person: it goes back when the
-	// agent is there again, unless the person has taken it.
-	Absent string `json:"absent,omitempty"`
+	// Absent are the agents whose absence has moved it, its addressee first: it goes back to the
+	// first that is there again, unless another one has taken it.
+	Absent []Absence `json:"absent,omitempty"`
+	// LapsedClaims are the last claims at its agent in a row that lapsed unacknowledged.
+	LapsedClaims int `json:"lapsed_claims,omitempty"`
 
 	// Override is the last one by a person: an agent that is not fit may have the handoff.
 	Override *Override `json:"override,omitempty"`
@@ -176,6 +178,14 @@ type State struct {
 
 // Self stands in a State for the sequence of the append that carries it.
 const Self = uint64(1)<<52 - 1 // exact in every JSON reader
+
+// Absence is an agent whose absence has moved a handoff.
+type Absence struct {
+	Agent string `json:"agent,omitempty"` // empty: its target, which no agent could be given for
+	Depth int    `json:"depth,omitempty"` // of the chain, when the handoff was with it
+	// Until is until when an agent counts as absent that claimed it and never acknowledged.
+	Until Time `json:"until,omitzero"`
+}
 
 // Conditions are what a conditional asks for.
 type Conditions struct {

@@ -2,31 +2,32 @@ package supervisor
 
 import (
 	"context"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // arrivalInterval is how often a supervisor looks which agents are there: in its own view of the
 // directory, which asks the engine nothing.
 const arrivalInterval = time.Second
 
-// arrivalPause is how many times as long as the offers of a person took to reconcile they rest
-// after that, at most a minute. Agents that come and go must not keep a supervisor at it.
+// arrivalPause is how many times as long as the handoffs of arrived agents took to reconcile they
+// rest after that, at most a minute. Agents that come and go must not keep a supervisor at it.
 const arrivalPause = 9
 
-// arrivalLoop reconciles what waits for a person when an agent is there that was not: what only the
-// absence of that agent has brought to the person goes back. The core says so; as many go back at
-// once as handoffs are reconciled side by side. One that was missed goes back at the next sweep.
+// arrivalLoop reconciles the handoffs that wait for an agent which is there and was not: what its
+// absence has moved goes back, and what could not be delivered to it is. The core decides so; as
+// many go back at once as handoffs are reconciled side by side. One that was missed goes back at
+// the next sweep.
 func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 	there := s.attended(ctx)
 	tick := time.NewTicker(arrivalInterval)
 	defer tick.Stop()
 	var rested time.Time
-	arrived := map[string]bool{}
+	arrived := map[lifecycle.Awaited]bool{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -35,99 +36,98 @@ func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 		}
 		before := there
 		there = s.attended(ctx)
-		for agent := range there {
-			if !before[agent] {
-				arrived[agent] = true
+		for awaited := range there {
+			if !before[awaited] {
+				arrived[awaited] = true
 			}
 		}
 		if len(arrived) == 0 || time.Now().Before(rested) {
 			continue
 		}
 		begun := time.Now()
-		if err := s.reconcileOfPerson(ctx, arrived); err != nil {
-			s.log.Debug("the offers of a person not read; trying again", "err", err)
-			continue
+		for _, ticket := range s.absences.concernedBy(arrived) {
+			s.enqueue(ctx, request{ticket: ticket})
 		}
 		clear(arrived)
 		rested = time.Now().Add(min(arrivalPause*time.Since(begun), time.Minute))
 	}
 }
 
-// attended returns the agents that are there.
-func (s *Supervisor) attended(ctx context.Context) map[string]bool {
+// attended returns the agents that are there and take handoffs, and what they can do.
+func (s *Supervisor) attended(ctx context.Context) map[lifecycle.Awaited]bool {
 	directory, err := s.b.Directory(ctx)
 	if err != nil {
 		return nil
 	}
-	there := map[string]bool{}
+	there := map[lifecycle.Awaited]bool{}
 	for _, holder := range directory.Holders {
-		if !there[holder.Agent] && directory.Attended(holder.Agent) {
-			there[holder.Agent] = true
+		if there[lifecycle.Awaited{Agent: holder.Agent}] || !directory.Attended(holder.Agent) {
+			continue
+		}
+		for _, awaited := range directory.Offers(holder.Agent) {
+			there[awaited] = true
 		}
 	}
 	return there
 }
 
-// reconcileOfPerson reconciles the handoffs whose offers stand in the queue of a person, but for
-// those that are known to be there for another reason than the absence of an arrived agent.
-func (s *Supervisor) reconcileOfPerson(ctx context.Context, arrived map[string]bool) error {
-	standing := map[broker.OfferKey]bool{}
-	err := s.engine.Offers(ctx, protocol.Human, func(key broker.OfferKey) error {
-		standing[key] = true
-		if agent, known := s.absences.of(key); !known || arrived[agent] {
-			s.enqueue(ctx, standingRequest(key))
-		}
-		return ctx.Err()
-	})
-	if err == nil {
-		s.absences.keepOnly(standing)
-	}
-	return err
-}
-
-// standingRequest asks for the reconcile of a handoff whose offer stands.
-func standingRequest(key broker.OfferKey) request {
-	r := request{ticket: key.Ticket, standing: key.Sequence}
-	if key.Agent == protocol.Human {
-		r.ofPerson = &key
-	}
-	return r
-}
-
-// absencesMax bounds the offers of a person whose reasons are remembered. Over it all are
-// forgotten, and the next arrival reads them.
+// absencesMax bounds the handoffs whose wait for an agent is remembered. One over it goes back at
+// the next sweep.
 const absencesMax = 100_000
 
-// absences remember of each offer of a person whose head was read which agent's absence alone has
-// brought it there. An offer keeps its reason, so that it need not be read again for other agents.
+// absences remember which handoffs wait for which agents, of those whose heads were read: every
+// one is, once its offer has stood for a second, and by each sweep.
 type absences struct {
-	mu     sync.Mutex
-	agents map[broker.OfferKey]string // empty: another reason
+	mu      sync.Mutex
+	tickets map[lifecycle.Awaited]map[string]bool
+	awaited map[string][]lifecycle.Awaited // by ticket
 }
 
-func (a *absences) of(key broker.OfferKey) (agent string, known bool) {
+// note remembers whom a handoff waits for.
+func (a *absences) note(s *protocol.State) {
+	var now []lifecycle.Awaited
+	if len(s.Absent) > 0 || s.Agent == "" {
+		now = lifecycle.AwaitedBy(*s)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	agent, known = a.agents[key]
-	return agent, known
-}
-
-// note remembers the reason of an offer, if it is still the one of its handoff.
-func (a *absences) note(key broker.OfferKey, s protocol.State) {
-	if s.Offer != key.Sequence {
+	if len(now) == 0 && len(a.awaited) == 0 { // as a rule
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.agents == nil || len(a.agents) >= absencesMax {
-		a.agents = map[broker.OfferKey]string{}
+	before, known := a.awaited[s.Ticket]
+	if slices.Equal(before, now) || !known && len(a.awaited) >= absencesMax {
+		return
 	}
-	a.agents[key] = s.Absent
+	for _, awaited := range before {
+		if delete(a.tickets[awaited], s.Ticket); len(a.tickets[awaited]) == 0 {
+			delete(a.tickets, awaited)
+		}
+	}
+	if len(now) == 0 {
+		delete(a.awaited, s.Ticket)
+		return
+	}
+	if a.awaited == nil {
+		a.awaited, a.tickets = map[string][]lifecycle.Awaited{}, map[lifecycle.Awaited]map[string]bool{}
+	}
+	a.awaited[s.Ticket] = now
+	for _, awaited := range now {
+		if a.tickets[awaited] == nil {
+			a.tickets[awaited] = map[string]bool{}
+		}
+		a.tickets[awaited][s.Ticket] = true
+	}
 }
 
-// keepOnly forgets the offers that stand no more.
-func (a *absences) keepOnly(standing map[broker.OfferKey]bool) {
+// concernedBy returns the handoffs that wait for one of the arrived.
+func (a *absences) concernedBy(arrived map[lifecycle.Awaited]bool) (all []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.agents, func(key broker.OfferKey, _ string) bool { return !standing[key] })
+	for awaited := range arrived {
+		for ticket := range a.tickets[awaited] {
+			all = append(all, ticket)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -28,8 +28,6 @@ type request struct {
 	childrenSwept bool
 	// standing, if not 0, is an offer of the handoff that stands in its queue.
 	standing uint64
-	// ofPerson, if not nil, is an offer of the handoff that stands in the queue of a person.
-	ofPerson *broker.OfferKey
 	// endedOffer, if not nil, is an offer to be taken out of its queue, and nothing else is
 	// to be done.
 	endedOffer *broker.OfferKey
@@ -211,9 +209,7 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 		}
 	}
 	s.noteReadable(head.Ticket, head.Seq)
-	if l.ofPerson != nil {
-		s.absences.note(*l.ofPerson, head.State)
-	}
+	s.absences.note(&head.State)
 	if l.onlyAt != 0 && head.Seq != l.onlyAt {
 		return nil
 	}

@@ -65,7 +65,7 @@ func (s *Supervisor) reconcileStanding(ctx context.Context, from, until time.Tim
 		return from, err
 	}
 	for _, key := range offers {
-		s.enqueue(ctx, standingRequest(key))
+		s.enqueue(ctx, request{ticket: key.Ticket, standing: key.Sequence})
 	}
 	return rest, nil
 }

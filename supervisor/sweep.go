@@ -100,6 +100,7 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 	heads, open, err := s.visitHeads(ctx, publisher, read, func(h broker.Head) {
 		families.add(h.State)
 		waits.Add(&h.State, begunAt)
+		s.absences.note(&h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}

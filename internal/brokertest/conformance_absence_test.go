@@ -19,8 +19,8 @@ func testAbsenceReturns(k *kit) {
 	back, taken := r.submit(soon).Ticket, r.submit(soon).Ticket
 	for _, ticket := range []string{back, taken} {
 		r.until("the absence is noticed", func() bool { return r.decide(ticket).State.Agent == protocol.Human })
-		if s := r.state(ticket); s.Absent != coder || s.EscalationLevel != 1 {
-			r.Fatalf("the absence of %q at level %d", s.Absent, s.EscalationLevel)
+		if s := r.state(ticket); len(s.Absent) != 1 || s.Absent[0].Agent != coder || s.EscalationLevel != 1 {
+			r.Fatalf("the absence of %v at level %d", s.Absent, s.EscalationLevel)
 		}
 	}
 	person := protocol.Holder{ID: protocol.NewTicket(), Agent: protocol.Human, LeaseMS: 600_000, Slots: 1}
@@ -55,10 +55,10 @@ func testAbsenceReturns(k *kit) {
 	if got := r.entries(back); !slices.EqualFunc(got, want, slices.Equal) {
 		r.Errorf("its entries are %v, want %v", got, want)
 	}
-	if s := r.state(back); s.Absent != "" || s.EscalationLevel != 0 || s.Reroutes != 0 {
-		r.Errorf("back, its state has the absence of %q, level %d and %d reroutes", s.Absent, s.EscalationLevel, s.Reroutes)
+	if s := r.state(back); s.Absent != nil || s.EscalationLevel != 0 || s.Reroutes != 0 {
+		r.Errorf("back, its state has the absence of %v, level %d and %d reroutes", s.Absent, s.EscalationLevel, s.Reroutes)
 	}
-	if s := r.state(taken); s.Agent != protocol.Human || s.Absent != "" {
+	if s := r.state(taken); s.Agent != protocol.Human || s.Absent != nil {
 		r.Errorf("taken by a person, it is with %s", s.Agent)
 	}
 	r.must(claim.Complete(r.ctx, protocol.Result{}))

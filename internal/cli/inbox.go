@@ -11,6 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/dossier"
 	"github.com/agenthandoff/handoff/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // ledgerWithin is how long a command may take that reads every handoff's head:
@@ -129,7 +130,7 @@ func (a *app) inboxTable(entries []dossier.InboxEntry) error {
 	rows := [][]string{{"WHY", "TICKET", "PRIORITY", "AGE", "FROM", "WITH", "WORDS"}}
 	for _, v := range entries {
 		asks := ""
-		if v.Absent == "" { // else it goes back by itself
+		if v.Absent == nil || v.Reason != lifecycle.ReasonAcknowledgeTimeout { // else it goes back by itself
 			asks = explain.Asks(v.State)
 		}
 		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox), asks)})

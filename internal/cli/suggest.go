@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -17,55 +16,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// editsMax is how many edits make one name of another: a slip or two.
-const editsMax = 2
-
-// didYouMean is " (did you mean …?)" for the names that are near to one, or empty.
+// didYouMean is " (did you mean …?)" for the name that is nearest to one, or empty.
 func didYouMean(name string, known []string) string {
-	type candidate struct {
-		name  string
-		edits int
-	}
-	var near []candidate
-	for _, k := range known {
-		most := min(editsMax, len(k)/2)
-		if n := edits(name, k); n <= most || len(name) > editsMax && strings.HasPrefix(k, name) {
-			near = append(near, candidate{k, n})
-		}
-	}
+	near := protocol.Nearest(name, known)
 	if len(near) == 0 {
 		return ""
 	}
-	best := slices.MinFunc(near, func(x, y candidate) int {
-		return cmp.Or(cmp.Compare(x.edits, y.edits), strings.Compare(x.name, y.name))
-	})
-	return " (did you mean " + best.name + "?)"
-}
-
-// edits counts the letters to insert, leave out, change or swap with the next to make b of a.
-func edits(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	rows := make([][]int, len(x)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(y)+1)
-		rows[i][0] = i
-	}
-	for j := range y {
-		rows[0][j+1] = j + 1
-	}
-	for i := range x {
-		for j := range y {
-			change := 1
-			if x[i] == y[j] {
-				change = 0
-			}
-			rows[i+1][j+1] = min(rows[i][j+1]+1, rows[i+1][j]+1, rows[i][j]+change)
-			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
-				rows[i+1][j+1] = min(rows[i+1][j+1], rows[i-1][j-1]+1)
-			}
-		}
-	}
-	return rows[len(x)][len(y)]
+	return " (did you mean " + near[0] + "?)"
 }
 
 // noAgent matches the refusal of a name that no agent has.

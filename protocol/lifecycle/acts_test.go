@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -24,8 +25,13 @@ func (w *world) act(h *thread) {
 		w.append(h, []p.Event{&p.Failed{Meta: meta, Fence: s.Fence, Attempt: s.Attempt, Code: "exit", Retryable: true, Usage: &p.Usage{Tokens: 2000}}})
 	case s.Aggregate != nil, s.Offer == 0:
 		w.reconcile(h)
-	case s.Absent != "" && w.n(2) == 0: // its agent comes back
-		w.d = w.d.With(p.Holder{ID: one(w, holders...), Agent: s.Absent, Slots: 1, LeaseMS: lease})
+	case len(s.Absent) > 0 && s.Phase == p.Pending && w.n(2) == 0: // one of its agents comes back
+		w.d = w.d.With(p.Holder{ID: one(w, holders...), Agent: cmp.Or(one(w, s.Absent...).Agent, s.Target.Agent, "a"), Slots: 1, LeaseMS: lease})
+		w.reconcile(h)
+	case s.LapsedClaims > 0 && s.Phase == p.Pending && s.Agent != p.Human && w.n(3) > 0: // its poller vanishes again
+		if !s.Held() {
+			w.append(h, []p.Event{&p.Claimed{Meta: p.Meta{At: w.now}, Offer: s.Offer, Agent: s.Agent, Holder: w.poller(), LeaseMS: lease}})
+		}
 		w.reconcile(h)
 	case escalated(s) && w.n(4) == 0:
 		w.answer(h)

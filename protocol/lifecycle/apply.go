@@ -143,9 +143,12 @@ func moveTo(s *p.State, agent string) {
 		return
 	}
 	dropPending(s)
-	s.Agent, s.Offer, s.EstimatedCompletionMS, s.Absent = agent, 0, 0, ""
-	s.Attempt, s.LeasesLost, s.Retries, s.ConditionRounds, s.Breaker = 0, 0, 0, 0, ""
+	s.Agent, s.Offer, s.EstimatedCompletionMS = agent, 0, 0
+	s.Attempt, s.LeasesLost, s.Retries, s.ConditionRounds, s.LapsedClaims, s.Breaker = 0, 0, 0, 0, 0, ""
 	s.Tried = appendAgent(s.Tried, agent)
+	if slices.ContainsFunc(s.Absent, func(a p.Absence) bool { return a.Agent == agent }) { // it is with that one again
+		s.Absent = slices.DeleteFunc(slices.Clone(s.Absent), func(a p.Absence) bool { return a.Agent == agent })
+	}
 	endQueueClock(s)
 }
 
@@ -173,7 +176,8 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.Progress = e.EstimatedCompletion, 0, nil
 	s.StartedAt, s.ProgressAt = p.Time{}, p.Time{} // of the attempt before, on the same offer
 	clearReminder(s)
-	s.Reason, s.StuckReason, s.Absent = "", "", ""
+	s.Reason, s.StuckReason = "", ""
+	s.Absent, s.LapsedClaims = nil, 0
 	endQueueClock(s)
 	return nil
 }
@@ -237,10 +241,12 @@ func applyRejected(s *p.State, e *p.Rejected) error {
 func applyConditioned(s *p.State, e *p.Conditioned) error {
 	uncharge(s)
 	s.ConditionRounds++
+	s.LapsedClaims = 0
 	s.ConditionedAt = e.At
 	s.Reason, s.Message = "condition", cut(e.Reason)
 	s.EstimatedCompletionMS = e.EstimatedCompletionMS
 	if len(e.NeedsContext)+len(e.NeedsPermission) > 0 {
+		s.Absent = nil // its agent has taken it up
 		s.Conditions = &p.Conditions{Question: ask(s), NeedsContext: cutAll(e.NeedsContext), NeedsPermission: cutAll(e.NeedsPermission), Reason: cut(e.Reason)}
 	} else {
 		s.Reason = "deferred"

@@ -134,7 +134,8 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.RetryAt = p.Time{}, 0, p.Time{}
 	s.Alternative, s.Conditions, s.TimedOut, s.Progress = "", nil, "", nil
 	s.Retryable, s.RetryAfterMS = false, 0
-	s.Reason, s.StuckReason, s.Denied, s.Absent = "", "", "", ""
+	s.Reason, s.StuckReason, s.Denied = "", "", ""
+	s.Absent, s.LapsedClaims = nil, 0
 	endQueueClock(s)
 	endAwait(s)
 	receiveEnds(s)

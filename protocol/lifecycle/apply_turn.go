@@ -41,7 +41,7 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		}
 	}
 	s.Supplements++
-	s.Reason, s.Denied, s.Absent = "answer", "", ""
+	s.Reason, s.Denied, s.Absent = "answer", "", nil
 	return nil
 }
 
@@ -61,14 +61,14 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 		return err
 	}
 	switch {
-	case e.ReasonCode == ReasonAgentBack && e.To == s.Absent && s.Phase == p.Pending && !s.Held() && len(s.Chain) > 0:
-		applyGoneBack(s, e)
-		return nil
+	case e.ReasonCode == ReasonAgentBack && !e.Manual && !s.Held() && s.Phase == p.Pending:
+		return applyGoneBack(s, e)
 	case s.Aggregate != nil || e.To == "":
 		return fmt.Errorf("%w: rerouted to %q", ErrIllegal, e.To)
 	case !e.Manual && !undecided:
 		return fmt.Errorf("%w: rerouted in phase %q without being asked to", ErrIllegal, s.Phase)
 	case !e.Manual:
+		recordAbsence(s, e.At)
 		s.Reroutes++
 		moveTo(s, e.To)
 		return nil
@@ -81,7 +81,7 @@ func applyRerouted(s *p.State, e *p.Rerouted) error {
 	takeAuthorityTime(s, e.At)
 	endAttempt(s)
 	s.Refused, s.Denied = withoutAgent(s.Refused, e.To), ""
-	s.Absent, s.Override = "", nil
+	s.Absent, s.Override = nil, nil
 	if len(e.Override) > 0 {
 		s.Override = &p.Override{Agent: e.To, By: e.By, Rules: e.Override}
 	}
@@ -103,13 +103,14 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 	if e.Level != s.EscalationLevel+1 || e.To == "" || s.Aggregate != nil {
 		return fmt.Errorf("%w: escalated to %q at level %d from level %d", ErrIllegal, e.To, e.Level, s.EscalationLevel)
 	}
+	recordAbsence(s, e.At)
 	if s.Fence != 0 { // its holder passes it up
 		s.Phase, s.Reason, s.Message = p.Pending, "escalated", cut(e.Reason)
 	} else if e.ReasonCode != "" && (e.Facts == nil || len(e.Facts.Causes) == 0) { // else the cause stays
 		s.Reason = cutCode(e.ReasonCode)
 	}
 	if e.ReasonCode == ReasonUndelivered { // nothing before it says why
-		s.Message = cut(e.Reason)
+		s.Message, s.Absent = cut(e.Reason), []p.Absence{{}}
 	}
 	endAttempt(s)
 	giveAuthorityTime(s, e)
@@ -121,14 +122,10 @@ func applyEscalated(s *p.State, e *p.Escalated) error {
 	}
 	s.Chain = append(slices.Clone(s.Chain), from)
 	askAuthority(s)
-	absent := escalatedForAbsence(s, e)
 	if s.Denied != "" { // a decider has its turn once
 		s.Refused = appendAgent(s.Refused, e.From)
 	}
 	moveTo(s, e.To)
-	if absent {
-		s.Absent = e.From
-	}
 	s.Offer, s.TimedOut = 0, "" // what followed the clock is decided
 	return nil
 }
@@ -141,6 +138,8 @@ func applyLeaseLost(s *p.State, e *p.LeaseLost) error {
 		s.LeasesLost++
 		s.Retries++
 		s.Reason, s.Message = "lease_lost", "the worker that had it is gone"
+	} else {
+		s.LapsedClaims++
 	}
 	endClaim(s)
 	endAttempt(s)
@@ -154,6 +153,7 @@ func applyReleased(s *p.State, e *p.Released) error {
 	uncharge(s)
 	endClaim(s)
 	endAttempt(s)
+	s.LapsedClaims = 0
 	return nil
 }
 
@@ -167,6 +167,9 @@ func applyTimedOut(s *p.State, e *p.TimedOut) error {
 		}
 	}
 	s.Phase, s.TimedOut, s.Reason = p.PhaseTimeout, e.Clock, string(e.Clock)+"_timeout"
+	if e.Clock == p.ClockAcknowledge && s.LapsedClaims >= LapsedClaimsMax {
+		s.Reason = ReasonClaimsLapsed
+	}
 	s.Conditions, s.Gate = nil, nil
 	endProbe(s)
 	if e.Clock == p.ClockDeadline && s.Aggregate == nil && s.OverdueSince.IsZero() {

@@ -48,7 +48,7 @@ func AttentionOf(s p.State) Attention {
 	case s.Offer == 0:
 		return AttentionNow
 	case s.Phase == p.Pending:
-		if !s.Held() && (s.Attempt >= s.Policy.MaxAttempts || s.Absent != "") { // the agent may be back
+		if !s.Held() && (s.Attempt >= s.Policy.MaxAttempts || len(s.Absent) > 0) { // the agent may be back
 			return AttentionNow
 		}
 	case s.Phase != p.PhaseAccepted && s.Phase != p.Working && s.Phase != p.Retrying:

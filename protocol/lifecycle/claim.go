@@ -42,6 +42,8 @@ func Claim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
 		return LetGo, Step{State: s}
 	case hasPassed(now, Deadline(s)): // passed between two reconciles: the work is not begun any more
 		return Drop, Decide(s, d, now)
+	case s.Held() && lapsesOut(s): // a supervisor gives it to another agent
+		return LetGo, Step{State: s}
 	case s.Held():
 		return takeOver(s, c, d, now)
 	case s.Phase != p.Pending: // refused, conditional, failed: this offer is over

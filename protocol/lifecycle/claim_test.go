@@ -34,6 +34,10 @@ func TestClaim(t *testing.T) {
 		s.Policy.MaxAttempts = 1
 		return s
 	}
+	lapsed := func(s p.State) p.State {
+		s.LapsedClaims = LapsedClaimsMax - 1
+		return s
+	}
 	reminded := func(s p.State) p.State { // the head moved on, the offer did not
 		next, err := Apply(s, &p.Stuck{Meta: at(sec), Reason: "once"})
 		if err != nil {
@@ -63,6 +67,7 @@ func TestClaim(t *testing.T) {
 		{"another has it", in("working"), nil, present, time.Minute, LetGo, "nothing"},
 		{"another has it, not acknowledged", in("claimed"), nil, present, 30 * sec, LetGo, "nothing"},
 		{"another has it, and has not acknowledged in time", in("claimed"), nil, present, 31 * sec, Take, "lease_lost w1 (not_acknowledged)"},
+		{"another let the last claim lapse that may lapse: a supervisor moves it", lapsed(in("claimed")), nil, present, 31 * sec, LetGo, "nothing"},
 		{"another is gone, but I came lately", in("working"), nil, lately, 79 * sec, LetGo, "nothing"},
 		{"another is gone, and I have been here for a lease", in("working"), nil, lately, 80 * sec, Take, "lease_lost w1"},
 		{"another is gone, but I am cut off", in("working"), nil, cutOff, time.Minute, LetGo, "nothing"},

@@ -143,13 +143,17 @@ func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
 }
 
 // stepClaimed offers again what a holder claimed and has not acknowledged, when the
-// holder is gone or the time to acknowledge is over. No attempt is charged.
+// holder is gone or the time to acknowledge is over. No attempt is charged; after as many claims
+// as LapsedClaimsMax the agent counts as absent.
 func stepClaimed(s p.State, d *Directory, now time.Time) []p.Event {
 	if !holderLost(s, d, now) && !hasPassed(now, ClaimDue(s)) {
 		return nil
 	}
 	meta := p.Meta{At: now, By: By}
 	lost := claimLost(s, d, meta)
+	if lapsesOut(s) && !keepsOffer(s, d) {
+		return []p.Event{lost, &p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
+	}
 	return []p.Event{lost, again(s, d, meta, cmp.Or(lost.Reason, OfferLeaseLost))}
 }
 
@@ -256,6 +260,9 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 		return escalate(s, d, meta, because(ReasonConditionTimeout, s).withLimit(millis(s.Policy.ConditionTimeoutMS)))
 	}
 	why := because(ReasonAcknowledgeTimeout, s).withLimit(AckTimeout(s))
+	if s.LapsedClaims >= LapsedClaimsMax {
+		why = because(ReasonClaimsLapsed, s).withCount(s.LapsedClaims, LapsedClaimsMax)
+	}
 	if s.TimedOut == p.ClockQueue {
 		why = because(ReasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
 	}
@@ -367,7 +374,7 @@ func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
 			outcome = p.OutcomeRejected
 		}
 		inbox := p.Human
-		if s.Agent == p.Human && outcome == p.OutcomeRejected { // a person has seen it, and said no
+		if s.Agent == p.Human && outcome == p.OutcomeRejected && s.ReturnOf == "" { // a person has seen it, and said no
 			inbox = ""
 		}
 		return []p.Event{closed(meta, outcome, why.causing(ReasonNoAuthority), inbox)}

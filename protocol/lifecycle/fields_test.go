@@ -56,7 +56,7 @@ escalated rejected:       agent=chief chain=[a] escalation_level=1 escalation_qu
 escalated timeout:        agent=chief attempt=0 chain=[a] escalation_level=1 escalation_question=1 questions=1 escalations=1 offer=0 timed_out=- tried=[a_chief]
 holder_escalates working: agent=chief attempt=0 chain=[a] escalation_level=1 escalation_question=1 questions=1 escalations=1 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated tried=[a_chief]
 holder_escalates judged:  chain=[a_chief] escalation_level=2 escalation_question=2 questions=2 escalations=2 fence=- holder=- lease_ms=- message=over_my_head offer=0 phase=pending reason=escalated
-lease_lost claimed:       holder=- lease_ms=- queued_since
+lease_lost claimed:       holder=- lapsed_claims=1 lease_ms=- queued_since
 lease_lost accepted:      fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost retries=1
 lease_lost working:       fence=- holder=- lease_ms=- leases_lost=1 message=the_worker_that_had_it_is_gone phase=pending reason=lease_lost retries=1
 released claimed:         holder=- lease_ms=- queued_since

@@ -13,6 +13,7 @@ import (
 const (
 	ReasonRefused             = "refused"             // Agent said no
 	ReasonAcknowledgeTimeout  = "acknowledge_timeout" // Agent had no live worker for LimitMS
+	ReasonClaimsLapsed        = "claims_lapsed"       // Agent claimed it Count times in a row, and never acknowledged
 	ReasonQueueTimeout        = "queue_timeout"
 	ReasonConditionTimeout    = "condition_timeout"
 	ReasonWorkTimeout         = "work_timeout"
@@ -32,7 +33,7 @@ const (
 	ReasonReturned            = "returned"             // the same, and it goes back to its source
 	ReasonUndelivered         = "undelivered"          // Agent could not be given what was handed on to it
 	ReasonDenied              = "permission_denied"    // Agent said no to what was asked, or escalated
-	ReasonAgentBack           = "agent_back"           // Agent is there again, whose absence alone had escalated it
+	ReasonAgentBack           = "agent_back"           // Agent is there again, whose absence had moved it
 	ReasonApprovalDenied      = "approval_denied"      // Agent said no to the question of a gate
 	ReasonApprovalTimeout     = "approval_timeout"     // Agent did not answer it within LimitMS
 	ReasonDeadlock            = "deadlock"             // it waited for a slot of Agent, which waited for it
@@ -44,7 +45,7 @@ const (
 
 // Reasons lists the codes of all reasons that Decide gives for a reroute, an
 // escalation or an end, but for a worker's own word for its failure.
-var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
+var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonClaimsLapsed, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
 	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack, ReasonApprovalDenied,
@@ -132,6 +133,8 @@ func ReasonWords(code string, f p.Facts) string {
 			return "no agent was found for it within " + limitWords(f)
 		}
 		return f.Agent + " had no live worker within " + limitWords(f)
+	case ReasonClaimsLapsed:
+		return fmt.Sprintf("%s claimed it %d times and never acknowledged it", orItsAgent(f.Agent), f.Count)
 	case ReasonQueueTimeout:
 		return orItsAgent(f.Agent) + " did not take it within " + limitWords(f)
 	case ReasonConditionTimeout:

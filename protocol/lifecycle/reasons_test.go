@@ -43,6 +43,7 @@ func TestReasonWords(t *testing.T) {
 		{ReasonCancelled, p.Facts{Causes: []string{causeWorkerGone}}, "cancelled on request; its worker was gone"},
 		{ReasonReturned, p.Facts{Causes: []string{causeGraceOver}}, "returned on request; its worker did not stop in time"},
 		{ReasonSourceEnded, p.Facts{}, "the attempt that handed it off ended without a result"},
+		{ReasonClaimsLapsed, p.Facts{Agent: "a", Count: 3, Limit: 3}, "a claimed it 3 times and never acknowledged it"},
 		{ReasonAgentBack, p.Facts{Agent: "a"}, "a is there again"},
 		{ReasonBreakerOpen, p.Facts{Agent: "a"}, "the breaker of a is open"},
 		{ReasonDenied, p.Facts{Agent: "src"}, "denied by src"},

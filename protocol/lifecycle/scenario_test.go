@@ -332,6 +332,13 @@ func (g *stage) stateFields() map[string]any {
 	if gate := g.state.Gate; gate != nil && !gate.Until.IsZero() {
 		have["gate_until"] = gate.Until.Format(time.RFC3339Nano)
 	}
+	if g.state.Absent != nil {
+		var all []any
+		for _, absence := range g.state.Absent {
+			all = append(all, cmp.Or(absence.Agent, "target"))
+		}
+		have["absent"] = all
+	}
 	if c := g.state.Children; c != nil {
 		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After, "received": c.Received} {
 			if numbers := set.Numbers(); len(numbers) > 0 {

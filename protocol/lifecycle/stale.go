@@ -219,7 +219,7 @@ func hasRunOut(s *p.State, e *p.TimedOut) bool {
 	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent
 	switch e.Clock {
 	case p.ClockAcknowledge:
-		return waits && !e.At.Before(s.OfferedAt.Add(AckTimeout(*s)))
+		return waits && (s.LapsedClaims >= LapsedClaimsMax || !e.At.Before(s.OfferedAt.Add(AckTimeout(*s))))
 	case p.ClockQueue:
 		return e.Agent == s.Agent && hasPassed(e.At, queueDue(*s))
 	case p.ClockWork:

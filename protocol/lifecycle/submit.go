@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -133,6 +134,11 @@ func SubmitUndelivered(ticket string, summary p.Summary, body p.Submitted, d *Di
 // undelivered says what follows for a handoff that is with no agent, and that none can be given.
 func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
 	why := reason{ReasonUndelivered, p.Facts{Agent: s.Target.String()}}
+	if _, known := d.Agent(s.Target.Agent); s.Target.Agent != "" && !known && d != nil {
+		if near := p.Nearest(s.Target.Agent, slices.Collect(maps.Keys(d.Agents))); len(near) > 0 {
+			words += "; the nearest: " + strings.Join(near, ", ")
+		}
+	}
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
 		return nil

@@ -66,6 +66,11 @@ func considerPhase(s *p.State, consider func(time.Time)) {
 			consider(ClaimDue(*s))
 		case s.Agent != p.Human:
 			consider(s.OfferedAt.Add(AckTimeout(*s)))
+			fallthrough
+		default:
+			for _, absence := range s.Absent {
+				consider(absence.Until)
+			}
 		}
 	case p.PhaseAccepted, p.Working:
 		if s.Policy.ProgressTimeoutMS > 0 {

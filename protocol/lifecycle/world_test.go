@@ -210,7 +210,7 @@ func (w *world) turn() {
 	w.cur = h
 	w.happen(h)
 	for range 4 {
-		if !w.wild || !seldom(h.state) || w.n(4) == 0 {
+		if !w.wild || !seldom(h.state) || w.n(5) == 0 {
 			break
 		}
 		w.raw(h)

@@ -20,36 +20,86 @@ const backWithin = 45 * time.Second
 // that what only its absence has brought to the person waits there meanwhile.
 func (l *simulation) personComesLate() bool { return l.seed%4 == 0 }
 
-// checkAbsence: what was escalated for an absence is not with a person while its agent is there,
-// unless the person has it in hand.
+// newcomer is an agent that is not registered before the trouble is over.
+const newcomer = "newcomer"
+
+// checkAbsence: what absence has moved, or no agent could be given, is with no other agent while
+// one that it was for is there, unless that one has it in hand.
 func (j *judge) checkAbsence() {
 	if j.lateSince.IsZero() || time.Since(j.lateSince) < backWithin {
 		return
 	}
+	there := map[string]bool{}
+	for _, p := range j.presence {
+		if time.Now().Before(p.until) && !p.holder.Polling && !p.holder.StartedAt.After(time.Now().Add(-backWithin)) {
+			there[p.holder.Agent] = true
+		}
+	}
 	for ticket, h := range j.heads {
-		if s := h.state; !s.Closed && s.Absent == late && s.Phase == protocol.Pending && !s.Held() && time.Since(h.at) > backWithin {
-			j.faultLocked("%s waits for a person, and %s is there, whose absence brought it there", ticket, late)
+		s := h.state
+		if s.Group != "" || !s.OverdueSince.IsZero() || s.Escalations >= protocol.EscalationsTotalMax || time.Since(h.at) <= backWithin {
+			continue
+		}
+		for _, awaited := range lifecycle.AwaitedBy(s) {
+			if there[awaited.Agent] && !j.l.isFrail(awaited.Agent) && !slices.Contains(s.Refused, awaited.Agent) {
+				j.faultLocked("%s waits with %s, and %s is there, whose absence has moved it", ticket, s.Agent, awaited.Agent)
+			}
 		}
 	}
 }
 
-// withoutComingBack decides without what the core says of agents that are there again.
-func (f *faultyBroker) withoutComingBack(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+// checkLapses: no claim follows on as many that lapsed as may.
+func (j *judge) checkLapses(after protocol.State) {
+	if s := after; s.LapsedClaims >= lifecycle.LapsedClaimsMax && s.Agent != protocol.Human && s.Policy.OnNoTaker != protocol.NoTakerQueue && s.Phase == protocol.Pending && !s.Closed {
+		j.faultLocked("%s is with %s, which let %d claims lapse in a row", s.Ticket, s.Agent, s.LapsedClaims)
+	}
+}
+
+// The planted bugs of supervisors.
+const (
+	clockEnds        bug = "attempts that a clock used up, and no authority is asked"
+	lapsesKept       bug = "claims that lapse again and again, and no other agent is asked"
+	addresseeAway    bug = "what absence moved, back to the last agent alone"
+	undeliveredStays bug = "what could not be delivered, left there though its agent has come"
+)
+
+func init() {
+	bugs = append(bugs, clockEnds, lapsesKept, addresseeAway, undeliveredStays)
+	for _, b := range []bug{absenceStays, clockEnds, lapsesKept, addresseeAway, undeliveredStays} {
+		deciding[b] = (*faultyBroker).withAbsenceWrong
+	}
+}
+
+// withAbsenceWrong decides with one of the planted bugs.
+func (f *faultyBroker) withAbsenceWrong(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
 	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		step, err := decide(h, d, now)
-		if err == nil && len(step.Events) > 0 {
-			if moved, ok := step.Events[0].(*protocol.Rerouted); ok && moved.ReasonCode == lifecycle.ReasonAgentBack {
-				return lifecycle.Step{}, nil
+		for i, e := range step.Events {
+			if err != nil {
+				break
+			}
+			switch e := e.(type) {
+			case *protocol.Escalated:
+				if f.bug == clockEnds && e.ReasonCode == lifecycle.ReasonWorkTimeout {
+					return lifecycle.StepOf(h.State, append(step.Events[:i:i], &protocol.Closed{Meta: e.Meta, Outcome: protocol.OutcomeTimeout, Reason: e.ReasonCode, Inbox: protocol.Human})...)
+				}
+			case *protocol.TimedOut:
+				if lost, ok := step.Events[0].(*protocol.LeaseLost); ok && i > 0 && f.bug == lapsesKept {
+					return lifecycle.StepOf(h.State, lost, &protocol.Offered{Meta: lost.Meta, Agent: h.State.Agent, Reason: lifecycle.OfferLeaseLost})
+				}
+			case *protocol.Rerouted:
+				absent := h.State.Absent
+				if e.ReasonCode != lifecycle.ReasonAgentBack || len(absent) == 0 {
+					continue
+				}
+				if f.bug == absenceStays || f.bug == undeliveredStays && absent[0].Agent == "" || f.bug == addresseeAway && absent[len(absent)-1].Agent != e.To && absent[0].Agent != "" {
+					return lifecycle.Step{}, nil
+				}
 			}
 		}
 		return step, err
 	})
 }
-
-// clockEnds is a planted bug of supervisors.
-const clockEnds bug = "attempts that a clock used up, and no authority is asked"
-
-func init() { bugs = append(bugs, clockEnds) }
 
 // planUsedUp gives some packages a work timeout that slow work exceeds, and few attempts.
 func (l *simulation) planUsedUp(p *protocol.Package, d uint64) {
@@ -71,17 +121,4 @@ func (j *judge) checkUsedUp(before, after protocol.State) {
 	if clock && after.Closed && !s.Closed && above && on == protocol.OnTimeoutRetry && s.Policy.OnExhausted != protocol.ExhaustedFail && s.Phase != protocol.AwaitingApproval {
 		j.faultLocked("%s is with %s and closes by a clock (%s), and no authority had it", after.Ticket, s.Agent, after.Reason)
 	}
-}
-
-// withoutAuthority decides without the authority that has what a clock used up.
-func (f *faultyBroker) withoutAuthority(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
-		for i, e := range step.Events {
-			if up, ok := e.(*protocol.Escalated); ok && err == nil && up.ReasonCode == lifecycle.ReasonWorkTimeout {
-				return lifecycle.StepOf(h.State, append(step.Events[:i:i], &protocol.Closed{Meta: up.Meta, Outcome: protocol.OutcomeTimeout, Reason: up.ReasonCode, Inbox: protocol.Human})...)
-			}
-		}
-		return step, err
-	})
 }

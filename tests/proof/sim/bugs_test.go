@@ -176,12 +176,6 @@ func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide 
 	if f.bug == budgetIgnored {
 		return f.withoutBudget(ctx, head, decide)
 	}
-	if f.bug == clockEnds {
-		return f.withoutAuthority(ctx, head, decide)
-	}
-	if f.bug == absenceStays {
-		return f.withoutComingBack(ctx, head, decide)
-	}
 	if f.bug != claimKept && f.bug != deadlineEnds {
 		return f.Broker.UpdateFrom(ctx, head, decide)
 	}

@@ -187,6 +187,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkPlace(before.state, after, made.Events)
 	j.checkUsedUp(before.state, after)
 	j.checkClocks(before.state, after, made.Events)
+	j.checkLapses(after)
 	if before.seq == 0 {
 		j.open++
 	}
@@ -328,7 +329,7 @@ func (j *judge) checkUndelivered(before, after protocol.State, events []protocol
 			j.faultLocked("%s: finished work is failed, since it is handed on to no agent: %s", after.Ticket, failed.Message)
 		}
 	}
-	if before.Ticket == "" && after.Target.Agent == nowhere && after.Agent == "" && !after.Closed {
+	if before.Ticket == "" && (after.Target.Agent == nowhere || after.Target.Agent == newcomer) && after.Agent == "" && !after.Closed {
 		j.faultLocked("%s is handed on to no agent, and no authority has it", after.Ticket)
 	}
 }

@@ -112,9 +112,10 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		if h.l.bug == workRepeated {
 			return protocol.Result{}, &worker.Failure{Code: string(protocol.CodeUnknownAgent), Err: errors.New("no agent is called " + nowhere)}
 		}
-		done.Command = &protocol.Command{Goto: []byte(`"` + nowhere + `"`)}
+		to := []string{nowhere, newcomer}[what>>44%2]
+		done.Command = &protocol.Command{Goto: []byte(`"` + to + `"`)}
 		if what>>12%2 == 0 {
-			done.Command.Goto = []byte(`["` + other(h.agent, what) + `","` + nowhere + `"]`)
+			done.Command.Goto = []byte(`["` + other(h.agent, what) + `","` + to + `"]`)
 		}
 		return done, nil
 	}

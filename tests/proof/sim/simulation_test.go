@@ -46,7 +46,7 @@ const (
 )
 
 // specialization makes these agents equivalent: what one does not take another gets.
-var specialization = map[string]string{"lead": "work", "a": "work", "b": "work", "c": "work"}
+var specialization = map[string]string{"lead": "work", "a": "work", "b": "work", "c": "work", late: "away", absent: "away"}
 
 // simulation is one run: supervisors, workers and sources on the engine in memory, with faults at
 // first, and then without.
@@ -289,6 +289,10 @@ func (l *simulation) runAll() {
 	l.endFaults()
 	l.sleep(settledAfter + 30*time.Second)
 	l.keepWorker(late, 0)
+	if err := l.m.PutProfile(l.ctx, protocol.Profile{ID: newcomer}); err != nil {
+		l.judge.fault("register %s: %v", newcomer, err)
+	}
+	l.keepWorker(newcomer, 0)
 	if l.personComesLate() {
 		l.sleep(2 * backWithin)
 		l.judge.done()
