@@ -150,7 +150,7 @@ func TestContinueCarriesOn(t *testing.T) {
 	want.Version, want.Key, want.CreatedAt, want.Expectations, want.RequiredCapabilities, want.Return = "", "", time.Time{}, protocol.Expectations{}, nil, nil
 	want.Origin, want.Returned, want.Extra = "", nil, nil
 	want.Constraints.Deadline = time.Time{} // for Inherit
-	want.Policy.ReturnTimeoutMS, want.Policy.OnReturnTimeout = nil, nil
+	want.Policy = protocol.PolicyOverrides{} // those of a return are its own
 	want.Context.Variables, want.Context.Metrics, want.Context.Summary = free("x", "1", "y", "2", "z", "3"), free("m", "1", "n", "2"), "after"
 	want.Context.Artifacts = protocol.Artifacts{ByName: map[string]*string{"Plan": &plan, "Report": &path, "Next": nil}}
 	want.Context.Previous = &protocol.Previous{Agent: "reviewer", Ticket: groupTicket, Summary: "after", Artifacts: result.Artifacts}
