@@ -94,6 +94,7 @@ func (c *Session) Spend(ctx context.Context, lease string, usage protocol.Usage)
 // Complete implements Holder.
 func (c *Session) Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error) {
 	reported := false
+	ctx = c.bound(ctx)
 	state, err := c.report(ctx, "Complete", lease, func(claim *broker.Claim) error {
 		reported = true
 		return claim.Complete(ctx, result)
@@ -138,6 +139,7 @@ func (c *Session) RollBackHeld(ctx context.Context, lease, reason string, partia
 
 // HandOff implements Holder.
 func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, err error) {
+	ctx = c.bound(ctx)
 	child.Parent, err = c.report(ctx, "HandOff", request.Lease, func(claim *broker.Claim) (err error) {
 		made := broker.Child{N: request.N - 1, Package: request.Package, AtOnce: request.AtOnce}
 		if request.N > 0 {

@@ -40,8 +40,16 @@ func (c *Session) Submit(ctx context.Context, pkg protocol.Package) (protocol.St
 	if err != nil {
 		return protocol.State{}, err
 	}
-	head, err := c.s.b.Submit(ctx, prepared)
+	head, err := c.s.b.Submit(c.bound(ctx), prepared)
 	return head.State, err
+}
+
+// bound marks what a caller does who is no operator.
+func (c *Session) bound(ctx context.Context) context.Context {
+	if c.caller.has(RoleOperator) {
+		return ctx
+	}
+	return broker.Bound(ctx)
 }
 
 // Status implements Source.

@@ -145,6 +145,11 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 	if err != nil {
 		return Prepared{}, err
 	}
+	if in.summary.Workspace != head.State.Workspace {
+		if err := c.b.enterWorkspace(ctx, in.summary.Workspace, c.Agent, c.Ticket); err != nil {
+			return Prepared{}, err
+		}
+	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
 	in.context = in.Package.ContextHash()
 	in.summary.Lineage = lifecycle.LineageOf(head.State.Lineage, in.summary.Type, c.Agent, in.summary.TargetWords(), in.context)

@@ -59,6 +59,9 @@ func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) erro
 		}
 		s.Workspace = s.WorkflowID
 	}
+	if err := b.enterWorkspace(ctx, s.Workspace, s.Source, s.Parent); err != nil {
+		return err
+	}
 	if s.Aggregate != nil || s.Type == protocol.Escalation { // its members have places, and the way up is free
 		return nil
 	}
@@ -67,6 +70,41 @@ func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) erro
 		return err
 	}
 	_, err = lifecycle.JoinWorkspace(head.State, s.Workspace, joining("", *s, "", s.Locks.Wait()), b.workspaceNow(head))
+	return err
+}
+
+type boundKey struct{}
+
+// Bound marks what is done with a context as done for agents that a gateway has authenticated, and
+// that are not trusted: what they hand off joins no workflow of others.
+func Bound(ctx context.Context) context.Context { return context.WithValue(ctx, boundKey{}, true) }
+
+// enterWorkspace checks whether an agent may name a workspace for a handoff below parent, where the
+// agent is bound. Any other caller is trusted.
+func (b *Broker) enterWorkspace(ctx context.Context, name, agent, parent string) error {
+	if ctx.Value(boundKey{}) == nil || name == "" {
+		return nil
+	}
+	_, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		within := false
+		if w.Name != "" && parent != "" && !w.Lists(agent) {
+			head, err := b.Head(ctx, parent, 0)
+			if err != nil && !isAbsent(err) {
+				return lifecycle.WorkspaceStep{}, err
+			}
+			if s := head.State; err == nil && (s.Source == agent || s.Agent == agent) {
+				_, within = w.Draw(parent)
+				if !within {
+					above, err := b.placeAbove(ctx, w, s)
+					if err != nil {
+						return lifecycle.WorkspaceStep{}, err
+					}
+					within = above != ""
+				}
+			}
+		}
+		return lifecycle.EnterWorkspace(w, name, agent, within, now)
+	})
 	return err
 }
 

@@ -54,6 +54,9 @@ type Workspace struct {
 // WorkspaceLimits bound the handoffs of a workflow. Absent is no limit, and 0 is none at all.
 type WorkspaceLimits struct {
 	MaxHandoffs *int `json:"max_handoffs,omitempty"`
+	// Agents are patterns of those that may join through a gateway, beside the lineage within. None
+	// is no agent. An agent whose submission through a gateway opened the workspace is listed so.
+	Agents []string `json:"agents,omitempty"`
 }
 
 // Draw is the place of an open handoff in its workspace.
@@ -202,6 +205,11 @@ func (l WorkspaceLimits) Validate() error {
 			return err
 		}
 	}
+	if len(l.Agents) > 0 {
+		if err := checkPatterns("limits.agents", l.Agents); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -343,6 +351,9 @@ func CheckVariables(values map[string]json.RawMessage) error {
 func InScope(scopes []string, name string) bool {
 	return len(scopes) == 0 || matchesAny(scopes, name)
 }
+
+// Lists reports whether an agent is one of those that may join through a gateway.
+func (w *Workspace) Lists(agent string) bool { return matchesAny(w.Limits.Agents, agent) }
 
 // Draw returns the place of a handoff.
 func (w *Workspace) Draw(ticket string) (Draw, bool) {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -81,7 +82,7 @@ func (g *Gateway) answer(c *call) {
 		g.refuse(c, err)
 		return
 	}
-	answer, err := do(context.WithValue(ctx, callKey{}, c), g, c.agent, body)
+	answer, err := do(broker.Bound(context.WithValue(ctx, callKey{}, c)), g, c.agent, body)
 	if done(err == nil); err != nil {
 		g.refuse(c, err)
 		return

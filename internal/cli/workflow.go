@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,21 +25,29 @@ on paths (handoff lock) and variables (handoff vars). It is there once it was op
 
 func newWorkflowOpen(a *app) *cobra.Command {
 	var most int
+	var agents []string
 	cmd := &cobra.Command{
 		Use:   "open NAME",
 		Short: "Open a workflow, or change its limits",
 		Long: `Open makes the workspace of a workflow. --max-handoffs is how many handoffs there may
 be in all, those that have closed among them; 0 is none. Again with another number it
-changes the limit, and without one it removes it.`,
-		Example: `  handoff workflow open release-7 --max-handoffs 20`,
+changes the limit, and without one it removes it.
+
+Through a gateway the name of a workflow is no key. Those may join it that --agents lists, the
+agent whose submission through the gateway opened it, and what they hand off within. Without
+--agents nothing joins there from outside; commands on the engine itself are not bound.`,
+		Example: `  handoff workflow open release-7 --max-handoffs 20
+  handoff workflow open release-7 --agents planner,'build-*'`,
 		Args:    takes("a NAME"),
 	}
 	cmd.Flags().IntVar(&most, "max-handoffs", 0, "how many handoffs the workflow may have in all")
+	cmd.Flags().StringSliceVar(&agents, "agents", nil, "which agents may join through a gateway: `PATTERN…`, ids or beginnings such as build-*")
 	cmd.RunE = a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
 		var limits protocol.WorkspaceLimits
 		if cmd.Flags().Changed("max-handoffs") {
 			limits.MaxHandoffs = &most
 		}
+		limits.Agents = agents
 		w, err := s.OpenWorkspace(ctx, args[0], limits)
 		return printed(a, w, err, a.workflow)
 	})
@@ -116,6 +125,9 @@ func (a *app) workflow(w protocol.Workspace) error {
 		state = "closed"
 	}
 	a.printf("%s  %s, %d of %s handoffs, %d open\n", w.Name, state, w.Drawn, limitWord(w.Limits.MaxHandoffs), len(w.Draws))
+	if len(w.Limits.Agents) > 0 {
+		a.printf("  joined through a gateway by %s\n", strings.Join(w.Limits.Agents, ", "))
+	}
 	for _, j := range w.Log {
 		phase := "ended"
 		if _, open := w.Draw(j.Ticket); open {

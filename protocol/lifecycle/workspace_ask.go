@@ -29,10 +29,27 @@ func OpenWorkspace(w p.Workspace, name string, limits p.WorkspaceLimits, by stri
 }
 
 func sameLimits(a, b p.WorkspaceLimits) bool {
+	if !slices.Equal(a.Agents, b.Agents) {
+		return false
+	}
 	if a.MaxHandoffs == nil || b.MaxHandoffs == nil {
 		return a.MaxHandoffs == b.MaxHandoffs
 	}
 	return *a.MaxHandoffs == *b.MaxHandoffs
+}
+
+// EnterWorkspace lets an agent that a gateway has authenticated name a workspace in what it hands
+// off. A name is no key: it enters one that lists it, one in which a handoff above the new one has
+// a place (within), and one that is not there, which it opens and is then listed in.
+func EnterWorkspace(w p.Workspace, name, agent string, within bool, now time.Time) (WorkspaceStep, error) {
+	same := WorkspaceStep{State: w}
+	switch {
+	case w.Name == "":
+		return askWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceOpened, At: now, By: agent, Name: name, Limits: &p.WorkspaceLimits{Agents: []string{agent}}})
+	case !within && !w.Lists(agent):
+		return same, p.Errorf(p.CodeForbidden, "workspace", "%s may not join the workflow %s: that is for the agents that its operator lists, the one that opened it, and what they hand off within", agent, name)
+	}
+	return same, nil
 }
 
 // CloseWorkspace lets no handoff join a workspace any more.

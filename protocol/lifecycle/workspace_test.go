@@ -343,3 +343,43 @@ func TestVariableVersions(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestWorkspaceNameIsNoKey: an agent of a gateway enters what lists it, what it opens, and what it
+// hands off within.
+func TestWorkspaceNameIsNoKey(t *testing.T) {
+	none := p.Workspace{}
+	opened, err := EnterWorkspace(none, "w", "builder", false, t0)
+	if err != nil || len(opened.Events) != 1 || !opened.State.Lists("builder") || opened.State.Lists("tester") {
+		t.Fatalf("the first one opens it: %+v, %v", opened, err)
+	}
+	listed, err := OpenWorkspace(none, "w", p.WorkspaceLimits{Agents: []string{"build*", "lead"}}, p.Human, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := OpenWorkspace(none, "w", p.WorkspaceLimits{}, p.Human, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		of     p.Workspace
+		agent  string
+		within bool
+		enters bool
+	}{
+		{opened.State, "builder", false, true}, {opened.State, "tester", false, false}, {opened.State, "tester", true, true},
+		{listed.State, "builder", false, true}, {listed.State, "lead", false, true}, {listed.State, "leader", false, false},
+		{closed.State, "builder", false, false}, {closed.State, "builder", true, true},
+	} {
+		step, err := EnterWorkspace(c.of, "w", c.agent, c.within, t0)
+		if c.enters && err != nil || !c.enters && !errors.Is(err, &p.Error{Code: p.CodeForbidden, Field: "workspace"}) || len(step.Events) > 0 {
+			t.Errorf("%s, within %t, of %v: %v", c.agent, c.within, c.of.Limits.Agents, err)
+		}
+	}
+	again, err := OpenWorkspace(opened.State, "w", p.WorkspaceLimits{Agents: []string{"tester"}}, p.Human, t0)
+	if err != nil || again.State.Lists("builder") || !again.State.Lists("tester") {
+		t.Errorf("the operator lists others: %+v, %v", again.State.Limits, err)
+	}
+	if err := (p.WorkspaceLimits{Agents: []string{"a b"}}).Validate(); !errors.Is(err, &p.Error{Code: p.CodeText, Field: "limits.agents[0]"}) && err == nil {
+		t.Errorf("a pattern that is none: %v", err)
+	}
+}

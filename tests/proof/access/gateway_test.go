@@ -88,6 +88,16 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 	} {
 		all = append(all, attack{"ask for " + name, func(a *attacker) { a.ask("handoff.v1.reviewer."+name, body, "Handoff-Request", "1") }})
 	}
+	for name, more := range map[string]string{
+		"": "", " as an escalation": `,"type":"escalation"`, " by its id alone": `,"context":{"workflow_id":"` + nightly + `"}`,
+		" below a handoff of others": `,"parent":"` + w.held + `"`, " with a lock": `,"locks":{"paths":[{"path":"a.go"}]}`,
+	} {
+		if name != " by its id alone" {
+			more += `,"workspace":"` + nightly + `"`
+		}
+		body := `{"package":{"key":"` + "k" + name + `","target":{"agent":"builder"},"reason":"r","task":{"description":"d"}` + more + `}}`
+		all = append(all, attack{"join a workflow" + name, func(a *attacker) { a.ask("handoff.v1.reviewer.submit", body, "Handoff-Request", "1") }})
+	}
 	before := w.look()
 	for _, attack := range all {
 		before = a.tryAttack(attack, "", before)
