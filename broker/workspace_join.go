@@ -75,8 +75,8 @@ func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) erro
 
 type boundKey struct{}
 
-// Bound marks what is done with a context as done for agents that a gateway has authenticated, and
-// that are not trusted: what they hand off joins no workflow of others.
+// Bound marks a context as that of an agent that a gateway has authenticated and does not trust.
+// What such an agent hands off joins no workflow of others.
 func Bound(ctx context.Context) context.Context { return context.WithValue(ctx, boundKey{}, true) }
 
 // enterWorkspace checks whether an agent may name a workspace for a handoff below parent, where the

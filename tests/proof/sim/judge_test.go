@@ -172,6 +172,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkUndelivered(before.state, after, made.Events)
 	j.checkChain(before.state, after, made.Events)
 	j.checkDenied(ticket, after, made.Events)
+	j.checkAnswers(before.state, made.Events)
 	j.checkPolicy(before.state, made.Events)
 	j.checkVariant(before.state, after, made.Events)
 	j.checkMode(after, made.Events)

@@ -303,7 +303,8 @@ func (l *simulation) poll(ctx context.Context, b *broker.Broker, source string, 
 		s := head.State
 		switch {
 		case s.Phase == protocol.Conditional && s.Conditions != nil:
-			answer := protocol.Answer{By: source, Text: "this", Permit: true}
+			l.meddle(ctx, b, source, s)
+			answer := protocol.Answer{By: source, Text: meant(s.Conditions.Question), Permit: true}
 			if dice(l.seed, "permit", ticket, s.ConditionRounds)%3 == 0 {
 				answer = l.denies(source)
 			}
