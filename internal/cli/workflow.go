@@ -38,7 +38,7 @@ agent whose submission through the gateway opened it, and what they hand off wit
 --agents nothing joins there from outside; commands on the engine itself are not bound.`,
 		Example: `  handoff workflow open release-7 --max-handoffs 20
   handoff workflow open release-7 --agents planner,'build-*'`,
-		Args:    takes("a NAME"),
+		Args: takes("a NAME"),
 	}
 	cmd.Flags().IntVar(&most, "max-handoffs", 0, "how many handoffs the workflow may have in all")
 	cmd.Flags().StringSliceVar(&agents, "agents", nil, "which agents may join through a gateway: `PATTERN…`, ids or beginnings such as build-*")
