@@ -122,7 +122,7 @@ func (c *Session) Fail(ctx context.Context, lease string, failure broker.Failure
 
 // Release implements Holder.
 func (c *Session) Release(ctx context.Context, lease, reason string) (protocol.State, error) {
-	return c.report(ctx, "Release", lease, func(claim *broker.Claim) error { return claim.Release(ctx, reason) })
+	return c.report(ctx, "Release", lease, func(claim *broker.Claim) error { return claim.Release(ctx, reason, nil) })
 }
 
 // Escalate implements Holder.

@@ -86,7 +86,7 @@ func TestOfferIsNotDroppedByAnOldHead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := first.Release(ctx, "drain"); err != nil { // offered anew
+		if err := first.Release(ctx, "drain", nil); err != nil { // offered anew
 			t.Fatal(err)
 		}
 		offers, err := b.Pull(ctx, holder.Agent, 1, 0)

@@ -282,6 +282,8 @@ func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked,
 		switch e := e.(type) {
 		case *protocol.Completed:
 			return e.Fence
+		case *protocol.RolledBack:
+			return e.Fence
 		case *protocol.Failed:
 			if late.Malformed != "" {
 				return e.Fence
@@ -415,15 +417,54 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 }
 
 // Release puts the handoff back into its queue and charges no attempt. It is offered to the
-// same agent again at once.
-func (c *Claim) Release(ctx context.Context, reason string) error {
-	err := c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Release(s, d, c.Holder.ID, cutReason(reason), now)
+// same agent again at once. partial is what there is of a result: it is kept in the history
+// (LateResults), also where the lease is lost; nil is nothing.
+func (c *Claim) Release(ctx context.Context, reason string, partial *protocol.Result) error {
+	late, err := c.partialResult(ctx, partial)
+	if err != nil {
+		return err
+	}
+	err = c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.Release(s, d, c.Holder.ID, cutReason(reason), late, now)
 	})
+	if errors.Is(err, ErrLeaseLost) && late != nil {
+		err = c.resultAfterLoss(ctx, *late, err)
+	}
 	if err != nil {
 		return err
 	}
 	return c.finish(ctx)
+}
+
+// partialResult stores what there is of a result as one that comes late; nil is nothing.
+func (c *Claim) partialResult(ctx context.Context, partial *protocol.Result) (*protocol.ResultParked, error) {
+	if partial == nil {
+		return nil, nil
+	}
+	result := *partial
+	result.Status, result.Usage = protocol.Partial, nil // what it used is reported by itself
+	inline, blob, err := c.storePartial(ctx, &result)
+	if err != nil {
+		return nil, err
+	}
+	late := parked(result, inline, blob)
+	return &late, nil
+}
+
+// storePartial stores what there is of a result. No schema is asked: it is not what was asked for.
+func (c *Claim) storePartial(ctx context.Context, partial *protocol.Result) (json.RawMessage, *protocol.BlobRef, error) {
+	partial.Normalize()
+	if err := partial.Validate(); err != nil {
+		return nil, nil, err
+	}
+	body, err := protocol.EncodeResult(*partial)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(body) > protocol.ResultBytesMax {
+		return nil, nil, protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(body), protocol.ResultBytesMax))
+	}
+	return c.b.storeResult(ctx, c.Ticket, body)
 }
 
 // checkAccepted refuses reports on a handoff that was claimed and not acknowledged.

@@ -59,7 +59,7 @@ func TestClaimKeepsItsFence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := copyOfFirst.Release(ctx, "drain"); err != nil {
+	if err := copyOfFirst.Release(ctx, "drain", nil); err != nil {
 		t.Fatal(err)
 	}
 	second := claim(t, b, holder)

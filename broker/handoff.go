@@ -470,22 +470,12 @@ func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 }
 
 // RollBack returns the handoff to its source: a rollback. partial is what there
-// is of a result; nil is nothing.
+// is of a result; nil is nothing. Where the lease is lost it is kept in the history (LateResults).
 func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
 	body := protocol.RolledBack{Reason: cutReason(reason)}
 	if partial != nil {
-		partial.Normalize()
-		if err := partial.Validate(); err != nil {
-			return err
-		}
-		encoded, err := protocol.EncodeResult(*partial)
-		if err != nil {
-			return err
-		}
-		if len(encoded) > protocol.ResultBytesMax {
-			return protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(encoded), protocol.ResultBytesMax))
-		}
-		if body.Result, body.Blob, err = c.b.storeResult(ctx, c.Ticket, encoded); err != nil {
+		var err error
+		if body.Result, body.Blob, err = c.storePartial(ctx, partial); err != nil {
 			return err
 		}
 		if body.Usage, err = c.price(ctx, partial.Usage); err != nil {
@@ -497,6 +487,9 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 		event.By = c.Holder.ID
 		return lifecycle.RollBackHeld(s, d, event, now)
 	})
+	if errors.Is(err, ErrLeaseLost) && partial != nil { // its end was forced meanwhile
+		err = c.resultAfterLoss(ctx, parked(*partial, body.Result, body.Blob), err)
+	}
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestParkLateKeepsWhatCameLate(t *testing.T) {
 		"failed": func(_ *broker.Broker, c *broker.Claim) error {
 			return c.Fail(ctx, broker.Failure{Code: "x", Message: "x"})
 		},
-		"released": func(_ *broker.Broker, c *broker.Claim) error { return c.Release(ctx, "x") },
+		"released": func(_ *broker.Broker, c *broker.Claim) error { return c.Release(ctx, "x", nil) },
 		"refused": func(_ *broker.Broker, c *broker.Claim) error {
 			return c.Acknowledge(ctx, protocol.Ack{Status: protocol.AckRejected, Reason: "x"}, false)
 		},

@@ -45,7 +45,7 @@ func TestNothingSaidKeepsSecrets(t *testing.T) {
 		"failed": func(_ *broker.Broker, c *broker.Claim) error {
 			return c.Fail(ctx, broker.Failure{Code: "exit_1", Message: says, Retryable: true})
 		},
-		"released":          func(_ *broker.Broker, c *broker.Claim) error { return c.Release(ctx, says) },
+		"released":          func(_ *broker.Broker, c *broker.Claim) error { return c.Release(ctx, says, nil) },
 		"escalated":         func(_ *broker.Broker, c *broker.Claim) error { return c.Escalate(ctx, says, says) },
 		"rolled back":       func(_ *broker.Broker, c *broker.Claim) error { return c.RollBack(ctx, says, &result) },
 		"rolled back large": func(_ *broker.Broker, c *broker.Claim) error { return c.RollBack(ctx, says, &large) },

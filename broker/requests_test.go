@@ -130,7 +130,7 @@ func TestRequests(t *testing.T) {
 	submit(to("coder"))
 	c = accept("coder")
 	engine.TakeCounts()
-	ok(c.Release(ctx, "drain"))
+	ok(c.Release(ctx, "drain", nil))
 	cost("release", "append 1, next 1, offer 1")
 
 	group := to("")

@@ -439,7 +439,7 @@ func TestChildThatCompletesInSpiteOfIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.complete(child)
-		if err := claim.Release(w.ctx, "cancelled"); err != nil {
+		if err := claim.Release(w.ctx, "cancelled", nil); err != nil {
 			t.Fatal(err)
 		}
 		if s := w.closed(ticket); s.Outcome != protocol.OutcomeCancelled {

@@ -67,22 +67,27 @@ func (r *run) cleanup(c contexts, h Handoff, why error) error {
 const cleanupGrace = time.Second
 
 // reportCancelled is the end of a handoff whose end was asked for, or whose lease is
-// lost: r.ctx has ended, and its cause says which. err is what Handle returned.
-func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, err error) {
-	cause := context.Cause(r.ctx)
+// lost: r.ctx has ended, and its cause says which. result and err are what Handle returned.
+func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, result protocol.Result, err error) {
+	cause, partial := context.Cause(r.ctx), partialOf(result)
 	switch {
 	case errors.Is(cause, ErrReturned):
 		var rolledBack *rollBackError
 		if !errors.As(err, &rolledBack) {
-			rolledBack = &rollBackError{reason: cmp.Or(r.refreshState(claim).CancelReason, "asked to roll it back")}
+			rolledBack = &rollBackError{reason: cmp.Or(r.refreshState(claim).CancelReason, "asked to roll it back"), partial: partial}
 		}
 		r.rollBack(c, h, claim, rolledBack)
 	case errors.Is(cause, ErrCancelled):
-		r.release(c, h, claim, withCleanupError("cancel requested", r.cleanup(c, h, cause)))
+		r.release(c, h, claim, withCleanupError("cancel requested", r.cleanup(c, h, cause)), partial)
 	case errors.Is(cause, errUnconfirmed):
-		r.release(c, h, claim, withCleanupError("its worker was cut off from the engine for a lease", r.cleanup(c, h, cause)))
+		r.release(c, h, claim, withCleanupError("its worker was cut off from the engine for a lease", r.cleanup(c, h, cause)), partial)
 	default:
 		_ = r.cleanup(c, h, cause) // which has logged it
+		if partial != nil {        // it is kept, and nothing is released that is another's
+			_ = r.sendPartial(c, "keep a late result", partial, func(ctx context.Context, partial *protocol.Result) error {
+				return claim.Release(ctx, "", partial)
+			})
+		}
 		r.recordOutcome("lost", cause)
 	}
 }
@@ -108,21 +113,9 @@ func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackE
 	if partial == nil {
 		partial = resultOf(r.progressed.Load())
 	}
-	send := func(partial *protocol.Result) error {
-		return r.send(c, "roll back", func(ctx context.Context) error {
-			if partial != nil { // it is completed on the way
-				own := *partial
-				own.Status = cmp.Or(own.Status, protocol.Partial)
-				return claim.RollBack(ctx, reason, &own)
-			}
-			return claim.RollBack(ctx, reason, nil)
-		})
-	}
-	err := send(partial)
-	if partial != nil && isRefused(err) {
-		r.log.Warn("partial result left out", "err", err)
-		err = send(nil)
-	}
+	err := r.sendPartial(c, "roll back", partial, func(ctx context.Context, partial *protocol.Result) error {
+		return claim.RollBack(ctx, reason, partial)
+	})
 	r.finishReport(c, h, "rolled back", "roll back", errors.New(reason), err)
 }
 

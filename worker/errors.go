@@ -13,16 +13,19 @@ import (
 // context.Cause.
 var (
 	// ErrCancelled: the end of the handoff was asked for. A handler that
-	// returns an error then gives the handoff up, and it closes as cancelled; one
-	// that returns a result has completed it.
+	// returns an error then gives the handoff up, and it closes as cancelled; what it
+	// returns beside the error is kept as a late result. One that returns a result
+	// without an error has completed it.
 	ErrCancelled = errors.New("cancel requested")
 	// ErrReturned: the handoff is to go back to its source (handoff rollback). A
 	// handler that returns an error then gives it up, and it closes as rolled back:
-	// with the reason and the partial result of a RollBack, else with what its last
-	// Progress said. One that returns a result has completed it.
+	// with the reason and the partial result of a RollBack, else with the result that it
+	// returned beside the error, else with what its last Progress said. One that returns
+	// a result without an error has completed it.
 	ErrReturned = errors.New("return to the source requested")
 	// ErrShutdown: the worker drains and its DrainTimeout is over. The handoff
-	// is released without charging an attempt.
+	// is released without charging an attempt. What it returns beside an error is kept
+	// as a late result.
 	ErrShutdown = errors.New("worker shuts down")
 )
 

@@ -160,7 +160,8 @@ var Inputs = []Input{InputPackage, InputBrief}
 //
 // What the acknowledgement file says, but for accepted, counts whatever the exit code is. The
 // group of a program whose handoff is to go back to its source gets TERM, like
-// that of one that is cancelled; it may still write returned. With exit code 69 and 77 but no such file, the last line of standard error
+// that of one that is cancelled; it may still write returned. What a program that is
+// stopped has printed by then is kept as a partial result. With exit code 69 and 77 but no such file, the last line of standard error
 // is the reason, or the context that is needed. With 75, a file of
 // {"retry_after_ms": 60000} sets the delay.
 //
@@ -268,6 +269,10 @@ func (e *Exec) ended(p *program, state *os.ProcessState, err error, ackFile, awa
 		if said, unread := readAck(ackFile); unread == nil && said.back != nil {
 			return protocol.Result{}, p.rollBack(said.back)
 		}
+	}
+	var failure *Failure
+	if err != nil && !errors.As(err, &failure) { // it was ended, and what it has printed is kept
+		return p.partial(), err
 	}
 	if err != nil {
 		return protocol.Result{}, err

@@ -103,16 +103,26 @@ func (p *program) message(state *os.ProcessState) string {
 
 // rollBack adds what the program has printed to what it says of a rollback.
 func (p *program) rollBack(back *rollBackError) error {
-	out := p.stdout.buf.Bytes()
-	if p.stdout.isOver() || len(bytes.TrimSpace(out)) == 0 {
+	partial := p.partial()
+	if !partial.SaysMore() {
 		return back
 	}
-	partial := protocol.ResultFromText(out) // also of what tries to be a result
+	return &rollBackError{reason: back.reason, partial: &partial}
+}
+
+// partial is what a program has printed that did not come to its end, or that gives up. Whatever it
+// is, it is not what was asked for.
+func (p *program) partial() (partial protocol.Result) {
+	out := p.stdout.buf.Bytes()
+	if p.stdout.isOver() || len(bytes.TrimSpace(out)) == 0 {
+		return partial
+	}
+	partial = protocol.ResultFromText(out) // also of what tries to be a result
 	if read, err := output.Read(out, p.cfg.Output); err == nil {
 		partial = read.Result
 	}
-	partial.Status = protocol.Partial // whatever it is, it is not what was asked for
-	return &rollBackError{reason: back.reason, partial: &partial}
+	partial.Status = protocol.Partial
+	return partial
 }
 
 // said is what a program has written into its acknowledgement file: one of these,

@@ -19,7 +19,9 @@ import (
 // AnswerEscalation, RollBack and Stop say otherwise. It must
 // return soon after ctx ended, for Run waits for it; context.Cause(ctx) says
 // why it ended. A result that it returns all the same is handed in, and counts
-// if the handoff is still its own.
+// if the handoff is still its own. One that it returns beside an error then is
+// partial: a rollback returns it to the source, and a cancel, a shutdown and a lost
+// lease keep it in the history (handoff result --late).
 type Handler interface {
 	Handle(ctx context.Context, h Handoff) (protocol.Result, error)
 }

@@ -158,7 +158,7 @@ func (escalated *escalateError) report(r *run, c contexts, h Handoff, claim Clai
 	err := r.send(c, "escalate", func(ctx context.Context) error { return claim.Escalate(ctx, escalated.rationale, escalated.assessment) })
 	switch {
 	case isRefused(err) && r.endRequested(c, claim):
-		r.reportCancelled(c, h, claim, escalated)
+		r.reportCancelled(c, h, claim, protocol.Result{}, escalated)
 	case isRefused(err):
 		r.fail(c, h, claim, &Failure{Code: "escalation_exhausted", Permanent: true, Err: fmt.Errorf("%w; %s", err, escalated)})
 	default:
@@ -171,7 +171,7 @@ func (answered *answerError) report(r *run, c contexts, h Handoff, claim Claim) 
 	err := r.send(c, "answer", func(ctx context.Context) error { return claim.Answer(ctx, answered.answer) })
 	switch {
 	case isRefused(err) && r.endRequested(c, claim):
-		r.reportCancelled(c, h, claim, answered)
+		r.reportCancelled(c, h, claim, protocol.Result{}, answered)
 	case isRefused(err):
 		r.fail(c, h, claim, &Failure{Code: "answer", Err: err})
 	default:

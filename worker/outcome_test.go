@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -201,10 +202,10 @@ func TestReturnedByRequest(t *testing.T) {
 		body    string
 		message string
 	}{
-		"the cause":     {worker.ErrReturned, protocol.OutcomeRolledBack, `[1]`, "wrong branch"},
+		"the cause":     {worker.ErrReturned, protocol.OutcomeRolledBack, `[1,2,3]`, "wrong branch"},
 		"a rollback":    {worker.RollBack("half done", &protocol.Result{Body: []byte(`[1,2]`)}), protocol.OutcomeRolledBack, `[1,2]`, "half done"},
-		"a refusal":     {worker.Reject("no", ""), protocol.OutcomeRolledBack, `[1]`, "wrong branch"},
-		"a wait":        {worker.Await(), protocol.OutcomeRolledBack, `[1]`, "wrong branch"},
+		"a refusal":     {worker.Reject("no", ""), protocol.OutcomeRolledBack, `[1,2,3]`, "wrong branch"},
+		"a wait":        {worker.Await(), protocol.OutcomeRolledBack, `[1,2,3]`, "wrong branch"},
 		"a result even": {nil, protocol.OutcomeSuccess, `[1,2,3]`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,6 +228,38 @@ func TestReturnedByRequest(t *testing.T) {
 				result, state, err := w.b.Result(w.ctx, ticket)
 				if err != nil || !errors.Is(cause, worker.ErrReturned) || state.Outcome != c.outcome || state.Message != c.message || string(result.Body) != c.body {
 					t.Errorf("cause %v, state %+v, result %s, %v", cause, state, result.Body, err)
+				}
+			})
+		})
+	}
+}
+
+// What a handler returns beside its error, once its context has ended, is kept whatever ended it.
+func TestPartialResultsAreKept(t *testing.T) {
+	for name, end := range map[string]func(*world, *serving, string){
+		"cancelled": func(w *world, _ *serving, ticket string) {
+			if _, err := w.b.Cancel(w.ctx, ticket, "lead", "changed my mind"); err != nil {
+				t.Error(err)
+			}
+		},
+		"shut down": func(_ *world, s *serving, _ string) { s.stop() },
+		"lost":      func(w *world, _ *serving, ticket string) { w.takeAway(ticket); pass(10 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				s := w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, _ worker.Handoff) (protocol.Result, error) {
+					<-ctx.Done()
+					return protocol.Result{Body: []byte(`"half"`)}, context.Cause(ctx)
+				}))
+				ticket := w.submit(nil)
+				synctest.Wait()
+				end(w, s, ticket)
+				pass(worker.DrainTimeoutDefault + time.Second)
+				s.stop()
+				pass(worker.DrainTimeoutDefault + time.Second)
+				late, err := w.b.LateResults(w.ctx, ticket)
+				if err != nil || len(late) != 1 || string(late[0].Result.Body) != `"half"` || late[0].Result.Status != protocol.Partial {
+					t.Errorf("late results %+v, %v", late, err)
 				}
 			})
 		})

@@ -33,12 +33,12 @@ func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result,
 	case err == nil: // whatever ended its context: the fence says whether it counts
 		r.complete(c, h, claim, result)
 	case cause != nil && !shutdown:
-		r.reportCancelled(c, h, claim, err)
+		r.reportCancelled(c, h, claim, result, err)
 	case shutdown && !decides:
-		r.release(c, h, claim, "its worker shuts down")
+		r.release(c, h, claim, "its worker shuts down", partialOf(result))
 	case errors.As(err, &stop):
 		r.w.stop(stop) // first: it must not pull what it releases
-		r.release(c, h, claim, "its worker is unfit: "+err.Error())
+		r.release(c, h, claim, "its worker is unfit: "+err.Error(), nil)
 	case decides:
 		decided.report(r, c, h, claim)
 	default:
@@ -99,12 +99,41 @@ func (refused *refuseError) report(r *run, c contexts, h Handoff, claim Claim) {
 }
 
 // release releases the handoff without charge. One that is to be cancelled
-// closes with it.
-func (r *run) release(c contexts, h Handoff, claim Claim, reason string) {
-	err := r.send(c, "release", func(ctx context.Context) error {
-		return claim.Release(ctx, protocol.CutText(reason, protocol.FailureBytesMax))
+// closes with it. partial is kept as a late result.
+func (r *run) release(c contexts, h Handoff, claim Claim, reason string, partial *protocol.Result) {
+	err := r.sendPartial(c, "release", partial, func(ctx context.Context, partial *protocol.Result) error {
+		return claim.Release(ctx, protocol.CutText(reason, protocol.FailureBytesMax), partial)
 	})
 	r.finishReport(c, h, "released", "release", errors.New(reason), err)
+}
+
+// sendPartial sends a report with what there is of a result, and without that where it is refused.
+func (r *run) sendPartial(c contexts, what string, partial *protocol.Result, report func(context.Context, *protocol.Result) error) error {
+	send := func(partial *protocol.Result) error {
+		return r.send(c, what, func(ctx context.Context) error {
+			if partial == nil {
+				return report(ctx, nil)
+			}
+			own := *partial // it is completed on the way
+			own.Status = cmp.Or(own.Status, protocol.Partial)
+			return report(ctx, &own)
+		})
+	}
+	err := send(partial)
+	if partial != nil && isRefused(err) {
+		r.log.Warn("partial result left out", "err", err)
+		err = send(nil)
+	}
+	return err
+}
+
+// partialOf is what a handler returned beside its error, once its context had ended; nil is nothing.
+func partialOf(result protocol.Result) *protocol.Result {
+	if !result.SaysMore() {
+		return nil
+	}
+	result.Status, result.Malformed = protocol.Partial, ""
+	return &result
 }
 
 func (r *run) finishReport(c contexts, h Handoff, outcome, what string, cause, err error) {

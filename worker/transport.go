@@ -86,7 +86,7 @@ type Claim interface {
 	Extend(ctx context.Context, by time.Duration, reason string) error
 	Complete(ctx context.Context, result protocol.Result, children ...broker.Child) error
 	Fail(ctx context.Context, f broker.Failure) error
-	Release(ctx context.Context, reason string) error
+	Release(ctx context.Context, reason string, partial *protocol.Result) error
 	HandOff(ctx context.Context, child broker.Child) (ticket string, err error)
 	CheckChild(ctx context.Context, child broker.Child) error
 	Suspend(ctx context.Context, children ...int) (suspended bool, err error)

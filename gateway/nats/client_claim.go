@@ -181,8 +181,12 @@ func (c *claim) Fail(ctx context.Context, f broker.Failure) error {
 
 func cutReason(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
 
-func (c *claim) Release(ctx context.Context, reason string) error {
-	return c.send(ctx, verbRelease, &releaseRequest{Reason: cutReason(reason)})
+func (c *claim) Release(ctx context.Context, reason string, partial *protocol.Result) error {
+	body, err := encodePartial(partial)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, verbRelease, &releaseRequest{Reason: cutReason(reason), Result: body})
 }
 
 func (c *claim) HandOff(ctx context.Context, child broker.Child) (ticket string, err error) {
@@ -228,15 +232,19 @@ func (c *claim) Answer(ctx context.Context, answer protocol.Answer) error {
 }
 
 func (c *claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
-	request := &rollBackRequest{Reason: cutReason(reason)}
-	if partial != nil {
-		body, err := protocol.EncodeResult(*partial)
-		if err != nil {
-			return err
-		}
-		request.Result = json.RawMessage(body)
+	body, err := encodePartial(partial)
+	if err != nil {
+		return err
 	}
-	return c.send(ctx, verbRollBack, request)
+	return c.send(ctx, verbRollBack, &rollBackRequest{Reason: cutReason(reason), Result: body})
+}
+
+// encodePartial writes what there is of a result; nil is nothing.
+func encodePartial(partial *protocol.Result) (json.RawMessage, error) {
+	if partial == nil {
+		return nil, nil
+	}
+	return protocol.EncodeResult(*partial)
 }
 
 // WorkerLease implements worker.Claim. The key of a worker's holder stays with it.

@@ -278,7 +278,7 @@ func (c *Client) Fail(ctx context.Context, lease string, failure broker.Failure)
 
 // Release implements api.Holder.
 func (c *Client) Release(ctx context.Context, lease, reason string) (protocol.State, error) {
-	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Release(ctx, reason) })
+	return c.reportHeld(ctx, lease, func(claim *claim) error { return claim.Release(ctx, reason, nil) })
 }
 
 // Escalate implements api.Holder.

@@ -2,6 +2,7 @@ package natsgateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -208,8 +209,33 @@ func (g *Gateway) fail(ctx context.Context, agent string, r *failRequest) (any, 
 	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Failed], func(claim *broker.Claim) error { return claim.Fail(ctx, failure) })
 }
 
+// release keeps what comes with it of a result, also where the lease is lost.
 func (g *Gateway) release(ctx context.Context, agent string, r *releaseRequest) (any, error) {
-	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, r.Reason) })
+	partial, err := partialOf(r.Result)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, r.Reason, partial) })
+	if errors.Is(err, broker.ErrLeaseLost) && partial != nil {
+		lease, unknown := g.leaseOf(agent, r.ref())
+		if unknown != nil {
+			return nil, err
+		}
+		partial.Status = protocol.Partial
+		if _, unkept := g.b.ParkLate(ctx, lease.String(), *partial); unkept != nil && !errors.Is(unkept, broker.ErrNotFound) {
+			return nil, unkept
+		}
+	}
+	return answer, err
+}
+
+// partialOf reads what there is of a result; nil is nothing.
+func partialOf(body json.RawMessage) (*protocol.Result, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	result, err := protocol.DecodeResult(body)
+	return &result, err
 }
 
 // refuseClaim takes an acceptance back.
@@ -270,13 +296,9 @@ func (g *Gateway) answerEscalation(ctx context.Context, agent string, r *answerR
 }
 
 func (g *Gateway) rollBack(ctx context.Context, agent string, r *rollBackRequest) (any, error) {
-	var partial *protocol.Result
-	if len(r.Result) > 0 {
-		result, err := protocol.DecodeResult(r.Result)
-		if err != nil {
-			return nil, err
-		}
-		partial = &result
+	partial, err := partialOf(r.Result)
+	if err != nil {
+		return nil, err
 	}
 	return g.endClaim(ctx, agent, r.ref(), isEvent[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.RollBack(ctx, r.Reason, partial) })
 }

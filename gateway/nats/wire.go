@@ -322,7 +322,8 @@ type failRequest struct {
 
 type releaseRequest struct {
 	claimRef
-	Reason string `json:"reason,omitempty"`
+	Reason string          `json:"reason,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
 }
 
 type refuseRequest struct {

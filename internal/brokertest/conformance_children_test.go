@@ -60,7 +60,7 @@ func testOrdinalOnce(k *kit) {
 			r.Errorf("ticket %s, then %s", first, again)
 		}
 	}
-	r.must(claim.Release(r.ctx, "drain"))
+	r.must(claim.Release(r.ctx, "drain", nil))
 	claim = r.accept(to[0]) // a further attempt
 	again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[2]))})
 	r.must(err)

@@ -65,7 +65,7 @@ func testStaleHolder(k *kit) {
 			return c.Complete(r.ctx, protocol.Result{Command: &protocol.Command{Goto: []byte(`"` + to[2] + `"`)}}, child)
 		},
 		"complete badly": func(c *broker.Claim) error { return c.Complete(r.ctx, protocol.Result{Status: "odd"}, child) },
-		"release":        func(c *broker.Claim) error { return c.Release(r.ctx, "drain") },
+		"release":        func(c *broker.Claim) error { return c.Release(r.ctx, "drain", nil) },
 		"fail":           func(c *broker.Claim) error { return c.Fail(r.ctx, broker.Failure{Code: "x"}) },
 	} {
 		head := r.submit(pkg("lead", to[0]))

@@ -55,7 +55,7 @@ func newResult(a *app) *cobra.Command {
 	}
 	gatewayFlag(cmd, &gateway)
 	chainFlag(cmd, &chain, "print the result of the last handoff of the chain")
-	cmd.Flags().BoolVar(&late, "late", false, "print the results that came after their worker had lost its lease")
+	cmd.Flags().BoolVar(&late, "late", false, "print the results of workers that were stopped, or had lost their lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
 	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed off, too")
 	return cmd

@@ -207,7 +207,7 @@ func (w *world) work(h *thread, meta p.Meta) {
 	s := h.state
 	switch {
 	case w.n(8) == 0:
-		w.take(h, w.must(Release(s, w.d, s.Holder, "drain", w.now)))
+		w.take(h, w.must(Release(s, w.d, s.Holder, "drain", nil, w.now)))
 	case s.Fence == 0:
 		w.claim(h)
 	case w.n(4) == 0:

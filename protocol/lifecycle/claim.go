@@ -104,16 +104,23 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) (S
 
 // Release puts a handoff back into the queue without charge: a drain. It is offered to
 // the same agent again at once; one that is to be cancelled closes instead: it has no
-// holder any more.
-func Release(s p.State, d *Directory, by, reason string, now time.Time) (Step, error) {
+// holder any more. late is what there is of a result, and nil where there is nothing: it is
+// kept beside the history.
+func Release(s p.State, d *Directory, by, reason string, late *p.ResultParked, now time.Time) (Step, error) {
 	meta := p.Meta{At: now, By: by}
-	released := &p.Released{Meta: meta, Holder: s.Holder, Fence: s.Fence, Reason: reason}
-	if s.CancelRequested {
-		return StepOf(s, released, endEvent(s, d, meta, ""))
-	}
-	t, err := StepOf(s, released)
-	if err == nil {
+	t, err := StepOf(s, &p.Released{Meta: meta, Holder: s.Holder, Fence: s.Fence, Reason: reason})
+	switch {
+	case err != nil:
+		return t, err
+	case s.CancelRequested:
+		err = t.add(endEvent(s, d, meta, ""))
+	default:
 		err = t.add(withinBudget(t.State, d, []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased}}, now)...)
+	}
+	if err == nil && late != nil && s.Fence != 0 && len(s.LateFences) < p.LateResultsMax {
+		kept := *late
+		kept.Meta, kept.Holder, kept.Fence, kept.Attempt = meta, s.Holder, s.Fence, s.Attempt
+		err = t.add(&kept)
 	}
 	return t, err
 }

@@ -203,7 +203,7 @@ func TestAcknowledge(t *testing.T) {
 func TestRelease(t *testing.T) {
 	for _, column := range []string{"claimed", "accepted", "working"} {
 		s := stateIn(t, column)
-		step, err := Release(s, fleet(), "w1", "drain", t0.Add(time.Minute))
+		step, err := Release(s, fleet(), "w1", "drain", nil, t0.Add(time.Minute))
 		if err != nil || types(step.Events) != "released offered" {
 			t.Fatalf("%s: %s, %v", column, types(step.Events), err)
 		}
@@ -211,7 +211,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s: %s", column, asJSON(t, next))
 		}
 	}
-	if _, err := Release(stateIn(t, "pending"), fleet(), "w1", "drain", t0); err == nil {
+	if _, err := Release(stateIn(t, "pending"), fleet(), "w1", "drain", nil, t0); err == nil {
 		t.Error("released what nobody has")
 	}
 }

@@ -322,7 +322,7 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 // partial, and barred. d has the source then.
 func Await(s p.State, d *Directory, by string, handOffs []Next, kept *p.Completed, now time.Time) (Step, error) {
 	if s.CancelRequested {
-		return Release(s, d, by, "", now)
+		return Release(s, d, by, "", nil, now)
 	}
 	meta := p.Meta{At: now, By: by}
 	suspended := &p.Suspended{Meta: meta, Fence: s.Fence}

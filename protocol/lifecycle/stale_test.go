@@ -183,7 +183,7 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	add(&p.Claimed{Meta: tick(), Offer: l.state.Offer, Agent: "b", Holder: "cli", LeaseMS: lease})
 	decide(time.Minute) // lease lost
 	accept("w2")
-	do(Release(l.state, d, "w2", "drain", tick().At))
+	do(Release(l.state, d, "w2", "drain", nil, tick().At))
 	accept("w3")
 	add(&p.Reminded{Meta: tick(), Fence: l.state.Fence})
 	d.live("b", "w3", 1)

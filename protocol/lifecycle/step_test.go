@@ -104,7 +104,7 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		"reject":    answer(p.Ack{Status: p.AckRejected}),
 		"ask":       answer(p.Ack{Status: p.AckConditional, NeedsContext: []string{"x"}}),
 		"ClaimOnly": func() (Step, error) { return ClaimOnly(s, c, 0, now) },
-		"Release":   func() (Step, error) { return Release(s, d, holder, "drain", now) },
+		"Release":   func() (Step, error) { return Release(s, d, holder, "drain", nil, now) },
 		"Extend":    func() (Step, error) { return Extend(s, holder, time.Minute, "more", now) },
 		"Progress":  func() (Step, error) { return Progress(s, holder, p.Progress{Percent: 1}, now) },
 		"Fail":      func() (Step, error) { return Fail(s, holder, Failure{Code: "exit"}, now) },

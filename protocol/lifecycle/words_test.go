@@ -52,7 +52,11 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "await":
 		return Await(s, g.d, s.Holder, g.children(args), &p.Completed{Status: p.Success}, g.now)
 	case "release":
-		return Release(s, g.d, holder, "drain", g.now)
+		var late *p.ResultParked
+		if first == "half" {
+			late = &p.ResultParked{Status: p.Partial}
+		}
+		return Release(s, g.d, holder, "drain", late, g.now)
 	case "reject":
 		return acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first})
 	case "ask":

@@ -10,6 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // Planted bugs of clocks.
@@ -19,6 +20,7 @@ const (
 	timeoutInvented bug = "a question over the bound recorded as a time-out"
 	lockEnds        bug = "a deadline that closes what waits for a lock"
 	membersUnnamed  bug = "a group closed at its deadline, and its unfinished members not named"
+	partialLost     bug = "what a handler has returned that was stopped, thrown away"
 )
 
 func init() {
@@ -27,9 +29,48 @@ func init() {
 	}
 }
 
+func init() { bugs = append(bugs, partialLost) }
+
 // clocksKnown is what the judge knows of clocks.
 type clocksKnown struct {
-	tries map[string]triesAt
+	tries   map[string]triesAt
+	stopped map[fenceOf]bool // the attempts that were stopped, and had something to show for it
+}
+
+// stops is the end of a handler whose context has ended: what it has comes beside its error.
+func (h *handler) stops(ctx context.Context, of worker.Handoff) (protocol.Result, error) {
+	j := &h.l.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.clocks.stopped == nil {
+		j.clocks.stopped = map[fenceOf]bool{}
+	}
+	j.clocks.stopped[fenceOf{of.Ticket, of.Fence}] = true
+	if h.l.bug == partialLost {
+		return protocol.Result{}, context.Cause(ctx)
+	}
+	return protocol.Result{Body: []byte(`"half"`)}, context.Cause(ctx)
+}
+
+// checkStopped: what an attempt has that was stopped comes with its release or its rollback.
+func (j *judge) checkStopped(before protocol.State, events []protocol.Event) {
+	kept := len(before.LateFences) >= protocol.LateResultsMax
+	for _, e := range events {
+		parked, ok := e.(*protocol.ResultParked)
+		kept = kept || ok && parked.Fence == before.Fence
+	}
+	for _, e := range events {
+		switch e := e.(type) {
+		case *protocol.Released:
+			if j.clocks.stopped[fenceOf{before.Ticket, e.Fence}] && !kept {
+				j.faultLocked("%s is released, and what attempt %d had is lost", before.Ticket, before.Attempt)
+			}
+		case *protocol.RolledBack:
+			if j.clocks.stopped[fenceOf{before.Ticket, e.Fence}] && len(e.Result) == 0 {
+				j.faultLocked("%s is rolled back, and what attempt %d had is lost", before.Ticket, before.Attempt)
+			}
+		}
+	}
 }
 
 // triesAt is how often a handoff was tried again at the agent that has it.
@@ -63,7 +104,8 @@ func (j *judge) checkClocks(before, after protocol.State, events []protocol.Even
 		}
 	}
 	asks, out := before.Conditions != nil, false
-	defer j.checkUnfinished(before, events)
+	j.checkUnfinished(before, events)
+	j.checkStopped(before, events)
 	for i, e := range events {
 		switch e := e.(type) {
 		case *protocol.Offered:

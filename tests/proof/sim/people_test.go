@@ -72,7 +72,7 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	case <-ctx.Done():
 		h.lockSome(context.WithoutCancel(ctx), of, h.dice(of, "lock again")) // a program that does not know
 		if !stubborn {
-			return protocol.Result{}, context.Cause(ctx)
+			return h.stops(ctx, of)
 		}
 		time.Sleep(work)
 	}
