@@ -89,6 +89,9 @@ func (c *Claim) awaitedByResult(ctx context.Context, result protocol.Result, chi
 	n := RoomForResult(c.lastHead().State.Children)
 	all := make([]handedOff, 0, len(packages))
 	for _, pkg := range packages {
+		if err := c.respell(ctx, "command.await", &pkg); err != nil {
+			return nil, unfollowable(err)
+		}
 		made, err := c.prepareChild(ctx, Child{N: n, Package: pkg}, awaited)
 		if err != nil {
 			return nil, unfollowable(err)

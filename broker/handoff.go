@@ -335,6 +335,9 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 		for taken.Has(n) {
 			n++
 		}
+		if err := c.respell(ctx, "command.goto", &pkg); err != nil {
+			return nil, err
+		}
 		all = append(all, Child{N: n, Package: pkg, onChain: true})
 		n++
 	}

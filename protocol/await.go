@@ -65,16 +65,17 @@ func (c *Command) awaited() ([]Package, *Error) {
 	return packages, nil
 }
 
-// readAwaited reads a package that has two short forms: agent for target.agent, and a text for
-// the task.
+// readAwaited reads a package that has short forms: agent and capability for those of target, and a
+// text for the task.
 func readAwaited(field string, raw json.RawMessage) (Package, *Error) {
 	if first(raw) != '{' {
 		return Package{}, Errorf(CodeInvalid, field, "must be an object with agent and task")
 	}
 	var r updateReader
 	entry := r.object(field, raw)
-	agent, task := entry["agent"], entry["task"]
+	agent, capability, task := entry["agent"], entry["capability"], entry["task"]
 	delete(entry, "agent")
+	delete(entry, "capability")
 	isText := first(task) == '"'
 	if isText {
 		delete(entry, "task")
@@ -92,17 +93,23 @@ func readAwaited(field string, raw json.RawMessage) (Package, *Error) {
 	if isText {
 		pkg.Task.Description = r.text(field+".task", task)
 	}
-	if agent != nil {
-		if pkg.Target.given() > 0 {
-			return Package{}, Errorf(CodeConflict, field+".agent", "does not go with target: give one of them")
+	if agent != nil || capability != nil {
+		if pkg.Target.given() > 0 || agent != nil && capability != nil {
+			return Package{}, Errorf(CodeConflict, field+".agent", "does not go with target, or with capability: give one of them")
 		}
-		pkg.Target.Agent = r.text(field+".agent", agent)
-		r.keep(checkAgent(field+".agent", pkg.Target.Agent))
+	}
+	if agent != nil {
+		pkg.Target.Agent = bareName(r.text(field+".agent", agent))
+		r.keep(checkSpelled(field+".agent", pkg.Target.Agent))
+	}
+	if capability != nil {
+		pkg.Target.Capability = r.text(field+".capability", capability)
+		r.keep(checkID(field+".capability", pkg.Target.Capability))
 	}
 	switch {
 	case r.err != nil:
 	case pkg.Target.given() == 0 && len(pkg.Members) == 0:
-		return pkg, Errorf(CodeMissing, field+".agent", "is missing: the agent that is asked")
+		return pkg, Errorf(CodeMissing, field+".agent", "is missing: the agent that is asked, or a capability")
 	case !slices.Contains([]Type{"", Delegation, Broadcast}, pkg.Type):
 		return pkg, Errorf(CodeConflict, field+".type", "is %s; what is waited for is a delegation, or a broadcast", pkg.Type)
 	}
@@ -136,8 +143,8 @@ func membersOf(entries []Package, mode Aggregation) (Package, *Error) {
 // packages are neither normalized nor validated. The error is a *Error whose field begins with
 // command.await.
 //
-// An entry is a package, whose source, parent and key Handoff fills in, with two short forms:
-// agent for target.agent, and a text for the task. Its type is delegation, or broadcast where it
+// An entry is a package, whose source, parent and key Handoff fills in, with short forms: agent and
+// capability for those of target, and a text for the task. Its type is delegation, or broadcast where it
 // names several; a delegation waits for AwaitTimeoutMS where it does not say for how long. Without
 // a task it is asked for that of pkg. None sends a return of its own.
 func Await(pkg Package, from string, result Result) ([]Package, error) {

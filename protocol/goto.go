@@ -26,6 +26,9 @@ var Ends = []string{"END", "__end__"}
 //   - a list with at least one {agent, update}: a group, a member for each entry.
 //     An agent may come twice.
 //
+// An object may have capability in place of agent: it goes to an agent that has it. A name may be
+// spelled as models do: see Command.Targets and lifecycle.Directory.Spelled.
+//
 // An end in a list is passed over: it ends a branch, not the others.
 //
 // The package has from as its source, ticket as its parent, and the trigger
@@ -99,7 +102,7 @@ func (p *Package) address(c Command, targets []Goto) *Error {
 		if slices.Contains(Ends, to.Agent) {
 			continue
 		}
-		if to.Agent == p.Source {
+		if to.Agent == p.Source && to.Agent != "" {
 			return Errorf(CodeConflict, field, "is %s itself; an agent cannot hand off to itself", to.Agent)
 		}
 		u, err := readUpdate(field+".update", to.Update, p.Source)
@@ -107,10 +110,10 @@ func (p *Package) address(c Command, targets []Goto) *Error {
 		case err != nil:
 			return err
 		case isList:
-			p.Members = append(p.Members, u.member(to.Agent, p.Task))
+			p.Members = append(p.Members, u.member(to.target(), p.Task))
 		default:
 			u.apply(p)
-			p.Type, p.Target = Sequential, Target{Agent: to.Agent}
+			p.Type, p.Target = Sequential, to.target()
 		}
 	}
 	if !isList {
@@ -121,6 +124,8 @@ func (p *Package) address(c Command, targets []Goto) *Error {
 	}
 	return nil
 }
+
+func (to Goto) target() Target { return Target{Agent: to.Agent, Capability: to.Capability} }
 
 // oneForAll makes one package to several agents of members that differ in
 // nothing but their agents.

@@ -81,7 +81,7 @@ func TestContinueRefuses(t *testing.T) {
 		{`["a","reviewer"]`, ``, protocol.CodeConflict, "command.goto[1]"},
 		{`[{"agent":"reviewer"}]`, ``, protocol.CodeConflict, "command.goto[0]"},
 		{`["a","b","a"]`, ``, protocol.CodeConflict, "command.goto"},
-		{`"a b"`, ``, protocol.CodeInvalid, "command.goto"},
+		{`"a/b"`, ``, protocol.CodeInvalid, "command.goto"},
 		{`["a",7]`, ``, protocol.CodeInvalid, "command.goto[1]"},
 		{string(list(t, ids(protocol.GotoMax+1))), ``, protocol.CodeTooLarge, "command.goto"},
 		{`"a"`, `[]`, protocol.CodeInvalid, "command.update"},

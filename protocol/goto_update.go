@@ -229,8 +229,8 @@ func (u *update) apply(pkg *Package) {
 
 // member is the member of a group that the update is for alone. task is the
 // group's.
-func (u *update) member(agent string, task Task) Member {
-	m := Member{Target: Target{Agent: agent}, Reason: u.reason, Artifacts: u.artifacts.withCreated(u.created)}
+func (u *update) member(to Target, task Task) Member {
+	m := Member{Target: to, Reason: u.reason, Artifacts: u.artifacts.withCreated(u.created)}
 	if u.task != nil {
 		own := u.task.instead(task)
 		m.Task = &own

@@ -29,8 +29,8 @@ type NextRule struct {
 	From string `json:"from,omitempty"`
 	// If is what has to hold; absent always holds.
 	If *NextCondition `json:"if,omitempty"`
-	// Goto is the agent that goes on, or one of Ends.
-	Goto   string                     `json:"goto"`
+	// Goto is the agents that go on, or one of Ends, as in a Command.
+	Goto   json.RawMessage            `json:"goto"`
 	Update map[string]json.RawMessage `json:"update,omitempty"` // as in a Command
 	// Times is how often it is followed along a chain; absent is NextTimesDefault. Taken is how often
 	// it was, which Handoff counts.
@@ -74,8 +74,7 @@ func followRules(pkg Package, from string, result Result) (Package, Result) {
 		if !isGiven(update["reason"]) {
 			update["reason"], _ = json.Marshal("handed on by " + from + ": " + rule.words(variables)) // text always has a JSON form
 		}
-		result.Command = new(Command)
-		result.Command.Goto, _ = json.Marshal(rule.Goto)
+		result.Command = &Command{Goto: rule.Goto}
 		result.Command.Update, _ = json.Marshal(update) // its values were decoded from JSON
 		return pkg, result
 	}
@@ -84,13 +83,19 @@ func followRules(pkg Package, from string, result Result) (Package, Result) {
 
 // holds tells whether a rule is the one to follow. An agent never goes on to itself.
 func (r *NextRule) holds(from string, variables map[string]json.RawMessage, result Result) bool {
-	if r.Goto == from || r.Taken >= cmp.Or(r.Times, NextTimesDefault) {
+	if r.Taken >= cmp.Or(r.Times, NextTimesDefault) || r.goesTo(from) {
 		return false
 	}
 	if r.From != "" && !matchesAny([]string{r.From}, from) {
 		return false
 	}
 	return r.If == nil || r.If.holds(variables, cmp.Or(result.Status, Success))
+}
+
+// goesTo reports whether a rule names an agent.
+func (r *NextRule) goesTo(agent string) bool {
+	targets, err := Command{Goto: r.Goto}.Targets()
+	return err != nil || slices.ContainsFunc(targets, func(to Goto) bool { return to.Agent == agent })
 }
 
 func (c *NextCondition) holds(variables map[string]json.RawMessage, status ResultStatus) bool {

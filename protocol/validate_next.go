@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
+	"strings"
 )
 
 // checkNext checks the rules for what follows.
@@ -18,7 +18,7 @@ func checkNext(p *Package) *Error {
 			return err.below(field)
 		}
 		for j := range i {
-			if earlier := &p.Next[j]; earlier.From == rule.From && earlier.Goto == rule.Goto && reflect.DeepEqual(earlier.If, rule.If) {
+			if earlier := &p.Next[j]; earlier.From == rule.From && sameValue(earlier.Goto, rule.Goto) && reflect.DeepEqual(earlier.If, rule.If) {
 				return Errorf(CodeConflict, field, "says the same as next[%d]; one rule with a larger times is enough", j)
 			}
 		}
@@ -33,12 +33,20 @@ func (r *NextRule) validate() *Error {
 			return err
 		}
 	}
-	if !slices.Contains(Ends, r.Goto) {
-		if err := checkAgent("goto", r.Goto); err != nil {
+	targets, err := Command{Goto: r.Goto}.Targets()
+	switch {
+	case err != nil:
+		bad := *err.(*Error)
+		bad.Field = strings.TrimPrefix(bad.Field, "command.")
+		return &bad
+	case len(targets) == 0:
+		return Errorf(CodeMissing, "goto", "is missing: name the agent that goes on, agents, or one of %s", strings.Join(Ends, ", "))
+	case r.From != "" && r.goesTo(r.From):
+		return Errorf(CodeConflict, "goto", "is the agent that the rule is for; an agent cannot hand off to itself")
+	}
+	for _, to := range targets {
+		if err := optionalAgent("goto", to.Agent); err != nil { // no model has written it
 			return err
-		}
-		if r.From == r.Goto {
-			return Errorf(CodeConflict, "goto", "is the agent that the rule is for; an agent cannot hand off to itself")
 		}
 	}
 	if r.Times != 0 {

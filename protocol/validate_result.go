@@ -3,6 +3,8 @@ package protocol
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unicode"
 )
 
 // Validate checks a normalized result: its status and content type, that a
@@ -49,14 +51,16 @@ func (r *Result) validate() *Error {
 	return r.Command.validateAwait()
 }
 
-// Goto is one agent that a command names, with what to tell it alone.
+// Goto is one agent that a command names, or one with a capability, with what to tell it alone.
 type Goto struct {
-	Agent  string          `json:"agent"`
-	Update json.RawMessage `json:"update,omitempty"`
+	Agent      string          `json:"agent,omitempty"`
+	Capability string          `json:"capability,omitempty"`
+	Update     json.RawMessage `json:"update,omitempty"`
 }
 
-// Targets reads Goto: a name, a list of names, or a list of objects with agent
-// and update. The error is a *protocol.Error.
+// Targets reads Goto: a name, an object with agent or capability and update, or a list of these. A
+// name is without the quotes, blanks and full stops that models put around it. The error is a
+// *protocol.Error.
 func (c Command) Targets() ([]Goto, error) {
 	var list []json.RawMessage
 	switch first(c.Goto) {
@@ -88,11 +92,45 @@ func (c Command) Targets() ([]Goto, error) {
 			err = fmt.Errorf("neither a name nor an object with agent")
 		}
 		if err != nil {
-			return nil, Errorf(CodeInvalid, field, "must be the name of an agent, or an object with agent and update: %v", err)
+			return nil, Errorf(CodeInvalid, field, "must be the name of an agent, or an object with agent or capability, and update: %v", err)
 		}
-		if err := checkAgent(field, targets[i].Agent); err != nil {
+		if err := targets[i].check(field); err != nil {
 			return nil, err
 		}
 	}
 	return targets, nil
+}
+
+func (to *Goto) check(field string) *Error {
+	switch {
+	case to.Capability == "":
+		to.Agent = bareName(to.Agent)
+		return checkSpelled(field, to.Agent)
+	case to.Agent != "":
+		return Errorf(CodeConflict, field, "names an agent and a capability; give one of them")
+	}
+	return checkID(field+".capability", to.Capability)
+}
+
+// bareName is a name without what models put around one: no id has any of that.
+func bareName(name string) string { return strings.Trim(name, " \t\r\n\"'`.“”‘’") }
+
+// checkSpelled checks a name that a result gives. Blanks may be within it: see SpelledAlike.
+func checkSpelled(field, name string) *Error {
+	if checkAgent(field, strings.Join(strings.Fields(name), "-")) == nil {
+		return nil
+	}
+	return checkAgent(field, name)
+}
+
+// SpelledAlike reports whether two names differ in nothing but case, blanks, hyphens and underscores.
+func SpelledAlike(a, b string) bool { return spelling(a) == spelling(b) }
+
+func spelling(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == '-' || r == '_' {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, name)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"regexp"
 	"strconv"
 	"strings"
@@ -8,8 +9,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// ruleForm is a rule for what follows: [FROM:] [VARIABLE OP VALUE] -> AGENT [xTIMES].
-var ruleForm = regexp.MustCompile(`^(?:([^\s:]+):)?\s*(.*?)\s*->\s*(\S+)(?:\s+x(\d+))?$`)
+// ruleForm is a rule for what follows: [FROM:] [VARIABLE OP VALUE] -> AGENT[, AGENT]… [xTIMES].
+var ruleForm = regexp.MustCompile(`^(?:([^\s:]+):)?\s*(.*?)\s*->\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+x(\d+))?$`)
 
 // conditionForm is what a rule asks. A variable without a comparison has to be there.
 var conditionForm = regexp.MustCompile(`^(\S+?)\s*(?:(<=|>=|!=|<|>|=|\bin\b)\s*(.+))?$`)
@@ -21,7 +22,13 @@ func parseRule(text string) (protocol.NextRule, error) {
 	if parts == nil {
 		return protocol.NextRule{}, wrong
 	}
-	rule := protocol.NextRule{From: parts[1], Goto: parts[3]}
+	rule := protocol.NextRule{From: parts[1], Goto: jsonText(parts[3])}
+	if agents := strings.Split(parts[3], ","); len(agents) > 1 {
+		for i := range agents {
+			agents[i] = strings.TrimSpace(agents[i])
+		}
+		rule.Goto, _ = json.Marshal(agents) // texts always have a JSON form
+	}
 	if parts[4] != "" {
 		times, err := strconv.Atoi(parts[4])
 		if err != nil || times == 0 {

@@ -61,6 +61,26 @@ func (d *Directory) Agent(id string) (protocol.Profile, bool) {
 	return protocol.Profile{ID: id}, false
 }
 
+// Spelled returns the agent that a name means which a model wrote: the one that has it, else the only
+// one whose name differs in case, blanks, hyphens and underscores alone.
+func (d *Directory) Spelled(name string) (agent string, ok bool) {
+	if _, known := d.Agent(name); known || d == nil {
+		return name, known
+	}
+	for id := range d.Agents {
+		if protocol.SpelledAlike(id, name) {
+			if ok {
+				return "", false
+			}
+			agent, ok = id, true
+		}
+	}
+	if !ok && protocol.SpelledAlike(protocol.Human, name) { // exists without a profile
+		return protocol.Human, true
+	}
+	return agent, ok
+}
+
 // WithFleet returns a snapshot with the settings of the fleet.
 func (d *Directory) WithFleet(f *protocol.Fleet) *Directory {
 	if d == nil || d.Fleet == f {

@@ -88,6 +88,7 @@ import (
 //	duties             what must stand outside, and "owes" where a closed one does
 //	inbox AGENT        why the inbox of an agent, or of human, lists it
 //	settled            whether nothing becomes of its return any more
+//	spelled NAME       the agent that a result means by a name, with _ for blanks
 //	routing            the last routing decision
 //	ended              the offer that the last append ended, as AGENT OFFER
 //	reason             of the last reroute, escalation or end: its code, and in words
@@ -229,6 +230,9 @@ func (g *stage) step(word string, args []string) string {
 		return dutiesInWords(g.state)
 	case "settled":
 		return fmt.Sprint(ReturnSettled(g.state, g.d))
+	case "spelled":
+		agent, _ := g.d.Spelled(strings.ReplaceAll(args[0], "_", " "))
+		return cmp.Or(agent, "nothing")
 	case "routing":
 		return routingInWords(g.routed)
 	case "ended":

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -51,8 +52,8 @@ func (m *Malformed) Error() string {
 //
 //  1. White space is a result without a body.
 //  2. A JSON object that is the whole output, or else the last block of it, is the result if
-//     its keys are those of a result and their values are valid. What stands around it is
-//     set aside.
+//     its keys are those of a result, or of a command alone, and their values are valid. What
+//     is around it is set aside.
 //  3. What tries to be a result is Malformed: see tries, and triesText.
 //  4. Any other JSON value that is the whole output is the body.
 //  5. Else the output is the body, as text.
@@ -148,8 +149,50 @@ func (d *document) readValue(at span) (Output, error) {
 	return out, nil
 }
 
-// decode reads a JSON object as a result.
+// decode reads a JSON object as a result, or as the command of one that has no more.
 func decode(object []byte) (protocol.Result, error) {
+	result, err := decodeResult(object)
+	if err != nil && isCommand(object) {
+		if bare, refused := decodeResult(slices.Concat([]byte(`{"command":`), object, []byte(`}`))); refused == nil {
+			result, err = bare, nil
+		}
+	}
+	if err == nil && endsBeside(result.Command) {
+		result.AddSetAside("END in a list ends nothing: the agents beside it are handed off to")
+	}
+	return result, err
+}
+
+// endsBeside reports whether a command names the end of the chain beside agents.
+func endsBeside(c *protocol.Command) bool {
+	if c == nil {
+		return false
+	}
+	targets, _ := c.Targets() // of one that was validated
+	ends := 0
+	for _, to := range targets {
+		if slices.Contains(protocol.Ends, to.Agent) {
+			ends++
+		}
+	}
+	return ends > 0 && ends < len(targets)
+}
+
+// isCommand reports whether an object has the fields of a command alone, and says what follows.
+func isCommand(object []byte) bool {
+	if !bytes.Contains(object, []byte(`"goto"`)) && !bytes.Contains(object, []byte(`"await"`)) { // as a rule
+		return false
+	}
+	all := fields(object)
+	for name := range all {
+		if !slices.Contains([]string{"goto", "update", "await", "for"}, name) {
+			return false
+		}
+	}
+	return names(all["goto"]) || len(all["await"]) > 0 && string(all["await"]) != "null"
+}
+
+func decodeResult(object []byte) (protocol.Result, error) {
 	ours := maskUsage(object)
 	result, err := protocol.DecodeResult(ours)
 	if err != nil {

@@ -176,6 +176,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkPolicy(before.state, made.Events)
 	j.checkVariant(before.state, after, made.Events)
 	j.checkMode(after, made.Events)
+	j.checkNames(after, made.Events)
 	j.checkProbe(after, made.Events)
 	j.checkUsage(before.state, after, made.Events)
 	j.checkLimits(before.state, after, made.Events)

@@ -103,9 +103,13 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	case 6:
 		return protocol.Result{}, worker.RollBack("sim", &protocol.Result{Status: protocol.Partial, Usage: done.Usage})
 	case 7:
-		done.Command = &protocol.Command{Goto: []byte(`"` + other(h.agent, what) + `"`)}
+		to := spelled(other(h.agent, what), what>>16)
+		if err := h.l.readsLiterally(to); err != nil {
+			return protocol.Result{}, err
+		}
+		done.Command = &protocol.Command{Goto: []byte(`"` + to + `"`)}
 		if what>>12%2 == 0 {
-			done.Command.Goto = []byte(`["` + other(h.agent, what) + `","END"]`)
+			done.Command.Goto = []byte(`["` + to + `","END"]`)
 		}
 		return done, nil
 	case 8:

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -13,6 +14,7 @@ import (
 // Planted bugs of what a fleet says of routing.
 const (
 	fleetModeUnread bug = "a fleet whose handoffs are off, and agents that hand off"
+	namesLiteral    bug = "an attempt lost for the way that a model spells a name"
 	awaitBarredLost bug = "an attempt lost for a result that waits for what may not be handed off"
 )
 
@@ -70,4 +72,34 @@ func (l *simulation) seenFleet(f protocol.Fleet) protocol.Fleet {
 		f.Handoffs = ""
 	}
 	return f
+}
+
+// spelled is the name of an agent as models write it.
+func spelled(agent string, n uint64) string {
+	return []string{agent, agent, `\"` + agent + `\"`, agent + ".", strings.ToUpper(agent)}[n%5]
+}
+
+// readsLiterally is the end of an attempt whose result names an agent, as a planted bug has it.
+func (l *simulation) readsLiterally(name string) error {
+	if l.bug != namesLiteral || agents[name] > 0 {
+		return nil
+	}
+	return &worker.Failure{Code: string(protocol.CodeBadResult), Err: errors.New("it is the id of no agent"), Permanent: true}
+}
+
+// checkNames: no attempt is lost for the way that a name is spelled, and nothing is handed off to
+// such a name.
+func (j *judge) checkNames(after protocol.State, events []protocol.Event) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case *protocol.Failed:
+			if e.Code == string(protocol.CodeBadResult) {
+				j.faultLocked("%s has lost an attempt for its result: %s", after.Ticket, e.Message)
+			}
+		case *protocol.HandedOff:
+			if to := e.Target; to != nowhere && agents[to] == 0 && agents[strings.ToLower(strings.Trim(to, `".`))] > 0 {
+				j.faultLocked("%s hands off to %s, which is how a model spells an agent", after.Ticket, to)
+			}
+		}
+	}
 }
