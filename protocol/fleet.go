@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ type Fleet struct {
 	Limits *Limits `json:"limits,omitempty"`
 	// Classes are the limits of the classes of complexity, in place of those of DefaultClasses.
 	Classes map[string]*Limits `json:"classes,omitempty"`
+	// Complexity gives a class to submissions that name none: the first that fits.
+	Complexity []ComplexityRule `json:"complexity,omitempty"`
 	// Loops bound the rounds in which work comes back changed by little.
 	Loops *Loops `json:"loops,omitempty"`
 	// Handoffs is what each agent may hand off whose profile has no mode of its own; absent is on.
@@ -41,6 +44,34 @@ type Loops struct {
 
 // EdgeRepeatsDefault is Loops.EdgeRepeats of a fleet without that setting.
 const EdgeRepeatsDefault = 5
+
+// ComplexityRule gives a class of complexity to the submissions that it fits.
+type ComplexityRule struct {
+	If    ApprovalWhen `json:"if,omitzero"` // all of it; nothing fits everything
+	Class string       `json:"class"`
+}
+
+func checkComplexity(rules []ComplexityRule) *Error {
+	if n := len(rules); n > ComplexityRulesMax {
+		return Errorf(CodeTooLarge, "complexity", "lists %d rules, at most %d are allowed", n, ComplexityRulesMax)
+	}
+	for i, r := range rules {
+		at := fmt.Sprintf("complexity[%d]", i)
+		if err := r.If.check("if."); err != nil {
+			return err.below(at)
+		}
+		switch {
+		case r.If.Complexity != "":
+			return Errorf(CodeConflict, at+".if.complexity", "is what the rule decides: leave it out")
+		case r.Class == "":
+			return Errorf(CodeMissing, at+".class", "is missing: one of %s", strings.Join(Complexities, ", "))
+		}
+		if err := oneOf("class", r.Class, Complexities); err != nil {
+			return err.below(at)
+		}
+	}
+	return nil
+}
 
 // DefaultClasses are the limits of a class of complexity.
 func DefaultClasses(class string) *Limits {
@@ -75,6 +106,9 @@ func (f Fleet) Validate() error {
 		}
 	}
 	if err := checkExperiments(f.Experiments); err != nil {
+		return err
+	}
+	if err := checkComplexity(f.Complexity); err != nil {
 		return err
 	}
 	if err := checkApprovalRules(f.Approvals); err != nil {

@@ -64,6 +64,8 @@ const (
 	// fleet has.
 	ApprovalsMax     = 8
 	ApprovalRulesMax = 16
+	// ComplexityRulesMax is how many rules of complexity the fleet has.
+	ComplexityRulesMax = 16
 	// QuestionBytesMax is the longest question to an approver.
 	QuestionBytesMax = 1 << 10
 	// ApprovalTimeoutDefaultMS is how long an approver has where nothing says otherwise.

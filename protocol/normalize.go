@@ -79,6 +79,9 @@ func (p Package) Summarize(digest string) Summary {
 		tokens := min(int64(*p.Constraints.Budget), TokensMax)
 		s.Limits = p.Limits.Over(&Limits{MaxTokens: &tokens})
 	}
+	if by := p.Constraints.ComplexityBy; by != "" {
+		s.Classified = s.Class + "/" + string(by)
+	}
 	p.Routing.summarize(&s)
 	s.Bids = p.Bids
 	s.Workspace, s.Locks = p.Workspace, p.lockSummary()

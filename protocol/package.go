@@ -260,6 +260,8 @@ type Constraints struct {
 	Budget     *float64 `json:"budget,omitempty"` // in the fleet's own unit, tokens as a rule
 	Deadline   Time     `json:"deadline,omitzero"`
 	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex
+	// ComplexityBy is what the source had classify it; absent is the source.
+	ComplexityBy SummaryBy `json:"complexity_by,omitempty"`
 }
 
 // Expectations say what a good result is.

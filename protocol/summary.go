@@ -44,6 +44,9 @@ type Summary struct {
 	Lineage *Lineage `json:"lineage,omitempty"`
 	Limits  *Limits  `json:"limits,omitempty"`
 	Class   string   `json:"class,omitempty"`
+	// Classified is the class that the source did not name, and what named it: medium/rule 1, the first
+	// rule of the fleet, or medium/model.
+	Classified string `json:"classified,omitempty"`
 	// Meter estimates the tokens of the package, where a limit of tokens bounds the handoff.
 	Meter int64 `json:"meter,omitempty"`
 	// Trace is the span that this handoff follows from; nil where its trace

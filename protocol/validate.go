@@ -306,6 +306,14 @@ func checkNumbers(p *Package) *Error {
 	if err := oneOf("constraints.complexity", p.Constraints.Complexity, Complexities); err != nil {
 		return err
 	}
+	if by := p.Constraints.ComplexityBy; by != "" {
+		if p.Constraints.Complexity == "" {
+			return Errorf(CodeConflict, "constraints.complexity_by", "names what gave a class, and there is none")
+		}
+		if err := oneOf("constraints.complexity_by", by, Classifiers); err != nil {
+			return err
+		}
+	}
 	if budget := p.AutonomyBudget; budget != nil {
 		if err := checkAmount("autonomy_budget.amount", budget.Amount); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 func (f *packageFlags) declareLimits(fs *pflag.FlagSet) {
 	type pkg = protocol.Package
 	own := func(p *pkg) *protocol.Limits { return orNew(&p.Limits) }
-	f.text("complexity", "`CLASS` that sets limits which are not given: simple, medium or complex", func(p *pkg) *string { return &p.Constraints.Complexity })
+	f.text("complexity", "`CLASS` that sets limits which are not given: simple, medium, complex, or auto (what assists classifies it; default the rules of the fleet)", func(p *pkg) *string { return &p.Constraints.Complexity })
 	f.limit("max-handoffs", "at most `N` handoffs below this one", func(p *pkg) **int64 { return &own(p).MaxHandoffs })
 	f.limit("max-depth", "at most `N` levels of handoffs below this one", func(p *pkg) **int64 { return &own(p).MaxDepth })
 	f.limit("max-agents", "at most `N` agents have a part in it, its own included", func(p *pkg) **int64 { return &own(p).MaxAgents })

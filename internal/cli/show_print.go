@@ -66,6 +66,7 @@ func (s *sheet) handedOver(v dossier.Handoff) {
 	s.line("workflow", state.WorkflowID)
 	s.line("conversation", state.ConversationID)
 	s.line("variant", state.Variant)
+	s.line("complexity", explain.Complexity(state))
 	if v.Decoded == nil {
 		s.line("package", "the ledger has it no more")
 		return

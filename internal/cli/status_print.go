@@ -61,6 +61,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"workflow", s.WorkflowID,
 		"conversation", s.ConversationID,
 		"variant", s.Variant,
+		"complexity", explain.Complexity(s),
 		"submitted", explain.Instant(s.SubmittedAt),
 		"deadline", openOnly(s, explain.Instant(s.Deadline)),
 		"overdue", explain.Overdue(s),

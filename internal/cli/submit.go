@@ -61,7 +61,7 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	a.words(cmd, "trigger", asWords(protocol.Triggers)...)
 	a.words(cmd, "risk", asWords(protocol.Risks)...)
 	a.words(cmd, "on-timeout", asWords(protocol.OnTimeouts)...)
-	a.words(cmd, "complexity", protocol.Complexities...)
+	a.words(cmd, "complexity", append([]string{complexityAuto}, protocol.Complexities...)...)
 	a.words(cmd, "on-exhausted", asWords(protocol.BudgetActions)...)
 	a.words(cmd, "transfer", asWords(protocol.TransferModes)...)
 	a.words(cmd, "return-of", asWords(protocol.ReturnScopes)...)

@@ -29,6 +29,9 @@ func (o *submitOptions) checkFor() error {
 // buildFor makes the package, and finds its target where only words are given for that.
 func (o *submitOptions) buildFor(ctx context.Context, a *app) (protocol.Package, error) {
 	pkg, err := o.build(ctx, a, time.Now())
+	if err == nil {
+		err = o.classify(ctx, a, &pkg)
+	}
 	if err != nil || !o.changed("for") {
 		return pkg, err
 	}

@@ -29,6 +29,31 @@ func resolveLimits(s p.Summary, d *Directory) *p.Limits {
 	return limits
 }
 
+// classify gives a submission that names no class of complexity the one of the first rule of the fleet
+// that fits it. What is handed off under a lease has its part of its parent's limits, and is in none.
+func classify(s p.Summary, f *p.Fleet) p.Summary {
+	if f == nil || len(f.Complexity) == 0 || s.Class != "" { // as a rule
+		return s
+	}
+	if !isSubmitted(&s) || s.CallOf != "" || s.Type == p.Escalation {
+		return s
+	}
+	for i, rule := range f.Complexity {
+		if fitsRule(rule.If, &s, s.Target.Agent) {
+			s.Class, s.Classified = rule.Class, fmt.Sprintf("%s/rule %d", rule.Class, i+1)
+			return s
+		}
+	}
+	return s
+}
+
+func (d *Directory) classify(s p.Summary) p.Summary {
+	if d == nil {
+		return s
+	}
+	return classify(s, d.Fleet)
+}
+
 // AskedLimits are the limits that a handoff asks for: its package's, over those of its class. nil is
 // none.
 func AskedLimits(s p.Summary, d *Directory) *p.Limits {

@@ -16,7 +16,7 @@ func MovesTarget(ticket string, s p.Summary, f *p.Fleet) (to p.Target, moves boo
 	if f == nil || len(f.Experiments) == 0 { // as a rule
 		return s.Target, false
 	}
-	varied := InExperiment(ticket, s, f)
+	varied := InExperiment(ticket, classify(s, f), f)
 	return varied.Target, movesTarget(&varied, &s)
 }
 

@@ -62,6 +62,24 @@ func (g *stage) fleet(args []string) {
 			}
 			settings.Experiments = append(settings.Experiments, p.Experiment{Name: "ab", When: p.ApprovalWhen{Target: from}, Variants: []p.Variant{variant}})
 			continue
+		case "complexity": // CLASS:KEY=VALUE…,…
+			for _, text := range strings.Split(value, ",") {
+				class, rest, _ := strings.Cut(text, ":")
+				rule := p.ComplexityRule{Class: class}
+				for part := range strings.SplitSeq(rest, ":") {
+					switch key, value, _ := strings.Cut(part, "="); key {
+					case "target":
+						rule.If.Target = value
+					case "min_risk":
+						rule.If.MinRisk = p.Risk(value)
+					case "":
+					default:
+						g.t.Fatalf("rule %s: no key %s", text, key)
+					}
+				}
+				settings.Complexity = append(settings.Complexity, rule)
+			}
+			continue
 		case "handoffs":
 			settings.Handoffs = p.HandoffMode(value)
 			continue

@@ -34,7 +34,7 @@ import (
 // without that it was seen, by an observer that came later.
 //
 //	fleet [key=value]…   its settings, anew: policies for all agents, and rules=NAME[:key=value]…,… for approvals; limits, edge_repeats,
-//	                       experiment=TARGET>AGENT, handoffs
+//	                       experiment=TARGET>AGENT, handoffs, complexity=CLASS[:key=value]…,…
 //	connected   disconnected
 //	reserved AGENT…   other members of the group have these
 //

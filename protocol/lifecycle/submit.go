@@ -28,6 +28,7 @@ func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 // package's own target gets it, and the state names the variant with FellBack behind it.
 func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
 	d = d.At(now)
+	summary = d.classify(summary)
 	waits := summary.OnOpen == p.OnOpenWait
 	if d == nil || d.Fleet == nil || len(d.Fleet.Experiments) == 0 { // as a rule
 		return submitTo(ticket, summary, body, d, now, waits, "")
@@ -161,6 +162,7 @@ func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
 
 // submittedEvent makes the event of a submission, which an offer follows as a rule.
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) *p.Submitted {
+	summary = d.classify(summary) // what was promised may not have been admitted
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = ResolvePolicy(summary, p.Profile{}, d)
 	body.Summary.Limits, body.Summary.Class = resolveLimits(summary, d), ""

@@ -125,7 +125,7 @@ func (l *simulation) seenProfile(p protocol.Profile) protocol.Profile {
 // seenDirectory is the directory as processes read it.
 func (l *simulation) seenDirectory(d *lifecycle.Directory) *lifecycle.Directory {
 	switch l.bug {
-	case handsToUnread, acceptsUnread, handoffsUnread, fleetModeUnread, autonomyUnread:
+	case handsToUnread, acceptsUnread, handoffsUnread, fleetModeUnread, autonomyUnread, classIgnored:
 	default:
 		return d
 	}

@@ -21,7 +21,7 @@ func (l *simulation) setFleet() {
 		return
 	}
 	put := func(attempts, reroutes int) {
-		fleet := protocol.Fleet{Experiments: l.experiments(), Handoffs: l.fleetHandoffs(), Policy: protocol.PolicyOverrides{MaxAttempts: &attempts, MaxReroutes: &reroutes}}
+		fleet := protocol.Fleet{Experiments: l.experiments(), Handoffs: l.fleetHandoffs(), Complexity: l.complexity(), Policy: protocol.PolicyOverrides{MaxAttempts: &attempts, MaxReroutes: &reroutes}}
 		l.judge.mu.Lock()
 		l.judge.fleets = append(l.judge.fleets, &fleet)
 		l.judge.mu.Unlock()

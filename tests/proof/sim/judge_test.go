@@ -177,6 +177,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkVariant(before.state, after, made.Events)
 	j.checkMode(after, made.Events)
 	j.checkNames(after, made.Events)
+	j.checkClass(before.state, after)
 	j.checkProbe(after, made.Events)
 	j.checkUsage(before.state, after, made.Events)
 	j.checkLimits(before.state, after, made.Events)

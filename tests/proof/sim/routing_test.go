@@ -14,6 +14,7 @@ import (
 // Planted bugs of what a fleet says of routing.
 const (
 	fleetModeUnread bug = "a fleet whose handoffs are off, and agents that hand off"
+	classIgnored    bug = "a rule of the fleet for the class of complexity, not read"
 	namesLiteral    bug = "an attempt lost for the way that a model spells a name"
 	awaitBarredLost bug = "an attempt lost for a result that waits for what may not be handed off"
 )
@@ -68,8 +69,11 @@ func (l *simulation) losesAwait() error {
 
 // seenFleet are the settings of the fleet as processes read them.
 func (l *simulation) seenFleet(f protocol.Fleet) protocol.Fleet {
-	if l.bug == fleetModeUnread {
+	switch l.bug {
+	case fleetModeUnread:
 		f.Handoffs = ""
+	case classIgnored:
+		f.Complexity = nil
 	}
 	return f
 }
@@ -101,5 +105,31 @@ func (j *judge) checkNames(after protocol.State, events []protocol.Event) {
 				j.faultLocked("%s hands off to %s, which is how a model spells an agent", after.Ticket, to)
 			}
 		}
+	}
+}
+
+// complexity is the rule of the fleet that classifies what lead submits, in every twelfth simulation.
+func (l *simulation) complexity() []protocol.ComplexityRule {
+	if l.seed%12 != 4 {
+		return nil
+	}
+	return []protocol.ComplexityRule{{If: protocol.ApprovalWhen{Source: "lead"}, Class: "complex"}}
+}
+
+// checkClass: what a source submits that a rule of the fleet fits is of the class of that rule, and
+// has its limits; nothing else is of a class.
+func (j *judge) checkClass(before, after protocol.State) {
+	if before.Ticket != "" {
+		return
+	}
+	s, want := after.Summary, ""
+	if len(j.l.complexity()) > 0 && s.Source == "lead" && s.N == 0 && s.Group == "" && s.ReturnOf == "" && s.CallOf == "" && s.Type != protocol.Escalation {
+		want = "complex/rule 1"
+	}
+	switch {
+	case s.Classified != want:
+		j.faultLocked("%s of %s is classified as %q, and the rules of the fleet say %q", after.Ticket, s.Source, s.Classified, want)
+	case want != "" && (s.Limits == nil || s.Limits.MaxAgents == nil || s.Limits.MaxHandoffs == nil || s.Limits.MaxTokens == nil):
+		j.faultLocked("%s is complex, and has the limits %+v", after.Ticket, s.Limits)
 	}
 }
