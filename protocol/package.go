@@ -261,8 +261,16 @@ type Constraints struct {
 	Deadline   Time     `json:"deadline,omitzero"`
 	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex
 	// ComplexityBy is what the source had classify it; absent is the source.
-	ComplexityBy SummaryBy `json:"complexity_by,omitempty"`
+	ComplexityBy Classifier `json:"complexity_by,omitempty"`
 }
+
+// Classifier is what a source has classify its tasks.
+type Classifier string
+
+const (
+	ClassifiedByCommand Classifier = "command"
+	ClassifiedByModel   Classifier = "model"
+)
 
 // Expectations say what a good result is.
 type Expectations struct {

@@ -27,7 +27,7 @@ var (
 	Waits            = []string{WaitBlock, WaitContinue} // of a return
 	BudgetActions    = []BudgetAction{BudgetReturn, BudgetAsk}
 	Complexities     = []string{"simple", "medium", "complex"}
-	Classifiers      = []SummaryBy{SummaryByCommand, SummaryByModel}
+	Classifiers      = []Classifier{ClassifiedByCommand, ClassifiedByModel}
 	LockTypes        = []string{"exclusive", "shared"}
 	ArtifactStatuses = []string{"draft", "final", "superseded"}
 )

@@ -30,7 +30,7 @@ func (o *submitOptions) classify(ctx context.Context, a *app, pkg *protocol.Pack
 		a.notef("handoff: not classified by a %s (%v); the rules of the fleet do it\n", asker.By(), err)
 		return nil
 	}
-	c.Complexity, c.ComplexityBy = class, protocol.SummaryBy(asker.By())
+	c.Complexity, c.ComplexityBy = class, protocol.Classifier(asker.By())
 	a.notef("handoff: %s, classified by a %s\n", class, asker.By())
 	return nil
 }

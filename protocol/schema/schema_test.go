@@ -70,6 +70,7 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.OnOpen]():       texts(protocol.OnOpens),
 	reflect.TypeFor[protocol.RouteBy]():      texts(protocol.RouteBys),
 	reflect.TypeFor[protocol.TransferMode](): texts(protocol.TransferModes), reflect.TypeFor[protocol.SummaryBy](): texts(protocol.SummaryBys),
+	reflect.TypeFor[protocol.Classifier]():      texts(protocol.Classifiers),
 	reflect.TypeFor[protocol.ApprovalTimeout](): texts(protocol.ApprovalTimeouts),
 	reflect.TypeFor[protocol.OnTimeout]():       texts(protocol.OnTimeouts),
 	reflect.TypeFor[protocol.OnNoTaker]():       texts(protocol.OnNoTakers),
