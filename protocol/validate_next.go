@@ -48,6 +48,9 @@ func (r *NextRule) validate() *Error {
 		if err := optionalAgent("goto", to.Agent); err != nil { // no model has written it
 			return err
 		}
+		if to.Update != nil {
+			return Errorf(CodeConflict, "goto", "has an update of its own; a rule has one update, for all")
+		}
 	}
 	if r.Times != 0 {
 		if err := between("times", int64(r.Times), 1, NextTimesMax); err != nil {
