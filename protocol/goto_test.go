@@ -149,7 +149,7 @@ func TestContinueCarriesOn(t *testing.T) {
 	want.Type, want.Source, want.Target, want.Trigger, want.Reason, want.Parent = protocol.Sequential, "reviewer", protocol.Target{Agent: "planner"}, protocol.TriggerTaskCompletion, "handed on by reviewer", groupTicket
 	want.Version, want.Key, want.CreatedAt, want.Expectations, want.RequiredCapabilities, want.Return = "", "", time.Time{}, protocol.Expectations{}, nil, nil
 	want.Origin, want.Returned, want.Extra = "", nil, nil
-	want.Constraints.Deadline = time.Time{} // for Inherit
+	want.Constraints.Deadline = time.Time{}  // for Inherit
 	want.Policy = protocol.PolicyOverrides{} // those of a return are its own
 	want.Context.Variables, want.Context.Metrics, want.Context.Summary = free("x", "1", "y", "2", "z", "3"), free("m", "1", "n", "2"), "after"
 	want.Context.Artifacts = protocol.Artifacts{ByName: map[string]*string{"Plan": &plan, "Report": &path, "Next": nil}}
