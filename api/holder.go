@@ -132,6 +132,8 @@ type HandOff struct {
 	// AtOnce begins a sequential one at once, and not with the result of this handoff. Its
 	// number leaves room for what that result hands off.
 	AtOnce bool
+	// Waits records that the program waits for it in its slot: a circle of those is a deadlock.
+	Waits bool
 }
 
 // Child is a handoff that was handed off from the work on another.

@@ -141,7 +141,7 @@ func (c *Session) RollBackHeld(ctx context.Context, lease, reason string, partia
 func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, err error) {
 	ctx = c.bound(ctx)
 	child.Parent, err = c.report(ctx, "HandOff", request.Lease, func(claim *broker.Claim) (err error) {
-		made := broker.Child{N: request.N - 1, Package: request.Package, AtOnce: request.AtOnce}
+		made := broker.Child{N: request.N - 1, Package: request.Package, AtOnce: request.AtOnce, Waits: request.Waits}
 		if request.N > 0 {
 			child.Ticket, err = claim.HandOff(ctx, made)
 		} else {

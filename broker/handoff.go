@@ -17,8 +17,9 @@ import (
 type Child struct {
 	N       int
 	Package protocol.Package
-	// AtOnce says that a sequential one begins at once, and not when this handoff completes.
-	AtOnce bool
+	// AtOnce begins a sequential one at once, and not when this handoff completes. Waits records that
+	// the program waits for it in its slot.
+	AtOnce, Waits bool
 
 	onChain bool // the chain goes on with it
 }
@@ -260,7 +261,7 @@ func newNext(in Prepared, child Child, directory *lifecycle.Directory) lifecycle
 		asks = nil
 	}
 	return lifecycle.Next{Asks: asks, Members: in.Package.GroupSize(), HandedOff: protocol.HandedOff{
-		N: child.N, Goto: child.onChain, Returns: in.summary.Wait == protocol.WaitBlock, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
+		N: child.N, Goto: child.onChain, Returns: in.summary.Wait == protocol.WaitBlock, Waits: child.Waits, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
 		Excluded: in.summary.Excluded, Hash: in.context}}
 }
 

@@ -106,7 +106,7 @@ func examineAgents(ctx context.Context, b *broker.Broker, d *lifecycle.Directory
 
 // examineHeads reads the head of every handoff.
 func examineHeads(ctx context.Context, b *broker.Broker, d *lifecycle.Directory) (headFacts, error) {
-	var f headFacts
+	f := headFacts{waits: lifecycle.WaitGraph{Early: true}}
 	err := b.Heads(ctx, func(e broker.Entry) error {
 		head, err := broker.HeadOf(e)
 		var unread *broker.UnreadableError

@@ -277,7 +277,7 @@ func judgeDeadlocks(x Examination) Finding {
 	if t.n == 0 {
 		return OK("no handoffs wait for one another")
 	}
-	return Warn("the next sweep of a supervisor takes them out, within minutes; give the agent more slots, or let its program wait by its result",
+	return Warn("a supervisor takes the youngest out once it has stood before its agent for its acknowledge timeout; give the agent more slots, or let its program wait by its result",
 		"%s in a circle with what holds the slots of its agent, such as %s (%s)", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
 		aboutNames(t.first).withAction(explain.OpHistory, "ticket", t.first[0])
 }

@@ -236,6 +236,9 @@ func (x *explainer) queued() {
 	why, _ := x.Directory.Unavailable(profile)
 	waited := fmt.Sprintf("It has waited %s for %s", x.span(s.OfferedAt), s.Agent)
 	ahead := x.aheadWords()
+	if len(x.Circle) > 0 {
+		x.say("It is in a deadlock: what holds the slots of %s waits for it, in a circle of %s. A supervisor takes the youngest of them out once it has stood there for %s.", s.Agent, Count(len(x.Circle), "handoff"), Spoken(lifecycle.AckTimeout(s)))
+	}
 	switch {
 	case why == lifecycle.UnfitPaused:
 		x.e.WaitingFor = WaitResume

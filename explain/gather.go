@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -23,6 +24,7 @@ type Situation struct {
 	Open      []Relative     // the first of its open members, or of the handoffs it waits for
 
 	Blockers []lifecycle.Blocker // handoffs that are in the way of its locks
+	Circle   []string            // tickets of a circle in which it waits for itself
 
 	// Next is the handoff that it was handed on as by goto, and Last the one that its chain has
 	// come to.
@@ -82,7 +84,34 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 			s.InHand = inHand
 		}
 	}
+	if !lifecycle.DeadlockDue(head.State, s.Directory).IsZero() {
+		if s.Circle, err = circleOf(ctx, b, head.State, s.Now); err != nil {
+			return Situation{}, err
+		}
+	}
 	return s, nil
+}
+
+// circleOf finds the circle in which those that wait for a handoff have the slots that it waits for.
+func circleOf(ctx context.Context, b *broker.Broker, s protocol.State, now time.Time) ([]string, error) {
+	waiters, keepsSlot, err := broker.WaitersOf(ctx, b.Head, s)
+	if err != nil || !keepsSlot {
+		return nil, err
+	}
+	waits := lifecycle.WaitGraph{Early: true}
+	for _, one := range append(waiters, s) {
+		waits.Add(&one, now)
+	}
+	directory, err := b.Directory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, found := range waits.Deadlocks(directory) {
+		if slices.Contains(found.Cycle, s.Ticket) {
+			return found.Cycle, nil
+		}
+	}
+	return nil, nil
 }
 
 // chainOf reads the ends of the chain of a handoff that was handed on.

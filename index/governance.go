@@ -129,7 +129,9 @@ func (g *governance) govern(o observation) bool {
 	case protocol.EventLapsed:
 		g.governed.gateRow(kind).Lapsed++
 	case protocol.EventBarred:
-		g.governed.bar(o.reason, o.to)
+		if g.governed.bar(o.reason, o.to); protocol.Code(o.reason) == protocol.CodeCircular {
+			g.governed.Deadlocks++
+		}
 	case protocol.EventDeadlocked:
 		g.governed.Deadlocks++
 	default:

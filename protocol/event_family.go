@@ -40,6 +40,7 @@ type HandedOff struct {
 	After   bool            `json:"after,omitempty"`   // it begins when this handoff completes
 	Goto    bool            `json:"goto,omitempty"`    // the chain goes on with it
 	Returns bool            `json:"returns,omitempty"` // its end comes back to this handoff
+	Waits   bool            `json:"waits,omitempty"`   // the program that hands it off waits for it in its slot
 	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and N
 	Type    Type            `json:"child_type" redact:"-"`
 	Target  string          `json:"target" redact:"-"`          // in words, for people

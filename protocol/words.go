@@ -36,4 +36,7 @@ var (
 const (
 	WaitBlock    = "block"
 	WaitContinue = "continue"
+	// WaitSlot is Summary.Wait of a child for which its parent's program waits in its slot, whatever
+	// becomes of its return.
+	WaitSlot = "slot"
 )

@@ -8,6 +8,19 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
+// suspectDeadlock has a sweep look for circles, where a handoff keeps its slot for one that has stood
+// for long in a queue.
+func (s *Supervisor) suspectDeadlock(ctx context.Context, head broker.Head) error {
+	_, keepsSlot, err := broker.WaitersOf(ctx, s.b.Head, head.State)
+	if err == nil && keepsSlot {
+		select {
+		case s.suspects <- struct{}{}:
+		default: // it looks for all of them
+		}
+	}
+	return err
+}
+
 // resolveDeadlocks has the circles resolved that a sweep has found among the handoffs it saw.
 func (s *Supervisor) resolveDeadlocks(ctx context.Context, waits *lifecycle.WaitGraph) {
 	directory, err := s.b.Directory(ctx)

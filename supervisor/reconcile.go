@@ -237,12 +237,16 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *request) error {
 	for {
 		at, judge := time.Time{}, time.Time{}
+		var deadlock time.Time
 		before := head
 		next, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 			at, judge = now, lifecycle.AbsenceKnownAt(h.State, d)
 			if due := lifecycle.BreakerDue(h.State, d, now); !due.IsZero() {
 				s.breakers.keep(h.State)
 				judge = due
+			}
+			if deadlock = lifecycle.DeadlockDue(h.State, d); deadlock.After(now) && (judge.IsZero() || deadlock.Before(judge)) {
+				judge = deadlock
 			}
 			return decide(h.State, d, now)
 		})
@@ -251,6 +255,9 @@ func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *req
 			return err
 		case !appended:
 			err := s.performDuties(ctx, head, at, nextReconcile(head.State, at, judge), r)
+			if err == nil && !deadlock.IsZero() && !deadlock.After(at) {
+				err = s.suspectDeadlock(ctx, head)
+			}
 			if err == nil {
 				s.engine.Settled(head.Ticket, head.Seq)
 			}

@@ -105,8 +105,9 @@ type Supervisor struct {
 	notifier   *notifier
 	absences   absences
 	breakers   *breakers
-	lastSweep  *sweepState // of the sweep before; nil makes the next one full
-	sweptTo    uint64      // the sequence up to which a sweep has reconciled
+	suspects   chan struct{} // that there may be a deadlock
+	lastSweep  *sweepState   // of the sweep before; nil makes the next one full
+	sweptTo    uint64        // the sequence up to which a sweep has reconciled
 
 	unreadable unreadable
 	// attempts is since when each loop has been at its present try.
@@ -119,7 +120,7 @@ func New(b Broker, engine Engine, cfg Config) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}
+	s := &Supervisor{b: b, engine: engine, cfg: cfg, log: cfg.Log, requests: make(chan request), suspects: make(chan struct{}, 1), childCache: newChildCache(), attempts: make([]startedAt, cfg.Concurrency)}
 	s.notifier, s.breakers = newNotifier(s), newBreakers(s)
 	return s, nil
 }

@@ -15,7 +15,7 @@ import (
 const expiryAfter = time.Duration(protocol.LeaseDefaultMS)*time.Millisecond + time.Second
 
 // sweepLoop sweeps in full at the start and after each reconnection, and incrementally every
-// SweepInterval and after departures.
+// SweepInterval, after departures, and where a deadlock is suspected.
 func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.Holder) error {
 	reconnected := s.engine.Reconnected(ctx)
 	every := time.NewTicker(s.cfg.SweepInterval)
@@ -48,6 +48,8 @@ func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.H
 		case holder := <-departures:
 			gone[holder.ID], rest = holder, rested.C
 			collectDepartures(gone, departures)
+		case <-s.suspects:
+			rest = rested.C
 		case <-rest:
 			begun, those := time.Now(), gone
 			s.sweep(ctx, sweepDeparture, func(ctx context.Context, c *batchPublisher, h broker.Head) { s.reconcileDeparted(ctx, c, h, those) })

@@ -51,7 +51,7 @@ func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Super
 		reroutes:    m.counters("handoff_reroutes_total", "Handoffs rerouted from an agent to another.", "agent"),
 		escalations: m.counters("handoff_escalations_total", "Handoffs escalated from an agent.", "agent"),
 		timeouts:    m.counters("handoff_timeouts_total", "Timeouts, by clock.", "clock"),
-		deadlocks:   m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another."),
+		deadlocks:   m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another, and hand-offs refused as circular."),
 		closed:      m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
 		tokens:      m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that had them last.", "agent"),
 		cost:        m.counters("handoff_cost_micros_total", "What closed handoffs have cost, in millionths, by the agent that had them last.", "agent"),
@@ -136,6 +136,9 @@ func (s *Supervision) countEvent(r protocol.Record, i int, event protocol.Event)
 		}
 	case *protocol.Barred:
 		s.barred.WithLabelValues(boundedLabel(e.Code, lifecycle.BarCodes)).Inc()
+		if e.Code == protocol.CodeCircular {
+			s.deadlocks.Inc()
+		}
 	case *protocol.Offered:
 		s.offers.WithLabelValues(s.label(e.Agent), boundedLabel(e.Reason, lifecycle.OfferReasons)).Inc()
 	case *protocol.Accepted:

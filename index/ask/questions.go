@@ -50,7 +50,7 @@ type Filter struct {
 	Ticket         []string            `json:"ticket,omitempty"`
 	Gate           []protocol.GateKind `json:"gate,omitempty"`       // what it waits for before its next offer
 	Barred         bool                `json:"barred,omitempty"`     // true: a limit or a rule refused a hand-off of it
-	Deadlocked     bool                `json:"deadlocked,omitempty"` // true: it was taken out of a circle
+	Deadlocked     bool                `json:"deadlocked,omitempty"` // true: it was taken out of a circle, or a hand-off of it was refused as one
 	// Since and Until bound the submission: Since <= submitted_at < Until.
 	Since protocol.Time `json:"since,omitzero"`
 	Until protocol.Time `json:"until,omitzero"`
@@ -149,7 +149,7 @@ type Row struct {
 	Gate           protocol.GateKind `json:"gate,omitempty"`     // what it waits for before its next offer
 	GatedAt        protocol.Time     `json:"gated_at,omitzero"`
 	Barred         bool              `json:"barred,omitempty"`     // a limit or a rule refused a hand-off of it
-	Deadlocked     bool              `json:"deadlocked,omitempty"` // it was taken out of a circle
+	Deadlocked     bool              `json:"deadlocked,omitempty"` // it was taken out of a circle, or a hand-off of it was refused as one
 	Tokens         int64             `json:"tokens,omitempty"`
 	CostMicros     int64             `json:"cost_micros,omitempty"`
 }
@@ -246,7 +246,7 @@ type FiguresAnswer struct {
 	Barred    []BarredCount   `json:"barred"`
 	Gates     []GateFigures   `json:"gates"`
 	Budgets   []BudgetFigures `json:"budgets"`
-	Deadlocks int64           `json:"deadlocks"` // handoffs taken out of a circle
+	Deadlocks int64           `json:"deadlocks"` // handoffs taken out of a circle, and hand-offs refused as one
 }
 
 // BarredCount is how often hand-offs of a source to a target were refused with a code.

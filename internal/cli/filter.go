@@ -48,7 +48,7 @@ func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
 	list(&f.ticket, "ticket", "with this `TICKET`")
 	list(&f.gate, "gate", "waiting for this `GATE` before its next offer: "+strings.Join(asWords(protocol.GateKinds), ", "))
 	fs.BoolVar(&f.barred, "barred", false, "refused a hand-off by a limit or a rule")
-	fs.BoolVar(&f.deadlocked, "deadlocked", false, "taken out of a circle of handoffs that waited for one another")
+	fs.BoolVar(&f.deadlocked, "deadlocked", false, "taken out of a circle of handoffs that waited for one another, or a hand-off of it was refused as circular")
 	fs.StringVar(&f.since, "since", "", "submitted since `WHEN`: an instant, or a duration ago (2h, 3d)")
 	fs.StringVar(&f.until, "until", "", "submitted before `WHEN`")
 	fs.StringVar(&f.changedSince, "changed-since", "", "changed since `WHEN`")

@@ -37,7 +37,8 @@ longer than p95. With -o json durations are milliseconds and rates 0 to 1.
 
 --summary shows five of these alone: how many handoffs each workflow had, what each agent
 has used, how long handoffs took on average, which breakers are not closed, and how many
-handoffs were taken out of deadlocks. Breakers are as they stand now, whatever the filter.
+deadlocks there were: handoffs taken out of one, and hand-offs refused as circular. Breakers
+are as they stand now, whatever the filter.
 
 --by variant compares the variants of experiments alone (handoff fleet set experiments=…); so
 do the other words for their table.

@@ -55,7 +55,7 @@ func (a *app) handOffAtOnce(ctx context.Context, lease string, pkg protocol.Pack
 	s := a.session(b, "")
 	var made api.Child
 	err = a.ask(ctx, func(ctx context.Context) (err error) {
-		made, err = s.HandOff(ctx, api.HandOff{Lease: lease, Package: pkg, AtOnce: true})
+		made, err = s.HandOff(ctx, api.HandOff{Lease: lease, Package: pkg, AtOnce: true, Waits: o.limit != nil})
 		return err
 	})
 	if err != nil && !is[*protocol.Error](err) {

@@ -37,7 +37,10 @@ func Admit(s p.Summary, d *Directory) (p.Routing, error) {
 func ChildOf(parent p.State, e *p.HandedOff, pkg p.Package) p.Summary {
 	s := pkg.Summarize(e.Digest)
 	s.Parent, s.N = parent.Ticket, e.N+1
-	if !parent.Closed && !e.After && s.Wait == "" {
+	switch {
+	case e.Waits && s.Wait != p.WaitBlock:
+		s.Wait = p.WaitSlot
+	case !parent.Closed && !e.After && s.Wait == "":
 		s.Wait = p.WaitContinue
 	}
 	s.AwaitsSource, s.Excluded, s.Trace = e.After, e.Excluded, e.Trace

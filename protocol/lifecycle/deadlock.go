@@ -12,7 +12,8 @@ import (
 
 // A handoff in hand may wait for another one that it has handed off, and keep its slot meanwhile.
 // Where what it waits for is to have that very slot, or one whose holder waits likewise, none of
-// them ever moves. A sweep finds that, and takes the youngest one that waits for a slot elsewhere.
+// them ever moves. A supervisor looks for that where an offer has stood for long before an agent, and
+// takes the youngest one that waits for a slot elsewhere.
 
 // WaitsFor is what a handoff waits for before it goes on. One that waits for nothing here goes on by
 // itself: it is worked on, or a clock or a person brings it on.
@@ -82,6 +83,10 @@ func reachable(stuck map[string]WaitsFor, from string) map[string]bool {
 // WaitGraph collects what handoffs wait for. The zero value is empty. Of a handoff that waits for no
 // other, and is in no hands, it keeps nothing.
 type WaitGraph struct {
+	// Early counts what has stood before its agent for less than its acknowledge timeout, too: it may be
+	// taken in a moment, and is no deadlock then.
+	Early bool
+
 	hands   map[string][]string // by holder: what it has in hand
 	holds   map[string]bool     // tickets in hand
 	awaited map[string][]string // by suspended ticket: the children that it waits for
@@ -100,17 +105,16 @@ type Deadlock struct {
 	Youngest p.State  // of those that wait for a slot
 }
 
-// Add adds a handoff. now is when the graph is judged: what has stood before its agent for less
-// than its acknowledge timeout counts as taken in a moment.
+// Add adds a handoff. now is when the graph is judged.
 func (g *WaitGraph) Add(s *p.State, now time.Time) {
 	if g.hands == nil {
-		*g = WaitGraph{map[string][]string{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string][]string{},
+		*g = WaitGraph{g.Early, map[string][]string{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string][]string{},
 			map[string][]string{}, map[string]bool{}, map[string]*p.State{}, map[string]string{}}
 	}
 	if HasEnded(*s) {
 		return
 	}
-	if s.Wait == p.WaitBlock && s.N > 0 && s.Group == "" {
+	if keepsSlot(s) {
 		g.blocks[s.Parent] = append(g.blocks[s.Parent], s.Ticket)
 	}
 	if s.Closed {
@@ -132,10 +136,47 @@ func (g *WaitGraph) Add(s *p.State, now time.Time) {
 		for _, n := range s.Children.Awaited.Without(s.Children.Closed).Numbers() {
 			g.awaited[s.Ticket] = append(g.awaited[s.Ticket], p.ChildTicketN(s.Ticket, n))
 		}
-	case waitsForSlot(s) && (s.N > 0 || s.ChainOf != "") && hasPassed(now, s.OfferedAt.Add(AckTimeout(*s))):
+	case waitsForSlot(s) && (s.N > 0 || s.ChainOf != "") && (g.Early || hasPassed(now, s.OfferedAt.Add(AckTimeout(*s)))):
 		kept := *s
 		g.pending[s.Ticket] = &kept
 	}
+}
+
+// keepsSlot reports whether the parent of a child waits for it in its slot.
+func keepsSlot(s *p.State) bool {
+	return s.N > 0 && s.Group == "" && (s.Wait == p.WaitBlock || s.Wait == p.WaitSlot)
+}
+
+// DeadlockDue is when a handoff that waits for a slot, and that others wait for, may be part of a
+// deadlock. Zero is that it is part of none: its agent has a free slot, for one.
+func DeadlockDue(s p.State, d *Directory) time.Time {
+	if _, waited := WaitedBy(s); !waited || !waitsForSlot(&s) || d == nil {
+		return time.Time{}
+	}
+	live, slots, busy := d.Load(s.Agent)
+	if _, polls := d.Polled(s.Agent); d.Agents[s.Agent].MaxConcurrency == 0 && (live == 0 || polls || busy < slots) {
+		return time.Time{}
+	}
+	return s.OfferedAt.Add(AckTimeout(s))
+}
+
+// WaitedBy returns the handoff that may wait for the end of this one: its group, the first of its
+// chain, or its parent.
+func WaitedBy(s p.State) (ticket string, waited bool) {
+	switch {
+	case s.Group != "":
+		return s.Group, true
+	case s.ChainOf != "":
+		return s.ChainOf, true
+	case s.N > 0 && s.Wait != "":
+		return s.Parent, true
+	}
+	return "", false
+}
+
+// KeepsSlotFor reports whether a handoff is in hand, and waits in its slot for the end of a child.
+func KeepsSlotFor(parent, child p.State) bool {
+	return parent.Held() && parent.Ticket == child.Parent && keepsSlot(&child)
 }
 
 // waitsForSlot tells whether an offer stands that no holder has taken.
@@ -207,7 +248,8 @@ func (g *WaitGraph) waits(d *Directory) []WaitsFor {
 func (g *WaitGraph) slotsOf(agent string, d *Directory) []string {
 	live, slots, _ := d.Load(agent)
 	limit := d.Agents[agent].MaxConcurrency
-	if _, polls := d.Polled(agent); live == 0 || polls && limit == 0 {
+	_, polls := d.Polled(agent)
+	if limit == 0 && (live == 0 || polls) {
 		return nil
 	}
 	var served, held []string
@@ -225,7 +267,7 @@ func (g *WaitGraph) slotsOf(agent string, d *Directory) []string {
 	switch {
 	case limit > 0 && len(held) >= limit:
 		return held
-	case len(served) >= slots:
+	case live > 0 && !polls && len(served) >= slots:
 		return served
 	}
 	return nil

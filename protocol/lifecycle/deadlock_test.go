@@ -71,6 +71,15 @@ func TestWaitGraph(t *testing.T) {
 	first.Children = &p.Children{Made: p.Bits("").With(0), Next: 1}
 	continued := pendingChild(one, 0, "a")
 	continued.Wait = p.WaitContinue
+	inSlot := pendingChild(one, 0, "a")
+	inSlot.Wait = p.WaitSlot
+	polls := func(most int) *Directory {
+		profile := agent("a")
+		profile.MaxConcurrency = most
+		d := fleet(profile)
+		d.Holders["w1"] = p.Holder{ID: "w1", Agent: "a", LeaseMS: lease, Slots: 1, Busy: 1, Polling: true, PolledAt: t0}
+		return d
+	}
 	for name, c := range map[string]struct {
 		d      *Directory
 		states []*p.State
@@ -83,6 +92,9 @@ func TestWaitGraph(t *testing.T) {
 		"it has just been offered":                     {slots("a", "w1", 1), []*p.State{heldBy(one, "a", "w1"), pendingChild(one, 0, "a")}, time.Second, 0},
 		"its parent goes on meanwhile":                 {slots("a", "w1", 1), []*p.State{heldBy(one, "a", "w1"), continued}, time.Hour, 0},
 		"its parent is suspended and holds no slot":    {slots("a", "w1", 1), []*p.State{suspended(), pendingChild(one, 0, "a")}, time.Hour, 0},
+		"its parent's program waits in its slot":       {slots("a", "w1", 1), []*p.State{heldBy(one, "a", "w1"), inSlot}, time.Hour, 1},
+		"its agent polls, and has one slot":            {polls(1), []*p.State{heldBy(one, "a", "w1"), pendingChild(one, 0, "a")}, time.Hour, 1},
+		"its agent polls, and has two":                 {polls(2), []*p.State{heldBy(one, "a", "w1"), pendingChild(one, 0, "a")}, time.Hour, 0},
 		"its agent has no worker":                      {fleet(agent("a")), []*p.State{heldBy(one, "a", "w1"), pendingChild(one, 0, "a")}, time.Hour, 0},
 		"the chain of a child comes back for the slot": {slots("a", "w1", 1), []*p.State{heldBy(one, "a", "w1"), first, chained()}, time.Hour, 1},
 	} {
@@ -93,6 +105,28 @@ func TestWaitGraph(t *testing.T) {
 		if got := g.Deadlocks(c.d); len(got) != c.want {
 			t.Errorf("%s: %d deadlocks, want %d: %+v", name, len(got), c.want, got)
 		}
+	}
+}
+
+// A child for which a program waits is known as that, and what its package has counts no less.
+func TestRecordedWait(t *testing.T) {
+	busy := fleet(agent("b"))
+	busy.Holders["w2"] = p.Holder{ID: "w2", Agent: "b", LeaseMS: lease, Slots: 1, Busy: 1}
+	for own, want := range map[string]string{"": p.WaitSlot, p.WaitContinue: p.WaitSlot, p.WaitBlock: p.WaitBlock} {
+		pkg := p.Package{Source: "a", Target: p.Target{Agent: "b"}, Type: p.Sequential}
+		if own != "" {
+			pkg.Type, pkg.Return = p.Delegation, &p.ReturnProtocol{Expected: true, Wait: own}
+		}
+		parent := *heldBy(p.NewTicket(), "a", "w1")
+		child := ChildOf(parent, &p.HandedOff{Type: pkg.Type, Target: "b", Waits: true}, pkg)
+		child.OnOpen = ""
+		s := p.State{Summary: child, Agent: "b", Phase: p.Pending, Offer: 5, OfferedAt: t0, Policy: p.DefaultPolicy()}
+		if due := DeadlockDue(s, busy); s.Wait != want || !due.Equal(t0.Add(AckTimeout(s))) || !KeepsSlotFor(parent, s) {
+			t.Errorf("with %q its wait is %q, due %v", own, s.Wait, due)
+		}
+	}
+	if due := DeadlockDue(p.State{Agent: "b", Phase: p.Pending, Offer: 5, OfferedAt: t0}, busy); !due.IsZero() {
+		t.Errorf("what follows from nothing is due at %v", due)
 	}
 }
 

@@ -17,20 +17,21 @@ import (
 
 // Planted bugs of deadlocks.
 const (
-	knotKept  bug = "a deadlock found and not broken"
-	knotFalse bug = "a long wait broken as a deadlock"
+	knotKept   bug = "a deadlock found and not broken"
+	knotFalse  bug = "a long wait broken as a deadlock"
+	knotUntold bug = "a wait in a slot that is not recorded"
 )
 
-// The agents that wait in their only slot for what they hand off, in every fourth simulation. A sweep
-// of a supervisor comes often there, since only sweeps find deadlocks.
+func init() { bugs = append(bugs, knotUntold) }
+
+// The agents that wait in their only slot for what they hand off, in every fourth simulation.
 const (
 	tie = "tie"
 	bow = "bow"
 
-	knotSweep    = 20 * time.Second
 	knotAck      = 8 * time.Second
 	knotPrefix   = "knot "
-	knotBrokenIn = 2*knotAck + 2*knotSweep + settledAfter/2 // after peace
+	knotBrokenIn = 2*knotAck + settledAfter/2 // after peace
 )
 
 func (l *simulation) hasKnots() bool { return l.seed%4 == 1 }
@@ -39,14 +40,6 @@ func (l *simulation) hasKnots() bool { return l.seed%4 == 1 }
 // of a deadlock of both has to go up then.
 func (l *simulation) knotWork() string {
 	return []string{"work", "knots"}[l.seed/4%2]
-}
-
-// sweepInterval is long where each step of a handoff has to be announced, and found by no sweep.
-func (l *simulation) sweepInterval() time.Duration {
-	if l.hasKnots() {
-		return knotSweep
-	}
-	return 24 * time.Hour
 }
 
 // planKnot makes some packages ones whose handoffs wait for each other's slots. Each letter of the
@@ -107,8 +100,13 @@ func (h *handler) tangle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	if way[0] == 'b' {
 		to = bow
 	}
-	ticket, err := of.HandOff(ctx, h.l.knot(to, way[1:], protocol.Package{}))
+	next := h.l.knot(to, way[1:], protocol.Package{})
+	if h.l.bug == knotUntold {
+		next.Return.Wait = protocol.WaitContinue
+	}
+	ticket, err := of.HandOff(ctx, next)
 	if err == nil {
+		h.l.judge.waitsInSlot(ticket)
 		_, err = of.Wait(ctx, ticket)
 	}
 	if err != nil && !isBarred(err) {
@@ -126,8 +124,19 @@ type circle struct {
 
 // knotsKnown are the circles that stand by their tickets, and all that ever stood.
 type knotsKnown struct {
-	stand map[string]circle
-	stood map[string][]circle
+	awaited map[string]bool // tickets for which a program has begun to wait in its slot
+	stand   map[string]circle
+	stood   map[string][]circle
+}
+
+// waitsInSlot notes that a program waits for a handoff in its slot.
+func (j *judge) waitsInSlot(ticket string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.knots.awaited == nil {
+		j.knots.awaited = map[string]bool{}
+	}
+	j.knots.awaited[ticket] = true
 }
 
 // waiting tells whether a handoff waits for a slot of its agent.
@@ -202,7 +211,7 @@ func (j *judge) waits(gone bool) map[string][]string {
 		if s.Closed {
 			continue
 		}
-		if parent := j.heads[s.Parent].state; s.N > 0 && s.Group == "" && s.Wait == protocol.WaitBlock && parent.Held() {
+		if parent := j.heads[s.Parent].state; s.N > 0 && s.Group == "" && (s.Wait == protocol.WaitBlock || j.knots.awaited[ticket]) && parent.Held() {
 			after[s.Parent] = append(after[s.Parent], ticket)
 		}
 		if p := j.presence[s.Holder]; s.Held() && (gone || p != nil && p.holder.Serves() && !time.Now().After(p.until)) {

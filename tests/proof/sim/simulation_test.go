@@ -258,7 +258,7 @@ func (l *simulation) runAll() {
 	for i := range 2 {
 		l.keepRunning(fmt.Sprint("supervisor", i), &l.supervisors, i == mortalSupervisor, func(ctx context.Context, e *engine, b *broker.Broker) error {
 			own, parts := l.supervised(e, b)
-			s, err := supervisor.New(own, parts, supervisor.Config{Concurrency: 4, SweepInterval: l.sweepInterval()})
+			s, err := supervisor.New(own, parts, supervisor.Config{Concurrency: 4, SweepInterval: 24 * time.Hour})
 			if err != nil {
 				return err
 			}
