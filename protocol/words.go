@@ -36,7 +36,6 @@ var (
 const (
 	WaitBlock    = "block"
 	WaitContinue = "continue"
-	// WaitSlot is Summary.Wait of a child for which its parent's program waits in its slot, whatever
-	// becomes of its return.
+	// WaitSlot is Summary.Wait of a child for which its parent's program waits in its slot.
 	WaitSlot = "slot"
 )
