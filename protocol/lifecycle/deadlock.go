@@ -147,8 +147,8 @@ func keepsSlot(s *p.State) bool {
 	return s.N > 0 && s.Group == "" && (s.Wait == p.WaitBlock || s.Wait == p.WaitSlot)
 }
 
-// DeadlockDue is when a handoff that waits for a slot, and that others wait for, may be part of a
-// deadlock. Zero is that it is part of none: its agent has a free slot, for one.
+// DeadlockDue is when a handoff that waits for a slot may be part of a deadlock. Zero is never: no other
+// waits for it, or its agent has a free slot.
 func DeadlockDue(s p.State, d *Directory) time.Time {
 	if _, waited := WaitedBy(s); !waited || !waitsForSlot(&s) || d == nil {
 		return time.Time{}
