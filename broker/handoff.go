@@ -138,6 +138,15 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 			return Prepared{}, err
 		}
 	}
+	if pkg.Workspace == "" && head.State.Workspace == "" && pkg.Context.WorkflowID != "" { // it joins as a submission does
+		open, err := c.b.workspaceOpen(ctx, pkg.Context.WorkflowID)
+		if err != nil {
+			return Prepared{}, err
+		}
+		if open {
+			pkg.Workspace = pkg.Context.WorkflowID
+		}
+	}
 	in, err := c.b.Prepare(ctx, pkg)
 	if child.onChain && pkg.Context.Previous != nil && errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge, Field: "package"}) {
 		pkg.Context.Previous = nil // it must not be the reason that finished work is refused
@@ -242,6 +251,11 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 		return handedOff{}, err
 	}
 	next := newNext(in, child, directory)
+	if barred == nil {
+		if barred, err = c.reserve(ctx, in, next); err != nil {
+			return handedOff{}, err
+		}
+	}
 	if when != atOnce {
 		source, _, err := c.b.recentSource(ctx, in.summary) // it was just read
 		if err != nil {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -62,14 +63,18 @@ func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) erro
 	if err := b.enterWorkspace(ctx, s.Workspace, s.Source, s.Parent); err != nil {
 		return err
 	}
-	if s.Aggregate != nil || s.Type == protocol.Escalation { // its members have places, and the way up is free
+	if s.Type == protocol.Escalation { // the way up is free
 		return nil
 	}
 	head, err := b.workspaceHead(ctx, s.Workspace)
 	if err != nil {
 		return err
 	}
-	_, err = lifecycle.JoinWorkspace(head.State, s.Workspace, joining("", *s, "", s.Locks.Wait()), b.workspaceNow(head))
+	join := joining("", *s, "", s.Locks.Wait())
+	if s.Aggregate != nil { // its members have places
+		join.Members = s.Aggregate.Size
+	}
+	_, err = lifecycle.JoinWorkspace(head.State, s.Workspace, join, b.workspaceNow(head))
 	return err
 }
 
@@ -149,19 +154,81 @@ func (b *Broker) ensureWorkspace(ctx context.Context, head Head) (Head, error) {
 	case s.Workspace == "":
 		return head, nil
 	case lifecycle.LeavesWorkspace(*s):
-		return head, b.settle(ctx, s.Workspace, s.Ticket)
+		return head, errors.Join(b.settle(ctx, s.Workspace, s.Ticket, lifecycle.NeverBegan(*s)), b.returnOrphans(ctx, s.Workspace, s.Ticket))
 	case lifecycle.AwaitsWorkspace(*s):
 		return b.join(ctx, head)
+	case s.AttemptsTotal > 0 && s.Fence == 0:
+		if s.Joined && !s.Closed {
+			b.releaseFences(ctx, s.Workspace, s.Ticket, s.Fence)
+		}
+		return head, b.returnOrphans(ctx, s.Workspace, s.Ticket)
 	case !s.Closed && s.Joined && s.AttemptsTotal > 0:
 		b.releaseFences(ctx, s.Workspace, s.Ticket, s.Fence)
 	}
 	return head, nil
 }
 
-// settle ends the place of a handoff that has closed.
-func (b *Broker) settle(ctx context.Context, name, ticket string) error {
+// settle ends the place of a handoff that has closed; one that never began did not count.
+func (b *Broker) settle(ctx context.Context, name, ticket string, neverBegan bool) error {
 	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		if neverBegan {
+			return lifecycle.ReturnPlace(w, ticket, now)
+		}
 		return lifecycle.SettleHandoffs(w, []string{ticket}, now)
+	})
+	b.followWorkspace(ctx, step, ticket)
+	return err
+}
+
+// reserve keeps the places of a child in its workspace before its hand-off is recorded. The refusal
+// is that of a limit: the hand-off is barred. What is kept and not used goes back by returnOrphans.
+func (c *Claim) reserve(ctx context.Context, in Prepared, next lifecycle.Next) (refused *protocol.Error, err error) {
+	head := c.lastHead()
+	s := &head.State
+	name := cmp.Or(in.summary.Workspace, s.Workspace)
+	if name == "" || s.Fence == 0 || !lifecycle.NeedsPlaces(in.summary) {
+		return nil, nil
+	}
+	if _, unfit := lifecycle.HandOff(*s, next, c.b.decisionTime(head)); unfit != nil { // it is refused all the same
+		return nil, nil
+	}
+	r := lifecycle.Reservation{Tickets: []string{in.Ticket}, For: c.Ticket, N: next.N, Fence: s.Fence, By: c.Agent}
+	if size := in.Package.GroupSize(); size > 0 {
+		r.Tickets = nil
+		for member := range size {
+			r.Tickets = append(r.Tickets, protocol.ChildTicketN(in.Ticket, member))
+		}
+	}
+	_, err = c.b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		return lifecycle.ReservePlaces(w, name, r, now)
+	})
+	switch {
+	case !errors.As(err, &refused):
+		return nil, err
+	case refused.Code == protocol.CodeUnsupported:
+		return nil, nil
+	case refused.Code == protocol.CodeClosed:
+		refused = protocol.Errorf(protocol.CodeLimitExceeded, refused.Field, "%s", refused.Message)
+	}
+	return refused, nil
+}
+
+// returnOrphans gives back the places that attempts of a handoff kept for what they never handed
+// off. The head is read behind that of the workspace: an attempt that is over by then hands off no
+// more.
+func (b *Broker) returnOrphans(ctx context.Context, name, ticket string) error {
+	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
+		if !lifecycle.Reserves(w, ticket) {
+			return lifecycle.WorkspaceStep{State: w}, nil
+		}
+		head, err := b.Head(ctx, ticket, 0)
+		if errors.Is(err, ErrNotFound) { // aged out
+			head.State, err = protocol.State{Ticket: ticket, Closed: true}, nil
+		}
+		if err != nil {
+			return lifecycle.WorkspaceStep{}, err
+		}
+		return lifecycle.ReturnOrphans(w, head.State, now)
 	})
 	b.followWorkspace(ctx, step, ticket)
 	return err
@@ -192,7 +259,7 @@ func (b *Broker) join(ctx context.Context, head Head) (Head, error) {
 		if gated = lifecycle.AwaitsWorkspace(head.State); !gated {
 			return lifecycle.WorkspaceStep{State: w}, nil
 		}
-		if _, drawn := w.Draw(ticket); drawn {
+		if d, drawn := w.Draw(ticket); drawn && d.Fence == 0 {
 			return lifecycle.RejoinWorkspace(w, head.State, now)
 		}
 		above, err := b.placeAbove(ctx, w, head.State)
@@ -245,7 +312,7 @@ func (b *Broker) placeAbove(ctx context.Context, w protocol.Workspace, s protoco
 		if s.Parent == "" {
 			return "", nil
 		}
-		if _, drawn := w.Draw(s.Parent); drawn {
+		if d, drawn := w.Draw(s.Parent); drawn && d.Fence == 0 {
 			return s.Parent, nil
 		}
 		head, err := b.Head(ctx, s.Parent, 0)
@@ -295,8 +362,10 @@ func (b *Broker) sweepWorkspace(ctx context.Context, w protocol.Workspace) error
 	for _, d := range w.Draws {
 		head, err := b.Head(ctx, d.Ticket, 0)
 		switch {
+		case errors.Is(err, ErrNotFound) && d.Fence != 0: // kept, and not handed off yet
+			err = b.returnOrphans(ctx, w.Name, d.For)
 		case errors.Is(err, ErrNotFound): // aged out
-			err = b.settle(ctx, w.Name, d.Ticket)
+			err = b.settle(ctx, w.Name, d.Ticket, false)
 		case err == nil && workspaceCallsFor(w, head.State):
 			_, err = b.EnsureWorkspace(ctx, head)
 		}

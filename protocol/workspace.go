@@ -64,6 +64,11 @@ type Draw struct {
 	Ticket string `json:"ticket"`
 	// Above is the nearest handoff above it that has a place as well.
 	Above string `json:"above,omitempty"`
+	// For is the handoff whose attempt, under the Fence, kept the place for its child N: it is about
+	// to hand that off. A place that its handoff has taken has none of the three.
+	For   string `json:"for,omitempty"`
+	N     int    `json:"n,omitempty"`
+	Fence uint64 `json:"fence,omitempty"`
 }
 
 // Joined is a line of a workspace's log.
@@ -149,7 +154,9 @@ const (
 	WorkspaceOpened   WorkspaceEventType = "opened"
 	WorkspaceLimited  WorkspaceEventType = "limited"
 	WorkspaceClosed   WorkspaceEventType = "closed"
+	WorkspaceReserved WorkspaceEventType = "reserved"
 	WorkspaceDrawn    WorkspaceEventType = "drawn"
+	WorkspaceReturned WorkspaceEventType = "returned"
 	WorkspaceSettled  WorkspaceEventType = "settled"
 	WorkspaceLocked   WorkspaceEventType = "locked"
 	WorkspaceQueued   WorkspaceEventType = "queued"
@@ -171,7 +178,9 @@ type WorkspaceEvent struct {
 	Above  string             `json:"above,omitempty"`  // drawn
 	From   string             `json:"from,omitempty"`   // drawn
 	To     string             `json:"to,omitempty"`     // drawn
-	Fence  uint64             `json:"fence,omitempty"`  // locked, queued, unlocked
+	For    string             `json:"for,omitempty"`    // reserved
+	N      int                `json:"n,omitempty"`      // reserved
+	Fence  uint64             `json:"fence,omitempty"`  // reserved, locked, queued, unlocked
 	Locks  []LockPath         `json:"locks,omitempty"`  // locked, queued; unlocked: which, absent is all
 	Until  Time               `json:"until,omitzero"`   // queued
 	// Values are the variables of set and resolved.

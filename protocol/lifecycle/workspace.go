@@ -69,7 +69,9 @@ var workspaceRules = map[p.WorkspaceEventType]func(*p.Workspace, p.WorkspaceEven
 	p.WorkspaceOpened:   applyWorkspaceOpened,
 	p.WorkspaceLimited:  applyWorkspaceLimited,
 	p.WorkspaceClosed:   applyWorkspaceClosed,
+	p.WorkspaceReserved: applyReserved,
 	p.WorkspaceDrawn:    applyDrawn,
+	p.WorkspaceReturned: applyPlaceReturned,
 	p.WorkspaceSettled:  applySettled,
 	p.WorkspaceLocked:   applyLocked,
 	p.WorkspaceQueued:   applyQueued,
@@ -103,17 +105,64 @@ func applyWorkspaceClosed(w *p.Workspace, e p.WorkspaceEvent) error {
 	return nil
 }
 
-func applyDrawn(w *p.Workspace, e p.WorkspaceEvent) error {
-	if _, drawn := w.Draw(e.Ticket); drawn {
-		return ErrStale
+// applyReserved keeps a place for a child that an attempt is about to hand off. A later attempt
+// takes over the place that an earlier one kept for the same child.
+func applyReserved(w *p.Workspace, e p.WorkspaceEvent) error {
+	if e.For == "" || e.Fence == 0 {
+		return fmt.Errorf("%w: a place kept for %q under the fence %d", ErrIllegal, e.For, e.Fence)
 	}
-	if err := roomIn(*w); err != nil {
+	place := p.Draw{Ticket: e.Ticket, For: e.For, N: e.N, Fence: e.Fence}
+	if kept, is := w.Draw(e.Ticket); is {
+		if kept.Fence == 0 || kept.Fence >= e.Fence {
+			return ErrStale
+		}
+		setPlace(w, place)
+		return nil
+	}
+	if err := roomFor(*w, 1); err != nil {
 		return fmt.Errorf("%w: %w", ErrIllegal, err)
 	}
-	w.Draws = append(slices.Clip(w.Draws), p.Draw{Ticket: e.Ticket, Above: e.Above})
+	w.Draws = append(slices.Clip(w.Draws), place)
 	w.Drawn++
+	return nil
+}
+
+func setPlace(w *p.Workspace, place p.Draw) {
+	w.Draws = slices.Clone(w.Draws)
+	for i := range w.Draws {
+		if w.Draws[i].Ticket == place.Ticket {
+			w.Draws[i] = place
+		}
+	}
+}
+
+// applyDrawn gives a handoff its place: the one that was kept for it, or a free one.
+func applyDrawn(w *p.Workspace, e p.WorkspaceEvent) error {
+	place := p.Draw{Ticket: e.Ticket, Above: e.Above}
+	switch kept, is := w.Draw(e.Ticket); {
+	case is && kept.Fence == 0:
+		return ErrStale
+	case is:
+		setPlace(w, place)
+	default:
+		if err := roomFor(*w, 1); err != nil {
+			return fmt.Errorf("%w: %w", ErrIllegal, err)
+		}
+		w.Draws = append(slices.Clip(w.Draws), place)
+		w.Drawn++
+	}
 	w.Log = append(slices.Clip(w.Log), p.Joined{Ticket: e.Ticket, From: e.From, To: e.To, At: e.At})
 	w.Log = w.Log[max(0, len(w.Log)-p.WorkspaceLogMax):]
+	return nil
+}
+
+// applyPlaceReturned ends the place of a handoff that never came to be, or never began: it does not
+// count.
+func applyPlaceReturned(w *p.Workspace, e p.WorkspaceEvent) error {
+	if err := applySettled(w, e); err != nil {
+		return err
+	}
+	w.Drawn--
 	return nil
 }
 

@@ -64,14 +64,14 @@ func closedWorkspace(w p.Workspace) error {
 	return p.Errorf(p.CodeClosed, "workspace", "the workflow %s was closed, and no handoff joins it any more", w.Name)
 }
 
-// roomIn refuses one more handoff.
-func roomIn(w p.Workspace) error {
+// roomFor refuses more handoffs than there is room for.
+func roomFor(w p.Workspace, more int) error {
 	switch most := w.Limits.MaxHandoffs; {
 	case !w.ClosedAt.IsZero():
 		return closedWorkspace(w)
-	case most != nil && w.Drawn >= *most:
+	case most != nil && w.Drawn+more > *most:
 		return p.Errorf(p.CodeLimitExceeded, "limits.max_handoffs", "at most %s in the workflow %s, and %d begun; open it with a higher limit", counted(int64(*most), "handoffs"), w.Name, w.Drawn)
-	case len(w.Draws) >= p.WorkspaceDrawsMax:
+	case len(w.Draws)+more > p.WorkspaceDrawsMax:
 		return p.Errorf(p.CodeLimitExceeded, "workspace", "the workflow %s has %d open handoffs, which is all that it may have at once", w.Name, len(w.Draws))
 	}
 	return nil
@@ -82,16 +82,18 @@ func roomIn(w p.Workspace) error {
 type Joining struct {
 	Ticket, From, To string
 	Above            string // the nearest handoff above it that has a place
+	Members          int    // of a group, which has a place for each of them and none itself
 	Locks            []p.LockPath
 	Wait             time.Duration // for the locks; 0 is not at all
 }
 
 // JoinWorkspace gives a handoff its place. One that has it already changes nothing.
 func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (WorkspaceStep, error) {
-	if _, drawn := w.Draw(j.Ticket); drawn {
+	kept, drawn := w.Draw(j.Ticket)
+	if drawn && kept.Fence == 0 {
 		return WorkspaceStep{State: w}, nil
 	}
-	if err := roomIn(w); err != nil {
+	if err := roomFor(w, max(1, j.Members)); err != nil && !drawn {
 		return WorkspaceStep{State: w}, err
 	}
 	var events []p.WorkspaceEvent
@@ -101,7 +103,8 @@ func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (Worksp
 	events = append(events, p.WorkspaceEvent{Type: p.WorkspaceDrawn, At: now, By: j.From, Ticket: j.Ticket, Above: j.Above, From: j.From, To: j.To})
 	if len(j.Locks) > 0 {
 		joined := w
-		joined.Draws = append(slices.Clip(w.Draws), p.Draw{Ticket: j.Ticket, Above: j.Above})
+		joined.Draws = without(w.Draws, func(d p.Draw) bool { return d.Ticket == j.Ticket })
+		joined.Draws = append(joined.Draws, p.Draw{Ticket: j.Ticket, Above: j.Above})
 		lock, err := lockEvent(joined, LockRequest{Ticket: j.Ticket, By: j.From, Locks: j.Locks, Wait: j.Wait}, now)
 		if err != nil {
 			return WorkspaceStep{State: w}, err
@@ -109,6 +112,69 @@ func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (Worksp
 		events = append(events, lock)
 	}
 	return askWorkspace(w, now, events...)
+}
+
+// Reservation asks for the places of what an attempt is about to hand off. There is one for each
+// member of a group, or one.
+type Reservation struct {
+	Tickets []string
+	For     string // the handoff that hands off
+	N       int    // the ordinal of its child
+	Fence   uint64
+	By      string
+}
+
+// ReservePlaces keeps the places of a child, all or none, before its hand-off is recorded.
+func ReservePlaces(w p.Workspace, name string, r Reservation, now time.Time) (WorkspaceStep, error) {
+	var events []p.WorkspaceEvent
+	if w.Name == "" {
+		events = append(events, p.WorkspaceEvent{Type: p.WorkspaceOpened, At: now, By: r.By, Name: name})
+	}
+	more, changed := 0, false
+	for _, ticket := range r.Tickets {
+		kept, is := w.Draw(ticket)
+		if is && (kept.Fence == 0 || kept.Fence >= r.Fence) {
+			continue
+		}
+		if changed = true; !is {
+			more++
+		}
+		events = append(events, p.WorkspaceEvent{Type: p.WorkspaceReserved, At: now, By: r.By, Ticket: ticket, For: r.For, N: r.N, Fence: r.Fence})
+	}
+	if !changed {
+		return WorkspaceStep{State: w}, nil
+	}
+	if more > 0 {
+		if err := roomFor(w, more); err != nil {
+			return WorkspaceStep{State: w}, err
+		}
+	}
+	return askWorkspace(w, now, events...)
+}
+
+// Reserves reports whether a workspace keeps places for what a handoff is about to hand off.
+func Reserves(w p.Workspace, ticket string) bool {
+	return slices.ContainsFunc(w.Draws, func(d p.Draw) bool { return d.For == ticket })
+}
+
+// ReturnOrphans gives back the places that attempts of a handoff kept in vain. They have not handed
+// off those children, and never will. s is that handoff, read after the workspace.
+func ReturnOrphans(w p.Workspace, s p.State, now time.Time) (WorkspaceStep, error) {
+	var events []p.WorkspaceEvent
+	for _, d := range w.Draws {
+		if d.For == s.Ticket && (s.Closed || d.Fence != s.Fence) && (s.Children == nil || !s.Children.Made.Has(d.N)) {
+			events = append(events, p.WorkspaceEvent{Type: p.WorkspaceReturned, At: now, By: By, Ticket: d.Ticket})
+		}
+	}
+	return StepWorkspace(w, now, events...)
+}
+
+// ReturnPlace ends the place of a handoff that has closed and never began.
+func ReturnPlace(w p.Workspace, ticket string, now time.Time) (WorkspaceStep, error) {
+	if _, drawn := w.Draw(ticket); !drawn {
+		return StepWorkspace(w, now)
+	}
+	return StepWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceReturned, At: now, By: By, Ticket: ticket})
 }
 
 // SettleHandoffs ends the places of handoffs that have closed, with all that they had.

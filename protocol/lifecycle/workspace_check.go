@@ -26,7 +26,7 @@ func CheckWorkspace(before, after p.Workspace) error {
 	switch {
 	case before.Name != "" && before.Name != after.Name:
 		return fmt.Errorf("%s became %s", before.Name, after.Name)
-	case after.Drawn < before.Drawn, after.Grants < before.Grants:
+	case after.Drawn-len(after.Draws) < before.Drawn-len(before.Draws), after.Grants < before.Grants: // what has ended stays counted
 		return fmt.Errorf("%d handoffs and %d grants became %d and %d", before.Drawn, before.Grants, after.Drawn, after.Grants)
 	case after.Drawn > before.Drawn && (most != nil && after.Drawn > *most || !before.ClosedAt.IsZero()):
 		return fmt.Errorf("%d handoffs have joined, which is one too many", after.Drawn)

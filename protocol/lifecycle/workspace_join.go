@@ -88,3 +88,10 @@ func AwaitsWorkspace(s p.State) bool {
 
 // LeavesWorkspace tells whether the workspace of a handoff has to be told of its end.
 func LeavesWorkspace(s p.State) bool { return s.Closed && joins(&s.Summary) }
+
+// NeverBegan reports whether a handoff closed before any agent could have it: its place in the
+// workspace does not count.
+func NeverBegan(s p.State) bool { return s.Closed && !s.Joined && s.AttemptsTotal == 0 }
+
+// NeedsPlaces reports whether what a handoff of this type hands off has places in a workspace.
+func NeedsPlaces(s p.Summary) bool { return s.Type != p.Escalation }

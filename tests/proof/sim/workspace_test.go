@@ -126,6 +126,9 @@ func (e *engine) AppendWorkspace(ctx context.Context, id string, after uint64, r
 	if e.l.dies(e.p, id, after, "before") {
 		return 0, e.p.gone()
 	}
+	if e.losesPlace(body) {
+		return 1 << 40, nil
+	}
 	if e.l.bug == drawSkipped && drawn && dice(e.l.seed, "skipped", after)%4 == 0 {
 		return 1 << 40, nil
 	}
@@ -245,6 +248,7 @@ func (j *judge) workspaceAppended(id string, seq uint64, body []byte) {
 			j.faultLocked("workspace %s: %v", made.State.Name, err)
 			return
 		}
+		j.checkReturned(e, made.State.Name)
 		if e.Type == protocol.WorkspaceDrawn {
 			if j.sharing.drawn[e.Ticket] {
 				j.faultLocked("%s has a second place in %s", e.Ticket, made.State.Name)
@@ -273,6 +277,7 @@ func (j *judge) checkPlace(before, after protocol.State, events []protocol.Event
 	if before.Fence != 0 && after.Fence != before.Fence {
 		j.sharing.lost[fenceOf{after.Ticket, before.Fence}] = j.appends
 	}
+	j.checkPlaceKept(after, events)
 	for _, e := range events {
 		if offered, ok := e.(*protocol.Offered); ok && offered.Reason == lifecycle.OfferSubmitted && after.Workspace != "" &&
 			after.Type != protocol.Escalation && after.ReturnOf == "" && !j.sharing.drawn[after.Ticket] {
@@ -310,4 +315,5 @@ func (j *judge) checkWorkspaces() {
 			j.faultLocked("workspace %s has %d places, %d locks and %d requests, and all has closed", w.Name, len(w.Draws), len(w.Locks), len(w.Waiting))
 		}
 	}
+	j.checkPlaces()
 }
