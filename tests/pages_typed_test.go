@@ -21,6 +21,7 @@ var untyped = map[string]string{
 	"operations/scale.md":          "its commands take minutes",
 	"reference/outputs.md":         "is a table of what programs print",
 	"governance.md":                "is an index of other pages",
+	"concepts/glossary.md":         "is a list of terms",
 	"concepts/rules.md":            "is a list of rules",
 	"../examples/README.md":        "is run by TestExampleFleet",
 	"internals/map.md":             "is for a developer",
