@@ -36,7 +36,7 @@ func (b *Broker) parkResult(ctx context.Context, ticket, agent string, late prot
 	if late.Usage, err = b.price(ctx, agent, protocol.Usage{}, late.Usage); err != nil {
 		return false, err
 	}
-	late.By = late.Holder
+	late.By, late.Agent = late.Holder, agent
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return false, err

@@ -43,7 +43,7 @@ type HandoffUsage struct {
 	State protocol.State `json:"-"`
 }
 
-// AgentUsage is what an agent has used: of the handoffs that it has, or had last.
+// AgentUsage is what an agent has used, also of handoffs that others have by now.
 type AgentUsage struct {
 	Agent    string         `json:"agent"`
 	Handoffs int            `json:"handoffs"`
@@ -70,7 +70,13 @@ func (b *Budget) add(n *Node, depth int) {
 	if n.Phase != "" {
 		b.Handoffs = append(b.Handoffs, HandoffUsage{n.Ticket, n.Relation, depth, n.Agent, n.Phase, n.Closed, n.Outcome, used, n.state.Limits, n.state.Account, n.state})
 		b.Family = b.Family.Plus(used)
-		b.ofAgent(n.Agent, used)
+		all := n.state.Usage.ByAgent(n.Agent)
+		if !slices.ContainsFunc(all, func(by protocol.UsedBy) bool { return by.Agent == n.Agent }) {
+			all = append(all, protocol.UsedBy{Agent: n.Agent})
+		}
+		for _, by := range all {
+			b.ofAgent(by.Agent, by.Usage)
+		}
 	}
 	if n.Ticket == b.Ticket {
 		b.Own, b.Limits, b.Account, b.Left = used, n.state.Limits, n.state.Account, explain.Limits(n.state)

@@ -19,6 +19,9 @@ func Usage(u protocol.Usage) string {
 	if u.Calls > 0 {
 		parts = append(parts, Count(int(u.Calls), "call"))
 	}
+	if u.TimeMS > 0 {
+		parts = append(parts, "worked "+Millis(u.TimeMS))
+	}
 	return strings.Join(parts, ", ")
 }
 

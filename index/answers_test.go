@@ -274,7 +274,7 @@ func TestFigures(t *testing.T) {
 	if err != nil || !a.Complete {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	if a.All.Handoffs != 5 || a.All.Open != 1 || a.All.Succeeded != 4 || *a.All.Success != 1 || a.All.Accepted != 5 || a.All.Refused != 1 || a.All.Tokens != 40 {
+	if a.All.Handoffs != 5 || a.All.Open != 1 || a.All.Succeeded != 4 || *a.All.Success != 1 || a.All.Accepted != 5 || a.All.Refused != 1 || *a.All.Tokens != 40 {
 		t.Errorf("all: %s", dump(a.All))
 	}
 	if d := a.All.Work; d.Count != 4 || d.P50 != 2000 || d.P99 < 3968 || d.P99 > 4000 {

@@ -54,9 +54,9 @@ type batch struct {
 }
 
 const (
-	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
-		attempts=?,reroutes=?,level=?,tokens=?,cost=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=?,gate=?,gated=?,marks=?,governed=? WHERE id=?`
+		attempts=?,reroutes=?,level=?,tokens=?,cost=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=?,gate=?,gated=?,marks=?,governed=?,others=? WHERE id=?`
 	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks,gate,gated,governed FROM handoff WHERE ticket=?`
 )
 
@@ -407,7 +407,7 @@ func (l *pendingRow) stateColumns() ([]any, error) {
 	}
 	return []any{int64(l.seq), a.phase, a.outcome, l.newCell.agent, offer, a.updated, a.closed, a.reason, a.holder,
 		a.attempts, a.reroutes, a.level, a.tokens, a.cost, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
-		a.waits, l.inbox, a.dead, l.gate, l.gated, l.governed.marks(), governed}, nil
+		a.waits, l.inbox, a.dead, l.gate, l.gated, l.governed.marks(), governed, nullIfEmpty(a.others)}, nil
 }
 
 func nullIfEmpty(text string) any {

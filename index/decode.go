@@ -1,6 +1,7 @@
 package index
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -38,6 +39,7 @@ type handoffState struct {
 	attempts, reroutes, level        int
 	updated, closed                  int64
 	tokens, cost                     int64
+	others                           string // what other agents have used than the one that has it, as JSON
 	source, target                   string
 	priority, kind                   int
 	submitted                        int64
@@ -141,8 +143,15 @@ func decodeEntry(e broker.Entry) step {
 }
 
 func afterOf(s protocol.State) handoffState {
+	others := ""
+	if s.Usage != nil && len(s.Usage.Others) > 0 {
+		if text, err := json.Marshal(s.Usage.Others); err == nil {
+			others = string(text)
+		}
+	}
 	a := handoffState{
-		phase: phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
+		others: others,
+		phase:  phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
 		attempts: s.AttemptsTotal, reroutes: s.Reroutes, level: s.EscalationLevel,
 		updated: toMicros(s.UpdatedAt), closed: toMicros(s.ClosedAt), tokens: s.Usage.Total().Tokens, cost: s.Usage.Total().CostMicros,
 		source: s.Source, target: protocol.Prefix(s.TargetWords(), shownBytesMax),

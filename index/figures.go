@@ -79,13 +79,13 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		return err
 	}
 	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens, h.cost,
-		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.variant, h.gate, h.governed FROM %s WHERE %s`, from, t.where())
+		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.variant, h.gate, h.governed, h.others FROM %s WHERE %s`, from, t.where())
 	return v.each(func(rows *sql.Rows) error {
 		var m figuresRow
-		var acks, workflow, variant, governed sql.NullString
+		var acks, workflow, variant, governed, others sql.NullString
 		var gate int
 		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens, &m.cost,
-			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow, &variant, &gate, &governed)
+			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow, &variant, &gate, &governed, &others)
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,18 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		if err := s.governed.add(m.at.agent, gate, governed); err != nil {
 			return err
 		}
+		var usedByOthers []protocol.UsedBy
+		if others.Valid {
+			if err := json.Unmarshal([]byte(others.String), &usedByOthers); err != nil {
+				return damagef("usage of other agents: %w", err)
+			}
+		}
 		s.add(m, own, variant.String)
+		for _, by := range usedByOthers {
+			if agent, known := v.st.names.find(by.Agent); known && agent != m.at.agent {
+				s.usedBy(agent, m, by.Usage)
+			}
+		}
 		return nil
 	}, query, t.args...)
 }
@@ -130,6 +141,25 @@ func (s *figureTables) add(m figuresRow, acks []ackRow, variant string) {
 	}
 }
 
+// usedBy counts for an agent what it has used of a handoff that another one has.
+func (s *figureTables) usedBy(agent int32, m figuresRow, used protocol.Usage) {
+	from, to := sumFor(s.agents, m.at.agent), sumFor(s.agents, agent)
+	from.count(-used.Tokens, -used.CostMicros)
+	to.count(used.Tokens, used.CostMicros)
+	if m.at.outcome != 0 {
+		to.f.Reported++
+	}
+}
+
+// count counts what was used.
+func (s *sum) count(tokens, cost int64) {
+	if s.f.Tokens == nil {
+		s.f.Tokens, s.f.CostMicros = new(int64), new(int64)
+	}
+	*s.f.Tokens += tokens
+	*s.f.CostMicros += cost
+}
+
 func sumFor[K comparable](table map[K]*sum, key K) *sum {
 	of := table[key]
 	if of == nil {
@@ -152,10 +182,11 @@ func (s *sum) add(m figuresRow) {
 		}
 	}
 	s.f.Attempts += m.attempts
-	s.f.Tokens += m.tokens
-	s.f.CostMicros += m.cost
-	if m.at.outcome != 0 && m.tokens+m.cost > 0 {
-		s.f.Reported++
+	if m.tokens+m.cost > 0 { // else it is not known
+		s.count(m.tokens, m.cost)
+		if m.at.outcome != 0 {
+			s.f.Reported++
+		}
 	}
 	s.queue.add(m.queue)
 	s.work.add(m.work)

@@ -12,7 +12,7 @@ import (
 
 const (
 	// schemaVersion is raised with every change of what the file holds or means.
-	schemaVersion = 8
+	schemaVersion = 9
 	// applicationID marks the file as ours: "HndI".
 	applicationID = 0x486e6449
 )

@@ -40,7 +40,8 @@ CREATE TABLE handoff (
 	offered INTEGER NOT NULL, taken INTEGER NOT NULL, queue_ms INTEGER, work_ms INTEGER, whole_ms INTEGER,
 	accepts INTEGER NOT NULL, acks TEXT,
 	waits INTEGER NOT NULL, inbox INTEGER NOT NULL, dead INTEGER NOT NULL,
-	gate INTEGER NOT NULL, gated INTEGER NOT NULL, marks INTEGER NOT NULL, governed TEXT
+	gate INTEGER NOT NULL, gated INTEGER NOT NULL, marks INTEGER NOT NULL, governed TEXT,
+	others TEXT
 );
 CREATE TABLE past (handoff INTEGER NOT NULL, agent INTEGER NOT NULL, PRIMARY KEY (handoff, agent)) WITHOUT ROWID;
 CREATE INDEX by_past ON past (agent, handoff);

@@ -15,7 +15,7 @@ var rewrite = flag.Bool("update", false, "write the code for the types of direct
 // directTypes are the types that every handoff writes.
 var directTypes = []any{State{}, Policy{}, PolicyOverrides{}, Target{}, TraceContext{},
 	Submitted{}, Offered{}, Accepted{}, Started{}, Completed{},
-	Package{}, Task{}, Context{}, Decision{}, Constraints{}, Expectations{}, Audit{}, Result{}, Usage{}, Used{}, AttemptUsage{}, Summary{}}
+	Package{}, Task{}, Context{}, Decision{}, Constraints{}, Expectations{}, Audit{}, Result{}, Usage{}, Used{}, AttemptUsage{}, UsedBy{}, Summary{}}
 
 // TestDirect: the code for these types is what is made of them.
 func TestDirect(t *testing.T) {

@@ -423,6 +423,7 @@ func (x *Usage) WriteFields(w *wirejson.Writer) {
 	w.OptInt(`,"tokens":`, int64(x.Tokens))
 	w.OptInt(`,"cost_micros":`, int64(x.CostMicros))
 	w.OptInt(`,"calls":`, int64(x.Calls))
+	w.OptInt(`,"time_ms":`, int64(x.TimeMS))
 	w.OptText(`,"model":`, string(x.Model))
 }
 
@@ -432,8 +433,10 @@ func (x *Used) WriteFields(w *wirejson.Writer) {
 	w.OptInt(`,"tokens":`, int64(x.Usage.Tokens))
 	w.OptInt(`,"cost_micros":`, int64(x.Usage.CostMicros))
 	w.OptInt(`,"calls":`, int64(x.Usage.Calls))
+	w.OptInt(`,"time_ms":`, int64(x.Usage.TimeMS))
 	w.OptText(`,"model":`, string(x.Usage.Model))
-	w.OtherField(shapeUsed.FieldAt(6), &x.Attempts)
+	w.OtherField(shapeUsed.FieldAt(7), &x.Attempts)
+	w.OtherField(shapeUsed.FieldAt(8), &x.Others)
 }
 
 var shapeUsed = shapes.Of(reflect.TypeFor[Used]())
@@ -445,6 +448,18 @@ func (x *AttemptUsage) WriteFields(w *wirejson.Writer) {
 	w.OptInt(`,"tokens":`, int64(x.Usage.Tokens))
 	w.OptInt(`,"cost_micros":`, int64(x.Usage.CostMicros))
 	w.OptInt(`,"calls":`, int64(x.Usage.Calls))
+	w.OptInt(`,"time_ms":`, int64(x.Usage.TimeMS))
+	w.OptText(`,"model":`, string(x.Usage.Model))
+}
+
+func (x *UsedBy) WriteFields(w *wirejson.Writer) {
+	w.TextField(`,"agent":`, string(x.Agent))
+	w.OptInt(`,"tokens_in":`, int64(x.Usage.TokensIn))
+	w.OptInt(`,"tokens_out":`, int64(x.Usage.TokensOut))
+	w.OptInt(`,"tokens":`, int64(x.Usage.Tokens))
+	w.OptInt(`,"cost_micros":`, int64(x.Usage.CostMicros))
+	w.OptInt(`,"calls":`, int64(x.Usage.Calls))
+	w.OptInt(`,"time_ms":`, int64(x.Usage.TimeMS))
 	w.OptText(`,"model":`, string(x.Usage.Model))
 }
 

@@ -123,7 +123,8 @@ func (*RolledBack) EventType() EventType { return EventRolledBack }
 type ResultParked struct {
 	Meta
 	Holder  string          `json:"holder" redact:"-"`
-	Fence   uint64          `json:"fence"` // the lost one
+	Agent   string          `json:"agent,omitempty" redact:"-"` // of that holder
+	Fence   uint64          `json:"fence"`                      // the lost one
 	Attempt int             `json:"attempt"`
 	Status  ResultStatus    `json:"status" redact:"-"`
 	Result  json.RawMessage `json:"result,omitempty" redact:"result"`

@@ -141,6 +141,7 @@ func (r *Result) Normalize() {
 	if r.Status == "" {
 		r.Status = Success
 	}
+	r.meterCommand()
 	if r.Usage != nil {
 		r.Usage.Normalize()
 	}

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -24,7 +26,40 @@ type Usage struct {
 	// CostMicros is the cost, in millionths of the fleet's currency.
 	CostMicros int64  `json:"cost_micros,omitempty"`
 	Calls      int64  `json:"calls,omitempty"`            // of models
+	TimeMS     int64  `json:"time_ms,omitempty"`          // that the program says it has worked
 	Model      string `json:"model,omitempty" redact:"-"` // letters, digits and ._:/@+-
+}
+
+// meterCommand takes the usage of a result from update.metrics of its command: tokens_used, and
+// time_elapsed in seconds. Of each figure that is in usage too the larger one counts.
+func (r *Result) meterCommand() {
+	if r.Command == nil || !bytes.Contains(r.Command.Update, []byte(`"metrics"`)) {
+		return
+	}
+	var update struct {
+		Metrics struct {
+			Tokens  any `json:"tokens_used"`
+			Elapsed any `json:"time_elapsed"`
+		} `json:"metrics"`
+	}
+	if json.Unmarshal(r.Command.Update, &update) != nil {
+		return
+	}
+	figure := func(value any, scale float64) int64 { // any other value is the program's own affair
+		n, _ := value.(float64)
+		if n *= scale; n > 0 && n <= UsageMax {
+			return int64(n)
+		}
+		return 0
+	}
+	said := Usage{Tokens: figure(update.Metrics.Tokens, 1), TimeMS: figure(update.Metrics.Elapsed, 1000)}
+	if said.IsZero() {
+		return
+	}
+	if r.Usage != nil {
+		said = r.Usage.Max(said)
+	}
+	r.Usage = &said
 }
 
 // UsageSource is where a report of usage comes from.
@@ -52,13 +87,13 @@ func (u *Usage) figures() []struct {
 	return []struct {
 		name  string
 		value *int64
-	}{{"tokens_in", &u.TokensIn}, {"tokens_out", &u.TokensOut}, {"tokens", &u.Tokens}, {"cost_micros", &u.CostMicros}, {"calls", &u.Calls}}
+	}{{"tokens_in", &u.TokensIn}, {"tokens_out", &u.TokensOut}, {"tokens", &u.Tokens}, {"cost_micros", &u.CostMicros}, {"calls", &u.Calls}, {"time_ms", &u.TimeMS}}
 }
 
 // Validate checks a usage: each figure is from 0 to UsageMax, and one of them is more than 0.
 func (u Usage) Validate() error {
 	if u.IsZero() {
-		return Errorf(CodeMissing, "usage", "says nothing: give tokens, cost_micros or calls")
+		return Errorf(CodeMissing, "usage", "says nothing: give tokens, cost_micros, calls or time_ms")
 	}
 	if err := u.validate("usage"); err != nil {
 		return err
@@ -130,6 +165,69 @@ func (u Usage) Max(other Usage) Usage { return u.Plus(other.Beyond(u)) }
 type Used struct {
 	Usage
 	Attempts []AttemptUsage `json:"attempts,omitempty"`
+	// Others is what the agents have used that do not have the handoff now.
+	Others []UsedBy `json:"others,omitempty"`
+}
+
+// UsedBy is what one agent has used.
+type UsedBy struct {
+	Agent string `json:"agent"`
+	Usage
+}
+
+// UsedByMax is how many agents a state keeps apart that have used something; what more of them have
+// used counts for the last.
+const UsedByMax = 16
+
+// ByAgent returns what each agent has used, where agent has the handoff, or had it last.
+func (u *Used) ByAgent(agent string) []UsedBy {
+	if u == nil || u.IsZero() {
+		return nil
+	}
+	all, rest := slices.Clone(u.Others), u.own()
+	if i := slices.IndexFunc(all, func(o UsedBy) bool { return o.Agent == agent }); i >= 0 {
+		all[i].Usage = all[i].Plus(rest)
+	} else if !rest.IsZero() {
+		all = append(all, UsedBy{agent, rest})
+	}
+	return all
+}
+
+// own is what no other agent has used.
+func (u *Used) own() Usage {
+	own := u.Usage
+	for _, other := range u.Others {
+		own = own.Beyond(other.Usage)
+	}
+	return own
+}
+
+// Leaves returns what was used once an agent has the handoff no longer: what it has used is its own.
+func (u *Used) Leaves(agent string) *Used {
+	if u == nil || agent == "" {
+		return u
+	}
+	return u.credit(agent, u.own())
+}
+
+// credit counts more for an agent that does not have the handoff.
+func (u *Used) credit(agent string, more Usage) *Used {
+	if more.IsZero() {
+		return u
+	}
+	next := *u
+	next.Others = slices.Clone(u.Others)
+	more.Model = ""
+	i := slices.IndexFunc(next.Others, func(o UsedBy) bool { return o.Agent == agent })
+	switch {
+	case i < 0 && len(next.Others) < UsedByMax:
+		next.Others = append(next.Others, UsedBy{agent, more})
+		return &next
+	case i < 0:
+		i = UsedByMax - 1
+	}
+	next.Others[i].Usage = next.Others[i].Plus(more)
+	return &next
 }
 
 // AttemptUsage is what the attempt of a fence has said that it used.
@@ -158,6 +256,15 @@ func (u *Used) Said(fence uint64) Usage {
 	return Usage{}
 }
 
+// AddFor is Add for an attempt of an agent that does not have the handoff now.
+func (u *Used) AddFor(agent string, fence uint64, report Usage) (*Used, Usage) {
+	sum, more := u.Add(fence, report)
+	if more.IsZero() || agent == "" {
+		return sum, more
+	}
+	return sum.credit(agent, more), more
+}
+
 // Add returns what was used after a report of an attempt, and what that report adds. The receiver
 // stays as it is.
 func (u *Used) Add(fence uint64, report Usage) (*Used, Usage) {
@@ -168,6 +275,9 @@ func (u *Used) Add(fence uint64, report Usage) (*Used, Usage) {
 		return u, more
 	}
 	sum := &Used{Usage: u.Total().Plus(more)}
+	if u != nil {
+		sum.Others = u.Others
+	}
 	said = said.Plus(more)
 	said.Model = ""
 	sum.Attempts = append(u.without(fence), AttemptUsage{Fence: fence, Usage: said})
@@ -180,7 +290,7 @@ func (u *Used) Forget(fence uint64) *Used {
 	if u == nil {
 		return nil
 	}
-	return &Used{Usage: u.Usage, Attempts: u.without(fence)}
+	return &Used{Usage: u.Usage, Attempts: u.without(fence), Others: u.Others}
 }
 
 // without returns the attempts but that of a fence, in a slice of their own.

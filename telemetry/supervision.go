@@ -53,8 +53,8 @@ func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Super
 		timeouts:    m.counters("handoff_timeouts_total", "Timeouts, by clock.", "clock"),
 		deadlocks:   m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another, and hand-offs refused as circular."),
 		closed:      m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
-		tokens:      m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that had them last.", "agent"),
-		cost:        m.counters("handoff_cost_micros_total", "What closed handoffs have cost, in millionths, by the agent that had them last.", "agent"),
+		tokens:      m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that used them.", "agent"),
+		cost:        m.counters("handoff_cost_micros_total", "What closed handoffs have cost, in millionths, by the agent that used it.", "agent"),
 		barred:      m.counters("handoff_barred_total", "Hand-offs that a limit or a rule refused to the holder of a handoff.", "code"),
 		over:        m.counters("handoff_over_total", "Handoffs that used more than their limit, by the limit.", "limit"),
 		trips:       m.counters("handoff_breaker_trips_total", "Breakers of an agent that opened.", "agent"),
@@ -189,9 +189,10 @@ func (s *Supervision) countClosed(after *protocol.State) {
 	agent := s.label(after.Agent)
 	s.closed.WithLabelValues(agent, boundedLabel(after.Outcome, protocol.Outcomes)).Inc()
 	observeDuration(s.total, agent, after.SubmittedAt, after.ClosedAt)
-	if used := after.Usage.Total(); !used.IsZero() {
-		s.tokens.WithLabelValues(agent).Add(float64(max(0, used.Tokens)))
-		s.cost.WithLabelValues(agent).Add(float64(max(0, used.CostMicros)))
+	for _, used := range after.Usage.ByAgent(after.Agent) {
+		by := s.label(used.Agent)
+		s.tokens.WithLabelValues(by).Add(float64(max(0, used.Tokens)))
+		s.cost.WithLabelValues(by).Add(float64(max(0, used.CostMicros)))
 	}
 	if after.Account == nil {
 		return

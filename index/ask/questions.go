@@ -292,8 +292,8 @@ type Figures struct {
 	Refused    int64     `json:"refused"`    // likewise
 	Acceptance *float64  `json:"acceptance"` // accepted of accepted and refused
 	Attempts   int64     `json:"attempts"`
-	Tokens     int64     `json:"tokens"`
-	CostMicros int64     `json:"cost_micros"`
+	Tokens     *int64    `json:"tokens"`      // null where no usage is known
+	CostMicros *int64    `json:"cost_micros"` // likewise
 	Reported   int64     `json:"reported"` // closed, and it is known what they used
 	Queue      Durations `json:"queue_ms"`
 	Work       Durations `json:"work_ms"`

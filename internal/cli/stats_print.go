@@ -83,16 +83,24 @@ func (a *app) causes(f ask.FiguresAnswer) error {
 // tokensOf are the tokens, and how many handoffs they are known of.
 func tokensOf(f ask.Figures) string {
 	if f.Reported == 0 {
-		return fmt.Sprint(f.Tokens)
+		return knownTokens(f)
 	}
-	return fmt.Sprintf("%d (known of %d of %d closed)", f.Tokens, f.Reported, f.Succeeded+f.Failed)
+	return fmt.Sprintf("%s (known of %d of %d closed)", knownTokens(f), f.Reported, f.Succeeded+f.Failed)
+}
+
+// knownTokens are the tokens of figures; a dash is that none are known.
+func knownTokens(f ask.Figures) string {
+	if f.Tokens == nil {
+		return "-"
+	}
+	return fmt.Sprint(*f.Tokens)
 }
 
 func costOf(f ask.Figures) string {
-	if f.CostMicros == 0 {
+	if f.CostMicros == nil || *f.CostMicros == 0 {
 		return ""
 	}
-	return explain.Cost(f.CostMicros)
+	return explain.Cost(*f.CostMicros)
 }
 
 func rateOf(rate *float64, n, of int64) string {

@@ -40,8 +40,8 @@ type workflowSum struct {
 type agentSum struct {
 	Agent      string `json:"agent"`
 	Handoffs   int64  `json:"handoffs"`
-	Tokens     int64  `json:"tokens"`
-	CostMicros int64  `json:"cost_micros"`
+	Tokens     *int64 `json:"tokens"` // null where no usage is known
+	CostMicros *int64 `json:"cost_micros"`
 }
 
 // latency is from submission to the end.
@@ -85,7 +85,7 @@ func (a *app) summary(f ask.FiguresAnswer, breakers []api.BreakerStatus, fresh f
 	if len(s.Agents) > 0 {
 		rows := [][]string{{"AGENT", "HANDOFFS", "TOKENS", "COST"}}
 		for _, r := range f.ByAgent {
-			rows = append(rows, []string{r.Key, fmt.Sprint(r.Handoffs), fmt.Sprint(r.Tokens), cmp.Or(costOf(r), "-")})
+			rows = append(rows, []string{r.Key, fmt.Sprint(r.Handoffs), knownTokens(r), cmp.Or(costOf(r), "-")})
 		}
 		a.printf("\n")
 		if err := a.table(rows); err != nil {

@@ -25,7 +25,7 @@ func (a *app) printFigures(head string, all []ask.Figures) error {
 	rows := [][]string{{head, "HANDOFFS", "OPEN", "SUCCESS", "ACCEPTED", "QUEUE P50/P95", "WORK P50/P95", "WHOLE P50/P95", "TOKENS", "COST"}}
 	for _, r := range all {
 		rows = append(rows, []string{r.Key, fmt.Sprint(r.Handoffs), fmt.Sprint(r.Open), percent(r.Success), percent(r.Acceptance),
-			twoOf(r.Queue), twoOf(r.Work), twoOf(r.Whole), fmt.Sprint(r.Tokens), cmp.Or(costOf(r), "-")})
+			twoOf(r.Queue), twoOf(r.Work), twoOf(r.Whole), knownTokens(r), cmp.Or(costOf(r), "-")})
 	}
 	return a.table(rows)
 }

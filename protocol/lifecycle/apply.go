@@ -143,6 +143,7 @@ func moveTo(s *p.State, agent string) {
 		return
 	}
 	dropPending(s)
+	s.Usage = s.Usage.Leaves(s.Agent)
 	s.Agent, s.Offer, s.EstimatedCompletionMS = agent, 0, 0
 	s.Attempt, s.LeasesLost, s.Retries, s.ConditionRounds, s.LapsedClaims, s.Breaker = 0, 0, 0, 0, 0, ""
 	s.Tried = appendAgent(s.Tried, agent)

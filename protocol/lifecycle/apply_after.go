@@ -163,7 +163,13 @@ func applyResultParked(s *p.State, e *p.ResultParked) error {
 		return fmt.Errorf("%w: a result parked under fence %d, which is not a lost one", ErrIllegal, e.Fence)
 	}
 	s.LateFences = append(slices.Clone(s.LateFences), e.Fence)
-	use(s, e.Fence, e.Usage)
+	if e.Agent == "" || e.Agent == s.Agent {
+		use(s, e.Fence, e.Usage)
+	} else if e.Usage != nil { // another agent has the handoff by now, and has not used that
+		var more p.Usage
+		s.Usage, more = s.Usage.AddFor(e.Agent, e.Fence, *e.Usage)
+		charge(s, more)
+	}
 	if e.Malformed == "" {
 		s.LateSeq, s.LateStatus = p.Self, e.Status
 		s.LateVote, s.LateSetAside = e.Vote, cut(e.SetAside)

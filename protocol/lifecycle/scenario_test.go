@@ -332,6 +332,11 @@ func (g *stage) stateFields() map[string]any {
 	have := fields(g.t, g.state)
 	if g.state.Usage != nil {
 		have["tokens"], have["cost"] = g.state.Usage.Tokens, g.state.Usage.CostMicros
+		var by []string
+		for _, used := range g.state.Usage.ByAgent(g.state.Agent) {
+			by = append(by, fmt.Sprintf("%s:%d", used.Agent, used.Tokens))
+		}
+		have["used_by"] = strings.Join(by, ",")
 	}
 	if gate := g.state.Gate; gate != nil && !gate.Until.IsZero() {
 		have["gate_until"] = gate.Until.Format(time.RFC3339Nano)

@@ -218,7 +218,7 @@ func (c *comparison) bounded(path string, s map[string]any) {
 
 func init() {
 	for _, of := range []string{"usage.", "returned.progress.usage.", "returned.trail.progress.usage.", "returned.members.result.usage."} {
-		for _, name := range []string{"tokens_in", "tokens_out", "tokens", "cost_micros", "calls"} {
+		for _, name := range []string{"tokens_in", "tokens_out", "tokens", "cost_micros", "calls", "time_ms"} {
 			maxima[of+name] = protocol.UsageMax
 		}
 	}

@@ -63,7 +63,7 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		return 0, err
 	}
 	body = e.l.spoilVariant(ticket, after, e.l.misjudge(e.l.spoilLimits(body)))
-	body = e.l.withoutOverride(body)
+	body = e.l.moveUsage(e.l.withoutOverride(body))
 	if e.l.bug == freeTakeOver {
 		body = withoutCharge(body)
 	}

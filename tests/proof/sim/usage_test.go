@@ -24,6 +24,21 @@ const budgetIgnored bug = "a further attempt without a budget"
 // freeTakeOver: who takes a handoff from a holder that is gone does not charge the lost attempt.
 const freeTakeOver bug = "a take-over that charges nothing"
 
+// usageMoved: what an agent has used counts for the one that has the handoff next.
+const usageMoved bug = "what one agent used counted for another"
+
+func init() { bugs = append(bugs, usageMoved) }
+
+// usedByOthers finds what a state has of the usage of agents that do not have the handoff now.
+var usedByOthers = regexp.MustCompile(`,"others":\[\{"agent":[^\]]*\]`)
+
+func (l *simulation) moveUsage(body []byte) []byte {
+	if l.bug != usageMoved {
+		return body
+	}
+	return usedByOthers.ReplaceAll(body, nil)
+}
+
 var spentFirst = regexp.MustCompile(`\{"type":"spent"[^{}]*\{[^{}]*\}[^{}]*\},`)
 
 // withoutCharge takes the charge out of an append by which a worker takes a handoff over.
@@ -89,6 +104,8 @@ type attemptKey struct {
 
 // usageKnown is what attempts have said.
 type usageKnown struct {
+	by   map[seat]int64                // tokens, by handoff and agent
+	who  map[attemptKey]string         // the agent of an attempt
 	used map[string]protocol.Usage     // by handoff: of all of its attempts, added up
 	said map[attemptKey]protocol.Usage // the most that an attempt has said
 }
@@ -97,7 +114,13 @@ type usageKnown struct {
 func (j *judge) checkUsage(before, after protocol.State, events []protocol.Event) {
 	known := &j.usage
 	if known.used == nil {
-		*known = usageKnown{map[string]protocol.Usage{}, map[attemptKey]protocol.Usage{}}
+		*known = usageKnown{map[seat]int64{}, map[attemptKey]string{}, map[string]protocol.Usage{}, map[attemptKey]protocol.Usage{}}
+	}
+	if before.Fence != 0 {
+		known.who[attemptKey{after.Ticket, before.Fence}] = before.Agent
+	}
+	if after.Fence != 0 {
+		known.who[attemptKey{after.Ticket, after.Fence}] = after.Agent
 	}
 	total := known.used[after.Ticket]
 	for _, e := range events {
@@ -108,12 +131,19 @@ func (j *judge) checkUsage(before, after protocol.State, events []protocol.Event
 		key := attemptKey{after.Ticket, fence}
 		report := *usage
 		report.Normalize()
-		total = total.Plus(report.Beyond(known.said[key]))
+		more := report.Beyond(known.said[key])
+		total = total.Plus(more)
+		known.by[seat{after.Ticket, known.who[key]}] += more.Tokens
 		known.said[key] = known.said[key].Max(report)
 	}
 	known.used[after.Ticket] = total
 	if is := after.Usage.Total(); is != total {
 		j.faultLocked("%s has used %+v, and its attempts have said %+v", after.Ticket, is, total)
+	}
+	for _, by := range after.Usage.ByAgent(after.Agent) {
+		if said := known.by[seat{after.Ticket, by.Agent}]; said != by.Tokens {
+			j.faultLocked("%s of %s has used %d tokens, and its attempts have said %d", by.Agent, after.Ticket, by.Tokens, said)
+		}
 	}
 	if after.Account == nil || before.Closed {
 		return
