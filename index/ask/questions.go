@@ -294,7 +294,7 @@ type Figures struct {
 	Attempts   int64     `json:"attempts"`
 	Tokens     *int64    `json:"tokens"`      // null where no usage is known
 	CostMicros *int64    `json:"cost_micros"` // likewise
-	Reported   int64     `json:"reported"` // closed, and it is known what they used
+	Reported   int64     `json:"reported"`    // closed, and it is known what they used
 	Queue      Durations `json:"queue_ms"`
 	Work       Durations `json:"work_ms"`
 	Whole      Durations `json:"whole_ms"`
