@@ -16,7 +16,9 @@ import (
 // before the member's own append. A crash in between leaves an agent assigned to a
 // member that it may still get; no other member gets it.
 func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) (draft, error) {
-	decide = b.knowingPackage(ctx, decide)
+	if d.WantsContract() {
+		decide = b.knowingPackage(ctx, decide)
+	}
 	step, err := decideSafely(head, d, b.now(head), decide)
 	if err == nil && len(lifecycle.NewMembers(head.State, step.Events)) > 0 {
 		step, err = b.decideMember(ctx, head, d, decide)

@@ -71,9 +71,6 @@ func (b *Broker) suiting(ctx context.Context, d *lifecycle.Directory, body json.
 // is read only where decide would choose an agent that has a contract.
 func (b *Broker) knowingPackage(ctx context.Context, decide Decider) Decider {
 	return func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		if !d.WantsContract() {
-			return decide(h, d, now)
-		}
 		asked := false
 		step, err := decide(h, d.WithContract(func(*protocol.Profile) *protocol.Error {
 			asked = true

@@ -52,23 +52,17 @@ func (d *Directory) fit(agent *p.Profile, s *p.Summary, wanted demand) (match, U
 	if agent.ID == p.Human {
 		return match{score: 1}, ""
 	}
-	for _, rule := range fitRules {
-		if rule.broken(d, agent, s) {
-			return match{}, rule.name
-		}
+	switch {
+	case !agent.Accepts():
+		return match{}, UnfitRefuses
+	case exceeds(s.Risk, agent.MaxRisk):
+		return match{}, UnfitRisk
+	case overAutonomy(agent, s):
+		return match{}, UnfitAutonomy
+	case d.breaks(agent, s) != nil:
+		return match{}, UnfitContract
 	}
 	return capable(agent, s, d, wanted)
-}
-
-// fitRules are the rules of fit that do not depend on what is wanted.
-var fitRules = []struct {
-	name   Unfitness
-	broken func(d *Directory, agent *p.Profile, s *p.Summary) bool
-}{
-	{UnfitRefuses, func(_ *Directory, agent *p.Profile, _ *p.Summary) bool { return !agent.Accepts() }},
-	{UnfitRisk, func(_ *Directory, agent *p.Profile, s *p.Summary) bool { return exceeds(s.Risk, agent.MaxRisk) }},
-	{UnfitAutonomy, func(_ *Directory, agent *p.Profile, s *p.Summary) bool { return overAutonomy(agent, s) }},
-	{UnfitContract, func(d *Directory, agent *p.Profile, s *p.Summary) bool { return d.breaks(agent, s) != nil }},
 }
 
 // fitAbove reports whether an authority may get a package that goes up to it. It needs no capability:
@@ -78,18 +72,20 @@ func (d *Directory) fitAbove(agent *p.Profile, s *p.Summary) bool {
 	return why == ""
 }
 
-// broken returns all rules that an agent would get a package against.
+// broken returns all rules of fit that an agent would get a package against, without that of one that
+// takes no handoffs.
 func (d *Directory) broken(agent *p.Profile, s *p.Summary) (rules []string) {
 	if agent.ID == p.Human {
 		return nil
 	}
-	for _, rule := range fitRules {
-		if rule.broken(d, agent, s) {
+	_, lacks := capable(agent, s, d, demand{wanted: requiredOf(*s)})
+	for _, rule := range []struct {
+		name   Unfitness
+		broken bool
+	}{{UnfitRisk, exceeds(s.Risk, agent.MaxRisk)}, {UnfitAutonomy, overAutonomy(agent, s)}, {UnfitContract, d.breaks(agent, s) != nil}, {UnfitCapability, lacks != ""}} {
+		if rule.broken {
 			rules = append(rules, string(rule.name))
 		}
-	}
-	if _, why := capable(agent, s, d, demand{wanted: requiredOf(*s)}); why != "" {
-		rules = append(rules, string(why))
 	}
 	return rules
 }
