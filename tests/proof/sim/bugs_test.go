@@ -215,6 +215,8 @@ func (f *faultyBroker) EnsureReturn(ctx context.Context, head broker.Head) error
 	switch f.bug {
 	case returnLost:
 		return nil
+	case endSwallowed:
+		return f.swallowsEnds(ctx, head)
 	case endLost:
 		return f.withoutChains(ctx, head)
 	}

@@ -13,6 +13,8 @@ import (
 
 const endSwallowed bug = "the end of a child called received, once its parent waits for it no more"
 
+func init() { bugs = append(bugs, endSwallowed) }
+
 // receivesEnds reports whether an append gives a worker a claim: it gets the ends of all children that
 // the handoff knows to have closed.
 func receivesEnds(before protocol.State, events []protocol.Event) bool {
