@@ -161,6 +161,9 @@ func (c *Session) held(ctx context.Context, claim *broker.Claim) Held {
 	h := Held{Lease: claim.Lease(), Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
 		Package: claim.Package, Answers: claim.Answers, Trail: claim.Trail}
 	h.Returns, h.ReturnsErr = c.s.b.ChildReturns(ctx, h.State)
+	if h.ReturnsErr == nil {
+		h.Children, h.ReturnsErr = c.s.b.Children(ctx, h.State)
+	}
 	return h
 }
 

@@ -106,6 +106,9 @@ type Held struct {
 	// they could not be read; each can be read by its own ticket.
 	Returns    []protocol.Return
 	ReturnsErr error
+	// Children are those that it has handed off, in earlier attempts too: to adopt, by asking for
+	// them again or waiting for them, or to cancel.
+	Children []broker.HandedOff
 }
 
 // Heartbeat says which lease to keep, and asks for more time if Extend is not zero.
@@ -125,12 +128,10 @@ type Beat struct {
 // HandOff says what is handed off from the work on a handoff.
 type HandOff struct {
 	Lease string
-	// N is the number of the child, from 1; 0 is the next. The same number is handed off
-	// once.
-	N       int
+	// Package is found by its key among what the handoff has handed off, or, without a key, by
+	// itself: an attempt that asks for the same as an earlier one goes on with that.
 	Package protocol.Package
-	// AtOnce begins a sequential one at once, and not with the result of this handoff. Its
-	// number leaves room for what that result hands off.
+	// AtOnce begins a sequential one at once, and not with the result of this handoff.
 	AtOnce bool
 	// Waits records that the program waits for it in its slot: a circle of those is a deadlock.
 	Waits bool

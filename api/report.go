@@ -141,12 +141,7 @@ func (c *Session) RollBackHeld(ctx context.Context, lease, reason string, partia
 func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, err error) {
 	ctx = c.bound(ctx)
 	child.Parent, err = c.report(ctx, "HandOff", request.Lease, func(claim *broker.Claim) (err error) {
-		made := broker.Child{N: request.N - 1, Package: request.Package, AtOnce: request.AtOnce, Waits: request.Waits}
-		if request.N > 0 {
-			child.Ticket, err = claim.HandOff(ctx, made)
-		} else {
-			child.Ticket, err = claim.HandOffNext(ctx, made)
-		}
+		child.Ticket, err = claim.HandOff(ctx, broker.Child{Package: request.Package, AtOnce: request.AtOnce, Waits: request.Waits})
 		return err
 	})
 	return child, err
@@ -171,21 +166,24 @@ func (c *Session) Await(ctx context.Context, lease string, tickets []string) (pr
 // its lease still.
 var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "what it would wait for has ended, and your claim brought the ends; the lease is yours still")
 
-// Awaited returns the ordinals of children by their tickets, or of all without any.
+// Awaited returns the ordinals of children by their tickets. Without any, they are those that this
+// attempt asked for.
 func Awaited(s protocol.State, tickets []string) ([]int, error) {
-	var made []int
-	if s.Children != nil {
-		made = s.Children.Made.Without(s.Children.After).Numbers()
+	made, asked := protocol.Bits(""), protocol.Bits("")
+	if c := s.Children; c != nil {
+		made, asked = c.Made.Without(c.After), c.Asked.Without(c.After)
 	}
-	if len(made) == 0 {
+	switch {
+	case made == "":
 		return nil, protocol.Errorf(protocol.CodeIllegal, "children", "%s has handed off nothing yet; hand off under its lease", s.Ticket)
-	}
-	if len(tickets) == 0 {
-		return made, nil
+	case len(tickets) == 0 && asked == "":
+		return nil, protocol.Errorf(protocol.CodeIllegal, "children", "this attempt at %s has handed off nothing; name what it waits for, of the children of its claim", s.Ticket)
+	case len(tickets) == 0:
+		return asked.Numbers(), nil
 	}
 	byTicket := map[string]int{}
-	for _, n := range made {
-		byTicket[protocol.ChildTicketN(s.Ticket, n)] = n
+	for _, n := range made.Numbers() {
+		byTicket[s.ChildTicket(n)] = n
 	}
 	var children []int
 	for _, ticket := range tickets {

@@ -111,9 +111,9 @@ func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, e
 	if asked, err := c.mayAnswer(ctx, state); asked || err != nil {
 		return state, err
 	}
-	if state.Parent != "" && state.N > 0 && ticket == protocol.ChildTicketN(state.Parent, state.N-1) {
+	if state.Parent != "" && state.N > 0 {
 		parent, err := c.s.b.Status(ctx, state.Parent)
-		if err == nil && c.caller.concerns(parent) {
+		if err == nil && ticket == parent.ChildTicket(state.N-1) && c.caller.concerns(parent) {
 			return state, nil
 		}
 		if errors.Is(err, broker.ErrUnreachable) {

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,21 +13,30 @@ import (
 
 // completeAwaiting hands off what a result waits for, and lets go of this handoff until that
 // has ended: one append records both, so that a holder that dies leaves either nothing or all of
-// it. The rest of the result is kept only where a limit or a rule refuses what it waits for.
+// it. What an earlier attempt handed off of it is adopted. The rest of the result is kept only where a
+// limit or a rule refuses what it waits for, and where the ends of all of it came with the claim: then
+// it waits for nothing, and is the end.
 func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, children []Child) error {
-	handOffs, err := c.awaitedByResult(ctx, result, children)
+	handOffs, adopted, err := c.awaitedByResult(ctx, result, children)
 	if usage := validUsage(result.Usage); err == nil && usage != nil {
 		err = c.spend(ctx, *usage, protocol.UsageResult)
 	}
 	if err == nil {
-		err = c.await(ctx, c.b.sourceIfCancelled, handOffs, nil)
+		waits := false
+		if waits, err = c.await(ctx, c.b.sourceIfCancelled, handOffs, adopted, nil); err == nil && !waits {
+			if result.SaysMore() {
+				result.Command, result.Usage = nil, nil // it is counted
+				return c.Complete(ctx, result)
+			}
+			err = protocol.Errorf(protocol.CodeConflict, "command.await", "the ends of all that it waits for came with the claim, as returns; with a key of its own an entry is asked for anew")
+		}
 	}
 	var refused *protocol.Error
 	if errors.As(err, &refused) && lifecycle.Bars(refused.Code) && !slices.ContainsFunc(handOffs, func(h handedOff) bool { return h.next.FailBarred }) {
 		result.Command, result.Usage = nil, nil // it is counted
 		if kept, _, unusable := c.completion(ctx, result, nil); unusable == nil {
 			if err = c.shareResult(ctx, result.Variables); err == nil {
-				err = c.await(ctx, c.b.sourceIfReturned, handOffs, &kept)
+				_, err = c.await(ctx, c.b.sourceIfReturned, handOffs, adopted, &kept)
 			}
 		}
 	}
@@ -40,18 +50,19 @@ func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, ch
 }
 
 // await appends what the core makes of a result that waits. One that an append has stored whose answer
-// did not get here is found.
-func (c *Claim) await(ctx context.Context, read directoryReader, handOffs []handedOff, kept *protocol.Completed) error {
-	err := c.appendReportWith(ctx, read, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+// did not get here is found. It reports false where there is nothing to wait for.
+func (c *Claim) await(ctx context.Context, read directoryReader, handOffs []handedOff, adopted []int, kept *protocol.Completed) (waits bool, err error) {
+	err = c.appendReportWith(ctx, read, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
-		step, err := lifecycle.Await(s, d, c.Holder.ID, nextOf(handOffs), kept, now)
+		step, err := lifecycle.Await(s, d, c.Holder.ID, nextOf(handOffs), adopted, kept, now)
+		waits = len(step.Events) > 0
 		asRecorded(handOffs, step)
 		return step, err
 	})
 	if !errors.Is(err, ErrLeaseLost) {
-		return err
+		return waits, err
 	}
 	there, failure := c.reported(ctx, func(e protocol.Event) uint64 {
 		switch e := e.(type) {
@@ -63,43 +74,65 @@ func (c *Claim) await(ctx context.Context, read directoryReader, handOffs []hand
 		return 0
 	})
 	if !there {
-		return errors.Join(err, failure)
+		return false, errors.Join(err, failure)
 	}
-	return nil
+	return true, nil
 }
 
-// awaitedByResult makes the children that a result waits for, with ordinals that follow on
-// those that there are.
-func (c *Claim) awaitedByResult(ctx context.Context, result protocol.Result, children []Child) ([]handedOff, error) {
+// awaitedByResult makes the children that a result waits for, and finds those that an earlier attempt
+// handed off.
+func (c *Claim) awaitedByResult(ctx context.Context, result protocol.Result, children []Child) (all []handedOff, adopted []int, err error) {
 	result.Normalize()
 	if err := result.Validate(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(children) > 0 {
-		return nil, protocol.Errorf(protocol.CodeConflict, "command.await", "does not go with what begins with the result: a result that waits is no end")
+		return nil, nil, protocol.Errorf(protocol.CodeConflict, "command.await", "does not go with what begins with the result: a result that waits is no end")
 	}
 	own, err := c.ownPackage()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	packages, err := protocol.Await(own, c.Agent, result)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	n := RoomForResult(c.lastHead().State.Children)
-	all := make([]handedOff, 0, len(packages))
-	for _, pkg := range packages {
-		if err := c.respell(ctx, "command.await", &pkg); err != nil {
-			return nil, unfollowable(err)
-		}
-		made, err := c.prepareChild(ctx, Child{N: n, Package: pkg}, awaited)
+	s, free, cells, given := c.State(), 0, []string(nil), map[string]string{}
+	if s.Children != nil {
+		free = s.Children.Count
+	}
+	for i, pkg := range packages {
+		key, err := protocol.ChildKeyOf(pkg)
 		if err != nil {
-			return nil, unfollowable(err)
+			return nil, nil, err
 		}
-		all = append(all, made)
-		n++
+		if written, twice := given[key.Given]; twice && written == key.Written {
+			continue
+		} else if twice {
+			return nil, nil, protocol.Errorf(protocol.CodeConflict, fmt.Sprintf("command.await[%d].key", i), "another entry has the key %q", key.Given)
+		}
+		if key.Given != "" {
+			given[key.Given] = key.Written
+		}
+		n, cell, made := lifecycle.FindChild(s, key, cells...)
+		cells = append(cells, cell)
+		if made {
+			if err := c.checkSameKey(ctx, n, key); err != nil {
+				return nil, nil, err
+			}
+			adopted = append(adopted, n)
+			continue
+		}
+		if err := c.respell(ctx, "command.await", &pkg); err != nil {
+			return nil, nil, unfollowable(err)
+		}
+		next, err := c.prepareChild(ctx, keyed{Child: Child{N: free, Package: pkg}, key: key, cell: cell}, awaited)
+		if err != nil {
+			return nil, nil, unfollowable(err)
+		}
+		all, free = append(all, next), free+1
 	}
-	return all, boundHandOffs(ctx, c.b, all)
+	return all, adopted, boundHandOffs(ctx, c.b, all)
 }
 
 // asRecorded gives children the events that a step records them by, with what they get.

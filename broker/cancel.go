@@ -63,7 +63,7 @@ type child struct {
 func childrenOf(parent Head, those protocol.Bits) []child {
 	var all []child
 	for _, n := range those.Numbers() {
-		all = append(all, child{protocol.ChildTicketN(parent.Ticket, n), parent})
+		all = append(all, child{parent.State.ChildTicket(n), parent})
 	}
 	return all
 }

@@ -231,7 +231,7 @@ type closedChild struct {
 func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) (missing []int, closed []closedChild, err error) {
 	there, unmade := make([]Head, len(ordinals)), make([]bool, len(ordinals))
 	err = forEachParallel(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
-		child, err := b.Head(ctx, protocol.ChildTicketN(parent.Ticket, ordinals[i]), 0)
+		child, err := b.Head(ctx, parent.State.ChildTicket(ordinals[i]), 0)
 		unmade[i] = errors.Is(err, ErrNotFound)
 		if isAbsent(err) { // one that is stuck is there, and open
 			return nil

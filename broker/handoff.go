@@ -11,12 +11,16 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Child is a handoff that a holder hands off with its result. N is its ordinal
-// among the children of the handoff, from 0: its ticket is derived from it, so
-// that a second attempt does not hand off again what the first one did.
+// Child is a handoff that a holder hands off. What it hands off from within its work is found by the key
+// of the package, or by the package itself: a second attempt that asks for the same goes on with
+// what the first one handed off. N is the ordinal of one that goes with the result; one that is
+// negative has it found by its key as well.
 type Child struct {
 	N       int
 	Package protocol.Package
+	// Nth is which one it is of equal packages without a key that this attempt hands off from within
+	// its work, from 1, so that a call that is repeated finds it; 0 is the next one.
+	Nth int
 	// AtOnce begins a sequential one at once, and not when this handoff completes. Waits records that
 	// the program waits for it in its slot.
 	AtOnce, Waits bool
@@ -24,104 +28,157 @@ type Child struct {
 	onChain bool // the chain goes on with it
 }
 
-// HandOff hands off work from within the work: the child is recorded under this
-// holder's fence, then submitted. It returns the child's ticket. A child with this
-// ordinal that was handed off before, by an earlier attempt perhaps, stays what it
-// is, whatever pkg says. Source and parent of pkg are filled in, and what it takes
+// keyed is a child by its key: its ordinal, and the short form of its key.
+type keyed struct {
+	Child
+	key  protocol.ChildKey
+	cell string
+}
+
+// HandOff hands off work from within the work: the child is recorded under this holder's fence, then
+// submitted. It returns the child's ticket. A package with a key stands for one child of this handoff;
+// without one, an attempt that asks so often for an equal package gets as many, and those that an
+// earlier attempt handed off first. Source and parent of pkg are filled in, and what it takes
 // over from this handoff (Package.Inherit). A *protocol.Error says what is wrong
 // with the package.
 //
 // A sequential one begins when this handoff completes: until then it awaits its
-// source, and it is dropped where this attempt ends in another way. Its ordinal is
-// free again then: the ticket is that of the next one.
+// source, and it is dropped where this attempt ends in another way. The next attempt hands off
+// another one then.
 func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err error) {
-	called := child.N
-	if children := c.lastHead().State.Children; children != nil && children.Made.Has(called) {
-		there := false
-		if child.N, there, err = c.resolveOrdinal(ctx, called); err != nil {
-			return "", err
-		}
-		if ticket = protocol.ChildTicketN(c.Ticket, child.N); there {
-			return ticket, nil
-		}
-		if children.Made.Has(child.N) { // its submission was interrupted
-			_, err = c.b.EnsureChildren(ctx, *c.lastHead())
-			return ticket, err
-		}
-	}
-	ticket = protocol.ChildTicketN(c.Ticket, child.N)
-	made, err := c.prepareChild(ctx, child, atOnce)
+	key, err := protocol.ChildKeyOf(child.Package)
 	if err != nil {
 		return "", err
 	}
-	all := []handedOff{made}
-	if called != child.N {
-		made.next.Number = called + 1
+	key.Nth = child.Nth
+	if n := len(key.Given); n > protocol.KeyBytesMax {
+		return "", protocol.Errorf(protocol.CodeTooLarge, "key", "%s", protocol.OverSize(n, protocol.KeyBytesMax))
+	}
+	for {
+		n, cell, made := lifecycle.FindChild(c.State(), key)
+		if made {
+			return c.adopt(ctx, n, key)
+		}
+		child.N = n
+		next, err := c.prepareChild(ctx, keyed{child, key, cell}, atOnce)
+		if err != nil {
+			return "", err
+		}
+		all, taken := []handedOff{next}, false
+		err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+			if err := c.checkAccepted(s); err != nil {
+				return lifecycle.Step{}, err
+			}
+			if at, _, there := lifecycle.FindChild(s, key); there || at != n { // another process of this holder was first
+				taken = true
+				return lifecycle.Step{}, nil
+			}
+			next.next.By = c.Holder.ID
+			step, err := lifecycle.HandOff(s, next.next, now)
+			asRecorded(all, step)
+			return step, err
+		})
+		switch {
+		case err != nil:
+			return "", c.recordBar(ctx, next.next, err)
+		case !taken:
+			// Only this one: to look after all of them at each would be quadratic. And
+			// recorded is handed off, whichever process submits it.
+			c.submitChildren(ctx, all)
+			return next.next.Ticket, nil
+		}
+		head, err := c.b.Head(ctx, c.Ticket, c.lastHead().Seq+1)
+		if err != nil {
+			return "", err
+		}
+		c.setHead(&head)
+	}
+}
+
+// adopt goes on with a child that was handed off before, by an earlier attempt perhaps.
+func (c *Claim) adopt(ctx context.Context, n int, key protocol.ChildKey) (ticket string, err error) {
+	if err := c.checkSameKey(ctx, n, key); err != nil {
+		return "", err
 	}
 	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
-		made.next.By = c.Holder.ID
-		step, err := lifecycle.HandOff(s, made.next, now)
-		asRecorded(all, step)
-		return step, err
+		return lifecycle.Adopt(s, c.Holder.ID, []int{n}, now)
 	})
 	if err != nil {
-		return "", c.recordBar(ctx, made.next, err)
+		return "", err
 	}
-	// Only this one: to look after all of them at each would be quadratic. And
-	// recorded is handed off, whichever process submits it.
-	c.submitChildren(ctx, all)
-	return ticket, nil
+	s := c.State()
+	ticket = s.ChildTicket(n)
+	there, err := c.b.exists(ctx, ticket)
+	if err == nil && !there { // its submission was interrupted
+		_, err = c.b.EnsureChildren(ctx, *c.lastHead())
+	}
+	return ticket, err
 }
 
-// resolveOrdinal is the ordinal of the child that its holder calls n: n itself, unless the
-// child of that ordinal was dropped with an earlier attempt. Then it is that of the
-// child that took its place, or the next one that is free. there says that it exists.
-func (c *Claim) resolveOrdinal(ctx context.Context, n int) (at int, there bool, err error) {
-	children := c.lastHead().State.Children
-	child, err := c.b.Head(ctx, protocol.ChildTicketN(c.Ticket, n), 0)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return n, false, nil
-	case err != nil:
-		return n, false, err
-	case !child.State.AwaitsSource || children.After.Has(n):
-		return n, true, nil
-	}
-	at = children.Count
-	err = c.b.eachChange(ctx, c.Ticket, func(change protocol.Change) error {
-		for _, e := range change.Record.Events {
-			if e, ok := e.(*protocol.HandedOff); ok && e.Number == n+1 && (!e.After || children.After.Has(e.N)) {
-				at = e.N
-			}
-		}
+// checkSameKey refuses a key that was used for another package under this handoff.
+func (c *Claim) checkSameKey(ctx context.Context, n int, key protocol.ChildKey) error {
+	if key.Given == "" {
 		return nil
-	})
-	if err != nil || at == children.Count {
-		return at, false, err
 	}
-	there, err = c.b.exists(ctx, protocol.ChildTicketN(c.Ticket, at))
-	return at, there, err
+	all, err := c.HandedOff(ctx)
+	if err != nil {
+		return err
+	}
+	for _, child := range all {
+		if child.N == n && (child.Key != key.Given || child.written != key.Written) {
+			return protocol.Errorf(protocol.CodeConflict, "key", "the key %q was used under %s for another package (ticket %s)", key.Given, c.Ticket, child.Ticket)
+		}
+	}
+	return nil
 }
 
 // CheckChild says what HandOff and Complete would say of a child's package.
 // Nothing is written.
 func (c *Claim) CheckChild(ctx context.Context, child Child) error {
-	in, err := c.preparedChild(ctx, child)
+	made, err := c.byKey([]Child{child})
+	if err != nil {
+		return err
+	}
+	in, err := c.preparedChild(ctx, made[0])
 	if err != nil {
 		return err
 	}
 	_, directory, err := c.b.decideFirstAppend(ctx, in)
 	if head := c.lastHead(); err == nil && head.State.Fence != 0 {
-		_, err = lifecycle.HandOff(head.State, newNext(in, child, directory), c.b.decisionTime(head))
+		_, err = lifecycle.HandOff(head.State, newNext(in, made[0], directory), c.b.decisionTime(head))
 	}
 	return err
 }
 
+// byKey finds those children whose ordinal is negative by their keys. Each of them is a new one: they go
+// with the result, and the others of this handoff do not.
+func (c *Claim) byKey(children []Child) (all []keyed, err error) {
+	s, cells := c.State(), []string(nil)
+	free := 0
+	if s.Children != nil {
+		free = s.Children.Count
+	}
+	for _, child := range children {
+		made := keyed{Child: child}
+		if child.N < 0 {
+			if made.key, err = protocol.ChildKeyOf(child.Package); err != nil {
+				return nil, err
+			}
+			made.key.Given = ""
+			made.cell, cells = lifecycle.NewChild(s, made.key, cells)
+			made.N = free
+		}
+		free = max(free, made.N+1)
+		all = append(all, made)
+	}
+	return all, nil
+}
+
 // preparedChild makes a child's package ready to be submitted.
-func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error) {
+func (c *Claim) preparedChild(ctx context.Context, child keyed) (Prepared, error) {
 	if child.N < 0 || child.N >= protocol.ChildrenMax {
 		return Prepared{}, protocol.Errorf(protocol.CodeTooLarge, "children", "a handoff hands off at most %d others, with the ordinals 0 to %d; this is %d", protocol.ChildrenMax, protocol.ChildrenMax-1, child.N)
 	}
@@ -161,6 +218,9 @@ func (c *Claim) preparedChild(ctx context.Context, child Child) (Prepared, error
 		}
 	}
 	in.Ticket = protocol.ChildTicketN(c.Ticket, child.N)
+	if child.cell != "" {
+		in.Ticket = protocol.ChildTicket(c.Ticket, child.cell)
+	}
 	in.context = in.Package.ContextHash()
 	in.summary.Lineage = lifecycle.LineageOf(head.State.Lineage, in.summary.Type, c.Agent, in.summary.TargetWords(), in.context)
 	in.summary.Excluded, err = c.excludedAgents(in)
@@ -226,7 +286,7 @@ const (
 // prepareChild checks a child's package and makes the event that records it. One that a result
 // hands off and that no agent can be given is recorded, too, as undelivered, since the work for
 // it is done.
-func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) (handedOff, error) {
+func (c *Claim) prepareChild(ctx context.Context, child keyed, when handingOff) (handedOff, error) {
 	in, err := c.preparedChild(ctx, child)
 	if err != nil {
 		return handedOff{}, err
@@ -269,14 +329,14 @@ func (c *Claim) prepareChild(ctx context.Context, child Child, when handingOff) 
 }
 
 // newNext is a child as the core decides about it.
-func newNext(in Prepared, child Child, directory *lifecycle.Directory) lifecycle.Next {
+func newNext(in Prepared, child keyed, directory *lifecycle.Directory) lifecycle.Next {
 	asks := lifecycle.AskedLimits(in.summary, directory)
 	if child.onChain { // what it says of limits is what the package before it said
 		asks = nil
 	}
 	return lifecycle.Next{Asks: asks, Members: in.Package.GroupSize(), HandedOff: protocol.HandedOff{
 		N: child.N, Goto: child.onChain, Returns: in.summary.Wait == protocol.WaitBlock, Waits: child.Waits, Ticket: in.Ticket, Type: in.Package.Type, Target: in.summary.TargetWords(),
-		Excluded: in.summary.Excluded, Hash: in.context}}
+		Key: child.key.Given, Cell: child.cell, Written: child.key.Written, Excluded: in.summary.Excluded, Hash: in.context}}
 }
 
 // withoutParties is an error without the agents that it is between.
@@ -294,20 +354,23 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 	}
 	var next []Child
 	for _, child := range children {
-		if !taken.Has(child.N) {
+		if child.N < 0 || !taken.Has(child.N) {
 			next = append(next, child)
 		}
 	}
-	followed, err := c.childrenOfCommand(ctx, result, taken, next)
+	given, err := c.byKey(next)
 	if err != nil {
 		return nil, err
 	}
-	next = append(next, followed...)
-	if len(next) > HandedOffAtOnceMax {
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "children", "%d handoffs are handed off with one result, at most %d are allowed; a list of agents in one command is one group", len(next), HandedOffAtOnceMax)
+	followed, err := c.childrenOfCommand(ctx, result, taken, given)
+	if err != nil {
+		return nil, err
+	}
+	if len(given)+len(followed) > HandedOffAtOnceMax {
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "children", "%d handoffs are handed off with one result, at most %d are allowed; a list of agents in one command is one group", len(given)+len(followed), HandedOffAtOnceMax)
 	}
 	var all []handedOff
-	for _, child := range next {
+	for _, child := range append(given, followed...) {
 		if taken.Has(child.N) {
 			return nil, protocol.Errorf(protocol.CodeConflict, "children", "two have the ordinal %d", child.N)
 		}
@@ -323,7 +386,7 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 
 // childrenOfCommand makes the children that a result's command asks for, or a rule of the
 // package, with ordinals that no other has.
-func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, taken protocol.Bits, beside []Child) ([]Child, error) {
+func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, taken protocol.Bits, beside []keyed) ([]keyed, error) {
 	if rules := result.Command == nil && protocol.MayHaveRules(c.Package); !rules && (result.Command == nil || len(result.Command.Goto) == 0) {
 		return nil, nil
 	}
@@ -344,7 +407,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 	for _, child := range beside {
 		taken = taken.With(child.N)
 	}
-	var all []Child
+	var all []keyed
 	n := 0
 	for _, pkg := range packages {
 		for taken.Has(n) {
@@ -353,7 +416,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 		if err := c.respell(ctx, "command.goto", &pkg); err != nil {
 			return nil, err
 		}
-		all = append(all, Child{N: n, Package: pkg, onChain: true})
+		all = append(all, keyed{Child: Child{N: n, Package: pkg, onChain: true}})
 		n++
 	}
 	return all, nil
@@ -427,7 +490,7 @@ func (c *Claim) followSource(ctx context.Context) {
 		return
 	}
 	for _, n := range s.Children.After.Numbers() {
-		child, err := c.b.Head(ctx, protocol.ChildTicketN(c.Ticket, n), 0)
+		child, err := c.b.Head(ctx, s.ChildTicket(n), 0)
 		if err == nil {
 			_, err = c.b.followSource(ctx, child, s)
 		}

@@ -98,7 +98,7 @@ func TestRequests(t *testing.T) {
 		ok(err)
 		cost("hand off from within", "append 2, offer 1, profile 1")
 	}
-	_, err = c.HandOff(ctx, broker.Child{N: 0, Package: delegate("tester")})
+	_, err = c.HandOff(ctx, broker.Child{Nth: 1, Package: delegate("tester")})
 	ok(err)
 	cost("hand off again", "last 1")
 	_, err = c.Suspend(ctx, 0, 1)

@@ -183,7 +183,7 @@ func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int
 	members := make([]protocol.MemberReturn, group.Aggregate.Size)
 	results := make([]uint64, len(members)) // the entries that hold them
 	err := forEachParallel(ctx, readsAtOnce, len(members), func(ctx context.Context, n int) (err error) {
-		members[n], results[n], err = b.readMember(ctx, protocol.ChildTicketN(group.Ticket, n))
+		members[n], results[n], err = b.readMember(ctx, group.ChildTicket(n))
 		return err
 	})
 	if err != nil {
@@ -250,7 +250,7 @@ func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol
 	var all []protocol.Return
 	room := protocol.PackageBytesMax
 	for _, n := range s.Children.Received.Numbers() {
-		ret, err := b.Return(ctx, protocol.ChildTicketN(s.Ticket, n))
+		ret, err := b.Return(ctx, s.ChildTicket(n))
 		if err != nil {
 			return nil, err
 		}

@@ -110,7 +110,7 @@ func tickets(first string, changes []protocol.Change) []string {
 	for _, c := range changes {
 		if children := c.Record.State.Children; children != nil {
 			for _, n := range children.Made.Numbers() {
-				all = append(all, protocol.ChildTicketN(c.Record.State.Ticket, n))
+				all = append(all, c.Record.State.ChildTicket(n))
 			}
 		}
 	}

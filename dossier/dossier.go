@@ -56,7 +56,7 @@ func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, er
 	group.SetLimit(ReadsAtOnce)
 	for n := range views {
 		group.Go(func() error {
-			ticket := protocol.ChildTicketN(s.Ticket, n)
+			ticket := s.ChildTicket(n)
 			m, err := readState(ctx, r, ticket)
 			views[n] = MemberState{N: n + 1, Ticket: ticket, Agent: agentOf(m), Phase: m.Phase, Closed: m.Closed, Outcome: m.Outcome}
 			return err

@@ -240,7 +240,7 @@ func relatives(s protocol.State) []relative {
 			if s.Aggregate != nil {
 				is = Member
 			}
-			all = append(all, relative{protocol.ChildTicketN(s.Ticket, n), is, n + 1})
+			all = append(all, relative{s.ChildTicket(n), is, n + 1})
 		}
 	}
 	if s.ReturnTicket != "" {

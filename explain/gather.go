@@ -155,7 +155,7 @@ func openRelatives(ctx context.Context, b *broker.Broker, s protocol.State) ([]R
 		if len(open) == relativesRead {
 			break
 		}
-		r := Relative{Ticket: protocol.ChildTicketN(s.Ticket, n), N: n + 1}
+		r := Relative{Ticket: s.ChildTicket(n), N: n + 1}
 		head, err := b.Head(ctx, r.Ticket, 0)
 		if err != nil && !errors.Is(err, broker.ErrNotFound) && !broker.Unreadable(err) {
 			return nil, err

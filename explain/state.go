@@ -147,14 +147,14 @@ func awaitedTickets(s protocol.State) []string {
 	if s.Children == nil {
 		return nil
 	}
-	return ChildTickets(s.Ticket, s.Children.Awaited.Without(s.Children.Closed))
+	return ChildTickets(s, s.Children.Awaited.Without(s.Children.Closed))
 }
 
 // ChildTickets returns the tickets of a handoff's children with these ordinals.
-func ChildTickets(ticket string, ordinals protocol.Bits) []string {
+func ChildTickets(s protocol.State, ordinals protocol.Bits) []string {
 	var tickets []string
 	for _, n := range ordinals.Numbers() {
-		tickets = append(tickets, protocol.ChildTicketN(ticket, n))
+		tickets = append(tickets, s.ChildTicket(n))
 	}
 	return tickets
 }
@@ -312,7 +312,7 @@ func HandedOff(s protocol.State) string {
 	if s.Children == nil || s.Aggregate != nil {
 		return ""
 	}
-	tickets := ChildTickets(s.Ticket, s.Children.Made)
+	tickets := ChildTickets(s, s.Children.Made)
 	if next, goesOn := lifecycle.NextInChain(s); goesOn {
 		tickets = slices.DeleteFunc(tickets, func(t string) bool { return t == next })
 	}
@@ -373,7 +373,7 @@ func Undelivered(s protocol.State) []string {
 	if s.Children == nil {
 		return nil
 	}
-	return ChildTickets(s.Ticket, s.Children.Undelivered)
+	return ChildTickets(s, s.Children.Undelivered)
 }
 
 // undeliveredWords says that children could not be delivered at once. They may have been since.

@@ -76,6 +76,9 @@ func (b Bits) Len() int {
 // And returns what is in both sets.
 func (b Bits) And(o Bits) Bits { return b.both(o, func(x, y byte) byte { return x & y }) }
 
+// Or is the union of both.
+func (b Bits) Or(o Bits) Bits { return b.With(o.Numbers()...) }
+
 // Without returns what is in b and not in o.
 func (b Bits) Without(o Bits) Bits { return b.both(o, func(x, y byte) byte { return x &^ y }) }
 

@@ -5,6 +5,7 @@ import "encoding/json"
 // The events of other handoffs that belong to this one, of interventions, and after the end.
 const (
 	EventHandedOff       EventType = "handed_off"
+	EventAdopted         EventType = "adopted"
 	EventSuspended       EventType = "suspended"
 	EventChildrenClosed  EventType = "children_closed"
 	EventTaken           EventType = "taken"
@@ -23,7 +24,7 @@ const (
 )
 
 var familyEvents = []func() Event{
-	empty[HandedOff], empty[Suspended], empty[ChildrenClosed], empty[Taken],
+	empty[HandedOff], empty[Adopted], empty[Suspended], empty[ChildrenClosed], empty[Taken],
 	empty[RolledBack], empty[LateResultUsed], empty[ResultParked], empty[ReturnSent],
 	empty[Returned], empty[Redriven], empty[Dismissed], empty[Assigned],
 	empty[SourceCompleted], empty[ChainEnded], empty[Barred], empty[Raised],
@@ -36,12 +37,11 @@ type HandedOff struct {
 	Meta
 	Fence   uint64          `json:"fence"`
 	N       int             `json:"n"`                 // its ordinal among the children, from 0
-	Number  int             `json:"number,omitempty"`  // what its holder called it, where that is not N + 1
 	After   bool            `json:"after,omitempty"`   // it begins when this handoff completes
 	Goto    bool            `json:"goto,omitempty"`    // the chain goes on with it
 	Returns bool            `json:"returns,omitempty"` // its end comes back to this handoff
 	Waits   bool            `json:"waits,omitempty"`   // the program that hands it off waits for it in its slot
-	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and N
+	Ticket  string          `json:"ticket" redact:"-"` // of the child, derived from this ticket and its key, or N
 	Type    Type            `json:"child_type" redact:"-"`
 	Target  string          `json:"target" redact:"-"`          // in words, for people
 	Digest  string          `json:"digest" redact:"-"`          // of the child's package as stored
@@ -51,6 +51,11 @@ type HandedOff struct {
 	// Undelivered says why no agent could be given it when it was handed off. Then it goes up to
 	// the authority of its source.
 	Undelivered string `json:"undelivered,omitempty" redact:"text"`
+	// Key is that of the child's package, if it has one, and Cell its short form. Written is the
+	// digest of the package as it was written.
+	Key     string `json:"key,omitempty" redact:"-"`
+	Cell    string `json:"cell,omitempty" redact:"-"`
+	Written string `json:"written,omitempty" redact:"-"`
 	// Excluded is that of the child's summary.
 	Excluded []string `json:"excluded,omitempty" redact:"-"`
 	// Hash is the ContextHash of the child's package, for the lineage. Grant are the limits that the
@@ -62,6 +67,16 @@ type HandedOff struct {
 }
 
 func (*HandedOff) EventType() EventType { return EventHandedOff }
+
+// Adopted says that an attempt asks again for children that an earlier one handed off: they are its
+// own from then on, and nothing is handed off.
+type Adopted struct {
+	Meta
+	Fence    uint64 `json:"fence"`
+	Children []int  `json:"children"` // ordinals
+}
+
+func (*Adopted) EventType() EventType { return EventAdopted }
 
 // Suspended says that the holder lets go until children have closed. No attempt
 // is charged; the handoff is offered to the same agent again then.

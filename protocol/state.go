@@ -214,6 +214,12 @@ type Children struct {
 	// After are those that begin when it completes. An attempt that ends in another
 	// way drops them.
 	After Bits `json:"after,omitempty"`
+	// Dropped are those that were in After when such an attempt ended. Asked are those that the
+	// current attempt handed off, or adopted.
+	Dropped Bits `json:"dropped,omitempty"`
+	Asked   Bits `json:"asked,omitempty"`
+	// Keys has, by ordinal, 8 characters of the hash of each child's key.
+	Keys string `json:"keys,omitempty"`
 	// Next is the one that its chain goes on with, counted from 1; 0 is that it hands on to none.
 	Next int `json:"next,omitempty"`
 	// Undelivered are those that no agent could be given when they were handed off.

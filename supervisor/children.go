@@ -151,7 +151,7 @@ func (k *familyMatcher) add(s protocol.State) {
 
 func (k *familyMatcher) addChildren(s protocol.State, those protocol.Bits, r expectedChild) {
 	for _, n := range those.Numbers() {
-		child, err := uuid.Parse(protocol.ChildTicketN(s.Ticket, n))
+		child, err := uuid.Parse(s.ChildTicket(n))
 		if err != nil {
 			continue
 		}

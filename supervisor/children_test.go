@@ -192,7 +192,7 @@ func TestWaitForWhatHasEnded(t *testing.T) {
 		}
 		w.complete(again)
 		for n := range 3 {
-			w.until(protocol.ChildTicketN(ticket, n), func(s protocol.State) bool { return s.Phase == protocol.PhaseReturned })
+			w.until(w.child(ticket, n), func(s protocol.State) bool { return s.Phase == protocol.PhaseReturned })
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestReturnAfterTheMark(t *testing.T) {
 		w.complete(w.work(tester))
 		w.complete(w.work(coder))
 		pass(10 * time.Second)
-		if s, _ := w.b.Status(w.ctx, protocol.ChildTicketN(ticket, 0)); s.Phase != protocol.PhaseReturned {
+		if s, _ := w.b.Status(w.ctx, w.child(ticket, 0)); s.Phase != protocol.PhaseReturned {
 			t.Errorf("the child is %s; without a pass it would stay so", s.Phase)
 		}
 	})
@@ -458,7 +458,11 @@ func TestRefillMakesNoChildren(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.agent("coder", nil)
 		w.agent("tester", nil)
-		dying := brokertest.Over(t, &withholding{w.m, protocol.ChildTicketN(protocol.TicketForKey("lead", "k"), 0)})
+		key, err := protocol.ChildKeyOf(delegated("tester"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dying := brokertest.Over(t, &withholding{w.m, protocol.ChildTicket(protocol.TicketForKey("lead", "k"), key.Cell(0))})
 		ticket := w.submit(func(p *protocol.Package) { p.Key = "k" })
 		offers, err := dying.Pull(w.ctx, "coder", 1, time.Minute)
 		if err != nil || len(offers) != 1 {
@@ -474,7 +478,7 @@ func TestRefillMakesNoChildren(t *testing.T) {
 		if err := supervisor.Refill(w.ctx, w.b, w.m, nil); err != nil {
 			t.Fatal(err)
 		}
-		child := protocol.ChildTicketN(ticket, 0)
+		child := w.child(ticket, 0)
 		if _, err := w.b.Status(w.ctx, child); err == nil {
 			t.Error("the child was made")
 		}

@@ -257,7 +257,7 @@ func TestWaitForChildren(t *testing.T) {
 		}
 		w.complete(again)
 		for n := range 2 {
-			w.until(protocol.ChildTicketN(ticket, n), func(s protocol.State) bool { return s.Phase == protocol.PhaseReturned })
+			w.until(w.child(ticket, n), func(s protocol.State) bool { return s.Phase == protocol.PhaseReturned })
 		}
 	})
 }

@@ -177,3 +177,13 @@ func (w *world) plot(ticket string) string {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// child is the ticket of a child of a handoff.
+func (w *world) child(parent string, n int) string {
+	w.Helper()
+	s, err := w.b.Status(w.ctx, parent)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s.ChildTicket(n)
+}

@@ -12,12 +12,12 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // HandOff hands off work from within the work, and returns the ticket of the new
 // handoff. Source and parent of pkg are filled in, and what it takes over from this
-// handoff (protocol.Package.Inherit); a key is left out: the ticket is derived from
-// the parent and an ordinal. A *protocol.Error says what is wrong
+// handoff (protocol.Package.Inherit). A *protocol.Error says what is wrong
 // with the package, and nothing was handed off then.
 //
 // When it happens depends on the type. A sequential one passes ownership, so it
@@ -31,10 +31,9 @@ import (
 // having got the end among its Returns.
 //
 // A handler that runs again, in a further attempt or after an Await, hands off
-// nothing twice if it makes the same calls: a call for a package of the same type
-// and target as one that this agent has handed off before gets the ticket of
-// that, in the order of the calls, and nothing is sent, whatever else pkg says. A
-// call that is not the same is a new handoff.
+// nothing twice if it makes the same calls: a call for an equal package gets the ticket
+// that it had, and nothing is sent. Of equal ones their number counts. A call that is not the same is a
+// new handoff; with a key, the key alone says which one it is, and another package under it is refused.
 //
 // It blocks until the ledger has it, or ctx ends. It may be called from several
 // goroutines; then the order is theirs to keep.
@@ -128,89 +127,54 @@ func withResultError(ticket string) error {
 	return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is handed off with the result, and cannot be waited for: a delegation can", ticket)
 }
 
-// childCalls keeps the ordinals of what one run of the handler hands off.
+// childCalls keeps what one run of the handler hands off.
 type childCalls struct {
-	parent string
-
 	mu         sync.Mutex
-	used       map[int]bool
-	earlier    []*earlierChild // by this agent, in earlier runs of the handler
-	withResult []broker.Child  // sequential ones, which go with the result
+	equal      map[string]int // how many calls there were, by the package as it was written
+	withResult []broker.Child // sequential ones, which go with the result
+	cells      []string       // of those
+	tickets    []string       // of those
 }
 
-// earlierChild is a handoff that stands in the ledger, and what a call is compared with.
-type earlierChild struct {
-	n       int
-	kind    protocol.Type
-	target  string
-	matched bool // this run has made the same call
-}
-
-func newChildCalls(parent string) *childCalls {
-	return &childCalls{parent: parent}
-}
-
-// addEarlier takes in what was handed off before. Only what this agent did counts as
-// the same: another one that had the handoff meant other work.
-func (o *childCalls) addEarlier(children []broker.HandedOff, agent string) {
-	for _, child := range children {
-		o.use(child.N)
-		if child.By == agent {
-			o.earlier = append(o.earlier, &earlierChild{n: child.N, kind: child.Type, target: child.Target})
-		}
-	}
-}
-
-// use marks an ordinal as used. The first makes the map: most handlers hand off nothing.
-func (o *childCalls) use(n int) {
-	if o.used == nil {
-		o.used = map[int]bool{}
-	}
-	o.used[n] = true
-}
-
-// reserve finds the ordinal of a call: that of the same call made before, else
-// the lowest that is free. undo takes that back, for a call that came to nothing.
-func (o *childCalls) reserve(kind protocol.Type, target string) (n int, undo func()) {
+// count counts a call, and returns which one of equal calls it is.
+func (o *childCalls) count(written string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// A sequential one that the ledger has closed its parent with it.
-	if kind != protocol.Sequential {
-		for _, m := range o.earlier {
-			if !m.matched && m.kind == kind && m.target == target {
-				m.matched = true
-				return m.n, func() {
-					o.mu.Lock()
-					defer o.mu.Unlock()
-					m.matched = false
-				}
-			}
-		}
+	if o.equal == nil {
+		o.equal = map[string]int{}
 	}
-	for o.used[n] {
-		n++
-	}
-	o.use(n)
-	return n, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.used, n)
-	}
+	o.equal[written]++
+	return o.equal[written]
 }
 
-// addToResult keeps a child for the result.
-func (o *childCalls) addToResult(child broker.Child) error {
+// undo takes back the last of equal calls, which came to nothing.
+func (o *childCalls) undo(written string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.equal[written]--
+}
+
+// addToResult keeps a child for the result, and returns the ticket that it will have.
+func (o *childCalls) addToResult(s protocol.State, key protocol.ChildKey, child broker.Child) (ticket string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.withResult) == broker.HandedOffAtOnceMax {
-		return protocol.Errorf(protocol.CodeTooLarge, "children", "at most %d handoffs go with one result; several agents in one package are one group", broker.HandedOffAtOnceMax)
+		return "", protocol.Errorf(protocol.CodeTooLarge, "children", "at most %d handoffs go with one result; several agents in one package are one group", broker.HandedOffAtOnceMax)
 	}
-	o.withResult = append(o.withResult, child)
-	return nil
+	cell := ""
+	cell, o.cells = lifecycle.NewChild(s, key, o.cells)
+	ticket = protocol.ChildTicket(s.Ticket, cell)
+	o.withResult, o.tickets = append(o.withResult, child), append(o.tickets, ticket)
+	return ticket, nil
 }
 
 func (o *childCalls) goesWithResult(ticket string) bool {
-	return slices.ContainsFunc(o.resultChildren(), func(c broker.Child) bool { return protocol.ChildTicketN(o.parent, c.N) == ticket })
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Contains(o.tickets, ticket)
 }
 
 // resultChildren are those that go with the result.
@@ -231,21 +195,30 @@ func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Packa
 	call := pkg
 	call.Source = r.w.cfg.Agent
 	call.Normalize(time.Now())
-	n, undo := calls.reserve(call.Type, call.Summarize("").TargetWords())
-	child := broker.Child{N: n, Package: pkg}
-	ticket = protocol.ChildTicketN(r.offer.Ticket(), n)
+	key, err := protocol.ChildKeyOf(pkg)
+	if err != nil {
+		return "", err
+	}
+	sequential := call.Type == protocol.Sequential
+	child := broker.Child{N: -1, Package: pkg}
+	if !sequential {
+		child.Nth = calls.count(key.Written)
+	}
 	err = r.w.retry(ctx, "hand off", func(ctx context.Context) (err error) {
-		if call.Type == protocol.Sequential {
+		if sequential {
 			return claim.CheckChild(ctx, child)
 		}
-		_, err = claim.HandOff(ctx, child)
+		ticket, err = claim.HandOff(ctx, child)
 		return err
 	})
-	if err == nil && call.Type == protocol.Sequential {
-		err = calls.addToResult(child)
+	if err == nil && sequential {
+		key.Given = ""
+		ticket, err = calls.addToResult(*r.lastState(), key, child)
 	}
 	if err != nil {
-		undo()
+		if !sequential {
+			calls.undo(key.Written)
+		}
 		if errors.Is(err, broker.ErrLeaseLost) {
 			r.cancel(err)
 		}
@@ -256,24 +229,16 @@ func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Packa
 	return ticket, nil
 }
 
-// readChildren reads what earlier runs of the handler have handed off, and how that
-// ended. Most handoffs have none of it and cost no read.
-func (r *run) readChildren(h *Handoff, claim Claim) error {
-	h.calls, h.Returns = newChildCalls(r.offer.Ticket()), nil
-	s := r.lastState() // as of the acceptance, or of the suspension that failed
-	if s.Children == nil || s.Children.Made == "" {
+// readReturns reads the ends of what earlier runs of the handler have handed off. Most handoffs have
+// none of it and cost no read.
+func (r *run) readReturns(h *Handoff, claim Claim) error {
+	h.calls, h.Returns = &childCalls{}, nil
+	s := r.lastState() // as of the acceptance
+	if s.Children == nil || s.Children.Received == "" {
 		return nil
 	}
-	return r.w.retry(r.ctx, "read what was handed off", withTimeout(fetchTimeout, func(ctx context.Context) (err error) {
-		if h.Returns, err = claim.Returns(ctx); err != nil {
-			return err
-		}
-		all, err := claim.HandedOff(ctx)
-		if err != nil {
-			return err
-		}
-		h.calls = newChildCalls(r.offer.Ticket())
-		h.calls.addEarlier(all, h.Agent)
-		return nil
+	return r.w.retry(r.ctx, "read what came back", withTimeout(fetchTimeout, func(ctx context.Context) (err error) {
+		h.Returns, err = claim.Returns(ctx)
+		return err
 	}))
 }

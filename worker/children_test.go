@@ -65,7 +65,7 @@ func TestHandOffWithTheResult(t *testing.T) {
 		}
 		for n, child := range []string{first, second} {
 			state := w.status(child)
-			if child != protocol.ChildTicketN(ticket, n) || state.Parent != ticket || state.N != n+1 || state.Source != "coder" || state.Agent != "tester" || state.Type != protocol.Sequential {
+			if child != w.child(ticket, n) || state.Parent != ticket || state.N != n+1 || state.Source != "coder" || state.Agent != "tester" || state.Type != protocol.Sequential {
 				t.Errorf("child %d: %+v", n, state)
 			}
 		}
@@ -98,17 +98,17 @@ func TestHandOffWithAFailure(t *testing.T) {
 		}))
 		ticket := w.submit(nil)
 		w.closed(ticket)
-		if state := w.closed(tickets[1]); tickets[0] != tickets[1] || state.Agent != "writer" {
+		if state := w.closed(tickets[1]); tickets[0] == tickets[1] || state.Agent != "writer" {
 			t.Errorf("tickets %v, state %+v", tickets, state)
 		}
 	})
 }
 
-// What is wrong with a package the handler reads at once, and its ordinal is
-// free again.
+// What is wrong with a package the handler reads at once, and nothing is handed off.
 func TestHandOffOfAPackageThatIsWrong(t *testing.T) {
 	inBubble(t, func(w *world) {
 		crew(w, "tester")
+		handedOn := ""
 		var codes []protocol.Code
 		w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 			noTimeout := delegate("tester", "x")
@@ -122,12 +122,12 @@ func TestHandOffOfAPackageThatIsWrong(t *testing.T) {
 				codes = append(codes, refused.Code)
 			}
 			ticket, err := h.HandOff(ctx, h.Continue("tester"))
-			if want := protocol.ChildTicketN(h.Ticket, 0); ticket != want {
-				t.Errorf("ticket %s, want %s", ticket, want)
-			}
+			handedOn = ticket
 			return protocol.Result{}, err
 		}))
-		w.closed(w.submit(nil))
+		if s := w.closed(w.submit(nil)); s.ChildTicket(0) != handedOn || s.Children.Count != 1 {
+			t.Errorf("ticket %s, children %+v", handedOn, s.Children)
+		}
 		want := []protocol.Code{protocol.CodeConflict, protocol.CodeUnknownAgent, protocol.CodeInvalid, protocol.CodeMissing, protocol.CodeUnknownAgent, protocol.CodeMissing}
 		if !slices.Equal(codes, want) {
 			t.Errorf("codes %v, want %v", codes, want)
@@ -196,14 +196,14 @@ func TestHandOffOnceOverAttempts(t *testing.T) {
 		if want := []string{first[2], first[0], first[1]}; !slices.Equal(tickets[1], want) {
 			t.Errorf("the second attempt got %v, want %v", tickets[1], want)
 		}
-		if third := tickets[2]; !slices.Equal(third[:3], first) || third[3] != protocol.ChildTicketN(ticket, 3) {
+		if third := tickets[2]; !slices.Equal(third[:3], first) || third[3] != w.child(ticket, 3) {
 			t.Errorf("the third attempt got %v after %v", third, first)
 		}
 	})
 }
 
-// Another agent that gets the handoff means its own calls, though they look like
-// those of the agent before.
+// Another agent that gets the handoff, and asks for the same, goes on with what the agent before it has
+// handed off.
 func TestHandOffAfterAReroute(t *testing.T) {
 	inBubble(t, func(w *world) {
 		crew(w, "tester")
@@ -225,7 +225,7 @@ func TestHandOffAfterAReroute(t *testing.T) {
 		if state := w.closed(ticket); state.Agent != "gopher" {
 			t.Errorf("state %+v", state)
 		}
-		if len(tickets) != 2 || tickets[0] != protocol.ChildTicketN(ticket, 0) || tickets[1] != protocol.ChildTicketN(ticket, 1) {
+		if len(tickets) != 2 || tickets[0] != w.child(ticket, 0) || tickets[1] != tickets[0] {
 			t.Errorf("tickets %v", tickets)
 		}
 	})

@@ -240,11 +240,10 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	ackFile := filepath.Join(dir, "ack")
 	progressFile, usageFile := filepath.Join(dir, "progress"), filepath.Join(dir, "usage")
 	awaitDir := filepath.Join(dir, "await")
-	await, err := awaitEnvironment(h, awaitDir)
-	if err != nil {
+	if err := os.Mkdir(awaitDir, 0o700); err != nil {
 		return protocol.Result{}, Stop(fmt.Errorf("no place for what it waits for: %w", err))
 	}
-	env := append(append(environment(e.cfg, h, ackFile), await...), "HANDOFF_PROGRESS_FILE="+progressFile, "HANDOFF_USAGE_FILE="+usageFile)
+	env := append(environment(e.cfg, h, ackFile), EnvAwaitDir+"="+awaitDir, "HANDOFF_PROGRESS_FILE="+progressFile, "HANDOFF_USAGE_FILE="+usageFile)
 	input, env, err = e.brief(h, since, dir, input, env)
 	if err != nil {
 		return protocol.Result{}, Stop(fmt.Errorf("no place for the brief: %w", err))
@@ -259,12 +258,12 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	close(ended)
 	stop()
 	watching.Wait()
-	result, err := e.ended(p, state, err, ackFile, awaitDir)
+	result, err := e.ended(h, p, state, err, ackFile, awaitDir)
 	return p.withUsage(ctx, h, usageFile, result, err)
 }
 
 // ended reads what a program says that has ended, or that did not run to its end.
-func (e *Exec) ended(p *program, state *os.ProcessState, err error, ackFile, awaitDir string) (protocol.Result, error) {
+func (e *Exec) ended(h Handoff, p *program, state *os.ProcessState, err error, ackFile, awaitDir string) (protocol.Result, error) {
 	if errors.Is(err, ErrReturned) { // it may have said how far it came
 		if said, unread := readAck(ackFile); unread == nil && said.back != nil {
 			return protocol.Result{}, p.rollBack(said.back)
@@ -277,7 +276,7 @@ func (e *Exec) ended(p *program, state *os.ProcessState, err error, ackFile, awa
 	if err != nil {
 		return protocol.Result{}, err
 	}
-	return e.outcome(p, state, ackFile, awaitDir)
+	return e.outcome(h, p, state, ackFile, awaitDir)
 }
 
 // Cleanup runs the program that puts away. It implements Cleaner.

@@ -9,29 +9,20 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Variables by which "handoff submit --await block" in a program leaves what its result waits
-// for: a directory of packages in files named 1, 2, …, and the ordinal of the first of them.
+// EnvLease has the lease of the program. In EnvAwaitDir "handoff submit --await block" leaves what the
+// program's result waits for: packages, in files named 1, 2, ….
 const (
 	EnvLease    = "HANDOFF_LEASE"
 	EnvAwaitDir = "HANDOFF_AWAIT_DIR"
-	EnvChildren = "HANDOFF_CHILDREN"
 )
 
-// awaitEnvironment makes the directory, and says which ordinals its entries will have.
-func awaitEnvironment(h Handoff, dir string) ([]string, error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	first := broker.RoomForResult(h.State().Children)
-	return []string{EnvAwaitDir + "=" + dir, EnvChildren + "=" + strconv.Itoa(first)}, nil
-}
-
-// addAwaited adds what a program has left to what its result waits for, before that.
-func addAwaited(result *protocol.Result, dir string) error {
+// addAwaited adds what a program has left to what its result waits for, before that. A program that
+// has run again, and left only what it has the ends of, has left nothing.
+func addAwaited(result *protocol.Result, h Handoff, dir string) error {
 	var list []json.RawMessage
 	for n := 1; n <= protocol.AwaitMax; n++ {
 		entry, err := readEntry(filepath.Join(dir, strconv.Itoa(n)))
@@ -43,7 +34,7 @@ func addAwaited(result *protocol.Result, dir string) error {
 		}
 		list = append(list, entry)
 	}
-	if len(list) == 0 {
+	if len(list) == 0 || !result.Awaits() && hasEndsOf(h, list) {
 		return nil
 	}
 	command := protocol.Command{}
@@ -61,6 +52,35 @@ func addAwaited(result *protocol.Result, dir string) error {
 	command.Await = all
 	result.Command = &command
 	return err
+}
+
+// hasEndsOf reports whether the program was given the ends of all these.
+func hasEndsOf(h Handoff, list []json.RawMessage) bool {
+	s := h.State()
+	if s.Children == nil || s.Children.Received == "" {
+		return false
+	}
+	all, err := json.Marshal(list)
+	if err != nil {
+		return false
+	}
+	packages, err := protocol.Await(h.Package, h.Agent, protocol.Result{Command: &protocol.Command{Await: all}})
+	if err != nil {
+		return false
+	}
+	var cells []string
+	for _, pkg := range packages {
+		key, err := protocol.ChildKeyOf(pkg)
+		if err != nil {
+			return false
+		}
+		n, cell, made := lifecycle.FindChild(s, key, cells...)
+		if !made || !s.Children.Received.Has(n) {
+			return false
+		}
+		cells = append(cells, cell)
+	}
+	return true
 }
 
 func readEntry(path string) (json.RawMessage, error) {

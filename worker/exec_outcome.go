@@ -16,7 +16,7 @@ import (
 )
 
 // outcome reads what a program that has ended says.
-func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile, awaitDir string) (protocol.Result, error) {
+func (e *Exec) outcome(h Handoff, p *program, state *os.ProcessState, ackFile, awaitDir string) (protocol.Result, error) {
 	said, err := readAck(ackFile)
 	ack := said.ack
 	switch {
@@ -37,7 +37,7 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile, awaitDir str
 	last := cmp.Or(p.stderr.last(), state.String())
 	switch code := state.ExitCode(); code {
 	case ExitComplete:
-		return e.result(p, awaitDir), nil
+		return e.result(h, p, awaitDir), nil
 	case ExitRejected:
 		return protocol.Result{}, Reject(last, ack.SuggestedAlternative)
 	case ExitConditional:
@@ -51,11 +51,11 @@ func (e *Exec) outcome(p *program, state *os.ProcessState, ackFile, awaitDir str
 
 // result reads what a program has printed, and what it has left to be waited for. A result that
 // is malformed is handed in as it came.
-func (e *Exec) result(p *program, awaitDir string) protocol.Result {
+func (e *Exec) result(h Handoff, p *program, awaitDir string) protocol.Result {
 	printed := p.stdout.buf.Bytes()
 	read, err := output.Read(printed, e.cfg.Output)
 	if err == nil {
-		err = addAwaited(&read.Result, awaitDir)
+		err = addAwaited(&read.Result, h, awaitDir)
 	}
 	if err != nil {
 		kept := protocol.ResultFromText(printed)
@@ -64,7 +64,7 @@ func (e *Exec) result(p *program, awaitDir string) protocol.Result {
 	}
 	aside, words := read.SetAside, read.Result.SetAside
 	if words == "" && read.Result.Awaits() && read.Result.SaysMore() {
-		aside, words = printed, "a result that waits is no end: what it says beside its command is not kept"
+		aside, words = printed, "a result that waits is no end: what it says beside its command is kept only if it has nothing to wait for"
 	}
 	for line := range bytes.Lines(aside) {
 		p.logLine("stdout", line)

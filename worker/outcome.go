@@ -30,7 +30,7 @@ func (await *awaitError) Error() string {
 }
 
 // Await is what Handle returns to wait for handoffs that it has handed off
-// (Handoff.HandOff): all of these, or all that it has handed off if none is
+// (Handoff.HandOff): all of these, or all that this run has handed off if none is
 // named. It holds no slot meanwhile, no clock but the deadline's and its own
 // return's runs, and no attempt is charged. When they have closed, however they
 // ended, the handoff is offered to this agent again as the same attempt: Handle
@@ -120,14 +120,14 @@ func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) {
 func awaitedChildren(s protocol.State, tickets []string, calls *childCalls) (children []int, err error) {
 	ordinals := map[string]int{}
 	if s.Children != nil {
-		children = s.Children.Made.Without(s.Children.After).Numbers()
-	}
-	for _, n := range children {
-		ordinals[protocol.ChildTicketN(s.Ticket, n)] = n
+		children = s.Children.Asked.Without(s.Children.After).Numbers()
+		for _, n := range s.Children.Made.Without(s.Children.After).Numbers() {
+			ordinals[s.ChildTicket(n)] = n
+		}
 	}
 	if len(tickets) == 0 {
 		if len(children) == 0 {
-			return nil, errors.New("waits, and has handed off nothing")
+			return nil, errors.New("waits, and this attempt has handed off nothing")
 		}
 		return children, nil
 	}

@@ -109,7 +109,7 @@ func (r *run) serve(c contexts) {
 // reports.
 func (r *run) attempt(c contexts, h Handoff, claim Claim, failed error) {
 	if failed == nil {
-		failed = r.readChildren(&h, claim)
+		failed = r.readReturns(&h, claim)
 	}
 	if failed != nil {
 		r.report(c, h, claim, protocol.Result{}, failed)

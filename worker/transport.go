@@ -99,9 +99,7 @@ type Claim interface {
 	Unlock(ctx context.Context, paths ...protocol.LockPath) error
 	SetVariables(ctx context.Context, set lifecycle.Setting) (protocol.Workspace, error)
 	Workspace(ctx context.Context) (protocol.Workspace, error)
-	// HandedOff are the handoffs that it has handed off, as that happened, and
-	// Returns the ends of those that it knows to be closed, by their ordinals.
-	HandedOff(ctx context.Context) ([]broker.HandedOff, error)
+	// Returns are the ends of what it has handed off that came with the claim.
 	Returns(ctx context.Context) ([]protocol.Return, error)
 }
 

@@ -229,3 +229,10 @@ func (w *world) cancelledBy(h *working, want error) {
 		w.Errorf("the handler's context has not ended, want %v", want)
 	}
 }
+
+// child is the ticket of a child of a handoff.
+func (w *world) child(parent string, n int) string {
+	w.Helper()
+	s := w.status(parent)
+	return s.ChildTicket(n)
+}

@@ -162,12 +162,35 @@ func testHandOff(t *testing.T, w *world) {
 		Type: protocol.Delegation}
 	part.Return = &protocol.ReturnProtocol{Expected: true, Wait: protocol.WaitBlock, TimeoutMS: timeout.Milliseconds()}
 	child, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: part})
-	if w.must(err); child.Ticket != protocol.ChildTicketN(held.State.Ticket, 0) || child.Parent.Children == nil {
+	if w.must(err); child.Ticket != child.Parent.ChildTicket(0) || child.Parent.Children == nil {
 		t.Errorf("handed off %s from %+v", child.Ticket, child.Parent.Children)
 	}
-	again, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, N: 1, Package: part})
-	if w.must(err); again.Ticket != child.Ticket {
-		t.Errorf("the same number again: %s", again.Ticket)
+	equal, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: part})
+	if w.must(err); equal.Ticket == child.Ticket {
+		t.Errorf("an equal one in the same attempt is %s", equal.Ticket)
+	}
+	named := part
+	named.Key = "k"
+	keyed, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: named})
+	w.must(err)
+	again, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: named})
+	if w.must(err); again.Ticket != keyed.Ticket || keyed.Ticket == child.Ticket {
+		t.Errorf("under the same key %s, and then %s", keyed.Ticket, again.Ticket)
+	}
+	named.Task.Description = "another part"
+	_, err = coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: named})
+	w.wantCode("another package under the key", err, protocol.CodeConflict)
+
+	_, err = coder.Release(w.ctx, held.Lease, "")
+	w.must(err)
+	if held = w.claim(coder); len(held.Children) != 3 || held.Children[0].Ticket != child.Ticket || held.Children[2].Key != "k" || held.Children[1].Asked || held.Children[0].Closed {
+		t.Errorf("the second claim lists %+v", held.Children)
+	}
+	_, err = coder.Await(w.ctx, held.Lease, nil)
+	w.wantCode("to await what an earlier attempt asked for", err, protocol.CodeIllegal)
+	found, err := coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: part})
+	if w.must(err); found.Ticket != child.Ticket {
+		t.Errorf("a second attempt asks for %s, and gets %s", child.Ticket, found.Ticket)
 	}
 	_, err = coder.Await(w.ctx, held.Lease, []string{protocol.NewTicket()})
 	w.wantCode("to wait for another handoff", err, protocol.CodeIllegal)

@@ -171,7 +171,7 @@ func completion(result protocol.Result, children []broker.Child) (*completeReque
 
 func encodeChild(child broker.Child) (wireChild, error) {
 	pkg, err := protocol.EncodePackage(child.Package)
-	return wireChild{N: child.N, Package: pkg}, err
+	return wireChild{N: child.N, Nth: child.Nth, Package: pkg}, err
 }
 
 func (c *claim) Fail(ctx context.Context, f broker.Failure) error {

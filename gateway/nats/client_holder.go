@@ -121,6 +121,9 @@ func (c *Client) accept(ctx context.Context, offer worker.Offer, holder protocol
 		Expires: expiry(holder.LeaseMS), Package: pkg, Answers: offer.Answers(), Trail: offer.Trail()}
 	if h.State.Children != nil {
 		h.Returns, h.ReturnsErr = claim.Returns(ctx)
+		if h.ReturnsErr == nil {
+			h.Children, h.ReturnsErr = claim.HandedOff(ctx)
+		}
 	}
 	return h, nil
 }
@@ -294,16 +297,14 @@ func (c *Client) RollBackHeld(ctx context.Context, lease, reason string, partial
 // HandOff implements api.Holder.
 func (c *Client) HandOff(ctx context.Context, r api.HandOff) (child api.Child, err error) {
 	child.Parent, err = c.report(ctx, r.Lease, func(claim *claim) (err error) {
-		n := r.N - 1
-		if n < 0 {
-			if _, err := claim.Beat(ctx); err != nil { // which reads the state
-				return err
-			}
-			if n = 0; claim.State().Children != nil {
-				n = claim.State().Children.Count
-			}
+		key, err := protocol.ChildKeyOf(r.Package)
+		if err != nil {
+			return err
 		}
-		child.Ticket, err = claim.HandOff(ctx, broker.Child{N: n, Package: r.Package})
+		if _, err := claim.Beat(ctx); err != nil { // which reads the state
+			return err
+		}
+		child.Ticket, err = claim.HandOff(ctx, broker.Child{Nth: lifecycle.NextNth(claim.State(), key), Package: r.Package})
 		return err
 	})
 	return child, err

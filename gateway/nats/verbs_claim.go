@@ -195,7 +195,7 @@ func childrenOf(all []wireChild) ([]broker.Child, error) {
 
 func childOf(wire wireChild) (broker.Child, error) {
 	pkg, err := protocol.DecodePackage(wire.Package)
-	return broker.Child{N: wire.N, Package: pkg}, err
+	return broker.Child{N: wire.N, Nth: wire.Nth, Package: pkg}, err
 }
 
 func (g *Gateway) fail(ctx context.Context, agent string, r *failRequest) (any, error) {
@@ -312,7 +312,6 @@ func (g *Gateway) handOff(ctx context.Context, agent string, r *childRequest) (a
 
 func (g *Gateway) checkChild(ctx context.Context, agent string, r *childRequest) (any, error) {
 	return g.child(ctx, agent, r, func(claim *broker.Claim, child broker.Child, answer *claimAnswer) error {
-		answer.Ticket = protocol.ChildTicketN(claim.Ticket, child.N)
 		return claim.CheckChild(ctx, child)
 	})
 }
@@ -322,15 +321,15 @@ func (g *Gateway) child(ctx context.Context, agent string, r *childRequest, do f
 	if err != nil {
 		return nil, err
 	}
-	if child.N < 0 || child.N >= protocol.ChildrenMax {
-		return nil, invalid("child.n", "is %d, must be 0 to %d", child.N, protocol.ChildrenMax-1)
+	if child.Nth < 0 || child.Nth > protocol.ChildrenMax {
+		return nil, invalid("child.nth", "is %d, must be 0 to %d", child.Nth, protocol.ChildrenMax)
 	}
 	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error { return do(claim, child, answer) })
 }
 
 func (g *Gateway) handedOff(ctx context.Context, agent string, r *claimRef) (any, error) {
 	return g.withClaim(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) (err error) {
-		answer.HandedOff, err = claim.HandedOff(ctx)
+		answer.HandedOff, err = g.b.Children(ctx, claim.State())
 		return err
 	})
 }

@@ -307,7 +307,8 @@ type completeRequest struct {
 }
 
 type wireChild struct {
-	N       int             `json:"n"`
+	N       int             `json:"n,omitempty"`   // of one that goes with a result; -1 is by its package
+	Nth     int             `json:"nth,omitempty"` // of equal ones that are handed off from within the work
 	Package json.RawMessage `json:"package"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -23,10 +24,12 @@ type claimView struct {
 	LimitClock  protocol.Clock    `json:"limit_clock,omitempty"`
 	Supplements []protocol.Answer `json:"supplements"` // answers to conditions, oldest first
 
-	Trail   []protocol.TrailEntry `json:"trail"`       // what happened to it before, oldest first
-	Returns []protocol.Return     `json:"returns"`     // the ends of what it has handed off and waited for
-	Trace   string                `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
-	Package json.RawMessage       `json:"package"`     // as it was submitted
+	Trail   []protocol.TrailEntry `json:"trail"`   // what happened to it before, oldest first
+	Returns []protocol.Return     `json:"returns"` // the ends of what it has handed off and waited for
+	// Children are those that it has handed off, in earlier attempts too.
+	Children []broker.HandedOff `json:"children,omitempty"`
+	Trace    string             `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
+	Package  json.RawMessage    `json:"package"`     // as it was submitted
 }
 
 // held prints a claim, or returns the error of what it comes from.
@@ -39,7 +42,7 @@ func (a *app) held(h api.Held, err error) error {
 	}
 	v := claimView{
 		Lease: h.Lease, Ticket: h.State.Ticket, Agent: h.Agent, Attempt: h.State.Attempt, Accepted: h.State.Fence != 0,
-		Expires: h.Expires, Supplements: orEmpty(h.Answers), Trail: orEmpty(h.Trail), Returns: orEmpty(h.Returns), Package: h.Package,
+		Expires: h.Expires, Supplements: orEmpty(h.Answers), Trail: orEmpty(h.Trail), Returns: orEmpty(h.Returns), Children: h.Children, Package: h.Package,
 		Trace: a.traces.WorkContext(h.State).Parent, AckBy: lifecycle.ClaimDue(h.State).UTC().Truncate(time.Second),
 	}
 	limit, clock := lifecycle.Limit(h.State)
@@ -52,7 +55,7 @@ func (a *app) held(h api.Held, err error) error {
 		a.printf("ACKNOWLEDGE %s\n", v.AckBy.Format(time.RFC3339))
 	}
 	a.printf("LIMIT %s %s\n", v.Limit.Format(time.RFC3339), v.LimitClock)
-	if err := errors.Join(headLines(a, "SUPPLEMENT", v.Supplements), headLines(a, "TRAIL", v.Trail), headLines(a, "RETURN", v.Returns)); err != nil {
+	if err := errors.Join(headLines(a, "SUPPLEMENT", v.Supplements), headLines(a, "TRAIL", v.Trail), headLines(a, "RETURN", v.Returns), headLines(a, "CHILD", v.Children)); err != nil {
 		return err
 	}
 	a.printf("\n")

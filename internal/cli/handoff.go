@@ -16,31 +16,25 @@ import (
 // childFlags make of a submission a handoff that the holder of another hands off.
 type childFlags struct {
 	lease string
-	n     int
 }
 
 func (f *childFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.lease, "under", "", "hand it off from the work that this `LEASE` stands for, which keeps track of it (handoff await)")
-	fs.IntVar(&f.n, "child", 0, "with --under: its number among what was handed off, from 1 (default: the next). The same number is handed off once")
 }
 
 // notChild are the flags that make no sense for what is handed off from a LEASE:
 // its source, its parent and its ticket follow from that.
-var notChild = []string{"from", "parent", "key", "wait", "dry-run"}
+var notChild = []string{"from", "parent", "wait", "dry-run"}
 
 func (f *childFlags) check(changed func(string) bool, await string, inProgram bool) error {
 	with := "--under"
 	switch {
-	case f.lease == "" && changed("child"):
-		return usagef("--child goes with --under")
 	case inProgram:
 		with = "--await block"
 	case f.lease == "" && await == protocol.WaitBlock: // no worker would be woken
 		return usagef("--await block is for a program that handoff work runs, and for what is handed off from a LEASE (--under); to wait here, write --wait")
 	case f.lease == "":
 		return nil
-	case changed("child") && (f.n < 1 || f.n > protocol.ChildrenMax):
-		return usagef("--child %d: number them from 1 to %d", f.n, protocol.ChildrenMax)
 	}
 	for _, name := range notChild {
 		if changed(name) {
@@ -54,8 +48,7 @@ func (f *childFlags) check(changed func(string) bool, await string, inProgram bo
 func (a *app) handOff(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
 	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
 		s := a.session(b, "")
-		// A retry of what may have been done needs the number as it needs a key.
-		made, err := s.HandOff(ctx, api.HandOff{Lease: o.child.lease, N: o.child.n, Package: pkg})
+		made, err := s.HandOff(ctx, api.HandOff{Lease: o.child.lease, Package: pkg})
 		if err != nil && !is[*protocol.Error](err) {
 			err = &unknownError{err}
 		}
@@ -65,7 +58,7 @@ func (a *app) handOff(ctx context.Context, pkg protocol.Package, o *submitOption
 		o.orRun.placed = true
 		if a.text() {
 			a.printf("%s\n", made.Ticket)
-			if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent.Ticket, all.After), made.Ticket) {
+			if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent, all.After), made.Ticket) {
 				a.notef("handoff: %s begins when this handoff completes; an attempt that ends without a result drops it\n", made.Ticket)
 			}
 			return nil

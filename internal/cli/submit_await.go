@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,10 +36,6 @@ func (a *app) runSubmitAwaited(ctx context.Context, o *submitOptions) error {
 // that it will have.
 func (a *app) submitAwaited(ctx context.Context, pkg protocol.Package) error {
 	agent, parent := a.env("HANDOFF_AGENT"), a.env("HANDOFF_TICKET")
-	before, err := strconv.Atoi(a.env(worker.EnvChildren))
-	if err != nil {
-		return usagef("%s is %q, and not a number: --await block is for a program of \"handoff work\"", worker.EnvChildren, a.env(worker.EnvChildren))
-	}
 	pkg.Source, pkg.Parent = "", ""
 	entry, err := protocol.EncodePackage(pkg)
 	if err != nil {
@@ -52,15 +49,22 @@ func (a *app) submitAwaited(ctx context.Context, pkg protocol.Package) error {
 	if err != nil {
 		return ofEntry(err)
 	}
+	key, err := protocol.ChildKeyOf(made[0])
+	if err != nil {
+		return err
+	}
 	made[0].Source, made[0].Parent = agent, parent
 	if _, err := a.prepare(ctx, made[0]); err != nil { // the worker would refuse it
 		return err
 	}
-	n, err := leaveEntry(a.env(worker.EnvAwaitDir), entry)
+	equal, err := leaveEntry(a.env(worker.EnvAwaitDir), entry)
 	if err != nil {
 		return err
 	}
-	ticket := protocol.ChildTicketN(parent, before+n)
+	if key.Given != "" {
+		equal = 0
+	}
+	ticket := protocol.ChildTicket(parent, key.Cell(equal))
 	if !a.text() {
 		return a.value(struct {
 			Ticket  string          `json:"ticket"`
@@ -82,9 +86,9 @@ func ofEntry(err error) error {
 	return &own
 }
 
-// leaveEntry writes a file under the first name that is free, whole, and returns how many there
-// were before it.
-func leaveEntry(dir string, entry []byte) (before int, err error) {
+// leaveEntry writes a file under the first name that is free, whole, and returns how many equal ones
+// there were before it.
+func leaveEntry(dir string, entry []byte) (equal int, err error) {
 	file, err := os.CreateTemp(dir, ".entry-*")
 	if err != nil {
 		return 0, err
@@ -95,9 +99,13 @@ func leaveEntry(dir string, entry []byte) (before int, err error) {
 		return 0, err
 	}
 	for n := range protocol.AwaitMax {
-		err := os.Link(file.Name(), filepath.Join(dir, strconv.Itoa(n+1)))
+		name := filepath.Join(dir, strconv.Itoa(n+1))
+		err := os.Link(file.Name(), name)
 		if !errors.Is(err, os.ErrExist) {
-			return n, err
+			return equal, err
+		}
+		if other, err := os.ReadFile(name); err == nil && bytes.Equal(other, entry) {
+			equal++
 		}
 	}
 	return 0, protocol.Errorf(protocol.CodeTooLarge, "await", "a result waits for at most %d handoffs", protocol.AwaitMax)

@@ -91,7 +91,7 @@ func (j *Judge) read(ctx context.Context) (heads map[string]protocol.State, open
 		}
 		if s.Children != nil {
 			for _, n := range s.Children.Made.Numbers() {
-				if child := protocol.ChildTicketN(ticket, n); heads[child].Ticket == "" {
+				if child := s.ChildTicket(n); heads[child].Ticket == "" {
 					open = append(open, fmt.Sprintf("%s: its child %d, %s, was never submitted", ticket, n, child))
 				}
 			}

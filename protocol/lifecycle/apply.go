@@ -173,6 +173,7 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 		s.ClaimedAt = p.Time{}
 		receiveEnds(s)
 	}
+	beginAsking(s)
 	s.Holder, s.LeaseMS, s.Fence, s.AcceptedAt = e.Holder, e.LeaseMS, p.Self, e.At
 	s.EstimatedCompletion, s.EstimatedCompletionMS, s.Progress = e.EstimatedCompletion, 0, nil
 	s.StartedAt, s.ProgressAt = p.Time{}, p.Time{} // of the attempt before, on the same offer

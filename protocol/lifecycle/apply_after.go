@@ -19,6 +19,13 @@ func childrenOf(s *p.State) *p.Children {
 	return &own
 }
 
+// beginAsking begins an attempt, which has asked for no child yet.
+func beginAsking(s *p.State) {
+	if s.Children != nil && s.Children.Asked != "" {
+		childrenOf(s).Asked = ""
+	}
+}
+
 // receiveEnds records that a worker gets the ends of all children that have closed, with its claim.
 func receiveEnds(s *p.State) {
 	if s.Children != nil && s.Children.Closed.Without(s.Children.Received) != "" {
@@ -38,7 +45,13 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 		return fmt.Errorf("%w: handed off as child %d, ticket %q", ErrIllegal, e.N, e.Ticket)
 	}
 	c := childrenOf(s)
-	c.Made, c.Count = c.Made.With(e.N), max(c.Count, e.N+1)
+	if e.Cell != "" {
+		if n, taken := c.ByCell(e.Cell); taken || len(e.Cell) != len(p.ChildKey{}.Cell(0)) {
+			return fmt.Errorf("%w: handed off as child %d with the key of child %d", ErrIllegal, e.N, n)
+		}
+		c.SetCell(e.N, e.Cell)
+	}
+	c.Made, c.Count, c.Asked = c.Made.With(e.N), max(c.Count, e.N+1), c.Asked.With(e.N)
 	if e.After {
 		c.After = c.After.With(e.N)
 	}
@@ -55,6 +68,16 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 		c.Undelivered = c.Undelivered.With(e.N)
 	}
 	setAside(s, e)
+	return nil
+}
+
+func applyAdopted(s *p.State, e *p.Adopted) error {
+	c := childrenOf(s)
+	adopted := p.Bits("").With(e.Children...)
+	if adopted == "" || adopted.Without(c.Made) != "" || adopted.And(c.Dropped) != "" {
+		return fmt.Errorf("%w: adopts children %v, which it has not, or that were dropped", ErrIllegal, e.Children)
+	}
+	c.Asked = c.Asked.Or(adopted)
 	return nil
 }
 
@@ -79,7 +102,7 @@ func applySuspended(s *p.State, e *p.Suspended) error {
 func dropPending(s *p.State) {
 	if c := s.Children; c != nil && (c.After != "" || c.Next != 0) {
 		own := childrenOf(s)
-		own.After, own.Next = "", 0
+		own.Dropped, own.After, own.Next = own.Dropped.Or(own.After), "", 0
 	}
 }
 
@@ -139,6 +162,7 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	endQueueClock(s)
 	endAwait(s)
 	receiveEnds(s)
+	beginAsking(s)
 	return nil
 }
 

@@ -19,7 +19,7 @@ func NextInChain(s p.State) (ticket string, ok bool) {
 	if !GoesOn(s) {
 		return "", false
 	}
-	return p.ChildTicketN(s.Ticket, s.Children.Next-1), true
+	return s.ChildTicket(s.Children.Next - 1), true
 }
 
 // owesEnd tells whether a source or a parent gets the end of a handoff.

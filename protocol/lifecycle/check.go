@@ -109,7 +109,7 @@ func checkAfterEnd(before, after p.State) error {
 		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
 	}
 	if b, a := before.Children, after.Children; b != nil && a != nil &&
-		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.Returning != b.Returning || a.Received != b.Received || a.After != b.After || a.Next != b.Next || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
+		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.Returning != b.Returning || a.Received != b.Received || a.Dropped != b.Dropped || a.Asked != b.Asked || a.Keys != b.Keys || a.After != b.After || a.Next != b.Next || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
 		return fmt.Errorf("children %+v became %+v after it closed", *b, *a)
 	}
 	if before.ChainEnd != nil && (after.ChainEnd == nil || *after.ChainEnd != *before.ChainEnd) {

@@ -134,7 +134,7 @@ func (g *WaitGraph) Add(s *p.State, now time.Time) {
 		g.holds[s.Ticket], g.agents[s.Ticket] = true, s.Agent
 	case isSuspended(*s):
 		for _, n := range s.Children.Awaited.Without(s.Children.Closed).Numbers() {
-			g.awaited[s.Ticket] = append(g.awaited[s.Ticket], p.ChildTicketN(s.Ticket, n))
+			g.awaited[s.Ticket] = append(g.awaited[s.Ticket], s.ChildTicket(n))
 		}
 	case waitsForSlot(s) && (s.N > 0 || s.ChainOf != "") && (g.Early || hasPassed(now, s.OfferedAt.Add(AckTimeout(*s)))):
 		kept := *s

@@ -87,9 +87,9 @@ children_closed group:    children
 assigned group:  children
 taken pending:            accepted_at agent=human attempt=1 attempts_total=1 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted tried=[a_human]
 taken waiting:            agent=human attempt=1 attempts_total=1 children fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- started_at=- tried=[a_human]
-taken working:            agent=human attempts_total=2 fence=self holder=somebody offer=self offered_at phase=accepted started_at=- tried=[a_human]
+taken working:            agent=human attempts_total=2 children fence=self holder=somebody offer=self offered_at phase=accepted started_at=- tried=[a_human]
 taken asking:             accepted_at agent=human attempt=1 attempts_total=1 condition_rounds=- conditions=- fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- tried=[a_human]
-taken retrying:           agent=human attempts_total=2 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- retries=- retry_at=- retryable=- tried=[a_human]
+taken retrying:           agent=human attempts_total=2 children fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- retries=- retry_at=- retryable=- tried=[a_human]
 taken rejected:           accepted_at agent=human alternative=- attempt=1 attempts_total=1 fence=self holder=somebody lease_ms=30000 offer=self offered_at phase=accepted reason=- tried=[a_human]
 rolled_back pending:      cancel_by=test cancel_reason=not_ours closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self
 rolled_back waiting:      cancel_by=test cancel_reason=not_ours children closed=true closed_at inbox=human message=not_ours outcome=rolled_back phase=returned reason=returned result_seq=self

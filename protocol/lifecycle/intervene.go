@@ -277,20 +277,81 @@ func checkAnswer(s p.State, answer p.Answer) error {
 	return nil
 }
 
-// HandOff records a child before it is submitted. The step is empty where it was
-// handed off before, by an earlier attempt perhaps.
+// FindChild finds what a key of a package stands for. made reports that the child n exists: the attempt
+// that asks for it goes on with that. Otherwise n is free, and cell is the short form of the key for a
+// new child. before are the short forms that the same append gives to others. A child that was
+// dropped with its attempt is none. Of equal packages without a key it is the key.Nth, or, if that is
+// 0, the first that this attempt has not asked for.
+func FindChild(s p.State, key p.ChildKey, before ...string) (n int, cell string, made bool) {
+	c := s.Children
+	for repeat, nth := 0, 1; ; repeat++ {
+		cell = key.Cell(repeat)
+		at, there := c.ByCell(cell)
+		switch {
+		case there && c.Dropped.Has(at):
+			continue
+		case key.Given != "":
+		case key.Nth > 0 && nth < key.Nth, key.Nth == 0 && (there && c.Asked.Has(at) || contains(before, cell)):
+			nth++
+			continue
+		}
+		if there {
+			return at, cell, true
+		}
+		if c != nil {
+			n = c.Count
+		}
+		return n, cell, false
+	}
+}
+
+// NextNth returns which of equal packages without a key an attempt asks for next, from 1.
+func NextNth(s p.State, key p.ChildKey) int {
+	nth := 1
+	for repeat := 0; ; repeat++ {
+		at, there := s.Children.ByCell(key.Cell(repeat))
+		switch {
+		case !there || !s.Children.Dropped.Has(at) && !s.Children.Asked.Has(at):
+			return nth
+		case !s.Children.Dropped.Has(at):
+			nth++
+		}
+	}
+}
+
+// NewChild returns the short form of a key for a child that goes with a result. It is a new one: it is
+// none of those that exist, nor one of before. all is before, and that.
+func NewChild(s p.State, key p.ChildKey, before []string) (cell string, all []string) {
+	for made := true; made; {
+		_, cell, made = FindChild(s, key, before...)
+		before = append(before, cell)
+	}
+	return cell, before
+}
+
+// HandOff records a child before it is submitted. The step adopts one that an earlier attempt handed
+// off, and is empty for one that this attempt has.
 func HandOff(s p.State, child Next, now time.Time) (Step, error) {
 	if child.N < 0 || child.N >= p.ChildrenMax {
 		return Step{}, p.Errorf(p.CodeTooLarge, "children", "a handoff hands off at most %d others", p.ChildrenMax)
 	}
 	if s.Children != nil && s.Children.Made.Has(child.N) {
-		return Step{}, nil
+		return Adopt(s, child.By, []int{child.N}, now)
 	}
 	if refused := child.grant(&s); refused != nil {
 		return Step{}, refused
 	}
 	child.At, child.Fence = now, s.Fence
 	return StepOf(s, &child.HandedOff)
+}
+
+// Adopt has an attempt ask for children that earlier ones handed off. The step is empty for those that
+// it has asked for.
+func Adopt(s p.State, by string, children []int, now time.Time) (Step, error) {
+	if s.Children == nil || p.Bits("").With(children...).Without(s.Children.Asked) == "" {
+		return Step{State: s}, nil
+	}
+	return StepOf(s, &p.Adopted{Meta: p.Meta{At: now, By: by}, Fence: s.Fence, Children: children})
 }
 
 // Suspend lets a holder go until children have closed, and their ends come with the next claim. The
@@ -313,20 +374,24 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 	return StepOf(s, &p.Suspended{Meta: p.Meta{At: now, By: by}, Fence: s.Fence, Children: awaited.Numbers()})
 }
 
-// Await hands off what a result waits for, and suspends: in one append, so that a holder that
-// dies before it has begun nothing, and one that dies after it begins nothing twice. One whose
-// end was requested is released to it, and hands off nothing.
+// Await hands off what a result waits for, adopts what an earlier attempt handed off of it, and
+// suspends: in one append, so that a holder that dies before it has begun nothing, and one that dies
+// after it begins nothing twice. One whose end was requested is released to it, and hands off nothing.
+// The step is empty where the holder got the ends of all that it waits for with its claim.
 //
 // Where a limit or a rule refuses one of them, nothing is handed off, and the error is that refusal.
 // With kept, which has the rest of the result, the handoff closes as after a goto that is refused:
 // partial, and barred. d has the source then.
-func Await(s p.State, d *Directory, by string, handOffs []Next, kept *p.Completed, now time.Time) (Step, error) {
+func Await(s p.State, d *Directory, by string, handOffs []Next, adopted []int, kept *p.Completed, now time.Time) (Step, error) {
 	if s.CancelRequested {
 		return Release(s, d, by, "", nil, now)
 	}
 	meta := p.Meta{At: now, By: by}
-	suspended := &p.Suspended{Meta: meta, Fence: s.Fence}
-	t := Step{State: s}
+	t, err := Adopt(s, by, adopted, now)
+	if err != nil {
+		return t, err
+	}
+	suspended := &p.Suspended{Meta: meta, Fence: s.Fence, Children: slices.Clone(adopted)}
 	for _, child := range handOffs {
 		if s.Children != nil && s.Children.Made.Has(child.N) {
 			return Step{}, p.Errorf(p.CodeConflict, "children", "%s has handed off its child %d already", s.Ticket, child.N+1)
@@ -344,8 +409,10 @@ func Await(s p.State, d *Directory, by string, handOffs []Next, kept *p.Complete
 		}
 		suspended.Children = append(suspended.Children, child.N)
 	}
-	err := t.add(suspended)
-	return t, err
+	if s.Children != nil && p.Bits("").With(suspended.Children...).Without(s.Children.Received) == "" {
+		return Step{}, nil
+	}
+	return t, t.add(suspended)
 }
 
 // MarkChildren records the ends of children, and what follows from them. The step is

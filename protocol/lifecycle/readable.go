@@ -180,7 +180,10 @@ func checkGroup(s *p.State) error {
 		if c.Next < 0 || c.Next > c.Count {
 			return fmt.Errorf("state.children.next: %d is not from 0 to %d", c.Next, c.Count)
 		}
-		for _, set := range [...]p.Bits{c.Made, c.Closed, c.Succeeded, c.Cancelled, c.Awaited, c.Returning, c.Received, c.After, c.Undelivered} {
+		if len(c.Keys)%len(p.ChildKey{}.Cell(0)) != 0 || len(c.Keys)/len(p.ChildKey{}.Cell(0)) > c.Count {
+			return fmt.Errorf("state.children.keys: has %d characters for %d children", len(c.Keys), c.Count)
+		}
+		for _, set := range [...]p.Bits{c.Made, c.Closed, c.Succeeded, c.Cancelled, c.Awaited, c.Returning, c.Received, c.Dropped, c.Asked, c.After, c.Undelivered} {
 			if !set.Below(c.Count) {
 				return fmt.Errorf("state.children: names ordinals that are not below %d", c.Count)
 			}

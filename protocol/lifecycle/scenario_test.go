@@ -349,7 +349,7 @@ func (g *stage) stateFields() map[string]any {
 		have["absent"] = all
 	}
 	if c := g.state.Children; c != nil {
-		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After, "received": c.Received} {
+		for key, set := range map[string]p.Bits{"made": c.Made, "closed_children": c.Closed, "succeeded": c.Succeeded, "cancelled": c.Cancelled, "awaited": c.Awaited, "after": c.After, "received": c.Received, "asked": c.Asked} {
 			if numbers := set.Numbers(); len(numbers) > 0 {
 				have[key] = strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
 			}

@@ -97,6 +97,13 @@ func staleHandedOff(s *p.State, e *p.HandedOff) string {
 	return staleFence(s, e.Fence)
 }
 
+func staleAdopted(s *p.State, e *p.Adopted) string {
+	if s.Children != nil && p.Bits("").With(e.Children...).Without(s.Children.Asked) == "" {
+		return "the attempt has asked for them already"
+	}
+	return staleFence(s, e.Fence)
+}
+
 func staleRolledBack(s *p.State, e *p.RolledBack) string {
 	if !s.Held() && e.Fence == 0 {
 		return ""

@@ -106,6 +106,7 @@ var table = map[p.EventType]rule{
 	p.EventUnawarded:       newRow(gated, p.PhaseRejected, staleUnawarded, applyUnawarded, nil, bySupervisor, "there are too few bids"),
 	p.EventBidAnswered:     newRow(nil, stay, staleBidAnswered, applyBidAnswered, closedPhases[:1], bySupervisor, "of a call: its agent is told what became of its bid"),
 	p.EventHandedOff:       newRow(held, stay, staleHandedOff, applyHandedOff, nil, byHolder, "the holder hands off a part of the work, as a child"),
+	p.EventAdopted:         newRow(held, stay, staleAdopted, applyAdopted, nil, byHolder, "the attempt asks for children that an earlier one handed off"),
 	p.EventSuspended:       newRow(held, p.Conditional, fenced(func(e *p.Suspended) uint64 { return e.Fence }), applySuspended, nil, byHolder, "the holder lets go until children have closed"),
 	p.EventChildrenClosed:  newRow(gatedToo, stay, staleChildrenClosed, applyChildrenClosed, closedPhases, bySupervisor, "children have closed"),
 	p.EventAssigned:        newRow([]p.Phase{p.Pending}, stay, staleAssigned, applyAssigned, groupEnds, bySupervisor, "a member of a group has an agent, and no other member gets that one"),

@@ -50,7 +50,11 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "complete_with":
 		return Complete(s, g.d, p.Completed{Status: p.Success}, g.children(args), g.now)
 	case "await":
-		return Await(s, g.d, s.Holder, g.children(args), &p.Completed{Status: p.Success}, g.now)
+		return Await(s, g.d, s.Holder, g.children(args), nil, &p.Completed{Status: p.Success}, g.now)
+	case "await_again": // what an earlier attempt handed off
+		return Await(s, g.d, s.Holder, nil, g.numbers(args), &p.Completed{Status: p.Success}, g.now)
+	case "want", "want_key", "want_after": // a package, or a key of one
+		return g.want(word, first, args[1:])
 	case "release":
 		var late *p.ResultParked
 		if first == "half" {
@@ -86,6 +90,20 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	}
 	g.t.Fatalf("no word %q", word)
 	return Step{}, nil
+}
+
+// want hands off what is found by a package, or by its key.
+func (g *stage) want(word, what string, options []string) (Step, error) {
+	key := p.ChildKey{Written: what}
+	if word == "want_key" {
+		key.Given = what
+	}
+	n, cell, made := FindChild(g.state, key)
+	if made {
+		return Adopt(g.state, g.state.Holder, []int{n}, g.now)
+	}
+	next := g.next(p.HandedOff{N: n, After: word == "want_after", Cell: cell, Key: key.Given, Written: key.Written}, options...)
+	return HandOff(g.state, next, g.now)
 }
 
 // handOn hands off a child; goto is with the result, and goto_early a writer that does not wait for it.
@@ -363,6 +381,8 @@ func brief(events []p.Event) string {
 			word += fmt.Sprintf(" %d", e.N)
 		case *p.Barred:
 			word += fmt.Sprintf(" %s %s", e.Code, e.Field)
+		case *p.Adopted:
+			word += fmt.Sprintf(" %v", e.Children)
 		case *p.Suspended:
 			word += fmt.Sprintf(" %v", e.Children)
 		case *p.ChildrenClosed:
