@@ -192,7 +192,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	coder := w.client("coder")
 	ticket := w.submit("coder", nil)
 	claim := w.accept(coder, "coder")
-	child := broker.Child{N: 0, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
+	child := broker.Child{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
 		Target: protocol.Target{Agent: "helper"}, Reason: "a part", Task: protocol.Task{Description: "help"}}}
 	one, err := claim.HandOff(w.ctx, child)
 	if err != nil {

@@ -51,32 +51,43 @@ func testOrdinalOnce(k *kit) {
 	to := r.registerAgents(3)
 	parent := r.submit(pkg("lead", to[0]))
 	claim := r.accept(to[0])
-	first, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[1]))})
-	r.must(err)
-	for range 2 {
-		again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[2]))})
+	one, named := delegated(pkg("", to[1])), delegated(pkg("", to[1]))
+	named.Key = "k"
+	handOff := func(p protocol.Package, nth int) string {
+		r.Helper()
+		ticket, err := claim.HandOff(r.ctx, broker.Child{Package: p, Nth: nth})
 		r.must(err)
-		if again != first {
-			r.Errorf("ticket %s, then %s", first, again)
-		}
+		return ticket
+	}
+	first, second, keyed := handOff(one, 0), handOff(one, 0), handOff(named, 0)
+	if again := handOff(one, 1); first == second || again != first {
+		r.Errorf("tickets %s and %s; the first of them is %s", first, second, again)
+	}
+	if again := handOff(named, 0); keyed == first || again != keyed {
+		r.Errorf("under a key %s, and then %s", keyed, again)
+	}
+	other := delegated(pkg("", to[2]))
+	other.Key = "k"
+	if _, err := claim.HandOff(r.ctx, broker.Child{Package: other}); !errors.Is(err, &protocol.Error{Code: protocol.CodeConflict, Field: "key"}) {
+		r.Errorf("another package under the key: %v", err)
 	}
 	r.must(claim.Release(r.ctx, "drain", nil))
 	claim = r.accept(to[0]) // a further attempt
-	again, err := claim.HandOff(r.ctx, broker.Child{N: 7, Package: delegated(pkg("", to[2]))})
-	r.must(err)
-	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 7, Package: delegated(pkg("", to[2]))}))
-	if s := r.state(first); again != first || s.Agent != to[1] || len(r.entries(first)) != 1 {
-		r.Errorf("ticket %s, with %s, %d entries", again, s.Agent, len(r.entries(first)))
+	if again := []string{handOff(named, 0), handOff(one, 0), handOff(one, 0)}; !slices.Equal(again, []string{keyed, first, second}) {
+		r.Errorf("the second attempt got %v", again)
 	}
-	if made := r.state(parent.Ticket).Children.Made.Numbers(); !slices.Equal(made, []int{7}) {
-		r.Errorf("children %v", made)
+	if further := handOff(one, 0); further == first || further == second {
+		r.Errorf("a third equal one is %s", further)
 	}
-	r.awaitDepth(to[1], 1)
+	r.must(claim.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: other}))
+	if made := r.state(parent.Ticket).Children; made.Made.Len() != 4 || made.Asked.Len() != 4 {
+		r.Errorf("children %+v", made)
+	}
+	r.awaitDepth(to[1], 4)
 	r.awaitDepth(to[2], 0)
 
 	claim = func() *broker.Claim { r.submit(pkg("lead", to[0])); return r.accept(to[0]) }()
 	for name, children := range map[string][]broker.Child{
-		"below": {{N: -1, Package: pkg("", to[2])}},
 		"above": {{N: protocol.ChildrenMax, Package: pkg("", to[2])}},
 		"twice": {{N: 1, Package: pkg("", to[2])}, {N: 1, Package: pkg("", to[2])}},
 	} {
@@ -120,24 +131,24 @@ func testPromisedChildrenOnce(k *kit) {
 		large := delegated(pkg("", to[2]))
 		large.Context.Summary = fmt.Sprintf("%0*d", protocol.InlineBytesMax, 0)
 		r.must(die(claim, []broker.Child{{N: 0, Package: delegated(pkg("", to[1]))}, {N: 1, Package: large}, {N: 2, Package: pkg("", to[2], to[3])}}))
-		for n := range 3 {
-			r.noHandoff(protocol.ChildTicketN(parent.Ticket, n))
-		}
 		head := r.head(parent.Ticket)
+		for n := range 3 {
+			r.noHandoff(head.State.ChildTicket(n))
+		}
 		forEachParallel(8, func(int) {
 			if _, err := r.ensureChildren(head); err != nil {
 				r.Error(err)
 			}
 		})
-		group := protocol.ChildTicketN(parent.Ticket, 2)
-		for _, ticket := range []string{protocol.ChildTicketN(parent.Ticket, 0), protocol.ChildTicketN(parent.Ticket, 1), group,
+		group := head.State.ChildTicket(2)
+		for _, ticket := range []string{head.State.ChildTicket(0), head.State.ChildTicket(1), group,
 			protocol.ChildTicketN(group, 0), protocol.ChildTicketN(group, 1)} {
 			if got := r.entries(ticket); len(got) != 1 {
 				r.Errorf("%s: %s has %v", name, ticket, got)
 			}
 		}
 		claim = r.accept(to[1])
-		if claim.Ticket != protocol.ChildTicketN(parent.Ticket, 0) {
+		if claim.Ticket != head.State.ChildTicket(0) {
 			r.Errorf("%s: got %s", name, claim.Ticket)
 		}
 		for range 2 {

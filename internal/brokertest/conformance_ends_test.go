@@ -176,7 +176,7 @@ func testObsoleteOffersRemoved(k *kit) {
 			continue
 		}
 		child := r.accept(to[1])
-		for child.Ticket != protocol.ChildTicketN(head.Ticket, 0) { // one of the others'
+		for child.Ticket != before.State.ChildTicket(0) { // one of the others'
 			child = r.accept(to[1])
 		}
 		r.must(child.Complete(r.ctx, protocol.Result{}))

@@ -69,7 +69,8 @@ func testHandOffTargets(k *kit) {
 			continue
 		}
 		r.must(err)
-		if s := r.state(protocol.ChildTicketN(claim.Ticket, 0)); s.Agent != c.to {
+		parent := r.state(claim.Ticket)
+		if s := r.state(parent.ChildTicket(0)); s.Agent != c.to {
 			r.Errorf("%s: with %s", name, s.Agent)
 		}
 	}

@@ -190,7 +190,7 @@ func (r *relayDriver) updateOpen(c protocol.Change) (closed bool) {
 	promise(s.RedrivenAs)
 	if s.Aggregate != nil {
 		for n := range s.Aggregate.Size {
-			promise(protocol.ChildTicketN(s.Ticket, n))
+			promise(s.ChildTicket(n))
 		}
 	}
 	for _, e := range c.Record.Events {

@@ -54,7 +54,7 @@ func (j *judge) checkAccounts(before, after protocol.State, events []protocol.Ev
 		case *protocol.ChildrenClosed:
 			for _, c := range e.Children {
 				if own != nil && !before.Closed {
-					own.settled[protocol.ChildTicketN(after.Ticket, c.N)] = true
+					own.settled[after.ChildTicket(c.N)] = true
 				}
 			}
 		case *protocol.HandedOff:
@@ -137,7 +137,7 @@ func (j *judge) taken(ticket string) int64 {
 	}
 	total := own.atClose
 	for _, kid := range own.kids {
-		next := s.Children != nil && s.Children.Next != 0 && kid == protocol.ChildTicketN(ticket, s.Children.Next-1)
+		next := s.Children != nil && s.Children.Next != 0 && kid == s.ChildTicket(s.Children.Next-1)
 		if of := j.accounts[kid]; own.settled[kid] || next && s.ChainEnd != nil || next && s.ChainOf != "" || of != nil && of.isReturn {
 			total += j.taken(kid)
 		} else {

@@ -24,7 +24,7 @@ func (j *judge) endOf(s protocol.State) (last protocol.State, ended bool) {
 		if !s.Closed || s.Children == nil || s.Children.Next == 0 {
 			break
 		}
-		next := j.heads[protocol.ChildTicketN(s.Ticket, s.Children.Next-1)].state
+		next := j.heads[s.ChildTicket(s.Children.Next-1)].state
 		if next.Ticket == "" { // it is yet to be submitted
 			return s, false
 		}
@@ -52,7 +52,7 @@ func (j *judge) checkChain(before, after protocol.State, events []protocol.Event
 			continue
 		}
 		for _, child := range marked.Children {
-			of := j.heads[protocol.ChildTicketN(after.Ticket, child.N)].state
+			of := j.heads[after.ChildTicket(child.N)].state
 			if after.Closed && after.Children.Next == child.N+1 {
 				// Its chain goes on with it, and gets the end by chain_ended: it marks that
 				// link as closed, no more, when all that follows is to be cancelled.

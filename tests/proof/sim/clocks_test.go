@@ -171,7 +171,7 @@ func (j *judge) checkUnfinished(before protocol.State, events []protocol.Event) 
 			j.faultLocked("group %s closes as %s at its deadline, and names no member", before.Ticket, end.Reason)
 		}
 		for _, n := range before.Children.Made.Numbers() {
-			_, ended := j.endOf(j.heads[protocol.ChildTicketN(before.Ticket, n)].state)
+			_, ended := j.endOf(j.heads[before.ChildTicket(n)].state)
 			if over && !ended && (end.Inbox != protocol.Human || end.Facts == nil || !slices.Contains(end.Facts.Unfinished, n)) {
 				j.faultLocked("group %s closes at its deadline, and no inbox names its member %d, which has not ended", before.Ticket, n)
 			}

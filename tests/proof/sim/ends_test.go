@@ -3,17 +3,67 @@
 package sim
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/worker"
 )
 
-const endSwallowed bug = "the end of a child called received, once its parent waits for it no more"
+const (
+	endSwallowed bug = "the end of a child called received, once its parent waits for it no more"
+	attemptKeyed bug = "what is handed off found by the attempt, and not by what it asks for"
+)
 
-func init() { bugs = append(bugs, endSwallowed) }
+func init() { bugs = append(bugs, endSwallowed, attemptKeyed) }
+
+// steadyReason marks what each attempt at a handoff asks for in the same words.
+const steadyReason = "asked for by each attempt"
+
+// asksSteadily hands off one delegation, the same in each attempt at a handoff.
+func (h *handler) asksSteadily(ctx context.Context, of worker.Handoff, depth int) error {
+	d := dice(h.l.seed, "steady", of.Ticket)
+	if d%5 != 0 {
+		return nil
+	}
+	child := h.l.newPackage(depth, other(h.agent, d>>8))
+	child.Type, child.Reason = protocol.Delegation, steadyReason
+	child.Return = &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000, Wait: []string{protocol.WaitBlock, protocol.WaitContinue}[d>>16%2]}
+	if h.l.bug == attemptKeyed {
+		child.Key = fmt.Sprint(of.Fence)
+	}
+	if _, err := of.HandOff(ctx, child); !isBarred(err) {
+		return err
+	}
+	return nil
+}
+
+// checkKeys: no two children of one handoff have the same key, and what an attempt asks for is found.
+func (j *judge) checkKeys(after protocol.State, events []protocol.Event) {
+	for _, e := range events {
+		child, ok := e.(*protocol.HandedOff)
+		if !ok || child.Cell == "" {
+			continue
+		}
+		if bytes.Contains(child.Package, []byte(steadyReason)) {
+			if other := j.keys[after.Ticket+child.Written]; other != "" {
+				j.faultLocked("%s hands off %s, and an earlier attempt has handed off the same as %s", after.Ticket, child.Ticket, other)
+			}
+			j.keys[after.Ticket+child.Written] = child.Ticket
+		}
+		if of := j.keys["of "+child.Ticket]; of != "" {
+			j.faultLocked("%s hands off %s again, with the key of %s", after.Ticket, child.Ticket, of)
+		}
+		j.keys["of "+child.Ticket] = after.Ticket
+		if child.Ticket != protocol.ChildTicket(after.Ticket, child.Cell) {
+			j.faultLocked("%s hands off %s, whose ticket is not of its key", after.Ticket, child.Ticket)
+		}
+	}
+}
 
 // receivesEnds reports whether an append gives a worker a claim: it gets the ends of all children that
 // the handoff knows to have closed.

@@ -26,7 +26,7 @@ func (j *judge) checkChildren(s protocol.State) {
 		return
 	}
 	for _, n := range s.Children.Made.Numbers() {
-		child := j.heads[protocol.ChildTicketN(s.Ticket, n)].state
+		child := j.heads[s.ChildTicket(n)].state
 		last, _ := j.endOf(child)
 		well := last.Outcome == protocol.OutcomeSuccess || last.Outcome == protocol.OutcomePartial
 		if s.Aggregate != nil && s.Aggregate.Mode == protocol.AggregateMajority {

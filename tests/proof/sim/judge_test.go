@@ -50,6 +50,7 @@ type judge struct {
 	memberOf  map[groupAgent]int           // which member of a group an agent has
 	votes     map[string]bool              // closed handoffs that are in favour, as their results say
 	asked     map[string]protocol.Bits     // by handoff: the children that its results wait for
+	keys      map[string]string            // by handoff: the child that each attempt asks for; and the parents of what has a key
 	gotten    map[string]protocol.Bits     // by handoff: the children whose ends a worker of it got
 	previous  map[string]protocol.Previous // by handoff: the result that it follows from
 	slots     map[string]time.Time         // when a holder took its slot for a handoff
@@ -78,7 +79,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, gotten: map[string]protocol.Bits{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}, bids: newBidsKnown()}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, gotten: map[string]protocol.Bits{}, keys: map[string]string{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}, bids: newBidsKnown()}
 }
 
 const foundMax = 10
@@ -167,6 +168,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkVotes(ticket, before.state, after, made.Events)
 	j.checkAwaits(ticket, after, made.Events)
 	j.checkEnds(before.state, after, made.Events)
+	j.checkKeys(after, made.Events)
 	j.checkLineage(after, made.Events)
 	j.checkSource(ticket, before.state, after)
 	j.checkUndelivered(before.state, after, made.Events)
@@ -425,7 +427,7 @@ func (j *judge) unpaidDuty(s protocol.State) string {
 		return ""
 	}
 	for _, n := range s.Children.Made.Numbers() {
-		if _, there := j.heads[protocol.ChildTicketN(s.Ticket, n)]; !there {
+		if _, there := j.heads[s.ChildTicket(n)]; !there {
 			return fmt.Sprint("child ", n)
 		}
 	}

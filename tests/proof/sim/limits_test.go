@@ -145,7 +145,7 @@ func (j *judge) countClosed(before, after protocol.State, e *protocol.ChildrenCl
 	}
 	known := before.Children.Closed
 	for _, c := range e.Children { // one may stand there twice
-		grant, recorded := own.grants[protocol.ChildTicketN(after.Ticket, c.N)]
+		grant, recorded := own.grants[after.ChildTicket(c.N)]
 		if recorded && !known.Has(c.N) {
 			known = known.With(c.N)
 			own.reserved = own.reserved.Minus(after.Limits.Bounded(grant.Granted()))

@@ -91,6 +91,9 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil || len(of.Returns) > 0 || depth > depthMax(of.State()) {
 		return done, nil
 	}
+	if err := h.asksSteadily(ctx, of, depth+1); err != nil {
+		return protocol.Result{}, err
+	}
 	switch what >> 8 % 20 {
 	case 0, 1:
 		return protocol.Result{}, &worker.Failure{Err: errors.New("no luck"), Usage: done.Usage}
