@@ -26,8 +26,8 @@ type ChildKey struct {
 	Nth     int    // of the equal ones that the attempt asks for, from 1; 0 is the next
 }
 
-// ChildKeyOf returns the key of a package, as its writer has it: before it takes over anything from its
-// parent. Times, the trace and the resolved deadline do not count.
+// ChildKeyOf returns the key of a package as it was written. That is before it takes over anything from
+// its parent. Times, the trace and the resolved deadline do not count.
 func ChildKeyOf(p Package) (ChildKey, error) {
 	key := ChildKey{Given: p.Key}
 	p.Key, p.Source, p.Parent, p.CreatedAt, p.Constraints.Deadline = "", "", "", Time{}, Time{}
@@ -52,7 +52,7 @@ func (k ChildKey) Cell(repeat int) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:childCell*6/8])
 }
 
-// ChildTicket is the ticket of a child in the name space of its parent, by the short form of its key.
+// ChildTicket is the ticket of a child. It is of its parent and of the short form of its key.
 func ChildTicket(parent, cell string) string {
 	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00child\x00"+cell)).String()
 }

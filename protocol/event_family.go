@@ -68,8 +68,7 @@ type HandedOff struct {
 
 func (*HandedOff) EventType() EventType { return EventHandedOff }
 
-// Adopted says that an attempt asks again for children that an earlier one handed off: they are its
-// own from then on, and nothing is handed off.
+// Adopted says that an attempt asks for children that an earlier one handed off. Nothing is handed off.
 type Adopted struct {
 	Meta
 	Fence    uint64 `json:"fence"`
@@ -172,7 +171,7 @@ type ReturnSent struct {
 
 func (*ReturnSent) EventType() EventType { return EventReturnSent }
 
-// Returned says what became of the return: Delivered is that the source has acknowledged it, or
+// Returned says what became of the return. Delivered is that the source has acknowledged it, or
 // that a worker of the parent got it with its claim. Inbox lists one that neither gets.
 type Returned struct {
 	Meta

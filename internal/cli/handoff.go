@@ -75,7 +75,8 @@ func newAwait(a *app) *cobra.Command {
 	cmd := a.leaseCommand("await LEASE [TICKET…]",
 		"Let go until what was handed off has ended",
 		`Await lets go of the handoff until others that it has handed off (submit --under) have
-closed, however they ended: those named, or all of them. No attempt is charged, and
+closed, however they ended: those named, or all that this attempt has handed off or found
+again. No attempt is charged, and
 no slot is held. Then it is offered to the same agent again, as the same
 attempt: claim it, and their ends are there as RETURN lines.`,
 		`  LEASE=$(handoff claim --agent lead --accept | sed -n 's/^LEASE //p')

@@ -34,7 +34,8 @@ The source (--from) is $HANDOFF_AGENT where that is set, else human. Any other n
 will do, but stderr says so where no agent has it: what is asked of it, and what it gets
 back, waits for people then. Inside a worker started by "handoff work" the new handoff follows from the one being
 worked on: its parent is $HANDOFF_TICKET, and it is handed off under the lease of that
-($HANDOFF_LEASE), which a second attempt does again. The lease alone is enough: it
+($HANDOFF_LEASE). A program that is run again, and submits the same, gets the tickets that it
+had: an equal package is found, and so is the second of two equal ones. The lease alone is enough: it
 names agent and ticket, too. It begins at once. With --no-lease,
 --from, --parent or --key it is submitted beside it. What has a parent takes over from it what
 it does not say itself: conversation, workflow, user, intent, correlation and trace
@@ -43,7 +44,9 @@ $TRACEPARENT and $TRACESTATE, unless the package names one.
 
 An agent that polls hands off with --under: the new handoff is recorded with the one it
 holds, so that a crash neither loses nor doubles it, and "handoff await" lets go until
-its end is there. A sequential one begins when the handoff of the LEASE completes: until
+its end is there. With --key that names it among what the handoff has handed off; without one
+the package itself does, and the next attempt that submits the same goes on with it. A
+claim lists those that exist (CHILD). A sequential one begins when the handoff of the LEASE completes: until
 then it is awaiting_source, and it is dropped where that attempt ends without a result.
 
 With --await block in a program that "handoff work" runs, the result of the program waits:

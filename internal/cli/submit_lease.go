@@ -13,7 +13,7 @@ import (
 
 // besideLease are the flags of a submission that is made beside the handoff which a program works
 // on, and not under its lease: its source, parent, ticket or time differ.
-var besideLease = []string{"no-lease", "from", "parent", "under", "dry-run"}
+var besideLease = []string{"no-lease", "from", "parent", "key", "under", "dry-run"}
 
 // leaseOf is the lease of the handoff that this program works on, where a package goes under it:
 // so that it is on the account of that handoff. Empty is that it does not.
@@ -24,7 +24,7 @@ func (o *submitOptions) leaseOf(pkg protocol.Package) string {
 		}
 	}
 	agent, ticket := workedOn(o.env)
-	if pkg.Source != cmp.Or(agent, protocol.Human) || pkg.Parent != ticket {
+	if pkg.Key != "" || pkg.Source != cmp.Or(agent, protocol.Human) || pkg.Parent != ticket {
 		return ""
 	}
 	return o.env(worker.EnvLease)
