@@ -134,7 +134,7 @@ func (r *placeRace) ofAccount() {
 	claim, err := r.b.Resume(r.ctx, lease)
 	for err == nil {
 		child := protocol.Package{Reason: "r", Target: protocol.Target{Agent: "clerk"}, Task: protocol.Task{Description: "fill"}, Limits: &protocol.Limits{MaxHandoffs: new(int64)}}
-		_, err = claim.HandOffNext(r.ctx, broker.Child{Package: child})
+		_, err = claim.HandOff(r.ctx, broker.Child{Package: child})
 	}
 	if !errors.Is(err, &protocol.Error{Code: protocol.CodeLimitExceeded}) {
 		r.Fatal(err)
