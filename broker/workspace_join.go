@@ -154,7 +154,11 @@ func (b *Broker) ensureWorkspace(ctx context.Context, head Head) (Head, error) {
 	case s.Workspace == "":
 		return head, nil
 	case lifecycle.LeavesWorkspace(*s):
-		return head, errors.Join(b.settle(ctx, s.Workspace, s.Ticket, lifecycle.NeverBegan(*s)), b.returnOrphans(ctx, s.Workspace, s.Ticket))
+		w, err := b.settle(ctx, s.Workspace, s.Ticket, lifecycle.NeverBegan(*s))
+		if err == nil && lifecycle.Reserves(w, s.Ticket) {
+			err = b.returnOrphans(ctx, s.Workspace, s.Ticket)
+		}
+		return head, err
 	case lifecycle.AwaitsWorkspace(*s):
 		return b.join(ctx, head)
 	case s.AttemptsTotal > 0 && s.Fence == 0:
@@ -168,8 +172,9 @@ func (b *Broker) ensureWorkspace(ctx context.Context, head Head) (Head, error) {
 	return head, nil
 }
 
-// settle ends the place of a handoff that has closed; one that never began did not count.
-func (b *Broker) settle(ctx context.Context, name, ticket string, neverBegan bool) error {
+// settle ends the place of a handoff that has closed; one that never began did not count. It returns
+// the workspace after that.
+func (b *Broker) settle(ctx context.Context, name, ticket string, neverBegan bool) (protocol.Workspace, error) {
 	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
 		if neverBegan {
 			return lifecycle.ReturnPlace(w, ticket, now)
@@ -177,7 +182,7 @@ func (b *Broker) settle(ctx context.Context, name, ticket string, neverBegan boo
 		return lifecycle.SettleHandoffs(w, []string{ticket}, now)
 	})
 	b.followWorkspace(ctx, step, ticket)
-	return err
+	return step.State, err
 }
 
 // reserve keeps the places of a child in its workspace before its hand-off is recorded. The refusal
@@ -365,7 +370,7 @@ func (b *Broker) sweepWorkspace(ctx context.Context, w protocol.Workspace) error
 		case errors.Is(err, ErrNotFound) && d.Fence != 0: // kept, and not handed off yet
 			err = b.returnOrphans(ctx, w.Name, d.For)
 		case errors.Is(err, ErrNotFound): // aged out
-			err = b.settle(ctx, w.Name, d.Ticket, false)
+			_, err = b.settle(ctx, w.Name, d.Ticket, false)
 		case err == nil && workspaceCallsFor(w, head.State):
 			_, err = b.EnsureWorkspace(ctx, head)
 		}
