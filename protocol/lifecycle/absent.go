@@ -79,6 +79,9 @@ func backAt(s p.State, absence p.Absence, d *Directory, now time.Time) (p.Routin
 	if !known || profile.Paused || routing.Choice == s.Agent || d.Reserved(profile.ID) || contains(s.Refused, profile.ID) || !d.fitAbove(&profile, &s.Summary) && !s.Overridden(profile.ID) {
 		return routing, false
 	}
+	if from := edgesOf(s.Summary, d); absence.Agent == "" && !from.lead(&profile) { // it was not there to be asked for
+		return routing, false
+	}
 	if _, _, lets := d.lets(profile.ID, s.Ticket); !lets {
 		return routing, false
 	}
