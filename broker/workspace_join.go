@@ -197,7 +197,7 @@ func (c *Claim) reserve(ctx context.Context, in Prepared, next lifecycle.Next) (
 	if _, unfit := lifecycle.HandOff(*s, next, c.b.decisionTime(head)); unfit != nil { // it is refused all the same
 		return nil, nil
 	}
-	r := lifecycle.Reservation{Tickets: []string{in.Ticket}, For: c.Ticket, N: next.N, Fence: s.Fence, By: c.Agent}
+	r := lifecycle.Reservation{Tickets: []string{in.Ticket}, For: c.Ticket, Child: in.Ticket, Fence: s.Fence, By: c.Agent}
 	if size := in.Package.GroupSize(); size > 0 {
 		r.Tickets = nil
 		for member := range size {

@@ -64,10 +64,11 @@ type Draw struct {
 	Ticket string `json:"ticket"`
 	// Above is the nearest handoff above it that has a place as well.
 	Above string `json:"above,omitempty"`
-	// For is the handoff whose attempt, under the Fence, kept the place for its child N: it is about
-	// to hand that off. A place that its handoff has taken has none of the three.
+	// For is the handoff whose attempt, under the Fence, kept the place for its Child: the ticket of
+	// what it is about to hand off, of a member that of its group. A place that its handoff has taken
+	// has none of the three.
 	For   string `json:"for,omitempty"`
-	N     int    `json:"n,omitempty"`
+	Child string `json:"child,omitempty"`
 	Fence uint64 `json:"fence,omitempty"`
 }
 
@@ -179,7 +180,7 @@ type WorkspaceEvent struct {
 	From   string             `json:"from,omitempty"`   // drawn
 	To     string             `json:"to,omitempty"`     // drawn
 	For    string             `json:"for,omitempty"`    // reserved
-	N      int                `json:"n,omitempty"`      // reserved
+	Child  string             `json:"child,omitempty"`  // reserved
 	Fence  uint64             `json:"fence,omitempty"`  // reserved, locked, queued, unlocked
 	Locks  []LockPath         `json:"locks,omitempty"`  // locked, queued; unlocked: which, absent is all
 	Until  Time               `json:"until,omitzero"`   // queued

@@ -15,10 +15,10 @@ func TestPlacesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := opened.State
+	w, child := opened.State, p.ChildTicketN("parent", 0)
 	reserve := func(fence uint64, tickets ...string) error {
 		t.Helper()
-		step, err := ReservePlaces(w, "w", Reservation{Tickets: tickets, For: "parent", N: 0, Fence: fence, By: "a"}, t0)
+		step, err := ReservePlaces(w, "w", Reservation{Tickets: tickets, For: "parent", Child: child, Fence: fence, By: "a"}, t0)
 		if err == nil {
 			err = CheckWorkspace(w, step.State)
 		}

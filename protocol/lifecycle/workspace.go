@@ -108,10 +108,10 @@ func applyWorkspaceClosed(w *p.Workspace, e p.WorkspaceEvent) error {
 // applyReserved keeps a place for a child that an attempt is about to hand off. A later attempt
 // takes over the place that an earlier one kept for the same child.
 func applyReserved(w *p.Workspace, e p.WorkspaceEvent) error {
-	if e.For == "" || e.Fence == 0 {
+	if e.For == "" || e.Child == "" || e.Fence == 0 {
 		return fmt.Errorf("%w: a place kept for %q under the fence %d", ErrIllegal, e.For, e.Fence)
 	}
-	place := p.Draw{Ticket: e.Ticket, For: e.For, N: e.N, Fence: e.Fence}
+	place := p.Draw{Ticket: e.Ticket, For: e.For, Child: e.Child, Fence: e.Fence}
 	if kept, is := w.Draw(e.Ticket); is {
 		if kept.Fence == 0 || kept.Fence >= e.Fence {
 			return ErrStale

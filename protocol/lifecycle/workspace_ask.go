@@ -119,7 +119,7 @@ func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (Worksp
 type Reservation struct {
 	Tickets []string
 	For     string // the handoff that hands off
-	N       int    // the ordinal of its child
+	Child   string // the ticket of what it hands off
 	Fence   uint64
 	By      string
 }
@@ -139,7 +139,7 @@ func ReservePlaces(w p.Workspace, name string, r Reservation, now time.Time) (Wo
 		if changed = true; !is {
 			more++
 		}
-		events = append(events, p.WorkspaceEvent{Type: p.WorkspaceReserved, At: now, By: r.By, Ticket: ticket, For: r.For, N: r.N, Fence: r.Fence})
+		events = append(events, p.WorkspaceEvent{Type: p.WorkspaceReserved, At: now, By: r.By, Ticket: ticket, For: r.For, Child: r.Child, Fence: r.Fence})
 	}
 	if !changed {
 		return WorkspaceStep{State: w}, nil
@@ -162,11 +162,17 @@ func Reserves(w p.Workspace, ticket string) bool {
 func ReturnOrphans(w p.Workspace, s p.State, now time.Time) (WorkspaceStep, error) {
 	var events []p.WorkspaceEvent
 	for _, d := range w.Draws {
-		if d.For == s.Ticket && (s.Closed || d.Fence != s.Fence) && (s.Children == nil || !s.Children.Made.Has(d.N)) {
+		if d.For == s.Ticket && (s.Closed || d.Fence != s.Fence) && !handedOffAs(&s, d.Child) {
 			events = append(events, p.WorkspaceEvent{Type: p.WorkspaceReturned, At: now, By: By, Ticket: d.Ticket})
 		}
 	}
 	return StepWorkspace(w, now, events...)
+}
+
+// handedOffAs reports whether a handoff has a child with the ticket. Its ordinal may be another than
+// the one that it was to have: another attempt, or another hand-off of the same one, came between.
+func handedOffAs(s *p.State, ticket string) bool {
+	return s.Children != nil && slices.ContainsFunc(s.Children.Made.Numbers(), func(n int) bool { return s.ChildTicket(n) == ticket })
 }
 
 // ReturnPlace ends the place of a handoff that has closed and never began.
