@@ -111,7 +111,7 @@ func (j *judge) checkEndKept(s protocol.State) {
 	ret := j.heads[s.ReturnTicket].state
 	switch {
 	case s.ReturnTicket == "" && j.gotten[s.Parent].Has(s.N-1) && s.Wait == protocol.WaitBlock:
-	case s.ReturnTicket != "" && ret.Closed && (ret.Fence != 0 || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial || ret.Inbox != ""):
+	case s.ReturnTicket != "" && ret.Closed && (ret.AttemptsTotal > 0 || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial || ret.Inbox != ""):
 	case s.Inbox != "":
 	case s.Wait != protocol.WaitBlock && !s.ReturnExpected: // of a group whose parent goes on without it
 	default:

@@ -36,8 +36,12 @@ func (j *judge) checkReturned(e protocol.WorkspaceEvent, name string) {
 	delete(j.sharing.drawn, e.Ticket)
 }
 
-// checkPlaceKept: what was handed off has its place in the workflow from before.
+// checkPlaceKept: what was handed off has its place in the workflow from before. Of a group that was
+// submitted each member asks for its own.
 func (j *judge) checkPlaceKept(after protocol.State, events []protocol.Event) {
+	if after.Group != "" && j.heads[after.Group].state.N == 0 {
+		return
+	}
 	for _, e := range events {
 		if end, ok := e.(*protocol.Closed); ok && after.N > 0 && end.Reason == string(protocol.CodeLimitExceeded) {
 			j.faultLocked("%s was handed off, and has no place in %s: %s", after.Ticket, after.Workspace, end.Message)
