@@ -79,7 +79,7 @@ func testStaleHolder(k *kit) {
 			r.Errorf("%s: %v, want ErrLeaseLost", name, err)
 		}
 		after := r.head(head.Ticket)
-		if name == "complete" { // is kept as a late result, and nothing else
+		if name == "complete" || name == "roll back" { // the result is kept as a late one, and nothing else
 			entries := r.entries(head.Ticket)
 			if last := entries[len(entries)-1]; !slices.Equal(last, []protocol.EventType{protocol.EventResultParked}) {
 				r.Errorf("%s appended %v", name, last)
