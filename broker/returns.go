@@ -91,8 +91,25 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	if err != nil {
 		return fmt.Errorf("return of %s: %w", head.Ticket, err)
 	}
-	_, err = b.submitChild(ctx, pendingChild{ticket: head.State.ReturnTicket, summary: lifecycle.ReturnOf(head.State, pkg, s.digest), body: s.body, blob: s.blob})
+	open, err := b.parentOpen(ctx, head.State)
+	if err != nil {
+		return err
+	}
+	_, err = b.submitChild(ctx, pendingChild{ticket: head.State.ReturnTicket, summary: lifecycle.ReturnOf(head.State, open, pkg, s.digest), body: s.body, blob: s.blob})
 	return err
+}
+
+// parentOpen reports whether the parent of a child with limits is open: what the child has left may go
+// back there. One that has closed never takes it.
+func (b *Broker) parentOpen(ctx context.Context, s protocol.State) (bool, error) {
+	if s.Limits == nil || s.N == 0 {
+		return false, nil
+	}
+	parent, err := b.Head(ctx, s.Parent, 0)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && !parent.State.Closed, err
 }
 
 func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return) (protocol.Package, storedBody, error) {

@@ -303,16 +303,16 @@ func countOver(s *p.State) {
 }
 
 // accountOfChild is what the parent of a handoff learns of its account at its end: what it had got,
-// and what it, its chain and all below have used, or may still use. What is left goes to the handoff
-// that returns it, where there is one, and then not to its parent as well.
+// and what it, its chain and all below have used, or may still use. What is left of a budget goes to
+// the handoff that returns it, if there is one, and then not to its parent as well.
 func accountOfChild(s p.State) (grant, commit *p.Amounts) {
 	if s.Account == nil {
 		return nil, nil
 	}
 	granted, rest := s.Limits.Granted(), leftBehind(s)
 	total := granted.Plus(s.Account.Raised).Minus(rest)
-	if keepsRest(&s) {
-		total = total.Max(granted)
+	if keepsRest(&s) { // handoffs and agents go back to a parent that is open
+		total = total.Max(p.Amounts{Tokens: granted.Tokens, CostMicros: granted.CostMicros})
 	}
 	if total = total.Max(p.Amounts{}); !total.IsZero() {
 		commit = &total
@@ -334,14 +334,17 @@ func keepsRest(s *p.State) bool {
 }
 
 // restOf are the limits of the handoff that returns another one: what that, or its chain, has left.
-// What a child had left that its parent waited for may have gone back there, so nothing is.
-func restOf(s p.State) *p.Limits {
+// What a child had left that its parent waited for may have gone back there, so nothing is. Handoffs
+// and agents go back to a parent that is open.
+func restOf(s p.State, parentOpen bool) *p.Limits {
 	if s.Limits == nil || s.Account == nil {
 		return nil
 	}
 	rest, left := *s.Limits, leftBehind(s)
 	if wakesParent(s) {
 		left = p.Amounts{}
+	} else if parentOpen {
+		left.Handoffs, left.Agents = 0, 0
 	}
 	for _, f := range []struct {
 		limit **int64

@@ -65,11 +65,12 @@ func MemberOf(group p.State, m p.MemberHandoff, digest string, excluded []string
 }
 
 // ReturnOf is the summary of the handoff that delivers the return of a closed one. It is in the
-// lineage and the workflow of that one, and on its account.
-func ReturnOf(of p.State, pkg p.Package, digest string) p.Summary {
+// lineage and the workflow of that one, and on its account. parentOpen reports whether the handoff
+// that handed that one off is open.
+func ReturnOf(of p.State, parentOpen bool, pkg p.Package, digest string) p.Summary {
 	s := pkg.Summarize(digest)
 	s.Trace = traceAt(of, p.SpanReturn, 0)
-	s.Lineage, s.Limits = of.Lineage, restOf(of)
+	s.Lineage, s.Limits = of.Lineage, restOf(of, parentOpen)
 	shareWorkspace(&s, of)
 	return s
 }
