@@ -35,6 +35,11 @@ func testContractAtSubmission(k *kit) {
 	to := r.registerAgents(3)
 	strict, free := to[0], to[1]
 	r.must(r.b.PutProfile(r.ctx, wantsBranch(strict)))
+	r.until("the contract is read", func() bool { // a follower may be behind
+		d, err := r.b.Directory(r.ctx)
+		r.must(err)
+		return d.Agents[strict].Contract != nil
+	})
 	keyed := pkg("lead", strict)
 	keyed.Key = "contract"
 	_, err := r.trySubmit(keyed)

@@ -172,7 +172,7 @@ func (w *world) claim(h *thread) {
 			AckWithinMS: one(w, int64(0), 0, 600_000)}))
 	case verdict == Take:
 		w.take(h, step.Then(w.must(Acknowledge(step.State, c, w.ack(), w.n(2) == 0, w.now))))
-		if h.state.Fence != 0 && (w.n(6) == 0 || w.wild && w.n(2) == 0) {
+		if h.state.Fence != 0 && (w.n(3) == 0 || w.wild && w.n(2) == 0) {
 			if step, err := w.tryHandOff(h, w.handedOff(h)); err == nil {
 				w.take(h, step)
 			}
@@ -267,7 +267,7 @@ func (w *world) handOff(h *thread) {
 
 // handedOff is one more child of a handoff, or one that it has already.
 func (w *world) handedOff(h *thread) Next {
-	n := w.n(3)
+	n := min(w.n(3), w.n(3)) // often one that an earlier attempt had
 	if _, known := h.kids[n]; !known {
 		s := w.summary(h.state.Agent)
 		s.Parent, s.N = h.ticket, n+1
