@@ -77,7 +77,7 @@ var ownFields = map[string]bool{
 	"next.if.variable": true, "next.if.status": true, "next.if.eq": true, "next.if.ne": true, "next.if.lt": true,
 	"next.if.le": true, "next.if.gt": true, "next.if.ge": true, "next.if.in": true, "next.if.exists": true,
 	"bids.window_ms": true, "bids.most": true, "bids.least": true, "bids.weights.cost": true, "bids.weights.eta": true, "bids.weights.confidence": true, "profile.bids": true,
-	"routing.on_open": true, "fleet.complexity.class": true, "constraints.complexity_by": true, "routing.by": true, "routing.ranked": true, "fleet.experiments.unit": true, "fleet.experiments.variants.weight": true, "fleet.routing.by": true, "fleet.breaker.window_ms": true, "fleet.breaker.share_percent": true, "fleet.breaker.open_ms": true,
+	"routing.on_open": true, "routing.on_unknown": true, "fleet.complexity.class": true, "constraints.complexity_by": true, "routing.by": true, "routing.ranked": true, "fleet.experiments.unit": true, "fleet.experiments.variants.weight": true, "fleet.routing.by": true, "fleet.breaker.window_ms": true, "fleet.breaker.share_percent": true, "fleet.breaker.open_ms": true,
 	"fleet.breaker.open_max_ms": true, "fleet.breaker.probes": true,
 
 	"context.previous.ticket": true, "context.previous.body_digest": true, "context.previous.body_bytes": true,

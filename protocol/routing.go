@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// OnOpen is what becomes of a submission whose agent's breaker is open.
+// OnOpen is what becomes of a submission that no agent can be given now: the breaker of its agent is
+// open, or no agent has the name or the capability.
 type OnOpen string
 
 const (
-	OnOpenRefuse OnOpen = "refuse" // it is refused (CodeBreakerOpen); the default
-	OnOpenWait   OnOpen = "wait"   // it is submitted, and offered when the breaker lets it through
+	OnOpenRefuse OnOpen = "refuse" // it is refused (CodeBreakerOpen, CodeUnknownAgent, CodeNoAgent); the default
+	OnOpenWait   OnOpen = "wait"   // it is submitted, and offered as soon as an agent may have it
 )
 
 // OnOpens are all values of OnOpen.
@@ -30,8 +31,11 @@ var RouteBys = []RouteBy{RouteByFit, RouteByLoad, RouteBySuccess}
 
 // RoutingRules are what a package says of its way to an agent.
 type RoutingRules struct {
-	OnOpen OnOpen  `json:"on_open,omitempty"`
-	By     RouteBy `json:"by,omitempty"` // absent is what the fleet says
+	OnOpen OnOpen `json:"on_open,omitempty"` // while the breaker of its agent is open
+	// OnUnknown is for a target that no agent is, or has, yet. A group does not wait: each of its
+	// members would.
+	OnUnknown OnOpen  `json:"on_unknown,omitempty"`
+	By        RouteBy `json:"by,omitempty"` // absent is what the fleet says
 	// Ranked are the agents that may have it where the one that it names does not, the best first.
 	Ranked []string `json:"ranked,omitempty"`
 }
@@ -41,9 +45,15 @@ type FleetRouting struct {
 	By RouteBy `json:"by,omitempty"`
 }
 
-func (r *RoutingRules) validate(target Target) *Error {
+func (r *RoutingRules) validate(target Target, group bool) *Error {
 	if r == nil {
 		return nil
+	}
+	if err := oneOf("routing.on_unknown", r.OnUnknown, OnOpens); err != nil {
+		return err
+	}
+	if group && r.OnUnknown == OnOpenWait {
+		return Errorf(CodeConflict, "routing.on_unknown", "does not go with a group: name agents that there are")
 	}
 	if err := oneOf("routing.on_open", r.OnOpen, OnOpens); err != nil {
 		return err
@@ -77,5 +87,8 @@ func (r *RoutingRules) summarize(s *Summary) {
 	}
 	if s.RouteBy, s.Ranked = r.By, r.Ranked; r.OnOpen != OnOpenRefuse {
 		s.OnOpen = r.OnOpen
+	}
+	if r.OnUnknown != OnOpenRefuse {
+		s.OnUnknown = r.OnUnknown
 	}
 }

@@ -54,6 +54,8 @@ type Summary struct {
 	Trace *TraceContext `json:"trace,omitempty"`
 	// OnOpen is what becomes of it where the breaker of its agent is open; empty is refuse.
 	OnOpen OnOpen `json:"on_open,omitempty"`
+	// OnUnknown is what becomes of it where no agent has the name or the capability; empty is refuse.
+	OnUnknown OnOpen `json:"on_unknown,omitempty"`
 	// RouteBy is how its agent is chosen, where its package says it. Ranked are the agents that may
 	// have it where its target does not, and no capability is named.
 	RouteBy RouteBy  `json:"route_by,omitempty"`

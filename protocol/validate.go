@@ -111,7 +111,7 @@ var packageChecks = []func(*Package) *Error{
 	func(p *Package) *Error { return checkApproval(p.Approval) },
 	checkWorkspace,
 	func(p *Package) *Error { return p.Policy.validate("policy") },
-	func(p *Package) *Error { return p.Routing.validate(p.Target) },
+	func(p *Package) *Error { return p.Routing.validate(p.Target, p.GroupSize() > 0) },
 	func(p *Package) *Error { return p.Bids.validate(p.Target, len(p.Members)) },
 	checkNext,
 	func(p *Package) *Error { return checkTrace(p.TraceParent, p.TraceState) },

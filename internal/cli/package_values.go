@@ -105,7 +105,7 @@ var flagOf = map[string]string{
 
 // flagOfValue says which flag gives a field that has another name.
 var flagOfValue = map[string]string{
-	"routing.on_open": "--on-open", "routing.by": "--route-by", "constraints.complexity": "--complexity",
+	"routing.on_open": "--on-open", "routing.on_unknown": "--wait-for-agent", "routing.by": "--route-by", "constraints.complexity": "--complexity",
 	"limits.max_handoffs": "--max-handoffs", "limits.max_depth": "--max-depth", "limits.max_agents": "--max-agents", "limits.max_tokens": "--max-tokens",
 	"limits.max_cost_micros": "--max-cost", "limits.max_time_ms": "--max-time", "limits.share_percent": "--share", "limits.on_exhausted": "--on-exhausted",
 }

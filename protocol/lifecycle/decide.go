@@ -172,7 +172,7 @@ func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
 	if err == nil {
 		return offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})
 	}
-	if errors.Is(err, errBreakerOpen) { // it waits, for as long as it may be open
+	if errors.Is(err, errBreakerOpen) || awaitsAgent(&s.Summary, err) { // it waits, for as long as it may be open
 		return nil
 	}
 	if hasPassed(meta.At, routableSince(s).Add(millis(s.Policy.AckTimeoutMS))) && !keepsOffer(s, d) {

@@ -34,6 +34,8 @@ func (g *stage) submit(word string, args []string) string {
 			s.Risk = p.Risk(value)
 		case "on_open":
 			s.OnOpen = p.OnOpen(value)
+		case "on_unknown":
+			s.OnUnknown = p.OnOpen(value)
 		case "ranked":
 			s.Ranked = strings.Split(value, ",")
 		case "bids": // how many are asked, and how many there have to be

@@ -37,7 +37,9 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 	if !movesTarget(&varied, &summary) {
 		return submitTo(ticket, varied, body, d, now, waits, "")
 	}
-	step, err := submitTo(ticket, varied, body, d, now, false, "")
+	first := varied
+	first.OnUnknown = "" // the package's own target is there
+	step, err := submitTo(ticket, first, body, d, now, false, "")
 	var refused, own *p.Error
 	if !errors.As(err, &refused) {
 		return step, err
@@ -61,12 +63,19 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, no
 	return Step{}, &both
 }
 
+// awaitsAgent reports whether a submission waits for an agent that is not there yet, and err is that.
+func awaitsAgent(s *p.Summary, err error) bool {
+	var missing *p.Error
+	return s.OnUnknown == p.OnOpenWait && errors.As(err, &missing) &&
+		(missing.Code == p.CodeUnknownAgent || missing.Code == p.CodeNoAgent && missing.Field == "target.capability")
+}
+
 // submitTo is Submit in no experiment, or with what one has made of the summary. waits is that a
 // breaker which is open keeps it waiting, and does not refuse it; note is a warning about its way.
 func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time, waits bool, note string) (Step, error) {
 	d = d.forTicket(ticket, summary)
 	routing, err := Admit(summary, d)
-	waits = waits && errors.Is(err, errBreakerOpen)
+	waits = waits && errors.Is(err, errBreakerOpen) || awaitsAgent(&summary, err)
 	if err != nil && !waits {
 		return Step{}, err
 	}
@@ -77,7 +86,7 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, 
 	mark, _, _ := d.lets(routing.Choice, ticket)
 	if summary.Aggregate != nil || summary.AwaitsSource || waits || mark == p.BreakerProbe {
 		// Its members are offered; or it is, when its source has completed (FollowSource), or when a
-		// supervisor finds that the breaker of its agent lets it through.
+		// supervisor finds that the breaker of its agent lets it through, or that there is one.
 		return StepOf(p.State{}, submitted)
 	}
 	if summary.Bids != nil && summary.Target.Capability != "" { // redriven to an agent it has no others

@@ -217,7 +217,7 @@ func TestStructureIsKept(t *testing.T) {
 		"context.previous.artifacts.type", "context.previous.artifacts.status", "context.previous.artifacts.created_by",
 		"constraints.complexity", "constraints.complexity_by", "expectations.output_schema", "required_capabilities.id", "autonomy_budget.max_risk", "autonomy_budget.deciders", "approval.by", "approval.on_timeout",
 		"return.on_timeout", "return.wait", "return.of", "audit.risk_level", "policy.on_timeout", "policy.on_no_taker",
-		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "routing.on_open", "routing.by", "routing.ranked", "return.aggregation", "return.from", "origin", "traceparent", "tracestate", "workspace", "locks.paths.path", "locks.paths.mode",
+		"policy.on_return_timeout", "policy.late_result", "policy.on_deadline", "policy.on_exhausted", "policy.on_malformed", "routing.on_open", "routing.on_unknown", "routing.by", "routing.ranked", "return.aggregation", "return.from", "origin", "traceparent", "tracestate", "workspace", "locks.paths.path", "locks.paths.mode",
 		"next.from", "next.goto", "next.if.variable", "next.if.status", "next.if.eq", "next.if.ne", "next.if.in",
 		"members.target.agent", "members.target.capability", "members.target.agents", "members.priority", "members.task.id", "members.task.type",
 		"members.artifacts.id", "members.artifacts.type", "members.artifacts.status", "members.artifacts.created_by",
