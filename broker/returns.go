@@ -99,10 +99,10 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	return err
 }
 
-// parentOpen reports whether the parent of a child with limits is open: what the child has left may go
-// back there. One that has closed never takes it.
+// parentOpen reports whether the parent of a child is open: the handoffs and agents that the child has
+// left go back there. One that has closed never takes them. It is read only where they are limited.
 func (b *Broker) parentOpen(ctx context.Context, s protocol.State) (bool, error) {
-	if s.Limits == nil || s.N == 0 {
+	if s.N == 0 || s.Limits == nil || s.Limits.MaxHandoffs == nil && s.Limits.MaxAgents == nil {
 		return false, nil
 	}
 	parent, err := b.Head(ctx, s.Parent, 0)
