@@ -51,7 +51,7 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 	return nil
 }
 
-// settleChild passes the end of a child on, as its parent stands. A parent that does not exist is the
+// settleChild passes the end of a child on, according to the state of its parent. A parent that does not exist is the
 // zero State.
 func (b *Broker) settleChild(ctx context.Context, head Head, parent protocol.State) error {
 	head, appended, err := b.update(ctx, head, b.sourceAgent, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {

@@ -43,7 +43,7 @@ type HandoffUsage struct {
 	State protocol.State `json:"-"`
 }
 
-// AgentUsage is what an agent has used, also of handoffs that others have by now.
+// AgentUsage is the usage of an agent, including that for handoffs that others have by now.
 type AgentUsage struct {
 	Agent    string         `json:"agent"`
 	Handoffs int            `json:"handoffs"`

@@ -19,7 +19,7 @@ const childCell = 8
 // noCell fills the place of a child without a key: one that goes with a result.
 const noCell = "........"
 
-// ChildKey is what a package handed off under a handoff is found by.
+// ChildKey identifies a package that was handed off under a handoff.
 type ChildKey struct {
 	Given   string // the key of the package; empty is that its digest counts
 	Written string // the digest of the package as it was written

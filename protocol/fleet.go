@@ -24,7 +24,7 @@ type Fleet struct {
 	Complexity []ComplexityRule `json:"complexity,omitempty"`
 	// Loops bound the rounds in which work comes back changed by little.
 	Loops *Loops `json:"loops,omitempty"`
-	// Handoffs is what each agent may hand off whose profile has no mode of its own; absent is on.
+	// Handoffs is the mode of each agent whose profile has none of its own; absent is on.
 	Handoffs HandoffMode `json:"handoffs,omitempty"`
 	// Breaker is of every agent; nil is none.
 	Breaker *Breaker `json:"breaker,omitempty"`

@@ -264,7 +264,7 @@ type Constraints struct {
 	ComplexityBy Classifier `json:"complexity_by,omitempty"`
 }
 
-// Classifier is what a source has classify its tasks.
+// Classifier classifies the tasks of a source: a command or a model.
 type Classifier string
 
 const (

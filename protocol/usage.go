@@ -165,11 +165,11 @@ func (u Usage) Max(other Usage) Usage { return u.Plus(other.Beyond(u)) }
 type Used struct {
 	Usage
 	Attempts []AttemptUsage `json:"attempts,omitempty"`
-	// Others is what the agents have used that do not have the handoff now.
+	// Others is the usage of agents that do not have the handoff now.
 	Others []UsedBy `json:"others,omitempty"`
 }
 
-// UsedBy is what one agent has used.
+// UsedBy is the usage of one agent.
 type UsedBy struct {
 	Agent string `json:"agent"`
 	Usage
@@ -193,7 +193,7 @@ func (u *Used) ByAgent(agent string) []UsedBy {
 	return all
 }
 
-// own is what no other agent has used.
+// own returns the usage of the agent that has the handoff.
 func (u *Used) own() Usage {
 	own := u.Usage
 	for _, other := range u.Others {

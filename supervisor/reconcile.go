@@ -227,7 +227,7 @@ func (s *Supervisor) reconcileOnce(ctx context.Context, l *request) error {
 		}
 	}
 	if head.State.Closed {
-		return s.reconcileClosedOnce(ctx, head, l.childrenSwept)
+		return s.reconcileClosed(ctx, head, l.childrenSwept)
 	}
 	return s.reconcileOpen(ctx, head, l)
 }
@@ -265,7 +265,7 @@ func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *req
 		}
 		s.logDecision(before.State, head)
 		if head.State.Closed {
-			return s.reconcileClosedOnce(ctx, head, r.childrenSwept)
+			return s.reconcileClosed(ctx, head, r.childrenSwept)
 		}
 	}
 }
@@ -325,11 +325,8 @@ func (s *Supervisor) publishOutbox(ctx context.Context, head broker.Head, duties
 
 // reconcileClosed does what a closed handoff still owes: its return to its source,
 // the submission of what it handed off, the end of what it shall not leave behind.
-func (s *Supervisor) reconcileClosed(ctx context.Context, head broker.Head) error {
-	return s.reconcileClosedOnce(ctx, head, false)
-}
-
-func (s *Supervisor) reconcileClosedOnce(ctx context.Context, head broker.Head, matched bool) error {
+// matched reports that its children were looked at just before.
+func (s *Supervisor) reconcileClosed(ctx context.Context, head broker.Head, matched bool) error {
 	before := head.State
 	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
 		return decide(h.State, d, now)

@@ -127,7 +127,7 @@ func (r *run) sendPartial(c contexts, what string, partial *protocol.Result, rep
 	return err
 }
 
-// partialOf is what a handler returned beside its error, once its context had ended; nil is nothing.
+// partialOf returns the result that a handler returned with its error, once its context had ended; nil is none.
 func partialOf(result protocol.Result) *protocol.Result {
 	if !result.SaysMore() {
 		return nil

@@ -137,7 +137,7 @@ func (d *Directory) Offers(agent string) (all []Awaited) {
 	return all
 }
 
-// AwaitedBy returns whose arrival may move a handoff that stands in no worker's hands.
+// AwaitedBy returns the agents whose arrival may move a handoff that no worker has.
 func AwaitedBy(s p.State) (all []Awaited) {
 	if s.Closed || s.Held() || s.Phase != p.Pending || s.Aggregate != nil {
 		return nil

@@ -320,7 +320,7 @@ func accountOfChild(s p.State) (grant, commit *p.Amounts) {
 	return &granted, commit
 }
 
-// leftBehind is what is left of the limits of a closed handoff and its chain; below 0 is overrun.
+// leftBehind returns the rest of the limits of a closed handoff and its chain; below 0 is overrun.
 func leftBehind(s p.State) p.Amounts {
 	if s.ChainEnd != nil {
 		return s.ChainEnd.Left
@@ -424,7 +424,7 @@ func applyBarred(s *p.State, e *p.Barred) error {
 	return nil
 }
 
-// barredReason is the reason of a result that stands without the hand-off that was refused.
+// barredReason is the reason of a result that was kept without the hand-off that was refused.
 func barredReason(code p.Code) string {
 	if code == p.CodeBudget {
 		return ReasonBudgetExhausted

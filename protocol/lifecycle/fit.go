@@ -143,7 +143,7 @@ func capable(agent *p.Profile, s *p.Summary, d *Directory, wanted demand) (m mat
 }
 
 // strictCapabilities reports whether an agent must have all that the package
-// requires: the package says so, else the agent, else the fleet.
+// requires: the package's setting, else the agent's, else the fleet's.
 func strictCapabilities(s *p.Summary, agent *p.Profile, d *Directory) bool {
 	for _, own := range []*bool{s.Overrides.StrictCapabilities, agent.Policy.StrictCapabilities, d.fleetPolicy().StrictCapabilities} {
 		if own != nil {

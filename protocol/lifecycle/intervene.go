@@ -277,7 +277,7 @@ func checkAnswer(s p.State, answer p.Answer) error {
 	return nil
 }
 
-// FindChild finds what a key of a package stands for. made reports that the child n exists: the attempt
+// FindChild finds the child with the key of a package. made reports that the child n exists: the attempt
 // that asks for it goes on with that. Otherwise n is free, and cell is the short form of the key for a
 // new child. before are the short forms that the same append gives to others. A child that was
 // dropped with its attempt is none. Of equal packages without a key it is the key.Nth, or, if that is

@@ -22,7 +22,7 @@ const (
 	AsksAuthority  QuestionKind = "escalation" // it was passed up, or its deadline has passed
 )
 
-// Question is what an open handoff asks.
+// Question is a question of an open handoff.
 type Question struct {
 	Kind QuestionKind
 	// N is its number, counted from 1. No other question of the handoff has it.
@@ -91,7 +91,7 @@ func MayAnswer(s p.State, by string, d *Directory) *p.Error {
 	return p.Errorf(p.CodeForbidden, "by", "%s may not decide about %s: that is for %s", by, s.Ticket, who)
 }
 
-// maySettle refuses who would settle a question that stands open by a take or a reroute, and may
+// maySettle refuses a take or a reroute that would settle an open question, by one who may
 // not answer it.
 func maySettle(s p.State, by string, d *Directory) error {
 	if QuestionOf(s).Kind == AsksNothing {

@@ -228,7 +228,7 @@ func groupWords(f p.Facts) string {
 	return fmt.Sprintf("%d of %d %s, %s; %s was asked for", f.Count, f.Limit, well, without, f.Mode)
 }
 
-// membersDone says how many members of a group were done when its time was over.
+// membersDone counts the members of a group that were done when its time was over.
 func membersDone(f p.Facts) string {
 	if f.Mode == "" {
 		return ""

@@ -23,7 +23,7 @@ const (
 
 func init() { bugs = append(bugs, usageLate, returnFree) }
 
-// lineageAccount is what the judge knows of the tokens of one handoff, by events alone.
+// lineageAccount is the judge's account of the tokens of one handoff, by events alone.
 type lineageAccount struct {
 	above    string   // the handoff that handed it off, or that it returns
 	kids     []string // what it handed off, and its return, by ticket
@@ -126,7 +126,7 @@ func (j *judge) settledOf(own *lineageAccount, used int64) int64 {
 	return used
 }
 
-// taken is what a closed handoff, its chain and its return have taken.
+// taken returns the use of a closed handoff, its chain and its return.
 func (j *judge) taken(ticket string) int64 {
 	own, s := j.accounts[ticket], j.heads[ticket].state
 	if own == nil {
@@ -147,7 +147,7 @@ func (j *judge) taken(ticket string) int64 {
 	return total
 }
 
-// leftBehind is what a closed handoff and its chain have left.
+// leftBehind returns the rest of a closed handoff and its chain.
 func (j *judge) leftBehind(ticket string) int64 {
 	own := j.accounts[ticket]
 	return own.limit + own.raised - j.taken(ticket) + j.raisedBelow(ticket)

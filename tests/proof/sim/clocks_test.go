@@ -31,7 +31,7 @@ func init() {
 
 func init() { bugs = append(bugs, partialLost) }
 
-// clocksKnown is what the judge knows of clocks.
+// clocksKnown is the judge's record of clocks.
 type clocksKnown struct {
 	tries   map[string]triesAt
 	stopped map[fenceOf]bool // the attempts that were stopped, and had something to show for it

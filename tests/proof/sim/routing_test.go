@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// Planted bugs of what a fleet says of routing.
+// Planted bugs of a fleet's settings for routing.
 const (
 	fleetModeUnread bug = "a fleet whose handoffs are off, and agents that hand off"
 	classIgnored    bug = "a rule of the fleet for the class of complexity, not read"
