@@ -261,7 +261,7 @@ func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Chang
 			_, err := r.engine.Broker.Approve(ctx, s.Ticket, broker.ApprovalAnswer{By: protocol.Human, Agent: e.Agent, Reason: "they are only words"})
 			return err
 		case *protocol.Conditioned:
-			_, err := r.engine.Broker.Answer(ctx, s.Ticket, protocol.Answer{By: requester, Text: "These are the house rules.",
+			_, err := r.engine.Broker.Answer(ctx, s.Ticket, protocol.Answer{By: protocol.Human, Question: s.Conditions.Question, Text: "These are the house rules.",
 				Variables: map[string]json.RawMessage{varLongFile: json.RawMessage(fmt.Sprint(longFileLines))}})
 			return err
 		case *protocol.Escalated:

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,7 +143,8 @@ func TestLineagesUnderKills(t *testing.T) {
 	checkLineages(t, heads)
 }
 
-// awaitAllClosed reads the heads of all handoffs once none is open.
+// awaitAllClosed reads the heads of all handoffs once none is open. What waits for a budget is
+// cancelled.
 func awaitAllClosed(ctx context.Context, t *testing.T, b *broker.Broker) map[string]protocol.State {
 	t.Helper()
 	for {
@@ -158,6 +160,11 @@ func awaitAllClosed(ctx context.Context, t *testing.T, b *broker.Broker) map[str
 		for _, s := range heads {
 			if !s.Closed {
 				open++
+			}
+			if s.Phase == protocol.AwaitingApproval && s.Gate != nil && slices.Contains(s.Gate.Waits, protocol.GateBudget) { // a person gives it up
+				if _, err := b.Cancel(ctx, s.Ticket, protocol.Human, "there is no more budget"); err != nil && ctx.Err() == nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		if open == 0 {

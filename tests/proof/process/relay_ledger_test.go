@@ -194,6 +194,9 @@ func (a *audit) sort(before protocol.State, event protocol.Event) {
 		a.offers[e.Reason]++
 	case *protocol.Failed:
 		a.failures[e.Code]++
+		if e.Code != "handler" && e.Code != "panic" {
+			a.t.Logf("failed with %s: %s", e.Code, e.Message)
+		}
 	case *protocol.Closed:
 		if e.Outcome == protocol.OutcomeSuccess {
 			a.succeeded++
