@@ -295,7 +295,7 @@ func (r *relayRunner) Handle(ctx context.Context, h worker.Handoff) (protocol.Re
 	case roll.fault == sleeps: // it has overslept and does not know
 	case waits != "":
 		return protocol.Result{}, worker.Await(waits)
-	case s.EscalationLevel > 0 && roll.oneIn(3, "advise"):
+	case s.EscalationLevel > 0 && !slices.Contains(s.Chain, h.Agent) && roll.oneIn(3, "advise"): // no agent answers what it passed up
 		return protocol.Result{}, worker.AnswerEscalation(protocol.Answer{Text: "you can do it"})
 	case isLeg && isFree && roll.oneIn(30, "escalate"):
 		return protocol.Result{}, worker.Escalate("the bridge is out", "the river is low")

@@ -134,8 +134,9 @@ func (j *judge) checkClocks(before, after protocol.State, events []protocol.Even
 			if due := clockDue(&before, e.Clock); i == 0 && !due.IsZero() && time.Now().Before(due) {
 				j.faultLocked("%s: the clock %s ran out %v before its time", after.Ticket, e.Clock, time.Until(due))
 			}
-			if g := before.Gate; i == 0 && (g.First() == protocol.GateApproval || g.First() == protocol.GateBudget || g.First() == protocol.GateBids) && after.Phase != protocol.AwaitingApproval {
-				j.faultLocked("a clock ends the gate of %s, which asks", after.Ticket)
+			if g := before.Gate; i == 0 && (g.First() == protocol.GateApproval || g.First() == protocol.GateBudget || g.First() == protocol.GateBids) && after.Phase != protocol.AwaitingApproval &&
+				after.Reason != lifecycle.ReasonApprovalTimeout { // the approver's own time was over as well
+				j.faultLocked("the clock %s ends the gate of %s, which asks: %s", e.Clock, after.Ticket, after.Reason)
 			}
 			if e.Clock == protocol.ClockCondition && !asks {
 				j.faultLocked("%s: a question timed out, and none is open", after.Ticket)
