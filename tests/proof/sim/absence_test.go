@@ -41,11 +41,19 @@ func (j *judge) checkAbsence() {
 			continue
 		}
 		for _, awaited := range lifecycle.AwaitedBy(s) {
-			if there[awaited.Agent] && !j.l.isFrail(awaited.Agent) && !slices.Contains(s.Refused, awaited.Agent) {
+			if there[awaited.Agent] && !j.l.isFrail(awaited.Agent) && !slices.Contains(s.Refused, awaited.Agent) && !j.bars(s, awaited.Agent) {
 				j.faultLocked("%s waits with %s, and %s is there, whose absence has moved it", ticket, s.Agent, awaited.Agent)
 			}
 		}
 	}
+}
+
+// bars tells whether no edge leads from the source of an undelivered handoff to the agent that it was
+// for: that was not there to be asked for, and the handoff stays with the authority. What was offered
+// to an agent before goes back to it whatever the edges say now.
+func (j *judge) bars(s protocol.State, to string) bool {
+	offered := slices.ContainsFunc(s.Absent, func(a protocol.Absence) bool { return a.Agent == to })
+	return !offered && len(j.edges) > 0 && bound(s.Summary) && !j.edges[len(j.edges)-1].allows(s.Source, to)
 }
 
 // checkLapses: no claim follows on as many that lapsed as may.

@@ -81,11 +81,16 @@ func (s edgeSet) allows(from, to string) bool {
 	return in(s[from].HandsTo, to) && in(s[to].AcceptsFrom, from)
 }
 
+// bound tells whether an agent hands off of its own accord: people, and the way up, are free.
+func bound(s protocol.Summary) bool {
+	return s.Source != protocol.Human && s.Type != protocol.Escalation && s.ReturnOf == "" && s.CallOf == "" && s.Origin == ""
+}
+
 // checkEdges: no agent hands off what its profile never allowed so far, and nothing is offered along
 // an edge that profiles never allowed. People, and the way up, are free.
 func (j *judge) checkEdges(before, after protocol.State, events []protocol.Event) {
 	s := after.Summary
-	if len(j.edges) == 0 || s.Source == protocol.Human || s.Type == protocol.Escalation || s.ReturnOf != "" || s.CallOf != "" || s.Origin != "" {
+	if len(j.edges) == 0 || !bound(s) {
 		return
 	}
 	allowed := func(by func(edgeSet) bool) bool { return slices.ContainsFunc(j.edges, by) }
