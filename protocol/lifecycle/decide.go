@@ -46,6 +46,9 @@ func step(s p.State, d *Directory, now time.Time) []p.Event {
 	if s.Phase == p.PhaseTimeout && s.TimedOut == p.ClockDeadline {
 		return stepDeadline(s, d, meta)
 	}
+	if s.Phase == p.PhaseRejected && s.Denied != "" && deniedEnds(s, d, now) { // no clock makes another end of it
+		return []p.Event{closeDenied(s, meta)}
+	}
 	if hasPassed(now, Deadline(s)) && s.Phase == p.AwaitingSource { // no authority begins it while its source may be at work
 		return []p.Event{closed(meta, p.OutcomeTimeout, because(ReasonDeadline, s), p.Human)}
 	}

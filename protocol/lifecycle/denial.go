@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
@@ -40,6 +42,19 @@ func nextDecider(s p.State, d *Directory) string {
 		}
 	}
 	return ""
+}
+
+// deniedEnds reports whether a denial is the end: no decider is left to be asked, or a clock has run
+// out by now at which the policy closes the handoff before one is.
+func deniedEnds(s p.State, d *Directory, now time.Time) bool {
+	if nextDecider(s, d) == "" {
+		return true
+	}
+	if hasPassed(now, Deadline(s)) {
+		return s.Policy.OnDeadline == p.DeadlineClose || !s.OverdueSince.IsZero()
+	}
+	on := s.Policy.OnReturnTimeout
+	return returnClock(s) && hasPassed(now, returnDue(s)) && on != p.OnTimeoutEscalate && on != p.OnTimeoutRetry
 }
 
 // closeDenied ends a handoff that was denied. No inbox lists it, for that would ask again;

@@ -117,9 +117,17 @@ func (l *simulation) planUsedUp(p *protocol.Package, d uint64) {
 }
 
 // checkUsedUp: attempts that a clock used up go to an authority, while there is one and the policy
-// does not end them.
-func (j *judge) checkUsedUp(before, after protocol.State) {
+// does not end them. What counts is who had it when the clock ran out: a failed attempt that went up
+// late, after the return's time, is with its authority by then, though all of it is one append.
+func (j *judge) checkUsedUp(before, after protocol.State, events []protocol.Event) {
 	s := before
+	for i, e := range events {
+		if _, ok := e.(*protocol.TimedOut); ok {
+			if at, err := lifecycle.ApplyAll(before, events[:i]); err == nil {
+				s = at
+			}
+		}
+	}
 	on, clock := s.Policy.OnTimeout, after.Reason == lifecycle.ReasonWorkTimeout || after.Reason == lifecycle.ReasonProgressTimeout
 	if after.Reason == lifecycle.ReasonReturnTimeout {
 		on, clock = s.Policy.OnReturnTimeout, true

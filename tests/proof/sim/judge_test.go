@@ -190,7 +190,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkFit(after, made.Events)
 	j.checkRanked(before.state, made.Events)
 	j.checkPlace(before.state, after, made.Events)
-	j.checkUsedUp(before.state, after)
+	j.checkUsedUp(before.state, after, made.Events)
 	j.checkClocks(before.state, after, made.Events)
 	j.checkLapses(after)
 	if before.seq == 0 {
