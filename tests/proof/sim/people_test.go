@@ -311,9 +311,13 @@ func (l *simulation) poll(ctx context.Context, b *broker.Broker, source string, 
 		switch {
 		case s.Phase == protocol.Conditional && s.Conditions != nil:
 			l.meddle(ctx, b, source, s)
-			answer := protocol.Answer{By: source, Text: meant(s.Conditions.Question), Permit: true}
+			by := source
+			if s.Agent == source { // it went up to its own source, which may not answer what it asks: a person does
+				by = protocol.Human
+			}
+			answer := protocol.Answer{By: by, Text: meant(s.Conditions.Question), Permit: true}
 			if dice(l.seed, "permit", ticket, s.ConditionRounds)%3 == 0 {
-				answer = l.denies(source)
+				answer = l.denies(by)
 			}
 			answer.Question = s.Conditions.Question
 			_, err = b.Answer(ctx, ticket, answer)
