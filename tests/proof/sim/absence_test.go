@@ -48,7 +48,7 @@ func (j *judge) checkAbsence() {
 	}
 }
 
-// bars tells whether no edge leads from the source of an undelivered handoff to the agent that it was
+// bars reports whether no edge leads from the source of an undelivered handoff to the agent that it was
 // for: that was not there to be asked for, and the handoff stays with the authority. What was offered
 // to an agent before goes back to it whatever the edges say now.
 func (j *judge) bars(s protocol.State, to string) bool {

@@ -81,7 +81,7 @@ func (s edgeSet) allows(from, to string) bool {
 	return in(s[from].HandsTo, to) && in(s[to].AcceptsFrom, from)
 }
 
-// bound tells whether an agent hands off of its own accord: people, and the way up, are free.
+// bound reports whether an agent hands off of its own accord: people, and the way up, are free.
 func bound(s protocol.Summary) bool {
 	return s.Source != protocol.Human && s.Type != protocol.Escalation && s.ReturnOf == "" && s.CallOf == "" && s.Origin == ""
 }
